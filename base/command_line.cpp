@@ -212,7 +212,12 @@ std::string option_meant(const std::string& name, const std::vector<std::string>
   for (const auto& [word, meaning] : kSynonyms) {
     if (name == word && contains(known, meaning)) return meaning;
   }
-  return nearest_name(name, known);
+  std::string shortest;  // of those that the word begins
+  for (const std::string& other : known) {
+    if (name.size() >= 2 && other.starts_with(name) && (shortest.empty() || other.size() < shortest.size()))
+      shortest = other;
+  }
+  return shortest.empty() ? nearest_name(name, known) : shortest;
 }
 
 // Of a word that no option and no argument took.
@@ -279,7 +284,8 @@ Problem plain_problem(const std::string& message) {
     return problem;
   }
   if (message.ends_with(required)) {
-    problem.where = upper_case(message.substr(0, message.size() - required.size()));
+    problem.where = message.substr(0, message.size() - required.size());
+    if (!problem.where.starts_with("-")) problem.where = upper_case(problem.where);
     problem.found = "missing";
     return problem;
   }
@@ -298,6 +304,13 @@ Problem plain_problem(const std::string& message) {
     problem.found = "\"" + problem.found + "\"";
     return rest;
   };
+  const std::string received = " required but received ";
+  if (const size_t at = problem.found.find(received);
+      problem.found.starts_with("At Most 1 ") && at != std::string::npos) {
+    problem.found = "given " + problem.found.substr(at + received.size()) + " times";
+    problem.expected = "once";
+    return problem;
+  }
   if (problem.found.ends_with(" missing")) problem.found = "no value behind it";
   if (std::string range = cut(" not in range "); !range.empty()) {
     const size_t dash = range.find(" - ");
@@ -310,6 +323,27 @@ Problem plain_problem(const std::string& message) {
     problem.expected = fmt::format("one of {}", fmt::join(words, ", "));
   }
   return problem;
+}
+
+// CLI11 drops values that are empty.
+void check_values(const CLI::App& app, int argc, char** argv) {
+  for (const CLI::Option* option : active_app(app).get_options()) {
+    if (option->count() == 0 || option->get_positional() || option->get_items_expected_max() == 0) continue;
+    for (int i = 1; i < argc; ++i) {
+      const std::string word = argv[i];
+      const size_t equals = word.find('=');
+      const std::string name = word.substr(0, equals);
+      if (!name.starts_with("-") || !option->check_name(name)) continue;
+      if (equals == std::string::npos && i + 1 == argc) continue;
+      const std::string value = equals == std::string::npos ? argv[i + 1] : word.substr(equals + 1);
+      const std::string list = "," + value + ",";
+      if (!value.empty() && (option->get_delimiter() != ',' || list.find(",,") == std::string::npos))
+        continue;
+      throw UserError(Problem{name, "\"" + value.substr(0, 40) + "\"",
+                              value.empty() ? "a value" : "values with one comma between two of them",
+                              value.empty() ? "leave the option out" : ""});
+    }
+  }
 }
 
 // An option before a command belongs to the program and would be lost.
@@ -356,6 +390,7 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
     throw UserError(plain_problem(error.what()));
   }
   check_order(app);
+  check_values(app, argc, argv);
   return std::nullopt;
 }
 

@@ -136,6 +136,8 @@ Json parse_json(const std::string& text, const std::string& where) {
         text.empty() ? "the file is empty" : "is the file complete? (error: a cut-off or malformed document)";
     throw UserError(Problem{where, fmt::format("not valid JSON at {}", place_of(text, error.byte)),
                             "a JSON document", remedy});
+  } catch (const Json::out_of_range&) {
+    throw UserError(Problem{where, "a number that is too large", "numbers below 1e308", ""});
   } catch (const Json::exception& error) {
     throw UserError(Problem{where, fmt::format("not usable JSON ({})", error.what()), "a JSON document", ""});
   }

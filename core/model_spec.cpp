@@ -180,6 +180,7 @@ std::vector<bool> expert_layers(const ModelSpec& model) {
 
 void validate_model(const ModelSpec& model, const std::string& file) {
   JsonProblems problems(file);
+  if (model.name.empty()) problems.add("/name", "an empty text", "the model's name");
   check_order(model.layers, problems);
   for (const auto& [name, kind] : model.layers.kinds) KindCheck(model, name, kind, problems).check();
   if (model.position == PositionKind::rotary && !model.layers.any(rotates))

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
+#include "base/digest.h"
 #include "base/json.h"
 #include "core/flat_model.h"
 #include "core/lower.h"
@@ -133,6 +135,51 @@ void check_consistency(const Plan& plan, const std::string& file) {
   problems.throw_if_any();
 }
 
+// What the prediction of a plan is of: whoever edits one of these in plan.json would else read, export or run
+// it with figures of another plan. The digests belong to the file.
+constexpr const char* kInputDigests = "input_digests";
+
+void add_value(const Json& value, Digest& digest) {
+  if (value.is_number()) {
+    digest.add(fmt::format("{:.17g},", value.get<double>()));
+  } else if (value.is_array()) {
+    digest.add("[");
+    for (const Json& entry : value) add_value(entry, digest);
+    digest.add("]");
+  } else if (value.is_object()) {
+    std::vector<std::string> keys;
+    for (const auto& [key, entry] : value.items()) keys.push_back(key);
+    std::sort(keys.begin(), keys.end());
+    digest.add("{");
+    for (const std::string& key : keys) {
+      digest.add(Json(key).dump() + ":");
+      add_value(value.at(key), digest);
+    }
+    digest.add("}");
+  } else {
+    digest.add(value.dump() + ",");
+  }
+}
+
+std::string value_digest(const Json& value) {
+  Digest digest;
+  add_value(value, digest);
+  return digest.text();
+}
+
+constexpr const char* kInputs[] = {"model", "cluster", "workload", "memory_limit_bytes", "layout"};
+
+// Plans of earlier releases have no digests.
+void check_inputs(const Json& digests, const Json& plan, const std::string& file) {
+  if (digests.is_null()) return;
+  for (const char* const key : kInputs) {
+    if (digests.is_object() && digests.contains(key) && digests[key] == value_digest(plan[key])) continue;
+    throw UserError(Problem{
+        fmt::format("{} at /{}", file, key), "edited since the plan was made", "what its prediction is about",
+        fmt::format("undo the edit, or plan again: mpt-plan --request {} takes other options", file)});
+  }
+}
+
 }  // namespace
 
 ScheduleRows schedule_rows(const Schedule& schedule) {
@@ -185,6 +232,8 @@ Plan plan_from_text(const std::string& text, const std::string& file) {
   Json json = parse_json(text, file);
   update_version(json);
   check_head(json, file);
+  const Json digests = json.contains(kInputDigests) ? json[kInputDigests] : Json();
+  json.erase(kInputDigests);
   Plan plan = from_json<Plan>(json, file);
   check_consistency(plan, file);
   const StepProgram program = program_of(plan);
@@ -196,6 +245,7 @@ Plan plan_from_text(const std::string& text, const std::string& file) {
                 "the plan was edited or made by another version, so its prediction no longer belongs to "
                 "it: plan again"});
   }
+  check_inputs(digests, json, file);
   const size_t spans = plan.prediction.start_s.size();
   if (plan.prediction.end_s.size() != spans || (spans != 0 && spans != program.instructions.size())) {
     throw UserError(Problem{
@@ -231,7 +281,11 @@ std::optional<Timeline> stored_timeline(const Plan& plan) {
 
 Plan load_plan(const std::filesystem::path& file) { return plan_from_text(read_file(file), file.string()); }
 
-std::string plan_to_text(const Plan& plan) { return json_text(to_json(plan), 1) + "\n"; }
+std::string plan_to_text(const Plan& plan) {
+  Json json = to_json(plan);
+  for (const char* const key : kInputs) json[kInputDigests][key] = value_digest(json[key]);
+  return json_text(json, 1) + "\n";
+}
 
 void save_plan(const Plan& plan, const std::filesystem::path& file) {
   write_file_atomically(file, plan_to_text(plan));
@@ -258,6 +312,13 @@ std::vector<double> durations_of(const Plan& plan, const StepProgram& program) {
   return durations;
 }
 
-std::string plan_schema_text() { return schema_text<Plan>("mpt plan"); }
+std::string plan_schema_text() {
+  Json schema = Json::parse(schema_text<Plan>("mpt plan"));
+  Json digests{{"type", "object"}, {"additionalProperties", false}};
+  for (const char* const key : kInputs) digests["properties"][key] = {{"type", "string"}};
+  digests["description"] = "digests of what the prediction is about";
+  schema["properties"][kInputDigests] = digests;
+  return schema.dump(2) + "\n";
+}
 
 }  // namespace mpt

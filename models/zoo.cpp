@@ -27,11 +27,11 @@ struct ZooFile {  // NOLINT(bugprone-exception-escape): moving JSON throws nothi
   ZooModel names;
   std::string where;
 };
-ZooFile read_zoo(std::string_view file, std::string_view text) {
+ZooFile read_zoo(Json json, const std::string& where) {
   ZooFile read;
-  read.where = "zoo/" + std::string(file);
-  read.model = parse_json(std::string(text), read.where);
-  read.names.name = stem(file);
+  read.where = where;
+  read.model = std::move(json);
+  if (!read.model.is_object()) return read;
   if (const auto aliases = read.model.find("aliases"); aliases != read.model.end()) {
     read.names.aliases = from_json<std::vector<std::string>>(*aliases, read.where, "/aliases");
     read.model.erase("aliases");
@@ -40,6 +40,12 @@ ZooFile read_zoo(std::string_view file, std::string_view text) {
     read.names.source = from_json<std::string>(*source, read.where, "/source");
     read.model.erase("source");
   }
+  return read;
+}
+ZooFile read_zoo(std::string_view file, std::string_view text) {
+  const std::string where = "zoo/" + std::string(file);
+  ZooFile read = read_zoo(parse_json(std::string(text), where), where);
+  read.names.name = stem(file);
   return read;
 }
 
@@ -106,7 +112,7 @@ ImportedModel load_path(std::filesystem::path path, const std::string& as) {
   const bool hugging_face =
       json.is_object() && (json.contains("model_type") || json.contains("architectures"));
   if (hugging_face || !as.empty()) return read_hugging_face(json, path.string(), as);
-  return {read_own(json, path.string()), {}, {}};
+  return {read_own(read_zoo(json, path.string()).model, path.string()), {}, {}};
 }
 
 }  // namespace

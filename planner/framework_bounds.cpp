@@ -58,14 +58,24 @@ void check_always_overlaps(const SearchProblem& problem, const frameworks::Frame
               fmt::format("--overlap {}", fmt::join(always, ","))});
 }
 
-// Frameworks that train in this way, in words.
-std::string others_that_train(const Training& training) {
+// Frameworks that train in this way.
+std::vector<std::string> others_that_train(const SearchProblem& problem) {
   std::vector<std::string> names;
   for (const frameworks::Framework& other : frameworks::known_frameworks()) {
-    if (!frameworks::supports_training(other, training)) names.push_back(other.name);
+    if (!frameworks::supports_training(other, problem.training) &&
+        !frameworks::supports_model(other, problem.model, problem.precision))
+      names.push_back(other.name);
   }
-  return names.empty() ? "a way to train that one of the frameworks has"
-                       : fmt::format("one that does: {}", fmt::join(names, ", "));
+  return names;
+}
+
+[[noreturn]] void refuse_training(const SearchProblem& problem, const std::string& reason) {
+  const std::vector<std::string> others = others_that_train(problem);
+  throw UserError(Problem{"--framework", reason,
+                          others.empty() ? "a way to train that one of the frameworks has for this model"
+                                         : fmt::format("one that does: {}", fmt::join(others, ", ")),
+                          others.empty() ? "train in another way, or search with --beyond-framework"
+                                         : "name another --framework, or search with --beyond-framework"});
 }
 
 }  // namespace
@@ -78,10 +88,8 @@ void check_framework(const SearchProblem& problem, const std::string& overlaps) 
                             "a model and a precision that the framework trains",
                             "name another --framework, or search with --beyond-framework"});
   }
-  if (const auto r = frameworks::supports_training(framework, problem.training)) {
-    throw UserError(Problem{"--framework", r->reason, others_that_train(problem.training),
-                            "name another --framework, or search with --beyond-framework"});
-  }
+  if (const auto r = frameworks::supports_training(framework, problem.training))
+    refuse_training(problem, r->reason);
   check_always_overlaps(problem, framework, overlaps);
   if (problem.overlaps.tensor && !framework.abilities.overlap_tensor)
     throw UserError(Problem{overlaps, fmt::format("tensor with {}", framework.title),

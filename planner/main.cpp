@@ -124,9 +124,20 @@ int run(int argc, char** argv) {
   return stop_requested() ? kExitInterrupted : kExitOk;
 }
 
+// A stopped search has the exit code of an interruption, whether it has found a layout or not.
+int run_or_stop(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const UserError& error) {
+    if (!stop_requested()) throw;
+    fmt::print(stderr, "mpt-plan: {}\n", error.what());
+    return kExitInterrupted;
+  }
+}
+
 }  // namespace
 }  // namespace mpt
 
 int main(int argc, char** argv) {
-  return mpt::run_program("mpt-plan", [&] { return mpt::run(argc, argv); });
+  return mpt::run_program("mpt-plan", [&] { return mpt::run_or_stop(argc, argv); });
 }

@@ -38,18 +38,6 @@ void prefer_room(std::vector<Candidate>& best) {
   std::rotate(best.begin(), roomiest, roomiest + 1);
 }
 
-SearchProblem without_margin(SearchProblem problem) {
-  problem.memory_limit_bytes = rank_limit_bytes(problem.cluster.device, problem.execution, 0);
-  return problem;
-}
-
-// Whether memory is limited so that a plan is likely to fit, and not by the request.
-bool has_default_margin(const Resolved& resolved) {
-  const SearchProblem& problem = resolved.problem;
-  return resolved.request.memory.empty() && resolved.request.memory_margin.empty() &&
-         !problem.cluster.mixed() && problem.memory_limit_bytes < without_margin(problem).memory_limit_bytes;
-}
-
 // The fastest layout that fills memory to the last, where the margin costs time: a row behind the ranking.
 // Both searches together keep to the time limit.
 void add_tighter(const Resolved& resolved, const Watch& watch, Plan& plan) {
@@ -189,23 +177,30 @@ std::optional<Candidate> draw_and_keep(size_t keep, ArrangedSearch& search) {
   return rival;
 }
 
-// What is most likely to fit of what fits at all: the margin is lowered until something does.
+}  // namespace
+
+bool has_default_margin(const Resolved& resolved) {
+  const SearchProblem& problem = resolved.problem;
+  return resolved.request.memory.empty() && resolved.request.memory_margin.empty() &&
+         problem.memory_limit_bytes < without_margin(problem).memory_limit_bytes;
+}
+
 std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const Watch& watch) {
   const SearchProblem full = without_margin(resolved.problem);
   std::unique_ptr<ArrangedSearch> found = recommended_search(full, 1, watch, "without a margin");
-  int64_t enough = full.memory_limit_bytes, too_little = resolved.problem.memory_limit_bytes;
-  while (!found->result.best.empty() && enough - too_little > kGiB && !stop_requested()) {
-    SearchProblem between = full;
-    between.memory_limit_bytes = too_little + (enough - too_little) / 2;
+  const SearchProblem& least = resolved.problem;
+  const auto span = double(full.memory_limit_bytes - least.memory_limit_bytes);
+  double enough = 1.0, too_little = 0.0;  // shares of the span
+  while (!found->result.best.empty() && (enough - too_little) * span > double(kGiB) && !stop_requested()) {
+    const double share = too_little + (enough - too_little) / 2.0;
+    const SearchProblem between = with_limits_between(least, full, share);
     auto tighter = recommended_search(between, 1, watch, "with less memory");
     const bool fits = !tighter->result.best.empty();
-    (fits ? enough : too_little) = between.memory_limit_bytes;
+    (fits ? enough : too_little) = share;
     if (fits) found = std::move(tighter);
   }
   return found;
 }
-
-}  // namespace
 
 Plan plan(const Resolved& resolved, const Watch& watch) {
   const auto keep = size_t(resolved.request.top);
@@ -227,6 +222,7 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
   }
   Plan plan = plan_of(*search, resolved.request);
   plan.notes = std::move(notes);
+  if (!search->left_out.empty()) plan.notes.push_back(search->left_out);
   plan.fitted = fitted_time(search->problem, search->result.best.front());
   if (rival) plan.ranking.push_back(plan_of(search->problem, *rival, resolved.request).ranking.front());
   add_tighter(resolved, watch, plan);

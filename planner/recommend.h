@@ -16,6 +16,11 @@ namespace mpt::planner {
 std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem, size_t keep,
                                                    const Watch& watch = {}, const std::string& what = "");
 
+/// Whether memory is limited so that a plan is likely to fit, and not by the request.
+bool has_default_margin(const Resolved& resolved);
+/// What is most likely to fit of what fits at all: the margin is lowered until something does.
+std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const Watch& watch);
+
 /// The plan of its first layout, with what other arrangements of a mixed cluster reach.
 Plan plan_of(const ArrangedSearch& search, const PlanRequest& request);
 /// A plan of one given layout, whether it fits or not.

@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <memory>
 #include <optional>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/interruption.h"
 #include "base/quantity.h"
 #include "core/bound_words.h"
@@ -127,6 +129,15 @@ std::string with_more_nodes(const Trials& trials, const SearchProblem& problem) 
                      told(*found));
 }
 
+// Options of the request may be what another framework refuses.
+std::unique_ptr<Resolved> resolved_if_possible(const PlanRequest& request) {
+  try {
+    return resolve(request);
+  } catch (const UserError&) {
+    return nullptr;
+  }
+}
+
 // Another framework that somebody can export to and that holds it on these GPUs.
 std::string with_other_framework(const Trials& trials, const SearchProblem& problem) {
   if (!trials.request().profile.empty() || problem.cluster.device.kind == DeviceKind::cpu) return "";
@@ -138,7 +149,9 @@ std::string with_other_framework(const Trials& trials, const SearchProblem& prob
     other.framework = framework->name;
     other.execution.clear();
     other.recompute_modules.clear();
-    const auto found = trials.fitting(resolve(other)->problem, framework->name);
+    const std::unique_ptr<Resolved> resolved = resolved_if_possible(other);
+    if (!resolved) continue;
+    const auto found = trials.fitting(resolved->problem, framework->name);
     if (found) return fmt::format("--framework {}: {}", framework->name, told(*found));
   }
   return "";

@@ -60,10 +60,14 @@ void check_profile(Resolved& resolved) {
   }
   if (!profiler::profile_matches(*resolved.profile, problem.model, problem.workload.sequence,
                                  problem.precision)) {
-    resolved.notes.push_back(
-        fmt::format("{} timed {} at sequence {}; {} at {} is priced by its operators' rates, less exactly",
-                    file, resolved.profile->model.name, resolved.profile->sequence, problem.model.name,
-                    problem.workload.sequence));
+    const bool other = resolved.profile->precision != problem.precision;
+    const auto timed = [other](const std::string& model, int64_t sequence, Precision precision) {
+      return fmt::format("{} at sequence {}{}", model, sequence, other ? " in " + enum_name(precision) : "");
+    };
+    resolved.notes.push_back(fmt::format(
+        "{} timed {}; {} is priced by its operators' rates, less exactly", file,
+        timed(resolved.profile->model.name, resolved.profile->sequence, resolved.profile->precision),
+        timed(problem.model.name, problem.workload.sequence, problem.precision)));
   }
   const std::string noise = profiler::noise_note(*resolved.profile, file, problem.workload.sequence);
   if (!noise.empty()) resolved.notes.push_back(noise);
@@ -75,7 +79,7 @@ int64_t with_room(const PlanRequest& r, const SearchProblem& problem, int64_t de
   if (!r.memory_margin.empty())
     return int64_t(double(device) * (1.0 - parse_share(r.memory_margin, "--memory-margin")));
   const ClusterSpec& cluster = problem.cluster;
-  if (cluster.mixed() || cluster.device.kind == DeviceKind::cpu || !r.profile.empty()) return device;
+  if (cluster.device.kind == DeviceKind::cpu || !r.profile.empty()) return device;
   const bool experts = problem.model.moe() != nullptr;
   return memory_margin({problem.execution.framework, experts, ""}, published_evidence()).safe_bytes(device);
 }
@@ -88,6 +92,14 @@ int64_t memory_limit(const PlanRequest& r, const SearchProblem& problem, const C
   int64_t device = rank_limit_bytes(cluster.device, problem.execution, 0, calibration);
   for (const DeviceGroup& group : cluster.groups)
     device = std::max(device, rank_limit_bytes(group.device, problem.execution, 0, calibration));
+  if (device <= 0)
+    throw UserError(Problem{
+        "--cluster",
+        fmt::format("{} of memory on each GPU of {}", format_bytes(double(cluster.device.memory_bytes)),
+                    cluster.name),
+        fmt::format("more than the {} that {} takes before the model",
+                    format_bytes(double(cluster.device.memory_bytes - device)), problem.execution.framework),
+        "name GPUs with more memory"});
   if (r.memory.empty()) return with_room(r, problem, device);
   const int64_t asked = parse_bytes(r.memory, "--memory");
   if (asked < 1) throw UserError(Problem{"--memory", "\"" + r.memory + "\"", "more than nothing", ""});
@@ -98,6 +110,18 @@ int64_t memory_limit(const PlanRequest& r, const SearchProblem& problem, const C
                                 format_bytes(double(device))));
   }
   return std::min(asked, device);
+}
+
+// The same for each group of a mixed cluster.
+std::vector<int64_t> limits_of_pools(const PlanRequest& r, const SearchProblem& problem,
+                                     const Calibration& calibration) {
+  std::vector<int64_t> limits;
+  for (const DeviceGroup& group : problem.cluster.groups) {
+    const int64_t device = rank_limit_bytes(group.device, problem.execution, 0, calibration);
+    limits.push_back(r.memory.empty() ? with_room(r, problem, device)
+                                      : std::min(device, problem.memory_limit_bytes));
+  }
+  return limits;
 }
 
 void set_workload(const PlanRequest& r, SearchProblem& problem) {
@@ -194,6 +218,25 @@ SearchBounds checked(const SearchBounds& bounds) {
   return checked;
 }
 
+// Options of a split that the model or the other options do not have.
+void check_splits(const SearchBounds& bounds, const ModelSpec& model) {
+  const auto above_one = [](const std::vector<int64_t>& values) {
+    return !values.empty() && std::find(values.begin(), values.end(), 1) == values.end();
+  };
+  const std::pair<const char*, const std::vector<int64_t>*> of_experts[] = {{"--ep", &bounds.expert},
+                                                                            {"--etp", &bounds.expert_tensor}};
+  for (const auto& [option, values] : of_experts) {
+    if (model.moe() != nullptr || !above_one(*values)) continue;
+    throw UserError(Problem{option, std::to_string(values->front()),
+                            fmt::format("1: {} has no experts", model.name), "leave it out"});
+  }
+  const bool alone = !bounds.tensor.empty() && std::all_of(bounds.tensor.begin(), bounds.tensor.end(),
+                                                           [](int64_t tensor) { return tensor == 1; });
+  if (alone && bounds.sequence_parallel == std::vector<Switch>{Switch::on})
+    throw UserError(Problem{"--sp", "on beside --tp 1", "--tp 2 or more, whose ranks share the sequence",
+                            "leave --sp out, or name another --tp"});
+}
+
 void set_runner(Resolved& resolved) {
   const PlanRequest& r = resolved.request;
   SearchProblem& problem = resolved.problem;
@@ -201,11 +244,12 @@ void set_runner(Resolved& resolved) {
   problem.execution = execution_of(r, problem.cluster, resolved.notes);
   problem.selective = selective_of(r, problem.execution);
   problem.training = training_of(r, problem.workload.sequence);
+  set_gradients(r, problem, resolved.notes);
   if (problem.training != Training{} && problem.cluster.device.kind == DeviceKind::gpu)
     resolved.notes.emplace_back(
         "the intervals and the margin of memory are those of published runs, which trained all weights by "
         "AdamW or the like on sequences of one length");
-  problem.overlaps = overlaps_of(r, problem.cluster, is_for_this_runtime(problem.cluster, problem.execution));
+  problem.overlaps = overlaps_of(r, problem.cluster, problem.execution);
   if (!r.beyond_framework) problem.framework = bounding_framework(problem);
   check_framework(problem, r.overlaps.empty() ? "/layout/overlap_exchange" : "--overlap");
 }
@@ -223,7 +267,8 @@ void set_prices(Resolved& resolved, const Calibration& calibration) {
                                    : make_device_cost(resolved.used, problem.execution, calibration,
                                                       own_kernels(resolved.request, problem.cluster));
   problem.cost = resolved.cost.get();
-  resolved.pools = std::make_unique<Pools>(problem.cluster, problem.execution, problem.memory_limit_bytes);
+  resolved.pools = std::make_unique<Pools>(problem.cluster, problem.execution,
+                                           limits_of_pools(resolved.request, problem, calibration));
   resolved.pools->set(problem);
 }
 
@@ -240,6 +285,7 @@ std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration&
   SearchProblem& problem = resolved->problem;
   problem.bounds = checked(request.bounds);
   problem.model = model_of(request, resolved->notes);
+  check_splits(problem.bounds, problem.model);
   if (!request.profile.empty()) resolved->profile = profiler::load_profile(request.profile);
   problem.cluster = cluster_of(request, resolved->profile);
   set_workload(request, problem);

@@ -7,6 +7,7 @@
 #include "core/recompute_modules.h"
 #include "core/vocabulary.h"
 #include "frameworks/framework.h"
+#include "planner/framework_bounds.h"
 #include "planner/resolve.h"
 
 namespace mpt::planner {
@@ -110,13 +111,28 @@ Precision precision_of(const PlanRequest& r, const ClusterSpec& cluster) {
   return precision;
 }
 
+// On CPU ranks a framework that was named overlaps at least what it cannot switch off.
+Overlaps always_of(const Execution& execution) {
+  Overlaps overlaps;
+  const frameworks::Framework* framework = frameworks::find_framework(execution.framework);
+  if (framework == nullptr) return overlaps;
+  for (const frameworks::AlwaysBeside what : framework->abilities.always_overlaps) {
+    if (what == frameworks::AlwaysBeside::gradient_reduce) overlaps.gradient_reduce = true;
+    if (what == frameworks::AlwaysBeside::parameter_gather) overlaps.parameter_gather = true;
+    if (what == frameworks::AlwaysBeside::transfer) overlaps.transfer = true;
+  }
+  return overlaps;
+}
+
 // What runs beside compute unless named: all but tensor-parallel collectives and the exchange with experts,
 // which frameworks overlap where they are told to. Within one node this project's runtime overlaps transfers
 // alone: there its ranks share cores, or links that leave little to hide.
-Overlaps overlaps_of(const PlanRequest& r, const ClusterSpec& cluster, bool own_runtime) {
+Overlaps overlaps_of(const PlanRequest& r, const ClusterSpec& cluster, const Execution& execution) {
   const bool one_node = cluster.devices <= cluster.devices_per_node;
+  const bool own_runtime = is_for_this_runtime(cluster, execution);
   if (r.overlaps.empty() && r.layout) return overlaps_of(*r.layout);
-  if (r.overlaps.empty()) return own_runtime && one_node ? Overlaps{} : Overlaps{true, true, false, true};
+  if (r.overlaps.empty())
+    return own_runtime && one_node ? always_of(execution) : Overlaps{true, true, false, true};
   Overlaps overlaps{false, false, false, false};
   for (const std::string& word : r.overlaps) {
     bool known = word == "none" && r.overlaps.size() == 1;

@@ -22,6 +22,6 @@ SelectiveRecompute selective_of(const PlanRequest& request, const Execution& exe
 Precision precision_of(const PlanRequest& request, const ClusterSpec& cluster);
 
 /// What runs beside compute. Throws UserError for an unknown word.
-Overlaps overlaps_of(const PlanRequest& request, const ClusterSpec& cluster, bool own_runtime);
+Overlaps overlaps_of(const PlanRequest& request, const ClusterSpec& cluster, const Execution& execution);
 
 }  // namespace mpt::planner

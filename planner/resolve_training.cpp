@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/resolve_training.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <cstdlib>
 
 #include "base/error.h"
 #include "base/quantity.h"
+#include "frameworks/framework.h"
+#include "frameworks/supports.h"
 
 namespace mpt::planner {
 namespace {
@@ -138,6 +140,69 @@ Training training_of(const PlanRequest& r, int64_t tokens) {
   set_adapters(r, training);
   set_packing(r, tokens, training);
   return training;
+}
+
+namespace {
+
+// The precision in which gradients are kept, and the one in which they are summed, without any option.
+struct GradientWidths {
+  Precision kept = Precision::fp32, summed = Precision::fp32;
+};
+
+GradientWidths own_gradients(const Execution& execution, Precision precision) {
+  const bool in_bf16 = precision == Precision::bf16 && execution.bf16_gradient_bytes > 0;
+  const Precision narrow = precision == Precision::fp16 ? Precision::fp16 : Precision::bf16;
+  const auto of_bytes = [&](int64_t bytes) { return bytes == 2 ? narrow : Precision::fp32; };
+  return {of_bytes(in_bf16 ? execution.bf16_gradient_bytes : execution.gradient_bytes),
+          of_bytes(execution.reduced_bytes)};
+}
+
+bool keeps_gradients_in(const frameworks::Framework& framework, const SearchProblem& problem,
+                        Precision asked) {
+  Training training = problem.training;
+  training.bf16_gradients =
+      asked == Precision::bf16 && own_gradients(framework.execution, problem.precision).kept != asked;
+  return (asked != Precision::fp32 || own_gradients(framework.execution, problem.precision).kept == asked) &&
+         !frameworks::supports_training(framework, training) &&
+         !frameworks::supports_model(framework, problem.model, problem.precision);
+}
+
+[[noreturn]] void refuse_gradients(const SearchProblem& problem, const frameworks::Framework& framework,
+                                   Precision asked, Precision own) {
+  std::vector<std::string> others;
+  for (const frameworks::Framework& other : frameworks::known_frameworks()) {
+    if (keeps_gradients_in(other, problem, asked)) others.push_back(other.name);
+  }
+  const std::string named =
+      others.empty() ? "" : fmt::format(", or --framework with one of {}", fmt::join(others, ", "));
+  throw UserError(Problem{"--gradients", fmt::format("{} with {}", enum_name(asked), framework.title),
+                          fmt::format("{}, in which it keeps gradients{}", enum_name(own), named),
+                          "leave --gradients out, or search with --beyond-framework"});
+}
+
+}  // namespace
+
+void set_gradients(const PlanRequest& r, SearchProblem& problem, std::vector<std::string>& notes) {
+  if (!r.gradients) return;
+  Execution& execution = problem.execution;
+  const GradientWidths own = own_gradients(execution, problem.precision);
+  const frameworks::Framework* framework = frameworks::find_framework(execution.framework);
+  const std::string title = framework != nullptr ? framework->title : execution.framework;
+  if (own.kept == *r.gradients) {
+    problem.training.bf16_gradients = false;
+    if (own.summed != own.kept)
+      notes.push_back(
+          fmt::format("{} keeps gradients in {}, as --gradients says; they are summed over ranks in {}",
+                      title, enum_name(own.kept), enum_name(own.summed)));
+    return;
+  }
+  const bool switches = *r.gradients == Precision::bf16 && framework != nullptr &&
+                        keeps_gradients_in(*framework, problem, Precision::bf16);
+  if (switches) return;
+  if (framework != nullptr && !r.beyond_framework)
+    refuse_gradients(problem, *framework, *r.gradients, own.kept);
+  if (*r.gradients == Precision::fp32) execution.gradient_bytes = execution.reduced_bytes = 4;
+  if (*r.gradients == Precision::fp32) execution.bf16_gradient_bytes = 0;
 }
 
 }  // namespace mpt::planner

@@ -183,6 +183,9 @@ int run(int argc, char** argv) {
   const auto backend = o.device == "cuda" ? load_gpus(o.model) : nullptr;
   const std::string precision = !o.precision.empty() ? o.precision : backend ? "bf16" : "fp32";
   o.request.precision = *enum_value<Precision>(precision);
+  if (!backend && o.request.precision == Precision::fp8)
+    throw UserError(Problem{"--precision", "fp8 on CPUs", "fp32, bf16 or fp16, which CPU ranks compute in",
+                            "choose one of them, or add --device cuda"});
   o.request.target = profiler::target_of(backend.get(), o.request.precision);
   o.request.model = models::load_model(o.model);
   for (const int64_t sequence : o.request.sequences) {

@@ -289,12 +289,21 @@ std::string filled(std::string_view page, const std::map<std::string_view, std::
   return out.append(page);
 }
 
+// "32 x h100-sxm-80gb", "16 x a100-sxm-80gb + 16 x h100-sxm-80gb".
+std::string devices_text(const ClusterSpec& cluster) {
+  if (!cluster.mixed()) return fmt::format("{} x {}", cluster.devices, cluster.device.name);
+  std::string text;
+  for (const DeviceGroup& group : cluster.groups)
+    text += fmt::format("{}{} x {}", text.empty() ? "" : " + ", group.devices, group.device.name);
+  return text;
+}
+
 std::string render(const Plan& plan, Json data, const Facts& more) {
   const std::string title = fmt::format("{} on {}", plan.model.name, plan.cluster.name);
   data["title"] = title;
-  data["subtitle"] = fmt::format("{} layers, hidden {}; {} sequences of {} tokens per step on {} x {}",
+  data["subtitle"] = fmt::format("{} layers, hidden {}; {} sequences of {} tokens per step on {}",
                                  plan.model.layers.count(), plan.model.hidden, plan.workload.global_batch,
-                                 plan.workload.sequence, plan.cluster.devices, plan.cluster.device.name);
+                                 plan.workload.sequence, devices_text(plan.cluster));
   data["facts"] = facts_of(plan, more);
   data["unit"] = plan.layout.chunks > 1 ? "rank" : "stage";
   data["gpu"] = plan.cluster.device.kind == DeviceKind::cpu ? "rank" : "GPU";

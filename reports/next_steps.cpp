@@ -13,8 +13,6 @@ namespace {
 
 // A measured step that is this far from its prediction, as a share, wants an explanation.
 constexpr double kFarOff = 0.1;
-// A limit that leaves a plan this much less memory than it needs brings another plan.
-constexpr double kLessMemory = 0.9;
 
 NextStep how_to_run(const Plan& plan, const std::string& export_target) {
   const std::string& framework = plan.layout.execution.framework;
@@ -31,27 +29,34 @@ NextStep how_to_run(const Plan& plan, const std::string& export_target) {
 // A layout of the ranking that needs clearly less memory.
 const RankedLayout* roomier(const Plan& plan) {
   for (const RankedLayout& r : plan.ranking) {
-    if (double(r.peak_bytes) < kLessMemory * double(peak_bytes(plan)) &&
+    if (double(r.peak_bytes) < kRoomierShare * double(peak_bytes(plan)) &&
         r.layout.ranks() == plan.layout.ranks())
       return &r;
   }
   return nullptr;
 }
 
-// Rounded down, as --memory takes it.
+// As --memory takes it, rounded up: what needs so much fits.
 std::string whole_size(double bytes) {
   return bytes < 10.0 * double(kGiB)
-             ? fmt::format("{:.0f}MiB", std::floor(bytes / double(kMiB)))
-             : fmt::format("{:.1f}GiB", std::floor(10.0 * bytes / double(kGiB)) / 10.0);
+             ? fmt::format("{:.0f}MiB", std::ceil(bytes / double(kMiB)))
+             : fmt::format("{:.1f}GiB", std::ceil(10.0 * bytes / double(kGiB)) / 10.0);
 }
 
+// Only a limit within which a layout is known to fit.
 NextStep if_memory_runs_out(const Plan& plan) {
-  const double limit = kLessMemory * double(peak_bytes(plan));
-  std::string text = "Plan again with a lower limit, a tenth below what this plan needs.";
-  if (const RankedLayout* other = roomier(plan))
-    text += fmt::format(" Or take {}: {} per step, {} of memory.", layout_name(other->layout),
-                        format_seconds(other->step_time_s), format_bytes(double(other->peak_bytes)));
-  return {"If it runs out of memory", text, "mpt-plan ... --memory " + whole_size(limit)};
+  const std::string title = "If it runs out of memory", again = "mpt-plan --request plan.json ";
+  const RankedLayout* other = roomier(plan);
+  if (other == nullptr)
+    return {title,
+            "No layout on these GPUs is known that needs a tenth less. Plan for more of them, or for shorter "
+            "sequences:",
+            again + "--cluster LARGER"};
+  return {title,
+          fmt::format("Plan again with a lower limit. {} fits: {} per step, {} of memory.",
+                      layout_name(other->layout), format_seconds(other->step_time_s),
+                      format_bytes(double(other->peak_bytes))),
+          again + "--memory " + whole_size(double(other->peak_bytes))};
 }
 
 }  // namespace

@@ -11,6 +11,9 @@
 
 namespace mpt::reports {
 
+/// A layout that needs less than this share of a plan's memory is one to turn to where the plan runs out.
+inline constexpr double kRoomierShare = 0.9;
+
 struct NextStep {
   std::string title, text;
   std::string command;  // may be empty

@@ -49,6 +49,8 @@ std::string describe_utilisation(const Plan& plan) {
   const double rate =
       plan.prediction.model_flop_per_step / plan.prediction.step_time_s / double(plan.layout.ranks());
   const double utilisation = model_flop_utilisation(plan);
+  if (utilisation > 1.0)
+    return format_flop_rate(rate) + ", more than the peak of the machine: such times are not possible";
   return format_flop_rate(rate) +
          (utilisation > 0.0 ? fmt::format(", MFU {} (recompute not counted)", format_percent(utilisation))
                             : " (recompute not counted)");

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/number_between.h"
 #include "base/outputs.h"
+#include "base/terminal.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports.h"
 #include "runtime/checkpoint/checkpoint.h"
@@ -51,6 +52,16 @@ void check_outputs(const RunOptions& o) {
   for (const auto& [option, file] : outputs) {
     if (!file.empty()) check_writable(file, fmt::format("{} {}", option, file.string()));
   }
+}
+
+// The command that plans the same for another number of ranks.
+std::string plan_for_ranks(const Plan& plan, const std::string& file, int64_t ranks) {
+  const std::string again = "mpt-plan --request " + shell_word(file);
+  if (plan.cluster.device.kind == DeviceKind::cpu)
+    return fmt::format("{} --cluster this-machine:{}", again, ranks);
+  if (!plan.cluster.mixed() && ranks <= plan.cluster.devices)
+    return fmt::format("{} --gpus {}", again, ranks);
+  return fmt::format("{} --cluster NAME, of {} GPUs", again, ranks);
 }
 
 }  // namespace
@@ -260,7 +271,13 @@ void check_plan(const Plan& plan, RunOptions& o) {
   }
   if (o.ranks != 0 && o.ranks != plan.layout.ranks()) {
     refuse("--ranks", std::to_string(o.ranks), fmt::format("{}, the plan's ranks", plan.layout.ranks()),
-           fmt::format("leave it out, or plan again: mpt-plan --ranks {}", o.ranks));
+           "leave it out, or plan again: " + plan_for_ranks(plan, o.plan, o.ranks));
+  }
+  if (o.train.minimum_learning_rate > o.train.learning_rate) {
+    if (o.train.minimum_learning_rate != OptimizerOptions{}.minimum_learning_rate)
+      refuse("--min-lr", fmt::format("{:g}", o.train.minimum_learning_rate),
+             fmt::format("at most --lr {:g}, from which the rate falls", o.train.learning_rate), "");
+    o.train.minimum_learning_rate = o.train.learning_rate;
   }
   if (plan.layout.ranks() > kMostThreads) {
     refuse(o.plan + " at /layout", fmt::format("{} ranks", plan.layout.ranks()),

@@ -155,6 +155,9 @@ std::string table_of(const Diagnosis& d) {
     table.add_row({c.name, format_seconds(c.seconds), format_percent(c.seconds / d.measured_s)});
     seen += wrapped(fmt::format("{}: {}", c.name, c.evidence), "  ");
   }
+  double sum_s = 0.0;
+  for (const Cause& c : d.causes) sum_s += c.seconds;
+  if (sum_s > d.measured_s) seen += wrapped("Causes overlap: without one, another costs less.", "  ");
   const Cause& most = d.causes.front();
   return table.text() + "\n" + seen +
          wrapped(fmt::format("Most to gain: {} ({}): {}.", most.name,

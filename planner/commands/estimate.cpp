@@ -111,9 +111,12 @@ std::string advice(const Estimated& mine, const PlanOptions& o) {
   const auto resolved = resolve_and_tell(request);
   SearchProblem& problem = resolved->problem;
   problem.near_misses = false;
+  bool unlikely = false;
   const auto search = [&] {
     const Stoppable stoppable;
-    return recommended_search(problem, 1, progress_line());
+    auto found = recommended_search(problem, 1, progress_line());
+    unlikely = found->result.best.empty() && has_default_margin(*resolved);
+    return unlikely ? likeliest_search(*resolved, progress_line()) : std::move(found);
   }();
   if (search->result.best.empty())
     return "\n" + wrapped("No layout of this cluster fits. mpt-plan without a layout says what would.");
@@ -121,9 +124,13 @@ std::string advice(const Estimated& mine, const PlanOptions& o) {
   const std::string proof =
       wrapped(describe_certificate(search->result.certificate, best.evaluation.step_time_s));
   const double gain = 1.0 - best.evaluation.step_time_s / mine.plan.prediction.step_time_s;
-  if (mine.fits() && gain <= 1e-9) return "\nNo layout with room in memory is faster.\n" + proof;
+  const bool roomier = best.evaluation.peak_bytes < mine.candidate.evaluation.peak_bytes;
+  if (unlikely && mine.fits() && !roomier)
+    return "\n" + wrapped("No layout is 90% likely to fit, and none is likelier than this one.") + proof;
+  if (!unlikely && mine.fits() && gain <= 1e-9) return "\nNo layout with room in memory is faster.\n" + proof;
   const Plan better = plan_of(*search, request);
-  std::string text = "\n" + describe_better(problem, mine.candidate, best, better);
+  std::string text = unlikely ? "\n" + wrapped("No layout is 90% likely to fit. The likeliest is:") : "";
+  text += "\n" + describe_better(problem, mine.candidate, best, better);
   const std::string against = describe_against_best(mine.plan, better, o.measured);
   if (!against.empty()) text += wrapped(against, "  - ");
   if (o.again.empty()) return text + "\n" + proof;
@@ -142,6 +149,20 @@ void check_plan_options(const CLI::App& command, const EstimateOptions& o) {
     throw UserError(Problem{"--plan", "excludes " + option->get_name(), "one or the other",
                             "the plan holds its layout; leave --plan out and name all of it"});
   }
+}
+
+// The command that finds the better layout: a search with the same options. A plan and a request file say
+// what they ask for; bounds in them are those of a search that was not this one, which nothing takes out
+// again.
+std::string search_again(const CLI::App& command, const EstimateOptions& o) {
+  std::string again = command_again(command, shell_word(command.get_parent()->get_name()),
+                                    {"Layout", "--plan", "--memory", "--measured", "--output", "--report",
+                                     "--trace", "--operators", "--streams", "--verbose", "--check"});
+  if (!o.plan.empty()) again += " --request " + shell_word(o.plan);
+  const CLI::Option* const request = command.get_option("--request");
+  const std::string file = !o.plan.empty() ? o.plan : request->count() > 0 ? request->results().back() : "";
+  const bool bounded = !file.empty() && load_request(file).bounds != SearchBounds{};
+  return bounded ? "" : again;
 }
 
 std::string estimate_text(const Estimated& e, const PlanOptions& o, bool given) {
@@ -233,9 +254,7 @@ std::function<int()> add_estimate(CLI::App& app) {
       "  mpt-plan estimate --plan plan.json --cluster dgx-a100:8");
   return [command, o] {
     check_plan_options(*command, *o);
-    o->problem.again = command_again(*command, shell_word(command->get_parent()->get_name()),
-                                     {"Layout", "--plan", "--memory", "--measured", "--output", "--report",
-                                      "--trace", "--operators", "--streams", "--verbose", "--check"});
+    o->problem.again = search_again(*command, *o);
     std::vector<NamedFile> inputs = input_files(o->problem);
     inputs.push_back({"--plan", o->plan});
     check_outputs(o->problem.out, inputs);

@@ -48,6 +48,10 @@ std::unique_ptr<Resolved> problem_of(const Plan& plan, const ExplainOptions& o) 
   request.profile = o.profile;
   request.kernels = o.kernels;
   request.memory = std::to_string(plan.memory_limit_bytes) + "B";
+  if (plan.cluster.mixed()) {  // each kind of GPU has a limit of its own
+    request.memory = plan.request.memory;
+    request.memory_margin = plan.request.memory_margin;
+  }
   request.gpus = plan.layout.ranks();
   request.bounds = o.why_not.empty() ? SearchBounds{} : parse_bounds(o.why_not, "--why-not");
   auto resolved = resolve_and_tell(request);

@@ -17,6 +17,7 @@
 #include "base/outputs.h"
 #include "base/quantity.h"
 #include "frameworks/framework.h"
+#include "frameworks/supports.h"
 #include "planner/commands/commands.h"
 
 namespace mpt::planner {
@@ -41,6 +42,18 @@ std::string mismatch(const frameworks::ExportTarget& target, const Plan& plan) {
   if (frameworks::takes_plans_of(target, framework)) return "";
   return fmt::format("step time and memory are those of {}, not of {}: mpt-plan --framework {} plans for it",
                      framework, target.name, target.name);
+}
+
+// How to get a plan that the target runs, where there is one: not of a model that it lacks, and not where the
+// plan was made for it already.
+std::string other_plan(const frameworks::ExportTarget& target, const Plan& plan) {
+  const frameworks::Framework* framework = frameworks::find_framework(target.name);
+  const Layout& l = plan.layout;
+  if (framework == nullptr || frameworks::supports_model(*framework, plan.model, l.precision) ||
+      frameworks::supports_training(*framework, l.training))
+    return "; no plan of this model and way to train would run there";
+  if (l.execution.framework == framework->name && !plan.request.beyond_framework) return "";
+  return fmt::format("; mpt-plan --framework {} plans for what it can", target.name);
 }
 
 // The note as a comment at the top of a file that can have one.
@@ -100,8 +113,7 @@ void run(const ExportOptions& o) {
       fmt::print("  wrote {}\n", path.string());
     }
     if (const auto rejection = frameworks::cannot_run(*target, plan))
-      fmt::print("  warning: {}; mpt-plan --framework {} plans for what it can\n", rejection->reason,
-                 target->name);
+      fmt::print("  warning: {}{}\n", rejection->reason, other_plan(*target, plan));
     for (const std::string& warning : exported.warnings) fmt::print("  warning: {}\n", warning);
   }
 }

@@ -18,8 +18,10 @@
 #include "planner/commands/commands.h"
 #include "planner/explain/streams.h"
 #include "planner/explain/utilisation.h"
+#include "planner/recommend.h"
 #include "planner/stoppable.h"
 #include "reports/html.h"
+#include "reports/next_steps.h"
 #include "reports/trace.h"
 #include "reports/utilisation.h"
 
@@ -111,6 +113,26 @@ void write_trace(const std::string& file, const Plan& plan, const StepProgram& p
   write_file_atomically(file, trace);
 }
 
+// The plan with a layout that needs clearly less memory at the end of its ranking, where there is one:
+// whoever runs out of memory turns to it.
+Plan with_roomier(const Plan& plan, const SearchProblem* problem) {
+  constexpr double kLongest = 10.0;  // seconds
+  const double most = reports::kRoomierShare * double(reports::peak_bytes(plan));
+  const bool known = std::any_of(plan.ranking.begin(), plan.ranking.end(), [&](const RankedLayout& r) {
+    return double(r.peak_bytes) < most && r.layout.ranks() == plan.layout.ranks();
+  });
+  if (problem == nullptr || known || stop_requested()) return plan;
+  SearchProblem less = *problem;
+  const auto limit = std::max(int64_t{1}, int64_t(most) - 1);
+  less.memory_limit_bytes = std::min(less.memory_limit_bytes, limit);
+  for (DevicePool& pool : less.pools) pool.memory_limit_bytes = std::min(pool.memory_limit_bytes, limit);
+  less.time_limit_s = less.time_limit_s > 0.0 ? std::min(kLongest, less.time_limit_s) : kLongest;
+  const PlanOrReason found = plan_or_reason(std::move(less), plan.request);
+  Plan more = plan;
+  if (found.plan) more.ranking.push_back(found.plan->ranking.front());
+  return more;
+}
+
 void write_and_print(const OutputOptions& o, const Plan& plan, const std::string& text,
                      const CostOptions& cost, const SearchProblem* problem) {
   if (!o.output.empty()) save_plan(plan, o.output);
@@ -125,8 +147,8 @@ void write_and_print(const OutputOptions& o, const Plan& plan, const std::string
         facts.emplace_back("Training", line.substr(0, line.size() - 1));
       }
       const auto* target = frameworks::export_target_of(plan.layout.execution.framework);
-      write_file_atomically(o.report, reports::plan_report(plan, program, timeline, facts,
-                                                           target != nullptr ? target->name : ""));
+      write_file_atomically(o.report, reports::plan_report(with_roomier(plan, problem), program, timeline,
+                                                           facts, target != nullptr ? target->name : ""));
     }
     if (!o.trace.empty()) write_trace(o.trace, plan, program, timeline, problem);
   }

@@ -142,8 +142,20 @@ class Diagnoser {
     return step_time_s(simulate(program_, durations, contention_));
   }
 
+  // Measured durations hold what ranks that share cores lose; so must those that they are compared with.
+  void take_contention_into_durations() {
+    if (contention_.rate_by_active_ranks.empty()) return;
+    const Timeline step = simulate(program_, predicted_, contention_);
+    for (InstructionId id = 0; id < program_.size(); ++id) {
+      const Span& span = step.spans[size_t(id)];
+      predicted_[size_t(id)] = span.end_s - span.start_s;
+    }
+    contention_ = {};
+  }
+
   // Durations as they were measured, by kind and stage.
   void prepare() {
+    take_contention_into_durations();
     std::map<std::pair<InstructionKind, int64_t>, double> means;
     for (const InstructionDuration& i : run_.instructions) means[{i.kind, i.stage}] = i.seconds;
     measured_ = predicted_;
@@ -265,9 +277,12 @@ class Diagnoser {
       }
       if (!std::isfinite(least) || least <= expected) continue;
       const std::vector<double> excess(busy_.size(), least - expected);
+      const double cost = measured_step_s_ - without_compute(excess);
+      const bool waited_for = cost > 1.05 * (least - expected);
       add(kind.name,
-          fmt::format("{} of a rank's step, {} expected", format_seconds(least), format_seconds(expected)),
-          kind.change, measured_step_s_ - without_compute(excess));
+          fmt::format("{} of a rank's step, {} expected{}", format_seconds(least), format_seconds(expected),
+                      waited_for ? "; other stages wait for it" : ""),
+          kind.change, cost);
     }
   }
 

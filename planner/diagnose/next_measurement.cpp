@@ -71,9 +71,7 @@ std::string describe(const Benchmark& b, CommunicationKind kind, double share, c
 
 // Compute's share of the predicted step.
 double compute_share(const Plan& plan) {
-  double exposed = 0.0;
-  for (const ExposedCommunication& e : plan.prediction.exposed) exposed += e.seconds;
-  return std::max(0.0, 1.0 - plan.prediction.bubble_share - exposed / plan.prediction.step_time_s);
+  return reports::time_parts(plan).front().seconds / plan.prediction.step_time_s;
 }
 
 }  // namespace

@@ -77,15 +77,21 @@ class MptLog {
     std::map<std::pair<InstructionKind, int64_t>, double> instructions;
     BadSteps not_finite, skipped;
     const size_t first = reports::warm_up_steps(rows_.size());
-    const double share = 1.0 / double(rows_.size() - first);
     for (const Json& row : rows_) {
       const int64_t step = std::max<int64_t>(0, index_at(row, "step"));
       not_finite.add(row.contains("loss") && row["loss"].is_null() ? 1 : 0, step);
       skipped.add(row.value("skipped", Json()) == true ? 1 : 0, step);
     }
+    double sum_s = 0.0;
     for (size_t n = first; n < rows_.size(); ++n) {
       times.push_back(number_at(rows_[n], "step_time_s"));
-      run.steps.push_back({std::max<int64_t>(0, index_at(rows_[n], "step")), times.back()});
+      sum_s += times.back();
+    }
+    // Parts of the median step, which is shorter than the mean where a few steps are slow.
+    run.step_time_s = reports::median(times);
+    const double share = sum_s > 0.0 ? run.step_time_s / sum_s : 0.0;
+    for (size_t n = first; n < rows_.size(); ++n) {
+      run.steps.push_back({std::max<int64_t>(0, index_at(rows_[n], "step")), times[n - first]});
       run.data_wait_s += number_at(rows_[n], "data_wait_s") * share;
       for (const Json& rank : list_at(rows_[n], "ranks")) add(rank, share, plan, ranks);
       for (const Json& i : list_at(rows_[n], "instructions")) {
@@ -93,7 +99,6 @@ class MptLog {
         if (kind) instructions[{*kind, index_at(i, "stage")}] += number_at(i, "seconds") * share;
       }
     }
-    run.step_time_s = reports::median(times);
     check_step_time(run, file_);
     for (const auto& [rank, record] : ranks) run.ranks.push_back(record);
     for (const auto& [key, seconds] : instructions)

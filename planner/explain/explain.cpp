@@ -140,6 +140,9 @@ std::string without(const SearchProblem& problem, const Candidate& best, const L
                        format_bytes(other.rejection->available));
   const double loss = other.step_time_s - best.evaluation.step_time_s;
   if (loss < kEqualTimes * best.evaluation.step_time_s) return "";
+  if (changed.recompute != best.estimate.layout.recompute && problem.cost->origin().spread > kNoisySpread)
+    return what +
+           " it would be slower by the profile's times. That is not possible: the profile is too noisy.";
   return fmt::format("{} it would be {} slower.", what, share(loss, best.evaluation.step_time_s));
 }
 

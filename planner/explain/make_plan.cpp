@@ -16,7 +16,7 @@ double memory_share(const Candidate& c, const SearchProblem& problem) {
     const int64_t room = rank_limit_bytes(problem.cluster.device, c.estimate.layout.execution, 0);
     return double(c.evaluation.peak_bytes) / double(room);
   }
-  const std::vector<int64_t> limits = limits_of_ranks(problem, c.estimate.layout);
+  const std::vector<int64_t> limits = limits_of_ranks(without_margin(problem), c.estimate.layout);
   double fullest = 0.0;
   for (size_t r = 0; r < c.evaluation.memory.size(); ++r)
     fullest = std::max(fullest, double(c.evaluation.memory[r].peak_bytes) / double(limits[r]));
@@ -34,6 +34,17 @@ RankedLayout ranked(const Candidate& c, const SearchProblem& problem, const std:
           confidence({like, problem.cost->origin().source, step_s, memory_share(c, problem)}, evidence)};
 }
 
+// Of a mixed cluster the prices of each kind of device.
+CostOrigin origin_of(const SearchProblem& problem) {
+  CostOrigin origin = problem.cost->origin();
+  for (const DevicePool& pool : problem.pools) {
+    const CostOrigin other = pool.cost->origin();
+    if (origin.machine.find(other.machine) == std::string::npos) origin.machine += " and " + other.machine;
+    if (other.source == "roofline") origin.source = other.source;
+  }
+  return origin;
+}
+
 }  // namespace
 
 Plan make_plan(const SearchResult& result, const SearchProblem& problem) {
@@ -47,7 +58,7 @@ Plan make_plan(const SearchResult& result, const SearchProblem& problem) {
   plan.schedule = schedule_rows(best.evaluation.schedule);
   plan.footprints = best.estimate.footprints;
   plan.program_digest = program_digest(best.evaluation.program);
-  plan.cost = problem.cost->origin();
+  plan.cost = origin_of(problem);
   plan.durations = best.estimate.cost.table();
   plan.rate_by_active_ranks = problem.cost->rate_by_active_ranks();
   store_timeline(plan, best.evaluation.program, best.evaluation.timeline);

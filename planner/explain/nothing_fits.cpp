@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/interruption.h"
 #include "base/quantity.h"
 #include "core/bound_words.h"
 #include "reports/utilisation.h"
@@ -72,6 +73,11 @@ Problem nothing_divides(const SearchResult& result, const SearchProblem& problem
 }  // namespace
 
 Problem why_nothing_fits(const SearchResult& result, const SearchProblem& problem) {
+  if (stop_requested())
+    return {
+        "interrupted",
+        fmt::format("after {} no layout that fits was found yet", format_seconds(result.certificate.seconds)),
+        "", ""};
   if (!result.certificate.optimal) {
     return {"--time-limit",
             fmt::format("the search was stopped after {} without a layout that fits",

@@ -74,12 +74,15 @@ std::string describe_devices(const Plan& plan) {
 std::string describe_limit(const Plan& plan) {
   const ClusterSpec& c = plan.cluster;
   const auto limit = double(plan.memory_limit_bytes);
-  if (c.mixed()) return fmt::format("at most {} usable", format_bytes(limit));
-  const auto usable = double(rank_limit_bytes(c.device, plan.layout.execution, 0));
+  int64_t most = rank_limit_bytes(c.device, plan.layout.execution, 0);
+  for (const DeviceGroup& group : c.groups)
+    most = std::max(most, rank_limit_bytes(group.device, plan.layout.execution, 0));
+  const auto usable = double(most);
+  if (limit >= usable && c.mixed()) return fmt::format("at most {} usable", format_bytes(limit));
   if (limit >= usable) return fmt::format("{} usable", part_of(limit, double(c.device.memory_bytes)));
   const MemoryMargin margin = memory_margin(predicted_by(plan).like, published_evidence());
   const bool by_default = plan.memory_limit_bytes == margin.safe_bytes(int64_t(usable));
-  return fmt::format("limited to {} usable{}", part_of(limit, usable),
+  return fmt::format("limited to {}{} usable{}", c.mixed() ? "at most " : "", part_of(limit, usable),
                      by_default ? ", within which a plan is 90% likely to fit" : "");
 }
 

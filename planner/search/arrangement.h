@@ -18,6 +18,8 @@ class Pools {
  public:
   /// `most_bytes` bounds what a rank may use, 0: what its device has.
   Pools(const ClusterSpec& cluster, const Execution& execution, int64_t most_bytes);
+  /// `limits`: what a rank of each group may use.
+  Pools(const ClusterSpec& cluster, const Execution& execution, const std::vector<int64_t>& limits);
   Pools(const Pools&) = delete;
 
   /// Makes the problem price and bound each group by itself.
@@ -34,10 +36,16 @@ class Pools {
 int64_t rank_limit_bytes(const DeviceSpec& device, const Execution& execution, int64_t most_bytes,
                          const Calibration& constants = shipped_calibration());
 
+/// The problem with all that its ranks can use, without a margin or a limit that was asked for.
+SearchProblem without_margin(SearchProblem problem);
+/// The problem with limits between those of two others: `share` 0 has those of `least`, 1 those of `most`.
+SearchProblem with_limits_between(const SearchProblem& least, const SearchProblem& most, double share);
+
 struct ArrangedSearch {
   SearchResult result;
   SearchProblem problem;           // the arrangement that the best layout belongs to
   std::vector<std::string> notes;  // what the other arrangements reach
+  std::string left_out;            // groups that the best leaves idle, and what using all would take
   std::unique_ptr<CostSource> cost;
   std::unique_ptr<Pools> pools;
 };

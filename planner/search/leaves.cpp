@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/leaves.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -17,15 +17,10 @@ namespace {
 constexpr int64_t kMostStages = 1024;
 
 // Without a pipeline there is nothing to order. 1F1B represents all, because it holds the fewest
-// micro-batches.
+// micro-batches. Who asks for other schedules alone wants a pipeline.
 const ScheduleEntry* only_schedule(const SearchProblem& problem) {
-  const std::vector<std::string>& schedules = problem.bounds.schedules;
-  const auto& entries = schedule_catalog();
-  for (const ScheduleEntry& entry : entries) {
-    if (entry.name == Layout{}.schedule && allowed(schedules, entry.name)) return &entry;
-  }
-  for (const ScheduleEntry& entry : entries) {
-    if (entry.min_chunks == 1 && allowed(schedules, entry.name)) return &entry;
+  for (const ScheduleEntry& entry : schedule_catalog()) {
+    if (entry.name == Layout{}.schedule && allowed(problem.bounds.schedules, entry.name)) return &entry;
   }
   return nullptr;
 }
@@ -49,7 +44,10 @@ class LeafEnumeration {
         if (has_chunks(entry, chunks)) add_splits(entry, chunks);
       }
     }
-    if (leaves_.empty())
+    if (one_rank() && only_ == nullptr)
+      note(fmt::format("without a pipeline there is no {} to follow",
+                       fmt::join(problem_.bounds.schedules, " or ")));
+    else if (leaves_.empty())
       note(fmt::format("no allowed schedule and chunks for {} pipeline stages", node_.pipeline));
     return std::move(leaves_);
   }

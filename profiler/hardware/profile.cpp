@@ -42,6 +42,10 @@ Profile load_profile(const std::filesystem::path& path) {
   JsonProblems problems(file);
   if (profile.pieces.empty())
     problems.add("/pieces", "an empty list", "timings", "measure again with mpt-profile");
+  const bool timed = std::any_of(profile.pieces.begin(), profile.pieces.end(),
+                                 [](const PieceTiming& t) { return t.seconds > 0.0; });
+  if (!profile.pieces.empty() && !timed)
+    problems.add("/pieces", "timings that are all 0", "seconds above 0", "measure again with mpt-profile");
   if (profile.rate_by_active_ranks.empty())
     problems.add("/rate_by_active_ranks", "an empty list", "at least one rate");
   for (size_t i = 0; i < profile.pieces.size(); ++i) {

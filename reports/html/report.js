@@ -53,7 +53,7 @@
   }
   function seconds(us, digits) {
     const places = digits || 3;
-    if (us === 0) return '0';
+    if (us < 1e-3) return '0';  // a picosecond is a rounding error
     return us >= 1e6 ? (us / 1e6).toPrecision(places) + ' s' : us >= 1e3 ? (us / 1e3).toPrecision(places) + ' ms' : us.toPrecision(places) + ' us';
   }
   function bytes(n, digits) {

@@ -7,6 +7,7 @@ Usage: cli_test.py FOLDER_OF_PROGRAMS
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -240,6 +241,11 @@ def wrong_plan(folder, model, profile, base):
             arguments[arguments.index(key) + 1] = value
         expect("plan, " + name, run("mpt-plan", *arguments, *options), code, *parts)
 
+    measured = json.load(open(profile))
+    for entry in measured["pieces"]:
+        entry["seconds"] = 0.0
+    plan("a profile of zeros", "/pieces: timings that are all 0", "measure again", replaced={"--profile": write(f"{folder}/zeros.json", measured)})
+    plan("a profile in another precision", "at sequence 32 in fp32; small at sequence 32 in bf16 is priced", options=["--precision", "bf16"], code=0)
     plan("unknown model", 'unknown model "lama3-8b"', 'did you mean "llama3-8b"?', replaced={"--model": "lama3-8b"})
     plan("model file missing", "/no/model.json", "cannot be read", replaced={"--model": "/no/model.json"})
     plan("unknown cluster", 'did you mean "dgx-h100"?', replaced={"--cluster": "dgx-h10:8"})
@@ -738,10 +744,18 @@ def other_clusters(folder):
 def wrong_run(folder, text, plan):
     good = json.load(open(plan))
 
-    def edited(name, change):
+    def edited(name, change, kept=False):
         copy = json.loads(json.dumps(good))
         change(copy)
+        if not kept:
+            copy.pop("input_digests")  # as plans of earlier releases
         return write(f"{folder}/{name}.json", copy)
+
+    for name, at, change in (("sequence", "/workload", lambda p: p["workload"].update(sequence=16)), ("precision", "/layout", lambda p: p["layout"].update(precision="bf16")),
+                             ("memory limit", "/memory_limit_bytes", lambda p: p.update(memory_limit_bytes=1))):
+        changed = edited("inputs", change, kept=True)
+        for command in (["mpt-plan", "explain", changed], ["mpt-plan", "export", changed, "--to", "pytorch", "-o", folder], ["mpt-run", changed, "--data", text]):
+            expect(f"{command[0]}, edited {name}", run(*command), 2, f"inputs.json at {at}: edited since the plan was made", "mpt-plan --request")
 
     def refused(name, path, *parts, data=text, options=()):
         expect("run, " + name, run("mpt-run", path, "--data", data, "--steps", 2, *options), 2, *parts)
@@ -763,7 +777,8 @@ def wrong_run(folder, text, plan):
     refused("data a folder", plan, "is a folder", data=folder)
     refused("data empty", plan, "0 tokens in 1 files", data=write(f"{folder}/empty.txt", ""))
     refused("data too short", plan, "at least 33", data=write(f"{folder}/short.txt", "short"))
-    refused("more ranks than the plan", plan, "--ranks", "the plan's ranks", options=["--ranks", 8])
+    refused("more ranks than the plan", plan, "--ranks", "the plan's ranks", f"mpt-plan --request {plan} --cluster this-machine:8", options=["--ranks", 8])
+    expect("plan for more ranks", run("mpt-plan", "--request", plan, "--cluster", "this-machine:8", "--dp", 4, "--tp", 1, "-o", f"{folder}/eight.json"), 0, "wrote")
     expect("run, GPU asked for", run("mpt-run", plan, "--data", text, "--device", "cuda"), 3, "no GPU can be used")
     refused("log that cannot be", plan, "--log", options=["--log", f"{folder}/no/run.jsonl"])
     refused("steps of none", plan, "--steps", options=["--steps", "0"])
@@ -809,6 +824,7 @@ def wrong_training(folder, text, plan):
     refused("resume from nothing", "no complete checkpoint", options=["--resume", f"{folder}/none"])
     refused("resume auto without a folder", "add --checkpoints", options=["--resume", "auto"])
     refused("init from nothing", "no complete checkpoint", options=["--init", f"{folder}/none"])
+    refused("a learning rate that rises", "--min-lr: 0.1", "at most --lr 0.01", options=["--lr", 0.01, "--min-lr", 0.1])
     refused("init and resume", "excludes", options=["--init", folder, "--resume", folder])
     refused("evaluation without data", "--validation-share", options=["--evaluate-every", 2])
     refused("half a blend", "a weight and its file", data=("0.5", text, "0.5"))
@@ -1025,6 +1041,78 @@ def published_runs(folder):
 
 
 
+def command_after(done, heading):
+    """The first command below a heading, as words, for these programs."""
+    words = shlex.split(done.stdout.split(heading + "\n")[1].split("\n\n")[0].replace("\\\n", " "), comments=True)
+    return [os.path.basename(words[0]), *words[1:]]
+
+
+def remedies(folder):
+    """Commands that are printed work as they stand."""
+    plan, better = f"{folder}/one_node.json", f"{folder}/better.json"
+    run("mpt-plan", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 64, "-o", plan)
+    done = run("mpt-plan", "estimate", "--plan", plan, "--cluster", "dgx-a100:2")
+    expect("estimate, another cluster", done, 0, "NEXT", "--request")
+    command = [better if word == "plan.json" else word for word in command_after(done, "NEXT")]
+    expect("estimate, the next command", run(*command), 0, "RECOMMENDED", "wrote " + better)
+    bounded = f"{folder}/bounded.json"
+    run("mpt-plan", "--request", plan, "--tp", 8, "-o", bounded)
+    done = run("mpt-plan", "estimate", "--plan", bounded, "--cluster", "dgx-a100:2")
+    expect("estimate, a plan with limits", done, 0, "BETTER")
+    if "NEXT" in done.stdout:
+        FAILURES.append("estimate, a plan with limits: a command that keeps them:\n" + done.stdout)
+    beyond = ["--model", "gpt2-124m", "--cluster", "dgx-h100:1", "--global-batch", 64, "--seq", 1024, "--tp", 1, "--pp", 2, "--dp", 4, "--schedule", "zb-h1"]
+    done = run("mpt-plan", *beyond, "--beyond-framework", "-o", f"{folder}/beyond.json")
+    expect("beyond the framework", done, 0, "wrote")
+    expect("beyond the framework, export", run("mpt-plan", "export", f"{folder}/beyond.json", "--to", "megatron-core", "-o", folder), 0, "warning: ",
+           "mpt-plan --framework megatron-core plans for what it can")
+    lacking = ["--model", "opt-30b", "--cluster", "dgx-h100:2", "--global-batch", 64, "--seq", 2048]
+    expect("a model that the framework lacks", run("mpt-plan", *lacking), 2, "--beyond-framework")
+    run("mpt-plan", *lacking, "--beyond-framework", "-o", f"{folder}/lacking.json")
+    done = run("mpt-plan", "export", f"{folder}/lacking.json", "--to", "megatron-core", "-o", folder)
+    expect("a model that the framework lacks, export", done, 0, "no plan of this model and way to train would run there")
+    own = f"{folder}/on_cpus.json"
+    run("mpt-plan", "--model", "tiny-gpt", "--cluster", "this-machine:2", "--framework", "pytorch", "--global-batch", 8, "--seq", 64, "-o", own)
+    done = run("mpt-plan", "export", own, "--to", "pytorch", "-o", folder)
+    expect("export, a plan for PyTorch on CPUs", done, 0, "wrote")
+    if "warning" in done.stdout:
+        FAILURES.append("export, a plan for PyTorch on CPUs: " + done.stdout)
+
+
+def less_memory(folder):
+    """What the page offers to whoever runs out of memory fits."""
+    for model, options in (("llama3-70b", ["--cluster", "dgx-h100:8"]), ("qwen3-30b-a3b", ["--cluster", "dgx-h100:1", "--framework", "torchtitan"])):
+        plan, page = f"{folder}/{model}.json", f"{folder}/{model}.html"
+        run("mpt-plan", "--model", model, *options, "--global-batch", 64, "-o", plan, "--report", page)
+        limits = re.findall(r"--request plan.json --memory ([0-9.]+[GM]iB)", open(page).read())
+        if not limits:
+            expect(f"less memory, {model}: nothing is offered", run("mpt-plan", "--request", plan, "--memory", f"{int(0.9 * peak_of(plan))}B"), 2, "needs at least")
+        for limit in limits:
+            expect(f"less memory, {model}", run("mpt-plan", "--request", plan, "--memory", limit), 0, "RECOMMENDED")
+
+
+def peak_of(plan):
+    return max(rank["peak_bytes"] for rank in json.load(open(plan))["prediction"]["memory"])
+
+
+def values_that_are_none(folder):
+    job = ["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 64]
+    expect("values, one is missing", run("mpt-plan", *job, "--tp", "1,,2"), 2, '--tp: "1,,2"', "one comma")
+    expect("values, an empty one", run("mpt-plan", *job, "--framework", ""), 2, '--framework: ""', "leave the option out")
+    expect("values, an option of which a part was typed", run("mpt-plan", *job, "--mem", "3GiB"), 2, "did you mean --memory?")
+    expect("values, an option twice", run("mpt-plan", *job, "--report", f"{folder}/a.html", "--report", f"{folder}/b.html"), 2, "--report: given 2 times; expected once")
+    plan = f"{folder}/values.json"
+    run("mpt-plan", *job, "-o", plan)
+    expect("values, an option that is needed", run("mpt-plan", "export", plan), 2, "--to: missing")
+    expect("values, below the least", run("mpt-plan", "diagnose", plan, "--step-time", 0), 2, '--step-time: "0"; expected a number from 1e-09')
+    expect("values, a number beyond all", run("mpt-plan", "explain", write(f"{folder}/large.json", '{"format": 1e999}')), 2, "a number that is too large")
+    expect("values, fp8 on CPUs", run("mpt-profile", "--model", "tiny-gpt", "--precision", "fp8"), 2, "--precision: fp8 on CPUs", "fp32, bf16 or fp16")
+    zoo = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/zoo/llama3-8b.json")
+    expect("a file of the zoo", run("mpt-plan", "model", zoo), 0, "8.03B")
+    nameless = {**json.load(open(zoo)), "name": ""}
+    expect("a model without a name", run("mpt-plan", "model", write(f"{folder}/nameless.json", nameless)), 2, "/name: an empty text")
+
+
 with tempfile.TemporaryDirectory() as folder:
     model, text, profile, plan, base = first_use(folder)
     wrong_profile(folder, model, profile)
@@ -1041,6 +1129,9 @@ with tempfile.TemporaryDirectory() as folder:
     other_clusters(folder)
     published_runs(folder)
     own_kernels(folder)
+    remedies(folder)
+    less_memory(folder)
+    values_that_are_none(folder)
     wrong_run(folder, text, plan)
     checkpoints(folder, text, plan)
     wrong_training(folder, text, plan)

@@ -95,6 +95,40 @@ TEST(Plan, EveryBadFieldIsNamed) {
   }
 }
 
+// The prediction is of the plan as it was made.
+TEST(Plan, EditedInputsAreRefusedByTheirPlace) {
+  const std::pair<const char*, Json> edits[] = {{"/workload/sequence", 8},
+                                                {"/model/hidden", 8},
+                                                {"/model/vocab", 999},
+                                                {"/layout/precision", "bf16"},
+                                                {"/layout/recompute", "full"},
+                                                {"/layout/offload_optimizer", true},
+                                                {"/cluster/levels/0/bandwidth_bytes_per_s", 1e12},
+                                                {"/memory_limit_bytes", 1}};
+  for (const auto& [pointer, value] : edits) {
+    Json json = sample();
+    Json& edited = json.at(Json::json_pointer(pointer));
+    ASSERT_NE(edited, value) << pointer;
+    edited = value;
+    const std::string error = error_of(json);
+    const std::string section = std::string(pointer).substr(0, std::string(pointer).find('/', 1));
+    EXPECT_NE(error.find("plan.json at " + section + ": edited"), std::string::npos)
+        << pointer << ": " << error;
+    EXPECT_NE(error.find("mpt-plan --request plan.json"), std::string::npos) << error;
+    json.erase("input_digests");
+    EXPECT_EQ(error_of(json), "no error") << pointer;
+  }
+}
+
+TEST(Plan, WhatToolsChangeInJsonIsNoEdit) {
+  Json json = sample();
+  const Json workload = json["workload"];
+  json["workload"] = Json::object();
+  for (auto entry = workload.rbegin(); entry != workload.rend(); ++entry)
+    json["workload"][entry.key()] = double(entry.value().get<int64_t>());
+  EXPECT_EQ(error_of(json), "no error");
+}
+
 // Their products must not overflow where ranks are counted.
 TEST(Plan, LayoutsOfTheRankingHaveSoundDegrees) {
   Json json = sample();

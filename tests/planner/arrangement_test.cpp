@@ -8,6 +8,7 @@
 
 #include "base/quantity.h"
 #include "models/zoo.h"
+#include "planner/api.h"
 #include "planner/cost/collective.h"
 #include "planner/search/layout_resolver.h"
 #include "profiler/hardware/catalog.h"
@@ -149,6 +150,34 @@ TEST(Arrangement, TheClusterIsNamedInTheOrderOfItsRanks) {
   EXPECT_EQ(cluster.name, cluster.groups[0].name + "+" + cluster.groups[1].name + "@25GB/s@1ms");
   EXPECT_EQ(profiler::load_cluster(cluster.name, std::nullopt), cluster);
   EXPECT_EQ(cluster.groups[0].name, "dgx-h100:2") << "not the order that was given";
+}
+
+TEST(Arrangement, PricesOfAllKindsOfDevicesAreNamed) {
+  PlanRequest r;
+  r.model.name = "llama3-8b";
+  r.global_batch = 64;
+  r.cluster.name = "dgx-a100:1+dgx-h100:1";
+  r.bounds.pipeline = {2};
+  const Plan priced = plan(r);
+  EXPECT_NE(priced.cost.machine.find("a100-sxm-80gb"), std::string::npos) << priced.cost.machine;
+  EXPECT_NE(priced.cost.machine.find("h100-sxm-80gb"), std::string::npos) << priced.cost.machine;
+}
+
+TEST(Arrangement, GroupsThatAreLeftIdleAreNamed) {
+  PlanRequest r;
+  r.model.name = "llama3-8b";
+  r.global_batch = 64;
+  r.bounds.tensor = {8};
+  const auto notes_on = [&r](const char* cluster) {
+    r.cluster.name = cluster;
+    std::string text;
+    for (const std::string& note : plan(r).notes) text += note + "\n";
+    return text;
+  };
+  const std::string slow = notes_on("dgx-h100:1+dgx-a100:1@0.001GB/s");
+  EXPECT_NE(slow.find("dgx-a100:1 is left idle: with all GPUs the fastest step takes "), std::string::npos)
+      << slow;
+  EXPECT_EQ(notes_on("dgx-h100:1+dgx-h100:1").find("left idle"), std::string::npos);
 }
 
 TEST(Link, RailsAndOversubscriptionLimitWhatABlockSendsTogether) {

@@ -53,6 +53,79 @@ TEST(Resolve, PadsTheVocabularyForTheOwnRuntimeOnGpus) {
   EXPECT_EQ(on_cpus->problem.execution.vocabulary_multiple, 1);
 }
 
+TEST(Resolve, RefusesSplitsOfWhatIsNotThere) {
+  PlanRequest r = request();
+  r.bounds.expert = {2};
+  EXPECT_NE(error_of(r).find("--ep: 2; expected 1: llama3-8b has no experts"), std::string::npos)
+      << error_of(r);
+  r.bounds.expert = {1, 2};
+  EXPECT_EQ(error_of(r), "accepted");
+  r.bounds.expert.clear();
+  r.bounds.sequence_parallel = {Switch::on};
+  r.bounds.tensor = {1};
+  EXPECT_NE(error_of(r).find("--sp: on beside --tp 1"), std::string::npos) << error_of(r);
+  r.bounds.tensor = {1, 2};
+  EXPECT_EQ(error_of(r), "accepted");
+}
+
+TEST(Resolve, RefusesGpusThatTheFrameworkAloneFills) {
+  ClusterSpec small = resolve(request())->problem.cluster;
+  small.device.memory_bytes = kGiB;
+  PlanRequest r = request();
+  r.cluster.value = small;
+  EXPECT_NE(error_of(r).find("--cluster: 1 GiB of memory on each GPU"), std::string::npos) << error_of(r);
+}
+
+TEST(Resolve, NamesFrameworksThatTrainInTheWayThatWasAsked) {
+  PlanRequest r = request();
+  r.lengths = {"200:4096"};
+  const std::string refused = error_of(r);
+  EXPECT_NE(refused.find("does not train with packed sequences"), std::string::npos) << refused;
+  const bool any = refused.find("one that does: ") != std::string::npos;
+  EXPECT_EQ(refused.find("name another --framework") != std::string::npos, any) << refused;
+}
+
+// Who plans for a framework on CPU ranks gets the overlaps that it cannot switch off.
+TEST(Resolve, KeepsWhatAFrameworkAlwaysOverlapsOnCpusToo) {
+  PlanRequest r = request("gpt2-124m", "this-machine:2");
+  EXPECT_FALSE(resolve(r)->problem.overlaps.gradient_reduce);
+  r.framework = "pytorch";
+  const Overlaps overlaps = resolve(r)->problem.overlaps;
+  EXPECT_TRUE(overlaps.gradient_reduce && overlaps.parameter_gather && overlaps.transfer);
+}
+
+// Each kind of GPU keeps the margin that it has in a cluster of its own.
+TEST(Resolve, KeepsTheSameRoomOnJoinedClusters) {
+  const int64_t alone = resolve(request("qwen3-30b-a3b", "dgx-h100:2"))->problem.memory_limit_bytes;
+  const auto joined = resolve(request("qwen3-30b-a3b", "dgx-h100:1+dgx-h100:1"));
+  EXPECT_EQ(joined->problem.memory_limit_bytes, alone);
+  PlanRequest r = request("qwen3-30b-a3b", "dgx-a100-40gb:1+dgx-h100:1");
+  for (const char* margin : {"", "20%"}) {
+    r.memory_margin = margin;
+    const auto mixed = resolve(r);
+    for (size_t g = 0; g < 2; ++g) {
+      PlanRequest part = r;
+      part.cluster.name = g == 0 ? "dgx-a100-40gb:1" : "dgx-h100:1";
+      EXPECT_EQ(mixed->problem.limit_bytes(g), resolve(part)->problem.memory_limit_bytes) << g << margin;
+    }
+  }
+}
+
+// What is likely to fit is told of the GPUs' memory, whatever limit was asked for.
+TEST(Resolve, AJoinedClustersLimitDoesNotChangeHowLikelyAPlanFits) {
+  PlanRequest r = request("llama3-8b", "dgx-h100:1+dgx-h100:1");
+  const auto fits = [&r](const char* memory) {
+    r.memory = memory;
+    r.layout = Layout{};
+    r.layout->data = r.layout->shard = 16;
+    r.layout->zero = 1;
+    r.layout->layers_per_stage = {32};
+    return estimate(r).plan.prediction.confidence.fits;
+  };
+  ASSERT_TRUE(fits("").has_value());
+  EXPECT_EQ(fits(""), fits("60GiB"));
+}
+
 TEST(Resolve, KeepsRoomInMemoryUnlessToldNotTo) {
   PlanRequest r = request();
   const int64_t with_room = resolve(r)->problem.memory_limit_bytes;

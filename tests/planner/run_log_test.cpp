@@ -169,6 +169,55 @@ TEST_F(RunLogTest, TimersSayWhichPartOfTheStepIsSlow) {
   EXPECT_LT(std::abs(d.unexplained_s), 0.01);
 }
 
+// What ranks that share cores lose is in the measured durations already. A collective that costs more is then
+// that much of the step, and no time is left over.
+TEST_F(RunLogTest, CollectivesOfRanksThatShareCoresCostWhatWasMeasured) {
+  test::WantedPlan wanted{test::little_gpt(), {8, 16}};
+  wanted.tensor = 2;
+  Plan plan = test::make_plan(wanted);
+  plan.rate_by_active_ranks = {1.0, 0.5};
+  const StepProgram program = program_of(plan);
+  const std::vector<double> alone = durations_of(plan, program);
+  MeasuredRun run;
+  double compute_s = 0.0, others_s = 0.0;
+  for (InstructionId id = 0; id < program.size(); ++id) {
+    const Instruction& i = program.instructions[size_t(id)];
+    (i.is_compute() ? compute_s : others_s) += alone[size_t(id)];
+  }
+  // Both ranks compute at half their speed, and then wait as long again for each other.
+  const double tensor_s = 2.0 * compute_s;
+  for (const InstructionDuration& d : plan.durations) {
+    const bool computes = d.kind == InstructionKind::forward || d.kind == InstructionKind::backward ||
+                          d.kind == InstructionKind::optimizer_step;
+    run.instructions.push_back({d.kind, d.stage, d.seconds * (computes ? 4.0 : 1.0)});
+  }
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    reports::RankRecord& r = run.ranks.emplace_back();
+    r.rank = rank;
+    r.compute_s = 2.0 * compute_s;
+    r.tensor_s = tensor_s;
+  }
+  run.step_time_s = 4.0 * compute_s + others_s;
+  plan.prediction.step_time_s = 2.0 * compute_s + others_s;
+  const Diagnosis d = diagnose(plan, run);
+  EXPECT_NEAR(d.unexplained_s, 0.0, 1e-9);
+  ASSERT_EQ(d.causes.size(), 1u);
+  EXPECT_EQ(d.causes[0].name, "tensor-parallel collectives");
+  EXPECT_NEAR(d.causes[0].seconds, tensor_s, 1e-9);
+}
+
+TEST_F(RunLogTest, TheShareOfComputeIsThatOfThePlan) {
+  plan_.cost.source = "kernels";
+  plan_.prediction.step_time_s = 1.0;
+  plan_.prediction.bubble_share = 0.15;  // transfers and gradients are waited for in it
+  plan_.prediction.exposed = {{CommunicationKind::tensor, 0.01},
+                              {CommunicationKind::transfer, 0.02},
+                              {CommunicationKind::gradients, 0.03}};
+  std::string all;
+  for (const std::string& line : next_measurements(plan_, read(step(1, 2.0)))) all += line + "\n";
+  EXPECT_TRUE(says(all, "84.0% of the predicted step")) << all;
+}
+
 TEST_F(RunLogTest, SaysWhichMeasurementWouldTell) {
   plan_.cost.source = "kernels";
   plan_.prediction.step_time_s = 1.0;

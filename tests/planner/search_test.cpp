@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
+#include "planner/api.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/nothing_fits.h"
 #include "planner/search/inner_bound.h"
@@ -360,6 +361,25 @@ TEST(Search, BreakdownAddsUpToTheStep) {
                 1e-9 * c.evaluation.step_time_s);
     EXPECT_GE(b.idle_s, -1e-12);
   }
+}
+
+// A schedule that was asked for by name orders the stages of a pipeline.
+TEST(Search, SchedulesThatWereAskedForNeedAPipeline) {
+  PlanRequest r;
+  r.model.name = "llama3-8b";
+  r.cluster.name = "dgx-h100:1";
+  r.global_batch = 64;
+  r.framework = "mpt";
+  for (const char* schedule : {"gpipe", "zb-v"}) {
+    r.bounds.schedules = {schedule};
+    const Plan found = plan(r);
+    EXPECT_GT(found.layout.pipeline, 1) << schedule;
+    EXPECT_EQ(found.layout.schedule, schedule);
+  }
+  r.bounds.pipeline = {1};
+  EXPECT_THROW(plan(r), UserError);
+  r.bounds.schedules = {"gpipe", "1f1b"};
+  EXPECT_EQ(plan(r).layout.pipeline, 1);
 }
 
 }  // namespace

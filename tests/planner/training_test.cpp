@@ -82,6 +82,51 @@ TEST(Training, OptionsThatNeedOthersSaySo) {
   EXPECT_NE(refusal_of(r).find("fp32 or bf16"), std::string::npos);
 }
 
+PlanRequest gradient_request(const std::string& framework, Precision gradients) {
+  PlanRequest r = lora_request(framework);
+  r.lora = 0;
+  r.gradients = gradients;
+  return r;
+}
+
+TEST(Gradients, OfTheFrameworksOwnWidthAreWhatItDoes) {
+  for (const char* framework :
+       {"deepspeed", "megatron-bridge", "transformers-fsdp", "transformers-deepspeed"}) {
+    const auto resolved = resolve(gradient_request(framework, Precision::bf16));
+    EXPECT_FALSE(resolved->problem.training.bf16_gradients) << framework;
+    const std::string refused = refusal_of(gradient_request(framework, Precision::fp32));
+    EXPECT_NE(refused.find("--gradients: fp32 with"), std::string::npos) << framework << refused;
+    EXPECT_NE(refused.find("megatron-core"), std::string::npos) << refused;
+  }
+  EXPECT_EQ(refusal_of(gradient_request("torchtitan", Precision::fp32)), "");
+  const std::string narrow = refusal_of(gradient_request("torchtitan", Precision::bf16));
+  EXPECT_NE(narrow.find("bf16 with torchtitan; expected fp32"), std::string::npos) << narrow;
+  EXPECT_TRUE(resolve(gradient_request("megatron-core", Precision::bf16))->problem.training.bf16_gradients);
+}
+
+TEST(Gradients, BeyondTheFrameworkHaveTheBytesThatWereAskedFor) {
+  PlanRequest r = gradient_request("deepspeed", Precision::fp32);
+  r.beyond_framework = true;
+  const Execution execution = resolve(r)->problem.execution;
+  EXPECT_EQ(execution.gradient_bytes, 4);
+  EXPECT_EQ(execution.reduced_bytes, 4);
+}
+
+// Where nothing fits other frameworks are tried, of which some refuse what was asked.
+TEST(Gradients, ThatAnotherFrameworkRefusesDoNotHideThatNothingFits) {
+  PlanRequest r = gradient_request("", Precision::bf16);
+  r.model.name = "llama3-70b";
+  r.precision = Precision::fp8;
+  r.bounds.tensor = {8};
+  try {
+    plan(r);
+    FAIL() << "something fits";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("memory: llama3-70b needs at least"), std::string::npos)
+        << error.what();
+  }
+}
+
 Training packed(const std::vector<std::string>& lengths, int64_t tokens = 8192) {
   PlanRequest r;
   r.lengths = lengths;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "reports/utilisation.h"
+
 namespace mpt::planner {
 namespace {
 
@@ -48,6 +50,16 @@ TEST(TrainingCost, GoodputLengthensAllOfIt) {
   EXPECT_DOUBLE_EQ(cost.days, 12.5);
   EXPECT_DOUBLE_EQ(cost.device_hours, 12.5 * 24 * 4);
   EXPECT_DOUBLE_EQ(cost.price, 12.5 * 24 * 4 * 2.5);
+}
+
+// Times of a noisy profile may be shorter than any that the machine reaches.
+TEST(Utilisation, AboveThePeakIsNotPossibleAndNotPrinted) {
+  Plan told = plan_of_four();
+  EXPECT_NE(reports::describe_utilisation(told).find("MFU 50.0%"), std::string::npos);
+  told.prediction.step_time_s /= 10.0;
+  const std::string text = reports::describe_utilisation(told);
+  EXPECT_EQ(text.find("MFU"), std::string::npos) << text;
+  EXPECT_NE(text.find("not possible"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -26,9 +26,12 @@ TEST(NextSteps, ALayoutWithLessMemoryIsNamed) {
   test::SampleRun s = test::sample_run();
   const int64_t peak = s.plan.prediction.memory.front().peak_bytes;
   s.plan.ranking[1].peak_bytes = peak;
-  EXPECT_EQ(all_of(next_steps(s.plan, "")).find("Or take"), std::string::npos);
-  s.plan.ranking[1].peak_bytes = peak / 2;
-  EXPECT_NE(all_of(next_steps(s.plan, "")).find("Or take"), std::string::npos);
+  EXPECT_EQ(all_of(next_steps(s.plan, "")).find("--memory"), std::string::npos) << "nothing is known to fit";
+  s.plan.ranking[1].peak_bytes = (int64_t{40} << 30) + 1;
+  s.plan.prediction.memory.front().peak_bytes = int64_t{60} << 30;
+  const std::string text = all_of(next_steps(s.plan, ""));
+  EXPECT_NE(text.find(" fits: "), std::string::npos) << text;
+  EXPECT_NE(text.find("--memory 40.1GiB"), std::string::npos) << "rounded up, so that it fits: " << text;
 }
 
 TEST(NextSteps, ARunFarFromItsProfileIsMeasuredAgain) {
