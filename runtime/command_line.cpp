@@ -273,12 +273,6 @@ void check_plan(const Plan& plan, RunOptions& o) {
     refuse("--ranks", std::to_string(o.ranks), fmt::format("{}, the plan's ranks", plan.layout.ranks()),
            "leave it out, or plan again: " + plan_for_ranks(plan, o.plan, o.ranks));
   }
-  if (o.train.minimum_learning_rate > o.train.learning_rate) {
-    if (o.train.minimum_learning_rate != OptimizerOptions{}.minimum_learning_rate)
-      refuse("--min-lr", fmt::format("{:g}", o.train.minimum_learning_rate),
-             fmt::format("at most --lr {:g}, from which the rate falls", o.train.learning_rate), "");
-    o.train.minimum_learning_rate = o.train.learning_rate;
-  }
   if (plan.layout.ranks() > kMostThreads) {
     refuse(o.plan + " at /layout", fmt::format("{} ranks", plan.layout.ranks()),
            fmt::format("at most {}, which mpt-run can start", kMostThreads),
