@@ -2,6 +2,7 @@
 #include "core/model_spec.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/json.h"
@@ -203,6 +204,37 @@ ModelSpec load_model_spec(const std::filesystem::path& file) {
   return model;
 }
 
-std::string model_spec_to_text(const ModelSpec& model) { return json_text(to_json(model), 2) + "\n"; }
+namespace {
+
+// Fields that say nothing with the value of another one.
+void drop_unused(Json& json) {
+  if (json.is_object() && json.contains("scaling") && json["scaling"].is_object()) {
+    static const std::map<std::string, std::set<std::string>> used{
+        {"linear", {}},
+        {"llama3", {"low_frequency_factor", "high_frequency_factor", "original_positions"}},
+        {"yarn",
+         {"original_positions", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "whole_dimensions"}},
+        {"other", {"original_positions"}}};
+    Json& scaling = json["scaling"];
+    const std::set<std::string>& names = used.at(scaling.at("kind").get<std::string>());
+    Json kept = Json::object();
+    for (const auto& [name, value] : scaling.items()) {
+      if (name == "kind" || name == "factor" || names.contains(name)) kept[name] = value;
+    }
+    scaling = kept;
+  }
+  for (Json& value : json) {
+    if (value.is_structured()) drop_unused(value);
+  }
+}
+
+}  // namespace
+
+std::string model_spec_to_text(const ModelSpec& model) {
+  Json json = to_json(model);
+  if (model.norm != NormKind::layer_norm) json.erase("norm_bias");
+  drop_unused(json);
+  return json_text(json, 2) + "\n";
+}
 
 }  // namespace mpt

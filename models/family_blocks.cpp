@@ -22,16 +22,30 @@ const std::map<std::string, Part>& nemotron_parts() {
   return parts;
 }
 
-Names nemotron_words(Config& c) {
+Names layer_words(Config& c, const char* list_key, const char* pattern_key) {
   Names words;
-  if (c.has("layers_block_type")) {
-    const Json* const list = c.list("layers_block_type");
+  if (c.has(list_key)) {
+    const Json* const list = c.list(list_key);
     for (size_t i = 0; list != nullptr && i < list->size(); ++i)
       words.push_back((*list)[i].is_string() ? (*list)[i].get<std::string>() : "?");
     return words;
   }
-  for (const char letter : c.text_or("hybrid_override_pattern", "")) words.emplace_back(1, letter);
+  for (const char letter : c.text_or(pattern_key, "")) words.emplace_back(1, letter);
   return words;
+}
+
+// Its next-token modules have layers of several kinds; those of a ModelSpec are of the last layer's kind.
+void tell_left_out_modules(Config& c, const FamilyDraft& d) {
+  if (d.model.next_token_layers == 0 || d.mixers.empty()) return;
+  for (const std::string& word : layer_words(c, "mtp_layers_block_type", "mtp_hybrid_override_pattern")) {
+    const auto part = nemotron_parts().find(word);
+    if (part == nemotron_parts().end() || part->second.mixer != d.mixers.back() ||
+        part->second.mlp != d.mlps.back())
+      c.tell(
+          fmt::format("the part \"{}\" of next-token modules is left out: a plan has only one of the last "
+                      "layer's kind in each",
+                      word.substr(0, 40)));
+  }
 }
 
 // Attention, if the block has it: so many queries share a key.
@@ -128,7 +142,7 @@ void nemotron_h(FamilyReader& r, FamilyDraft& d) {
   Config& c = r.config();
   d.mixers.clear();
   d.mlps.clear();
-  for (const std::string& word : nemotron_words(c)) {
+  for (const std::string& word : layer_words(c, "layers_block_type", "hybrid_override_pattern")) {
     const auto part = nemotron_parts().find(word);
     if (part == nemotron_parts().end()) {
       c.refuse(c.has("layers_block_type") ? "layers_block_type" : "hybrid_override_pattern",
@@ -144,6 +158,7 @@ void nemotron_h(FamilyReader& r, FamilyDraft& d) {
   for (const std::string& mlp : d.mlps) {
     if (mlp == "experts" && !d.moe) d.moe = r.experts(*d.mlp);
   }
+  tell_left_out_modules(c, d);
 }
 
 void nemotron_nas(FamilyReader& r, FamilyDraft& d) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "models/family_layers.h"
 
@@ -12,6 +13,8 @@ namespace mpt::models {
 namespace {
 
 using Names = std::vector<std::string>;
+
+constexpr double kUsualRotaryBase = 10000.0;
 
 // The table of positions has two rows more, for an offset.
 void opt(FamilyReader& r, FamilyDraft& d) {
@@ -171,6 +174,58 @@ void laguna(FamilyReader& r, FamilyDraft& d) {
   });
 }
 
+// Norms of queries and keys there have no weights, and layers without positions have none.
+void llama4(FamilyReader& r, FamilyDraft&) {
+  if (r.config().flag_or("use_qk_norm", true))
+    r.config().tell("norms of queries and keys, which have no weights there, are left out");
+}
+
+// The entry of layer `l` in a list. Lists may be longer, for next-token layers.
+double entry_of(Config& c, const char* key, int64_t l, int64_t layers, double otherwise) {
+  const Json* const list = c.list(key);
+  if (list == nullptr) return otherwise;
+  if (int64_t(list->size()) < layers) {
+    c.add(key, fmt::format("{} entries for {} layers", list->size(), layers), "one per layer");
+    return otherwise;
+  }
+  const Json& entry = (*list)[size_t(l)];
+  if (entry.is_number()) return entry.get<double>();
+  c.add(key, "an entry that is " + detail::describe_json(entry), "numbers");
+  return otherwise;
+}
+
+// Rotary positions differ between layers: lists have a base and a fraction for each, and only the named kinds
+// of layers are scaled.
+void step3p5(FamilyReader& r, FamilyDraft& d) {
+  Config& c = r.config();
+  const bool one_base = !c.has("rope_theta") || c.is_number("rope_theta");
+  const double base = one_base ? c.real_or("rope_theta", kUsualRotaryBase) : kUsualRotaryBase;
+  if (!c.has("rope_theta")) r.tell_missing_base(base);
+  const double fraction = c.real_or("partial_rotary_factor", 1.0);
+  std::set<std::string> scaled{"full"};
+  if (c.has("yarn_only_types")) {
+    scaled.clear();
+    const Json* const types = c.list("yarn_only_types");
+    for (size_t i = 0; types != nullptr && i < types->size(); ++i) {
+      const auto word =
+          r.family().mixers.words.find((*types)[i].is_string() ? (*types)[i].get<std::string>() : "");
+      if (word != r.family().mixers.words.end()) scaled.insert(word->second);
+    }
+  }
+  const auto layers = int64_t(d.mixers.size());
+  d.made = LayerList::of(layers, [&](int64_t l) {
+    LayerKind kind = kind_of(r, d, l);
+    if (!kind.attention || !kind.attention->rotary) return kind;
+    Rotary& rotary = *kind.attention->rotary;
+    rotary.base = one_base ? base : entry_of(c, "rope_theta", l, layers, base);
+    rotary.fraction = c.has("partial_rotary_factors")
+                          ? entry_of(c, "partial_rotary_factors", l, layers, fraction)
+                          : fraction;
+    if (!scaled.contains(d.mixers[size_t(l)])) rotary.scaling.reset();
+    return kind;
+  });
+}
+
 // As many heads, and heads as large, as attention has.
 void lightning(FamilyReader&, FamilyDraft& d) {
   if (!d.linear) return;
@@ -216,6 +271,8 @@ const std::map<std::string, void (*)(FamilyReader&, FamilyDraft&)>& codes() {
       {"kimi_linear", kimi_linear},
       {"laguna", laguna},
       {"lightning", lightning},
+      {"llama4", llama4},
+      {"step3p5", step3p5},
       {"lfm2", lfm2},
       {"longcat", longcat},
       {"nemotron_h", nemotron_h},

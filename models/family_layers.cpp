@@ -185,6 +185,9 @@ LayerKind kind_of(FamilyReader& reader, const FamilyDraft& d, int64_t l) {
   if (mixer == "linear" || mixer == "both") kind.linear = d.linear;
   if (mixer == "convolution") kind.convolution = ShortConvolution{reader.size("convolution")};
   if (mixer == "window") kind.attention = d.window;
+  if (mixer == "window" && reader.says("max_positions") && d.window.window &&
+      *d.window.window >= d.model.max_positions)
+    kind.attention->window.reset();
   if (has({"full", "rotary", "chunk", "sparse", "sparse_shared", "both"}, mixer)) kind.attention = d.full;
   if (mixer == "full" && d.full_without_rotary) kind.attention->rotary.reset();
   if (mixer == "chunk") kind.attention->chunk = reader.size("chunk");

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <map>
 
+#include "base/quantity.h"
+
 namespace mpt::models {
 namespace {
 
@@ -30,7 +32,7 @@ bool null_is_none(const std::string& name) {
 std::optional<FamilyReader::Place> FamilyReader::find(const std::string& name) {
   const auto keys = family_.keys.find(name);
   if (keys == family_.keys.end()) return std::nullopt;
-  std::optional<Place> null;
+  std::optional<Place> first, null;
   for (const std::string& path : keys->second) {
     Config object = config_;
     std::string rest = path;
@@ -38,10 +40,12 @@ std::optional<FamilyReader::Place> FamilyReader::find(const std::string& name) {
       object = object.inner(rest.substr(0, slash).c_str());
       rest = rest.substr(slash + 1);
     }
-    if (object.has(rest.c_str())) return Place{object, rest};
-    if (!object.absent(rest.c_str()) && !null) null = Place{object, rest};
+    // Further names of the value are known, too, where the first has it.
+    const bool has = object.has(rest.c_str());
+    if (has && !first) first = Place{object, rest};
+    if (!has && !object.absent(rest.c_str()) && !null) null = Place{object, rest};
   }
-  return null;
+  return first ? first : null;
 }
 
 bool FamilyReader::says(const std::string& name) {
@@ -129,7 +133,10 @@ std::optional<RotaryScaling> FamilyReader::scaling() {
   Config scaling = config_.inner(config_.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
   if (scaling.has("full_attention")) scaling = scaling.inner("full_attention");
   const std::string type = scaling.text_or("rope_type", scaling.text_or("type", "default"));
+  const char* const original = "original_max_position_embeddings";
+  const bool beside = config_.has(original);  // where it says nothing without a scaling, it is read, too
   if (type == "default" || type == "mrope") return std::nullopt;
+  const int64_t positions = size("max_positions");
   RotaryScaling s;
   const bool yarn = type == "yarn" && scaling.absent("attention_factor");
   s.kind = type == "linear"   ? RotaryScalingKind::linear
@@ -140,21 +147,35 @@ std::optional<RotaryScaling> FamilyReader::scaling() {
   if (s.kind == RotaryScalingKind::llama3) {
     s.low_frequency_factor = scaling.real_or("low_freq_factor", 1.0);
     s.high_frequency_factor = scaling.real_or("high_freq_factor", 4.0);
-    s.original_positions = scaling.size_or("original_max_position_embeddings", 8192);
+    s.original_positions = scaling.size_or(original, 8192);
   }
   if (yarn) {  // transformers/modeling_rope_utils.py, _compute_yarn_parameters
-    s.original_positions = scaling.size_or("original_max_position_embeddings", size("max_positions"));
+    s.original_positions = scaling.size_or(original, positions);
     s.beta_fast = scaling.real_or("beta_fast", 32.0);
     s.beta_slow = scaling.real_or("beta_slow", 1.0);
     s.mscale = scaling.real_or("mscale", 0.0);
     s.mscale_all_dim = scaling.real_or("mscale_all_dim", 0.0);
     s.whole_dimensions = scaling.flag_or("truncate", true);
   }
+  if (s.kind == RotaryScalingKind::other) {
+    const int64_t otherwise = type == "longrope" ? positions : s.original_positions;
+    s.original_positions = scaling.size_or(original, beside ? config_.size(original) : otherwise);
+  }
+  // transformers/modeling_rope_utils.py, _compute_longrope_parameters
+  if (type == "longrope" && s.original_positions < positions)
+    s.factor = double(positions) / double(s.original_positions);
   return s;
+}
+
+void FamilyReader::tell_missing_base(double base) {
+  config_.tell(fmt::format("rope_theta is missing: {}, the default of this type, is used",
+                           format_count(int64_t(base))));
 }
 
 Rotary FamilyReader::rotary() {
   Rotary r{real("rotary_base"), real("rotary_fraction"), scaling()};
+  const auto keys = family_.keys.find("rotary_base");
+  if (keys != family_.keys.end() && !keys->second.empty() && !says("rotary_base")) tell_missing_base(r.base);
   return r;
 }
 

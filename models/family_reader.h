@@ -30,6 +30,8 @@ class FamilyReader {
   std::optional<double> factor(const std::string& name);
   std::optional<double> cap(const std::string& name);
   std::string word(const std::string& name);
+  /// Notes that the file does not say the base of its rotary positions.
+  void tell_missing_base(double base);
   /// Whether the file has a key of the value, and not null.
   bool says(const std::string& name);
 

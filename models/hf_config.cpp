@@ -141,7 +141,7 @@ ImportedModel read_hugging_face(const Json& config, const std::string& file, con
   if (family == nullptr)
     refuse_type(type, as.empty() ? file + " at " + text.pointer + "/model_type" : "--as");
   JsonProblems problems(file);
-  ConfigLog log{problems, {}, {}};
+  ConfigLog log{problems, {}, {}, {}};
   Config top(text.json, text.pointer, log);
   FamilyReader reader(*family, top);
   FamilyDraft draft = draft_of(reader, layer_count(reader));
@@ -152,6 +152,7 @@ ImportedModel read_hugging_face(const Json& config, const std::string& file, con
   read.model = draft.model;
   read.model.name = model_name(config, file, type);
   read.ignored = unread_keys(config, text, log);
+  read.notes = log.notes;
   if (!text.pointer.empty()) read.towers = towers_of(config);
   // Through our own reader once, so that ranges are checked in one place.
   const std::string own_format = file + ", read as a model file,";

@@ -14,6 +14,7 @@ struct ImportedModel {
   ModelSpec model;
   std::vector<std::string> ignored;  // keys that nothing asked for
   std::vector<Tower> towers;         // encoders of pictures and sound
+  std::vector<std::string> notes{};  // what was assumed or left out, a sentence each
 };
 
 /// A parsed Hugging Face config.json as a ModelSpec. Keys that the family's configuration class defaults are

@@ -5,19 +5,23 @@
 // pointer, instead of stopping at the first; a key with a problem reads as 1, so that importers can go on.
 // Used only by the importer of config.json.
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/json.h"
 
 namespace mpt::models {
 
-/// What reading a file brought to light: problems, each place once, and the places that were asked for.
+/// What reading a file brought to light: problems, each place once, the places that were asked for, and what
+/// people should know.
 struct ConfigLog {
   JsonProblems& problems;
   std::set<std::string> wrong, read;
+  std::vector<std::string> notes;
 };
 
 /// The keys of one JSON object of the file; `pointer` is where it stands.
@@ -31,6 +35,7 @@ class Config {
     return json_->contains(key) && !(*json_)[key].is_null();
   }
   bool is_text(const char* key) const { return has(key) && (*json_)[key].is_string(); }
+  bool is_number(const char* key) const { return has(key) && (*json_)[key].is_number(); }
   bool is_flag(const char* key) const { return has(key) && (*json_)[key].is_boolean(); }
 
   /// Classes tell the two apart: an absent key takes the class's default, null switches a feature off.
@@ -91,6 +96,12 @@ class Config {
   void add(const char* key, const std::string& found, const std::string& expected) {
     const std::string at = pointer_ + "/" + key;
     if (log_->wrong.insert(at).second) log_->problems.add(at, found, expected);
+  }
+
+  /// Notes a sentence, once.
+  void tell(const std::string& note) {
+    std::vector<std::string>& notes = log_->notes;
+    if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
   }
 
   /// A setting that changes the model in a way ModelSpec cannot say.

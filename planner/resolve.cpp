@@ -124,8 +124,13 @@ std::vector<int64_t> limits_of_pools(const PlanRequest& r, const SearchProblem& 
   return limits;
 }
 
+constexpr int64_t kUsualMultiple = 128;
+
 void set_workload(const PlanRequest& r, SearchProblem& problem) {
-  const int64_t usual = std::min(problem.model.max_positions, kDefaultSequence);
+  int64_t usual = std::min(problem.model.max_positions, kDefaultSequence);
+  // A table of learned positions may have a few rows more than a sequence has tokens: OPT's has two.
+  if (problem.model.position == PositionKind::learned && usual > kUsualMultiple)
+    usual -= usual % kUsualMultiple;
   problem.workload = {r.global_batch, r.sequence > 0 ? r.sequence : usual};
   if (problem.workload.sequence <= problem.model.max_positions) return;
   throw UserError(Problem{

@@ -182,6 +182,7 @@ std::string describe_model(const models::ImportedModel& read, const std::vector<
   if (!read.ignored.empty())
     text += model_line("not read",
                        fmt::format("{}", cut_text(fmt::format("{}", fmt::join(read.ignored, ", ")), 900)));
+  for (const std::string& note : read.notes) text += model_line("note", note);
   return text;
 }
 

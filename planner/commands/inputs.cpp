@@ -274,7 +274,7 @@ std::function<int()> add_model(CLI::App& app) {
       throw UserError(Problem{"--pp", std::to_string(o->stages),
                               fmt::format("at most the {} layers of the model", read.model.layers.count()),
                               ""});
-    if (!o->output.empty()) write_file_atomically(o->output, to_json(read.model).dump(1) + "\n");
+    if (!o->output.empty()) write_file_atomically(o->output, model_spec_to_text(read.model));
     fmt::print("{}", o->json ? model_counts(read, sequences, o->stages).dump(1) + "\n"
                              : describe_model(read, sequences, o->stages));
     if (!o->output.empty() && !o->json) fmt::print("wrote {}\n", o->output);

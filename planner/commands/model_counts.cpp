@@ -107,13 +107,14 @@ Json model_counts(const models::ImportedModel& read, const std::vector<int64_t>&
   const models::LayerKinds kinds(m);
   Json work = Json::array();
   for (const int64_t sequence : sequences) work.push_back(work_of(m, kinds, sequence));
-  Json text{{"model", to_json(m)},
+  Json text{{"model", Json::parse(model_spec_to_text(m))},
             {"parameters",
              {{"total", count.total}, {"active", count.active}, {"embedding_and_head", count.embedding}}},
             {"kinds", kinds_of(m, kinds)},
             {"work", std::move(work)},
             {"towers", towers_of(read)},
-            {"not_read", read.ignored}};
+            {"not_read", read.ignored},
+            {"notes", read.notes}};
   if (stages > 1) text["stages"] = stages_of(m, stages);
   return text;
 }

@@ -64,6 +64,7 @@ MODELS = {
     "olmoe": {**DENSE, "num_experts": 8, "num_experts_per_tok": 2},
     "granitemoe": {**DENSE, "num_local_experts": 8, "num_experts_per_tok": 2},
     "phimoe": {**DENSE, "num_local_experts": 8, "num_experts_per_tok": 2},
+    "starcoder2": {**DENSE, "sliding_window": 32},
     "qwen2_moe": {**EXPERTS, "shared_expert_intermediate_size": 56},
     "qwen3_moe": EXPERTS,
     "gpt_oss": {**HEADS, "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": 32},

@@ -27,6 +27,14 @@ std::string error_of(const PlanRequest& r) {
   return "accepted";
 }
 
+TEST(Resolve, TheUsualSequenceOfAModelFitsItsPositions) {
+  EXPECT_EQ(resolve(request("gpt2-124m"))->problem.workload.sequence, 1024);
+  PlanRequest opt = request("opt-30b");
+  opt.framework = "transformers-fsdp";
+  EXPECT_EQ(resolve(opt)->problem.workload.sequence, 2048) << "two rows of its table are spare";
+  EXPECT_EQ(resolve(request("llama3-8b"))->problem.workload.sequence, 4096);
+}
+
 TEST(Resolve, FillsInWhatIsNotSaid) {
   const auto resolved = resolve(request());
   const SearchProblem& p = resolved->problem;
