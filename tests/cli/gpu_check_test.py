@@ -204,7 +204,7 @@ def everything_passes(folder):
 
 def a_program_hangs(folder):
     """So does a process that it has started, which holds its output open. What was measured before is in the report."""
-    done, report = rehearse(folder, "--only", "training,counters", "--budget", "30", torch="import subprocess; subprocess.run(['sleep', '900'])")
+    done, report = rehearse(folder, "--only", "training,counters", "--budget", "40", torch="import subprocess; subprocess.run(['sleep', '900'])")
     expect(done.returncode == 1 and "FAILED: PyTorch little-gpt: stopped after" in report, "a program that hangs", report)
     expect([row[10:] for row in rows(report, "Training a Llama")] == [["-", "-"]], "the row without PyTorch", report)
 

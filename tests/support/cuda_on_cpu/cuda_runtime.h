@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <utility>
 
+// NOLINTBEGIN(bugprone-reserved-identifier): NVIDIA's names
 #define __global__
 #define __device__
 #define __host__
@@ -236,3 +237,4 @@ using std::max;
 using std::min;
 // The GPU's fast exponential; glibc has another function of that name.
 #define __expf(x) expf(x)
+// NOLINTEND(bugprone-reserved-identifier)

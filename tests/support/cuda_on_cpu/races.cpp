@@ -227,16 +227,16 @@ std::map<std::string, Traffic> traffic() {
 void reset_traffic() { state().traffic.clear(); }
 
 void forget(const void* data, size_t bytes) {
-  Cell* const begin = state().cells + uint64_t(static_cast<const char*>(data) - arena()) / kWord;
-  Cell* const end = begin + (bytes + kWord - 1) / kWord;
+  constexpr uint64_t kPage = 4096 / sizeof(Cell);  // cells
+  const uint64_t begin = uint64_t(static_cast<const char*>(data) - arena()) / kWord,
+                 end = begin + (bytes + kWord - 1) / kWord;
   // Whole pages are given back instead: most of a large block is never used.
-  constexpr uintptr_t kPage = 4096;
-  const uintptr_t first = (reinterpret_cast<uintptr_t>(begin) + kPage - 1) / kPage * kPage,
-                  last = reinterpret_cast<uintptr_t>(end) / kPage * kPage;
-  if (first >= last) return std::fill(begin, end, Cell{});
-  std::fill(begin, reinterpret_cast<Cell*>(first), Cell{});
-  std::fill(reinterpret_cast<Cell*>(last), end, Cell{});
-  madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  const uint64_t first = (begin + kPage - 1) / kPage * kPage, last = end / kPage * kPage;
+  Cell* const cells = state().cells;
+  if (first >= last) return std::fill(cells + begin, cells + end, Cell{});
+  std::fill(cells + begin, cells + first, Cell{});
+  std::fill(cells + last, cells + end, Cell{});
+  madvise(cells + first, (last - first) * sizeof(Cell), MADV_DONTNEED);
 }
 
 void forget_everything() {
