@@ -252,7 +252,7 @@ void check_plan(const Plan& plan, RunOptions& o) {
            "leave it out, or plan again: " + plan_for_ranks(plan, o.plan, o.ranks));
   }
   if (o.train.minimum_learning_rate > o.train.learning_rate) {
-    if (o.train.minimum_learning_rate != OptimizerOptions{}.minimum_learning_rate)
+    if (o.train.minimum_learning_rate != TrainOptions{}.minimum_learning_rate)
       refuse("--min-lr", fmt::format("{:g}", o.train.minimum_learning_rate),
              fmt::format("at most --lr {:g}, from which the rate falls", o.train.learning_rate), "");
     o.train.minimum_learning_rate = o.train.learning_rate;
