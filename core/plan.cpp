@@ -135,7 +135,7 @@ void check_consistency(const Plan& plan, const std::string& file) {
   problems.throw_if_any();
 }
 
-// What the prediction of a plan is of: whoever edits one of these in plan.json would else read, export or run
+// Inputs of the prediction: whoever edits one of these in plan.json would else read, export or run
 // it with figures of another plan. The digests belong to the file.
 constexpr const char* kInputDigests = "input_digests";
 

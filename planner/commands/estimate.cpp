@@ -151,9 +151,8 @@ void check_plan_options(const CLI::App& command, const EstimateOptions& o) {
   }
 }
 
-// The command that finds the better layout: a search with the same options. A plan and a request file say
-// what they ask for; bounds in them are those of a search that was not this one, which nothing takes out
-// again.
+// The command that finds the better layout: a search with the same options, which a plan or request file may
+// hold. Bounds in such a file cannot be taken out again: then there is no command.
 std::string search_again(const CLI::App& command, const EstimateOptions& o) {
   std::string again = command_again(command, shell_word(command.get_parent()->get_name()),
                                     {"Layout", "--plan", "--memory", "--measured", "--output", "--report",

@@ -44,8 +44,8 @@ std::string mismatch(const frameworks::ExportTarget& target, const Plan& plan) {
                      framework, target.name, target.name);
 }
 
-// How to get a plan that the target runs, where there is one: not of a model that it lacks, and not where the
-// plan was made for it already.
+// How to get a plan that the target runs. There is none of a model that it lacks. A plan that was made for
+// the target already is the best that it gets.
 std::string other_plan(const frameworks::ExportTarget& target, const Plan& plan) {
   const frameworks::Framework* framework = frameworks::find_framework(target.name);
   const Layout& l = plan.layout;

@@ -433,7 +433,7 @@ def plan_commands(folder, base, profile):
     expect("estimate, kernels from graphs", graphed, 0)
     if waits in graphed.stdout:
         FAILURES.append("estimate, kernels from graphs: waits for the host all the same")
-    expect("plan, experts of a dense model", run("mpt-plan", *eight, "--ep", 2), 2, "none divides")
+    expect("plan, experts of a dense model", run("mpt-plan", *eight, "--ep", 2), 2, "--ep: 2; expected 1: llama3-8b has no experts")
     expect("plan, a part of the space", run("mpt-plan", *eight, "--tp", 2, "--cp", 2, "--zero", 1, "--schedule", "zb-h1,zb-v", "--pp", 2, "--beyond-framework"), 0,
            "tp2", "cp2", "zero1", "zb-")
     expect("plan, a schedule that the framework lacks", run("mpt-plan", *eight, "--pp", 2, "--schedule", "zb-v"), 2,

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/error.h"
 #include "runtime/device/cpu/cpu_device.h"
 
 namespace mpt::runtime {
