@@ -267,8 +267,29 @@ void drop_zeros(std::string& range) {
     range.erase(at, zeros.size());
 }
 
+// Of an option that is given too often, or with another one that it excludes; nothing for other messages.
+std::optional<Problem> count_problem(const std::string& message) {
+  const std::string at_most = ": At Most ", received = " required but received ";
+  const size_t limit_at = message.find(at_most), count_at = message.rfind(received);
+  if (limit_at != std::string::npos && count_at != std::string::npos) {
+    const std::string option = message.substr(0, limit_at),
+                      count = message.substr(count_at + received.size());
+    const size_t limit_begin = limit_at + at_most.size();
+    const std::string limit = message.substr(limit_begin, count_at - limit_begin);
+    if (limit == "1")
+      return Problem{option, fmt::format("given {} times", count), "one value", "leave out the others"};
+    return Problem{option, count + " values", "at most " + limit, "see --help"};
+  }
+  const std::string excludes = " excludes ";
+  const size_t at = message.find(excludes);
+  if (at == std::string::npos || !message.starts_with("-")) return std::nullopt;
+  return Problem{message.substr(0, at), "given with " + message.substr(at + excludes.size()),
+                 "one of the two", "leave one of them out"};
+}
+
 // CLI11's messages begin with the option; its ranges and sets are written in the notation of its checks.
 Problem plain_problem(const std::string& message) {
+  if (const auto counted = count_problem(message)) return *counted;
   Problem problem{"command line", message, "", "see --help"};
   const std::string conversion = "Could not convert: ", required = " is required";
   if (const size_t equals = message.find(" = ");

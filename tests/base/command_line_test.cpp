@@ -23,7 +23,7 @@ struct Program {
   CLI::App* command = nullptr;
   int64_t batch = 0, top = 5;
   std::string plan, file, kind;
-  std::vector<std::string> tensor;
+  std::vector<std::string> tensor, pair;
   double price = 0.0;
   bool quick = false;
 
@@ -35,6 +35,7 @@ struct Program {
     app.add_option("--top", top, "Layouts to rank")->capture_default_str()->group("Output");
     app.add_option("-o,--output", file, "Where the plan goes")->type_name("FILE")->group("Output");
     app.add_option("--tp", tensor, "Tensor-parallel degree")->delimiter(',')->group("More limits");
+    app.add_option("--pair", pair, "One or two")->expected(1, 2)->excludes("--top")->group("More limits");
     app.add_option("--price", price, "Of a GPU-hour")->check(CLI::Range(0.0, 1e6))->group("More limits");
     app.add_option("--kind", kind, "each or once")
         ->check(CLI::IsMember({"each", "once"}))
@@ -131,6 +132,12 @@ TEST(CommandLine, ValuesThatAreRefusedSayWhatMayStandThere) {
             "--price: \"-1\"; expected a number from 0 to 1000000\n    see --help");
   EXPECT_EQ(Program().error({"--global-batch"}), "--global-batch: no value behind it\n    see --help");
   EXPECT_EQ(Program().error({"estimate"}), "PLAN: missing\n    see --help");
+  EXPECT_EQ(Program().error({"--top", "3", "--top=4", "--top", "5"}),
+            "--top: given 3 times; expected one value\n    leave out the others");
+  EXPECT_EQ(Program().error({"--pair", "1", "2", "3"}),
+            "--pair: 3 values; expected at most 2\n    see --help");
+  EXPECT_EQ(Program().error({"--pair", "1", "2", "--top", "3"}),
+            "--top: given with --pair; expected one of the two\n    leave one of them out");
   EXPECT_EQ(Program().error({"--kind", "onse"}),
             "--kind: \"onse\"; did you mean \"once\"?; expected one of each, once\n    see --help");
 }

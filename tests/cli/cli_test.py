@@ -809,7 +809,7 @@ def wrong_training(folder, text, plan):
     refused("resume from nothing", "no complete checkpoint", options=["--resume", f"{folder}/none"])
     refused("resume auto without a folder", "add --checkpoints", options=["--resume", "auto"])
     refused("init from nothing", "no complete checkpoint", options=["--init", f"{folder}/none"])
-    refused("init and resume", "excludes", options=["--init", folder, "--resume", folder])
+    refused("init and resume", "given with --init", options=["--init", folder, "--resume", folder])
     refused("evaluation without data", "--validation-share", options=["--evaluate-every", 2])
     refused("half a blend", "a weight and its file", data=("0.5", text, "0.5"))
     refused("tokens of unknown width", "--data-format", data=(write(f"{folder}/tokens.bin", "0123456789"),))

@@ -226,6 +226,8 @@ def memory(folder, plan):
 def options(folder, plan):
     """What an option cannot be is told in plain words."""
     train = (plan, "--data", write_text(f"{folder}/options.txt"), "--steps", 2)
+    expect("twice", run(*train, "--lr", 1, "--lr", 2), 2, "--lr: given 2 times; expected one value", absent=["At Most"])
+    expect("two of a kind", run(*train, "--quiet", "--watch"), 2, "--quiet: given with --watch; expected one of the two", absent=["excludes"])
     expect("a rate that rises", run(*train, "--lr", 1e-4, "--min-lr", 1e-3), 2, "--min-lr: 0.001; expected at most --lr, which is 0.0001")
     log = f"{folder}/rates.jsonl"
     expect("a low rate", run(*train, "--lr", 1e-5, "--warmup", 0, "--log", log), 0)
