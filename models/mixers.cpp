@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "core/delta_room.h"
+
 namespace mpt::models {
 namespace {
 
@@ -271,8 +273,7 @@ void add_output(LayerBuilder& b, int64_t inner) {
 void add_own_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   const LinearWidths w = widths_of(b, l);
   const int64_t channels = 2 * w.keys + w.values, projected = channels + w.values + 2 * w.heads;
-  const int64_t chunk = std::min(l.chunk, b.sequence()), chunks = (b.sequence() + l.chunk - 1) / l.chunk;
-  const int64_t heads = b.tokens() * w.heads / b.sequence(), state = l.key_dim * l.head_dim;
+  const int64_t heads = b.tokens() * w.heads / b.sequence();
   b.linear({"mixer.input", projected, b.model().hidden, false, Parallel::columns}).saves(b.model().hidden);
   add_convolution(b, channels, l.convolution, false, true);
   b.saves_all_tokens(projected);
@@ -288,10 +289,8 @@ void add_own_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   }
   add_core(b, l, w, channels, 2 * w.heads);
   b.saves_all_tokens(w.values);
-  // Numbers that a head of a sequence works with: runtime/device/mixer_shapes.h, DeltaShape.
-  const int64_t forward = state + chunk * (2 * l.key_dim + 2 * l.head_dim) + 3 * chunk * chunk + 4 * chunk;
-  const int64_t backward =
-      forward + chunks * state + chunk * l.head_dim + 2 * chunk * chunk + 2 * b.sequence() * l.key_dim + 2;
+  const DeltaRoomSizes room{b.sequence(), l.head_dim, l.key_dim, l.chunk};
+  const int64_t forward = delta_room_numbers(room, false), backward = delta_room_numbers(room, true);
   b.last().forward_workspace_bytes = b.rounded_states(heads * forward);
   b.last().backward_workspace_bytes = passing_workspace(b, passing + b.rounded_states(heads * backward));
   b.add({"mixer.norm", b.shape(OperatorKind::norm, w.values)});

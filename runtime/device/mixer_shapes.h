@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "core/delta_room.h"
+
 namespace mpt::runtime {
 
 /// y [b*s, channels] = SiLU of a causal convolution of each channel over `length` tokens. x [b*s, channels]
@@ -30,24 +32,13 @@ struct DeltaShape {
   constexpr int64_t keys() const { return key_heads * key_dim; }
   constexpr int64_t values() const { return heads * head_dim; }
   constexpr int64_t columns() const { return 2 * keys() + values(); }
-  /// Tokens of a chunk, if the sequence has so many.
-  constexpr int64_t part() const { return chunk < sequence ? chunk : sequence; }
-  constexpr int64_t chunks() const { return (sequence + chunk - 1) / chunk; }
+  constexpr DeltaRoomSizes of_head() const { return {sequence, head_dim, key_dim, chunk}; }
+  constexpr int64_t part() const { return of_head().part(); }
+  constexpr int64_t chunks() const { return of_head().chunks(); }
   constexpr int64_t read_gates() const { return tokens() == 0 ? 0 : (tokens() - 1) * row + 2 * heads; }
 
-  /// Numbers of a head of one sequence: its state and those of a chunk. Backward has the state before each
-  /// chunk and the gradients of queries and keys as well.
-  constexpr int64_t forward_room_of_head() const {
-    const int64_t c = part();
-    return key_dim * head_dim + c * (2 * key_dim + 2 * head_dim) + 3 * c * c + 4 * c;
-  }
-  constexpr int64_t backward_room_of_head() const {
-    const int64_t c = part();
-    return forward_room_of_head() + (chunks() * key_dim * head_dim) + c * head_dim + 2 * c * c +
-           2 * sequence * key_dim + 2;
-  }
-  constexpr int64_t forward_room() const { return batch * heads * forward_room_of_head(); }
-  constexpr int64_t backward_room() const { return batch * heads * backward_room_of_head(); }
+  constexpr int64_t forward_room() const { return batch * heads * delta_room_numbers(of_head(), false); }
+  constexpr int64_t backward_room() const { return batch * heads * delta_room_numbers(of_head(), true); }
 };
 
 /// qkv [b*s, columns()]: queries and keys of key heads, and values; gates [b*s, 2 heads], rows `row` apart: b
@@ -76,44 +67,10 @@ struct GateShape {
   constexpr int64_t width() const { return columns / gates; }
 };
 
-/// Places in DeltaShape's rooms for one head of one sequence.
+/// The room of head `head_of_all` of batch * heads, in the memory of all of them.
 template <class S>
-struct DeltaRoom {
-  // state [key_dim, head_dim]. q, k [c, key_dim]. errors, updates [c, head_dim]. qk, kk, and decays between
-  // tokens [c, c]. Logarithms of decays up to a token, betas, and their gradients [c].
-  S *state, *q, *k, *errors, *updates, *qk, *kk, *decays, *log_decay, *beta, *d_log_decay, *d_beta;
-  // In backward alone: states [chunks, key_dim, head_dim], d_updates [c, head_dim]. d_q, d_k [s, key_dim].
-  S *states, *d_updates, *d_qk, *d_kk, *d_q, *d_k, *d_decay, *d_step_bias;
-
-  constexpr DeltaRoom(const DeltaShape& s, S* base, bool backward, int64_t head_of_all) {
-    const int64_t c = s.part(), state_size = s.key_dim * s.head_dim;
-    S* at = base + head_of_all * (backward ? s.backward_room_of_head() : s.forward_room_of_head());
-    const auto take = [&](int64_t count) {
-      S* const taken = at;
-      at += count;
-      return taken;
-    };
-    state = take(state_size);
-    q = take(c * s.key_dim);
-    k = take(c * s.key_dim);
-    errors = take(c * s.head_dim);
-    updates = take(c * s.head_dim);
-    qk = take(c * c);
-    kk = take(c * c);
-    decays = take(c * c);
-    log_decay = take(c);
-    beta = take(c);
-    d_log_decay = take(c);
-    d_beta = take(c);
-    states = take(backward ? s.chunks() * state_size : 0);
-    d_updates = take(c * s.head_dim);
-    d_qk = take(c * c);
-    d_kk = take(c * c);
-    d_q = take(s.sequence * s.key_dim);
-    d_k = take(s.sequence * s.key_dim);
-    d_decay = take(1);
-    d_step_bias = take(1);
-  }
-};
+constexpr DeltaRoom<S> delta_room(const DeltaShape& s, S* base, bool backward, int64_t head_of_all) {
+  return {s.of_head(), base + head_of_all * delta_room_numbers(s.of_head(), backward), backward};
+}
 
 }  // namespace mpt::runtime

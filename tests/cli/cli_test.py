@@ -825,7 +825,7 @@ def wrong_training(folder, text, plan):
     refused("resume auto without a folder", "add --checkpoints", options=["--resume", "auto"])
     refused("init from nothing", "no complete checkpoint", options=["--init", f"{folder}/none"])
     refused("a learning rate that rises", "--min-lr: 0.1", "at most --lr, which is 0.01", options=["--lr", 0.01, "--min-lr", 0.1])
-    refused("init and resume", "excludes", options=["--init", folder, "--resume", folder])
+    refused("init and resume", "given with --init", options=["--init", folder, "--resume", folder])
     refused("evaluation without data", "--validation-share", options=["--evaluate-every", 2])
     refused("half a blend", "a weight and its file", data=("0.5", text, "0.5"))
     refused("tokens of unknown width", "--data-format", data=(write(f"{folder}/tokens.bin", "0123456789"),))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Keys of single families in config.json: all are read, and what is assumed is noted.
+// Keys of single families in config.json: all are read, and notes name assumptions and omissions.
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ Json shaped(const std::string& type, const std::string& more = "") {
                      type + "\"" + more + "}");
 }
 
-// The key inside the scaling counts before the one beside it. The factor follows from it.
+// The key of the scaling itself has priority over that of the whole file. The factor follows from it.
 TEST(ConfigKeys, LongRopeHasThePositionsOfPreTraining) {
   const auto read = [](const std::string& more) {
     return *import_hugging_face(shaped("phi3", R"(,"max_position_embeddings":131072)" + more), "config.json")

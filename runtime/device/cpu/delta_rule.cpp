@@ -247,7 +247,7 @@ void gather_keys(const DeltaShape& s, const DeltaOperands<T>& in, int64_t sequen
     d_q.setZero();
     d_k.setZero();
     for (int64_t h = key_head * shared; h < (key_head + 1) * shared; ++h) {
-      const DeltaRoom<T> of(s, room, true, sequence * s.heads + h);
+      const DeltaRoom<T> of = delta_room(s, room, true, sequence * s.heads + h);
       d_q += ConstArrayView<T>(of.d_q + i * s.key_dim, s.key_dim);
       d_k += ConstArrayView<T>(of.d_k + i * s.key_dim, s.key_dim);
     }
@@ -262,14 +262,14 @@ void gather_keys(const DeltaShape& s, const DeltaOperands<T>& in, int64_t sequen
 template <class T>
 void delta_forward(const DeltaShape& s, const DeltaOperands<T>& in, T* out, T* room) {
   for (int64_t i = 0; i < s.batch * s.heads; ++i)
-    DeltaHead<T>(s, in, DeltaRoom<T>(s, room, false, i), i / s.heads, i % s.heads).forward(out);
+    DeltaHead<T>(s, in, delta_room(s, room, false, i), i / s.heads, i % s.heads).forward(out);
 }
 
 template <class T>
 void delta_backward(const DeltaShape& s, const DeltaOperands<T>& in, const T* dout, const DeltaResults<T>& to,
                     T* room) {
   for (int64_t i = 0; i < s.batch * s.heads; ++i) {
-    const DeltaRoom<T> own(s, room, true, i);
+    const DeltaRoom<T> own = delta_room(s, room, true, i);
     DeltaHead<T>(s, in, own, i / s.heads, i % s.heads).backward(dout, to);
     to.decay[i % s.heads] += *own.d_decay;
     to.step_bias[i % s.heads] += *own.d_step_bias;

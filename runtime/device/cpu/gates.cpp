@@ -58,6 +58,18 @@ void gate_forward(const GateShape& s, const T* x, const T* gate, T* y) {
 
 template <class T>
 void gate_backward(const GateShape& s, const T* dy, const T* x, const T* gate, T* dx, T* dgate) {
+  if (s.width() == 1) {  // row by row: dgate may be the memory of gate
+    Eigen::Array<T, Eigen::Dynamic, 1> sigmoid;
+    for (int64_t row = 0; row < s.rows; ++row) {
+      const int64_t at = row * s.columns;
+      const ConstArrayView<T> d(dy + at, s.columns), z(gate + at, s.columns);
+      sigmoid = T(1) / (T(1) + (-z).exp());
+      ArrayView<T>(dgate + at, s.columns) =
+          d * ConstArrayView<T>(x + at, s.columns) * sigmoid * (T(1) - sigmoid);
+      ArrayView<T>(dx + at, s.columns) = d * sigmoid;
+    }
+    return;
+  }
   for (int64_t i = 0; i < s.rows * s.gates; ++i) {
     const int64_t at = i * s.width();
     const ConstArrayView<T> d(dy + at, s.width());

@@ -70,7 +70,7 @@ class DeltaBlock {
   __device__ DeltaBlock(const DeltaShape& s, const DeltaOperands<T>& in, S* room, bool backward)
       : s_(s),
         in_(in),
-        r_(s, room, backward, blockIdx.x),
+        r_(delta_room(s, room, backward, blockIdx.x)),
         begin_(int64_t(blockIdx.x) / s.heads * s.sequence),
         head_(int64_t(blockIdx.x) % s.heads),
         key_head_(head_ / (s.heads / s.key_heads)) {}
@@ -381,7 +381,7 @@ __global__ void delta_keys_kernel(DeltaShape s, DeltaOperands<T> in, State<T>* r
     const auto given = [&](int64_t k) {
       S sum = 0;
       for (int64_t h = 0; h < shared; ++h) {
-        const DeltaRoom<S> of(s, room, true, sequence * s.heads + key_head * shared + h);
+        const DeltaRoom<S> of = delta_room(s, room, true, sequence * s.heads + key_head * shared + h);
         sum += (is_key ? of.d_k : of.d_q)[token % s.sequence * s.key_dim + k];
       }
       return sum;
@@ -403,7 +403,7 @@ template <class T>
 __global__ void delta_heads_kernel(DeltaShape s, State<T>* room, State<T>* ddecay, State<T>* dstep_bias) {
   for (int64_t h = grid_index(); h < s.heads; h += grid_stride()) {
     for (int64_t b = 0; b < s.batch; ++b) {
-      const DeltaRoom<State<T>> of(s, room, true, b * s.heads + h);
+      const DeltaRoom<State<T>> of = delta_room(s, room, true, b * s.heads + h);
       ddecay[h] += *of.d_decay;
       dstep_bias[h] += *of.d_step_bias;
     }

@@ -113,6 +113,24 @@ void expect_recurrence(DataType type, double share) {
   }
 }
 
+// A head's room ends where the next one's begins, and the last one's where the counted room ends.
+TEST(DeltaRoom, CountsWhatItsPartsTake) {
+  for (const int64_t sequence : {5, 8, 21}) {
+    DeltaShape s{.batch = 2, .sequence = sequence, .heads = 3, .key_heads = 3, .head_dim = 7, .key_dim = 4};
+    s.chunk = 8;
+    std::vector<char> memory(size_t(s.backward_room()));
+    for (int64_t head = 0; head < 6; ++head) {
+      const DeltaRoom<char> room = delta_room(s, memory.data(), true, head);
+      EXPECT_EQ(room.d_step_bias + 1, memory.data() + (head + 1) * (s.backward_room() / 6))
+          << "head " << head;
+      EXPECT_EQ(room.d_k - room.d_q, sequence * 4);
+      const DeltaRoom<char> forward = delta_room(s, memory.data(), false, head);
+      EXPECT_EQ(forward.d_beta + s.part(), memory.data() + (head + 1) * (s.forward_room() / 6))
+          << "head " << head;
+    }
+  }
+}
+
 TEST(DeltaRule, ChunksAreTheRecurrenceInDouble) { expect_recurrence(DataType::float64, 1e-12); }
 TEST(DeltaRule, ChunksAreTheRecurrenceInFloat) { expect_recurrence(DataType::float32, 2e-5); }
 
