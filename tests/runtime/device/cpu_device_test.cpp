@@ -9,6 +9,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -209,7 +210,7 @@ TEST(CpuDevice, LackOfMemoryIsToldWithSizes) {
     message = error.what();
   }
   device->release(held, int64_t{1} << 20);
-  EXPECT_EQ(message, "out of memory: 1024.0 TiB more could not be allocated; the rank has 1.00 MiB");
+  EXPECT_EQ(message, "out of memory: 1024 TiB more could not be allocated; the rank has 1 MiB");
 }
 
 TEST(CpuDevice, AdamWFollowsItsDefinition) {

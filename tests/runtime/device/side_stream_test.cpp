@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <latch>
+#include <new>
 #include <stdexcept>
 #include <vector>
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <latch>
 #include <mutex>
+#include <new>
 #include <stdexcept>
 #include <vector>
 
