@@ -180,7 +180,7 @@ struct Abilities {
   bool experts_in_any_order = true;
   std::vector<ModelFeature> lacks;
   std::vector<std::string> has_models;
-  // The same of models whose sizes do not matter: all that are built like these.
+  // The same, but models of any size: all that are built like these.
   std::vector<std::string> has_architectures;
   std::vector<TrainingFeature> trains;
 

@@ -66,7 +66,7 @@ bool is_plain(std::string_view pattern) {
   return pattern.find_first_of("?[](){}+|\\^$ ") == std::string_view::npos;
 }
 
-// "*" stands for anything. Walks back to the last one where the rest does not fit.
+// "*" matches any text. If the rest does not fit, the last one takes one letter more.
 bool fits(std::string_view pattern, std::string_view text) {
   size_t p = 0, t = 0, star = std::string_view::npos, from = 0;
   while (t < text.size()) {
@@ -146,19 +146,6 @@ AdapterModules megatron_modules(const ModelSpec& model) {
   return modules;
 }
 
-std::vector<ModelSpec> models_for_adapters(const Imported& in) {
-  if (in.model) return {*in.model};
-  ModelSpec plain, latent;
-  LayerKind kind;
-  kind.attention = Attention{};
-  kind.mlp = Mlp{.gated = true};
-  plain.layers = LayerList(1, kind);
-  kind.attention->latent = LatentAttention{.query_rank = 1};
-  kind.moe = MixtureOfExperts{.expert = *kind.mlp, .shared_ffn_hidden = 1};
-  latent.layers = LayerList(1, kind);
-  return {plain, latent};
-}
-
 bool matches_module(std::string_view pattern, std::string_view name) {
   return name.substr(name.rfind('.') + 1) == pattern ||
          (is_plain(pattern) && fits(without_dots(pattern), name));
@@ -181,6 +168,39 @@ AdapterMatch match_adapters(const AdapterModules& modules, const std::vector<std
     if (got > 0 && got < all) match.partly.push_back(target);
   }
   return match;
+}
+
+namespace {
+
+// The model of `in`, or, if it is not known yet, models with all names that modules have.
+std::vector<ModelSpec> models_of(const Imported& in) {
+  if (in.model) return {*in.model};
+  ModelSpec plain, latent;
+  LayerKind kind;
+  kind.attention = Attention{};
+  kind.mlp = Mlp{.gated = true};
+  plain.layers = LayerList(1, kind);
+  kind.attention->latent = LatentAttention{.query_rank = 1};
+  kind.moe = MixtureOfExperts{.expert = *kind.mlp, .shared_ffn_hidden = 1};
+  latent.layers = LayerList(1, kind);
+  return {plain, latent};
+}
+
+}  // namespace
+
+AdapterMatch match_recipe(const Imported& in, NamesOf names, const std::vector<std::string>& patterns,
+                          bool excludes) {
+  AdapterMatch best;
+  for (const ModelSpec& model : models_of(in)) {
+    for (const bool fused : {false, true}) {
+      AdapterModules modules = names(model, fused);
+      if (excludes) std::erase_if(modules, [](const auto& module) { return module.second == T::experts; });
+      AdapterMatch match = match_adapters(modules, patterns, excludes);
+      if (match.targets.size() > best.targets.size()) best = std::move(match);
+    }
+  }
+  if (!in.model) best.partly.clear();
+  return best;
 }
 
 void set_adapter_targets(const AdapterMatch& match, const std::vector<std::string>& patterns,

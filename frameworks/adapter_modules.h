@@ -24,10 +24,7 @@ AdapterModules hugging_face_modules(const ModelSpec& model, bool fused);
 /// As Megatron-LM's models do: "decoder.layers.0.self_attention.linear_qkv".
 AdapterModules megatron_modules(const ModelSpec& model);
 
-/// Models for whose names `in` may be, if it has no model of its own yet.
-std::vector<ModelSpec> models_for_adapters(const Imported& in);
-
-/// Whether `pattern` is the last part of `name`, or one for all of it in which "*" stands for anything
+/// Whether `pattern` is the last part of `name`, or matches all of it, where "*" is any text
 /// (wildcard_match() of NeMo AutoModel and Megatron-Bridge).
 bool matches_module(std::string_view pattern, std::string_view name);
 
@@ -38,6 +35,12 @@ struct AdapterMatch {
 /// What gets adapters if modules that `patterns` name do, or with `excludes` all others.
 AdapterMatch match_adapters(const AdapterModules& modules, const std::vector<std::string>& patterns,
                             bool excludes = false);
+
+/// The same for what a recipe chooses, where models may have one of two spellings. Without a model of its own
+/// yet, `in` is taken as one that has all parts. Excluding takes linear layers, which experts are not.
+using NamesOf = AdapterModules (*)(const ModelSpec& model, bool fused);
+AdapterMatch match_recipe(const Imported& in, NamesOf names, const std::vector<std::string>& patterns,
+                          bool excludes);
 
 /// Sets what gets adapters, with a note for parts. `place` and `patterns` are for the error if nothing does.
 void set_adapter_targets(const AdapterMatch& match, const std::vector<std::string>& patterns,

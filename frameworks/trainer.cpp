@@ -45,8 +45,8 @@ ExportedFile accelerate_script(const Plan& plan, const std::string& settings, co
   return {"run_accelerate.sh",
           fmt::format(R"sh(#!/usr/bin/env bash
 # {}. For accelerate 1.15.0.
-# Start it on every node, with NODE_RANK (or under Slurm), MASTER_ADDR and MASTER_PORT set; behind it your training script and
-# its options. The script reads train.json with HfArgumentParser, as transformers' examples/pytorch/language-modeling/run_clm.py
+# Start it on every node, with NODE_RANK (or under Slurm), MASTER_ADDR and MASTER_PORT set. Your training script and its
+# options follow. The script reads train.json with HfArgumentParser, as transformers' examples/pytorch/language-modeling/run_clm.py
 # does. That one also needs output_dir, do_train, tokenizer_name, and dataset_name or train_file in it. A config_name that is
 # a file is looked for in the folder where you start.
 set -euo pipefail

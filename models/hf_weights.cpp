@@ -61,7 +61,7 @@ void add_gpt2_layer(TensorList& list, const ModelSpec& m, int64_t layer) {
   linear("mlp.c_proj", "mlp.down", m.hidden, m.mlp().ffn_hidden);
 }
 
-// Qwen3-Next's and Qwen3.5's modules have a prefix of their own (NVIDIA-NeMo/Automodel,
+// Qwen3-Next's and Qwen3.5's modules have the prefix "mtp." (NVIDIA-NeMo/Automodel,
 // nemo_automodel/components/models/qwen3_5/state_dict_adapter.py).
 bool has_mtp_names(WeightFamily family) {
   return family == WeightFamily::qwen3_next || family == WeightFamily::qwen3_5_text;

@@ -84,7 +84,7 @@ Json recipe_distributed(const Plan& plan) {
   return d;
 }
 
-// Adapters of a model that is made from its configuration would train beside random weights.
+// A model that is made from its configuration has random weights, which adapters cannot repair.
 const char* pretrained_text(const Training& training) {
   if (!training.adapts()) return "";
   return "# The adapters need trained weights: add "

@@ -25,22 +25,6 @@ std::vector<std::string> patterns_at(const Settings& recipe, const std::string& 
   return patterns;
 }
 
-// Models have one spelling of the two; AutoModel's own ones join products. Experts are no linear layers.
-AdapterMatch match_recipe(const Imported& in, const std::vector<std::string>& patterns, bool excludes) {
-  AdapterMatch best;
-  for (const ModelSpec& model : models_for_adapters(in)) {
-    for (const bool fused : {false, true}) {
-      AdapterModules modules = hugging_face_modules(model, fused);
-      if (excludes)
-        std::erase_if(modules, [](const auto& module) { return module.second == AdapterTarget::experts; });
-      AdapterMatch match = match_adapters(modules, patterns, excludes);
-      if (match.targets.size() > best.targets.size()) best = std::move(match);
-    }
-  }
-  if (!in.model) best.partly.clear();
-  return best;
-}
-
 void set_adapters(const Settings& recipe, Imported& in) {
   Training& training = in.layout.training;
   training.adapter_rank = recipe.number("peft.dim", rule_of(&Training::adapter_rank), 8);
@@ -48,7 +32,8 @@ void set_adapters(const Settings& recipe, Imported& in) {
   const std::vector<std::string> excluded = patterns_at(recipe, "peft.exclude_modules");
   const bool all = recipe.flag("peft.match_all_linear", false) || !excluded.empty();
   if (targets.empty() && !all) targets = {"*_proj"};
-  set_adapter_targets(match_recipe(in, all ? excluded : targets, all), all ? excluded : targets,
+  set_adapter_targets(match_recipe(in, hugging_face_modules, all ? excluded : targets, all),
+                      all ? excluded : targets,
                       recipe.at(all ? "peft.exclude_modules" : "peft.target_modules"), in);
   if (recipe.flag("quantization.load_in_4bit", false)) training.frozen_format = FrozenFormat::nf4;
   if (recipe.flag("quantization.load_in_8bit", false))

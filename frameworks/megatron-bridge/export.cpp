@@ -127,7 +127,7 @@ void set_precision_fields(const Layout& l, Assignments& a) {
   // A recipe's name alone has no fields to set.
   a.set("mixed_precision",
         fmt::format("get_mixed_precision_config({})", quoted(precision_recipe(l.precision))));
-  // What it says of gradients replaces the field of ddp.
+  // Its field for gradients replaces that of ddp.
   a.set("mixed_precision.grad_reduce_in_fp32", gradient_element_bytes(l) == 4);
   if (!is_narrow(l.precision)) return;
   a.set("mixed_precision.fp8_dot_product_attention", attention_in_fp8(l));

@@ -51,19 +51,7 @@ std::optional<std::vector<std::string>> patterns_at(const Json& peft, const char
   return std::nullopt;
 }
 
-AdapterMatch match_recipe(const Imported& in, const std::vector<std::string>& patterns, bool excludes) {
-  AdapterMatch best;
-  for (const ModelSpec& model : models_for_adapters(in)) {
-    AdapterModules modules = megatron_modules(model);
-    // Grouped products are none of the classes that it takes.
-    if (excludes)
-      std::erase_if(modules, [](const auto& module) { return module.second == AdapterTarget::experts; });
-    AdapterMatch match = match_adapters(modules, patterns, excludes);
-    if (match.targets.size() > best.targets.size()) best = std::move(match);
-  }
-  if (!in.model) best.partly.clear();
-  return best;
-}
+AdapterModules names_of(const ModelSpec& model, bool /*fused*/) { return megatron_modules(model); }
 
 }  // namespace
 
@@ -82,7 +70,7 @@ void set_bridge_adapters(const Json& peft, const std::string& place, Imported& i
       excludes ? excluded.value_or(std::vector<std::string>{})
                : targets.value_or(
                      std::vector<std::string>{"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"});
-  set_adapter_targets(match_recipe(in, patterns, excludes), patterns, place, in);
+  set_adapter_targets(match_recipe(in, names_of, patterns, excludes), patterns, place, in);
 }
 
 }  // namespace mpt::frameworks
