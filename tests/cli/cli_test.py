@@ -1100,7 +1100,7 @@ def values_that_are_none(folder):
     expect("values, one is missing", run("mpt-plan", *job, "--tp", "1,,2"), 2, '--tp: "1,,2"', "one comma")
     expect("values, an empty one", run("mpt-plan", *job, "--framework", ""), 2, '--framework: ""', "leave the option out")
     expect("values, an option of which a part was typed", run("mpt-plan", *job, "--mem", "3GiB"), 2, "did you mean --memory?")
-    expect("values, an option twice", run("mpt-plan", *job, "--report", f"{folder}/a.html", "--report", f"{folder}/b.html"), 2, "--report: given 2 times; expected once")
+    expect("values, an option twice", run("mpt-plan", *job, "--report", f"{folder}/a.html", "--report", f"{folder}/b.html"), 2, "--report: given 2 times; expected one value")
     plan = f"{folder}/values.json"
     run("mpt-plan", *job, "-o", plan)
     expect("values, an option that is needed", run("mpt-plan", "export", plan), 2, "--to: missing")
