@@ -282,7 +282,7 @@ std::optional<Timeline> stored_timeline(const Plan& plan) {
 Plan load_plan(const std::filesystem::path& file) { return plan_from_text(read_file(file), file.string()); }
 
 std::string plan_to_text(const Plan& plan) {
-  Json json = to_json(plan);
+  Json json = Json::parse(json_text(to_json(plan)));  // as whoever reads it will see it
   for (const char* const key : kInputs) json[kInputDigests][key] = value_digest(json[key]);
   return json_text(json, 1) + "\n";
 }

@@ -131,7 +131,7 @@ class BridgeFields {
         path += line.tokens[at].text;
       if (path.empty() || at + 1 >= line.tokens.size() || !line.tokens[at].is("=")) continue;
       const auto value = python_value(line.tokens, at + 1, names_);
-      const bool known = value && !value->is_object() && value->dump().size() <= kMostNameBytes;
+      const bool known = value && !value->is_object() && json_text(*value).size() <= kMostNameBytes;
       if (known && path.find('.') == std::string::npos) names_[path] = *value;
       const bool single = known && !value->is_array();
       take(path, single ? python_text(*value) : text_of(line.tokens, at + 1),

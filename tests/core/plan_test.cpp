@@ -29,6 +29,13 @@ TEST(Plan, RoundTripsThroughText) {
   }
 }
 
+// Names of files may be anything.
+TEST(Plan, IsWrittenAndReadWithNamesThatAreNoText) {
+  Plan plan = test::core_plan("1f1b", 2, 1, 4);
+  plan.cluster.name = "\xfb.json";
+  EXPECT_EQ(plan_from_text(plan_to_text(plan), "plan.json").layout, plan.layout);
+}
+
 TEST(Plan, KeepsTheScheduleAsReadableRows) {
   EXPECT_EQ(sample()["schedule"]["rows"]["0"], "F0 F1 B0 F2 B1 F3 B2 B3");
 }

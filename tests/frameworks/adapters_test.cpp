@@ -126,6 +126,12 @@ TEST(BridgeAdapters, WhatIsNotUnderstoodIsTold) {
             std::string::npos);
 }
 
+TEST(BridgeAdapters, BytesThatAreNoTextAreNoMatter) {
+  EXPECT_EQ(
+      bridge("name = '\xfb'\ncfg.peft = LoRA(dim='\xfb')\ncfg.model.x = '\xfb'").layout.training.adapter_rank,
+      32);
+}
+
 TEST(BridgeAdapters, FieldsMayBeNamesAndSums) {
   EXPECT_EQ(bridge("tp = 2\nconfig.model.tensor_model_parallel_size = tp * 2").layout.tensor, 4);
 }
