@@ -94,7 +94,7 @@ std::optional<double> FamilyReader::factor(const std::string& name) {
 
 std::string FamilyReader::word(const std::string& name) {
   const auto known = family_.words.find(name);
-  const std::string otherwise = known != family_.words.end() ? known->second : "";
+  std::string otherwise = known != family_.words.end() ? known->second : "";
   const auto place = find(name);
   if (!place) return otherwise;
   Config object = place->object;

@@ -178,7 +178,7 @@ void set_training_fields(const Plan& plan, Assignments& a) {
 }
 
 // By the ends of modules' names (src/megatron/bridge/peft/module_matcher.py).
-std::string adapter_modules(const Training& t) {
+std::string adapter_patterns(const Training& t) {
   const std::pair<AdapterTarget, std::vector<const char*>> table[] = {
       {AdapterTarget::qkv,
        {"linear_qkv", "linear_q_proj", "linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj",
@@ -201,7 +201,7 @@ constexpr const char* kPretrained =
 void set_ways_to_train(const Training& t, Assignments& a) {
   if (t.adapts())
     a.set("peft", fmt::format("LoRA(target_modules={}, dim={}, alpha={}, share_expert_adapters=False)",
-                              adapter_modules(t), t.adapter_rank, 2 * t.adapter_rank));
+                              adapter_patterns(t), t.adapter_rank, 2 * t.adapter_rank));
   if (t.optimizer == OptimizerKind::sgd) a.set("optimizer.optimizer", quoted("sgd"));
   if (t.optimizer == OptimizerKind::muon) a.set("optimizer.optimizer", quoted("muon"));
   if (t.offloaded.empty()) return;
