@@ -36,8 +36,8 @@ struct AdapterMatch {
 AdapterMatch match_adapters(const AdapterModules& modules, const std::vector<std::string>& patterns,
                             bool excludes = false);
 
-/// The same for what a recipe chooses, where models may have one of two spellings. Without a model of its own
-/// yet, `in` is taken as one that has all parts. Excluding takes linear layers, which experts are not.
+/// The same for a recipe. Of a model's two spellings, the one that matches more counts. If `in` has no model
+/// yet, it is taken as one with all parts. `excludes` chooses among linear layers, and experts are none.
 using NamesOf = AdapterModules (*)(const ModelSpec& model, bool fused);
 AdapterMatch match_recipe(const Imported& in, NamesOf names, const std::vector<std::string>& patterns,
                           bool excludes);

@@ -44,8 +44,8 @@ struct PythonFile {
 /// Throws UserError where brackets or texts do not end, or values grow beyond bounds.
 PythonFile read_python(const std::filesystem::path& file);
 
-/// The value of the expression that begins at token `at` of a line, where `names` stand for others; nothing
-/// if it is not understood.
+/// The value of the expression that begins at token `at` of a line; nothing if it is not understood. `names`
+/// have values.
 std::optional<Json> python_value(const std::vector<PythonToken>& tokens, size_t at,
                                  const std::map<std::string, Json>& names);
 

@@ -105,7 +105,7 @@ struct Operator {
   int64_t weight_operand_bytes =
       0;                         // what its weight gradient reads: the input and the gradient of the output
   double selective_share = 0.0;  // of its forward that selective recompute runs again
-  bool in_epilogue = false;      // the products beside it compute it, and its gradient, before they write
+  bool in_epilogue = false;      // the products before and after it compute it and its gradient
   Collectives forward_collectives{};
   Collectives backward_collectives{};
   bool operator==(const Operator&) const = default;

@@ -18,7 +18,7 @@ std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem,
 
 /// Whether memory is limited so that a plan is likely to fit, and not by the request.
 bool has_default_margin(const Resolved& resolved);
-/// What is most likely to fit of what fits at all: the margin is lowered until something does.
+/// Searches with the largest margin of memory with which any layout fits.
 std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const Watch& watch);
 
 /// The plan of its first layout, with what other arrangements of a mixed cluster reach.

@@ -111,7 +111,7 @@ Precision precision_of(const PlanRequest& r, const ClusterSpec& cluster) {
   return precision;
 }
 
-// On CPU ranks a framework that was named overlaps at least what it cannot switch off.
+// The overlaps that a framework cannot switch off. Plans for CPU ranks have no others by default.
 Overlaps always_of(const Execution& execution) {
   Overlaps overlaps;
   const frameworks::Framework* framework = frameworks::find_framework(execution.framework);
