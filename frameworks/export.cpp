@@ -9,7 +9,7 @@
 #include "base/quantity.h"
 #include "frameworks/framework.h"
 #include "frameworks/registry.h"
-#include "frameworks/supports.h"
+#include "frameworks/supports/supports.h"
 #include "models/footprint.h"
 
 namespace mpt::frameworks {

@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 #include "core/cluster_spec.h"
-#include "frameworks/abilities.h"
+#include "frameworks/supports/abilities.h"
 
 namespace mpt::frameworks {
 

@@ -20,7 +20,7 @@
 #include "core/plan.h"
 #include "core/plan_request.h"
 #include "core/rejection.h"
-#include "planner/resolve.h"
+#include "planner/request/resolve.h"
 #include "planner/search/search.h"
 
 namespace mpt::planner {

@@ -10,11 +10,11 @@
 #include "base/interruption.h"
 #include "base/json.h"
 #include "base/terminal.h"
-#include "planner/command_line.h"
+#include "planner/commands/command_line.h"
 #include "planner/commands/commands.h"
+#include "planner/commands/stoppable.h"
 #include "planner/explain/explain.h"
 #include "planner/simulate/simulator.h"
-#include "planner/stoppable.h"
 
 namespace mpt {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/outputs.h"
 #include "base/terminal.h"
 #include "frameworks/framework.h"
-#include "frameworks/supports.h"
+#include "frameworks/supports/supports.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/data/dataset.h"
 #include "runtime/memory_check.h"

@@ -8,9 +8,9 @@
 #include <map>
 
 #include "frameworks/export.h"
-#include "frameworks/hugging_face.h"
+#include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
-#include "frameworks/yaml_file.h"
+#include "frameworks/transformers/hugging_face.h"
 
 namespace mpt::frameworks {
 namespace {

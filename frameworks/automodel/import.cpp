@@ -9,11 +9,11 @@
 
 #include "base/error.h"
 #include "frameworks/automodel/import_training.h"
-#include "frameworks/fsdp_import.h"
-#include "frameworks/hugging_face.h"
+#include "frameworks/pytorch/fsdp_import.h"
+#include "frameworks/readers/settings.h"
+#include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
-#include "frameworks/settings.h"
-#include "frameworks/yaml_file.h"
+#include "frameworks/transformers/hugging_face.h"
 
 namespace mpt::frameworks {
 namespace {

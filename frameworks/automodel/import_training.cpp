@@ -7,7 +7,7 @@
 #include <map>
 
 #include "base/text.h"
-#include "frameworks/adapter_modules.h"
+#include "frameworks/readers/adapter_modules.h"
 
 namespace mpt::frameworks {
 namespace {

@@ -4,7 +4,7 @@
 // How a recipe of NeMo AutoModel trains: its adapters and its optimizer.
 
 #include "frameworks/import.h"
-#include "frameworks/settings.h"
+#include "frameworks/readers/settings.h"
 
 namespace mpt::frameworks {
 

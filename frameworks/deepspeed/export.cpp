@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "frameworks/hugging_face.h"
-#include "frameworks/python_file.h"
+#include "frameworks/readers/python_file.h"
 #include "frameworks/registry.h"
+#include "frameworks/transformers/hugging_face.h"
 
 namespace mpt::frameworks {
 namespace {

@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "frameworks/fsdp_import.h"
-#include "frameworks/hugging_face.h"
-#include "frameworks/python_file.h"
+#include "frameworks/pytorch/fsdp_import.h"
+#include "frameworks/readers/python_file.h"
 #include "frameworks/registry.h"
+#include "frameworks/transformers/hugging_face.h"
 
 namespace mpt::frameworks {
 namespace {

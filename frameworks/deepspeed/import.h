@@ -2,7 +2,7 @@
 #pragma once
 
 #include "frameworks/import.h"
-#include "frameworks/settings.h"
+#include "frameworks/readers/settings.h"
 
 namespace mpt::frameworks {
 

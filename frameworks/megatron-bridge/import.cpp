@@ -17,9 +17,9 @@
 #include "frameworks/megatron-bridge/import_adapters.h"
 #include "frameworks/megatron-bridge/recipe_model.h"
 #include "frameworks/megatron-core/import.h"
-#include "frameworks/python_file.h"
+#include "frameworks/readers/python_file.h"
+#include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
-#include "frameworks/yaml_file.h"
 
 namespace mpt::frameworks {
 namespace {

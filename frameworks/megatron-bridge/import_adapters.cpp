@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "base/text.h"
-#include "frameworks/adapter_modules.h"
-#include "frameworks/python_file.h"
+#include "frameworks/readers/adapter_modules.h"
+#include "frameworks/readers/python_file.h"
 
 namespace mpt::frameworks {
 namespace {

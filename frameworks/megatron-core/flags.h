@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/fields.h"
-#include "frameworks/megatron-core/shell_words.h"
+#include "frameworks/readers/shell_words.h"
 
 namespace mpt::frameworks {
 

@@ -9,9 +9,9 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "frameworks/megatron-core/expressions.h"
 #include "frameworks/megatron-core/import.h"
 #include "frameworks/megatron-core/tokenizers.h"
+#include "frameworks/readers/expressions.h"
 
 namespace mpt::frameworks {
 namespace {

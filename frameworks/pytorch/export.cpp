@@ -11,10 +11,10 @@
 #include "base/json.h"
 #include "frameworks/export.h"
 #include "frameworks/framework.h"
-#include "frameworks/python_file.h"
 #include "frameworks/pytorch/trainer_file.h"
+#include "frameworks/readers/python_file.h"
 #include "frameworks/registry.h"
-#include "frameworks/supports.h"
+#include "frameworks/supports/supports.h"
 #include "models/hf_weights.h"
 
 namespace mpt::frameworks {

@@ -7,11 +7,11 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "core/flat_model.h"
-#include "frameworks/fsdp_import.h"
 #include "frameworks/import.h"
-#include "frameworks/python_file.h"
+#include "frameworks/pytorch/fsdp_import.h"
+#include "frameworks/readers/python_file.h"
+#include "frameworks/readers/settings.h"
 #include "frameworks/registry.h"
-#include "frameworks/settings.h"
 
 namespace mpt::frameworks {
 namespace {

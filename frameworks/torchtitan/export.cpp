@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/export.h"
-#include "frameworks/python_file.h"
+#include "frameworks/readers/python_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/torchtitan/models.h"
 

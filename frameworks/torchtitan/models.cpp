@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
-#include "frameworks/python_file.h"
+#include "frameworks/readers/python_file.h"
 #include "models/zoo.h"
 
 namespace mpt::frameworks {

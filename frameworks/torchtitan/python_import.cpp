@@ -12,10 +12,10 @@
 #include "core/flat_model.h"
 #include "core/plan_request.h"
 #include "core/schedule_catalog.h"
-#include "frameworks/fsdp_import.h"
-#include "frameworks/python_file.h"
+#include "frameworks/pytorch/fsdp_import.h"
+#include "frameworks/readers/python_file.h"
+#include "frameworks/readers/settings.h"
 #include "frameworks/registry.h"
-#include "frameworks/settings.h"
 #include "frameworks/torchtitan/import.h"
 #include "frameworks/torchtitan/models.h"
 

@@ -9,10 +9,10 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "frameworks/fsdp_import.h"
 #include "frameworks/import.h"
+#include "frameworks/pytorch/fsdp_import.h"
 #include "frameworks/registry.h"
-#include "frameworks/supports.h"
+#include "frameworks/supports/supports.h"
 #include "frameworks/torchtitan/import.h"
 #include "frameworks/torchtitan/models.h"
 #include "models/zoo.h"

@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 
 #include "frameworks/deepspeed/export.h"
-#include "frameworks/hugging_face.h"
+#include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
-#include "frameworks/trainer.h"
-#include "frameworks/yaml_file.h"
+#include "frameworks/transformers/hugging_face.h"
+#include "frameworks/transformers/trainer.h"
 
 namespace mpt::frameworks {
 

@@ -8,10 +8,10 @@
 
 #include "base/error.h"
 #include "frameworks/deepspeed/import.h"
-#include "frameworks/fsdp_import.h"
+#include "frameworks/pytorch/fsdp_import.h"
+#include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
-#include "frameworks/trainer.h"
-#include "frameworks/yaml_file.h"
+#include "frameworks/transformers/trainer.h"
 
 namespace mpt::frameworks {
 

@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "frameworks/fsdp_import.h"
+#include "frameworks/pytorch/fsdp_import.h"
+#include "frameworks/readers/settings.h"
+#include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
-#include "frameworks/settings.h"
-#include "frameworks/trainer.h"
-#include "frameworks/yaml_file.h"
+#include "frameworks/transformers/trainer.h"
 
 namespace mpt::frameworks {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "planner/check_report.h"
 #include "planner/commands/commands.h"
-#include "planner/git_tree.h"
+#include "planner/recipes/check_report.h"
+#include "planner/recipes/git_tree.h"
 
 namespace mpt::planner {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/outputs.h"
 #include "core/plan.h"
 #include "planner/api.h"
-#include "planner/command_line.h"
+#include "planner/commands/command_line.h"
 #include "planner/explain/screen.h"
 #include "planner/search/search.h"
 

@@ -15,7 +15,9 @@
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "core/search_words.h"
+#include "planner/answer/recommend.h"
 #include "planner/commands/commands.h"
+#include "planner/commands/stoppable.h"
 #include "planner/diagnose/judge.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/explain.h"
@@ -23,8 +25,6 @@
 #include "planner/explain/operators.h"
 #include "planner/explain/placement.h"
 #include "planner/explain/streams.h"
-#include "planner/recommend.h"
-#include "planner/stoppable.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {

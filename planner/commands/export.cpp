@@ -17,7 +17,7 @@
 #include "base/outputs.h"
 #include "base/quantity.h"
 #include "frameworks/framework.h"
-#include "frameworks/supports.h"
+#include "frameworks/supports/supports.h"
 #include "planner/commands/commands.h"
 
 namespace mpt::planner {

@@ -12,7 +12,7 @@
 #include "frameworks/framework.h"
 #include "frameworks/registry.h"
 #include "planner/commands/commands.h"
-#include "planner/imported_request.h"
+#include "planner/recipes/imported_request.h"
 
 namespace mpt::planner {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/terminal.h"
 #include "frameworks/export.h"
 #include "planner/commands/commands.h"
-#include "planner/framework_bounds.h"
+#include "planner/request/framework_bounds.h"
 
 namespace mpt::planner {
 namespace {

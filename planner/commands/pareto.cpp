@@ -12,8 +12,8 @@
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "planner/commands/commands.h"
+#include "planner/commands/stoppable.h"
 #include "planner/explain/utilisation.h"
-#include "planner/stoppable.h"
 #include "reports/table.h"
 #include "reports/utilisation.h"
 

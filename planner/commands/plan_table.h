@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "planner/api.h"
-#include "planner/command_line.h"
+#include "planner/commands/command_line.h"
 #include "reports/table.h"
 
 namespace mpt::planner {

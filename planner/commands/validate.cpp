@@ -19,7 +19,7 @@
 #include "planner/commands/checked_runs.h"
 #include "planner/commands/commands.h"
 #include "planner/commands/constants.h"
-#include "planner/stoppable.h"
+#include "planner/commands/stoppable.h"
 #include "reports/html.h"
 #include "reports/scatter_plot.h"
 #include "reports/table.h"

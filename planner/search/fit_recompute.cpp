@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "frameworks/supports.h"
+#include "frameworks/supports/supports.h"
 
 namespace mpt::planner {
 namespace {

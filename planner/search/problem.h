@@ -13,7 +13,7 @@
 #include "core/layout.h"
 #include "core/model_spec.h"
 #include "core/plan_request.h"
-#include "frameworks/abilities.h"
+#include "frameworks/supports/abilities.h"
 #include "planner/cost/cost_source.h"
 
 namespace mpt::planner {

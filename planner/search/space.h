@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "frameworks/supports.h"
+#include "frameworks/supports/supports.h"
 #include "planner/search/problem.h"
 
 namespace mpt::planner {

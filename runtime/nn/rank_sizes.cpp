@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "frameworks/framework.h"
-#include "frameworks/supports.h"
+#include "frameworks/supports/supports.h"
 
 namespace mpt::runtime {
 

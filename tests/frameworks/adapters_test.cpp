@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "frameworks/adapter_modules.h"
+#include "frameworks/readers/adapter_modules.h"
 #include "frameworks/registry.h"
 #include "models/zoo.h"
 

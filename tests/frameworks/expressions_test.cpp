@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frameworks/megatron-core/expressions.h"
+#include "frameworks/readers/expressions.h"
 
 #include <gtest/gtest.h>
 

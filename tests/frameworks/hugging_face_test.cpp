@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frameworks/hugging_face.h"
+#include "frameworks/transformers/hugging_face.h"
 
 #include <gtest/gtest.h>
 

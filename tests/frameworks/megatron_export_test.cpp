@@ -10,7 +10,7 @@
 #include "frameworks/export.h"
 #include "frameworks/framework.h"
 #include "frameworks/registry.h"
-#include "frameworks/supports.h"
+#include "frameworks/supports/supports.h"
 #include "models/zoo.h"
 #include "profiler/hardware/catalog.h"
 #include "tests/support/make_plan.h"

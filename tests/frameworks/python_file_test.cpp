@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frameworks/python_file.h"
+#include "frameworks/readers/python_file.h"
 
 #include <gtest/gtest.h>
 

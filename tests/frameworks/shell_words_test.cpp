@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frameworks/megatron-core/shell_words.h"
+#include "frameworks/readers/shell_words.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frameworks/supports.h"
+#include "frameworks/supports/supports.h"
 
 #include <gtest/gtest.h>
 

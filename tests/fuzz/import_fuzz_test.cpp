@@ -7,13 +7,13 @@
 #include <filesystem>
 
 #include "core/plan_request.h"
-#include "frameworks/megatron-core/expressions.h"
-#include "frameworks/megatron-core/shell_words.h"
-#include "frameworks/python_file.h"
+#include "frameworks/readers/expressions.h"
+#include "frameworks/readers/python_file.h"
+#include "frameworks/readers/shell_words.h"
+#include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
-#include "frameworks/yaml_file.h"
-#include "planner/imported_request.h"
-#include "planner/recipes.h"
+#include "planner/recipes/imported_request.h"
+#include "planner/recipes/recipes.h"
 #include "tests/fuzz/fuzzing.h"
 
 namespace mpt {

@@ -2,7 +2,7 @@
 
 // Recipes as people have them, and what a check says of each.
 
-#include "planner/check.h"
+#include "planner/recipes/check.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "planner/recipes.h"
+#include "planner/recipes/recipes.h"
 
 namespace mpt::planner {
 namespace {

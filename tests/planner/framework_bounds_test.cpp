@@ -3,7 +3,7 @@
 // The search's bounds are supports(): with a framework it enumerates the layouts that the framework runs, all
 // of them and no others.
 
-#include "planner/framework_bounds.h"
+#include "planner/request/framework_bounds.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "frameworks/framework.h"
-#include "frameworks/supports.h"
+#include "frameworks/supports/supports.h"
 #include "planner/search/layout_resolver.h"
 #include "tests/support/random_problem.h"
 

@@ -14,10 +14,10 @@
 #include "base/json.h"
 #include "frameworks/framework.h"
 #include "frameworks/registry.h"
-#include "frameworks/supports.h"
+#include "frameworks/supports/supports.h"
 #include "models/parameter_count.h"
 #include "planner/api.h"
-#include "planner/imported_request.h"
+#include "planner/recipes/imported_request.h"
 #include "tests/support/random_request.h"
 
 namespace mpt::planner {

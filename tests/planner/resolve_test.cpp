@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/resolve.h"
+#include "planner/request/resolve.h"
 
 #include <gtest/gtest.h>
 

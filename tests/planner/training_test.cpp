@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "planner/api.h"
 #include "planner/explain/training_words.h"
-#include "planner/resolve.h"
-#include "planner/resolve_training.h"
+#include "planner/request/resolve.h"
+#include "planner/request/resolve_training.h"
 #include "planner/search/search.h"
 #include "tests/planner/priced_layouts.h"
 

@@ -9,9 +9,9 @@
 
 #include "base/error.h"
 #include "frameworks/framework.h"
-#include "frameworks/supports.h"
+#include "frameworks/supports/supports.h"
 #include "models/zoo.h"
-#include "planner/recommend.h"
+#include "planner/answer/recommend.h"
 
 namespace mpt::planner {
 namespace {

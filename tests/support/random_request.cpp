@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <random>
 
-#include "frameworks/supports.h"
+#include "frameworks/supports/supports.h"
 #include "models/parameter_count.h"
 #include "models/zoo.h"
 #include "profiler/hardware/catalog.h"

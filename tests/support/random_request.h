@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "core/plan_request.h"
-#include "frameworks/abilities.h"
+#include "frameworks/supports/abilities.h"
 
 namespace mpt::test {
 

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/readers/adapter_modules.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mpt::frameworks {
+namespace {
+
+using T = AdapterTarget;
+
+struct LayerNames {
+  std::string prefix;
+  AdapterModules& modules;
+
+  void add(std::string_view part, std::initializer_list<const char*> names, AdapterTarget target) {
+    for (const char* name : names) modules.emplace_back(fmt::format("{}{}{}", prefix, part, name), target);
+  }
+};
+
+void add_attention(const Attention& a, bool fused, LayerNames& layer) {
+  constexpr const char* kPart = "self_attn.";
+  if (a.latent) {
+    if (a.latent->query_rank > 0) {
+      layer.add(kPart, {"q_a_proj", "q_b_proj"}, T::qkv);
+    } else {
+      layer.add(kPart, {"q_proj"}, T::qkv);
+    }
+    layer.add(kPart, {"kv_a_proj_with_mqa", "kv_b_proj"}, T::qkv);
+  } else if (fused) {
+    layer.add(kPart, {"qkv_proj"}, T::qkv);
+  } else {
+    layer.add(kPart, {"q_proj", "k_proj", "v_proj"}, T::qkv);
+  }
+  layer.add(kPart, {"o_proj"}, T::output);
+}
+
+// Qwen3-Next's names, and Qwen3.5's.
+void add_linear_attention(bool fused, LayerNames& layer) {
+  constexpr const char* kPart = "linear_attn.";
+  if (fused) {
+    layer.add(kPart, {"in_proj_qkvz", "in_proj_ba"}, T::qkv);
+  } else {
+    layer.add(kPart, {"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"}, T::qkv);
+  }
+  layer.add(kPart, {"out_proj"}, T::output);
+}
+
+void add_mlp(std::string_view part, const Mlp& mlp, bool fused, LayerNames& layer) {
+  if (fused && mlp.gated) {
+    layer.add(part, {"gate_up_proj"}, T::up);
+  } else {
+    if (mlp.gated) layer.add(part, {"gate_proj"}, T::up);
+    layer.add(part, {"up_proj"}, T::up);
+  }
+  layer.add(part, {"down_proj"}, T::down);
+}
+
+// Blanks and the signs of regular expressions other than "." and "*".
+bool is_plain(std::string_view pattern) {
+  return pattern.find_first_of("?[](){}+|\\^$ ") == std::string_view::npos;
+}
+
+// "*" matches any text. If the rest does not fit, the last one takes one letter more.
+bool fits(std::string_view pattern, std::string_view text) {
+  size_t p = 0, t = 0, star = std::string_view::npos, from = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      from = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++from;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+// ".*" is the same as "*" there.
+std::string without_dots(std::string_view pattern) {
+  std::string plain;
+  for (const char c : pattern) {
+    if (c == '*' && !plain.empty() && plain.back() == '.') plain.pop_back();
+    plain += c;
+  }
+  return plain;
+}
+
+}  // namespace
+
+AdapterModules hugging_face_modules(const ModelSpec& model, bool fused) {
+  AdapterModules modules;
+  for (int64_t l = 0; l < model.layers.count(); ++l) {
+    const LayerKind& kind = model.layers[l];
+    LayerNames layer{fmt::format("model.layers.{}.", l), modules};
+    if (kind.attention) add_attention(*kind.attention, fused, layer);
+    if (kind.linear) add_linear_attention(fused, layer);
+    if (kind.mlp) add_mlp("mlp.", *kind.mlp, fused, layer);
+    if (!kind.moe) continue;
+    layer.add("mlp.", {"experts"}, T::experts);
+    if (kind.moe->shared_ffn_hidden > 0) add_mlp("mlp.shared_experts.", kind.moe->expert, fused, layer);
+  }
+  return modules;
+}
+
+AdapterModules megatron_modules(const ModelSpec& model) {
+  AdapterModules modules;
+  for (int64_t l = 0; l < model.layers.count(); ++l) {
+    const LayerKind& kind = model.layers[l];
+    LayerNames layer{fmt::format("decoder.layers.{}.", l), modules};
+    if (kind.attention && kind.attention->latent) {
+      if (kind.attention->latent->query_rank > 0) {
+        layer.add("self_attention.", {"linear_q_down_proj", "linear_q_up_proj"}, T::qkv);
+      } else {
+        layer.add("self_attention.", {"linear_q_proj"}, T::qkv);
+      }
+      layer.add("self_attention.", {"linear_kv_down_proj", "linear_kv_up_proj"}, T::qkv);
+    } else if (kind.attention) {
+      layer.add("self_attention.", {"linear_qkv"}, T::qkv);
+    }
+    if (kind.attention) layer.add("self_attention.", {"linear_proj"}, T::output);
+    if (kind.linear) {
+      layer.add("self_attention.", {"in_proj"}, T::qkv);
+      layer.add("self_attention.", {"out_proj"}, T::output);
+    }
+    const auto add_mlp_of = [&](std::string_view part) {
+      layer.add(part, {"linear_fc1"}, T::up);
+      layer.add(part, {"linear_fc2"}, T::down);
+    };
+    if (kind.mlp) add_mlp_of("mlp.");
+    if (!kind.moe) continue;
+    layer.add("mlp.experts.", {"linear_fc1", "linear_fc2"}, T::experts);
+    if (kind.moe->shared_ffn_hidden > 0) add_mlp_of("mlp.shared_experts.");
+  }
+  return modules;
+}
+
+bool matches_module(std::string_view pattern, std::string_view name) {
+  return name.substr(name.rfind('.') + 1) == pattern ||
+         (is_plain(pattern) && fits(without_dots(pattern), name));
+}
+
+AdapterMatch match_adapters(const AdapterModules& modules, const std::vector<std::string>& patterns,
+                            bool excludes) {
+  AdapterMatch match;
+  for (const auto& [target, target_name] : EnumNames<AdapterTarget>::table()) {
+    int64_t all = 0, got = 0;
+    for (const auto& [name, of] : modules) {
+      if (of != target) continue;
+      const bool named =
+          std::any_of(patterns.begin(), patterns.end(),
+                      [&, &module = name](const std::string& p) { return matches_module(p, module); });
+      ++all;
+      got += named != excludes ? 1 : 0;
+    }
+    if (got > 0) match.targets.push_back(target);
+    if (got > 0 && got < all) match.partly.push_back(target);
+  }
+  return match;
+}
+
+namespace {
+
+// The model of `in`, or, if it is not known yet, models with all names that modules have.
+std::vector<ModelSpec> models_of(const Imported& in) {
+  if (in.model) return {*in.model};
+  ModelSpec plain, latent;
+  LayerKind kind;
+  kind.attention = Attention{};
+  kind.mlp = Mlp{.gated = true};
+  plain.layers = LayerList(1, kind);
+  kind.attention->latent = LatentAttention{.query_rank = 1};
+  kind.moe = MixtureOfExperts{.expert = *kind.mlp, .shared_ffn_hidden = 1};
+  latent.layers = LayerList(1, kind);
+  return {plain, latent};
+}
+
+}  // namespace
+
+AdapterMatch match_recipe(const Imported& in, NamesOf names, const std::vector<std::string>& patterns,
+                          bool excludes) {
+  AdapterMatch best;
+  for (const ModelSpec& model : models_of(in)) {
+    for (const bool fused : {false, true}) {
+      AdapterModules modules = names(model, fused);
+      if (excludes) std::erase_if(modules, [](const auto& module) { return module.second == T::experts; });
+      AdapterMatch match = match_adapters(modules, patterns, excludes);
+      if (match.targets.size() > best.targets.size()) best = std::move(match);
+    }
+  }
+  if (!in.model) best.partly.clear();
+  return best;
+}
+
+void set_adapter_targets(const AdapterMatch& match, const std::vector<std::string>& patterns,
+                         const std::string& place, Imported& in) {
+  if (match.targets.empty()) {
+    throw UserError(Problem{place,
+                            fmt::format("adapters on {}, which no linear layer of this decoder is",
+                                        cut_text(fmt::format("{}", fmt::join(patterns, ", ")), 60)),
+                            "names or patterns of layers, where * stands for anything",
+                            "correct the patterns, or remove the adapters in a copy of the file to price "
+                            "full training"});
+  }
+  in.layout.training.adapter_targets = match.targets;
+  for (const AdapterTarget target : match.partly)
+    in.notes.push_back(fmt::format("adapters on a part of {}: priced as on all of it", enum_name(target)));
+}
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Configurations that are Python: values that a file gives to names, and what its functions return. Nothing
+// is run. Numbers, texts, lists, tuples, dictionaries, calls with keywords and names are understood, sums and
+// products of whole numbers too. Arguments that are not understood are listed.
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "frameworks/readers/python_tokens.h"
+
+namespace mpt::frameworks {
+
+/// A call is an object of its keywords, with its function's name under kCallKey and a list of what has no
+/// keyword under kArgumentsKey. A name that the file gives no value is {kNameKey: name}.
+inline constexpr const char* kCallKey = "()";
+inline constexpr const char* kArgumentsKey = "*";
+inline constexpr const char* kNameKey = "$";
+
+struct PythonUnread {
+  std::string argument;  // its keyword; empty for a whole statement
+  std::string text;      // "line 12: for i in ..."
+};
+
+struct PythonFunction {
+  std::string name;
+  std::string returns;  // "Trainer.Config" of "-> Trainer.Config"; may be empty
+  std::vector<std::pair<std::string, Json>> parameters;  // with their defaults
+  Json result;                                           // null where nothing was understood
+  std::vector<PythonUnread> unread;
+};
+
+struct PythonFile {
+  Json values = Json::object();                // of names of the module
+  std::map<std::string, std::string> imports;  // module of a name
+  std::vector<PythonFunction> functions;       // in order
+};
+
+/// Throws UserError where brackets or texts do not end, or values grow beyond bounds.
+PythonFile read_python(const std::filesystem::path& file);
+
+/// The value of the expression that begins at token `at` of a line; nothing if it is not understood. `names`
+/// have values.
+std::optional<Json> python_value(const std::vector<PythonToken>& tokens, size_t at,
+                                 const std::map<std::string, Json>& names);
+
+/// JSON as a Python literal.
+std::string python_text(const Json& value);
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/readers/settings.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace mpt::frameworks {
+
+const Json* Settings::find(const std::string& key) const {
+  const Json* at = &json_;
+  for (size_t begin = 0; begin <= key.size();) {
+    const size_t end = std::min(key.find('.', begin), key.size());
+    if (!at->is_object()) return nullptr;
+    const auto found = at->find(key.substr(begin, end - begin));
+    if (found == at->end()) return nullptr;
+    at = &*found;
+    begin = end + 1;
+  }
+  return at->is_null() ? nullptr : at;
+}
+
+std::string Settings::at(const std::string& key) const { return fmt::format("{} at {}", file_, key); }
+
+int64_t Settings::number(const std::string& key, const FieldRule& rule, int64_t otherwise) const {
+  const Json* value = find(key);
+  if (value == nullptr) return otherwise;
+  if (!value->is_number_integer())
+    throw UserError(Problem{at(key), detail::describe_json(*value), "a whole number", ""});
+  const double number = value->get<double>();
+  if (number >= rule.minimum && number <= rule.maximum) return value->get<int64_t>();
+  throw UserError(
+      Problem{at(key), value->dump(), fmt::format("a number from {} to {}", rule.minimum, rule.maximum), ""});
+}
+
+bool Settings::flag(const std::string& key, bool otherwise) const {
+  const Json* value = find(key);
+  if (value == nullptr) return otherwise;
+  if (value->is_boolean()) return value->get<bool>();
+  throw UserError(Problem{at(key), detail::describe_json(*value), "true or false", ""});
+}
+
+std::string Settings::text(const std::string& key, const std::string& otherwise) const {
+  const Json* value = find(key);
+  if (value == nullptr) return otherwise;
+  if (value->is_string()) return value->get<std::string>();
+  throw UserError(Problem{at(key), detail::describe_json(*value), "a text", ""});
+}
+
+std::vector<int64_t> layers_of_modules(const Settings& settings, const std::string& key) {
+  std::vector<int64_t> layers;
+  const Json* stages = settings.find(key);
+  if (stages == nullptr) return layers;
+  if (!stages->is_array())
+    throw UserError(
+        Problem{settings.at(key), detail::describe_json(*stages), "a list of lists of names", ""});
+  for (const Json& stage : *stages) {
+    int64_t count = 0;
+    if (!stage.is_array())
+      throw UserError(Problem{settings.at(key), detail::describe_json(stage), "a list of names", ""});
+    for (const Json& module : stage) {
+      if (module.is_string() && module.get<std::string>().find("layers.") != std::string::npos) ++count;
+    }
+    layers.push_back(count);
+  }
+  return layers;
+}
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a shell script has set and started so far; scripts share it with those that they source.
+
+#include <cctype>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "frameworks/readers/shell_words.h"
+
+namespace mpt::frameworks {
+
+inline bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+inline bool is_name_part(char c) {
+  return is_name_start(c) || std::isdigit(static_cast<unsigned char>(c)) != 0;
+}
+inline bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
+struct ShellVariable {
+  std::vector<ShellWord> words;
+  bool several = false;  // set in more than one way
+  bool array = false;
+};
+
+struct ShellState {
+  std::map<std::string, ShellVariable> variables;
+  std::vector<ShellCommand> commands;
+  size_t words = 0, letters = 0;
+
+  /// Throws UserError for more words than a launch script has.
+  void count(const ShellWord& word);
+  /// `adds`: NAME+=. `conditional`: the assignment may not be carried out.
+  void assign(const std::string& name, ShellVariable value, bool adds, bool conditional);
+};
+
+/// Puts one word behind another, and what is known of it.
+void merge_word(ShellWord& to, const ShellWord& from);
+/// Their texts, each with an end of line.
+std::string texts_of(const std::vector<ShellWord>& words);
+
+/// Whether the first word is a flag.
+bool is_argument_list(std::string_view text);
+/// "N * ${M}" as "${N} * ${M}": in arithmetic names stand without a dollar, too.
+std::string names_in_braces(const std::string& text);
+
+/// Appends `word` to `words`, and clears it. Unknown parts that are not in its text are dropped.
+void end_word(ShellWord& word, bool& begun, std::vector<ShellWord>& words);
+/// Adds an expansion without quotes to `word`, which `begun` tells from none: its blanks end a word.
+void split_at_blanks(const std::vector<ShellWord>& found, ShellWord& word, bool& begun,
+                     std::vector<ShellWord>& words);
+
+}  // namespace mpt::frameworks

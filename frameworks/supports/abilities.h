@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Names, abilities and values of a training framework, as data: frameworks/<name>/framework.json, built in.
+// supports() in frameworks/supports/supports.h is the only reader that draws conclusions from its abilities.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/fields.h"
+#include "core/layout.h"
+
+namespace mpt::frameworks {
+
+/// Micro-batches m of a step that a schedule takes on p pipeline ranks.
+enum class MicroBatchRule {
+  any,
+  at_least_ranks,      // m >= p
+  multiple_of_ranks,   // m is a multiple of p
+  whole_rounds,        // m is a multiple of max(1, m / p)
+  at_least_two_ranks,  // m >= 2 p
+};
+
+enum class SequenceParallelRule { none, optional, always };
+
+/// How routed experts may be split: as the dense layers are, or each of them whole on one rank.
+enum class ExpertSplit { as_tensor, whole, either };
+
+/// Which layers recompute in full when not all do.
+enum class PartialRecompute {
+  none,
+  every_nth,   // every n-th layer, one n for the whole model
+  same_count,  // the same number of layers in every virtual stage
+  any,
+};
+
+/// Communication that may run beside compute whether asked for or not.
+enum class AlwaysBeside { gradient_reduce, parameter_gather, transfer };
+
+/// Decoder layers of virtual stages.
+enum class StageDivision { equal, any };
+
+/// Features of models that a framework may lack. docs/frameworks.md says how they are used.
+enum class ModelFeature {
+  experts,
+  shared_experts,
+  expert_biases,
+  latent_attention,
+  alibi,
+  other_norm_placement,
+  parallel_residual,
+  embedding_norm,
+  full_query_key_norm,
+  attention_sinks,
+  activation_limit,
+  sliding_window,
+  head_bias,
+  next_token_layers,
+  other_rotary_scaling,
+  yarn,
+  rare_rotary_scaling,  // other than YaRN, Llama 3.1's own and whole factors, and numbers that flags cannot
+                        // say
+  relu,
+  squared_relu,
+  gated_gelu,
+  other_biases,  // other than none, all, or those of queries, keys and values; layer norms without one
+  linear_rotary_scaling,
+  partial_rotary,
+  learned_positions,
+  layer_norm,
+  linear_biases,
+  plain_mlp,
+  layers_that_differ,   // that differ in more than windows and experts: heads, widths, positions, parts
+  linear_mixers,        // Mamba-2, Gated DeltaNet and the like, short convolutions
+  other_linear_mixers,  // other than Gated DeltaNet alone in its layer
+  sparse_attention,
+  chunked_attention,
+  output_gates,         // on the output of attention
+  latent_output_gates,  // on that of latent attention
+  other_value_sizes,    // of another size than keys, or keys that serve as values
+  soft_caps,            // of scores or logits
+  latent_experts,
+  zero_experts,
+  experts_beside_mlp,
+  rare_activations,  // xIELU, SiTU
+  shared_expert_gates,
+  other_activation_limit,  // in another form than gpt-oss has, whose MLPs have biases
+  compressed_attention,
+  residual_mixtures,  // hyper-connections, and attention over the residuals of earlier layers
+  layer_embeddings,
+  borrowed_keys,
+  latent_norms,
+  hashed_experts,
+  sigmoid_routers,
+  plain_router_weights,   // weights of a token's experts that do not add up to 1: softmax over all experts
+  plain_sigmoid_weights,  // the same of a sigmoid router with several experts for a token
+  routed_scale,
+  biased_softmax,    // a bias that moves the choice of a router with softmax
+  logit_bias_alone,  // a bias in the router's logits where other linear layers have none
+  softmax_groups,    // of experts, chosen by the best expert of each (DeepSeek-V2)
+  embedding_scale,
+  score_scale,
+  plain_yarn,        // without latent attention
+  yarn_scales,       // of latent attention: other than two that are equal
+  yarn_turns,        // of latent attention: other bounds or positions than DeepSeek-V3 has
+  residual_factors,  // on what attention and MLP add to the residual, or on logits
+};
+
+/// Ways to train that a framework may have, beside full training by AdamW on sequences of one length.
+enum class TrainingFeature {
+  lora,
+  lora_on_fp8,  // over frozen weights that are stored in fp8
+  lora_on_nf4,  // over such in 4 bits: QLoRA
+  expert_adapters,
+  frozen_parts,
+  bf16_gradients,
+  adamw8,
+  adafactor,
+  sgd,
+  muon,
+  packed_sequences,
+  activation_offload,
+};
+
+struct ScheduleAbility {
+  std::string schedule;  // a name of core/schedule_catalog.h
+  int64_t min_chunks = 1, max_chunks = 1;
+  MicroBatchRule micro_batches = MicroBatchRule::any;
+  bool without_compile = false;  // only where layers are not compiled
+
+  template <class V>
+  static void describe(V& v) {
+    using T = ScheduleAbility;
+    v.field("schedule", &T::schedule, "name of the schedule");
+    v.field("min_chunks", &T::min_chunks, "fewest virtual stages per pipeline rank", between(1, 100000));
+    v.field("max_chunks", &T::max_chunks, "most virtual stages per pipeline rank", between(1, 100000));
+    v.field("micro_batches", &T::micro_batches, "micro-batches of a step that it takes");
+    v.field("without_compile", &T::without_compile, "only where layers are not compiled", optional_field());
+  }
+};
+
+struct Abilities {
+  std::vector<ScheduleAbility> schedules;  // empty: no pipeline parallelism
+  StageDivision stage_division = StageDivision::equal;
+  bool tensor = false;
+  SequenceParallelRule sequence_parallel = SequenceParallelRule::none;
+  bool experts_need_sequence_parallel = false;
+  std::vector<ContextMethod> context_methods;  // empty: no context parallelism
+  bool sequence_divides_by_tensor = false;
+  bool ring_with_windows = true;
+  bool context_in_pipeline = true;
+  std::vector<int64_t> zero, zero_in_pipeline, zero_with_shard_groups, zero_with_offload, zero_with_experts;
+  bool plain_replicas_alone = false;
+  bool shards_hold_groups = false;
+  bool ties_in_pipeline = true;
+  bool graphs_alone = false;
+  int64_t nvfp4_multiple = 1;
+  bool expert = false;
+  bool expert_beside_tensor = true;
+  bool experts_in_pipeline = true;
+  bool experts_with_context = true;
+  ExpertSplit expert_split = ExpertSplit::either;
+  bool splits_expert_biases = true;
+  std::vector<ModelFeature> cannot_spread;
+  std::vector<RankOrder> orders;
+  std::vector<Recompute> recomputes;
+  PartialRecompute partial_recompute = PartialRecompute::none;
+  std::vector<Precision> precisions, precisions_with_experts;
+  bool overlap_exchange = false;
+  bool overlap_all_reduce = false;
+  bool overlap_tensor = true;
+  std::vector<AlwaysBeside> always_overlaps;
+  bool recompute_modules = false;
+  bool gather_overlap_alone = true;
+  bool blocking_interleaved_pair = true;
+  bool exchange_beside_full_recompute = true;
+  bool shard_groups_cut_experts = true;
+  bool experts_in_any_order = true;
+  std::vector<ModelFeature> lacks;
+  std::vector<std::string> has_models;
+  // The same, but models of any size: all that are built like these.
+  std::vector<std::string> has_architectures;
+  std::vector<TrainingFeature> trains;
+
+  template <class V>
+  static void describe(V& v) {  // NOLINT(readability-function-size): a line for each field
+    using T = Abilities;
+    v.field("schedules", &T::schedules, "pipeline schedules; none: no pipeline parallelism");
+    v.field("stage_division", &T::stage_division, "whether virtual stages may differ in layers");
+    v.field("tensor", &T::tensor, "tensor parallelism");
+    v.field("sequence_parallel", &T::sequence_parallel, "with tensor parallelism: never, if asked, always");
+    v.field("experts_need_sequence_parallel", &T::experts_need_sequence_parallel,
+            "models with experts train with tensor parallelism only if sequence parallelism is on");
+    v.field("context_methods", &T::context_methods, "how context ranks attend; none: no context parallelism");
+    v.field("sequence_divides_by_tensor", &T::sequence_divides_by_tensor,
+            "the sequence must divide by 2 x context x tensor");
+    v.field("ring_with_windows", &T::ring_with_windows, "ring attention of models with sliding windows");
+    v.field("context_in_pipeline", &T::context_in_pipeline, "context parallelism in a pipeline");
+    v.field("zero", &T::zero, "ZeRO stages without a pipeline", between(0, 3));
+    v.field("zero_in_pipeline", &T::zero_in_pipeline, "ZeRO stages with a pipeline", between(0, 3));
+    v.field("zero_with_shard_groups", &T::zero_with_shard_groups,
+            "ZeRO stages whose states may be shared out over some of the replicas only", between(0, 3));
+    v.field("zero_with_offload", &T::zero_with_offload,
+            "ZeRO stages with optimizer state in the host's memory", between(0, 3));
+    v.field("zero_with_experts", &T::zero_with_experts, "ZeRO stages with expert parallelism", between(0, 3));
+    v.field("plain_replicas_alone", &T::plain_replicas_alone,
+            "ZeRO 0 only without tensor, pipeline and context parallelism");
+    v.field("shards_hold_groups", &T::shards_hold_groups,
+            "replicas that share states out are whole groups of context and expert ranks", optional_field());
+    v.field("ties_in_pipeline", &T::ties_in_pipeline,
+            "models whose head shares the embedding's weight in a pipeline", optional_field());
+    v.field("expert", &T::expert, "expert parallelism");
+    v.field("expert_beside_tensor", &T::expert_beside_tensor,
+            "models with experts together with tensor parallelism");
+    v.field("experts_in_pipeline", &T::experts_in_pipeline, "models with experts in a pipeline");
+    v.field("experts_with_context", &T::experts_with_context,
+            "models with experts together with context parallelism");
+    v.field("expert_split", &T::expert_split, "how experts may be split over tensor ranks");
+    v.field("splits_expert_biases", &T::splits_expert_biases,
+            "experts with biases may be split over tensor ranks");
+    v.field("cannot_spread", &T::cannot_spread,
+            "features of models whose experts it cannot spread over ranks", optional_field());
+    v.field("orders", &T::orders, "which axis may lie outermost");
+    v.field("recomputes", &T::recomputes, "what may be recomputed");
+    v.field("partial_recompute", &T::partial_recompute, "which layers recompute when not all do");
+    v.field("precisions", &T::precisions, "precisions of compute");
+    v.field("precisions_with_experts", &T::precisions_with_experts, "precisions of models with experts");
+    v.field("overlap_exchange", &T::overlap_exchange,
+            "tokens go to experts beside another micro-batch; in pipelines with virtual stages only");
+    v.field("overlap_all_reduce", &T::overlap_all_reduce,
+            "tensor-parallel collectives overlap without sequence parallelism, too");
+    v.field("overlap_tensor", &T::overlap_tensor, "tensor-parallel collectives beside their products",
+            optional_field());
+    v.field("always_overlaps", &T::always_overlaps,
+            "communication beside compute that cannot be switched off", optional_field());
+    v.field("recompute_modules", &T::recompute_modules,
+            "selective recompute of modules that --recompute-modules names");
+    v.field("gather_overlap_alone", &T::gather_overlap_alone,
+            "gathering of weights overlaps where the reduction of gradients does not", optional_field());
+    v.field("blocking_interleaved_pair", &T::blocking_interleaved_pair,
+            "two pipeline ranks with virtual stages send without overlap", optional_field());
+    v.field("exchange_beside_full_recompute", &T::exchange_beside_full_recompute,
+            "the exchange with experts overlaps where layers or experts are recomputed", optional_field());
+    v.field("shard_groups_cut_experts", &T::shard_groups_cut_experts,
+            "groups that share out states need not divide the replicas of experts", optional_field());
+    v.field("experts_in_any_order", &T::experts_in_any_order,
+            "with data outermost, experts may have other replicas than the rest of the model",
+            optional_field());
+    v.field("graphs_alone", &T::graphs_alone, "captured graphs take neither pipelines nor spread experts",
+            optional_field());
+    v.field("nvfp4_multiple", &T::nvfp4_multiple,
+            "tokens and sizes of products in nvfp4 are multiples of this on each rank",
+            optional_field(between(1, 4096)));
+    v.field("lacks", &T::lacks, "features of models that it does not have");
+    v.field("has_models", &T::has_models,
+            "models of the zoo that it has, with features that it lacks elsewhere", optional_field());
+    v.field("has_architectures", &T::has_architectures,
+            "models that it has all the same, and those of other sizes that are built like them",
+            optional_field());
+    v.field("trains", &T::trains, "ways to train beside full training by AdamW", optional_field());
+  }
+};
+
+struct Framework {
+  std::string name;     // as in --framework
+  std::string title;    // as its makers write it
+  std::string version;  // that the abilities were read from
+  std::vector<std::string> aliases;
+  std::vector<std::string> takes_plans_of;
+  Abilities abilities;
+  Execution execution;
+  std::map<std::string, std::string> sources;  // by ability
+
+  template <class V>
+  static void describe(V& v) {
+    using T = Framework;
+    v.field("name", &T::name, "as in --framework");
+    v.field("title", &T::title, "as its makers write it");
+    v.field("version", &T::version, "release that the abilities were read from");
+    v.field("aliases", &T::aliases, "what else people call it");
+    v.field("takes_plans_of", &T::takes_plans_of,
+            "frameworks whose step time and memory hold for its export, too");
+    v.field("abilities", &T::abilities, "what it can run");
+    v.field("execution", &T::execution, "what it does with a layout: what differs from mpt-run");
+    v.field("sources", &T::sources, "where each ability is documented", long_text());
+  }
+};
+
+}  // namespace mpt::frameworks
+
+namespace mpt {
+
+MPT_ENUM_NAMES(frameworks::MicroBatchRule, {frameworks::MicroBatchRule::any, "any"},
+               {frameworks::MicroBatchRule::at_least_ranks, "at_least_ranks"},
+               {frameworks::MicroBatchRule::multiple_of_ranks, "multiple_of_ranks"},
+               {frameworks::MicroBatchRule::whole_rounds, "whole_rounds"},
+               {frameworks::MicroBatchRule::at_least_two_ranks, "at_least_two_ranks"});
+MPT_ENUM_NAMES(frameworks::SequenceParallelRule, {frameworks::SequenceParallelRule::none, "none"},
+               {frameworks::SequenceParallelRule::optional, "optional"},
+               {frameworks::SequenceParallelRule::always, "always"});
+MPT_ENUM_NAMES(frameworks::ExpertSplit, {frameworks::ExpertSplit::as_tensor, "as_tensor"},
+               {frameworks::ExpertSplit::whole, "whole"}, {frameworks::ExpertSplit::either, "either"});
+MPT_ENUM_NAMES(frameworks::PartialRecompute, {frameworks::PartialRecompute::none, "none"},
+               {frameworks::PartialRecompute::every_nth, "every_nth"},
+               {frameworks::PartialRecompute::same_count, "same_count"},
+               {frameworks::PartialRecompute::any, "any"});
+MPT_ENUM_NAMES(frameworks::AlwaysBeside, {frameworks::AlwaysBeside::gradient_reduce, "gradient_reduce"},
+               {frameworks::AlwaysBeside::parameter_gather, "parameter_gather"},
+               {frameworks::AlwaysBeside::transfer, "transfer"});
+MPT_ENUM_NAMES(frameworks::StageDivision, {frameworks::StageDivision::equal, "equal"},
+               {frameworks::StageDivision::any, "any"});
+MPT_ENUM_NAMES(frameworks::ModelFeature, {frameworks::ModelFeature::experts, "experts"},
+               {frameworks::ModelFeature::shared_experts, "shared_experts"},
+               {frameworks::ModelFeature::expert_biases, "expert_biases"},
+               {frameworks::ModelFeature::latent_attention, "latent_attention"},
+               {frameworks::ModelFeature::alibi, "alibi"},
+               {frameworks::ModelFeature::other_norm_placement, "other_norm_placement"},
+               {frameworks::ModelFeature::parallel_residual, "parallel_residual"},
+               {frameworks::ModelFeature::embedding_norm, "embedding_norm"},
+               {frameworks::ModelFeature::full_query_key_norm, "full_query_key_norm"},
+               {frameworks::ModelFeature::attention_sinks, "attention_sinks"},
+               {frameworks::ModelFeature::activation_limit, "activation_limit"},
+               {frameworks::ModelFeature::sliding_window, "sliding_window"},
+               {frameworks::ModelFeature::head_bias, "head_bias"},
+               {frameworks::ModelFeature::next_token_layers, "next_token_layers"},
+               {frameworks::ModelFeature::other_rotary_scaling, "other_rotary_scaling"},
+               {frameworks::ModelFeature::rare_rotary_scaling, "rare_rotary_scaling"},
+               {frameworks::ModelFeature::relu, "relu"},
+               {frameworks::ModelFeature::squared_relu, "squared_relu"},
+               {frameworks::ModelFeature::yarn, "yarn"}, {frameworks::ModelFeature::gated_gelu, "gated_gelu"},
+               {frameworks::ModelFeature::other_biases, "other_biases"},
+               {frameworks::ModelFeature::linear_rotary_scaling, "linear_rotary_scaling"},
+               {frameworks::ModelFeature::partial_rotary, "partial_rotary"},
+               {frameworks::ModelFeature::learned_positions, "learned_positions"},
+               {frameworks::ModelFeature::layer_norm, "layer_norm"},
+               {frameworks::ModelFeature::linear_biases, "linear_biases"},
+               {frameworks::ModelFeature::plain_mlp, "plain_mlp"},
+               {frameworks::ModelFeature::layers_that_differ, "layers_that_differ"},
+               {frameworks::ModelFeature::linear_mixers, "linear_mixers"},
+               {frameworks::ModelFeature::other_linear_mixers, "other_linear_mixers"},
+               {frameworks::ModelFeature::sparse_attention, "sparse_attention"},
+               {frameworks::ModelFeature::chunked_attention, "chunked_attention"},
+               {frameworks::ModelFeature::output_gates, "output_gates"},
+               {frameworks::ModelFeature::latent_output_gates, "latent_output_gates"},
+               {frameworks::ModelFeature::other_value_sizes, "other_value_sizes"},
+               {frameworks::ModelFeature::soft_caps, "soft_caps"},
+               {frameworks::ModelFeature::latent_experts, "latent_experts"},
+               {frameworks::ModelFeature::zero_experts, "zero_experts"},
+               {frameworks::ModelFeature::experts_beside_mlp, "experts_beside_mlp"},
+               {frameworks::ModelFeature::rare_activations, "rare_activations"},
+               {frameworks::ModelFeature::shared_expert_gates, "shared_expert_gates"},
+               {frameworks::ModelFeature::other_activation_limit, "other_activation_limit"},
+               {frameworks::ModelFeature::compressed_attention, "compressed_attention"},
+               {frameworks::ModelFeature::residual_mixtures, "residual_mixtures"},
+               {frameworks::ModelFeature::layer_embeddings, "layer_embeddings"},
+               {frameworks::ModelFeature::borrowed_keys, "borrowed_keys"},
+               {frameworks::ModelFeature::latent_norms, "latent_norms"},
+               {frameworks::ModelFeature::hashed_experts, "hashed_experts"},
+               {frameworks::ModelFeature::sigmoid_routers, "sigmoid_routers"},
+               {frameworks::ModelFeature::plain_router_weights, "plain_router_weights"},
+               {frameworks::ModelFeature::plain_sigmoid_weights, "plain_sigmoid_weights"},
+               {frameworks::ModelFeature::routed_scale, "routed_scale"},
+               {frameworks::ModelFeature::biased_softmax, "biased_softmax"},
+               {frameworks::ModelFeature::logit_bias_alone, "logit_bias_alone"},
+               {frameworks::ModelFeature::softmax_groups, "softmax_groups"},
+               {frameworks::ModelFeature::embedding_scale, "embedding_scale"},
+               {frameworks::ModelFeature::score_scale, "score_scale"},
+               {frameworks::ModelFeature::plain_yarn, "plain_yarn"},
+               {frameworks::ModelFeature::yarn_scales, "yarn_scales"},
+               {frameworks::ModelFeature::yarn_turns, "yarn_turns"},
+               {frameworks::ModelFeature::residual_factors, "residual_factors"});
+MPT_ENUM_NAMES(frameworks::TrainingFeature, {frameworks::TrainingFeature::lora, "lora"},
+               {frameworks::TrainingFeature::lora_on_fp8, "lora_on_fp8"},
+               {frameworks::TrainingFeature::lora_on_nf4, "lora_on_nf4"},
+               {frameworks::TrainingFeature::expert_adapters, "expert_adapters"},
+               {frameworks::TrainingFeature::frozen_parts, "frozen_parts"},
+               {frameworks::TrainingFeature::bf16_gradients, "bf16_gradients"},
+               {frameworks::TrainingFeature::adamw8, "adamw8"},
+               {frameworks::TrainingFeature::adafactor, "adafactor"},
+               {frameworks::TrainingFeature::sgd, "sgd"}, {frameworks::TrainingFeature::muon, "muon"},
+               {frameworks::TrainingFeature::packed_sequences, "packed_sequences"},
+               {frameworks::TrainingFeature::activation_offload, "activation_offload"});
+
+}  // namespace mpt

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The only judge of "can this framework run this layout?". The search asks level by level and takes the
+// answers as bounds; everyone else asks for the whole layout.
+
+#include <optional>
+
+#include "core/rejection.h"
+#include "frameworks/supports/abilities.h"
+
+namespace mpt::frameworks {
+
+/// Why `framework` cannot run `layout`, which divides the model and the batch; nothing where it can.
+std::optional<Rejection> supports(const Framework& framework, const ModelSpec& model, const Layout& layout,
+                                  const Workload& workload);
+
+/// The first of the model's features that it lacks.
+std::optional<Rejection> lacking_feature(const Framework& framework, const ModelSpec& model);
+
+/// Whether it has the model's features and multiplies in this precision.
+std::optional<Rejection> supports_model(const Framework& framework, const ModelSpec& model,
+                                        Precision precision);
+
+/// Whether it trains in this way, whatever the layout.
+std::optional<Rejection> supports_training(const Framework& framework, const Training& training);
+
+/// Degrees of tensor, context and pipeline parallelism.
+std::optional<Rejection> supports_degrees(const Framework& framework, const Layout& layout);
+
+/// The degrees, sequence and context parallelism, experts, rank order and overlaps. Reads no ZeRO stage,
+/// schedule, chunks, stages or recompute.
+std::optional<Rejection> supports_split(const Framework& framework, const ModelSpec& model,
+                                        const Layout& layout, const Workload& workload);
+
+/// What replicas share out of a layout whose split is supported.
+struct Sharing {
+  int64_t zero = 0, shard = 1;
+  bool offload = false;
+};
+std::optional<Rejection> supports_sharding(const Framework& framework, const Layout& layout,
+                                           const Sharing& sharing);
+
+/// Schedule and chunks for a step of `micro_batches` of a layout; of the layout it reads the pipeline, what
+/// overlaps and the kernels.
+std::optional<Rejection> supports_schedule(const Framework& framework, const Layout& layout,
+                                           const std::string& schedule, int64_t chunks,
+                                           int64_t micro_batches);
+
+/// Whether a schedule with virtual stages takes micro-batches in groups of `group`, of another size than the
+/// pipeline: the last group is whole, or has a micro-batch for each rank (Megatron-LM,
+/// megatron/core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving).
+bool takes_micro_batch_groups(const Layout& layout, const Workload& workload, int64_t group);
+
+/// Stages of equal numbers of layers or others.
+std::optional<Rejection> supports_stages(const Framework& framework, bool equal);
+
+/// Recompute of all layers, or of some of them (`partial`).
+std::optional<Rejection> supports_recompute(const Framework& framework, Recompute recompute, bool partial);
+
+/// Layers that recompute in a virtual stage of `layers` at `level` of partial recompute: level 0 is none, the
+/// levels up to `most` recompute more and more, the last all of them. `most` is the number of layers of the
+/// largest stage.
+int64_t recomputed_at_level(PartialRecompute rule, int64_t level, int64_t most, int64_t layers);
+
+/// The level of partial recompute that a layout has in all of its stages; nothing where these differ.
+std::optional<int64_t> level_of(PartialRecompute rule, const Layout& layout);
+/// n where every n-th layer of each stage recomputes; nothing where no n says it.
+std::optional<int64_t> every_nth(const Layout& layout);
+
+/// What `training` is beside full training by AdamW.
+std::vector<TrainingFeature> features_of(const Training& training);
+/// Features of `model` that frameworks may lack.
+std::vector<ModelFeature> features_of(const ModelSpec& model);
+/// What models of other sizes have in common: the parts of their layers, and of each number whether it is 0,
+/// 1 or more. Next-token layers and tied embeddings do not count.
+std::string architecture_of(const ModelSpec& model);
+/// Completes "lacks ...".
+std::string words_of(ModelFeature feature);
+
+}  // namespace mpt::frameworks

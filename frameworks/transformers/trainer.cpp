@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Fields of src/transformers/training_args.py, of ClusterConfig in src/accelerate/commands/config/
+// config_args.py at v1.15.0, and options of src/accelerate/commands/launch.py.
+
+#include "frameworks/transformers/trainer.h"
+
+#include <fmt/format.h>
+
+#include "frameworks/readers/settings.h"
+#include "frameworks/transformers/hugging_face.h"
+
+namespace mpt::frameworks {
+
+Json trainer_arguments(const Plan& plan, const std::string& model) {
+  const Layout& l = plan.layout;
+  Json arguments{{"config_name", model},
+                 {"block_size", plan.workload.sequence},
+                 {"per_device_train_batch_size", l.micro_batch},
+                 {"gradient_accumulation_steps", micro_batches(l, plan.workload)}};
+  if (l.precision == Precision::bf16 || is_narrow(l.precision)) arguments["bf16"] = true;
+  if (l.precision == Precision::fp16) arguments["fp16"] = true;
+  if (l.training.optimizer == OptimizerKind::adamw8) arguments["optim"] = "adamw_bnb_8bit";
+  if (l.training.optimizer == OptimizerKind::adafactor) arguments["optim"] = "adafactor";
+  return arguments;
+}
+
+Json accelerate_config(const Plan& plan, const char* kind) {
+  const Layout& l = plan.layout;
+  const char* precision = l.precision == Precision::fp32   ? "no"
+                          : l.precision == Precision::fp16 ? "fp16"
+                          : l.precision == Precision::bf16 ? "bf16"
+                                                           : "fp8";
+  return Json{{"compute_environment", "LOCAL_MACHINE"},
+              {"distributed_type", kind},
+              {"mixed_precision", precision},
+              {"num_machines", node_count(plan)},
+              {"num_processes", l.ranks()},
+              {"machine_rank", 0},
+              {"main_training_function", "main"},
+              {"use_cpu", false}};
+}
+
+ExportedFile accelerate_script(const Plan& plan, const std::string& settings, const std::string& options) {
+  return {"run_accelerate.sh",
+          fmt::format(R"sh(#!/usr/bin/env bash
+# {}. For accelerate 1.15.0.
+# Start it on every node, with NODE_RANK (or under Slurm), MASTER_ADDR and MASTER_PORT set. Your training script and its
+# options follow. The script reads train.json with HfArgumentParser, as transformers' examples/pytorch/language-modeling/run_clm.py
+# does. That one also needs output_dir, do_train, tokenizer_name, and dataset_name or train_file in it. A config_name that is
+# a file is looked for in the folder where you start.
+set -euo pipefail
+here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
+node=${{NODE_RANK:-${{SLURM_NODEID:-${{JOB_COMPLETION_INDEX:-0}}}}}}
+{}exec accelerate launch --config_file "$here/accelerate.yaml" {}--machine_rank "$node" \
+  --main_process_ip "${{MASTER_ADDR:-localhost}}" --main_process_port "${{MASTER_PORT:-29500}}" "$@"
+)sh",
+                      export_title(plan), settings, options),
+          true};
+}
+
+void read_trainer_arguments(const std::filesystem::path& file, Imported& in) {
+  const std::filesystem::path path = file.parent_path() / "train.json";
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    in.notes.push_back("there is no train.json beside it: give --global-batch and --seq");
+    in.model = hugging_face_model("", file.parent_path(), in.unknown_model);
+    return;
+  }
+  const Settings arguments(parse_json(read_file(path, kMostImportedBytes), path.string()), path.string());
+  Layout& l = in.layout;
+  in.workload.sequence = arguments.number("block_size", rule_of(&Workload::sequence), 1024);
+  // The Trainer's own default of sequences per GPU is 8.
+  l.micro_batch = arguments.number("per_device_train_batch_size", rule_of(&Layout::micro_batch), 8);
+  const int64_t steps = arguments.number("gradient_accumulation_steps", rule_of(&Workload::global_batch), 1);
+  if (l.data > 0 && l.data * l.micro_batch * steps <= int64_t(rule_of(&Workload::global_batch).maximum))
+    in.workload.global_batch = l.data * l.micro_batch * steps;
+  if (arguments.flag("gradient_checkpointing", false)) l.recompute = Recompute::full;
+  const std::string optimizer = arguments.text("optim", "adamw_torch_fused");
+  if (optimizer == "adamw_bnb_8bit" || optimizer == "adamw_8bit")
+    l.training.optimizer = OptimizerKind::adamw8;
+  if (optimizer == "adafactor") l.training.optimizer = OptimizerKind::adafactor;
+  const std::string named = arguments.text("config_name", arguments.text("model_name_or_path", ""));
+  in.model = hugging_face_model(named, file.parent_path(), in.unknown_model);
+}
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// estimate(): one given layout.
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "core/schedule_catalog.h"
+#include "frameworks/supports/supports.h"
+#include "planner/answer/recommend.h"
+
+namespace mpt::planner {
+namespace {
+
+template <class T>
+T one(const std::vector<T>& values, T otherwise) {
+  return values.empty() ? otherwise : values.front();
+}
+bool one(const std::vector<Switch>& values, bool otherwise) {
+  return values.empty() ? otherwise : values.front() == Switch::on;
+}
+
+void set_degrees(const SearchProblem& problem, Layout& l) {
+  const SearchBounds& b = problem.bounds;
+  l.tensor = one<int64_t>(b.tensor, 1);
+  l.context = one<int64_t>(b.context, 1);
+  l.pipeline = one<int64_t>(b.pipeline, 1);
+  l.expert = one<int64_t>(b.expert, 1);
+  if (const auto rejection = check_degrees(l))  // else their products mean nothing
+    throw UserError(Problem{"layout", rejection->reason, "", "choose smaller degrees"});
+  const int64_t fixed = l.tensor * l.context * l.pipeline;
+  l.data = one<int64_t>(b.data, std::max<int64_t>(1, problem.ranks / fixed));
+  // Experts are split like the dense layers where that leaves room for them, else they stay whole.
+  const int64_t pool = l.tensor * l.context * l.data;
+  l.expert_tensor = one<int64_t>(b.expert_tensor, pool % (l.expert * l.tensor) == 0 ? 0 : 1);
+  if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
+}
+
+void set_schedule(const SearchProblem& problem, Layout& l) {
+  const SearchBounds& b = problem.bounds;
+  l.chunks = one<int64_t>(b.chunks, 1);
+  l.schedule = one<std::string>(b.schedules, l.chunks > 1 ? "interleaved" : "1f1b");
+  const ScheduleEntry& entry = find_schedule(l.schedule, "--schedule");
+  if (b.chunks.empty()) l.chunks = entry.min_chunks;
+  if (l.chunks < entry.min_chunks || l.chunks > entry.max_chunks) {
+    throw UserError(Problem{"--chunks", std::to_string(l.chunks),
+                            fmt::format("{} to {} with {}", entry.min_chunks, entry.max_chunks, l.schedule),
+                            ""});
+  }
+  // Of more stages than layers there is nothing to split; check() says so.
+  if (l.stages() <= problem.model.layers.count() + 2)
+    l.layers_per_stage = even_stages(problem.model.layers.count(), l.stages());
+}
+
+// The layout that the bounds name; what they leave out is 1, off or what the rest leaves.
+Layout layout_of_bounds(const SearchProblem& problem) {
+  const SearchBounds& b = problem.bounds;
+  Layout l;
+  set_degrees(problem, l);
+  l.sequence_parallel = one(b.sequence_parallel, l.expert > 1 && l.tensor > 1);
+  l.context_method = one(b.context_methods, ContextMethod::ring);
+  l.zero = one<int64_t>(b.zero, 0);
+  l.shard = l.zero > 0 ? l.replicas() : 1;
+  l.offload_optimizer = one(b.offload, false);
+  l.order = one(b.orders, RankOrder::pipeline_outermost);
+  l.micro_batch = one<int64_t>(b.micro_batch, 1);
+  l.recompute = one(b.recomputes, Recompute::none);
+  problem.set_overlaps(l);
+  set_schedule(problem, l);
+  return l;
+}
+
+void check(const SearchProblem& problem, const Layout& layout) {
+  if (layout.ranks() > problem.cluster.devices) {
+    throw UserError(
+        Problem{"layout " + layout_name(layout), fmt::format("{} ranks", layout.ranks()),
+                fmt::format("at most the {} devices of {}", problem.cluster.devices, problem.cluster.name),
+                "change a degree, or give a larger --cluster"});
+  }
+  if (auto rejection = check_layout(problem.model, layout, problem.workload)) {
+    throw UserError(Problem{"layout " + layout_name(layout), rejection->reason,
+                            "a layout that divides the model and the batch",
+                            "change the degree or --global-batch"});
+  }
+}
+
+// The same on the devices that the layout uses, where it leaves some idle: prices change with the number of
+// nodes.
+void use_part(const Layout& layout, const Calibration& calibration, std::unique_ptr<Resolved>& resolved) {
+  const SearchProblem& problem = resolved->problem;
+  if (layout.ranks() >= problem.ranks) return;
+  std::vector<std::string> notes = resolved->notes;
+  notes.push_back(fmt::format("{} ranks of the layout leave {} of {} devices idle", layout.ranks(),
+                              problem.ranks - layout.ranks(), problem.ranks));
+  if (!problem.cluster.mixed() && resolved->request.profile.empty()) {
+    PlanRequest part = resolved->request;
+    part.gpus = layout.ranks();
+    part.cluster.value = problem.cluster;
+    part.memory = std::to_string(problem.memory_limit_bytes) + "B";
+    resolved = resolve(part, calibration);
+  }
+  resolved->notes = std::move(notes);
+}
+
+std::optional<Rejection> refusal_of(const SearchProblem& problem, const Layout& layout) {
+  if (!problem.framework) return std::nullopt;
+  return frameworks::supports(*problem.framework, problem.model, layout, problem.workload);
+}
+
+}  // namespace
+
+Layout layout_to_estimate(const Resolved& resolved) {
+  const SearchProblem& problem = resolved.problem;
+  const PlanRequest& request = resolved.request;
+  Layout layout = request.layout ? *request.layout : layout_of_bounds(problem);
+  layout.precision = problem.precision;
+  layout.execution = problem.execution;
+  layout.selective = problem.selective;
+  layout.training = problem.training;
+  if (request.layout && !request.overlaps.empty()) problem.set_overlaps(layout);
+  return layout;
+}
+
+Estimated estimate(const PlanRequest& asked) { return estimate(asked, shipped_calibration()); }
+
+Estimated estimate(const PlanRequest& asked, const Calibration& calibration) {
+  PlanRequest request = asked;
+  if (request.memory.empty() && request.memory_margin.empty()) request.memory_margin = "0";
+  Estimated e;
+  e.resolved = resolve(request, calibration);
+  const Layout layout = layout_to_estimate(*e.resolved);
+  check(e.resolved->problem, layout);
+  use_part(layout, calibration, e.resolved);
+  const SearchProblem& problem = e.resolved->problem;
+  e.candidate.estimate = estimate(problem, layout);
+  e.candidate.evaluation = evaluate_regardless(problem, e.candidate.estimate);
+  e.plan = plan_of(problem, e.candidate, asked);
+  e.plan.notes = e.resolved->notes;
+  e.refusal = refusal_of(problem, layout);
+  if (e.refusal) e.plan.notes.push_back("This layout cannot run: " + e.refusal->reason + ".");
+  return e;
+}
+
+}  // namespace mpt::planner

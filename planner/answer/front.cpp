@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// front(): what time, memory and number of GPUs can be had against each other.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/interruption.h"
+#include "base/quantity.h"
+#include "planner/answer/recommend.h"
+
+namespace mpt::planner {
+namespace {
+
+constexpr size_t kMostPerCount = 12;
+constexpr double kLessMemory = 0.8;  // a layout that saves less than a fifth is no choice of its own
+
+// Whether nothing speaks for `other` beside `one`.
+bool dominates(const RankedLayout& one, const RankedLayout& other) {
+  const auto key = [](const RankedLayout& r) {
+    return std::array{double(r.layout.ranks()), r.step_time_s, double(r.peak_bytes)};
+  };
+  const auto a = key(one), b = key(other);
+  return a != b && a[0] <= b[0] && a[1] <= b[1] && a[2] <= b[2];
+}
+
+// All devices, a half, a quarter, ...: as long as they divide.
+std::vector<int64_t> device_counts(const SearchProblem& problem) {
+  std::vector<int64_t> counts{problem.ranks};
+  while (!problem.cluster.mixed() && counts.back() % 2 == 0) counts.push_back(counts.back() / 2);
+  return counts;
+}
+
+// Searches with ever less memory: the fastest layout of each limit is the fastest of all that need no more.
+class FrontSearch {
+ public:
+  FrontSearch(const Resolved& resolved, const Watch& watch)
+      : resolved_(resolved), watch_(watch), seconds_left_(resolved.problem.time_limit_s) {}
+
+  Front run() {
+    for (const int64_t devices : device_counts(resolved_.problem)) {
+      SearchProblem part = resolved_.problem;
+      part.ranks = devices;
+      std::unique_ptr<Resolved> fewer;  // prices change with the number of nodes
+      if (devices != resolved_.problem.ranks && resolved_.request.profile.empty()) {
+        PlanRequest request = resolved_.request;
+        request.gpus = devices;
+        request.cluster.value = resolved_.problem.cluster;
+        request.memory = std::to_string(resolved_.problem.memory_limit_bytes) + "B";
+        fewer = resolve(request);
+        part.cost = fewer->problem.cost;
+      }
+      add_points(std::move(part));
+    }
+    front_.complete = front_.complete && !stop_requested();
+    drop_dominated();
+    return std::move(front_);
+  }
+
+ private:
+  void add_points(SearchProblem problem) {
+    for (size_t n = 0; n < kMostPerCount && !stop_requested(); ++n) {
+      if (seconds_left_ < 0.0) front_.complete = false;
+      if (!front_.complete) return;
+      problem.time_limit_s = seconds_left_;
+      problem.near_misses = !front_.fastest;
+      const std::string what =
+          fmt::format("{} GPUs of {} each", problem.ranks, format_bytes(double(problem.memory_limit_bytes)));
+      const size_t keep = front_.fastest ? 1 : size_t(resolved_.request.top);
+      const auto search = recommended_search(problem, keep, watch_, what);
+      if (seconds_left_ > 0.0)
+        seconds_left_ = std::max(1e-3, seconds_left_ - search->result.certificate.seconds);
+      front_.complete = front_.complete && search->result.certificate.optimal;
+      if (search->result.best.empty()) return;
+      keep_point(plan_of(*search, resolved_.request), problem);
+    }
+  }
+
+  void keep_point(Plan plan, SearchProblem& problem) {
+    front_.points.push_back(plan.ranking.front());
+    problem.memory_limit_bytes = int64_t(kLessMemory * double(plan.ranking.front().peak_bytes));
+    for (DevicePool& pool : problem.pools)
+      pool.memory_limit_bytes = std::min(pool.memory_limit_bytes, problem.memory_limit_bytes);
+    if (!front_.fastest || plan.prediction.step_time_s < front_.fastest->prediction.step_time_s)
+      front_.fastest = std::move(plan);
+  }
+
+  void drop_dominated() {
+    std::vector<RankedLayout> kept;
+    for (const RankedLayout& point : front_.points) {
+      const bool dominated = std::any_of(front_.points.begin(), front_.points.end(),
+                                         [&](const RankedLayout& other) { return dominates(other, point); });
+      if (!dominated) kept.push_back(point);
+    }
+    front_.points = std::move(kept);
+    if (front_.fastest) front_.fastest->front = front_.points;
+  }
+
+  const Resolved& resolved_;
+  const Watch& watch_;
+  double seconds_left_;
+  Front front_;
+};
+
+}  // namespace
+
+Front front(const Resolved& resolved, const Watch& watch) {
+  Front found = FrontSearch(resolved, watch).run();
+  if (found.fastest) found.fastest->notes = resolved.notes;
+  return found;
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/answer/recommend.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/interruption.h"
+#include "base/quantity.h"
+#include "frameworks/framework.h"
+#include "frameworks/supports/supports.h"
+#include "planner/explain/confidence.h"
+#include "planner/explain/drawn_choice.h"
+#include "planner/explain/explain.h"
+#include "planner/explain/fitted_time.h"
+#include "planner/explain/nothing_fits.h"
+#include "planner/explain/screen.h"
+#include "reports/utilisation.h"
+
+namespace mpt::planner {
+namespace {
+
+int kinds_of_parallelism(const Layout& l) {
+  return int(l.tensor > 1) + int(l.context > 1) + int(l.pipeline > 1) + int(l.data > 1) + int(l.expert > 1);
+}
+
+void prefer_room(std::vector<Candidate>& best) {
+  if (best.empty()) return;
+  const double most_s = (1.0 + kEqualTimes) * best.front().evaluation.step_time_s;
+  const auto end = std::find_if(best.begin(), best.end(),
+                                [&](const Candidate& c) { return c.evaluation.step_time_s > most_s; });
+  const auto roomiest = std::min_element(best.begin(), end, [](const Candidate& a, const Candidate& b) {
+    const auto rank = [](const Candidate& c) {
+      return std::pair(c.evaluation.peak_bytes, kinds_of_parallelism(c.estimate.layout));
+    };
+    return rank(a) < rank(b);
+  });
+  std::rotate(best.begin(), roomiest, roomiest + 1);
+}
+
+// The fastest layout that fills memory to the last, where the margin costs time: a row behind the ranking.
+// Both searches together keep to the time limit.
+void add_tighter(const Resolved& resolved, const Watch& watch, Plan& plan) {
+  constexpr double kMostSeconds = 10.0;
+  const PlanRequest& r = resolved.request;
+  if (!has_default_margin(resolved) || !plan.search.optimal || stop_requested()) return;
+  SearchProblem full = without_margin(resolved.problem);
+  full.time_limit_s = std::max(1e-3, std::min(kMostSeconds, r.time_limit_s - plan.search.seconds));
+  const PlanOrReason tighter = plan_or_reason(std::move(full), r, watch);
+  if (!tighter.plan || tighter.plan->prediction.step_time_s >= plan.prediction.step_time_s) return;
+  plan.ranking.push_back(tighter.plan->ranking.front());
+}
+
+const frameworks::Framework* runner_of(const Layout& layout, const SearchProblem& problem) {
+  for (const frameworks::Framework& f : frameworks::known_frameworks()) {
+    if (f.name == problem.execution.framework || f.name == frameworks::own_runtime().name) continue;
+    if (frameworks::supports_model(f, problem.model, problem.precision)) continue;
+    if (!frameworks::supports(f, problem.model, layout, problem.workload)) return &f;
+  }
+  return nullptr;
+}
+
+// A layout that the framework lacks, and who runs it: the fastest that another framework has, else the
+// fastest of all.
+struct Beyond {
+  const Candidate* candidate = nullptr;
+  const frameworks::Framework* runner = nullptr;
+};
+Beyond beyond(const std::vector<Candidate>& best, const SearchProblem& problem, double most_s) {
+  Beyond found;
+  for (const Candidate& c : best) {
+    if (c.evaluation.step_time_s > most_s) break;
+    if (const frameworks::Framework* runner = runner_of(c.estimate.layout, problem)) return {&c, runner};
+    if (found.candidate == nullptr) found.candidate = &c;
+  }
+  return found;
+}
+
+// What the framework's limits cost, where that is worth another framework.
+void note_limits_of_framework(const Resolved& resolved, const Watch& watch, Plan& plan) {
+  constexpr double kWorthSaying = 0.02, kMostSeconds = 3.0;
+  constexpr size_t kConsidered = 16;
+  const SearchProblem& problem = resolved.problem;
+  if (!problem.framework || problem.cluster.device.kind == DeviceKind::cpu || problem.cluster.mixed() ||
+      !plan.search.optimal || stop_requested())
+    return;
+  SearchProblem free = problem;
+  free.framework.reset();
+  free.near_misses = false;
+  free.time_limit_s = std::min(kMostSeconds, problem.time_limit_s);
+  const auto search = recommended_search(free, kConsidered, watch, "beyond the framework");
+  const double chosen_s = plan.prediction.step_time_s;
+  const auto [faster, runner] = beyond(search->result.best, problem, chosen_s * (1.0 - kWorthSaying));
+  if (faster == nullptr) return;
+  const Layout& layout = faster->estimate.layout;
+  const auto lacks = frameworks::supports(*problem.framework, problem.model, layout, problem.workload);
+  if (!lacks) return;
+  plan.notes.push_back(
+      fmt::format("{} would be {} faster. {}; {}.", layout_name(layout),
+                  format_percent(1.0 - faster->evaluation.step_time_s / chosen_s), lacks->reason,
+                  runner != nullptr ? fmt::format("{} runs it (--framework {})", runner->title, runner->name)
+                                    : "no other framework here runs it"));
+}
+
+}  // namespace
+
+namespace {
+
+// The search also keeps the layouts that errors are drawn over, and equals that may need less memory. So the
+// recommended layout does not depend on the number of layouts that the user asks for.
+constexpr size_t kMostEquals = 32;
+
+std::unique_ptr<ArrangedSearch> considered_search(const SearchProblem& problem, size_t keep,
+                                                  const Watch& watch, const std::string& what) {
+  auto found = search_arrangements(
+      problem, {std::max(keep, kMostDrawn), kMostEquals, kEqualTimes},
+      [&](const SearchProgress& p) { return (!watch || watch(what, p)) && !stop_requested(); });
+  std::vector<Candidate>& best = found->result.best;
+  if (!best.empty()) found->result.certificate.fastest_s = best.front().evaluation.step_time_s;
+  prefer_room(best);
+  return found;
+}
+
+void keep_first(size_t keep, std::vector<Candidate>& best) {
+  if (best.size() > keep) best.erase(best.begin() + ptrdiff_t(keep), best.end());
+}
+
+}  // namespace
+
+std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem, size_t keep,
+                                                   const Watch& watch, const std::string& what) {
+  auto found = considered_search(problem, keep, watch, what);
+  keep_first(keep, found->result.best);
+  return found;
+}
+
+Plan plan_of(const ArrangedSearch& search, const PlanRequest& request) {
+  Plan plan = make_plan(search.result, search.problem);
+  plan.request = portable(request, search.problem);
+  for (const std::string& note : search.notes) plan.reasons.push_back("On " + note + ".");
+  return plan;
+}
+
+Plan plan_of(const SearchProblem& problem, const Candidate& candidate, const PlanRequest& request) {
+  SearchResult one;
+  one.best.push_back(candidate);
+  one.certificate.layouts = one.certificate.simulated = 1;
+  Plan plan = make_plan(one, problem);
+  plan.request = portable(request, problem);
+  return plan;
+}
+
+PlanOrReason plan_or_reason(SearchProblem problem, const PlanRequest& request, const Watch& watch) {
+  problem.near_misses = false;
+  const auto search = recommended_search(problem, 1, watch);
+  if (!search->result.best.empty()) return {plan_of(*search, request), ""};
+  if (search->result.over_memory.empty()) return {std::nullopt, "no layout divides"};
+  return {std::nullopt, fmt::format("nothing fits: at least {} per {}",
+                                    format_bytes(search->result.over_memory.front().nearest.needed),
+                                    reports::device_word(problem.cluster))};
+}
+
+namespace {
+
+// Draws errors over all that were found, and keeps the first ones. The layout to measure beside the first, if
+// it is not among those: the ranking has it behind them.
+std::optional<Candidate> draw_and_keep(size_t keep, ArrangedSearch& search) {
+  std::vector<Candidate>& best = search.result.best;
+  std::optional<DrawnChoice>& drawn = search.result.certificate.drawn;
+  drawn = draw_choice(search.result, search.problem);
+  std::optional<Candidate> rival;
+  if (drawn && !drawn->measure.empty() && drawn->measure.back() > int64_t(keep)) {
+    rival = std::move(best[size_t(drawn->measure.back() - 1)]);
+    drawn->measure.back() = int64_t(keep) + 1;
+  }
+  keep_first(keep, best);
+  return rival;
+}
+
+}  // namespace
+
+bool has_default_margin(const Resolved& resolved) {
+  const SearchProblem& problem = resolved.problem;
+  return resolved.request.memory.empty() && resolved.request.memory_margin.empty() &&
+         problem.memory_limit_bytes < without_margin(problem).memory_limit_bytes;
+}
+
+std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const Watch& watch) {
+  const SearchProblem full = without_margin(resolved.problem);
+  std::unique_ptr<ArrangedSearch> found = recommended_search(full, 1, watch, "without a margin");
+  const SearchProblem& least = resolved.problem;
+  const auto span = double(full.memory_limit_bytes - least.memory_limit_bytes);
+  double enough = 1.0, too_little = 0.0;  // shares of the span
+  while (!found->result.best.empty() && (enough - too_little) * span > double(kGiB) && !stop_requested()) {
+    const double share = too_little + (enough - too_little) / 2.0;
+    const SearchProblem between = with_limits_between(least, full, share);
+    auto tighter = recommended_search(between, 1, watch, "with less memory");
+    const bool fits = !tighter->result.best.empty();
+    (fits ? enough : too_little) = share;
+    if (fits) found = std::move(tighter);
+  }
+  return found;
+}
+
+Plan plan(const Resolved& resolved, const Watch& watch) {
+  const auto keep = size_t(resolved.request.top);
+  auto search = considered_search(resolved.problem, keep, watch, "");
+  const auto rival = draw_and_keep(keep, *search);
+  std::vector<std::string> notes = resolved.notes;
+  if (search->result.best.empty() && has_default_margin(resolved)) {
+    auto likeliest = likeliest_search(resolved, watch);
+    if (!likeliest->result.best.empty()) {
+      search = std::move(likeliest);
+      notes.emplace_back("No layout is 90% likely to fit; this one is the likeliest.");
+    }
+  }
+  if (search->result.best.empty()) {
+    Problem problem = why_nothing_fits(search->result, search->problem);
+    const std::string remedy = remedy_of_nothing_fits(resolved, search->result, search->problem, watch);
+    if (!remedy.empty()) problem.remedy = remedy;
+    throw UserError(std::move(problem));
+  }
+  Plan plan = plan_of(*search, resolved.request);
+  plan.notes = std::move(notes);
+  if (!search->left_out.empty()) plan.notes.push_back(search->left_out);
+  plan.fitted = fitted_time(search->problem, search->result.best.front());
+  if (rival) plan.ranking.push_back(plan_of(search->problem, *rival, resolved.request).ranking.front());
+  add_tighter(resolved, watch, plan);
+  note_limits_of_framework(resolved, watch, plan);
+  return plan;
+}
+
+Plan plan(const PlanRequest& request, const Watch& watch) { return plan(*resolve(request), watch); }
+
+std::vector<PlanOrReason> compare(const std::vector<PlanRequest>& requests, const Watch& watch) {
+  std::vector<PlanOrReason> all;
+  for (const PlanRequest& request : requests) {
+    const auto resolved = resolve(request);
+    all.push_back(plan_or_reason(resolved->problem, request, watch));
+    if (all.back().plan) all.back().plan->notes = resolved->notes;
+  }
+  return all;
+}
+
+std::string explain(const Plan& plan) { return describe_plan(plan); }
+
+}  // namespace mpt::planner

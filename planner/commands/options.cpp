@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The options that mpt-plan's commands share, as their help shows them. Those of a request come from its
+// field list.
+
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <map>
+
+#include "base/error.h"
+#include "base/number_between.h"
+#include "base/quantity.h"
+#include "base/words.h"
+#include "core/schedule_catalog.h"
+#include "planner/commands/command_line.h"
+
+namespace mpt::planner {
+namespace {
+
+constexpr const char* kLayout = "Layout";
+constexpr const char* kMoreOutput = "More output";
+
+// Throws: before the work, not after it.
+CLI::Validator checked_by(double (*parse)(std::string_view, std::string_view), const std::string& option) {
+  return {[parse, option](std::string& text) {
+            parse(text, option);
+            return std::string();
+          },
+          "", option};
+}
+
+// What an estimate takes for a bound that is not given.
+const std::map<std::string, const char*>& usual_values() {
+  static const std::map<std::string, const char*> usual{
+      {"tp", "1"},
+      {"cp", "1"},
+      {"pp", "1"},
+      {"dp", "what the other degrees leave"},
+      {"zero", "0"},
+      {"ep", "1"},
+      {"micro_batch", "1"},
+      {"recompute", "none"},
+      {"schedule", "1f1b, or interleaved with --chunks"},
+      {"sp", "off, or on where tensor and expert parallel meet"},
+      {"cp_method", "ring"},
+      {"chunks", "the fewest that the schedule has"},
+      {"offload", "off"},
+      {"order", "pipeline_outermost"},
+      {"etp", "the tensor-parallel degree where it divides"}};
+  return usual;
+}
+
+// Options that have a second name, or whose values are read in a way of their own.
+std::string option_names(const std::string& field) {
+  return field == "gpus" ? "--gpus,--ranks" : option_of(field);
+}
+std::string word_of(const std::string& field, const std::string& word) {
+  return field == "seq" ? std::to_string(parse_sequence(word, "--seq")) : word;
+}
+std::string described(const std::string& field, const char* doc) {
+  if (field != "schedule") return doc;
+  return fmt::format("{}: {}", doc, fmt::join(schedule_names(), ", "));
+}
+
+// Visitor that makes an option of each field that is one.
+template <class T>
+struct Declarer {
+  CLI::App& app;
+  T& target;
+  bool searches = false;    // ranks several layouts, too
+  bool one_layout = false;  // bounds have one value each
+
+  template <class M>
+  void field(const char* name, M T::*member, const char* doc, FieldRule rule) {
+    if (rule.heading == nullptr || (rule.heading == headings::kOutput && !searches)) return;
+    const std::string field = name;
+    using E = typename detail::ElementOf<M>::type;
+    if constexpr (std::is_class_v<E> && !std::is_same_v<E, std::string>) {
+      return;  // no word says a whole struct
+    } else if constexpr (std::is_same_v<M, bool>) {
+      app.add_flag(option_names(field), target.*member, doc)->group(rule.heading);
+    } else {
+      constexpr bool is_list = detail::ElementOf<M>::is_list;
+      const auto read = [this_target = &target, member, field, rule](const CLI::results_t& words) {
+        std::vector<std::string> values;
+        for (const std::string& word : words) values.push_back(word_of(field, word));
+        set_from_words(this_target->*member, values, option_of(field), rule);
+        return true;
+      };
+      std::string what = described(field, doc);
+      if (one_layout) what += fmt::format(" (default: {})", usual_values().at(field));
+      CLI::Option* option = app.add_option(option_names(field), read, what)
+                                ->type_name(rule.placeholder)
+                                ->group(one_layout ? kLayout : rule.heading);
+      option->expected(1);
+      if (is_list && !one_layout) option->expected(1, CLI::detail::expected_max_vector_size)->delimiter(',');
+      if (is_list && !one_layout) option->allow_extra_args(false);
+    }
+  }
+  template <class M, class Other>
+  void field(const char*, M Other::*, const char*, FieldRule) {}
+};
+
+}  // namespace
+
+void declare_problem(CLI::App& app, PlanRequest& request, bool searches) {
+  Declarer<PlanRequest> declarer{app, request, searches};
+  PlanRequest::describe(declarer);
+}
+
+void declare_bounds(CLI::App& app, PlanRequest& request) {
+  Declarer<SearchBounds> declarer{app, request.bounds};
+  SearchBounds::describe(declarer);
+}
+
+void declare_layout(CLI::App& app, PlanRequest& request) {
+  Declarer<SearchBounds> declarer{app, request.bounds, false, true};
+  SearchBounds::describe(declarer);
+}
+
+void declare_request_file(CLI::App& app, PlanOptions& o) {
+  app.add_option_function<std::string>(
+         "--request", [&o](const std::string& file) { o.request = load_request(file); },
+         "A request or plan to answer; other options change it (docs/requests.md)")
+      ->type_name("FILE")
+      ->trigger_on_parse()
+      ->group(headings::kWhat);
+  app.add_flag("--print-request", o.print_request, "Print the request as JSON instead of answering it")
+      ->group(kMoreOutput);
+}
+
+void declare_outputs(CLI::App& app, OutputOptions& o) {
+  app.add_option("-o,--output", o.output, "Write the plan")->type_name("FILE")->group(headings::kOutput);
+  app.add_option("--report", o.report, "Write a page for a browser")
+      ->type_name("FILE.html")
+      ->group(headings::kOutput);
+  app.add_option("--trace", o.trace, "Write the simulated step as a trace for Perfetto")
+      ->type_name("FILE")
+      ->group(kMoreOutput);
+  app.add_flag("--json", o.json, "Print the plan as JSON instead of text")->group(headings::kOutput);
+  app.add_flag("-v,--verbose", o.verbose,
+               "Print the details behind the answer, too: ranking, memory, reasons, published runs")
+      ->group(headings::kOutput);
+}
+
+void declare_cost(CLI::App& app, CostOptions& o) {
+  app.add_option("--tokens", o.tokens, "Tokens of a whole training, such as 15T: prints days and GPU-hours")
+      ->type_name("COUNT")
+      ->check(checked_by(parse_count, "--tokens"))
+      ->group(headings::kOutput);
+  app.add_option("--price", o.price, "Price of a GPU-hour: prints what the training costs")
+      ->check(number_between(0.0, 1e6))
+      ->group(headings::kOutput);
+  app.add_option("--goodput", o.goodput,
+                 "Share of the time that trains; the rest is failures, saving and evaluation. It scales days "
+                 "and cost (default: 1)")
+      ->check(number_between(0.01, 1.0))
+      ->group(headings::kOutput);
+}
+
+void declare(CLI::App& app, PlanOptions& o) {
+  declare_request_file(app, o);
+  declare_problem(app, o.request, true);
+  declare_bounds(app, o.request);
+  declare_outputs(app, o.out);
+  declare_cost(app, o.cost);
+  app.add_option("--from", o.from, "Simulate the step of this plan again instead of searching")
+      ->type_name("FILE")
+      ->group("More to do with a plan");
+}
+
+void check_from(const CLI::App& app, const PlanOptions& o) {
+  if (o.from.empty()) return;
+  const std::vector<std::string> beside{"--from", "--output", "--report", "--trace", "--json", "--verbose"};
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0 || std::find(beside.begin(), beside.end(), option->get_name()) != beside.end())
+      continue;
+    throw UserError(Problem{"--from", "excludes " + option->get_name(), "one or the other",
+                            "a plan holds its model, cluster and layout"});
+  }
+}
+
+}  // namespace mpt::planner

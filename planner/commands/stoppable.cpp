@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/commands/stoppable.h"
+
+#include <iterator>
+
+#include "base/interruption.h"
+
+namespace mpt::planner {
+namespace {
+
+bool catching = false;
+
+}  // namespace
+
+Stoppable::Stoppable() {
+  if (catching || stop_requested()) return;
+  catches_ = catching = true;
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], nullptr, &before_[i]);
+  catch_signals();
+}
+
+Stoppable::~Stoppable() {
+  if (!catches_) return;
+  catching = false;
+  if (stop_requested()) return;  // the same wish may come twice, and what was found is still to be written
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+}
+
+}  // namespace mpt::planner

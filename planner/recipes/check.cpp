@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/recipes/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <map>
+#include <optional>
+#include <thread>
+#include <tuple>
+
+#include "base/error.h"
+#include "base/quantity.h"
+#include "core/rejection.h"
+#include "frameworks/import.h"
+#include "frameworks/supports/supports.h"
+#include "models/parameter_count.h"
+#include "planner/api.h"
+#include "planner/explain/confidence.h"
+#include "planner/request/framework_bounds.h"
+#include "profiler/hardware/catalog.h"
+#include "reports/utilisation.h"
+
+namespace mpt::planner {
+namespace {
+
+// A smaller change of step time or memory is none.
+constexpr double kSameShare = 0.005;
+
+// One sentence without its remedy, and without the file, which stands before it.
+std::string sentence(const Problem& problem, const std::string& file) {
+  std::string text = problem.where;
+  if (!file.empty() && text.starts_with(file)) text.erase(0, file.size());
+  if (text.starts_with(" at ")) text.erase(0, 4);
+  if (text.empty()) return problem.found + (problem.expected.empty() ? "" : ", expected " + problem.expected);
+  if (!problem.found.empty()) text += ": " + problem.found;
+  if (!problem.expected.empty()) text += ", expected " + problem.expected;
+  return text;
+}
+
+void refuse(CheckedRecipe& checked, Verdict verdict, const UserError& error) {
+  checked.verdict = verdict;
+  checked.reason = sentence(error.problems().front(), checked.file.string());
+  checked.remedy = error.problems().front().remedy;
+}
+
+std::optional<Rejection> refusal_by_framework(const SearchProblem& problem, const Layout& layout,
+                                              const RecipeRequest& recipe) {
+  const auto bounding = bounding_framework(problem);
+  if (bounding == nullptr) return std::nullopt;
+  frameworks::Framework framework = *bounding;
+  if (recipe.own_file) {  // what it names exists, perhaps as something that layouts only come near to
+    framework.abilities.lacks.clear();
+    framework.abilities.trains = frameworks::features_of(layout.training);
+    framework.abilities.recomputes.push_back(layout.recompute);
+  }
+  auto refusal = frameworks::supports(framework, problem.model, layout, problem.workload);
+  if (!refusal || refusal->constraint != "micro-batches" ||
+      !frameworks::takes_micro_batch_groups(layout, problem.workload, recipe.micro_batch_group))
+    return refusal;
+  Workload whole = problem.workload;  // with which the rules behind this one are asked
+  whole.global_batch = layout.data * layout.micro_batch * layout.pipeline;
+  return frameworks::supports(framework, problem.model, layout, whole);
+}
+
+// What the cluster lacks, and what model, batch or framework forbid.
+std::optional<std::pair<Verdict, std::string>> verdict_of(const SearchProblem& problem, const Layout& layout,
+                                                          const RecipeRequest& recipe) {
+  if (layout.ranks() > problem.cluster.devices)
+    return std::pair{Verdict::does_not_fit, fmt::format("it needs {} GPUs, {} has {}", layout.ranks(),
+                                                        problem.cluster.name, problem.cluster.devices)};
+  const int64_t replica = layout.tensor * layout.context * layout.pipeline;
+  if (recipe.takes_all && problem.ranks % replica != 0)
+    return std::pair{
+        Verdict::illegal,
+        fmt::format("{} GPUs do not divide by tensor x context x pipeline = {}", problem.ranks, replica)};
+  if (const auto r = check_layout(problem.model, layout, problem.workload))
+    return std::pair{Verdict::illegal, r->reason};
+  if (const auto r = refusal_by_framework(problem, layout, recipe))
+    return std::pair{Verdict::illegal, r->reason};
+  return std::nullopt;
+}
+
+void set_costs(CheckedRecipe& checked, const Estimated& estimated) {
+  const SearchProblem& problem = estimated.resolved->problem;
+  checked.step_time_s = estimated.plan.prediction.step_time_s;
+  checked.idle_share = std::clamp(estimated.plan.prediction.bubble_share, 0.0, 1.0);
+  checked.peak_bytes = reports::peak_bytes(estimated.plan);
+  checked.limit_bytes = problem.memory_limit_bytes;
+  const auto& rejection = estimated.candidate.evaluation.rejection;
+  if (rejection) {
+    checked.verdict = Verdict::does_not_fit;
+    checked.reason = fmt::format("stage {} needs {} per {}, there are {}", rejection->stage,
+                                 format_bytes(rejection->needed), reports::device_word(problem.cluster),
+                                 format_bytes(rejection->available));
+    return;
+  }
+  checked.verdict = Verdict::fits;
+  static const std::vector<Evidence> evidence = published_evidence();
+  if (const auto risk = memory_risk(estimated.plan, evidence)) checked.notes.push_back(risk->why);
+}
+
+// Throws UserError for what no layout would help.
+void judge_layout(const PlanRequest& request, const RecipeRequest& recipe, CheckedRecipe& checked) {
+  const auto resolved = resolve(request);
+  const SearchProblem& problem = resolved->problem;
+  checked.model = problem.model.name;
+  checked.framework = problem.execution.framework;
+  checked.parameters = double(models::count_parameters(problem.model).total);
+  checked.notes.insert(checked.notes.end(), resolved->notes.begin(), resolved->notes.end());
+  Layout layout = layout_to_estimate(*resolved);
+  checked.layout = layout_name(layout);
+  checked.gpus = layout.ranks();
+  if (const auto refusal = verdict_of(problem, layout, recipe)) {
+    std::tie(checked.verdict, checked.reason) = *refusal;
+    return;
+  }
+  set_costs(checked, estimate(request));
+}
+
+// Calls `work` with every index below `count`, on several threads. The first exception ends all.
+void on_threads(size_t count, int64_t threads, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next{0};
+  std::exception_ptr failed;
+  std::atomic<bool> has_failed{false};
+  const auto run = [&] {
+    try {
+      for (size_t i = next++; i < count && !has_failed; i = next++) work(i);
+    } catch (...) {
+      if (!has_failed.exchange(true)) failed = std::current_exception();
+    }
+  };
+  std::vector<std::thread> others;
+  const size_t most = std::min(count, size_t(std::max<int64_t>(1, threads)));
+  for (size_t i = 1; i < most; ++i) others.emplace_back(run);
+  run();
+  for (std::thread& other : others) other.join();
+  if (failed) std::rethrow_exception(failed);
+}
+
+struct ReadRecipe {
+  CheckedRecipe checked;
+  std::optional<RecipeRequest> request;
+};
+
+ReadRecipe read(const Recipe& recipe, const PlanRequest& asked) {
+  ReadRecipe result;
+  CheckedRecipe& checked = result.checked;
+  checked.recipe = recipe.name();
+  checked.file = recipe.file;
+  checked.framework = recipe.framework;
+  try {
+    result.request = read_recipe(recipe, asked);
+  } catch (const frameworks::FrameworkRefusal& refusal) {
+    refuse(checked, Verdict::illegal, refusal);
+  } catch (const UserError& error) {
+    refuse(checked, Verdict::not_read, error);
+  }
+  return result;
+}
+
+// Indices of recipes that ask for the same.
+std::vector<std::vector<size_t>> equal_requests(const std::vector<ReadRecipe>& recipes) {
+  std::map<std::tuple<std::string, int64_t, bool, bool>, std::vector<size_t>> by_request;
+  for (size_t i = 0; i < recipes.size(); ++i) {
+    if (const auto& request = recipes[i].request)
+      by_request[{request_to_text(request->request), request->micro_batch_group, request->takes_all,
+                  request->own_file}]
+          .push_back(i);
+  }
+  std::vector<std::vector<size_t>> groups;
+  for (auto& [text, group] : by_request) groups.push_back(std::move(group));
+  return groups;
+}
+
+void set_verdict(const CheckedRecipe& judged, ReadRecipe& recipe) {
+  CheckedRecipe own = judged;
+  own.recipe = recipe.checked.recipe;
+  own.file = recipe.checked.file;
+  if (own.framework.empty()) own.framework = recipe.checked.framework;
+  own.notes.insert(own.notes.begin(), recipe.request->notes.begin(), recipe.request->notes.end());
+  recipe.checked = std::move(own);
+}
+
+std::string change_of(const CheckedRecipe& now, const CheckedRecipe& before) {
+  if (now.verdict != before.verdict)
+    return now.verdict == Verdict::fits           ? "now fits"
+           : now.verdict == Verdict::does_not_fit ? "now does not fit"
+           : now.verdict == Verdict::illegal      ? "now illegal"
+                                                  : "now not read";
+  std::string text;
+  const auto add = [&](double from, double to, const char* what) {
+    if (from <= 0.0 || std::abs(to / from - 1.0) < kSameShare) return;
+    text += fmt::format("{}{:+.1f}% {}", text.empty() ? "" : ", ", 100.0 * (to / from - 1.0), what);
+  };
+  add(before.step_time_s, now.step_time_s, "step time");
+  add(double(before.peak_bytes), double(now.peak_bytes), "memory");
+  if (now.layout != before.layout) text += fmt::format("{}was {}", text.empty() ? "" : ", ", before.layout);
+  return text;
+}
+
+}  // namespace
+
+CheckedRecipe check_recipe(const RecipeRequest& recipe) {
+  CheckedRecipe checked;
+  PlanRequest asked = recipe.request;
+  asked.beyond_framework = true;  // supports() is asked here, and says why
+  try {
+    judge_layout(asked, recipe, checked);
+  } catch (const UserError& error) {
+    refuse(checked, Verdict::illegal, error);
+  }
+  return checked;
+}
+
+std::vector<CheckedRecipe> check_recipes(const std::vector<Recipe>& recipes, const PlanRequest& asked) {
+  PlanRequest on = asked;
+  on.cluster.value =
+      asked.cluster.value ? asked.cluster.value : profiler::load_cluster(asked.cluster.name, {}, asked.gpus);
+  const int64_t threads = asked.threads > 0 ? asked.threads : default_threads();
+  std::vector<ReadRecipe> read_recipes(recipes.size());
+  on_threads(recipes.size(), threads, [&](size_t i) { read_recipes[i] = read(recipes[i], on); });
+  const std::vector<std::vector<size_t>> groups = equal_requests(read_recipes);
+  on_threads(groups.size(), threads, [&](size_t g) {
+    const CheckedRecipe judged = check_recipe(*read_recipes[groups[g].front()].request);
+    for (const size_t i : groups[g]) set_verdict(judged, read_recipes[i]);
+  });
+  std::vector<CheckedRecipe> result;
+  for (ReadRecipe& one : read_recipes) result.push_back(std::move(one.checked));
+  return result;
+}
+
+void compare_with_base(std::vector<CheckedRecipe>& now, const std::vector<CheckedRecipe>& before) {
+  std::map<std::string, const CheckedRecipe*> base;
+  for (const CheckedRecipe& checked : before) base[checked.recipe] = &checked;
+  for (CheckedRecipe& checked : now) {
+    const auto found = base.find(checked.recipe);
+    checked.change = found == base.end() ? "new" : change_of(checked, *found->second);
+  }
+}
+
+bool any_refused(const std::vector<CheckedRecipe>& checked) {
+  return std::any_of(checked.begin(), checked.end(), [](const CheckedRecipe& c) {
+    return c.verdict == Verdict::illegal || c.verdict == Verdict::does_not_fit;
+  });
+}
+
+bool any_unread(const std::vector<CheckedRecipe>& checked) {
+  return std::any_of(checked.begin(), checked.end(),
+                     [](const CheckedRecipe& c) { return c.verdict == Verdict::not_read; });
+}
+
+}  // namespace mpt::planner

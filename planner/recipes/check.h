@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Recipes judged without a search: whether their framework runs them, whether they fit, and what a step
+// costs.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/fields.h"
+#include "planner/recipes/recipes.h"
+
+namespace mpt {
+
+/// not_read: the recipe cannot be judged, since it is wrong in itself or is no training that plans describe.
+enum class Verdict { fits, illegal, does_not_fit, not_read };
+MPT_ENUM_NAMES(Verdict, {Verdict::fits, "fits"}, {Verdict::illegal, "illegal"},
+               {Verdict::does_not_fit, "does_not_fit"}, {Verdict::not_read, "not_read"});
+
+}  // namespace mpt
+
+namespace mpt::planner {
+
+struct CheckedRecipe {
+  std::string recipe, framework;
+  std::filesystem::path file;  // that holds it
+  Verdict verdict = Verdict::not_read;
+  std::string reason, remedy;  // where the verdict is not fits
+  std::string model, layout;   // empty where it is not read
+  int64_t gpus = 0;
+  double parameters = 0.0;
+  double step_time_s = 0.0, idle_share = 0.0;  // 0 where it is illegal or not read
+  int64_t peak_bytes = 0, limit_bytes = 0;     // the same
+  std::string change;                          // against a base; empty: none, or no base
+  std::vector<std::string> notes;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = CheckedRecipe;
+    v.field("recipe", &T::recipe, "file, with # and a name where it holds several", long_text());
+    v.field("framework", &T::framework, "whose recipe it is");
+    v.field("verdict", &T::verdict, "fits, illegal, does_not_fit or not_read");
+    v.field("reason", &T::reason, "why not", long_text());
+    v.field("remedy", &T::remedy, "what helps", long_text());
+    v.field("model", &T::model, "name of the model", long_text());
+    v.field("layout", &T::layout, "short form of the layout", long_text());
+    v.field("gpus", &T::gpus, "GPUs of the layout", at_least(0));
+    v.field("parameters", &T::parameters, "of the model", at_least(0));
+    v.field("step_time_s", &T::step_time_s, "seconds of a step", at_least(0));
+    v.field("idle_share", &T::idle_share, "of the step on the GPUs' average", between(0, 1));
+    v.field("peak_bytes", &T::peak_bytes, "of the fullest GPU", at_least(0));
+    v.field("limit_bytes", &T::limit_bytes, "that a GPU may use", at_least(0));
+    v.field("change", &T::change, "against the base", long_text());
+    v.field("notes", &T::notes, "what was not understood or is assumed", long_text());
+  }
+};
+
+/// Judges a recipe that has been read. Its cluster must be known.
+CheckedRecipe check_recipe(const RecipeRequest& recipe);
+
+/// Judges recipes on the cluster of `asked`, in their order, on several threads. Equal requests are judged
+/// once. Throws UserError where `asked` itself is wrong.
+std::vector<CheckedRecipe> check_recipes(const std::vector<Recipe>& recipes, const PlanRequest& asked);
+
+/// Says in `now` what changed from `before`, by the recipes' names.
+void compare_with_base(std::vector<CheckedRecipe>& now, const std::vector<CheckedRecipe>& before);
+
+/// Whether one of them is illegal or does not fit; whether one could not be read.
+bool any_refused(const std::vector<CheckedRecipe>& checked);
+bool any_unread(const std::vector<CheckedRecipe>& checked);
+
+}  // namespace mpt::planner

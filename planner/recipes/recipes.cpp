@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/recipes/recipes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "core/plan.h"
+#include "frameworks/registry.h"
+#include "planner/recipes/imported_request.h"
+#include "planner/request/resolve.h"
+
+namespace mpt::planner {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPlan = "plan";
+constexpr const char* kRequest = "request";
+
+// Whether a request names one layout: a search is no recipe.
+bool names_one_layout(const Json& json) {
+  if (json.contains("layout")) return true;
+  const auto bounds = json.find("bounds");
+  return bounds != json.end() && bounds->is_object() && !bounds->empty() &&
+         std::all_of(bounds->begin(), bounds->end(),
+                     [](const Json& values) { return values.is_array() && values.size() == 1; });
+}
+
+// This program's own files, by what stands in them; empty for other JSON.
+std::string own_kind(const std::string& text) {
+  if (text.find("\"model\"") == std::string::npos) return "";
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("model")) return "";
+  if (const auto format = json.find("format"); format != json.end())
+    return *format == "mpt-plan" ? kPlan : "";
+  return json.contains("global_batch") && names_one_layout(json) ? kRequest : "";
+}
+
+bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
+
+void add_folder(const fs::path& folder, std::set<fs::path>& files) {
+  std::error_code error;
+  fs::recursive_directory_iterator at(folder, fs::directory_options::skip_permission_denied, error);
+  for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
+    std::error_code ignored;
+    if (is_hidden(at->path())) {
+      at.disable_recursion_pending();
+    } else if (at->symlink_status(ignored).type() == fs::file_type::regular) {
+      files.insert(at->path().lexically_normal());
+    }
+  }
+  if (error) throw UserError(Problem{folder.string(), error.message(), "a folder that can be read", ""});
+}
+
+std::set<fs::path> files_below(const std::vector<fs::path>& paths) {
+  std::set<fs::path> files;
+  for (const fs::path& path : paths) {
+    std::error_code error;
+    const fs::path normal = path.lexically_normal();
+    if (fs::is_directory(path, error)) {
+      add_folder(normal, files);
+    } else if (fs::exists(path, error)) {
+      files.insert(normal);
+    } else {
+      throw UserError(Problem{path.string(), "not there", "a folder or a file with recipes", ""});
+    }
+  }
+  return files;
+}
+
+// The bounds of a request are a layout that estimate() completes; a plan's layout is its own.
+PlanRequest with_asked(PlanRequest own, const PlanRequest& asked) {
+  own.cluster = asked.cluster;
+  own.gpus = asked.gpus;
+  own.memory = asked.memory;
+  own.memory_margin = asked.memory_margin;
+  own.kernels = asked.kernels;
+  own.profile = asked.profile;
+  if (!asked.model.empty()) own.model = asked.model;
+  if (asked.global_batch > 0) own.global_batch = asked.global_batch;
+  if (asked.sequence > 0) own.sequence = asked.sequence;
+  return own;
+}
+
+}  // namespace
+
+std::string Recipe::name() const { return part.empty() ? file.string() : file.string() + "#" + part; }
+
+std::vector<Recipe> recipes_in(const fs::path& file) {
+  std::error_code error;
+  const bool is_json = file.extension() == ".json";
+  const int64_t most = is_json ? int64_t{64} << 20 : frameworks::kMostImportedBytes;
+  const auto bytes = fs::file_size(file, error);
+  if (error || int64_t(bytes) > most) return {};
+  const std::string text = read_file(file, most);
+  if (text.find('\0') != std::string::npos) return {};
+  if (is_json) {
+    if (const std::string kind = own_kind(text); !kind.empty()) return {{file, "", kind}};
+    if (int64_t(bytes) > frameworks::kMostImportedBytes) return {};
+  }
+  const frameworks::FrameworkCode* code = frameworks::find_recipe_importer(file, text);
+  if (code == nullptr) return {};
+  if (code->importer.parts == nullptr || file.extension() != ".py") return {{file, "", code->framework}};
+  std::vector<Recipe> recipes;
+  for (const std::string& part : code->importer.parts(file)) recipes.push_back({file, part, code->framework});
+  return recipes;
+}
+
+RecipeFiles find_recipes(const std::vector<fs::path>& paths) {
+  RecipeFiles found;
+  for (const fs::path& file : files_below(paths)) {
+    const std::vector<Recipe> recipes = recipes_in(file);
+    if (recipes.empty()) found.others.push_back(file);
+    found.recipes.insert(found.recipes.end(), recipes.begin(), recipes.end());
+  }
+  return found;
+}
+
+RecipeRequest read_recipe(const Recipe& recipe, const PlanRequest& asked) {
+  if (recipe.framework == kPlan)
+    return {with_asked(request_of(load_plan(recipe.file)), asked), 0, false, false, {}};
+  if (recipe.framework == kRequest)
+    return {with_asked(load_request(recipe.file.string()), asked), 0, false, false, {}};
+  const frameworks::FrameworkCode& code = frameworks::find_importer(recipe.framework, recipe.file.string());
+  const frameworks::Imported in = recipe.part.empty() ? code.importer.read(recipe.file)
+                                                      : code.importer.read_part(recipe.file, recipe.part);
+  const std::string name = recipe.part.empty() ? recipe.file.string() : recipe.part;
+  return {imported_request(in, asked, name, code.framework), in.micro_batch_group, in.layout.data == 0, true,
+          in.notes};
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/request/framework_bounds.h"
+
+#include <fmt/ranges.h>
+
+#include <map>
+
+#include "base/error.h"
+#include "frameworks/framework.h"
+#include "frameworks/supports/supports.h"
+
+namespace mpt::planner {
+
+bool is_for_this_runtime(const ClusterSpec& cluster, const Execution& execution) {
+  return cluster.device.kind == DeviceKind::cpu || execution.framework == Execution{}.framework;
+}
+
+std::shared_ptr<const frameworks::Framework> bounding_framework(const SearchProblem& problem) {
+  const bool own = is_for_this_runtime(problem.cluster, problem.execution);
+  const frameworks::Framework* known =
+      frameworks::find_framework(own ? Execution{}.framework : problem.execution.framework);
+  if (known == nullptr) return nullptr;
+  auto framework = std::make_shared<frameworks::Framework>(*known);
+  if (problem.overlaps.exchange && !framework->abilities.exchange_beside_full_recompute)
+    std::erase_if(framework->abilities.recomputes, [&](Recompute recompute) {
+      return recompute == Recompute::full || (recompute == Recompute::selective && problem.selective.experts);
+    });
+  if (problem.cluster.device.kind != DeviceKind::cpu) return framework;
+  frameworks::Abilities& a = framework->abilities;
+  const SearchBounds& asked = problem.bounds;
+  // What leaves such a rank's memory stays in the machine's.
+  if (asked.offload.empty()) a.zero_with_offload.clear();
+  // Profiles have no timings of split sequences: those are for whoever asks.
+  if (asked.sequence_parallel.empty() && asked.expert.empty())
+    a.sequence_parallel = frameworks::SequenceParallelRule::none;
+  if (asked.context.empty()) a.context_methods.clear();
+  return framework;
+}
+
+namespace {
+
+void check_always_overlaps(const SearchProblem& problem, const frameworks::Framework& framework,
+                           const std::string& overlaps) {
+  using frameworks::AlwaysBeside;
+  const std::map<AlwaysBeside, std::pair<bool, const char*>> asked{
+      {AlwaysBeside::gradient_reduce, {problem.overlaps.gradient_reduce, "gradient-reduce"}},
+      {AlwaysBeside::parameter_gather, {problem.overlaps.parameter_gather, "parameter-gather"}},
+      {AlwaysBeside::transfer, {problem.overlaps.transfer, "transfer"}}};
+  std::vector<std::string> always, missing;
+  for (const AlwaysBeside what : framework.abilities.always_overlaps) {
+    always.emplace_back(asked.at(what).second);
+    if (!asked.at(what).first) missing.push_back(always.back());
+  }
+  if (missing.empty()) return;
+  throw UserError(
+      Problem{overlaps, fmt::format("lacks {}", fmt::join(missing, ", ")),
+              fmt::format("{}: {} cannot switch them off", fmt::join(always, ", "), framework.title),
+              fmt::format("--overlap {}", fmt::join(always, ","))});
+}
+
+// Frameworks that train in this way.
+std::vector<std::string> others_that_train(const SearchProblem& problem) {
+  std::vector<std::string> names;
+  for (const frameworks::Framework& other : frameworks::known_frameworks()) {
+    if (!frameworks::supports_training(other, problem.training) &&
+        !frameworks::supports_model(other, problem.model, problem.precision))
+      names.push_back(other.name);
+  }
+  return names;
+}
+
+[[noreturn]] void refuse_training(const SearchProblem& problem, const std::string& reason) {
+  const std::vector<std::string> others = others_that_train(problem);
+  throw UserError(Problem{"--framework", reason,
+                          others.empty() ? "a way to train that one of the frameworks has for this model"
+                                         : fmt::format("one that does: {}", fmt::join(others, ", ")),
+                          others.empty() ? "train in another way, or search with --beyond-framework"
+                                         : "name another --framework, or search with --beyond-framework"});
+}
+
+}  // namespace
+
+void check_framework(const SearchProblem& problem, const std::string& overlaps) {
+  if (!problem.framework) return;
+  const frameworks::Framework& framework = *problem.framework;
+  if (const auto r = frameworks::supports_model(framework, problem.model, problem.precision)) {
+    throw UserError(Problem{r->constraint == "precision" ? "--precision" : "--model", r->reason,
+                            "a model and a precision that the framework trains",
+                            "name another --framework, or search with --beyond-framework"});
+  }
+  if (const auto r = frameworks::supports_training(framework, problem.training))
+    refuse_training(problem, r->reason);
+  check_always_overlaps(problem, framework, overlaps);
+  if (problem.overlaps.tensor && !framework.abilities.overlap_tensor)
+    throw UserError(Problem{overlaps, fmt::format("tensor with {}", framework.title),
+                            "none of it: its ranks wait for what tensor parallelism sends",
+                            "name another --framework, or other overlaps in --overlap"});
+  if (!problem.overlaps.exchange || framework.abilities.overlap_exchange) return;
+  throw UserError(Problem{overlaps, fmt::format("exchange with {}", framework.title),
+                          "none of it: its ranks wait for their tokens",
+                          "name another --framework, or other overlaps in --overlap"});
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/request/resolve.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <tuple>
+
+#include "base/error.h"
+#include "base/quantity.h"
+#include "core/schedule_catalog.h"
+#include "models/zoo.h"
+#include "planner/explain/confidence.h"
+#include "planner/request/framework_bounds.h"
+#include "planner/request/resolve_runner.h"
+#include "planner/request/resolve_training.h"
+#include "profiler/hardware/catalog.h"
+#include "profiler/hardware/cluster_file.h"
+#include "profiler/hardware/kernel_tables.h"
+#include "profiler/hardware/machine.h"
+#include "profiler/hardware/profile_noise.h"
+
+namespace mpt::planner {
+namespace {
+
+constexpr int64_t kDefaultSequence = 4096;
+
+void check_required(const PlanRequest& r) {
+  const std::tuple<const char*, bool, const char*> required[] = {
+      {"--model", r.model.empty(), "a model, such as llama3-8b or path/to/config.json"},
+      {"--cluster", r.cluster.empty(), "a cluster, such as dgx-h100:8"},
+      {"--global-batch", r.global_batch == 0, "sequences per optimizer step, such as 256"}};
+  for (const auto& [option, missing, example] : required) {
+    if (missing) throw UserError(Problem{option, "missing", example, "see --help"});
+  }
+}
+
+void check_profile(Resolved& resolved) {
+  const std::string& file = resolved.request.profile;
+  const profiler::MachineDescription& machine = resolved.profile->machine;
+  const SearchProblem& problem = resolved.problem;
+  const ClusterSpec& cluster = problem.cluster;
+  const bool cpu = cluster.device.kind == DeviceKind::cpu;
+  if (cluster.mixed() || cluster.device.kind != machine.kind ||
+      (!cpu && !profiler::means_device(machine.device, cluster.device.name))) {
+    throw UserError(Problem{"--profile " + file, "times of " + machine.device.substr(0, 80),
+                            fmt::format("times of {}, the device of {}", cluster.device.name, cluster.name),
+                            "plan for this-machine:N, measure that device, or leave --profile out"});
+  }
+  if (!is_for_this_runtime(cluster, problem.execution)) {
+    throw UserError(Problem{"--profile " + file, "--framework " + problem.execution.framework,
+                            "--framework mpt, whose layers mpt-profile times",
+                            "other frameworks take kernel times: mpt-profile import, then --kernels"});
+  }
+  const profiler::MachineDescription here = profiler::describe_machine();
+  if (cpu && (machine.device != here.device || machine.cores != here.cores)) {
+    resolved.notes.push_back(fmt::format("{} was measured on {} with {} cores, this machine is {} with {}",
+                                         file, machine.device, machine.cores, here.device, here.cores));
+  }
+  if (!profiler::profile_matches(*resolved.profile, problem.model, problem.workload.sequence,
+                                 problem.precision)) {
+    const bool other = resolved.profile->precision != problem.precision;
+    const auto timed = [other](const std::string& model, int64_t sequence, Precision precision) {
+      return fmt::format("{} at sequence {}{}", model, sequence, other ? " in " + enum_name(precision) : "");
+    };
+    resolved.notes.push_back(fmt::format(
+        "{} timed {}; {} is priced by its operators' rates, less exactly", file,
+        timed(resolved.profile->model.name, resolved.profile->sequence, resolved.profile->precision),
+        timed(problem.model.name, problem.workload.sequence, problem.precision)));
+  }
+  const std::string noise = profiler::noise_note(*resolved.profile, file, problem.workload.sequence);
+  if (!noise.empty()) resolved.notes.push_back(noise);
+}
+
+// The margin that keeps a plan from running out of memory: what was asked for, else what published runs
+// advise.
+int64_t with_room(const PlanRequest& r, const SearchProblem& problem, int64_t device) {
+  if (!r.memory_margin.empty())
+    return int64_t(double(device) * (1.0 - parse_share(r.memory_margin, "--memory-margin")));
+  const ClusterSpec& cluster = problem.cluster;
+  if (cluster.device.kind == DeviceKind::cpu || !r.profile.empty()) return device;
+  const bool experts = problem.model.moe() != nullptr;
+  return memory_margin({problem.execution.framework, experts, ""}, published_evidence()).safe_bytes(device);
+}
+
+// What one rank may use. A device's own memory less what the driver and its libraries hold bounds it, too: a
+// plan for more could not run.
+int64_t memory_limit(const PlanRequest& r, const SearchProblem& problem, const Calibration& calibration,
+                     std::vector<std::string>& notes) {
+  const ClusterSpec& cluster = problem.cluster;
+  int64_t device = rank_limit_bytes(cluster.device, problem.execution, 0, calibration);
+  for (const DeviceGroup& group : cluster.groups)
+    device = std::max(device, rank_limit_bytes(group.device, problem.execution, 0, calibration));
+  if (device <= 0)
+    throw UserError(Problem{
+        "--cluster",
+        fmt::format("{} of memory on each GPU of {}", format_bytes(double(cluster.device.memory_bytes)),
+                    cluster.name),
+        fmt::format("more than the {} that {} takes before the model",
+                    format_bytes(double(cluster.device.memory_bytes - device)), problem.execution.framework),
+        "name GPUs with more memory"});
+  if (r.memory.empty()) return with_room(r, problem, device);
+  const int64_t asked = parse_bytes(r.memory, "--memory");
+  if (asked < 1) throw UserError(Problem{"--memory", "\"" + r.memory + "\"", "more than nothing", ""});
+  if (asked > device) {
+    notes.push_back(fmt::format("--memory {} is more than the {} that {} of {} can use; planning for {}",
+                                r.memory, format_bytes(double(device)),
+                                cluster.device.kind == DeviceKind::cpu ? "a rank" : "a GPU", cluster.name,
+                                format_bytes(double(device))));
+  }
+  return std::min(asked, device);
+}
+
+// The same for each group of a mixed cluster.
+std::vector<int64_t> limits_of_pools(const PlanRequest& r, const SearchProblem& problem,
+                                     const Calibration& calibration) {
+  std::vector<int64_t> limits;
+  for (const DeviceGroup& group : problem.cluster.groups) {
+    const int64_t device = rank_limit_bytes(group.device, problem.execution, 0, calibration);
+    limits.push_back(r.memory.empty() ? with_room(r, problem, device)
+                                      : std::min(device, problem.memory_limit_bytes));
+  }
+  return limits;
+}
+
+constexpr int64_t kUsualMultiple = 128;
+
+void set_workload(const PlanRequest& r, SearchProblem& problem) {
+  int64_t usual = std::min(problem.model.max_positions, kDefaultSequence);
+  // A table of learned positions may have a few rows more than a sequence has tokens: OPT's has two.
+  if (problem.model.position == PositionKind::learned && usual > kUsualMultiple)
+    usual -= usual % kUsualMultiple;
+  problem.workload = {r.global_batch, r.sequence > 0 ? r.sequence : usual};
+  if (problem.workload.sequence <= problem.model.max_positions) return;
+  throw UserError(Problem{
+      "--seq", std::to_string(problem.workload.sequence),
+      fmt::format("at most the {} positions of {}", problem.model.max_positions, problem.model.name), ""});
+}
+
+const profiler::KernelTables* tables_of(const DeviceSpec& device) {
+  return profiler::kernel_tables(device.kernels.empty() ? device.name : device.kernels);
+}
+
+std::shared_ptr<const profiler::KernelTables> own_kernels(const PlanRequest& r, const ClusterSpec& cluster) {
+  if (r.kernels.empty()) return nullptr;
+  const profiler::KernelProfile own = profiler::load_kernel_profile(r.kernels);
+  if (own.device != cluster.device.name || cluster.mixed() || tables_of(cluster.device) == nullptr ||
+      !r.profile.empty()) {
+    throw UserError(
+        Problem{"--kernels " + r.kernels, "times of " + own.device.substr(0, 80),
+                fmt::format("times of {}, the device of {}", cluster.device.name, cluster.name),
+                "not with --profile, mixed clusters or devices that the catalog has no kernels of"});
+  }
+  return std::make_shared<const profiler::KernelTables>(profiler::tables_of(own));
+}
+
+// The nodes in use. All GPUs wait for the slowest one of them, and idle nodes delay nobody: a part of a large
+// cluster costs as much as a cluster of that size.
+ClusterSpec used_part(ClusterSpec cluster, int64_t ranks) {
+  if (cluster.mixed() || ranks >= cluster.devices) return cluster;
+  cluster.devices = ranks;
+  cluster.levels.back().group_size = std::max(ranks, cluster.levels.front().group_size);
+  return cluster;
+}
+
+void set_ranks(const PlanRequest& r, SearchProblem& problem) {
+  const ClusterSpec& cluster = problem.cluster;
+  const char* option = cluster.device.kind == DeviceKind::cpu ? "--ranks" : "--gpus";
+  problem.ranks = r.gpus > 0 ? r.gpus : cluster.devices;
+  if (problem.ranks > cluster.devices) {
+    throw UserError(Problem{option, std::to_string(r.gpus),
+                            fmt::format("at most {}, which {} has", cluster.devices, cluster.name),
+                            "name a larger --cluster, or a node such as dgx-h100 without a count"});
+  }
+  if (cluster.mixed() && problem.ranks != cluster.devices) {
+    throw UserError(Problem{option, std::to_string(r.gpus),
+                            fmt::format("all {} GPUs of a mixed cluster", cluster.devices),
+                            fmt::format("leave {} out; name fewer nodes in --cluster", option)});
+  }
+}
+
+// GPUs that are priced worse than those of the catalog: whoever reads the answer must know it first.
+void note_prices(const ClusterSpec& cluster, std::vector<std::string>& notes) {
+  const auto unmeasured = [](const DeviceSpec& device) {
+    return device.kind == DeviceKind::gpu && tables_of(device) == nullptr;
+  };
+  std::vector<std::string> names;
+  if (!cluster.mixed() && unmeasured(cluster.device)) names.push_back(cluster.device.name);
+  for (const DeviceGroup& group : cluster.groups) {
+    if (unmeasured(group.device)) names.push_back(group.device.name);
+  }
+  if (names.empty()) return;
+  notes.push_back(fmt::format(
+      "nobody has measured kernels of {}: its prices are a roofline of its peak rates, which no GPU reaches. "
+      "Name the GPU "
+      "that it is like in the cluster file, \"device\": {{\"like\": \"h100-sxm-80gb\", ...}} "
+      "(docs/clusters.md)",
+      fmt::join(names, " and ")));
+}
+
+ModelSpec model_of(const PlanRequest& r, std::vector<std::string>& notes) {
+  if (r.model.value) return *r.model.value;
+  const models::ImportedModel read = models::load_imported_model(r.model.name);
+  for (const models::Tower& tower : read.towers) {
+    notes.push_back(fmt::format(
+        "{}: plans are of the language model; {} stand beside it and are left out of memory and time",
+        r.model.name, models::tower_text(tower)));
+  }
+  return read.model;
+}
+
+ClusterSpec cluster_of(const PlanRequest& r, const std::optional<profiler::Profile>& profile) {
+  ClusterSpec cluster =
+      r.cluster.value ? *r.cluster.value : profiler::load_cluster(r.cluster.name, profile, r.gpus);
+  profiler::check_kernels(cluster, r.cluster.value ? "/cluster" : r.cluster.name);
+  return cluster;
+}
+
+SearchBounds checked(const SearchBounds& bounds) {
+  SearchBounds checked = bounds;
+  for (std::string& name : checked.schedules) name = find_schedule(name, "--schedule").name;
+  return checked;
+}
+
+// Options of a split that the model or the other options do not have.
+void check_splits(const SearchBounds& bounds, const ModelSpec& model) {
+  const auto above_one = [](const std::vector<int64_t>& values) {
+    return !values.empty() && std::find(values.begin(), values.end(), 1) == values.end();
+  };
+  const std::pair<const char*, const std::vector<int64_t>*> of_experts[] = {{"--ep", &bounds.expert},
+                                                                            {"--etp", &bounds.expert_tensor}};
+  for (const auto& [option, values] : of_experts) {
+    if (model.moe() != nullptr || !above_one(*values)) continue;
+    throw UserError(Problem{option, std::to_string(values->front()),
+                            fmt::format("1: {} has no experts", model.name), "leave it out"});
+  }
+  const bool alone = !bounds.tensor.empty() && std::all_of(bounds.tensor.begin(), bounds.tensor.end(),
+                                                           [](int64_t tensor) { return tensor == 1; });
+  if (alone && bounds.sequence_parallel == std::vector<Switch>{Switch::on})
+    throw UserError(Problem{"--sp", "on beside --tp 1", "--tp 2 or more, whose ranks share the sequence",
+                            "leave --sp out, or name another --tp"});
+}
+
+void set_runner(Resolved& resolved) {
+  const PlanRequest& r = resolved.request;
+  SearchProblem& problem = resolved.problem;
+  problem.precision = precision_of(r, problem.cluster);
+  problem.execution = execution_of(r, problem.cluster, resolved.notes);
+  problem.selective = selective_of(r, problem.execution);
+  problem.training = training_of(r, problem.workload.sequence);
+  set_gradients(r, problem, resolved.notes);
+  if (problem.training != Training{} && problem.cluster.device.kind == DeviceKind::gpu)
+    resolved.notes.emplace_back(
+        "the intervals and the margin of memory are those of published runs, which trained all weights by "
+        "AdamW or the like on sequences of one length");
+  problem.overlaps = overlaps_of(r, problem.cluster, problem.execution);
+  if (!r.beyond_framework) problem.framework = bounding_framework(problem);
+  check_framework(problem, r.overlaps.empty() ? "/layout/overlap_exchange" : "--overlap");
+}
+
+void set_prices(Resolved& resolved, const Calibration& calibration) {
+  SearchProblem& problem = resolved.problem;
+  if (resolved.profile) {
+    check_profile(resolved);
+  } else {
+    note_prices(problem.cluster, resolved.notes);
+  }
+  resolved.used = used_part(problem.cluster, problem.ranks);
+  resolved.cost = resolved.profile ? make_profile_cost(*resolved.profile, problem.model, problem.workload,
+                                                       problem.precision, problem.cluster, calibration)
+                                   : make_device_cost(resolved.used, problem.execution, calibration,
+                                                      own_kernels(resolved.request, problem.cluster));
+  problem.cost = resolved.cost.get();
+  resolved.pools = std::make_unique<Pools>(problem.cluster, problem.execution,
+                                           limits_of_pools(resolved.request, problem, calibration));
+  resolved.pools->set(problem);
+}
+
+}  // namespace
+
+std::unique_ptr<Resolved> resolve(const PlanRequest& request) {
+  return resolve(request, shipped_calibration());
+}
+
+std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration& calibration) {
+  check_required(request);
+  auto resolved = std::make_unique<Resolved>();
+  resolved->request = request;
+  SearchProblem& problem = resolved->problem;
+  problem.bounds = checked(request.bounds);
+  problem.model = model_of(request, resolved->notes);
+  check_splits(problem.bounds, problem.model);
+  if (!request.profile.empty()) resolved->profile = profiler::load_profile(request.profile);
+  problem.cluster = cluster_of(request, resolved->profile);
+  set_workload(request, problem);
+  set_runner(*resolved);
+  problem.time_limit_s = request.time_limit_s;
+  problem.threads = request.threads > 0 ? int(request.threads) : default_threads();
+  set_ranks(request, problem);
+  problem.memory_limit_bytes = memory_limit(request, problem, calibration, resolved->notes);
+  set_prices(*resolved, calibration);
+  return resolved;
+}
+
+PlanRequest request_of(const Plan& plan) {
+  PlanRequest request = plan.request;
+  request.model.value = plan.model;
+  request.cluster.value = plan.cluster;
+  request.global_batch = plan.workload.global_batch;
+  request.sequence = plan.workload.sequence;
+  request.gpus = 0;
+  request.memory.clear();
+  request.memory_margin.clear();
+  request.layout = plan.layout;
+  // All of them stand in the layout.
+  request.framework.clear();
+  request.precision.reset();
+  request.execution.clear();
+  request.overlaps.clear();
+  request.recompute_modules.clear();
+  request.optimizer.reset();
+  request.gradients.reset();
+  request.lora = 0;
+  request.lora_targets.clear();
+  request.frozen_weights.reset();
+  request.freeze.clear();
+  request.lengths.clear();
+  request.offload_activations.clear();
+  request.expert_load = 0.0;
+  request.dispatch.reset();
+  // Files of prices are named again by who has them.
+  request.profile.clear();
+  request.kernels.clear();
+  return request;
+}
+
+namespace {
+
+bool exists(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+// Whether one of the clusters that are joined is a file, "two-racks.json:4" among them.
+bool names_files(const std::string& cluster) {
+  if (exists(cluster)) return true;
+  for (size_t begin = 0; begin <= cluster.size();) {
+    const size_t end = std::min(cluster.find('+', begin), cluster.size());
+    const std::string part = cluster.substr(begin, end - begin);
+    const std::string whole = part.substr(0, part.find('@'));
+    if (exists(whole) || exists(whole.substr(0, whole.rfind(':')))) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+PlanRequest portable(PlanRequest request, const SearchProblem& problem) {
+  if (exists(request.model.name)) request.model.value = problem.model;
+  if (names_files(request.cluster.name)) request.cluster.value = problem.cluster;
+  return request;
+}
+
+int default_threads() {
+  constexpr int64_t kMost = 8;
+  return int(std::min(kMost, profiler::describe_machine().cores));
+}
+
+Overlaps overlaps_of(const Layout& l) {
+  return {l.overlap_gradient_reduce, l.overlap_parameter_gather, l.overlap_tensor, l.overlap_transfer,
+          l.overlap_exchange};
+}
+
+}  // namespace mpt::planner

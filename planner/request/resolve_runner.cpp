@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/request/resolve_runner.h"
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "core/recompute_modules.h"
+#include "core/vocabulary.h"
+#include "frameworks/framework.h"
+#include "planner/request/framework_bounds.h"
+#include "planner/request/resolve.h"
+
+namespace mpt::planner {
+namespace {
+
+constexpr std::pair<const char*, bool Overlaps::*> kOverlapNames[] = {
+    {"gradient-reduce", &Overlaps::gradient_reduce},
+    {"parameter-gather", &Overlaps::parameter_gather},
+    {"tensor", &Overlaps::tensor},
+    {"transfer", &Overlaps::transfer},
+    {"exchange", &Overlaps::exchange}};
+
+std::string overlap_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : kOverlapNames) names.emplace_back(name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+bool is_own_runtime(const Execution& execution) { return execution.framework == Execution{}.framework; }
+
+// What runs a plan on CPU ranks is this project's runtime, and its layers are what profiles time; on GPUs
+// most people have Megatron Core.
+Execution framework_of(const PlanRequest& r, bool cpu, std::vector<std::string>& notes) {
+  if (!r.framework.empty()) {
+    Execution named = frameworks::load_framework(r.framework, "--framework");
+    if (named.framework != r.framework)
+      notes.push_back(fmt::format("--framework {} is called {} here: {}", r.framework, named.framework,
+                                  frameworks::framework_named(named.framework, "--framework").title));
+    return named;
+  }
+  if (r.layout) return r.layout->execution;
+  return cpu || !r.profile.empty() ? Execution{} : frameworks::usual_framework().execution;
+}
+
+void check_has_modules(const std::string& framework) {
+  const frameworks::Framework* known = frameworks::find_framework(framework);
+  if (known != nullptr && known->abilities.recompute_modules) return;
+  std::vector<std::string> names;
+  for (const frameworks::Framework& other : frameworks::known_frameworks()) {
+    if (other.abilities.recompute_modules) names.push_back(other.name);
+  }
+  throw UserError(Problem{"--recompute-modules", fmt::format("with --framework {}", framework),
+                          fmt::format("--framework {}, whose modules they are", fmt::join(names, " or ")),
+                          ""});
+}
+
+}  // namespace
+
+Execution execution_of(const PlanRequest& r, const ClusterSpec& cluster, std::vector<std::string>& notes) {
+  Execution execution = framework_of(r, cluster.device.kind == DeviceKind::cpu, notes);
+  if (!r.execution.empty() && is_own_runtime(execution)) {
+    throw UserError(Problem{"--execution", r.execution.front().substr(0, 80), "what mpt-run does",
+                            "name another framework, or leave it out"});
+  }
+  execution = frameworks::with_changes(execution, r.execution, "--execution");
+  if (r.expert_load > 0.0) execution.expert_load = r.expert_load;
+  if (r.dispatch == Dispatch::once) frameworks::send_tokens_once(execution);
+  if (r.dispatch == Dispatch::each) execution.deduplicates_dispatch = false;
+  if (execution.deduplicates_dispatch && is_own_runtime(execution)) {
+    throw UserError(Problem{"--dispatch", "once with --framework mpt", "what mpt-run does",
+                            "name another framework, or leave it out"});
+  }
+  if (is_own_runtime(execution) && cluster.device.kind != DeviceKind::cpu)
+    execution.vocabulary_multiple = kVocabularyMultipleOnGpus;
+  frameworks::set_device(execution, cluster.device);
+  return execution;
+}
+
+SelectiveRecompute selective_of(const PlanRequest& r, const Execution& execution) {
+  SelectiveRecompute selective = r.layout ? r.layout->selective : SelectiveRecompute{};
+  if (r.recompute_modules.empty()) return selective;
+  std::vector<std::string> known;
+  for (const RecomputeModule& module : recompute_modules()) known.emplace_back(module.name);
+  for (const std::string& name : r.recompute_modules) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    throw UserError(Problem{"--recompute-modules",
+                            fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, known)),
+                            fmt::format("some of {}", fmt::join(known, ", ")), ""});
+  }
+  check_has_modules(execution.framework);
+  set_recompute_modules(r.recompute_modules, selective);
+  return selective;
+}
+
+Precision precision_of(const PlanRequest& r, const ClusterSpec& cluster) {
+  const DeviceSpec& device = cluster.device;
+  const bool cpu = device.kind == DeviceKind::cpu;
+  const Precision usual = r.layout ? r.layout->precision : cpu ? Precision::fp32 : Precision::bf16;
+  const Precision precision = r.precision.value_or(usual);
+  const auto refuse = [precision](const std::string& expected, const char* remedy) {
+    throw UserError(Problem{"--precision", enum_name(precision), expected, remedy});
+  };
+  if (!is_narrow(precision)) return precision;
+  const std::string one_it_has = "a precision that " + device.name + " has";
+  if (cpu) refuse("fp32, bf16 or fp16 on CPU ranks", "");
+  if (device.fp8_flop_per_s <= 0) refuse(one_it_has, "use bf16");
+  if (precision == Precision::mxfp8 && !device.mxfp8)
+    refuse(one_it_has, "use fp8, or set the device's \"mxfp8\"");
+  if (precision == Precision::nvfp4 && device.fp4_flop_per_s <= 0)
+    refuse(one_it_has, "use another, or set the device's \"fp4_flop_per_s\"");
+  return precision;
+}
+
+// The overlaps that a framework cannot switch off. Plans for CPU ranks have no others by default.
+Overlaps always_of(const Execution& execution) {
+  Overlaps overlaps;
+  const frameworks::Framework* framework = frameworks::find_framework(execution.framework);
+  if (framework == nullptr) return overlaps;
+  for (const frameworks::AlwaysBeside what : framework->abilities.always_overlaps) {
+    if (what == frameworks::AlwaysBeside::gradient_reduce) overlaps.gradient_reduce = true;
+    if (what == frameworks::AlwaysBeside::parameter_gather) overlaps.parameter_gather = true;
+    if (what == frameworks::AlwaysBeside::transfer) overlaps.transfer = true;
+  }
+  return overlaps;
+}
+
+// What runs beside compute unless named: all but tensor-parallel collectives and the exchange with experts,
+// which frameworks overlap where they are told to. Within one node this project's runtime overlaps transfers
+// alone: there its ranks share cores, or links that leave little to hide.
+Overlaps overlaps_of(const PlanRequest& r, const ClusterSpec& cluster, const Execution& execution) {
+  const bool one_node = cluster.devices <= cluster.devices_per_node;
+  const bool own_runtime = is_for_this_runtime(cluster, execution);
+  if (r.overlaps.empty() && r.layout) return overlaps_of(*r.layout);
+  if (r.overlaps.empty())
+    return own_runtime && one_node ? always_of(execution) : Overlaps{true, true, false, true};
+  Overlaps overlaps{false, false, false, false};
+  for (const std::string& word : r.overlaps) {
+    bool known = word == "none" && r.overlaps.size() == 1;
+    for (const auto& [name, value] : kOverlapNames) {
+      if (word != name) continue;
+      overlaps.*value = known = true;
+    }
+    if (!known)
+      throw UserError(
+          Problem{"--overlap", "\"" + word.substr(0, 40) + "\"", "none, or some of " + overlap_names(), ""});
+  }
+  return overlaps;
+}
+
+}  // namespace mpt::planner

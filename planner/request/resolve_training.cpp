@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/request/resolve_training.h"
+
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/quantity.h"
+#include "frameworks/framework.h"
+#include "frameworks/supports/supports.h"
+
+namespace mpt::planner {
+namespace {
+
+struct LengthShare {
+  double tokens = 0.0, share = 0.0;
+};
+
+[[noreturn]] void refuse_lengths(const std::string& found, const std::string& expected) {
+  throw UserError(Problem{"--lengths", found.substr(0, 80), expected,
+                          "write mean:longest such as 900:8192, or lengths with shares such as "
+                          "512=0.3,2048=0.7"});
+}
+
+double number_of(const std::string& text, const std::string& whole) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(value > 0.0) || value > 1e9)
+    refuse_lengths("\"" + whole + "\"", "positive numbers");
+  return value;
+}
+
+// Lengths between 0 and the longest whose mean is as said: an exponential law, cut off there, by shares of
+// equal width. A mean of half the longest or more makes them even or leans to long ones.
+std::vector<LengthShare> by_mean(double mean, double longest, const std::string& whole) {
+  if (mean >= longest) refuse_lengths("\"" + whole + "\"", "a mean below the longest");
+  constexpr int kParts = 512;
+  const auto shares_at = [&](double rate) {
+    std::vector<LengthShare> shares;
+    for (int i = 0; i < kParts; ++i) {
+      const double part = (i + 0.5) / kParts;
+      shares.push_back({part * longest, std::exp(-rate * part)});
+    }
+    return shares;
+  };
+  const auto mean_of = [](const std::vector<LengthShare>& shares) {
+    double sum = 0.0, all = 0.0;
+    for (const LengthShare& s : shares) {
+      sum += s.tokens * s.share;
+      all += s.share;
+    }
+    return sum / all;
+  };
+  double low = -500.0, high = 500.0;  // the mean falls with the rate
+  for (int step = 0; step < 100; ++step) {
+    const double middle = 0.5 * (low + high);
+    (mean_of(shares_at(middle)) > mean ? low : high) = middle;
+  }
+  return shares_at(low);
+}
+
+std::vector<LengthShare> shares_of(const std::vector<std::string>& words) {
+  if (words.size() == 1 && words.front().find(':') != std::string::npos) {
+    const std::string& word = words.front();
+    const size_t colon = word.find(':');
+    return by_mean(number_of(word.substr(0, colon), word), number_of(word.substr(colon + 1), word), word);
+  }
+  std::vector<LengthShare> shares;
+  for (const std::string& word : words) {
+    const size_t equals = word.find('=');
+    if (equals == std::string::npos) refuse_lengths("\"" + word + "\"", "length=share");
+    shares.push_back({number_of(word.substr(0, equals), word), number_of(word.substr(equals + 1), word)});
+  }
+  return shares;
+}
+
+// Attention of a sequence of n tokens costs n squared. Packs take sequences until they are full: about
+// tokens / mean of them, whose costs vary independently.
+void set_packing(const PlanRequest& r, int64_t tokens, Training& training) {
+  if (r.lengths.empty()) return;
+  double all = 0.0, first = 0.0, second = 0.0, fourth = 0.0;
+  for (const LengthShare& s : shares_of(r.lengths)) {
+    if (s.tokens > double(tokens))
+      refuse_lengths(fmt::format("sequences of {:g} tokens", s.tokens),
+                     fmt::format("at most the {} tokens of --seq, to which they are packed", tokens));
+    all += s.share;
+    first += s.share * s.tokens;
+    second += s.share * s.tokens * s.tokens;
+    fourth += s.share * std::pow(s.tokens, 4.0);
+  }
+  first /= all;
+  second /= all;
+  fourth /= all;
+  training.packed_length = second / first;
+  const double in_pack = double(tokens) / first;
+  training.packed_spread = std::sqrt(std::max(0.0, fourth - second * second)) / second / std::sqrt(in_pack);
+  training.packed_sequences = r.global_batch;
+}
+
+void set_adapters(const PlanRequest& r, Training& training) {
+  if (r.lora > 0) {
+    training.adapter_rank = r.lora;
+    training.frozen.clear();
+    training.adapter_targets = {AdapterTarget::qkv, AdapterTarget::output, AdapterTarget::up,
+                                AdapterTarget::down};
+  }
+  if (!r.lora_targets.empty()) {
+    if (!training.adapts())
+      throw UserError(Problem{"--lora-targets", "without --lora", "a rank of the adapters",
+                              "add --lora 16, or leave --lora-targets out"});
+    training.adapter_targets = r.lora_targets;
+  }
+  if (!r.freeze.empty()) {
+    if (training.adapts())
+      throw UserError(Problem{"--freeze", "beside --lora", "one of the two: with LoRA all parts are frozen",
+                              "leave --freeze out"});
+    training.frozen = r.freeze;
+  }
+  if (r.frozen_weights) training.frozen_format = *r.frozen_weights;
+  if (training.frozen_format != FrozenFormat::bf16 && !training.adapts() && training.frozen.empty())
+    throw UserError(Problem{"--frozen-weights", enum_name(training.frozen_format), "weights that are frozen",
+                            "add --lora 16 or --freeze, or leave --frozen-weights out"});
+}
+
+}  // namespace
+
+Training training_of(const PlanRequest& r, int64_t tokens) {
+  Training training = r.layout ? r.layout->training : Training{};
+  if (r.optimizer) training.optimizer = *r.optimizer;
+  if (r.gradients && *r.gradients != Precision::fp32 && *r.gradients != Precision::bf16)
+    throw UserError(Problem{"--gradients", enum_name(*r.gradients), "fp32 or bf16", ""});
+  if (r.gradients) training.bf16_gradients = *r.gradients == Precision::bf16;
+  if (!r.offload_activations.empty()) training.offloaded = r.offload_activations;
+  if (training.offloads(OffloadModule::attn_proj) && !training.offloads(OffloadModule::core_attn))
+    throw UserError(Problem{"--offload-activations", "attn_proj without core_attn",
+                            "both: the input of the one is the output of the other, which its backward reads",
+                            "add core_attn"});
+  set_adapters(r, training);
+  set_packing(r, tokens, training);
+  return training;
+}
+
+namespace {
+
+// The precision in which gradients are kept, and the one in which they are summed, without any option.
+struct GradientWidths {
+  Precision kept = Precision::fp32, summed = Precision::fp32;
+};
+
+GradientWidths own_gradients(const Execution& execution, Precision precision) {
+  const bool in_bf16 = precision == Precision::bf16 && execution.bf16_gradient_bytes > 0;
+  const Precision narrow = precision == Precision::fp16 ? Precision::fp16 : Precision::bf16;
+  const auto of_bytes = [&](int64_t bytes) { return bytes == 2 ? narrow : Precision::fp32; };
+  return {of_bytes(in_bf16 ? execution.bf16_gradient_bytes : execution.gradient_bytes),
+          of_bytes(execution.reduced_bytes)};
+}
+
+bool keeps_gradients_in(const frameworks::Framework& framework, const SearchProblem& problem,
+                        Precision asked) {
+  Training training = problem.training;
+  training.bf16_gradients =
+      asked == Precision::bf16 && own_gradients(framework.execution, problem.precision).kept != asked;
+  return (asked != Precision::fp32 || own_gradients(framework.execution, problem.precision).kept == asked) &&
+         !frameworks::supports_training(framework, training) &&
+         !frameworks::supports_model(framework, problem.model, problem.precision);
+}
+
+[[noreturn]] void refuse_gradients(const SearchProblem& problem, const frameworks::Framework& framework,
+                                   Precision asked, Precision own) {
+  std::vector<std::string> others;
+  for (const frameworks::Framework& other : frameworks::known_frameworks()) {
+    if (keeps_gradients_in(other, problem, asked)) others.push_back(other.name);
+  }
+  const std::string named =
+      others.empty() ? "" : fmt::format(", or --framework with one of {}", fmt::join(others, ", "));
+  throw UserError(Problem{"--gradients", fmt::format("{} with {}", enum_name(asked), framework.title),
+                          fmt::format("{}, in which it keeps gradients{}", enum_name(own), named),
+                          "leave --gradients out, or search with --beyond-framework"});
+}
+
+}  // namespace
+
+void set_gradients(const PlanRequest& r, SearchProblem& problem, std::vector<std::string>& notes) {
+  if (!r.gradients) return;
+  Execution& execution = problem.execution;
+  const GradientWidths own = own_gradients(execution, problem.precision);
+  const frameworks::Framework* framework = frameworks::find_framework(execution.framework);
+  const std::string title = framework != nullptr ? framework->title : execution.framework;
+  if (own.kept == *r.gradients) {
+    problem.training.bf16_gradients = false;
+    if (own.summed != own.kept)
+      notes.push_back(
+          fmt::format("{} keeps gradients in {}, as --gradients says; they are summed over ranks in {}",
+                      title, enum_name(own.kept), enum_name(own.summed)));
+    return;
+  }
+  const bool switches = *r.gradients == Precision::bf16 && framework != nullptr &&
+                        keeps_gradients_in(*framework, problem, Precision::bf16);
+  if (switches) return;
+  if (framework != nullptr && !r.beyond_framework)
+    refuse_gradients(problem, *framework, *r.gradients, own.kept);
+  if (*r.gradients == Precision::fp32) execution.gradient_bytes = execution.reduced_bytes = 4;
+  if (*r.gradients == Precision::fp32) execution.bf16_gradient_bytes = 0;
+}
+
+}  // namespace mpt::planner
