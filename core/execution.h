@@ -51,8 +51,6 @@ struct Kernels {
   bool fuses_experts = false;   // what experts multiply is narrowed to fp8 within their products
   // In fp8 each expert's rows are copied into as many as its products take, and back.
   bool pads_expert_rows = false;
-  // In 16 bits the weight gradient's product of a biased layer gives the bias' gradient, too.
-  bool fuses_bias_gradients = false;
   // Where products run in fp8, the attention core does too, and the product of the head.
   bool fp8_attention = false;
   bool fp8_head = false;
@@ -82,8 +80,6 @@ struct Kernels {
             optional_field());
     v.field("pads_expert_rows", &T::pads_expert_rows,
             "in fp8 experts' rows are copied to multiples of what products take", optional_field());
-    v.field("fuses_bias_gradients", &T::fuses_bias_gradients,
-            "weight gradients' products in 16 bits give the biases' gradients", optional_field());
     v.field("fp8_attention", &T::fp8_attention, "where products run in fp8, attention does too",
             optional_field());
     v.field("fp8_head", &T::fp8_head, "where products run in fp8, the head's does too", optional_field());

@@ -45,8 +45,8 @@ LayerBuilder& LayerBuilder::product(const LinearSizes& sizes) {
                                                            : shape(OperatorKind::linear, sizes.columns);
   s.inner = sizes.inner;
   if (!sizes.fp8 && is_narrow(s.precision)) s.precision = Precision::bf16;
-  // What row-parallel products add is added behind the sum over ranks, and summed up apart.
-  s.biased = sizes.bias && sizes.parallel == Parallel::columns && execution().fuses_bias_gradients;
+  // What row-parallel products add is added behind the sum over ranks, and its gradient summed up apart.
+  s.biased = sizes.bias && sizes.parallel == Parallel::columns && layout_.training.deterministic;
   input_is_local_ = sizes.parallel != Parallel::rows;
   add({sizes.name, s});
   Operator& op = last();

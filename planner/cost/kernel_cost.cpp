@@ -277,10 +277,11 @@ class KernelCost final : public CostSource {
     return own ? own : tables_.exact_product_s(pass, m, n, k);
   }
 
-  // Transformer Engine sums biases' gradients apart in fp8 (pytorch/module/grouped_linear.py, backward).
+  // In fp8 Transformer Engine sums biases' gradients apart (pytorch/module/grouped_linear.py, backward).
   double bias_gradient_rate(const OperatorShape& s) const {
     const bool hopper = device_.fp8_flop_per_s > 0.0 && !device_.mxfp8;
-    return s.biased && !hopper && !is_narrow(product_precision(s)) ? c_.biased_weight_gradient_rate : 1.0;
+    return s.biased && !hopper && !is_narrow(product_precision(s)) ? c_.deterministic_weight_gradient_rate
+                                                                   : 1.0;
   }
 
   // A device without fp8 multiplies in 16 bits.

@@ -46,6 +46,7 @@ MEGATRON = {
     "llama3-405b-fp8": plan("llama3-405b", "dgx-h100:128", 512, "--precision fp8 --schedule interleaved", seq=8192),
     "llama3.2-1b-tied": plan("llama3.2-1b", "dgx-h100:1", 64),
     "gpt3-175b": plan("gpt3-175b", "dgx-a100:64", 1536, "--schedule interleaved", seq=2048),
+    "gpt3-175b-deterministic": plan("gpt3-175b", "dgx-a100:64", 1536, "--deterministic --schedule interleaved", seq=2048),
     "gpt2-fp16": plan("gpt2-1.5b", "dgx-a100:1", 64, "--pp 2 --precision fp16", seq=1024),
     "qwen2.5-72b": plan("qwen2.5-72b", "dgx-h100:8", 256),
     "mistral-7b": plan("mistral-7b", "dgx-h100:1", 64),
