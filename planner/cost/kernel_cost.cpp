@@ -122,10 +122,6 @@ class KernelCost final : public CostSource {
     if (is_inside(group)) return CostSource::exchange_s(bytes, route, group);
     return planner::exchange_s(bytes, route, group, cluster_) / c_.network_all_to_all_rate;
   }
-  double broadcast_s(int64_t bytes, const GroupPlace& group) const override {
-    return planner::broadcast_s(bytes, group, cluster_) /
-           (is_inside(group) ? c_.collective_rate : c_.network_rate);
-  }
   double transfer_s(int64_t bytes, int64_t first, int64_t last, int64_t senders) const override {
     return message_s(bytes, first, last, senders, cluster_) / c_.network_rate;
   }

@@ -151,11 +151,9 @@ struct GradientWidths {
 };
 
 GradientWidths own_gradients(const Execution& execution, Precision precision) {
-  const bool in_bf16 = precision == Precision::bf16 && execution.bf16_gradient_bytes > 0;
   const Precision narrow = precision == Precision::fp16 ? Precision::fp16 : Precision::bf16;
   const auto of_bytes = [&](int64_t bytes) { return bytes == 2 ? narrow : Precision::fp32; };
-  return {of_bytes(in_bf16 ? execution.bf16_gradient_bytes : execution.gradient_bytes),
-          of_bytes(execution.reduced_bytes)};
+  return {of_bytes(execution.gradient_bytes), of_bytes(execution.reduced_bytes)};
 }
 
 bool keeps_gradients_in(const frameworks::Framework& framework, const SearchProblem& problem,
@@ -203,7 +201,6 @@ void set_gradients(const PlanRequest& r, SearchProblem& problem, std::vector<std
   if (framework != nullptr && !r.beyond_framework)
     refuse_gradients(problem, *framework, *r.gradients, own.kept);
   if (*r.gradients == Precision::fp32) execution.gradient_bytes = execution.reduced_bytes = 4;
-  if (*r.gradients == Precision::fp32) execution.bf16_gradient_bytes = 0;
 }
 
 void set_deterministic(SearchProblem& problem, std::vector<std::string>& notes) {
