@@ -329,10 +329,8 @@ were set with their runs in sight: the H100 with 500 W (both files), a power-lim
 A10G (mist); so were the rate of an all-to-all between nodes, what fp8 gains and what its casts take. That small experts in fp8 wait
 for the host, which launches them one by one, was seen in Megatron-Bridge's runs of both files; that ATorch sums the gradients of each
 projection apart, and that Paddle's release of 2.5.1 has the first FlashAttention, was read in their sources; so was that Qwen3 has
-norms on its queries and keys, that Megatron-LM pads experts' rows in a copy, and which recipes run attention and head in fp8. How
-much longer a weight gradient takes that gives a bias' gradient, too, was measured by somebody else on an A100; it explains two runs
-of Megatron-LM's CI there (13 % too short without it, 2 % with it: `validate --calibration` with `biased_weight_gradient_rate` 1
-shows the first) and half of what gpt-oss in 16 bits was off by. The
+norms on its queries and keys, that Megatron-LM pads experts' rows in a copy, and which recipes run attention and head in fp8. Two
+runs of Megatron-LM's CI on A100 in deterministic mode are 13 % too short without `deterministic_weight_gradient_rate`, and 2 % with it. The
 share of the memory bandwidth that single kernels reach lies between what either file would choose.
 
 Then came 397 layouts of Aleph Alpha's sweep (arXiv:2311.05610; Llama 13B, 30B and 65B on A100). Before anything was

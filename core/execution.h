@@ -51,8 +51,6 @@ struct Kernels {
   bool fuses_experts = false;   // what experts multiply is narrowed to fp8 within their products
   // In fp8 each expert's rows are copied into as many as its products take, and back.
   bool pads_expert_rows = false;
-  // In 16 bits the weight gradient's product of a biased layer gives the bias' gradient, too.
-  bool fuses_bias_gradients = false;
   // Where products run in fp8, the attention core does too, and the product of the head.
   bool fp8_attention = false;
   bool fp8_head = false;
@@ -82,8 +80,6 @@ struct Kernels {
             optional_field());
     v.field("pads_expert_rows", &T::pads_expert_rows,
             "in fp8 experts' rows are copied to multiples of what products take", optional_field());
-    v.field("fuses_bias_gradients", &T::fuses_bias_gradients,
-            "weight gradients' products in 16 bits give the biases' gradients", optional_field());
     v.field("fp8_attention", &T::fp8_attention, "where products run in fp8, attention does too",
             optional_field());
     v.field("fp8_head", &T::fp8_head, "where products run in fp8, the head's does too", optional_field());
@@ -118,9 +114,6 @@ struct Kept {
   // Products add weight gradients to the gradient buffers themselves and leave an empty gradient to autograd:
   // one for each shape of a layer's weights stays, and the head's comes and goes.
   bool empty_gradients = false;
-  // With sequence parallelism column-parallel products keep their gathered input, which is not gathered
-  // again.
-  bool keeps_gathered_inputs = false;
   // With LossKernel::fp32: fp32 copies of the logits that are alive while the loss is computed. One: it
   // becomes the softmax and then the gradient in place.
   int64_t logit_copies = 1;
@@ -135,9 +128,6 @@ struct Kept {
   // Per element: what an RMS norm of eager kernels keeps beyond its input. 0: such a norm has one kernel all
   // the same.
   int64_t rms_norm_bytes = 0;
-  int64_t residual_bytes = 0;  // of an element of what layers hand each other; 0: by precision
-  // Keys and values of all layers stay until the step's end, recomputed or not: a cache that nobody reads.
-  bool keeps_key_value_cache = false;
 
   bool operator==(const Kept&) const = default;
 
@@ -156,8 +146,6 @@ struct Kept {
             "selective recompute keeps every second product's output", optional_field());
     v.field("empty_gradients", &T::empty_gradients, "an empty gradient for each shape of weight stays",
             optional_field());
-    v.field("keeps_gathered_inputs", &T::keeps_gathered_inputs,
-            "products keep what sequence parallelism gathers for them", optional_field());
     v.field("logit_copies", &T::logit_copies, "fp32 copies of the logits beside them",
             optional_field(between(0, 16)));
     v.field("frees_after_input_gradient", &T::frees_after_input_gradient,
@@ -169,11 +157,6 @@ struct Kept {
     v.field("rms_norm_bytes", &T::rms_norm_bytes,
             "bytes per element that an RMS norm of eager kernels keeps beyond its input",
             optional_field(between(0, 16)));
-    v.field("residual_bytes", &T::residual_bytes,
-            "bytes of an element of what layers hand each other; 0: by precision",
-            optional_field(between(0, 8)));
-    v.field("keeps_key_value_cache", &T::keeps_key_value_cache,
-            "keys and values of all layers stay until the step's end", optional_field());
   }
 };
 
@@ -181,12 +164,10 @@ struct Kept {
 struct StateBytes {
   // Bytes per parameter in mixed precision. 0: as this project's runtime, 2 + 4 + 12.
   int64_t weight_bytes = 0;
-  int64_t fp8_weight_bytes = 0;     // the same where products run in fp8; 0: as many
-  int64_t bf16_gradient_bytes = 0;  // bytes per gradient where weights are in bf16; 0: as everywhere
+  int64_t fp8_weight_bytes = 0;  // the same where products run in fp8; 0: as many
   int64_t gradient_bytes = 0;
   int64_t optimizer_bytes = 0;
-  int64_t gathered_bytes = 0;  // of a sharded weight that is gathered whole; 0: as products read it
-  int64_t reduced_bytes = 0;   // of a gradient on its way; 0: 4
+  int64_t reduced_bytes = 0;  // of a gradient on its way; 0: 4
 
   bool operator==(const StateBytes&) const = default;
 
@@ -197,15 +178,10 @@ struct StateBytes {
             optional_field(between(0, 64)));
     v.field("fp8_weight_bytes", &T::fp8_weight_bytes,
             "bytes of one weight where products run in fp8; 0: as many", optional_field(between(0, 64)));
-    v.field("bf16_gradient_bytes", &T::bf16_gradient_bytes,
-            "bytes of one gradient in bf16; 0: as in other precisions", optional_field(between(0, 64)));
     v.field("gradient_bytes", &T::gradient_bytes, "bytes of one gradient; 0: by precision",
             optional_field(between(0, 64)));
     v.field("optimizer_bytes", &T::optimizer_bytes,
             "bytes of one parameter's optimizer state; 0: by precision", optional_field(between(0, 64)));
-    v.field("gathered_bytes", &T::gathered_bytes,
-            "bytes of a weight that is gathered whole; 0: as products read it",
-            optional_field(between(0, 8)));
     v.field("reduced_bytes", &T::reduced_bytes, "bytes of one gradient while it is reduced; 0: 4",
             optional_field(between(0, 8)));
   }
@@ -227,10 +203,6 @@ struct Traffic {
   // Where gradients are scattered in a part of the replicas, the sum over the parts is taken piece by piece
   // beside the last backward, too (pytorch, HYBRID_SHARD); else behind it.
   bool sums_shares_in_backward = false;
-  // With an optimizer in shares (ZeRO 1) gradients are still summed whole on every rank, not scattered.
-  bool sums_whole_gradients = false;
-  // After the step each rank's share of the weights is broadcast in a message of its own.
-  bool broadcasts_shares = false;
   // Share of the network's rate that gathers of sharded weights and scatters of their gradients reach.
   double sharded_network_rate = 1.0;
   // A token that goes to several experts of one device is sent there once.
@@ -257,10 +229,6 @@ struct Traffic {
             "in a pipeline sharded weights and gradients stay whole between micro-batches", optional_field());
     v.field("sums_shares_in_backward", &T::sums_shares_in_backward,
             "gradients' shares are summed beside the last backward", optional_field());
-    v.field("sums_whole_gradients", &T::sums_whole_gradients,
-            "every rank sums all gradients, whatever its share of the optimizer", optional_field());
-    v.field("broadcasts_shares", &T::broadcasts_shares, "each rank's share of the weights is broadcast",
-            optional_field());
     v.field("sharded_network_rate", &T::sharded_network_rate,
             "of the network's rate, what gathers of sharded weights reach",
             optional_field(between(0.05, 1.0)));

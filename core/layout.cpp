@@ -266,7 +266,6 @@ int64_t recomputed_layers(const Layout& layout, size_t s, int64_t layers) {
 int64_t gradient_element_bytes(const Layout& layout) {
   const Execution& e = layout.execution;
   if (layout.training.bf16_gradients) return 2;
-  if (e.bf16_gradient_bytes > 0 && layout.precision == Precision::bf16) return e.bf16_gradient_bytes;
   return e.gradient_bytes > 0 ? e.gradient_bytes : 4;
 }
 

@@ -94,6 +94,7 @@ struct PlanRequest {
   double expert_load = 0.0;
   std::optional<OptimizerKind> optimizer;
   std::optional<Precision> gradients;
+  bool deterministic = false;
   int64_t lora = 0;
   std::vector<AdapterTarget> lora_targets;
   std::optional<FrozenFormat> frozen_weights;
@@ -181,6 +182,9 @@ void PlanRequest::describe_training(V& v) {
   v.field("gradients", &T::gradients,
           "Precision in which gradients are summed and kept, fp32 or bf16 (default: as the framework does)",
           option_field(kMoreWhat, "NAME"));
+  v.field("deterministic", &T::deterministic,
+          "Kernels that give the same result in every run, as Megatron-LM's --deterministic-mode",
+          option_field(kMoreWhat, nullptr));
   v.field("lora", &T::lora, "Rank of LoRA's adapters, which alone are trained (default: all weights are)",
           option_field(kMoreWhat, "RANK", between(1, 1 << 16)));
   v.field("lora_targets", &T::lora_targets,

@@ -43,6 +43,7 @@ MPT_ENUM_NAMES(OffloadModule, {OffloadModule::attn_norm, "attn_norm"},
 struct Training {
   OptimizerKind optimizer = OptimizerKind::adamw;
   bool bf16_gradients = false;  // summed and kept in 16 bits
+  bool deterministic = false;   // only kernels that give the same result in every run
   // Rank of the adapters; 0: none. With adapters nothing else is trained.
   int64_t adapter_rank = 0;
   std::vector<AdapterTarget> adapter_targets;
@@ -70,6 +71,7 @@ struct Training {
     using T = Training;
     v.field("optimizer", &T::optimizer, "what updates the weights", rare_field());
     v.field("bf16_gradients", &T::bf16_gradients, "gradients are summed and kept in 16 bits", rare_field());
+    v.field("deterministic", &T::deterministic, "kernels give the same result in every run", rare_field());
     v.field("adapter_rank", &T::adapter_rank, "rank of LoRA's adapters; 0: all weights are trained",
             rare_field(between(0, 1 << 16)));
     v.field("adapter_targets", &T::adapter_targets, "products with adapters", rare_field());

@@ -33,10 +33,8 @@ Piece piece_of(const LayerProgram& program) {
   for (const auto& [recompute, name] : EnumNames<Recompute>::table())
     piece.kept[size_t(recompute)] = saved_bytes(program, recompute);
   piece.computed = saved_bytes(program, Recompute::none);
-  piece.cache = program.cache_bytes;
   piece.parameters = parameter_share(program);
   for (const Operator& op : program.operators) {
-    piece.tensors += op.parameters > 0 && !op.shape.frozen ? 1 : 0;
     const bool grouped = op.shape.kind == OperatorKind::expert_linear;
     if ((grouped || op.shape.kind == OperatorKind::linear) && !op.shape.frozen)
       piece.orthogonal_flop += newton_schulz_flop(op.shape, grouped ? op.shape.batch : 1);
@@ -118,7 +116,7 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   f.parameter_bytes +=
       LayerBuilder::rounded(layout.zero >= 3 ? counts.frozen_share_bytes : counts.frozen_bytes);
   const int64_t gathered = layout.overlap_parameter_gather ? counts.largest_pair : counts.largest;
-  const int64_t whole = gathered_element_bytes(layout);
+  const int64_t whole = element_bytes(layout.precision);  // as products read it, also of masters in fp32
   if (layout.zero >= 3)
     f.parameter_bytes += LayerBuilder::rounded((zero >= 3 ? gathered : counts.whole) * whole) +
                          LayerBuilder::rounded(zero >= 3 ? counts.largest_frozen_bytes : counts.frozen_bytes);
@@ -135,11 +133,6 @@ void add_gradient_shapes(const LayerProgram& layer, std::vector<std::array<int64
 }
 
 }  // namespace
-
-int64_t gathered_element_bytes(const Layout& layout) {
-  const int64_t bytes = layout.execution.gathered_bytes;
-  return bytes > 0 ? bytes : element_bytes(layout.precision);
-}
 
 int64_t dense_shard(const Layout& layout) { return layout.zero == 0 ? 1 : layout.shard; }
 
@@ -175,7 +168,7 @@ StagePieces::StagePieces(PiecePrograms& programs, const StagePieces* alike)
   const int64_t stored = model_.residual_block > 0 ? (model_.layers.count() - 1) / model_.residual_block : 0;
   boundary_bytes_ =
       LayerBuilder::rounded((layout.sequence_parallel ? tokens / layout.tensor : tokens) * model_.hidden *
-                            (model_.residual_streams + stored) * residual_element_bytes(layout));
+                            (model_.residual_streams + stored) * element_bytes(layout.precision));
 }
 
 // Most kinds need no program of their own: their layers have the bytes of a kind before them.
@@ -352,14 +345,6 @@ int64_t updated_like_adamw(const Layout& layout, int64_t parameters) {
   constexpr double kRest = 4.0 + 2.0 + 8.0;
   const auto moved = [&](OptimizerKind k) { return kRest + 2.0 * double(moment_bytes(k)); };
   return int64_t(double(parameters) * moved(kind) / moved(OptimizerKind::adamw));
-}
-
-int64_t StagePieces::tensors(const KindCounts& layers, bool embedding, bool head) const {
-  int64_t sum = (embedding ? embedding_.tensors : 0) + (head ? head_.tensors : 0);
-  for (const Piece& piece : next_token_) sum += head ? piece.tensors : 0;
-  for (size_t kind = 0; kind < layers.size(); ++kind)
-    sum += layers[kind] * layers_[layer_of_kind_[kind]].tensors;
-  return sum;
 }
 
 int64_t least_state_bytes(const Layout& layout, const ParameterShare& share) {

@@ -36,7 +36,6 @@ class StagePieces {
   struct Piece {
     std::array<int64_t, 3> kept{};  // from forward to backward
     int64_t computed = 0;           // what its forward makes before it drops what is recomputed
-    int64_t cache = 0;              // kept with full recompute, which makes it again all the same
     int64_t forward_workspace = 0;
     int64_t backward_workspace = 0;
     int64_t gradient_kept = 0;
@@ -44,7 +43,6 @@ class StagePieces {
     int64_t weight_operands = 0;
     ParameterShare parameters;
     double orthogonal_flop = 0.0;  // of Muon's Newton-Schulz steps over all of them
-    int64_t tensors = 0;           // that the parameters are in
     int64_t fp8_weights = 0;       // bytes of this project's runtime: both orders of each, and a factor
     bool operator==(const Piece&) const = default;
   };
@@ -59,8 +57,6 @@ class StagePieces {
   StageFootprint footprint(const Layout& layout, const StageContent& content, size_t s) const;
   ParameterShare parameters(const StageContent& content) const;
   ParameterShare parameters(const KindCounts& layers, bool embedding, bool head) const;
-  /// Tensors that the parameters of such a stage are in.
-  int64_t tensors(const KindCounts& layers, bool embedding, bool head) const;
   /// FLOP of Newton-Schulz steps over the matrices of such a stage's layers on one rank.
   double orthogonal_flop(const KindCounts& layers) const;
   /// Of the decoder layer that needs least: bytes that any rank with a layer needs beside its parameters
@@ -79,9 +75,7 @@ class StagePieces {
     int64_t gradient_in;  // gradient that arrives from the piece above; 0 from a transfer slot or the loss
     int64_t times = 1;
     int64_t kept() const { return piece->kept[size_t(recompute)]; }
-    int64_t made_again() const {
-      return piece->computed - kept() + (recompute == Recompute::full ? piece->cache : 0);
-    }
+    int64_t made_again() const { return piece->computed - kept(); }
   };
   std::vector<Held> pieces_of(const Layout& layout, const StageContent& content, size_t s) const;
   StateCounts state_counts(const Layout& layout, const StageContent& content,
@@ -135,10 +129,6 @@ inline bool trains_shared_table(const ModelSpec& model, const Layout& layout) {
 /// Ranks over which the state of dense weights, and of routed experts, is shared out: 1 without ZeRO.
 int64_t dense_shard(const Layout& layout);
 int64_t expert_shard(const Layout& layout);
-
-/// Bytes of a sharded weight that is gathered whole, on its way and in memory: the products' precision, also
-/// where what is sharded are masters in fp32.
-int64_t gathered_element_bytes(const Layout& layout);
 
 /// Parameters whose update by AdamW moves as many bytes as the layout's optimizer moves for `parameters`.
 int64_t updated_like_adamw(const Layout& layout, int64_t parameters);

@@ -9,7 +9,7 @@ LayerBuilder& LayerBuilder::norm(std::string_view name, int64_t width, bool inpu
   add({name, local_shape(OperatorKind::norm, width)});
   const bool layer_norm = model_.norm == NormKind::layer_norm;
   last().parameters = width * (layer_norm && model_.norm_bias ? 2 : 1);
-  if (!input_kept) keep_both(width == model_.hidden ? residual_bytes() : local_bytes(width));
+  if (!input_kept) keep_both(local_bytes(width));
   keep_both(local_state_bytes(layer_norm ? 2 : 1));  // statistics
   last().shape.extra = !layer_norm && has_norms_of_several_kernels();
   if (last().shape.extra) keep_both(rounded(local_tokens_ * width * execution().rms_norm_bytes));
@@ -45,8 +45,8 @@ LayerBuilder& LayerBuilder::product(const LinearSizes& sizes) {
                                                            : shape(OperatorKind::linear, sizes.columns);
   s.inner = sizes.inner;
   if (!sizes.fp8 && is_narrow(s.precision)) s.precision = Precision::bf16;
-  // What row-parallel products add is added behind the sum over ranks, and summed up apart.
-  s.biased = sizes.bias && sizes.parallel == Parallel::columns && execution().fuses_bias_gradients;
+  // What row-parallel products add is added behind the sum over ranks, and its gradient summed up apart.
+  s.biased = sizes.bias && sizes.parallel == Parallel::columns && layout_.training.deterministic;
   input_is_local_ = sizes.parallel != Parallel::rows;
   add({sizes.name, s});
   Operator& op = last();
@@ -106,7 +106,7 @@ void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op
     const bool apart = execution().sums_each_projection && !sequence;
     for (int64_t sums = apart ? std::max<int64_t>(1, projections) : 1; sums > 0; --sums)
       op.backward_collectives.push_back(sum);
-    if (!sequence || execution().keeps_gathered_inputs) return;
+    if (!sequence) return;
     Collective again = gathered(sizes.inner);
     again.beside = true;
     op.backward_collectives.push_back(again);
@@ -326,9 +326,7 @@ LayerProgram LayerBuilder::take_layer() {
   if (!execution().keeps_every_second_product) choose_recomputed();
   freeze();
   move_to_host();
-  program_.input_bytes = residual_bytes() * model_.residual_streams;
-  if (execution().keeps_key_value_cache && kind_->attention)
-    program_.cache_bytes = bytes(2 * share(kind_->attention->kv_heads) * kind_->attention->head_dim);
+  program_.input_bytes = local_bytes(model_.hidden) * model_.residual_streams;
   program_.recomputed_whole = layout_.execution.recomputes_whole_layer;
   if (execution().keeps_every_second_product)
     program_.operators.front().saved_bytes_selective += program_.input_bytes;

@@ -35,12 +35,6 @@ struct AttentionSizes {
   int64_t window = 0;  // tokens whose attention costs as much as what a query sees; 0: as the kind says
 };
 
-/// Bytes of an element of what layers hand each other.
-inline int64_t residual_element_bytes(const Layout& layout) {
-  return layout.execution.residual_bytes > 0 ? layout.execution.residual_bytes
-                                             : element_bytes(layout.precision);
-}
-
 class LayerBuilder {
  public:
   /// `kind`: of the layer that is built; null for a piece that is no layer. All must outlive the builder.
@@ -95,9 +89,6 @@ class LayerBuilder {
   int64_t bytes(int64_t columns) const { return rounded(tokens_ * columns * unit_); }
   /// Of the part of the tokens that norms and residuals work on: all, or a share with sequence parallelism.
   int64_t local_bytes(int64_t columns) const { return rounded(local_tokens_ * columns * unit_); }
-  int64_t residual_bytes() const {
-    return rounded(local_tokens_ * model_.hidden * residual_element_bytes(layout_));
-  }
   /// Numbers kept in full precision beside activations of 16 bits: statistics, maxima, sums.
   int64_t state_bytes(int64_t columns) const {
     return rounded(tokens_ * columns * std::max<int64_t>(unit_, 4));
@@ -201,8 +192,7 @@ class LayerBuilder {
   /// The last operator, a linear, keeps its input of `columns` columns for its backward: its tokens' part
   /// where that is gathered again, and in one byte where the framework keeps what the product in fp8 read.
   LayerBuilder& saves(int64_t columns) {
-    const bool is_part = input_is_local_ && !execution().keeps_gathered_inputs;
-    const int64_t rows = is_part ? local_tokens_ : tokens_;
+    const int64_t rows = input_is_local_ ? local_tokens_ : tokens_;
     return keep_both(rounded(product_input_bytes(last(), rows * columns)));
   }
   LayerBuilder& saves_local(int64_t columns) { return keep_both(local_bytes(columns)); }

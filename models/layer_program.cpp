@@ -325,8 +325,7 @@ int64_t parameters(const LayerProgram& program) {
 }
 
 int64_t saved_bytes(const LayerProgram& program, Recompute recompute) {
-  if (recompute == Recompute::full && program.input_bytes > 0)
-    return program.input_bytes + program.cache_bytes;
+  if (recompute == Recompute::full && program.input_bytes > 0) return program.input_bytes;
   int64_t sum = 0;
   for (const Operator& op : program.operators) {
     sum += recompute == Recompute::none ? op.saved_bytes : op.saved_bytes_selective;

@@ -114,8 +114,7 @@ struct Operator {
 struct LayerProgram {
   std::vector<Operator> operators;
   size_t kind = 0;                // of a decoder layer: its place among the model's LayerKinds
-  int64_t input_bytes = 0;        // the piece's input: all that full recompute keeps, but for
-  int64_t cache_bytes = 0;        // what Execution::keeps_key_value_cache says
+  int64_t input_bytes = 0;        // the piece's input: all that full recompute keeps
   bool recomputed_whole = false;  // Execution::recomputes_whole_layer
 };
 

@@ -145,9 +145,9 @@ void set_connections(const Layout& l, std::string& text) {
               : fmt::format("    config.env_vars[\"CUDA_DEVICE_MAX_CONNECTIONS\"] = {}\n", several ? 32 : 1);
 }
 
-void set_offload_setting(const Training& t, std::string& text) {
-  // Transformer Engine's newer way of offloading takes weights along (training/config.py).
-  if (!t.offloaded.empty()) text += "    config.env_vars[\"NVTE_CPU_OFFLOAD_V1\"] = 1\n";
+void set_settings(const Training& t, std::string& text) {
+  for (const auto& [name, value] : megatron_settings(t))
+    text += fmt::format("    config.env_vars[{}] = {}\n", quoted(name), quoted(value));
 }
 
 void set_training_fields(const Plan& plan, Assignments& a) {
@@ -204,6 +204,10 @@ void set_ways_to_train(const Training& t, Assignments& a) {
                               adapter_patterns(t), t.adapter_rank, 2 * t.adapter_rank));
   if (t.optimizer == OptimizerKind::sgd) a.set("optimizer.optimizer", quoted("sgd"));
   if (t.optimizer == OptimizerKind::muon) a.set("optimizer.optimizer", quoted("muon"));
+  if (t.deterministic) {
+    a.set("model.deterministic_mode", true);
+    a.set("model.cross_entropy_loss_fusion", false);  // the other refuses it
+  }
   if (t.offloaded.empty()) return;
   a.set("model.fine_grained_activation_offloading", true);
   std::vector<std::string> names;
@@ -237,7 +241,7 @@ Exported export_megatron_bridge(const Plan& plan) {
   set_ways_to_train(plan.layout.training, a);
   std::string body = a.text();
   set_connections(plan.layout, body);
-  set_offload_setting(plan.layout.training, body);
+  set_settings(plan.layout.training, body);
   std::string facts;
   for (const std::string& fact : megatron_facts(plan)) facts += "\n" + comment_text(fact);
   const BridgeRecipe recipe = recipe_of(plan.model);

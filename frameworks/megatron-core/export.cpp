@@ -52,6 +52,7 @@ void add_training(const Training& t, Arguments& a) {
   if (t.optimizer == OptimizerKind::sgd) a.value("optimizer", "sgd");
   if (t.optimizer == OptimizerKind::muon) a.value("optimizer", "muon");
   a.flag_if(t.bf16_gradients, "grad-reduce-in-bf16");
+  a.flag_if(t.deterministic, "deterministic-mode");
   if (t.offloaded.empty()) return;
   a.flag("fine-grained-activation-offloading");
   a.value("offload-modules", fmt::format("{}", fmt::join(offload_names(t), " ")));
@@ -118,9 +119,10 @@ const char* connections(const Layout& l) {
          "export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-1}";
 }
 
-// Transformer Engine's newer way of offloading takes weights along (megatron/training/arguments.py).
-const char* offload_setting(const Layout& l) {
-  return l.training.offloaded.empty() ? "" : "export NVTE_CPU_OFFLOAD_V1=1\n";
+std::string settings_text(const Training& t) {
+  std::string text;
+  for (const auto& [name, value] : megatron_settings(t)) text += fmt::format("export {}={}\n", name, value);
+  return text;
 }
 
 std::string facts_text(const Plan& plan) {
@@ -148,7 +150,7 @@ mapfile -t plan < <(tr ' ' '\n' < "$here/megatron_args.txt")
   --master-addr "${{MASTER_ADDR:-127.0.0.1}}" --master-port "${{MASTER_PORT:-29500}}" \
   pretrain_gpt.py "${{plan[@]}}" "$@"
 )text",
-      export_title(plan), facts_text(plan), connections(plan.layout), offload_setting(plan.layout),
+      export_title(plan), facts_text(plan), connections(plan.layout), settings_text(plan.layout.training),
       processes_of_node(plan, "$node"), processes_word(plan), node_count(plan));
 }
 

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/plan.h"
@@ -44,6 +45,8 @@ std::string megatron_stages(const Plan& plan);
 /// Whether stages have to be written one by one.
 bool needs_stages(const Plan& plan);
 
+/// Variables of the environment that the ways to train need, and their values.
+std::vector<std::pair<const char*, const char*>> megatron_settings(const Training& training);
 /// What to know of the plan that has no setting, a sentence each.
 std::vector<std::string> megatron_facts(const Plan& plan);
 

@@ -28,7 +28,6 @@ constexpr const char* kNotTakenOver[] = {
     "decoder-seq-length",
     "defer-embedding-wgrad-compute",
     "delay-wgrad-compute",
-    "deterministic-mode",
     "disable-bf16-reduced-precision-matmul",
     "distribute-saved-activations",
     "enable-cuda-graph",
@@ -372,6 +371,7 @@ Imported megatron_import(const MegatronFlags& f) {
                                  ? f.number("global-batch-size", rule_of(&Workload::global_batch), 1)
                                  : scheduled_batch(f);
   set_optimizer(f, in);
+  in.layout.training.deterministic = f.has("deterministic-mode");
   in.open_vocabulary = open_vocabulary(f);
   in.micro_batch_group = f.number("microbatch-group-size-per-virtual-pipeline-stage", between(0, 1e6), 0);
   for (const char* name : kNotTakenOver) {

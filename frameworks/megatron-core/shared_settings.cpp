@@ -79,6 +79,18 @@ const char* dispatch_backend(const Plan& plan) {
   return plan.cluster.device.name.starts_with("gb") ? "hybridep" : "deepep";
 }
 
+std::vector<std::pair<const char*, const char*>> megatron_settings(const Training& t) {
+  std::vector<std::pair<const char*, const char*>> settings;
+  // Transformer Engine's newer way of offloading takes weights along (megatron/training/arguments.py).
+  if (!t.offloaded.empty()) settings.emplace_back("NVTE_CPU_OFFLOAD_V1", "1");
+  if (!t.deterministic) return settings;
+  // What the flag asserts, and what PyTorch's products and Transformer Engine's attention need.
+  settings.insert(settings.end(), {{"NCCL_ALGO", "Ring"},
+                                   {"CUBLAS_WORKSPACE_CONFIG", ":4096:8"},
+                                   {"NVTE_ALLOW_NONDETERMINISTIC_ALGO", "0"}});
+  return settings;
+}
+
 std::vector<std::string> megatron_facts(const Plan& plan) {
   const Layout& l = plan.layout;
   std::vector<std::string> facts;

@@ -122,6 +122,7 @@ enum class TrainingFeature {
   muon,
   packed_sequences,
   activation_offload,
+  deterministic,
 };
 
 struct ScheduleAbility {
@@ -381,6 +382,7 @@ MPT_ENUM_NAMES(frameworks::TrainingFeature, {frameworks::TrainingFeature::lora, 
                {frameworks::TrainingFeature::adafactor, "adafactor"},
                {frameworks::TrainingFeature::sgd, "sgd"}, {frameworks::TrainingFeature::muon, "muon"},
                {frameworks::TrainingFeature::packed_sequences, "packed_sequences"},
-               {frameworks::TrainingFeature::activation_offload, "activation_offload"});
+               {frameworks::TrainingFeature::activation_offload, "activation_offload"},
+               {frameworks::TrainingFeature::deterministic, "deterministic"});
 
 }  // namespace mpt

@@ -24,7 +24,8 @@ std::string training_words(TrainingFeature feature) {
                                               {F::adafactor, "Adafactor"},
                                               {F::sgd, "SGD"},
                                               {F::muon, "Muon"},
-                                              {F::activation_offload, "activations in CPU memory"}};
+                                              {F::activation_offload, "activations in CPU memory"},
+                                              {F::deterministic, "--deterministic"}};
   const auto found = table.find(feature);
   if (found != table.end()) return found->second;
   std::string name = enum_name(feature);
@@ -48,7 +49,8 @@ std::vector<TrainingFeature> features_of(const Training& t) {
                                       {t.optimizer == OptimizerKind::sgd, F::sgd},
                                       {t.optimizer == OptimizerKind::muon, F::muon},
                                       {t.packed_length > 0.0, F::packed_sequences},
-                                      {!t.offloaded.empty(), F::activation_offload}};
+                                      {!t.offloaded.empty(), F::activation_offload},
+                                      {t.deterministic, F::deterministic}};
   std::vector<F> features;
   for (const auto& [present, feature] : table) {
     if (present) features.push_back(feature);

@@ -10,6 +10,10 @@
 
 namespace mpt::frameworks {
 
+/// The note on a file that asks for deterministic kernels.
+inline constexpr const char* kDeterminismIsFree =
+    "debug.deterministic: what it costs is not known, and not in the plan";
+
 Imported import_torchtitan_toml(const std::filesystem::path& file);
 /// `function`: the one that returns the configuration; empty: the last.
 Imported import_torchtitan_python(const std::filesystem::path& file, const std::string& function = "");

@@ -130,6 +130,7 @@ void set_titan_ranks(const Settings& config, Imported& in, const std::string& fi
   l.overlap_tensor = l.tensor > 1 && config.flag("compile.enable_async_tensor_parallel", false);
   if (config.flag("training.enable_cpu_offload", false))
     in.notes.push_back("training.enable_cpu_offload: weights in the host's memory are not in a plan");
+  if (config.flag("debug.deterministic", false)) in.notes.emplace_back(kDeterminismIsFree);
 }
 
 // Exported files name the schedule of their CSV.

@@ -170,6 +170,7 @@ void set_toml_ranks(const TomlReader& t, Imported& in) {
            {t.number("parallelism.data_parallel_replicate_degree", rule_of(&Layout::data), 1), shard, !keeps},
            t.at("parallelism.data_parallel_shard_degree"));
   l.overlap_tensor = t.flag("parallelism.enable_async_tensor_parallel");
+  if (t.flag("debug.deterministic")) in.notes.emplace_back(kDeterminismIsFree);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ constexpr Calibration::Member kMembers[] = {
     {"sustained", &Calibration::sustained},
     {"input_gradient_rate", &Calibration::input_gradient_rate},
     {"weight_gradient_rate", &Calibration::weight_gradient_rate},
-    {"biased_weight_gradient_rate", &Calibration::biased_weight_gradient_rate},
+    {"deterministic_weight_gradient_rate", &Calibration::deterministic_weight_gradient_rate},
     {"unmeasured_product_share", &Calibration::unmeasured_product_share},
     {"unaligned_rate", &Calibration::unaligned_rate},
     {"unaligned_batched_rate", &Calibration::unaligned_batched_rate},

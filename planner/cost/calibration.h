@@ -62,7 +62,7 @@ struct Calibration {
   double sustained = 0.0;
   double input_gradient_rate = 0.0;
   double weight_gradient_rate = 0.0;
-  double biased_weight_gradient_rate = 0.0;
+  double deterministic_weight_gradient_rate = 0.0;
   double unmeasured_product_share = 0.0;
   double unaligned_rate = 0.0;
   double unaligned_batched_rate = 0.0;

@@ -149,16 +149,6 @@ double collective_s(CollectiveKind kind, int64_t bytes, const GroupPlace& group,
   return fastest;
 }
 
-double broadcast_s(int64_t bytes, const GroupPlace& group, const ClusterSpec& cluster) {
-  if (group.ranks <= 1) return 0.0;
-  const LinkLevel& node = cluster.levels.front();
-  const int64_t in_node = std::clamp<int64_t>(node.group_size * group.ranks / group.extent, 1, group.ranks);
-  const int64_t nodes = (group.ranks + in_node - 1) / in_node;
-  const double between_s = cluster.levels[level_of_blocks(cluster, group.extent)].latency_s;
-  return double(nodes - 1) * between_s + double(group.ranks - nodes) * node.latency_s +
-         double(bytes) / group_bandwidth_bytes_per_s(cluster, group);
-}
-
 double message_s(int64_t bytes, int64_t first, int64_t last, int64_t senders, const ClusterSpec& cluster) {
   const auto [level, block] = link_of_ranks(cluster, first, last);
   const double bandwidth = std::min(level->sender_bytes_per_s(block, std::min(block, senders)),

@@ -59,9 +59,6 @@ double exchange_s(int64_t bytes, const models::CopyRoute& route, const GroupPlac
 /// Of those bytes, the share that is left where each rank gets a row once at most.
 double sent_once_share(int64_t ranks, const models::CopyRoute& route);
 
-/// Seconds of a message from one rank along a ring through all others, those of a node in a row.
-double broadcast_s(int64_t bytes, const GroupPlace& group, const ClusterSpec& cluster);
-
 /// Seconds of one message from rank `first` to rank `last`, where as many as `senders` of the ranks beside
 /// the first one send theirs at the same time.
 double message_s(int64_t bytes, int64_t first, int64_t last, int64_t senders, const ClusterSpec& cluster);

@@ -57,10 +57,6 @@ class CostSource {
     const double sent = double(bytes) * sent_once_share(group.ranks, route);
     return collective_s(models::CollectiveKind::all_to_all, int64_t(sent), group);
   }
-  /// `bytes` of one rank to all others of the group.
-  virtual double broadcast_s(int64_t bytes, const GroupPlace& group) const {
-    return collective_s(models::CollectiveKind::all_gather, bytes, group);
-  }
   /// One message between ranks that lie somewhere within `first` to `last`, `senders` of which send at once.
   virtual double transfer_s(int64_t bytes, int64_t first, int64_t last, int64_t senders) const = 0;
   /// Of a collective's time, what compute beside it loses.

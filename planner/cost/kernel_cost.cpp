@@ -122,10 +122,6 @@ class KernelCost final : public CostSource {
     if (is_inside(group)) return CostSource::exchange_s(bytes, route, group);
     return planner::exchange_s(bytes, route, group, cluster_) / c_.network_all_to_all_rate;
   }
-  double broadcast_s(int64_t bytes, const GroupPlace& group) const override {
-    return planner::broadcast_s(bytes, group, cluster_) /
-           (is_inside(group) ? c_.collective_rate : c_.network_rate);
-  }
   double transfer_s(int64_t bytes, int64_t first, int64_t last, int64_t senders) const override {
     return message_s(bytes, first, last, senders, cluster_) / c_.network_rate;
   }
@@ -277,10 +273,11 @@ class KernelCost final : public CostSource {
     return own ? own : tables_.exact_product_s(pass, m, n, k);
   }
 
-  // Transformer Engine sums biases' gradients apart in fp8 (pytorch/module/grouped_linear.py, backward).
+  // In fp8 Transformer Engine sums biases' gradients apart (pytorch/module/grouped_linear.py, backward).
   double bias_gradient_rate(const OperatorShape& s) const {
     const bool hopper = device_.fp8_flop_per_s > 0.0 && !device_.mxfp8;
-    return s.biased && !hopper && !is_narrow(product_precision(s)) ? c_.biased_weight_gradient_rate : 1.0;
+    return s.biased && !hopper && !is_narrow(product_precision(s)) ? c_.deterministic_weight_gradient_rate
+                                                                   : 1.0;
   }
 
   // A device without fp8 multiplies in 16 bits.

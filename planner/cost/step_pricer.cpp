@@ -31,7 +31,7 @@ class Reduction {
   }
   /// `frozen`: those that no step changes, too.
   double gather_s(const models::ParameterShare& share, bool frozen) const {
-    const int64_t unit = models::gathered_element_bytes(layout_);
+    const int64_t unit = element_bytes(layout_.precision);
     return within_s(CollectiveKind::all_gather, share.dense * unit + (frozen ? share.frozen_bytes : 0),
                     dense_group(), models::dense_shard(layout_)) +
            within_s(CollectiveKind::all_gather,
@@ -41,12 +41,6 @@ class Reduction {
   /// Of the rate of collectives, what those of sharded weights reach.
   double sharded_rate() const {
     return source_.sharded_rate(part(dense_group(), models::dense_shard(layout_)));
-  }
-  /// Each of `tensors` belongs to one rank, which broadcasts all of its own at once.
-  double broadcast_s(const models::ParameterShare& share, int64_t tensors) const {
-    const int64_t unit = element_bytes(layout_.precision);
-    return owned_s(share.dense * unit, dense_group(), models::dense_shard(layout_), tensors) +
-           owned_s(share.expert * unit, expert_group(), models::expert_shard(layout_), tensors);
   }
 
  private:
@@ -61,12 +55,6 @@ class Reduction {
   static GroupPlace part(const GroupPlace& group, int64_t shard) {
     return {shard, std::max<int64_t>(shard, group.extent / std::max<int64_t>(1, group.ranks / shard))};
   }
-  double owned_s(int64_t bytes, const GroupPlace& group, int64_t shard, int64_t tensors) const {
-    const int64_t messages = std::min(shard, tensors);
-    return shard > 1 && bytes > 0
-               ? double(messages) * source_.broadcast_s(bytes / messages, part(group, shard))
-               : 0.0;
-  }
   double within_s(CollectiveKind kind, int64_t bytes, const GroupPlace& group, int64_t shard) const {
     return shard > 1 && bytes > 0 ? source_.collective_s(kind, bytes, part(group, shard)) : 0.0;
   }
@@ -76,8 +64,6 @@ class Reduction {
                                 {group.ranks / shard, group.extent});
   }
   double reduce_s(int64_t bytes, const GroupPlace& group, int64_t shard) const {
-    if (layout_.execution.sums_whole_gradients && layout_.zero == 1)
-      return within_s(CollectiveKind::all_reduce, bytes, group, group.ranks);
     return within_s(CollectiveKind::reduce_scatter, bytes, group, shard) + beyond_s(bytes, group, shard);
   }
 
@@ -250,11 +236,7 @@ const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
   if (part_ == Part::micro_batches) return state;
   state.reduction_s =
       layout_.zero_of_micro_batch() >= 2 ? reduction.beyond_shard_s(share) : reduction.gradients_s(share);
-  if (layout_.gathers_after_step())
-    state.gather_s =
-        layout_.execution.broadcasts_shares
-            ? reduction.broadcast_s(share, pieces_.tensors(kind.layers, kind.embedding, kind.head))
-            : reduction.gather_s(share, false);
+  if (layout_.gathers_after_step()) state.gather_s = reduction.gather_s(share, false);
   const int64_t owned = layout_.zero == 0 ? share.total()
                                           : share.dense / models::dense_shard(layout_) +
                                                 share.expert / models::expert_shard(layout_);

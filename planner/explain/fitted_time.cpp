@@ -62,9 +62,6 @@ class FollowingCost final : public CostSource {
   double exchange_s(int64_t bytes, const models::CopyRoute& route, const GroupPlace& group) const override {
     return followed([&](const CostSource& s) { return s.exchange_s(bytes, route, group); });
   }
-  double broadcast_s(int64_t bytes, const GroupPlace& group) const override {
-    return followed([&](const CostSource& s) { return s.broadcast_s(bytes, group); });
-  }
   double transfer_s(int64_t bytes, int64_t first, int64_t last, int64_t senders) const override {
     return followed([&](const CostSource& s) { return s.transfer_s(bytes, first, last, senders); });
   }

@@ -26,6 +26,7 @@ std::string training_words(const Training& t) {
   if (!t.adapts() && !t.frozen.empty()) parts.push_back("frozen: " + joined(t.frozen));
   if (t.optimizer != OptimizerKind::adamw) parts.push_back("optimizer " + enum_name(t.optimizer));
   if (t.bf16_gradients) parts.emplace_back("gradients in bf16");
+  if (t.deterministic) parts.emplace_back("deterministic kernels");
   if (t.packed_length > 0.0)
     parts.push_back(fmt::format("packed sequences, attention as of {} tokens each",
                                 format_count(int64_t(t.packed_length))));

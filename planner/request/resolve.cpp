@@ -250,6 +250,7 @@ void set_runner(Resolved& resolved) {
   problem.selective = selective_of(r, problem.execution);
   problem.training = training_of(r, problem.workload.sequence);
   set_gradients(r, problem, resolved.notes);
+  set_deterministic(problem, resolved.notes);
   if (problem.training != Training{} && problem.cluster.device.kind == DeviceKind::gpu)
     resolved.notes.emplace_back(
         "the intervals and the margin of memory are those of published runs, which trained all weights by "

@@ -132,6 +132,7 @@ Training training_of(const PlanRequest& r, int64_t tokens) {
   if (r.gradients && *r.gradients != Precision::fp32 && *r.gradients != Precision::bf16)
     throw UserError(Problem{"--gradients", enum_name(*r.gradients), "fp32 or bf16", ""});
   if (r.gradients) training.bf16_gradients = *r.gradients == Precision::bf16;
+  training.deterministic = training.deterministic || r.deterministic;
   if (!r.offload_activations.empty()) training.offloaded = r.offload_activations;
   if (training.offloads(OffloadModule::attn_proj) && !training.offloads(OffloadModule::core_attn))
     throw UserError(Problem{"--offload-activations", "attn_proj without core_attn",
@@ -150,11 +151,9 @@ struct GradientWidths {
 };
 
 GradientWidths own_gradients(const Execution& execution, Precision precision) {
-  const bool in_bf16 = precision == Precision::bf16 && execution.bf16_gradient_bytes > 0;
   const Precision narrow = precision == Precision::fp16 ? Precision::fp16 : Precision::bf16;
   const auto of_bytes = [&](int64_t bytes) { return bytes == 2 ? narrow : Precision::fp32; };
-  return {of_bytes(in_bf16 ? execution.bf16_gradient_bytes : execution.gradient_bytes),
-          of_bytes(execution.reduced_bytes)};
+  return {of_bytes(execution.gradient_bytes), of_bytes(execution.reduced_bytes)};
 }
 
 bool keeps_gradients_in(const frameworks::Framework& framework, const SearchProblem& problem,
@@ -202,7 +201,15 @@ void set_gradients(const PlanRequest& r, SearchProblem& problem, std::vector<std
   if (framework != nullptr && !r.beyond_framework)
     refuse_gradients(problem, *framework, *r.gradients, own.kept);
   if (*r.gradients == Precision::fp32) execution.gradient_bytes = execution.reduced_bytes = 4;
-  if (*r.gradients == Precision::fp32) execution.bf16_gradient_bytes = 0;
+}
+
+void set_deterministic(SearchProblem& problem, std::vector<std::string>& notes) {
+  if (!problem.training.deterministic) return;
+  // Megatron-LM refuses its fused loss in this mode (megatron/training/arguments.py).
+  if (problem.execution.loss == LossKernel::fused) problem.execution.loss = LossKernel::fp32;
+  notes.emplace_back(
+      "deterministic kernels: two runs on A100 alone tell what they cost, and it is laid on the weight "
+      "gradients of products with biases; steps on other GPUs or of other models may be longer");
 }
 
 }  // namespace mpt::planner

@@ -18,4 +18,7 @@ Training training_of(const PlanRequest& request, int64_t tokens);
 /// model, precision, execution and training.
 void set_gradients(const PlanRequest& request, SearchProblem& problem, std::vector<std::string>& notes);
 
+/// What deterministic kernels change in the problem's execution. A note says what of them is priced.
+void set_deterministic(SearchProblem& problem, std::vector<std::string>& notes);
+
 }  // namespace mpt::planner

@@ -66,6 +66,7 @@ TEST(Plan, EveryBadFieldIsNamed) {
   const std::vector<BadPlan> bad{
       {"/format", "other", "/format"},
       {"/version", 99, "newer mpt-plan"},
+      {"/version", 3, "older mpt-plan: plan again"},
       {"/layout/schedule", "1f1B", "did you mean \"1f1b\"?"},
       {"/layout/tensor", 3, "heads 4 does not divide by tensor 3"},
       {"/layout/data", 1000000, "global batch"},

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/error.h"
@@ -53,6 +54,16 @@ TEST(Import, WhatIsLeftOutAndCannotBeIsNamed) {
               megatron("--num-layers 2 --hidden-size 8 --num-attention-heads 8 --swiglu");
             }).find("--ffn-hidden-size: left out, which means 0 here"),
             std::string::npos);
+}
+
+TEST(Import, TorchtitansDeterminismHasNoPrice) {
+  const std::string text = "[model]\nname = \"llama3\"\nflavor = \"8B\"\n";
+  const auto is_told = [](const Imported& in) {
+    return std::count(in.notes.begin(), in.notes.end(),
+                      "debug.deterministic: what it costs is not known, and not in the plan") == 1;
+  };
+  EXPECT_FALSE(is_told(torchtitan(text)));
+  EXPECT_TRUE(is_told(torchtitan(text + "[debug]\ndeterministic = true\n")));
 }
 
 TEST(Import, ProductsOfDegreesAreNoMoreThanAClusterHas) {
@@ -254,7 +265,9 @@ TEST(Import, AutoModelsAdaptersAndOptimizerAreRead) {
             FrozenFormat::nf4);
   EXPECT_EQ(training("optimizer:\n  _target_: torch.optim.SGD\n").optimizer, OptimizerKind::sgd);
   EXPECT_EQ(training("optimizer:\n  _target_: torchao.optim.AdamW8bit\n").optimizer, OptimizerKind::adamw8);
-  EXPECT_NE(error_of([&] { training("peft:\n  target_modules: conv\n"); }).find("which no linear layer of this decoder is"),
+  EXPECT_NE(error_of([&] {
+              training("peft:\n  target_modules: conv\n");
+            }).find("which no linear layer of this decoder is"),
             std::string::npos);
 }
 

@@ -147,6 +147,19 @@ TEST(MegatronExport, OffloadNeedsThePrecisionAwareOptimizer) {
   expect_back(plan);
 }
 
+// megatron/training/arguments.py asserts an algorithm of NCCL's in this mode, and no fused loss.
+TEST(MegatronExport, DeterministicKernelsNeedTheEnvironment) {
+  Plan plan = test::make_plan(wanted("gpt3-175b"));
+  EXPECT_FALSE(has(script(plan) + arguments(plan) + fields(plan), "eterministic"));
+  plan.layout.training.deterministic = true;
+  EXPECT_TRUE(has(arguments(plan), "--deterministic-mode\n"));
+  EXPECT_TRUE(has(script(plan), "export NCCL_ALGO=Ring\nexport CUBLAS_WORKSPACE_CONFIG=:4096:8\n"));
+  EXPECT_TRUE(has(fields(plan), "config.model.deterministic_mode = True\n"));
+  EXPECT_TRUE(has(fields(plan), "config.model.cross_entropy_loss_fusion = False\n"));
+  EXPECT_TRUE(has(fields(plan), "config.env_vars[\"NCCL_ALGO\"] = \"Ring\"\n"));
+  expect_back(plan);
+}
+
 TEST(MegatronExport, OneScaleForAMatrixIsTheTensorwiseRecipe) {
   const Plan plan = test::make_plan(wanted("llama3-8b", Precision::fp8));
   EXPECT_TRUE(has(arguments(plan), "--fp8-format hybrid\n--fp8-recipe tensorwise\n"));

@@ -119,7 +119,7 @@ TEST(Recipes, OneOfSeveralRunsOfAFunctionalTest) {
       "MODEL_ARGS_2:\n  --tensor-model-parallel-size: 2\n"));
   EXPECT_EQ(in.layout.tensor, 1);
   EXPECT_TRUE(has_note(in, "MODEL_ARGS_2"));
-  EXPECT_TRUE(has_note(in, "--deterministic-mode is not taken over"));
+  EXPECT_TRUE(in.layout.training.deterministic);
   EXPECT_TRUE(std::find(in.execution.begin(), in.execution.end(), "dropout=true") != in.execution.end());
 }
 

@@ -38,7 +38,7 @@ TEST(Execution, StatesHaveTheBytesThatItSays) {
   EXPECT_NEAR(double(changed.parameter_bytes) / double(own.parameter_bytes), 2.0, 1e-6);
   EXPECT_NEAR(double(changed.gradient_bytes) / double(own.gradient_bytes), 0.5, 1e-6);
   EXPECT_NEAR(double(changed.optimizer_bytes) / double(own.optimizer_bytes), 8.0 / 12.0, 1e-6);
-  other.bf16_gradient_bytes = 6;
+  other.gradient_bytes = 6;
   EXPECT_NEAR(double(states(other).gradient_bytes) / double(changed.gradient_bytes), 3.0, 1e-6);
 }
 
@@ -172,31 +172,6 @@ TEST(Execution, GatheredLogitsArriveBesideThemselves) {
   EXPECT_EQ(loss(false).saved_bytes, 6 * logits / 4);
   EXPECT_EQ(loss(true).forward_workspace_bytes - loss(false).forward_workspace_bytes,
             2 * logits + 2 * logits * 3 / 4);
-}
-
-// Llama 3 8B on four tensor ranks with sequence parallelism: the inputs of queries, keys and values and of
-// the MLP stay whole, and nothing is gathered again on the way back.
-TEST(Execution, GatheredInputsStayWhereTheFrameworkKeepsThem) {
-  const ModelSpec model = load_model("llama3-8b");
-  Layout layout;
-  layout.precision = Precision::bf16;
-  layout.tensor = 4;
-  layout.sequence_parallel = true;
-  const auto layer = [&](bool keeps) {
-    layout.execution.keeps_gathered_inputs = keeps;
-    return layer_program(model, 0, layout, 4096);
-  };
-  const auto gathered_again = [](const LayerProgram& program) {
-    int64_t count = 0;
-    for (const Operator& op : program.operators)
-      count += std::count_if(op.backward_collectives.begin(), op.backward_collectives.end(),
-                             [](const Collective& c) { return c.beside; });
-    return count;
-  };
-  EXPECT_EQ(saved_bytes(layer(true), Recompute::none) - saved_bytes(layer(false), Recompute::none),
-            2 * (2 * 4096 * model.hidden) * 3 / 4);
-  EXPECT_EQ(gathered_again(layer(false)), 2);
-  EXPECT_EQ(gathered_again(layer(true)), 0);
 }
 
 // PyTorch's own attention, with dropout: 5 bytes per score stay as in a fused one, and the sequence's mask;
@@ -336,38 +311,6 @@ TEST(Execution, RmsNormsOfSingleOperatorsKeepMore) {
   EXPECT_EQ(kept("gpt3-175b", 4), kept("gpt3-175b", 0));
   layout.execution.elementwise = ElementwiseKernels::compiled;
   EXPECT_EQ(kept("llama3-8b", 4), kept("llama3-8b", 0));
-}
-
-// huggingface/transformers in fp32 under autocast, layers wrapped for recompute from outside
-// (intelligent-machine-learning/dlrover, atorch/examples/llama2): per layer the residual in 4 bytes, and keys
-// and values, which the model returns; weights are gathered in 4 bytes.
-TEST(Execution, AutocastKeepsResidualsInFullPrecisionAndTheCache) {
-  const ModelSpec model = load_model("llama2-7b");
-  Layout layout;
-  layout.precision = Precision::bf16;
-  layout.data = layout.shard = 8;
-  layout.zero = 3;
-  layout.overlap_parameter_gather = false;
-  layout.recompute = Recompute::full;
-  layout.layers_per_stage = {32};
-  const int64_t tokens = 4096, hidden = 4096;
-  const auto footprint = [&] { return stage_footprints(model, layout, {8, tokens})[0]; };
-  const StageFootprint before = footprint();
-  layout.execution.residual_bytes = 4;
-  const StageFootprint residual = footprint();
-  // And the norm before the head keeps its input.
-  EXPECT_EQ(residual.saved_bytes - before.saved_bytes, 33 * 2 * tokens * hidden);
-  layout.execution.keeps_key_value_cache = true;
-  EXPECT_EQ(footprint().saved_bytes - residual.saved_bytes, 32 * 2 * 2 * tokens * hidden);
-  EXPECT_EQ(footprint().backward_workspace_bytes, residual.backward_workspace_bytes)
-      << "recompute makes keys and values again, beside the cache";
-  layout.execution.gathered_bytes = 4;
-  EXPECT_EQ(footprint().parameter_bytes - before.parameter_bytes,
-            2 * parameters(layer_program(model, 0, layout, tokens)));
-  layout.recompute = Recompute::none;
-  const int64_t with_cache = footprint().saved_bytes;
-  layout.execution.keeps_key_value_cache = false;
-  EXPECT_EQ(footprint().saved_bytes, with_cache);  // backward needs them anyway
 }
 
 // What arrives is the first layer's input: no slot of its own, but for what is on its way.

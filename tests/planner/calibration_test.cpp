@@ -157,6 +157,7 @@ std::vector<PlanRequest> various_requests() {
       {"flashattn-train", {"flashattn-gpt3-125m-a100-8-dp8"}},
       {"ling", {"ling-mini-2.0-h800-8-ep8-fp8-s8192"}},
       {"lumi", {"lumi-neox-6.7b-mi250x-8-dp8"}},
+      {"megatron", {"mcore-ci-gpt3_7b_tp1_pp4_memory_speed-a100"}},
       {"mlperf", {"mlperf-llama3.1-8b-gb200-8-v5.1-nvfp4", "mlperf-llama3.1-8b-h100-128-v5.1-cisco-tp2"}},
       {"mosaic", {"mosaic-mpt-70b-h100-sxm-80gb-256-s2048-mbs8-gbs2048-amp_bf16-full_shard-ac"}},
       {"nous-torchtitan", {"nous-qwen3-30b-a3b-b200-16-fsdp-ep8-mbs8"}},

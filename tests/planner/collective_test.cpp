@@ -207,15 +207,6 @@ TEST(Collective, CopiesOfARowStayInItsGroups) {
   }
 }
 
-// Rank after rank, those of a node in a row: 7 links between 8 nodes and 56 inside them.
-TEST(Collective, ABroadcastPassesEveryRankOnce) {
-  const ClusterSpec cluster = two_levels();
-  EXPECT_DOUBLE_EQ(broadcast_s(1 << 20, {64, 64}, cluster), 7 * 1e-5 + 56 * 1e-6 + kMiB / 8e10);
-  EXPECT_DOUBLE_EQ(broadcast_s(1 << 20, {8, 64}, cluster), 7 * 1e-5 + kMiB / 1e10) << "one of each node";
-  EXPECT_DOUBLE_EQ(broadcast_s(1 << 20, {8, 8}, cluster), 7 * 1e-6 + kMiB / 1e11);
-  EXPECT_DOUBLE_EQ(broadcast_s(1 << 20, {1, 1}, cluster), 0.0);
-}
-
 TEST(Message, TakesTheLevelBetweenItsRanks) {
   const ClusterSpec cluster = two_levels();
   EXPECT_DOUBLE_EQ(message_s(1 << 20, 0, 7, 1, cluster), 1e-6 + kMiB / 1e11);

@@ -80,9 +80,9 @@ TEST_F(KernelCostTest, GradientsAreTheProductsThatTheyAre) {
 // cudnn-frontend, benchmark/sdpa_benchmark_training/results, gpt_oss, bf16: TFLOP/s forward and backward of
 // attention with windows. The tables' rates of whole sequences as long are a quarter (H200) to five times
 // (GB300) higher.
-// NVIDIA/CUDALibrarySamples, issue 90 (A100): with biases' gradients 2.5 times as long. Runs on Hopper do not
-// show it, and in fp8 they are summed apart.
-TEST_F(KernelCostTest, AWeightGradientThatGivesTheBiasGradientTooIsSlower) {
+// NVIDIA/CUDALibrarySamples, issue 90 (A100): with biases' gradients 2.5 times as long. In fp8 they are
+// summed apart.
+TEST_F(KernelCostTest, ADeterministicWeightGradientOfABiasedProductIsSlower) {
   const auto ratio = [&](const char* cluster, OperatorShape s, Phase phase) {
     cluster_ = profiler::load_cluster(cluster, std::nullopt);
     Calibration c = shipped_calibration();

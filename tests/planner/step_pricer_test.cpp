@@ -135,28 +135,6 @@ TEST(StepCost, SumsBesideTheWeightGradientShowWhatItsProductDoesNotHide) {
   }
 }
 
-// With ZeRO 1 gradients are scattered; where a framework sums them whole, as without it.
-TEST(StepCost, GradientsSummedWholeCostTheAllReduce) {
-  Layout data;
-  data.data = 16;
-  data.zero = 1;
-  data.shard = 16;
-  test::Priced p("llama3-8b", "dgx-a100:2", data, "aleph-alpha-scaling");
-  const auto step_s = [&](bool whole) {
-    p.problem.execution.sums_whole_gradients = p.layout.execution.sums_whole_gradients = whole;
-    return evaluate_regardless(p.problem, estimate(p.problem, p.layout)).step_time_s;
-  };
-  const models::StagePieces pieces(p.problem.model, p.layout, 4096);
-  const int64_t bytes = 4 * pieces.parameters({0, p.problem.model.layers.count(), true, true}).total();
-  const auto sum_s = [&](models::CollectiveKind kind) {
-    return p.source->collective_s(kind, bytes, data_group(p.layout));
-  };
-  const double more =
-      sum_s(models::CollectiveKind::all_reduce) - sum_s(models::CollectiveKind::reduce_scatter);
-  EXPECT_GT(more, 0.0);
-  EXPECT_NEAR(step_s(true) - step_s(false), more, 1e-3 * more);
-}
-
 TEST(StepCost, GathersOfShardedWeightsReachAShareOfTheNetworksRate) {
   const auto traffic = [&](int64_t nodes, double rate) {
     Layout data;

@@ -168,6 +168,40 @@ TEST(Training, MuonsStepsTakeTimeAndNarrowMomentsSaveIt) {
   EXPECT_LT(step_of(t), adamw);
 }
 
+// A model of biased products, whose step in the default mode has no price of determinism.
+TEST(Training, DeterministicKernelsTakeLongerWhereTheModelHasBiases) {
+  PlanRequest r;
+  r.model.name = "gpt3-175b";
+  r.cluster.name = "dgx-a100:8";
+  r.global_batch = 64;
+  r.bounds.tensor = r.bounds.pipeline = {8};
+  const auto step = [&](bool deterministic, double rate) {
+    r.deterministic = deterministic;
+    Calibration c = shipped_calibration();
+    c.deterministic_weight_gradient_rate = rate;
+    return estimate(r, c).candidate.evaluation.step_time_s;
+  };
+  EXPECT_EQ(step(false, 0.4), step(false, 1.0));
+  EXPECT_EQ(step(true, 1.0), step(false, 1.0));
+  EXPECT_GT(step(true, 0.4), 1.1 * step(false, 0.4));
+}
+
+TEST(Training, DeterminismIsRefusedWhereItsPriceIsUnknown) {
+  PlanRequest r = lora_request("megatron-core");
+  r.lora = 0;
+  r.deterministic = true;
+  const auto resolved = resolve(r);
+  EXPECT_TRUE(resolved->problem.training.deterministic);
+  r.framework = "megatron-bridge";
+  EXPECT_EQ(resolve(r)->problem.execution.loss, LossKernel::fp32) << "it refuses the fused loss";
+  for (const char* framework : {"torchtitan", "automodel", "deepspeed", "pytorch"}) {
+    r.framework = framework;
+    const std::string refused = refusal_of(r);
+    EXPECT_NE(refused.find("does not train with --deterministic"), std::string::npos) << refused;
+    EXPECT_NE(refused.find("megatron-bridge, megatron-core"), std::string::npos) << refused;
+  }
+}
+
 TEST(Training, GradientsInSixteenBitsTravelFaster) {
   Training t;
   const double wide = step_of(t, "dgx-h100:1");

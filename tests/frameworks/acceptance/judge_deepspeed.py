@@ -97,8 +97,6 @@ def compare(c, config):
     c.same("precision", layout["precision"], precision)
     bytes_of = {"fp32": 4, "fp16": 2, "bf16": 2}
     planned = c.execution["gradient_bytes"]
-    if precision == "bf16" and c.execution["bf16_gradient_bytes"]:
-        planned = c.execution["bf16_gradient_bytes"]
     c.same("bytes of a summed gradient", 4 if precision == "fp32" else planned, bytes_of[config.grad_accum_dtype or precision])
 
 

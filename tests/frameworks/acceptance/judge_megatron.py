@@ -42,10 +42,9 @@ def parse(folder, c):
     c.same("queues of launches", queues_of_launches(c), environment.get("CUDA_DEVICE_MAX_CONNECTIONS"))
     os.environ.update(RANK="0", WORLD_SIZE=str(c.ranks))
     os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
-    if "NVTE_CPU_OFFLOAD_V1" in environment:
-        os.environ["NVTE_CPU_OFFLOAD_V1"] = environment["NVTE_CPU_OFFLOAD_V1"]
-    if "CUDA_DEVICE_MAX_CONNECTIONS" in environment:
-        os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = environment["CUDA_DEVICE_MAX_CONNECTIONS"]
+    for name in ("NVTE_CPU_OFFLOAD_V1", "CUDA_DEVICE_MAX_CONNECTIONS", "NCCL_ALGO"):
+        if name in environment:
+            os.environ[name] = environment[name]
     sys.argv = ["pretrain_gpt.py", *job.training_script_args]
     args = arguments.parse_args()
     arguments.validate_args(args)

@@ -220,7 +220,7 @@ def gradient_bytes(c):
     """Of an element that the plan counts."""
     if training(c).get("bf16_gradients"):
         return 2
-    return (c.execution["bf16_gradient_bytes"] if c.layout["precision"] == "bf16" else 0) or c.execution["gradient_bytes"] or 4
+    return c.execution["gradient_bytes"] or 4
 
 
 def compare_optimizer(c, optimizer):
