@@ -63,7 +63,7 @@ reports::Table check_table(const CheckReport& report) {
                                        {"step time"},
                                        {"idle"},
                                        {"memory"}};
-  if (!report.base.empty()) columns.push_back({"against " + report.base, reports::Align::left});
+  if (!report.base.empty()) columns.push_back({"against the base", reports::Align::left});
   reports::Table table(columns);
   for (const CheckedRecipe& c : report.recipes) {
     const bool priced = c.step_time_s > 0.0;
