@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/terminal.h"
+#include "base/values.h"
 #include "core/plan.h"
 #include "frameworks/registry.h"
 #include "planner/recipes/imported_request.h"
@@ -34,11 +35,13 @@ bool names_one_layout(const Json& json) {
 // This program's own files, by what stands in them; empty for other JSON.
 std::string own_kind(const std::string& text) {
   if (text.find("\"model\"") == std::string::npos) return "";
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object() || !json.contains("model")) return "";
-  if (const auto format = json.find("format"); format != json.end())
+  const auto json = json_of(text);
+  if (!json)
+    return text.find("\"mpt-plan\"") == std::string::npos ? "" : kPlan;  // a damaged plan, said later
+  if (!json->is_object() || !json->contains("model")) return "";
+  if (const auto format = json->find("format"); format != json->end())
     return *format == "mpt-plan" ? kPlan : "";
-  return json.contains("global_batch") && names_one_layout(json) ? kRequest : "";
+  return json->contains("global_batch") && names_one_layout(*json) ? kRequest : "";
 }
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
@@ -148,6 +151,7 @@ std::vector<Recipe> recipes_in(const fs::path& file) {
   if (code->importer.parts == nullptr || file.extension() != ".py") return {{file, "", code->framework}};
   std::vector<Recipe> recipes;
   for (const std::string& part : code->importer.parts(file)) recipes.push_back({file, part, code->framework});
+  WorkBudget(file.string(), most).spend(recipes.size() * bytes);  // the file is read again for each
   return recipes;
 }
 

@@ -223,6 +223,33 @@ def check_starts_nothing(scratch):
             check(f"a hostile work tree and {base}: nothing is started", not os.path.exists(mark), output)
 
 
+def check_work(scratch):
+    """Large files of every form, in processor seconds; a script without end."""
+    keys, folder = range(80000), os.path.join(scratch, "work")
+    put(folder, "keys.json", '{"model": 0' + "".join(f', "k{i}": 0' for i in keys) + "}")
+    put(folder, "keys.yaml", "distributed_type: FSDP\nfsdp_config:\n" + "".join(f"  k{i}: 0\n" for i in keys))
+    put(folder, "keys.toml", "[model]\n[parallelism]\n[training]\nseq_len = 8\n" + "".join(f"k{i} = 0\n" for i in keys))
+    put(folder, "keys.sh", "pretrain_gpt.py --num-layers 2\n" + "".join(f"K{i}=0\n" for i in keys))
+    names = "".join(f"k{i} = {i}\n" for i in keys) + "".join(f"def g{i}():\n    return {i}\n" for i in keys[:20000])
+    put(folder, "config_registry.py", f"from torchtitan.trainer import Trainer\n{names}def f() -> Trainer.Config:\n    return Trainer.Config("
+        "model_spec=g('8B'))\n")
+    for name in sorted(os.listdir(folder)):
+        before = os.times().children_user
+        code, output = run("check", os.path.join(folder, name), "--cluster", "dgx-h100:1", "--allow-unread")
+        seconds = os.times().children_user - before
+        check(f"{name}: {seconds:.2f} s", code in (0, 1) and seconds < 2.0, output[-400:])
+    cluster = '{"name": "x", "nodes": 2, "device": {"like": "h100-sxm-80gb"' + "".join(f', "k{i}": 0' for i in keys) + "}}"
+    put(scratch, "cluster.json", cluster)
+    before = os.times().children_user
+    code, output = run("check", folder, "--cluster", os.path.join(scratch, "cluster.json"))
+    seconds = os.times().children_user - before
+    check(f"a cluster of 80,000 keys: {seconds:.2f} s", code == 2 and "unknown key" in output and seconds < 5.0, output[-400:])
+    put(folder, "itself/run.sh", "source common.sh\ntorchrun pretrain_gpt.py " + MODEL)
+    put(folder, "itself/common.sh", "source run.sh\n# " + "x" * 2**20 + "\nsource run.sh\n")
+    code, output = run("check", os.path.join(folder, "itself/run.sh"), "--cluster", "dgx-h100:1")
+    check("a script that sources itself", code == 2 and "common.sh" in output and "sources" in output, output)
+
+
 def check_estimate():
     layout = ["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 64, "--tp", 1, "--dp", 8, "--micro-batch", 8]
     code, output = run("estimate", *layout)
@@ -244,6 +271,7 @@ def main():
         check_base(scratch)
         check_work_trees(scratch)
         check_starts_nothing(scratch)
+        check_work(scratch)
         check_estimate()
     print(f"{len(FAILED)} failed" if FAILED else "every recipe was judged")
     return 1 if FAILED else 0

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Values of files in any language, built in linear time and within a bound on the work. Include this only
+// from .cpp files, as base/json.h.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace mpt {
+
+/// Bounds the work on a file beside its bytes: names and aliases let a short text stand for a long one. A
+/// step is a byte that is looked at or copied; a value takes kValueSteps beside its letters.
+class WorkBudget {
+ public:
+  static constexpr size_t kValueSteps = 16;
+  static constexpr size_t kStepsPerByte = 16;
+
+  /// `file` is the name in errors. The bound is kStepsPerByte for each of the `most_bytes` that it may have.
+  WorkBudget(std::string file, int64_t most_bytes);
+
+  const std::string& file() const { return file_; }
+  size_t spent() const { return spent_; }
+  /// Throws UserError beyond the bound.
+  void spend(size_t steps) {
+    spent_ += steps;
+    if (spent_ > most_) refuse();
+  }
+  /// What a copy of the value takes; gives the value back. Throws UserError.
+  const Json& copy(const Json& value);
+
+ private:
+  [[noreturn]] void refuse() const;
+
+  std::string file_;
+  size_t most_, spent_ = 0;
+};
+
+/// Members of an object in the order in which they came. The library's own object looks at all keys when one
+/// is added, which is quadratic.
+class ObjectBuilder {
+ public:
+  /// The member of that name; null where there is none. It moves when another one is added.
+  Json* find(const std::string& key);
+  const Json* find(const std::string& key) const { return const_cast<ObjectBuilder*>(this)->find(key); }
+  /// A value that was there is replaced, in its place.
+  void set(std::string key, Json value, WorkBudget& budget);
+  /// All members of an object.
+  void set_all(const Json& object, WorkBudget& budget);
+  Json take();
+
+ private:
+  std::vector<std::string> keys_;
+  std::vector<Json> values_;
+  std::map<std::string, size_t> places_;  // of many keys; few are looked through
+};
+
+/// Builds a document from its parts in their order. Throws UserError for nesting deeper than `most_depth`.
+class DocumentBuilder {
+ public:
+  enum class Doubled { refused, last };  // what is done about a key that stands twice
+
+  DocumentBuilder(WorkBudget& budget, size_t most_depth, Doubled doubled)
+      : budget_(budget), most_depth_(most_depth), doubled_(doubled) {}
+
+  void add(Json value);
+  void open_list() { open(false); }
+  void open_object() { open(true); }
+  /// Whether the innermost object lacks a key for its next value.
+  bool wants_key() const { return !open_.empty() && open_.back().is_object && !open_.back().has_key; }
+  void key(std::string name);
+  /// Ends the innermost list or object, and gives it back where it stands now.
+  const Json& close();
+  Json take() { return std::move(root_); }
+
+ private:
+  struct Level {
+    bool is_object = false, has_key = false;
+    std::string key;
+    ObjectBuilder members;
+    Json::array_t items;
+  };
+  void open(bool is_object);
+  const Json& put(Json value);
+  [[noreturn]] void fail(std::string found, std::string remedy) const;
+
+  WorkBudget& budget_;
+  size_t most_depth_;
+  Doubled doubled_;
+  std::vector<Level> open_;
+  Json root_;
+};
+
+/// The object with the members of another one, which replace its own.
+Json with_members(const Json& object, const Json& others, const std::string& file);
+
+/// Parses text in linear time, with at most 64 levels and no key twice. Throws UserError with the budget's
+/// file.
+Json parse_json(const std::string& text, WorkBudget& budget);
+
+}  // namespace mpt
