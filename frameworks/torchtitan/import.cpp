@@ -129,6 +129,11 @@ std::optional<ModelSpec> titan_model_named(const std::string& name, const std::s
   return std::nullopt;
 }
 
+int64_t number_or_open(const Settings& config, const std::string& key, const FieldRule& rule) {
+  const Json* value = config.find(key);
+  return value == nullptr || *value == -1 ? 0 : config.number(key, rule, 0);
+}
+
 void set_titan_pipeline(Imported& in, const TitanPipeline& pipeline, const std::string& where) {
   Layout& l = in.layout;
   if (l.pipeline == 1) return set_stages(in, {}, where);

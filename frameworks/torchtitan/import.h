@@ -7,12 +7,16 @@
 #include <vector>
 
 #include "frameworks/import.h"
+#include "frameworks/readers/settings.h"
 
 namespace mpt::frameworks {
 
 Imported import_torchtitan_toml(const std::filesystem::path& file);
 /// `function`: the one that returns the configuration; empty: the last.
 Imported import_torchtitan_python(const std::filesystem::path& file, const std::string& function = "");
+
+/// A number, or 0 for -1, which leaves it open.
+int64_t number_or_open(const Settings& config, const std::string& key, const FieldRule& rule);
 
 /// The model of that name and flavor; nothing where it is not known, and `in` says which that is.
 std::optional<ModelSpec> titan_model_named(const std::string& name, const std::string& flavor, Imported& in);

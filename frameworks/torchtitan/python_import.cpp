@@ -156,12 +156,6 @@ TitanPipeline pipeline_of_python(const Settings& config) {
   return pipeline;
 }
 
-// A number, or 0 for -1, which leaves it open.
-int64_t number_or_open(const Settings& config, const std::string& key, const FieldRule& rule) {
-  const Json* value = config.find(key);
-  return value == nullptr || *value == -1 ? 0 : config.number(key, rule, 0);
-}
-
 // torchtitan 0.3 counts sequences of a rank, later ones tokens of a micro-batch.
 void set_titan_batch(const Settings& config, Imported& in) {
   Layout& l = in.layout;

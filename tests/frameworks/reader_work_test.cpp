@@ -12,6 +12,7 @@
 #include "frameworks/import.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/readers/shell_words.h"
+#include "frameworks/readers/toml_file.h"
 #include "frameworks/readers/yaml_file.h"
 
 namespace mpt::frameworks {
@@ -40,6 +41,8 @@ size_t words_of_script(const std::string& text, WorkBudget& budget) {
 std::vector<ReaderCase> reader_cases() {
   const auto json = [](const std::string& t, WorkBudget& b) { return parse_json(t, b).size(); };
   const auto yaml = [](const std::string& t, WorkBudget& b) { return yaml_value(t, b).size(); };
+  const auto toml = [](const std::string& t, WorkBudget& b) { return toml_value(t, b).size(); };
+  const auto table = [](const std::string& t, WorkBudget& b) { return toml_value(t, b)["a"].size(); };
   const auto values = [](const std::string& t, WorkBudget& b) { return python_file(t, b).values.size(); };
   const auto functions = [](const std::string& t, WorkBudget& b) {
     return python_file(t, b).functions.size();
@@ -55,6 +58,8 @@ std::vector<ReaderCase> reader_cases() {
           {"YAML keys in a line", "{a: 0", ", k%: %", "}", yaml},
           {"YAML maps", "", "- k: %\n  l: x\n", "", yaml},
           {"YAML aliases", "a: &a [1, 2]\n", "k%: *a\n", "", yaml},
+          {"TOML keys", "[a]\n", "k% = %\n", "[b]\n", table},
+          {"TOML tables", "", "[t%]\nk = 1\n", "", toml},
           {"Python globals", "", "k% = %\n", "", values},
           {"Python names", "k = [1, 2]\n", "k% = k\n", "", values},
           {"Python dictionary", "x = {", "\"k%\": %, ", "}\n", inner},
@@ -139,6 +144,11 @@ TEST(ReaderWork, WhatGrowsWithoutEndIsRefusedByItsSteps) {
             std::string text = "run ";
             for (int i = 0; i < 50'000; ++i) text += fmt::format("$a{}", i);
             shell_commands(text + "\n", {}, b);
+          }));
+  refused("tables of dotted keys", error_of_budget([&](WorkBudget& b) {
+            std::string text;
+            for (int i = 0; i < 20'000; ++i) text += fmt::format("a{}.b = 1\n", i);
+            toml_value(text, b);
           }));
 }
 
