@@ -72,6 +72,7 @@ def check_exit_codes(scratch):
 def check_files(scratch):
     folder = os.path.join(scratch, "files")
     names = ["a b&<c>.sh", "ä\"'.sh"]
+    put(folder, "no character \ufffe\uffff.sh", GOOD)  # of XML
     put(folder, names[0], GOOD)
     put(folder, names[1], GOOD.replace("--bf16", "--micro-batch-size 32 --bf16").replace("-size 2\n", "-size 1\n"))
     put(folder, "bert.sh", "torchrun pretrain_bert.py " + MODEL)
@@ -79,10 +80,11 @@ def check_files(scratch):
     code, output = run("check", folder, "--cluster", "dgx-h100:1", *[word for kind, file in files.items() for word in ("--" + kind, file)])
     check("a recipe that does not fit", code == 1 and "1 does not fit" in output, output)
 
+    shown = "no character \\ufffe\\uffff.sh"
     suite = xml.etree.ElementTree.parse(files["junit"]).getroot().find("testsuite")
     cases = {os.path.basename(case.get("name")): case for case in suite.findall("testcase")}
-    check("JUnit: all recipes", set(cases) == {*names, "bert.sh"}, set(cases))
-    check("JUnit: counts", [suite.get(k) for k in ("tests", "failures", "errors")] == ["3", "1", "1"], suite.attrib)
+    check("JUnit: all recipes", set(cases) == {*names, "bert.sh", shown}, set(cases))
+    check("JUnit: counts", [suite.get(k) for k in ("tests", "failures", "errors")] == ["4", "1", "1"], suite.attrib)
     check("JUnit: a failure", cases[names[1]].find("failure").get("type") == "does_not_fit", cases)
     check("JUnit: what fits", cases[names[0]].find("failure") is None and "per step" in cases[names[0]].find("system-out").text, cases)
 
@@ -90,9 +92,9 @@ def check_files(scratch):
         told = json.load(file)
     recipes = {os.path.basename(r["recipe"]): r for r in told["recipes"]}
     check("JSON: verdicts", {name: r["verdict"] for name, r in recipes.items()}
-          == {names[0]: "fits", names[1]: "does_not_fit", "bert.sh": "not_read"}, told)
+          == {names[0]: "fits", names[1]: "does_not_fit", "bert.sh": "not_read", "no character \ufffe\uffff.sh": "fits"}, told)
     check("JSON: figures", recipes[names[0]]["step_time_s"] > 0 and recipes[names[1]]["peak_bytes"] > recipes[names[1]]["limit_bytes"], told)
-    check("JSON: counts", told["counts"] == {"fits": 1, "illegal": 0, "does_not_fit": 1, "not_read": 1}, told)
+    check("JSON: counts", told["counts"] == {"fits": 2, "illegal": 0, "does_not_fit": 1, "not_read": 1}, told)
     check_sarif(files["sarif"])
 
 
