@@ -21,34 +21,6 @@ namespace {
 
 constexpr size_t kMaxDepth = 64;
 
-// The library's parser calls these (nlohmann::json_sax). Its own builder needs quadratic time.
-class JsonEvents {
- public:
-  explicit JsonEvents(DocumentBuilder& builder) : builder_(builder) {}
-
-  bool null() { return add(nullptr); }
-  bool boolean(bool value) { return add(value); }
-  bool number_integer(int64_t value) { return add(value); }
-  bool number_unsigned(uint64_t value) { return add(value); }
-  bool number_float(double value, const std::string&) { return add(value); }
-  bool string(std::string& value) { return add(std::move(value)); }
-  bool binary(Json::binary_t& value) { return add(std::move(value)); }
-  bool start_object(size_t) { return builder_.open_object(), true; }
-  bool start_array(size_t) { return builder_.open_list(), true; }
-  bool key(std::string& name) { return builder_.key(std::move(name)), true; }
-  bool end_array() { return builder_.close(), true; }
-  bool end_object() { return builder_.close(), true; }
-  template <class Error>
-  bool parse_error(size_t, const std::string&, const Error& error) {
-    throw error;
-  }
-
- private:
-  bool add(Json value) { return builder_.add(std::move(value)), true; }
-
-  DocumentBuilder& builder_;
-};
-
 std::string place_of(const std::string& text, size_t byte) {
   const size_t end = std::min(byte, text.size());
   const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(end), '\n');
@@ -90,8 +62,7 @@ Json parse_json(const std::string& text, WorkBudget& budget) {
   const std::string& where = budget.file();
   try {
     DocumentBuilder builder(budget, kMaxDepth, DocumentBuilder::Doubled::refused);
-    JsonEvents events(builder);
-    Json::sax_parse(text, &events);
+    Json::sax_parse(text, &builder);
     return builder.take();
   } catch (const Json::parse_error& error) {
     const std::string remedy =

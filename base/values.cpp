@@ -17,14 +17,11 @@ void WorkBudget::refuse() const {
 
 const Json& WorkBudget::copy(const Json& value) {
   spend(kValueSteps + (value.is_string() ? value.get_ref<const std::string&>().size() : 0));
-  if (value.is_array()) {
-    for (const Json& item : value) copy(item);
-  } else if (value.is_object()) {
-    for (const auto& [key, member] : value.get_ref<const Json::object_t&>()) {
-      spend(key.size());
-      copy(member);
-    }
+  if (value.is_object()) {
+    for (const auto& [key, member] : value.get_ref<const Json::object_t&>()) spend(key.size());
   }
+  if (!value.is_structured()) return value;
+  for (const Json& part : value) copy(part);
   return value;
 }
 
@@ -71,10 +68,11 @@ Json with_members(const Json& object, const Json& others, const std::string& fil
   return all.take();
 }
 
-void DocumentBuilder::add(Json value) {
+bool DocumentBuilder::add(Json value) {
   budget_.spend(WorkBudget::kValueSteps +
                 (value.is_string() ? value.get_ref<const std::string&>().size() : 0));
   put(std::move(value));
+  return true;
 }
 
 const Json& DocumentBuilder::put(Json value) {
@@ -86,29 +84,29 @@ const Json& DocumentBuilder::put(Json value) {
   return *level.members.find(level.key);
 }
 
-void DocumentBuilder::key(std::string name) {
+bool DocumentBuilder::key(std::string name) {
   Level& level = open_.back();
   if (doubled_ == Doubled::refused && level.members.find(name) != nullptr)
-    fail(fmt::format("the key \"{}\" stands twice", cut_text(name, 80)), "remove one");
+    throw UserError(Problem{budget_.file(), fmt::format("the key \"{}\" stands twice", cut_text(name, 80)),
+                            "", "remove one"});
   level.key = std::move(name);
   level.has_key = true;
+  return true;
 }
 
-void DocumentBuilder::open(bool is_object) {
+bool DocumentBuilder::open(bool is_object) {
   if (open_.size() >= most_depth_)
-    fail(fmt::format("nesting deeper than {} levels", most_depth_), "flatten the document");
+    throw UserError(Problem{budget_.file(), fmt::format("nesting deeper than {} levels", most_depth_), "",
+                            "flatten the document"});
   budget_.spend(WorkBudget::kValueSteps);
   open_.push_back({is_object, false, {}, {}, {}});
+  return true;
 }
 
 const Json& DocumentBuilder::close() {
   Level level = std::move(open_.back());
   open_.pop_back();
   return put(level.is_object ? level.members.take() : Json(std::move(level.items)));
-}
-
-void DocumentBuilder::fail(std::string found, std::string remedy) const {
-  throw UserError(Problem{budget_.file(), std::move(found), "", std::move(remedy)});
 }
 
 }  // namespace mpt

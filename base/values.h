@@ -47,7 +47,6 @@ class ObjectBuilder {
  public:
   /// The member of that name; null where there is none. It moves when another one is added.
   Json* find(const std::string& key);
-  const Json* find(const std::string& key) const { return const_cast<ObjectBuilder*>(this)->find(key); }
   /// A value that was there is replaced, in its place.
   void set(std::string key, Json value, WorkBudget& budget);
   /// All members of an object.
@@ -61,6 +60,7 @@ class ObjectBuilder {
 };
 
 /// Builds a document from its parts in their order. Throws UserError for nesting deeper than `most_depth`.
+/// The library's parser of JSON calls it as nlohmann::json_sax: its own builder needs quadratic time.
 class DocumentBuilder {
  public:
   enum class Doubled { refused, last };  // what is done about a key that stands twice
@@ -68,15 +68,29 @@ class DocumentBuilder {
   DocumentBuilder(WorkBudget& budget, size_t most_depth, Doubled doubled)
       : budget_(budget), most_depth_(most_depth), doubled_(doubled) {}
 
-  void add(Json value);
-  void open_list() { open(false); }
-  void open_object() { open(true); }
+  bool add(Json value);
+  bool start_array(size_t = 0) { return open(false); }
+  bool start_object(size_t = 0) { return open(true); }
   /// Whether the innermost object lacks a key for its next value.
   bool wants_key() const { return !open_.empty() && open_.back().is_object && !open_.back().has_key; }
-  void key(std::string name);
+  bool key(std::string name);
   /// Ends the innermost list or object, and gives it back where it stands now.
   const Json& close();
   Json take() { return std::move(root_); }
+
+  bool null() { return add(nullptr); }
+  bool boolean(bool value) { return add(value); }
+  bool number_integer(int64_t value) { return add(value); }
+  bool number_unsigned(uint64_t value) { return add(value); }
+  bool number_float(double value, const std::string&) { return add(value); }
+  bool string(std::string& value) { return add(std::move(value)); }
+  bool binary(Json::binary_t& value) { return add(std::move(value)); }
+  bool end_array() { return close(), true; }
+  bool end_object() { return close(), true; }
+  template <class Error>
+  bool parse_error(size_t, const std::string&, const Error& error) {
+    throw error;
+  }
 
  private:
   struct Level {
@@ -85,9 +99,8 @@ class DocumentBuilder {
     ObjectBuilder members;
     Json::array_t items;
   };
-  void open(bool is_object);
+  bool open(bool is_object);
   const Json& put(Json value);
-  [[noreturn]] void fail(std::string found, std::string remedy) const;
 
   WorkBudget& budget_;
   size_t most_depth_;

@@ -25,6 +25,9 @@ struct NotUnderstood {};
 // Gives a copy of a name's value; nothing for an unknown name.
 using Names = std::function<std::optional<Json>(const std::string&)>;
 
+// Gives the result of a call; nothing for a function that is not known, or does not take the call.
+using Calls = std::function<std::optional<Json>(const std::string&, const Json&)>;
+
 // Puts arguments in place of parameters. `unused` are those that have no place.
 void put_arguments(Json& result, const std::map<std::string, Json>& arguments, WorkBudget& budget,
                    std::set<std::string>& unused) {
@@ -65,36 +68,11 @@ std::optional<Json> result_of_call(const PythonFunction& function, const Json& c
   return result;
 }
 
-// The functions of a file by their names.
-class Functions {
- public:
-  void add(PythonFunction function) {
-    places_[function.name].push_back(all_.size());
-    all_.push_back(std::move(function));
-  }
-  /// The result of the first one of that name that takes the call.
-  std::optional<Json> result_of(const std::string& name, const Json& call, WorkBudget& budget) const {
-    const auto found = places_.find(name);
-    if (found == places_.end()) return std::nullopt;
-    for (const size_t place : found->second) {
-      budget.spend(WorkBudget::kValueSteps);
-      if (all_[place].result.is_null()) continue;
-      if (auto made = result_of_call(all_[place], call, budget)) return made;
-    }
-    return std::nullopt;
-  }
-  std::vector<PythonFunction> take() { return std::move(all_); }
-
- private:
-  std::vector<PythonFunction> all_;
-  std::map<std::string, std::vector<size_t>> places_;
-};
-
 class ExpressionReader {
  public:
-  ExpressionReader(const std::vector<PythonToken>& tokens, size_t at, const Names& names,
-                   const Functions& functions, WorkBudget& budget, std::vector<std::string>& unread)
-      : tokens_(tokens), at_(at), names_(names), functions_(functions), budget_(budget), unread_(unread) {}
+  ExpressionReader(const std::vector<PythonToken>& tokens, size_t at, const Names& names, const Calls& calls,
+                   WorkBudget& budget, std::vector<std::string>& unread)
+      : tokens_(tokens), at_(at), names_(names), calls_(calls), budget_(budget), unread_(unread) {}
 
   Json whole() {
     Json value = sum(0);
@@ -243,7 +221,7 @@ class ExpressionReader {
     }
     if (!arguments.empty()) made.set(kArgumentsKey, std::move(arguments), budget_);
     Json call = made.take();
-    if (auto result = functions_.result_of(function, call, budget_)) return std::move(*result);
+    if (auto result = calls_ ? calls_(function, call) : std::nullopt) return std::move(*result);
     return call;
   }
 
@@ -272,7 +250,7 @@ class ExpressionReader {
   const std::vector<PythonToken>& tokens_;
   size_t at_;
   const Names& names_;
-  const Functions& functions_;
+  const Calls& calls_;
   WorkBudget& budget_;
   std::vector<std::string>& unread_;
 };
@@ -306,12 +284,15 @@ class ModuleReader {
       }
     }
     finish_function();
-    return {values_.take(), std::move(imports_), functions_.take()};
+    return {values_.take(), std::move(imports_), std::move(functions_)};
   }
 
  private:
   void finish_function() {
-    if (function_) functions_.add(std::move(*function_));
+    if (function_) {
+      places_[function_->name].push_back(functions_.size());
+      functions_.push_back(std::move(*function_));
+    }
     function_.reset();
     locals_.clear();
   }
@@ -329,7 +310,17 @@ class ModuleReader {
       const Json* known = values_.find(name);
       return known == nullptr ? std::nullopt : std::optional(budget_.copy(*known));
     };
-    Json value = ExpressionReader(line.tokens, at, names, functions_, budget_, unread).whole();
+    const Calls calls = [&](const std::string& name, const Json& call) -> std::optional<Json> {
+      const auto found = places_.find(name);
+      if (found == places_.end()) return std::nullopt;
+      for (const size_t place : found->second) {
+        budget_.spend(WorkBudget::kValueSteps);
+        if (functions_[place].result.is_null()) continue;
+        if (auto made = result_of_call(functions_[place], call, budget_)) return made;
+      }
+      return std::nullopt;
+    };
+    Json value = ExpressionReader(line.tokens, at, names, calls, budget_, unread).whole();
     for (const std::string& argument : unread) tell_unread(line, argument);
     return value;
   }
@@ -422,7 +413,8 @@ class ModuleReader {
   WorkBudget& budget_;
   ObjectBuilder values_;
   std::map<std::string, std::string> imports_;
-  Functions functions_;
+  std::vector<PythonFunction> functions_;
+  std::map<std::string, std::vector<size_t>> places_;  // of functions by their names
   std::optional<PythonFunction> function_;
   std::map<std::string, LocalValue> locals_;
 };
@@ -447,7 +439,7 @@ std::optional<Json> python_value(const std::vector<PythonToken>& tokens, size_t 
   };
   std::vector<std::string> unread;
   try {
-    return ExpressionReader(tokens, at, names, {}, budget, unread).whole();
+    return ExpressionReader(tokens, at, names, nullptr, budget, unread).whole();
   } catch (const NotUnderstood&) {
     return std::nullopt;
   }

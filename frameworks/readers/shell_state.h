@@ -26,11 +26,10 @@ struct ShellVariable {
 };
 
 struct ShellState {
-  explicit ShellState(WorkBudget& work) : budget(work) {}
+  ShellState(WorkBudget& work, const std::filesystem::path& file) : budget(work), open{file} {}
 
   WorkBudget& budget;
-  std::vector<std::filesystem::path>
-      open;  // the files that are being read, each sourced by the one before it
+  std::vector<std::filesystem::path> open;  // files that are being read, each sourced by the one before
   std::map<std::string, ShellVariable> variables;
   std::vector<ShellCommand> commands;
   size_t words = 0, letters = 0;

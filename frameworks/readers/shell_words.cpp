@@ -145,12 +145,13 @@ class ShellReader {
       state_.commands.push_back({{"source", {"source " + word.text}, {}}});
       return;
     }
-    const std::filesystem::path whole = std::filesystem::weakly_canonical(path, error);
-    if (std::find(state_.open.begin(), state_.open.end(), whole) != state_.open.end())
+    if (std::any_of(state_.open.begin(), state_.open.end(), [&](const std::filesystem::path& other) {
+          return std::filesystem::equivalent(path, other, error);
+        }))
       throw UserError(Problem{file_.string(), fmt::format("sources {}, which sources it", path.string()),
                               "scripts that come to an end", "remove one of the source commands"});
     const std::string text = read_file(path, kMostImportedBytes);
-    state_.open.push_back(whole);
+    state_.open.push_back(path);
     ShellReader(state_, text, path, depth_ + 1).read();
     state_.open.pop_back();
   }
@@ -460,25 +461,18 @@ class ShellReader {
   std::vector<HereDocument> here_;
 };
 
-ShellState state_of(const std::filesystem::path& file, WorkBudget& budget) {
-  std::error_code error;
-  ShellState state(budget);
-  if (!file.empty()) state.open.push_back(std::filesystem::weakly_canonical(file, error));
-  return state;
-}
-
 }  // namespace
 
 std::vector<ShellCommand> shell_commands(const std::string& text, const std::filesystem::path& file,
                                          WorkBudget& budget) {
-  ShellState state = state_of(file, budget);
+  ShellState state(budget, file);
   ShellReader reader(state, text, file, 0);
   is_argument_list(text) ? reader.read_list() : reader.read();
   return state.commands;
 }
 
 ShellCommand argument_words(const std::string& text, WorkBudget& budget) {
-  ShellState state(budget);
+  ShellState state(budget, {});
   ShellReader(state, text, {}, 0).read_list();
   ShellCommand all;
   for (const ShellCommand& command : state.commands) all.insert(all.end(), command.begin(), command.end());
@@ -487,7 +481,7 @@ ShellCommand argument_words(const std::string& text, WorkBudget& budget) {
 
 std::vector<ShellCommand> shell_variables(const std::string& text, const std::filesystem::path& file,
                                           WorkBudget& budget) {
-  ShellState state = state_of(file, budget);
+  ShellState state(budget, file);
   ShellReader(state, text, file, 0).read();
   std::vector<ShellCommand> values;
   for (const auto& [name, variable] : state.variables) values.push_back(variable.words);

@@ -51,8 +51,11 @@ class YamlEvents final : public YAML::EventHandler {
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchors_.find(anchor);
     if (found == anchors_.end()) refuse(mark, "a value that holds itself");
-    if (found->second.is_string() && builder_.wants_key()) return builder_.key(found->second);
-    add(budget_.copy(found->second), mark, 0);
+    if (found->second.is_string() && builder_.wants_key()) {
+      builder_.key(found->second);
+    } else {
+      add(budget_.copy(found->second), mark, 0);
+    }
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& text) override {
@@ -63,13 +66,13 @@ class YamlEvents final : public YAML::EventHandler {
   void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
     open(mark, anchor);
-    builder_.open_list();
+    builder_.start_array();
   }
   void OnSequenceEnd() override { close(); }
   void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value) override {
     open(mark, anchor);
-    builder_.open_object();
+    builder_.start_object();
   }
   void OnMapEnd() override { close(); }
 
@@ -78,19 +81,16 @@ class YamlEvents final : public YAML::EventHandler {
     throw UserError(Problem{fmt::format("{} at line {}", budget_.file(), mark.line + 1), what,
                             "a configuration of a framework in YAML", ""});
   }
-  void refuse_key(const YAML::Mark& mark) const {
-    if (builder_.wants_key()) refuse(mark, "a key that is no text");
-  }
   void keep(YAML::anchor_t anchor, const Json& value) {
     if (anchor != 0) anchors_[anchor] = budget_.copy(value);
   }
   void add(Json value, const YAML::Mark& mark, YAML::anchor_t anchor) {
-    refuse_key(mark);
+    if (builder_.wants_key()) refuse(mark, "a key that is no text");
     keep(anchor, value);
     builder_.add(std::move(value));
   }
   void open(const YAML::Mark& mark, YAML::anchor_t anchor) {
-    refuse_key(mark);
+    if (builder_.wants_key()) refuse(mark, "a key that is no text");
     open_.push_back(anchor);
   }
   void close() {
