@@ -18,12 +18,13 @@ Imported import_torchtitan_python(const std::filesystem::path& file, const std::
 /// A number, or 0 for -1, which leaves it open.
 int64_t number_or_open(const Settings& config, const std::string& key, const FieldRule& rule);
 
-/// The model of that name and flavor; nothing where it is not known, and `in` says which that is.
-std::optional<ModelSpec> titan_model_named(const std::string& name, const std::string& flavor, Imported& in);
+/// Degrees of tensor, context, pipeline, expert and data parallelism. Throws UserError.
+void set_titan_degrees(const Settings& config, Imported& in);
 
-/// Throws FrameworkRefusal where a model that no plan describes cannot be split over the tensor ranks.
-void check_titan_heads(const std::string& name, const std::string& flavor, int64_t tensor,
-                       const std::string& where);
+/// The model of that name and flavor; nothing where it is not known, and `in` says which that is. Throws
+/// FrameworkRefusal where the model cannot be split over the tensor ranks, even one that no plan describes.
+std::optional<ModelSpec> titan_model_named(const Settings& config, const std::string& name,
+                                           const std::string& flavor, Imported& in);
 
 struct TitanPipeline {
   std::string schedule = "1F1B";  // as PyTorch calls it
@@ -32,6 +33,8 @@ struct TitanPipeline {
   int64_t layers_per_stage = 0;   // 0: not given
   int64_t less_first = 1, less_last = 1;
 };
+
+TitanPipeline titan_pipeline(const Settings& config);
 
 /// Schedule, chunks and stages of a layout whose pipeline degree is set, stages by torchtitan's rule where no
 /// list names them. Throws UserError at `where` for numbers that torchtitan refuses.

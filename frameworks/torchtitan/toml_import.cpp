@@ -7,27 +7,18 @@
 
 #include "base/error.h"
 #include "frameworks/import.h"
-#include "frameworks/pytorch/fsdp_import.h"
 #include "frameworks/readers/toml_file.h"
-#include "frameworks/registry.h"
-#include "frameworks/supports/supports.h"
 #include "frameworks/torchtitan/import.h"
-#include "frameworks/torchtitan/models.h"
-#include "models/zoo.h"
 
 namespace mpt::frameworks {
 namespace {
 
-// "op", or every n-th layer: a number, or one in quotes.
-std::string selective_option(const Settings& t) {
-  const Json* option = t.find("activation_checkpoint.selective_ac_option");
-  if (option != nullptr && option->is_number_integer()) return option->dump();
-  return t.text("activation_checkpoint.selective_ac_option", "2");
-}
-
 void set_toml_recompute(const Settings& t, Layout& l) {
   const std::string mode = t.text("activation_checkpoint.mode", "selective");
-  const std::string option = selective_option(t);
+  const char* const key =
+      "activation_checkpoint.selective_ac_option";  // a number, perhaps in quotes, or "op"
+  const bool is_number = t.has(key) && t.find(key)->is_number_integer();
+  const std::string option = is_number ? t.find(key)->dump() : t.text(key, "2");
   l.recompute = mode == "none" ? Recompute::none : mode == "full" ? Recompute::full : Recompute::selective;
   int64_t every = 0;
   const auto [end, error] = std::from_chars(option.data(), option.data() + option.size(), every);
@@ -39,52 +30,26 @@ void set_toml_recompute(const Settings& t, Layout& l) {
   if (every == 1) l.recomputed_layers.clear();
 }
 
-TitanPipeline pipeline_of_toml(const Settings& t) {
-  TitanPipeline pipeline;
-  pipeline.schedule = t.text("parallelism.pipeline_parallel_schedule", "1F1B");
-  pipeline.has_csv = !t.text("parallelism.pipeline_parallel_schedule_csv", "").empty();
-  pipeline.layers = layers_of_modules(t, "parallelism.module_fqns_per_model_part");
-  const FieldRule& layers = rule_of(&LayerRun::repeat);
-  pipeline.layers_per_stage = t.number("parallelism.pipeline_parallel_layers_per_stage", layers, 0);
-  pipeline.less_first =
-      t.number("parallelism.pipeline_parallel_first_stage_less_layers", between(0, 100000), 1);
-  pipeline.less_last =
-      t.number("parallelism.pipeline_parallel_last_stage_less_layers", between(0, 100000), 1);
-  return pipeline;
-}
-
 void set_toml_ranks(const Settings& t, Imported& in) {
   Layout& l = in.layout;
-  l.tensor = t.number("parallelism.tensor_parallel_degree", rule_of(&Layout::tensor), 1);
+  set_titan_degrees(t, in);
   l.sequence_parallel = l.tensor > 1;
-  l.context = t.number("parallelism.context_parallel_degree", rule_of(&Layout::context), 1);
-  l.pipeline = t.number("parallelism.pipeline_parallel_degree", rule_of(&Layout::pipeline), 1);
-  l.expert = t.number("parallelism.expert_parallel_degree", rule_of(&Layout::expert), 1);
   const int64_t expert_tensor =
       t.number("parallelism.expert_tensor_parallel_degree", rule_of(&Layout::tensor), 1);
   l.expert_tensor = expert_tensor == l.tensor ? 0 : expert_tensor;
-  const std::string reshard = t.text("parallelism.fsdp_reshard_after_forward", "default");
-  const int64_t shard = number_or_open(t, "parallelism.data_parallel_shard_degree", rule_of(&Layout::shard));
-  // Its default keeps weights whole between the micro-batches of a pipeline.
-  const bool keeps = reshard == "never" || (reshard == "default" && l.pipeline > 1);
-  set_fsdp(in,
-           {t.number("parallelism.data_parallel_replicate_degree", rule_of(&Layout::data), 1), shard, !keeps},
-           t.at("parallelism.data_parallel_shard_degree"));
   l.overlap_tensor = t.flag("parallelism.enable_async_tensor_parallel", false);
 }
 
 }  // namespace
 
 Imported import_torchtitan_toml(const std::filesystem::path& file) {
-  const Json json = read_toml(file);
+  WorkBudget budget(file.string(), kMostImportedBytes);
+  const Json json = toml_value(read_file(file, kMostImportedBytes), budget);
   if (std::none_of(json.begin(), json.end(), [](const Json& value) { return value.is_object(); }))
     throw UserError(Problem{file.string(), "no [section]", "a torchtitan configuration in TOML", ""});
   const Settings t(json, file.string());
   Imported in;
-  in.model = titan_model_named(t.text("model.name", "llama3"), t.text("model.flavor", ""), in);
-  check_titan_heads(t.text("model.name", "llama3"), t.text("model.flavor", ""),
-                    t.number("parallelism.tensor_parallel_degree", rule_of(&Layout::tensor), 1),
-                    t.at("parallelism.tensor_parallel_degree"));
+  in.model = titan_model_named(t, t.text("model.name", "llama3"), t.text("model.flavor", ""), in);
   set_toml_ranks(t, in);
   Layout& l = in.layout;
   l.precision =
@@ -93,7 +58,7 @@ Imported import_torchtitan_toml(const std::filesystem::path& file) {
   const std::string converters = named == nullptr ? "" : json_text(*named);
   if (converters.find("float8") != std::string::npos) l.precision = Precision::fp8;
   if (converters.find("quantize.linear.mx") != std::string::npos) l.precision = Precision::mxfp8;
-  set_titan_pipeline(in, pipeline_of_toml(t), t.at("parallelism.pipeline_parallel_degree"));
+  set_titan_pipeline(in, titan_pipeline(t), t.at("parallelism.pipeline_parallel_degree"));
   set_toml_recompute(t, l);
   const int64_t local = t.number("training.local_batch_size", rule_of(&Layout::micro_batch), 8);
   l.micro_batch = l.pipeline > 1 ? t.number("parallelism.pipeline_parallel_microbatch_size",

@@ -145,11 +145,6 @@ TEST(ReaderWork, WhatGrowsWithoutEndIsRefusedByItsSteps) {
             for (int i = 0; i < 50'000; ++i) text += fmt::format("$a{}", i);
             shell_commands(text + "\n", {}, b);
           }));
-  refused("tables of dotted keys", error_of_budget([&](WorkBudget& b) {
-            std::string text;
-            for (int i = 0; i < 20'000; ++i) text += fmt::format("a{}.b = 1\n", i);
-            toml_value(text, b);
-          }));
 }
 
 TEST(ReaderWork, ScriptsThatSourceEachOtherInACircleAreRefused) {

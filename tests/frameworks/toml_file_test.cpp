@@ -47,18 +47,30 @@ TEST(TomlFile, ErrorsNameFileAndLine) {
 
 // 100,000 levels would overflow the stack where the library's tables are built, and again where they end.
 TEST(TomlFile, DepthIsBounded) {
-  std::string dotted = "a", quoted = "\"=\"", lists, tables;
+  std::string dotted = "a", lists, tables;
   for (int i = 0; i < 100'000; ++i) {
     dotted += ".a";
-    quoted += ".\"=\"";
     lists += '[';
     tables += "{a=";
   }
-  for (const std::string& text :
-       {dotted + " = 1\n", "[" + dotted + "]\n", quoted + " = 1\n",
-        "b = [ \"\"\"a\"\"\"\", {" + quoted + " = 1}]\n", "b = " + lists + "\n", "b = " + tables + "\n"})
+  for (const std::string& text : {dotted + " = 1\n", "[" + dotted + "]\n", "b = {" + dotted + " = 1}\n",
+                                  "b = " + lists + "\n", "b = " + tables + "\n"})
     EXPECT_NE(error_of_toml(text).find("run.toml"), std::string::npos) << error_of_toml(text);
-  EXPECT_EQ(toml("b = '" + dotted + "'\n# " + dotted + "\n")["b"], dotted);
+  const std::string most = "[" + dotted.substr(0, 2 * 4096 + 1) + "]\n";
+  EXPECT_NE(error_of_toml(most).find("nesting deeper than 32 levels"), std::string::npos);
+  EXPECT_NE(error_of_toml("a = [\n" + lists.substr(0, 100) + std::string(100, ']') + "]\n").find("line 2"),
+            std::string::npos);
+}
+
+// The library looks through all of these for each further one.
+TEST(TomlFile, TablesThatAreLookedThroughAreBounded) {
+  std::string dotted, lists;
+  for (int i = 0; i < 5'000; ++i) {
+    dotted += fmt::format("a{}.b = 1\n", i);
+    lists += fmt::format("[[a{}]]\n", i);
+  }
+  for (const std::string& text : {dotted, lists})
+    EXPECT_NE(error_of_toml(text).find("at most 4096"), std::string::npos) << error_of_toml(text);
 }
 
 }  // namespace
