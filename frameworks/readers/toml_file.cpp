@@ -25,8 +25,8 @@ void check_keys(const std::string& text, WorkBudget& budget) {
   std::ptrdiff_t found = std::count(text.begin(), text.end(), '.');
   for (size_t at = text.find("[["); at != std::string::npos; at = text.find("[[", at + 2)) ++found;
   if (found > kMost)
-    throw UserError(
-        Problem{budget.file(), fmt::format("{} dots and [[", found), fmt::format("at most {}", kMost), ""});
+    throw UserError(Problem{budget.file(), fmt::format("it has {} dots and [[", found),
+                            fmt::format("at most {}", kMost), ""});
   budget.spend(text.size());
 }
 
