@@ -14,8 +14,8 @@
 
 namespace mpt {
 
-/// Bounds the work on a file beside its bytes: names and aliases let a short text stand for a long one. A
-/// step is a byte that is looked at or copied; a value takes kValueSteps beside its letters.
+/// Bounds the work on one file, as its names and aliases may repeat large parts. A step is a byte that is
+/// read or copied. A value costs kValueSteps and its letters.
 class WorkBudget {
  public:
   static constexpr size_t kValueSteps = 16;
@@ -31,7 +31,7 @@ class WorkBudget {
     spent_ += steps;
     if (spent_ > most_) refuse();
   }
-  /// What a copy of the value takes; gives the value back. Throws UserError.
+  /// Spends the steps of a copy, and returns the value for it. Throws UserError.
   const Json& copy(const Json& value);
 
  private:
@@ -63,7 +63,7 @@ class ObjectBuilder {
 /// The library's parser of JSON calls it as nlohmann::json_sax: its own builder needs quadratic time.
 class DocumentBuilder {
  public:
-  enum class Doubled { refused, last };  // what is done about a key that stands twice
+  enum class Doubled { refused, last };  // a key that stands twice
 
   DocumentBuilder(WorkBudget& budget, size_t most_depth, Doubled doubled)
       : budget_(budget), most_depth_(most_depth), doubled_(doubled) {}

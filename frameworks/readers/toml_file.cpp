@@ -18,8 +18,8 @@ constexpr size_t kDeepestToml = 32;
                           "a configuration of a framework in TOML", ""});
 }
 
-// The library bounds neither the parts of a key, each a table within the one before, nor how often it looks
-// through all tables of dotted keys and all [[lists]].
+// The library does not bound the parts of a key, each a table within the one before. For each dotted key and
+// [[list]] it looks through all tables of others.
 void check_keys(const std::string& text, WorkBudget& budget) {
   constexpr std::ptrdiff_t kMost = 4096;
   std::ptrdiff_t found = std::count(text.begin(), text.end(), '.');
