@@ -14,85 +14,12 @@
 
 #include "base/quantity.h"
 #include "base/text.h"
+#include "base/values.h"
 
 namespace mpt {
 namespace {
 
 constexpr size_t kMaxDepth = 64;
-
-// Builds the document as the parser meets its parts. The library's own builder looks at all siblings of an
-// object when that ends, and at all keys when one is added: both are quadratic.
-class TreeBuilder {
- public:
-  explicit TreeBuilder(std::string where) : where_(std::move(where)) {}
-
-  Json take() { return std::move(root_); }
-
-  // Called by the library's parser (nlohmann::json_sax).
-  bool null() { return add(nullptr); }
-  bool boolean(bool value) { return add(value); }
-  bool number_integer(int64_t value) { return add(value); }
-  bool number_unsigned(uint64_t value) { return add(value); }
-  bool number_float(double value, const std::string&) { return add(value); }
-  bool string(std::string& value) { return add(std::move(value)); }
-  bool binary(Json::binary_t& value) { return add(std::move(value)); }
-  bool start_object(size_t) { return open(); }
-  bool start_array(size_t) { return open(); }
-  bool key(std::string& name) {
-    open_.back().keys.push_back(std::move(name));
-    return true;
-  }
-  bool end_array() {
-    Json::array_t list = std::move(open_.back().values);
-    open_.pop_back();
-    return add(std::move(list));
-  }
-  bool end_object() {
-    Level level = std::move(open_.back());
-    open_.pop_back();
-    refuse_doubled(level.keys);
-    Json::object_t object;
-    object.reserve(level.keys.size());
-    for (size_t i = 0; i < level.keys.size(); ++i)
-      object.emplace_back(std::move(level.keys[i]), std::move(level.values[i]));
-    return add(std::move(object));
-  }
-  template <class Error>
-  bool parse_error(size_t, const std::string&, const Error& error) {
-    throw error;
-  }
-
- private:
-  struct Level {
-    std::vector<std::string> keys;  // of an object
-    std::vector<Json> values;
-  };
-
-  bool add(Json value) {
-    (open_.empty() ? root_ : open_.back().values.emplace_back()) = std::move(value);
-    return true;
-  }
-  bool open() {
-    if (open_.size() >= kMaxDepth)
-      fail(fmt::format("nesting deeper than {} levels", kMaxDepth), "flatten the document");
-    open_.emplace_back();
-    return true;
-  }
-  void refuse_doubled(const std::vector<std::string>& keys) const {
-    std::vector<std::string_view> sorted(keys.begin(), keys.end());
-    std::sort(sorted.begin(), sorted.end());
-    const auto doubled = std::adjacent_find(sorted.begin(), sorted.end());
-    if (doubled != sorted.end())
-      fail(fmt::format("the key \"{}\" stands twice", cut_text(*doubled, 80)), "remove one");
-  }
-  [[noreturn]] void fail(std::string found, std::string remedy) const {
-    throw UserError(Problem{where_, std::move(found), "", std::move(remedy)});
-  }
-
-  std::string where_;
-  std::vector<Level> open_;
-  Json root_;
-};
 
 std::string place_of(const std::string& text, size_t byte) {
   const size_t end = std::min(byte, text.size());
@@ -127,8 +54,14 @@ std::string read_file(const std::filesystem::path& file, int64_t max_bytes) {
 }
 
 Json parse_json(const std::string& text, const std::string& where) {
+  WorkBudget budget(where, kMostJsonBytes);
+  return parse_json(text, budget);
+}
+
+Json parse_json(const std::string& text, WorkBudget& budget) {
+  const std::string& where = budget.file();
   try {
-    TreeBuilder builder(where);
+    DocumentBuilder builder(budget, kMaxDepth, DocumentBuilder::Doubled::refused);
     Json::sax_parse(text, &builder);
     return builder.take();
   } catch (const Json::parse_error& error) {
@@ -140,6 +73,14 @@ Json parse_json(const std::string& text, const std::string& where) {
     throw UserError(Problem{where, "a number that is too large", "numbers below 1e308", ""});
   } catch (const Json::exception& error) {
     throw UserError(Problem{where, fmt::format("not usable JSON ({})", error.what()), "a JSON document", ""});
+  }
+}
+
+std::optional<Json> json_of(const std::string& text) {
+  try {
+    return parse_json(text, "");
+  } catch (const UserError&) {
+    return std::nullopt;
   }
 }
 

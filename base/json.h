@@ -23,11 +23,14 @@ namespace mpt {
 
 using Json = nlohmann::ordered_json;
 
+inline constexpr int64_t kMostJsonBytes = int64_t{256} << 20;
 /// Parses a file of at most `max_bytes` and 64 levels. Throws UserError with file, line and column.
-Json load_json(const std::filesystem::path& file, int64_t max_bytes = int64_t{256} << 20);
+Json load_json(const std::filesystem::path& file, int64_t max_bytes = kMostJsonBytes);
 /// Parses text in linear time; `where` names it in errors. Unlike the library, refuses nesting of more than
 /// 64 levels and duplicate keys.
 Json parse_json(const std::string& text, const std::string& where);
+/// The same for text that may be anything: nothing where parse_json() refuses it.
+std::optional<Json> json_of(const std::string& text);
 /// The document as text; bytes that are no UTF-8 become U+FFFD. `indent` -1: on one line.
 std::string json_text(const Json& json, int indent = -1);
 
@@ -238,8 +241,8 @@ Json write_value(const T& value) {
     for (const auto& element : value) list.push_back(write_value(element));
     return list;
   } else if constexpr (TypeTraits<T>::is_map) {
-    Json object = Json::object();
-    for (const auto& [key, element] : value) object[key] = write_value(element);
+    Json::object_t object;  // operator[] would compare all keys
+    for (const auto& [key, element] : value) object.emplace_back(key, write_value(element));
     return object;
   } else {
     ObjectWriter<T> writer(value);

@@ -33,9 +33,10 @@ Character first_character(std::string_view text) {
 
 bool is_hidden(int32_t code) {
   // Control characters of ASCII and Latin-1; marks of direction; line and paragraph separators, embeddings
-  // and overrides; isolates; the byte order mark.
+  // and overrides; isolates; the byte order mark; what no document of XML may hold.
   constexpr std::pair<int32_t, int32_t> kRanges[] = {{-1, 0x1f},       {0x7f, 0x9f},     {0x200e, 0x200f},
-                                                     {0x2028, 0x202e}, {0x2066, 0x2069}, {0xfeff, 0xfeff}};
+                                                     {0x2028, 0x202e}, {0x2066, 0x2069}, {0xfeff, 0xfeff},
+                                                     {0xfffe, 0xffff}};
   return std::any_of(std::begin(kRanges), std::end(kRanges),
                      [&](const auto& range) { return code >= range.first && code <= range.second; });
 }

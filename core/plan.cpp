@@ -269,7 +269,7 @@ std::optional<Timeline> stored_timeline(const Plan& plan) {
 Plan load_plan(const std::filesystem::path& file) { return plan_from_text(read_file(file), file.string()); }
 
 std::string plan_to_text(const Plan& plan) {
-  Json json = Json::parse(json_text(to_json(plan)));  // as whoever reads it will see it
+  Json json = parse_json(json_text(to_json(plan)), "plan");  // as whoever reads it will see it
   for (const char* const key : kInputs) json[kInputDigests][key] = value_digest(json[key]);
   return json_text(json, 1) + "\n";
 }
@@ -300,7 +300,7 @@ std::vector<double> durations_of(const Plan& plan, const StepProgram& program) {
 }
 
 std::string plan_schema_text() {
-  Json schema = Json::parse(schema_text<Plan>("mpt plan"));
+  Json schema = parse_json(schema_text<Plan>("mpt plan"), "schema");
   Json digests{{"type", "object"}, {"additionalProperties", false}};
   for (const char* const key : kInputs) digests["properties"][key] = {{"type", "string"}};
   digests["description"] = "digests of what the prediction is about";

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/values.h"
 
 namespace mpt::frameworks {
 
@@ -33,9 +34,8 @@ bool goes_by(const Framework& framework, const std::string& name) {
 
 // Numbers and truth values as JSON has them; all else is a name.
 Json value_of(const std::string& text) {
-  if (!text.empty() && (text.front() == '[' || text.front() == '{')) return Json(text);  // of any depth
-  const Json parsed = Json::parse(text, nullptr, false);
-  return parsed.is_number() || parsed.is_boolean() ? parsed : Json(text);
+  const auto parsed = json_of(text);
+  return parsed && (parsed->is_number() || parsed->is_boolean()) ? *parsed : Json(text);
 }
 
 }  // namespace
@@ -93,8 +93,7 @@ Execution with_fields(const Execution& execution, const Json& fields, const std:
     all = to_json(load_framework(name->get<std::string>(), at));
     changed.erase("framework");
   }
-  for (const auto& [field, value] : changed.items()) all[field] = value;
-  return from_json<Execution>(all, where);
+  return from_json<Execution>(with_members(all, changed, where), where);
 }
 
 Execution with_changes(const Execution& execution, const std::vector<std::string>& changes,

@@ -79,7 +79,7 @@ Imported read_deepspeed(const Settings& config, int64_t pipeline) {
 }
 
 Imported import_deepspeed(const std::filesystem::path& file) {
-  const Settings config(parse_json(read_file(file, kMostImportedBytes), file.string()), file.string());
+  const Settings config(load_json(file, kMostImportedBytes), file.string());
   const std::filesystem::path module = file.parent_path() / "mpt_deepspeed.py";
   std::error_code error;
   const bool has_module = std::filesystem::is_regular_file(module, error);

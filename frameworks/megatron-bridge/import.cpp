@@ -90,7 +90,8 @@ constexpr size_t kMostNameBytes = 4096;  // names may repeat each other
 
 class BridgeFields {
  public:
-  explicit BridgeFields(const std::filesystem::path& file) : flags_(file.string()) {
+  explicit BridgeFields(const std::filesystem::path& file)
+      : flags_(file.string()), budget_(file.string(), kMostImportedBytes) {
     const std::string text = read_file(file, kMostImportedBytes);
     const bool is_yaml = file.extension() == ".yaml" || file.extension() == ".yml";
     if (!says_sizes(text)) take_model_of_recipe(text);
@@ -130,7 +131,7 @@ class BridgeFields {
            ++at)
         path += line.tokens[at].text;
       if (path.empty() || at + 1 >= line.tokens.size() || !line.tokens[at].is("=")) continue;
-      const auto value = python_value(line.tokens, at + 1, names_);
+      const auto value = python_value(line.tokens, at + 1, names_, budget_);
       const bool known = value && !value->is_object() && json_text(*value).size() <= kMostNameBytes;
       if (known && path.find('.') == std::string::npos) names_[path] = *value;
       const bool single = known && !value->is_array();
@@ -155,6 +156,7 @@ class BridgeFields {
       std::string path = prefix;
       if (!path.empty()) path += '.';
       path += key;
+      budget_.spend(path.size());
       if (path == "peft" && value.is_object()) {
         peft_ = value;
         peft_[kCallKey] = value.value("_target_", "LoRA");
@@ -194,6 +196,7 @@ class BridgeFields {
     if (path == "peft") {
       peft_ = value;
     } else if (path.starts_with("peft.") && peft_.is_object()) {
+      budget_.spend(peft_.size());
       peft_[path.substr(5)] = value;
     } else if (dot != std::string::npos && !text.empty()) {
       set(path.substr(dot + 1), text);
@@ -226,6 +229,7 @@ class BridgeFields {
   }
 
   MegatronFlags flags_;
+  WorkBudget budget_;
   std::vector<std::string> notes_;
   std::map<std::string, Json> names_;  // that the file gives values
   Json peft_;

@@ -28,14 +28,14 @@ std::string flag_name(const std::string& text) {
 }
 
 // A command in one word, as `sh -c "torchrun ... --num-layers 8"` has it.
-ShellCommand unfolded(const ShellCommand& command) {
+ShellCommand unfolded(const ShellCommand& command, WorkBudget& budget) {
   ShellCommand words;
   for (const ShellWord& word : command) {
     if (word.text.find(" --") == std::string::npos && word.text.find("\n--") == std::string::npos) {
       words.push_back(word);
       continue;
     }
-    for (ShellCommand& inner : shell_commands(word.text, {})) {
+    for (ShellCommand& inner : shell_commands(word.text, {}, budget)) {
       for (ShellWord& one : inner) {
         one.unknown = one.text.find('$') == std::string::npos ? std::set<std::string>{} : word.unknown;
         one.several = word.several;
@@ -65,11 +65,11 @@ bool says_the_model(const ShellCommand& command) {
 
 // A list has its flags on lines of their own; a script has them in one command.
 ShellCommand training_command(const std::vector<ShellCommand>& commands, std::string& program,
-                              std::vector<std::string>& notes) {
+                              std::vector<std::string>& notes, WorkBudget& budget) {
   ShellCommand list;
   std::vector<ShellCommand> starts;
   for (const ShellCommand& command : commands) {
-    const ShellCommand words = unfolded(command);
+    const ShellCommand words = unfolded(command, budget);
     if (words.empty()) continue;
     if (is_flag(words.front().text)) {
       list.insert(list.end(), words.begin(), words.end());
@@ -84,10 +84,11 @@ ShellCommand training_command(const std::vector<ShellCommand>& commands, std::st
 }
 
 // A script that another one sources, or a part of one, starts nothing.
-ShellCommand arguments_in_variables(const std::string& text, const std::filesystem::path& file) {
+ShellCommand arguments_in_variables(const std::string& text, const std::filesystem::path& file,
+                                    WorkBudget& budget) {
   ShellCommand all;
-  for (const ShellCommand& value : shell_variables(text, file)) {
-    const ShellCommand words = unfolded(value);
+  for (const ShellCommand& value : shell_variables(text, file, budget)) {
+    const ShellCommand words = unfolded(value, budget);
     if (!words.empty() && is_flag(words.front().text)) all.insert(all.end(), words.begin(), words.end());
   }
   return all;
@@ -128,20 +129,21 @@ bool is_false(const std::string& text) { return text == "false" || text == "Fals
 MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
   MegatronFlags flags(file.string());
   const std::string text = read_file(file, kMostImportedBytes);
+  WorkBudget budget(file.string(), kMostImportedBytes);
   if (file.extension() == ".yaml" || file.extension() == ".yml") {
-    flags.take_yaml(text);
+    flags.take_yaml(text, budget);
     std::error_code error;
     refuse_other_programs(program_of_test(std::filesystem::absolute(file, error)), flags.file_);
   } else {
     std::string program;
-    const std::vector<ShellCommand> commands = shell_commands(text, file);
+    const std::vector<ShellCommand> commands = shell_commands(text, file, budget);
     for (const ShellCommand& command : commands) {
       if (command.front().text == "source" && !command.front().unknown.empty())
         flags.notes_.push_back(
             fmt::format("{}: not beside the script, not read", *command.front().unknown.begin()));
     }
-    ShellCommand arguments = training_command(commands, program, flags.notes_);
-    if (arguments.empty()) arguments = arguments_in_variables(text, file);
+    ShellCommand arguments = training_command(commands, program, flags.notes_, budget);
+    if (arguments.empty()) arguments = arguments_in_variables(text, file, budget);
     flags.take(arguments);
     refuse_other_programs(program, flags.file_);
   }
@@ -185,7 +187,7 @@ void MegatronFlags::take(const ShellCommand& command) {
 }
 
 // MODEL_ARGS of functional tests: "--num-layers: 12" on a line each.
-void MegatronFlags::take_yaml(const std::string& text) {
+void MegatronFlags::take_yaml(const std::string& text, WorkBudget& budget) {
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     std::string line = text.substr(begin, end - begin);
@@ -200,7 +202,7 @@ void MegatronFlags::take_yaml(const std::string& text) {
     const size_t colon = line.find(':');
     if (!is_flag(line) || colon == std::string::npos) continue;
     std::string value = line.substr(colon + 1);
-    ShellCommand words = argument_words(value);
+    ShellCommand words = argument_words(value, budget);
     if (words.size() == 1 && words.front().text == "true") words.clear();
     values_[flag_name(line.substr(0, colon))] = words;
   }

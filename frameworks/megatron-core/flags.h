@@ -49,7 +49,7 @@ class MegatronFlags {
 
  private:
   void take(const ShellCommand& command);
-  void take_yaml(const std::string& text);
+  void take_yaml(const std::string& text, WorkBudget& budget);
   double checked(const std::string& name, const FieldRule& rule, double value) const;
 
   std::string file_;

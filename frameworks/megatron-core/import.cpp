@@ -304,8 +304,9 @@ void set_optimizer(const MegatronFlags& f, Imported& in) {
 // "0:384 200B:768 400B:1152": the last one, with which most of a training runs.
 int64_t scheduled_batch(const MegatronFlags& f) {
   int64_t batch = 0;
+  WorkBudget budget(f.file(), kMostImportedBytes);
   for (const std::string& value : f.texts("step-batch-size-schedule")) {
-    for (const ShellWord& step : argument_words(value)) {
+    for (const ShellWord& step : argument_words(value, budget)) {
       const size_t colon = step.text.find(':');
       const std::string number = colon == std::string::npos ? "" : step.text.substr(colon + 1);
       const bool digits =

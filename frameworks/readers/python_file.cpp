@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <optional>
 #include <set>
 
@@ -21,73 +22,57 @@ constexpr int kDeepestPython = 64;
 // A statement that goes beyond what is understood.
 struct NotUnderstood {};
 
-using Names = std::map<std::string, Json>;
+// Gives a copy of a name's value; nothing for an unknown name.
+using Names = std::function<std::optional<Json>(const std::string&)>;
 
-// Bounds the values of a file: a name may hold copies of another name, and so a short file a huge value.
-class CopyBudget {
- public:
-  explicit CopyBudget(std::string file) : file_(std::move(file)) {}
+// Gives the result of a call; nothing for a function that is not known, or does not take the call.
+using Calls = std::function<std::optional<Json>(const std::string&, const Json&)>;
 
-  const Json& spend(const Json& value) {
-    ++spent_;
-    constexpr int64_t kMost = 1 << 20;
-    if (spent_ > kMost)
-      throw UserError(Problem{file_, "names that stand for too many others", "a configuration", ""});
-    if (value.is_structured()) {
-      for (const Json& part : value) spend(part);
-    }
-    return value;
-  }
-
- private:
-  std::string file_;
-  int64_t spent_ = 0;
-};
-
-// A function's result, with arguments in place of its parameters. `unused` are those that have no place.
-Json with_arguments(const Json& result, const std::map<std::string, Json>& arguments, CopyBudget& budget,
-                    std::set<std::string>& unused) {
-  if (!result.is_structured()) return result;
+// Puts arguments in place of parameters. `unused` are those that have no place.
+void put_arguments(Json& result, const std::map<std::string, Json>& arguments, WorkBudget& budget,
+                   std::set<std::string>& unused) {
+  if (!result.is_structured()) return;
   if (const auto name = result.find(kNameKey);
       result.is_object() && name != result.end() && name->is_string()) {
-    const auto given = arguments.find(name->get<std::string>());
-    unused.erase(name->get<std::string>());
-    return given == arguments.end() ? result : budget.spend(given->second);
+    const auto given = arguments.find(name->get_ref<const std::string&>());
+    unused.erase(name->get_ref<const std::string&>());
+    if (given != arguments.end()) result = Json(budget.copy(given->second));
+    return;
   }
-  Json replaced = result;
-  for (Json& part : replaced) part = with_arguments(part, arguments, budget, unused);
-  return replaced;
+  for (Json& part : result) put_arguments(part, arguments, budget, unused);
 }
 
 // A function's result for a call; nothing where an argument is not understood to change it.
-std::optional<Json> result_of_call(const PythonFunction& function, const Json& call, CopyBudget& budget) {
-  std::map<std::string, Json> arguments(function.parameters.begin(), function.parameters.end());
+std::optional<Json> result_of_call(const PythonFunction& function, const Json& call, WorkBudget& budget) {
+  std::map<std::string, Json> arguments;
+  for (const auto& [name, value] : function.parameters) arguments[name] = budget.copy(value);
   std::set<std::string> unused;
   size_t next = 0;
   for (const auto& [key, value] : call.items()) {
     if (key == kCallKey) continue;
     if (key != kArgumentsKey) {
       if (!arguments.contains(key)) return std::nullopt;
-      arguments[key] = value;
+      arguments[key] = budget.copy(value);
       unused.insert(key);
       continue;
     }
     for (const Json& argument : value) {
       if (next == function.parameters.size()) return std::nullopt;
       unused.insert(function.parameters[next].first);
-      arguments[function.parameters[next++].first] = argument;
+      arguments[function.parameters[next++].first] = budget.copy(argument);
     }
   }
-  Json result = with_arguments(budget.spend(function.result), arguments, budget, unused);
+  Json result = budget.copy(function.result);
+  put_arguments(result, arguments, budget, unused);
   if (!unused.empty()) return std::nullopt;
   return result;
 }
 
 class ExpressionReader {
  public:
-  ExpressionReader(const std::vector<PythonToken>& tokens, size_t at, const Names& locals,
-                   const PythonFile& file, CopyBudget& budget, std::vector<std::string>& unread)
-      : tokens_(tokens), at_(at), locals_(locals), file_(file), budget_(budget), unread_(unread) {}
+  ExpressionReader(const std::vector<PythonToken>& tokens, size_t at, const Names& names, const Calls& calls,
+                   WorkBudget& budget, std::vector<std::string>& unread)
+      : tokens_(tokens), at_(at), names_(names), calls_(calls), budget_(budget), unread_(unread) {}
 
   Json whole() {
     Json value = sum(0);
@@ -143,6 +128,7 @@ class ExpressionReader {
   Json postfix(int depth) {
     if (depth > kDeepestPython || at_ >= tokens_.size()) throw NotUnderstood{};
     const PythonToken& token = tokens_[at_++];
+    budget_.spend(WorkBudget::kValueSteps + token.text.size());
     if (token.kind == TokenKind::text) {
       std::string value = token.text;
       while (at_ < tokens_.size() && tokens_[at_].kind == TokenKind::text) value += tokens_[at_++].text;
@@ -192,15 +178,15 @@ class ExpressionReader {
   }
 
   Json dictionary(int depth) {
-    Json map = Json::object();
+    ObjectBuilder map;
     while (!takes("}")) {
       const Json key = sum(depth + 1);
       if (!key.is_string()) throw NotUnderstood{};
       expect(":");
-      map[key.get<std::string>()] = sum(depth + 1);
+      map.set(key, sum(depth + 1), budget_);
       if (!is_sign("}")) expect(",");
     }
-    return map;
+    return map.take();
   }
 
   Json name(std::string path, int depth) {
@@ -212,14 +198,13 @@ class ExpressionReader {
       path += "." + tokens_[at_++].text;
     }
     if (takes("(")) return call(path, depth);
-    if (const auto found = locals_.find(path); found != locals_.end()) return budget_.spend(found->second);
-    if (file_.values.contains(path)) return budget_.spend(file_.values[path]);
+    if (auto value = names_(path)) return std::move(*value);
     return Json{{kNameKey, path}};
   }
 
   Json call(const std::string& function, int depth) {
-    Json result = Json::object();
-    result[kCallKey] = function;
+    ObjectBuilder made;
+    made.set(kCallKey, function, budget_);
     Json arguments = Json::array();
     while (!takes(")")) {
       const bool keyword = at_ + 1 < tokens_.size() && tokens_[at_].kind == TokenKind::name &&
@@ -228,18 +213,16 @@ class ExpressionReader {
       if (keyword) at_ += 2;
       Json value = argument(key, depth);
       if (keyword) {
-        result[key] = std::move(value);
+        made.set(key, std::move(value), budget_);
       } else {
         arguments.push_back(std::move(value));
       }
       takes(",");
     }
-    if (!arguments.empty()) result[kArgumentsKey] = std::move(arguments);
-    for (const PythonFunction& known : file_.functions) {
-      if (known.name != function || known.result.is_null()) continue;
-      if (auto made = result_of_call(known, result, budget_)) return std::move(*made);
-    }
-    return result;
+    if (!arguments.empty()) made.set(kArgumentsKey, std::move(arguments), budget_);
+    Json call = made.take();
+    if (auto result = calls_ ? calls_(function, call) : std::nullopt) return std::move(*result);
+    return call;
   }
 
   // Text that is not understood ends at the next comma. Its value is a name that nothing knows.
@@ -266,16 +249,30 @@ class ExpressionReader {
 
   const std::vector<PythonToken>& tokens_;
   size_t at_;
-  const Names& locals_;
-  const PythonFile& file_;
-  CopyBudget& budget_;
+  const Names& names_;
+  const Calls& calls_;
+  WorkBudget& budget_;
   std::vector<std::string>& unread_;
+};
+
+// A local name: the value that it was given, and members of it that were set later.
+struct LocalValue {
+  Json given;
+  std::map<std::string, LocalValue> members;
+
+  Json whole(WorkBudget& budget) const {
+    if (members.empty()) return budget.copy(given);
+    ObjectBuilder all;
+    if (given.is_object()) all.set_all(given, budget);
+    for (const auto& [name, member] : members) all.set(name, member.whole(budget), budget);
+    return all.take();
+  }
 };
 
 // Statement by statement: what gives a value to a name, and what returns one.
 class ModuleReader {
  public:
-  explicit ModuleReader(const std::string& file) : budget_(file) {}
+  explicit ModuleReader(WorkBudget& budget) : budget_(budget) {}
 
   PythonFile read(const std::vector<LogicalLine>& lines) {
     for (const LogicalLine& line : lines) {
@@ -287,12 +284,15 @@ class ModuleReader {
       }
     }
     finish_function();
-    return std::move(file_);
+    return {values_.take(), std::move(imports_), std::move(functions_)};
   }
 
  private:
   void finish_function() {
-    if (function_) file_.functions.push_back(std::move(*function_));
+    if (function_) {
+      places_[function_->name].push_back(functions_.size());
+      functions_.push_back(std::move(*function_));
+    }
     function_.reset();
     locals_.clear();
   }
@@ -305,7 +305,22 @@ class ModuleReader {
 
   Json value(const LogicalLine& line, size_t at) {
     std::vector<std::string> unread;
-    Json value = ExpressionReader(line.tokens, at, locals_, file_, budget_, unread).whole();
+    const Names names = [&](const std::string& name) -> std::optional<Json> {
+      if (const auto found = locals_.find(name); found != locals_.end()) return found->second.whole(budget_);
+      const Json* known = values_.find(name);
+      return known == nullptr ? std::nullopt : std::optional(budget_.copy(*known));
+    };
+    const Calls calls = [&](const std::string& name, const Json& call) -> std::optional<Json> {
+      const auto found = places_.find(name);
+      if (found == places_.end()) return std::nullopt;
+      for (const size_t place : found->second) {
+        budget_.spend(WorkBudget::kValueSteps);
+        if (functions_[place].result.is_null()) continue;
+        if (auto made = result_of_call(functions_[place], call, budget_)) return made;
+      }
+      return std::nullopt;
+    };
+    Json value = ExpressionReader(line.tokens, at, names, calls, budget_, unread).whole();
     for (const std::string& argument : unread) tell_unread(line, argument);
     return value;
   }
@@ -367,7 +382,7 @@ class ModuleReader {
     for (++at; at < tokens.size(); ++at) {
       if (tokens[at].kind != TokenKind::name) continue;
       if (at + 2 < tokens.size() && tokens[at + 1].text == "as") at += 2;
-      file_.imports[tokens[at].text] = module;
+      imports_[tokens[at].text] = module;
     }
   }
 
@@ -386,36 +401,45 @@ class ModuleReader {
     if (at >= tokens.size() || tokens[at].text != "=") throw NotUnderstood{};
     Json given = value(line, at + 1);
     if (!function_) {
-      if (path.size() == 1) file_.values[path.front()] = std::move(given);
+      if (path.size() == 1) values_.set(path.front(), std::move(given), budget_);
       return;
     }
-    Json* place = &locals_[path.front()];
-    for (size_t i = 1; i < path.size(); ++i) {
-      if (!place->is_object()) *place = Json::object();
-      place = &(*place)[path[i]];
-    }
-    *place = std::move(given);
+    if (path.size() > size_t(kDeepestPython)) throw NotUnderstood{};
+    LocalValue* place = &locals_[path.front()];
+    for (size_t i = 1; i < path.size(); ++i) place = &place->members[path[i]];
+    *place = {std::move(given), {}};
   }
 
-  PythonFile file_;
-  CopyBudget budget_;
+  WorkBudget& budget_;
+  ObjectBuilder values_;
+  std::map<std::string, std::string> imports_;
+  std::vector<PythonFunction> functions_;
+  std::map<std::string, std::vector<size_t>> places_;  // of functions by their names
   std::optional<PythonFunction> function_;
-  Names locals_;
+  std::map<std::string, LocalValue> locals_;
 };
 
 }  // namespace
 
 PythonFile read_python(const std::filesystem::path& file) {
-  return ModuleReader(file.string()).read(python_lines(read_file(file, kMostImportedBytes), file.string()));
+  WorkBudget budget(file.string(), kMostImportedBytes);
+  return python_file(read_file(file, kMostImportedBytes), budget);
+}
+
+PythonFile python_file(const std::string& text, WorkBudget& budget) {
+  budget.spend(text.size());
+  return ModuleReader(budget).read(python_lines(text, budget.file()));
 }
 
 std::optional<Json> python_value(const std::vector<PythonToken>& tokens, size_t at,
-                                 const std::map<std::string, Json>& names) {
-  const PythonFile file;
-  CopyBudget budget("");
+                                 const std::map<std::string, Json>& known, WorkBudget& budget) {
+  const Names names = [&](const std::string& name) -> std::optional<Json> {
+    const auto found = known.find(name);
+    return found == known.end() ? std::nullopt : std::optional(budget.copy(found->second));
+  };
   std::vector<std::string> unread;
   try {
-    return ExpressionReader(tokens, at, names, file, budget, unread).whole();
+    return ExpressionReader(tokens, at, names, nullptr, budget, unread).whole();
   } catch (const NotUnderstood&) {
     return std::nullopt;
   }

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/values.h"
 #include "frameworks/readers/python_tokens.h"
 
 namespace mpt::frameworks {
@@ -43,11 +43,12 @@ struct PythonFile {
 
 /// Throws UserError where brackets or texts do not end, or values grow beyond bounds.
 PythonFile read_python(const std::filesystem::path& file);
+PythonFile python_file(const std::string& text, WorkBudget& budget);
 
-/// The value of the expression that begins at token `at` of a line; nothing if it is not understood. `names`
-/// have values.
+/// The value of the expression that begins at token `at` of a line; nothing if it is not understood. `known`
+/// names have values.
 std::optional<Json> python_value(const std::vector<PythonToken>& tokens, size_t at,
-                                 const std::map<std::string, Json>& names);
+                                 const std::map<std::string, Json>& known, WorkBudget& budget);
 
 /// JSON as a Python literal.
 std::string python_text(const Json& value);

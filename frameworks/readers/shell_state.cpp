@@ -10,20 +10,21 @@
 namespace mpt::frameworks {
 
 void ShellState::count(const ShellWord& word) {
-  constexpr size_t kMostWords = 1 << 16;
+  constexpr size_t kMostWords = 1 << 17;
   constexpr size_t kMostLetters = size_t{1} << 22;  // of all words together: variables may repeat each other
+  budget.spend(WorkBudget::kValueSteps + word.text.size());
   ++words;
   letters += word.text.size();
   if (words > kMostWords || letters > kMostLetters)
-    throw UserError(Problem{"script", "more words than a launch script has",
+    throw UserError(Problem{budget.file(), "more words than a launch script has",
                             fmt::format("at most {} words", kMostWords), ""});
 }
 
 void ShellState::assign(const std::string& name, ShellVariable value, bool adds, bool conditional) {
   ShellVariable& old = variables[name];
-  const bool changes = !old.words.empty() && texts_of(old.words) != texts_of(value.words);
   // What is known stays where a branch puts in what only a shell knows.
   const auto is_open = [](const ShellWord& word) { return !word.unknown.empty(); };
+  if (!adds && conditional) spend_words(budget, old.words);
   if (!adds && conditional && !old.words.empty() &&
       std::any_of(value.words.begin(), value.words.end(), is_open) &&
       std::none_of(old.words.begin(), old.words.end(), is_open)) {
@@ -31,17 +32,24 @@ void ShellState::assign(const std::string& name, ShellVariable value, bool adds,
     return;
   }
   if (!adds) {
-    value.several = conditional && (old.several || changes);
-    for (const ShellWord& word : value.words) count(word);
+    value.several =
+        conditional && (old.several || (!old.words.empty() && texts_of(old.words) != texts_of(value.words)));
+    if (!value.array) count(value.words.front());  // those of an array are counted
     old = std::move(value);
     return;
   }
+  if (!value.array) count(value.words.front());
   for (ShellWord& word : value.words) {
     if (conditional) word.several.insert(name);
-    count(word);
   }
   if (!value.array && old.words.size() == 1) return merge_word(old.words.front(), value.words.front());
   old.words.insert(old.words.end(), value.words.begin(), value.words.end());
+}
+
+void spend_words(WorkBudget& budget, const std::vector<ShellWord>& words) {
+  for (const ShellWord& word : words)
+    budget.spend(WorkBudget::kValueSteps * (1 + word.unknown.size() + word.several.size()) +
+                 word.text.size());
 }
 
 void merge_word(ShellWord& to, const ShellWord& from) {
@@ -80,7 +88,8 @@ std::string names_in_braces(const std::string& source) {
 }
 
 // A piece of an expansion keeps only those unknown parts that are in its own text.
-void end_word(ShellWord& word, bool& begun, std::vector<ShellWord>& words) {
+void end_word(ShellWord& word, bool& begun, std::vector<ShellWord>& words, WorkBudget& budget) {
+  budget.spend(word.text.size() * word.unknown.size());
   std::erase_if(word.unknown, [&](const std::string& what) {
     const bool may_be_cut =
         what.find(' ') != std::string::npos && word.text.find_first_of("$`)") != std::string::npos;
@@ -92,13 +101,13 @@ void end_word(ShellWord& word, bool& begun, std::vector<ShellWord>& words) {
 }
 
 void split_at_blanks(const std::vector<ShellWord>& found, ShellWord& word, bool& begun,
-                     std::vector<ShellWord>& words) {
+                     std::vector<ShellWord>& words, WorkBudget& budget) {
   for (size_t i = 0; i < found.size(); ++i) {
-    if (i > 0 && begun) end_word(word, begun, words);
+    if (i > 0 && begun) end_word(word, begun, words, budget);
     const bool whole = found[i].unknown.contains(found[i].text);
     for (const char c : found[i].text) {
       if (!whole && (is_blank(c) || c == '\n')) {
-        if (begun) end_word(word, begun, words);
+        if (begun) end_word(word, begun, words, budget);
         continue;
       }
       if (!begun) {

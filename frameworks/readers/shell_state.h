@@ -26,6 +26,10 @@ struct ShellVariable {
 };
 
 struct ShellState {
+  ShellState(WorkBudget& work, const std::filesystem::path& file) : budget(work), open{file} {}
+
+  WorkBudget& budget;
+  std::vector<std::filesystem::path> open;  // files that are being read, each sourced by the one before
   std::map<std::string, ShellVariable> variables;
   std::vector<ShellCommand> commands;
   size_t words = 0, letters = 0;
@@ -36,6 +40,8 @@ struct ShellState {
   void assign(const std::string& name, ShellVariable value, bool adds, bool conditional);
 };
 
+/// Spends the steps of a copy of the words.
+void spend_words(WorkBudget& budget, const std::vector<ShellWord>& words);
 /// Puts one word behind another, and what is known of it.
 void merge_word(ShellWord& to, const ShellWord& from);
 /// Their texts, each with an end of line.
@@ -47,9 +53,9 @@ bool is_argument_list(std::string_view text);
 std::string names_in_braces(const std::string& text);
 
 /// Appends `word` to `words`, and clears it. Unknown parts that are not in its text are dropped.
-void end_word(ShellWord& word, bool& begun, std::vector<ShellWord>& words);
+void end_word(ShellWord& word, bool& begun, std::vector<ShellWord>& words, WorkBudget& budget);
 /// Adds an expansion without quotes to `word`, which `begun` tells from none: its blanks end a word.
 void split_at_blanks(const std::vector<ShellWord>& found, ShellWord& word, bool& begun,
-                     std::vector<ShellWord>& words);
+                     std::vector<ShellWord>& words, WorkBudget& budget);
 
 }  // namespace mpt::frameworks

@@ -22,7 +22,9 @@ constexpr int kMostNestedScripts = 16;
 class ShellReader {
  public:
   ShellReader(ShellState& state, std::string_view text, std::filesystem::path file, int depth)
-      : state_(state), text_(text), file_(std::move(file)), depth_(depth) {}
+      : state_(state), text_(text), file_(std::move(file)), depth_(depth) {
+    state_.budget.spend(WorkBudget::kValueSteps + text.size());
+  }
 
   /// Letters that mean something to a shell alone mean nothing in a list of arguments.
   void read_list() {
@@ -58,7 +60,6 @@ class ShellReader {
       if (i > 0) to.text += ' ';
       merge_word(to, words[i]);
     }
-    state_.count(to);
   }
   char peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
   bool ends_word(char c) const {
@@ -144,8 +145,15 @@ class ShellReader {
       state_.commands.push_back({{"source", {"source " + word.text}, {}}});
       return;
     }
+    if (std::any_of(state_.open.begin(), state_.open.end(), [&](const std::filesystem::path& other) {
+          return std::filesystem::equivalent(path, other, error);
+        }))
+      throw UserError(Problem{file_.string(), fmt::format("sources {}, which sources it", path.string()),
+                              "scripts that come to an end", "remove one of the source commands"});
     const std::string text = read_file(path, kMostImportedBytes);
+    state_.open.push_back(path);
     ShellReader(state_, text, path, depth_ + 1).read();
+    state_.open.pop_back();
   }
 
   // NAME=value, NAME+=value and NAME=(words).
@@ -210,7 +218,7 @@ class ShellReader {
     bool begun = false;
     while (!ends_word(peek())) {
       if (peek() == '$') {
-        split_at_blanks(expansion(), word, begun, words);
+        split_at_blanks(expansion(), word, begun, words, state_.budget);
       } else if (peek() == '"' && array_in_quotes()) {
         take_array(word, begun, words);
       } else {
@@ -218,7 +226,7 @@ class ShellReader {
         begun = true;
       }
     }
-    if (begun) end_word(word, begun, words);
+    if (begun) end_word(word, begun, words, state_.budget);
     for (const ShellWord& one : words) state_.count(one);
     return words;
   }
@@ -236,7 +244,7 @@ class ShellReader {
     const Words found = expansion();
     ++at_;
     for (size_t i = 0; i < found.size(); ++i) {
-      if (i > 0) end_word(word, begun, words);
+      if (i > 0) end_word(word, begun, words, state_.budget);
       merge_word(word, found[i]);
       begun = true;
     }
@@ -359,6 +367,7 @@ class ShellReader {
   Words value_of(const std::string& name) const {
     const auto found = state_.variables.find(name);
     if (found == state_.variables.end()) return unknown("$" + name);
+    spend_words(state_.budget, found->second.words);
     Words words = found->second.words;
     for (ShellWord& word : words) {
       if (found->second.several) word.several.insert(name);
@@ -387,6 +396,7 @@ class ShellReader {
     const bool colon = rest.front() == ':';
     const char kind = rest.size() > size_t(colon) ? rest[size_t(colon)] : '\0';
     const std::string otherwise = rest.substr(std::min(rest.size(), size_t(colon) + 1));
+    if (has && colon) spend_words(state_.budget, found->second.words);
     const bool empty = has && colon && texts_of(found->second.words) == "\n";
     if (kind == '-' || kind == '=' || kind == '?') {
       if (has && !empty) return value_of(name);
@@ -453,23 +463,25 @@ class ShellReader {
 
 }  // namespace
 
-std::vector<ShellCommand> shell_commands(const std::string& text, const std::filesystem::path& file) {
-  ShellState state;
+std::vector<ShellCommand> shell_commands(const std::string& text, const std::filesystem::path& file,
+                                         WorkBudget& budget) {
+  ShellState state(budget, file);
   ShellReader reader(state, text, file, 0);
   is_argument_list(text) ? reader.read_list() : reader.read();
   return state.commands;
 }
 
-ShellCommand argument_words(const std::string& text) {
-  ShellState state;
+ShellCommand argument_words(const std::string& text, WorkBudget& budget) {
+  ShellState state(budget, {});
   ShellReader(state, text, {}, 0).read_list();
   ShellCommand all;
   for (const ShellCommand& command : state.commands) all.insert(all.end(), command.begin(), command.end());
   return all;
 }
 
-std::vector<ShellCommand> shell_variables(const std::string& text, const std::filesystem::path& file) {
-  ShellState state;
+std::vector<ShellCommand> shell_variables(const std::string& text, const std::filesystem::path& file,
+                                          WorkBudget& budget) {
+  ShellState state(budget, file);
   ShellReader(state, text, file, 0).read();
   std::vector<ShellCommand> values;
   for (const auto& [name, variable] : state.variables) values.push_back(variable.words);

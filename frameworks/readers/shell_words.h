@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/values.h"
+
 namespace mpt::frameworks {
 
 struct ShellWord {
@@ -23,11 +25,14 @@ using ShellCommand = std::vector<ShellWord>;
 
 /// The commands of a script in the order of its text, without assignments. `file` is the script's path:
 /// sourced files are found beside it. Text that begins with a flag is a list of arguments: one command for
-/// each line, whose letters mean nothing to a shell.
-std::vector<ShellCommand> shell_commands(const std::string& text, const std::filesystem::path& file);
+/// each line, whose letters mean nothing to a shell. Throws UserError for scripts that source each other in a
+/// circle, and beyond the bounds on words and work.
+std::vector<ShellCommand> shell_commands(const std::string& text, const std::filesystem::path& file,
+                                         WorkBudget& budget);
 /// The words of a list of arguments, or of one of its values.
-ShellCommand argument_words(const std::string& text);
+ShellCommand argument_words(const std::string& text, WorkBudget& budget);
 /// The words that the script's variables hold at its end, a variable each, by name.
-std::vector<ShellCommand> shell_variables(const std::string& text, const std::filesystem::path& file);
+std::vector<ShellCommand> shell_variables(const std::string& text, const std::filesystem::path& file,
+                                          WorkBudget& budget);
 
 }  // namespace mpt::frameworks

@@ -2,6 +2,7 @@
 #include "frameworks/readers/yaml_file.h"
 
 #include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -9,6 +10,8 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <map>
+#include <sstream>
 #include <string_view>
 
 #include "base/error.h"
@@ -17,9 +20,8 @@
 namespace mpt::frameworks {
 namespace {
 
-Json scalar(const YAML::Node& node) {
-  const std::string& text = node.Scalar();
-  if (node.Tag() == "!") return text;  // quoted
+Json scalar(const std::string& tag, const std::string& text) {
+  if (tag == "!") return text;  // quoted
   if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return nullptr;
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;
@@ -35,26 +37,72 @@ Json scalar(const YAML::Node& node) {
   return text;
 }
 
-// `budget` counts values: aliases could make a small file a large one.
-Json converted(const YAML::Node& node, const std::string& file, int depth, int64_t& budget) {
-  if (depth > kDeepestYaml || --budget < 0)
-    throw UserError(Problem{file, depth > kDeepestYaml ? "nested too deeply" : "too many values",
+// The library's parser calls these. Its own nodes take more time and memory.
+class YamlEvents final : public YAML::EventHandler {
+ public:
+  explicit YamlEvents(WorkBudget& budget)
+      : budget_(budget), builder_(budget, kDeepestYaml, DocumentBuilder::Doubled::last) {}
+
+  Json take() { return builder_.take(); }
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { add(nullptr, mark, anchor); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto found = anchors_.find(anchor);
+    if (found == anchors_.end()) refuse(mark, "a value that holds itself");
+    if (found->second.is_string() && builder_.wants_key()) {
+      builder_.key(found->second);
+    } else {
+      add(budget_.copy(found->second), mark, 0);
+    }
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& text) override {
+    if (!builder_.wants_key()) return add(scalar(tag, text), mark, anchor);
+    builder_.key(text);
+    keep(anchor, text);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    open(mark, anchor);
+    builder_.start_array();
+  }
+  void OnSequenceEnd() override { close(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    open(mark, anchor);
+    builder_.start_object();
+  }
+  void OnMapEnd() override { close(); }
+
+ private:
+  [[noreturn]] void refuse(const YAML::Mark& mark, const char* what) const {
+    throw UserError(Problem{fmt::format("{} at line {}", budget_.file(), mark.line + 1), what,
                             "a configuration of a framework in YAML", ""});
-  if (node.IsScalar()) return scalar(node);
-  if (node.IsSequence()) {
-    Json list = Json::array();
-    for (const YAML::Node& item : node) list.push_back(converted(item, file, depth + 1, budget));
-    return list;
   }
-  if (!node.IsMap()) return nullptr;
-  Json map = Json::object();
-  for (const auto& entry : node) {
-    if (!entry.first.IsScalar())
-      throw UserError(Problem{file, "a key that is no text", "a configuration of a framework in YAML", ""});
-    map[entry.first.Scalar()] = converted(entry.second, file, depth + 1, budget);
+  void keep(YAML::anchor_t anchor, const Json& value) {
+    if (anchor != 0) anchors_[anchor] = budget_.copy(value);
   }
-  return map;
-}
+  void add(Json value, const YAML::Mark& mark, YAML::anchor_t anchor) {
+    if (builder_.wants_key()) refuse(mark, "a key that is no text");
+    keep(anchor, value);
+    builder_.add(std::move(value));
+  }
+  void open(const YAML::Mark& mark, YAML::anchor_t anchor) {
+    if (builder_.wants_key()) refuse(mark, "a key that is no text");
+    open_.push_back(anchor);
+  }
+  void close() {
+    keep(open_.back(), builder_.close());
+    open_.pop_back();
+  }
+
+  WorkBudget& budget_;
+  DocumentBuilder builder_;
+  std::vector<YAML::anchor_t> open_;  // of the lists and maps that are not at their end
+  std::map<YAML::anchor_t, Json> anchors_;
+};
 
 // Python's YAML is of version 1.1, where these words are truth values.
 bool is_truth_of_older_yaml(std::string text) {
@@ -73,7 +121,7 @@ bool needs_quotes(const std::string& text) {
   } catch (const YAML::Exception&) {
     return true;
   }
-  return !node.IsScalar() || !scalar(node).is_string() || node.Scalar() != text ||
+  return !node.IsScalar() || !scalar(node.Tag(), node.Scalar()).is_string() || node.Scalar() != text ||
          text.find_first_of("#:\"'\n") != std::string::npos;
 }
 
@@ -106,12 +154,19 @@ void append(const Json& map, int indent, std::string& text) {
 }  // namespace
 
 Json read_yaml(const std::filesystem::path& file) {
-  const std::string text = read_file(file, kMostImportedBytes);
+  WorkBudget budget(file.string(), kMostImportedBytes);
+  return yaml_value(read_file(file, kMostImportedBytes), budget);
+}
+
+Json yaml_value(const std::string& text, WorkBudget& budget) {
+  budget.spend(text.size());
+  std::istringstream in(text);
+  YamlEvents events(budget);
   try {
-    int64_t budget = 1'000'000;
-    return converted(YAML::Load(text), file.string(), 0, budget);
+    YAML::Parser(in).HandleNextDocument(events);
+    return events.take();
   } catch (const YAML::Exception& error) {
-    throw UserError(Problem{fmt::format("{} at line {}", file.string(), error.mark.line + 1), error.msg,
+    throw UserError(Problem{fmt::format("{} at line {}", budget.file(), error.mark.line + 1), error.msg,
                             "a configuration of a framework in YAML", ""});
   }
 }

@@ -97,19 +97,22 @@ ModelSpec deepseek_16b() {
   return m;
 }
 
-}  // namespace
-
-void check_titan_heads(const std::string& name, const std::string& flavor, int64_t tensor,
-                       const std::string& where) {
+void check_titan_heads(const Settings& config, const std::string& name, const std::string& flavor) {
+  const char* const key = "parallelism.tensor_parallel_degree";
+  const int64_t tensor = config.number(key, rule_of(&Layout::tensor), 1);
   for (const TitanHeads& known : kTitanHeads) {
     if (name != known.name || flavor != known.flavor || known.kv_heads % tensor == 0) continue;
     throw FrameworkRefusal(
-        Problem{where, fmt::format("{} tensor ranks for {} key-value heads", tensor, known.kv_heads),
+        Problem{config.at(key), fmt::format("{} tensor ranks for {} key-value heads", tensor, known.kv_heads),
                 "a degree that divides the key-value heads", "torchtitan does not replicate them"});
   }
 }
 
-std::optional<ModelSpec> titan_model_named(const std::string& name, const std::string& flavor, Imported& in) {
+}  // namespace
+
+std::optional<ModelSpec> titan_model_named(const Settings& config, const std::string& name,
+                                           const std::string& flavor, Imported& in) {
+  check_titan_heads(config, name, flavor);
   const auto named = [&](const TitanModel& model) { return name == model.name && flavor == model.flavor; };
   for (const TitanModel& model : kTitanModels) {
     if (named(model)) return models::load_model(model.zoo);
@@ -127,6 +130,42 @@ std::optional<ModelSpec> titan_model_named(const std::string& name, const std::s
   }
   in.unknown_model = fmt::format("{} {} of torchtitan", cut_text(name, 40), cut_text(flavor, 40));
   return std::nullopt;
+}
+
+int64_t number_or_open(const Settings& config, const std::string& key, const FieldRule& rule) {
+  const Json* value = config.find(key);
+  return value == nullptr || *value == -1 ? 0 : config.number(key, rule, 0);
+}
+
+void set_titan_degrees(const Settings& config, Imported& in) {
+  Layout& l = in.layout;
+  l.tensor = config.number("parallelism.tensor_parallel_degree", rule_of(&Layout::tensor), 1);
+  l.context = config.number("parallelism.context_parallel_degree", rule_of(&Layout::context), 1);
+  l.pipeline = config.number("parallelism.pipeline_parallel_degree", rule_of(&Layout::pipeline), 1);
+  l.expert = config.number("parallelism.expert_parallel_degree", rule_of(&Layout::expert), 1);
+  const char* const key = "parallelism.data_parallel_shard_degree";
+  const int64_t shard = number_or_open(config, key, rule_of(&Layout::shard));
+  const std::string reshard = config.text("parallelism.fsdp_reshard_after_forward", "default");
+  // Its default keeps weights whole between the micro-batches of a pipeline.
+  const bool keeps = reshard == "never" || (reshard == "default" && l.pipeline > 1);
+  const int64_t replicate =
+      config.number("parallelism.data_parallel_replicate_degree", rule_of(&Layout::data), 1);
+  set_fsdp(in, {replicate, shard, !keeps}, config.at(key));
+}
+
+TitanPipeline titan_pipeline(const Settings& config) {
+  TitanPipeline pipeline;
+  pipeline.schedule = config.text("parallelism.pipeline_parallel_schedule", "1F1B");
+  const Json* csv = config.find("parallelism.pipeline_parallel_schedule_csv");
+  pipeline.has_csv = csv != nullptr && *csv != "";
+  pipeline.layers = layers_of_modules(config, "parallelism.module_fqns_per_model_part");
+  const FieldRule& layers = rule_of(&LayerRun::repeat);
+  pipeline.layers_per_stage = config.number("parallelism.pipeline_parallel_layers_per_stage", layers, 0);
+  pipeline.less_first =
+      config.number("parallelism.pipeline_parallel_first_stage_less_layers", between(0, 100000), 1);
+  pipeline.less_last =
+      config.number("parallelism.pipeline_parallel_last_stage_less_layers", between(0, 100000), 1);
+  return pipeline;
 }
 
 void set_titan_pipeline(Imported& in, const TitanPipeline& pipeline, const std::string& where) {

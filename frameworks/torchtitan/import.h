@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "frameworks/import.h"
+#include "frameworks/readers/settings.h"
 
 namespace mpt::frameworks {
 
@@ -18,12 +19,16 @@ Imported import_torchtitan_toml(const std::filesystem::path& file);
 /// `function`: the one that returns the configuration; empty: the last.
 Imported import_torchtitan_python(const std::filesystem::path& file, const std::string& function = "");
 
-/// The model of that name and flavor; nothing where it is not known, and `in` says which that is.
-std::optional<ModelSpec> titan_model_named(const std::string& name, const std::string& flavor, Imported& in);
+/// A number, or 0 for -1, which leaves it open.
+int64_t number_or_open(const Settings& config, const std::string& key, const FieldRule& rule);
 
-/// Throws FrameworkRefusal where a model that no plan describes cannot be split over the tensor ranks.
-void check_titan_heads(const std::string& name, const std::string& flavor, int64_t tensor,
-                       const std::string& where);
+/// Degrees of tensor, context, pipeline, expert and data parallelism. Throws UserError.
+void set_titan_degrees(const Settings& config, Imported& in);
+
+/// The model of that name and flavor; nothing where it is not known, and `in` says which that is. Throws
+/// FrameworkRefusal where the model cannot be split over the tensor ranks, even one that no plan describes.
+std::optional<ModelSpec> titan_model_named(const Settings& config, const std::string& name,
+                                           const std::string& flavor, Imported& in);
 
 struct TitanPipeline {
   std::string schedule = "1F1B";  // as PyTorch calls it
@@ -32,6 +37,8 @@ struct TitanPipeline {
   int64_t layers_per_stage = 0;   // 0: not given
   int64_t less_first = 1, less_last = 1;
 };
+
+TitanPipeline titan_pipeline(const Settings& config);
 
 /// Schedule, chunks and stages of a layout whose pipeline degree is set, stages by torchtitan's rule where no
 /// list names them. Throws UserError at `where` for numbers that torchtitan refuses.

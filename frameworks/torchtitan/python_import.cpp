@@ -81,9 +81,7 @@ std::optional<ModelSpec> model_of_python(const PythonFile& python, const Setting
     return from_json<ModelSpec>(sizes, file.string() + " at MODEL");
   }
   const std::string family = family_of(python, function, file), flavor = flavor_of(config);
-  const char* const tensor = "parallelism.tensor_parallel_degree";
-  check_titan_heads(family, flavor, config.number(tensor, rule_of(&Layout::tensor), 1), config.at(tensor));
-  auto model = titan_model_named(family, flavor, in);
+  auto model = titan_model_named(config, family, flavor, in);
   const auto layers = config.number("model_spec.num_mtp_layers", rule_of(&ModelSpec::next_token_layers), 0);
   if (model) model->next_token_layers = layers;
   return model;
@@ -109,24 +107,11 @@ Precision titan_precision(const Settings& config, bool& fp8_head) {
   return plain;
 }
 
-void set_titan_ranks(const Settings& config, Imported& in, const std::string& file) {
+void set_titan_ranks(const Settings& config, Imported& in) {
   Layout& l = in.layout;
-  l.tensor = config.number("parallelism.tensor_parallel_degree", rule_of(&Layout::tensor), 1);
+  set_titan_degrees(config, in);
   l.sequence_parallel = l.tensor > 1 && config.flag("parallelism.enable_sequence_parallel", true);
-  l.context = config.number("parallelism.context_parallel_degree", rule_of(&Layout::context), 1);
-  l.pipeline = config.number("parallelism.pipeline_parallel_degree", rule_of(&Layout::pipeline), 1);
-  l.expert = config.number("parallelism.expert_parallel_degree", rule_of(&Layout::expert), 1);
   set_whole_experts(l);
-  const Json* given = config.find("parallelism.data_parallel_shard_degree");
-  const bool open = given == nullptr || *given == -1;
-  const int64_t shard =
-      open ? 0 : config.number("parallelism.data_parallel_shard_degree", rule_of(&Layout::shard), 1);
-  const std::string reshard = config.text("parallelism.fsdp_reshard_after_forward", "default");
-  const bool keeps = reshard == "never" || (reshard == "default" && l.pipeline > 1);
-  set_fsdp(
-      in,
-      {config.number("parallelism.data_parallel_replicate_degree", rule_of(&Layout::data), 1), shard, !keeps},
-      file);
   l.overlap_tensor = l.tensor > 1 && config.flag("compile.enable_async_tensor_parallel", false);
   if (config.flag("training.enable_cpu_offload", false))
     in.notes.push_back("training.enable_cpu_offload: weights in the host's memory are not in a plan");
@@ -140,27 +125,6 @@ std::string schedule_of_csv(const PythonFile& python) {
   const auto name = found->get<std::string>();
   const std::vector<std::string> known = schedule_names();
   return std::find(known.begin(), known.end(), name) != known.end() ? name : "";
-}
-
-TitanPipeline pipeline_of_python(const Settings& config) {
-  TitanPipeline pipeline;
-  pipeline.schedule = config.text("parallelism.pipeline_parallel_schedule", "1F1B");
-  const Json* csv = config.find("parallelism.pipeline_parallel_schedule_csv");
-  pipeline.has_csv = csv != nullptr && *csv != "";
-  pipeline.layers = layers_of_modules(config, "parallelism.module_fqns_per_model_part");
-  const FieldRule& layers = rule_of(&LayerRun::repeat);
-  pipeline.layers_per_stage = config.number("parallelism.pipeline_parallel_layers_per_stage", layers, 0);
-  pipeline.less_first =
-      config.number("parallelism.pipeline_parallel_first_stage_less_layers", between(0, 100000), 1);
-  pipeline.less_last =
-      config.number("parallelism.pipeline_parallel_last_stage_less_layers", between(0, 100000), 1);
-  return pipeline;
-}
-
-// A number, or 0 for -1, which leaves it open.
-int64_t number_or_open(const Settings& config, const std::string& key, const FieldRule& rule) {
-  const Json* value = config.find(key);
-  return value == nullptr || *value == -1 ? 0 : config.number(key, rule, 0);
 }
 
 // torchtitan 0.3 counts sequences of a rank, later ones tokens of a micro-batch.
@@ -226,10 +190,10 @@ Imported import_torchtitan_python(const std::filesystem::path& file, const std::
     if (matters(unread.argument)) in.notes.push_back(unread.text + " was not understood");
   }
   in.model = model_of_python(python, config, file, in);
-  set_titan_ranks(config, in, file.string());
+  set_titan_ranks(config, in);
   in.layout.precision = titan_precision(config, in.fp8_head);
   in.fp8_head = in.fp8_head && is_narrow(in.layout.precision);
-  TitanPipeline pipeline = pipeline_of_python(config);
+  TitanPipeline pipeline = titan_pipeline(config);
   const std::string named = pipeline.has_csv && in.layout.pipeline > 1 ? schedule_of_csv(python) : "";
   if (!named.empty()) pipeline.has_csv = false;
   set_titan_pipeline(in, pipeline, config.at("parallelism.pipeline_parallel_degree"));

@@ -25,8 +25,7 @@ Imported import_transformers_deepspeed(const std::filesystem::path& file) {
   if (!config.has(key))
     throw UserError(Problem{config.at(key), "missing", "the path of DeepSpeed's JSON", ""});
   const std::filesystem::path path = file.parent_path() / config.text(key, "");
-  Imported in = read_deepspeed(
-      Settings(parse_json(read_file(path, kMostImportedBytes), path.string()), path.string()), 1);
+  Imported in = read_deepspeed(Settings(load_json(path, kMostImportedBytes), path.string()), 1);
   Layout& l = in.layout;
   const int64_t ranks = config.number("num_processes", rule_of(&Layout::data), 0);
   if (l.data == 0 && ranks > 0) l.data = std::max<int64_t>(1, ranks / (l.tensor * l.context));

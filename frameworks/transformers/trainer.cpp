@@ -67,7 +67,7 @@ void read_trainer_arguments(const std::filesystem::path& file, Imported& in) {
     in.model = hugging_face_model("", file.parent_path(), in.unknown_model);
     return;
   }
-  const Settings arguments(parse_json(read_file(path, kMostImportedBytes), path.string()), path.string());
+  const Settings arguments(load_json(path, kMostImportedBytes), path.string());
   Layout& l = in.layout;
   in.workload.sequence = arguments.number("block_size", rule_of(&Workload::sequence), 1024);
   // The Trainer's own default of sequences per GPU is 8.

@@ -5,15 +5,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
-#include <optional>
 #include <set>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "planner/commands/commands.h"
 #include "planner/recipes/check_report.h"
-#include "planner/recipes/git_tree.h"
 
 namespace mpt::planner {
 namespace {
@@ -32,24 +31,21 @@ std::vector<std::filesystem::path> paths_of(const CheckOptions& o) {
 // The base's recipes stand behind those of now, so that equal ones are judged once.
 CheckReport report_of(const CheckOptions& o) {
   RecipeFiles files = find_recipes(paths_of(o));
-  const size_t now = files.recipes.size();
-  std::optional<GitTree> tree;
-  if (!o.base.empty()) {
-    tree.emplace(o.base, paths_of(o));
-    for (Recipe& recipe : find_recipes(tree->paths()).recipes) files.recipes.push_back(std::move(recipe));
-  }
+  const auto now = std::ptrdiff_t(files.recipes.size());
+  std::map<std::string, Recipe> base;
+  if (!o.base.empty()) base = recipes_of_base(paths_of(o), o.base);
+  for (const auto& [name, recipe] : base) files.recipes.push_back(recipe);
   std::vector<CheckedRecipe> all = check_recipes(files.recipes, o.request);
   CheckReport report{o.request.cluster.name, o.base, {}, {}, std::move(files.others)};
-  report.recipes.assign(all.begin(), all.begin() + std::ptrdiff_t(now));
-  if (!tree) return report;
-  std::vector<CheckedRecipe> before(all.begin() + std::ptrdiff_t(now), all.end());
+  report.recipes.assign(all.begin(), all.begin() + now);
+  if (o.base.empty()) return report;
   std::set<std::string> names;
   for (const CheckedRecipe& checked : report.recipes) names.insert(checked.recipe);
-  for (size_t i = 0; i < before.size(); ++i) {
-    Recipe recipe = files.recipes[now + i];
-    recipe.file = tree->original(recipe.file);
-    before[i].recipe = recipe.name();
-    if (names.count(before[i].recipe) == 0) report.removed.push_back(before[i].recipe);
+  std::vector<CheckedRecipe> before(all.begin() + now, all.end());
+  auto checked = before.begin();
+  for (const auto& [name, recipe] : base) {
+    checked++->recipe = name;
+    if (names.count(name) == 0) report.removed.push_back(name);
   }
   compare_with_base(report.recipes, before);
   return report;
@@ -58,6 +54,7 @@ CheckReport report_of(const CheckOptions& o) {
 void check_files(const CheckOptions& o) {
   std::vector<NamedFile> inputs;
   for (const std::string& path : o.paths) inputs.push_back({"PATH", path});
+  inputs.push_back({"--base", o.base});
   const std::vector<NamedFile> outputs{{"--junit", o.junit}, {"--sarif", o.sarif}, {"--json", o.json}};
   check_distinct_files(inputs, outputs);
   for (const NamedFile& output : outputs) {
@@ -89,8 +86,9 @@ std::function<int()> add_check(CLI::App& app) {
       ->required()
       ->type_name("PATH");
   command
-      ->add_option("--base", o->base, "Revision of git to compare with, such as origin/main (default: none)")
-      ->type_name("REV");
+      ->add_option("--base", o->base,
+                   "Folder to compare with: the same tree in another state (default: none)")
+      ->type_name("FOLDER");
   command->add_flag("--allow-unread", o->allow_unread, "Recipes that cannot be read are no failure")
       ->group("Output");
   for (const auto& [name, target, what] :
@@ -105,7 +103,7 @@ std::function<int()> add_check(CLI::App& app) {
       "Exit codes: 0 all recipes fit; 1 one is illegal or does not fit; 2 one cannot be read, or wrong "
       "input.\n"
       "Examples:\n  mpt-plan check recipes/ --cluster dgx-h100:8\n"
-      "  mpt-plan check recipes/ --cluster dgx-h100:8 --base origin/main --junit check.xml");
+      "  mpt-plan check recipes/ --cluster dgx-h100:8 --base ../base --junit check.xml");
   return [o] { return run_check(*o); };
 }
 

@@ -107,7 +107,7 @@ Json model_counts(const models::ImportedModel& read, const std::vector<int64_t>&
   const models::LayerKinds kinds(m);
   Json work = Json::array();
   for (const int64_t sequence : sequences) work.push_back(work_of(m, kinds, sequence));
-  Json text{{"model", Json::parse(model_spec_to_text(m))},
+  Json text{{"model", parse_json(model_spec_to_text(m), m.name)},
             {"parameters",
              {{"total", count.total}, {"active", count.active}, {"embedding_and_head", count.embedding}}},
             {"kinds", kinds_of(m, kinds)},

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <map>
 
 #include "base/json.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "reports/html.h"
 #include "reports/table.h"
 
 namespace mpt::planner {
@@ -63,7 +63,7 @@ reports::Table check_table(const CheckReport& report) {
                                        {"step time"},
                                        {"idle"},
                                        {"memory"}};
-  if (!report.base.empty()) columns.push_back({"against " + report.base, reports::Align::left});
+  if (!report.base.empty()) columns.push_back({"against the base", reports::Align::left});
   reports::Table table(columns);
   for (const CheckedRecipe& c : report.recipes) {
     const bool priced = c.step_time_s > 0.0;
@@ -93,31 +93,21 @@ std::string uri_of(const std::string& path) {
   return path.starts_with('/') ? "file://" + uri : uri;
 }
 
-// Text of an XML document: printable() leaves no control characters.
-std::string xml(const std::string& text) {
-  static const std::map<char, const char*> kEscapes{
-      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&apos;"}};
-  std::string safe;
-  for (const char c : printable(text)) {
-    const auto found = kEscapes.find(c);
-    safe += found == kEscapes.end() ? std::string(1, c) : found->second;
-  }
-  return safe;
-}
-
 std::string junit_case(const CheckedRecipe& c) {
-  const std::string head =
-      fmt::format("    <testcase classname=\"{}\" name=\"{}\"", xml(c.framework), xml(c.recipe));
+  const std::string head = fmt::format("    <testcase classname=\"{}\" name=\"{}\"",
+                                       reports::escape_html(c.framework), reports::escape_html(c.recipe));
   if (c.verdict == Verdict::fits) {
     const std::string costs =
         fmt::format("{}, {} per step, {} of {}", c.layout, format_seconds(c.step_time_s),
                     format_bytes(double(c.peak_bytes)), format_bytes(double(c.limit_bytes)));
-    return head + fmt::format(">\n      <system-out>{}{}</system-out>\n    </testcase>\n", xml(costs),
-                              c.change.empty() ? "" : xml("; " + c.change));
+    return head + fmt::format(">\n      <system-out>{}{}</system-out>\n    </testcase>\n",
+                              reports::escape_html(costs),
+                              c.change.empty() ? "" : reports::escape_html("; " + c.change));
   }
   const char* const element = c.verdict == Verdict::not_read ? "error" : "failure";
   return head + fmt::format(">\n      <{0} type=\"{1}\" message=\"{2}\">{3}</{0}>\n    </testcase>\n",
-                            element, enum_name(c.verdict), xml(c.reason), xml(explanation(c)));
+                            element, enum_name(c.verdict), reports::escape_html(c.reason),
+                            reports::escape_html(explanation(c)));
 }
 
 struct SarifRule {

@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/terminal.h"
+#include "base/values.h"
 #include "core/plan.h"
 #include "frameworks/registry.h"
 #include "planner/recipes/imported_request.h"
@@ -33,11 +35,13 @@ bool names_one_layout(const Json& json) {
 // This program's own files, by what stands in them; empty for other JSON.
 std::string own_kind(const std::string& text) {
   if (text.find("\"model\"") == std::string::npos) return "";
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object() || !json.contains("model")) return "";
-  if (const auto format = json.find("format"); format != json.end())
+  const auto json = json_of(text);
+  if (!json)
+    return text.find("\"mpt-plan\"") == std::string::npos ? "" : kPlan;  // a damaged plan, said later
+  if (!json->is_object() || !json->contains("model")) return "";
+  if (const auto format = json->find("format"); format != json->end())
     return *format == "mpt-plan" ? kPlan : "";
-  return json.contains("global_batch") && names_one_layout(json) ? kRequest : "";
+  return json->contains("global_batch") && names_one_layout(*json) ? kRequest : "";
 }
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
@@ -70,6 +74,46 @@ std::set<fs::path> files_below(const std::vector<fs::path>& paths) {
     }
   }
   return files;
+}
+
+fs::path full_path(const fs::path& path) {
+  const fs::path full = fs::absolute(path).lexically_normal();
+  return full.has_filename() ? full : full.parent_path();
+}
+
+bool is_top(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / ".git", error);
+}
+
+// The top of the git work tree that holds the path; empty where none does.
+fs::path top_of(const fs::path& path) {
+  for (fs::path at = full_path(path);; at = at.parent_path()) {
+    if (is_top(at)) return at;
+    if (at == at.parent_path()) return {};
+  }
+}
+
+[[noreturn]] void refuse_base(const fs::path& path, const std::string& base) {
+  const fs::path top = top_of(path), here = full_path(".");
+  std::string remedy = "check the other state out into a folder";
+  if (!top.empty()) {
+    const std::string revision = base.empty() || base.front() == '-' ? "REV" : shell_word(base);
+    const std::string in_tree = top == here ? "" : fmt::format("-C {} ", shell_word(top.string()));
+    const fs::path folder = (top.parent_path() / "base").lexically_relative(here);
+    remedy = fmt::format("git {}worktree add ../base {}, then --base {}", in_tree, revision,
+                         shell_word(folder.string()));
+  }
+  throw UserError(Problem{"--base", fmt::format("\"{}\" is no folder", cut_text(base, 80)),
+                          "a folder with the same tree in another state", remedy});
+}
+
+// The same path in the base.
+fs::path place_in_base(const fs::path& path, const fs::path& base) {
+  const fs::path top = top_of(path);
+  std::error_code error;
+  if (top.empty() || !is_top(base)) return fs::is_directory(path, error) ? base : base / path.filename();
+  return (base / full_path(path).lexically_relative(top)).lexically_normal();
 }
 
 // The bounds of a request are a layout that estimate() completes; a plan's layout is its own.
@@ -107,6 +151,7 @@ std::vector<Recipe> recipes_in(const fs::path& file) {
   if (code->importer.parts == nullptr || file.extension() != ".py") return {{file, "", code->framework}};
   std::vector<Recipe> recipes;
   for (const std::string& part : code->importer.parts(file)) recipes.push_back({file, part, code->framework});
+  WorkBudget(file.string(), most).spend(recipes.size() * bytes);  // the file is read again for each
   return recipes;
 }
 
@@ -118,6 +163,30 @@ RecipeFiles find_recipes(const std::vector<fs::path>& paths) {
     found.recipes.insert(found.recipes.end(), recipes.begin(), recipes.end());
   }
   return found;
+}
+
+std::map<std::string, Recipe> recipes_of_base(const std::vector<fs::path>& paths, const std::string& base) {
+  std::error_code error;
+  if (!fs::is_directory(base, error)) refuse_base(paths.front(), base);
+  const bool in_trees = is_top(base) && std::none_of(paths.begin(), paths.end(), [](const fs::path& path) {
+                          return top_of(path).empty();
+                        });
+  if (paths.size() > 1 && !in_trees)
+    throw UserError(Problem{"--base", fmt::format("{} for {} paths", base, paths.size()),
+                            "the top of a git work tree, or one path",
+                            "check each path in a call of its own"});
+  std::map<std::string, Recipe> recipes;
+  for (const fs::path& path : paths) {
+    const fs::path before = place_in_base(path, base);
+    if (!fs::exists(before, error)) continue;
+    for (const Recipe& recipe : find_recipes({before}).recipes) {
+      Recipe now = recipe;
+      const fs::path below = recipe.file.lexically_relative(before);
+      now.file = (below == "." ? path : path / below).lexically_normal();
+      recipes.emplace(now.name(), recipe);
+    }
+  }
+  return recipes;
 }
 
 RecipeRequest read_recipe(const Recipe& recipe, const PlanRequest& asked) {

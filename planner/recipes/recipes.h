@@ -4,6 +4,7 @@
 // Recipes: the files that say how a training runs, in any form that mpt-plan reads.
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,12 @@ struct RecipeFiles {
 /// Recipes of files and of all files below folders, each once, in the order of their names. Hidden files
 /// and links below a folder are left out. Throws UserError for a path that is not there.
 RecipeFiles find_recipes(const std::vector<std::filesystem::path>& paths);
+
+/// The recipes of `paths` in another state of their tree, by their names in `paths`. `base` is the top of
+/// another work tree of git: each path has the same place in both. A `base` without .git is the one path
+/// itself. Starts no program. Throws UserError where `base` is no folder.
+std::map<std::string, Recipe> recipes_of_base(const std::vector<std::filesystem::path>& paths,
+                                              const std::string& base);
 
 /// A recipe as a request to estimate, and what a request has no place for.
 struct RecipeRequest {

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/quantity.h"
+#include "base/values.h"
 #include "profiler/hardware/kernel_tables.h"
 #include "profiler/hardware/nodes.h"
 
@@ -80,10 +81,8 @@ std::string text_of(const Json& json, const std::string& where) {
 Json device_like(const DeviceSpec& like, const Json& changes) {
   DeviceSpec device = like;
   if (device.kernels.empty() && kernel_tables(device.name) != nullptr) device.kernels = device.name;
-  Json json = to_json(device);
-  for (const auto& [key, value] : changes.items()) {
-    if (key != "like") json[key] = value;
-  }
+  Json json = with_members(to_json(device), changes, device.name);
+  json.erase("like");
   const Json& peak = json["bf16_flop_per_s"];
   const bool other_peak = peak.is_number() && peak.get<double>() > 0.0 && !changes.contains("kernel_rate");
   if (other_peak && !changes.contains("kernels"))
@@ -182,11 +181,10 @@ void change_levels(const Json& changes, NodeEntry& node, const std::string& file
   for (LinkLevel& level : node.levels) {
     const auto change = changes.find(level.name);
     if (change == changes.end()) continue;
-    Json json = to_json(level);
     if (!change->is_object())
       throw wrong(file + " at /levels/" + level.name, detail::describe_json(*change), "an object");
-    for (const auto& [key, value] : change->items()) json[key] = value;
-    level = from_json<LinkLevel>(json, file, "/levels/" + detail::escape_pointer(level.name));
+    level = from_json<LinkLevel>(with_members(to_json(level), *change, file), file,
+                                 "/levels/" + detail::escape_pointer(level.name));
   }
 }
 

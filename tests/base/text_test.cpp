@@ -19,6 +19,8 @@ TEST(Text, PrintableShowsWhatATerminalWouldCarryOut) {
                       "b\xe2\x80\xae"
                       "c"),
             "a\\u2028b\\u202ec");  // line separator, override
+  EXPECT_EQ(printable("\xef\xbf\xbd\xef\xbf\xbe\xef\xbf\xbf"),
+            "\xef\xbf\xbd\\ufffe\\uffff");  // XML holds the first alone
   EXPECT_EQ(printable_lines("one\n\x1b"), "one\n\\x1b");
 }
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpt-plan check over folders of recipes: verdicts, exit codes, what changed against a revision of git, and the files that it
+"""mpt-plan check over folders of recipes: verdicts, exit codes, what changed against another state of the tree, and the files that it
 writes. Usage: check_test.py BIN.
 """
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,8 +25,9 @@ def check(what, right, why=""):
         print(f"FAILED: {what}\n{why}")
 
 
-def run(*arguments, folder="."):
-    done = subprocess.run([os.path.join(BIN, "mpt-plan"), *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=folder)
+def run(*arguments, folder=".", path=None):
+    done = subprocess.run([os.path.join(BIN, "mpt-plan"), *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=folder,
+                          env={**os.environ, **({"PATH": path} if path else {})})
     return done.returncode, done.stdout + done.stderr
 
 
@@ -69,6 +72,7 @@ def check_exit_codes(scratch):
 def check_files(scratch):
     folder = os.path.join(scratch, "files")
     names = ["a b&<c>.sh", "ä\"'.sh"]
+    put(folder, "no character \ufffe\uffff.sh", GOOD)  # of XML
     put(folder, names[0], GOOD)
     put(folder, names[1], GOOD.replace("--bf16", "--micro-batch-size 32 --bf16").replace("-size 2\n", "-size 1\n"))
     put(folder, "bert.sh", "torchrun pretrain_bert.py " + MODEL)
@@ -76,10 +80,11 @@ def check_files(scratch):
     code, output = run("check", folder, "--cluster", "dgx-h100:1", *[word for kind, file in files.items() for word in ("--" + kind, file)])
     check("a recipe that does not fit", code == 1 and "1 does not fit" in output, output)
 
+    shown = "no character \\ufffe\\uffff.sh"
     suite = xml.etree.ElementTree.parse(files["junit"]).getroot().find("testsuite")
     cases = {os.path.basename(case.get("name")): case for case in suite.findall("testcase")}
-    check("JUnit: all recipes", set(cases) == {*names, "bert.sh"}, set(cases))
-    check("JUnit: counts", [suite.get(k) for k in ("tests", "failures", "errors")] == ["3", "1", "1"], suite.attrib)
+    check("JUnit: all recipes", set(cases) == {*names, "bert.sh", shown}, set(cases))
+    check("JUnit: counts", [suite.get(k) for k in ("tests", "failures", "errors")] == ["4", "1", "1"], suite.attrib)
     check("JUnit: a failure", cases[names[1]].find("failure").get("type") == "does_not_fit", cases)
     check("JUnit: what fits", cases[names[0]].find("failure") is None and "per step" in cases[names[0]].find("system-out").text, cases)
 
@@ -87,9 +92,9 @@ def check_files(scratch):
         told = json.load(file)
     recipes = {os.path.basename(r["recipe"]): r for r in told["recipes"]}
     check("JSON: verdicts", {name: r["verdict"] for name, r in recipes.items()}
-          == {names[0]: "fits", names[1]: "does_not_fit", "bert.sh": "not_read"}, told)
+          == {names[0]: "fits", names[1]: "does_not_fit", "bert.sh": "not_read", "no character \ufffe\uffff.sh": "fits"}, told)
     check("JSON: figures", recipes[names[0]]["step_time_s"] > 0 and recipes[names[1]]["peak_bytes"] > recipes[names[1]]["limit_bytes"], told)
-    check("JSON: counts", told["counts"] == {"fits": 1, "illegal": 0, "does_not_fit": 1, "not_read": 1}, told)
+    check("JSON: counts", told["counts"] == {"fits": 2, "illegal": 0, "does_not_fit": 1, "not_read": 1}, told)
     check_sarif(files["sarif"])
 
 
@@ -112,38 +117,139 @@ def check_sarif(path):
         check("SARIF: a result", right, result)
 
 
-def check_base(scratch):
-    folder = os.path.join(scratch, "repository")
+def put_base(folder):
     put(folder, "recipes/same.sh", GOOD)
     put(folder, "recipes/slower.sh", GOOD)
     put(folder, "recipes/larger $(touch x).sh", GOOD)
     put(folder, "recipes/gone.sh", GOOD)
     put(folder, "recipes/sourced/run.sh", "source common.sh\ntorchrun pretrain_gpt.py $ARGS " + MODEL)
     put(folder, "recipes/sourced/common.sh", "ARGS='--global-batch-size 256 --tensor-model-parallel-size 2'\n")
-    git(folder, "init", "-q")
-    git(folder, "add", ".")
-    git(folder, "commit", "-qm", "Base")
+
+
+def put_changes(folder):
     put(folder, "recipes/slower.sh", GOOD.replace("-size 2\n", "-size 4\n"))
     put(folder, "recipes/larger $(touch x).sh", GOOD.replace("--bf16", "--micro-batch-size 32 --bf16").replace("-size 2\n", "-size 1\n"))
     put(folder, "recipes/new.sh", GOOD)
     put(folder, "recipes/sourced/common.sh", "ARGS='--global-batch-size 512 --tensor-model-parallel-size 2'\n")
     os.remove(os.path.join(folder, "recipes/gone.sh"))
-    told_in = os.path.join(scratch, "base.json")
-    for where, path in ((folder, "recipes"), (folder, "./recipes/"), (os.path.join(folder, "recipes"), ".")):
-        code, output = run("check", path, "--cluster", "dgx-h100:1", "--base", "HEAD", "--json", told_in, folder=where)
-        with open(told_in) as file:
-            told = json.load(file)
-        changes = {os.path.basename(r["recipe"]): r["change"] for r in told["recipes"]}
-        check(f"changes of {path}", code == 1 and changes["same.sh"] == "" and changes["new.sh"] == "new"
-              and changes["larger $(touch x).sh"] == "now does not fit" and changes["slower.sh"].startswith("+")
-              and "step time" in changes["slower.sh"] and "step time" in changes["run.sh"], output)
-        check(f"removed from {path}", [os.path.basename(name) for name in told["removed"]] == ["gone.sh"], told["removed"])
-    check("no file name was run", not os.path.exists(os.path.join(folder, "x")) and not os.path.exists("x"))
-    for revision, word in (("no-such-branch", "git does not know it"), ("--output=x", "no name of a revision"), ("HEAD:recipes/same.sh", "git does not know it")):
-        code, output = run("check", "recipes", "--cluster", "dgx-h100:1", f"--base={revision}", folder=folder)
-        check(f"--base {revision}", code == 2 and word in output, output)
-    code, output = run("check", scratch, "--cluster", "dgx-h100:1", "--base", "HEAD")
-    check("no work tree", code == 2 and "--base" in output, output)
+
+
+def check_changes(what, path, base, folder):
+    told_in = os.path.join(folder, "told.json")
+    code, output = run("check", path, "--cluster", "dgx-h100:1", "--base", base, "--json", told_in, folder=folder)
+    if not os.path.exists(told_in):
+        return check(f"{what}: {path} against {base}", False, output)
+    with open(told_in) as file:
+        told = json.load(file)
+    os.remove(told_in)
+    changes = {os.path.basename(r["recipe"]): r["change"] for r in told["recipes"]}
+    check(f"{what}: changes of {path} against {base}", code == 1 and changes["same.sh"] == "" and changes["new.sh"] == "new"
+          and changes["larger $(touch x).sh"] == "now does not fit" and changes["slower.sh"].startswith("+")
+          and "step time" in changes["slower.sh"] and "step time" in changes["run.sh"], output)
+    check(f"{what}: removed from {path}", [os.path.basename(name) for name in told["removed"]] == ["gone.sh"], told["removed"])
+
+
+def check_base(scratch):
+    now, before = (os.path.join(scratch, "folders", name) for name in ("now", "before"))
+    for folder in (now, before):
+        put_base(folder)
+    put_changes(now)
+    check_changes("folders", now, before, scratch)
+    check_changes("folders", "now", "before", os.path.join(scratch, "folders"))
+    check_changes("folders", "recipes", "../before/recipes", now)
+    code, output = run("check", "recipes/slower.sh", "--cluster", "dgx-h100:1", "--base", "../before/recipes", folder=now)
+    check("a file against a folder", code == 0 and "% step time" in output, output)
+    check("no file name was run", not os.path.exists(os.path.join(now, "x")) and not os.path.exists("x"))
+    code, output = run("check", "now", "before", "--cluster", "dgx-h100:1", "--base", "now", folder=os.path.join(scratch, "folders"))
+    check("one folder for two paths", code == 2 and "--base" in output and "2 paths" in output, output)
+    for base in ("no-such-branch", "--output=x", "now/recipes/same.sh"):
+        code, output = run("check", "now", "--cluster", "dgx-h100:1", f"--base={base}", folder=os.path.join(scratch, "folders"))
+        check(f"--base {base}", code == 2 and "is no folder" in output and "check the other state out" in output, output)
+
+
+def remedy_of(output):
+    """The command and the folder in "git worktree add ../base HEAD~1, then --base ../base"."""
+    words = re.search(r"(git .*worktree add .*), then --base (\S+)", " ".join(output.split()))
+    return words.groups() if words else ("false", "")
+
+
+def check_work_trees(scratch):
+    folder = os.path.join(scratch, "trees", "recipes")  # of the name of a folder in it
+    put_base(folder)
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "Base")
+    put_changes(folder)
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "Now")
+    for where, path in ((folder, "recipes"), (folder, "."), (os.path.join(folder, "recipes"), "./"), (scratch, "trees/recipes/recipes/")):
+        code, output = run("check", path, "--cluster", "dgx-h100:1", "--base", "HEAD~1", folder=where)
+        command, base = remedy_of(output)
+        check(f"a revision in {where}", code == 2 and "\"HEAD~1\" is no folder" in output and base, output)
+        if not base:
+            continue
+        subprocess.run(["bash", "-ec", command], cwd=where, check=True, capture_output=True)
+        check_changes("work trees", path, base, where)
+        git(folder, "worktree", "remove", "--force", os.path.join(where, base))
+    other = os.path.join(scratch, "trees", "other")
+    git(folder, "worktree", "add", other, "HEAD~1")
+    shutil.rmtree(os.path.join(other, "recipes"))
+    code, output = run("check", "recipes/same.sh", "recipes/sourced", "--cluster", "dgx-h100:1", "--base", other, folder=folder)
+    check("a base without the paths", code == 0 and output.count("new") == 2 and "removed" not in output, output)
+
+
+def check_starts_nothing(scratch):
+    """A work tree whose settings name programs, and a PATH with a git that leaves a mark."""
+    folder, mark = os.path.join(scratch, "hostile"), os.path.join(scratch, "mark")
+    put(folder, "recipes/same.sh", GOOD)
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "Base")
+    shutil.copytree(folder, folder + "-base")
+    for program in ("bin/git", "up.sh"):
+        put(folder, program, f"#!/bin/sh\ntouch {mark}\nexit 1\n")
+        os.chmod(os.path.join(folder, program), 0o755)
+    for tree in (folder, folder + "-base"):
+        with open(os.path.join(tree, ".git", "config"), "a") as config:
+            config.write(f"[core]\n\tfsmonitor = {folder}/up.sh\n\tsshCommand = {folder}/up.sh\n[extensions]\n\tpartialClone = origin\n"
+                         f"[remote \"origin\"]\n\turl = {tree}\n\tpromisor = true\n\tuploadpack = {folder}/up.sh\n")
+        objects = os.path.join(tree, ".git", "objects")
+        for name in os.listdir(objects):
+            if len(name) == 2:
+                shutil.rmtree(os.path.join(objects, name))
+    path = os.path.join(folder, "bin") + ":" + os.environ["PATH"]
+    for base, expected in (("HEAD", 2), (folder + "-base", 0)):
+        for programs in (path, os.environ["PATH"]):
+            code, output = run("check", "recipes", "--cluster", "dgx-h100:1", "--base", base, folder=folder, path=programs)
+            check(f"a hostile work tree and {base}", code == expected, output)
+            check(f"a hostile work tree and {base}: nothing is started", not os.path.exists(mark), output)
+
+
+def check_work(scratch):
+    """Large files of every form, in processor seconds; a script without end."""
+    keys, folder = range(80000), os.path.join(scratch, "work")
+    put(folder, "keys.json", '{"model": 0' + "".join(f', "k{i}": 0' for i in keys) + "}")
+    put(folder, "keys.yaml", "distributed_type: FSDP\nfsdp_config:\n" + "".join(f"  k{i}: 0\n" for i in keys))
+    put(folder, "keys.toml", "[model]\n[parallelism]\n[training]\nseq_len = 8\n" + "".join(f"k{i} = 0\n" for i in keys))
+    put(folder, "keys.sh", "pretrain_gpt.py --num-layers 2\n" + "".join(f"K{i}=0\n" for i in keys))
+    names = "".join(f"k{i} = {i}\n" for i in keys) + "".join(f"def g{i}():\n    return {i}\n" for i in keys[:20000])
+    put(folder, "config_registry.py", f"from torchtitan.trainer import Trainer\n{names}def f() -> Trainer.Config:\n    return Trainer.Config("
+        "model_spec=g('8B'))\n")
+    for name in sorted(os.listdir(folder)):
+        before = os.times().children_user
+        code, output = run("check", os.path.join(folder, name), "--cluster", "dgx-h100:1", "--allow-unread")
+        seconds = os.times().children_user - before
+        check(f"{name}: {seconds:.2f} s", code in (0, 1) and seconds < 2.0, output[-400:])
+    cluster = '{"name": "x", "nodes": 2, "device": {"like": "h100-sxm-80gb"' + "".join(f', "k{i}": 0' for i in keys) + "}}"
+    put(scratch, "cluster.json", cluster)
+    before = os.times().children_user
+    code, output = run("check", folder, "--cluster", os.path.join(scratch, "cluster.json"))
+    seconds = os.times().children_user - before
+    check(f"a cluster of 80,000 keys: {seconds:.2f} s", code == 2 and "unknown key" in output and seconds < 5.0, output[-400:])
+    put(folder, "itself/run.sh", "source common.sh\ntorchrun pretrain_gpt.py " + MODEL)
+    put(folder, "itself/common.sh", "source run.sh\n# " + "x" * 2**20 + "\nsource run.sh\n")
+    code, output = run("check", os.path.join(folder, "itself/run.sh"), "--cluster", "dgx-h100:1")
+    check("a script that sources itself", code == 2 and "common.sh" in output and "sources" in output, output)
 
 
 def check_estimate():
@@ -165,6 +271,9 @@ def main():
         check_exit_codes(scratch)
         check_files(scratch)
         check_base(scratch)
+        check_work_trees(scratch)
+        check_starts_nothing(scratch)
+        check_work(scratch)
         check_estimate()
     print(f"{len(FAILED)} failed" if FAILED else "every recipe was judged")
     return 1 if FAILED else 0

@@ -183,8 +183,8 @@ def numbers_of_importers(folder):
         for value in BAD:
             if value == open_at:
                 continue
-            write(toml, f'[model]\nname = "llama3"\nflavor = "8B"\n[parallelism]\n{pipeline}[{section}]\n{name} = {value}\n')
-            refused(f"{key} = {value}", ["import", toml, *cluster], f"numbers.toml at {key}:")
+            write(toml, f'[model]\nname = "llama3"\nflavor = "8B"\n[{section}]\n{pipeline}{name} = {value}\n')
+            refused(f"{key} = {value}", ["import", toml, *cluster], f"numbers.toml at {'line' if value == 2**64 else key + ':'}")
     for text, parts in ((SMALL + "--tensor-model-parallel-size 1099511627776 --context-parallel-size 1099511627776", ("--tensor-model-parallel-size",)),
                         (SMALL + "--tensor-model-parallel-size 65536 --context-parallel-size 65536", ("more than 10000000 ranks",))):
         refused(text, ["import", write(script, text), *cluster], *parts)

@@ -291,7 +291,8 @@ TEST(Import, AChangedConfigurationIsKnownAsMegatronBridges) {
 TEST(Import, YamlThatIsTooDeepOrNoneIsRefused) {
   const std::string file = testing::TempDir() + "/deep.yaml";
   write_file_atomically(file, "a: " + std::string(100, '[') + std::string(100, ']') + "\n");
-  EXPECT_NE(error_of([&] { import_automodel(file); }).find("nested too deeply"), std::string::npos);
+  EXPECT_NE(error_of([&] { import_automodel(file); }).find("nesting deeper than 32 levels"),
+            std::string::npos);
   write_file_atomically(file, "a: [1\nb: }");
   EXPECT_NE(error_of([&] { import_automodel(file); }).find("in YAML"), std::string::npos);
 }

@@ -130,9 +130,10 @@ void use_request(const std::string& file, const char* framework) {
 
 TEST(ImportFuzz, ShellWords) {
   test::fuzz(kScript, 2000, [](const std::string& text) {
-    frameworks::shell_commands(text, "script.sh");
-    frameworks::shell_variables(text, "script.sh");
-    frameworks::argument_words(text);
+    WorkBudget budget("script.sh", 1 << 20);
+    frameworks::shell_commands(text, "script.sh", budget);
+    frameworks::shell_variables(text, "script.sh", budget);
+    frameworks::argument_words(text, budget);
   });
 }
 

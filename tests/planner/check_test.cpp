@@ -218,6 +218,27 @@ TEST_F(Check, RecipesAreFoundByWhatStandsInThem) {
   EXPECT_THROW(find_recipes({folder_ / "nowhere"}), UserError);
 }
 
+// A plan that is cut off must not pass as a file without a recipe.
+TEST_F(Check, ADamagedPlanIsNotRead) {
+  const CheckedRecipe c = checked("plan.json", "{\"format\": \"mpt-plan\", \"model\": ");
+  EXPECT_EQ(c.verdict, Verdict::not_read);
+  EXPECT_NE(c.reason.find("not valid JSON"), std::string::npos) << c.reason;
+}
+
+// Each configuration reads its file again.
+TEST_F(Check, AFileOfTooManyConfigurationsIsRefused) {
+  std::string text = "from torchtitan.trainer import Trainer\n";
+  for (int i = 0; i < 4000; ++i)
+    text += fmt::format("def f{}() -> Trainer.Config:\n    return Trainer.Config(model_spec=g(\"8B\"))\n", i);
+  const fs::path file = put("config_registry.py", text);
+  try {
+    recipes_in(file);
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find(file.string()), std::string::npos) << error.what();
+  }
+}
+
 TEST_F(Check, DeepSpeedTakesTheModelBesideIt) {
   put("config.json",
       "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 2048, "
