@@ -32,6 +32,7 @@ namespace {
 
 struct EstimateOptions {
   std::string plan;
+  LinesOptions lines;
   PlanOptions problem;
 };
 
@@ -232,6 +233,7 @@ std::function<int()> add_estimate(CLI::App& app) {
       ->type_name("FILE")
       ->trigger_on_parse()
       ->group("What to score");
+  declare_lines(*command, o->lines);
   declare_request_file(*command, o->problem);
   declare_problem(*command, o->problem.request);
   declare_layout(*command, o->problem.request);
@@ -252,6 +254,8 @@ std::function<int()> add_estimate(CLI::App& app) {
       "  mpt-plan estimate --model llama3-70b --cluster dgx-h100:8 --global-batch 256 --tp 8 --pp 4 --sp on\n"
       "  mpt-plan estimate --plan plan.json --cluster dgx-a100:8");
   return [command, o] {
+    check_lines(*command, o->lines);
+    if (!o->lines.file.empty()) return answer_lines(o->lines);
     check_plan_options(*command, *o);
     o->problem.again = search_again(*command, *o);
     std::vector<NamedFile> inputs = input_files(o->problem);
