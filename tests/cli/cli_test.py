@@ -449,10 +449,6 @@ def plan_commands(folder, base, profile):
         FAILURES.append("estimate, operators: no collectives in the trace")
     expect("estimate, offload", run("mpt-plan", "estimate", *eight, "--tp", 2, "--dp", 4, "--zero", 1, "--offload", "on"), 0,
            "up to 11.2 GiB per GPU in host memory for the optimizer")
-    expect("estimate, streams", run("mpt-plan", "estimate", *eight, "--tp", 4, "--sp", "on", "--streams"), 0,
-           "operator by operator", "tensor-parallel", "none of them", "BETTER")
-    expect("estimate, too large for streams", run("mpt-plan", "estimate", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--tp", 8, "--streams", "--global-batch", 100000), 2,
-           "million tasks in a step", "fewer micro-batches")
     expect("estimate, does not divide", run("mpt-plan", "estimate", *eight, "--tp", 3), 2, "heads 32 does not divide by tensor 3")
     expect("estimate, more ranks than devices", run("mpt-plan", "estimate", *eight, "--tp", 8, "--pp", 4), 2, "at most the 8 devices")
     expect("estimate, chunks that the schedule lacks", run("mpt-plan", "estimate", *eight, "--pp", 2, "--schedule", "zb-v", "--chunks", 3), 2, "--chunks")
@@ -471,7 +467,6 @@ def plan_commands(folder, base, profile):
     for kind in ("tpp=8", "tp", "tp=", "", "tp=two", "schedule=1f2b"):
         expect(f"explain, --why-not {kind}", run("mpt-plan", "explain", gpu_plan, f"--why-not={kind}"), 2, "--why-not" if "two" not in kind and "1f2b" not in kind else "expected")
     expect("explain, operators", run("mpt-plan", "explain", gpu_plan, "--operators"), 0, "attention.qkv", "of peak", "head and loss: forward")
-    expect("explain, streams", run("mpt-plan", "explain", gpu_plan, "--streams"), 0, "operator by operator", "beside compute", "none of them")
     expect("explain, plan missing", run("mpt-plan", "explain", "/no/plan.json"), 2, "/no/plan.json")
     run("mpt-plan", *base, "-o", cpu_plan)
     expect("explain, profile missing", run("mpt-plan", "explain", cpu_plan, "--why-not", "tp=2"), 2, "--profile", "digest")
