@@ -63,7 +63,7 @@ def changed(layout, layers, chunks, micro_batch, zero, recompute):
 
 def other_layouts(run, answer):
     """The layouts that the source leaves open, without the request's own."""
-    own, layers = answer["layout"], len(records.layer_kinds(answer["model"]))
+    own, layers = answer["layout"], records.flat(answer["model"])["layers"]
     values = [run.get("unknown", {}).get(field) or [own[field]] for field in OPEN]
     return [other for chosen in itertools.product(*values) if (other := changed(own, layers, *chosen)) != own]
 

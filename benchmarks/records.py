@@ -8,7 +8,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/support"))
 
-from flat_model import flat, layer_kinds  # noqa: E402, F401
+from flat_model import flat  # noqa: E402
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "reports", "validation", "records")
 

@@ -15,7 +15,7 @@ import orders
 import predictions
 import records
 
-ALIKE = 0.02  # step times closer than this are alike: about what equal runs differ by
+ALIKE = 0.02  # equal runs differ by about as much in step time
 FEWEST = 10  # runs of one model on one GPU
 
 

@@ -15,7 +15,7 @@
 namespace mpt::planner {
 namespace {
 
-Json small_request() {
+Json llama_request() {
   return parse_json(R"({
     "model": "llama3-8b", "global_batch": 64, "seq": 4096, "framework": "megatron-core", "cluster": "dgx-h100:1",
     "layout": {"tensor": 2, "pipeline": 2, "data": 2, "chunks": 1, "micro_batch": 1, "zero": 1, "shard": 2,
@@ -28,14 +28,14 @@ Prediction predict(const Json& request, const Calibration& calibration = shipped
 }
 
 TEST(Estimate, PhysicsPointsTheRightWay) {
-  const Prediction base = predict(small_request());
-  Json request = small_request();
+  const Prediction base = predict(llama_request());
+  Json request = llama_request();
   request["layout"]["recompute"] = "full";
   EXPECT_GT(predict(request).step_time_s, 1.15 * base.step_time_s) << "a third more compute";
-  request = small_request();
+  request = llama_request();
   request["cluster"] = "dgx-a100:1";
   EXPECT_GT(predict(request).step_time_s, 1.5 * base.step_time_s);
-  request = small_request();
+  request = llama_request();
   for (const auto& [field, value] : {std::pair{"tensor", 1}, {"data", 4}, {"shard", 4}})
     request["layout"][field] = value;
   EXPECT_GT(predict(request).memory[0].peak_bytes, base.memory[0].peak_bytes) << "half the model on each GPU";
@@ -43,7 +43,7 @@ TEST(Estimate, PhysicsPointsTheRightWay) {
 
 // Blackwell multiplies fp8 with one scale in any order: no transposed copy of a weight is kept.
 TEST(Estimate, BlackwellKeepsNoTransposedWeightsInFp8) {
-  Json request = small_request();
+  Json request = llama_request();
   const auto weights = [&](const char* cluster, const char* precision) {
     request["cluster"] = cluster;
     request["layout"]["precision"] = precision;
@@ -58,12 +58,12 @@ TEST(Estimate, BlackwellKeepsNoTransposedWeightsInFp8) {
 TEST(Estimate, ConstantsOfTheCostModelMayBeOthers) {
   Calibration slower = shipped_calibration();
   slower.sustained *= 0.5;
-  EXPECT_GT(predict(small_request(), slower).step_time_s, 1.2 * predict(small_request()).step_time_s);
+  EXPECT_GT(predict(llama_request(), slower).step_time_s, 1.2 * predict(llama_request()).step_time_s);
 }
 
 // Software that mpt-plan does not know by name: its values are in the layout.
 TEST(Estimate, ALayoutMayHaveTheValuesOfOtherSoftware) {
-  Json request = small_request();
+  Json request = llama_request();
   request.erase("framework");
   request["layout"]["execution"] = {{"framework", "internevo"}, {"attention", "flash1"}, {"step_ms", 20}};
   request["execution"] = {"step_ms=40"};
@@ -79,7 +79,7 @@ TEST(Estimate, RandomChangesArePricedOrRefused) {
       nullptr, -1, 0, 1, 2, 3, 8, 96, 1000003, 1e18, 0.5, "text", true, Json::array(), Json::object()};
   int refused = 0, fine = 0;
   for (int i = 0; i < 300; ++i) {
-    Json request = small_request();
+    Json request = llama_request();
     for (int changes = 1 + i % 3; changes > 0; --changes) {
       Json& section = random() % 2 == 0 ? request : request["layout"];
       auto field = section.begin();
