@@ -123,7 +123,7 @@ def check_draws():
     """What a plan says of its choice is what the draws here say of the same layouts."""
     asked = {"model": "llama3-8b", "cluster": "dgx-h100:2", "global_batch": 128}
     options = [word for name, value in asked.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    plan = json.loads(subprocess.run([os.path.join(BIN, "mpt-plan"), *options, "--json"], stdout=subprocess.PIPE, text=True, check=True).stdout)
+    plan = json.loads(subprocess.run([os.path.join(BIN, "mpt-plan"), *options, "--top", "10", "--json"], stdout=subprocess.PIPE, text=True, check=True).stdout)
     said, ranking = plan["search"]["drawn"], plan["ranking"][:plan["search"]["drawn"]["layouts"]]
     layouts = [(list(a["work_s"].values()), predictions.traits_of(a["layout"]))
                for a in predictions.answers(BIN, [asked | {"layout": ranked["layout"]} for ranked in ranking])]
