@@ -21,6 +21,7 @@ import coverage
 import drawn_choice
 import margins
 import orders
+import predictions
 import price_errors
 import records as published
 import scatter
@@ -28,7 +29,6 @@ import ties
 import validate
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-EVIDENCE = os.path.join(ROOT, "planner", "explain", "evidence.json")
 CONSTANTS = os.path.join(ROOT, "planner", "cost", "calibration.json")
 PAGE = os.path.join(ROOT, "reports", "results", "accuracy.md")
 MEGATRON = {"bridge", "dgxc", "nemo", "megatron", "seqpar", "simumax", "zerobubble", "torchtitan"}
@@ -179,7 +179,7 @@ def write_evidence(runs, records, told_apart):
                 for name, row in sorted(sources.items())]
         return json.dumps({"framework": framework, "experts": experts, "sources": said})
 
-    with open(EVIDENCE, "w") as file:
+    with open(predictions.EVIDENCE, "w") as file:
         file.write("[\n" + ",\n".join(line_of(*key, sources) for key, sources in sorted(rows.items())) + "\n]\n")
 
 

@@ -11,6 +11,7 @@ import tempfile
 import records
 
 FRAMEWORKS = os.path.join(records.FOLDER, "..", "frameworks")
+EVIDENCE = os.path.join(records.FOLDER, "..", "..", "..", "planner", "explain", "evidence.json")
 OPEN = ("chunks", "micro_batch", "zero", "recompute")  # what a source may leave open of a layout
 GIB = 2**30
 
@@ -129,9 +130,12 @@ def predict(programs, runs, *options, apart=False):
     requests = [request_of(run) for run in runs]
     if apart:
         found = [None] * len(runs)
+        with open(EVIDENCE) as file:
+            known = {source["source"] for row in json.load(file) for source in row["sources"]}
         for family in {run["family"] for run in runs}:
             places = [i for i, run in enumerate(runs) if run["family"] == family]
-            for i, answer in zip(places, answers(programs, [requests[i] for i in places], "--without-source", family, *options)):
+            without = ("--without-source", family) if family in known else ()
+            for i, answer in zip(places, answers(programs, [requests[i] for i in places], *without, *options)):
                 found[i] = answer
     else:
         found = answers(programs, requests, *options)

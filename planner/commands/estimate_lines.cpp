@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/json.h"
+#include "base/words.h"
 #include "planner/commands/commands.h"
 #include "planner/commands/stoppable.h"
 #include "planner/cost/calibration.h"
@@ -34,6 +35,16 @@ std::vector<NumberedLine> lines_of_file(const std::string& file) {
     if (!text.empty()) lines.push_back({fmt::format("{}:{}", file, number), text});
   }
   return lines;
+}
+
+// A name that no evidence has would change nothing.
+void check_source(const std::string& name, const std::vector<Evidence>& evidence) {
+  std::vector<std::string> names;
+  for (const Evidence& e : evidence) {
+    for (const SourceEvidence& s : e.sources) names.push_back(s.source);
+  }
+  if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end())
+    detail::refuse_word("--without-source", name, "a source in planner/explain/evidence.json", names);
 }
 
 // The plan without its program, and what published runs are compared by.
@@ -115,6 +126,7 @@ int answer_lines(const LinesOptions& o) {
   const Calibration calibration =
       o.calibration.empty() ? shipped_calibration() : load_calibration(o.calibration);
   const std::vector<Evidence> evidence = published_evidence();
+  check_source(o.without_source, evidence);
   const std::vector<NumberedLine> lines = lines_of_file(o.file);
   std::vector<Answer> answers(lines.size());
   const Stoppable stoppable;

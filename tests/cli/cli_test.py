@@ -1004,9 +1004,10 @@ def lines_of_requests(folder):
         FAILURES.append("estimate --requests --calibration: nothing changes")
     for name, values, words in (("half", {"sustained": 0.5}, ["half.json at /sustained", "between 0.85 and 1"]), ("bad", {"sustained": "x"}, ["sustained"])):
         expect(f"estimate, {name} calibration", run("mpt-plan", "estimate", "--requests", three, "--calibration", write(f"{folder}/{name}.json", values)), 2, *words)
-    apart, = answers(f"{folder}/right.jsonl", "--without-source", "bridge")
+    apart, = answers(f"{folder}/right.jsonl", "--without-source", "megatron")
     if apart["prediction"]["step_time_s"] != step_s or apart["prediction"]["confidence"] == one["prediction"]["confidence"]:
         FAILURES.append("estimate --requests --without-source: the same confidence")
+    expect("estimate, no such source", run("mpt-plan", "estimate", "--requests", three, "--without-source", "megatrn"), 2, "--without-source", 'did you mean "megatron')
     expect("validate is a script", run("mpt-plan", "validate", f"{folder}/right.jsonl"), 2, "validate")
 
 
