@@ -15,25 +15,23 @@ import re
 import statistics
 import subprocess
 import sys
-import tempfile
 
 import choice
 import coverage
+import drawn_choice
 import margins
+import orders
+import predictions
 import price_errors
 import records as published
+import scatter
 import ties
+import validate
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-EVIDENCE = os.path.join(ROOT, "planner", "explain", "evidence.json")
 CONSTANTS = os.path.join(ROOT, "planner", "cost", "calibration.json")
 PAGE = os.path.join(ROOT, "reports", "results", "accuracy.md")
 MEGATRON = {"bridge", "dgxc", "nemo", "megatron", "seqpar", "simumax", "zerobubble", "torchtitan"}
-
-
-def validate(programs, *options, path=published.FOLDER):
-    command = [os.path.join(programs, "mpt-plan"), "validate", path, *options]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout
 
 
 def percent(x):
@@ -60,12 +58,21 @@ def bias_of(errors):
 
 def errors_of(runs):
     """Relative errors of step time and of peak memory, by id, of runs whose layouts are known."""
-    runs = [r for r in runs if not r.get("range_s")]
-    time = {r["id"]: r["predicted_iter_time_s"] / r["measured_iter_time_s"] - 1
-            for r in runs if not r["skipped"] and r["measured_iter_time_s"]}
-    memory = {r["id"]: r["predicted_peak_mem_gib"] / r["measured_peak_mem_gib"] - 1
-              for r in runs if not r["skipped"] and r["measured_peak_mem_gib"]}
-    return time, memory
+    return tuple({r["id"]: error for r in runs if (error := error_of(r)) is not None} for error_of in (validate.time_error, validate.memory_error))
+
+
+def seconds_text(seconds):
+    """As format_seconds() in base/quantity.h, to a millisecond."""
+    value, unit = (seconds, "s") if seconds >= 1 else (1e3 * seconds, "ms")
+    return f"{value:.{0 if value >= 99.95 or value == int(value) else 1 if value >= 9.995 else 2}f} {unit}"
+
+
+def picture(runs):
+    """Predicted against measured step times."""
+    points = [(r["measured_iter_time_s"], r["predicted_iter_time_s"], r["family"],
+               f"{r['id']}: {seconds_text(r['measured_iter_time_s'])} measured, {seconds_text(r['predicted_iter_time_s'])} predicted, "
+               f"{100 * error:+.1f} %") for r in runs if (error := validate.time_error(r)) is not None]
+    return scatter.svg("Step time, seconds", points)
 
 
 def other_runs(report, records, reasons):
@@ -140,9 +147,7 @@ def mean_without_deductions(programs, records):
     for r in changed:
         if "deduced" in r.get("facts", {}).get("hardware.inter_node", ""):
             r["request"]["cluster"] = f"dgx-a100:{r['request']['cluster']['devices'] // 8}"
-    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-        published.write(changed, file)
-        error, _ = errors_of(json.loads(validate(programs, "--json", path=file.name))["runs"])
+    error, _ = errors_of(validate.report(programs, changed)["runs"])
     return [percent(statistics.mean(abs(e) for i, e in error.items() if family in (None, records[i]["family"])))
             for family in (None, "alephalpha")]
 
@@ -174,7 +179,7 @@ def write_evidence(runs, records, told_apart):
                 for name, row in sorted(sources.items())]
         return json.dumps({"framework": framework, "experts": experts, "sources": said})
 
-    with open(EVIDENCE, "w") as file:
+    with open(predictions.EVIDENCE, "w") as file:
         file.write("[\n" + ",\n".join(line_of(*key, sources) for key, sources in sorted(rows.items())) + "\n]\n")
 
 
@@ -195,28 +200,20 @@ or counted in documents and sources, and {count['fitted']} were fitted to publis
 
 def main():
     programs = sys.argv[1]
-    page = os.path.join(ROOT, "accuracy.html")
-    def report_of(name, *options):
-        return json.loads(validate(programs, "--json", "--set", name, *options))
-
-    names = ("published", "other", "blind", "wide", "community", "failed")
-    report = report_of("published", "--html", page)
-    other, kept_apart_report, wide_report, community_report, failed = map(report_of, names[1:])
-    records, others, kept_apart, wide, community, failures = map(published.of_set, names)
-    reports = (report, other, kept_apart_report, wide_report, community_report, failed)
+    sets = [published.of_set(name) for name in ("published", "other", "blind", "wide", "community", "failed")]
+    records, others, kept_apart, wide, community, failures = sets
+    reports = [validate.report(programs, list(of_set.values()), apart=True) for of_set in sets]
+    report, other, kept_apart_report, wide_report, community_report, failed = reports
     every_run = [r for one in reports for r in one["runs"]]
     everything = records | others | kept_apart | wide | community | failures
     write_evidence(every_run, everything, records | others)
-    noise = report["summary"]["repeated"]["difference"] / 0.954  # as Repetition::scatter() in planner/validate/statistics.h
+    noise = orders.scatter(report["summary"]["repeated"]["difference"])
     ran = [r for one in reports[:-1] for r in one["runs"]]
     price_errors.write(price_errors.spreads(price_errors.sets_of(everything, [r for r in ran if not r.get("out_of_memory")]), noise))
     with open(os.path.join(ROOT, "reports", "validation", "reasons.json")) as file:
         reasons = json.load(file)
-    with open(page) as file:
-        plot = re.search(r"<svg.*?</svg>", file.read(), re.S).group(0)
-    os.remove(page)
     with open(os.path.join(ROOT, "reports", "results", "accuracy.svg"), "w") as file:
-        file.write(plot + "\n")
+        file.write(picture(report["runs"]))
 
     error, memory = errors_of(report["runs"])
     runs = [r for r in report["runs"] if r["id"] in error]
@@ -242,9 +239,6 @@ def main():
     def mean_order(tau):
         return f"{statistics.mean(g[tau] for g in s['rank_correlation']):.2f}"
 
-    fine = {r["id"]: r["predicted_iter_time_s"] for r in json.loads(validate(programs, "--json", "--set", "published", "--streams"))["runs"] if r["id"] in error}
-    more = sorted(fine[r["id"]] / r["predicted_iter_time_s"] - 1 for r in runs)
-    fine_error = [abs(fine[r["id"]] / r["measured_iter_time_s"] - 1) for r in runs]
     unfit = [r["id"] for r in runs if not r["fits"] and not r.get("unmodelled")]
     text = f"""# What the predictions are worth
 
@@ -258,8 +252,6 @@ are predicted. An error is (predicted - measured) / measured; means are of its a
 - the same with experts and fp8: {mean_of(style)}
 - all: {mean_of([abs(e) for e in error.values()])}; {len(far)} runs are off by more than 25 %;
   on average they are predicted {bias_of(error.values())}
-- all, simulated operator by operator (`--streams`): {mean_of(fine_error)}; {sum(abs(m) < 0.005 for m in more)} steps are within
-  0.5 % of those of whole instructions, the others {100 * more[0]:+.1f} % to {100 * more[-1]:+.1f} %
 - peak memory: {mean_of([abs(e) for e in memory.values()])}; {len(full)} runs are off by more than 10 %
 - {s['ranges']['runs']} further runs have unknown fields: {s['ranges']['within']} took a time within the predicted range, {s['ranges']['faster']} less and
   {s['ranges']['slower']} more, on average {percent(s['ranges']['distance'])} from it
@@ -305,7 +297,7 @@ Sets of Megatron-Bridge mix releases, some of them at half the speed of the next
 
 ## How sure predictions are
 
-{coverage.table(everything, every_run, [c for one in reports for c in one["summary"]["choices"]])}
+{coverage.table(everything, every_run, [c for of_set, one in zip(sets, reports) for c in drawn_choice.choices(of_set, one["runs"])])}
 
 ## With one source left out
 

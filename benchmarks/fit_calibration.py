@@ -11,43 +11,41 @@ the family is in them: the error on runs of a source that nobody tuned to. --eve
 import argparse
 import json
 import os
-import subprocess
 import tempfile
 
+import predictions
 import records
 
 CAP = 0.6
 
 
-def constants_of(programs):
+CONSTANTS = os.path.join(records.FOLDER, "..", "..", "..", "planner", "cost", "calibration.json")
+
+
+def constants_to_fit():
     """The constants that a fit may change, by name: measured ones and those from literature stay."""
-    command = [os.path.join(programs, "mpt-plan"), "validate", "--constants", "--json"]
-    constants = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
-    return {constant["name"]: constant for constant in constants if constant["origin"] == "fitted"}
+    with open(CONSTANTS) as file:
+        return {constant["name"]: constant for constant in json.load(file) if constant["origin"] == "fitted"}
 
 
 class Fit:
     def __init__(self, programs, name, left_out=None, every=1):
         self.programs = programs
-        self.constants = constants_of(programs)
-        everything = list(records.of_set(name).values())
-        self.family = {run["id"]: run["family"] for run in everything}
-        self.runs, self.fitted = (tempfile.NamedTemporaryFile("w", suffix=".jsonl") for _ in range(2))
-        records.write(everything, self.runs)
-        records.write([run for run in everything if run["family"] != left_out][::every], self.fitted)
+        self.constants = constants_to_fit()
+        self.runs = list(records.of_set(name).values())
+        self.family = {run["id"]: run["family"] for run in self.runs}
+        self.fitted = [run for run in self.runs if run["family"] != left_out][::every]
 
     def predict(self, constants, runs=None):
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             json.dump(constants, file)
             file.flush()
-            command = [os.path.join(self.programs, "mpt-plan"), "validate", runs or self.runs.name, "--json", "--calibration", file.name]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-        runs = json.loads(done.stdout)["runs"]
+            found = predictions.predict(self.programs, runs or self.runs, "--calibration", file.name)
         return {r["id"]: r["predicted_iter_time_s"] / r["measured_iter_time_s"] - 1
-                for r in runs if not r["skipped"] and r["measured_iter_time_s"]}
+                for r in found if not r["skipped"] and r["measured_iter_time_s"]}
 
     def loss(self, constants):
-        errors = [min(CAP, abs(e)) for e in self.predict(constants, self.fitted.name).values()]
+        errors = [min(CAP, abs(e)) for e in self.predict(constants, self.fitted).values()]
         return sum(errors) / len(errors)
 
     def descend(self, constants, sweeps, say=lambda text: None):

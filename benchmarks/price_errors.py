@@ -25,9 +25,9 @@ PULL = 10.0  # weight of the common spread over the mean weight of a class
 ROUNDS, SWEEPS = 6, 150
 
 
-def sets_of(records, runs):
+def runs_of_sets(records, runs):
     """Sets of at least FEWEST layouts of one source, model, batch, precision, machine and software, by source: what one search
-    chooses among. check_choices() in planner/validate/choices.cpp has the same ones."""
+    chooses among. A set has the runs of each of its layouts."""
     sets = {}
     for r in (r for r in runs if not r["skipped"] and r["measured_iter_time_s"] and not r.get("range_s")):
         request = records[r["id"]]["request"]
@@ -37,8 +37,13 @@ def sets_of(records, runs):
     found = {}
     for (source, _), layouts in sets.items():
         if len(layouts) >= FEWEST:
-            found.setdefault(source, []).append([layout_of(of_layout) for of_layout in layouts.values()])
+            found.setdefault(source, []).append(list(layouts.values()))
     return found
+
+
+def sets_of(records, runs):
+    return {source: [[layout_of(of_layout) for of_layout in layouts] for layouts in sets]
+            for source, sets in runs_of_sets(records, runs).items()}
 
 
 def layout_of(runs):
@@ -46,7 +51,7 @@ def layout_of(runs):
     fastest = min(runs, key=lambda r: r["predicted_iter_time_s"])
     measured = statistics.median(r["measured_iter_time_s"] for r in runs)
     step = sum(fastest["work_s"])
-    return math.log(measured / fastest["predicted_iter_time_s"]), [s / step for s in fastest["work_s"]], (fastest["doublings"], fastest["kinds"])
+    return math.log(measured / fastest["predicted_iter_time_s"]), [s / step for s in fastest["work_s"]], fastest["traits"]
 
 
 def parts_between(a, b):

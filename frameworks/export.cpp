@@ -33,7 +33,6 @@ const std::vector<ExportTarget>& export_targets() {
         all.push_back({code.framework, code.exporter.what, code.exporter.write});
     }
     all.push_back({"slurm", "Slurm batch file that starts torchrun on every node", export_slurm});
-    all.push_back({"hostfile", "hosts and their slots, for mpirun and DeepSpeed", export_hostfile});
     all.push_back(
         {"kubernetes", "Kubernetes indexed Job that starts torchrun in every pod", export_kubernetes});
     return all;

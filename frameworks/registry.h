@@ -63,7 +63,6 @@ Exported export_transformers_deepspeed(const Plan& plan);
 Exported export_automodel(const Plan& plan);
 // Launchers.
 Exported export_slurm(const Plan& plan);
-Exported export_hostfile(const Plan& plan);
 Exported export_kubernetes(const Plan& plan);
 
 /// Flags of a Megatron-LM command line, shell script or functional test: --name value, --name=value, with

@@ -108,8 +108,7 @@ int run(int argc, char** argv) {
       {"export", planner::add_export(app)},     {"import", planner::add_import(app)},
       {"check", planner::add_check(app)},       {"diagnose", planner::add_diagnose(app)},
       {"compare", planner::add_compare(app)},   {"sweep", planner::add_sweep(app)},
-      {"cluster", planner::add_cluster(app)},   {"model", planner::add_model(app)},
-      {"validate", planner::add_validate(app)}};
+      {"cluster", planner::add_cluster(app)},   {"model", planner::add_model(app)}};
   app.footer(std::string(kExamples) + kExitCodes);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   for (const auto& [name, command] : commands) {

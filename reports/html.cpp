@@ -372,24 +372,6 @@ std::string escape_html(const std::string& text) {
   return out;
 }
 
-std::string static_page(const std::string& title, const std::string& subtitle,
-                        const std::vector<std::pair<std::string, std::string>>& sections) {
-  std::string page = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
-      "content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light "
-      "dark\">\n"
-      "<title>{0} - "
-      "MPT</title>\n<style>\n{1}\n</style>\n</head>\n<body>\n<header><h1>{0}</h1><p>{2}</p></"
-      "header>\n<main>\n",
-      escape_html(title), html_file("report.css"), escape_html(subtitle));
-  for (const auto& [heading, body] : sections)
-    page += fmt::format("<section><h2>{}</h2><div class=\"scroll\">{}</div></section>\n",
-                        escape_html(heading), body);
-  return page +
-         "</main>\n<footer>Written by MPT. One file, nothing is loaded from "
-         "anywhere.</footer>\n</body>\n</html>\n";
-}
-
 std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted,
                         const Facts& facts, const std::string& export_target) {
   Json data = plan_data(plan, nullptr, export_target);

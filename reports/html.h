@@ -24,10 +24,6 @@ std::string plan_report(const Plan& plan, const StepProgram& program, const Time
 std::string run_report(const Plan& plan, const StepProgram& program, const std::optional<Timeline>& predicted,
                        const RunResult& result);
 
-/// A page of sections, each a heading and its HTML. Nothing in it moves: it needs no script.
-std::string static_page(const std::string& title, const std::string& subtitle,
-                        const std::vector<std::pair<std::string, std::string>>& sections);
-
 /// Text for HTML and SVG.
 std::string escape_html(const std::string& text);
 

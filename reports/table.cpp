@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/terminal.h"
-#include "reports/html.h"
 
 namespace mpt::reports {
 namespace {
@@ -99,16 +98,6 @@ std::string Table::text(size_t columns) const {
   if (titled) append([&](size_t c) { return std::string(widths[c], '-'); });
   for (const auto& row : rows_) append([&](size_t c) { return row[c]; });
   return out;
-}
-
-std::string Table::html() const {
-  std::string out = "<table>\n<tr>";
-  for (const Column& column : columns_) out += "<th>" + escape_html(column.title) + "</th>";
-  for (const auto& row : rows_) {
-    out += "</tr>\n<tr>";
-    for (const std::string& cell : row) out += "<td>" + escape_html(cell) + "</td>";
-  }
-  return out + "</tr>\n</table>\n";
 }
 
 }  // namespace mpt::reports

@@ -22,13 +22,10 @@ class Table {
 
   /// One cell per column, made printable (base/text.h).
   void add_row(std::vector<std::string> cells);
-  bool empty() const { return rows_.empty(); }
   /// Lines that end in a newline, indented by two spaces; no trailing blanks. `columns`: the most that a line
   /// has, as far as words and numbers allow; 0: as many as it takes.
   /// Columns without any title have no heading.
   std::string text(size_t columns = 0) const;
-  /// The same as an HTML table.
-  std::string html() const;
 
  private:
   std::vector<size_t> widths(size_t columns) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What starts the ranks: a Slurm batch file, a hostfile, a Kubernetes Job. The command itself is the user's.
+// What starts the ranks: a Slurm batch file, a Kubernetes Job. The command itself is the user's.
 
 #include <fmt/format.h>
 
@@ -72,17 +72,6 @@ case "$1" in *.sh) exec srun bash "$@" ;; esac
 {5})text",
                                  export_title(plan), nodes_text(plan), object_name(plan.model.name),
                                  node_count(plan), ranks_per_node(plan), slurm_command(plan))});
-  return exported;
-}
-
-Exported export_hostfile(const Plan& plan) {
-  Exported exported;
-  std::string text = "# " + export_title(plan) + "\n" + nodes_text(plan) +
-                     "# Put your hosts' names here, in the order of the plan's ranks.\n";
-  int64_t left = plan.layout.ranks();
-  for (int64_t node = 0; left > 0; ++node, left -= ranks_per_node(plan))
-    text += fmt::format("node{} slots={}\n", node, std::min(left, ranks_per_node(plan)));
-  exported.files.push_back({"hostfile", text});
   return exported;
 }
 

@@ -32,7 +32,7 @@ struct PlanOptions {
   std::string program = "mpt-plan", again;  // as they were typed: the program, and the whole command
   std::string from;                         // a plan to simulate again
   std::string measured;                     // a figure of a run, with its unit
-  bool print_request = false, operators = false, streams = false;
+  bool print_request = false, operators = false;
   bool check = false;  // a layout that does not fit, or cannot run, is a failure
 };
 

@@ -30,7 +30,6 @@ std::function<int()> add_explain(CLI::App& app);
 std::function<int()> add_export(CLI::App& app);
 std::function<int()> add_compare(CLI::App& app);
 std::function<int()> add_sweep(CLI::App& app);
-std::function<int()> add_validate(CLI::App& app);
 std::function<int()> add_cluster(CLI::App& app);
 std::function<int()> add_model(CLI::App& app);
 /// mpt-plan --pareto.
@@ -48,6 +47,16 @@ std::vector<PlanOrReason> compare_watched(const std::vector<PlanRequest>& reques
 /// ask for. `given`: the layout is somebody's own, not one that the options name.
 /// Returns the exit code: that of a failed check where options.check asks for one.
 int score(const PlanOptions& options, bool given);
+/// --requests of estimate, and what goes with it.
+struct LinesOptions {
+  std::string file, calibration, without_source;
+};
+void declare_lines(CLI::App& command, LinesOptions& options);
+/// Throws UserError for options that do not go together.
+void check_lines(const CLI::App& command, const LinesOptions& options);
+/// Prints an answer for each line of the file. Returns the exit code: that of wrong input if one line has
+/// none.
+int answer_lines(const LinesOptions& options);
 /// --check and --measured of estimate and import.
 void declare_check(CLI::App& command, PlanOptions& options);
 void declare_measured(CLI::App& command, PlanOptions& options);

@@ -24,7 +24,6 @@
 #include "planner/explain/fitted_time.h"
 #include "planner/explain/operators.h"
 #include "planner/explain/placement.h"
-#include "planner/explain/streams.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {
@@ -32,6 +31,7 @@ namespace {
 
 struct EstimateOptions {
   std::string plan;
+  LinesOptions lines;
   PlanOptions problem;
 };
 
@@ -156,7 +156,7 @@ void check_plan_options(const CLI::App& command, const EstimateOptions& o) {
 std::string search_again(const CLI::App& command, const EstimateOptions& o) {
   std::string again = command_again(command, shell_word(command.get_parent()->get_name()),
                                     {"Layout", "--plan", "--memory", "--measured", "--output", "--report",
-                                     "--trace", "--operators", "--streams", "--verbose", "--check"});
+                                     "--trace", "--operators", "--verbose", "--check"});
   if (!o.plan.empty()) again += " --request " + shell_word(o.plan);
   const CLI::Option* const request = command.get_option("--request");
   const std::string file = !o.plan.empty() ? o.plan : request->count() > 0 ? request->results().back() : "";
@@ -171,10 +171,6 @@ std::string estimate_text(const Estimated& e, const PlanOptions& o, bool given) 
                      describe_notes(e.plan.notes, Palette::of(stdout)) +
                      describe_judgement(e.plan, o.measured);
   if (o.operators) text += "\n" + describe_operators(problem, layout);
-  if (o.streams) {
-    const Evaluation& whole = e.candidate.evaluation;
-    text += "\n" + describe_streams(simulate_streams(problem, layout, whole.program), whole.step_time_s);
-  }
   const std::string host = describe_host(o.request, e.plan);
   if (!host.empty()) text += describe_notes({host}, Palette::of(stdout));
   return text + advice(e, o);
@@ -232,6 +228,7 @@ std::function<int()> add_estimate(CLI::App& app) {
       ->type_name("FILE")
       ->trigger_on_parse()
       ->group("What to score");
+  declare_lines(*command, o->lines);
   declare_request_file(*command, o->problem);
   declare_problem(*command, o->problem.request);
   declare_layout(*command, o->problem.request);
@@ -242,16 +239,14 @@ std::function<int()> add_estimate(CLI::App& app) {
       ->add_flag("--operators", o->problem.operators,
                  "Print what a forward and a backward are made of: operators, their speed, and collectives")
       ->group("Output");
-  command
-      ->add_flag("--streams", o->problem.streams,
-                 "Simulate the step operator by operator: what each stream does, alone and beside compute")
-      ->group("Output");
   declare_cost(*command, o->problem.cost);
   command->footer(
       "Examples:\n"
       "  mpt-plan estimate --model llama3-70b --cluster dgx-h100:8 --global-batch 256 --tp 8 --pp 4 --sp on\n"
       "  mpt-plan estimate --plan plan.json --cluster dgx-a100:8");
   return [command, o] {
+    check_lines(*command, o->lines);
+    if (!o->lines.file.empty()) return answer_lines(o->lines);
     check_plan_options(*command, *o);
     o->problem.again = search_again(*command, *o);
     std::vector<NamedFile> inputs = input_files(o->problem);

@@ -6,7 +6,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
 #include "base/error.h"
@@ -16,7 +15,6 @@
 #include "planner/commands/commands.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/operators.h"
-#include "planner/explain/streams.h"
 #include "planner/explain/why_not.h"
 
 namespace mpt::planner {
@@ -24,7 +22,7 @@ namespace {
 
 struct ExplainOptions {
   std::string plan, profile, kernels, why_not;
-  bool operators = false, streams = false;
+  bool operators = false;
   CostOptions cost;
 };
 
@@ -80,17 +78,6 @@ Candidate chosen(const SearchProblem& problem, const Plan& plan) {
   return c;
 }
 
-std::string streams_of(const SearchProblem& problem, const Plan& plan) {
-  const StepProgram program = program_of(plan);
-  const std::vector<double> durations = estimate(problem, plan.layout).cost.durations(program);
-  const double whole_s = step_time_s(simulate(program, durations, contention_of(problem, plan.layout)));
-  std::string text;
-  if (std::abs(whole_s / plan.prediction.step_time_s - 1.0) > 1e-6)
-    text = fmt::format("Prices have changed since the plan was made; its step takes {} now.\n",
-                       format_seconds(whole_s));
-  return text + describe_streams(simulate_streams(problem, plan.layout, program), whole_s);
-}
-
 // Each line at its own depth.
 std::string wrapped_lines(const std::string& text) {
   std::string all;
@@ -106,7 +93,7 @@ std::string wrapped_lines(const std::string& text) {
 
 void run(const ExplainOptions& o) {
   const Plan plan = load_plan(o.plan);
-  if (o.why_not.empty() && !o.operators && !o.streams) {
+  if (o.why_not.empty() && !o.operators) {
     fmt::print("{}{}", planner::explain(plan), describe_cost(o.cost, plan));
     return;
   }
@@ -114,11 +101,10 @@ void run(const ExplainOptions& o) {
   const SearchProblem& problem = resolved->problem;
   fmt::print("The plan is {}\n", describe_prediction(plan));
   if (o.operators) fmt::print("\n{}", describe_operators(problem, plan.layout));
-  if (o.streams) fmt::print("\n{}", streams_of(problem, plan));
   if (o.why_not.empty()) return;
   const auto faster = on_faster_links(plan, o);
   const Question question{plan, problem, plan.request.bounds, faster ? &faster->problem : nullptr};
-  fmt::print("{}Why not {}?\n{}", o.operators || o.streams ? "\n" : "", o.why_not,
+  fmt::print("{}Why not {}?\n{}", o.operators ? "\n" : "", o.why_not,
              wrapped_lines(why_not(question, chosen(problem, plan))));
 }
 
@@ -134,9 +120,6 @@ std::function<int()> add_explain(CLI::App& app) {
       ->type_name("LAYOUT");
   command->add_flag("--operators", o->operators,
                     "What a forward and a backward are made of: operators, their speed, and collectives");
-  command->add_flag(
-      "--streams", o->streams,
-      "Simulate the step operator by operator: what each stream does, alone and beside compute");
   command->add_option("--profile", o->profile, "The profile that the plan was made with (default: none)")
       ->type_name("FILE");
   command->add_option("--kernels", o->kernels, "The kernel times that the plan was made with (default: none)")

@@ -103,14 +103,11 @@ void check_outputs(const OutputOptions& o, const std::vector<NamedFile>& inputs)
 // With what is inside instructions, where the problem is at hand that prices it.
 void write_trace(const std::string& file, const Plan& plan, const StepProgram& program,
                  const Timeline& timeline, const SearchProblem* problem) {
-  std::string trace;
-  if (problem != nullptr && stream_tasks(*problem, plan.layout, program) <= kMostTasks) {
-    const StreamStep step = simulate_streams(*problem, plan.layout, program);
-    trace = reports::trace_json(program, {{"predicted", step.timeline}}, inner_spans(step));
-  } else {
-    trace = reports::trace_json(program, {{"predicted", timeline}});
-  }
-  write_file_atomically(file, trace);
+  std::optional<StreamStep> step;
+  if (problem != nullptr) step = simulate_streams(*problem, plan.layout, program);
+  write_file_atomically(
+      file, step ? reports::trace_json(program, {{"predicted", step->timeline}}, inner_spans(*step))
+                 : reports::trace_json(program, {{"predicted", timeline}}));
 }
 
 // The plan with a layout that needs clearly less memory at the end of its ranking, where there is one:

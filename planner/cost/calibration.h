@@ -3,7 +3,6 @@
 
 // The numbers of the cost model that no kernel table holds. Their only place is
 // planner/cost/calibration.json, which is built in. It has unit, plausible range, origin and source of each.
-// `mpt-plan validate --constants` prints them.
 
 #include <span>
 #include <string>

@@ -338,7 +338,7 @@ def check_help():
                   "Examples:", "Exit codes:", "docs/clusters.md", "--help-all")
     if len(text.splitlines()) > 80:
         FAILURES.append(f"plan, help: {len(text.splitlines())} lines")
-    commands = ["estimate", "explain", "export", "import", "diagnose", "compare", "sweep", "cluster", "model", "check", "validate"]
+    commands = ["estimate", "explain", "export", "import", "diagnose", "compare", "sweep", "cluster", "model", "check"]
     for command in [[]] + [[name] for name in commands]:
         text = expect(f"plan {command}, all help", run("mpt-plan", *command, "--help-all"), 0, "Usage: mpt-plan", "Examples:")
         for noise in ("INT", "TEXT", "FLOAT", " in [", "{", "REQUIRED"):
@@ -449,10 +449,6 @@ def plan_commands(folder, base, profile):
         FAILURES.append("estimate, operators: no collectives in the trace")
     expect("estimate, offload", run("mpt-plan", "estimate", *eight, "--tp", 2, "--dp", 4, "--zero", 1, "--offload", "on"), 0,
            "up to 11.2 GiB per GPU in host memory for the optimizer")
-    expect("estimate, streams", run("mpt-plan", "estimate", *eight, "--tp", 4, "--sp", "on", "--streams"), 0,
-           "operator by operator", "tensor-parallel", "none of them", "BETTER")
-    expect("estimate, too large for streams", run("mpt-plan", "estimate", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--tp", 8, "--streams", "--global-batch", 100000), 2,
-           "million tasks in a step", "fewer micro-batches")
     expect("estimate, does not divide", run("mpt-plan", "estimate", *eight, "--tp", 3), 2, "heads 32 does not divide by tensor 3")
     expect("estimate, more ranks than devices", run("mpt-plan", "estimate", *eight, "--tp", 8, "--pp", 4), 2, "at most the 8 devices")
     expect("estimate, chunks that the schedule lacks", run("mpt-plan", "estimate", *eight, "--pp", 2, "--schedule", "zb-v", "--chunks", 3), 2, "--chunks")
@@ -471,7 +467,6 @@ def plan_commands(folder, base, profile):
     for kind in ("tpp=8", "tp", "tp=", "", "tp=two", "schedule=1f2b"):
         expect(f"explain, --why-not {kind}", run("mpt-plan", "explain", gpu_plan, f"--why-not={kind}"), 2, "--why-not" if "two" not in kind and "1f2b" not in kind else "expected")
     expect("explain, operators", run("mpt-plan", "explain", gpu_plan, "--operators"), 0, "attention.qkv", "of peak", "head and loss: forward")
-    expect("explain, streams", run("mpt-plan", "explain", gpu_plan, "--streams"), 0, "operator by operator", "beside compute", "none of them")
     expect("explain, plan missing", run("mpt-plan", "explain", "/no/plan.json"), 2, "/no/plan.json")
     run("mpt-plan", *base, "-o", cpu_plan)
     expect("explain, profile missing", run("mpt-plan", "explain", cpu_plan, "--why-not", "tp=2"), 2, "--profile", "digest")
@@ -963,78 +958,60 @@ def network_is_not_the_node(folder, device):
         FAILURES.append(f"import: what was measured between hosts changes {exposed}")
 
 
-def published_runs(folder):
-    run_5 = {
-        "id": "seqpar-22b", "set": "other", "family": "seqpar", "software": "Megatron-LM", "source": {"where": "arXiv:2205.05198", "path": "", "version": ""},
-        "request": {
-            "model": {"name": "gpt-22b", "hidden": 6144, "vocab": 51200, "max_positions": 2048, "norm": "layer_norm", "position": "learned",
-                      "layers": equal_layers(48, {"heads": 64, "kv_heads": 64, "head_dim": 96}, 24576), "tied_embeddings": True},
-            "global_batch": 4, "seq": 2048, "framework": "megatron-lm", "cluster": "dgx-a100:1",
-            "layout": {"tensor": 8, "pipeline": 1, "data": 1, "chunks": 1, "micro_batch": 4, "sequence_parallel": True, "recompute": "selective",
-                       "precision": "fp16", "schedule": "1f1b", "layers_per_stage": [48]}},
-        "observed": {"seconds": 1.1}}
+def lines_of_requests(folder):
+    """A file of requests: each line has its answer, which is that of the same request alone."""
+    small = {
+        "model": {"name": "gpt-22b", "hidden": 6144, "vocab": 51200, "max_positions": 2048, "norm": "layer_norm", "position": "learned",
+                  "layers": equal_layers(48, {"heads": 64, "kv_heads": 64, "head_dim": 96}, 24576), "tied_embeddings": True},
+        "global_batch": 4, "seq": 2048, "framework": "megatron-core", "cluster": "dgx-a100:1",
+        "layout": {"tensor": 8, "pipeline": 1, "data": 1, "chunks": 1, "micro_batch": 4, "sequence_parallel": True, "recompute": "selective",
+                   "precision": "fp16", "schedule": "1f1b", "layers_per_stage": [48]}}
 
-    def lines(name, *runs):
+    def lines(name, *requests):
         path = f"{folder}/{name}.jsonl"
         with open(path, "w") as file:
-            file.writelines((run if isinstance(run, str) else json.dumps(run)) + "\n" for run in runs)
+            file.writelines((request if isinstance(request, str) else json.dumps(request)) + "\n" for request in requests)
         return path
 
-    def changed(**changes):
-        other = json.loads(json.dumps(run_5))
-        for name, value in changes.items():
-            part = other if name in other or name in ("unknown", "unmodelled") else other["request"] if name in other["request"] else other["request"]["layout"]
-            part[name] = value
-        return other
+    def answers(*words):
+        return [json.loads(line) for line in run("mpt-plan", "estimate", "--requests", *words).stdout.splitlines()]
 
-    runs = lines("runs", run_5)
-    expect("validate", run("mpt-plan", "validate", runs, "--html", f"{folder}/accuracy.html"), 0, "seqpar-22b", "1.10 s", "1 run, 0 skipped", "wrote")
-    page = open(f"{folder}/accuracy.html").read()
-    if "<svg" not in page or "seqpar-22b" not in page or "http://" in page.replace("http://www.w3.org", ""):
-        FAILURES.append("validate --html: no plot, no run, or something loaded from elsewhere")
-    expect("validate, a set", run("mpt-plan", "validate", runs, "--set", "blind"), 0, "0 runs, 0 skipped")
-    expect("validate, a wrong execution", run("mpt-plan", "validate", lines("wrong_execution", changed(framework="megatron-lm", id="x") | {
-        "request": changed()["request"] | {"execution": ["attention=flash9"]}})), 2, "request/execution at /attention", "1 run, 1 skipped")
-    expect("validate, streams", run("mpt-plan", "validate", runs, "--streams", "--summary"), 0, "all", "median")
-    report = json.loads(run("mpt-plan", "validate", runs, "--json").stdout)
-    only = report["runs"][0]
-    if not (0.8 < only["predicted_iter_time_s"] / 1.1 < 1.2) or only["skipped"] is not None or report["summary"]["all"]["all"]["time"]["runs"] != 1:
-        FAILURES.append(f"validate --json: {json.dumps(report)[:600]}")
-    wrong = lines("wrong", run_5, changed(cluster="abacus:1", id="wrong"))
-    expect("validate, a run that cannot be priced", run("mpt-plan", "validate", wrong), 2, "abacus", "2 runs, 1 skipped", "seqpar-22b")
-    report = json.loads(run("mpt-plan", "validate", wrong, "--json").stdout)
-    if [r["skipped"] is None for r in report["runs"]] != [True, False]:
-        FAILURES.append("validate --json: wrong runs are not told from right ones")
-    expect("validate, no run", run("mpt-plan", "validate", lines("no_run", run_5, "3")), 2, "no_run.jsonl:2", "the number 3")
-    expect("validate, a misspelt field", run("mpt-plan", "validate", lines("misspelt", changed() | {"notse": ""})), 2, "misspelt.jsonl:1 at /notse", '"notes"')
-    expect("validate, an empty folder", run("mpt-plan", "validate", folder + "/nowhere"), 2, "nowhere")
-    expect("validate, unknown fields", run("mpt-plan", "validate", lines("unknown", changed(unknown={"recompute": ["none", "selective", "full"]}))), 0, " to ",
-           "1 run leaves fields of its layout open")
-    expect("validate, unmodelled", run("mpt-plan", "validate", lines("unmodelled", changed(unmodelled={"seconds": "why"}))), 0, "1 run, 0 skipped")
-    failed = changed(id="failed", observed={"out_of_memory": True})
-    too_much = changed(id="too-much", observed={"out_of_memory": True}, micro_batch=512, global_batch=512)
-    failures = lines("failed_runs", run_5, failed, too_much)
-    expect("validate, runs that failed", run("mpt-plan", "validate", failures), 0, "2 runs failed for lack of memory: 1 of their layouts are refused",
-           "accepted: failed", "too much", "ACCEPTED", "3 runs, 0 skipped")
-    expect("validate, a page of runs that failed", run("mpt-plan", "validate", lines("only_failed", too_much), "--summary",
-                                                       "--html", f"{folder}/failed.html"), 0, "1 of their layouts are refused", "wrote")
-    page = open(f"{folder}/failed.html").read()
-    if "<svg" in page or "1 of their layouts are refused" not in page or "too-much" not in page:
-        FAILURES.append("validate --html: an empty plot, or no word of runs that failed")
-    report = json.loads(run("mpt-plan", "validate", failures, "--json").stdout)
-    if report["summary"]["out_of_memory"] != {"runs": 2, "accepted": ["failed"]} or report["summary"]["all"]["all"]["time"]["runs"] != 1:
-        FAILURES.append("validate --json: runs that failed are not told from others")
-    expect("validate, no JSON", run("mpt-plan", "validate", lines("text", "text")), 2, "text.jsonl:1")
-    expect("validate, no file", run("mpt-plan", "validate", f"{folder}/none.json"), 2, "none.json")
-    expect("validate, empty", run("mpt-plan", "validate", lines("empty")), 0, "0 runs")
-    expect("validate, one family", run("mpt-plan", "validate", runs, "--family", "other"), 0, "0 runs")
-    expect("validate, calibration", run("mpt-plan", "validate", runs, "--calibration", write(f"{folder}/slow.json", {"sustained": 0.86})), 0, "seqpar-22b")
-    expect("validate, implausible calibration", run("mpt-plan", "validate", runs, "--calibration", write(f"{folder}/half.json", {"sustained": 0.5})), 2,
-           "half.json at /sustained", "between 0.85 and 1")
-    expect("validate, constants", run("mpt-plan", "validate", "--constants", "--calibration", f"{folder}/slow.json"), 0, "0.86", "0.85 to 1 ", "a warm chip", "fitted", "literature")
-    expect("validate, no runs", run("mpt-plan", "validate"), 2, "RUNS", "docs/validation.md")
-    expect("validate, wrong calibration", run("mpt-plan", "validate", runs, "--calibration", write(f"{folder}/bad.json", {"sustained": "x"})), 2, "sustained")
-    expect("validate, page nowhere", run("mpt-plan", "validate", runs, "--html", f"{folder}/none/x.html"), 2, "--html")
+    three = lines("three", small, "", small | {"cluster": "abacus:1"}, small | {"global_batch": 8})
+    one, none, more = answers(three)
+    alone = json.loads(run("mpt-plan", "estimate", "--request", write(f"{folder}/alone.json", small), "--json").stdout)
+    if any(one[part] != alone[part] for part in ("model", "cluster", "workload", "layout", "memory_limit_bytes", "cost", "notes")):
+        FAILURES.append("estimate --requests: another answer than --request has")
+    if one["prediction"] | {"start_s": [], "end_s": []} != alone["prediction"] | {"start_s": [], "end_s": []} or not one["fits"]:
+        FAILURES.append(f"estimate --requests: {one['prediction']}, alone {alone['prediction']}")
+    step_s = one["prediction"]["step_time_s"]
+    if abs(sum(one["work_s"].values()) - step_s) > 1e-9 or not 0 < one["safe_bytes"] < one["memory_limit_bytes"] or more["prediction"]["step_time_s"] < 1.5 * step_s:
+        FAILURES.append(f"estimate --requests: {one}")
+    if list(none) != ["error"] or "abacus" not in none["error"] or "three.jsonl:3" in none["error"]:
+        FAILURES.append(f"estimate --requests: {none}")
+    expect("estimate, requests of which one is wrong", run("mpt-plan", "estimate", "--requests", three), 2, "step_time_s", "abacus")
+    expect("estimate, requests", run("mpt-plan", "estimate", "--requests", lines("right", small), "--json"), 0, "step_time_s")
+    expect("estimate, no requests", run("mpt-plan", "estimate", "--requests", lines("empty")), 0)
+    for name, line, words in (("no_json", "text", ["no_json.jsonl:1"]), ("number", "3", ["number.jsonl:1", "the number 3"]),
+                              ("misspelt", small | {"seqq": 1}, ["misspelt.jsonl:1 at /seqq", "seq"]),
+                              ("execution", small | {"execution": ["attention=flash9"]}, ["attention"])):
+        expect(f"estimate, requests, {name}", run("mpt-plan", "estimate", "--requests", lines(name, line)), 2, *words)
+    expect("estimate, requests missing", run("mpt-plan", "estimate", "--requests", f"{folder}/none.jsonl"), 2, "none.jsonl")
+    expect("estimate, requests beside a request", run("mpt-plan", "estimate", "--requests", three, "--request", f"{folder}/alone.json"), 2, "--requests", "excludes --request")
+    for option in ("--calibration", "--without-source"):
+        expect(f"estimate, {option} alone", run("mpt-plan", "estimate", "--request", f"{folder}/alone.json", option, "x"), 2, option, "without --requests")
+    slow, = answers(f"{folder}/right.jsonl", "--calibration", write(f"{folder}/slow.json", {"sustained": 0.86}))
+    if not slow["prediction"]["step_time_s"] > step_s:
+        FAILURES.append("estimate --requests --calibration: nothing changes")
+    for name, values, words in (("half", {"sustained": 0.5}, ["half.json at /sustained", "between 0.85 and 1"]), ("bad", {"sustained": "x"}, ["sustained"])):
+        expect(f"estimate, {name} calibration", run("mpt-plan", "estimate", "--requests", three, "--calibration", write(f"{folder}/{name}.json", values)), 2, *words)
+    apart, = answers(f"{folder}/right.jsonl", "--without-source", "megatron")
+    if apart["prediction"]["step_time_s"] != step_s or apart["prediction"]["confidence"] == one["prediction"]["confidence"]:
+        FAILURES.append("estimate --requests --without-source: the same confidence")
+    expect("estimate, no such source", run("mpt-plan", "estimate", "--requests", three, "--without-source", "megatrn"), 2, "--without-source", 'did you mean "megatron')
+    expect("validate is a script", run("mpt-plan", "validate", f"{folder}/right.jsonl"), 2, "validate")
+
+
+def frameworks_by_name():
     gpu = ["--model", "gpt2-1.5b", "--cluster", "dgx-h100:1", "--global-batch", 64]
     expect("framework", run("mpt-plan", *gpu, "--framework", "pytorch"), 0, "tp1")
     expect("unknown framework", run("mpt-plan", *gpu, "--framework", "megatron-cor"), 2, "--framework", "megatron-core")
@@ -1127,7 +1104,8 @@ with tempfile.TemporaryDirectory() as folder:
     compared(folder)
     exported_elsewhere(folder)
     other_clusters(folder)
-    published_runs(folder)
+    lines_of_requests(folder)
+    frameworks_by_name()
     own_kernels(folder)
     remedies(folder)
     less_memory(folder)

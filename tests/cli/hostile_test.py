@@ -15,7 +15,7 @@ import tempfile
 import time
 
 PLANNER = os.path.join(sys.argv[1], "mpt-plan")
-TARGETS = "megatron,megatron-bridge,torchtitan,deepspeed,fsdp2,slurm,hostfile,kubernetes"
+TARGETS = "megatron,megatron-bridge,torchtitan,deepspeed,fsdp2,slurm,kubernetes"
 SMALL = "--num-layers 8 --hidden-size 512 --num-attention-heads 8 "
 FAILED = []
 

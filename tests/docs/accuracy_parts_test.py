@@ -5,17 +5,16 @@ of memory the default margin accepts.
 Usage: accuracy_parts_test.py SOURCES BIN
 """
 
-import json
 import os
-import subprocess
 import sys
 
 SOURCES, BIN = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 sys.path.insert(0, os.path.join(SOURCES, "benchmarks"))
 import margins
+import predictions
+import records
 import ties
 
-RECORDS = os.path.join(SOURCES, "reports/validation/records")
 # The page's promise: of the layouts that ran out of memory no more are accepted by default.
 MOST_ACCEPTED = 10
 
@@ -105,8 +104,7 @@ def check_margins():
 
 def check_default_margin():
     """The planner's own margin on layouts that ran out of memory."""
-    command = [os.path.join(BIN, "mpt-plan"), "validate", RECORDS, "--set", "failed", "--json"]
-    runs = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)["runs"]
+    runs = predictions.predict(BIN, list(records.of_set("failed").values()))
     failed, (without, default, twice), ran, _ = margins.counts(runs)
     check(failed == len(runs) > 500 and ran == 0, f"{failed} of {len(runs)} failed")
     check(without > MOST_ACCEPTED >= default >= twice, f"accepted: {without}, {default}, {twice}")

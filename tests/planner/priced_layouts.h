@@ -7,9 +7,9 @@
 #include <memory>
 #include <string>
 
+#include "frameworks/framework.h"
 #include "models/zoo.h"
 #include "planner/search/evaluate.h"
-#include "planner/validate/framework_values.h"
 #include "profiler/hardware/catalog.h"
 
 namespace mpt::test {
@@ -24,7 +24,7 @@ struct Priced {
     problem.ranks = layout.ranks();
     problem.memory_limit_bytes = problem.cluster.device.memory_bytes;
     problem.precision = layout.precision = Precision::bf16;
-    problem.execution = layout.execution = planner::values_of_framework(framework, "test");
+    problem.execution = layout.execution = frameworks::load_framework(framework, "test");
     layout.layers_per_stage = even_stages(problem.model.layers.count(), layout.stages());
     source = planner::make_device_cost(problem.cluster, problem.execution);
     problem.cost = source.get();

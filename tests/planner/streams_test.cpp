@@ -81,7 +81,7 @@ struct Simulated {
   explicit Simulated(const Priced& p)
       : name(layout_name(p.layout)),
         whole(evaluate_regardless(p.problem, estimate(p.problem, p.layout))),
-        step(simulate_streams(p.problem, p.layout, whole.program)) {}
+        step(simulate_streams(p.problem, p.layout, whole.program).value()) {}
   std::string name;
   Evaluation whole;
   StreamStep step;
@@ -148,24 +148,6 @@ TEST(Streams, AllTrafficOfAStepIsThere) {
   }
 }
 
-TEST(Streams, SharesAddUpToTheStep) {
-  for (const Priced& p : with_overlap()) {
-    const Simulated s(p);
-    const StreamShares shares = stream_shares(s.step);
-    const double step_s = step_time_s(s.step.timeline);
-    double alone = 0.0;
-    for (const StreamShare& traffic : shares.traffic) {
-      EXPECT_LE(traffic.beside_compute_s, traffic.busy_s * (1 + 1e-9));
-      alone += traffic.busy_s - traffic.beside_compute_s;
-    }
-    // Two kinds of traffic may be alone together.
-    EXPECT_GE(shares.compute_s + shares.idle_s + alone, step_s * (1 - 1e-9)) << s.name;
-    EXPECT_LE(shares.compute_s + shares.idle_s, step_s * (1 + 1e-9)) << s.name;
-    EXPECT_GT(shares.traffic[size_t(CommunicationKind::tensor)].busy_s, 0.0);
-    EXPECT_GT(shares.traffic[size_t(CommunicationKind::sharding)].beside_compute_s, 0.0) << s.name;
-  }
-}
-
 TEST(Streams, SpansOfOperatorsLieInsideTheirInstructionAndDoNotOverlapOnATrack) {
   for (const Priced& p : without_overlap()) {
     const Simulated s(p);
@@ -192,12 +174,12 @@ TEST(Streams, SpansOfOperatorsLieInsideTheirInstructionAndDoNotOverlapOnATrack) 
   }
 }
 
-TEST(Streams, WhatIsTooLargeIsRefused) {
+TEST(Streams, WhatIsTooLargeIsLeftOut) {
   Priced p("llama3-8b", "dgx-h100:1", layout_of(8, 1, Recompute::none));
   p.problem.workload.global_batch = 40'000;
   const Evaluation whole = evaluate_regardless(p.problem, estimate(p.problem, p.layout));
   EXPECT_GT(stream_tasks(p.problem, p.layout, whole.program), kMostTasks);
-  EXPECT_THROW(simulate_streams(p.problem, p.layout, whole.program), UserError);
+  EXPECT_FALSE(simulate_streams(p.problem, p.layout, whole.program));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Writes the report of a sample run to stdout, or of its plan alone with the argument "plan", or with "many"
-// of a plan of many micro-batches, or with "plots" a page of the plots that stand alone.
+// of a plan of many micro-batches, or with "plots" a page with the plot that stands alone.
 
 #include <cstdio>
 #include <string>
@@ -9,20 +9,17 @@
 #include "base/error.h"
 #include "reports/html.h"
 #include "reports/line_plot.h"
-#include "reports/scatter_plot.h"
 #include "tests/support/sample_run.h"
 
 namespace {
 
 std::string page_of_plots() {
-  using namespace mpt::reports;
-  const ScatterPlot scatter{"Step time, seconds",
-                            "measured",
-                            "predicted",
-                            {{0.01, 0.02, "one", "a run"}, {90.0, 80.0, "another", "a run"}}};
-  const LinePlot line{
+  const mpt::reports::LinePlot line{
       "Step time over devices", "devices", "seconds", {{8.0, 3.0, "tp8"}, {16384.0, 0.5, "tp8 pp16"}}};
-  return static_page("Plots", "as they are", {{"Points", to_svg(scatter)}, {"Line", to_svg(line)}});
+  return "<!DOCTYPE html>\n<html><head><meta name=\"viewport\" content=\"width=device-width, "
+         "initial-scale=1\">"
+         "<style>svg { width: 100%; }</style></head>\n<body>" +
+         mpt::reports::to_svg(line) + "</body></html>\n";
 }
 
 }  // namespace

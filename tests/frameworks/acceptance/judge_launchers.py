@@ -103,12 +103,6 @@ def check_kubernetes(folder, c):
         compare_start(c, "job.yaml", started, node, address)
 
 
-def check_hostfile(folder, c):
-    with open(os.path.join(folder, "hostfile"), encoding="utf-8") as file:
-        slots = [int(re.fullmatch(r"[a-z0-9]+ slots=(\d+)", line.rstrip()).group(1)) for line in file if not line.startswith("#")]
-    c.same("hostfile: slots", ranks_of_nodes(c), slots)
-
-
 def check(folder, c):
     with tempfile.TemporaryDirectory(prefix="two words ") as scratch:  # a folder that shells would split
         moved = os.path.join(scratch, "plan")
@@ -116,7 +110,6 @@ def check(folder, c):
         check_scripts(moved, c)
         check_slurm(moved, c)
         check_kubernetes(moved, c)
-        check_hostfile(moved, c)
 
 
 judge(check)

@@ -337,5 +337,5 @@ FRAMEWORKS = {
     "transformers-deepspeed": ("transformers-deepspeed", "transformers-deepspeed", "accelerate", DEEPSPEED_TRAINER),
     "transformers-fsdp": ("transformers-fsdp", "transformers-fsdp", "accelerate", FSDP_TRAINER),
     "pytorch": ("pytorch", "pytorch", "torch", PYTORCH),
-    "launchers": ("megatron-core", "megatron-core,torchtitan,automodel,slurm,hostfile,kubernetes", "launchers", LAUNCHERS),
+    "launchers": ("megatron-core", "megatron-core,torchtitan,automodel,slurm,kubernetes", "launchers", LAUNCHERS),
 }

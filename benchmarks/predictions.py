@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predictions of published runs: their requests answered by `mpt-plan estimate --requests`, and what was observed beside each."""
+
+import itertools
+import json
+import math
+import os
+import subprocess
+import tempfile
+
+import records
+
+FRAMEWORKS = os.path.join(records.FOLDER, "..", "frameworks")
+EVIDENCE = os.path.join(records.FOLDER, "..", "..", "..", "planner", "explain", "evidence.json")
+OPEN = ("chunks", "micro_batch", "zero", "recompute")  # what a source may leave open of a layout
+GIB = 2**30
+
+
+def answers(programs, requests, *options):
+    """What mpt-plan says of each request; {"error": text} of one that it cannot price."""
+    if not requests:
+        return []
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        records.write(requests, file)
+        done = subprocess.run([os.path.join(programs, "mpt-plan"), "estimate", "--requests", file.name, *options], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    if len(found) != len(requests):
+        raise RuntimeError(f"mpt-plan estimate --requests answered {len(found)} of {len(requests)} requests: {done.stderr.strip()}")
+    return found
+
+
+def request_of(run):
+    """The run's request. Software that published runs alone need has its values in its layout, since mpt-plan does not know its name."""
+    request = dict(run["request"])
+    values = os.path.join(FRAMEWORKS, f"{request['framework']}.json")
+    if os.path.exists(values):
+        del request["framework"]
+        with open(values) as file:
+            request["layout"] = {**request["layout"], "execution": json.load(file)}
+    return request
+
+
+def even_stages(layers, stages):
+    """As even_stages() in core/layout.cpp; with one less at the ends where only that divides, as most frameworks split them."""
+    if stages > 1 and layers % stages and (layers + 2) % stages == 0:
+        each = (layers + 2) // stages
+        return [each - 1] + [each] * (stages - 2) + [each - 1]
+    first = (stages - layers % stages) // 2
+    return [layers // stages + (first <= i < first + layers % stages) for i in range(stages)]
+
+
+def changed(layout, layers, chunks, micro_batch, zero, recompute):
+    other = {**layout, "micro_batch": micro_batch}
+    if chunks != layout["chunks"]:
+        other |= {"chunks": chunks, "schedule": "interleaved" if chunks > 1 else "1f1b", "recomputed_layers": [],
+                  "layers_per_stage": even_stages(layers, layout["pipeline"] * chunks)}
+    if zero != layout["zero"]:
+        other |= {"zero": zero, "shard": layout["data"] * layout["context"] if zero else 1}
+    if recompute != layout["recompute"]:
+        other |= {"recompute": recompute, "recomputed_layers": []}
+    return other
+
+
+def other_layouts(run, answer):
+    """The layouts that the source leaves open, without the request's own."""
+    own, layers = answer["layout"], records.flat(answer["model"])["layers"]
+    values = [run.get("unknown", {}).get(field) or [own[field]] for field in OPEN]
+    return [other for chosen in itertools.product(*values) if (other := changed(own, layers, *chosen)) != own]
+
+
+def observed_gib(observed, answer):
+    """The peak as it would have been measured: of tensors, with what the allocator holds, or of the whole device. The allocator's
+    cache is given back where the device is full."""
+    execution, ranks = answer["layout"]["execution"], observed.get("of")
+    tensors = max((m["peak_bytes"] for m in answer["prediction"]["memory"] if not ranks or m["rank"] in ranks), default=0) / GIB
+    how = observed.get("how", "allocated")
+    if how == "allocated":
+        return tensors
+    used = tensors * (1 + execution["allocator_slack"]) + (execution["context_gib"] if how == "device" else 0)
+    return max(used, min(used + tensors * execution["allocator_cache"], answer["cluster"]["device"]["memory_bytes"] / GIB))
+
+
+def range_of(answer, others):
+    """Whether a layout fits with some values of what is open, and the shortest and the longest time of those that do. Layouts that do
+    not divide the model or the batch were not run: they have no answer."""
+    told = [a for a in (answer, *others) if "error" not in a]
+    fits = any(a["fits"] for a in told)
+    times = [a["prediction"]["step_time_s"] for a in told if a["fits"] or not fits]
+    return fits, min(times), max(times)
+
+
+def traits_of(layout):
+    """Doublings and kinds, as LayoutTraits in planner/explain/drawn_choice.h."""
+    doublings = [math.log2(layout[field]) for field in ("tensor", "context", "pipeline", "expert", "micro_batch")]
+    return doublings, [layout["sequence_parallel"] + 2 * (layout["context_method"] == "all_to_all"), layout["schedule"],
+                       ("none", "selective", "full").index(layout["recompute"]), layout["zero"], layout["offload_optimizer"]]
+
+
+def line_of(run, answer, others):
+    """A run's prediction and observation. "range_s": the source leaves fields open, and they matter."""
+    observed, unmodelled = run["observed"], run.get("unmodelled", {})
+    line = {"id": run["id"], "family": run["family"], "skipped": None, "out_of_memory": observed.get("out_of_memory", False),
+            "unknown": [field for field in OPEN if run.get("unknown", {}).get(field)],
+            "measured_iter_time_s": None if "seconds" in unmodelled else observed.get("seconds"),
+            "measured_peak_mem_gib": None if "gib" in unmodelled else observed.get("gib")}
+    if "error" in answer:
+        return line | {"skipped": answer["error"].split("\n")[0], "predicted_iter_time_s": None, "predicted_peak_mem_gib": None}
+    layout, prediction, model = answer["layout"], answer["prediction"], records.flat(answer["model"])
+    fits, least, most = range_of(answer, others)
+    sure = prediction["confidence"]
+    tokens = answer["workload"]["global_batch"] * answer["workload"]["sequence"]
+    line |= {"predicted_iter_time_s": prediction["step_time_s"], "predicted_peak_mem_gib": observed_gib(observed, answer),
+             "model": f"{model['name']} ({model['layers']} layers x {model['hidden']})", "gpu": answer["cluster"]["device"]["name"],
+             "framework": layout["execution"]["framework"], "experts": bool(model["moe"]), "precision": layout["precision"],
+             "tokens_per_device": tokens / (layout["tensor"] * layout["context"] * layout["pipeline"] * layout["data"]), "fits": fits,
+             "limit_bytes": answer["memory_limit_bytes"], "safe_bytes": answer["safe_bytes"], "memory": prediction["memory"],
+             "priced_by": answer["cost"]["source"], "work_s": list(answer["work_s"].values()), "traits": traits_of(layout)}
+    if least < most:
+        line["range_s"] = [least, most]
+    if sure.get("least_s") is not None:
+        line["expected_s"] = [sure["least_s"], sure["most_s"]]
+    if sure.get("fits") is not None:
+        line["likely_to_fit"] = sure["fits"]
+    return line | ({"unmodelled": unmodelled["gib"]} if "gib" in unmodelled else {})
+
+
+def predict(programs, runs, *options, apart=False):
+    """Of each run its line. `apart`: what is said of how sure a prediction is stands on other sources' runs alone."""
+    requests = [request_of(run) for run in runs]
+    if apart:
+        found = [None] * len(runs)
+        with open(EVIDENCE) as file:
+            known = {source["source"] for row in json.load(file) for source in row["sources"]}
+        for family in {run["family"] for run in runs}:
+            places = [i for i, run in enumerate(runs) if run["family"] == family]
+            without = ("--without-source", family) if family in known else ()
+            for i, answer in zip(places, answers(programs, [requests[i] for i in places], *without, *options)):
+                found[i] = answer
+    else:
+        found = answers(programs, requests, *options)
+    others = [[request | {"layout": layout} for layout in other_layouts(run, answer)] if "error" not in answer else []
+              for run, request, answer in zip(runs, requests, found)]
+    more = iter(answers(programs, [request for of_run in others for request in of_run], *options))
+    return [line_of(run, answer, list(itertools.islice(more, len(of_run)))) for run, answer, of_run in zip(runs, found, others)]

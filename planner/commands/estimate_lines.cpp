@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// mpt-plan estimate --requests: a file of requests, one a line, each answered by a line of JSON.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <sstream>
+#include <thread>
+
+#include "base/error.h"
+#include "base/interruption.h"
+#include "base/json.h"
+#include "base/words.h"
+#include "planner/commands/commands.h"
+#include "planner/commands/stoppable.h"
+#include "planner/cost/calibration.h"
+#include "planner/explain/confidence.h"
+#include "planner/explain/work_classes.h"
+
+namespace mpt::planner {
+namespace {
+
+struct NumberedLine {
+  std::string where, text;
+};
+
+std::vector<NumberedLine> lines_of_file(const std::string& file) {
+  std::istringstream in(read_file(file));
+  std::vector<NumberedLine> lines;
+  std::string text;
+  for (int64_t number = 1; std::getline(in, text); ++number) {
+    if (!text.empty()) lines.push_back({fmt::format("{}:{}", file, number), text});
+  }
+  return lines;
+}
+
+// A name that no evidence has would change nothing.
+void check_source(const std::string& name, const std::vector<Evidence>& evidence) {
+  std::vector<std::string> names;
+  for (const Evidence& e : evidence) {
+    for (const SourceEvidence& s : e.sources) names.push_back(s.source);
+  }
+  if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end())
+    detail::refuse_word("--without-source", name, "a source in planner/explain/evidence.json", names);
+}
+
+// The plan without its program, and what published runs are compared by.
+Json answer_of(Estimated e, const std::vector<Evidence>& evidence, const std::string& without_source) {
+  Predicted predicted = predicted_by(e.plan);
+  const MemoryMargin margin = memory_margin(predicted.like, evidence);
+  predicted.like.left_out = without_source;
+  Prediction& prediction = e.plan.prediction;
+  prediction.confidence = confidence(predicted, evidence);
+  prediction.start_s.clear();
+  prediction.end_s.clear();
+  const Plan& plan = e.plan;
+  Json answer{{"fits", e.fits()},
+              {"model", to_json(plan.model)},
+              {"cluster", to_json(plan.cluster)},
+              {"workload", to_json(plan.workload)},
+              {"layout", to_json(plan.layout)},
+              {"memory_limit_bytes", plan.memory_limit_bytes},
+              {"safe_bytes", margin.safe_bytes(plan.memory_limit_bytes)},
+              {"cost", to_json(plan.cost)},
+              {"prediction", to_json(prediction)},
+              {"notes", plan.notes}};
+  const WorkSeconds work = critical_work(e.resolved->problem, e.candidate);
+  for (size_t c = 0; c < kWorkClasses; ++c) answer["work_s"][enum_name(WorkClass(c))] = work[c];
+  return answer;
+}
+
+struct Answer {
+  std::string text;
+  bool failed = false;
+};
+
+// One request that cannot be priced must not cost the others.
+Answer answer_line(const NumberedLine& line, const Calibration& calibration,
+                   const std::vector<Evidence>& evidence, const std::string& without_source) {
+  try {
+    const auto request = from_json<PlanRequest>(parse_json(line.text, line.where), line.where);
+    return {answer_of(estimate(request, calibration), evidence, without_source).dump()};
+  } catch (const std::exception& error) {
+    return {Json{{"error", error.what()}}.dump(), true};
+  }
+}
+
+}  // namespace
+
+void declare_lines(CLI::App& command, LinesOptions& o) {
+  command
+      .add_option("--requests", o.file,
+                  "Score the layout of each request in this file, one a line; prints a line of JSON for each")
+      ->type_name("FILE.jsonl")
+      ->group("What to score");
+  command
+      .add_option("--calibration", o.calibration,
+                  "With --requests: other values for constants of the cost model (docs/cost_model.md)")
+      ->type_name("FILE")
+      ->group("More output");
+  command
+      .add_option("--without-source", o.without_source,
+                  "With --requests: leave this source's published runs out of the confidence")
+      ->type_name("NAME")
+      ->group("More output");
+}
+
+void check_lines(const CLI::App& command, const LinesOptions& o) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string& name = option->get_name();
+    if (option->count() == 0 || name == "--requests" || name == "--json") continue;
+    const bool of_lines = name == "--calibration" || name == "--without-source";
+    if (of_lines && o.file.empty())
+      throw UserError(Problem{name, "without --requests", "both", "it changes the answers to such a file"});
+    if (!of_lines && !o.file.empty()) {
+      throw UserError(Problem{"--requests", "excludes " + name, "one or the other",
+                              "each line of the file is a whole request"});
+    }
+  }
+}
+
+int answer_lines(const LinesOptions& o) {
+  const Calibration calibration =
+      o.calibration.empty() ? shipped_calibration() : load_calibration(o.calibration);
+  const std::vector<Evidence> evidence = published_evidence();
+  check_source(o.without_source, evidence);
+  const std::vector<NumberedLine> lines = lines_of_file(o.file);
+  std::vector<Answer> answers(lines.size());
+  const Stoppable stoppable;
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < lines.size() && !stop_requested(); i = next++)
+      answers[i] = answer_line(lines[i], calibration, evidence, o.without_source);
+  };
+  std::vector<std::jthread> threads;
+  for (int t = 1; t < default_threads(); ++t) threads.emplace_back(work);
+  work();
+  threads.clear();
+  if (stop_requested()) return kExitOk;  // the program ends as one that was interrupted
+  for (const Answer& answer : answers) fmt::print("{}\n", answer.text);
+  const auto failed = [](const Answer& answer) { return answer.failed; };
+  return std::any_of(answers.begin(), answers.end(), failed) ? kExitUserError : kExitOk;
+}
+
+}  // namespace mpt::planner
