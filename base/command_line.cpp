@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/outputs.h"
 #include "base/version.h"
 
 namespace mpt {
@@ -379,7 +380,42 @@ void check_order(const CLI::App& app) {
   }
 }
 
+// The mark of an output is a check that accepts everything.
+constexpr const char* kOutput = "output";
+
+bool is_output(CLI::Option& option) {
+  try {
+    return option.get_validator(kOutput) != nullptr;
+  } catch (const CLI::OptionNotFound&) {
+    return false;
+  }
+}
+
+// Of the program or of the command that was named. Any other word may name an input.
+void declare_files(CLI::App& app) {
+  const auto commands = app.get_subcommands();
+  if (!commands.empty()) return declare_files(*commands.back());
+  std::vector<NamedFile> outputs, words;
+  for (CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_positional() ? upper_case(option->get_name()) : option->get_name();
+    std::vector<std::string> values = option->results();
+    const bool written = is_output(*option);
+    if (written && values.empty()) values = {option->get_default_str()};
+    for (const std::string& value : values) (written ? outputs : words).push_back({name, value});
+  }
+  files_of_program().set_names(std::move(words));
+  for (const NamedFile& output : outputs) {
+    if (!output.file.empty()) files_of_program().writes(output);
+  }
+}
+
 }  // namespace
+
+CLI::Option* add_output(CLI::App& app, const std::string& names, std::string& file, const std::string& what) {
+  const CLI::Validator mark([](std::string&) { return std::string(); }, "", kOutput);
+  CLI::Option* option = app.add_option(names, file, what)->type_name("FILE")->check(mark);
+  return file.empty() ? option : option->capture_default_str();
+}
 
 std::string help_text(const CLI::App& app, const std::string& program, bool all) {
   const size_t space = std::min(program.find(' '), program.size());
@@ -412,6 +448,7 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
   }
   check_order(app);
   check_values(app, argc, argv);
+  declare_files(app);
   return std::nullopt;
 }
 

@@ -18,6 +18,10 @@ inline constexpr const char* kExitCodes =
     "Exit codes: 0 done; 1 a run failed; 2 wrong input, the message says where and what to do;\n"
     "            3 no GPU where one was asked for; 130 interrupted; 70 a defect of this program.";
 
+/// An option that names a file to write. parse_command_line() declares it in the ledger (base/outputs.h), its
+/// default too.
+CLI::Option* add_output(CLI::App& app, const std::string& names, std::string& file, const std::string& what);
+
 /// Parses; returns the exit code if the program is done (help, version), nothing if it goes on. Wrong words
 /// are a UserError that names the option and, where there is one, what was probably meant. CLI11's own
 /// messages, exit codes (105 and others) and help never show.

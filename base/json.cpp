@@ -12,6 +12,7 @@
 #include <fstream>
 #include <random>
 
+#include "base/outputs.h"
 #include "base/quantity.h"
 #include "base/text.h"
 
@@ -102,6 +103,16 @@ std::string place_of(const std::string& text, size_t byte) {
   return fmt::format("line {}, column {}", line, std::max<size_t>(column, 1));
 }
 
+// A pipe would be waited for until somebody writes to it, and a device may have no end. A pipe without a
+// name, such as a shell's <(command), has its writer.
+bool may_be_endless(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto status = std::filesystem::status(file, error);
+  if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) return false;
+  return !std::filesystem::is_fifo(status) ||
+         std::filesystem::exists(std::filesystem::canonical(file, error));
+}
+
 }  // namespace
 
 std::string read_file(const std::filesystem::path& file, int64_t max_bytes) {
@@ -109,6 +120,9 @@ std::string read_file(const std::filesystem::path& file, int64_t max_bytes) {
   if (std::filesystem::is_directory(file, error)) {
     throw UserError(Problem{file.string(), "is a folder", "a file", ""});
   }
+  if (may_be_endless(file))
+    throw UserError(Problem{file.string(), "is no regular file", "a readable file", "check the path"});
+  files_of_program().reads(file);
   std::ifstream in(file, std::ios::binary);
   if (!in) {
     throw UserError(Problem{file.string(), fmt::format("cannot be read ({})", std::strerror(errno)),
@@ -284,6 +298,7 @@ bool write_all(int descriptor, const std::string& text) {
 }  // namespace
 
 void write_file_atomically(const std::filesystem::path& file, const std::string& text) {
+  files_of_program().check();
   const bool in_place = is_written_in_place(file);
   const auto target = in_place ? file : behind_links(file);
   const Temporary out =

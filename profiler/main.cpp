@@ -4,6 +4,7 @@
 
 #include "base/command_line.h"
 #include "base/json.h"
+#include "base/outputs.h"
 #include "base/terminal.h"
 #include "models/zoo.h"
 #include "profiler/hardware/catalog.h"
@@ -50,7 +51,7 @@ void declare(CLI::App& app, Options& o) {
       ->capture_default_str()
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("-o,--output", o.output, "File to write")->type_name("FILE")->capture_default_str();
+  add_output(app, "-o,--output", o.output, "File to write");
   const std::string extent = "How much is timed";
   app.add_option("--max-micro-batch", o.request.max_micro_batch,
                  "Time micro-batches of 1, 2, 4, ... up to this")
@@ -107,12 +108,12 @@ CLI::App* declare_import(CLI::App& app, ImportOptions& o) {
       ->add_option("--hosts", o.hints.hosts,
                    "Number of hosts of those GPUs (default: as the header has them, else one)")
       ->check(CLI::Range(1, 1'000'000));
-  command->add_option("-o,--output", o.output, "File to write")->type_name("FILE")->capture_default_str();
+  add_output(*command, "-o,--output", o.output, "File to write");
   return command;
 }
 
 int import(const ImportOptions& o) {
-  check_writable(o.output, "--output " + o.output);
+  files_of_program().check_writable();
   profiler::KernelProfile profile;
   profile.device = o.device;
   if (!profiler::cluster_of_device(o.device, {1, 1, 1, 0.0})) {
@@ -201,7 +202,7 @@ int run(int argc, char** argv) {
     profiler::profile_machine(o.request);
     return kExitOk;
   }
-  check_writable(o.output, "--output " + o.output);  // before a minute of measuring, not after it
+  files_of_program().check_writable();  // before a minute of measuring, not after it
   const profiler::Profile profile = profiler::profile_machine(o.request);
   write_file_atomically(o.output, profiler::profile_to_text(profile));
   if (o.request.quiet) return kExitOk;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/command_line.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "base/command_line.h"
 #include "base/error.h"
-#include "base/json.h"
 #include "base/number_between.h"
 #include "base/outputs.h"
 #include "base/terminal.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
-#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/checkpoint_saver.h"
+#include "runtime/checkpoint/folder_lock.h"
 #include "runtime/data/dataset.h"
 #include "runtime/memory_check.h"
 #include "runtime/nn/rank_sizes.h"
@@ -21,37 +21,25 @@ namespace {
 
 constexpr int64_t kMostThreads = 1024;
 
-// Adds a file, or the files of a folder.
-void add_files(const std::string& where, const std::filesystem::path& path, std::vector<NamedFile>& files) {
-  files.push_back({where, path});
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(path, error))
-    files.push_back({where, entry.path()});
-}
-
-std::vector<NamedFile> inputs_of(const RunOptions& o) {
-  std::vector<NamedFile> inputs{{"the plan", o.plan}};
+// The data are opened after the lock of the folder of checkpoints, so they are declared here. Of a folder
+// that is read, no file is replaced.
+void check_outputs(const RunOptions& o) {
+  FileLedger& files = files_of_program();
   for (const DataPart& part : parse_data_argument(o.data)) {
     for (const std::string& path : part.paths) {
-      inputs.push_back({"--data", path});
-      for (const std::filesystem::path& file : indexed_pair(path)) inputs.push_back({"--data", file});
+      files.reads(path);
+      for (const std::filesystem::path& file : indexed_pair(path)) files.reads(file);
     }
   }
-  if (!o.init.empty()) add_files("--init", o.init, inputs);
-  const std::string& resumed = o.resume == "auto" ? o.train.checkpoints : o.resume;
-  if (resumed.empty()) return inputs;
-  for (const std::filesystem::path& checkpoint : checkpoints_in(resumed))
-    add_files("--resume", checkpoint, inputs);
-  if (own_checkpoint_step(resumed)) add_files("--resume", resumed, inputs);
-  return inputs;
-}
-
-void check_outputs(const RunOptions& o) {
-  const std::vector<NamedFile> outputs{{"--log", o.log}, {"--trace", o.trace}, {"--report", o.report}};
-  check_distinct_files(inputs_of(o), outputs);
-  for (const auto& [option, file] : outputs) {
-    if (!file.empty()) check_writable(file, fmt::format("{} {}", option, file.string()));
+  for (const std::string& folder : {o.init, o.resume}) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, error)) files.reads(entry.path());
   }
+  if (!o.launch || o.launch->process == 0) files.check_writable();  // the first process alone writes them
+  if (o.train.checkpoints.empty()) return;
+  const std::filesystem::path folder = o.train.checkpoints;
+  files.makes({"--checkpoints", folder}, is_name_of_saver);
+  files.writes({"--checkpoints", folder / kLockFile});
 }
 
 // The command that plans the same for another number of ranks.
@@ -181,11 +169,9 @@ void declare_place(CLI::App& app, RunOptions& o) {
 }
 
 void declare_output(CLI::App& app, RunOptions& o) {
-  app.add_option("--log", o.log, "Write a line of JSON per step to this file; mpt-plan diagnose reads it")
-      ->type_name("FILE");
-  app.add_option("--trace", o.trace, "Write the median step as a trace for ui.perfetto.dev to this file")
-      ->type_name("FILE");
-  app.add_option("--report", o.report, "Write a report to this HTML file")->type_name("FILE");
+  add_output(app, "--log", o.log, "Write a line of JSON per step to this file; mpt-plan diagnose reads it");
+  add_output(app, "--trace", o.trace, "Write the median step as a trace for ui.perfetto.dev to this file");
+  add_output(app, "--report", o.report, "Write a report to this HTML file");
   app.add_option("--metrics-port", o.metrics_port, "Serve the newest step to Prometheus on 127.0.0.1")
       ->type_name("PORT")
       ->check(CLI::Range(1, 65535));

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/quantity.h"
@@ -212,9 +213,7 @@ void write_or_print(const InputOptions& o, const Spec& spec, const std::string& 
 
 void declare_input(CLI::App& command, InputOptions& o, const char* what) {
   command.add_option("name", o.name, what)->required();
-  command.add_option("-o,--output", o.output, "Write it to a file, to copy and edit")
-      ->type_name("FILE")
-      ->group("Output");
+  add_output(command, "-o,--output", o.output, "Write it to a file, to copy and edit")->group("Output");
   command.add_flag("--json", o.json, "Print that file instead of text")->group("Output");
 }
 
@@ -235,7 +234,6 @@ std::function<int()> add_cluster(CLI::App& app) {
       fmt::print("{}", cluster_list());
       return kExitOk;
     }
-    if (!o->output.empty()) check_writable(o->output, "--output " + o->output);
     const ClusterSpec cluster = profiler::load_cluster(o->name, {}, o->gpus);
     write_or_print(*o, cluster, describe_cluster(cluster, o->name));
     return kExitOk;
@@ -267,7 +265,6 @@ std::function<int()> add_model(CLI::App& app) {
       fmt::print("{}", model_list());
       return kExitOk;
     }
-    if (!o->output.empty()) check_writable(o->output, "--output " + o->output);
     const models::ImportedModel read = models::load_imported_model(o->name, o->as);
     const std::vector<int64_t> sequences = lengths_of(o->sequences, read.model);
     if (o->stages > read.model.layers.count())

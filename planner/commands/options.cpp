@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <map>
 
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/number_between.h"
 #include "base/quantity.h"
@@ -131,13 +132,11 @@ void declare_request_file(CLI::App& app, PlanOptions& o) {
 }
 
 void declare_outputs(CLI::App& app, OutputOptions& o) {
-  app.add_option("-o,--output", o.output, "Write the plan")->type_name("FILE")->group(headings::kOutput);
-  app.add_option("--report", o.report, "Write a page for a browser")
+  add_output(app, "-o,--output", o.output, "Write the plan")->group(headings::kOutput);
+  add_output(app, "--report", o.report, "Write a page for a browser")
       ->type_name("FILE.html")
       ->group(headings::kOutput);
-  app.add_option("--trace", o.trace, "Write the simulated step as a trace for Perfetto")
-      ->type_name("FILE")
-      ->group(kMoreOutput);
+  add_output(app, "--trace", o.trace, "Write the simulated step as a trace for Perfetto")->group(kMoreOutput);
   app.add_flag("--json", o.json, "Print the plan as JSON instead of text")->group(headings::kOutput);
   app.add_flag("-v,--verbose", o.verbose,
                "Print the details behind the answer, too: ranking, memory, reasons, published runs")

@@ -12,6 +12,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/json.h"
@@ -202,8 +203,6 @@ std::vector<Checked> check_all(const std::vector<PublishedRun>& runs, const Vali
 }
 
 int run(const ValidateOptions& o) {
-  check_distinct_files({{"RUNS", o.file}, {"--calibration", o.calibration}}, {{"--html", o.html}});
-  if (!o.html.empty()) check_writable(o.html, "--html");
   const Calibration calibration =
       o.calibration.empty() ? shipped_calibration() : load_calibration(o.calibration);
   if (o.constants) return print_constants(calibration, o.json);
@@ -242,9 +241,10 @@ std::function<int()> add_validate(CLI::App& app) {
   command->add_option("--family", o->family, "Only runs of this family");
   command->add_option("--set", o->set,
                       "Only runs of this set: published, other, failed, blind, wide or community");
-  command->add_option("--html", o->html, "Write a page with measured against predicted to this file");
-  command->add_option("--calibration", o->calibration,
-                      "File with other values for constants of the cost model");
+  add_output(*command, "--html", o->html, "Write a page with measured against predicted to this file");
+  command
+      ->add_option("--calibration", o->calibration, "File with other values for constants of the cost model")
+      ->type_name("FILE");
   command->add_flag("--constants", o->constants,
                     "Print the constants of the cost model and the ranges in which they are plausible");
   command->add_flag("--summary", o->quiet, "Leave the table of runs out");
