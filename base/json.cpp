@@ -103,24 +103,19 @@ std::string place_of(const std::string& text, size_t byte) {
   return fmt::format("line {}, column {}", line, std::max<size_t>(column, 1));
 }
 
-// A pipe would be waited for until somebody writes to it, and a device may have no end. A pipe without a
-// name, such as a shell's <(command), has its writer.
-bool may_be_endless(const std::filesystem::path& file) {
-  std::error_code error;
-  const auto status = std::filesystem::status(file, error);
-  if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) return false;
-  return !std::filesystem::is_fifo(status) ||
-         std::filesystem::exists(std::filesystem::canonical(file, error));
-}
-
 }  // namespace
 
 std::string read_file(const std::filesystem::path& file, int64_t max_bytes) {
   std::error_code error;
-  if (std::filesystem::is_directory(file, error)) {
+  const auto status = std::filesystem::status(file, error);
+  if (std::filesystem::is_directory(status)) {
     throw UserError(Problem{file.string(), "is a folder", "a file", ""});
   }
-  if (may_be_endless(file))
+  // A pipe would be waited for until somebody writes to it, and a device may have no end. A pipe without a
+  // name, such as a shell's <(command), has its writer.
+  const bool is_nameless =
+      std::filesystem::is_fifo(status) && std::filesystem::canonical(file, error).empty();
+  if (std::filesystem::is_other(status) && !is_nameless)
     throw UserError(Problem{file.string(), "is no regular file", "a readable file", "check the path"});
   files_of_program().reads(file);
   std::ifstream in(file, std::ios::binary);

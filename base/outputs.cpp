@@ -10,16 +10,6 @@
 namespace mpt {
 namespace {
 
-// What makes two paths one file.
-struct FileIdentity {
-  bool exists = false;
-  dev_t device{};
-  ino_t inode{};
-  std::filesystem::path path;  // of what does not exist yet
-
-  bool operator==(const FileIdentity&) const = default;
-};
-
 // A link that leads to no file yet: a writer makes that file.
 std::filesystem::path behind_empty_links(std::filesystem::path file) {
   constexpr int kMostLinks = 40;
@@ -36,15 +26,14 @@ std::filesystem::path full_path(const std::filesystem::path& file) {
   return error ? absolute.lexically_normal() : path;
 }
 
-// Nothing for what may be shared.
-std::optional<FileIdentity> identity_of(const std::filesystem::path& file) {
-  if (file.empty()) return std::nullopt;
+// What makes two paths one file: device and inode, or the full path of what does not exist yet. Empty for
+// what may be shared.
+std::string identity_of(const std::filesystem::path& file) {
   struct stat status {};
-  if (::stat(file.c_str(), &status) == 0) {
-    if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return std::nullopt;
-    return FileIdentity{true, status.st_dev, status.st_ino, {}};
-  }
-  return FileIdentity{false, {}, {}, full_path(file)};
+  if (file.empty()) return "";
+  if (::stat(file.c_str(), &status) != 0) return full_path(file).string();
+  const bool has_content = S_ISREG(status.st_mode) || S_ISDIR(status.st_mode);
+  return has_content ? fmt::format("{}:{}", status.st_dev, status.st_ino) : "";
 }
 
 std::string words_of(const NamedFile& file) { return file.where + " " + file.file.string(); }
@@ -67,7 +56,7 @@ void FileLedger::set_names(std::vector<NamedFile> words) {
 }
 
 std::string FileLedger::name_of(const std::filesystem::path& file) const {
-  const auto own = identity_of(file);
+  const std::string own = identity_of(file);
   const auto named = std::find_if(names_.begin(), names_.end(),
                                   [&](const NamedFile& word) { return identity_of(word.file) == own; });
   return (named == names_.end() ? file.string() : words_of(*named)) + ", which is read";
@@ -75,12 +64,13 @@ std::string FileLedger::name_of(const std::filesystem::path& file) const {
 
 void FileLedger::writes(const NamedFile& output) {
   const std::lock_guard lock(mutex_);
-  const auto own = identity_of(output.file);
+  const std::string own = identity_of(output.file);
+  if (own.empty()) return;
   for (const std::filesystem::path& input : inputs_) {
-    if (own && identity_of(input) == own) throw overlap_of(output, name_of(input));
+    if (identity_of(input) == own) throw overlap_of(output, name_of(input));
   }
   for (const NamedFile& other : outputs_) {
-    if (own && identity_of(other.file) == own) throw overlap_of(output, words_of(other));
+    if (identity_of(other.file) == own) throw overlap_of(output, words_of(other));
   }
   outputs_.push_back(output);
 }
@@ -99,8 +89,8 @@ void FileLedger::makes(const NamedFile& folder,
 
 void FileLedger::reads(const std::filesystem::path& file) {
   const std::lock_guard lock(mutex_);
-  const auto own = identity_of(file);
-  if (!own || !own->exists) return;
+  const std::string own = identity_of(file);
+  if (std::error_code error; own.empty() || !std::filesystem::exists(file, error)) return;
   inputs_.insert(file);
   for (const NamedFile& output : outputs_) {
     if (identity_of(output.file) != own) continue;

@@ -69,71 +69,6 @@ std::string with_comment(const frameworks::ExportedFile& file, const std::string
   return file.text.substr(0, at) + "# Note: " + note + ".\n" + file.text.substr(at);
 }
 
-struct FileToWrite {
-  std::filesystem::path path;
-  std::string text;
-  bool executable = false;
-};
-
-// The text of a file in the export's folder, which is an output. Nothing where it is no file that an export
-// can have written.
-std::optional<std::string> text_of(const std::filesystem::path& file) {
-  constexpr uintmax_t kMost = uintmax_t{64} << 20;
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error) || std::filesystem::file_size(file, error) > kMost)
-    return std::nullopt;
-  std::ifstream in(file, std::ios::binary);
-  return std::string{std::istreambuf_iterator<char>(in), {}};
-}
-
-// What exports wrote into a folder: a file in it has a line with digest and name for each. A file whose text
-// has another digest is somebody's own, or was edited.
-class Written {
- public:
-  // Throws UserError if the file is there and no export wrote it.
-  explicit Written(const std::filesystem::path& folder) : file_(folder / ".mpt-export") {
-    std::error_code error;
-    if (!std::filesystem::exists(file_, error)) return;
-    std::istringstream lines(text_of(file_).value_or(""));
-    std::string head;
-    std::getline(lines, head);
-    if (head != kHead) throw UserError(foreign(file_));
-    for (std::string digest, name; lines >> digest && std::getline(lines >> std::ws, name);)
-      digests_[name] = digest;
-  }
-  // Throws UserError with every file that would be lost.
-  void check(const std::vector<FileToWrite>& files) const {
-    std::vector<Problem> problems;
-    for (const FileToWrite& file : files) {
-      std::error_code error;
-      if (!std::filesystem::exists(file.path, error)) continue;
-      const auto text = text_of(file.path);
-      const auto own = digests_.find(file.path.filename().string());
-      if (text == file.text || (text && own != digests_.end() && own->second == text_digest(*text))) continue;
-      problems.push_back(foreign(file.path));
-    }
-    if (!problems.empty()) throw UserError(std::move(problems));
-  }
-  const std::filesystem::path& file() const { return file_; }
-  void add(const FileToWrite& file) { digests_[file.path.filename().string()] = text_digest(file.text); }
-  void save() const {
-    std::string text = std::string(kHead) + "\n";
-    for (const auto& [name, digest] : digests_) text += digest + " " + name + "\n";
-    write_file_atomically(file_, text);
-  }
-
- private:
-  static constexpr std::string_view kHead = "# Digests of the files that mpt-plan export wrote here";
-  static Problem foreign(const std::filesystem::path& file) {
-    return {"-o " + file.string(), "is there already, and is not as mpt-plan export wrote it",
-            "no file of this name, or that of an earlier export",
-            "name another folder with -o, or rename the file; nothing was written"};
-  }
-
-  std::filesystem::path file_;
-  std::map<std::string, std::string> digests_;  // by name
-};
-
 void make_folder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -142,69 +77,94 @@ void make_folder(const std::string& folder) {
       Problem{"-o " + folder, error ? error.message() : "not a folder", "a folder to write to", ""});
 }
 
-// What one target writes, and what to say of it.
-struct TargetFiles {
-  const frameworks::ExportTarget* target;
-  std::string note;
-  std::vector<std::string> warnings;
-  std::vector<FileToWrite> files;
-};
+// A file in the folder says what exports wrote there: a line with digest and name for each.
+constexpr const char* kList = ".mpt-export";
+constexpr std::string_view kListHead = "# Digests of the files that mpt-plan export wrote here\n";
 
-TargetFiles files_for(const frameworks::ExportTarget& target, const Plan& plan, const std::string& folder) {
-  frameworks::Exported exported = target.write(plan);
-  TargetFiles out{&target, mismatch(target, plan), std::move(exported.warnings), {}};
-  for (const frameworks::ExportedFile& file : exported.files)
-    out.files.push_back(
-        {std::filesystem::path(folder) / file.name, with_comment(file, out.note), file.executable});
-  return out;
+std::string list_line(const std::string& name, const std::string& text) {
+  return text_digest(text) + " " + name + "\n";
 }
 
-// Two frameworks may want one file, such as a model's config.json. Throws UserError where its text differs,
-// or where something would be lost.
-void declare_files(const std::vector<TargetFiles>& targets, const Written& written) {
-  std::map<std::filesystem::path, std::string> texts;
-  for (const TargetFiles& target : targets) {
-    for (const FileToWrite& file : target.files) {
-      const auto [known, is_new] = texts.try_emplace(file.path, file.text);
-      if (is_new || known->second != file.text) files_of_program().writes({"-o", file.path});
-    }
+// Of a file that an export may have written; else empty. It is an output, so no reader of base/ opens it.
+std::string text_of(const std::filesystem::path& file) {
+  constexpr uintmax_t kMost = uintmax_t{64} << 20;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error) || std::filesystem::file_size(file, error) > kMost)
+    return "";
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Adds the list as it will be. Throws UserError with every file that would be lost: it is neither as an
+// export wrote it nor as this one will.
+void check_own_files(const std::filesystem::path& folder, std::map<std::string, std::string>& texts) {
+  const std::string list = text_of(folder / kList);
+  std::string after(kListHead);
+  std::vector<Problem> problems;
+  const auto keep = [&](const std::string& name, bool own) {
+    std::error_code error;
+    if (own || !std::filesystem::exists(std::filesystem::symlink_status(folder / name, error))) return;
+    problems.push_back({"-o " + (folder / name).string(),
+                        "is there already, and is not as mpt-plan export wrote it",
+                        "no file of this name, or that of an earlier export",
+                        "name another folder with -o, or rename the file; nothing was written"});
+  };
+  keep(kList, list.starts_with(kListHead));
+  for (const auto& [name, text] : texts) {
+    const std::string there = text_of(folder / name);
+    keep(name, there == text || list.find("\n" + list_line(name, there)) != std::string::npos);
+    after += list_line(name, text);
   }
-  files_of_program().writes({"-o", written.file()});
-  for (const TargetFiles& target : targets) written.check(target.files);
+  if (!problems.empty()) throw UserError(std::move(problems));
+  std::istringstream lines(list);
+  for (std::string line, name; std::getline(lines, line);) {
+    name = line.substr(line.find(' ') + 1);
+    if (!line.starts_with("#") && texts.count(name) == 0) after += line + "\n";
+  }
+  texts[kList] = after;
 }
 
-void write_and_tell(const FileToWrite& file) {
-  write_file_atomically(file.path, file.text);
+void write_and_tell(const std::filesystem::path& path, const frameworks::ExportedFile& file) {
+  write_file_atomically(path, file.text);
   using std::filesystem::perms;
   if (file.executable)
-    std::filesystem::permissions(file.path, perms::owner_exec | perms::group_exec | perms::others_exec,
+    std::filesystem::permissions(path, perms::owner_exec | perms::group_exec | perms::others_exec,
                                  std::filesystem::perm_options::add);
-  fmt::print("  wrote {}\n", file.path.string());
+  fmt::print("  wrote {}\n", path.string());
 }
 
 void run(const ExportOptions& o) {
   std::vector<const frameworks::ExportTarget*> targets;
   for (const std::string& name : o.to) targets.push_back(&frameworks::find_export_target(name));
   const Plan plan = load_plan(o.plan);
-  std::vector<TargetFiles> all;
-  for (const frameworks::ExportTarget* target : targets) all.push_back(files_for(*target, plan, o.folder));
-  Written written(o.folder);
-  declare_files(all, written);
+  const std::filesystem::path folder = o.folder;
+  std::vector<frameworks::Exported> all;
+  std::map<std::string, std::string> texts;
+  files_of_program().writes({"-o", folder / kList});
+  for (const frameworks::ExportTarget* target : targets) {
+    all.push_back(target->write(plan));
+    for (frameworks::ExportedFile& file : all.back().files) {
+      file.text = with_comment(file, mismatch(*target, plan));
+      // Two frameworks may want one file, such as a model's config.json.
+      const auto [known, is_new] = texts.try_emplace(file.name, file.text);
+      if (is_new || known->second != file.text) files_of_program().writes({"-o", folder / file.name});
+    }
+  }
+  check_own_files(folder, texts);
   make_folder(o.folder);
   fmt::print("Predicted {} per step in {}, by {}\n", format_seconds(plan.prediction.step_time_s),
              enum_name(plan.layout.precision), plan.layout.execution.framework);
-  for (const TargetFiles& target : all) {
-    fmt::print("{}: {}\n", target.target->name, target.target->what);
-    if (!target.note.empty()) fmt::print("  note: {}\n", target.note);
-    for (const FileToWrite& file : target.files) {
-      write_and_tell(file);
-      written.add(file);
-    }
-    written.save();
-    if (const auto rejection = frameworks::cannot_run(*target.target, plan))
-      fmt::print("  warning: {}{}\n", rejection->reason, other_plan(*target.target, plan));
-    for (const std::string& warning : target.warnings) fmt::print("  warning: {}\n", warning);
+  for (size_t t = 0; t < targets.size(); ++t) {
+    const frameworks::ExportTarget* target = targets[t];
+    const std::string note = mismatch(*target, plan);
+    fmt::print("{}: {}\n", target->name, target->what);
+    if (!note.empty()) fmt::print("  note: {}\n", note);
+    for (const frameworks::ExportedFile& file : all[t].files) write_and_tell(folder / file.name, file);
+    if (const auto rejection = frameworks::cannot_run(*target, plan))
+      fmt::print("  warning: {}{}\n", rejection->reason, other_plan(*target, plan));
+    for (const std::string& warning : all[t].warnings) fmt::print("  warning: {}\n", warning);
   }
+  write_file_atomically(folder / kList, texts[kList]);
 }
 
 }  // namespace

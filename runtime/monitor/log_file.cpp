@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/outputs.h"
 
 namespace mpt::runtime {
 namespace {
@@ -24,15 +23,12 @@ int write_line(int descriptor, const std::string& line) {
   return 0;
 }
 
-int open_checked(const std::filesystem::path& file, bool append) {
-  files_of_program().check();
-  return ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC), 0666);
-}
-
 }  // namespace
 
 LogFile::LogFile(const std::filesystem::path& file, bool append, const std::string& where)
-    : file_(file), descriptor_(open_checked(file, append)) {
+    : file_(file),
+      descriptor_(
+          ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC), 0666)) {
   if (descriptor_ >= 0) return;
   throw UserError(Problem{where, fmt::format("cannot be written ({})", std::strerror(errno)),
                           "a path in a folder that exists", ""});

@@ -21,7 +21,7 @@ LOG = ("# Collective test starting: all_reduce_perf\n#  Rank  0 Group  0 Pid 100
        "#  Rank  1 Group  0 Pid 100 on  node00 device  1 [0x2a] NVIDIA H100 80GB HBM3\n"
        "  1048576  262144  float  sum  -1  50.0  20.97  20.97  0  50.0  20.97  20.97  0\n")
 JOB = ["--global-batch", 16, "--seq", 64]
-ON, TINY = ["--cluster", "dgx-h100:1"], ["--model", "tiny-gpt"]
+ON, TWO, TINY = ["--cluster", "dgx-h100:1"], ["--cluster", "dgx-h100:1,dgx-a100:1"], ["--model", "tiny-gpt"]
 # What reads a request: the words before and behind the file, by option.
 REQUEST = {"--model": (*ON, *JOB, "--model"), "--cluster": (*TINY, *JOB, "--cluster"), "--kernels": (*TINY, *ON, *JOB, "--kernels"),
            "--profile": (*TINY, "--cluster", "this-machine:2", *JOB, "--profile")}
@@ -42,11 +42,12 @@ INPUTS = {
     ("mpt-plan", "cluster"): {"NAME": ()},
     ("mpt-plan", "model"): {"NAME": ()},
     ("mpt-plan", "export"): {"PLAN": ("--to", "hostfile")},
-    ("mpt-plan", "explain"): {"PLAN": (), "--profile": ("PLAN", "--profile"), "--kernels": ("PLAN", "--kernels")},
+    ("mpt-plan", "explain"): {"PLAN": (), **{option: ("PLAN", "--why-not", "recompute=full", option) for option in ("--profile", "--kernels")}},
     ("mpt-plan", "diagnose"): {"PLAN": ("--step-time", 1), "LOG": ("PLAN",), "--profile": ("PLAN", "--step-time", 1, "--profile"),
                                "--kernels": ("PLAN", "--step-time", 1, "--kernels")},
-    ("mpt-plan", "compare"): {"PLANS": (), **{option: row for option, row in REQUEST.items() if option != "--cluster"},
-                              "--cluster": (*TINY, *JOB, "--cluster")},
+    ("mpt-plan", "compare"): {"PLANS": ("PLAN",), "--model": (*TWO, *JOB, "--model"), "--cluster": (*TINY, *JOB, "--cluster", "dgx-h100:1", "--cluster"),
+                              "--kernels": (*TINY, *TWO, *JOB, "--kernels"),
+                              "--profile": (*TINY, "--cluster", "this-machine:1,this-machine:2", *JOB, "--profile")},
     ("mpt-profile", ""): {"--model": ("--quick", "--seq", 32, "--max-micro-batch", 1, "--max-tensor", 1, "--max-ranks", 1, "--model")},
     ("mpt-profile", "import"): {"FILES": ("--device", "h100-sxm-80gb")},
     ("mpt-run", ""): {"PLAN": ("--data", "TEXT", "--steps", 1), "--data": ("PLAN", "--steps", 1, "--data"),
@@ -185,7 +186,8 @@ def pipes_and_devices(files):
     os.mkfifo(pipe)
     for (program, command), inputs in INPUTS.items():
         for option, row in inputs.items():
-            if option in ("--init", "--resume", "CHECKPOINT"):
+            # These take folders; and check passes over pipes, and prints errors of files in its table.
+            if option in ("--init", "--resume", "CHECKPOINT") or (command == "check" and option != "--cluster"):
                 continue
             for file in (pipe, "/dev/zero"):
                 code, text = run(*command_line(files, program, command, option, row, file), timeout=10)
@@ -228,7 +230,7 @@ def exports(files):
     plan = files.named["PLAN"]
     other = f"{files.folder}/other.json"
     run("mpt-plan", "--model", files.model, "--cluster", "this-machine:1", "--global-batch", 8, "--seq", 32, "-o", other)
-    targets = re.findall(r"^  ([a-z][a-z0-9-]+) +[A-Za-z]", run("mpt-plan", "export", "--help")[1].partition("What --to takes")[2], re.M)
+    targets = re.findall(r"^  ([a-z][a-z0-9-]+) +[A-Za-z]", run("mpt-plan", "export", "--help")[1].partition("What --to takes")[2].partition("Examples")[0], re.M)
     check("targets of the export", len(targets) >= 11, targets)
     for target in targets:
         export = ("mpt-plan", "export", plan, "--to", target, "-o")
@@ -281,6 +283,7 @@ def runs(files):
             code, text = run(*train, "--steps", 3, option, path, "--log", f"{folder}/{name}")
             check(f"--log on {name} of {option}", code == 2 and "the same file as" in text, f"exit {code}\n{text}")
             check(f"{name} of {option} is kept", read(f"{folder}/{name}") == before)
+    os.makedirs(f"{files.folder}/new")
     for output in ("--log", "--trace", "--report"):
         for made in ("", "/.running", "/step-00000009", "/step-00000003/log", "/.unfinished-step-00000003", "/../new/.running"):
             code, text = run(*train, "--steps", 3, "--checkpoints", f"{files.folder}/new", output, f"{files.folder}/new{made}")
