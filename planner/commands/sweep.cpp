@@ -113,10 +113,10 @@ void run(const SweepOptions& o) {
 std::function<int()> add_sweep(CLI::App& app) {
   CLI::App* command = app.add_subcommand("sweep", "The best plan along one axis, as table, CSV and plot");
   auto o = std::make_shared<SweepOptions>();
-  command->add_option("--over", o->over, "gpus (or ranks), global-batch, seq or memory")
+  add_choice(*command, "--over", o->over, "gpus (or ranks), global-batch, seq or memory",
+             {"gpus", "ranks", "global-batch", "seq", "memory"})
       ->required()
-      ->type_name("AXIS")
-      ->check(CLI::IsMember({"gpus", "ranks", "global-batch", "seq", "memory"}));
+      ->type_name("AXIS");
   command->add_option("--values", o->values, "Values of that axis, such as 8,16,32")
       ->required()
       ->delimiter(',')
