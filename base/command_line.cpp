@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/command_line.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/outputs.h"
 #include "base/version.h"
 
 namespace mpt {
@@ -52,8 +51,6 @@ std::string entry(const std::string& name, const std::string& description) {
 std::string placeholder(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   const std::string own = type.substr(0, type.find(':'));
-  if (own == "INT" || own == "UINT") return "N";
-  if (own == "FLOAT") return "X";
   return own == "TEXT" ? "WORD" : own;
 }
 
@@ -65,6 +62,11 @@ std::string upper_case(std::string text) {
 std::string positional_name(const CLI::Option& option) {
   const std::string name = upper_case(option.get_name(true));
   return option.get_required() ? name : "[" + name + "]";
+}
+
+// As messages have it.
+std::string shown_name(const CLI::Option& option) {
+  return option.get_positional() ? upper_case(option.get_name()) : option.get_name();
 }
 
 std::string option_name(const CLI::Option& option) {
@@ -107,21 +109,15 @@ std::vector<std::string> groups_of(const CLI::App& app) {
   return groups;
 }
 
-std::string group_text(const CLI::App& app, const std::string& group) {
+// The entries of a group, or of the positional arguments.
+std::string entries_text(const CLI::App& app, const std::string* group) {
   std::string text;
   for (const CLI::Option* option : app.get_options()) {
-    if (option->get_group() == group && !option->get_positional())
+    if (option->get_positional() ? group == nullptr : group != nullptr && option->get_group() == *group)
       text += entry(option_name(*option), described(*option));
   }
-  return text.empty() ? "" : "\n" + group + ":\n" + text;
-}
-
-std::string positionals_text(const CLI::App& app) {
-  std::string text;
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->get_positional()) text += entry(option_name(*option), described(*option));
-  }
-  return text.empty() ? "" : "\n" + text;
+  if (text.empty()) return "";
+  return (group == nullptr ? "\n" : "\n" + *group + ":\n") + text;
 }
 
 class HelpFormatter final : public CLI::FormatterBase {
@@ -258,92 +254,33 @@ UserError unexpected_words(const CLI::App& app, int argc, char** argv) {
   return UserError(problems);
 }
 
-std::vector<std::string> words_between_commas(const std::string& text) {
-  std::vector<std::string> words;
-  std::istringstream in(text);
-  for (std::string word; std::getline(in, word, ',');) words.push_back(word);
-  return words;
-}
-
-// "0.000000 to 1000000.000000" is how CLI11 prints a range of whole numbers.
-void drop_zeros(std::string& range) {
-  const std::string zeros = ".000000";
-  for (size_t at = range.find(zeros); at != std::string::npos; at = range.find(zeros))
-    range.erase(at, zeros.size());
-}
-
-// Of an option that is given too often, or with another one that it excludes; nothing for other messages.
-std::optional<Problem> count_problem(const std::string& message) {
-  const std::string at_most = ": At Most ", received = " required but received ";
-  const size_t limit_at = message.find(at_most), count_at = message.rfind(received);
-  if (limit_at != std::string::npos && count_at != std::string::npos) {
-    const std::string option = message.substr(0, limit_at),
-                      count = message.substr(count_at + received.size());
-    const size_t limit_begin = limit_at + at_most.size();
-    const std::string limit = message.substr(limit_begin, count_at - limit_begin);
-    if (limit == "1")
-      return Problem{option, fmt::format("given {} times", count), "one value", "leave out the others"};
-    return Problem{option, count + " values", "at most " + limit, "see --help"};
+// Why the parser gave up. The state of the options tells it; the parser's messages may change.
+Problem wrong_words(const CLI::App& active, const CLI::ParseError& error, int argc, char** argv) {
+  const std::string last = argv[argc - 1];
+  for (const CLI::Option* option : active.get_options()) {
+    const bool is_flag = option->get_items_expected_max() == 0;
+    if (!is_flag && last.starts_with("-") && option->check_name(last))
+      return {last, "no value behind it", "", "see --help"};
+    for (int i = 1; is_flag && i < argc; ++i) {
+      const std::string word = argv[i], name = word.substr(0, word.find('='));
+      if (name != word && name.starts_with("-") && option->check_name(name))
+        return {name, "\"" + word.substr(name.size() + 1) + "\"", "no value", "write " + name + " alone"};
+    }
   }
-  const std::string excludes = " excludes ";
-  const size_t at = message.find(excludes);
-  if (at == std::string::npos || !message.starts_with("-")) return std::nullopt;
-  return Problem{message.substr(0, at), "given with " + message.substr(at + excludes.size()),
-                 "one of the two", "leave one of them out"};
-}
-
-// CLI11's messages begin with the option; its ranges and sets are written in the notation of its checks.
-Problem plain_problem(const std::string& message) {
-  if (const auto counted = count_problem(message)) return *counted;
-  Problem problem{"command line", message, "", "see --help"};
-  const std::string conversion = "Could not convert: ", required = " is required";
-  if (const size_t equals = message.find(" = ");
-      message.starts_with(conversion) && equals != std::string::npos) {
-    problem.where = message.substr(conversion.size(), equals - conversion.size());
-    problem.found = "\"" + message.substr(equals + 3) + "\"";
-    problem.expected = "a number";
-    return problem;
+  for (const CLI::Option* option : active.get_options()) {
+    const std::string name = shown_name(*option);
+    const size_t count = option->count(), most = size_t(option->get_items_expected_max());  // 0 of a flag
+    if (count == 0 && option->get_required()) return {name, "missing", "", "see --help"};
+    if (count > 1 && most == 1)
+      return {name, fmt::format("given {} times", count), "one value", "leave out the others"};
+    if (count > most && most > 0)
+      return {name, fmt::format("{} values", count), fmt::format("at most {}", most), "see --help"};
+    for (const CLI::Option* other : option->get_excludes()) {
+      if (count > 0 && other->count() > 0)
+        return {name, "given with " + other->get_name(), "one of the two", "leave one of them out"};
+    }
   }
-  if (message.ends_with(required)) {
-    problem.where = message.substr(0, message.size() - required.size());
-    if (!problem.where.starts_with("-")) problem.where = upper_case(problem.where);
-    problem.found = "missing";
-    return problem;
-  }
-  const size_t colon = message.find(": ");
-  if (!message.starts_with("-") || colon == std::string::npos) return problem;
-  problem.where = message.substr(0, colon);
-  problem.found = message.substr(colon + 2);
-  // The text that follows a mark, without brackets; the text before the mark is the value.
-  const auto cut = [&](const std::string& mark) -> std::string {
-    const size_t at = problem.found.find(mark);
-    if (at == std::string::npos) return "";
-    std::string rest = problem.found.substr(at + mark.size());
-    std::erase_if(rest, [](char c) { return std::string_view("[]{}").find(c) != std::string_view::npos; });
-    problem.found.resize(at);
-    if (problem.found.starts_with("Value ")) problem.found.erase(0, 6);
-    problem.found = "\"" + problem.found + "\"";
-    return rest;
-  };
-  const std::string received = " required but received ";
-  if (const size_t at = problem.found.find(received);
-      problem.found.starts_with("At Most 1 ") && at != std::string::npos) {
-    problem.found = "given " + problem.found.substr(at + received.size()) + " times";
-    problem.expected = "once";
-    return problem;
-  }
-  if (problem.found.ends_with(" missing")) problem.found = "no value behind it";
-  if (std::string range = cut(" not in range "); !range.empty()) {
-    const size_t dash = range.find(" - ");
-    if (dash != std::string::npos) range.replace(dash, 3, " to ");
-    drop_zeros(range);
-    problem.expected = "a number from " + range;
-  } else if (const std::string set = cut(" not in {"); !set.empty()) {
-    const std::vector<std::string> words = words_between_commas(set);
-    problem.found += did_you_mean(problem.found.substr(1, problem.found.size() - 2), words);
-    problem.expected = fmt::format("one of {}", fmt::join(words, ", "));
-  }
-  return problem;
+  return {"command line", error.what(), "", "see --help"};
 }
 
 // CLI11 drops values that are empty.
@@ -379,15 +316,71 @@ void check_order(const CLI::App& app) {
   }
 }
 
+// The mark of an output is a check that accepts everything.
+constexpr const char* kOutput = "output";
+
+bool is_output(CLI::Option& option) {
+  try {
+    return option.get_validator(kOutput) != nullptr;
+  } catch (const CLI::OptionNotFound&) {
+    return false;
+  }
+}
+
+// Of the program or of the command that was named. Any other word may name an input.
+void declare_files(CLI::App& app) {
+  const auto commands = app.get_subcommands();
+  if (!commands.empty()) return declare_files(*commands.back());
+  std::vector<NamedFile> outputs, words;
+  for (CLI::Option* option : app.get_options()) {
+    const std::string name = shown_name(*option);
+    std::vector<std::string> values = option->results();
+    const bool written = is_output(*option);
+    if (written && values.empty()) values = {option->get_default_str()};
+    for (const std::string& value : values) (written ? outputs : words).push_back({name, value});
+  }
+  files_of_program().set_names(std::move(words));
+  for (const NamedFile& output : outputs) {
+    if (!output.file.empty()) files_of_program().writes(output);
+  }
+}
+
 }  // namespace
+
+CLI::Option* add_reader(CLI::App& app, const std::string& names, const std::string& what, WordReader read) {
+  const std::string name = names.substr(names.rfind(',') + 1);
+  const auto callback = [name, read = std::move(read)](const CLI::results_t& words) {
+    read(words, name);
+    return true;
+  };
+  return app.add_option(names, callback, what);
+}
+
+CLI::Option* add_choice(CLI::App& app, const std::string& names, std::string& target, const std::string& what,
+                        const std::vector<std::string>& choices) {
+  const auto read = [&target, choices](const std::vector<std::string>& words, const std::string& option) {
+    target = words.back();
+    if (!contains(choices, target))
+      detail::refuse_word(option, target, fmt::format("one of {}", fmt::join(choices, ", ")), choices);
+  };
+  CLI::Option* option = add_reader(app, names, what, read)->type_name("NAME");
+  return target.empty() ? option : option->default_str(target);
+}
+
+CLI::Option* add_output(CLI::App& app, const std::string& names, std::string& file, const std::string& what) {
+  const CLI::Validator mark([](std::string&) { return std::string(); }, "", kOutput);
+  CLI::Option* option = app.add_option(names, file, what)->type_name("FILE")->check(mark);
+  return file.empty() ? option : option->capture_default_str();
+}
 
 std::string help_text(const CLI::App& app, const std::string& program, bool all) {
   const size_t space = std::min(program.find(' '), program.size());
   const std::string name =
       std::filesystem::path(program.substr(0, space)).filename().string() + program.substr(space);
-  std::string text = wrapped(app.get_description(), 0, 0) + "\n\n" + usage(app, name) + positionals_text(app);
+  std::string text =
+      wrapped(app.get_description(), 0, 0) + "\n\n" + usage(app, name) + entries_text(app, nullptr);
   for (const std::string& group : groups_of(app)) {
-    if (all || !is_advanced(group)) text += group_text(app, group);
+    if (all || !is_advanced(group)) text += entries_text(app, &group);
   }
   const auto commands = app.get_subcommands({});
   if (!commands.empty()) text += fmt::format("\nCommands ({} COMMAND --help):\n", name);
@@ -408,10 +401,11 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::ExtrasError&) {
     throw unexpected_words(app, argc, argv);
   } catch (const CLI::ParseError& error) {
-    throw UserError(plain_problem(error.what()));
+    throw UserError(wrong_words(active_app(app), error, argc, argv));
   }
   check_order(app);
   check_values(app, argc, argv);
+  declare_files(app);
   return std::nullopt;
 }
 

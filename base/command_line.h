@@ -7,9 +7,15 @@
 // group is a heading, and its default stands at the end of its description. A group named
 // "More..." is shown by --help-all alone. Examples and exit codes belong in the footer.
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "base/words.h"
 
 namespace mpt {
 
@@ -17,6 +23,39 @@ namespace mpt {
 inline constexpr const char* kExitCodes =
     "Exit codes: 0 done; 1 a run failed; 2 wrong input, the message says where and what to do;\n"
     "            3 no GPU where one was asked for; 130 interrupted; 70 a defect of this program.";
+
+/// An option that gives its words to `read`, which throws UserError with the option's name.
+using WordReader = std::function<void(const std::vector<std::string>& words, const std::string& option)>;
+CLI::Option* add_reader(CLI::App& app, const std::string& names, const std::string& what, WordReader read);
+
+/// An option for a number or several numbers, read by the rules of base/words.h: values beyond `rule` are a
+/// UserError that names the option. A default that `rule` allows is shown.
+template <class T>
+CLI::Option* add_number(CLI::App& app, const std::string& names, T& target, const std::string& what,
+                        const FieldRule& rule, const char* placeholder = nullptr) {
+  using Kind = detail::ElementOf<T>;
+  const auto read = [&target, rule](const std::vector<std::string>& words, const std::string& option) {
+    set_from_words(target, words, option, rule);
+  };
+  CLI::Option* option = add_reader(app, names, what, read);
+  const char* const usual = std::is_integral_v<typename Kind::type> ? "N" : "X";
+  option->type_name(placeholder != nullptr ? placeholder : usual);
+  if constexpr (Kind::is_list) {
+    option->default_str(fmt::format("{}", fmt::join(target, ",")));
+  } else if constexpr (!Kind::is_optional) {
+    if (double(target) >= rule.minimum && double(target) <= rule.maximum)
+      option->default_str(fmt::format("{}", target));
+  }
+  return option;
+}
+
+/// An option for one of several words.
+CLI::Option* add_choice(CLI::App& app, const std::string& names, std::string& target, const std::string& what,
+                        const std::vector<std::string>& choices);
+
+/// An option that names a file to write. parse_command_line() declares it in the ledger (base/outputs.h), its
+/// default too.
+CLI::Option* add_output(CLI::App& app, const std::string& names, std::string& file, const std::string& what);
 
 /// Parses; returns the exit code if the program is done (help, version), nothing if it goes on. Wrong words
 /// are a UserError that names the option and, where there is one, what was probably meant. CLI11's own

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <random>
 
+#include "base/outputs.h"
 #include "base/quantity.h"
 #include "base/text.h"
 #include "base/values.h"
@@ -33,9 +34,17 @@ std::string place_of(const std::string& text, size_t byte) {
 
 std::string read_file(const std::filesystem::path& file, int64_t max_bytes) {
   std::error_code error;
-  if (std::filesystem::is_directory(file, error)) {
+  const auto status = std::filesystem::status(file, error);
+  if (std::filesystem::is_directory(status)) {
     throw UserError(Problem{file.string(), "is a folder", "a file", ""});
   }
+  // A pipe would be waited for until somebody writes to it, and a device may have no end. A pipe without a
+  // name, such as a shell's <(command), has its writer.
+  const bool is_nameless =
+      std::filesystem::is_fifo(status) && std::filesystem::canonical(file, error).empty();
+  if (std::filesystem::is_other(status) && !is_nameless)
+    throw UserError(Problem{file.string(), "is no regular file", "a readable file", "check the path"});
+  files_of_program().reads(file);
   std::ifstream in(file, std::ios::binary);
   if (!in) {
     throw UserError(Problem{file.string(), fmt::format("cannot be read ({})", std::strerror(errno)),
@@ -225,6 +234,7 @@ bool write_all(int descriptor, const std::string& text) {
 }  // namespace
 
 void write_file_atomically(const std::filesystem::path& file, const std::string& text) {
+  files_of_program().check();
   const bool in_place = is_written_in_place(file);
   const auto target = in_place ? file : behind_links(file);
   const Temporary out =

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/outputs.h"
 
 namespace mpt {
 namespace {
@@ -83,16 +84,11 @@ void unwatch(const uint8_t* begin) {
 
 }  // namespace
 
-void check_regular_file(const std::filesystem::path& file, const std::string& where) {
-  std::error_code error;
-  if (!std::filesystem::exists(file, error) || std::filesystem::is_regular_file(file, error)) return;
-  throw UserError(Problem{where, "is no regular file", "a readable file", "check the path"});
-}
-
 MappedFile::MappedFile(const std::filesystem::path& file, const std::string& where) {
   const auto fail = [&](const std::string& found) {
     throw UserError(Problem{where, found, "a readable file", "check the path"});
   };
+  files_of_program().reads(file);
   // A pipe would be waited for until somebody writes to it.
   const int descriptor = ::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0) fail(fmt::format("cannot be read ({})", std::strerror(errno)));

@@ -11,9 +11,6 @@
 
 namespace mpt {
 
-/// Throws UserError if `file` is there and is no regular file: a pipe would be waited for. `where` names it.
-void check_regular_file(const std::filesystem::path& file, const std::string& where);
-
 class MappedFile {
  public:
   MappedFile() = default;

@@ -1,25 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// An output must not overwrite an input, nor another output. Every program asks check_distinct_files() before
-// it starts its work.
+// An output must not overwrite an input, nor another output. The ledger of a program knows both:
+// parse_command_line() tells it the outputs that options name, and each reader of files what it opens.
 
 #include <filesystem>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+
 namespace mpt {
 
-/// A path and where it was named, for messages: an option such as "--log", or "plan".
+/// A path and where it was named, for messages: an option such as "--log", or "PLAN".
 struct NamedFile {
   std::string where;
   std::filesystem::path file;  // empty: none was named
 };
 
-/// Throws UserError with every output that is the same file as an input or as another output. Existing files
-/// are the same if their device and inode are, so links are seen; others if their normalised paths are.
-/// Pipes, terminals and /dev/null lose nothing and may be shared. The files of a folder must be named one by
-/// one.
-void check_distinct_files(const std::vector<NamedFile>& inputs, const std::vector<NamedFile>& outputs);
+/// Two paths are one file if they have one device and inode, so links are seen; paths of files that do not
+/// exist yet if their folders are one. Pipes, terminals and /dev/null lose nothing and may be shared.
+class FileLedger {
+ public:
+  /// What the command line may name as inputs. Messages alone use it.
+  void set_names(std::vector<NamedFile> words);
+  /// Throws UserError if the output was read before, or is another output.
+  void writes(const NamedFile& output);
+  /// Throws UserError if an output is `folder`, or has or lies below a name in it that the program itself
+  /// gives, moves and removes.
+  void makes(const NamedFile& folder, const std::function<bool(const std::string& name)>& is_own) const;
+  /// Every reader calls it before it opens a file. Throws UserError if that is an output.
+  void reads(const std::filesystem::path& file);
+  /// Throws UserError with every output that cannot be written: called before long work.
+  void check_writable() const;
+  /// Throws the error of reads() again, where a reader took it for a fault of its file. Writers call it.
+  void check() const;
+
+ private:
+  std::string name_of(const std::filesystem::path& file) const;
+
+  mutable std::mutex mutex_;
+  std::vector<NamedFile> names_, outputs_;
+  std::set<std::filesystem::path> inputs_;
+  std::optional<UserError> overlap_;
+};
+
+/// The ledger of this process and its children.
+FileLedger& files_of_program();
 
 }  // namespace mpt

@@ -9,6 +9,7 @@
 #include "base/command_line.h"
 #include "base/interruption.h"
 #include "base/json.h"
+#include "base/outputs.h"
 #include "base/terminal.h"
 #include "planner/commands/command_line.h"
 #include "planner/commands/commands.h"
@@ -43,7 +44,6 @@ std::string answer(const planner::PlanOptions& o, const Plan& plan, planner::Scr
 }
 
 void search_or_simulate(const planner::PlanOptions& o) {
-  planner::check_outputs(o.out, planner::input_files(o));
   planner::ScreenOptions screen;
   if (!o.from.empty()) {
     const Plan plan = simulated_again(o.from);
@@ -111,6 +111,7 @@ int run(int argc, char** argv) {
       {"cluster", planner::add_cluster(app)},   {"model", planner::add_model(app)}};
   app.footer(std::string(kExamples) + kExitCodes);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
+  files_of_program().check_writable();
   for (const auto& [name, command] : commands) {
     if (!app.got_subcommand(name)) continue;
     const int code = command();

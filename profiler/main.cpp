@@ -4,6 +4,7 @@
 
 #include "base/command_line.h"
 #include "base/json.h"
+#include "base/outputs.h"
 #include "base/terminal.h"
 #include "models/zoo.h"
 #include "profiler/hardware/catalog.h"
@@ -44,43 +45,31 @@ void declare(CLI::App& app, Options& o) {
                  "Model whose layers are timed: a name such as tiny-gpt, or its config.json")
       ->type_name("MODEL");
   o.request.sequences = {256};
-  app.add_option("--seq", o.request.sequences,
-                 "Tokens per sequence; of several, such as 1024,4096, each is timed")
-      ->type_name("TOKENS")
-      ->capture_default_str()
+  add_number(app, "--seq", o.request.sequences,
+             "Tokens per sequence; of several, such as 1024,4096, each is timed", between(1, 1 << 20),
+             "TOKENS")
       ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 20));
-  app.add_option("-o,--output", o.output, "File to write")->type_name("FILE")->capture_default_str();
+      ->expected(1, 64);
+  add_output(app, "-o,--output", o.output, "File to write");
   const std::string extent = "How much is timed";
-  app.add_option("--max-micro-batch", o.request.max_micro_batch,
-                 "Time micro-batches of 1, 2, 4, ... up to this")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 4096))
+  add_number(app, "--max-micro-batch", o.request.max_micro_batch,
+             "Time micro-batches of 1, 2, 4, ... up to this", between(1, 4096))
       ->group(extent);
-  app.add_option("--max-tensor", o.request.max_tensor,
-                 "Time shares of a layer for tensor parallel 1, 2, 4, ... up to this")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 64))
+  add_number(app, "--max-tensor", o.request.max_tensor,
+             "Time shares of a layer for tensor parallel 1, 2, 4, ... up to this", between(1, 64))
       ->group(extent);
-  app.add_option("--max-ranks", o.request.max_ranks,
-                 "Time communication, and compute on shared cores, of up to this many ranks per process")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 64))
+  add_number(app, "--max-ranks", o.request.max_ranks,
+             "Time communication, and compute on shared cores, of up to this many ranks per process",
+             between(1, 64))
       ->group(extent);
   app.add_flag("--quick", o.request.quick, "Short samples: a look rather than a measurement")->group(extent);
   const std::string place = "Where it runs";
-  app.add_option("--device", o.device, "cpu: this machine's cores; cuda: its GPUs")
-      ->type_name("NAME")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"cpu", "cuda"}))
+  add_choice(app, "--device", o.device, "cpu: this machine's cores; cuda: its GPUs", {"cpu", "cuda"})
       ->group(place);
-  app.add_option("--precision", o.precision, "fp32, bf16, fp16 or fp8 (default: bf16 on GPUs, fp32 on CPUs)")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16", "fp8"}))
+  add_choice(app, "--precision", o.precision, "fp32, bf16, fp16 or fp8 (default: bf16 on GPUs, fp32 on CPUs)",
+             {"fp32", "bf16", "fp16", "fp8"})
       ->group(place);
-  app.add_option("--master-port", o.master_port, runtime::kMasterPortHelp)
-      ->type_name("PORT")
-      ->check(CLI::Range(1, 65535))
+  add_number(app, "--master-port", o.master_port, runtime::kMasterPortHelp, between(1, 65535), "PORT")
       ->group(place);
   app.add_flag("--quiet", o.request.quiet, "Print errors only");
 }
@@ -98,21 +87,19 @@ CLI::App* declare_import(CLI::App& app, ImportOptions& o) {
   command->add_option("--device", o.device, "GPU that they were measured on, such as h100-sxm-80gb")
       ->type_name("GPU")
       ->required();
-  command->add_option("--operation", o.hints.operation, "Collective of nccl-tests logs that do not name it")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}));
-  command->add_option("--ranks", o.hints.ranks, "Number of GPUs of nccl-tests logs without their header")
-      ->check(CLI::Range(2, 10'000'000));
-  command
-      ->add_option("--hosts", o.hints.hosts,
-                   "Number of hosts of those GPUs (default: as the header has them, else one)")
-      ->check(CLI::Range(1, 1'000'000));
-  command->add_option("-o,--output", o.output, "File to write")->type_name("FILE")->capture_default_str();
+  add_choice(*command, "--operation", o.hints.operation, "Collective of nccl-tests logs that do not name it",
+             {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"});
+  add_number(*command, "--ranks", o.hints.ranks, "Number of GPUs of nccl-tests logs without their header",
+             between(2, 10'000'000));
+  add_number(*command, "--hosts", o.hints.hosts,
+             "Number of hosts of those GPUs (default: as the header has them, else one)",
+             between(1, 1'000'000));
+  add_output(*command, "-o,--output", o.output, "File to write");
   return command;
 }
 
 int import(const ImportOptions& o) {
-  check_writable(o.output, "--output " + o.output);
+  files_of_program().check_writable();
   profiler::KernelProfile profile;
   profile.device = o.device;
   if (!profiler::cluster_of_device(o.device, {1, 1, 1, 0.0})) {
@@ -201,7 +188,7 @@ int run(int argc, char** argv) {
     profiler::profile_machine(o.request);
     return kExitOk;
   }
-  check_writable(o.output, "--output " + o.output);  // before a minute of measuring, not after it
+  files_of_program().check_writable();  // before a minute of measuring, not after it
   const profiler::Profile profile = profiler::profile_machine(o.request);
   write_file_atomically(o.output, profiler::profile_to_text(profile));
   if (o.request.quiet) return kExitOk;

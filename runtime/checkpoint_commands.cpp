@@ -3,7 +3,6 @@
 
 #include "base/command_line.h"
 #include "base/json.h"
-#include "base/number_between.h"
 #include "base/quantity.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/hugging_face.h"
@@ -77,14 +76,8 @@ int export_weights(int argc, char** argv) {
   app.add_option("checkpoint", path, "A checkpoint (step-*), or a folder of them: the newest good one")
       ->required();
   app.add_option("folder", folder, "Folder to write to; it is created")->required();
-  app.add_option("--type", type, "Type of the weights: fp32, bf16 or fp16")
-      ->type_name("NAME")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  app.add_option("--shard-gib", shard_gib, "Largest size of a file, in GiB")
-      ->type_name("GIB")
-      ->capture_default_str()
-      ->check(number_between(1e-6, 1e6));
+  add_choice(app, "--type", type, "Type of the weights: fp32, bf16 or fp16", {"fp32", "bf16", "fp16"});
+  add_number(app, "--shard-gib", shard_gib, "Largest size of a file, in GiB", between(1e-6, 1e6), "GIB");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   const auto checkpoint = open_for_reading(path);
   const auto files = export_hugging_face(*checkpoint, checkpoint->info().model, folder,

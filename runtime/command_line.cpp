@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/command_line.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "base/command_line.h"
 #include "base/error.h"
-#include "base/json.h"
-#include "base/number_between.h"
 #include "base/outputs.h"
 #include "base/terminal.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
-#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/checkpoint_saver.h"
+#include "runtime/checkpoint/folder_lock.h"
 #include "runtime/data/dataset.h"
 #include "runtime/memory_check.h"
 #include "runtime/nn/rank_sizes.h"
@@ -21,37 +20,24 @@ namespace {
 
 constexpr int64_t kMostThreads = 1024;
 
-// Adds a file, or the files of a folder.
-void add_files(const std::string& where, const std::filesystem::path& path, std::vector<NamedFile>& files) {
-  files.push_back({where, path});
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(path, error))
-    files.push_back({where, entry.path()});
-}
-
-std::vector<NamedFile> inputs_of(const RunOptions& o) {
-  std::vector<NamedFile> inputs{{"the plan", o.plan}};
+// The data are opened after the lock of the folder of checkpoints, so they are declared here. Of a folder
+// that is read, no file is replaced.
+void check_outputs(const RunOptions& o) {
+  FileLedger& files = files_of_program();
   for (const DataPart& part : parse_data_argument(o.data)) {
     for (const std::string& path : part.paths) {
-      inputs.push_back({"--data", path});
-      for (const std::filesystem::path& file : indexed_pair(path)) inputs.push_back({"--data", file});
+      files.reads(path);
+      for (const std::filesystem::path& file : indexed_pair(path)) files.reads(file);
     }
   }
-  if (!o.init.empty()) add_files("--init", o.init, inputs);
-  const std::string& resumed = o.resume == "auto" ? o.train.checkpoints : o.resume;
-  if (resumed.empty()) return inputs;
-  for (const std::filesystem::path& checkpoint : checkpoints_in(resumed))
-    add_files("--resume", checkpoint, inputs);
-  if (own_checkpoint_step(resumed)) add_files("--resume", resumed, inputs);
-  return inputs;
-}
-
-void check_outputs(const RunOptions& o) {
-  const std::vector<NamedFile> outputs{{"--log", o.log}, {"--trace", o.trace}, {"--report", o.report}};
-  check_distinct_files(inputs_of(o), outputs);
-  for (const auto& [option, file] : outputs) {
-    if (!file.empty()) check_writable(file, fmt::format("{} {}", option, file.string()));
+  for (const std::string& folder : {o.init, own_checkpoint_step(o.resume) ? o.resume : std::string()}) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, error)) files.reads(entry.path());
   }
+  const std::filesystem::path saved = o.train.checkpoints;
+  if (!saved.empty()) files.makes({"--checkpoints", saved}, is_name_of_saver);
+  if (!o.launch || o.launch->process == 0) files.check_writable();  // the first process alone writes them
+  if (!saved.empty()) files.writes({"--checkpoints", saved / kLockFile});
 }
 
 // The command that plans the same for another number of ranks.
@@ -64,10 +50,6 @@ std::string plan_for_ranks(const Plan& plan, const std::string& file, int64_t ra
   return fmt::format("{} --cluster NAME, of {} GPUs", again, ranks);
 }
 
-}  // namespace
-
-namespace {
-
 constexpr int64_t kMostSteps = int64_t{1} << 40;
 constexpr int64_t kMostCount = int64_t{1} << 30;
 
@@ -78,55 +60,35 @@ void declare_data(CLI::App& app, RunOptions& o) {
                  "16 or 32 bits. Weights blend them: 0.7 a.txt 0.3 b.txt")
       ->type_name("FILES")
       ->expected(1, -1);
-  app.add_option("--data-format", o.data_format, "What the files are")
-      ->type_name("NAME")
-      ->capture_default_str()
-      ->check(CLI::IsMember(enum_names<DataFormat>()));
-  app.add_option("--validation-share", o.validation_share, "Share of the data kept for validation, 0 to 0.5")
-      ->type_name("SHARE")
-      ->capture_default_str()
-      ->check(number_between(0.0, 0.5));
-  app.add_option("--evaluate-every", t.evaluate_every, "Steps between two validation losses; 0: none")
-      ->type_name("STEPS")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, kMostSteps));
-  app.add_option("--evaluation-steps", t.evaluation_steps, "Global batches in each validation loss")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, kMostCount));
+  add_choice(app, "--data-format", o.data_format, "What the files are", enum_names<DataFormat>());
+  add_number(app, "--validation-share", o.validation_share, "Share of the data kept for validation, 0 to 0.5",
+             between(0.0, 0.5), "SHARE");
+  add_number(app, "--evaluate-every", t.evaluate_every, "Steps between two validation losses; 0: none",
+             between(0, kMostSteps), "STEPS");
+  add_number(app, "--evaluation-steps", t.evaluation_steps, "Global batches in each validation loss",
+             between(1, kMostCount));
 }
 
 void declare_training(CLI::App& app, RunOptions& o) {
   TrainOptions& t = o.train;
-  app.add_option("--steps", t.steps, "Optimizer steps, counted from the start of training")
-      ->type_name("STEPS")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, kMostSteps));
-  app.add_option("--lr", t.learning_rate, "Learning rate after the warm-up")
-      ->capture_default_str()
-      ->check(number_between(0.0, 1e3));
-  app.add_option("--min-lr", o.minimum_learning_rate,
-                 "Learning rate at the last step (cosine decay; default: 0.0001, or --lr if that is lower)")
-      ->check(number_between(0.0, 1e3));
-  app.add_option("--warmup", t.warmup_steps, "Steps in which the learning rate rises from 0")
-      ->type_name("STEPS")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, kMostSteps));
-  app.add_option("--clip", t.clip, "Clip the gradient norm to this; 0: no clipping")
-      ->capture_default_str()
-      ->check(number_between(0.0, 1e9));
-  app.add_option("--weight-decay", t.weight_decay, "Weight decay of matrices (biases and norms have none)")
-      ->capture_default_str()
-      ->check(number_between(0.0, 1.0));
-  app.add_option("--next-token-weight", t.next_token_weight,
-                 "Factor on the mean loss of next-token modules, which is added to the model's own")
-      ->capture_default_str()
-      ->check(number_between(0.0, 1e3));
-  app.add_option("--most-skipped", t.most_skipped,
-                 "Stop after more than this many NaN/Inf steps in a row; they leave the weights as they are")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1000}));
-  app.add_option("--seed", t.seed, "Seed of the first weights and of the order of the data")
-      ->capture_default_str();
+  add_number(app, "--steps", t.steps, "Optimizer steps, counted from the start of training",
+             between(1, kMostSteps), "STEPS");
+  add_number(app, "--lr", t.learning_rate, "Learning rate after the warm-up", between(0.0, 1e3));
+  add_number(app, "--min-lr", o.minimum_learning_rate,
+             "Learning rate at the last step (cosine decay; default: 0.0001, or --lr if that is lower)",
+             between(0.0, 1e3));
+  add_number(app, "--warmup", t.warmup_steps, "Steps in which the learning rate rises from 0",
+             between(0, kMostSteps), "STEPS");
+  add_number(app, "--clip", t.clip, "Clip the gradient norm to this; 0: no clipping", between(0.0, 1e9));
+  add_number(app, "--weight-decay", t.weight_decay, "Weight decay of matrices (biases and norms have none)",
+             between(0.0, 1.0));
+  add_number(app, "--next-token-weight", t.next_token_weight,
+             "Factor on the mean loss of next-token modules, which is added to the model's own",
+             between(0.0, 1e3));
+  add_number(app, "--most-skipped", t.most_skipped,
+             "Stop after more than this many NaN/Inf steps in a row; they leave the weights as they are",
+             between(0, 1000));
+  add_number(app, "--seed", t.seed, "Seed of the first weights and of the order of the data", at_least(0));
 }
 
 void declare_checkpoints(CLI::App& app, RunOptions& o) {
@@ -134,13 +96,9 @@ void declare_checkpoints(CLI::App& app, RunOptions& o) {
   app.add_option("--checkpoints", t.checkpoints,
                  "Folder to save to: at the last step, and when Ctrl-C or SIGTERM stops the run")
       ->type_name("FOLDER");
-  app.add_option("--save-every", t.save_every, "Also save every this many steps; 0: no")
-      ->type_name("STEPS")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, kMostSteps));
-  app.add_option("--keep", t.keep, "Keep this many of the newest checkpoints")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, kMostCount));
+  add_number(app, "--save-every", t.save_every, "Also save every this many steps; 0: no",
+             between(0, kMostSteps), "STEPS");
+  add_number(app, "--keep", t.keep, "Keep this many of the newest checkpoints", between(1, kMostCount));
   app.add_option("--resume", o.resume,
                  "Continue from this checkpoint, or from the newest good one in this folder. auto: from the "
                  "folder of --checkpoints, or from step 1 if it has none. Any layout can continue")
@@ -148,47 +106,34 @@ void declare_checkpoints(CLI::App& app, RunOptions& o) {
   app.add_option("--init", o.init, "Start with the weights of a Hugging Face folder or a checkpoint")
       ->type_name("PATH")
       ->excludes("--resume");
-  app.add_option("--max-restarts", o.max_restarts,
-                 "Restart from the newest checkpoint if the run crashes, at most this often")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1000}));
+  add_number(app, "--max-restarts", o.max_restarts,
+             "Restart from the newest checkpoint if the run crashes, at most this often", between(0, 1000));
 }
 
 void declare_place(CLI::App& app, RunOptions& o) {
-  app.add_option("--device", o.device,
-                 "auto: what the plan is for; cpu: this machine's cores, also for a GPU's plan (slow); cuda: "
-                 "GPUs; emulate: waits for the planned times instead of computing, for any cluster")
-      ->type_name("NAME")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "cpu", "cuda", "emulate"}));
-  app.add_option("--ranks", o.ranks, "Number of ranks, as a check: it must be the plan's")
-      ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
+  add_choice(app, "--device", o.device,
+             "auto: what the plan is for; cpu: this machine's cores, also for a GPU's plan (slow); cuda: "
+             "GPUs; emulate: waits for the planned times instead of computing, for any cluster",
+             {"auto", "cpu", "cuda", "emulate"});
+  add_number(app, "--ranks", o.ranks, "Number of ranks, as a check: it must be the plan's",
+             between(1, 10'000'000));
   app.add_flag("--cuda-graphs", o.graphs,
                "On GPUs: launch repeated operators as CUDA graphs; faster where kernels are small");
-  app.add_option("--transport", o.transport,
-                 "How processes of torchrun, mpirun or srun talk: auto and tcp: TCP; mpi: MPI, only under "
-                 "mpirun or srun")
-      ->type_name("NAME")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "tcp", "mpi"}));
-  app.add_option("--master-port", o.master_port, kMasterPortHelp)
-      ->type_name("PORT")
-      ->check(CLI::Range(1, 65535));
-  app.add_option("--timeout", o.timeout_s, "Seconds to wait for a rank before it counts as hung")
-      ->type_name("SECONDS")
-      ->capture_default_str()
-      ->check(number_between(0.1, 1e6));
+  add_choice(app, "--transport", o.transport,
+             "How processes of torchrun, mpirun or srun talk: auto and tcp: TCP; mpi: MPI, only under "
+             "mpirun or srun",
+             {"auto", "tcp", "mpi"});
+  add_number(app, "--master-port", o.master_port, kMasterPortHelp, between(1, 65535), "PORT");
+  add_number(app, "--timeout", o.timeout_s, "Seconds to wait for a rank before it counts as hung",
+             between(0.1, 1e6), "SECONDS");
 }
 
 void declare_output(CLI::App& app, RunOptions& o) {
-  app.add_option("--log", o.log, "Write a line of JSON per step to this file; mpt-plan diagnose reads it")
-      ->type_name("FILE");
-  app.add_option("--trace", o.trace, "Write the median step as a trace for ui.perfetto.dev to this file")
-      ->type_name("FILE");
-  app.add_option("--report", o.report, "Write a report to this HTML file")->type_name("FILE");
-  app.add_option("--metrics-port", o.metrics_port, "Serve the newest step to Prometheus on 127.0.0.1")
-      ->type_name("PORT")
-      ->check(CLI::Range(1, 65535));
+  add_output(app, "--log", o.log, "Write a line of JSON per step to this file; mpt-plan diagnose reads it");
+  add_output(app, "--trace", o.trace, "Write the median step as a trace for ui.perfetto.dev to this file");
+  add_output(app, "--report", o.report, "Write a report to this HTML file");
+  add_number(app, "--metrics-port", o.metrics_port, "Serve the newest step to Prometheus on 127.0.0.1",
+             between(1, 65535), "PORT");
   app.add_flag("--quiet", o.quiet, "Print errors only");
   app.add_flag("--watch", o.watch,
                "Show every rank in each step: compute, communication, memory, and the load of GPUs")
@@ -196,10 +141,8 @@ void declare_output(CLI::App& app, RunOptions& o) {
 }
 
 void declare_emulation(CLI::App& app, RunOptions& o) {
-  app.add_option("--time-scale", o.time_scale, "10: wait ten times as long, for more exact times")
-      ->type_name("FACTOR")
-      ->capture_default_str()
-      ->check(number_between(1e-3, 1e6));
+  add_number(app, "--time-scale", o.time_scale, "10: wait ten times as long, for more exact times",
+             between(1e-3, 1e6), "FACTOR");
   app.add_option("--slow-rank", o.slow_rank, "RANK:FACTOR, such as 3:1.5: this rank computes longer")
       ->type_name("WHAT");
   app.add_option(
@@ -207,9 +150,8 @@ void declare_emulation(CLI::App& app, RunOptions& o) {
          "KIND:FACTOR, such as transfer:4: this traffic takes longer. Kinds: tensor, context, expert, "
          "sharding, transfer, gradients")
       ->type_name("WHAT");
-  app.add_option("--slow-data", o.slow_data_s, "Seconds that each step waits for its data")
-      ->type_name("SECONDS")
-      ->check(number_between(0.0, 1e6));
+  add_number(app, "--slow-data", o.slow_data_s, "Seconds that each step waits for its data",
+             between(0.0, 1e6), "SECONDS");
 }
 
 // Under a heading of --help what `declare_options` adds.

@@ -11,6 +11,7 @@
 #include "base/command_line.h"
 #include "base/interruption.h"
 #include "base/json.h"
+#include "base/outputs.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "core/plan.h"
@@ -199,6 +200,7 @@ void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& open
 
 runtime::MonitorOptions monitor_options(const runtime::RunOptions& o, bool append,
                                         runtime::Backend* backend) {
+  files_of_program().check();  // before the log is opened
   runtime::MonitorOptions options{o.train.steps,     o.log, append, o.quiet, o.watch, o.metrics_port,
                                   backend != nullptr};
   if (backend != nullptr)

@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "planner/commands/commands.h"
@@ -51,22 +52,10 @@ CheckReport report_of(const CheckOptions& o) {
   return report;
 }
 
-void check_files(const CheckOptions& o) {
-  std::vector<NamedFile> inputs;
-  for (const std::string& path : o.paths) inputs.push_back({"PATH", path});
-  inputs.push_back({"--base", o.base});
-  const std::vector<NamedFile> outputs{{"--junit", o.junit}, {"--sarif", o.sarif}, {"--json", o.json}};
-  check_distinct_files(inputs, outputs);
-  for (const NamedFile& output : outputs) {
-    if (!output.file.empty()) check_writable(output.file, output.where + " " + output.file.string());
-  }
-}
-
 int run_check(const CheckOptions& o) {
   if (o.request.cluster.empty())
     throw UserError(
         Problem{"--cluster", "missing", "where the recipes run, such as dgx-h100:8", "see --help"});
-  check_files(o);
   const CheckReport report = report_of(o);
   if (!o.junit.empty()) write_file_atomically(o.junit, junit_text(report));
   if (!o.sarif.empty()) write_file_atomically(o.sarif, sarif_text(report));
@@ -91,11 +80,9 @@ std::function<int()> add_check(CLI::App& app) {
       ->type_name("FOLDER");
   command->add_flag("--allow-unread", o->allow_unread, "Recipes that cannot be read are no failure")
       ->group("Output");
-  for (const auto& [name, target, what] :
-       {std::tuple{"--junit", &o->junit, "Write the verdicts as JUnit XML"},
-        {"--sarif", &o->sarif, "Write what is wrong as SARIF 2.1.0"},
-        {"--json", &o->json, "Write all figures as JSON"}})
-    command->add_option(name, *target, what)->type_name("FILE")->group("Output");
+  add_output(*command, "--junit", o->junit, "Write the verdicts as JUnit XML")->group("Output");
+  add_output(*command, "--sarif", o->sarif, "Write what is wrong as SARIF 2.1.0")->group("Output");
+  add_output(*command, "--json", o->json, "Write all figures as JSON")->group("Output");
   command->add_flag("-v,--verbose", o->verbose, "Print notes, and the files that hold no recipe")
       ->group("Output");
   declare_problem(*command, o->request);

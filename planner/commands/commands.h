@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "base/outputs.h"
 #include "core/plan.h"
 #include "planner/api.h"
 #include "planner/commands/command_line.h"
@@ -63,11 +62,6 @@ void declare_measured(CLI::App& command, PlanOptions& options);
 /// What a step of this layout would take if CUDA graphs launched its kernels; empty where that is not worth
 /// saying.
 std::string describe_host(const PlanRequest& request, const Plan& plan);
-/// The files that the options may name, for check_outputs(); names of the catalog are no files.
-std::vector<NamedFile> input_files(const PlanOptions& o);
-/// Throws UserError if an output cannot be written, or is the same file as an input or another output.
-/// Called before the work, not after it.
-void check_outputs(const OutputOptions& o, const std::vector<NamedFile>& inputs);
 /// The command line as it was given, for a shell, without the options in `without`. `options`: of the command
 /// that ran; `words`: the program and its command.
 std::string command_again(const CLI::App& options, const std::string& words,

@@ -13,9 +13,9 @@
 #include <cmath>
 #include <memory>
 
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "base/number_between.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "core/bound_words.h"
@@ -285,18 +285,13 @@ std::function<int()> add_diagnose(CLI::App& app) {
   command->add_option("plan", o->plan, "Plan file")->required();
   command->add_option("log", o->log,
                       "What the run wrote: mpt-run's --log or --trace, or the log of " + readable_logs());
-  command->add_option("--step-time", o->step_time_s, "Measured seconds of a step, where there is no log")
-      ->check(number_between(1e-9, 1e7));
-  command
-      ->add_option("--tflops", o->tflop_per_s,
-                   "Measured TFLOP/s per GPU, as Megatron-LM prints it (default: none)")
-      ->check(number_between(1e-6, 1e9))
-      ->type_name("NUMBER");
-  command
-      ->add_option("--tokens-per-s", o->tokens_per_s,
-                   "Measured tokens per second of all GPUs (default: none)")
-      ->check(number_between(1e-6, 1e12))
-      ->type_name("NUMBER");
+  add_number(*command, "--step-time", o->step_time_s, "Measured seconds of a step, where there is no log",
+             between(1e-9, 1e7));
+  add_number(*command, "--tflops", o->tflop_per_s,
+             "Measured TFLOP/s per GPU, as Megatron-LM prints it (default: none)", between(1e-6, 1e9),
+             "NUMBER");
+  add_number(*command, "--tokens-per-s", o->tokens_per_s,
+             "Measured tokens per second of all GPUs (default: none)", between(1e-6, 1e12), "NUMBER");
   command
       ->add_option(
           "--measured", o->measured,

@@ -249,9 +249,6 @@ std::function<int()> add_estimate(CLI::App& app) {
     if (!o->lines.file.empty()) return answer_lines(o->lines);
     check_plan_options(*command, *o);
     o->problem.again = search_again(*command, *o);
-    std::vector<NamedFile> inputs = input_files(o->problem);
-    inputs.push_back({"--plan", o->plan});
-    check_outputs(o->problem.out, inputs);
     return score(o->problem, o->problem.request.layout.has_value());
   };
 }

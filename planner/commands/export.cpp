@@ -9,9 +9,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
+#include <sstream>
 
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/outputs.h"
@@ -74,48 +77,94 @@ void make_folder(const std::string& folder) {
       Problem{"-o " + folder, error ? error.message() : "not a folder", "a folder to write to", ""});
 }
 
+// A file in the folder says what exports wrote there: a line with digest and name for each.
+constexpr const char* kList = ".mpt-export";
+constexpr std::string_view kListHead = "# Digests of the files that mpt-plan export wrote here\n";
+
+std::string list_line(const std::string& name, const std::string& text) {
+  return text_digest(text) + " " + name + "\n";
+}
+
+// Of a file that an export may have written; else empty. It is an output, so no reader of base/ opens it.
+std::string text_of(const std::filesystem::path& file) {
+  constexpr uintmax_t kMost = uintmax_t{64} << 20;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error) || std::filesystem::file_size(file, error) > kMost)
+    return "";
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Adds the list as it will be. Throws UserError with every file that would be lost: it is neither as an
+// export wrote it nor as this one will.
+void check_own_files(const std::filesystem::path& folder, std::map<std::string, std::string>& texts) {
+  const std::string list = text_of(folder / kList);
+  std::string after(kListHead);
+  std::vector<Problem> problems;
+  const auto keep = [&](const std::string& name, bool own) {
+    std::error_code error;
+    if (own || !std::filesystem::exists(std::filesystem::symlink_status(folder / name, error))) return;
+    problems.push_back({"-o " + (folder / name).string(),
+                        "is there already, and is not as mpt-plan export wrote it",
+                        "no file of this name, or that of an earlier export",
+                        "name another folder with -o, or rename the file; nothing was written"});
+  };
+  keep(kList, list.starts_with(kListHead));
+  for (const auto& [name, text] : texts) {
+    const std::string there = text_of(folder / name);
+    keep(name, there == text || list.find("\n" + list_line(name, there)) != std::string::npos);
+    after += list_line(name, text);
+  }
+  if (!problems.empty()) throw UserError(std::move(problems));
+  std::istringstream lines(list);
+  for (std::string line, name; std::getline(lines, line);) {
+    name = line.substr(line.find(' ') + 1);
+    if (!line.starts_with("#") && texts.count(name) == 0) after += line + "\n";
+  }
+  texts[kList] = after;
+}
+
+void write_and_tell(const std::filesystem::path& path, const frameworks::ExportedFile& file) {
+  write_file_atomically(path, file.text);
+  using std::filesystem::perms;
+  if (file.executable)
+    std::filesystem::permissions(path, perms::owner_exec | perms::group_exec | perms::others_exec,
+                                 std::filesystem::perm_options::add);
+  fmt::print("  wrote {}\n", path.string());
+}
+
 void run(const ExportOptions& o) {
   std::vector<const frameworks::ExportTarget*> targets;
   for (const std::string& name : o.to) targets.push_back(&frameworks::find_export_target(name));
   const Plan plan = load_plan(o.plan);
-  make_folder(o.folder);
+  const std::filesystem::path folder = o.folder;
   std::vector<frameworks::Exported> all;
-  std::vector<NamedFile> files;
   std::map<std::string, std::string> texts;
+  files_of_program().writes({"-o", folder / kList});
   for (const frameworks::ExportTarget* target : targets) {
     all.push_back(target->write(plan));
-    for (const frameworks::ExportedFile& file : all.back().files) {
+    for (frameworks::ExportedFile& file : all.back().files) {
+      file.text = with_comment(file, mismatch(*target, plan));
       // Two frameworks may want one file, such as a model's config.json.
-      if (const auto [known, is_new] = texts.try_emplace(file.name, file.text);
-          !is_new && known->second == file.text)
-        continue;
-      files.push_back({"-o", std::filesystem::path(o.folder) / file.name});
+      const auto [known, is_new] = texts.try_emplace(file.name, file.text);
+      if (is_new || known->second != file.text) files_of_program().writes({"-o", folder / file.name});
     }
   }
-  check_distinct_files({{"plan", o.plan}}, files);
+  check_own_files(folder, texts);
+  make_folder(o.folder);
   fmt::print("Predicted {} per step in {}, by {}\n", format_seconds(plan.prediction.step_time_s),
              enum_name(plan.layout.precision), plan.layout.execution.framework);
   for (size_t t = 0; t < targets.size(); ++t) {
     const frameworks::ExportTarget* target = targets[t];
-    const frameworks::Exported& exported = all[t];
     const std::string note = mismatch(*target, plan);
     fmt::print("{}: {}\n", target->name, target->what);
     if (!note.empty()) fmt::print("  note: {}\n", note);
-    for (const frameworks::ExportedFile& file : exported.files) {
-      const std::filesystem::path path = std::filesystem::path(o.folder) / file.name;
-      write_file_atomically(path, with_comment(file, note));
-      if (file.executable) {
-        std::filesystem::permissions(path,
-                                     std::filesystem::perms::owner_exec | std::filesystem::perms::group_exec |
-                                         std::filesystem::perms::others_exec,
-                                     std::filesystem::perm_options::add);
-      }
-      fmt::print("  wrote {}\n", path.string());
-    }
+    for (const frameworks::ExportedFile& file : all[t].files) write_and_tell(folder / file.name, file);
     if (const auto rejection = frameworks::cannot_run(*target, plan))
       fmt::print("  warning: {}{}\n", rejection->reason, other_plan(*target, plan));
-    for (const std::string& warning : exported.warnings) fmt::print("  warning: {}\n", warning);
+    for (const std::string& warning : all[t].warnings) fmt::print("  warning: {}\n", warning);
   }
+  write_file_atomically(folder / kList, texts[kList]);
 }
 
 }  // namespace

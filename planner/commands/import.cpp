@@ -72,9 +72,6 @@ std::function<int()> add_import(CLI::App& app) {
       "Examples:\n  mpt-plan import pretrain.sh --cluster dgx-h100:8\n"
       "  mpt-plan import train.toml --cluster dgx-h100 --gpus 64 -o mine.json");
   return [o] {
-    std::vector<NamedFile> inputs = input_files(o->problem);
-    inputs.push_back({"file", o->file});
-    check_outputs(o->problem.out, inputs);
     if (o->problem.request.cluster.empty())
       throw UserError(Problem{"--cluster", "missing", "where it runs, such as dgx-h100:8", "see --help"});
     const frameworks::FrameworkCode& code = frameworks::find_importer(o->from, o->file);

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/quantity.h"
@@ -202,19 +203,15 @@ std::vector<int64_t> lengths_of(const std::vector<std::string>& words, const Mod
   return lengths;
 }
 
-template <class Spec>
-void write_or_print(const InputOptions& o, const Spec& spec, const std::string& text) {
-  const std::string json = to_json(spec).dump(1) + "\n";
-  if (!o.output.empty()) write_file_atomically(o.output, json);
-  fmt::print("{}", o.json ? json : text);
+void write_and_print(const InputOptions& o, const std::string& file, const std::string& text) {
+  if (!o.output.empty()) write_file_atomically(o.output, file);
+  fmt::print("{}", text);
   if (!o.output.empty() && !o.json) fmt::print("wrote {}\n", o.output);
 }
 
 void declare_input(CLI::App& command, InputOptions& o, const char* what) {
   command.add_option("name", o.name, what)->required();
-  command.add_option("-o,--output", o.output, "Write it to a file, to copy and edit")
-      ->type_name("FILE")
-      ->group("Output");
+  add_output(command, "-o,--output", o.output, "Write it to a file, to copy and edit")->group("Output");
   command.add_flag("--json", o.json, "Print that file instead of text")->group("Output");
 }
 
@@ -224,8 +221,8 @@ std::function<int()> add_cluster(CLI::App& app) {
   CLI::App* command = app.add_subcommand("cluster", "Show what is known or understood of a cluster");
   auto o = std::make_shared<InputOptions>();
   declare_input(*command, *o, "What --cluster takes, or list");
-  command->add_option("--gpus", o->gpus, "GPUs of a cluster without a count (default: one node)")
-      ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}))
+  add_number(*command, "--gpus", o->gpus, "GPUs of a cluster without a count (default: one node)",
+             between(1, 10'000'000))
       ->group("Where");
   command->footer(
       "Examples:\n  mpt-plan cluster list\n  mpt-plan cluster dgx-h100:8\n"
@@ -235,9 +232,9 @@ std::function<int()> add_cluster(CLI::App& app) {
       fmt::print("{}", cluster_list());
       return kExitOk;
     }
-    if (!o->output.empty()) check_writable(o->output, "--output " + o->output);
     const ClusterSpec cluster = profiler::load_cluster(o->name, {}, o->gpus);
-    write_or_print(*o, cluster, describe_cluster(cluster, o->name));
+    const std::string json = to_json(cluster).dump(1) + "\n";
+    write_and_print(*o, json, o->json ? json : describe_cluster(cluster, o->name));
     return kExitOk;
   };
 }
@@ -255,8 +252,8 @@ std::function<int()> add_model(CLI::App& app) {
       ->type_name("N")
       ->delimiter(',')
       ->group("Model");
-  command->add_option("--pp", o->stages, "Print the parameters of so many even pipeline stages, too")
-      ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
+  add_number(*command, "--pp", o->stages, "Print the parameters of so many even pipeline stages, too",
+             between(1, 100'000))
       ->group("Model");
   command->footer(
       "Examples:\n  mpt-plan model list\n  mpt-plan model meta-llama/Llama-3.1-8B\n  mpt-plan model "
@@ -267,17 +264,15 @@ std::function<int()> add_model(CLI::App& app) {
       fmt::print("{}", model_list());
       return kExitOk;
     }
-    if (!o->output.empty()) check_writable(o->output, "--output " + o->output);
     const models::ImportedModel read = models::load_imported_model(o->name, o->as);
     const std::vector<int64_t> sequences = lengths_of(o->sequences, read.model);
     if (o->stages > read.model.layers.count())
       throw UserError(Problem{"--pp", std::to_string(o->stages),
                               fmt::format("at most the {} layers of the model", read.model.layers.count()),
                               ""});
-    if (!o->output.empty()) write_file_atomically(o->output, model_spec_to_text(read.model));
-    fmt::print("{}", o->json ? model_counts(read, sequences, o->stages).dump(1) + "\n"
-                             : describe_model(read, sequences, o->stages));
-    if (!o->output.empty() && !o->json) fmt::print("wrote {}\n", o->output);
+    write_and_print(*o, model_spec_to_text(read.model),
+                    o->json ? model_counts(read, sequences, o->stages).dump(1) + "\n"
+                            : describe_model(read, sequences, o->stages));
     return kExitOk;
   };
 }

@@ -8,8 +8,8 @@
 #include <CLI/CLI.hpp>
 #include <map>
 
+#include "base/command_line.h"
 #include "base/error.h"
-#include "base/number_between.h"
 #include "base/quantity.h"
 #include "base/words.h"
 #include "core/schedule_catalog.h"
@@ -20,15 +20,6 @@ namespace {
 
 constexpr const char* kLayout = "Layout";
 constexpr const char* kMoreOutput = "More output";
-
-// Throws: before the work, not after it.
-CLI::Validator checked_by(double (*parse)(std::string_view, std::string_view), const std::string& option) {
-  return {[parse, option](std::string& text) {
-            parse(text, option);
-            return std::string();
-          },
-          "", option};
-}
 
 // What an estimate takes for a bound that is not given.
 const std::map<std::string, const char*>& usual_values() {
@@ -131,13 +122,11 @@ void declare_request_file(CLI::App& app, PlanOptions& o) {
 }
 
 void declare_outputs(CLI::App& app, OutputOptions& o) {
-  app.add_option("-o,--output", o.output, "Write the plan")->type_name("FILE")->group(headings::kOutput);
-  app.add_option("--report", o.report, "Write a page for a browser")
+  add_output(app, "-o,--output", o.output, "Write the plan")->group(headings::kOutput);
+  add_output(app, "--report", o.report, "Write a page for a browser")
       ->type_name("FILE.html")
       ->group(headings::kOutput);
-  app.add_option("--trace", o.trace, "Write the simulated step as a trace for Perfetto")
-      ->type_name("FILE")
-      ->group(kMoreOutput);
+  add_output(app, "--trace", o.trace, "Write the simulated step as a trace for Perfetto")->group(kMoreOutput);
   app.add_flag("--json", o.json, "Print the plan as JSON instead of text")->group(headings::kOutput);
   app.add_flag("-v,--verbose", o.verbose,
                "Print the details behind the answer, too: ranking, memory, reasons, published runs")
@@ -145,17 +134,21 @@ void declare_outputs(CLI::App& app, OutputOptions& o) {
 }
 
 void declare_cost(CLI::App& app, CostOptions& o) {
-  app.add_option("--tokens", o.tokens, "Tokens of a whole training, such as 15T: prints days and GPU-hours")
+  const auto read_tokens = [&o](const std::vector<std::string>& words, const std::string& option) {
+    o.tokens = words.back();
+    parse_count(o.tokens, option);  // throws: before the work, not after it
+  };
+  add_reader(app, "--tokens", "Tokens of a whole training, such as 15T: prints days and GPU-hours",
+             read_tokens)
       ->type_name("COUNT")
-      ->check(checked_by(parse_count, "--tokens"))
       ->group(headings::kOutput);
-  app.add_option("--price", o.price, "Price of a GPU-hour: prints what the training costs")
-      ->check(number_between(0.0, 1e6))
+  add_number(app, "--price", o.price, "Price of a GPU-hour: prints what the training costs",
+             between(0.0, 1e6))
       ->group(headings::kOutput);
-  app.add_option("--goodput", o.goodput,
-                 "Share of the time that trains; the rest is failures, saving and evaluation. It scales days "
-                 "and cost (default: 1)")
-      ->check(number_between(0.01, 1.0))
+  add_number(app, "--goodput", o.goodput,
+             "Share of the time that trains; the rest is failures, saving and evaluation. It scales days "
+             "and cost (default: 1)",
+             between(0.01, 1.0))
       ->group(headings::kOutput);
 }
 

@@ -11,7 +11,6 @@
 
 #include "base/interruption.h"
 #include "base/json.h"
-#include "base/outputs.h"
 #include "base/quantity.h"
 #include "base/text.h"
 #include "frameworks/export.h"
@@ -82,22 +81,6 @@ std::vector<PlanOrReason> compare_watched(const std::vector<PlanRequest>& reques
   for (const PlanRequest& request : requests) resolve_and_tell(request);  // errors before the work
   const Stoppable stoppable;
   return compare(requests, progress_line());
-}
-
-std::vector<NamedFile> input_files(const PlanOptions& o) {
-  const PlanRequest& r = o.request;
-  const std::filesystem::path model = r.model.name, config = model / "config.json";
-  return {{"--model", model},       {"--model", config},      {"--cluster", r.cluster.name},
-          {"--profile", r.profile}, {"--kernels", r.kernels}, {"--from", o.from}};
-}
-
-void check_outputs(const OutputOptions& o, const std::vector<NamedFile>& inputs) {
-  check_distinct_files(inputs, {{"--output", o.output}, {"--report", o.report}, {"--trace", o.trace}});
-  const std::pair<const char*, const std::string*> files[] = {
-      {"--output ", &o.output}, {"--report ", &o.report}, {"--trace ", &o.trace}};
-  for (const auto& [option, file] : files) {
-    if (!file->empty()) check_writable(*file, option + *file);
-  }
 }
 
 // With what is inside instructions, where the problem is at hand that prices it.

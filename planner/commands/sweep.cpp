@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/quantity.h"
@@ -98,11 +99,6 @@ std::string plot_of(const std::vector<Compared>& points, const SweepOptions& o) 
 }
 
 void run(const SweepOptions& o) {
-  PlanOptions inputs;
-  inputs.request = o.request;
-  check_distinct_files(input_files(inputs), {{"--csv", o.csv}, {"--plot", o.plot}});
-  if (!o.csv.empty()) check_writable(o.csv, "--csv");
-  if (!o.plot.empty()) check_writable(o.plot, "--plot");
   const std::vector<Compared> points = search_all(o);
   fmt::print("{}", table_of(points, o));
   if (!o.csv.empty()) write_file_atomically(o.csv, csv_of(points, o));
@@ -117,18 +113,16 @@ void run(const SweepOptions& o) {
 std::function<int()> add_sweep(CLI::App& app) {
   CLI::App* command = app.add_subcommand("sweep", "The best plan along one axis, as table, CSV and plot");
   auto o = std::make_shared<SweepOptions>();
-  command->add_option("--over", o->over, "gpus (or ranks), global-batch, seq or memory")
+  add_choice(*command, "--over", o->over, "gpus (or ranks), global-batch, seq or memory",
+             {"gpus", "ranks", "global-batch", "seq", "memory"})
       ->required()
-      ->type_name("AXIS")
-      ->check(CLI::IsMember({"gpus", "ranks", "global-batch", "seq", "memory"}));
+      ->type_name("AXIS");
   command->add_option("--values", o->values, "Values of that axis, such as 8,16,32")
       ->required()
       ->delimiter(',')
       ->type_name("VALUES");
-  command->add_option("--csv", o->csv, "Write the table as CSV")->type_name("FILE")->group("Output");
-  command->add_option("--plot", o->plot, "Write a plot of tokens/s as SVG")
-      ->type_name("FILE")
-      ->group("Output");
+  add_output(*command, "--csv", o->csv, "Write the table as CSV")->group("Output");
+  add_output(*command, "--plot", o->plot, "Write a plot of tokens/s as SVG")->group("Output");
   declare_problem(*command, o->request);
   declare_bounds(*command, o->request);
   declare_cost(*command, o->cost);

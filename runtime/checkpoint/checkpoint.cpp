@@ -5,7 +5,6 @@
 #include <charconv>
 
 #include "base/json.h"
-#include "base/mapped_file.h"
 #include "core/flat_model.h"
 
 namespace mpt::runtime {
@@ -85,7 +84,6 @@ std::vector<ShardBlock> rectangles(const Parameter& parameter, int64_t begin, in
 
 Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
   const std::filesystem::path file = folder / kInfoFile;
-  check_regular_file(file, file.string());
   Json info = load_json(file);
   if (info.is_object() && info.contains("model")) list_layers(info["model"]);
   info_ = from_json<CheckpointInfo>(info, file.string());
@@ -206,7 +204,6 @@ std::optional<int64_t> own_checkpoint_step(const std::filesystem::path& folder) 
   std::error_code error;
   if (!step || std::filesystem::is_symlink(folder, error)) return std::nullopt;
   try {
-    check_regular_file(folder / kInfoFile, kInfoFile);
     const Json json = load_json(folder / kInfoFile);
     const bool own = json.is_object() && json.value("format", "") == kFormat && json.contains("step") &&
                      json["step"] == *step;

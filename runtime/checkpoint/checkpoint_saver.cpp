@@ -109,6 +109,10 @@ void move_aside(const std::filesystem::path& path) {
 
 }  // namespace
 
+bool is_name_of_saver(const std::string& name) {
+  return name == kLockFile || name.starts_with(kUnfinished) || step_of_name(name).has_value();
+}
+
 void check_no_later_checkpoints(const std::filesystem::path& folder, int64_t start_step,
                                 const std::string& remedy) {
   for (const auto& checkpoint : checkpoints_in(folder)) {  // newest first

@@ -33,6 +33,9 @@ struct SaveOptions {
 void check_no_later_checkpoints(const std::filesystem::path& folder, int64_t start_step,
                                 const std::string& remedy);
 
+/// Names in the folder that a run gives, moves and deletes: its lock, and its checkpoints.
+bool is_name_of_saver(const std::string& name);
+
 /// Deletes older checkpoints of mpt-run beyond `keep`, and unfinished ones. It never deletes the checkpoint
 /// just written, one of a later step, or a file of another program.
 class CheckpointSaver {

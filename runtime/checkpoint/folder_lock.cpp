@@ -19,7 +19,6 @@
 namespace mpt::runtime {
 namespace {
 
-constexpr char kLockFile[] = ".running";
 constexpr size_t kLongestHolder = 200;
 
 std::string this_process() {

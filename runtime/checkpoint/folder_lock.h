@@ -7,6 +7,8 @@
 
 namespace mpt::runtime {
 
+inline constexpr char kLockFile[] = ".running";
+
 /// Makes the folder of --checkpoints. Throws UserError if it cannot be written.
 void make_checkpoint_folder(const std::filesystem::path& folder);
 

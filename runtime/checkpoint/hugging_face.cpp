@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/json.h"
-#include "base/mapped_file.h"
 #include "runtime/comm/reduction.h"
 
 namespace mpt::runtime {
@@ -31,7 +30,6 @@ std::vector<std::filesystem::path> weight_files(const std::filesystem::path& fol
     throw UserError(Problem{folder.string(), "no weights", fmt::format("{} or {}", kSingle, kIndex),
                             "name a folder of a Hugging Face model"});
   }
-  check_regular_file(index, index.string());
   const Json json = load_json(index);
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (!json.is_object() || map == json.end() || !map->is_object())

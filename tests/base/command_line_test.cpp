@@ -24,22 +24,23 @@ struct Program {
   int64_t batch = 0, top = 5;
   std::string plan, file, kind;
   std::vector<std::string> tensor, pair;
+  std::vector<int64_t> lengths;
   double price = 0.0;
   bool quick = false;
 
   Program() {
     app.require_subcommand(0, 1);
-    app.add_option("--global-batch", batch, "Sequences per step")
-        ->check(CLI::Range(1, 512))
-        ->group("What to train");
-    app.add_option("--top", top, "Layouts to rank")->capture_default_str()->group("Output");
+    add_number(app, "--global-batch", batch, "Sequences per step", between(1, 512))->group("What to train");
+    add_number(app, "--top", top, "Layouts to rank", at_least(1))->group("Output");
     app.add_option("-o,--output", file, "Where the plan goes")->type_name("FILE")->group("Output");
     app.add_option("--tp", tensor, "Tensor-parallel degree")->delimiter(',')->group("More limits");
     app.add_option("--pair", pair, "One or two")->expected(1, 2)->excludes("--top")->group("More limits");
-    app.add_option("--price", price, "Of a GPU-hour")->check(CLI::Range(0.0, 1e6))->group("More limits");
-    app.add_option("--kind", kind, "each or once")
-        ->check(CLI::IsMember({"each", "once"}))
+    add_number(app, "--price", price, "Of a GPU-hour", between(0.0, 1e6))->group("More limits");
+    add_number(app, "--lengths", lengths, "Of sequences", between(1, 64))
+        ->delimiter(',')
+        ->expected(1, 4)
         ->group("More limits");
+    add_choice(app, "--kind", kind, "each or once", {"each", "once"})->group("More limits");
     command = app.add_subcommand("estimate", "Scores a layout");
     command->add_option("plan", plan, "A plan file")->required();
     command->add_flag("--quick", quick, "Less of it");
@@ -124,13 +125,19 @@ TEST(CommandLine, AStrayWordMayBeACommand) {
 
 TEST(CommandLine, ValuesThatAreRefusedSayWhatMayStandThere) {
   EXPECT_EQ(Program().error({"--global-batch", "0"}),
-            "--global-batch: \"0\"; expected a number from 1 to 512\n    see --help");
+            "--global-batch: \"0\"; expected whole numbers from 1 to 512");
   EXPECT_EQ(Program().error({"--global-batch", "many"}),
-            "--global-batch: \"many\"; expected a number from 1 to 512\n    see --help");
-  EXPECT_EQ(Program().error({"--top", "many"}), "--top: \"many\"; expected a number\n    see --help");
-  EXPECT_EQ(Program().error({"--price", "-1"}),
-            "--price: \"-1\"; expected a number from 0 to 1000000\n    see --help");
+            "--global-batch: \"many\"; expected whole numbers from 1 to 512");
+  EXPECT_EQ(Program().error({"--top", "1.5"}), "--top: \"1.5\"; expected whole numbers from 1");
+  for (const char* price : {"-1", "nan", "inf", "1x", ""})
+    EXPECT_EQ(Program().error({"--price", price}),
+              std::string("--price: \"") + price + "\"; expected numbers from 0 to 1000000");
+  EXPECT_EQ(Program().error({"--lengths", "8,65"}), "--lengths: \"65\"; expected whole numbers from 1 to 64");
+  EXPECT_EQ(Program().error({"--lengths", "1,2,3,4,5"}),
+            "--lengths: 5 values; expected at most 4\n    see --help");
   EXPECT_EQ(Program().error({"--global-batch"}), "--global-batch: no value behind it\n    see --help");
+  EXPECT_EQ(Program().error({"estimate", "--quick=maybe"}),
+            "--quick: \"maybe\"; expected no value\n    write --quick alone");
   EXPECT_EQ(Program().error({"estimate"}), "PLAN: missing\n    see --help");
   EXPECT_EQ(Program().error({"--top", "3", "--top=4", "--top", "5"}),
             "--top: given 3 times; expected one value\n    leave out the others");
@@ -139,7 +146,17 @@ TEST(CommandLine, ValuesThatAreRefusedSayWhatMayStandThere) {
   EXPECT_EQ(Program().error({"--pair", "1", "2", "--top", "3"}),
             "--top: given with --pair; expected one of the two\n    leave one of them out");
   EXPECT_EQ(Program().error({"--kind", "onse"}),
-            "--kind: \"onse\"; did you mean \"once\"?; expected one of each, once\n    see --help");
+            "--kind: unknown \"onse\"; did you mean \"once\"?; expected one of each, once");
+}
+
+TEST(CommandLine, ValuesArriveWhereTheyBelong) {
+  Program program;
+  EXPECT_EQ(program.parse({"--global-batch", "512", "--price=1e6", "--lengths", "8,16", "--kind", "once"}),
+            std::nullopt);
+  EXPECT_EQ(program.batch, 512);
+  EXPECT_EQ(program.price, 1e6);
+  EXPECT_EQ(program.lengths, (std::vector<int64_t>{8, 16}));
+  EXPECT_EQ(program.kind, "once");
 }
 
 TEST(CommandLine, OptionsBeforeACommandAreNotLostInSilence) {

@@ -1081,7 +1081,7 @@ def values_that_are_none(folder):
     plan = f"{folder}/values.json"
     run("mpt-plan", *job, "-o", plan)
     expect("values, an option that is needed", run("mpt-plan", "export", plan), 2, "--to: missing")
-    expect("values, below the least", run("mpt-plan", "diagnose", plan, "--step-time", 0), 2, '--step-time: "0"; expected a number from 1e-09')
+    expect("values, below the least", run("mpt-plan", "diagnose", plan, "--step-time", 0), 2, '--step-time: "0"; expected numbers from 1e-09')
     expect("values, a number beyond all", run("mpt-plan", "explain", write(f"{folder}/large.json", '{"format": 1e999}')), 2, "a number that is too large")
     expect("values, fp8 on CPUs", run("mpt-profile", "--model", "tiny-gpt", "--precision", "fp8"), 2, "--precision: fp8 on CPUs", "fp32, bf16 or fp16")
     zoo = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/zoo/llama3-8b.json")

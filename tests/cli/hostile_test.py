@@ -221,7 +221,7 @@ def outputs_in_the_place_of_inputs(folder, file):
     script = write(os.path.join(folder, "kept.sh"), SMALL)
     kept("import -o on the script", script, ["import", script, "--cluster", "dgx-h100:1", "-o", script], "--output")
     plan = write(os.path.join(folder, "deepspeed.json"), read(file))
-    kept("export over the plan", plan, ["export", plan, "--to", "megatron,deepspeed", "-o", folder], "the same file as plan")
+    kept("export over the plan", plan, ["export", plan, "--to", "megatron,deepspeed", "-o", folder], "the same file as PLAN")
 
 
 def start(*command):

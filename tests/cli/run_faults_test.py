@@ -50,7 +50,7 @@ def outputs_on_inputs(folder, plan):
     os.symlink(text, f"{folder}/soft")
     contents = {path: open(path).read() for path in (text, plan)}
     for option in ("--log", "--trace", "--report"):
-        for output, place in ((text, "--data"), (f"{folder}/hard", "--data"), (f"{folder}/soft", "--data"), (plan, "the plan")):
+        for output, place in ((text, "--data"), (f"{folder}/hard", "--data"), (f"{folder}/soft", "--data"), (plan, "PLAN")):
             expect(f"{option} {output}", run(plan, "--data", text, "--steps", 2, option, output), 2, option, place, "the same file as")
     new = f"{folder}/new"
     expect("two outputs", run(plan, "--data", text, "--steps", 2, "--trace", new, "--report", f"{folder}/./new"), 2, "--report", "--trace")
@@ -73,7 +73,7 @@ def used_folders(folder, plan):
     expect("an earlier one, elsewhere", run(*train, "--steps", 4, "--checkpoints", f"{folder}/third", "--resume", f"{elsewhere}/step-00000002"), 0)
     expect_equal("checkpoints at the end", sorted(os.listdir(saved)), ["step-00000006"])
     expect("--log on a checkpoint", run(*train, "--steps", 8, "--checkpoints", saved, "--resume", "auto", "--log",
-                                        f"{saved}/step-00000006/checkpoint.json"), 2, "--log", "--resume")
+                                        f"{saved}/step-00000006/checkpoint.json"), 2, "--log", "--checkpoints")
     expect("a whole checkpoint still", run("inspect", saved), 0, "all checksums right")
 
 
