@@ -46,6 +46,8 @@ A run that Ctrl-C or SIGTERM stops saves to --checkpoints first. More: docs/trai
 
 )";
 
+constexpr const char* kEarlyEnd = "mpt-run: stopped before the first step as asked; nothing new to save\n";
+
 // The checkpoint of the last step, if it was saved.
 std::filesystem::path saved_checkpoint(const runtime::RunOptions& o, const reports::RunResult& result) {
   if (o.train.checkpoints.empty() || result.steps.empty()) return {};
@@ -72,7 +74,7 @@ void write_outputs(const runtime::RunOptions& o, const Plan& plan, const reports
   facts.planted = !o.slow_rank.empty() || !o.slow_link.empty() || o.slow_data_s > 0.0;
   facts.cores = int64_t(std::thread::hardware_concurrency());
   facts.others_share = o.launch ? 0.0 : o.load.others_share();  // other processes of the run are no others
-  fmt::print("{}", runtime::last_screen(plan, result, facts, Palette::of(stdout)));
+  print_while_read([&] { fmt::print("{}", runtime::last_screen(plan, result, facts, Palette::of(stdout))); });
 }
 
 // Data, weights and earlier state of one attempt.
@@ -96,7 +98,7 @@ std::unique_ptr<runtime::Checkpoint> open_checkpoint(const std::string& option, 
                                                      bool may_lack) {
   std::vector<std::string> notes;
   auto checkpoint = runtime::open_newest(path, notes);
-  for (const std::string& note : notes) fmt::print(stderr, "mpt-run: {}\n", note);
+  for (const std::string& note : notes) warn("mpt-run: " + note);
   if (checkpoint || may_lack) return checkpoint;
   throw UserError(Problem{option + " " + path, "no complete checkpoint here",
                           option == "--init" ? "a checkpoint, or a Hugging Face folder with config.json"
@@ -129,7 +131,7 @@ void open_weights(const runtime::RunOptions& o, const Plan& plan, bool restarted
   if (std::filesystem::exists(std::filesystem::path(o.init) / "config.json", error)) {
     auto weights = std::make_unique<runtime::HuggingFaceWeights>(o.init, plan.model);
     if (weights->lacks_modules())
-      fmt::print(stderr, "mpt-run: note: {} has no next-token modules: theirs start from the seed\n", o.init);
+      warn(fmt::format("mpt-run: note: {} has no next-token modules: theirs start from the seed", o.init));
     opened.weights = std::move(weights);
   } else {
     auto checkpoint = open_checkpoint("--init", o.init, false);
@@ -170,18 +172,16 @@ void announce_start(const runtime::RunOptions& o, const Opened& opened) {
 
 void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& opened) {
   if (const std::string& framework = plan.layout.execution.framework; framework != Execution{}.framework)
-    fmt::print(
-        stderr,
-        "mpt-run: note: time and memory are predicted for {}, not for mpt-run; mpt-plan --framework mpt "
-        "predicts them for mpt-run\n",
-        framework);
+    warn(fmt::format(
+        "mpt-run: note: time and memory are predicted for {}, not for mpt-run; mpt-plan --framework "
+        "mpt predicts them for mpt-run",
+        framework));
   if (opened.checkpoint && opened.checkpoint->info().data_digest != opened.data->digest())
-    fmt::print(stderr, "mpt-run: note: {} was trained on other data than --data names now\n",
-               opened.checkpoint->folder().string());
+    warn(fmt::format("mpt-run: note: {} was trained on other data than --data names now",
+                     opened.checkpoint->folder().string()));
   if (opened.checkpoint && opened.checkpoint->info().seed != int64_t(o.train.seed))
-    fmt::print(stderr,
-               "mpt-run: note: --seed is {}, the checkpoint's was {}: the data come in another order\n",
-               o.train.seed, opened.checkpoint->info().seed);
+    warn(fmt::format("mpt-run: note: --seed is {}, the checkpoint's was {}: the data come in another order",
+                     o.train.seed, opened.checkpoint->info().seed));
   if (o.quiet) return;
   const std::string place = o.device == "cuda" ? "GPU" : "CPU";
   fmt::print("{} on {} {} ranks: {}; predicted {} per step\n",
@@ -272,17 +272,23 @@ void tell_stop(const runtime::RunOptions& o, int64_t done, const reports::RunRes
   if (o.launch && o.launch->process > 0) return;
   const int64_t step = done + int64_t(result.steps.size());
   const auto saved = std::filesystem::path(o.train.checkpoints) / runtime::checkpoint_name(step);
-  fmt::print(stderr, "mpt-run: stopped {} as asked; {}\n",
-             step == 0 ? "before the first step" : fmt::format("after step {}", step),
-             result.steps.empty()          ? "nothing new to save"
-             : o.train.checkpoints.empty() ? "nothing was saved, for there was no --checkpoints FOLDER"
-                                           : fmt::format("saved {}", saved.string()));
+  warn(fmt::format("mpt-run: stopped {} as asked; {}",
+                   step == 0 ? "before the first step" : fmt::format("after step {}", step),
+                   result.steps.empty()          ? "nothing new to save"
+                   : o.train.checkpoints.empty() ? "nothing was saved, for there was no --checkpoints FOLDER"
+                                                 : fmt::format("saved {}", saved.string())));
 }
 
 int train(const runtime::RunOptions& o, const Plan& plan, const runtime::Attempt& attempt,
           runtime::Backend* backend) {
   const Opened opened = open_inputs(o, plan, attempt.restarted);
-  announce(o, plan, opened);
+  try {
+    print_while_read([&] {
+      if (backend != nullptr && !o.quiet) fmt::print("{}\n", backend->description());
+      announce(o, plan, opened);
+    });
+  } catch (const std::system_error&) {  // the monitor tells it
+  }
   catch_signals(o.max_restarts > 0 ? RepeatedSignal::ignored : RepeatedSignal::ends);
   const int64_t done = opened.checkpoint ? opened.checkpoint->info().step : 0;
   reports::RunResult result;
@@ -342,6 +348,7 @@ int run(int argc, char** argv) {
     o.log = o.trace = o.report = "";
     o.metrics_port = 0;
   }
+  end_on_signals(kEarlyEnd);
   const Plan plan = load_plan(o.plan);
   runtime::check_plan(plan, o);
   if (o.device == "emulate") return emulate(o, plan);
@@ -350,9 +357,9 @@ int run(int argc, char** argv) {
   if (!o.train.checkpoints.empty() && (!o.launch || o.launch->process == 0))
     lock.emplace(o.train.checkpoints);
   const auto start = [&](const runtime::Attempt& attempt) {
+    end_on_signals(kEarlyEnd);
     // In each attempt's own process: CUDA does not survive a fork.
     const auto backend = o.device == "cuda" ? load_gpus(o.plan) : nullptr;
-    if (backend && !o.quiet) fmt::print("{}\n", backend->description());
     return train(o, plan, attempt, backend.get());
   };
   std::atomic<bool> has_trained{false};

@@ -149,7 +149,7 @@ class Run {
     };
     RankWorker worker(plan_, program_,
                       {rank, device, *world_, device_world_ ? *device_world_ : *world_, on_failure,
-                       host_threads(), inputs_.resume == nullptr && inputs_.weights == nullptr},
+                       host_threads(), inputs_.resume == nullptr && inputs_.weights == nullptr, &stop_},
                       options_, type_);
     prepare(worker);
     const auto lanes =

@@ -7,6 +7,8 @@ Usage: run_faults_test.py FOLDER_OF_PROGRAMS
 import fcntl
 import json
 import os
+import pty
+import signal
 import socket
 import subprocess
 import sys
@@ -164,6 +166,77 @@ def shared_folders(folder, plan):
     expect_equal("the data", open(text).read().startswith("line 0 of the text"), True)
 
 
+def readers_that_leave(folder, plan):
+    """A reader of stdout or stderr that goes away does not end training, and needs no failure."""
+    train = (plan, "--data", write_text(f"{folder}/readers.txt"), "--steps", 40)
+    for restarts in (0, 2):
+        for both in ("", "2>&1"):
+            saved = f"{folder}/readers-{restarts}{bool(both)}"
+            words = " ".join(map(str, (*train, "--checkpoints", saved, "--max-restarts", restarts)))
+            command = f"set -o pipefail; {PROGRAMS}/mpt-run {words} {both} | head -1"
+            done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=100)
+            expect(f"| head, {restarts} restarts {both}", done, 0, "Training", *([] if both else ["nobody reads stdout any more; training goes on"]), absent=["restart"])
+            expect_equal("saved", os.listdir(saved), ["step-00000040"])
+    for program in ("mpt-plan --help-all", "mpt-plan model llama3-8b", f"mpt-plan explain {plan}", f"mpt-plan --from {plan} --json", "mpt-run --help",
+                    "mpt-profile --help"):
+        done = subprocess.run(["bash", "-c", f"set -o pipefail; {PROGRAMS}/{program} | true"], capture_output=True, text=True, timeout=100)
+        expect(f"{program} | true", done, 0)
+        expect_equal(f"{program} | true, stderr", done.stderr, "")
+    expect_equal("full stderr", subprocess.run(f"{PROGRAMS}/mpt-run {' '.join(map(str, train))} --seed 3 2>/dev/full >/dev/null", shell=True, timeout=100).returncode, 0)
+
+
+def in_terminal(command, act):
+    """Runs `command` in a terminal of its own; `act(process, close)` may close it. Its exit code."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+                               preexec_fn=lambda: fcntl.ioctl(0, 0x540E, 0))  # TIOCSCTTY
+    os.close(theirs)
+    act(process, lambda: os.close(ours))
+    return process.wait(timeout=100)
+
+
+def closed_terminals(folder, plan):
+    """A terminal that is closed stops a run, which saves; under nohup it goes on, though nothing can be printed."""
+    text, log = write_text(f"{folder}/terminal.txt"), f"{folder}/terminal.jsonl"
+    for number, (restarts, steps, nohup, wanted) in enumerate(((0, 1000000, False, 130), (2, 1000000, False, 130), (0, 60, True, 0), (2, 60, True, 0))):
+        saved = f"{folder}/terminal-{number}"
+        command = [f"{PROGRAMS}/mpt-run", plan, "--data", text, "--steps", str(steps), "--checkpoints", saved, "--log", log, "--max-restarts", str(restarts)]
+        if nohup:
+            command = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command]
+
+        def close_when_it_trains(process, close):
+            while process.poll() is None and not (os.path.exists(log) and '"loss"' in open(log).read()):
+                time.sleep(0.005)
+            close()
+
+        if os.path.exists(log):
+            os.remove(log)
+        expect_equal(f"a closed terminal, {command}", in_terminal(command, close_when_it_trains), wanted)
+        names = os.listdir(saved)
+        expect_equal("saved", len(names) == 1 and names[0].startswith("step-") and (names == ["step-00000060"]) == nohup, True)
+
+
+def early_stops(folder, plan):
+    """A signal while weights are drawn or files are read ends a run within about a second."""
+    large, text = f"{folder}/early.json", write_text(f"{folder}/early.txt")
+    config = f"{folder}/early_config.json"
+    with open(config, "w") as file:
+        json.dump(CONFIG | dict(hidden_size=1024, intermediate_size=4096, num_hidden_layers=6), file)
+    subprocess.run([f"{PROGRAMS}/mpt-plan", "--model", config, "--cluster", "this-machine:1", "--global-batch", "1", "--seq", "32", "-o", large],
+                   check=True, stdout=subprocess.DEVNULL)
+    for restarts in (0, 2):
+        for wait_s in (0.05, 0.5):
+            command = [f"{PROGRAMS}/mpt-run", large, "--data", text, "--checkpoints", f"{folder}/early", "--max-restarts", str(restarts)]
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            time.sleep(wait_s)
+            process.send_signal(signal.SIGTERM)
+            start = time.monotonic()
+            message = process.communicate(timeout=100)[1]
+            took = time.monotonic() - start
+            expect_equal(f"an early stop, {restarts} restarts, after {wait_s} s", (process.returncode, "stopped before the first step" in message, took < 4),
+                         (130, True, True))
+
+
 def holding_port():
     """A listener, as torchrun's agent has one, whose next port is free."""
     for _ in range(100):
@@ -242,7 +315,7 @@ def main():
         subprocess.run([f"{PROGRAMS}/mpt-plan", "--model", f"{folder}/config.json", "--cluster", "this-machine:2", "--global-batch", "4",
                         "--seq", "32", "--dp", "2", "--zero", "1", "-o", plan], check=True, stdout=subprocess.DEVNULL)
         for check in (outputs_on_inputs, used_folders, full_disks, closed_streams, changing_files, stops, launchers, shared_folders, memory,
-                      options):
+                      options, readers_that_leave, closed_terminals, early_stops):
             check(folder, plan)
     if FAILURES:
         sys.exit("\n\n".join(FAILURES))
