@@ -71,8 +71,8 @@ void warn(const std::string& line);
 /// terminal), it becomes /dev/null and this returns false. Throws std::system_error for other failures.
 bool print_while_read(const std::function<void()>& print);
 
-/// Runs `body` and turns what it throws into a message on stderr and an exit code. A reader of stdout that
-/// has gone away has read what it wanted: that is no failure and needs no message.
+/// Runs `body` and turns exceptions into a message on stderr and an exit code. A reader of stdout that goes
+/// away, as in "| head", is no failure and needs no message.
 int run_program(std::string_view program, const std::function<int()>& body);
 
 /// The name of `known` nearest to `text` by edit distance, or empty if none is near.

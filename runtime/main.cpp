@@ -119,12 +119,18 @@ void check_save_folder(const runtime::RunOptions& o, bool restarted, int64_t sta
                         : "add --resume auto to go on from it, or name another folder");
 }
 
+// A restarted run resumes its own newest checkpoint. Without one it starts as the first attempt did.
+std::unique_ptr<runtime::Checkpoint> resumed_checkpoint(const runtime::RunOptions& o, bool restarted) {
+  std::unique_ptr<runtime::Checkpoint> newest;
+  if (o.resume == "auto" || restarted) newest = open_checkpoint("--resume", o.train.checkpoints, true);
+  if (o.resume.empty() || o.resume == "auto") return newest;
+  auto named = open_checkpoint("--resume", o.resume, false);
+  return newest && newest->info().step > named->info().step ? std::move(newest) : std::move(named);
+}
+
 void open_weights(const runtime::RunOptions& o, const Plan& plan, bool restarted, Opened& opened) {
-  if (!o.resume.empty() || restarted) {
-    const bool automatic = o.resume == "auto" || restarted;
-    opened.checkpoint = open_checkpoint("--resume", automatic ? o.train.checkpoints : o.resume, automatic);
-    if (opened.checkpoint) check_model(plan, *opened.checkpoint);
-  }
+  opened.checkpoint = resumed_checkpoint(o, restarted);
+  if (opened.checkpoint) check_model(plan, *opened.checkpoint);
   check_save_folder(o, restarted, opened.checkpoint ? opened.checkpoint->info().step : 0);
   if (o.init.empty() || opened.checkpoint) return;
   std::error_code error;
