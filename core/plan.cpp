@@ -7,24 +7,12 @@
 
 #include "base/digest.h"
 #include "base/json.h"
-#include "core/flat_model.h"
 #include "core/lower.h"
 #include "core/schedule_catalog.h"
 #include "core/schema.h"
 
 namespace mpt {
 namespace {
-
-// Version 2 had models of the form before this one, and nothing else that differs.
-void update_version(Json& json) {
-  const auto version = json.is_object() ? json.find("version") : json.end();
-  if (!json.is_object() || version == json.end() || *version != 2) return;
-  *version = kPlanVersion;
-  if (json.contains("model")) list_layers(json["model"]);
-  const auto request = json.find("request");
-  if (request != json.end() && request->is_object() && request->contains("model"))
-    list_layers((*request)["model"]);
-}
 
 void check_head(const Json& json, const std::string& file) {
   if (!json.is_object()) throw UserError(Problem{file, "not an object", "a plan written by mpt-plan", ""});
@@ -169,9 +157,11 @@ std::string value_digest(const Json& value) {
 
 constexpr const char* kInputs[] = {"model", "cluster", "workload", "memory_limit_bytes", "layout"};
 
-// Plans of earlier releases have no digests.
 void check_inputs(const Json& digests, const Json& plan, const std::string& file) {
-  if (digests.is_null()) return;
+  if (digests.is_null())
+    throw UserError(Problem{fmt::format("{} at /{}", file, kInputDigests), "missing",
+                            "what mpt-plan writes beside a prediction",
+                            fmt::format("plan again: mpt-plan --request {}", file)});
   for (const char* const key : kInputs) {
     if (digests.is_object() && digests.contains(key) && digests[key] == value_digest(plan[key])) continue;
     throw UserError(Problem{
@@ -230,7 +220,6 @@ Schedule schedule_from_rows(const ScheduleRows& rows, const std::string& file) {
 
 Plan plan_from_text(const std::string& text, const std::string& file) {
   Json json = parse_json(text, file);
-  update_version(json);
   check_head(json, file);
   const Json digests = json.contains(kInputDigests) ? json[kInputDigests] : Json();
   json.erase(kInputDigests);
@@ -318,6 +307,7 @@ std::string plan_schema_text() {
   for (const char* const key : kInputs) digests["properties"][key] = {{"type", "string"}};
   digests["description"] = "digests of what the prediction is about";
   schema["properties"][kInputDigests] = digests;
+  schema["required"].push_back(kInputDigests);
   return schema.dump(2) + "\n";
 }
 

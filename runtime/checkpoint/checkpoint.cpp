@@ -7,7 +7,6 @@
 
 #include "base/json.h"
 #include "base/mapped_file.h"
-#include "core/flat_model.h"
 #include "models/parameter_count.h"
 
 namespace mpt::runtime {
@@ -89,9 +88,7 @@ std::vector<ShardBlock> rectangles(const Parameter& parameter, int64_t begin, in
 Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
   const std::filesystem::path file = folder / kInfoFile;
   check_regular_file(file, file.string());
-  Json info = load_json(file);
-  if (info.is_object() && info.contains("model")) list_layers(info["model"]);
-  info_ = from_json<CheckpointInfo>(info, file.string());
+  info_ = from_json<CheckpointInfo>(load_json(file), file.string());
   if (info_.format != kFormat)
     throw UserError(Problem{file.string() + " at /format", info_.format, kFormat, ""});
   validate_model(info_.model, file.string());
