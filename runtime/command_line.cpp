@@ -157,10 +157,10 @@ void declare_checkpoints(CLI::App& app, RunOptions& o) {
 void declare_place(CLI::App& app, RunOptions& o) {
   app.add_option("--device", o.device,
                  "auto: what the plan is for; cpu: this machine's cores, also for a GPU's plan (slow); cuda: "
-                 "GPUs; emulate: waits for the planned times instead of computing, for any cluster")
+                 "GPUs")
       ->type_name("NAME")
       ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "cpu", "cuda", "emulate"}));
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--ranks", o.ranks, "Number of ranks, as a check: it must be the plan's")
       ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
   app.add_flag("--cuda-graphs", o.graphs,
@@ -195,23 +195,6 @@ void declare_output(CLI::App& app, RunOptions& o) {
       ->excludes("--quiet");
 }
 
-void declare_emulation(CLI::App& app, RunOptions& o) {
-  app.add_option("--time-scale", o.time_scale, "10: wait ten times as long, for more exact times")
-      ->type_name("FACTOR")
-      ->capture_default_str()
-      ->check(number_between(1e-3, 1e6));
-  app.add_option("--slow-rank", o.slow_rank, "RANK:FACTOR, such as 3:1.5: this rank computes longer")
-      ->type_name("WHAT");
-  app.add_option(
-         "--slow-link", o.slow_link,
-         "KIND:FACTOR, such as transfer:4: this traffic takes longer. Kinds: tensor, context, expert, "
-         "sharding, transfer, gradients")
-      ->type_name("WHAT");
-  app.add_option("--slow-data", o.slow_data_s, "Seconds that each step waits for its data")
-      ->type_name("SECONDS")
-      ->check(number_between(0.0, 1e6));
-}
-
 // Under a heading of --help what `declare_options` adds.
 template <class F>
 void in_group(CLI::App& app, const std::string& heading, F&& declare_options) {
@@ -231,7 +214,6 @@ void declare(CLI::App& app, RunOptions& o) {
   in_group(app, "Checkpoints", [&] { declare_checkpoints(app, o); });
   in_group(app, "Where it runs", [&] { declare_place(app, o); });
   in_group(app, "What it shows and writes", [&] { declare_output(app, o); });
-  in_group(app, "More: emulation (--device emulate)", [&] { declare_emulation(app, o); });
 }
 
 namespace {
@@ -256,18 +238,15 @@ void check_plan(const Plan& plan, RunOptions& o) {
     throw UserError(Problem{std::move(where), std::move(found), std::move(expected), std::move(remedy)});
   };
   if (o.device == "auto") o.device = plan.cluster.device.kind == DeviceKind::gpu ? "cuda" : "cpu";
-  const bool emulates = o.device == "emulate";
   if (o.graphs && o.device != "cuda")
     refuse("--cuda-graphs", "given with --device " + o.device, "ranks on GPUs", "leave it out");
-  if (!emulates && o.data.empty())
-    refuse("--data", "missing", "files to train on",
-           "for example --data text.txt; --device emulate needs none");
-  if (!emulates) check_supported(plan.model);
+  if (o.data.empty()) refuse("--data", "missing", "files to train on", "for example --data text.txt");
+  check_supported(plan.model);
   const auto rejection =
       frameworks::supports(frameworks::own_runtime(), plan.model, plan.layout, plan.workload);
-  if (!emulates && rejection) {
+  if (rejection) {
     refuse(o.plan + " at /layout", rejection->reason, "a layout that mpt-run can run",
-           "plan again with --framework mpt; or try it with --device emulate");
+           "plan again with --framework mpt");
   }
   if (o.ranks != 0 && o.ranks != plan.layout.ranks()) {
     refuse("--ranks", std::to_string(o.ranks), fmt::format("{}, the plan's ranks", plan.layout.ranks()),

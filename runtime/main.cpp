@@ -2,8 +2,6 @@
 
 // mpt-run: load the plan, train, report measured beside predicted.
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -24,7 +22,6 @@
 #include "runtime/last_screen.h"
 #include "runtime/monitor/step_monitor.h"
 #include "runtime/supervisor.h"
-#include "runtime/train/emulation.h"
 #include "runtime/train/trainer.h"
 
 namespace mpt {
@@ -39,7 +36,6 @@ Examples
   mpt-run plan.json --data text.txt --steps 100
   mpt-run plan.json --data text.txt --checkpoints runs/a --save-every 50 --resume auto
   mpt-run plan.json --data text.txt --log run.jsonl --report run.html
-  mpt-run plan.json --device emulate --steps 3
   torchrun --no-python --nproc-per-node 4 mpt-run plan.json --data text.txt
 
 A run that Ctrl-C or SIGTERM stops saves to --checkpoints first. More: docs/training.md, docs/gpu.md
@@ -70,8 +66,6 @@ void write_outputs(const runtime::RunOptions& o, const Plan& plan, const reports
   if (o.quiet) return;
   runtime::RunFacts facts{o.plan, o.log, o.trace, o.report, o.train.checkpoints};
   facts.saved = saved_checkpoint(o, result);
-  facts.emulated = o.device == "emulate";
-  facts.planted = !o.slow_rank.empty() || !o.slow_link.empty() || o.slow_data_s > 0.0;
   facts.cores = int64_t(std::thread::hardware_concurrency());
   facts.others_share = o.launch ? 0.0 : o.load.others_share();  // other processes of the run are no others
   print_while_read([&] { fmt::print("{}", runtime::last_screen(plan, result, facts, Palette::of(stdout))); });
@@ -214,65 +208,6 @@ runtime::MonitorOptions monitor_options(const runtime::RunOptions& o, bool appen
   return options;
 }
 
-// "what:factor".
-std::pair<std::string, double> fault(const std::string& option, const std::string& text) {
-  const size_t colon = text.find(':');
-  char* end = nullptr;
-  const double factor = colon == std::string::npos ? 0.0 : std::strtod(text.c_str() + colon + 1, &end);
-  if (factor > 0.0 && factor <= 1e6 && *end == '\0') return {text.substr(0, colon), factor};
-  throw UserError(Problem{
-      option, "\"" + text.substr(0, 40) + "\"", "what is slow, a colon, and a factor above 0",
-      option == "--slow-rank" ? "for example --slow-rank 3:1.5" : "for example --slow-link transfer:4"});
-}
-
-runtime::EmulatedFaults faults_of(const runtime::RunOptions& o, const Plan& plan) {
-  runtime::EmulatedFaults faults;
-  faults.data_wait_s = o.slow_data_s;
-  if (!o.slow_rank.empty()) {
-    const auto [rank, factor] = fault("--slow-rank", o.slow_rank);
-    if (rank.empty() || rank.size() > 9 || rank.find_first_not_of("0123456789") != std::string::npos ||
-        std::stol(rank) >= plan.layout.ranks()) {
-      throw UserError(Problem{"--slow-rank", rank.substr(0, 40),
-                              fmt::format("0 to {}", plan.layout.ranks() - 1),
-                              "name a rank of the plan, for example --slow-rank 0:1.5"});
-    }
-    faults.slow_rank = int(std::stol(rank));
-    faults.slow_rank_factor = factor;
-  }
-  if (!o.slow_link.empty()) {
-    const auto [kind, factor] = fault("--slow-link", o.slow_link);
-    faults.slow_link = enum_value<CommunicationKind>(kind);
-    if (!faults.slow_link)
-      throw UserError(Problem{"--slow-link", "\"" + kind.substr(0, 40) + "\"",
-                              fmt::format("one of {}", fmt::join(enum_names<CommunicationKind>(), ", ")),
-                              "for example --slow-link transfer:4"});
-    faults.slow_link_factor = factor;
-  }
-  return faults;
-}
-
-int emulate(const runtime::RunOptions& o, const Plan& plan) {
-  const runtime::EmulatedFaults faults = faults_of(o, plan);
-  if (!o.quiet)
-    fmt::print("{}: {}, {} ranks on {}; waits for the planned times, computes nothing\n",
-               Palette::of(stdout).heading("emulating " + plan.model.name), layout_name(plan.layout),
-               plan.layout.ranks(), plan.cluster.name);
-  catch_signals();
-  reports::RunResult result;
-  std::string lost;
-  {
-    runtime::StepMonitor monitor(plan, monitor_options(o, false, nullptr));
-    result = runtime::emulate(
-        plan, o.train.steps, o.time_scale, o.train.timeout, faults,
-        [&](const auto& record) { monitor.on_step(record); }, stop_requested());
-    lost = monitor.failure();
-  }
-  if (!result.steps.empty()) write_outputs(o, plan, result);
-  if (stop_requested()) return kExitInterrupted;
-  if (!lost.empty()) throw RunError(lost);
-  return kExitOk;
-}
-
 // Says which checkpoint a stopped run has saved.
 void tell_stop(const runtime::RunOptions& o, int64_t done, const reports::RunResult& result) {
   if (o.launch && o.launch->process > 0) return;
@@ -330,10 +265,9 @@ std::unique_ptr<runtime::Backend> load_gpus(const std::string& plan) {
     return runtime::load_cuda_backend();
   } catch (const NoDeviceError& error) {
     constexpr auto kRemedies =
-        "{}\n    without a GPU: mpt-run {} --device emulate shows the schedule at work,\n"
-        "    --device cpu trains on this machine's cores (slowly),\n"
+        "{}\n    without a GPU: --device cpu trains on this machine's cores (slowly),\n"
         "    mpt-plan export {} --to FRAMEWORK writes another framework's files (mpt-plan export --help)";
-    throw NoDeviceError(fmt::format(kRemedies, error.what(), shell_word(plan), shell_word(plan)));
+    throw NoDeviceError(fmt::format(kRemedies, error.what(), shell_word(plan)));
   }
 }
 
@@ -357,7 +291,6 @@ int run(int argc, char** argv) {
   end_on_signals(kEarlyEnd);
   const Plan plan = load_plan(o.plan);
   runtime::check_plan(plan, o);
-  if (o.device == "emulate") return emulate(o, plan);
   // Held over all attempts. The processes of a launched run are one run.
   std::optional<runtime::FolderLock> lock;
   if (!o.train.checkpoints.empty() && (!o.launch || o.launch->process == 0))

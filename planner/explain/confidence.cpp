@@ -220,9 +220,8 @@ RunCount runs_counted(const Evidence* e, Values values) {
 }
 
 const Evidence* evidence_of(const Plan& plan, const std::vector<Evidence>& all) {
-  const std::string name = published_name(plan.layout.execution.framework, all);
   const auto found = std::find_if(all.begin(), all.end(), [&](const Evidence& e) {
-    return e.framework == like.framework && e.experts == (plan.model.moe() != nullptr);
+    return e.framework == plan.layout.execution.framework && e.experts == (plan.model.moe() != nullptr);
   });
   return found == all.end() ? nullptr : &*found;
 }
@@ -265,7 +264,7 @@ std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evi
   const Evidence* own = evidence_of(plan, all);
   std::vector<std::string> lines{fmt::format(
       "Published runs of {}, models {} experts, beside MPT's predictions{}",
-      published_name(plan.layout.execution.framework, all), plan.model.moe() != nullptr ? "with" : "without",
+      plan.layout.execution.framework, plan.model.moe() != nullptr ? "with" : "without",
       own == nullptr ? ": none; runs of all frameworks tell" : "; few count beside all others'")};
   lines.push_back(step_line(plan, own, all));
   const std::string failed = failed_line(plan, own);

@@ -189,7 +189,6 @@ def offloaded(folder, text, base):
         rest = [row["loss"] for row in train(other, f"the rest, offload {other}", 6, "--resume", saved)]
         if rest != losses[3:]:
             FAILURES.append(f"run, saved with offload {kind}: losses {rest}, not {losses[3:]}")
-    expect("emulate, offloaded", run("mpt-run", plans["on"], "--device", "emulate", "--steps", 2), 0, "step time")
     # 8 billion parameters of 18 bytes each do not fit on one GPU.
     one = ["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--ranks", 1, "--framework", "mpt", "--global-batch", 8, "--seq", 4096]
     expect("plan, a GPU that must offload", run("mpt-plan", *one), 0, "tp1 pp1 dp1 mbs1 offload")
@@ -843,9 +842,8 @@ def wrong_training(folder, text, plan):
     run("mpt-plan", "--model", "gpt2-124m", "--cluster", "dgx-h100:1", "--global-batch", 64, "--offload", "on", "--tp", 2, "-o", gpus)
     own = f"{folder}/own.json"
     run("mpt-plan", "--model", "gpt2-124m", "--cluster", "dgx-h100:1", "--global-batch", 64, "--framework", "mpt", "-o", own)
-    expect("run, a plan for GPUs without one", run("mpt-run", own, "--data", text), 3, "no GPU can be used", "without a GPU: mpt-run", "--device cpu",
+    expect("run, a plan for GPUs without one", run("mpt-run", own, "--data", text), 3, "no GPU can be used", "without a GPU: --device cpu",
            f"mpt-plan export {own} --to FRAMEWORK")
-    expect("run, a plan for GPUs without one, first remedy", run("mpt-run", own, "--device", "emulate", "--steps", 1), 0, "Measured against predicted")
     expect("run, a plan for GPUs without one, last remedy", run("mpt-plan", "export", own, "--to", "torchtitan", "-o", f"{folder}/job"), 0, "wrote")
     expect("run, another framework's plan for GPUs", run("mpt-run", gpus, "--data", text), 3, "no GPU can be used")
     run("mpt-plan", "--model", "tiny-gpt", "--cluster", "dgx-h100:1", "--global-batch", 8, "--seq", 64, "--dp", 2, "--tp", 1, "--pp", 1, "--ranks",
@@ -863,7 +861,7 @@ def wrong_training(folder, text, plan):
     run("mpt-plan", "--model", "tiny-gpt", "--cluster", "dgx-b200:1", "--global-batch", 8, "--seq", 64, "--dp", 1, "--tp", 2, "--pp", 1, "--ranks",
         2, "--precision", "mxfp8", "-o", eight)
     expect("run, mxfp8", run("mpt-run", eight, "--data", text, "--device", "cpu", "--steps", 2), 2, "/layout", "mxfp8", "fp16, fp8", "plan again with --framework mpt")
-    expect("run, emulated GPUs", run("mpt-run", gpus, "--device", "emulate", "--steps", 2), 0, "emulating tiny-gpt", "step time")
+    expect("run, an unknown device", run("mpt-run", gpus, "--data", text, "--device", "emulate"), 2, "--device", "auto, cpu, cuda")
     os.environ.update(RANK="2", WORLD_SIZE="2")
     expect("run, a launcher's nonsense", run("mpt-run", plan, "--data", text), 2, "environment variable RANK", "0 to 1")
     os.environ.update(RANK="0", WORLD_SIZE="3")
