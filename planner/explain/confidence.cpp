@@ -262,10 +262,10 @@ std::string failed_line(const Plan& plan, const Evidence* own) {
 std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evidence>& all) {
   if (counts_exactly(plan.layout.execution.framework) || all.empty()) return {};
   const Evidence* own = evidence_of(plan, all);
-  std::vector<std::string> lines{fmt::format(
-      "Published runs of {}, models {} experts, beside MPT's predictions{}",
-      plan.layout.execution.framework, plan.model.moe() != nullptr ? "with" : "without",
-      own == nullptr ? ": none; runs of all frameworks tell" : "; few count beside all others'")};
+  std::vector<std::string> lines{
+      fmt::format("Published runs of {}, models {} experts, beside MPT's predictions{}",
+                  plan.layout.execution.framework, plan.model.moe() != nullptr ? "with" : "without",
+                  own == nullptr ? ": none; runs of all frameworks tell" : "; few count beside all others'")};
   lines.push_back(step_line(plan, own, all));
   const std::string failed = failed_line(plan, own);
   if (!failed.empty()) lines.push_back(failed);
