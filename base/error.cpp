@@ -2,9 +2,11 @@
 #include "base/error.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -15,6 +17,8 @@
 
 namespace mpt {
 namespace {
+
+constexpr int kEndedByReader = 128 + SIGPIPE;  // as a shell has it; what was left undone is not known
 
 // Text from a file may hold terminal commands. `found` may have several lines, such as a drawn schedule.
 std::string describe(const Problem& problem) {
@@ -67,9 +71,22 @@ void open_closed_streams() {
   }
 }
 
+// Short output is printed at once, at the end: a reader that goes away does not keep files from being
+// written.
+void print_at_the_end() {
+  static std::array<char, 1 << 20> buffer;
+  if (::isatty(STDOUT_FILENO) == 0) std::setvbuf(stdout, buffer.data(), _IOFBF, buffer.size());
+}
+
+// Whether the error of a write to stdout says that nobody reads it. EIO on a disk is a failure.
+bool is_reader_gone(int error) {
+  struct stat status {};
+  return error == EPIPE || (error == EIO && ::fstat(STDOUT_FILENO, &status) == 0 && S_ISCHR(status.st_mode));
+}
+
 // Where stderr cannot be written either, the exit code has to say it.
 int tell(int code, const std::string& text) {
-  std::fputs((text + "\n").c_str(), stderr);
+  warn(text);
   return code;
 }
 
@@ -86,6 +103,7 @@ int run_guarded(std::string_view program, const std::function<int()>& body, std:
   } catch (const std::bad_alloc&) {
     return tell(kExitRunFailed, fmt::format("{}: run failed: out of memory", program));
   } catch (const std::system_error& error) {  // a full disk, no more threads
+    if (is_reader_gone(error.code().value())) return kEndedByReader;
     if (std::ferror(stdout) == 0)
       return tell(kExitRunFailed, fmt::format("{}: run failed: {}", program, error.what()));
     print_error = error.code().message();
@@ -98,8 +116,10 @@ int run_guarded(std::string_view program, const std::function<int()>& body, std:
 
 // Printed lines wait in a buffer, and reach their file only now. A program whose output is lost has failed.
 int check_printed(std::string_view program, int code, std::string print_error) {
+  if (code == kEndedByReader) return code;
   const bool failed_before = std::ferror(stdout) != 0;
   if (std::fflush(stdout) != 0) {
+    if (is_reader_gone(errno)) return code;
     print_error = std::strerror(errno);
   } else if (!failed_before) {
     return code;
@@ -116,9 +136,24 @@ UserError::UserError(std::vector<Problem> problems)
 
 UserError::UserError(Problem problem) : UserError(std::vector<Problem>{std::move(problem)}) {}
 
+void warn(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
+
+bool print_while_read(const std::function<void()>& print) {
+  try {
+    print();
+    if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());
+    return true;
+  } catch (const std::system_error& error) {
+    if (!is_reader_gone(error.code().value()) || std::freopen("/dev/null", "w", stdout) == nullptr) throw;
+    return false;
+  }
+}
+
 int run_program(std::string_view program, const std::function<int()>& body) {
   open_closed_streams();
+  print_at_the_end();
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes fails, as on a full disk
+  std::signal(SIGPIPE, SIG_IGN);  // a write without a reader fails, and the work goes on
   std::string print_error;
   const int code = run_guarded(program, body, print_error);
   return check_printed(program, code, print_error);

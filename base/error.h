@@ -64,7 +64,15 @@ class InternalError : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
-/// Runs `body` and turns what it throws into a message on stderr and an exit code.
+/// Prints a line to stderr. Where that cannot be written, as in a terminal that was closed, work goes on.
+void warn(const std::string& line);
+
+/// Calls `print`, which prints to stdout, and flushes. If nobody reads stdout any more (a closed pipe or
+/// terminal), it becomes /dev/null and this returns false. Throws std::system_error for other failures.
+bool print_while_read(const std::function<void()>& print);
+
+/// Runs `body` and turns exceptions into a message on stderr and an exit code. A reader of stdout that goes
+/// away, as in "| head", is no failure and needs no message.
 int run_program(std::string_view program, const std::function<int()>& body);
 
 /// The name of `known` nearest to `text` by edit distance, or empty if none is near.

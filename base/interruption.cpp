@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/interruption.h"
 
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdint>
+#include <cstring>
 #include <ctime>
+
+#include "base/error.h"
 
 namespace mpt {
 namespace {
 
 std::atomic<bool> stop{false};
 std::atomic<bool> repeats_end{true};
+std::atomic<const char*> words{""};
 std::atomic<int64_t> first_ns{0};  // when the first signal came; 0: none did
 
 constexpr int64_t kSameWishNs = 1'000'000'000;
@@ -29,18 +35,33 @@ void request_stop(int signal) {
   std::raise(signal);
 }
 
-}  // namespace
+void end_now(int /*signal*/) {
+  const char* const text = words;
+  (void)!::write(STDERR_FILENO, text, std::strlen(text));
+  ::_exit(kExitInterrupted);
+}
 
-void catch_signals(RepeatedSignal repeated) {
-  repeats_end = repeated == RepeatedSignal::ends;
+void handle_signals(void (*handler)(int)) {
   struct sigaction action {};
-  action.sa_handler = request_stop;
+  action.sa_handler = handler;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   struct sigaction before {};
   sigaction(SIGHUP, nullptr, &before);
   // nohup has it ignored, so that a program outlives its terminal.
   if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+}
+
+}  // namespace
+
+void catch_signals(RepeatedSignal repeated) {
+  repeats_end = repeated == RepeatedSignal::ends;
+  handle_signals(request_stop);
+}
+
+void end_on_signals(const char* last_words) {
+  words = last_words;
+  handle_signals(end_now);
 }
 
 const std::atomic<bool>& stop_requested() { return stop; }

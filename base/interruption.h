@@ -18,4 +18,8 @@ enum class RepeatedSignal {
 void catch_signals(RepeatedSignal repeated = RepeatedSignal::ends);
 const std::atomic<bool>& stop_requested();
 
+/// Until catch_signals() is called, the same signals print `last_words` to stderr and end the program with
+/// kExitInterrupted: there is nothing to save yet.
+void end_on_signals(const char* last_words);
+
 }  // namespace mpt

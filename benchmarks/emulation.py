@@ -32,8 +32,7 @@ def measure(scratch, schedule, pipeline, batches):
     simulated = json.load(open(plan))["prediction"]["step_time_s"]
     emulated = []
     for _ in range(2):
-        run(f"{BIN}/mpt-run", plan, "--device", "emulate", "--steps", 3, "--time-scale", STEP_S / simulated, "--log", log,
-            "--quiet")
+        run(f"{BIN}/../tests/emulate_plan", plan, "--steps", 3, "--time-scale", STEP_S / simulated, "--log", log)
         emulated += [row["step_time_s"] for row in map(json.loads, open(log)) if "step_time_s" in row]
     return simulated, min(emulated)
 

@@ -157,9 +157,11 @@ std::string value_digest(const Json& value) {
 
 constexpr const char* kInputs[] = {"model", "cluster", "workload", "memory_limit_bytes", "layout"};
 
-// Plans of earlier releases have no digests.
 void check_inputs(const Json& digests, const Json& plan, const std::string& file) {
-  if (digests.is_null()) return;
+  if (digests.is_null())
+    throw UserError(Problem{fmt::format("{} at /{}", file, kInputDigests), "missing",
+                            "what mpt-plan writes beside a prediction",
+                            fmt::format("plan again: mpt-plan --request {}", file)});
   for (const char* const key : kInputs) {
     if (digests.is_object() && digests.contains(key) && digests[key] == value_digest(plan[key])) continue;
     throw UserError(Problem{
@@ -305,6 +307,7 @@ std::string plan_schema_text() {
   for (const char* const key : kInputs) digests["properties"][key] = {{"type", "string"}};
   digests["description"] = "digests of what the prediction is about";
   schema["properties"][kInputDigests] = digests;
+  schema["required"].push_back(kInputDigests);
   return schema.dump(2) + "\n";
 }
 

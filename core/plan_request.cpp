@@ -2,7 +2,6 @@
 #include "core/plan_request.h"
 
 #include "base/json.h"
-#include "core/flat_model.h"
 #include "core/schema.h"
 
 namespace mpt {
@@ -26,8 +25,7 @@ Json request_in(const Json& json, const std::string& file, std::string& pointer)
 PlanRequest load_request(const std::string& file) {
   const Json json = load_json(file);
   std::string pointer;
-  Json request = request_in(json, file, pointer);
-  if (request.is_object() && request.contains("model")) list_layers(request["model"]);
+  const Json request = request_in(json, file, pointer);
   return from_json<PlanRequest>(request, file, pointer);
 }
 

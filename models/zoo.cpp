@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "base/json.h"
-#include "core/flat_model.h"
 #include "models/hf_config.h"
 
 namespace mpt::models {
@@ -70,8 +69,7 @@ bool looks_like_id(const std::string& name) {
          name[0] != '~' && name.find('/', slash + 1) == std::string::npos && !name.ends_with(".json");
 }
 
-ModelSpec read_own(Json json, const std::string& where) {
-  list_layers(json);
+ModelSpec read_own(const Json& json, const std::string& where) {
   auto model = from_json<ModelSpec>(json, where);
   validate_model(model, where);
   return model;

@@ -130,7 +130,7 @@ int run_or_stop(int argc, char** argv) {
     return run(argc, argv);
   } catch (const UserError& error) {
     if (!stop_requested()) throw;
-    fmt::print(stderr, "mpt-plan: {}\n", error.what());
+    warn(fmt::format("mpt-plan: {}", error.what()));
     return kExitInterrupted;
   }
 }

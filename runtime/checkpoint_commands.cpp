@@ -13,7 +13,7 @@ namespace {
 std::unique_ptr<Checkpoint> open_for_reading(const std::string& path) {
   std::vector<std::string> notes;
   auto checkpoint = open_newest(path, notes);
-  for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", note);
+  for (const std::string& note : notes) warn("note: " + note);
   if (checkpoint) return checkpoint;
   throw UserError(Problem{path, "no complete checkpoint here", "a folder step-*, or one with such folders",
                           "name the folder that mpt-run --checkpoints wrote to"});
@@ -57,8 +57,8 @@ int inspect(int argc, char** argv) {
   if (!tensors) return kExitOk;
   fmt::print("\n");
   for (const auto& [name, t] : checkpoint->tensors())
-    fmt::print("  {:<44} {:>7} x {:<7} in {} piece{}\n", name, t.rows, t.columns, t.pieces,
-               t.pieces == 1 ? "" : "s");
+    fmt::print("  {:<44} {:>7} x {:<7} in {} piece{}\n", printable(cut_text(name, kMostNameBytes)), t.rows,
+               t.columns, t.pieces, t.pieces == 1 ? "" : "s");
   return kExitOk;
 }
 

@@ -111,10 +111,10 @@ void declare_checkpoints(CLI::App& app, RunOptions& o) {
 }
 
 void declare_place(CLI::App& app, RunOptions& o) {
-  add_choice(app, "--device", o.device,
-             "auto: what the plan is for; cpu: this machine's cores, also for a GPU's plan (slow); cuda: "
-             "GPUs; emulate: waits for the planned times instead of computing, for any cluster",
-             {"auto", "cpu", "cuda", "emulate"});
+  add_choice(
+      app, "--device", o.device,
+      "auto: what the plan is for; cpu: this machine's cores, also for a GPU's plan (slow); cuda: GPUs",
+      {"auto", "cpu", "cuda"});
   add_number(app, "--ranks", o.ranks, "Number of ranks, as a check: it must be the plan's",
              between(1, 10'000'000));
   app.add_flag("--cuda-graphs", o.graphs,
@@ -140,20 +140,6 @@ void declare_output(CLI::App& app, RunOptions& o) {
       ->excludes("--quiet");
 }
 
-void declare_emulation(CLI::App& app, RunOptions& o) {
-  add_number(app, "--time-scale", o.time_scale, "10: wait ten times as long, for more exact times",
-             between(1e-3, 1e6), "FACTOR");
-  app.add_option("--slow-rank", o.slow_rank, "RANK:FACTOR, such as 3:1.5: this rank computes longer")
-      ->type_name("WHAT");
-  app.add_option(
-         "--slow-link", o.slow_link,
-         "KIND:FACTOR, such as transfer:4: this traffic takes longer. Kinds: tensor, context, expert, "
-         "sharding, transfer, gradients")
-      ->type_name("WHAT");
-  add_number(app, "--slow-data", o.slow_data_s, "Seconds that each step waits for its data",
-             between(0.0, 1e6), "SECONDS");
-}
-
 // Under a heading of --help what `declare_options` adds.
 template <class F>
 void in_group(CLI::App& app, const std::string& heading, F&& declare_options) {
@@ -173,7 +159,6 @@ void declare(CLI::App& app, RunOptions& o) {
   in_group(app, "Checkpoints", [&] { declare_checkpoints(app, o); });
   in_group(app, "Where it runs", [&] { declare_place(app, o); });
   in_group(app, "What it shows and writes", [&] { declare_output(app, o); });
-  in_group(app, "More: emulation (--device emulate)", [&] { declare_emulation(app, o); });
 }
 
 namespace {
@@ -198,18 +183,15 @@ void check_plan(const Plan& plan, RunOptions& o) {
     throw UserError(Problem{std::move(where), std::move(found), std::move(expected), std::move(remedy)});
   };
   if (o.device == "auto") o.device = plan.cluster.device.kind == DeviceKind::gpu ? "cuda" : "cpu";
-  const bool emulates = o.device == "emulate";
   if (o.graphs && o.device != "cuda")
     refuse("--cuda-graphs", "given with --device " + o.device, "ranks on GPUs", "leave it out");
-  if (!emulates && o.data.empty())
-    refuse("--data", "missing", "files to train on",
-           "for example --data text.txt; --device emulate needs none");
-  if (!emulates) check_supported(plan.model);
+  if (o.data.empty()) refuse("--data", "missing", "files to train on", "for example --data text.txt");
+  check_supported(plan.model);
   const auto rejection =
       frameworks::supports(frameworks::own_runtime(), plan.model, plan.layout, plan.workload);
-  if (!emulates && rejection) {
+  if (rejection) {
     refuse(o.plan + " at /layout", rejection->reason, "a layout that mpt-run can run",
-           "plan again with --framework mpt; or try it with --device emulate");
+           "plan again with --framework mpt");
   }
   if (o.ranks != 0 && o.ranks != plan.layout.ranks()) {
     refuse("--ranks", std::to_string(o.ranks), fmt::format("{}, the plan's ranks", plan.layout.ranks()),

@@ -29,9 +29,6 @@ struct RunOptions {
   std::string transport = "auto";
   bool graphs = false;
   std::string log, trace, report, device = "auto";
-  double time_scale = 1.0;  // of emulation
-  std::string slow_rank, slow_link;
-  double slow_data_s = 0.0;
   int64_t ranks = 0;  // 0: as many as the plan has
   double timeout_s = 300.0;
   bool quiet = false, watch = false;

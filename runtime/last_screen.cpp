@@ -78,31 +78,25 @@ std::vector<std::string> possible_causes(const Plan& plan, const reports::RunRes
   constexpr double kBusy = 0.1;
   constexpr size_t kFewSteps = 6;
   std::vector<std::string> causes;
-  if (!facts.emulated && plan.cost.spread > kNoisySpread) {
+  if (plan.cost.spread > kNoisySpread) {
     causes.push_back(fmt::format(
         "the profile is noisy: its timings vary by up to {:.0f}%. Measure (mpt-profile) and plan again while "
         "the machine is idle",
         plan.cost.spread * 100));
   }
-  if (!facts.emulated && plan.cost.source == "roofline")
+  if (plan.cost.source == "roofline")
     causes.push_back(fmt::format("the plan's times are estimates from data sheets ({}), not measurements",
                                  plan.cost.machine));
   if (facts.others_share > kBusy) {
     causes.push_back(fmt::format("other programs used {:.0f}% of this machine's cores meanwhile",
                                  facts.others_share * 100));
   }
-  if (facts.emulated && !facts.planted) {
-    causes.push_back(fmt::format(
-        "the threads of {} ranks shared this machine's {} cores, and woke too late for such short waits; a "
-        "larger --time-scale makes the waits longer",
-        plan.layout.ranks(), facts.cores));
-  }
-  const bool on_cores = plan.cluster.device.kind == DeviceKind::cpu && !facts.emulated;
+  const bool on_cores = plan.cluster.device.kind == DeviceKind::cpu;
   if (on_cores && facts.cores > 0 && plan.layout.ranks() > facts.cores) {
     causes.push_back(fmt::format("{} ranks shared {} cores; how the system divides them is not modelled",
                                  plan.layout.ranks(), facts.cores));
   }
-  if (!facts.emulated && result.steps.size() <= kFewSteps)
+  if (result.steps.size() <= kFewSteps)
     causes.push_back(
         fmt::format("few steps were timed ({}); the first ones of a run are slower", result.steps.size()));
   return causes;

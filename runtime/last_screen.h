@@ -17,10 +17,8 @@ namespace mpt::runtime {
 struct RunFacts {
   std::string plan{}, log{}, trace{}, report{}, checkpoints{};
   std::filesystem::path saved{};  // the newest checkpoint
-  bool emulated = false;
-  bool planted = false;       // emulated with --slow-rank, --slow-link or --slow-data
-  int64_t cores = 0;          // of this machine
-  double others_share = 0.0;  // of its cores' time that other programs took
+  int64_t cores = 0;              // of this machine
+  double others_share = 0.0;      // of its cores' time that other programs took
 };
 
 /// Measured beside predicted, what may explain the difference, what was written, what to type next.

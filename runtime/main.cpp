@@ -2,8 +2,6 @@
 
 // mpt-run: load the plan, train, report measured beside predicted.
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -25,7 +23,6 @@
 #include "runtime/last_screen.h"
 #include "runtime/monitor/step_monitor.h"
 #include "runtime/supervisor.h"
-#include "runtime/train/emulation.h"
 #include "runtime/train/trainer.h"
 
 namespace mpt {
@@ -40,12 +37,13 @@ Examples
   mpt-run plan.json --data text.txt --steps 100
   mpt-run plan.json --data text.txt --checkpoints runs/a --save-every 50 --resume auto
   mpt-run plan.json --data text.txt --log run.jsonl --report run.html
-  mpt-run plan.json --device emulate --steps 3
   torchrun --no-python --nproc-per-node 4 mpt-run plan.json --data text.txt
 
 A run that Ctrl-C or SIGTERM stops saves to --checkpoints first. More: docs/training.md, docs/gpu.md
 
 )";
+
+constexpr const char* kEarlyEnd = "mpt-run: stopped before the first step as asked; nothing new to save\n";
 
 // The checkpoint of the last step, if it was saved.
 std::filesystem::path saved_checkpoint(const runtime::RunOptions& o, const reports::RunResult& result) {
@@ -69,11 +67,9 @@ void write_outputs(const runtime::RunOptions& o, const Plan& plan, const reports
   if (o.quiet) return;
   runtime::RunFacts facts{o.plan, o.log, o.trace, o.report, o.train.checkpoints};
   facts.saved = saved_checkpoint(o, result);
-  facts.emulated = o.device == "emulate";
-  facts.planted = !o.slow_rank.empty() || !o.slow_link.empty() || o.slow_data_s > 0.0;
   facts.cores = int64_t(std::thread::hardware_concurrency());
   facts.others_share = o.launch ? 0.0 : o.load.others_share();  // other processes of the run are no others
-  fmt::print("{}", runtime::last_screen(plan, result, facts, Palette::of(stdout)));
+  print_while_read([&] { fmt::print("{}", runtime::last_screen(plan, result, facts, Palette::of(stdout))); });
 }
 
 // Data, weights and earlier state of one attempt.
@@ -97,7 +93,7 @@ std::unique_ptr<runtime::Checkpoint> open_checkpoint(const std::string& option, 
                                                      bool may_lack) {
   std::vector<std::string> notes;
   auto checkpoint = runtime::open_newest(path, notes);
-  for (const std::string& note : notes) fmt::print(stderr, "mpt-run: {}\n", note);
+  for (const std::string& note : notes) warn("mpt-run: " + note);
   if (checkpoint || may_lack) return checkpoint;
   throw UserError(Problem{option + " " + path, "no complete checkpoint here",
                           option == "--init" ? "a checkpoint, or a Hugging Face folder with config.json"
@@ -118,19 +114,25 @@ void check_save_folder(const runtime::RunOptions& o, bool restarted, int64_t sta
                         : "add --resume auto to go on from it, or name another folder");
 }
 
+// A restarted run resumes its own newest checkpoint. Without one it starts as the first attempt did.
+std::unique_ptr<runtime::Checkpoint> resumed_checkpoint(const runtime::RunOptions& o, bool restarted) {
+  std::unique_ptr<runtime::Checkpoint> newest;
+  if (o.resume == "auto" || restarted) newest = open_checkpoint("--resume", o.train.checkpoints, true);
+  if (o.resume.empty() || o.resume == "auto") return newest;
+  auto named = open_checkpoint("--resume", o.resume, false);
+  return newest && newest->info().step > named->info().step ? std::move(newest) : std::move(named);
+}
+
 void open_weights(const runtime::RunOptions& o, const Plan& plan, bool restarted, Opened& opened) {
-  if (!o.resume.empty() || restarted) {
-    const bool automatic = o.resume == "auto" || restarted;
-    opened.checkpoint = open_checkpoint("--resume", automatic ? o.train.checkpoints : o.resume, automatic);
-    if (opened.checkpoint) check_model(plan, *opened.checkpoint);
-  }
+  opened.checkpoint = resumed_checkpoint(o, restarted);
+  if (opened.checkpoint) check_model(plan, *opened.checkpoint);
   check_save_folder(o, restarted, opened.checkpoint ? opened.checkpoint->info().step : 0);
   if (o.init.empty() || opened.checkpoint) return;
   std::error_code error;
   if (std::filesystem::exists(std::filesystem::path(o.init) / "config.json", error)) {
     auto weights = std::make_unique<runtime::HuggingFaceWeights>(o.init, plan.model);
     if (weights->lacks_modules())
-      fmt::print(stderr, "mpt-run: note: {} has no next-token modules: theirs start from the seed\n", o.init);
+      warn(fmt::format("mpt-run: note: {} has no next-token modules: theirs start from the seed", o.init));
     opened.weights = std::move(weights);
   } else {
     auto checkpoint = open_checkpoint("--init", o.init, false);
@@ -171,18 +173,16 @@ void announce_start(const runtime::RunOptions& o, const Opened& opened) {
 
 void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& opened) {
   if (const std::string& framework = plan.layout.execution.framework; framework != Execution{}.framework)
-    fmt::print(
-        stderr,
-        "mpt-run: note: time and memory are predicted for {}, not for mpt-run; mpt-plan --framework mpt "
-        "predicts them for mpt-run\n",
-        framework);
+    warn(fmt::format(
+        "mpt-run: note: time and memory are predicted for {}, not for mpt-run; mpt-plan --framework "
+        "mpt predicts them for mpt-run",
+        framework));
   if (opened.checkpoint && opened.checkpoint->info().data_digest != opened.data->digest())
-    fmt::print(stderr, "mpt-run: note: {} was trained on other data than --data names now\n",
-               opened.checkpoint->folder().string());
+    warn(fmt::format("mpt-run: note: {} was trained on other data than --data names now",
+                     opened.checkpoint->folder().string()));
   if (opened.checkpoint && opened.checkpoint->info().seed != int64_t(o.train.seed))
-    fmt::print(stderr,
-               "mpt-run: note: --seed is {}, the checkpoint's was {}: the data come in another order\n",
-               o.train.seed, opened.checkpoint->info().seed);
+    warn(fmt::format("mpt-run: note: --seed is {}, the checkpoint's was {}: the data come in another order",
+                     o.train.seed, opened.checkpoint->info().seed));
   if (o.quiet) return;
   const std::string place = o.device == "cuda" ? "GPU" : "CPU";
   fmt::print("{} on {} {} ranks: {}; predicted {} per step\n",
@@ -210,81 +210,28 @@ runtime::MonitorOptions monitor_options(const runtime::RunOptions& o, bool appen
   return options;
 }
 
-// "what:factor".
-std::pair<std::string, double> fault(const std::string& option, const std::string& text) {
-  const size_t colon = text.find(':');
-  char* end = nullptr;
-  const double factor = colon == std::string::npos ? 0.0 : std::strtod(text.c_str() + colon + 1, &end);
-  if (factor > 0.0 && factor <= 1e6 && *end == '\0') return {text.substr(0, colon), factor};
-  throw UserError(Problem{
-      option, "\"" + text.substr(0, 40) + "\"", "what is slow, a colon, and a factor above 0",
-      option == "--slow-rank" ? "for example --slow-rank 3:1.5" : "for example --slow-link transfer:4"});
-}
-
-runtime::EmulatedFaults faults_of(const runtime::RunOptions& o, const Plan& plan) {
-  runtime::EmulatedFaults faults;
-  faults.data_wait_s = o.slow_data_s;
-  if (!o.slow_rank.empty()) {
-    const auto [rank, factor] = fault("--slow-rank", o.slow_rank);
-    if (rank.empty() || rank.size() > 9 || rank.find_first_not_of("0123456789") != std::string::npos ||
-        std::stol(rank) >= plan.layout.ranks()) {
-      throw UserError(Problem{"--slow-rank", rank.substr(0, 40),
-                              fmt::format("0 to {}", plan.layout.ranks() - 1),
-                              "name a rank of the plan, for example --slow-rank 0:1.5"});
-    }
-    faults.slow_rank = int(std::stol(rank));
-    faults.slow_rank_factor = factor;
-  }
-  if (!o.slow_link.empty()) {
-    const auto [kind, factor] = fault("--slow-link", o.slow_link);
-    faults.slow_link = enum_value<CommunicationKind>(kind);
-    if (!faults.slow_link)
-      throw UserError(Problem{"--slow-link", "\"" + kind.substr(0, 40) + "\"",
-                              fmt::format("one of {}", fmt::join(enum_names<CommunicationKind>(), ", ")),
-                              "for example --slow-link transfer:4"});
-    faults.slow_link_factor = factor;
-  }
-  return faults;
-}
-
-int emulate(const runtime::RunOptions& o, const Plan& plan) {
-  const runtime::EmulatedFaults faults = faults_of(o, plan);
-  if (!o.quiet)
-    fmt::print("{}: {}, {} ranks on {}; waits for the planned times, computes nothing\n",
-               Palette::of(stdout).heading("emulating " + plan.model.name), layout_name(plan.layout),
-               plan.layout.ranks(), plan.cluster.name);
-  catch_signals();
-  reports::RunResult result;
-  std::string lost;
-  {
-    runtime::StepMonitor monitor(plan, monitor_options(o, false, nullptr));
-    result = runtime::emulate(
-        plan, o.train.steps, o.time_scale, o.train.timeout, faults,
-        [&](const auto& record) { monitor.on_step(record); }, stop_requested());
-    lost = monitor.failure();
-  }
-  if (!result.steps.empty()) write_outputs(o, plan, result);
-  if (stop_requested()) return kExitInterrupted;
-  if (!lost.empty()) throw RunError(lost);
-  return kExitOk;
-}
-
 // Says which checkpoint a stopped run has saved.
 void tell_stop(const runtime::RunOptions& o, int64_t done, const reports::RunResult& result) {
   if (o.launch && o.launch->process > 0) return;
   const int64_t step = done + int64_t(result.steps.size());
   const auto saved = std::filesystem::path(o.train.checkpoints) / runtime::checkpoint_name(step);
-  fmt::print(stderr, "mpt-run: stopped {} as asked; {}\n",
-             step == 0 ? "before the first step" : fmt::format("after step {}", step),
-             result.steps.empty()          ? "nothing new to save"
-             : o.train.checkpoints.empty() ? "nothing was saved, for there was no --checkpoints FOLDER"
-                                           : fmt::format("saved {}", saved.string()));
+  warn(fmt::format("mpt-run: stopped {} as asked; {}",
+                   step == 0 ? "before the first step" : fmt::format("after step {}", step),
+                   result.steps.empty()          ? "nothing new to save"
+                   : o.train.checkpoints.empty() ? "nothing was saved, for there was no --checkpoints FOLDER"
+                                                 : fmt::format("saved {}", saved.string())));
 }
 
 int train(const runtime::RunOptions& o, const Plan& plan, const runtime::Attempt& attempt,
           runtime::Backend* backend) {
   const Opened opened = open_inputs(o, plan, attempt.restarted);
-  announce(o, plan, opened);
+  try {
+    print_while_read([&] {
+      if (backend != nullptr && !o.quiet) fmt::print("{}\n", backend->description());
+      announce(o, plan, opened);
+    });
+  } catch (const std::system_error&) {  // the monitor tells it
+  }
   catch_signals(o.max_restarts > 0 ? RepeatedSignal::ignored : RepeatedSignal::ends);
   const int64_t done = opened.checkpoint ? opened.checkpoint->info().step : 0;
   reports::RunResult result;
@@ -320,10 +267,9 @@ std::unique_ptr<runtime::Backend> load_gpus(const std::string& plan) {
     return runtime::load_cuda_backend();
   } catch (const NoDeviceError& error) {
     constexpr auto kRemedies =
-        "{}\n    without a GPU: mpt-run {} --device emulate shows the schedule at work,\n"
-        "    --device cpu trains on this machine's cores (slowly),\n"
+        "{}\n    without a GPU: --device cpu trains on this machine's cores (slowly),\n"
         "    mpt-plan export {} --to FRAMEWORK writes another framework's files (mpt-plan export --help)";
-    throw NoDeviceError(fmt::format(kRemedies, error.what(), shell_word(plan), shell_word(plan)));
+    throw NoDeviceError(fmt::format(kRemedies, error.what(), shell_word(plan)));
   }
 }
 
@@ -344,17 +290,17 @@ int run(int argc, char** argv) {
     o.log = o.trace = o.report = "";
     o.metrics_port = 0;
   }
+  end_on_signals(kEarlyEnd);
   const Plan plan = load_plan(o.plan);
   runtime::check_plan(plan, o);
-  if (o.device == "emulate") return emulate(o, plan);
   // Held over all attempts. The processes of a launched run are one run.
   std::optional<runtime::FolderLock> lock;
   if (!o.train.checkpoints.empty() && (!o.launch || o.launch->process == 0))
     lock.emplace(o.train.checkpoints);
   const auto start = [&](const runtime::Attempt& attempt) {
+    end_on_signals(kEarlyEnd);
     // In each attempt's own process: CUDA does not survive a fork.
     const auto backend = o.device == "cuda" ? load_gpus(o.plan) : nullptr;
-    if (backend && !o.quiet) fmt::print("{}\n", backend->description());
     return train(o, plan, attempt, backend.get());
   };
   std::atomic<bool> has_trained{false};

@@ -132,8 +132,8 @@ int code_after_stop(int code) {
   if (code >= 0) return code;
   const int signal = -code;
   const bool asked = signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGKILL;
-  fmt::print(stderr, "mpt-run: stopped as asked; the run was ended by signal {} and saved nothing more\n",
-             signal);
+  warn(fmt::format("mpt-run: stopped as asked; the run was ended by signal {} and saved nothing more",
+                   signal));
   return asked ? kExitInterrupted : kExitRunFailed;
 }
 
@@ -151,14 +151,14 @@ int run_supervised(int64_t restarts, const std::function<int(const Attempt&)>& a
     const std::string end =
         code < 0 ? fmt::format("was ended by signal {}", -code) : fmt::format("failed with code {}", code);
     if (is_final(code) || *has_trained || attempts == restarts) {
-      if (code < 0) fmt::print(stderr, "mpt-run: the run {}\n", end);
+      if (code < 0) warn(fmt::format("mpt-run: the run {}", end));
       return code < 0 ? kExitRunFailed : code;
     }
-    fmt::print(stderr, "mpt-run: the run {}; restart {} of {} in {:g} s\n", end, attempts + 1, restarts,
-               pause_s);
+    warn(
+        fmt::format("mpt-run: the run {}; restart {} of {} in {:g} s", end, attempts + 1, restarts, pause_s));
     supervisor.pause(pause_s);
     if (supervisor.is_stopping()) {
-      fmt::print(stderr, "mpt-run: stopped as asked; the run is not started again\n");
+      warn("mpt-run: stopped as asked; the run is not started again");
       return kExitInterrupted;
     }
     pause_s = std::min(2.0 * pause_s, kLongestPause_s);

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "core/flat_model.h"
 #include "frameworks/import.h"
 #include "frameworks/pytorch/fsdp_import.h"
 #include "frameworks/readers/python_file.h"
@@ -46,7 +45,6 @@ ModelSpec model_of(const Settings& settings) {
     throw UserError(Problem{settings.at("MODEL"), "no model", "a file of mpt-plan export --to pytorch", ""});
   Json named = *model;
   named["name"] = "imported";
-  list_layers(named);
   ModelSpec spec = from_json<ModelSpec>(named, settings.at("MODEL"));
   validate_model(spec, settings.at("MODEL"));
   return spec;

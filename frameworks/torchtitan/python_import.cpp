@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "core/flat_model.h"
 #include "core/plan_request.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/pytorch/fsdp_import.h"
@@ -77,7 +76,6 @@ std::optional<ModelSpec> model_of_python(const PythonFile& python, const Setting
   if ((function == "build_model" || function == "dataclasses.replace") && python.values.contains("MODEL")) {
     Json sizes = python.values["MODEL"];
     sizes["name"] = "imported";
-    list_layers(sizes);
     return from_json<ModelSpec>(sizes, file.string() + " at MODEL");
   }
   const std::string family = family_of(python, function, file), flavor = flavor_of(config);

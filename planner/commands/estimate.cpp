@@ -206,7 +206,7 @@ int score(const PlanOptions& o, bool given) {
   e.plan.fitted = fitted_time(e.resolved->problem, e.candidate);
   if (o.out.json) {
     print_notes(e.plan.notes);
-    fmt::print(stderr, "{}", describe_judgement(e.plan, o.measured));
+    std::fputs(describe_judgement(e.plan, o.measured).c_str(), stderr);
   }
   write_outputs(o.out, e.plan, o.out.json ? "" : estimate_text(e, o, given), o.cost, &e.resolved->problem);
   return o.check && (!e.fits() || e.refusal) ? kExitRunFailed : kExitOk;

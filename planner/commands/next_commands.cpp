@@ -51,8 +51,8 @@ std::vector<NextCommand> next_commands(const PlanOptions& o, const Plan& plan) {
   if (o.out.output.empty() && !o.again.empty())
     next.push_back({fmt::format("{} -o {}", o.again, file), "keep the plan"});
   if (is_for_this_runtime(plan.cluster, plan.layout.execution)) {
-    next.push_back({fmt::format("{} {} --device emulate --steps 2", sibling(o.program, "mpt-run"), file),
-                    "try it without training; --data FILE trains"});
+    next.push_back(
+        {fmt::format("{} {} --data FILE", sibling(o.program, "mpt-run"), file), "train on a text file"});
   } else if (const frameworks::ExportTarget* target = frameworks::export_target_of(framework)) {
     next.push_back({fmt::format("{} export {} --to {},slurm -o run", o.program, file, target->name),
                     "launch files for " + framework});

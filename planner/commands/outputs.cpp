@@ -32,7 +32,7 @@ class ProgressLine {
  public:
   ProgressLine() : visible_(isatty(STDERR_FILENO) == 1) {}
   ~ProgressLine() {
-    if (shown_s_ > 0.0) fmt::print(stderr, "\r\033[K");
+    if (shown_s_ > 0.0) std::fputs("\r\033[K", stderr);
   }
   // `what`: what is searched, where one search is one of several.
   void show(const std::string& what, const SearchProgress& p) {
@@ -45,8 +45,10 @@ class ProgressLine {
     if (std::isfinite(p.best_s) && p.bound_s > 0.0)
       best += fmt::format(" (at most {} more to gain)",
                           format_percent(std::max(0.0, 1.0 - p.bound_s / p.best_s)));
-    fmt::print(stderr, "\rsearching{}{}: {} layouts, {}, {}\033[K", what.empty() ? "" : " ", what,
-               format_magnitude(double(p.layouts)), best, format_seconds(p.seconds));
+    const std::string line =
+        fmt::format("\rsearching{}{}: {} layouts, {}, {}\033[K", what.empty() ? "" : " ", what,
+                    format_magnitude(double(p.layouts)), best, format_seconds(p.seconds));
+    std::fputs(line.c_str(), stderr);
     std::fflush(stderr);
   }
 
@@ -67,7 +69,7 @@ Watch progress_line() {
 void print_notes(const std::vector<std::string>& notes) {
   static std::set<std::string> told;
   for (const std::string& note : notes) {
-    if (told.insert(note).second) fmt::print(stderr, "mpt-plan: note: {}\n", printable(note));
+    if (told.insert(note).second) warn("mpt-plan: note: " + printable(note));
   }
 }
 

@@ -8,7 +8,6 @@
 
 #include "base/quantity.h"
 #include "core/plan.h"
-#include "frameworks/framework.h"
 #include "planner/search/arrangement.h"
 #include "reports/utilisation.h"
 
@@ -75,18 +74,10 @@ std::vector<double> memory_used(const SourceEvidence& s) {
   return used;
 }
 
-// Plans of earlier releases may have an alias.
-std::string published_name(const std::string& framework, const std::vector<Evidence>& all) {
-  const auto has_name = [&](const Evidence& e) { return e.framework == framework; };
-  const frameworks::Framework* known = frameworks::find_framework(framework);
-  return known == nullptr || std::any_of(all.begin(), all.end(), has_name) ? framework : known->name;
-}
-
 // A source of more runs tells no more about other sources' runs.
 constexpr size_t kMostRuns = 16;
 
 Spread spread_of(const RunsLike& like, const std::vector<Evidence>& all, Values values) {
-  const std::string name = published_name(like.framework, all);
   Spread own, pool;
   for (const Evidence& e : all) {
     for (const SourceEvidence& s : e.sources) {
@@ -94,7 +85,7 @@ Spread spread_of(const RunsLike& like, const std::vector<Evidence>& all, Values 
       if (of_source.empty() || s.source == like.left_out) continue;
       const double weight = std::sqrt(double(std::min(of_source.size(), kMostRuns)));
       pool.add(of_source, weight);
-      if (e.framework == name && e.experts == like.experts) own.add(of_source, weight);
+      if (e.framework == like.framework && e.experts == like.experts) own.add(of_source, weight);
     }
   }
   if (pool.empty()) return own;
@@ -229,9 +220,8 @@ RunCount runs_counted(const Evidence* e, Values values) {
 }
 
 const Evidence* evidence_of(const Plan& plan, const std::vector<Evidence>& all) {
-  const std::string name = published_name(plan.layout.execution.framework, all);
   const auto found = std::find_if(all.begin(), all.end(), [&](const Evidence& e) {
-    return e.framework == name && e.experts == (plan.model.moe() != nullptr);
+    return e.framework == plan.layout.execution.framework && e.experts == (plan.model.moe() != nullptr);
   });
   return found == all.end() ? nullptr : &*found;
 }
@@ -272,10 +262,10 @@ std::string failed_line(const Plan& plan, const Evidence* own) {
 std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evidence>& all) {
   if (counts_exactly(plan.layout.execution.framework) || all.empty()) return {};
   const Evidence* own = evidence_of(plan, all);
-  std::vector<std::string> lines{fmt::format(
-      "Published runs of {}, models {} experts, beside MPT's predictions{}",
-      published_name(plan.layout.execution.framework, all), plan.model.moe() != nullptr ? "with" : "without",
-      own == nullptr ? ": none; runs of all frameworks tell" : "; few count beside all others'")};
+  std::vector<std::string> lines{
+      fmt::format("Published runs of {}, models {} experts, beside MPT's predictions{}",
+                  plan.layout.execution.framework, plan.model.moe() != nullptr ? "with" : "without",
+                  own == nullptr ? ": none; runs of all frameworks tell" : "; few count beside all others'")};
   lines.push_back(step_line(plan, own, all));
   const std::string failed = failed_line(plan, own);
   if (!failed.empty()) lines.push_back(failed);

@@ -7,7 +7,6 @@
 
 #include "base/digest.h"
 #include "base/json.h"
-#include "core/flat_model.h"
 #include "models/layer_kinds.h"
 
 namespace mpt::profiler {
@@ -34,9 +33,8 @@ ModelSpec layer_sizes(ModelSpec model) {
 
 Profile load_profile(const std::filesystem::path& path) {
   const std::string file = path.string();
-  Json json = load_json(path, kMaxProfileBytes);
+  const Json json = load_json(path, kMaxProfileBytes);
   check_head(json, file);
-  if (json.contains("model")) list_layers(json["model"]);
   auto profile = from_json<Profile>(json, file);
   validate_model(profile.model, file + " at /model");
   JsonProblems problems(file);

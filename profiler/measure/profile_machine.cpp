@@ -147,7 +147,7 @@ void measure_layers(std::vector<ComputeRequest> computes, const OnMeasured& adva
 void trace_layers(const std::vector<ComputeRequest>& computes, Profile& profile) {
   std::string reason;
   for (const ComputeRequest& compute : computes) append(profile.kernels, trace_kernels(compute, reason));
-  if (!reason.empty()) fmt::print(stderr, "mpt-profile: note: kernels are not traced: {}\n", reason);
+  if (!reason.empty()) warn("mpt-profile: note: kernels are not traced: " + reason);
 }
 
 void set_head(const ProfileRequest& request, Profile& profile) {
@@ -167,8 +167,8 @@ Profile profile_machine(const ProfileRequest& request) {
   const std::vector<ComputeRequest> computes = computes_of(request, profile.machine.memory_bytes);
   const int measurements = measurements_of(request, computes);
   if (!request.quiet) {
-    fmt::print(stderr, "measuring {} in {} steps, each repeated up to {} times if it is too noisy\n",
-               request.model.name, measurements, kMostRepeats);
+    warn(fmt::format("measuring {} in {} steps, each repeated up to {} times if it is too noisy",
+                     request.model.name, measurements, kMostRepeats));
   }
   Progress progress(measurements, request.quiet);
   const auto advance = [&] { progress.advance(); };

@@ -15,7 +15,7 @@ Progress::Progress(int total, bool quiet)
     : total_(std::max(1, total)), visible_(!quiet && isatty(2) == 1), start_s_(now_s()) {}
 
 Progress::~Progress() {
-  if (visible_) fmt::print(stderr, "\r\033[K");
+  if (visible_) std::fputs("\r\033[K", stderr);
 }
 
 void Progress::advance() {
@@ -24,9 +24,10 @@ void Progress::advance() {
   constexpr int kWidth = 32;
   const int filled = kWidth * done_ / total_;
   const double left_s = (now_s() - start_s_) / done_ * (total_ - done_);
-  fmt::print(stderr, "\r\033[K  [{}{}] {}/{}  about {} left", std::string(size_t(filled), '#'),
-             std::string(size_t(kWidth - filled), '.'), done_, total_,
-             format_duration(std::max(left_s, 0.0)));
+  const std::string line = fmt::format(
+      "\r\033[K  [{}{}] {}/{}  about {} left", std::string(size_t(filled), '#'),
+      std::string(size_t(kWidth - filled), '.'), done_, total_, format_duration(std::max(left_s, 0.0)));
+  std::fputs(line.c_str(), stderr);
   std::fflush(stderr);
 }
 

@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 #include "base/json.h"
-#include "core/flat_model.h"
+#include "models/parameter_count.h"
 
 namespace mpt::runtime {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 constexpr char kInfoFile[] = "checkpoint.json";
 constexpr char kPrefix[] = "step-";
 constexpr char kFormat[] = "mpt-checkpoint";
+constexpr int64_t kMostRows = int64_t{1} << 48;  // and columns, as in a shape (safetensors.cpp)
 
 // "value/layers.0.mlp.up.weight@64,0" -> its key and first row and column.
 std::optional<std::pair<std::string, std::pair<int64_t, int64_t>>> parse_name(const std::string& text) {
@@ -23,7 +25,7 @@ std::optional<std::pair<std::string, std::pair<int64_t, int64_t>>> parse_name(co
   const auto first = std::from_chars(text.data() + at + 1, text.data() + comma, row);
   const auto second = std::from_chars(text.data() + comma + 1, end, column);
   if (first.ec != std::errc() || first.ptr != text.data() + comma || second.ec != std::errc() ||
-      second.ptr != end || row < 0 || column < 0)
+      second.ptr != end || row < 0 || column < 0 || row > kMostRows || column > kMostRows)
     return std::nullopt;
   return std::pair{text.substr(0, at), std::pair{row, column}};
 }
@@ -84,9 +86,7 @@ std::vector<ShardBlock> rectangles(const Parameter& parameter, int64_t begin, in
 
 Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
   const std::filesystem::path file = folder / kInfoFile;
-  Json info = load_json(file);
-  if (info.is_object() && info.contains("model")) list_layers(info["model"]);
-  info_ = from_json<CheckpointInfo>(info, file.string());
+  info_ = from_json<CheckpointInfo>(load_json(file), file.string());
   if (info_.format != kFormat)
     throw UserError(Problem{file.string() + " at /format", info_.format, kFormat, ""});
   validate_model(info_.model, file.string());
@@ -104,6 +104,7 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
     }
   }
   check_pieces();
+  check_completeness();
 }
 
 // read() only counts elements: two copies of one would hide that another is missing.
@@ -126,11 +127,41 @@ void Checkpoint::check_pieces() {
         continue;
       throw UserError(
           Problem{folder_.string(),
-                  fmt::format("two pieces of {} that hold row {}, column {}", key, next->block.global_row,
-                              std::max(p.global_column, next->block.global_column)),
+                  fmt::format("two pieces of {} that hold row {}, column {}", cut_text(key, kMostNameBytes),
+                              next->block.global_row, std::max(p.global_column, next->block.global_column)),
                   "each element once", "the checkpoint is damaged: take an earlier one"});
     }
   }
+}
+
+// Pieces do not overlap, so numbers of elements tell whether all are there: of each tensor, of its moments,
+// and of the model. Next-token modules are more than the model's own weights.
+void Checkpoint::check_completeness() const {
+  const auto refuse = [&](const std::string& found, const std::string& expected) {
+    throw UserError(
+        Problem{folder_.string(), found, expected, "the checkpoint is damaged: take an earlier one"});
+  };
+  int64_t weights = 0;
+  std::map<std::string, std::set<std::pair<int64_t, int64_t>>> sizes;  // of each name, over its kinds
+  for (const auto& [key, pieces] : pieces_) {
+    const TensorSummary whole = summary_of(pieces);
+    int64_t elements = 0;
+    for (const Piece& piece : pieces) elements += piece.block.count();
+    if (double(elements) != double(whole.rows) * double(whole.columns))
+      refuse(fmt::format("{} elements of {}", elements, cut_text(key, kMostNameBytes)),
+             fmt::format("{} x {}", whole.rows, whole.columns));
+    if (key.starts_with(key_of(TensorKind::value, ""))) weights += elements;
+    sizes[key.substr(key.find('/') + 1)].emplace(whole.rows, whole.columns);
+  }
+  for (const auto& [name, of_kinds] : sizes) {
+    for (const std::string& kind : enum_names<TensorKind>()) {
+      if (of_kinds.size() != 1 || !pieces_.contains(kind + "/" + name))
+        refuse(fmt::format("no {} of the size of the others for {}", kind, cut_text(name, kMostNameBytes)),
+               "values and both moments of each weight, of one size");
+    }
+  }
+  if (const int64_t total = models::count_parameters(info_.model).total; weights < total)
+    refuse(fmt::format("{} weights", weights), fmt::format("the {} of {}", total, info_.model.name));
 }
 
 void Checkpoint::read(TensorKind kind, const std::string& name, const ShardBlock& block, double* out) const {
@@ -165,14 +196,19 @@ std::map<std::string, Checkpoint::TensorSummary> Checkpoint::tensors() const {
   const std::string prefix = key_of(TensorKind::value, "");
   for (const auto& [key, pieces] : pieces_) {
     if (!key.starts_with(prefix)) continue;
-    TensorSummary& summary = all[key.substr(prefix.size())];
-    for (const Piece& piece : pieces) {
-      summary.rows = std::max(summary.rows, piece.block.global_row + piece.block.rows);
-      summary.columns = std::max(summary.columns, piece.block.global_column + piece.block.columns);
-      ++summary.pieces;
-    }
+    all[key.substr(prefix.size())] = summary_of(pieces);
   }
   return all;
+}
+
+Checkpoint::TensorSummary Checkpoint::summary_of(const std::vector<Piece>& pieces) {
+  TensorSummary summary;
+  for (const Piece& piece : pieces) {
+    summary.rows = std::max(summary.rows, piece.block.global_row + piece.block.rows);
+    summary.columns = std::max(summary.columns, piece.block.global_column + piece.block.columns);
+    ++summary.pieces;
+  }
+  return summary;
 }
 
 std::string checkpoint_name(int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
@@ -186,44 +222,86 @@ std::optional<int64_t> step_of_name(const std::string& name) {
   return step;
 }
 
+namespace {
+
+// Whether a folder of such a name has anything of a checkpoint in it. What cannot be looked into may have.
+bool may_hold_checkpoint(const std::filesystem::path& folder) {
+  using Type = std::filesystem::file_type;
+  std::error_code error;
+  const Type type = std::filesystem::status(folder, error).type();
+  if (type != Type::directory) return type == Type::none || type == Type::not_found;  // a link to nowhere
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != end(entry); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name == kInfoFile || name.starts_with("rank-")) return true;
+  }
+  return bool(error);
+}
+
+}  // namespace
+
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder) {
   std::vector<std::pair<int64_t, std::filesystem::path>> found;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const auto step = step_of_name(entry.path().filename().string());
-    if (step && entry.is_directory(error)) found.emplace_back(*step, entry.path());
+  std::filesystem::directory_iterator entry(folder, error);
+  if (error == std::errc::no_such_file_or_directory) return {};
+  for (; !error && entry != end(entry); entry.increment(error)) {
+    const auto step = step_of_name(entry->path().filename().string());
+    if (step && may_hold_checkpoint(entry->path())) found.emplace_back(*step, entry->path());
   }
+  if (error)
+    throw UserError(Problem{folder.string(), fmt::format("cannot be listed ({})", error.message()),
+                            "a folder of checkpoints that can be read",
+                            "check its owner and mode; nothing was changed"});
   std::sort(found.rbegin(), found.rend());
   std::vector<std::filesystem::path> paths;
   for (auto& [step, path] : found) paths.push_back(std::move(path));
   return paths;
 }
 
-std::optional<int64_t> own_checkpoint_step(const std::filesystem::path& folder) {
+CheckpointOwner owner_of(const std::filesystem::path& folder) {
   const auto step = step_of_name(folder.filename().string());
   std::error_code error;
-  if (!step || std::filesystem::is_symlink(folder, error)) return std::nullopt;
+  if (!step || std::filesystem::is_symlink(folder, error)) return CheckpointOwner::others;
   try {
     const Json json = load_json(folder / kInfoFile);
-    const bool own = json.is_object() && json.value("format", "") == kFormat && json.contains("step") &&
-                     json["step"] == *step;
-    return own ? step : std::nullopt;
-  } catch (const std::exception&) {  // no JSON, or of other types
-    return std::nullopt;
+    const bool own = json.is_object() && json.contains("format") && json["format"] == kFormat &&
+                     json.contains("step") && json["step"] == *step;
+    return own ? CheckpointOwner::mpt_run : CheckpointOwner::others;
+  } catch (const UserError&) {
+    return CheckpointOwner::unknown;
   }
+}
+
+std::optional<int64_t> own_checkpoint_step(const std::filesystem::path& folder) {
+  return owner_of(folder) == CheckpointOwner::mpt_run ? step_of_name(folder.filename().string())
+                                                      : std::nullopt;
 }
 
 std::unique_ptr<Checkpoint> open_newest(const std::filesystem::path& path, std::vector<std::string>& notes) {
   std::error_code error;
   if (std::filesystem::exists(path / kInfoFile, error)) return std::make_unique<Checkpoint>(path);
+  std::vector<Problem> problems;
   for (const auto& folder : checkpoints_in(path)) {
     try {
-      return std::make_unique<Checkpoint>(folder);
-    } catch (const UserError& problem) {
-      notes.push_back(fmt::format("passed over {}: {}", folder.string(), problem.what()));
+      auto checkpoint = std::make_unique<Checkpoint>(folder);
+      if (!problems.empty()) notes.back() += fmt::format("; taking {} instead", folder.filename().string());
+      return checkpoint;
+    } catch (const UserError& unreadable) {
+      problems.push_back(unreadable.problems().front());
+      problems.back().remedy.clear();
+      notes.push_back(fmt::format("passed over {}: {}", folder.string(), UserError(problems.back()).what()));
     }
   }
-  return nullptr;
+  if (problems.empty()) return nullptr;
+  problems.insert(
+      problems.begin(),
+      Problem{path.string(), fmt::format("none of its {} checkpoints can be read", problems.size()),
+              "a whole one",
+              "nothing was changed: restore one of them from a copy, or name another folder with "
+              "--checkpoints to start anew"});
+  notes.clear();
+  throw UserError(std::move(problems));
 }
 
 }  // namespace mpt::runtime

@@ -90,7 +90,8 @@ std::vector<ShardBlock> rectangles(const Parameter& parameter, int64_t begin, in
 
 class Checkpoint final : public TensorSource {
  public:
-  /// Opens the folder of one checkpoint and checks every file. Throws UserError.
+  /// Opens the folder of one checkpoint. Checks every file, and that each element of each tensor is there
+  /// once. Throws UserError.
   explicit Checkpoint(const std::filesystem::path& folder);
 
   const CheckpointInfo& info() const { return info_; }
@@ -110,6 +111,8 @@ class Checkpoint final : public TensorSource {
     SafetensorsEntry entry;
   };
   void check_pieces();
+  void check_completeness() const;
+  static TensorSummary summary_of(const std::vector<Piece>& pieces);
 
   std::filesystem::path folder_;
   CheckpointInfo info_;
@@ -117,15 +120,20 @@ class Checkpoint final : public TensorSource {
   std::map<std::string, std::vector<Piece>> pieces_;  // by "value/name"
 };
 
-/// Folders in `folder` with a name that checkpoint_name() makes, newest first.
+/// Folders in `folder` with a name that checkpoint_name() makes, newest first, but for those without anything
+/// of a checkpoint. None if there is no such folder. Throws UserError if it cannot be listed.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder);
 
-/// The step of a folder that mpt-run wrote: its name and its checkpoint.json agree. Nothing for folders of
-/// other programs, and for one without a readable description.
+/// The program that wrote a checkpoint, by its name and its checkpoint.json; unknown if that cannot be read.
+enum class CheckpointOwner { mpt_run, others, unknown };
+CheckpointOwner owner_of(const std::filesystem::path& folder);
+
+/// The step of a checkpoint that is mpt-run's own.
 std::optional<int64_t> own_checkpoint_step(const std::filesystem::path& folder);
 
 /// `path` itself if it is a checkpoint, else the newest whole one in it; `notes` gets a line on every one
-/// that was passed over. Nothing if there is none.
+/// that was passed over. Nothing if there is none. Throws UserError if there are some, and all are damaged or
+/// unreadable: then training must not start anew unasked.
 std::unique_ptr<Checkpoint> open_newest(const std::filesystem::path& path, std::vector<std::string>& notes);
 
 std::string checkpoint_name(int64_t step);

@@ -93,7 +93,7 @@ void remove_unfinished(const std::filesystem::path& folder) {
   for (const auto& unfinished : found) remove_own_files(unfinished);
 }
 
-// Renames a file or folder that is no checkpoint of mpt-run and has the name of one.
+// Renames a file or folder that is no whole checkpoint of mpt-run and has the name of one.
 void move_aside(const std::filesystem::path& path) {
   std::filesystem::path aside;
   std::error_code error;
@@ -101,10 +101,8 @@ void move_aside(const std::filesystem::path& path) {
     aside = fmt::format("{}.before-{}", path.string(), i);
   std::filesystem::rename(path, aside, error);
   if (error) fail(path, error);
-  std::fputs(fmt::format("mpt-run: note: {} was no whole checkpoint and is now {}\n", path.string(),
-                         aside.filename().string())
-                 .c_str(),
-             stderr);
+  warn(fmt::format("mpt-run: note: {} was no whole checkpoint and is now {}", path.string(),
+                   aside.filename().string()));
 }
 
 }  // namespace
@@ -116,12 +114,14 @@ bool is_name_of_saver(const std::string& name) {
 void check_no_later_checkpoints(const std::filesystem::path& folder, int64_t start_step,
                                 const std::string& remedy) {
   for (const auto& checkpoint : checkpoints_in(folder)) {  // newest first
-    const auto step = own_checkpoint_step(checkpoint);
-    if (!step || *step <= start_step) continue;
-    throw UserError(Problem{
-        "--checkpoints " + folder.string(),
-        fmt::format("holds {}, and this run would begin after step {}", checkpoint_name(*step), start_step),
-        "a folder without later checkpoints", remedy});
+    const std::string name = checkpoint.filename().string();
+    const CheckpointOwner owner = owner_of(checkpoint);
+    if (owner == CheckpointOwner::others || step_of_name(name) <= start_step) continue;
+    throw UserError(
+        Problem{"--checkpoints " + folder.string(),
+                fmt::format("holds {}{}, and this run would begin after step {}", name,
+                            owner == CheckpointOwner::unknown ? ", which cannot be read" : "", start_step),
+                "a folder without later checkpoints", remedy});
   }
 }
 
@@ -146,6 +146,8 @@ void CheckpointSaver::add(int rank, const CheckpointInfo& info, RankSnapshot sna
     std::exception_ptr failure;
     try {
       write(info, snapshots);
+    } catch (const UserError& error) {  // training has begun: no wrong input any more
+      failure = std::make_exception_ptr(RunError(error.what()));
     } catch (...) {
       failure = std::current_exception();
     }
@@ -197,9 +199,8 @@ void CheckpointSaver::finish(CheckpointInfo info, const std::filesystem::path& u
 
 void CheckpointSaver::give_name(const std::filesystem::path& unfinished, int64_t step) {
   const std::filesystem::path whole = options_.folder / checkpoint_name(step);
-  // The same step, which was damaged when this run was resumed from an earlier one.
-  if (own_checkpoint_step(whole)) remove_own_files(whole);
   std::error_code error;
+  // The same step may have been damaged when this run was resumed from an earlier one.
   if (std::filesystem::exists(std::filesystem::symlink_status(whole, error))) move_aside(whole);
   std::filesystem::rename(unfinished, whole, error);
   if (error) fail(whole, error);

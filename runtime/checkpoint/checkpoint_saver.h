@@ -19,7 +19,7 @@ namespace mpt::runtime {
 struct SaveOptions {
   std::filesystem::path folder;
   int64_t keep = 2;         // newest ones that stay
-  int64_t start_step = 0;   // of the checkpoint that the run resumed
+  int64_t start_step = 0;   // of the checkpoint in this folder that the run resumed
   int ranks = 1;            // of the run
   int local_ranks = 1;      // of this process
   bool leader = true;       // this process finishes checkpoints: the one with rank 0
@@ -27,9 +27,9 @@ struct SaveOptions {
   std::function<bool()> has_failed = [] { return false; };  // then it waits no longer
 };
 
-/// Throws UserError if `folder` holds checkpoints of later steps than `start_step`. A run that goes on from
-/// an earlier one would mix two histories, and its own checkpoints would not be the newest. `remedy` says
-/// what to do.
+/// Throws UserError if `folder` holds checkpoints of later steps than `start_step`, readable or not. A run
+/// that goes on from an earlier one would mix two histories, and its own checkpoints would not be the newest.
+/// `remedy` says what to do.
 void check_no_later_checkpoints(const std::filesystem::path& folder, int64_t start_step,
                                 const std::string& remedy);
 

@@ -53,8 +53,8 @@ bool is_still_named(int descriptor, const std::filesystem::path& file) {
 }
 
 void note_no_lock(const std::filesystem::path& file, const char* reason) {
-  fmt::print(stderr, "mpt-run: note: {} cannot be locked ({}): do not start a second run with this folder\n",
-             file.string(), reason);
+  warn(fmt::format("mpt-run: note: {} cannot be locked ({}): do not start a second run with this folder",
+                   file.string(), reason));
 }
 
 }  // namespace

@@ -69,8 +69,7 @@ class CuptiTrace final : public KernelTrace {
       full.swap(buffers().full);
       lost = std::exchange(buffers().lost, 0);
     }
-    if (lost > 0)
-      fmt::print(stderr, "note: CUPTI lost {} records: kernels are missing from the trace\n", lost);
+    if (lost > 0) warn(fmt::format("note: CUPTI lost {} records: kernels are missing from the trace", lost));
     for (const auto& [buffer, valid] : full) {
       parse(buffer, valid);
       std::free(buffer);

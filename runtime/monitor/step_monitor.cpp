@@ -23,7 +23,7 @@ StepMonitor::StepMonitor(const Plan& plan, const MonitorOptions& options)
   if (options.metrics_port > 0) metrics_ = std::make_unique<MetricsServer>(options.metrics_port);
   std::string reason;
   if (options.gpus && (options.watch || !options.log.empty())) gpus_ = open_gpu_monitor(reason);
-  if (!reason.empty()) fmt::print(stderr, "mpt-run: note: the GPUs' load is not watched: {}\n", reason);
+  if (!reason.empty()) warn("mpt-run: note: the GPUs' load is not watched: " + reason);
   if (options.log.empty()) return;
   log_ = std::make_unique<LogFile>(options.log, options.append, "--log " + options.log.string());
   const Json header{{"format", "mpt-run-log"},
@@ -52,7 +52,7 @@ std::string StepMonitor::failure() const { return log_ ? log_->failure() : ""; }
 // A full disk is no reason to lose what was trained.
 void StepMonitor::add_to_log(const std::string& line) {
   if (log_->add_line(line)) return;
-  std::fputs(fmt::format("mpt-run: {}; training goes on\n", log_->failure()).c_str(), stderr);
+  warn(fmt::format("mpt-run: {}; training goes on", log_->failure()));
 }
 
 std::string StepMonitor::line(const reports::StepRecord& r) const {
@@ -96,7 +96,7 @@ void StepMonitor::read_gpus() {
   if (options_.watch && options_.make_counters) {
     std::string reason;
     counters_ = std::exchange(options_.make_counters, nullptr)(reason);
-    if (!reason.empty()) fmt::print(stderr, "mpt-run: note: the GPUs' counters are not read: {}\n", reason);
+    if (!reason.empty()) warn("mpt-run: note: the GPUs' counters are not read: " + reason);
   }
   if (!counters_) return;
   readings_ = counters_->read();
@@ -114,7 +114,7 @@ void StepMonitor::complain() {
     why =
         loads_.empty() ? "NVML lists no GPU to show them beside" : "NVML lists other GPUs than those sampled";
   }
-  if (!why.empty()) fmt::print(stderr, "mpt-run: note: GPUs without readings of their counters: {}\n", why);
+  if (!why.empty()) warn("mpt-run: note: GPUs without readings of their counters: " + why);
 }
 
 const CounterReading* StepMonitor::counters_of(const GpuLoad& load) const {
@@ -218,7 +218,6 @@ void StepMonitor::print(const reports::StepRecord& r) {
   } else if (pacer_.is_due(r.step, options_.steps, now_s()) || notable) {
     fmt::print("{}\n", line(r));
   }
-  if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());
 }
 
 void StepMonitor::on_step(const reports::StepRecord& r) {
@@ -227,13 +226,12 @@ void StepMonitor::on_step(const reports::StepRecord& r) {
   if (metrics_) metrics_->set(r);
   if (options_.quiet) return;
   try {
-    print(r);
-  } catch (const std::system_error& error) {
-    const std::string reason = error.code().message();
-    std::fputs(fmt::format("mpt-run: stdout cannot be written ({}); training goes on\n", reason).c_str(),
-               stderr);
-    options_.quiet = true;  // run_program() makes a failure of it
+    if (print_while_read([&] { print(r); })) return;
+    warn("mpt-run: nobody reads stdout any more; training goes on");
+  } catch (const std::system_error& error) {  // run_program() makes a failure of it
+    warn(fmt::format("mpt-run: stdout cannot be written ({}); training goes on", error.code().message()));
   }
+  options_.quiet = true;
 }
 
 }  // namespace mpt::runtime

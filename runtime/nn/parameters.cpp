@@ -176,11 +176,16 @@ int64_t Parameters::largest_pair() const {
   return largest;
 }
 
-void Parameters::allocate(std::optional<uint64_t> seed) {
+void Parameters::allocate(std::optional<uint64_t> seed, const std::atomic<bool>* stop) {
   lay_out();
-  const auto make = [](Device& device, int64_t count, DataType type) {
+  stop_ = stop;
+  // In pieces, as below: clearing fresh memory takes seconds for large models, and a stop must not wait for
+  // it.
+  const auto make = [this](Device& device, int64_t count, DataType type) {
+    constexpr int64_t kCleared = int64_t{1} << 28;
     Buffer buffer(device, count * size_of(type));
-    device.zero(buffer.data(), buffer.bytes());
+    for (int64_t at = 0; at < buffer.bytes() && !stops(); at += kCleared)
+      device.zero(static_cast<char*>(buffer.data()) + at, std::min(kCleared, buffer.bytes() - at));
     return buffer;
   };
   values_ = make(device_, sharding_.zero >= 3 ? share_count_ : count_, type_);
@@ -191,10 +196,11 @@ void Parameters::allocate(std::optional<uint64_t> seed) {
   if (sharding_.zero >= 2) piece_gradients_ = make(device_, largest_piece(), state_type());
   if (!seed) return;
   // In pieces: fresh memory for a whole weight costs more time than its numbers.
-  constexpr int64_t kPiece = 1 << 21;
+  constexpr int64_t kPiece = 1 << 20;
   std::vector<double> piece;
   for (const Parameter& p : list_) {
     for (int64_t first = 0; first < p.count; first += kPiece) {
+      if (stops()) return;
       piece.resize(size_t(std::min(kPiece, p.count - first)));
       draw(p, *seed, first, piece);
       set(p, piece, first);

@@ -17,6 +17,7 @@
 // Every weight is drawn from (seed, name, global position) alone: the same model whatever the layout.
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -116,8 +117,11 @@ class Parameters {
   /// Piece `user` works with the weight `index` of another piece: a tied head.
   void use_in(size_t user, int index);
   /// Allocates everything and draws the start values; without a seed all are zero, and set() must follow.
-  /// Nothing can be added afterwards.
-  void allocate(std::optional<uint64_t> seed);
+  /// Nothing can be added afterwards. Once `stop` is true nothing more is cleared or drawn.
+  void allocate(std::optional<uint64_t> seed, const std::atomic<bool>* stop = nullptr);
+
+  /// Whether the values do not matter any more, for no step follows.
+  bool stops() const { return stop_ != nullptr && *stop_; }
 
   std::span<const Parameter> list() const { return list_; }
   std::span<const ParameterGroup> groups() const { return groups_; }
@@ -221,6 +225,7 @@ class Parameters {
   std::vector<SideStream::Ticket> gathered_;  // of each group, below ZeRO 3
   SideStream::Ticket scattered_ = SideStream::kNothing;
   int64_t version_ = 1;
+  const std::atomic<bool>* stop_ = nullptr;
 };
 
 /// The start values of this rank's part of a parameter, from element `first` on.

@@ -41,7 +41,7 @@ struct Stage::State {
     }
     if (embedding) table = embedding->table();
     if (content.has_head) add_head(groups.layers);
-    parameters.allocate(o.seed);
+    parameters.allocate(o.seed, o.stop);
     if (head) {
       loss.emplace(device, int64_t(2 * sizeof(double)));
       reset_loss();

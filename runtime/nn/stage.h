@@ -7,6 +7,7 @@
 // Sizes: b = micro-batch, s = sequence, h = hidden. A boundary tensor is [b, s, h], contiguous; with sequence
 // parallelism the rank's own tokens of it.
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -31,7 +32,8 @@ struct StageOptions {
   // Every weight depends on seed, name and global index alone: the same in any layout. Empty: none is drawn,
   // for all are set before use.
   std::optional<uint64_t> seed = 0;
-  double next_token_weight = 0.1;  // of the mean loss of next-token modules, beside the model's own
+  double next_token_weight = 0.1;           // of the mean loss of next-token modules, beside the model's own
+  const std::atomic<bool>* stop = nullptr;  // once it is true nothing more is drawn, for no step follows
 };
 
 /// The groups that a stage's layers talk in; they must outlive it.

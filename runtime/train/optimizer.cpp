@@ -16,7 +16,7 @@ Optimizer::Optimizer(Parameters& parameters, Device& device, const ReplicaGroups
       second_(parameters.state_device(), parameters.share_count() * size_of(parameters.state_type())),
       reduced_(parameters.groups().size(), 0) {
   for (const Buffer* moment : {&first_, &second_})
-    parameters.state_device().zero(moment->data(), moment->bytes());
+    if (!parameters.stops()) parameters.state_device().zero(moment->data(), moment->bytes());
   register_gradients();
   if (cores.device != nullptr)
     host_step_ = std::make_unique<HostStep>(device, cores, parameters.type(), hosted_ranges());

@@ -9,10 +9,13 @@ namespace mpt::runtime {
 void RankWorker::load(const TensorSource& source, bool moments) {
   for (auto& [s, h] : held_) {
     Parameters& parameters = h.stage->parameters();
-    for (const Parameter& p : parameters.list())
+    for (const Parameter& p : parameters.list()) {
+      if (parameters.stops()) return;
       parameters.set(p, source.lacks(p.name) ? start_values(p) : read_part(source, TensorKind::value, p));
+    }
     if (!moments) continue;
     for (const OwnedRange& range : parameters.owned()) {
+      if (parameters.stops()) return;
       for (const TensorKind kind : {TensorKind::first_moment, TensorKind::second_moment}) {
         const std::vector<double> part = read_part(source, kind, *range.parameter);
         void* const to = kind == TensorKind::first_moment ? h.optimizer->first_moment(range)

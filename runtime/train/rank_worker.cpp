@@ -69,7 +69,8 @@ RankWorker::RankWorker(const Plan& plan, const StepProgram& program, const RankP
       at_(grid_.coordinates(place.rank)),
       options_(options),
       type_(type),
-      device_(place.device) {
+      device_(place.device),
+      stop_(place.stop) {
   if (type == DataType::float16) state_.loss_scale = options.first_loss_scale;
   const bool replicated = plan.layout.replicas() > 1;
   if (replicated && (plan.layout.overlap_gradient_reduce || plan.layout.overlap_parameter_gather))
@@ -204,8 +205,8 @@ void RankWorker::add_stage(int s, const StageContent& content, const RankPlace& 
                        group(shares.across, "gradients of experts", gradients_time)};
   }
   const auto seed = place.draws_weights ? std::optional(uint64_t(options_.seed)) : std::nullopt;
-  const StageOptions options{plan_.model, layout, plan_.workload.sequence,
-                             type_,       seed,   options_.next_token_weight};
+  const StageOptions options{
+      plan_.model, layout, plan_.workload.sequence, type_, seed, options_.next_token_weight, stop_};
   const StageGroups stage_groups{
       {tensor_group_.get(),
        context_group_.get(),

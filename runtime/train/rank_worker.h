@@ -4,6 +4,7 @@
 // RankWorker: what one rank does for each instruction: its stages, transfer slots, communicators and
 // optimizer state. It orders nothing; the executor calls it in the program's order.
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -46,7 +47,8 @@ struct RankPlace {
   World& data;
   SideStream::OnFailure on_failure;
   int host_threads = 0;
-  bool draws_weights = true;  // false: load() follows
+  bool draws_weights = true;                // false: load() follows
+  const std::atomic<bool>* stop = nullptr;  // once it is true no weights are drawn or loaded any more
 };
 
 class RankWorker final : public InstructionHandler {
@@ -129,6 +131,7 @@ class RankWorker final : public InstructionHandler {
   const TrainOptions& options_;
   DataType type_;
   Device& device_;
+  const std::atomic<bool>* stop_;
   // Shared by the communicators below, which they outlive.
   struct CallTimes {
     CallTime tensor{0.0}, context{0.0}, expert{0.0}, sharding{0.0}, transfer{0.0}, gradients{0.0};

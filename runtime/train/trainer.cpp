@@ -52,9 +52,9 @@ class Run {
     if (options.checkpoints.empty()) return;
     const std::vector<int> local = world_->local_ranks();
     saver_ = std::make_unique<CheckpointSaver>(SaveOptions{
-        options.checkpoints, options.keep, inputs.resume == nullptr ? 0 : inputs.resume->info().step,
-        int(plan.layout.ranks()), int(local.size()), local.front() == 0,
-        std::chrono::duration<double>(options.timeout).count(), [this] { return world_->aborted(); }});
+        options.checkpoints, options.keep, resumed_step(), int(plan.layout.ranks()), int(local.size()),
+        local.front() == 0, std::chrono::duration<double>(options.timeout).count(),
+        [this] { return world_->aborted(); }});
   }
 
   reports::RunResult run() {
@@ -80,6 +80,15 @@ class Run {
       at_load.footprints = models::stage_footprints(plan_.model, at_load.layout, plan_.workload);
       result_.predicted_at_load.push_back(peak_bytes(mpt::program_of(at_load))[rank]);
     }
+  }
+
+  // Of a checkpoint in the folder that is saved to: those of other folders say nothing about what lies there.
+  int64_t resumed_step() const {
+    if (inputs_.resume == nullptr) return 0;
+    std::error_code error;
+    const bool same =
+        std::filesystem::equivalent(inputs_.resume->folder() / "..", options_.checkpoints, error);
+    return same ? inputs_.resume->info().step : 0;
   }
 
   // What every rank tells every other at the end of a step.
@@ -149,7 +158,7 @@ class Run {
     };
     RankWorker worker(plan_, program_,
                       {rank, device, *world_, device_world_ ? *device_world_ : *world_, on_failure,
-                       host_threads(), inputs_.resume == nullptr && inputs_.weights == nullptr},
+                       host_threads(), inputs_.resume == nullptr && inputs_.weights == nullptr, &stop_},
                       options_, type_);
     prepare(worker);
     const auto lanes =

@@ -49,6 +49,24 @@ TEST(ErrorDeathTest, WhatCannotBePrintedIsAFailure) {
   EXPECT_EXIT(print_to_full_disk(0, kExitOk), testing::ExitedWithCode(kExitOk), "");
 }
 
+// Prints `bytes` into a pipe that nobody reads, and ends as a program does.
+[[noreturn]] void print_to_nobody(size_t bytes, int code) {
+  int ends[2];
+  if (::pipe(ends) != 0 || ::dup2(ends[1], STDOUT_FILENO) < 0) std::exit(99);
+  ::close(ends[0]);
+  ::close(ends[1]);
+  std::exit(run_program("t", [&] {
+    fmt::print("{}", std::string(bytes, 'x'));
+    return code;
+  }));
+}
+
+TEST(ErrorDeathTest, AReaderThatIsGoneIsNoFailure) {
+  EXPECT_EXIT(print_to_nobody(100'000, kExitOk), testing::ExitedWithCode(kExitOk), "^$");
+  EXPECT_EXIT(print_to_nobody(10, kExitRunFailed), testing::ExitedWithCode(kExitRunFailed), "^$");
+  EXPECT_EXIT(print_to_nobody(10'000'000, kExitOk), testing::ExitedWithCode(141), "^$");
+}
+
 TEST(ErrorDeathTest, ALimitOnFileSizesIsAFullDisk) {
   const auto print_beyond = [] {
     const rlimit limit{100'000, RLIM_INFINITY};

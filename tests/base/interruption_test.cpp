@@ -49,6 +49,15 @@ TEST(InterruptionDeathTest, ALaterSignalEndsAtOnceUnlessAParentDecides) {
   EXPECT_EXIT(twice(RepeatedSignal::ignored), testing::ExitedWithCode(0), "");
 }
 
+TEST(InterruptionDeathTest, BeforeThereIsAnythingToSaveASignalEndsAtOnce) {
+  const auto stopped_early = [] {
+    end_on_signals("nothing to save\n");
+    std::raise(SIGTERM);
+    std::exit(1);
+  };
+  EXPECT_EXIT(stopped_early(), testing::ExitedWithCode(130), "nothing to save");
+}
+
 TEST(InterruptionDeathTest, UnderNohupAHangUpMeansNothing) {
   EXPECT_EXIT(
       {

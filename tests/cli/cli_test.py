@@ -189,7 +189,6 @@ def offloaded(folder, text, base):
         rest = [row["loss"] for row in train(other, f"the rest, offload {other}", 6, "--resume", saved)]
         if rest != losses[3:]:
             FAILURES.append(f"run, saved with offload {kind}: losses {rest}, not {losses[3:]}")
-    expect("emulate, offloaded", run("mpt-run", plans["on"], "--device", "emulate", "--steps", 2), 0, "step time")
     # 8 billion parameters of 18 bytes each do not fit on one GPU.
     one = ["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--ranks", 1, "--framework", "mpt", "--global-batch", 8, "--seq", 4096]
     expect("plan, a GPU that must offload", run("mpt-plan", *one), 0, "tp1 pp1 dp1 mbs1 offload")
@@ -739,16 +738,21 @@ def other_clusters(folder):
 def wrong_run(folder, text, plan):
     good = json.load(open(plan))
 
-    def edited(name, change, kept=False):
+    def edited(name, change):
         copy = json.loads(json.dumps(good))
         change(copy)
-        if not kept:
-            copy.pop("input_digests")  # as plans of earlier releases
         return write(f"{folder}/{name}.json", copy)
+
+    def planned(name, **changes):
+        """A plan for a model with changes."""
+        model, changed = {**good["model"], **changes}, f"{folder}/{name}.json"
+        run("mpt-plan", "--model", write(f"{folder}/{name}_model.json", model), "--cluster", "dgx-h100:1", "--ranks", 1, "--global-batch", 8, "--seq", 32,
+            "--framework", "megatron-core", "--beyond-framework", "-o", changed)
+        return changed
 
     for name, at, change in (("sequence", "/workload", lambda p: p["workload"].update(sequence=16)), ("precision", "/layout", lambda p: p["layout"].update(precision="bf16")),
                              ("memory limit", "/memory_limit_bytes", lambda p: p.update(memory_limit_bytes=1))):
-        changed = edited("inputs", change, kept=True)
+        changed = edited("inputs", change)
         for command in (["mpt-plan", "explain", changed], ["mpt-plan", "export", changed, "--to", "pytorch", "-o", folder], ["mpt-run", changed, "--data", text]):
             expect(f"{command[0]}, edited {name}", run(*command), 2, f"inputs.json at {at}: edited since the plan was made", "mpt-plan --request")
 
@@ -760,14 +764,14 @@ def wrong_run(folder, text, plan):
     refused("not a plan", write(f"{folder}/list.json", "[1, 2]"), "a plan written by mpt-plan")
     refused("wrong type", edited("type", lambda p: p["layout"].update(tensor="one")), "/layout/tensor", "a number")
     refused("unknown schedule", edited("schedule", lambda p: p["layout"].update(schedule="1f1B")), 'did you mean "1f1b"?')
-    refused("an exchange that runs beside", edited("exchange", lambda p: p["layout"].update(overlap_exchange=True)),
-            "does not overlap the exchange", "--framework mpt")
     refused("layout that does not divide", edited("divide", lambda p: p["layout"].update(tensor=3)), "does not divide by tensor 3")
     refused("edited schedule", edited("rows", lambda p: p["schedule"]["rows"].update({"0": "F0"})), "/schedule", "needs one F")
     refused("edited footprint", edited("bytes", lambda p: p["footprints"][0].update(saved_bytes=1)), "/program_digest", "plan again")
     refused("newer version", edited("version", lambda p: p.update(version=99)), "newer mpt-plan")
-    refused("feature it lacks", edited("feature", lambda p: p["model"].update(head_bias=True)), "a bias in the output head")
-    refused("vocabulary below a byte's", edited("vocabulary", lambda p: p["model"].update(vocab=100)), "0 to 99, the model's vocabulary")
+    refused("no digests", edited("undigested", lambda p: p.pop("input_digests")), "undigested.json at /input_digests: missing", "mpt-plan --request")
+    refused("older version", edited("older", lambda p: p.update(version=2)), "the number 2", "expected 3", "plan again")
+    refused("feature it lacks", planned("feature", head_bias=True), "a bias in the output head", options=["--device", "cpu"])
+    refused("vocabulary below a byte's", planned("vocabulary", vocab=100), "0 to 99, the model's vocabulary", options=["--device", "cpu"])
     refused("data missing", plan, "/no/text", "cannot be read", data="/no/text")
     refused("data a folder", plan, "is a folder", data=folder)
     refused("data empty", plan, "0 tokens in 1 files", data=write(f"{folder}/empty.txt", ""))
@@ -833,9 +837,8 @@ def wrong_training(folder, text, plan):
     run("mpt-plan", "--model", "gpt2-124m", "--cluster", "dgx-h100:1", "--global-batch", 64, "--offload", "on", "--tp", 2, "-o", gpus)
     own = f"{folder}/own.json"
     run("mpt-plan", "--model", "gpt2-124m", "--cluster", "dgx-h100:1", "--global-batch", 64, "--framework", "mpt", "-o", own)
-    expect("run, a plan for GPUs without one", run("mpt-run", own, "--data", text), 3, "no GPU can be used", "without a GPU: mpt-run", "--device cpu",
+    expect("run, a plan for GPUs without one", run("mpt-run", own, "--data", text), 3, "no GPU can be used", "without a GPU: --device cpu",
            f"mpt-plan export {own} --to FRAMEWORK")
-    expect("run, a plan for GPUs without one, first remedy", run("mpt-run", own, "--device", "emulate", "--steps", 1), 0, "Measured against predicted")
     expect("run, a plan for GPUs without one, last remedy", run("mpt-plan", "export", own, "--to", "torchtitan", "-o", f"{folder}/job"), 0, "wrote")
     expect("run, another framework's plan for GPUs", run("mpt-run", gpus, "--data", text), 3, "no GPU can be used")
     run("mpt-plan", "--model", "tiny-gpt", "--cluster", "dgx-h100:1", "--global-batch", 8, "--seq", 64, "--dp", 2, "--tp", 1, "--pp", 1, "--ranks",
@@ -852,8 +855,8 @@ def wrong_training(folder, text, plan):
         FAILURES.append(f"run, fp8: {peaks}")
     run("mpt-plan", "--model", "tiny-gpt", "--cluster", "dgx-b200:1", "--global-batch", 8, "--seq", 64, "--dp", 1, "--tp", 2, "--pp", 1, "--ranks",
         2, "--precision", "mxfp8", "-o", eight)
-    expect("run, mxfp8", run("mpt-run", eight, "--data", text, "--device", "cpu", "--steps", 2), 2, "/layout", "mxfp8", "fp16, fp8")
-    expect("run, emulated GPUs", run("mpt-run", gpus, "--device", "emulate", "--steps", 2), 0, "emulating tiny-gpt", "step time")
+    expect("run, mxfp8", run("mpt-run", eight, "--data", text, "--device", "cpu", "--steps", 2), 2, "/layout", "mxfp8", "fp16, fp8", "plan again with --framework mpt")
+    expect("run, an unknown device", run("mpt-run", gpus, "--data", text, "--device", "emulate"), 2, "--device", "auto, cpu, cuda")
     os.environ.update(RANK="2", WORLD_SIZE="2")
     expect("run, a launcher's nonsense", run("mpt-run", plan, "--data", text), 2, "environment variable RANK", "0 to 1")
     os.environ.update(RANK="0", WORLD_SIZE="3")

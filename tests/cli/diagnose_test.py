@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpt-plan diagnose finds causes that are known: runs of the emulated device with a slow rank, a slow link, slow data or a bad layout.
+"""mpt-plan diagnose finds causes that are known: emulated runs with a slow rank, a slow link, slow data or a bad layout.
 
-Usage: diagnose_test.py BIN
+Usage: diagnose_test.py BIN EMULATE_PLAN
 """
 
 import json
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-BIN = sys.argv[1]
+BIN, EMULATE_PLAN = sys.argv[1:]
 FAILED = []
 PLAN = ["--model", "llama3.2-1b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--seq", 2048, "--schedule", "1f1b",
         "--framework", "megatron-bridge"]
@@ -30,7 +30,7 @@ def check(what, right, why):
 def emulate(scratch, plan, name, *faults):
     log = os.path.join(scratch, name + ".jsonl")
     # Longer sleeps are more exact; the machine that runs this may be busy.
-    code, output = run("mpt-run", plan, "--device", "emulate", "--time-scale", 3, "--steps", 3, "--quiet", "--log", log, *faults)
+    code, output = run(EMULATE_PLAN, plan, "--time-scale", 3, "--steps", 3, "--log", log, *faults)
     check(f"{name}, emulation", code == 0, output)
     return log
 
@@ -208,10 +208,6 @@ def main():
             out.write('{"format": "mpt-run-log"}\n' + json.dumps(row) + "\n")
         code, output = run("mpt-plan", "diagnose", plan, odd, "--no-search")
         check("odd ranks and instructions", code == 0 and "1 steps" in output, output)
-        code, output = run("mpt-run", plan, "--device", "emulate", "--slow-rank", "8:2")
-        check("a rank that is not there", code == 2 and "0 to 7" in output, output)
-        code, output = run("mpt-run", plan, "--device", "emulate", "--slow-link", "road:2")
-        check("a link that is not there", code == 2 and "one of tensor, context" in output, output)
     print(f"{len(FAILED)} failed" if FAILED else "every cause was found")
     return 1 if FAILED else 0
 

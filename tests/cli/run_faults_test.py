@@ -7,6 +7,9 @@ Usage: run_faults_test.py FOLDER_OF_PROGRAMS
 import fcntl
 import json
 import os
+import pty
+import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -164,6 +167,166 @@ def shared_folders(folder, plan):
     expect_equal("the data", open(text).read().startswith("line 0 of the text"), True)
 
 
+def damage(checkpoint):
+    """One bit of its weights."""
+    with open(f"{checkpoint}/rank-00000.safetensors", "r+b") as file:
+        file.seek(-9, os.SEEK_END)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+
+
+def contents(folder):
+    return {f"{where}/{name}": open(f"{where}/{name}", "rb").read() for where, _, names in os.walk(folder) for name in names if name != ".running"}
+
+
+def unreadable_checkpoints(folder, plan):
+    """Checkpoints that cannot be read are not taken for none: nothing starts anew unasked, and nothing is removed."""
+    train = (plan, "--data", write_text(f"{folder}/unreadable.txt"), "--save-every", 10)
+    whole = f"{folder}/readable"
+    expect("two checkpoints", run(*train, "--checkpoints", whole, "--steps", 20), 0)
+    steps = ("step-00000010", "step-00000020")
+    kinds = {"flipped": damage, "without a rank": lambda step: os.remove(f"{step}/rank-00001.safetensors"),
+             "cut": lambda step: os.truncate(f"{step}/checkpoint.json", 200), "undescribed": lambda step: os.remove(f"{step}/checkpoint.json")}
+    for kind, harm in kinds.items():
+        for restarts in (0, 2):
+            saved = f"{folder}/{kind}-{restarts}"
+            more = (*train, "--checkpoints", saved, "--steps", 25, "--max-restarts", restarts)
+            shutil.copytree(whole, saved)
+            harm(f"{saved}/{steps[1]}")
+            taken = run(*more, "--resume", "auto")
+            expect(f"{kind}, the newest", taken, 0, f"passed over {saved}/{steps[1]}", f"taking {steps[0]} instead", "after step 10")
+            expect_equal(f"{kind}, passed over", os.path.exists(f"{saved}/{steps[1]}.before-1"), True)
+            shutil.rmtree(saved)
+            shutil.copytree(whole, saved)
+            for step in steps:
+                harm(f"{saved}/{step}")
+            before = contents(saved)
+            expect(f"{kind}, all", run(*more, "--resume", "auto"), 2, "none of its 2 checkpoints can be read", *steps, "--checkpoints", absent=["starting", "restart"])
+            expect(f"{kind}, all, by name", run(*more, "--resume", saved), 2, "none of its 2 checkpoints can be read")
+            expect(f"{kind}, inspect", run("inspect", saved), 2, "none of its 2 checkpoints can be read")
+            expect(f"{kind}, a fresh run", run(*more), 2, "holds step-00000020", "another folder")
+            expect_equal(f"{kind}: what is left", contents(saved) == before, True)
+            expect(f"{kind}, the remedy", run(*train, "--steps", 1, "--checkpoints", f"{saved}-anew", "--resume", "auto"), 0, "starting at step 1")
+    expect("no folder of checkpoints", run(*train, "--checkpoints", f"{folder}/anew", "--resume", write_text(f"{folder}/no-folder")), 2, "cannot be listed")
+
+
+def unlistable_checkpoints(folder, plan):
+    """Folders without permission are no empty folders."""
+    if os.getuid() != 0:
+        return  # it takes root to become another user
+    text, saved = write_text(f"{folder}/unlistable.txt"), f"{folder}/unlistable"
+    train = (plan, "--data", text, "--checkpoints", saved, "--steps")
+    expect("a checkpoint", run(*train, 4), 0)
+
+    def become_nobody():
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+
+    def run_as_nobody(*arguments):
+        return subprocess.run([f"{PROGRAMS}/mpt-run", *map(str, arguments)], capture_output=True, text=True, timeout=100, preexec_fn=become_nobody)
+
+    os.chmod(folder, 0o755)
+    subprocess.run(["chown", "-R", "65534:65534", saved], check=True)
+    for closed, said in ((f"{saved}/step-00000004", "Permission denied"), (saved, "cannot be listed (Permission denied)")):
+        os.chmod(closed, 0o300 if closed == saved else 0)
+        done = run_as_nobody(*train, 6, "--resume", "auto")
+        expect(f"{closed}, not for this user", done, 2, said, absent=["starting at step 1"])
+        os.chmod(closed, 0o755)
+    expect_equal("what is left", os.listdir(saved), ["step-00000004"])
+    expect("with permission", run_as_nobody(*train, 6, "--resume", "auto"), 0, "after step 4")
+
+
+def restarts_elsewhere(folder, plan):
+    """A run that dies before it saved begins again where it began: at the checkpoint that --resume named."""
+    text, source, log = write_text(f"{folder}/again.txt"), f"{folder}/source", f"{folder}/again.jsonl"
+    expect("the source", run(plan, "--data", text, "--steps", 4, "--checkpoints", source), 0)
+    command = [f"{PROGRAMS}/mpt-run", plan, "--data", text, "--steps", "1000000", "--checkpoints", f"{folder}/again", "--resume", source,
+               "--max-restarts", "1", "--log", log]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not (os.path.exists(log) and '"loss"' in open(log).read()):
+            time.sleep(0.01)
+        os.kill(int(open(f"/proc/{process.pid}/task/{process.pid}/children").read().split()[0]), signal.SIGKILL)
+        os.truncate(log, 0)
+        while process.poll() is None and '"loss"' not in open(log).read():
+            time.sleep(0.01)
+        process.terminate()
+        output = process.communicate(timeout=100)[0]
+    expect_equal("times that it began after step 4", (process.returncode, output.count("after step 4")), (130, 2))
+
+
+def readers_that_leave(folder, plan):
+    """A reader of stdout or stderr that goes away does not end training, and needs no failure."""
+    train = (plan, "--data", write_text(f"{folder}/readers.txt"), "--steps", 40)
+    for restarts in (0, 2):
+        for both in ("", "2>&1"):
+            saved = f"{folder}/readers-{restarts}{bool(both)}"
+            words = " ".join(map(str, (*train, "--checkpoints", saved, "--max-restarts", restarts)))
+            command = f"set -o pipefail; {PROGRAMS}/mpt-run {words} {both} | head -1"
+            done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=100)
+            expect(f"| head, {restarts} restarts {both}", done, 0, "Training", *([] if both else ["nobody reads stdout any more; training goes on"]), absent=["restart"])
+            expect_equal("saved", os.path.exists(saved) and os.listdir(saved), ["step-00000040"])
+    for program in ("mpt-plan --help-all", "mpt-plan model llama3-8b", f"mpt-plan explain {plan}", f"mpt-plan --from {plan} --json", "mpt-run --help",
+                    "mpt-profile --help"):
+        done = subprocess.run(["bash", "-c", f"set -o pipefail; {PROGRAMS}/{program} | true"], capture_output=True, text=True, timeout=100)
+        expect(f"{program} | true", done, 0)
+        expect_equal(f"{program} | true, stderr", done.stderr, "")
+    expect_equal("full stderr", subprocess.run(f"{PROGRAMS}/mpt-run {' '.join(map(str, train))} --seed 3 2>/dev/full >/dev/null", shell=True, timeout=100).returncode, 0)
+
+
+def in_terminal(command, act):
+    """Runs `command` in a terminal of its own; `act(process, close)` may close it. Its exit code."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+                               preexec_fn=lambda: fcntl.ioctl(0, 0x540E, 0))  # TIOCSCTTY
+    os.close(theirs)
+    act(process, lambda: os.close(ours))
+    return process.wait(timeout=100)
+
+
+def closed_terminals(folder, plan):
+    """A terminal that is closed stops a run, which saves; under nohup it goes on, though nothing can be printed."""
+    text, log = write_text(f"{folder}/terminal.txt"), f"{folder}/terminal.jsonl"
+    for number, (restarts, steps, nohup, wanted) in enumerate(((0, 1000000, False, 130), (2, 1000000, False, 130), (0, 60, True, 0), (2, 60, True, 0))):
+        saved = f"{folder}/terminal-{number}"
+        command = [f"{PROGRAMS}/mpt-run", plan, "--data", text, "--steps", str(steps), "--checkpoints", saved, "--log", log, "--max-restarts", str(restarts)]
+        if nohup:
+            command = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command]
+
+        def close_when_it_trains(process, close):
+            while process.poll() is None and not (os.path.exists(log) and '"loss"' in open(log).read()):
+                time.sleep(0.005)
+            close()
+
+        if os.path.exists(log):
+            os.remove(log)
+        expect_equal(f"a closed terminal, {command}", in_terminal(command, close_when_it_trains), wanted)
+        names = os.listdir(saved)
+        expect_equal("saved", len(names) == 1 and names[0].startswith("step-") and (names == ["step-00000060"]) == nohup, True)
+
+
+def early_stops(folder, plan):
+    """A signal while weights are drawn or files are read ends a run within about a second."""
+    large, text = f"{folder}/early.json", write_text(f"{folder}/early.txt")
+    config = f"{folder}/early_config.json"
+    with open(config, "w") as file:
+        json.dump(CONFIG | dict(hidden_size=1024, intermediate_size=4096, num_hidden_layers=6), file)
+    subprocess.run([f"{PROGRAMS}/mpt-plan", "--model", config, "--cluster", "this-machine:1", "--global-batch", "1", "--seq", "32", "-o", large],
+                   check=True, stdout=subprocess.DEVNULL)
+    for restarts in (0, 2):
+        for wait_s in (0.05, 0.5):
+            command = [f"{PROGRAMS}/mpt-run", large, "--data", text, "--checkpoints", f"{folder}/early", "--max-restarts", str(restarts)]
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            time.sleep(wait_s)
+            process.send_signal(signal.SIGTERM)
+            start = time.monotonic()
+            message = process.communicate(timeout=100)[1]
+            took = time.monotonic() - start
+            expect_equal(f"an early stop, {restarts} restarts, after {wait_s} s", (process.returncode, "stopped before the first step" in message, took < 4),
+                         (130, True, True))
+
+
 def holding_port():
     """A listener, as torchrun's agent has one, whose next port is free."""
     for _ in range(100):
@@ -209,7 +372,7 @@ def memory(folder, plan):
     subprocess.run([f"{PROGRAMS}/mpt-plan", "--model", "llama3-405b", "--cluster", "dgx-h100:32", "--global-batch", "64", "--tp", "8", "--pp", "16",
                     "--dp", "2", "--micro-batch", "1", "--framework", "mpt", "-o", large], check=True, stdout=subprocess.DEVNULL)
     expect("405B on this machine", run(large, "--data", text, "--device", "cpu", "--checkpoints", f"{folder}/large"), 2,
-           "large.json at /layout", "the 256 ranks on this machine need", "TiB of memory", "--cluster this-machine", "--device emulate")
+           "large.json at /layout", "the 256 ranks on this machine need", "TiB of memory", "--cluster this-machine", absent=["emulate"])
     expect_equal("its checkpoints", os.path.exists(f"{folder}/large"), False)
     of_host = {"RANK": "9", "WORLD_SIZE": "256", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8", "MASTER_PORT": "29417"}
     command = [f"{PROGRAMS}/mpt-run", large, "--data", text, "--device", "cpu"]
@@ -242,7 +405,7 @@ def main():
         subprocess.run([f"{PROGRAMS}/mpt-plan", "--model", f"{folder}/config.json", "--cluster", "this-machine:2", "--global-batch", "4",
                         "--seq", "32", "--dp", "2", "--zero", "1", "-o", plan], check=True, stdout=subprocess.DEVNULL)
         for check in (outputs_on_inputs, used_folders, full_disks, closed_streams, changing_files, stops, launchers, shared_folders, memory,
-                      options):
+                      options, unreadable_checkpoints, unlistable_checkpoints, restarts_elsewhere, readers_that_leave, closed_terminals, early_stops):
             check(folder, plan)
     if FAILURES:
         sys.exit("\n\n".join(FAILURES))

@@ -143,8 +143,10 @@ def next_commands(folder):
             command = f"mpt-plan {options}"
             commands = commands_of(printed(empty, command))
             check(f"{command}: {commands}", len(commands) >= 3 and "-o plan.json" in commands[0], "")
+            with open(f"{empty}/text.txt", "w") as file:
+                file.write("a line of text\n" * 1000)
             for line in commands:
-                done = run(empty, line)
+                done = run(empty, line.replace("--data FILE", "--data text.txt --steps 2"))
                 check(f"{command}: pasted {line}", done.returncode == 0, done.stdout)
     command = "mpt-plan estimate " + ESTIMATES[0]
     commands = commands_of(printed(folder, command))

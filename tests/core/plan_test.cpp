@@ -124,7 +124,7 @@ TEST(Plan, EditedInputsAreRefusedByTheirPlace) {
         << pointer << ": " << error;
     EXPECT_NE(error.find("mpt-plan --request plan.json"), std::string::npos) << error;
     json.erase("input_digests");
-    EXPECT_EQ(error_of(json), "no error") << pointer;
+    EXPECT_NE(error_of(json).find("plan.json at /input_digests: missing"), std::string::npos) << pointer;
   }
 }
 

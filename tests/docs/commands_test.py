@@ -4,8 +4,8 @@ README.md and docs/cases.md show is today's.
 
 Usage: commands_test.py SOURCES BIN [PAGE...]
 
-Commands stand in blocks of code and in cells of tables. Long runs are cut: of more than 20 steps a hundredth is trained, sleeps of an
-emulated run are shortened, and mpt-profile measures less. torchrun and mpirun are stand-ins that set the variables of the real ones.
+Commands stand in blocks of code and in cells of tables. Long runs are cut: of more than 20 steps a hundredth is trained, and
+mpt-profile measures less. torchrun and mpirun are stand-ins that set the variables of the real ones.
 Of ./scripts/..., the page "demo" runs that one and gpu-check's dry run; build and test are the gate's, the others are scripts_test.py's.
 """
 
@@ -67,8 +67,6 @@ def shortened(command):
     command = re.sub(r"(--steps|--save-every) (\d+)", fewer, command).replace("MASTER_ADDR=node1", "MASTER_ADDR=127.0.0.1")
     if re.search(r"mpt-run \S+\.json", command) and "--steps" not in command:
         command += " --steps 4"
-    if "emulate" in command and "--time-scale" not in command:
-        command = command.replace("--device emulate", "--device emulate --time-scale 0.05")
     if "--quick" not in command:
         command = command.replace("mpt-profile ", "mpt-profile --quick --max-micro-batch 2 --max-tensor 2 ")
     return command

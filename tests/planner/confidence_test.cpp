@@ -166,11 +166,6 @@ TEST(Memory, OfTheOwnRuntimeIsCounted) {
                 : 0.0);
 }
 
-TEST(Memory, AnAliasHasTheRunsOfItsFramework) {
-  const std::vector<Evidence> all{alike("megatron-bridge", 30, {1.0}), alike("torchtitan", 9, {1.9})};
-  EXPECT_LT(memory_margin({"nemo", false, ""}, all).factor, 1.5) << "as in plans of earlier releases";
-}
-
 TEST(Memory, RunsThatFailedThoughPredictedToFitCount) {
   std::vector<Evidence> all{alike("torchtitan", 2, {1.0, 1.0, 1.0})};
   const double before = *sure(plan_with(0.95), all).fits;

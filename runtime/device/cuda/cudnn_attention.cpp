@@ -165,7 +165,7 @@ struct Planned {
       attention.emplace(library, type, shape);
       choose(library, handle);
     } catch (const RunError& error) {
-      fmt::print(stderr, "note: attention without cuDNN for heads of {}: {}\n", shape.head_dim, error.what());
+      warn(fmt::format("note: attention without cuDNN for heads of {}: {}", shape.head_dim, error.what()));
       plan.reset();
     }
   }
@@ -322,7 +322,7 @@ std::unique_ptr<FusedAttention> make_fused_attention() {
   try {
     return std::make_unique<CudnnAttention>(*library);
   } catch (const RunError& error) {
-    fmt::print(stderr, "note: attention without cuDNN: {}\n", error.what());
+    warn(fmt::format("note: attention without cuDNN: {}", error.what()));
     return nullptr;
   }
 }

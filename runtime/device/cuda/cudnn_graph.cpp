@@ -32,8 +32,8 @@ std::optional<Cudnn> open_cudnn() {
       find(library, "cudnnBackendFinalize", c.finalize) && find(library, "cudnnBackendExecute", c.execute);
   if (!whole) return std::nullopt;
   if (const size_t version = c.version(); version < kOldest) {
-    fmt::print(stderr, "note: attention without cuDNN {}.{}.{}: it must be 9.10 or later\n", version / 10000,
-               version / 100 % 100, version % 100);
+    warn(fmt::format("note: attention without cuDNN {}.{}.{}: it must be 9.10 or later", version / 10000,
+                     version / 100 % 100, version % 100));
     return std::nullopt;
   }
   return c;

@@ -251,6 +251,7 @@ TEST(Checkpoint, ADamagedOneIsPassedOver) {
     EXPECT_EQ(checkpoint->info().step, 4);
     ASSERT_EQ(notes.size(), 1u);
     EXPECT_NE(notes[0].find(checkpoint_name(8)), std::string::npos);
+    EXPECT_NE(notes[0].find("; taking " + checkpoint_name(4) + " instead"), std::string::npos) << notes[0];
     EXPECT_THROW(Checkpoint{folder / checkpoint_name(8)}, UserError);
   };
   damage([](const auto& c) { std::filesystem::resize_file(c / "rank-00001.safetensors", 1000); });
@@ -263,44 +264,113 @@ TEST(Checkpoint, ADamagedOneIsPassedOver) {
   });
 }
 
-// A checkpoint of two rows by three columns in one file, made of the given pieces.
-std::filesystem::path made_of(const std::vector<NamedTensor>& pieces) {
-  auto folder = fresh_folder("pieces") / checkpoint_name(1);
-  std::filesystem::create_directories(folder);
-  const auto file = folder / "rank-00000.safetensors";
+// A checkpoint with a rank file of other pieces than were saved, all of them ones, and right checksums.
+std::filesystem::path rewritten(const std::function<void(std::vector<NamedTensor>&)>& change) {
+  const auto saved = fresh_folder("pieces");
+  losses({test::little_gpt()}, 1, {nullptr, saved});
+  const auto folder = saved / checkpoint_name(1), file = folder / "rank-00000.safetensors";
+  CheckpointInfo info = Checkpoint(folder).info();
+  std::vector<NamedTensor> pieces;
+  {
+    const SafetensorsFile before(file);
+    for (const auto& [name, entry] : before.entries()) pieces.push_back({name, entry.type, entry.shape});
+  }
+  change(pieces);
   SafetensorsWriter writer(file, pieces, {});
   for (const NamedTensor& piece : pieces) {
     const std::vector<float> values(size_t(piece.shape[0] * piece.shape[1]), 1.0f);
     writer.append(values.data(), int64_t(values.size() * sizeof(float)));
   }
   writer.finish();
-  CheckpointInfo info;
-  info.step = 1;
-  info.model = test::little_gpt();
   info.files = {{file.filename(), int64_t(std::filesystem::file_size(file)), int64_t(file_crc32(file))}};
   write_file_atomically(folder / "checkpoint.json", to_json(info).dump());
   return folder;
 }
 
-TEST(Checkpoint, AnElementThatComesTwiceDoesNotStandForOneThatIsMissing) {
-  const auto piece = [](int row, int column, int64_t rows, int64_t columns) {
-    return NamedTensor{fmt::format("value/w@{},{}", row, column), DataType::float32,
-                       std::vector<int64_t>{rows, columns}};
-  };
-  std::vector<double> read(6, 0.0);
-  const Checkpoint whole(made_of({piece(1, 0, 1, 3), piece(0, 0, 1, 2), piece(0, 2, 1, 1)}));
-  whole.read(TensorKind::value, "w", {0, 2, 0, 3}, read.data());
-  EXPECT_EQ(read, std::vector<double>(6, 1.0));
-  for (const auto& pieces : {std::vector{piece(0, 0, 1, 3), piece(0, 1, 1, 3)},
-                             {piece(0, 0, 2, 2), piece(1, 0, 1, 2)},
-                             {piece(0, 0, 2, 1), piece(0, 1, 2, 1), piece(1, 1, 1, 2)}}) {
-    try {
-      const Checkpoint taken(made_of(pieces));
-      ADD_FAILURE();
-    } catch (const UserError& error) {
-      EXPECT_NE(std::string(error.what()).find("two pieces of value/w"), std::string::npos) << error.what();
-    }
+// The token table's values as these pieces: row, column, rows, columns.
+std::filesystem::path table_of(const std::vector<ShardBlock>& blocks) {
+  return rewritten([&](std::vector<NamedTensor>& pieces) {
+    std::erase_if(pieces, [](const NamedTensor& p) { return p.name == "value/embedding.weight@0,0"; });
+    for (const ShardBlock& b : blocks)
+      pieces.push_back({fmt::format("value/embedding.weight@{},{}", b.global_row, b.global_column),
+                        DataType::float32,
+                        {b.rows, b.columns}});
+  });
+}
+
+void expect_refused(const std::filesystem::path& folder, const std::string& said) {
+  try {
+    const Checkpoint taken(folder);
+    ADD_FAILURE() << said;
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find(said), std::string::npos) << error.what();
   }
+}
+
+TEST(Checkpoint, AnElementThatComesTwiceDoesNotStandForOneThatIsMissing) {
+  const int64_t v = test::little_gpt().vocab, h = test::little_gpt().hidden;
+  std::vector<double> read(size_t(v * h), 0.0);
+  const Checkpoint whole(table_of({{1, v - 1, 0, h}, {0, 1, 0, h - 1}, {0, 1, h - 1, 1}}));
+  whole.read(TensorKind::value, "embedding.weight", {0, v, 0, h}, read.data());
+  EXPECT_EQ(read, std::vector<double>(read.size(), 1.0));
+  for (const std::vector<ShardBlock>& blocks : {std::vector<ShardBlock>{{0, 1, 0, h}, {0, v, 1, h - 1}},
+                                                {{0, v, 0, h - 1}, {1, v - 1, 0, h}},
+                                                {{0, v, 0, 1}, {0, v, 1, h - 1}, {1, 1, 1, 1}}})
+    expect_refused(table_of(blocks), "two pieces of value/embedding.weight");
+}
+
+TEST(Checkpoint, APieceThatIsMissingIsSeenWhenItIsOpened) {
+  const int64_t v = test::little_gpt().vocab, h = test::little_gpt().hidden;
+  expect_refused(table_of({}), "no value of the size of the others for embedding.weight");
+  expect_refused(table_of({{0, v - 1, 0, h}}), "no value of the size of the others for embedding.weight");
+  expect_refused(table_of({{0, 1, 0, h}, {2, v - 2, 0, h}}), "elements of value/embedding.weight");
+  expect_refused(table_of({{int64_t{9'000'000'000'000'000'000}, v, 0, h}}), "kind/name@row,column");
+  expect_refused(rewritten([](auto& pieces) {
+                   std::erase_if(pieces, [](const NamedTensor& p) {
+                     return p.name.find("/embedding.weight@") != std::string::npos;
+                   });
+                 }),
+                 " weights; expected the ");
+}
+
+// What tells of an unreadable checkpoint is no sign that there is none.
+TEST(Checkpoint, WhereNoneCanBeReadNoneIsTakenForAbsence) {
+  const auto folder = fresh_folder("unreadable");
+  losses({test::little_gpt()}, 6, {nullptr, folder, 2, 3});
+  std::filesystem::resize_file(folder / checkpoint_name(2) / "rank-00000.safetensors", 1000);
+  std::filesystem::remove(folder / checkpoint_name(4) / "checkpoint.json");
+  std::filesystem::rename(folder / checkpoint_name(6), folder / "elsewhere");
+  std::filesystem::create_directory_symlink("gone", folder / checkpoint_name(6));
+  const auto before = names_in(folder);
+  std::vector<std::string> notes;
+  try {
+    open_newest(folder, notes);
+    ADD_FAILURE();
+  } catch (const UserError& error) {
+    const std::string text = error.what();
+    for (const std::string& part :
+         {checkpoint_name(2), checkpoint_name(4), checkpoint_name(6),
+          std::string("none of its 3 checkpoints can be read"), std::string("--checkpoints")})
+      EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  }
+  EXPECT_TRUE(notes.empty());
+  EXPECT_THROW(check_no_later_checkpoints(folder, 2, ""), UserError);  // 4 has no description
+  EXPECT_EQ(names_in(folder), before);
+  write_file_atomically(folder / "file", "");
+  EXPECT_THROW(checkpoints_in(folder / "file"), UserError);
+  EXPECT_TRUE(checkpoints_in(folder / "none").empty());
+}
+
+TEST(Checkpoint, WhatTheRunHasNotReadIsNeitherReplacedNorPruned) {
+  const auto folder = fresh_folder("unread"), other = fresh_folder("unread_elsewhere");
+  losses({test::little_gpt()}, 8, {nullptr, folder, 4, 9});
+  std::filesystem::resize_file(folder / checkpoint_name(8) / "rank-00000.safetensors", 1000);
+  losses({test::little_gpt()}, 8, {newest(folder).get(), folder});
+  EXPECT_EQ(names_in(folder), (std::set<std::string>{checkpoint_name(4), checkpoint_name(8),
+                                                     checkpoint_name(8) + ".before-1"}));
+  losses({test::little_gpt()}, 2, {nullptr, other});
+  losses({test::little_gpt()}, 10, {newest(folder).get(), other, 0, 1});
+  EXPECT_EQ(names_in(other), (std::set<std::string>{checkpoint_name(2), checkpoint_name(10)}));
 }
 
 // Files may not grow beyond a limit, as on a full disk.

@@ -2,14 +2,13 @@
 
 // Emulation against simulation: the same program once with real threads, queues and sleeping, once computed.
 
-#include "runtime/train/emulation.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "planner/simulate/simulator.h"
 #include "reports/run_result.h"
+#include "tests/support/emulation.h"
 #include "tests/support/make_plan.h"
 
 namespace mpt::runtime {

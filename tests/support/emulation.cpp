@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/train/emulation.h"
+#include "tests/support/emulation.h"
 
 #include <sys/prctl.h>
 

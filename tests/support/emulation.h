@@ -3,7 +3,7 @@
 
 // emulate(): executes a plan's program with the plan's own durations slept instead of computed. Queues, waits
 // and meetings of ranks are the real ones: what a schedule does, and whether the simulator is right about it,
-// shows on any machine.
+// shows on any machine. For tests alone: nobody trains with it.
 
 #include <atomic>
 
