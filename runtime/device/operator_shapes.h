@@ -8,6 +8,7 @@
 #include <span>
 
 #include "core/model_spec.h"
+#include "core/runtime_attention.h"
 
 namespace mpt::runtime {
 
@@ -47,8 +48,9 @@ struct AttentionShape {
   constexpr int64_t outputs() const { return heads * values(); }
   constexpr int64_t kv_row() const { return kv_heads * (head_dim + values()); }
   double score_scale() const { return scale > 0.0 ? scale : 1.0 / std::sqrt(double(head_dim)); }
-  /// Whether it is what every library's kernels take.
-  constexpr bool plain() const { return values() == head_dim && window == 0 && scale == 0.0 && cap == 0.0; }
+  constexpr AttentionNeeds needs(bool half, bool ring = false) const {
+    return {head_dim, values(), half, window > 0, scale > 0.0, cap > 0.0, ring};
+  }
 };
 
 /// Sizes of latent attention on one rank (arXiv:2405.04434, section 2.1): queries and keys of a head have a

@@ -21,9 +21,10 @@ namespace {
 std::vector<std::string> lines(const std::vector<models::OperatorShape>& shapes) {
   std::vector<std::string> out;
   for (const models::OperatorShape& s : shapes) {
-    out.push_back(fmt::format("{} [{}, {}, {}] b{} s{} a{} k{} d{} {}{}", enum_name(s.kind), s.rows,
+    out.push_back(fmt::format("{} [{}, {}, {}] b{} s{} a{} k{} d{} {}{}{}{}", enum_name(s.kind), s.rows,
                               s.columns, s.inner, s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim,
-                              s.value_head_dim, s.gated ? " gated" : ""));
+                              s.value_head_dim, s.gated ? " gated" : "", s.scaled ? " scaled" : "",
+                              s.capped ? " capped" : ""));
   }
   return out;
 }

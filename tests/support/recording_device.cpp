@@ -59,6 +59,8 @@ class RecordingDevice final : public Device {
     shape.head_dim = s.head_dim;
     shape.value_head_dim = s.values();
     shape.inner = s.window;
+    shape.scaled = s.scale > 0.0;
+    shape.capped = s.cap > 0.0;
   }
   void attention_backward(DataType, const AttentionShape&, const void*, const void*, const void*, const void*,
                           void*) override {}
