@@ -109,8 +109,9 @@ struct RouterShape {
   int64_t tokens = 0, experts = 0, top = 0;
   int64_t groups = 1, groups_of_token = 1;
   RouterScores scores = RouterScores::softmax;
-  bool normalized = true;  // weights of a token sum up to `scale`
-  double scale = 1.0;      // factor on weights
+  bool normalized = true;           // weights of a token sum up to `scale`
+  double scale = 1.0;               // factor on weights
+  int64_t sequence = 1, first = 0;  // token t is in sequence (first + t) / sequence
   constexpr int64_t group_size() const { return experts / groups; }
   constexpr int64_t best_of_group() const {
     return scores == RouterScores::sigmoid && group_size() > 1 ? 2 : 1;

@@ -159,6 +159,17 @@ TEST(OperatorConformance, FullRecomputeRepeatsEachLayerButItsLastTwoOperators) {
   EXPECT_EQ(record(model, layout, 8).record.forward.size(), once + 2);
 }
 
+// The balance loss is the same for all tokens of a sequence, and costs nothing where it has no weight.
+TEST(OperatorConformance, BalanceOfExpertsIsSentBySequenceAndOnlyIfWanted) {
+  ModelSpec model = test::little_mixtral(2);
+  Layout layout;
+  layout.micro_batch = 3;
+  layout.layers_per_stage = {2};
+  const int64_t with = record(model, layout, 8).record.uploaded;
+  model.layers.change([](LayerKind& k) { k.moe->balance_loss = 0.0; });
+  EXPECT_EQ(with - record(model, layout, 8).record.uploaded, 2 * 3 * model.moe()->experts);
+}
+
 // The comparison is not blind: a description of another model differs in operators and in bytes.
 TEST(OperatorConformance, ADifferentDescriptionIsNoticed) {
   Layout layout;

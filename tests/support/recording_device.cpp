@@ -27,7 +27,7 @@ class RecordingDevice final : public Device {
   void reset_peak() override {}
   void copy(void*, const void*, int64_t) override {}
   void zero(void*, int64_t) override {}
-  void upload(DataType, const double*, int64_t, void*) override {}
+  void upload(DataType, const double*, int64_t count, void*) override { record_.uploaded += count; }
   void download(DataType, const void*, int64_t, double*) override {}
   void convert(DataType, const void*, DataType, void*, int64_t) override {}
 
