@@ -27,6 +27,7 @@ struct DeviceSpec {
   double fp8_flop_per_s = 0.0;              // dense peak; 0 where the device has no fp8
   double fp4_flop_per_s = 0.0;              // dense peak of NVFP4; 0 where the device has none
   bool mxfp8 = false;                       // multiplies fp8 with a scale for every 32 values
+  int64_t compute_capability = 0;           // of NVIDIA's GPUs, 90 for 9.0; 0: unknown
   double host_bandwidth_bytes_per_s = 0.0;  // each way to the host's memory; 0: unknown, no offload
   double power_w = 0.0;                     // limit of the whole device; 0: unknown
   // Which measured kernel times price it (profiler/hardware/kernels), and how fast it is against them. Empty:
@@ -51,6 +52,8 @@ struct DeviceSpec {
             optional_field(between(0, 1e19)));
     v.field("mxfp8", &T::mxfp8, "multiplies fp8 with a scale for every 32 values (from Blackwell on)",
             optional_field());
+    v.field("compute_capability", &T::compute_capability, "of NVIDIA's GPUs: 90 for 9.0",
+            rare_field(between(0, 999)));
     v.field("host_bandwidth_bytes_per_s", &T::host_bandwidth_bytes_per_s, "to the host's memory, each way",
             optional_field(between(0, 1e15)));
     v.field("power_w", &T::power_w, "power limit in watts", optional_field(between(0, 1e5)));

@@ -17,8 +17,9 @@ namespace mpt {
 /// Hopper, and from 9.17 for Blackwell, whose rates in training were measured. unfused: two batched products
 /// with scores, softmax and dropout between them in memory, over the full square of the sequence (Megatron-LM
 /// before 2023). plain: unfused, and copying, masking and softmax are kernels of PyTorch's own. flash1 and
-/// flash2: FlashAttention-1 and 2, which are not written for Hopper and later.
-enum class AttentionKernel { flash, cudnn, flash1, flash2, unfused, plain };
+/// flash2: FlashAttention-1 and 2, which are not written for Hopper and later. own: this project's runtime on
+/// GPUs, kernel by kernel as core/runtime_attention.h has it.
+enum class AttentionKernel { flash, cudnn, flash1, flash2, unfused, plain, own };
 inline bool writes_scores(AttentionKernel kernel) {
   return kernel == AttentionKernel::unfused || kernel == AttentionKernel::plain;
 }
@@ -32,7 +33,8 @@ enum class LossKernel { own, fused, fp32, chunked };
 
 MPT_ENUM_NAMES(AttentionKernel, {AttentionKernel::flash, "flash"}, {AttentionKernel::cudnn, "cudnn"},
                {AttentionKernel::flash1, "flash1"}, {AttentionKernel::flash2, "flash2"},
-               {AttentionKernel::unfused, "unfused"}, {AttentionKernel::plain, "plain"});
+               {AttentionKernel::unfused, "unfused"}, {AttentionKernel::plain, "plain"},
+               {AttentionKernel::own, "own"});
 MPT_ENUM_NAMES(ElementwiseKernels, {ElementwiseKernels::fused, "fused"},
                {ElementwiseKernels::compiled, "compiled"}, {ElementwiseKernels::eager, "eager"});
 MPT_ENUM_NAMES(LossKernel, {LossKernel::own, "own"}, {LossKernel::fused, "fused"}, {LossKernel::fp32, "fp32"},
@@ -67,7 +69,8 @@ struct Kernels {
   template <class V>
   static void describe(V& v) {
     using T = Kernels;
-    v.field("attention", &T::attention, "flash, cudnn, flash1, flash2, unfused or plain", optional_field());
+    v.field("attention", &T::attention, "flash, cudnn, flash1, flash2, unfused, plain or own",
+            optional_field());
     v.field("elementwise", &T::elementwise, "fused, compiled or eager", optional_field());
     v.field("loss", &T::loss, "own, fused or fp32", optional_field());
     v.field("dropout", &T::dropout, "dropout masks are kept", optional_field());

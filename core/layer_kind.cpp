@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/layer_kind.h"
 
+#include <cmath>
+
 namespace mpt {
 namespace {
 
@@ -20,6 +22,19 @@ std::string mixer_name(const LayerKind& kind) {
 }
 
 }  // namespace
+
+double yarn_growth(double factor, double scale) {
+  return factor <= 1.0 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
+}
+
+double score_scale_of(const Attention& a) {
+  const double scale = a.score_scale.value_or(0.0);
+  const RotaryScaling* const s = a.rotary && a.rotary->scaling ? &*a.rotary->scaling : nullptr;
+  if (!a.latent || s == nullptr || s->kind != RotaryScalingKind::yarn || s->mscale_all_dim == 0.0)
+    return scale;
+  const double growth = yarn_growth(s->factor, s->mscale_all_dim);
+  return (scale == 0.0 ? 1.0 / std::sqrt(double(a.head_dim)) : scale) * growth * growth;
+}
 
 std::string kind_name(const LayerKind& kind) {
   std::string name = mixer_name(kind);

@@ -221,6 +221,12 @@ struct Attention {
   }
 };
 
+/// How much YaRN makes queries and keys grow (arXiv:2309.00071, section 3.4).
+double yarn_growth(double factor, double scale);
+/// The factor on scores; 0: 1 / sqrt(head_dim). Latent attention's scores grow by the square of what YaRN
+/// gives queries and keys of others (transformers/models/deepseek_v3/modeling_deepseek_v3.py).
+double score_scale_of(const Attention& attention);
+
 /// Mixers whose work grows with the sequence, not its square, in their chunked training form. gated_delta:
 /// Gated DeltaNet (arXiv:2412.06464). kimi_delta: KDA (arXiv:2510.26692). lightning: lightning attention
 /// (arXiv:2401.04658). mamba2: SSD (arXiv:2405.21060). mamba1: the selective scan (arXiv:2312.00752), with

@@ -183,6 +183,8 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
     s.sequence = int64_t(double(sequence_) / packed);
     s.batch = int64_t(std::llround(double(s.batch) * double(sequence_) / double(s.sequence)));
   }
+  s.scaled = score_scale_of(a) > 0.0;
+  s.capped = a.score_cap.has_value();
   if (a.window) s.inner = *a.window;
   if (a.index) s.inner = a.index->chosen * a.index->block;
   if (sizes.window > 0) s.inner = sizes.window;

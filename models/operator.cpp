@@ -50,6 +50,11 @@ bool has_extra_kernels(const OperatorShape& s, const Execution& e) {
   return s.extra && e.extras_apart && (s.kind == OperatorKind::rotary || !e.fuses_experts);
 }
 
+AttentionNeeds attention_needs(const OperatorShape& s) {
+  const bool windowed = s.inner > 0 && s.inner < s.sequence, ring = s.context > 1;
+  return {s.head_dim, s.value_head_dim, s.precision != Precision::fp32, windowed, s.scaled, s.capped, ring};
+}
+
 double forward_flop(const OperatorShape& s) {
   switch (s.kind) {
     case OperatorKind::linear:

@@ -10,6 +10,7 @@
 
 #include "base/fields.h"
 #include "core/layout.h"
+#include "core/runtime_attention.h"
 
 namespace mpt::models {
 
@@ -54,6 +55,8 @@ struct OperatorShape {
   // More than its kind does: a weighted bias on a grouped product, a limit on what goes into an activation, a
   // factor on rotary positions (YaRN, arXiv:2309.00071, section 3.4); an RMS norm of single kernels.
   bool extra = false;
+  // An attention core's scores have another factor than 1 / sqrt(head_dim), or a soft cap.
+  bool scaled = false, capped = false;
 
   auto operator<=>(const OperatorShape&) const = default;
 
@@ -64,6 +67,9 @@ struct OperatorShape {
 /// Whether what a model adds to an operator has kernels of its own. One kernel of a whole expert does it
 /// itself.
 bool has_extra_kernels(const OperatorShape& shape, const Execution& execution);
+
+/// What an attention core asks of the runtime's kernels.
+AttentionNeeds attention_needs(const OperatorShape& shape);
 
 /// Floating-point operations of one execution: multiply and add count as two. Causal attention counts the
 /// lower triangle only.
@@ -113,5 +119,8 @@ void OperatorShape::describe(V& v) {
   v.field("biased", &T::biased, "a product with a bias, where kernels are deterministic", optional_field());
   v.field("extra", &T::extra, "a weighted bias, a limit of an activation, a factor on rotary positions",
           optional_field());
+  v.field("scaled", &T::scaled, "an attention core's scores have another factor than 1 / sqrt(head_dim)",
+          rare_field());
+  v.field("capped", &T::capped, "an attention core's scores have a soft cap", rare_field());
 }
 }  // namespace mpt::models

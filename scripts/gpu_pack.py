@@ -57,8 +57,8 @@ def pack(options):
                              and not n.startswith("libmpt"))
         for name, path in libraries.items():
             archive.add(os.path.realpath(path), f"gpu-check/lib/{name}")
-        for name in ("scripts/gpu-check", "scripts/gpu_pack.py", "scripts/gpu_programs.py", "benchmarks/torch_gpu.py", "tests/support/flat_model.py",
-                     "models/zoo", "docs"):
+        for name in ("scripts/gpu-check", "scripts/gpu_pack.py", "scripts/gpu_programs.py", "scripts/gpu_turns.py", "benchmarks/torch_gpu.py",
+                     "tests/support/flat_model.py", "models/zoo", "docs"):
             archive.add(os.path.join(ROOT, name), "gpu-check/" + name, filter=without_caches)
     size = os.path.getsize(options.pack)
     print(f"wrote {options.pack}: {size / 2**20:.1f} MiB, with {', '.join(sorted(libraries)) or 'no libraries'}")

@@ -13,24 +13,43 @@ from gpu_pack import ROOT, library_folders
 
 # GPUs, and the name of their node in the catalog.
 NODES = {"H100": "dgx-h100:1", "H200": "dgx-h200:1", "A100": "dgx-a100:1", "B200": "dgx-b200:1", "L40S": "l40s-pcie:1"}
-# By use: model, sequence, sequences per micro-batch, micro-batches per step.
+# By use: model, sequence, sequences per micro-batch, micro-batches per step; how many of its layers, if not all.
 TRAININGS = {"small": ["gpt2-124m", 1024, 32, 4], "gpt": ["gpt2-1.5b", 1024, 8, 8], "llama": ["llama3.2-1b", 2048, 4, 8],
-             "long": ["llama3.2-1b", 8192, 1, 8], "ranks": ["tiny-llama", 64, 2, 4]}
+             "long": ["llama3.2-1b", 8192, 1, 8], "ranks": ["tiny-llama", 64, 2, 4], "windows": ["gemma2-2b", 4096, 1, 2, 4],
+             "latent": ["deepseek-v2", 4096, 1, 2, 1], "experts": ["mixtral-8x7b", 4096, 2, 2, 1],
+             "processes": ["gpt2-124m", 1024, 16, 8], "spread": ["olmoe-1b-7b", 1024, 4, 8, 2], "full": ["llama3.2-1b", 8192, 12, 1]}
 
 
 class Training:
     """A model, its sequence, sequences per micro-batch and micro-batches per step. Models in files lie beside `file`."""
 
     def __init__(self, given, file):
-        self.model, self.sequence, self.micro_batch, self.micro_batches = given
+        self.model, self.sequence, self.micro_batch, self.micro_batches, *layers = given
+        self.layers = layers[0] if layers else None
         self.spec = os.path.join("models/zoo", self.model + ".json")
         if self.model.endswith(".json"):
             self.model = self.spec = os.path.join(os.path.dirname(os.path.abspath(file)), self.model)
-        if not (self.sequence > 0 and self.micro_batch > 0 and self.micro_batches > 0):
+        if not all(size > 0 for size in [self.sequence, self.micro_batch, self.micro_batches, *layers]):
             raise ValueError("a size below 1")
 
     def name(self):
         return os.path.splitext(os.path.basename(self.spec))[0]
+
+    def cut(self, folder):
+        """Writes the model with its lowest layers alone, if it is to have no more."""
+        if self.layers is None or os.path.dirname(self.spec) == folder:
+            return
+        with open(os.path.join(ROOT, self.spec)) as file:
+            model = json.load(file)
+        model.pop("source", None)
+        names = [name for run in model["layers"]["order"] for name in run["of"] * run["repeat"]]
+        model["layers"]["order"] = [{"repeat": 1, "of": names[:self.layers]}]
+        used = set(names[:self.layers])
+        model["layers"]["kinds"] = {name: kind for name, kind in model["layers"]["kinds"].items() if name in used}
+        model["name"] = f"{self.name()}-{self.layers}-layers"
+        self.model = self.spec = os.path.join(folder, model["name"] + ".json")
+        with open(self.spec, "w") as file:
+            json.dump(model, file)
 
 
 def read_trainings(file):

@@ -8,6 +8,7 @@
 #include "core/schedule_catalog.h"
 #include "frameworks/supports/supports.h"
 #include "planner/answer/recommend.h"
+#include "planner/explain/kernel_note.h"
 
 namespace mpt::planner {
 namespace {
@@ -135,7 +136,7 @@ Estimated estimate(const PlanRequest& asked, const Calibration& calibration) {
   e.candidate.estimate = estimate(problem, layout);
   e.candidate.evaluation = evaluate_regardless(problem, e.candidate.estimate);
   e.plan = plan_of(problem, e.candidate, asked);
-  e.plan.notes = e.resolved->notes;
+  e.plan.notes = with_kernel_note(e.resolved->notes, e.plan);
   e.refusal = refusal_of(problem, layout);
   if (e.refusal) e.plan.notes.push_back("This layout cannot run: " + e.refusal->reason + ".");
   return e;

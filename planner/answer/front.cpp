@@ -10,6 +10,7 @@
 #include "base/interruption.h"
 #include "base/quantity.h"
 #include "planner/answer/recommend.h"
+#include "planner/explain/kernel_note.h"
 
 namespace mpt::planner {
 namespace {
@@ -108,7 +109,7 @@ class FrontSearch {
 
 Front front(const Resolved& resolved, const Watch& watch) {
   Front found = FrontSearch(resolved, watch).run();
-  if (found.fastest) found.fastest->notes = resolved.notes;
+  if (found.fastest) found.fastest->notes = with_kernel_note(resolved.notes, *found.fastest);
   return found;
 }
 

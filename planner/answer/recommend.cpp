@@ -13,6 +13,7 @@
 #include "planner/explain/drawn_choice.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/fitted_time.h"
+#include "planner/explain/kernel_note.h"
 #include "planner/explain/nothing_fits.h"
 #include "planner/explain/screen.h"
 #include "reports/utilisation.h"
@@ -221,7 +222,7 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
     throw UserError(std::move(problem));
   }
   Plan plan = plan_of(*search, resolved.request);
-  plan.notes = std::move(notes);
+  plan.notes = with_kernel_note(std::move(notes), plan);
   if (!search->left_out.empty()) plan.notes.push_back(search->left_out);
   plan.fitted = fitted_time(search->problem, search->result.best.front());
   if (rival) plan.ranking.push_back(plan_of(search->problem, *rival, resolved.request).ranking.front());
@@ -237,7 +238,7 @@ std::vector<PlanOrReason> compare(const std::vector<PlanRequest>& requests, cons
   for (const PlanRequest& request : requests) {
     const auto resolved = resolve(request);
     all.push_back(plan_or_reason(resolved->problem, request, watch));
-    if (all.back().plan) all.back().plan->notes = resolved->notes;
+    if (all.back().plan) all.back().plan->notes = with_kernel_note(resolved->notes, *all.back().plan);
   }
   return all;
 }

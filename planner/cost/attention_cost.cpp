@@ -27,10 +27,30 @@ double causal_tokens(const OperatorShape& s) {
 
 }  // namespace
 
+std::optional<RuntimeAttention> runtime_kernel(const OperatorShape& s, const Execution& execution,
+                                               const DeviceSpec& device) {
+  if (execution.attention != AttentionKernel::own || s.kind != models::OperatorKind::attention)
+    return std::nullopt;
+  return runtime_attention(models::attention_needs(s), prefers_cudnn(device.compute_capability));
+}
+
+std::optional<double> own_kernel_s(const OperatorShape& s, bool forward, const Execution& execution,
+                                   const DeviceSpec& device, double products_flop_per_s,
+                                   const Calibration& c) {
+  const auto kernel = runtime_kernel(s, execution, device);
+  if (!kernel || *kernel == RuntimeAttention::cudnn) return std::nullopt;
+  const bool scalar = *kernel == RuntimeAttention::scalar;
+  const double rate = scalar ? c.scalar_attention_flop_per_s : c.own_attention_share * products_flop_per_s;
+  const double backward = scalar ? c.scalar_attention_backward_flop : c.attention_backward_flop;
+  return c.kernel_gap_s + models::forward_flop(s) * (forward ? 1.0 : backward) / rate;
+}
+
 double AttentionCost::seconds(const OperatorShape& shape, Phase phase) const {
   if (phase == Phase::weight_gradient) return 0.0;
   const bool forward = phase == Phase::forward;
   if (writes_scores(execution_.attention)) return scores_s(shape, forward);
+  const auto own_s = own_kernel_s(shape, forward, execution_, device_, rates_.products_flop_per_s, c_);
+  if (own_s) return *own_s;
   OperatorShape s = shape;
   // In fp8 it does not skip what is outside of a window on the way back (training_attention.csv: windows of
   // 128 and 1,024 take as long).
@@ -44,6 +64,7 @@ bool AttentionCost::is_ampere() const { return !tables_.gemm.contains("fp8"); }
 // TransformerEngine takes cuDNN's on Hopper and later ones, FlashAttention before (its
 // pytorch/attention/dot_product_attention/utils.py, "FusedAttention preference"; in 1.3 already).
 AttentionKernel AttentionCost::kernel() const {
+  if (execution_.attention == AttentionKernel::own) return AttentionKernel::flash;
   const bool older = execution_.attention == AttentionKernel::cudnn && is_ampere();
   return older ? AttentionKernel::flash2 : execution_.attention;
 }

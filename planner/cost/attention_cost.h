@@ -17,6 +17,16 @@
 
 namespace mpt::planner {
 
+/// The runtime's kernel of an attention core, as the device chooses it where cuDNN is installed; nothing
+/// where another framework runs.
+std::optional<RuntimeAttention> runtime_kernel(const models::OperatorShape& shape, const Execution& execution,
+                                               const DeviceSpec& device);
+/// Seconds of the runtime's own kernels, where those are it; nothing where it is cuDNN's, or another's.
+/// `products_flop_per_s`: of the device's products in 16 bits.
+std::optional<double> own_kernel_s(const models::OperatorShape& shape, bool forward,
+                                   const Execution& execution, const DeviceSpec& device,
+                                   double products_flop_per_s, const Calibration& c);
+
 class AttentionCost {
  public:
   /// Keeps references to all but the calibration and the rates. `own`: what a user measured; may be null.

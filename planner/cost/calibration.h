@@ -81,6 +81,9 @@ struct Calibration {
   double attention_backward_flop = 0.0;
   double attention_backward_rate = 0.0;
   double unmeasured_attention_share = 0.0;
+  double own_attention_share = 0.0;
+  double scalar_attention_flop_per_s = 0.0;
+  double scalar_attention_backward_flop = 0.0;
   double flash1_share = 0.0;
   double flash1_ampere_share = 0.0;
   double flash2_share = 0.0;

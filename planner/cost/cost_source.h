@@ -106,8 +106,9 @@ std::unique_ptr<CostSource> make_device_cost(const ClusterSpec& cluster, const E
                                              const Calibration& constants = shipped_calibration(),
                                              std::shared_ptr<const profiler::KernelTables> own = nullptr);
 
-/// Shares of the catalog's peak rates: the coarsest source.
+/// Shares of the catalog's peak rates: the coarsest source. Of the framework only its attention counts.
 std::unique_ptr<CostSource> make_roofline_cost(const ClusterSpec& cluster,
-                                               const Calibration& constants = shipped_calibration());
+                                               const Calibration& constants = shipped_calibration(),
+                                               const Execution& execution = {});
 
 }  // namespace mpt::planner

@@ -178,7 +178,8 @@ class KernelCost final : public CostSource {
   PhaseSeconds phases_s(const OperatorShape& s) const {
     const auto known = [&](auto&& seconds) {
       return known_operators_.get({s}, [&] {
-        const double wider = this->wider(s.precision);
+        // The runtime's attention is priced in its own precision.
+        const double wider = runtime_kernel(s, execution_, device_) ? 1.0 : this->wider(s.precision);
         return PhaseSeconds{seconds(Phase::forward) * wider, seconds(Phase::input_gradient) * wider,
                             seconds(Phase::weight_gradient) * wider};
       });
@@ -463,7 +464,7 @@ std::unique_ptr<CostSource> make_device_cost(const ClusterSpec& cluster, const E
                                              const Calibration& constants,
                                              std::shared_ptr<const KernelTables> own) {
   std::unique_ptr<CostSource> measured = make_kernel_cost(cluster, execution, constants, std::move(own));
-  return measured ? std::move(measured) : make_roofline_cost(cluster, constants);
+  return measured ? std::move(measured) : make_roofline_cost(cluster, constants, execution);
 }
 
 }  // namespace mpt::planner

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "models/layer_kinds.h"
+#include "planner/cost/attention_cost.h"
 #include "planner/cost/cost_source.h"
 #include "planner/cost/operator_pieces.h"
 #include "profiler/hardware/profile_noise.h"
@@ -67,7 +68,8 @@ class ProfileCost final : public CostSource {
         workload_(workload),
         precision_(precision),
         cluster_(cluster),
-        unmeasured_(make_device_cost(cluster, Execution{}, constants)),
+        runtime_(runtime_on(cluster)),
+        unmeasured_(make_device_cost(cluster, runtime_, constants)),
         kinds_(model),
         matches_(profiler::profile_matches(profile, model, workload.sequence, precision)) {
     // A profile that matches has the same kinds in the same order.
@@ -81,7 +83,7 @@ class ProfileCost final : public CostSource {
       transport_[{t.operation, t.hosts, t.group}].add(double(t.bytes), t.seconds);
     for (const auto& t : profile.operators) {
       const double work = std::max(work_of(t.shape, t.phase), 1.0);
-      operator_rates_[{t.shape.kind, t.phase}].add(work, t.seconds);
+      operator_rates_[{t.shape.kind, t.phase, kernel_of(t.shape)}].add(work, t.seconds);
     }
   }
 
@@ -108,8 +110,10 @@ class ProfileCost final : public CostSource {
     }
     const double work = work_of(s, phase);
     const auto kind = s.kind == models::OperatorKind::expert_linear ? models::OperatorKind::linear : s.kind;
-    const auto found = operator_rates_.find({kind, measured});
+    const auto kernel = kernel_of(s);
+    const auto found = operator_rates_.find({kind, measured, kernel});
     if (found != operator_rates_.end()) return found->second.seconds(work);
+    if (kernel) return unmeasured_->operator_s(s, phase);
     return work / (models::forward_flop(s) > 0.0 ? profile_.matmul_flop_per_s
                                                  : profile_.memory_bandwidth_bytes_per_s);
   }
@@ -178,6 +182,15 @@ class ProfileCost final : public CostSource {
   }
 
  private:
+  static Execution runtime_on(const ClusterSpec& cluster) {
+    Execution execution;
+    if (cluster.device.kind == DeviceKind::gpu) execution.attention = AttentionKernel::own;
+    return execution;
+  }
+  // Of an attention core on GPUs: one kernel's rate says nothing of another's.
+  std::optional<RuntimeAttention> kernel_of(const models::OperatorShape& s) const {
+    return runtime_kernel(s, runtime_, cluster_.device);
+  }
   bool is_within_node(const GroupPlace& group) const { return group.extent <= cluster_.devices_per_node; }
   // Of measured groups the one with as many ranks in a node is nearest, then the largest that is no larger.
   std::pair<bool, int64_t> nearness(const GroupPlace& measured, const GroupPlace& group) const {
@@ -237,12 +250,14 @@ class ProfileCost final : public CostSource {
   const Workload workload_;
   const Precision precision_;
   const ClusterSpec& cluster_;
-  std::unique_ptr<CostSource> unmeasured_;  // prices links that the profile has no times of
+  const Execution runtime_;                 // on the cluster's devices
+  std::unique_ptr<CostSource> unmeasured_;  // prices links and kernels without times in the profile
   models::LayerKinds kinds_;
   bool matches_;
   std::map<std::tuple<Piece, size_t, Phase, int64_t, Recompute>, RateCurve> pieces_;  // by kinds of layers
   std::map<std::tuple<TransportOperation, int64_t, int64_t>, RateCurve> transport_;   // by hosts and ranks
-  std::map<std::pair<models::OperatorKind, Phase>, RateCurve> operator_rates_;
+  std::map<std::tuple<models::OperatorKind, Phase, std::optional<RuntimeAttention>>, RateCurve>
+      operator_rates_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "planner/cost/attention_cost.h"
 #include "planner/cost/cost_source.h"
 #include "planner/cost/operator_pieces.h"
 
@@ -15,8 +16,8 @@ constexpr int64_t kMostDevicesOfHost = 8;  // racks that are one node have many 
 
 class RooflineCost final : public CostSource {
  public:
-  RooflineCost(const ClusterSpec& cluster, const Calibration& constants)
-      : CostSource(constants), cluster_(cluster) {}
+  RooflineCost(const ClusterSpec& cluster, const Calibration& constants, const Execution& execution)
+      : CostSource(constants), cluster_(cluster), execution_(execution) {}
 
   double piece_s(Piece piece, Phase phase, const Layout& layout,
                  const models::LayerProgram& program) const override {
@@ -44,6 +45,9 @@ class RooflineCost final : public CostSource {
     if (!forward && s.kind == OperatorKind::index) return 0.0;  // it is frozen
     // Without matrix work everything that is not a product happens in the input gradient.
     if (phase == Phase::weight_gradient && flop == 0.0) return 0.0;
+    const DeviceSpec& device = cluster_.device;
+    const auto own_s = own_kernel_s(s, forward, execution_, device, device.bf16_flop_per_s, c_);
+    if (own_s) return *own_s;
     if (phase == Phase::input_gradient && flop == 0.0) bytes *= 2.0;
     return c_.kernel_gap_s + std::max(flop / (peak * share), bytes / bandwidth());
   }
@@ -76,7 +80,7 @@ class RooflineCost final : public CostSource {
   }
   CostOrigin origin() const override { return {"roofline", cluster_.device.name, "", ""}; }
   std::unique_ptr<CostSource> with(const Calibration& constants) const override {
-    return std::make_unique<RooflineCost>(cluster_, constants);
+    return std::make_unique<RooflineCost>(cluster_, constants, execution_);
   }
 
  private:
@@ -94,12 +98,14 @@ class RooflineCost final : public CostSource {
   }
 
   const ClusterSpec& cluster_;
+  const Execution execution_;
 };
 
 }  // namespace
 
-std::unique_ptr<CostSource> make_roofline_cost(const ClusterSpec& cluster, const Calibration& constants) {
-  return std::make_unique<RooflineCost>(cluster, constants);
+std::unique_ptr<CostSource> make_roofline_cost(const ClusterSpec& cluster, const Calibration& constants,
+                                               const Execution& execution) {
+  return std::make_unique<RooflineCost>(cluster, constants, execution);
 }
 
 double host_update_s(const ClusterSpec& cluster, int64_t parameters, const Calibration& constants) {

@@ -70,8 +70,10 @@ Execution execution_of(const PlanRequest& r, const ClusterSpec& cluster, std::ve
     throw UserError(Problem{"--dispatch", "once with --framework mpt", "what mpt-run does",
                             "name another framework, or leave it out"});
   }
-  if (is_own_runtime(execution) && cluster.device.kind != DeviceKind::cpu)
+  if (is_own_runtime(execution) && cluster.device.kind != DeviceKind::cpu) {
     execution.vocabulary_multiple = kVocabularyMultipleOnGpus;
+    execution.attention = AttentionKernel::own;
+  }
   frameworks::set_device(execution, cluster.device);
   return execution;
 }

@@ -249,6 +249,7 @@ bool add_operator(KernelProfile& profile, const OperatorTiming& t) {
   const models::OperatorShape& s = t.shape;
   if (!(t.seconds > 0.0)) return false;
   if (s.kind == models::OperatorKind::attention && t.phase != Phase::weight_gradient) {
+    if (!models::attention_needs(s).plain()) return false;
     const AttentionPass pass = t.phase == Phase::forward ? AttentionPass::forward : AttentionPass::backward;
     add_attention(profile, {pass, s.sequence, s.heads, s.kv_heads, s.head_dim,
                             t.seconds / double(std::max<int64_t>(1, s.batch))});

@@ -10,14 +10,23 @@ namespace {
 using models::OperatorKind;
 using runtime::Buffer;
 
+// With a window, factor or cap where the model has one, which decide the kernel.
 runtime::AttentionShape attention_shape(const models::OperatorShape& s) {
-  return {s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim};
+  const AttentionNeeds needs = models::attention_needs(s);
+  return {s.batch,
+          s.sequence,
+          s.heads,
+          s.kv_heads,
+          s.head_dim,
+          s.value_head_dim,
+          needs.windowed ? s.inner : 0,
+          s.scaled ? 1.0 / double(s.head_dim) : 0.0,
+          s.capped ? 50.0 : 0.0};
 }
 
 // Elements of the largest operand.
 int64_t operand_elements(const models::OperatorShape& s) {
-  if (s.kind == OperatorKind::attention)
-    return s.batch * s.sequence * (s.heads + 2 * s.kv_heads) * s.head_dim;
+  if (s.kind == OperatorKind::attention) return attention_shape(s).tokens() * attention_shape(s).row();
   return std::max({s.rows * s.columns * (s.gated ? 2 : 1), s.rows * s.inner, s.columns * s.inner});
 }
 

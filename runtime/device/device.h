@@ -163,8 +163,8 @@ class Device {
   /// to sum up to 1 if normalized, times the shape's scale.
   virtual void router_forward(DataType, const RouterShape&, const void* logits, void* probabilities,
                               int32_t* chosen, void* weights, const void* bias = nullptr) = 0;
-  /// dlogits from the gradient of the weights, and of `balance` [T, E], which is added to that of the
-  /// probabilities.
+  /// dlogits from the gradient of the weights. `balance` [sequences, E] is added to that of the probabilities
+  /// of all tokens of a sequence; null: nothing is.
   virtual void router_backward(DataType, const RouterShape&, const void* probabilities, const int32_t* chosen,
                                const void* dweights, const void* balance, void* dlogits) = 0;
   /// y[i] = x[rows[i]].

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "core/model_spec.h"
+#include "core/runtime_attention.h"
 
 namespace mpt::runtime {
 
@@ -47,8 +48,9 @@ struct AttentionShape {
   constexpr int64_t outputs() const { return heads * values(); }
   constexpr int64_t kv_row() const { return kv_heads * (head_dim + values()); }
   double score_scale() const { return scale > 0.0 ? scale : 1.0 / std::sqrt(double(head_dim)); }
-  /// Whether it is what every library's kernels take.
-  constexpr bool plain() const { return values() == head_dim && window == 0 && scale == 0.0 && cap == 0.0; }
+  constexpr AttentionNeeds needs(bool half, bool ring = false) const {
+    return {head_dim, values(), half, window > 0, scale > 0.0, cap > 0.0, ring};
+  }
 };
 
 /// Sizes of latent attention on one rank (arXiv:2405.04434, section 2.1): queries and keys of a head have a
@@ -107,8 +109,9 @@ struct RouterShape {
   int64_t tokens = 0, experts = 0, top = 0;
   int64_t groups = 1, groups_of_token = 1;
   RouterScores scores = RouterScores::softmax;
-  bool normalized = true;  // weights of a token sum up to `scale`
-  double scale = 1.0;      // factor on weights
+  bool normalized = true;           // weights of a token sum up to `scale`
+  double scale = 1.0;               // factor on weights
+  int64_t sequence = 1, first = 0;  // token t is in sequence (first + t) / sequence
   constexpr int64_t group_size() const { return experts / groups; }
   constexpr int64_t best_of_group() const {
     return scores == RouterScores::sigmoid && group_size() > 1 ? 2 : 1;

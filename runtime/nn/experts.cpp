@@ -100,8 +100,9 @@ bool Experts::adds_down_bias() const {
 
 RouterShape Experts::router_shape() const {
   const MixtureOfExperts& e = moe();
-  return {sizes_.local_tokens, e.experts, e.experts_per_token, e.expert_groups,
-          e.groups_per_token,  e.scores,  e.normalized,        e.routed_scale};
+  return {sizes_.local_tokens, e.experts,         e.experts_per_token, e.expert_groups,
+          e.groups_per_token,  e.scores,          e.normalized,        e.routed_scale,
+          sizes_.sequence,     sizes_.first_local};
 }
 
 ActivationShape Experts::activation(int64_t rows) const {
@@ -284,10 +285,11 @@ void Experts::forward_routed(const void* x, void* y, Saved& saved) {
   combine(routing, out, y);
 }
 
-// d(coefficient x experts x sum_e f_e P_e) / d probability: the same for all tokens of a sequence, f_e the
-// share of the sequence's copies that went to expert e. Ranks that hold parts of a sequence count together.
-std::vector<double> Experts::balance_gradient(const Routing& routing, double scale) const {
-  const int64_t local = sizes_.local_tokens;
+// d(coefficient x experts x sum_e f_e P_e) / d probability [sequences, experts]: the same for all tokens of a
+// sequence, f_e the share of the sequence's copies that went to expert e. Ranks that hold parts of a sequence
+// count together. Empty where no such loss is wanted.
+Buffer Experts::balance_gradient(const Routing& routing, double scale) const {
+  if (moe().balance_loss == 0.0) return {};
   std::vector<double> share(size_t(sizes_.batch * experts_), 0.0);
   const int64_t first = gathers() ? 0 : sizes_.first_local, tokens = source_tokens();
   for (int64_t t = 0; t < tokens; ++t) {
@@ -303,12 +305,9 @@ std::vector<double> Experts::balance_gradient(const Routing& routing, double sca
   add_up(lists_.context);
   const double factor =
       moe().balance_loss * double(experts_) * scale / double(sizes_.sequence * sizes_.context * top_);
-  std::vector<double> gradient(size_t(local * experts_));
-  for (int64_t t = 0; t < local; ++t) {
-    const int64_t sequence = (sizes_.first_local + t) / sizes_.sequence;
-    for (int64_t e = 0; e < experts_; ++e)
-      gradient[size_t(t * experts_ + e)] = factor * share[size_t(sequence * experts_ + e)];
-  }
+  for (double& count : share) count *= factor;
+  Buffer gradient(device_, int64_t(share.size()) * sizes_.state_unit());
+  device_.upload(state_type_of(sizes_.type), share.data(), int64_t(share.size()), gradient.data());
   return gradient;
 }
 
@@ -378,9 +377,7 @@ void Experts::route_backward(const Buffer& d_weights, void* dx, double loss_scal
   device_.sum_rows(wide, choices, parts_, 1, routing.place.data(), d_weights.data(), by_token.data());
   if (!spreads()) tensor_group_.all_reduce(by_token.data(), choices, wide, ReduceOperation::sum);
   const int64_t first = gathers() ? sizes_.first_local * top_ : 0;
-  const std::vector<double> balance = balance_gradient(routing, loss_scale);
-  const Buffer d_balance(device_, local * experts_ * sizes_.state_unit());
-  device_.upload(wide, balance.data(), local * experts_, d_balance.data());
+  const Buffer d_balance = balance_gradient(routing, loss_scale);
   saved.d_logits = Buffer(device_, width_bytes(local, experts_));
   device_.router_backward(type, router_shape(), saved.probabilities.data(), routing.chosen.data() + first,
                           static_cast<char*>(by_token.data()) + first * sizes_.state_unit(), d_balance.data(),

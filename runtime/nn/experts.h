@@ -87,7 +87,7 @@ class Experts {
   Buffer from_experts(const Routing& routing, const Buffer& rows, int64_t columns, DataType type);
   Buffer dispatch(const Routing& routing, const void* tokens);
   void combine(const Routing& routing, const Buffer& rows, void* y);
-  std::vector<double> balance_gradient(const Routing& routing, double scale) const;
+  Buffer balance_gradient(const Routing& routing, double scale) const;
   template <class F>
   void for_each_chunk(const Routing& routing, int64_t columns, int64_t inner, F&& body);
 

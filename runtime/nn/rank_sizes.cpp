@@ -57,10 +57,6 @@ class Yarn {
   double factor_, last_, low_ = 0.0, high_ = 0.0;
 };
 
-double yarn_growth(double factor, double scale) {
-  return factor <= 1.0 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
-}
-
 bool has_yarn(const Rotary& r) { return r.scaling && r.scaling->kind == RotaryScalingKind::yarn; }
 
 double yarn_factor(const RotaryScaling& s) {
@@ -82,17 +78,6 @@ std::vector<double> rotary_frequencies(const Attention& a) {
     frequencies.push_back(yarn ? yarn->scaled(frequency, i) : scaled(frequency, r.scaling));
   }
   return frequencies;
-}
-
-// Latent attention's scores grow by the square of what YaRN gives queries and keys of others
-// (transformers/models/deepseek_v3/modeling_deepseek_v3.py).
-double score_scale_of(const Attention& a) {
-  double scale = a.score_scale.value_or(0.0);
-  if (!a.latent || !a.rotary || !has_yarn(*a.rotary) || a.rotary->scaling->mscale_all_dim == 0.0)
-    return scale;
-  if (scale == 0.0) scale = 1.0 / std::sqrt(double(a.head_dim));
-  const double growth = yarn_growth(a.rotary->scaling->factor, a.rotary->scaling->mscale_all_dim);
-  return scale * growth * growth;
 }
 
 }  // namespace

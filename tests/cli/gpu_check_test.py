@@ -20,7 +20,18 @@ import tarfile
 import tempfile
 
 SOURCES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SMI = "echo 'NVIDIA H100 80GB HBM3, 580.1, 81559 MiB, 1980 MHz, 700 W'"
+SMI = r"""
+case "$*" in
+  *clocks.sm*) while :; do echo "1755, 640.5, 61, 40960"; sleep 0.2; done;;
+  *) echo 'NVIDIA H100 80GB HBM3, 580.1, 81559 MiB, 1980 MHz, 700 W';;
+esac
+"""
+TORCH = """
+import json, sys
+for backend in map(str.strip, sys.stdin):
+    print('compiling')
+    print(json.dumps({'attention': backend, 'tokens_per_s': 1000.0, 'torch': '2.9', 'cudnn': 91900}), flush=True)
+"""
 SANITIZER = r"""
 while [ "$1" != --error-exitcode ]; do shift; done
 shift 2
@@ -74,7 +85,7 @@ def unpack(folder):
 
 def check(folder, *options, program="gpu-check/scripts/gpu-check", **environment):
     done = subprocess.run([sys.executable, program, "--output", "out", "--quick", *options], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, timeout=500, cwd=folder, check=False,
+                          stderr=subprocess.STDOUT, text=True, timeout=800, cwd=folder, check=False,
                           env={**os.environ, "PATH": os.path.join(folder, "tools") + ":" + os.environ["PATH"], **environment})
     report = os.path.join(folder, "out/gpu.md")
     return done, open(report).read() if os.path.exists(report) else ""
@@ -136,10 +147,15 @@ def write_trainings(folder):
         model["layers"]["order"][0]["repeat"] = layers
         with open(os.path.join(folder, name + ".json"), "w") as file:
             json.dump({**model, "name": name, "hidden": 32}, file)
+    kind["moe"] = {"experts": 4, "experts_per_token": 2, "expert": kind.pop("mlp")}
+    model["layers"] = {"kinds": {"attention_experts": kind}, "order": [{"repeat": 2, "of": ["attention_experts"]}]}
+    with open(os.path.join(folder, "little-experts.json"), "w") as file:
+        json.dump({**model, "name": "little-experts", "hidden": 32}, file)
     gpt, llama = "little-gpt.json", "little-llama.json"
     with open(os.path.join(folder, "trainings.json"), "w") as file:
         json.dump({"small": [gpt, 8, 1, 1], "gpt": [gpt, 16, 1, 1], "llama": [gpt, 16, 1, 2], "long": [llama, 16, 1, 1],
-                   "ranks": [llama, 8, 1, 4]}, file)
+                   "ranks": [llama, 8, 1, 4], "windows": [llama, 16, 1, 1, 2], "latent": [gpt, 16, 1, 1, 1], "experts": ["little-experts.json", 8, 1, 1],
+                   "processes": [llama, 8, 1, 4], "spread": ["little-experts.json", 8, 1, 4], "full": [gpt, 16, 1, 1]}, file)
 
 
 def build_of_programs(folder, programs, module, tests):
@@ -160,7 +176,7 @@ def unpacked_programs(folder, programs, module, tests):
         stand_in.write("import os\nexec(os.environ['TORCH'])\n")
 
 
-def rehearse(folder, *options, torch="print('compiling'); print(1000.0)"):
+def rehearse(folder, *options, torch=TORCH):
     # A few tests of the device: runtime_cuda_on_cpu_test runs them all.
     return check(folder, "--trainings", "trainings.json", *options, TORCH=torch, GTEST_TOTAL_SHARDS="100", GTEST_SHARD_INDEX="0")
 
@@ -178,23 +194,32 @@ def rows(report, title):
 
 
 def everything_passes(folder):
-    done, report = rehearse(folder, "--budget", "400")
+    done, report = rehearse(folder, "--budget", "700", "--patience", "6")
     expect(done.returncode == 0 and "everything passed" in done.stdout, "all parts", report + done.stdout[-500:])
     expect("NVIDIA H100" in report and "CPU kernels:" in report and "Attention:" in report, "the machine", report)
     for title in ("Kernels and layouts against the CPU", "Own attention against the CPU"):
         expect(" tests passed" in part(report, title) and " 0 tests" not in part(report, title), title, report)
-    trainings = [("Training a Llama", "catalog", [["little-gpt", "16", "1 x 2"]]),
-                 ("Other trainings", "catalog", [["little-gpt", "16", "1 x 1"], ["little-gpt", "8", "1 x 1"], ["little-llama", "16", "1 x 1"]]),
-                 ("Training as predicted from the profile", "profile", [["little-gpt", "16", "1 x 1"], ["little-gpt", "16", "1 x 2"]])]
-    for title, source, models in trainings:
+    trainings = [("Training a Llama", "catalog", 3, [["little-gpt", "16", "1 x 2"]]),
+                 ("Models cut to a few layers", "catalog", 0, [["little-llama-2-layers", "16", "1 x 1"], ["little-gpt-1-layers", "16", "1 x 1"],
+                                                               ["little-experts", "8", "1 x 1"]]),
+                 ("A full GPU", "catalog", 0, [["little-gpt", "16", "1 x 1"]]),
+                 ("Other trainings", "catalog", 1, [["little-gpt", "16", "1 x 1"], ["little-gpt", "8", "1 x 1"], ["little-llama", "16", "1 x 1"]]),
+                 ("Training as predicted from the profile", "profile", 1, [["little-gpt", "16", "1 x 1"], ["little-gpt", "16", "1 x 2"]])]
+    for title, source, turns, models in trainings:
         measured = rows(report, title)
         expect([row[:3] for row in measured] == models, title, report)
         for row in measured:
-            expect(float(row[3].split()[0]) > 0 and row[5] == source and row[10] == "1,000" and float(row[11][:-1]) > 0, title, report)
-    for layout in ("tensor", "pipeline", "V-shaped pipeline", "data"):
-        expect(f"\n- {layout} parallel: losses of 3 steps within " in report, layout, report)
+            expect(float(row[3].split()[0]) > 0 and row[5] == source and row[10] == "40.00 GiB", title, report)
+            expect(row[11:13] == ["1,000"] * 2 and float(row[13][:-1]) > 0 if turns else row[11:] == ["-"] * 3, title, report)
+        expect(part(report, title).count("1,755 MHz, 640 W, 61 C at most") == len(models) * (3 if turns else 1), title + ": the driver", report)
+    for backend in ("cudnn", "flash"):
+        expect(f"PyTorch with {backend}: 1,000 to 1,000 tokens/s in 3 turns" in part(report, "Training a Llama"), backend, report)
+    for layout in ("tensor parallel", "pipeline parallel", "V-shaped pipeline parallel", "data parallel", "interleaved, ZeRO 1",
+                   "experts on two ranks"):
+        expect(f"\n- {layout}: losses of 3 steps within " in report, layout, report)
+    expect(len(rows(report, "Training in fp8")) == 1, "fp8", report)
     compared = rows(report, "One way against the other")
-    expect(len(compared) == 6 and all(float(row[6]) < 1e-2 for row in compared), "choices", report)
+    expect(len(compared) == 5 and all(float(row[6]) < 1e-2 for row in compared), "choices", report)
     expect([row[6] for row in compared if "--cuda-graphs" in row[2]] == ["0.0e+00"], "graphs", report)
     expect("0 kernels traced, in profile-little-gpt-16.json" in part(report, "Profiles"), "the profile", report)
     expect("CUDA's stand-in has no CUPTI" in part(report, "Hardware counters"), "counters", report)
@@ -205,8 +230,8 @@ def everything_passes(folder):
 def a_program_hangs(folder):
     """So does a process that it has started, which holds its output open. What was measured before is in the report."""
     done, report = rehearse(folder, "--only", "training,counters", "--budget", "40", torch="import subprocess; subprocess.run(['sleep', '900'])")
-    expect(done.returncode == 1 and "FAILED: PyTorch little-gpt: stopped after" in report, "a program that hangs", report)
-    expect([row[10:] for row in rows(report, "Training a Llama")] == [["-", "-"]], "the row without PyTorch", report)
+    expect(done.returncode == 1 and "FAILED: PyTorch little-gpt, cudnn: no answer in time" in report, "a program that hangs", report)
+    expect([row[11:] for row in rows(report, "Training a Llama")] == [["-", "-", "-"]], "the row without PyTorch", report)
 
 
 def the_module_is_damaged(folder):
@@ -214,7 +239,7 @@ def the_module_is_damaged(folder):
         module.write("no library")
     done, report = rehearse(folder, "--only", "training,profiles,counters", torch="print('no PyTorch here'); raise SystemExit(3)")
     expect(done.returncode == 1 and report.count("file too short)\n    build it again") == 3, "a module that is damaged", report)
-    expect("(PyTorch little-gpt: no PyTorch here)" in report and not rows(report, "Training a Llama"), "the table without rows", report)
+    expect("(little-gpt, PyTorch cudnn: no PyTorch here)" in report and not rows(report, "Training a Llama"), "the table without rows", report)
 
 
 def rehearsed(scenario, source):

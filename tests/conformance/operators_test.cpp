@@ -21,9 +21,10 @@ namespace {
 std::vector<std::string> lines(const std::vector<models::OperatorShape>& shapes) {
   std::vector<std::string> out;
   for (const models::OperatorShape& s : shapes) {
-    out.push_back(fmt::format("{} [{}, {}, {}] b{} s{} a{} k{} d{} {}{}", enum_name(s.kind), s.rows,
+    out.push_back(fmt::format("{} [{}, {}, {}] b{} s{} a{} k{} d{} {}{}{}{}", enum_name(s.kind), s.rows,
                               s.columns, s.inner, s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim,
-                              s.value_head_dim, s.gated ? " gated" : ""));
+                              s.value_head_dim, s.gated ? " gated" : "", s.scaled ? " scaled" : "",
+                              s.capped ? " capped" : ""));
   }
   return out;
 }
@@ -156,6 +157,17 @@ TEST(OperatorConformance, FullRecomputeRepeatsEachLayerButItsLastTwoOperators) {
   EXPECT_EQ(record(model, layout, 8).record.forward.size(), once + 2 * (per_layer - 2));
   layout.recompute = Recompute::selective;
   EXPECT_EQ(record(model, layout, 8).record.forward.size(), once + 2);
+}
+
+// The balance loss is the same for all tokens of a sequence, and costs nothing where it has no weight.
+TEST(OperatorConformance, BalanceOfExpertsIsSentBySequenceAndOnlyIfWanted) {
+  ModelSpec model = test::little_mixtral(2);
+  Layout layout;
+  layout.micro_batch = 3;
+  layout.layers_per_stage = {2};
+  const int64_t with = record(model, layout, 8).record.uploaded;
+  model.layers.change([](LayerKind& k) { k.moe->balance_loss = 0.0; });
+  EXPECT_EQ(with - record(model, layout, 8).record.uploaded, 2 * 3 * model.moe()->experts);
 }
 
 // The comparison is not blind: a description of another model differs in operators and in bytes.

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "planner/answer/recommend.h"
 #include "planner/cost/calibration.h"
 #include "planner/cost/cost_source.h"
 #include "profiler/hardware/catalog.h"
+#include "tests/support/little_profile.h"
 
 namespace mpt::planner {
 namespace {
@@ -148,6 +152,67 @@ TEST(AttentionCost, NarrowingItsInputsTakesTime) {
   };
   EXPECT_NEAR(elements(Phase::forward), 2.0 * 4096 * 128 * (192 + 192 + 128), 1e3);
   EXPECT_NEAR(elements(Phase::input_gradient), 2.0 * 4096 * 128 * 128, 1e3);
+}
+
+// FLOP/s of a forward by mpt-run's kernels: cuDNN's, those on tensor cores, scalar ones.
+TEST(AttentionCost, TheRuntimesKernelsHaveTheirOwnRates) {
+  const auto rate = [](const char* cluster, OperatorShape s) {
+    const ClusterSpec c = profiler::load_cluster(cluster, std::nullopt);
+    const auto source = make_kernel_cost(c, execution(AttentionKernel::own));
+    return models::forward_flop(s) / source->operator_s(s, Phase::forward);
+  };
+  const OperatorShape plain = core({"", 128, 128, 32, 8, 8192, 0, Precision::bf16, 0, 0});
+  EXPECT_GT(rate("dgx-h100:1", plain), 4e14);
+  EXPECT_LT(rate("dgx-a100:1", plain), 4e13) << "cuDNN is not asked on A100";
+  OperatorShape ring = plain;
+  ring.context = 4;
+  EXPECT_LT(rate("dgx-h100:1", ring), 1e14);
+  EXPECT_GT(rate("dgx-h100:1", ring), 5e13);
+  const double scalar = shipped_calibration().scalar_attention_flop_per_s;
+  std::vector<OperatorShape> others(6, plain);
+  others[0].inner = 4096;
+  others[1].scaled = true;
+  others[2].capped = true;
+  others[3].head_dim = 192;
+  others[4].precision = Precision::fp32;
+  others[5].head_dim = others[5].value_head_dim = 260;
+  for (const OperatorShape& s : others) EXPECT_NEAR(rate("dgx-h100:1", s), scalar, 0.01 * scalar);
+  OperatorShape wide_window = plain;
+  wide_window.inner = 8192;
+  EXPECT_EQ(rate("dgx-h100:1", wide_window), rate("dgx-h100:1", plain));
+}
+
+// What was measured of cuDNN's kernel does not price a window.
+TEST(AttentionCost, AProfileOfOneKernelSaysNothingOfAnother) {
+  const ClusterSpec cluster = profiler::load_cluster("dgx-h100:1", std::nullopt);
+  profiler::Profile profile = test::little_profile();
+  OperatorShape s = core({"", 64, 64, 32, 8, 4096, 0, Precision::bf16, 0, 0});
+  profile.operators = {{s, Phase::forward, 1e-3, 0.1}};
+  const ModelSpec model = test::little_llama(2);
+  const auto source = make_profile_cost(profile, model, {8, 4096}, Precision::bf16, cluster);
+  EXPECT_DOUBLE_EQ(source->operator_s(s, Phase::forward), 1e-3);
+  s.inner = 1024;
+  EXPECT_DOUBLE_EQ(source->operator_s(s, Phase::forward),
+                   make_kernel_cost(cluster, execution(AttentionKernel::own))->operator_s(s, Phase::forward));
+}
+
+TEST(AttentionCost, APlanWithScalarAttentionSaysSo) {
+  const auto noted = [](const char* model, const char* framework) {
+    PlanRequest request;
+    request.model.name = model;
+    request.cluster.name = "dgx-h100:1";
+    request.framework = framework;
+    request.global_batch = 64;
+    request.sequence = 8192;
+    request.bounds.tensor = {4};
+    const std::vector<std::string> notes = estimate(request).plan.notes;
+    return std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+      return note.find("attention of 26 of 26 layers") != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(noted("gemma2-2b", "mpt"));
+  EXPECT_FALSE(noted("gemma2-2b", "megatron-core"));
+  EXPECT_FALSE(noted("llama3-8b", "mpt"));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ class RecordingDevice final : public Device {
   void reset_peak() override {}
   void copy(void*, const void*, int64_t) override {}
   void zero(void*, int64_t) override {}
-  void upload(DataType, const double*, int64_t, void*) override {}
+  void upload(DataType, const double*, int64_t count, void*) override { record_.uploaded += count; }
   void download(DataType, const void*, int64_t, double*) override {}
   void convert(DataType, const void*, DataType, void*, int64_t) override {}
 
@@ -59,6 +59,8 @@ class RecordingDevice final : public Device {
     shape.head_dim = s.head_dim;
     shape.value_head_dim = s.values();
     shape.inner = s.window;
+    shape.scaled = s.scale > 0.0;
+    shape.capped = s.cap > 0.0;
   }
   void attention_backward(DataType, const AttentionShape&, const void*, const void*, const void*, const void*,
                           void*) override {}

@@ -15,6 +15,7 @@ namespace mpt::test {
 struct Record {
   std::vector<models::OperatorShape> forward;   // in order
   std::vector<models::Collective> collectives;  // in order, forward and backward
+  int64_t uploaded = 0;                         // numbers from the host
 };
 
 std::unique_ptr<runtime::Device> make_recording_device(Record& record);

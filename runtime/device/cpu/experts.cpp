@@ -80,9 +80,10 @@ void router_backward(const RouterShape& s, const T* probabilities, const int32_t
   for (int64_t t = 0; t < tokens; ++t) {
     const ConstArrayView<T> p(probabilities + t * experts, experts);
     ArrayView<T> d(dlogits + t * experts, experts);
-    d = ConstArrayView<T>(balance + t * experts, experts);
+    d.setZero();
+    if (balance != nullptr) d = ConstArrayView<T>(balance + (s.first + t) / s.sequence * experts, experts);
     const bool sigmoid = s.scores == RouterScores::sigmoid;
-    if (sigmoid) {
+    if (sigmoid && balance != nullptr) {
       const T all = p.sum();
       const T of_balance = (p * d).sum() / all;
       d = (d - of_balance) / all;

@@ -4,14 +4,16 @@
 // size. Backward runs once per tile of queries and once per tile of keys, each recomputing the scores, so
 // that every gradient is summed by one block in a fixed order.
 
+#include <type_traits>
+
 #include "runtime/device/cuda/attention.cuh"
 
 namespace mpt::runtime::cuda {
 namespace {
 
-// Rows of a tile: a block holds tiles of queries, keys and values in shared memory.
-template <class T>
-constexpr int kTile = sizeof(State<T>) == sizeof(float) ? 32 : 16;
+// A block holds tiles of queries, keys and values in shared memory, of kRows rows each. One element more
+// keeps equal columns of neighbouring rows, which the lanes of a warp read together, in different banks.
+constexpr int64_t padded(int64_t columns) { return columns + 1; }
 
 /// Copies `tile` rows from `first` on into shared memory, zeros behind the last.
 template <class T>
@@ -19,7 +21,8 @@ __device__ void load_tile(const T* from, int64_t row, int64_t first, int64_t row
                           State<T>* to) {
   for (int64_t i = threadIdx.x; i < tile * columns; i += blockDim.x) {
     const int64_t r = first + i / columns;
-    to[i] = r < rows ? wide(from[r * row + i % columns]) : State<T>(0);
+    to[i / columns * padded(columns) + i % columns] =
+        r < rows ? wide(from[r * row + i % columns]) : State<T>(0);
   }
 }
 
@@ -49,27 +52,26 @@ __device__ Scoring<S> scoring_of(const AttentionShape& s) {
 // Shared memory: queries and keys [tile, d], values and output [tile, e]; scores [tile, tile]; per row
 // maximum, sum, factor.
 template <class T>
-int64_t forward_shared(const AttentionShape& s) {
-  constexpr int64_t kRows = kTile<T>;
-  return (2 * kRows * (s.head_dim + s.values()) + kRows * kRows + 3 * kRows) * int64_t(sizeof(State<T>));
+int64_t forward_shared(const AttentionShape& s, int64_t rows) {
+  const int64_t columns = 2 * padded(s.head_dim) + padded(s.values()) + s.values() + padded(rows) + 3;
+  return rows * columns * int64_t(sizeof(State<T>));
 }
 
 // Blocks: tiles of queries x heads x batch.
-template <class T, class Out>
+template <class T, class Out, int kRows>
 // NOLINTNEXTLINE(readability-function-size): its tiles stay in registers and shared memory from start to end.
 __global__ void attention_forward_kernel(Operands<T> in, bool join, Out* out, State<T>* log_sum_exp) {
   using S = State<T>;
-  constexpr int kRows = kTile<T>;
   MPT_DYNAMIC_SHARED(shared);
   const AttentionShape& shape = in.shape;
   const int64_t d = shape.head_dim, e = shape.values(), head = blockIdx.y, batch = blockIdx.z;
   const int64_t first = int64_t(blockIdx.x) * kRows;
   S* const q = reinterpret_cast<S*>(shared);
-  S* const k = q + kRows * d;
-  S* const v = k + kRows * d;
-  S* const o = v + kRows * e;
+  S* const k = q + kRows * padded(d);
+  S* const v = k + kRows * padded(d);
+  S* const o = v + kRows * padded(e);
   S* const p = o + kRows * e;
-  S* const highest = p + kRows * kRows;
+  S* const highest = p + kRows * padded(kRows);
   S* const sum = highest + kRows;
   S* const factor = sum + kRows;
   const Scoring<S> scoring = scoring_of<S>(shape);
@@ -89,11 +91,13 @@ __global__ void attention_forward_kernel(Operands<T> in, bool join, Out* out, St
     __syncthreads();
     for (int i = threadIdx.x; i < kRows * kRows; i += blockDim.x) {
       const int r = i / kRows, c = i % kRows;
-      p[i] = in.sees(first + r, key + c) ? scoring.score(dot(q + r * d, k + c * d, d)) : S(-INFINITY);
+      p[r * padded(kRows) + c] = in.sees(first + r, key + c)
+                                     ? scoring.score(dot(q + r * padded(d), k + c * padded(d), d))
+                                     : S(-INFINITY);
     }
     __syncthreads();
     if (threadIdx.x < kRows) {
-      S* const row = p + threadIdx.x * kRows;
+      S* const row = p + threadIdx.x * padded(kRows);
       S high = highest[threadIdx.x];
       for (int c = 0; c < kRows; ++c) high = max(high, row[c]);
       // A query that sees nothing yet keeps its zeros.
@@ -109,7 +113,7 @@ __global__ void attention_forward_kernel(Operands<T> in, bool join, Out* out, St
     for (int64_t i = threadIdx.x; i < kRows * e; i += blockDim.x) {
       const int64_t r = i / e, c = i % e;
       S value = o[i] * factor[r];
-      for (int n = 0; n < kRows; ++n) value += p[r * kRows + n] * v[n * e + c];
+      for (int n = 0; n < kRows; ++n) value += p[r * padded(kRows) + n] * v[n * padded(e) + c];
       o[i] = value;
     }
   }
@@ -150,62 +154,61 @@ __global__ void attention_delta_kernel(AttentionShape s, const T* dout, const T*
 // Shared memory: queries [tile, d], their gradients of the output [tile, e], keys, values; probabilities and
 // score gradients [tile, tile]; `sums` columns of sums.
 template <class T>
-int64_t backward_shared(const AttentionShape& s, int64_t sums) {
-  constexpr int64_t kRows = kTile<T>;
-  return (kRows * (2 * s.head_dim + 2 * s.values() + sums) + 2 * kRows * kRows) * int64_t(sizeof(State<T>));
+int64_t backward_shared(const AttentionShape& s, int64_t sums, int64_t rows) {
+  const int64_t columns = 2 * (padded(s.head_dim) + padded(s.values()) + padded(rows)) + sums;
+  return rows * columns * int64_t(sizeof(State<T>));
 }
 
-template <class T>
+template <class T, int kRows>
 struct BackwardTiles {
   using S = State<T>;
   S *q, *d_out, *k, *v, *p, *ds, *sums;
   __device__ BackwardTiles(unsigned char* shared, const AttentionShape& s) {
-    constexpr int kRows = kTile<T>;
     q = reinterpret_cast<S*>(shared);
-    d_out = q + kRows * s.head_dim;
-    k = d_out + kRows * s.values();
-    v = k + kRows * s.head_dim;
-    p = v + kRows * s.values();
-    ds = p + kRows * kRows;
-    sums = ds + kRows * kRows;
+    d_out = q + kRows * padded(s.head_dim);
+    k = d_out + kRows * padded(s.values());
+    v = k + kRows * padded(s.head_dim);
+    p = v + kRows * padded(s.values());
+    ds = p + kRows * padded(kRows);
+    sums = ds + kRows * padded(kRows);
   }
 
   // Queries and the gradient of their output.
   __device__ void load_queries(const Operands<T>& in, int64_t batch, int64_t head, int64_t first,
                                const T* dout) {
     const AttentionShape& s = in.shape;
-    load_tile(in.queries(batch, head), s.row(), first, s.sequence, s.head_dim, kTile<T>, q);
-    load_tile(dout + in.out(batch, head), s.outputs(), first, s.sequence, s.values(), kTile<T>, d_out);
+    load_tile(in.queries(batch, head), s.row(), first, s.sequence, s.head_dim, kRows, q);
+    load_tile(dout + in.out(batch, head), s.outputs(), first, s.sequence, s.values(), kRows, d_out);
   }
 
   // With P = softmax(S): dS = P (dO V^T - delta), scaled.
   __device__ void score_gradients(const Operands<T>& in, int64_t first, int64_t key, const S* lse,
                                   const S* delta) {
-    constexpr int kRows = kTile<T>;
     const int64_t d = in.shape.head_dim, e = in.shape.values();
     const Scoring<S> scoring = scoring_of<S>(in.shape);
     for (int i = threadIdx.x; i < kRows * kRows; i += blockDim.x) {
       const int r = i / kRows, c = i % kRows;
-      p[i] = ds[i] = S(0);
+      S &probability = p[r * padded(kRows) + c], &gradient = ds[r * padded(kRows) + c];
+      probability = gradient = S(0);
       if (!in.sees(first + r, key + c)) continue;
-      const S score = scoring.score(dot(q + r * d, k + c * d, d));
-      p[i] = exp(score - lse[first + r]);
-      ds[i] = p[i] * (dot(d_out + r * e, v + c * e, e) - delta[first + r]) * scoring.slope(score);
+      const S score = scoring.score(dot(q + r * padded(d), k + c * padded(d), d));
+      probability = exp(score - lse[first + r]);
+      const S by_probability = dot(d_out + r * padded(e), v + c * padded(e), e) - delta[first + r];
+      gradient = probability * by_probability * scoring.slope(score);
     }
   }
 };
 
 // Blocks: tiles of queries x heads x batch.
-template <class T, class Out>
+template <class T, class Out, int kRows>
 __global__ void attention_query_gradient_kernel(Operands<T> in, const T* dout, const State<T>* log_sum_exp,
                                                 const State<T>* delta, Out* dq, int64_t dq_row, bool add) {
   using S = State<T>;
-  constexpr int kRows = kTile<T>;
   MPT_DYNAMIC_SHARED(shared);
   const AttentionShape& shape = in.shape;
   const int64_t d = shape.head_dim, head = blockIdx.y, batch = blockIdx.z;
   const int64_t first = int64_t(blockIdx.x) * kRows;
-  BackwardTiles<T> tiles(shared, shape);
+  BackwardTiles<T, kRows> tiles(shared, shape);
   for (int64_t i = threadIdx.x; i < kRows * d; i += blockDim.x) tiles.sums[i] = 0;
   tiles.load_queries(in, batch, head, first, dout);
   const int64_t most = in.seen_by_tile(first, kRows);
@@ -220,7 +223,8 @@ __global__ void attention_query_gradient_kernel(Operands<T> in, const T* dout, c
     __syncthreads();
     for (int64_t i = threadIdx.x; i < kRows * d; i += blockDim.x) {
       S sum = tiles.sums[i];
-      for (int n = 0; n < kRows; ++n) sum += tiles.ds[i / d * kRows + n] * tiles.k[n * d + i % d];
+      for (int n = 0; n < kRows; ++n)
+        sum += tiles.ds[i / d * padded(kRows) + n] * tiles.k[n * padded(d) + i % d];
       tiles.sums[i] = sum;
     }
   }
@@ -233,17 +237,16 @@ __global__ void attention_query_gradient_kernel(Operands<T> in, const T* dout, c
 }
 
 // Blocks: tiles of keys x key-value heads x batch.
-template <class T, class Out>
+template <class T, class Out, int kRows>
 __global__ void attention_key_gradient_kernel(Operands<T> in, const T* dout, const State<T>* log_sum_exp,
                                               const State<T>* delta, Out* dk, Out* dv, int64_t dkv_row,
                                               bool add) {
   using S = State<T>;
-  constexpr int kRows = kTile<T>;
   MPT_DYNAMIC_SHARED(shared);
   const AttentionShape& shape = in.shape;
   const int64_t d = shape.head_dim, e = shape.values(), kv_head = blockIdx.y, batch = blockIdx.z;
   const int64_t key = int64_t(blockIdx.x) * kRows;
-  BackwardTiles<T> tiles(shared, shape);
+  BackwardTiles<T, kRows> tiles(shared, shape);
   S* const sum_k = tiles.sums;
   S* const sum_v = tiles.sums + kRows * d;
   for (int64_t i = threadIdx.x; i < kRows * (d + e); i += blockDim.x) sum_k[i] = 0;
@@ -260,12 +263,14 @@ __global__ void attention_key_gradient_kernel(Operands<T> in, const T* dout, con
       __syncthreads();
       for (int64_t i = threadIdx.x; i < kRows * d; i += blockDim.x) {
         S sum = sum_k[i];
-        for (int r = 0; r < kRows; ++r) sum += tiles.ds[r * kRows + i / d] * tiles.q[r * d + i % d];
+        for (int r = 0; r < kRows; ++r)
+          sum += tiles.ds[r * padded(kRows) + i / d] * tiles.q[r * padded(d) + i % d];
         sum_k[i] = sum;
       }
       for (int64_t i = threadIdx.x; i < kRows * e; i += blockDim.x) {
         S sum = sum_v[i];
-        for (int r = 0; r < kRows; ++r) sum += tiles.p[r * kRows + i / e] * tiles.d_out[r * e + i % e];
+        for (int r = 0; r < kRows; ++r)
+          sum += tiles.p[r * padded(kRows) + i / e] * tiles.d_out[r * padded(e) + i % e];
         sum_v[i] = sum;
       }
     }
@@ -282,6 +287,18 @@ __global__ void attention_key_gradient_kernel(Operands<T> in, const T* dout, con
   write(sum_v, e, dv);
 }
 
+// Gives `go` the most rows of a tile for which this GPU has shared memory: wide heads have fewer.
+template <class T, class Bytes, class Go>
+void with_rows(const Bytes& bytes, const Go& go) {
+  constexpr int kMost = sizeof(State<T>) == sizeof(float) ? 32 : 16;
+  int device = 0, most = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "cudaDeviceGetAttribute");
+  if (bytes(kMost) <= most) return go(std::integral_constant<int, kMost>());
+  go(std::integral_constant<int, kMost / 2>());
+}
+
 }  // namespace
 
 template <class T, class Out>
@@ -291,9 +308,12 @@ void attention_forward(cudaStream_t stream, const AttentionShape& s, const T* q,
     if (uses_tensor_cores<T>(s))
       return tensor_core_forward<T, Out>(stream, operands_of(s, q, keys), join, out, log_sum_exp);
   }
-  const dim3 grid(unsigned(ceil_div(s.sequence, kTile<T>)), unsigned(s.heads), unsigned(s.batch));
-  launch(stream, grid, kThreads, forward_shared<T>(s), attention_forward_kernel<T, Out>,
-         operands_of(s, q, keys), join, out, log_sum_exp);
+  const auto bytes = [&](int64_t rows) { return forward_shared<T>(s, rows); };
+  with_rows<T>(bytes, [&](auto rows) {
+    const dim3 grid(unsigned(ceil_div(s.sequence, rows)), unsigned(s.heads), unsigned(s.batch));
+    launch(stream, grid, kThreads, bytes(rows), attention_forward_kernel<T, Out, rows>,
+           operands_of(s, q, keys), join, out, log_sum_exp);
+  });
 }
 
 template <class T, class Out>
@@ -306,14 +326,21 @@ void attention_backward(cudaStream_t stream, const AttentionShape& s, const T* d
     if (uses_tensor_cores<T>(s))
       return tensor_core_backward<T, Out>(stream, operands_of(s, q, keys), dout, log_sum_exp, delta, g);
   }
-  const auto tiles = [](int64_t rows) { return unsigned(ceil_div(rows, kTile<T>)); };
-  launch(stream, dim3(tiles(s.sequence), unsigned(s.heads), unsigned(s.batch)), kThreads,
-         backward_shared<T>(s, s.head_dim), attention_query_gradient_kernel<T, Out>, operands_of(s, q, keys),
-         dout, log_sum_exp, delta, static_cast<Out*>(g.dq), g.q_row, g.add);
-  launch(stream, dim3(tiles(keys.count), unsigned(s.kv_heads), unsigned(s.batch)), kThreads,
-         backward_shared<T>(s, s.head_dim + s.values()), attention_key_gradient_kernel<T, Out>,
-         operands_of(s, q, keys), dout, log_sum_exp, delta, static_cast<Out*>(g.dk), static_cast<Out*>(g.dv),
-         g.kv_row, g.add);
+  const auto blocks = [&](int64_t rows, int64_t tile, int64_t heads) {
+    return dim3(unsigned(ceil_div(rows, tile)), unsigned(heads), unsigned(s.batch));
+  };
+  const auto of_queries = [&](int64_t rows) { return backward_shared<T>(s, s.head_dim, rows); };
+  with_rows<T>(of_queries, [&](auto rows) {
+    launch(stream, blocks(s.sequence, rows, s.heads), kThreads, of_queries(rows),
+           attention_query_gradient_kernel<T, Out, rows>, operands_of(s, q, keys), dout, log_sum_exp, delta,
+           static_cast<Out*>(g.dq), g.q_row, g.add);
+  });
+  const auto of_keys = [&](int64_t rows) { return backward_shared<T>(s, s.head_dim + s.values(), rows); };
+  with_rows<T>(of_keys, [&](auto rows) {
+    launch(stream, blocks(keys.count, rows, s.kv_heads), kThreads, of_keys(rows),
+           attention_key_gradient_kernel<T, Out, rows>, operands_of(s, q, keys), dout, log_sum_exp, delta,
+           static_cast<Out*>(g.dk), static_cast<Out*>(g.dv), g.kv_row, g.add);
+  });
 }
 
 #define MPT_INSTANTIATE(T, Out)                                                                              \

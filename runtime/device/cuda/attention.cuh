@@ -79,10 +79,10 @@ __device__ void put(Out* to, S value, bool add) {
   *to = narrow<Out>(add ? S(wide(*to)) + value : value);
 }
 
-/// Whether the tensor cores' kernels take it.
+/// Of this project's own kernels: whether it is those of the tensor cores.
 template <class T>
 constexpr bool uses_tensor_cores(const AttentionShape& s) {
-  return sizeof(T) == 2 && s.plain() && (s.head_dim == 64 || s.head_dim == 128);
+  return runtime_attention(s.needs(sizeof(T) == 2), false) == RuntimeAttention::tensor_cores;
 }
 
 template <class T, class Out>

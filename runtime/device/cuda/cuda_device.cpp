@@ -438,7 +438,9 @@ class Impl final : public MixerDevice {
 
   std::optional<int64_t> fused_bytes(FusedAttention::Pass pass, DataType type, const AttentionShape& s) {
     stream();  // makes this device the current one
-    return fused_attention_ && s.plain() ? fused_attention_->scratch_bytes(pass, type, s) : std::nullopt;
+    const bool fused = runtime_attention(s.needs(size_of(type) == 2), fused_attention_ != nullptr) ==
+                       RuntimeAttention::cudnn;
+    return fused ? fused_attention_->scratch_bytes(pass, type, s) : std::nullopt;
   }
 
   static bool narrows(DataType type, const LinearShape& s) { return s.narrows() && !is_wide(type); }

@@ -154,7 +154,6 @@ CudnnAttentionBackward::CudnnAttentionBackward(const Cudnn& library, DataType ty
 
 namespace {
 
-constexpr int64_t kWidestHead = 256;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 // A graph with the best engine that this device runs. Without a plan cuDNN has none, or refuses the graph.
@@ -202,8 +201,6 @@ class CudnnAttention final : public FusedAttention {
   }
 
   std::optional<int64_t> scratch_bytes(Pass pass, DataType type, const AttentionShape& s) override {
-    const bool half = type == DataType::bfloat16 || type == DataType::float16;
-    if (!half || s.head_dim % 8 != 0 || s.head_dim > kWidestHead) return std::nullopt;
     const std::lock_guard lock(mutex_);
     if (pass == Pass::forward) {
       const auto& planned = of(forward_, type, s);
@@ -308,16 +305,14 @@ class CudnnAttention final : public FusedAttention {
 
 }  // namespace
 
-// On Hopper and its successors cuDNN is the faster; on other GPUs the own kernel's kind is as fast or faster
-// (huggingface/transformers pull request 48163). MPT_ATTENTION=own keeps to the own one, whose sums have one
-// order.
+// MPT_ATTENTION=own keeps to this project's kernels, whose sums have one order.
 std::unique_ptr<FusedAttention> make_fused_attention() {
   const char* const choice = std::getenv("MPT_ATTENTION");
   if (choice != nullptr && std::string(choice) == "own") return nullptr;
   int device = 0, major = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-  const Cudnn* const library = major == 9 || major == 10 ? load_cudnn() : nullptr;
+  const Cudnn* const library = prefers_cudnn(10 * int64_t(major)) ? load_cudnn() : nullptr;
   if (library == nullptr) return nullptr;
   try {
     return std::make_unique<CudnnAttention>(*library);

@@ -97,12 +97,13 @@ __global__ void router_backward_kernel(RouterShape shape, const State<T>* probab
   const int64_t tokens = shape.tokens, experts = shape.experts, top = shape.top;
   for (int64_t t = grid_index(); t < tokens; t += grid_stride()) {
     const S* const p = probabilities + t * experts;
-    const bool sigmoid = shape.scores == RouterScores::sigmoid;
+    const bool sigmoid = shape.scores == RouterScores::sigmoid, balanced = balance != nullptr;
+    const S* const b = balanced ? balance + (shape.first + t) / shape.sequence * experts : nullptr;
     S all = 1, of_balance = 0;
-    if (sigmoid) {
+    if (sigmoid && balanced) {
       all = 0;
       for (int64_t e = 0; e < experts; ++e) all += p[e];
-      for (int64_t e = 0; e < experts; ++e) of_balance += p[e] * balance[t * experts + e] / all;
+      for (int64_t e = 0; e < experts; ++e) of_balance += p[e] * b[e] / all;
     }
     S sum = shape.normalized ? S(0) : S(1), mean = 0;
     for (int64_t j = 0; j < top && shape.normalized; ++j) {
@@ -111,7 +112,7 @@ __global__ void router_backward_kernel(RouterShape shape, const State<T>* probab
       mean += of_chosen * dweights[t * top + j];
     }
     const auto gradient = [&](int64_t e) {
-      S d = (balance[t * experts + e] - of_balance) / all;
+      S d = balanced ? (b[e] - of_balance) / all : S(0);
       for (int64_t j = 0; j < top; ++j) {
         if (chosen[t * top + j] == e) d += S(shape.scale) * (dweights[t * top + j] - mean / sum) / sum;
       }

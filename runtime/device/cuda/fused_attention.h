@@ -21,7 +21,7 @@ class FusedAttention {
   enum class Pass { forward, backward };
 
   virtual ~FusedAttention() = default;
-  /// Memory that a pass needs beside its tensors, or nothing where the library has no kernel for it.
+  /// Memory that a pass needs in addition to its tensors. Nothing where the library has no kernel after all.
   virtual std::optional<int64_t> scratch_bytes(Pass, DataType, const AttentionShape&) = 0;
   /// Where scratch_bytes() says how much, on so much `scratch`. Throws RunError.
   virtual void forward(cudaStream_t, DataType, const AttentionShape&, const void* qkv, void* out,

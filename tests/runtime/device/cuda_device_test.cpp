@@ -301,7 +301,9 @@ TEST_P(CudaDeviceTest, Attention) {
                                   // Values of another size, windows, a scale and a cap.
                                   {1, 45, 4, 2, 6, 10},
                                   {2, 70, 4, 2, 8, 0, 5},
-                                  {1, 100, 2, 1, 64, 0, 40, 0.3, 1.5}}) {
+                                  {1, 100, 2, 1, 64, 0, 40, 0.3, 1.5},
+                                  {1, 40, 2, 1, 192, 128},
+                                  {1, 40, 2, 1, 256, 0, 20}}) {
     const int64_t out_count = s.tokens() * s.outputs();
     Pair qkv = make(s.tokens() * s.row(), 1), out = make(out_count, 2), dout = make(out_count, 3),
          d_qkv = make(s.tokens() * s.row(), 4);

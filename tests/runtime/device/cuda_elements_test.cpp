@@ -83,10 +83,21 @@ TEST_P(CudaDeviceTest, Experts) {
     p.expect_equal("probabilities", experts);
     weights.expect_equal("weights", experts);
   }
-  on_both([&](Device& d, void* pp, void* pw, void* pb,
-              void* pd) { d.router_backward(t, router, pp, chosen.data(), pw, pb, pd); },
-          p, weights, balance, dlogits);
-  dlogits.expect_equal("router_backward", 4 * experts);
+  // Sequences of 7, the first of which began 3 tokens before; then without the balance.
+  for (const RouterScores scores : {RouterScores::softmax, RouterScores::sigmoid}) {
+    RouterShape s = router;
+    s.scores = scores;
+    s.sequence = 7;
+    s.first = 3;
+    on_both([&](Device& d, void* pp, void* pw, void* pb,
+                void* pd) { d.router_backward(t, s, pp, chosen.data(), pw, pb, pd); },
+            p, weights, balance, dlogits);
+    dlogits.expect_equal("router_backward", 4 * experts);
+    on_both([&](Device& d, void* pp, void* pw,
+                void* pd) { d.router_backward(t, s, pp, chosen.data(), pw, nullptr, pd); },
+            p, weights, dlogits);
+    dlogits.expect_equal("router_backward without balance", 4 * experts);
+  }
   std::vector<int32_t> rows, places;
   for (int64_t i = 0; i < tokens * top; ++i) {
     rows.push_back(int32_t(i * 7 % tokens));

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "runtime/device/side_stream.h"
 #include "runtime/nn/stage.h"
 #include "tests/support/cuda_on_cpu/memory.h"
+#include "tests/support/cuda_on_cpu/shared_memory.h"
 #include "tests/support/cuda_on_cpu/streams.h"
 #include "tests/support/make_plan.h"
 
@@ -26,6 +28,9 @@ class CudaOnCpu : public testing::Test {
  protected:
   void TearDown() override {
     cuda_on_cpu::set_lost_waits(nullptr);
+    cuda_on_cpu::set_lost_barriers(false);
+    cuda_on_cpu::count_banks(false);
+    cuda_on_cpu::set_most_shared_bytes(227 << 10);
     cuda_on_cpu::forget_failure();
   }
 
@@ -43,6 +48,25 @@ class CudaOnCpu : public testing::Test {
   static std::string race() {
     cuda_on_cpu::drain_gpu(0);
     return cuda_on_cpu::failure();
+  }
+  // Both ways; what came out, and its gradient.
+  std::vector<double> attend(DataType type, const AttentionShape& s) {
+    const int64_t unit = size_of(type), queries = s.tokens() * s.outputs(), rows = s.tokens() * s.row();
+    const auto filled = [&](int64_t count) {
+      Buffer buffer(*device_, count * unit);
+      std::vector<double> values(static_cast<size_t>(count));
+      for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(double(i) * 0.37);
+      device_->upload(type, values.data(), count, buffer.data());
+      return buffer;
+    };
+    const Buffer qkv = filled(rows), dout = filled(queries), out = filled(queries), dqkv = filled(rows),
+                 lse(*device_, s.tokens() * s.heads * size_of(state_type_of(type)));
+    device_->attention_forward(type, s, qkv.data(), out.data(), lse.data());
+    device_->attention_backward(type, s, dout.data(), qkv.data(), out.data(), lse.data(), dqkv.data());
+    std::vector<double> results(size_t(queries + rows));
+    device_->download(type, out.data(), queries, results.data());
+    device_->download(type, dqkv.data(), rows, results.data() + queries);
+    return results;
   }
   template <class F>
   static void in_a_thread(F&& body) {
@@ -349,6 +373,54 @@ TEST_F(CudaOnCpu, RefusesLaunchesThatNoGpuAllows) {
   config.stream = device_->stream();
   EXPECT_EQ(cudaLaunchKernelEx(&config, agreeing_kernel, 0), cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(config.stream), cudaErrorLaunchFailure);
+}
+
+// Unpadded rows of 64 columns would have equal columns in one bank: they go round the banks twice.
+TEST_F(CudaOnCpu, LanesOfAttentionReadDifferentBanks) {
+  if (!cuda_on_cpu::kernels_report()) GTEST_SKIP() << "a sanitizer watches the kernels";
+  cuda_on_cpu::count_banks(true);
+  cuda_on_cpu::reset_traffic();
+  attend(DataType::float32, {1, 40, 2, 1, 64});
+  for (const char* kernel :
+       {"attention_forward_kernel", "attention_query_gradient_kernel", "attention_key_gradient_kernel"}) {
+    const cuda_on_cpu::Traffic traffic = cuda_on_cpu::traffic()[kernel];
+    EXPECT_GT(traffic.least_bank_cycles, 1000) << kernel;
+    EXPECT_LE(double(traffic.bank_cycles), 1.25 * double(traffic.least_bank_cycles)) << kernel;
+  }
+}
+
+// Compute capabilities 8.0 and 8.9 against 9.0. Sizes of heads with a scalar kernel in the zoo.
+TEST_F(CudaOnCpu, AttentionFitsIntoTheSharedMemoryOfEachGpu) {
+  for (const AttentionShape& s : {AttentionShape{1, 40, 2, 1, 256, 0, 16}, {1, 40, 1, 1, 192, 128}}) {
+    for (const DataType type : {DataType::float32, DataType::float64, DataType::bfloat16}) {
+      const std::vector<double> whole = attend(type, s);
+      for (const int kibibytes : {163, 99}) {
+        cuda_on_cpu::set_most_shared_bytes(kibibytes << 10);
+        const std::vector<double> results = attend(type, s);
+        // Sums over tiles of other sizes; in 16 bits the last bit may differ.
+        for (size_t i = 0; i < whole.size(); ++i)
+          ASSERT_NEAR(results[i], whole[i],
+                      type == DataType::bfloat16 ? 5e-3 + 0.01 * std::fabs(whole[i]) : 1e-3)
+              << kibibytes << " KiB, element " << i;
+      }
+      cuda_on_cpu::set_most_shared_bytes(227 << 10);
+    }
+  }
+}
+
+TEST_F(CudaOnCpu, FindsThreadsOfABlockThatDoNotWait) {
+  if (!cuda_on_cpu::kernels_report()) GTEST_SKIP() << "a sanitizer watches the kernels";
+  for (const int64_t head_dim : {int64_t{16}, int64_t{64}}) {  // scalar, and on tensor cores
+    for (const bool lost : {false, true}) {
+      cuda_on_cpu::set_lost_barriers(lost);
+      try {
+        attend(DataType::bfloat16, {1, 40, 2, 1, head_dim});
+      } catch (const RunError&) {
+      }
+      EXPECT_EQ(race().find("without a barrier between them") != std::string::npos, lost) << race();
+      cuda_on_cpu::forget_failure();
+    }
+  }
 }
 
 }  // namespace

@@ -52,6 +52,7 @@ enum cudaMemoryType {
   cudaMemoryTypeDevice,
   cudaMemoryTypeManaged
 };
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
 
@@ -117,6 +118,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int index);
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
 namespace cuda_on_cpu {
@@ -130,6 +132,8 @@ void wait_for_warp(unsigned mask, const std::source_location& place);
 /// A place of 64 bits of each lane of this warp.
 uint64_t& of_lane(int lane);
 int lane();
+/// Of the block's threads, the one that runs.
+size_t running_thread();
 /// Runs `kernel` once per thread of the grid. `function` is its address.
 cudaError_t run(const cudaLaunchConfig_t& config, const void* function, const std::function<void()>& kernel);
 /// Work behind what `stream` has, or of the graph that it captures. `function` (a kernel's address) or `name`

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "shared_memory.h"
 #include "streams.h"
 
 namespace cuda_on_cpu {
@@ -55,7 +56,7 @@ struct Fibre {
 // A block at work. Fibres are kept from block to block.
 struct Machine {
   std::vector<std::unique_ptr<Fibre>> fibres;
-  alignas(128) unsigned char shared[228 << 10] = {};
+  unsigned char* shared = nullptr;
   uint64_t lanes[kMostThreads] = {};
   ucontext_t scheduler_context{};
   jmp_buf scheduler{};
@@ -94,7 +95,9 @@ struct Machine {
       if (!complete) continue;
       const unsigned mask = one.mask;
       for (size_t j = first; j < last; ++j) {
-        if ((mask >> (j - first) & 1u) != 0) fibres[j]->waits = Waits::nothing;
+        if ((mask >> (j - first) & 1u) == 0) continue;
+        fibres[j]->waits = Waits::nothing;
+        pass_warp_barrier(j);
       }
       freed = true;
     }
@@ -164,6 +167,7 @@ bool Machine::run_block() {
     for (size_t first = 0; first < count; first += kWarpLanes) progress |= free_lanes(first);
     if (all_wait_for_block()) {
       for (size_t i = 0; i < count; ++i) fibres[i]->waits = Waits::nothing;
+      pass_block_barrier();
       progress = true;
     }
     if (!progress) return false;
@@ -179,9 +183,10 @@ std::map<const void*, int>& most_shared() {
 bool is_possible(const cudaLaunchConfig_t& config, const void* function) {
   const dim3 grid = config.gridDim, block = config.blockDim;
   // What a GPU of compute capability 9.0 allows (CUDA C++ guide, technical specifications).
-  constexpr size_t kMostShared = 227 << 10, kAlwaysAllowed = 48 << 10;
+  constexpr size_t kAlwaysAllowed = 48 << 10;
   if (block.x * block.y * block.z > kMostThreads || block.x * block.y * block.z == 0 || block.z > 64 ||
-      grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535 || config.dynamicSmemBytes > kMostShared)
+      grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535 ||
+      config.dynamicSmemBytes > size_t(most_shared_bytes()))
     return false;
   if (config.dynamicSmemBytes <= kAlwaysAllowed) return true;
   const std::lock_guard lock(attribute_mutex);
@@ -201,6 +206,7 @@ void wait_for_warp(unsigned mask, const std::source_location& place) {
   f.column = place.column();
   machine().give_way(Waits::warp);
 }
+size_t running_thread() { return machine().current; }
 int lane() { return int(machine().current % kWarpLanes); }
 uint64_t& of_lane(int lane) {
   Machine& m = machine();
@@ -218,8 +224,7 @@ cudaError_t run(const cudaLaunchConfig_t& config, const void* function, const st
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
-        // Rubbish, as on a GPU: a kernel must write before it reads.
-        std::fill_n(m.shared, config.dynamicSmemBytes, 0x7f);
+        m.shared = begin_shared(config.dynamicSmemBytes);
         for (unsigned i = 0; i < m.count; ++i)
           m.fibres[i]->thread = dim3(i % block.x, i / block.x % block.y, i / block.x / block.y);
         blockIdx = dim3(x, y, z);
@@ -235,6 +240,11 @@ cudaError_t run(const cudaLaunchConfig_t& config, const void* function, const st
 }
 
 }  // namespace cuda_on_cpu
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = cuda_on_cpu::most_shared_bytes();
+  return cudaSuccess;
+}
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
   const std::lock_guard lock(cuda_on_cpu::attribute_mutex);

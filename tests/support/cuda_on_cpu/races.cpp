@@ -11,7 +11,10 @@
 #include <map>
 #include <unordered_map>
 
+#include <cuda_runtime.h>
+
 #include "memory.h"
+#include "shared_memory.h"
 
 namespace cuda_on_cpu {
 
@@ -150,8 +153,13 @@ bool is_kernels_own(const char* data) {
          (uintptr_t(data) >= own.begin && uintptr_t(data) < own.end) || is_near(data, &threadIdx);
 }
 
-void note(const void* data, size_t bytes, bool writes) {
+void note(const void* data, size_t bytes, bool writes, const void* code) {
   const char* const at = static_cast<const char*>(data);
+  if (is_shared(at)) {
+    const std::string wrong = note_shared(running_thread(), data, bytes, writes, code);
+    if (!wrong.empty()) found(describe(state().own) + ": " + wrong);
+    return;
+  }
   if (!is_in_arena(at)) {
     if (!is_kernels_own(at)) {
       found(fmt::format("{} {} pageable memory of the host", describe(state().own),
@@ -179,16 +187,16 @@ void note_range(const void* data, size_t bytes, bool writes) {
     return found(fmt::format("{} {} {} bytes that no allocation holds", describe(state().own),
                              writes ? "writes" : "reads", bytes));
   }
-  note(data, bytes, writes);
+  note(data, bytes, writes, nullptr);
 }
 
 template <size_t kBytes, bool kWrites>
-void kernel_access(void* data) {
+void kernel_access(void* data, const void* code) {
   if (!is_on_stacks(__builtin_frame_address(0))) return;  // code of the host
   if (reinterpret_cast<uintptr_t>(data) % kBytes != 0 && is_in_arena(data))
     found(fmt::format("{} touches {} bytes at an address that they do not divide", describe(state().own),
                       kBytes));
-  note(data, kBytes, kWrites);
+  note(data, kBytes, kWrites, code);
 }
 
 }  // namespace
@@ -211,6 +219,9 @@ std::string end_work() {
   ++all.launches;
   all.read_bytes += s.now.read_bytes;
   all.written_bytes += s.now.written_bytes;
+  const BankCycles cycles = take_bank_cycles();
+  all.bank_cycles += cycles.taken;
+  all.least_bank_cycles += cycles.least;
   return s.finding;
 }
 
@@ -221,6 +232,8 @@ std::map<std::string, Traffic> traffic() {
     all.launches += of_function.launches;
     all.read_bytes += of_function.read_bytes;
     all.written_bytes += of_function.written_bytes;
+    all.bank_cycles += of_function.bank_cycles;
+    all.least_bank_cycles += of_function.least_bank_cycles;
   }
   return named;
 }
@@ -271,21 +284,25 @@ void writes(const void* data, size_t bytes) { note_range(data, bytes, true); }
 // What compilers call at every access with -fsanitize=thread.
 extern "C" {
 void __tsan_init() {}
-void __tsan_read1(void* data) { cuda_on_cpu::kernel_access<1, false>(data); }
-void __tsan_read2(void* data) { cuda_on_cpu::kernel_access<2, false>(data); }
-void __tsan_read4(void* data) { cuda_on_cpu::kernel_access<4, false>(data); }
-void __tsan_read8(void* data) { cuda_on_cpu::kernel_access<8, false>(data); }
-void __tsan_read16(void* data) { cuda_on_cpu::kernel_access<16, false>(data); }
-void __tsan_write1(void* data) { cuda_on_cpu::kernel_access<1, true>(data); }
-void __tsan_write2(void* data) { cuda_on_cpu::kernel_access<2, true>(data); }
-void __tsan_write4(void* data) { cuda_on_cpu::kernel_access<4, true>(data); }
-void __tsan_write8(void* data) { cuda_on_cpu::kernel_access<8, true>(data); }
-void __tsan_write16(void* data) { cuda_on_cpu::kernel_access<16, true>(data); }
+#define MPT_ACCESS(bytes)                                                        \
+  void __tsan_read##bytes(void* data) {                                          \
+    cuda_on_cpu::kernel_access<bytes, false>(data, __builtin_return_address(0)); \
+  }                                                                              \
+  void __tsan_write##bytes(void* data) {                                         \
+    cuda_on_cpu::kernel_access<bytes, true>(data, __builtin_return_address(0));  \
+  }
+MPT_ACCESS(1)
+MPT_ACCESS(2)
+MPT_ACCESS(4)
+MPT_ACCESS(8)
+MPT_ACCESS(16)
 void __tsan_read_range(void* data, size_t bytes) {
-  if (cuda_on_cpu::is_on_stacks(__builtin_frame_address(0))) cuda_on_cpu::note(data, bytes, false);
+  if (!cuda_on_cpu::is_on_stacks(__builtin_frame_address(0))) return;
+  cuda_on_cpu::note(data, bytes, false, __builtin_return_address(0));
 }
 void __tsan_write_range(void* data, size_t bytes) {
-  if (cuda_on_cpu::is_on_stacks(__builtin_frame_address(0))) cuda_on_cpu::note(data, bytes, true);
+  if (!cuda_on_cpu::is_on_stacks(__builtin_frame_address(0))) return;
+  cuda_on_cpu::note(data, bytes, true, __builtin_return_address(0));
 }
 #define MPT_UNALIGNED(bytes)                                                        \
   void __tsan_unaligned_read##bytes(void* data) { __tsan_read_range(data, bytes); } \

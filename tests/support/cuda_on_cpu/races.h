@@ -56,6 +56,8 @@ void set_stacks(const void* begin, size_t bytes);
 /// What the kernels of one name have read and written since reset_traffic(): each word once in each launch.
 struct Traffic {
   int64_t launches = 0, read_bytes = 0, written_bytes = 0;
+  // What its accesses of shared memory took and would take without conflicts, where count_banks() is on.
+  int64_t bank_cycles = 0, least_bank_cycles = 0;
 };
 std::map<std::string, Traffic> traffic();
 void reset_traffic();

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/explain/kernel_note.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/layer_kinds.h"
+#include "models/layer_program.h"
+#include "planner/cost/attention_cost.h"
+
+namespace mpt::planner {
+namespace {
+
+bool is_scalar(const models::LayerProgram& layer, const Plan& plan, const DeviceSpec& device) {
+  return std::any_of(layer.operators.begin(), layer.operators.end(), [&](const models::Operator& op) {
+    return runtime_kernel(op.shape, plan.layout.execution, device) == RuntimeAttention::scalar;
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> with_kernel_note(std::vector<std::string> notes, const Plan& plan) {
+  const models::LayerKinds kinds(plan.model);
+  int64_t layers = 0;
+  for (size_t k = 0; k < kinds.size(); ++k) {
+    const auto layer = models::layer_program(plan.model, kinds.kind(k), plan.layout, plan.workload.sequence);
+    bool scalar = is_scalar(layer, plan, plan.cluster.device);
+    for (const DeviceGroup& group : plan.cluster.groups) scalar |= is_scalar(layer, plan, group.device);
+    if (scalar) layers += kinds.all()[k];
+  }
+  if (layers == 0) return notes;
+  notes.push_back(fmt::format(
+      "mpt-run has no fast kernel on GPUs for the attention of {} of {} layers, and the prices know it: its "
+      "scalar kernel runs far below the tensor cores' rate. Windows, soft caps, other factors on scores, "
+      "values of another size than keys and fp32 need it. Other frameworks have such kernels (--framework)",
+      layers, plan.model.layers.count()));
+  return notes;
+}
+
+}  // namespace mpt::planner
