@@ -185,6 +185,11 @@ void check_plan(const Plan& plan, RunOptions& o) {
   if (o.device == "auto") o.device = plan.cluster.device.kind == DeviceKind::gpu ? "cuda" : "cpu";
   if (o.graphs && o.device != "cuda")
     refuse("--cuda-graphs", "given with --device " + o.device, "ranks on GPUs", "leave it out");
+  // A graph is made in the middle of a step, and the driver may wait for all work of the GPU then.
+  if (o.graphs && plan.layout.pipeline > 1)
+    refuse("--cuda-graphs", fmt::format("given with a plan of {} pipeline stages", plan.layout.pipeline),
+           "a plan without a pipeline, whose receives could wait for what the driver holds up",
+           "leave it out, or plan with --pp 1");
   if (o.data.empty()) refuse("--data", "missing", "files to train on", "for example --data text.txt");
   check_supported(plan.model);
   const auto rejection =

@@ -8,6 +8,7 @@
 
 #include "base/quantity.h"
 #include "core/plan.h"
+#include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
 #include "reports/utilisation.h"
 
@@ -94,8 +95,10 @@ Spread spread_of(const RunsLike& like, const std::vector<Evidence>& all, Values 
   return own;
 }
 
-// Its memory is counted exactly.
-bool counts_exactly(const std::string& framework) { return framework == Execution{}.framework; }
+bool is_own(const std::string& framework) { return framework == Execution{}.framework; }
+
+// On CPUs there is nothing beside the tensors of mpt-run. What drivers and libraries of GPUs take is not.
+bool counts_exactly(const Predicted& p) { return p.on_cpus && is_own(p.like.framework); }
 
 }  // namespace
 
@@ -110,7 +113,7 @@ Spread memory_spread(const RunsLike& like, const std::vector<Evidence>& all) {
 StepRange step_range(const Spread& spread) { return {spread.quantile(kTail), spread.quantile(1.0 - kTail)}; }
 
 bool errors_are_known(const std::string& prices, const std::string& framework) {
-  return prices != "profile" && prices != "roofline" && !counts_exactly(framework);
+  return prices != "profile" && prices != "roofline" && !is_own(framework);
 }
 
 Confidence confidence(const Predicted& p, const std::vector<Evidence>& all) {
@@ -125,7 +128,7 @@ Confidence confidence(const Predicted& p, const std::vector<Evidence>& all) {
   }
   if (!(p.memory_share > 0.0)) return sure;
   const Spread used = memory_spread(p.like, all);
-  if (counts_exactly(p.like.framework)) {
+  if (counts_exactly(p)) {
     sure.fits = p.memory_share <= 1.0 ? 1.0 : 0.0;
   } else if (!used.empty()) {
     sure.fits = used.share_within(1.0 / p.memory_share);
@@ -141,7 +144,7 @@ int64_t MemoryMargin::safe_bytes(int64_t usable_bytes) const {
 
 MemoryMargin memory_margin(const RunsLike& like, const std::vector<Evidence>& all) {
   const Spread used = memory_spread(like, all);
-  if (counts_exactly(like.framework) || used.empty()) return {};
+  if (used.empty()) return {};
   return {std::max(1.0, used.quantile(MemoryMargin::kLikely))};
 }
 
@@ -158,8 +161,11 @@ double room_bytes(const Plan& plan) {
 }  // namespace
 
 Predicted predicted_by(const Plan& plan) {
-  const double share = plan.cluster.mixed() ? 0.0 : double(reports::peak_bytes(plan)) / room_bytes(plan);
-  return {runs_like(plan), plan.cost.source, plan.prediction.step_time_s, share};
+  const DeviceKind kind = plan.cluster.device.kind;
+  std::vector<int64_t> rooms = communicator_bytes(plan.model, kind, plan.layout);
+  for (int64_t& room : rooms) room = int64_t(room_bytes(plan)) - room;
+  const double share = plan.cluster.mixed() ? 0.0 : fullest_share(plan.prediction.memory, rooms);
+  return {runs_like(plan), plan.cost.source, plan.prediction.step_time_s, share, kind == DeviceKind::cpu};
 }
 
 std::string MemoryRisk::option() const {
@@ -169,8 +175,7 @@ std::string MemoryRisk::option() const {
 std::optional<MemoryRisk> memory_risk(const Plan& plan, const std::vector<Evidence>& all) {
   const Predicted predicted = predicted_by(plan);
   const auto fits = confidence(predicted, all).fits;
-  if (!fits || *fits >= MemoryMargin::kLikely || counts_exactly(predicted.like.framework))
-    return std::nullopt;
+  if (!fits || *fits >= MemoryMargin::kLikely || counts_exactly(predicted)) return std::nullopt;
   return MemoryRisk{fmt::format("memory is {} full: {} likely to fit", format_percent(predicted.memory_share),
                                 describe_likelihood(*fits)),
                     memory_margin(predicted.like, all).safe_bytes(int64_t(room_bytes(plan)))};
@@ -260,7 +265,7 @@ std::string failed_line(const Plan& plan, const Evidence* own) {
 }  // namespace
 
 std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evidence>& all) {
-  if (counts_exactly(plan.layout.execution.framework) || all.empty()) return {};
+  if (is_own(plan.layout.execution.framework) || all.empty()) return {};
   const Evidence* own = evidence_of(plan, all);
   std::vector<std::string> lines{
       fmt::format("Published runs of {}, models {} experts, beside MPT's predictions{}",

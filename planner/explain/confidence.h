@@ -76,6 +76,7 @@ struct Predicted {
   std::string prices;  // CostOrigin::source
   double step_time_s = 0.0;
   double memory_share = 0.0;  // of the fullest rank's room; 0: not known
+  bool on_cpus = false;
 };
 Confidence confidence(const Predicted& predicted, const std::vector<Evidence>& all);
 Predicted predicted_by(const Plan& plan);

@@ -5,6 +5,7 @@
 #include "planner/explain/confidence.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/placement.h"
+#include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
 
 namespace mpt::planner {
@@ -12,15 +13,7 @@ namespace {
 
 // How full the fullest rank is, of what a rank may use without any margin.
 double memory_share(const Candidate& c, const SearchProblem& problem) {
-  if (!problem.cluster.mixed()) {
-    const int64_t room = rank_limit_bytes(problem.cluster.device, c.estimate.layout.execution, 0);
-    return double(c.evaluation.peak_bytes) / double(room);
-  }
-  const std::vector<int64_t> limits = limits_of_ranks(without_margin(problem), c.estimate.layout);
-  double fullest = 0.0;
-  for (size_t r = 0; r < c.evaluation.memory.size(); ++r)
-    fullest = std::max(fullest, double(c.evaluation.memory[r].peak_bytes) / double(limits[r]));
-  return fullest;
+  return fullest_share(c.evaluation.memory, limits_of_ranks(without_margin(problem), c.estimate.layout));
 }
 
 RankedLayout ranked(const Candidate& c, const SearchProblem& problem, const std::vector<Evidence>& evidence) {
@@ -31,7 +24,9 @@ RankedLayout ranked(const Candidate& c, const SearchProblem& problem, const std:
           c.evaluation.bubble_share,
           c.evaluation.peak_bytes,
           double(problem.workload.tokens_per_step()) / step_s,
-          confidence({like, problem.cost->origin().source, step_s, memory_share(c, problem)}, evidence)};
+          confidence({like, problem.cost->origin().source, step_s, memory_share(c, problem),
+                      problem.cluster.device.kind == DeviceKind::cpu},
+                     evidence)};
 }
 
 // Of a mixed cluster the prices of each kind of device.

@@ -7,11 +7,17 @@
 
 #include "base/quantity.h"
 #include "core/activation_peaks.h"
+#include "core/gpu_memory.h"
+#include "core/schedule_catalog.h"
 #include "core/transfer_slots.h"
+#include "models/footprint.h"
+#include "models/rank_groups.h"
 
 namespace mpt::planner {
 
 namespace {
+
+bool is_own_runtime(const Execution& execution) { return execution.framework == Execution{}.framework; }
 
 // Parameters, gradients, optimizer state and transfer buffers of each rank; the rest of its peak is
 // activations.
@@ -69,7 +75,29 @@ int64_t framework_bytes(const DeviceSpec& device, const Calibration& constants) 
 int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution, const Calibration& constants) {
   const int64_t process =
       std::max(framework_bytes(device, constants), int64_t(execution.context_gib * double(kGiB)));
+  if (device.kind == DeviceKind::gpu && is_own_runtime(execution))
+    return tensors_of_pool(device.memory_bytes - process - int64_t(constants.library_gib * double(kGiB)));
   return int64_t(double(device.memory_bytes - process) / (1.0 + execution.allocator_slack));
+}
+
+std::vector<int64_t> communicator_bytes(const ModelSpec& model, DeviceKind device, const Layout& layout,
+                                        const Calibration& constants) {
+  std::vector<int64_t> bytes(size_t(layout.pipeline), 0);
+  if (device != DeviceKind::gpu || !is_own_runtime(layout.execution)) return bytes;
+  const ScheduleEntry& entry = find_schedule(layout.schedule, "layout");
+  const auto counts =
+      models::communicator_counts(layout, entry.placement(int(layout.pipeline), int(layout.chunks)),
+                                  models::trains_shared_table(model, layout));
+  for (size_t p = 0; p < bytes.size(); ++p)
+    bytes[p] = int64_t(double(counts[p] * kMostChannels) * constants.nccl_channel_mib * double(kMiB));
+  return bytes;
+}
+
+double fullest_share(const std::vector<RankMemory>& memory, const std::vector<int64_t>& room_bytes) {
+  double share = 0.0;
+  for (const RankMemory& m : memory)
+    share = std::max(share, double(m.peak_bytes) / double(room_bytes[size_t(m.rank)]));
+  return share;
 }
 
 std::optional<Rejection> check_memory(const std::vector<RankMemory>& memory,

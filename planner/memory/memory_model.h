@@ -30,9 +30,18 @@ std::vector<int64_t> memory_floors(const Layout& layout, std::span<const int> ra
 int64_t framework_bytes(const DeviceSpec& device, const Calibration& constants = shipped_calibration());
 
 /// What a rank's tensors may take of a device: what is left of it beside the process (Execution::context_gib,
-/// at least framework_bytes), less what the allocator cannot use.
+/// at least framework_bytes), less what the allocator cannot use. Of mpt-run less what its libraries and
+/// calls take (core/gpu_memory.h).
 int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution,
                      const Calibration& constants = shipped_calibration());
+
+/// Buffers of NCCL's communicators on each pipeline rank of mpt-run: beside the tensors, and known once a
+/// layout is. Other frameworks have them in their context_gib, and CPU ranks none.
+std::vector<int64_t> communicator_bytes(const ModelSpec& model, DeviceKind device, const Layout& layout,
+                                        const Calibration& constants = shipped_calibration());
+
+/// How full the fullest rank is, of `room_bytes` without its communicators.
+double fullest_share(const std::vector<RankMemory>& memory, const std::vector<int64_t>& room_bytes);
 
 /// The same before a program is made.
 std::vector<RankMemory> rank_memory(const Schedule& schedule, const std::vector<StageFootprint>& footprints);

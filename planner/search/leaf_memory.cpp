@@ -13,7 +13,7 @@ LeafMemory::LeafMemory(const SearchProblem& problem, LayoutResolver& resolver, c
       list_(list),
       split_(resolver.prices().split(node)),
       layout_(node),
-      limits_(limits_of_ranks(problem, node)),
+      problem_(problem),
       divisions_(list.divisions) {}
 
 LeafMemory::Fits LeafMemory::fits(size_t l, const StageKinds& stages) {
@@ -25,6 +25,8 @@ LeafMemory::Fits LeafMemory::fits(size_t l, const StageKinds& stages) {
   if (division.footprints.empty()) {
     for (const StageContent& content : stages.contents)
       division.footprints.push_back(split_.pieces.footprint(layout_, content, 0));
+    layout_.schedule = schedule_catalog()[leaf.schedule].name;  // all of the division have its placement
+    division.limits = limits_of_ranks(problem_, layout_);
     division.above_floors = above_floors(division, stages);
     division.fits.resize(schedule_catalog().size());
   }
@@ -62,8 +64,8 @@ bool LeafMemory::above_floors(const DivisionMemory& division, const StageKinds& 
     }
     floors.push_back(statics + activations);
   }
-  for (size_t r = 0; r < limits_.size(); ++r) {
-    if (floors[stages.row_of_rank[r]] > limits_[r]) return false;
+  for (size_t r = 0; r < division.limits.size(); ++r) {
+    if (floors[stages.row_of_rank[r]] > division.limits[r]) return false;
   }
   return true;
 }
@@ -74,9 +76,9 @@ LeafMemory::Fits LeafMemory::fits(size_t schedule, DivisionMemory& division, con
   layout_.schedule = schedule_catalog()[schedule].name;
   const auto peaks = makes_schedules_ ? programs_.peaks(layout_, micro_batches_)
                                       : programs_.known_peaks(layout_, micro_batches_);
-  fits = peaks == nullptr                                                   ? Fits::unknown
-         : peaks->fit({division.footprints, stages.kind_of_stage}, limits_) ? Fits::yes
-                                                                            : Fits::no;
+  fits = peaks == nullptr                                                           ? Fits::unknown
+         : peaks->fit({division.footprints, stages.kind_of_stage}, division.limits) ? Fits::yes
+                                                                                    : Fits::no;
   return *fits;
 }
 

@@ -31,6 +31,7 @@ class LeafMemory {
   // Of one division into stages under one recompute.
   struct DivisionMemory {
     std::vector<StageFootprint> footprints;  // by kind of stage; empty where not asked for yet
+    std::vector<int64_t> limits;             // of ranks
     bool above_floors = false;
     std::vector<std::optional<Fits>> fits;  // by schedule
   };
@@ -44,7 +45,7 @@ class LeafMemory {
   const LeafList& list_;
   const SplitModel& split_;
   Layout layout_;  // of the leaf that was asked for last
-  const std::vector<int64_t> limits_;
+  const SearchProblem& problem_;
   std::vector<std::array<DivisionMemory, 3>> divisions_;  // by division and Recompute
 };
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/rank_grid.h"
+#include "planner/memory/memory_model.h"
 
 namespace mpt::planner {
 
@@ -24,13 +25,16 @@ std::vector<PoolMask> pools_of_ranks(const SearchProblem& problem, const Layout&
 }
 
 std::vector<int64_t> limits_of_ranks(const SearchProblem& problem, const Layout& layout) {
-  std::vector<int64_t> limits(size_t(layout.pipeline), problem.memory_limit_bytes);
+  std::vector<int64_t> limits = communicator_bytes(problem.model, problem.cluster.device.kind, layout);
+  for (int64_t& limit : limits) limit = problem.memory_limit_bytes - limit;
   if (problem.pools.empty()) return limits;
   const std::vector<PoolMask> masks = pools_of_ranks(problem, layout);
   for (size_t p = 0; p < masks.size(); ++p) {
+    int64_t least = problem.memory_limit_bytes;
     for (size_t pool = 0; pool < problem.pools.size(); ++pool) {
-      if (masks[p] >> pool & 1) limits[p] = std::min(limits[p], problem.limit_bytes(pool));
+      if (masks[p] >> pool & 1) least = std::min(least, problem.limit_bytes(pool));
     }
+    limits[p] -= problem.memory_limit_bytes - least;
   }
   return limits;
 }

@@ -72,7 +72,7 @@ struct SearchProblem {
 /// alike.
 using PoolMask = uint32_t;
 std::vector<PoolMask> pools_of_ranks(const SearchProblem& problem, const Layout& layout);
-/// What each pipeline rank may use: of the smallest device among its own.
+/// What the tensors of each pipeline rank may use: of the smallest device among its own, less NCCL's buffers.
 std::vector<int64_t> limits_of_ranks(const SearchProblem& problem, const Layout& layout);
 /// By how many bytes the fullest rank exceeds its limit; negative where all fit.
 int64_t excess_bytes(const std::vector<int64_t>& peaks, const std::vector<int64_t>& limits);

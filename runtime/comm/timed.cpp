@@ -17,7 +17,7 @@ class HostMeter final : public CallMeter {
 
 class Timed final : public Communicator {
  public:
-  Timed(std::unique_ptr<Communicator> inner, std::shared_ptr<CallMeter> meter)
+  Timed(std::shared_ptr<Communicator> inner, std::shared_ptr<CallMeter> meter)
       : inner_(std::move(inner)), meter_(std::move(meter)) {}
 
   int rank() const override { return inner_->rank(); }
@@ -62,16 +62,16 @@ class Timed final : public Communicator {
     meter_->end();
   }
 
-  std::unique_ptr<Communicator> inner_;
+  std::shared_ptr<Communicator> inner_;
   std::shared_ptr<CallMeter> meter_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> timed(std::unique_ptr<Communicator> inner, CallTime& time) {
+std::unique_ptr<Communicator> timed(std::shared_ptr<Communicator> inner, CallTime& time) {
   return timed(std::move(inner), std::make_shared<HostMeter>(time));
 }
-std::unique_ptr<Communicator> timed(std::unique_ptr<Communicator> inner, std::shared_ptr<CallMeter> meter) {
+std::unique_ptr<Communicator> timed(std::shared_ptr<Communicator> inner, std::shared_ptr<CallMeter> meter) {
   return std::make_unique<Timed>(std::move(inner), std::move(meter));
 }
 

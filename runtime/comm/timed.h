@@ -34,8 +34,8 @@ class CallMeter {
   virtual void end() = 0;  // not after one that threw
 };
 
-/// `time` must outlive the communicator.
-std::unique_ptr<Communicator> timed(std::unique_ptr<Communicator> inner, CallTime& time);
-std::unique_ptr<Communicator> timed(std::unique_ptr<Communicator> inner, std::shared_ptr<CallMeter> meter);
+/// `time` must outlive the communicator. Several may measure calls of one `inner`.
+std::unique_ptr<Communicator> timed(std::shared_ptr<Communicator> inner, CallTime& time);
+std::unique_ptr<Communicator> timed(std::shared_ptr<Communicator> inner, std::shared_ptr<CallMeter> meter);
 
 }  // namespace mpt::runtime

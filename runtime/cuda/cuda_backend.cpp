@@ -28,7 +28,7 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<Device> make_device(int number, const DeviceOptions& options) override {
     used_.insert(number % count_);
-    auto device = cuda::make_cuda_device(number % count_, {options.times_products, options.reserve_bytes});
+    auto device = cuda::make_cuda_device(number % count_, {options.times_products});
     if (!options.graphs) return device;
     return cuda::make_graphed_device(std::move(device));
   }

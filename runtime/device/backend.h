@@ -21,7 +21,6 @@ struct DeviceOptions {
   // The first use of a product times several kernels for it. Ranks must not compute the same numbers then:
   // they could choose differently, and the bits of copies would drift apart.
   bool times_products = true;
-  int64_t reserve_bytes = 0;  // of the device's memory, allocated at once: the predicted peak of the rank
 };
 
 class Backend {

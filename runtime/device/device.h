@@ -65,6 +65,8 @@ class Device {
   virtual ~Device() = default;
 
   // Memory. Sizes are rounded up to kAllocationUnit; blocks are aligned to it and cached for reuse.
+  /// Takes `bytes` for blocks to come, as far as there are so many. Before the first of them.
+  virtual void reserve(int64_t bytes) { (void)bytes; }
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* data, int64_t bytes) = 0;
   virtual int64_t in_use_bytes() const = 0;

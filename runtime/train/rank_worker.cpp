@@ -6,12 +6,20 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "core/gpu_memory.h"
 #include "models/footprint.h"
+#include "models/rank_groups.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/train/expert_load.h"
 
 namespace mpt::runtime {
 namespace {
+
+const char* pipeline_name(models::CallingThread thread) {
+  return thread == models::CallingThread::compute       ? "pipeline"
+         : thread == models::CallingThread::activations ? "pipeline activations"
+                                                        : "pipeline gradients";
+}
 
 std::vector<int> to_int(const std::vector<int64_t>& ranks) { return {ranks.begin(), ranks.end()}; }
 
@@ -19,43 +27,6 @@ std::vector<Buffer> slots(Device& device, int count, int64_t bytes) {
   std::vector<Buffer> made;
   for (int i = 0; i < count; ++i) made.emplace_back(device, bytes);
   return made;
-}
-
-// Ranks that hold the weights of `rank` and see other tokens, in order: context, then data.
-std::vector<int64_t> replicas_of(const RankGrid& grid, int64_t rank) {
-  RankCoordinates at = grid.coordinates(rank);
-  std::vector<int64_t> ranks;
-  for (at.data = 0; at.data < grid.degree(Axis::data); ++at.data) {
-    for (at.context = 0; at.context < grid.degree(Axis::context); ++at.context)
-      ranks.push_back(grid.rank(at));
-  }
-  return ranks;
-}
-
-// All ranks of a stage, in the order in which experts are spread over them: tensor, context, data.
-std::vector<int64_t> stage_ranks(const RankGrid& grid, int64_t rank) {
-  RankCoordinates at = grid.coordinates(rank);
-  std::vector<int64_t> ranks;
-  for (at.data = 0; at.data < grid.degree(Axis::data); ++at.data) {
-    for (at.context = 0; at.context < grid.degree(Axis::context); ++at.context) {
-      for (at.tensor = 0; at.tensor < grid.degree(Axis::tensor); ++at.tensor) ranks.push_back(grid.rank(at));
-    }
-  }
-  return ranks;
-}
-
-// The block of `size` neighbours that holds `rank`, and the ranks at its place in every block.
-struct Blocks {
-  std::vector<int64_t> own, across;
-};
-Blocks blocks_of(const std::vector<int64_t>& ranks, int64_t rank, size_t size) {
-  const auto at = size_t(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
-  Blocks blocks;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (i / size == at / size) blocks.own.push_back(ranks[i]);
-    if (i % size == at % size) blocks.across.push_back(ranks[i]);
-  }
-  return blocks;
 }
 
 }  // namespace
@@ -85,6 +56,8 @@ RankWorker::RankWorker(const Plan& plan, const StepProgram& program, const RankP
       update_.push_back(std::make_unique<SideStream>(place.device, place.on_failure));
   }
   make_groups(place);
+  // NCCL's groups have their own memory by now.
+  device_.reserve(pool_bytes(mpt::peak_bytes(program)[size_t(at_.pipeline)]));
   const auto stages = stage_contents(plan.model, plan.layout);
   for (int s = 0; s < program.stages; ++s) {
     if (program.rank_of_stage[size_t(s)] == at_.pipeline) add_stage(s, stages[size_t(s)], place);
@@ -96,11 +69,40 @@ RankWorker::RankWorker(const Plan& plan, const StepProgram& program, const RankP
   }
 }
 
+// Groups of the same ranks that the same thread calls are one communicator, and on GPUs one handle of NCCL.
+// Its first operation of a kind asks the driver for memory, which may wait for all work of the GPU: now there
+// is none, and all ranks come here in the same order.
+std::shared_ptr<Communicator> RankWorker::communicator(const RankPlace& place, const models::RankGroup& group,
+                                                       const char* name, FirstCall first) {
+  std::shared_ptr<Communicator>& shared = communicators_[group];
+  if (!shared)
+    shared = place.data.communicator(place.rank, to_int(models::members(grid_, at_, group.ranks)), name);
+  if (!device_.waits_to_load_kernels() || shared->size() == 1) return shared;
+  const int rank = shared->rank(), ranks = shared->size();
+  const Buffer sent(device_, ranks * kAllocationUnit), received(device_, ranks * kAllocationUnit);
+  device_.zero(sent.data(), sent.bytes());
+  const std::vector<int64_t> each(size_t(ranks), kAllocationUnit);
+  switch (first) {
+    case FirstCall::sum:
+      shared->all_reduce(sent.data(), 1, DataType::float32, ReduceOperation::sum);
+      break;
+    case FirstCall::ring:
+      shared->send_receive(sent.data(), (rank + 1) % ranks, received.data(), (rank + ranks - 1) % ranks,
+                           kAllocationUnit);
+      break;
+    case FirstCall::all_to_all:
+      shared->all_to_all(sent.data(), each, received.data(), each);
+      break;
+    case FirstCall::transfer:
+      rank == 0 ? shared->send(sent.data(), kAllocationUnit, 1)
+                : shared->receive(received.data(), kAllocationUnit, 0);
+  }
+  device_.synchronize();
+  return shared;
+}
+
 // What runs in side streams is not waited for, and may not be over when times are collected.
-std::unique_ptr<Communicator> RankWorker::group_of(const RankPlace& place,
-                                                   const std::vector<int64_t>& members,
-                                                   const std::string& name, CallTime& time) {
-  auto group = place.data.communicator(place.rank, to_int(members), name);
+std::unique_ptr<Communicator> RankWorker::metered(std::shared_ptr<Communicator> group, CallTime& time) {
   auto marks =
       &time == &times_->beside || group->size() == 1 ? nullptr : device_.make_marks(MarkMeter::kMarked);
   if (!marks) return timed(std::move(group), time);
@@ -109,47 +111,53 @@ std::unique_ptr<Communicator> RankWorker::group_of(const RankPlace& place,
 }
 
 void RankWorker::make_groups(const RankPlace& place) {
-  const int rank = place.rank;
-  const auto group = [&](const std::vector<int64_t>& members, const std::string& name, CallTime& time) {
-    return group_of(place, members, name, time);
+  CallTimes& t = *times_;
+  // In the side stream a call takes none of the compute's time; waiting for its end does.
+  CallTime& sharding = side_ ? t.beside : t.sharding;
+  CallTime& gradients = reduces_early() ? t.beside : t.gradients;
+  struct Named {
+    const char* name;
+    CallTime* time;
+    FirstCall first = FirstCall::sum;
   };
-  tensor_group_ = group(grid_.group(rank, Axis::tensor), "tensor", times_->tensor);
-  if (products_)
-    tensor_beside_group_ = group(grid_.group(rank, Axis::tensor), "tensor, beside", times_->beside);
-  context_group_ =
-      group(grid_.group(rank, Axis::context), "context", ring_ ? times_->beside : times_->context);
-  tensor_end_group_ = group(grid_.group(rank, Axis::tensor), "tensor, end of step", times_->gradients);
-  const auto pipeline = grid_.group(rank, Axis::pipeline);
-  make_edges(place);
-  if (plan_.model.moe() != nullptr) {
-    const auto lists = [&](Axis axis, const char* name, CallTime& time) {
-      return timed(place.control.communicator(rank, to_int(grid_.group(rank, axis)), name), time);
-    };
-    tensor_lists_ = lists(Axis::tensor, "tensor, lists", times_->tensor);
-    context_lists_ = lists(Axis::context, "context, lists", times_->context);
+  const std::array<Named, models::kGroupUses> uses{
+      {{"gradient shards", &gradients},
+       {"gradients", &gradients},
+       {"sharded state", &sharding},
+       {"gradient shards of experts", &gradients},
+       {"gradients of experts", &gradients},
+       {"sharded state of experts", &sharding},
+       {"tensor", &t.tensor},
+       {"tensor, beside", &t.beside},
+       {"tensor, end of step", &t.gradients},
+       {"context", ring_ ? &t.beside : &t.context, ring_ ? FirstCall::ring : FirstCall::all_to_all},
+       {"experts", &t.expert, FirstCall::all_to_all}}};
+  const auto groups = models::stage_groups(plan_.layout, at_);
+  for (size_t use = 0; use < uses.size(); ++use) {
+    const auto& [name, time, first] = uses[use];
+    groups_[use] = metered(communicator(place, groups[use], name, first), *time);
   }
-  const int first = program_.rank_of_stage.front(), last = program_.rank_of_stage.back();
-  if (first != last && (at_.pipeline == first || at_.pipeline == last))
-    embedding_group_ =
-        group({pipeline[size_t(first)], pipeline[size_t(last)]}, "tied embedding", times_->gradients);
+  const bool shares_table = models::trains_shared_table(plan_.model, plan_.layout);
+  for (const auto& group : models::pipeline_groups(plan_.layout, program_.rank_of_stage, shares_table)) {
+    const int64_t from = group.ranks.first, to = from + group.ranks.step;
+    if (at_.pipeline != from && at_.pipeline != to) continue;
+    const bool ends = group == models::pipeline_ends(program_.rank_of_stage);
+    pipeline_groups_[group] =
+        ends ? metered(communicator(place, group, "tied embedding", FirstCall::sum), t.gradients)
+             : metered(communicator(place, group, pipeline_name(group.thread), FirstCall::transfer),
+                       t.transfer);
+  }
   std::vector<int64_t> everybody(static_cast<size_t>(grid_.ranks()));
   std::iota(everybody.begin(), everybody.end(), 0);
   world_group_ =
-      timed(place.control.communicator(rank, to_int(everybody), "gradient norm"), times_->gradients);
-}
-
-void RankWorker::make_edges(const RankPlace& place) {
-  const auto pipeline = grid_.group(place.rank, Axis::pipeline);
-  for (int s = 0; s + 1 < program_.stages; ++s) {
-    for (const bool activation : {true, false}) {
-      const int lower = program_.rank_of_stage[size_t(s)], upper = program_.rank_of_stage[size_t(s) + 1];
-      const int from = activation ? lower : upper, to = activation ? upper : lower;
-      auto& edge = edges_[{activation, from, to}];
-      if (edge || from == to || (at_.pipeline != from && at_.pipeline != to)) continue;
-      const std::vector<int64_t> members{pipeline[size_t(from)], pipeline[size_t(to)]};
-      const char* const name = activation ? "pipeline activations" : "pipeline gradients";
-      edge = group_of(place, members, name, times_->transfer);
-    }
+      timed(place.control.communicator(place.rank, to_int(everybody), "gradient norm"), t.gradients);
+  if (plan_.model.moe() == nullptr) return;
+  for (const models::GroupUse use :
+       {models::GroupUse::tensor, models::GroupUse::context, models::GroupUse::experts}) {
+    const auto& [name, time, first] = uses[size_t(use)];
+    const auto ranks = to_int(models::members(grid_, at_, groups[size_t(use)].ranks));
+    lists_[size_t(use)] =
+        timed(place.control.communicator(place.rank, ranks, fmt::format("{}, lists", name)), *time);
   }
 }
 
@@ -172,56 +180,32 @@ reports::RankRecord RankWorker::take_record() {
 }
 
 void RankWorker::add_stage(int s, const StageContent& content, const RankPlace& place) {
-  const int rank = place.rank;
+  using enum models::GroupUse;
   HeldStage& made = held_[s];
   const Layout& layout = plan_.layout;
-  const auto group = [&](const std::vector<int64_t>& members, const std::string& name, CallTime& time) {
-    made.groups.push_back(group_of(place, members, fmt::format("{}, stage {}", name, s), time));
-    return made.groups.back().get();
-  };
-  CallTimes& t = *times_;
-  const Blocks blocks = blocks_of(replicas_of(grid_, rank), rank, size_t(models::dense_shard(layout)));
-  // In the side stream a call takes none of the compute's time; waiting for its end does.
-  CallTime& sharding_time = side_ ? t.beside : t.sharding;
-  CallTime& gradients_time = reduces_early() ? t.beside : t.gradients;
-  Communicator* const compute_shard = group(blocks.own, "sharded state", sharding_time);
-  const ReplicaGroups replicas{group(blocks.own, "gradient shards", gradients_time),
-                               group(blocks.across, "gradients", gradients_time)};
-  Communicator* compute_expert_shard = compute_shard;
-  ReplicaGroups expert_replicas = replicas;
-  Communicator* expert_group = group({rank}, "experts", t.expert);
-  Communicator* expert_lists = nullptr;
-  if (layout.expert > 1) {
-    const Blocks spread =
-        blocks_of(stage_ranks(grid_, rank), rank, size_t(layout.expert * layout.expert_split()));
-    expert_group = group(spread.own, "experts", t.expert);
-    made.groups.push_back(timed(
-        place.control.communicator(rank, to_int(spread.own), fmt::format("lists of experts, stage {}", s)),
-        t.expert));
-    expert_lists = made.groups.back().get();
-    const Blocks shares = blocks_of(spread.across, rank, size_t(models::expert_shard(layout)));
-    compute_expert_shard = group(shares.own, "sharded state of experts", sharding_time);
-    expert_replicas = {group(shares.own, "gradient shards of experts", gradients_time),
-                       group(shares.across, "gradients of experts", gradients_time)};
-  }
+  const bool spread = layout.expert > 1;
+  const auto lists = [&](models::GroupUse use) { return lists_[size_t(use)].get(); };
+  const ReplicaGroups replicas{group(gradient_shards), group(gradients)};
+  const ReplicaGroups expert_replicas =
+      spread ? ReplicaGroups{group(expert_gradient_shards), group(expert_gradients)} : replicas;
   const auto seed = place.draws_weights ? std::optional(uint64_t(options_.seed)) : std::nullopt;
   const StageOptions options{
       plan_.model, layout, plan_.workload.sequence, type_, seed, options_.next_token_weight, stop_};
   const StageGroups stage_groups{
-      {tensor_group_.get(),
-       context_group_.get(),
-       expert_group,
-       {ring_.get(), &t.context},
-       tensor_beside_group_.get(),
-       {products_.get(), &t.tensor},
-       {tensor_lists_.get(), context_lists_.get(), expert_lists}},
-      {layout.zero, compute_shard, compute_expert_shard, side_.get(), &t.sharding,
-       layout.overlap_parameter_gather, layout.overlap_gradient_reduce, host_.get()}};
+      {group(tensor),
+       group(context),
+       group(experts),
+       {ring_.get(), &times_->context},
+       products_ ? group(tensor_beside) : nullptr,
+       {products_.get(), &times_->tensor},
+       {lists(tensor), lists(context), spread ? lists(experts) : nullptr}},
+      {layout.zero, group(sharded_state), group(spread ? expert_sharded_state : sharded_state), side_.get(),
+       &times_->sharding, layout.overlap_parameter_gather, layout.overlap_gradient_reduce, host_.get()}};
   made.stage = std::make_unique<Stage>(options, size_t(s), content, device_, stage_groups);
   HostCores cores{host_.get(), {}};
   for (const auto& thread : update_) cores.threads.push_back(thread.get());
   made.optimizer = std::make_unique<Optimizer>(made.stage->parameters(), device_, replicas, expert_replicas,
-                                               *tensor_end_group_, cores);
+                                               *group(tensor_end), cores);
   const StageSlots& counts = program_.slots[size_t(s)];
   const int64_t bytes = made.stage->boundary_bytes();
   made.receive_activation = slots(device_, counts.receive_activation, bytes);
@@ -317,13 +301,12 @@ void RankWorker::run(InstructionId id) {
   }
 }
 
-// What is left to wait for where pieces were reduced as their gradients came.
+// Where pieces were reduced as their gradients came, what is left is to wait for.
 void RankWorker::reduce_gradients(int s) {
   HeldStage& h = held(s);
   if (!reduces_early()) return h.optimizer->reduce_gradients();
   const Stopwatch watch(times_->gradients);
   side_->await(h.reduced);
-  h.optimizer->reduce_gradients();
 }
 
 void RankWorker::gather_parameters(int s) {
@@ -374,7 +357,10 @@ void RankWorker::backward(InstructionId id, const Instruction& i) {
   } else {
     backward_input(h, i);
   }
-  if (last) h.stage->on_gradients(nullptr);
+  if (!last) return;
+  h.stage->on_gradients(nullptr);
+  // From this thread, too: stages share communicators, and all ranks post in the same order.
+  h.reduced = side_->post("reducing gradients", [&h] { h.optimizer->reduce_gradients(); });
 }
 
 void RankWorker::backward_input(HeldStage& h, const Instruction& i) {
@@ -392,7 +378,7 @@ void RankWorker::transfer(const Instruction& i) {
   const bool activation = i.kind == InstructionKind::transfer_activation;
   const int to_stage = i.stage + (activation ? 1 : -1);
   const int from = program_.rank_of_stage[size_t(i.stage)], to = program_.rank_of_stage[size_t(to_stage)];
-  Communicator& edge = *edges_.at({activation, from, to});
+  Communicator& edge = *pipeline_groups_.at(models::edge(plan_.layout, activation, from, to));
   if (at_.pipeline == from) {
     const HeldStage& h = held(i.stage);
     const Buffer& slot = (activation ? h.send_activation : h.send_gradient)[size_t(i.send_slot)];
@@ -420,9 +406,10 @@ void RankWorker::reduce_tied_embedding() {
   };
   const DataType type = state_type_of(type_);
   const int last = program_.stages - 1;
-  if (embedding_group_) {
+  const auto ends = pipeline_groups_.find(models::pipeline_ends(program_.rank_of_stage));
+  if (ends != pipeline_groups_.end()) {
     for (const Part& part : parts_of(holds(0) ? 0 : last))
-      embedding_group_->all_reduce(part.gradient, part.count, type, ReduceOperation::sum);
+      ends->second->all_reduce(part.gradient, part.count, type, ReduceOperation::sum);
     return;
   }
   const auto first_parts = parts_of(0), last_parts = parts_of(last);

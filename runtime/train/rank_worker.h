@@ -4,15 +4,16 @@
 // RankWorker: what one rank does for each instruction: its stages, transfer slots, communicators and
 // optimizer state. It orders nothing; the executor calls it in the program's order.
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "core/plan.h"
 #include "core/rank_grid.h"
+#include "models/rank_groups.h"
 #include "reports/run_result.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/comm/timed.h"
@@ -92,7 +93,6 @@ class RankWorker final : public InstructionHandler {
 
  private:
   struct HeldStage {
-    std::vector<std::unique_ptr<Communicator>> groups;  // that stage and optimizer refer to
     std::unique_ptr<Stage> stage;
     std::unique_ptr<Optimizer> optimizer;
     InstructionId last_gradients = -1;  // of the step
@@ -100,11 +100,13 @@ class RankWorker final : public InstructionHandler {
     std::vector<Buffer> receive_activation, send_activation, receive_gradient, send_gradient;
   };
   std::vector<double> start_values(const Parameter& parameter) const;
-  /// A group whose data is on the device.
-  std::unique_ptr<Communicator> group_of(const RankPlace& place, const std::vector<int64_t>& members,
-                                         const std::string& name, CallTime& time);
+  /// Of data on the device.
+  enum class FirstCall { sum, ring, all_to_all, transfer };
+  std::shared_ptr<Communicator> communicator(const RankPlace& place, const models::RankGroup& group,
+                                             const char* name, FirstCall first);
+  std::unique_ptr<Communicator> metered(std::shared_ptr<Communicator> group, CallTime& time);
   void make_groups(const RankPlace& place);
-  void make_edges(const RankPlace& place);
+  Communicator* group(models::GroupUse use) const { return groups_[size_t(use)].get(); }
   bool reduces_early() const {
     return side_ && plan_.layout.overlap_gradient_reduce && plan_.layout.zero < 2;
   }
@@ -139,12 +141,14 @@ class RankWorker final : public InstructionHandler {
   };
   std::unique_ptr<CallTimes> times_ = std::make_unique<CallTimes>();
   std::vector<std::shared_ptr<MarkMeter>> meters_;  // of groups that lanes use
-  std::unique_ptr<Communicator> tensor_group_, context_group_, tensor_end_group_, embedding_group_,
-      world_group_, tensor_beside_group_;
-  std::unique_ptr<Communicator> tensor_lists_, context_lists_;  // of experts, in host memory
-  // The two ranks of each transfer, sender first, by kind, sender and receiver in the pipeline: a lane sends
-  // while another receives, and neither may wait for the other.
-  std::map<std::tuple<bool, int, int>, std::unique_ptr<Communicator>> edges_;
+  // What the groups below share, several uses one.
+  std::map<models::RankGroup, std::shared_ptr<Communicator>> communicators_;
+  std::array<std::unique_ptr<Communicator>, models::kGroupUses> groups_;
+  std::array<std::unique_ptr<Communicator>, models::kGroupUses> lists_;  // of experts, in host memory
+  // The two ranks of each transfer, sender first: a lane sends while another receives, and neither may wait
+  // for the other. And the ends, where they share a token table.
+  std::map<models::RankGroup, std::unique_ptr<Communicator>> pipeline_groups_;
+  std::unique_ptr<Communicator> world_group_;
   std::unique_ptr<Device> host_;  // has an offloaded optimizer's state
   std::map<int, HeldStage> held_;
   std::map<std::pair<int, int>, Buffer>

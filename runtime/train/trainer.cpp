@@ -115,9 +115,7 @@ class Run {
     std::vector<Device*> devices;
     DeviceOptions options = inputs_.device;
     options.times_products = options.times_products && plan_.layout.tensor == 1;
-    const std::vector<int64_t> peaks = mpt::peak_bytes(program_);
     for (int i = 0; i < count; ++i) {
-      options.reserve_bytes = peaks[size_t(grid_.coordinates(world_->local_ranks()[size_t(i)]).pipeline)];
       devices_.push_back(inputs_.backend == nullptr ? make_cpu_device()
                                                     : inputs_.backend->make_device(first + i, options));
       devices.push_back(devices_.back().get());

@@ -154,11 +154,17 @@ TEST(Memory, TheMarginIsWhereAPlanIsLikelyToFit) {
   EXPECT_TRUE(has(risk->why, "memory is 97.0% full: ")) << risk->why;
 }
 
-TEST(Memory, OfTheOwnRuntimeIsCounted) {
-  EXPECT_EQ(memory_margin({Execution{}.framework, false, ""}, kOneSource).factor, 1.0);
+// On CPUs, where nothing else has a share. On GPUs the driver and NCCL have, which nobody has measured.
+TEST(Memory, OfTheOwnRuntimeOnCpusIsCounted) {
   EXPECT_EQ(memory_margin({"torchtitan", false, ""}, {}).factor, 1.0);
+  const MemoryMargin margin = memory_margin({Execution{}.framework, false, ""}, kOneSource);
+  EXPECT_EQ(margin.factor, memory_margin({"unheard of", false, ""}, kOneSource).factor);
+  EXPECT_GT(margin.factor, 1.0);
   Plan plan = plan_with(0.97);
   plan.layout.execution = Execution{};
+  EXPECT_TRUE(memory_risk(plan, kOneSource));
+  EXPECT_LT(*sure(plan, kOneSource).fits, 1.0);
+  plan.cluster.device.kind = DeviceKind::cpu;
   EXPECT_FALSE(memory_risk(plan, kOneSource));
   EXPECT_EQ(*sure(plan, kOneSource).fits,
             plan.prediction.memory[1].peak_bytes <= rank_limit_bytes(plan.cluster.device, Execution{}, 0)

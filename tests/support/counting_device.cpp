@@ -22,22 +22,28 @@ int64_t chunks_of(int64_t rows) { return std::clamp<int64_t>((rows + 31) / 32, 1
 
 class CountingDevice final : public Device {
  public:
-  explicit CountingDevice(KernelCounts& counts) : counts_(counts) {}
+  CountingDevice(KernelCounts& counts, CountedMemory* memory) : counts_(counts), memory_(memory) {}
 
   // Addresses that nobody looks at.
+  void reserve(int64_t size) override {
+    if (memory_ != nullptr) memory_->reserve(size);
+  }
   void* allocate(int64_t size) override {
+    if (memory_ != nullptr) return memory_->allocate(size);
     char* const made = next_;
     next_ += rounded_bytes(size) + kAllocationUnit;
     return made;
   }
-  void release(void*, int64_t) override {}
+  void release(void* data, int64_t size) override {
+    if (memory_ != nullptr) memory_->release(data, size);
+  }
   int64_t in_use_bytes() const override { return 0; }
   int64_t peak_bytes() const override { return 0; }
   void reset_peak() override {}
   void copy(void*, const void*, int64_t size) override { add("copy", size, size); }
   void zero(void*, int64_t size) override { add("zero", 0, size); }
   void upload(DataType, const double*, int64_t, void*) override {}
-  void download(DataType, const void*, int64_t, double*) override { refuse(); }
+  void download(DataType, const void*, int64_t count, double* to) override { std::fill_n(to, count, 0.0); }
   void convert(DataType from, const void*, DataType to, void*, int64_t count) override {
     add("copy_columns_kernel", bytes(from, count), bytes(to, count));
   }
@@ -121,6 +127,8 @@ class CountingDevice final : public Device {
   void attention_backward(DataType t, const AttentionShape& s, const void*, const void*, const void*,
                           const void*, void*) override {
     const int64_t out = bytes(t, s.tokens() * s.heads * s.head_dim), qkv = bytes(t, s.tokens() * s.row());
+    // The fused one sums the gradients of queries in full precision.
+    if (memory_ != nullptr) memory_->call(state_bytes(t, s.tokens() * s.heads * s.head_dim));
     add(attention("backward", s), qkv + 2 * out + state_bytes(t, s.tokens() * s.heads), qkv,
         5 * pair_flop(s));
   }
@@ -378,14 +386,15 @@ class CountingDevice final : public Device {
   }
 
   KernelCounts& counts_;
+  CountedMemory* const memory_;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address that nobody reads
   char* next_ = reinterpret_cast<char*>(kAllocationUnit);
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_counting_device(KernelCounts& counts) {
-  return std::make_unique<CountingDevice>(counts);
+std::unique_ptr<Device> make_counting_device(KernelCounts& counts, CountedMemory* memory) {
+  return std::make_unique<CountingDevice>(counts, memory);
 }
 
 }  // namespace mpt::test

@@ -22,7 +22,18 @@ struct KernelCount {
 };
 using KernelCounts = std::map<std::string, KernelCount>;
 
-/// `counts` outlives the device.
-std::unique_ptr<runtime::Device> make_counting_device(KernelCounts& counts);
+/// Where the memory of a counting device comes from, for who counts that, too.
+class CountedMemory {
+ public:
+  virtual ~CountedMemory() = default;
+  virtual void reserve(int64_t bytes) = 0;
+  virtual void* allocate(int64_t bytes) = 0;
+  virtual void release(void* data, int64_t bytes) = 0;
+  /// Room of one call.
+  virtual void call(int64_t bytes) = 0;
+};
+
+/// `counts` and `memory` outlive the device. Without `memory` there is no end of it.
+std::unique_ptr<runtime::Device> make_counting_device(KernelCounts& counts, CountedMemory* memory = nullptr);
 
 }  // namespace mpt::test

@@ -11,7 +11,7 @@
 namespace mpt::test {
 
 Curve loss_curve(const WantedPlan& request, runtime::Backend* backend, int64_t steps,
-                 const runtime::DeviceOptions& device) {
+                 const runtime::DeviceOptions& device, const std::function<void()>& on_step) {
   const Plan plan = make_plan(request);
   runtime::TrainOptions options;
   options.steps = steps;
@@ -33,6 +33,7 @@ Curve loss_curve(const WantedPlan& request, runtime::Backend* backend, int64_t s
       [&](const reports::StepRecord& r) {
         curve.loss.push_back(r.loss);
         curve.norm.push_back(r.gradient_norm);
+        if (on_step) on_step();
       },
       stop);
   curve.peak_bytes = result.peak_bytes.front();

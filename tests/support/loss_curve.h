@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "runtime/device/backend.h"
@@ -14,8 +15,8 @@ struct Curve {
   int64_t peak_bytes = 0;
 };
 
-/// On `backend`; null: on the CPU. Throws what the training throws.
+/// On `backend`; null: on the CPU. `on_step` is called after each step. Throws what the training throws.
 Curve loss_curve(const WantedPlan& request, runtime::Backend* backend, int64_t steps,
-                 const runtime::DeviceOptions& device = {});
+                 const runtime::DeviceOptions& device = {}, const std::function<void()>& on_step = {});
 
 }  // namespace mpt::test

@@ -11,7 +11,7 @@ class NcclGpus final : public Backend {
  public:
   int device_count() const override { return 16; }
   std::unique_ptr<Device> make_device(int number, const DeviceOptions& options) override {
-    auto device = cuda::make_cuda_device(number, {.reserve_bytes = options.reserve_bytes});
+    auto device = cuda::make_cuda_device(number);
     if (!options.graphs) return device;
     return cuda::make_graphed_device(std::move(device));
   }

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "core/gpu_memory.h"
 #include "runtime/comm/single.h"
 
 namespace mpt::runtime {
@@ -33,9 +34,6 @@ ncclDataType_t nccl_type(DataType type) {
   MPT_CHECK(false, "no such type");
 }
 
-// Multiprocessors of one operation at most: six lanes and three side streams fit on a GPU of 132.
-constexpr int kMostBlocks = 14;
-
 // One rank's handle of one group, for whoever has to end it.
 class Handle {
  public:
@@ -44,7 +42,7 @@ class Handle {
     config.blocking = 0;  // so that no call can hang
     config.commName = group_.c_str();
     // Several groups are at work at once, and each operation waits in place for its peers: all must fit.
-    config.maxCTAs = kMostBlocks;
+    config.maxCTAs = kMostChannels;
     check(ncclCommInitRankConfig(&handle_, size, id, rank, &config), "ncclCommInitRankConfig");
   }
   Handle(const Handle&) = delete;

@@ -20,7 +20,7 @@ bool is_wide(DataType type) { return type == DataType::float32 || type == DataTy
 
 class Impl final : public MixerDevice {
  public:
-  Impl(int index, const CudaOptions& options) : MixerDevice(index, options.reserve_bytes) {
+  Impl(int index, const CudaOptions& options) : MixerDevice(index) {
     const GemmTools tools{[this](cudaEvent_t event) { wait_for(event); },
                           [this](DataType type, int64_t count, const void* data) {
                             return sum_of_squares(type, count, data) == 0.0;

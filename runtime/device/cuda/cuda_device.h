@@ -40,7 +40,6 @@ struct CudaOptions {
   // The first use of a matrix product times several algorithms for it. The bits of results then depend on
   // the outcome.
   bool times_products = false;
-  int64_t reserve_bytes = 0;  // that tensors are expected to need: allocated at once
 };
 /// Of GPU `index`. Throws RunError if it cannot be used.
 std::unique_ptr<CudaDevice> make_cuda_device(int index, const CudaOptions& options = {});

@@ -21,6 +21,7 @@ class GraphedDevice final : public CudaDevice {
   void hold(bool held) override { now().hold(held); }
 
   // Memory comes and goes at once: what is recorded after an allocation comes after what had it before.
+  void reserve(int64_t bytes) override { device_->reserve(bytes); }
   void* allocate(int64_t bytes) override { return device_->allocate(bytes); }
   void release(void* data, int64_t bytes) override { device_->release(data, bytes); }
   int64_t in_use_bytes() const override { return device_->in_use_bytes(); }

@@ -13,11 +13,9 @@
 namespace mpt::runtime::cuda {
 namespace {
 
-// As cudaMalloc aligns.
-int64_t length_in_reserve(int64_t size) {
-  constexpr int64_t kUnit = 256;
-  return (size + kUnit - 1) / kUnit * kUnit;
-}
+constexpr int64_t kReserveUnit = 256;  // as cudaMalloc aligns
+
+int64_t length_in_reserve(int64_t size) { return (size + kReserveUnit - 1) / kReserveUnit * kReserveUnit; }
 
 }  // namespace
 
@@ -31,19 +29,23 @@ MemoryPool::~MemoryPool() {
 void* MemoryPool::allocate(MemoryUse use, int64_t bytes, cudaStream_t stream) {
   const int64_t size = std::max(rounded_bytes(bytes), kAllocationUnit);
   const std::lock_guard lock(mutex_);
-  const std::optional<Block> known = take(use, size, stream);
-  if (!known) return fresh(size);
-  const Block& block = *known;
-  if (block.stream == stream) return block.data;
-  if (event_ == nullptr)
-    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-  // Later than the release, and so after it.
-  check(cudaEventRecord(event_, block.stream), "cudaEventRecord");
-  check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
-  return block.data;
+  // Scratch comes back to scratch.
+  void* data = use == MemoryUse::scratch ? kept(use, size, stream) : of_reserve(use, size, stream);
+  if (data == nullptr)
+    data = use == MemoryUse::scratch ? of_reserve(use, size, stream) : kept(use, size, stream);
+  return data != nullptr ? data : fresh(use, size, stream);
 }
 
-std::optional<MemoryPool::Block> MemoryPool::take(MemoryUse use, int64_t size, cudaStream_t stream) {
+// Later than the release, and so after it.
+void MemoryPool::wait_for(cudaStream_t user, cudaStream_t stream) {
+  if (user == stream) return;
+  if (event_ == nullptr)
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  check(cudaEventRecord(event_, user), "cudaEventRecord");
+  check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
+}
+
+void* MemoryPool::kept(MemoryUse use, int64_t size, cudaStream_t stream) {
   // Sizes that routing decides on never come again: large blocks serve what is nearly as large.
   constexpr int64_t kLarge = 1 << 20;
   const int64_t largest = size < kLarge ? size : size + size / 8;
@@ -60,13 +62,42 @@ std::optional<MemoryPool::Block> MemoryPool::take(MemoryUse use, int64_t size, c
     const Block block = *found;
     blocks.erase(found);
     if (at->first.second > size) larger_[block.data] = at->first.second;
-    return block;
+    wait_for(block.stream, stream);
+    return block.data;
   }
-  return std::nullopt;
+  return nullptr;
+}
+
+// The smallest gap that is long enough, where possible one that needs no waiting, and the first of equals;
+// null: there is none. What is at hand for calls that wait to be launched is no scratch.
+void* MemoryPool::of_reserve(MemoryUse use, int64_t size, cudaStream_t stream) {
+  const int64_t length = length_in_reserve(size);
+  auto best = gaps_.end();
+  std::pair<bool, int64_t> best_rank;
+  for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
+    const auto& [all, users] = gap->second;
+    if (all < length || std::any_of(users.begin(), users.end(), [&](cudaStream_t user) {
+          return held_.contains(user) && (user != stream || use == MemoryUse::scratch);
+        }))
+      continue;
+    const bool waits =
+        std::any_of(users.begin(), users.end(), [&](cudaStream_t user) { return user != stream; });
+    if (best != gaps_.end() && best_rank <= std::pair(waits, all)) continue;
+    best = gap;
+    best_rank = {waits, all};
+  }
+  if (best == gaps_.end()) return nullptr;
+  const auto [begin, gap] = *best;
+  gaps_.erase(best);
+  if (gap.length > length) gaps_[begin + length] = {gap.length - length, gap.users};
+  for (const cudaStream_t user : gap.users) wait_for(user, stream);
+  return begin;
 }
 
 void MemoryPool::release(MemoryUse use, void* data, int64_t bytes, cudaStream_t stream) {
   const std::lock_guard lock(mutex_);
+  if (use == MemoryUse::tensors && is_reserved(data))
+    return give_back(static_cast<char*>(data), std::max(rounded_bytes(bytes), kAllocationUnit), stream);
   // It may be larger than what was asked for.
   const auto larger = larger_.find(data);
   const int64_t size =
@@ -87,8 +118,11 @@ void MemoryPool::hold(cudaStream_t stream, bool held) {
   }
 }
 
-void MemoryPool::reserve(int64_t bytes) {
+void MemoryPool::reserve(int64_t bytes, int64_t spare_bytes) {
   const std::lock_guard lock(mutex_);
+  size_t available = 0, total = 0;
+  check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
+  bytes = std::min(bytes, int64_t(available) - spare_bytes) / kReserveUnit * kReserveUnit;
   void* data = nullptr;
   if (reserve_ != nullptr || bytes <= 0) return;
   if (cudaMalloc(&data, size_t(bytes)) != cudaSuccess) {
@@ -97,7 +131,7 @@ void MemoryPool::reserve(int64_t bytes) {
   }
   reserve_ = static_cast<char*>(data);
   reserve_bytes_ = reserved_ = bytes;
-  gaps_ = {{reserve_, bytes}};
+  gaps_ = {{reserve_, {bytes, {}}}};
 }
 
 bool MemoryPool::is_reserved(const void* data) const {
@@ -106,44 +140,34 @@ bool MemoryPool::is_reserved(const void* data) const {
          std::less<>()(at, static_cast<const char*>(reserve_ + reserve_bytes_));
 }
 
-// The first gap that is long enough; null: there is none.
-void* MemoryPool::cut(int64_t size) {
-  const int64_t length = length_in_reserve(size);
-  for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
-    if (gap->second < length) continue;
-    const auto [begin, all] = *gap;
-    gaps_.erase(gap);
-    if (all > length) gaps_[begin + length] = all - length;
-    return begin;
-  }
-  return nullptr;
-}
-
-void MemoryPool::give_back(char* data, int64_t size) {
-  int64_t length = length_in_reserve(size);
+void MemoryPool::give_back(char* data, int64_t size, cudaStream_t stream) {
+  Gap gap{length_in_reserve(size), {stream}};
+  const auto join = [&](Gaps::iterator other) {
+    gap.length += other->second.length;
+    for (const cudaStream_t user : other->second.users) {
+      if (std::find(gap.users.begin(), gap.users.end(), user) == gap.users.end()) gap.users.push_back(user);
+    }
+    return gaps_.erase(other);
+  };
   auto after = gaps_.lower_bound(data);
-  if (after != gaps_.end() && after->first == data + length) {
-    length += after->second;
-    after = gaps_.erase(after);
-  }
+  if (after != gaps_.end() && after->first == data + gap.length) after = join(after);
   if (after != gaps_.begin()) {
     const auto before = std::prev(after);
-    if (before->first + before->second == data) {
-      before->second += length;
-      return;
+    if (before->first + before->second.length == data) {
+      data = before->first;
+      join(before);
     }
   }
-  gaps_[data] = length;
+  gaps_[data] = std::move(gap);
 }
 
-void* MemoryPool::fresh(int64_t size) {
-  if (void* const data = cut(size)) return data;
+void* MemoryPool::fresh(MemoryUse use, int64_t size, cudaStream_t stream) {
   void* data = nullptr;
   cudaError_t status = cudaMalloc(&data, size_t(size));
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     free_all();
-    if ((data = cut(size)) != nullptr) return data;
+    if ((data = of_reserve(use, size, stream)) != nullptr) return data;
     status = cudaMalloc(&data, size_t(size));
   }
   if (status == cudaErrorMemoryAllocation) {
@@ -167,7 +191,7 @@ void MemoryPool::free_all() {
     std::erase_if(blocks, [&, size = key.second](const Block& block) {
       if (held_.contains(block.stream)) return false;
       if (is_reserved(block.data)) {
-        give_back(static_cast<char*>(block.data), size);
+        give_back(static_cast<char*>(block.data), size, block.stream);
         return true;
       }
       cudaFree(block.data);

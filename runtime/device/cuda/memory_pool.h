@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// MemoryPool: blocks of GPU memory, kept by size since most steps repeat their sizes. A block given back may
-// still be at work in its stream: another stream that gets it waits there, on the GPU. Of those that fit a
-// stream gets the one with the lowest address, so that equal steps get equal addresses, which captured graphs
-// need.
+// MemoryPool: blocks of GPU memory. Those of tensors are cut from one reserve, the smallest gap that is long
+// enough first, and joined with their neighbours when they come back. Beyond the reserve, and for scratch,
+// blocks are kept by size since most steps repeat their sizes. Memory given back may still be at work in its
+// streams: another stream that gets it waits there, on the GPU. Equal steps get equal addresses, which
+// captured graphs need.
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -26,9 +26,9 @@ enum class MemoryUse { tensors, scratch };
 class MemoryPool {
  public:
   ~MemoryPool();
-  /// From now on blocks are cut from one of `bytes`, as far as it lasts. The driver may wait for work of all
-  /// threads when it is asked for memory. Where the GPU has no such block, nothing changes.
-  void reserve(int64_t bytes);
+  /// From now on blocks are cut from one of `bytes`, or of what the GPU has left but for `spare_bytes`, as
+  /// far as it lasts. The driver may wait for work of all threads when it is asked for memory.
+  void reserve(int64_t bytes, int64_t spare_bytes);
   /// At least `bytes` for work in `stream`. Throws RunError when the GPU has no more, with what it was asked
   /// for.
   void* allocate(MemoryUse use, int64_t bytes, cudaStream_t stream);
@@ -42,10 +42,17 @@ class MemoryPool {
     void* data;
     cudaStream_t stream;
   };
-  std::optional<Block> take(MemoryUse use, int64_t size, cudaStream_t stream);
-  void* fresh(int64_t size);
-  void* cut(int64_t size);
-  void give_back(char* data, int64_t size);
+  // Of the reserve. Streams whose work may still touch it.
+  struct Gap {
+    int64_t length;
+    std::vector<cudaStream_t> users;
+  };
+  using Gaps = std::map<char*, Gap>;
+  void* of_reserve(MemoryUse use, int64_t size, cudaStream_t stream);
+  void* kept(MemoryUse use, int64_t size, cudaStream_t stream);
+  void* fresh(MemoryUse use, int64_t size, cudaStream_t stream);
+  void wait_for(cudaStream_t user, cudaStream_t stream);
+  void give_back(char* data, int64_t size, cudaStream_t stream);
   bool is_reserved(const void* data) const;
   void free_all();
 
@@ -57,7 +64,7 @@ class MemoryPool {
   int64_t reserved_ = 0;
   char* reserve_ = nullptr;
   int64_t reserve_bytes_ = 0;
-  std::map<char*, int64_t> gaps_;  // of the reserve: what no block has, with its length
+  Gaps gaps_;  // what no block has
 };
 
 }  // namespace mpt::runtime::cuda

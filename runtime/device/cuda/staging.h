@@ -3,7 +3,8 @@
 
 // Staging: pinned memory through which one thread's stream sends lists to the GPU and gets numbers back. From
 // pageable memory copies may wait for the stream inside the driver (CUDA runtime API, "API synchronization
-// behavior").
+// behavior"). Pinned memory is asked for once and kept to the end: the driver may wait for all work of the
+// GPU when it gives or takes some, and that work may wait for what this thread does next.
 
 #include <cuda_runtime.h>
 
@@ -15,26 +16,25 @@ namespace mpt::runtime::cuda {
 
 class Staging {
  public:
-  Staging() = default;
+  /// Longer lists go in several pieces.
+  explicit Staging(int64_t slot_bytes = 64 << 10) : slot_bytes_(slot_bytes) {}
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
   ~Staging();
 
-  /// `list` was read when this returns. `wait` is called where an earlier list is still on its way.
+  /// `list` was read when this returns. `wait` is called for an earlier piece that may still be on its way.
   void send(const void* list, int64_t bytes, void* to, cudaStream_t stream,
             const std::function<void(cudaEvent_t)>& wait);
   /// Room for one number from the GPU.
   double* answer();
 
  private:
-  struct Slot {
-    void* data = nullptr;
-    int64_t bytes = 0;
-    cudaEvent_t sent = nullptr;
-  };
-  std::array<Slot, 8> slots_;  // used in turn
+  char* room();
+
+  const int64_t slot_bytes_;
+  std::array<cudaEvent_t, 32> sent_{};  // by slot, used in turn
   size_t next_ = 0;
-  double* answer_ = nullptr;
+  char* room_ = nullptr;  // the answer, then the slots
 };
 
 }  // namespace mpt::runtime::cuda

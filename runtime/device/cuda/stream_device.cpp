@@ -25,16 +25,21 @@ bool is_on_host(const void* data) {
 namespace {
 
 constexpr int64_t kStaged = 1 << 20;  // bytes of a list at most that goes through pinned memory
+constexpr int64_t kSpare = 256 << 20;  // left to the driver and libraries, for kernels that load later
 constexpr double kSpin_s = 50e-6;     // a wait that is longer gives the core to others, and looks around
 
 }  // namespace
 
-StreamDevice::StreamDevice(int index, int64_t reserve_bytes) : index_(index), streams_(index, pool_) {
+StreamDevice::StreamDevice(int index) : index_(index), streams_(index, pool_) {
   check(cudaSetDevice(index), "cudaSetDevice");
-  pool_.reserve(reserve_bytes);
 }
 
 StreamDevice::~StreamDevice() { cudaSetDevice(index_); }
+
+void StreamDevice::reserve(int64_t bytes) {
+  check(cudaSetDevice(index_), "cudaSetDevice");
+  pool_.reserve(bytes, kSpare);
+}
 
 void* StreamDevice::allocate(int64_t bytes) {
   void* const data = pool_.allocate(MemoryUse::tensors, bytes, stream());

@@ -24,8 +24,8 @@ T* as(void* data) {
 
 class StreamDevice : public ModelDevice {
  public:
-  /// Makes GPU `index` the calling thread's, and reserves memory there if it has so much.
-  StreamDevice(int index, int64_t reserve_bytes);
+  /// Makes GPU `index` the calling thread's.
+  explicit StreamDevice(int index);
   ~StreamDevice() override;
 
   cudaStream_t stream() override { return streams_.mine(); }
@@ -34,6 +34,7 @@ class StreamDevice : public ModelDevice {
   void set_watch(std::function<void(double)> watch) override { watch_ = std::move(watch); }
   int64_t scratch_bytes() const override { return streams_.peak_bytes() + lists_.bytes(); }
 
+  void reserve(int64_t bytes) override;
   void* allocate(int64_t bytes) override;
   void release(void* data, int64_t bytes) override;
   int64_t in_use_bytes() const override { return in_use_; }

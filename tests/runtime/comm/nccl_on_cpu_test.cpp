@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/device/cuda/staging.h"
+#include "tests/support/cuda_on_cpu/memory.h"
 #include "tests/support/cuda_on_cpu/streams.h"
 
 namespace {
@@ -46,7 +48,17 @@ class NcclOnCpu : public testing::Test {
       cudaSetDevice(rank);
       ncclCommInitRankConfig(&made[size_t(rank)], kRanks, id, rank, &config);
     }
+    if (config.blocking != 0 && connects_) connect(made);
     return made;
+  }
+  // The first operation waits for all work of the GPU.
+  void connect(const std::array<ncclComm_t, kRanks>& comms) {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      cudaSetDevice(rank);
+      ncclAllReduce(data_[size_t(rank)], data_[size_t(rank)], 1, ncclFloat32, ncclSum, comms[size_t(rank)],
+                    at(rank, 0));
+    }
+    for (int rank = 0; rank < kRanks; ++rank) cudaStreamSynchronize(at(rank, 0));
   }
   ncclResult_t send(ncclComm_t comm, int rank, int stream) {
     cudaSetDevice(rank);
@@ -60,6 +72,7 @@ class NcclOnCpu : public testing::Test {
   cudaStream_t at(int rank, int stream) { return streams_[size_t(rank)][size_t(stream)]; }
 
   static constexpr size_t kBytes = 1024;
+  bool connects_ = true;
   std::array<std::array<cudaStream_t, 2>, kRanks> streams_{};
   std::array<char*, kRanks> data_{};
 };
@@ -74,6 +87,56 @@ TEST_F(NcclOnCpu, MovesTheData) {
   std::string got(text.size(), ' ');
   EXPECT_EQ(cudaMemcpyAsync(got.data(), data_[1], got.size(), cudaMemcpyDefault, at(1, 0)), cudaSuccess);
   EXPECT_EQ(got, text);
+}
+
+// What a device's thread does while another waits for a peer: no list of whatever length waits for all work.
+TEST_F(NcclOnCpu, ListsAreSentBesideAReceiveThatWaits) {
+  const auto comms = communicators();
+  cudaSetDevice(0);
+  mpt::runtime::cuda::Staging staging;
+  void* to = nullptr;
+  constexpr size_t kUsual = 60'000, kLong = 70'000;
+  ASSERT_EQ(cudaMalloc(&to, kLong), cudaSuccess);
+  const auto wait = [](cudaEvent_t event) {
+    while (cudaEventQuery(event) == cudaErrorNotReady) {
+    }
+  };
+  std::vector<char> list(kLong, 'a');
+  for (int i = 0; i < 8; ++i) staging.send(list.data(), kUsual, to, at(0, 1), wait);
+  EXPECT_EQ(receive(comms[0], 0, 0), ncclSuccess);
+  list.back() = 'z';
+  EXPECT_NO_THROW(staging.send(list.data(), kLong, to, at(0, 1), wait));
+  EXPECT_EQ(send(comms[1], 1, 0), ncclSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(at(0, 0)), cudaSuccess) << cuda_on_cpu::failure();
+  std::vector<char> got(kLong);
+  EXPECT_EQ(cudaMemcpyAsync(got.data(), to, kLong, cudaMemcpyDefault, at(0, 1)), cudaSuccess);
+  EXPECT_EQ(got, list);
+  cudaFree(to);
+}
+
+// The buffers of its channels come with it.
+TEST_F(NcclOnCpu, TheFirstOperationTakesMemoryAndWaitsForTheGpu) {
+  connects_ = false;
+  ncclConfig_t config;
+  config.maxCTAs = 14;
+  const auto comms = communicators(config);
+  const uint64_t before = cuda_on_cpu::fill(0).used;
+  bool done = false;
+  cuda_on_cpu::Work late;
+  late.name = "late work";
+  late.run = [&done] {
+    done = true;
+    return cudaSuccess;
+  };
+  cudaSetDevice(0);
+  cuda_on_cpu::submit(at(0, 1)->stream, std::move(late));
+  EXPECT_EQ(send(comms[0], 0, 0), ncclSuccess);
+  EXPECT_TRUE(done);
+  EXPECT_NEAR(double(cuda_on_cpu::fill(0).used - before), 14 * 9.1875 * (1 << 20), 256);
+  EXPECT_EQ(receive(comms[1], 1, 0), ncclSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(at(1, 0)), cudaSuccess);
+  for (int rank = 0; rank < kRanks; ++rank) ncclCommDestroy(comms[size_t(rank)]);
+  EXPECT_EQ(cuda_on_cpu::fill(0).used, before);
 }
 
 TEST_F(NcclOnCpu, RefusesACallWhileAnotherIsInProgress) {

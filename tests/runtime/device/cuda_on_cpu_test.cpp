@@ -14,6 +14,7 @@
 #include "runtime/comm/single.h"
 #include "runtime/device/cuda/cuda_device.h"
 #include "runtime/device/cuda/memory_pool.h"
+#include "runtime/device/cuda/staging.h"
 #include "runtime/device/side_stream.h"
 #include "runtime/nn/stage.h"
 #include "tests/support/cuda_on_cpu/memory.h"
@@ -162,8 +163,9 @@ TEST_F(CudaOnCpu, LargeMemoryServesWhatIsNearlyAsLarge) {
 // are joined.
 TEST_F(CudaOnCpu, ReservedMemoryIsCutAndJoined) {
   constexpr int64_t kReserve = 6 << 20, kMost = 2 << 20;
-  cuda_on_cpu::limit(1, 10 << 20);
-  const auto device = cuda::make_cuda_device(1, {.reserve_bytes = kReserve});
+  cuda_on_cpu::limit(1, 300 << 20);
+  const auto device = cuda::make_cuda_device(1);
+  device->reserve(kReserve);
   std::vector<char*> blocks;
   for (int i = 0; i < 2; ++i) blocks.push_back(static_cast<char*>(device->allocate(kMost + 64)));
   EXPECT_EQ(blocks[1] - blocks[0], kMost + 256) << "cut one behind the other";
@@ -175,15 +177,22 @@ TEST_F(CudaOnCpu, ReservedMemoryIsCutAndJoined) {
   EXPECT_EQ(joined, blocks[0]);
   device->release(joined, 2 * kMost);
   device->release(outside, kMost + kMost / 2);
-  cuda_on_cpu::limit(1, cuda_on_cpu::kPartBytes);
+  cuda_on_cpu::limit(1, 0);
 }
 
-// A GPU that others use, too.
-TEST_F(CudaOnCpu, WithoutRoomForTheReserveBlocksComeOneByOne) {
-  const auto device = cuda::make_cuda_device(1, {.reserve_bytes = int64_t{1} << 40});
-  void* const block = device->allocate(64);
-  EXPECT_NE(block, nullptr);
-  device->release(block, 64);
+// A GPU that others use, too: what is left but for some is reserved.
+TEST_F(CudaOnCpu, ReservesNoMoreThanIsLeft) {
+  cuda_on_cpu::limit(1, 400 << 20);
+  {
+    const auto device = cuda::make_cuda_device(1);
+    device->reserve(int64_t{1} << 40);
+    EXPECT_EQ(cuda_on_cpu::fill(1).used, uint64_t{144} << 20);
+    void* const block = device->allocate(64);
+    EXPECT_NE(block, nullptr);
+    EXPECT_EQ(cuda_on_cpu::fill(1).used, uint64_t{144} << 20) << "a block of the reserve";
+    device->release(block, 64);
+  }
+  cuda_on_cpu::limit(1, 0);
 }
 
 TEST_F(CudaOnCpu, RunsWorkLate) {
@@ -246,6 +255,80 @@ TEST_F(CudaOnCpu, ListsDoNotWaitForTheStream) {
   EXPECT_NO_THROW(look_up());
   EXPECT_NO_THROW(device_->copy(copy.data(), many.data(), int64_t(many.size()) * 4));
   cuda_on_cpu::forget_failure();
+}
+
+// In as many pieces as it takes, through slots that come round again.
+TEST_F(CudaOnCpu, ListsMayBeLongerThanAllSlots) {
+  cuda::Staging staging(16);
+  std::vector<char> list(1000), got(list.size());
+  for (size_t i = 0; i < list.size(); ++i) list[i] = char(i % 101);
+  const Buffer to(*device_, int64_t(list.size()));
+  int waits = 0;
+  staging.send(list.data(), int64_t(list.size()), to.data(), device_->stream(), [&](cudaEvent_t event) {
+    ++waits;
+    device_->wait_for(event);
+  });
+  EXPECT_EQ(waits, 63) << "once for each piece";
+  device_->copy(got.data(), to.data(), int64_t(got.size()));
+  EXPECT_EQ(got, list);
+}
+
+// As CUDA's documents allow them to.
+TEST_F(CudaOnCpu, CallsAboutMemoryWaitForAllWork) {
+  const cudaStream_t stream = device_->stream();
+  const auto waits = [&](auto&& call) {
+    bool done = false;
+    cuda_on_cpu::Work late;
+    late.name = "late work";
+    late.run = [&done] {
+      done = true;
+      return cudaSuccess;
+    };
+    cuda_on_cpu::submit(stream->stream, std::move(late));
+    EXPECT_EQ(call(), cudaSuccess);
+    const bool waited = done;
+    cudaStreamSynchronize(stream);
+    return waited;
+  };
+  void *device = nullptr, *pinned = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t made = nullptr;
+  EXPECT_TRUE(waits([&] { return cudaMalloc(&device, 64); }));
+  EXPECT_TRUE(waits([&] { return cudaHostAlloc(&pinned, 64, cudaHostAllocDefault); }));
+  EXPECT_TRUE(waits([&] { return cudaFree(device); }));
+  EXPECT_TRUE(waits([&] { return cudaFreeHost(pinned); }));
+  cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+  cudaStreamEndCapture(stream, &graph);
+  EXPECT_TRUE(waits([&] { return cudaGraphInstantiate(&made, graph, 0); }));
+  EXPECT_FALSE(waits([&] { return cudaGraphLaunch(made, stream); }));
+  cudaGraphExecDestroy(made);
+  cudaGraphDestroy(graph);
+}
+
+// Blocks of a reserve are split and joined whatever their sizes, the smallest gap first.
+TEST_F(CudaOnCpu, GapsOfTheReserveServeAnySize) {
+  constexpr int64_t kUnit = 1 << 20;
+  const auto device = cuda::make_cuda_device(1);
+  device->reserve(10 * kUnit);
+  const uint64_t used = cuda_on_cpu::fill(1).used;
+  const auto take = [&](int64_t units) { return static_cast<char*>(device->allocate(units * kUnit)); };
+  char* const four = take(4);
+  char* const one = take(1);
+  char* const three = take(3);
+  char* const last = take(2);
+  device->release(four, 4 * kUnit);
+  device->release(three, 3 * kUnit);
+  EXPECT_EQ(take(2), three) << "the smaller of two gaps";
+  EXPECT_EQ(take(3), four);
+  device->release(four, 3 * kUnit);
+  device->release(one, kUnit);
+  EXPECT_EQ(take(5), four) << "joined";
+  EXPECT_EQ(cuda_on_cpu::fill(1).used, used) << "nothing beyond the reserve";
+  device->release(four, 5 * kUnit);
+  device->release(three, 2 * kUnit);
+  device->release(last, 2 * kUnit);
+  EXPECT_EQ(take(10), four) << "as at the beginning";
+  device->release(four, 10 * kUnit);
 }
 
 // Micro-batches follow each other on the GPU without a word to the host: their loss is read after the last.

@@ -6,6 +6,11 @@
 #include <gtest/gtest.h>
 #include <nccl.h>
 
+#include <numeric>
+
+#include "models/footprint.h"
+#include "models/rank_groups.h"
+#include "tests/support/cuda_on_cpu/memory.h"
 #include "tests/support/cuda_on_cpu/streams.h"
 #include "tests/support/loss_curve.h"
 #include "tests/support/nccl_gpus.h"
@@ -39,6 +44,12 @@ std::vector<Case> cases() {  // NOLINT(readability-function-size): a table
       {"Pipeline8", with(test::little_gpt(8), deep, [](WantedPlan& r) { r.pipeline = 8; })},
       {"Interleaved", with(test::little_gpt(4), deep,
                            [](WantedPlan& r) { r.pipeline = r.chunks = 2, r.schedule = "interleaved"; })},
+      // As the first plan of Llama 3 8B for eight GPUs.
+      {"EightGpus", with(test::little_llama(14), {16, 16},
+                         [](WantedPlan& r) {
+                           r.pipeline = 2, r.data = 4, r.chunks = 7, r.zero = 1;
+                           r.schedule = "interleaved";
+                         })},
       {"VShaped", with(test::little_gpt(6), deep,
                        [](WantedPlan& r) { r.pipeline = 3, r.chunks = 2, r.schedule = "zb-v"; })},
       {"ZeroBubbleData", with(test::little_gpt(3), deep,
@@ -79,6 +90,15 @@ std::vector<Case> cases() {  // NOLINT(readability-function-size): a table
   };
 }
 
+// Handles of all ranks.
+int64_t planned_communicators(const WantedPlan& request) {
+  const Plan plan = test::make_plan(request);
+  const auto counts = models::communicator_counts(plan.layout, program_of(plan).rank_of_stage,
+                                                  models::trains_shared_table(plan.model, plan.layout));
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0}) * plan.layout.ranks() /
+         plan.layout.pipeline;
+}
+
 class NcclTraining : public testing::TestWithParam<Case> {
  protected:
   // One that failed is not the next one's failure.
@@ -92,12 +112,19 @@ TEST_P(NcclTraining, GivesTheCpusLossCurve) {
   WantedPlan on_cpus = GetParam().request;
   on_cpus.vocabulary_multiple = 1;
   const Curve cpu = loss_curve(on_cpus, nullptr, kSteps);
-  const Curve gpu = loss_curve(GetParam().request, &gpus, kSteps);
+  std::vector<int64_t> allocations, communicators;
+  const Curve gpu = loss_curve(GetParam().request, &gpus, kSteps, {}, [&] {
+    allocations.push_back(cuda_on_cpu::allocations());
+    communicators.push_back(nccl_on_cpu::communicators());
+  });
   ASSERT_EQ(gpu.loss.size(), size_t(kSteps));
   for (size_t i = 0; i < size_t(kSteps); ++i) {
     EXPECT_NEAR(gpu.loss[i], cpu.loss[i], 1e-5 * cpu.loss[i]) << "step " << i + 1;
     EXPECT_NEAR(gpu.norm[i], cpu.norm[i], 1e-4 * cpu.norm[i]) << "step " << i + 1;
   }
+  // Later the driver would wait for all work of a GPU.
+  EXPECT_EQ(allocations.back(), allocations.front()) << "memory was asked for after the first step";
+  EXPECT_EQ(communicators.front(), planned_communicators(GetParam().request));
   if (GetParam().request.vocabulary_multiple == 1) {
     EXPECT_EQ(gpu.peak_bytes, cpu.peak_bytes);
   }

@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "core/rank_grid.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/train/trainer.h"
 #include "tests/support/make_dataset.h"
@@ -22,7 +21,6 @@ namespace {
 struct Seen {
   std::atomic<int> registrations{0}, open{0}, summed_in_place{0}, summed_elsewhere{0}, late{0};
   std::atomic<bool> times_products{false};
-  std::vector<int64_t> reserved;  // by rank
 };
 
 // Notes which sums of groups named "gradient..." lie in memory that was registered with them.
@@ -129,7 +127,6 @@ class NotingBackend final : public Backend {
   int device_count() const override { return 1; }
   std::unique_ptr<Device> make_device(int, const DeviceOptions& options) override {
     seen_.times_products = options.times_products;
-    seen_.reserved.push_back(options.reserve_bytes);
     return make_cpu_device();
   }
   std::vector<GpuDescription> describe_gpus() override { return {}; }
@@ -180,24 +177,6 @@ TEST_P(RegisteredGradients, AreAllSumsOfGradients) {
   EXPECT_EQ(seen.open, 0);
   EXPECT_EQ(seen.late, 0) << "a communicator went before what was registered with it";
   EXPECT_TRUE(seen.times_products);
-}
-
-// Each rank reserves the peak of the stage that it runs.
-TEST(Registration, ReservesWhatTheRanksStageNeeds) {
-  test::WantedPlan request{test::little_llama()};
-  request.pipeline = 2;
-  request.data = 2;
-  const Plan plan = test::make_plan(request);
-  const std::vector<int64_t> peaks = peak_bytes(program_of(plan));
-  ASSERT_EQ(peaks.size(), 2u);
-  ASSERT_NE(peaks[0], peaks[1]) << "the wrong stage's peak would pass";
-  Seen seen;
-  train_some_steps(request, seen, 1e-3, 1);
-  const RankGrid grid(plan.layout);
-  ASSERT_EQ(seen.reserved.size(), 4u);
-  for (size_t rank = 0; rank < seen.reserved.size(); ++rank)
-    EXPECT_EQ(seen.reserved[rank], peaks[size_t(grid.coordinates(int64_t(rank)).pipeline)])
-        << "rank " << rank;
 }
 
 std::vector<Case> cases() {

@@ -21,7 +21,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
   if (index != 0) return cudaErrorInvalidValue;
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "NVIDIA H100 80GB HBM3");
-  properties->totalGlobalMem = cuda_on_cpu::kPartBytes;
+  properties->totalGlobalMem = cuda_on_cpu::fill(0).limit;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int index) {

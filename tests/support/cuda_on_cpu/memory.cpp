@@ -21,7 +21,7 @@ constexpr size_t kFilled = 1 << 20;
 
 struct Part {
   std::map<uint64_t, uint64_t> used, free;  // offset in the part: bytes
-  uint64_t limit = kPartBytes;
+  uint64_t limit = kGpuBytes - kContextBytes, bytes = 0;
   Part() { free[0] = kPartBytes; }
 };
 
@@ -35,6 +35,7 @@ struct Memory {
   }();
   std::mutex mutex;
   int accesses = 0;
+  int64_t allocations = 0;
   Part parts[kGpus + 1];
 };
 Memory& memory() {
@@ -55,13 +56,16 @@ void* take(int number, size_t bytes) {
   const uint64_t size = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
   const Access access;
   const std::lock_guard lock(memory().mutex);
+  ++memory().allocations;
   Part& part = memory().parts[number];
+  if (part.bytes + size > part.limit) return nullptr;
   for (auto at = part.free.begin(); at != part.free.end(); ++at) {
     const auto [offset, length] = *at;
-    if (length < size || offset + size > part.limit) continue;
+    if (length < size) continue;
     part.free.erase(at);
     if (length > size) part.free[offset + size] = length - size;
     part.used[offset] = bytes;
+    part.bytes += size;
     char* const data = arena() + number * kPartBytes + offset;
     forget(data, size);
     std::memset(data, 0xff, std::min(bytes, kFilled));
@@ -70,9 +74,19 @@ void* take(int number, size_t bytes) {
   return nullptr;
 }
 
+int64_t allocations() {
+  const std::lock_guard lock(memory().mutex);
+  return memory().allocations;
+}
+
 void limit(int number, uint64_t bytes) {
   const std::lock_guard lock(memory().mutex);
-  memory().parts[number].limit = bytes;
+  memory().parts[number].limit = bytes > 0 ? bytes : kGpuBytes - kContextBytes;
+}
+
+Fill fill(int number) {
+  const std::lock_guard lock(memory().mutex);
+  return {memory().parts[number].bytes, memory().parts[number].limit};
 }
 
 bool give_back(int number, void* data) {
@@ -84,6 +98,7 @@ bool give_back(int number, void* data) {
   uint64_t begin = offset;
   uint64_t end = offset + (std::max<uint64_t>(found->second, 1) + kAlignment - 1) / kAlignment * kAlignment;
   part.used.erase(found);
+  part.bytes -= end - begin;
   if (const auto after = part.free.find(end); after != part.free.end()) {
     end += after->second;
     part.free.erase(after);

@@ -13,8 +13,12 @@
 namespace cuda_on_cpu {
 
 constexpr int kGpus = 16;
-constexpr int kPinned = kGpus;  // the part of pinned memory
-constexpr uint64_t kPartBytes = uint64_t{1} << 30;
+constexpr int kPinned = kGpus;                      // the part of pinned memory
+constexpr uint64_t kPartBytes = uint64_t{1} << 37;  // addresses; nobody has so much
+// Of an H100 SXM: what nvidia-smi shows, and of it what the driver keeps to itself, and a process's context
+// with its modules.
+constexpr uint64_t kGpuBytes = uint64_t{81'559} << 20;
+constexpr uint64_t kContextBytes = uint64_t{1'130} << 20;
 constexpr uint64_t kArenaBytes = kPartBytes * (kGpus + 1);
 
 /// The first address of the stretch.
@@ -26,10 +30,17 @@ inline int part_of(const void* data) {
   return int(uint64_t(static_cast<const char*>(data) - arena()) / kPartBytes);
 }
 
+/// Calls of take() so far.
+int64_t allocations();
 /// Fresh memory holds NaN in every type, for a GPU's holds anything. Null: there is no more.
 void* take(int part, size_t bytes);
-/// From now on a part has so many bytes, at most kPartBytes.
+/// From now on allocations of a part take so many bytes at most; 0: what an H100 has.
 void limit(int part, uint64_t bytes);
+/// Bytes that allocations have, and may have.
+struct Fill {
+  uint64_t used = 0, limit = 0;
+};
+Fill fill(int part);
 /// False: there is no such block in this part.
 bool give_back(int part, void* data);
 /// Bytes left in the block that holds `data`; empty where none does.

@@ -2,6 +2,7 @@
 
 // Calls for memory, copies and graphs.
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <vector>
@@ -36,8 +37,11 @@ int own_gpu() {
   return gpu;
 }
 
+// May wait for the GPU's work, as the first launch of a kernel and the end of memory do ("Implicit
+// Synchronization" in CUDA's programming guide names allocations of device and pinned memory).
 cudaError_t allocate(void** data, size_t bytes, int part, cudaError_t none) {
   if (captures != nullptr) return invalidate(captures);
+  if (const cudaError_t status = drain_gpu(own_gpu()); status != cudaSuccess) return status;
   *data = take(part, bytes);
   return *data == nullptr ? none : cudaSuccess;
 }
@@ -96,7 +100,9 @@ cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
 }
 cudaError_t cudaFreeHost(void* data) { return release(data, kPinned); }
 cudaError_t cudaMemGetInfo(size_t* available, size_t* total) {
-  *available = *total = kPartBytes;
+  const Fill now = fill(own_gpu());
+  *total = now.limit;
+  *available = now.limit - std::min(now.used, now.limit);
   return cudaSuccess;
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
@@ -161,6 +167,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
   if (graph == nullptr) return cudaErrorInvalidValue;
+  // It has memory of the GPU for the nodes.
+  if (const cudaError_t status = drain_gpu(own_gpu()); status != cudaSuccess) return status;
   *made = new FakeGraph(*graph);
   return cudaSuccess;
 }

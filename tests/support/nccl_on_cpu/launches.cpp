@@ -282,6 +282,10 @@ void leave(Launch& launch) {
 ncclResult_t submit(ncclComm* comm, const std::shared_ptr<Launch>& launch, cudaStream_t stream) {
   launch->comm = comm;
   launch->stream = stream;
+  // Connections are made at the first operation, in memory that the driver may make wait for all work.
+  if (comm->buffers == nullptr &&
+      cudaMalloc(&comm->buffers, size_t(comm->blocks) * kChannelBytes) != cudaSuccess)
+    return ncclUnhandledCudaError;
   cuda_on_cpu::locked([&] {
     for (Call& call : launch->calls) {
       call.number = is_transfer(call.kind) ? comm->transfers[{int(call.kind == Kind::send), call.other}]++

@@ -65,6 +65,7 @@ struct ncclComm {
   std::string name;
   int rank = 0, gpu = 0, blocks = nccl_on_cpu::kBlocksOfOne;
   bool blocking = true, aborted = false;
+  void* buffers = nullptr;      // of its channels, from the first operation on
   std::atomic<int> callers{0};  // threads inside a call
   int polls_to_come = 0;        // until a call is told to be over
   ncclResult_t error = ncclSuccess;

@@ -76,6 +76,8 @@ namespace nccl_on_cpu {
 
 constexpr int kBlocks = 132;      // of a GPU (H100 SXM)
 constexpr int kBlocksOfOne = 32;  // of an operation, where nothing limits it
+// Of each block's channel: LL, LL128 and simple (NCCL's src/include/device.h and src/init.cc).
+constexpr size_t kChannelBytes = 524'288 + 4'915'200 + 4'194'304;
 
 /// Communicators that live, and memory registered with them by `rank`, in bytes.
 int communicators();

@@ -166,6 +166,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  cudaFree(comm->buffers);
   cuda_on_cpu::locked([&] {
     if (!comm->registered.empty()) mistake("destroyed with registered memory");
     if (comm->aborted) mistake("destroyed after an abort");
