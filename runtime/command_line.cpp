@@ -64,10 +64,6 @@ std::string plan_for_ranks(const Plan& plan, const std::string& file, int64_t ra
   return fmt::format("{} --cluster NAME, of {} GPUs", again, ranks);
 }
 
-}  // namespace
-
-namespace {
-
 constexpr int64_t kMostSteps = int64_t{1} << 40;
 constexpr int64_t kMostCount = int64_t{1} << 30;
 
@@ -222,20 +218,6 @@ void in_group(CLI::App& app, const std::string& heading, F&& declare_options) {
   }
 }
 
-}  // namespace
-
-void declare(CLI::App& app, RunOptions& o) {
-  app.add_option("plan", o.plan, "plan.json, written by mpt-plan")->required();
-  in_group(app, "Data", [&] { declare_data(app, o); });
-  in_group(app, "Training", [&] { declare_training(app, o); });
-  in_group(app, "Checkpoints", [&] { declare_checkpoints(app, o); });
-  in_group(app, "Where it runs", [&] { declare_place(app, o); });
-  in_group(app, "What it shows and writes", [&] { declare_output(app, o); });
-  in_group(app, "More: emulation (--device emulate)", [&] { declare_emulation(app, o); });
-}
-
-namespace {
-
 void settle_training(RunOptions& o) {
   if (o.train.evaluate_every > 0 && o.validation_share <= 0.0)
     throw UserError(Problem{"--evaluate-every", "without --validation-share", "data to validate on",
@@ -250,6 +232,16 @@ void settle_training(RunOptions& o) {
 }
 
 }  // namespace
+
+void declare(CLI::App& app, RunOptions& o) {
+  app.add_option("plan", o.plan, "plan.json, written by mpt-plan")->required();
+  in_group(app, "Data", [&] { declare_data(app, o); });
+  in_group(app, "Training", [&] { declare_training(app, o); });
+  in_group(app, "Checkpoints", [&] { declare_checkpoints(app, o); });
+  in_group(app, "Where it runs", [&] { declare_place(app, o); });
+  in_group(app, "What it shows and writes", [&] { declare_output(app, o); });
+  in_group(app, "More: emulation (--device emulate)", [&] { declare_emulation(app, o); });
+}
 
 void check_plan(const Plan& plan, RunOptions& o) {
   const auto refuse = [](std::string where, std::string found, std::string expected, std::string remedy) {

@@ -251,6 +251,17 @@ ClusterSpec load_mixed(const std::string& text, const std::optional<Profile>& pr
   return join_clusters(name, parts, link);
 }
 
+// "40gb" in a device's name; 0 without.
+int64_t gigabytes_in(const std::string& device) {
+  for (const std::string& word : words_of(device)) {
+    int64_t gigabytes = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), gigabytes);
+    if (error == std::errc{} && std::string_view(end) == "gb" && gigabytes > 0 && gigabytes < 10000)
+      return gigabytes;
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::vector<std::string> node_names() {
@@ -265,21 +276,6 @@ ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& 
   const bool mixed = name.find('+') != std::string::npos || end_of_names(name) < name.size();
   return mixed && !is_file ? load_mixed(name, profile) : load_part(name, profile, gpus).cluster;
 }
-
-namespace {
-
-// "40gb" in a device's name; 0 without.
-int64_t gigabytes_in(const std::string& device) {
-  for (const std::string& word : words_of(device)) {
-    int64_t gigabytes = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), gigabytes);
-    if (error == std::errc{} && std::string_view(end) == "gb" && gigabytes > 0 && gigabytes < 10000)
-      return gigabytes;
-  }
-  return 0;
-}
-
-}  // namespace
 
 bool means_device(const std::string& reported, const std::string& name) {
   if (reported == name) return true;
