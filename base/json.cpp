@@ -30,6 +30,74 @@ std::string place_of(const std::string& text, size_t byte) {
   return fmt::format("line {}, column {}", line, std::max<size_t>(column, 1));
 }
 
+// Pipes and devices, also behind a link, and open files that have lost their name (/dev/stdout may be one):
+// renaming would put a file in their stead.
+bool is_written_in_place(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto status = std::filesystem::status(file, error);
+  if (!std::filesystem::exists(status) || std::filesystem::is_directory(status)) return false;
+  if (!std::filesystem::is_regular_file(status)) return true;
+  const auto target = std::filesystem::canonical(file, error);
+  return error || !std::filesystem::exists(target, error);
+}
+
+// Where a link leads, so that the file behind it is replaced and not the link.
+std::filesystem::path behind_links(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto target = std::filesystem::canonical(file, error);
+  return error ? file : target;
+}
+
+[[noreturn]] void refuse_to_write(const std::string& where) {
+  throw UserError(Problem{where, fmt::format("cannot be written ({})", std::strerror(errno)),
+                          "a path in a folder that exists and can be written", ""});
+}
+
+int open_in_place(const std::string& file) {
+  const int descriptor = ::open(file.c_str(), O_WRONLY | O_CLOEXEC);
+  if (descriptor < 0) refuse_to_write(file);
+  return descriptor;
+}
+
+constexpr std::string_view kTemporary = ".mpt-", kTemporaryEnd = ".tmp";
+
+// A new file in the target's folder. Its name cannot be guessed, and O_EXCL follows no link, so nobody who
+// writes in the folder too can have put another file in its place. It does not grow with the target's name.
+struct Temporary {
+  std::string file;
+  int descriptor = -1;
+};
+Temporary open_beside(const std::filesystem::path& target, const std::string& where) {
+  constexpr int kTries = 16;
+  std::random_device random;
+  for (int i = 0; i < kTries; ++i) {
+    const auto name =
+        target.parent_path() / fmt::format("{}{:08x}{:08x}{}", kTemporary, random(), random(), kTemporaryEnd);
+    const int descriptor = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (descriptor >= 0) return {name.string(), descriptor};
+    if (errno != EEXIST) break;
+  }
+  refuse_to_write(where);
+}
+
+// Who may read a file is no business of a program that writes it anew.
+void keep_permissions(const std::filesystem::path& target, int descriptor) {
+  constexpr mode_t kPermissions = 0777;
+  struct stat status {};
+  if (::stat(target.c_str(), &status) == 0) (void)!::fchmod(descriptor, status.st_mode & kPermissions);
+}
+
+bool write_all(int descriptor, const std::string& text) {
+  size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t n = ::write(descriptor, text.data() + written, text.size() - written);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    written += static_cast<size_t>(n);
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string read_file(const std::filesystem::path& file, int64_t max_bytes) {
@@ -160,78 +228,6 @@ bool check_text(const std::string& text, const std::string& pointer, const Field
 }
 
 }  // namespace detail
-
-namespace {
-
-// Pipes and devices, also behind a link, and open files that have lost their name (/dev/stdout may be one):
-// renaming would put a file in their stead.
-bool is_written_in_place(const std::filesystem::path& file) {
-  std::error_code error;
-  const auto status = std::filesystem::status(file, error);
-  if (!std::filesystem::exists(status) || std::filesystem::is_directory(status)) return false;
-  if (!std::filesystem::is_regular_file(status)) return true;
-  const auto target = std::filesystem::canonical(file, error);
-  return error || !std::filesystem::exists(target, error);
-}
-
-// Where a link leads, so that the file behind it is replaced and not the link.
-std::filesystem::path behind_links(const std::filesystem::path& file) {
-  std::error_code error;
-  const auto target = std::filesystem::canonical(file, error);
-  return error ? file : target;
-}
-
-[[noreturn]] void refuse_to_write(const std::string& where) {
-  throw UserError(Problem{where, fmt::format("cannot be written ({})", std::strerror(errno)),
-                          "a path in a folder that exists and can be written", ""});
-}
-
-int open_in_place(const std::string& file) {
-  const int descriptor = ::open(file.c_str(), O_WRONLY | O_CLOEXEC);
-  if (descriptor < 0) refuse_to_write(file);
-  return descriptor;
-}
-
-constexpr std::string_view kTemporary = ".mpt-", kTemporaryEnd = ".tmp";
-
-// A new file in the target's folder. Its name cannot be guessed, and O_EXCL follows no link, so nobody who
-// writes in the folder too can have put another file in its place. It does not grow with the target's name.
-struct Temporary {
-  std::string file;
-  int descriptor = -1;
-};
-Temporary open_beside(const std::filesystem::path& target, const std::string& where) {
-  constexpr int kTries = 16;
-  std::random_device random;
-  for (int i = 0; i < kTries; ++i) {
-    const auto name =
-        target.parent_path() / fmt::format("{}{:08x}{:08x}{}", kTemporary, random(), random(), kTemporaryEnd);
-    const int descriptor = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (descriptor >= 0) return {name.string(), descriptor};
-    if (errno != EEXIST) break;
-  }
-  refuse_to_write(where);
-}
-
-// Who may read a file is no business of a program that writes it anew.
-void keep_permissions(const std::filesystem::path& target, int descriptor) {
-  constexpr mode_t kPermissions = 0777;
-  struct stat status {};
-  if (::stat(target.c_str(), &status) == 0) (void)!::fchmod(descriptor, status.st_mode & kPermissions);
-}
-
-bool write_all(int descriptor, const std::string& text) {
-  size_t written = 0;
-  while (written < text.size()) {
-    const ssize_t n = ::write(descriptor, text.data() + written, text.size() - written);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    written += static_cast<size_t>(n);
-  }
-  return true;
-}
-
-}  // namespace
 
 void write_file_atomically(const std::filesystem::path& file, const std::string& text) {
   files_of_program().check();

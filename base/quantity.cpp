@@ -47,33 +47,6 @@ constexpr std::array<Unit, 5> kMagnitude{{{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {
 
 constexpr std::array<Unit, 3> kSecondSuffixes{{{1.0, "s"}, {1e-3, "ms"}, {1e-6, "us"}}};
 
-}  // namespace
-
-std::string format_duration(double seconds) {
-  constexpr double kMinute = 60.0, kHour = 3600.0, kDay = 86400.0;
-  if (seconds < 2.0 * kMinute) return fmt::format("{:.0f} s", seconds);
-  if (seconds < 2.0 * kHour) return fmt::format("{:.0f} min", seconds / kMinute);
-  if (seconds < 2.0 * kDay) return fmt::format("{:.1f} h", seconds / kHour);
-  return fmt::format("{:.1f} days", seconds / kDay);
-}
-
-std::string format_seconds(double seconds) { return format_in(seconds, kSeconds); }
-std::string format_bytes(double bytes) { return format_in(bytes, kBytes); }
-std::string format_bandwidth(double bytes_per_s) { return format_in(bytes_per_s, kBandwidth); }
-std::string format_flop(double flop) { return format_in(flop, kFlop); }
-std::string format_flop_rate(double flop_per_s) { return format_in(flop_per_s, kFlop) + "/s"; }
-std::string format_magnitude(double count) { return format_in(count, kMagnitude); }
-std::string format_percent(double fraction) { return fmt::format("{:.1f}%", fraction * 100.0); }
-
-std::string format_count(int64_t count) {
-  std::string digits = std::to_string(count);
-  const int first = count < 0 ? 1 : 0;
-  for (int at = static_cast<int>(digits.size()) - 3; at > first; at -= 3) digits.insert(at, ",");
-  return digits;
-}
-
-namespace {
-
 // A number and what follows it, blanks aside; nothing where it does not begin with a number.
 struct NumberAndUnit {
   double number = 0.0;
@@ -154,6 +127,29 @@ std::string spelled(const NumberAndUnit& parts, std::string_view first, std::str
 }
 
 }  // namespace
+
+std::string format_duration(double seconds) {
+  constexpr double kMinute = 60.0, kHour = 3600.0, kDay = 86400.0;
+  if (seconds < 2.0 * kMinute) return fmt::format("{:.0f} s", seconds);
+  if (seconds < 2.0 * kHour) return fmt::format("{:.0f} min", seconds / kMinute);
+  if (seconds < 2.0 * kDay) return fmt::format("{:.1f} h", seconds / kHour);
+  return fmt::format("{:.1f} days", seconds / kDay);
+}
+
+std::string format_seconds(double seconds) { return format_in(seconds, kSeconds); }
+std::string format_bytes(double bytes) { return format_in(bytes, kBytes); }
+std::string format_bandwidth(double bytes_per_s) { return format_in(bytes_per_s, kBandwidth); }
+std::string format_flop(double flop) { return format_in(flop, kFlop); }
+std::string format_flop_rate(double flop_per_s) { return format_in(flop_per_s, kFlop) + "/s"; }
+std::string format_magnitude(double count) { return format_in(count, kMagnitude); }
+std::string format_percent(double fraction) { return fmt::format("{:.1f}%", fraction * 100.0); }
+
+std::string format_count(int64_t count) {
+  std::string digits = std::to_string(count);
+  const int first = count < 0 ? 1 : 0;
+  for (int at = static_cast<int>(digits.size()) - 3; at > first; at -= 3) digits.insert(at, ",");
+  return digits;
+}
 
 int64_t parse_bytes(std::string_view text, std::string_view where) {
   constexpr std::string_view kWhat = "a size with its unit, such as 20GiB, 512MiB or 80GB";

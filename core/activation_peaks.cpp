@@ -30,6 +30,48 @@ int64_t peak_of_row(const std::vector<Action>& row, const std::vector<StageFootp
 constexpr size_t kKinds = 4;    // of actions
 constexpr int kMostChunks = 4;  // with more, moments cost more than the row
 
+// Whether as many micro-batches are held behind the actions as before them.
+bool leaves_all_as_it_was(std::span<const uint16_t> codes, size_t stages) {
+  std::vector<int> saved(stages, 0), for_weight = saved;
+  for (const uint16_t code : codes) {
+    const auto kind = ActionKind(code % kKinds);
+    const size_t at = code / kKinds;
+    saved[at] += kind == ActionKind::forward ? 1 : kind == ActionKind::weight_gradient ? 0 : -1;
+    for_weight[at] += kind == ActionKind::input_gradient ? 1 : kind == ActionKind::weight_gradient ? -1 : 0;
+  }
+  const auto none = [](int count) { return count == 0; };
+  return std::all_of(saved.begin(), saved.end(), none) &&
+         std::all_of(for_weight.begin(), for_weight.end(), none);
+}
+
+// Micro-batches of each of a rank's stages that are held, and kept for their weight gradient.
+struct Held {
+  explicit Held(size_t stages) : saved(stages, 0), for_weight(stages, 0) {}
+  std::vector<int32_t> saved, for_weight;
+
+  // Calls `note` with the action where a peak can be: as its memory is acquired, and, since an input gradient
+  // holds what it found or what it leaves, whichever is more, before that.
+  template <class F>
+  void run(const Action& a, size_t at, F&& note) {
+    const ActionMemory s = memory_of(a.kind, kSaved), w = memory_of(a.kind, kForWeight);
+    if (a.kind == ActionKind::input_gradient) note();
+    if (a.kind == ActionKind::input_gradient) saved[at] -= int32_t(s.release_bytes);
+    saved[at] += int32_t(s.acquire_bytes);
+    for_weight[at] += int32_t(w.acquire_bytes);
+    note();
+    if (a.kind != ActionKind::input_gradient) saved[at] -= int32_t(s.release_bytes);
+    for_weight[at] -= int32_t(w.release_bytes);
+  }
+};
+
+bool no_less(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), std::greater_equal<>());
+}
+
+size_t index_of(const std::vector<int>& stages, int stage) {
+  return size_t(std::lower_bound(stages.begin(), stages.end(), stage) - stages.begin());
+}
+
 }  // namespace
 
 std::vector<int64_t> peak_bytes(const Schedule& schedule, const std::vector<StageFootprint>& footprints) {
@@ -61,24 +103,6 @@ ActivationPeaks::ActivationPeaks(std::shared_ptr<const Schedule> schedule)
   }
 }
 
-namespace {
-
-// Whether as many micro-batches are held behind the actions as before them.
-bool leaves_all_as_it_was(std::span<const uint16_t> codes, size_t stages) {
-  std::vector<int> saved(stages, 0), for_weight = saved;
-  for (const uint16_t code : codes) {
-    const auto kind = ActionKind(code % kKinds);
-    const size_t at = code / kKinds;
-    saved[at] += kind == ActionKind::forward ? 1 : kind == ActionKind::weight_gradient ? 0 : -1;
-    for_weight[at] += kind == ActionKind::input_gradient ? 1 : kind == ActionKind::weight_gradient ? -1 : 0;
-  }
-  const auto none = [](int count) { return count == 0; };
-  return std::all_of(saved.begin(), saved.end(), none) &&
-         std::all_of(for_weight.begin(), for_weight.end(), none);
-}
-
-}  // namespace
-
 void ActivationPeaks::encode(size_t rank) {
   const std::vector<int>& stages = stages_[rank];
   std::vector<uint16_t> row;
@@ -101,38 +125,6 @@ void ActivationPeaks::encode(size_t rank) {
     }
   }
 }
-
-namespace {
-
-// Micro-batches of each of a rank's stages that are held, and kept for their weight gradient.
-struct Held {
-  explicit Held(size_t stages) : saved(stages, 0), for_weight(stages, 0) {}
-  std::vector<int32_t> saved, for_weight;
-
-  // Calls `note` with the action where a peak can be: as its memory is acquired, and, since an input gradient
-  // holds what it found or what it leaves, whichever is more, before that.
-  template <class F>
-  void run(const Action& a, size_t at, F&& note) {
-    const ActionMemory s = memory_of(a.kind, kSaved), w = memory_of(a.kind, kForWeight);
-    if (a.kind == ActionKind::input_gradient) note();
-    if (a.kind == ActionKind::input_gradient) saved[at] -= int32_t(s.release_bytes);
-    saved[at] += int32_t(s.acquire_bytes);
-    for_weight[at] += int32_t(w.acquire_bytes);
-    note();
-    if (a.kind != ActionKind::input_gradient) saved[at] -= int32_t(s.release_bytes);
-    for_weight[at] -= int32_t(w.release_bytes);
-  }
-};
-
-bool no_less(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), std::greater_equal<>());
-}
-
-size_t index_of(const std::vector<int>& stages, int stage) {
-  return size_t(std::lower_bound(stages.begin(), stages.end(), stage) - stages.begin());
-}
-
-}  // namespace
 
 std::vector<ActivationPeaks::Moment> ActivationPeaks::find_moments(size_t rank) const {
   const std::vector<int>& stages = stages_[rank];

@@ -187,71 +187,70 @@ std::optional<Rejection> check_workload(const Workload& workload) {
 struct LayerRule {
   const char* what;
   int64_t (*amount)(const LayerKind& k);
-  const char* by_what;
-  int64_t (*by)(const Layout& l);
 };
 
-int64_t tensor_of(const Layout& l) { return l.tensor; }
-
-const LayerRule kLayerRules[] = {
-    {"heads", [](const LayerKind& k) { return k.attention ? k.attention->heads : 0; }, "tensor", tensor_of},
-    {"key-value heads", [](const LayerKind& k) { return k.attention ? k.attention->kv_heads : 0; }, "tensor",
-     tensor_of},
-    {"mixer heads", [](const LayerKind& k) { return k.linear ? k.linear->heads : 0; }, "tensor", tensor_of},
-    {"mixer key heads", [](const LayerKind& k) { return k.linear ? k.linear->key_heads : 0; }, "tensor",
-     tensor_of},
-    {"MLP width", [](const LayerKind& k) { return k.mlp ? k.mlp->ffn_hidden : 0; }, "tensor", tensor_of},
-    {"experts", [](const LayerKind& k) { return k.moe ? k.moe->experts : 0; }, "expert",
-     [](const Layout& l) { return l.expert; }},
-    {"expert width", [](const LayerKind& k) { return k.moe ? k.moe->expert.ffn_hidden : 0; }, "expert_tensor",
-     [](const Layout& l) { return l.expert_split(); }},
-    {"shared expert width", [](const LayerKind& k) { return k.moe ? k.moe->shared_ffn_hidden : 0; }, "tensor",
-     tensor_of},
+const LayerRule kTensorRules[] = {
+    {"heads", [](const LayerKind& k) { return k.attention ? k.attention->heads : 0; }},
+    {"key-value heads", [](const LayerKind& k) { return k.attention ? k.attention->kv_heads : 0; }},
+    {"mixer heads", [](const LayerKind& k) { return k.linear ? k.linear->heads : 0; }},
+    {"mixer key heads", [](const LayerKind& k) { return k.linear ? k.linear->key_heads : 0; }},
+    {"MLP width", [](const LayerKind& k) { return k.mlp ? k.mlp->ffn_hidden : 0; }},
+    {"shared expert width", [](const LayerKind& k) { return k.moe ? k.moe->shared_ffn_hidden : 0; }},
 };
+const LayerRule kExperts{"experts", [](const LayerKind& k) { return k.moe ? k.moe->experts : 0; }};
+const LayerRule kExpertWidth{"expert width",
+                             [](const LayerKind& k) { return k.moe ? k.moe->expert.ffn_hidden : 0; }};
 
 Rejection does_not_divide(const char* what, int64_t amount, const char* by_what, int64_t by) {
   return Rejection{"divides", -1, double(by), double(amount),
                    fmt::format("{} {} does not divide by {} {}", what, amount, by_what, by)};
 }
 
-std::optional<Rejection> check_layers(const ModelSpec& model, const Layout& layout) {
-  for (const LayerRule& rule : kLayerRules) {
-    const int64_t by = rule.by(layout);
-    if (by == 1) continue;
-    const LayerKind* const broken =
-        model.layers.first([&](const LayerKind& kind) { return rule.amount(kind) % by != 0; });
-    if (broken != nullptr) return does_not_divide(rule.what, rule.amount(*broken), rule.by_what, by);
-  }
-  return std::nullopt;
+std::optional<Rejection> check_layers(const ModelSpec& model, const LayerRule& rule, const char* by_what,
+                                      int64_t by) {
+  if (by == 1) return std::nullopt;
+  const LayerKind* const broken =
+      model.layers.first([&](const LayerKind& kind) { return rule.amount(kind) % by != 0; });
+  if (broken == nullptr) return std::nullopt;
+  return does_not_divide(rule.what, rule.amount(*broken), by_what, by);
+}
+
+std::optional<Rejection> check_stage_count(const ModelSpec& model, int64_t stages) {
+  const int64_t layers = model.layers.count();
+  if (stages == 1 || stages <= layers + 2) return std::nullopt;
+  return Rejection{"stages", -1, double(stages), double(layers),
+                   fmt::format("{} stages for {} layers", stages, layers)};
 }
 
 }  // namespace
+
+std::optional<Rejection> check_division(const ModelSpec& model, const Degrees& d, const Workload& workload) {
+  for (const LayerRule& rule : kTensorRules) {
+    if (auto rejection = check_layers(model, rule, "tensor", d.tensor)) return rejection;
+  }
+  // Causal work is balanced over context ranks by giving each two pieces of the sequence.
+  if (d.context > 1 && workload.sequence % (2 * d.context) != 0)
+    return does_not_divide("sequence", workload.sequence, "2 x context", 2 * d.context);
+  if (workload.global_batch % d.data != 0)
+    return does_not_divide("global batch", workload.global_batch, "data", d.data);
+  return check_stage_count(model, d.pipeline);
+}
 
 std::optional<Rejection> check_layout(const ModelSpec& model, const Layout& layout,
                                       const Workload& workload) {
   if (auto rejection = check_degrees(layout)) return rejection;
   if (auto rejection = check_workload(workload)) return rejection;
-  if (auto rejection = check_layers(model, layout)) return rejection;
-  const struct {
-    const char* what;
-    int64_t amount;
-    const char* by_what;
-    int64_t by;
-  } rules[] = {
-      // Causal work is balanced over context ranks by giving each two pieces of the sequence.
-      {"sequence", layout.context > 1 ? workload.sequence : 0, "2 x context", 2 * layout.context},
-      {"sequence", layout.sequence_parallel ? workload.sequence : 0, "tensor x context",
-       layout.tensor * layout.context},
-      {"global batch", workload.global_batch, "data x micro_batch", layout.data * layout.micro_batch},
-  };
-  for (const auto& [what, amount, by_what, by] : rules) {
-    if (amount % by != 0) return does_not_divide(what, amount, by_what, by);
-  }
-  const int64_t layers = model.layers.count();
-  if (layout.stages() > 1 && layout.stages() > layers + 2) {
-    return Rejection{"stages", -1, double(layout.stages()), double(layers),
-                     fmt::format("{} stages for {} layers", layout.stages(), layers)};
-  }
+  if (auto rejection = check_division(model, layout.degrees(), workload)) return rejection;
+  if (auto rejection = check_layers(model, kExperts, "expert", layout.expert)) return rejection;
+  if (auto rejection = check_layers(model, kExpertWidth, "expert_tensor", layout.expert_split()))
+    return rejection;
+  const int64_t pieces = layout.sequence_parallel ? layout.tensor * layout.context : 1;
+  if (workload.sequence % pieces != 0)
+    return does_not_divide("sequence", workload.sequence, "tensor x context", pieces);
+  const int64_t samples = layout.data * layout.micro_batch;
+  if (workload.global_batch % samples != 0)
+    return does_not_divide("global batch", workload.global_batch, "data x micro_batch", samples);
+  if (auto rejection = check_stage_count(model, layout.stages())) return rejection;
   if (auto rejection = check_sharding(model, layout)) return rejection;
   return check_stages(model, layout);
 }

@@ -80,6 +80,12 @@ struct SelectiveRecompute {
   }
 };
 
+/// The first choices of a layout. Rules that read no others take these, so a search can ask them early. All
+/// other rules take a Layout.
+struct Degrees {
+  int64_t tensor = 1, context = 1, pipeline = 1, data = 1;
+};
+
 struct Layout {
   int64_t tensor = 1;       // tensor-parallel degree
   int64_t context = 1;      // context-parallel degree: ranks that share a sequence
@@ -117,6 +123,7 @@ struct Layout {
   std::vector<int64_t> layers_per_stage;  // decoder layers of each virtual stage, in model order
   Execution execution;                    // of the framework that runs it
 
+  Degrees degrees() const { return {tensor, context, pipeline, data}; }
   int64_t ranks() const { return tensor * context * pipeline * data; }
   int64_t stages() const { return pipeline * chunks; }
   /// Ranks that hold the same weights and see different tokens.
@@ -228,6 +235,10 @@ std::vector<int64_t> even_stages(int64_t layers, int64_t stages);
 
 /// Rejects degrees below 1 and layouts of more than kMostRanks ranks, so that products cannot overflow.
 std::optional<Rejection> check_degrees(const Layout& layout);
+
+/// Whether the degrees divide the model and the workload, whatever else a layout of them chooses.
+std::optional<Rejection> check_division(const ModelSpec& model, const Degrees& degrees,
+                                        const Workload& workload);
 
 /// Whether the degrees are sound and the layout divides model and batch: heads by tensor, batch by data and
 /// micro-batch, layers by stages.

@@ -138,6 +138,28 @@ void check_order(const LayerList& layers, JsonProblems& problems) {
 
 bool rotates(const LayerKind& kind) { return kind.attention && kind.attention->rotary; }
 
+// Fields that say nothing with the value of another one.
+void drop_unused(Json& json) {
+  if (json.is_object() && json.contains("scaling") && json["scaling"].is_object()) {
+    static const std::map<std::string, std::set<std::string>> used{
+        {"linear", {}},
+        {"llama3", {"low_frequency_factor", "high_frequency_factor", "original_positions"}},
+        {"yarn",
+         {"original_positions", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "whole_dimensions"}},
+        {"other", {"original_positions"}}};
+    Json& scaling = json["scaling"];
+    const std::set<std::string>& names = used.at(scaling.at("kind").get<std::string>());
+    Json kept = Json::object();
+    for (const auto& [name, value] : scaling.items()) {
+      if (name == "kind" || name == "factor" || names.contains(name)) kept[name] = value;
+    }
+    scaling = kept;
+  }
+  for (Json& value : json) {
+    if (value.is_structured()) drop_unused(value);
+  }
+}
+
 }  // namespace
 
 const Attention& ModelSpec::attention() const {
@@ -203,32 +225,6 @@ ModelSpec load_model_spec(const std::filesystem::path& file) {
   validate_model(model, file.string());
   return model;
 }
-
-namespace {
-
-// Fields that say nothing with the value of another one.
-void drop_unused(Json& json) {
-  if (json.is_object() && json.contains("scaling") && json["scaling"].is_object()) {
-    static const std::map<std::string, std::set<std::string>> used{
-        {"linear", {}},
-        {"llama3", {"low_frequency_factor", "high_frequency_factor", "original_positions"}},
-        {"yarn",
-         {"original_positions", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "whole_dimensions"}},
-        {"other", {"original_positions"}}};
-    Json& scaling = json["scaling"];
-    const std::set<std::string>& names = used.at(scaling.at("kind").get<std::string>());
-    Json kept = Json::object();
-    for (const auto& [name, value] : scaling.items()) {
-      if (name == "kind" || name == "factor" || names.contains(name)) kept[name] = value;
-    }
-    scaling = kept;
-  }
-  for (Json& value : json) {
-    if (value.is_structured()) drop_unused(value);
-  }
-}
-
-}  // namespace
 
 std::string model_spec_to_text(const ModelSpec& model) {
   Json json = to_json(model);

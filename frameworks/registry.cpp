@@ -18,6 +18,24 @@ const RecipeForm kMegatronRecipes{{".sh", ".bash", ".slurm", ".sbatch", ".yaml",
                                   {"--num-layers", "--num_layers", "--hybrid-layer-pattern",
                                    "--hybrid-override-pattern", "--encoder-num-layers"}};
 
+bool has_form(const Importer& importer, const std::string& file) {
+  return std::any_of(importer.forms.begin(), importer.forms.end(), [&](const FileForm& form) {
+    if (!file.ends_with(form.ending)) return false;
+    return *form.mark == '\0' || read_file(file, kMostImportedBytes).find(form.mark) != std::string::npos;
+  });
+}
+
+bool is_recipe(const Importer& importer, const std::string& name, const std::string& text) {
+  const auto in_text = [&](const char* mark) { return text.find(mark) != std::string::npos; };
+  const std::string ending = std::filesystem::path(name).extension().string();
+  const RecipeForm& form = importer.recipes;
+  if (std::find(form.endings.begin(), form.endings.end(), ending) == form.endings.end()) return false;
+  if (std::none_of(form.marks.begin(), form.marks.end(), in_text)) return false;
+  return importer.forms.empty() ||
+         std::any_of(importer.forms.begin(), importer.forms.end(),
+                     [&](const FileForm& f) { return name.ends_with(f.ending) && in_text(f.mark); });
+}
+
 }  // namespace
 
 const std::vector<FrameworkCode>& framework_code() {
@@ -81,28 +99,6 @@ const std::vector<FrameworkCode>& framework_code() {
   };
   return table;
 }
-
-namespace {
-
-bool has_form(const Importer& importer, const std::string& file) {
-  return std::any_of(importer.forms.begin(), importer.forms.end(), [&](const FileForm& form) {
-    if (!file.ends_with(form.ending)) return false;
-    return *form.mark == '\0' || read_file(file, kMostImportedBytes).find(form.mark) != std::string::npos;
-  });
-}
-
-bool is_recipe(const Importer& importer, const std::string& name, const std::string& text) {
-  const auto in_text = [&](const char* mark) { return text.find(mark) != std::string::npos; };
-  const std::string ending = std::filesystem::path(name).extension().string();
-  const RecipeForm& form = importer.recipes;
-  if (std::find(form.endings.begin(), form.endings.end(), ending) == form.endings.end()) return false;
-  if (std::none_of(form.marks.begin(), form.marks.end(), in_text)) return false;
-  return importer.forms.empty() ||
-         std::any_of(importer.forms.begin(), importer.forms.end(),
-                     [&](const FileForm& f) { return name.ends_with(f.ending) && in_text(f.mark); });
-}
-
-}  // namespace
 
 const FrameworkCode* find_recipe_importer(const std::filesystem::path& file, const std::string& text) {
   for (const FrameworkCode& code : framework_code()) {

@@ -150,6 +150,49 @@ void add_layer_tables(LayerBuilder& b, const Layout& layout) {
   b.last().parameters += m.layer_embedding;
 }
 
+// Output projection and loss over this rank's share of the vocabulary, or over all of it.
+void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
+  const ModelSpec& m = b.model();
+  const int64_t rows = b.vocabulary_share();
+  // Mostly in 16 bits where the layers' products run in fp8: Megatron-LM's output layer is not one of
+  // Transformer Engine's unless told so (fp8_output_proj), and torchtitan's recipes leave it out.
+  b.linear({output, rows, m.hidden, m.head_bias, Parallel::columns, {}, b.execution().fp8_head})
+      .saves(m.hidden);
+  if (b.execution().empty_gradients)
+    b.last().backward_workspace_bytes +=
+        LayerBuilder::rounded(rows * m.hidden * element_bytes(b.last().shape.precision));
+  const bool gathers = b.execution().gathers_logits && b.tensor_ranks() > 1;
+  const int64_t columns = gathers ? rows * b.tensor_ranks() : rows;
+  b.add({name, b.shape(OperatorKind::cross_entropy, columns)});
+  const bool chunked = b.execution().loss == LossKernel::chunked;
+  if (!chunked) b.saves_all_tokens(columns);
+  Operator& loss = b.last();
+  loss.forward_workspace_bytes = b.state_bytes(1) + b.state_bytes(2);
+  // Chunks of as many tokens as have as many logits as all have hidden units, in 16 bits and in fp32
+  // (linkedin/Liger-Kernel, ops/fused_linear_cross_entropy.py); the gradient of the head's input stays.
+  if (chunked) loss.forward_workspace_bytes += 3 * b.bytes(m.hidden);
+  if (b.execution().loss == LossKernel::fp32) {
+    // Beside the logits: their fp32 copy, which becomes the softmax, and on the way back its gradient. Where
+    // all of that is done in place, the gradient in 16 bits takes the logits' place.
+    const int64_t copy = LayerBuilder::rounded(b.tokens() * columns * 4);
+    loss.saved_bytes += copy;
+    loss.saved_bytes_selective += copy;
+    loss.forward_workspace_bytes += (b.execution().logit_copies - 1) * copy;
+    loss.backward_workspace_bytes = b.execution().logit_copies > 1 ? copy : 0;
+  }
+  // torch.compile computes in one pass, too, but writes the gradient beside the logits.
+  const bool compiled = b.execution().elementwise == ElementwiseKernels::compiled;
+  if (b.execution().loss == LossKernel::fused && compiled) loss.backward_workspace_bytes = b.bytes(columns);
+  if (gathers) {
+    // What arrives as one buffer and then in the others' pieces, which are put together
+    // (torch.distributed.all_gather): the collective's stream gives both back late.
+    loss.forward_workspace_bytes += b.bytes(columns) + b.bytes(columns - rows);
+    loss.forward_collectives = {b.gather_over_tensor(columns)};
+  } else if (b.tensor_ranks() > 1) {
+    loss.forward_collectives = {b.state_all_reduce(1), b.state_all_reduce(2)};
+  }
+}
+
 }  // namespace
 
 LayerProgram layer_program(const ModelSpec& model, const LayerKind& kind, const Layout& layout,
@@ -196,53 +239,6 @@ LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int
   add_layer_tables(b, layout);
   return b.take();
 }
-
-namespace {
-
-// Output projection and loss over this rank's share of the vocabulary, or over all of it.
-void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
-  const ModelSpec& m = b.model();
-  const int64_t rows = b.vocabulary_share();
-  // Mostly in 16 bits where the layers' products run in fp8: Megatron-LM's output layer is not one of
-  // Transformer Engine's unless told so (fp8_output_proj), and torchtitan's recipes leave it out.
-  b.linear({output, rows, m.hidden, m.head_bias, Parallel::columns, {}, b.execution().fp8_head})
-      .saves(m.hidden);
-  if (b.execution().empty_gradients)
-    b.last().backward_workspace_bytes +=
-        LayerBuilder::rounded(rows * m.hidden * element_bytes(b.last().shape.precision));
-  const bool gathers = b.execution().gathers_logits && b.tensor_ranks() > 1;
-  const int64_t columns = gathers ? rows * b.tensor_ranks() : rows;
-  b.add({name, b.shape(OperatorKind::cross_entropy, columns)});
-  const bool chunked = b.execution().loss == LossKernel::chunked;
-  if (!chunked) b.saves_all_tokens(columns);
-  Operator& loss = b.last();
-  loss.forward_workspace_bytes = b.state_bytes(1) + b.state_bytes(2);
-  // Chunks of as many tokens as have as many logits as all have hidden units, in 16 bits and in fp32
-  // (linkedin/Liger-Kernel, ops/fused_linear_cross_entropy.py); the gradient of the head's input stays.
-  if (chunked) loss.forward_workspace_bytes += 3 * b.bytes(m.hidden);
-  if (b.execution().loss == LossKernel::fp32) {
-    // Beside the logits: their fp32 copy, which becomes the softmax, and on the way back its gradient. Where
-    // all of that is done in place, the gradient in 16 bits takes the logits' place.
-    const int64_t copy = LayerBuilder::rounded(b.tokens() * columns * 4);
-    loss.saved_bytes += copy;
-    loss.saved_bytes_selective += copy;
-    loss.forward_workspace_bytes += (b.execution().logit_copies - 1) * copy;
-    loss.backward_workspace_bytes = b.execution().logit_copies > 1 ? copy : 0;
-  }
-  // torch.compile computes in one pass, too, but writes the gradient beside the logits.
-  const bool compiled = b.execution().elementwise == ElementwiseKernels::compiled;
-  if (b.execution().loss == LossKernel::fused && compiled) loss.backward_workspace_bytes = b.bytes(columns);
-  if (gathers) {
-    // What arrives as one buffer and then in the others' pieces, which are put together
-    // (torch.distributed.all_gather): the collective's stream gives both back late.
-    loss.forward_workspace_bytes += b.bytes(columns) + b.bytes(columns - rows);
-    loss.forward_collectives = {b.gather_over_tensor(columns)};
-  } else if (b.tensor_ranks() > 1) {
-    loss.forward_collectives = {b.state_all_reduce(1), b.state_all_reduce(2)};
-  }
-}
-
-}  // namespace
 
 LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {
   LayerBuilder b(model, layout, sequence, nullptr);

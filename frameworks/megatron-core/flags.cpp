@@ -124,6 +124,14 @@ std::string program_of_test(const std::filesystem::path& file) {
 
 bool is_false(const std::string& text) { return text == "false" || text == "False"; }
 
+template <class T>
+std::optional<T> parsed(const std::string& value) {
+  T number{};
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size()) return std::nullopt;
+  return number;
+}
+
 }  // namespace
 
 MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
@@ -254,18 +262,6 @@ double MegatronFlags::checked(const std::string& name, const FieldRule& rule, do
       at(name), has(name) ? fmt::format("{}", value) : fmt::format("left out, which means {} here", value),
       fmt::format("a number from {} to {}", rule.minimum, rule.maximum), ""});
 }
-
-namespace {
-
-template <class T>
-std::optional<T> parsed(const std::string& value) {
-  T number{};
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end != value.data() + value.size()) return std::nullopt;
-  return number;
-}
-
-}  // namespace
 
 int64_t MegatronFlags::number(const std::string& name, const FieldRule& rule, int64_t otherwise) const {
   if (!has(name) || text(name, "") == "None") return int64_t(checked(name, rule, double(otherwise)));

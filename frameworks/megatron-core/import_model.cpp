@@ -234,16 +234,6 @@ void set_vocabulary(const MegatronFlags& f, ModelSpec& m, std::vector<std::strin
                   tokenizer.empty() ? "" : " " + std::string(cut_text(tokenizer, 60))));
 }
 
-}  // namespace
-
-std::string open_vocabulary(const MegatronFlags& f) {
-  if (says_vocabulary(f)) return "";
-  const std::string tokenizer = named_tokenizer(f);
-  return vocabulary_of_tokenizer(tokenizer) ? "" : tokenizer;
-}
-
-namespace {
-
 LayerList layers_of(const MegatronFlags& f, int64_t layers, const Attention& attention, const Mlp& mlp,
                     std::vector<std::string>& notes) {
   std::optional<MixtureOfExperts> moe;
@@ -263,6 +253,12 @@ LayerList layers_of(const MegatronFlags& f, int64_t layers, const Attention& att
 }
 
 }  // namespace
+
+std::string open_vocabulary(const MegatronFlags& f) {
+  if (says_vocabulary(f)) return "";
+  const std::string tokenizer = named_tokenizer(f);
+  return vocabulary_of_tokenizer(tokenizer) ? "" : tokenizer;
+}
 
 ModelSpec megatron_model(const MegatronFlags& f, std::vector<std::string>& notes) {
   using M = ModelSpec;

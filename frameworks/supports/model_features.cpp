@@ -45,10 +45,6 @@ bool has_other_biases(const ModelSpec& m) {
   return !none_or_all || gelu_without || (m.norm == NormKind::layer_norm && !m.norm_bias);
 }
 
-}  // namespace
-
-namespace {
-
 // But for windows and experts.
 bool layers_differ(const ModelSpec& m) {
   std::optional<Attention> attention;
@@ -161,6 +157,16 @@ std::vector<ModelFeature> recent_features_of(const ModelSpec& m) {
   return features;
 }
 
+// Numbers as 0, 1 or 2.
+void forget_sizes(Json& json) {
+  if (json.is_number()) {
+    const double number = json.get<double>();
+    json = number == 0.0 ? 0 : number == 1.0 ? 1 : 2;
+  } else if (json.is_structured()) {
+    for (Json& part : json) forget_sizes(part);
+  }
+}
+
 }  // namespace
 
 std::vector<ModelFeature> features_of(const ModelSpec& m) {
@@ -204,20 +210,6 @@ std::vector<ModelFeature> features_of(const ModelSpec& m) {
   }
   return features;
 }
-
-namespace {
-
-// Numbers as 0, 1 or 2.
-void forget_sizes(Json& json) {
-  if (json.is_number()) {
-    const double number = json.get<double>();
-    json = number == 0.0 ? 0 : number == 1.0 ? 1 : 2;
-  } else if (json.is_structured()) {
-    for (Json& part : json) forget_sizes(part);
-  }
-}
-
-}  // namespace
 
 std::string architecture_of(const ModelSpec& model) {
   Json json = to_json(model);

@@ -69,30 +69,9 @@ struct SplitRule {
 
 const SplitRule kSplitRules[] = {
     {[](const Asked& a) {
-       return a.layout.sequence_parallel && a.can.sequence_parallel == SequenceParallelRule::none;
-     },
-     "sequence parallel", [](const Asked&) { return std::string("has no sequence parallelism"); }},
-    {[](const Asked& a) {
-       return a.splits_tensor() && a.needs_sequence_parallel() && !a.layout.sequence_parallel;
-     },
-     "sequence parallel",
-     [](const Asked&) { return std::string("needs sequence parallelism with tensor parallelism"); }},
-    {[](const Asked& a) {
-       return a.layout.context > 1 && !contains(a.can.context_methods, a.layout.context_method);
-     },
-     "context",
-     [](const Asked& a) {
-       return fmt::format("has no {} context parallelism", enum_name(a.layout.context_method));
-     }},
-    {[](const Asked& a) {
        return a.layout.context > 1 && a.layout.pipeline > 1 && !a.can.context_in_pipeline;
      },
      "context", [](const Asked&) { return std::string("has no context parallelism in a pipeline"); }},
-    {[](const Asked& a) {
-       return a.layout.context > 1 && a.layout.context_method == ContextMethod::ring &&
-              a.model.has_windows() && !a.can.ring_with_windows;
-     },
-     "context", [](const Asked&) { return std::string("has no ring attention with sliding windows"); }},
     {[](const Asked& a) {
        return a.can.sequence_divides_by_tensor && a.sequence_pieces() > 2 &&
               a.workload.sequence % a.sequence_pieces() != 0;
@@ -154,6 +133,37 @@ const SplitRule kSplitRules[] = {
               !a.can.splits_expert_biases;
      },
      "expert", [](const Asked&) { return std::string("does not split experts that have biases"); }},
+    {[](const Asked& a) { return a.spreads_experts() && a.lacks_for_spreading().has_value(); }, "expert",
+     [](const Asked& a) {
+       return fmt::format("does not spread experts of models with {}", words_of(*a.lacks_for_spreading()));
+     }},
+    {[](const Asked& a) { return a.layout.overlap_tensor && !a.can.overlap_tensor; }, "overlap",
+     [](const Asked&) { return std::string("does not overlap tensor-parallel collectives"); }},
+    {[](const Asked& a) { return a.layout.overlap_exchange && !a.can.overlap_exchange; }, "overlap",
+     [](const Asked&) { return std::string("does not overlap the exchange of tokens with experts"); }},
+    // Other values of switches that a search tries by itself mend these. So they come last: the first rule
+    // that is broken is the one nearest to what was asked for.
+    {[](const Asked& a) {
+       return a.layout.sequence_parallel && a.can.sequence_parallel == SequenceParallelRule::none;
+     },
+     "sequence parallel", [](const Asked&) { return std::string("has no sequence parallelism"); }},
+    {[](const Asked& a) {
+       return a.splits_tensor() && a.needs_sequence_parallel() && !a.layout.sequence_parallel;
+     },
+     "sequence parallel",
+     [](const Asked&) { return std::string("needs sequence parallelism with tensor parallelism"); }},
+    {[](const Asked& a) {
+       return a.layout.context > 1 && !contains(a.can.context_methods, a.layout.context_method);
+     },
+     "context",
+     [](const Asked& a) {
+       return fmt::format("has no {} context parallelism", enum_name(a.layout.context_method));
+     }},
+    {[](const Asked& a) {
+       return a.layout.context > 1 && a.layout.context_method == ContextMethod::ring &&
+              a.model.has_windows() && !a.can.ring_with_windows;
+     },
+     "context", [](const Asked&) { return std::string("has no ring attention with sliding windows"); }},
     {[](const Asked& a) {
        return a.layout.pipeline > 1 && a.layout.data > 1 && !contains(a.can.orders, a.layout.order);
      },
@@ -168,14 +178,6 @@ const SplitRule kSplitRules[] = {
      [](const Asked&) {
        return std::string("needs as many replicas of experts as of the rest where data is outermost");
      }},
-    {[](const Asked& a) { return a.spreads_experts() && a.lacks_for_spreading().has_value(); }, "expert",
-     [](const Asked& a) {
-       return fmt::format("does not spread experts of models with {}", words_of(*a.lacks_for_spreading()));
-     }},
-    {[](const Asked& a) { return a.layout.overlap_tensor && !a.can.overlap_tensor; }, "overlap",
-     [](const Asked&) { return std::string("does not overlap tensor-parallel collectives"); }},
-    {[](const Asked& a) { return a.layout.overlap_exchange && !a.can.overlap_exchange; }, "overlap",
-     [](const Asked&) { return std::string("does not overlap the exchange of tokens with experts"); }},
 };
 
 bool takes(MicroBatchRule rule, int64_t ranks, int64_t micro_batches) {
@@ -288,7 +290,7 @@ std::optional<Rejection> supports_model(const Framework& framework, const ModelS
                             fmt::join(names, ", ")));
 }
 
-std::optional<Rejection> supports_degrees(const Framework& framework, const Layout& l) {
+std::optional<Rejection> supports_degrees(const Framework& framework, const Degrees& l) {
   const Abilities& a = framework.abilities;
   if (l.tensor > 1 && !a.tensor) return refuse(framework, "tensor", "has no tensor parallelism");
   if (l.context > 1 && a.context_methods.empty())
@@ -300,7 +302,7 @@ std::optional<Rejection> supports_degrees(const Framework& framework, const Layo
 
 std::optional<Rejection> supports_split(const Framework& framework, const ModelSpec& model,
                                         const Layout& layout, const Workload& workload) {
-  if (auto r = supports_degrees(framework, layout)) return r;
+  if (auto r = supports_degrees(framework, layout.degrees())) return r;
   const Asked asked{framework.abilities, model, layout, workload};
   for (const SplitRule& rule : kSplitRules) {
     if (rule.broken(asked)) return refuse(framework, rule.constraint, rule.reason(asked));
@@ -446,6 +448,7 @@ std::optional<Rejection> supports_overlaps(const Framework& framework, const Lay
 
 std::optional<Rejection> supports(const Framework& framework, const ModelSpec& model, const Layout& l,
                                   const Workload& workload) {
+  if (auto r = check_layout(model, l, workload)) return r;
   if (auto r = supports_overlaps(framework, l)) return r;
   if (auto r = supports_model(framework, model, l.precision)) return r;
   if (auto r = supports_training(framework, l.training)) return r;

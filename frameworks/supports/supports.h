@@ -2,7 +2,8 @@
 #pragma once
 
 // The only judge of "can this framework run this layout?". The search asks level by level and takes the
-// answers as bounds; everyone else asks for the whole layout.
+// answers as bounds; everyone else asks for the whole layout. A half-built layout has another type: Degrees
+// here, DenseSplit in planner/search/space.cpp. So no rule of layouts can be asked of it.
 
 #include <optional>
 
@@ -11,7 +12,7 @@
 
 namespace mpt::frameworks {
 
-/// Why `framework` cannot run `layout`, which divides the model and the batch; nothing where it can.
+/// Why `framework` cannot run `layout`, or why there is no such layout; nothing where it can.
 std::optional<Rejection> supports(const Framework& framework, const ModelSpec& model, const Layout& layout,
                                   const Workload& workload);
 
@@ -26,7 +27,7 @@ std::optional<Rejection> supports_model(const Framework& framework, const ModelS
 std::optional<Rejection> supports_training(const Framework& framework, const Training& training);
 
 /// Degrees of tensor, context and pipeline parallelism.
-std::optional<Rejection> supports_degrees(const Framework& framework, const Layout& layout);
+std::optional<Rejection> supports_degrees(const Framework& framework, const Degrees& degrees);
 
 /// The degrees, sequence and context parallelism, experts, rank order and overlaps. Reads no ZeRO stage,
 /// schedule, chunks, stages or recompute.

@@ -103,10 +103,6 @@ void note_limits_of_framework(const Resolved& resolved, const Watch& watch, Plan
                                     : "no other framework here runs it"));
 }
 
-}  // namespace
-
-namespace {
-
 // The search also keeps the layouts that errors are drawn over, and equals that may need less memory. So the
 // recommended layout does not depend on the number of layouts that the user asks for.
 constexpr size_t kMostEquals = 32;
@@ -124,6 +120,21 @@ std::unique_ptr<ArrangedSearch> considered_search(const SearchProblem& problem, 
 
 void keep_first(size_t keep, std::vector<Candidate>& best) {
   if (best.size() > keep) best.erase(best.begin() + ptrdiff_t(keep), best.end());
+}
+
+// Draws errors over all that were found, and keeps the first ones. The layout to measure beside the first, if
+// it is not among those: the ranking has it behind them.
+std::optional<Candidate> draw_and_keep(size_t keep, ArrangedSearch& search) {
+  std::vector<Candidate>& best = search.result.best;
+  std::optional<DrawnChoice>& drawn = search.result.certificate.drawn;
+  drawn = draw_choice(search.result, search.problem);
+  std::optional<Candidate> rival;
+  if (drawn && !drawn->measure.empty() && drawn->measure.back() > int64_t(keep)) {
+    rival = std::move(best[size_t(drawn->measure.back() - 1)]);
+    drawn->measure.back() = int64_t(keep) + 1;
+  }
+  keep_first(keep, best);
+  return rival;
 }
 
 }  // namespace
@@ -160,25 +171,6 @@ PlanOrReason plan_or_reason(SearchProblem problem, const PlanRequest& request, c
                                     format_bytes(search->result.over_memory.front().nearest.needed),
                                     reports::device_word(problem.cluster))};
 }
-
-namespace {
-
-// Draws errors over all that were found, and keeps the first ones. The layout to measure beside the first, if
-// it is not among those: the ranking has it behind them.
-std::optional<Candidate> draw_and_keep(size_t keep, ArrangedSearch& search) {
-  std::vector<Candidate>& best = search.result.best;
-  std::optional<DrawnChoice>& drawn = search.result.certificate.drawn;
-  drawn = draw_choice(search.result, search.problem);
-  std::optional<Candidate> rival;
-  if (drawn && !drawn->measure.empty() && drawn->measure.back() > int64_t(keep)) {
-    rival = std::move(best[size_t(drawn->measure.back() - 1)]);
-    drawn->measure.back() = int64_t(keep) + 1;
-  }
-  keep_first(keep, best);
-  return rival;
-}
-
-}  // namespace
 
 bool has_default_margin(const Resolved& resolved) {
   const SearchProblem& problem = resolved.problem;

@@ -27,36 +27,11 @@ constexpr CollectiveAlgorithm kAlgorithms[] = {
     {CollectiveKind::reduce_scatter, "ring", ring},
 };
 
-}  // namespace
-
-std::span<const CollectiveAlgorithm> collective_algorithms() { return kAlgorithms; }
-
-GroupPlace tensor_group(const Layout& layout) { return {layout.tensor, layout.tensor}; }
-GroupPlace context_group(const Layout& layout) { return {layout.context, layout.tensor * layout.context}; }
-
-namespace {
 // Ranks from the first to the last of one stage: with data outermost, whole pipelines lie between them.
 int64_t stage_extent(const Layout& layout) {
   const int64_t own = layout.tensor * layout.context * layout.data;
   return layout.order == RankOrder::data_outermost && layout.data > 1 ? own * layout.pipeline : own;
 }
-}  // namespace
-
-GroupPlace data_group(const Layout& layout) { return {layout.replicas(), stage_extent(layout)}; }
-
-GroupPlace expert_parallel_group(const Layout& layout) {
-  const int64_t own = layout.expert * layout.expert_split();
-  const bool beyond = own > layout.tensor * layout.context && layout.order == RankOrder::data_outermost;
-  return {models::sends_to_parts(layout) ? own : layout.expert, beyond ? own * layout.pipeline : own};
-}
-
-GroupPlace expert_data_group(const Layout& layout) {
-  return {layout.expert_replicas(), stage_extent(layout)};
-}
-
-GroupPlace all_ranks(const Layout& layout) { return {layout.ranks(), layout.ranks()}; }
-
-namespace {
 
 // Ways to choose k of n.
 double binomial(int64_t n, int64_t k) {
@@ -94,6 +69,25 @@ int64_t members_of_block(const GroupPlace& group, int64_t block) {
 }
 
 }  // namespace
+
+std::span<const CollectiveAlgorithm> collective_algorithms() { return kAlgorithms; }
+
+GroupPlace tensor_group(const Layout& layout) { return {layout.tensor, layout.tensor}; }
+GroupPlace context_group(const Layout& layout) { return {layout.context, layout.tensor * layout.context}; }
+
+GroupPlace data_group(const Layout& layout) { return {layout.replicas(), stage_extent(layout)}; }
+
+GroupPlace expert_parallel_group(const Layout& layout) {
+  const int64_t own = layout.expert * layout.expert_split();
+  const bool beyond = own > layout.tensor * layout.context && layout.order == RankOrder::data_outermost;
+  return {models::sends_to_parts(layout) ? own : layout.expert, beyond ? own * layout.pipeline : own};
+}
+
+GroupPlace expert_data_group(const Layout& layout) {
+  return {layout.expert_replicas(), stage_extent(layout)};
+}
+
+GroupPlace all_ranks(const Layout& layout) { return {layout.ranks(), layout.ranks()}; }
 
 double group_bandwidth_bytes_per_s(const ClusterSpec& cluster, const GroupPlace& group) {
   const size_t outermost = level_of_blocks(cluster, group.extent);

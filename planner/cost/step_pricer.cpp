@@ -115,19 +115,6 @@ double slowest_s(const DeviceCosts& devices, uint32_t kinds, F&& seconds) {
   return most;
 }
 
-}  // namespace
-
-ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShare& share,
-                               const CostSource& source) {
-  const Reduction reduction(layout, source);
-  const int64_t zero = layout.zero_of_micro_batch();
-  const double rate = zero == 3 ? reduction.sharded_rate() : 1.0;
-  return {zero == 3 ? reduction.gather_s(share, true) / rate : 0.0,
-          zero >= 2 ? reduction.scatter_s(share) / rate : 0.0};
-}
-
-namespace {
-
 void add_rows(StageKinds& stages, size_t ranks) {
   std::vector<std::vector<uint16_t>> rows(ranks);
   std::vector<size_t> lowest(ranks, 0);
@@ -153,6 +140,15 @@ void add_rows(StageKinds& stages, size_t ranks) {
 }
 
 }  // namespace
+
+ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShare& share,
+                               const CostSource& source) {
+  const Reduction reduction(layout, source);
+  const int64_t zero = layout.zero_of_micro_batch();
+  const double rate = zero == 3 ? reduction.sharded_rate() : 1.0;
+  return {zero == 3 ? reduction.gather_s(share, true) / rate : 0.0,
+          zero >= 2 ? reduction.scatter_s(share) / rate : 0.0};
+}
 
 StageKinds stage_kinds(const DeviceCosts& devices, const Layout& layout, std::span<const int> rank_of_stage) {
   StageKinds stages;

@@ -33,10 +33,6 @@ const Candidate* other_split(const SearchResult& result) {
   return nullptr;
 }
 
-}  // namespace
-
-namespace {
-
 // The step would be so much shorter if transfers took no time.
 double transfer_loss_s(const SearchProblem& problem, const Candidate& candidate) {
   const Evaluation& e = candidate.evaluation;
@@ -50,59 +46,6 @@ double transfer_loss_s(const SearchProblem& problem, const Candidate& candidate)
   const Contention contention = contention_of(problem, candidate.estimate.layout);
   return std::max(0.0, e.step_time_s - step_time_s(simulate(e.program, durations, contention)));
 }
-
-}  // namespace
-
-Breakdown breakdown(const SearchProblem& problem, const Candidate& candidate) {
-  const Evaluation& e = candidate.evaluation;
-  Breakdown b;
-  double last_compute_s = 0.0, norm_end_s = 0.0;
-  for (InstructionId id = 0; id < e.program.size(); ++id) {
-    const Instruction& i = e.program.instructions[size_t(id)];
-    const Span& span = e.timeline.spans[size_t(id)];
-    if (i.kind == InstructionKind::reduce_norm) norm_end_s = span.end_s;
-    if (!i.is_compute()) continue;
-    b.compute_s += span.seconds();
-    if (i.kind == InstructionKind::optimizer_step) continue;
-    last_compute_s = std::max(last_compute_s, span.end_s);
-    const double whole = e.durations_s[size_t(id)];
-    if (whole > 0) b.inside.add(candidate.estimate.cost.inside_compute(i), span.seconds() / whole);
-  }
-  b.compute_s /= e.program.ranks;
-  for (double& seconds : b.inside.seconds) seconds /= e.program.ranks;
-  b.collectives_s = b.inside.total();
-  b.compute_s -= b.collectives_s;
-  b.idle_s = e.step_time_s - b.compute_s - b.collectives_s;
-  b.step_end_s = std::max(last_compute_s, norm_end_s) - last_compute_s;
-  b.transfer_s = transfer_loss_s(problem, candidate);
-  return b;
-}
-
-std::vector<ExposedCommunication> exposed_communication(const Layout& layout, const Breakdown& b) {
-  const std::tuple<CommunicationKind, bool, double> kinds[] = {
-      {CommunicationKind::tensor, layout.tensor > 1, b.inside.seconds[size_t(CommunicationKind::tensor)]},
-      {CommunicationKind::context, layout.context > 1, b.inside.seconds[size_t(CommunicationKind::context)]},
-      {CommunicationKind::expert, layout.expert > 1, b.inside.seconds[size_t(CommunicationKind::expert)]},
-      {CommunicationKind::sharding, layout.zero > 1, b.inside.seconds[size_t(CommunicationKind::sharding)]},
-      {CommunicationKind::transfer, layout.pipeline > 1, b.transfer_s},
-      {CommunicationKind::gradients, true, b.step_end_s}};
-  std::vector<ExposedCommunication> exposed;
-  for (const auto& [kind, present, seconds] : kinds) {
-    if (present) exposed.push_back({kind, seconds});
-  }
-  return exposed;
-}
-
-std::string describe_loss(const SearchProblem& problem, const Candidate& best, const Candidate& other) {
-  const Breakdown a = breakdown(problem, best), b = breakdown(problem, other);
-  const double loss = other.evaluation.step_time_s - best.evaluation.step_time_s;
-  return fmt::format("{} takes {} ({}): compute {}, collectives {}, idle {}.",
-                     layout_name(other.estimate.layout), signed_seconds(loss),
-                     share(loss, best.evaluation.step_time_s), signed_seconds(b.compute_s - a.compute_s),
-                     signed_seconds(b.collectives_s - a.collectives_s), signed_seconds(b.idle_s - a.idle_s));
-}
-
-namespace {
 
 // "tp4 ... is 1.4% slower: 158 ms more computing, 30 ms less idle.": parts that hardly matter are left out.
 std::string loss_of(const SearchProblem& problem, const Candidate& best, const Candidate& other) {
@@ -177,6 +120,55 @@ void add_parts(const SearchProblem& problem, const Candidate& best, std::vector<
 }
 
 }  // namespace
+
+Breakdown breakdown(const SearchProblem& problem, const Candidate& candidate) {
+  const Evaluation& e = candidate.evaluation;
+  Breakdown b;
+  double last_compute_s = 0.0, norm_end_s = 0.0;
+  for (InstructionId id = 0; id < e.program.size(); ++id) {
+    const Instruction& i = e.program.instructions[size_t(id)];
+    const Span& span = e.timeline.spans[size_t(id)];
+    if (i.kind == InstructionKind::reduce_norm) norm_end_s = span.end_s;
+    if (!i.is_compute()) continue;
+    b.compute_s += span.seconds();
+    if (i.kind == InstructionKind::optimizer_step) continue;
+    last_compute_s = std::max(last_compute_s, span.end_s);
+    const double whole = e.durations_s[size_t(id)];
+    if (whole > 0) b.inside.add(candidate.estimate.cost.inside_compute(i), span.seconds() / whole);
+  }
+  b.compute_s /= e.program.ranks;
+  for (double& seconds : b.inside.seconds) seconds /= e.program.ranks;
+  b.collectives_s = b.inside.total();
+  b.compute_s -= b.collectives_s;
+  b.idle_s = e.step_time_s - b.compute_s - b.collectives_s;
+  b.step_end_s = std::max(last_compute_s, norm_end_s) - last_compute_s;
+  b.transfer_s = transfer_loss_s(problem, candidate);
+  return b;
+}
+
+std::vector<ExposedCommunication> exposed_communication(const Layout& layout, const Breakdown& b) {
+  const std::tuple<CommunicationKind, bool, double> kinds[] = {
+      {CommunicationKind::tensor, layout.tensor > 1, b.inside.seconds[size_t(CommunicationKind::tensor)]},
+      {CommunicationKind::context, layout.context > 1, b.inside.seconds[size_t(CommunicationKind::context)]},
+      {CommunicationKind::expert, layout.expert > 1, b.inside.seconds[size_t(CommunicationKind::expert)]},
+      {CommunicationKind::sharding, layout.zero > 1, b.inside.seconds[size_t(CommunicationKind::sharding)]},
+      {CommunicationKind::transfer, layout.pipeline > 1, b.transfer_s},
+      {CommunicationKind::gradients, true, b.step_end_s}};
+  std::vector<ExposedCommunication> exposed;
+  for (const auto& [kind, present, seconds] : kinds) {
+    if (present) exposed.push_back({kind, seconds});
+  }
+  return exposed;
+}
+
+std::string describe_loss(const SearchProblem& problem, const Candidate& best, const Candidate& other) {
+  const Breakdown a = breakdown(problem, best), b = breakdown(problem, other);
+  const double loss = other.evaluation.step_time_s - best.evaluation.step_time_s;
+  return fmt::format("{} takes {} ({}): compute {}, collectives {}, idle {}.",
+                     layout_name(other.estimate.layout), signed_seconds(loss),
+                     share(loss, best.evaluation.step_time_s), signed_seconds(b.compute_s - a.compute_s),
+                     signed_seconds(b.collectives_s - a.collectives_s), signed_seconds(b.idle_s - a.idle_s));
+}
 
 std::vector<std::string> reasons(const SearchResult& result, const SearchProblem& problem) {
   const Candidate& best = result.best.front();

@@ -86,43 +86,6 @@ std::string describe_limit(const Plan& plan) {
                      by_default ? ", within which a plan is 90% likely to fit" : "");
 }
 
-}  // namespace
-
-std::string describe_task(const Plan& plan, const Palette& palette) {
-  const Workload& w = plan.workload;
-  std::string text = wrapped(
-      fmt::format("{} on {}: {}", describe_model(plan.model), plan.cluster.name, describe_devices(plan)));
-  const std::string& framework = plan.layout.execution.framework;
-  text += wrapped(fmt::format("{} of {} tokens per step ({} tokens); {}, {}; {}",
-                              counted(w.global_batch, "sequence"), format_count(w.sequence),
-                              format_magnitude(double(w.tokens_per_step())),
-                              framework == Execution{}.framework ? "mpt-run" : framework,
-                              enum_name(plan.layout.precision), describe_limit(plan)));
-  const std::string training = training_words(plan.layout.training);
-  if (!training.empty()) text += wrapped(training);
-  if (plan.cost.source != "roofline") return text;
-  const std::string note =
-      plan.cluster.device.kind == DeviceKind::cpu
-          ? "Prices are a roofline estimate, often far off: mpt-profile measures this machine for --profile."
-          : fmt::format(
-                "Prices are a roofline estimate: no measured kernels of {} are known. Expect larger "
-                "errors, in the order of layouts too.",
-                plan.cost.machine);
-  return text + describe_notes({note}, palette);
-}
-
-std::string describe_choice(const std::string& heading, const Plan& plan, const Palette& palette,
-                            const std::string& more) {
-  const std::string first = fmt::format("{:<{}}", heading + "  ", kLabel);
-  const std::string words = describe_layout_in_words(plan.layout, &plan.workload);
-  std::string text = with_heading(wrapped(words, first), heading, palette.heading(heading));
-  return text + wrapped(fmt::format("short form: {} (docs/notation.md){}", layout_name(plan.layout),
-                                    more.empty() ? "" : "; " + more),
-                        std::string(first.size(), ' '));
-}
-
-namespace {
-
 std::string describe_throughput(const Plan& plan) {
   const double rate = plan.prediction.tokens_per_s;
   std::string text = fmt::format("{} tokens/s; ", format_count(int64_t(rate)));
@@ -174,7 +137,90 @@ std::string describe_risk(const Plan& plan, const Palette& palette) {
   return with_heading(wrapped(risk->why + "; " + remedy, "RISK  "), "RISK", palette.caution("RISK"));
 }
 
+std::string describe_trade(const RankedLayout& r, const RankedLayout& first) {
+  const double slower = r.step_time_s / first.step_time_s - 1.0;
+  std::string text = std::abs(slower) < kEqualTimes ? "tie"
+                     : slower > 0.0                 ? format_percent(slower) + " slower"
+                                                    : format_percent(-slower) + " faster";
+  text += ", " + describe_memory_change(r.peak_bytes, first.peak_bytes);
+  const bool recomputes = r.layout.recompute != Recompute::none;
+  if (recomputes != (first.layout.recompute != Recompute::none))
+    text += recomputes ? ", recomputes" : ", no recompute";
+  if (r.layout.offload_optimizer != first.layout.offload_optimizer)
+    text += r.layout.offload_optimizer ? ", optimizer in host memory" : ", no offload";
+  return text;
+}
+
+std::string alternatives_table(const std::vector<Alternative>& rows) {
+  reports::Table table({{"", reports::Align::left}, {""}, {""}, {""}, {"", reports::Align::left}});
+  for (const auto& [r, trade] : rows) {
+    const auto& fits = r->confidence.fits;
+    table.add_row({layout_name(r->layout), format_seconds(r->step_time_s),
+                   format_bytes(double(r->peak_bytes)), fits ? "fits: " + describe_likelihood(*fits) : "",
+                   trade});
+  }
+  return table.text(kScreenColumns);
+}
+
+// As many as `lines` hold; the last one stays, since it may be the safe one.
+std::string describe_alternatives(std::vector<Alternative> rows, size_t lines, const Palette& palette) {
+  constexpr size_t kOthers = 3;  // blank, heading, what a tie is
+  const auto is_tie = [](const Alternative& a) { return a.trade.starts_with("tie"); };
+  std::string table = alternatives_table(rows);
+  while (rows.size() > 1 && newlines_in(table) + kOthers > lines) {
+    rows.erase(rows.end() - 2);
+    table = alternatives_table(rows);
+  }
+  if (rows.empty()) return "";
+  std::string text = "\n" + palette.heading("ALTERNATIVES") + "\n" + table;
+  if (std::any_of(rows.begin(), rows.end(), is_tie))
+    text += fmt::format("  tie: within {:.0f}%, which the model cannot tell apart\n", 100.0 * kEqualTimes);
+  return text;
+}
+
+std::string describe_reasons(const Plan& plan, size_t lines, const Palette& palette) {
+  std::string text;
+  for (const std::string& reason : plan.reasons) {
+    const std::string more = wrapped(reason, "  - ");
+    if (newlines_in(text) + newlines_in(more) <= lines) text += more;
+  }
+  return text.empty() ? "" : "\n" + palette.heading("WHY") + "\n" + text;
+}
+
 }  // namespace
+
+std::string describe_task(const Plan& plan, const Palette& palette) {
+  const Workload& w = plan.workload;
+  std::string text = wrapped(
+      fmt::format("{} on {}: {}", describe_model(plan.model), plan.cluster.name, describe_devices(plan)));
+  const std::string& framework = plan.layout.execution.framework;
+  text += wrapped(fmt::format("{} of {} tokens per step ({} tokens); {}, {}; {}",
+                              counted(w.global_batch, "sequence"), format_count(w.sequence),
+                              format_magnitude(double(w.tokens_per_step())),
+                              framework == Execution{}.framework ? "mpt-run" : framework,
+                              enum_name(plan.layout.precision), describe_limit(plan)));
+  const std::string training = training_words(plan.layout.training);
+  if (!training.empty()) text += wrapped(training);
+  if (plan.cost.source != "roofline") return text;
+  const std::string note =
+      plan.cluster.device.kind == DeviceKind::cpu
+          ? "Prices are a roofline estimate, often far off: mpt-profile measures this machine for --profile."
+          : fmt::format(
+                "Prices are a roofline estimate: no measured kernels of {} are known. Expect larger "
+                "errors, in the order of layouts too.",
+                plan.cost.machine);
+  return text + describe_notes({note}, palette);
+}
+
+std::string describe_choice(const std::string& heading, const Plan& plan, const Palette& palette,
+                            const std::string& more) {
+  const std::string first = fmt::format("{:<{}}", heading + "  ", kLabel);
+  const std::string words = describe_layout_in_words(plan.layout, &plan.workload);
+  std::string text = with_heading(wrapped(words, first), heading, palette.heading(heading));
+  return text + wrapped(fmt::format("short form: {} (docs/notation.md){}", layout_name(plan.layout),
+                                    more.empty() ? "" : "; " + more),
+                        std::string(first.size(), ' '));
+}
 
 std::string describe_figures(const Plan& plan, const Palette& palette, const std::string& training,
                              bool memory_by_kind) {
@@ -220,24 +266,6 @@ std::string describe_memory_change(int64_t bytes, int64_t instead_of) {
   return fmt::format("{} {}", format_bytes(std::abs(change)), change < 0 ? "less" : "more");
 }
 
-namespace {
-
-std::string describe_trade(const RankedLayout& r, const RankedLayout& first) {
-  const double slower = r.step_time_s / first.step_time_s - 1.0;
-  std::string text = std::abs(slower) < kEqualTimes ? "tie"
-                     : slower > 0.0                 ? format_percent(slower) + " slower"
-                                                    : format_percent(-slower) + " faster";
-  text += ", " + describe_memory_change(r.peak_bytes, first.peak_bytes);
-  const bool recomputes = r.layout.recompute != Recompute::none;
-  if (recomputes != (first.layout.recompute != Recompute::none))
-    text += recomputes ? ", recomputes" : ", no recompute";
-  if (r.layout.offload_optimizer != first.layout.offload_optimizer)
-    text += r.layout.offload_optimizer ? ", optimizer in host memory" : ", no offload";
-  return text;
-}
-
-}  // namespace
-
 std::vector<Alternative> alternatives(const Plan& plan) {
   if (plan.ranking.empty()) return {};
   const RankedLayout& first = plan.ranking.front();
@@ -253,46 +281,6 @@ std::vector<Alternative> alternatives(const Plan& plan) {
     out.push_back({safe, fmt::format("{}; safer: {}", describe_trade(*safe, first), risk->option())});
   return out;
 }
-
-namespace {
-
-std::string alternatives_table(const std::vector<Alternative>& rows) {
-  reports::Table table({{"", reports::Align::left}, {""}, {""}, {""}, {"", reports::Align::left}});
-  for (const auto& [r, trade] : rows) {
-    const auto& fits = r->confidence.fits;
-    table.add_row({layout_name(r->layout), format_seconds(r->step_time_s),
-                   format_bytes(double(r->peak_bytes)), fits ? "fits: " + describe_likelihood(*fits) : "",
-                   trade});
-  }
-  return table.text(kScreenColumns);
-}
-
-// As many as `lines` hold; the last one stays, since it may be the safe one.
-std::string describe_alternatives(std::vector<Alternative> rows, size_t lines, const Palette& palette) {
-  constexpr size_t kOthers = 3;  // blank, heading, what a tie is
-  const auto is_tie = [](const Alternative& a) { return a.trade.starts_with("tie"); };
-  std::string table = alternatives_table(rows);
-  while (rows.size() > 1 && newlines_in(table) + kOthers > lines) {
-    rows.erase(rows.end() - 2);
-    table = alternatives_table(rows);
-  }
-  if (rows.empty()) return "";
-  std::string text = "\n" + palette.heading("ALTERNATIVES") + "\n" + table;
-  if (std::any_of(rows.begin(), rows.end(), is_tie))
-    text += fmt::format("  tie: within {:.0f}%, which the model cannot tell apart\n", 100.0 * kEqualTimes);
-  return text;
-}
-
-std::string describe_reasons(const Plan& plan, size_t lines, const Palette& palette) {
-  std::string text;
-  for (const std::string& reason : plan.reasons) {
-    const std::string more = wrapped(reason, "  - ");
-    if (newlines_in(text) + newlines_in(more) <= lines) text += more;
-  }
-  return text.empty() ? "" : "\n" + palette.heading("WHY") + "\n" + text;
-}
-
-}  // namespace
 
 std::string answer_screen(const Plan& plan, const ScreenOptions& o) {
   constexpr size_t kMostReasons = 5, kFewestAlternatives = 6;

@@ -18,6 +18,7 @@
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/kernel_tables.h"
+#include "profiler/hardware/nodes.h"
 #include "profiler/hardware/machine.h"
 #include "profiler/hardware/profile_noise.h"
 
@@ -278,6 +279,24 @@ void set_prices(Resolved& resolved, const Calibration& calibration) {
   resolved.pools->set(problem);
 }
 
+bool exists(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+// Whether one of the clusters that are joined is a file, "two-racks.json:4" among them.
+bool names_files(const std::string& cluster) {
+  if (exists(cluster)) return true;
+  for (size_t begin = 0; begin <= cluster.size();) {
+    const size_t end = std::min(cluster.find('+', begin), cluster.size());
+    const std::string part = cluster.substr(begin, end - begin);
+    const std::string whole = part.substr(0, part.find('@'));
+    if (exists(whole) || exists(whole.substr(0, whole.rfind(':')))) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::unique_ptr<Resolved> resolve(const PlanRequest& request) {
@@ -335,28 +354,6 @@ PlanRequest request_of(const Plan& plan) {
   request.kernels.clear();
   return request;
 }
-
-namespace {
-
-bool exists(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::exists(path, error);
-}
-
-// Whether one of the clusters that are joined is a file, "two-racks.json:4" among them.
-bool names_files(const std::string& cluster) {
-  if (exists(cluster)) return true;
-  for (size_t begin = 0; begin <= cluster.size();) {
-    const size_t end = std::min(cluster.find('+', begin), cluster.size());
-    const std::string part = cluster.substr(begin, end - begin);
-    const std::string whole = part.substr(0, part.find('@'));
-    if (exists(whole) || exists(whole.substr(0, whole.rfind(':')))) return true;
-    begin = end + 1;
-  }
-  return false;
-}
-
-}  // namespace
 
 PlanRequest portable(PlanRequest request, const SearchProblem& problem) {
   if (exists(request.model.name)) request.model.value = problem.model;

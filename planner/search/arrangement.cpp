@@ -29,57 +29,6 @@ std::vector<int64_t> limits_of_groups(const ClusterSpec& cluster, const Executio
   return limits;
 }
 
-}  // namespace
-
-Pools::Pools(const ClusterSpec& cluster, const Execution& execution, int64_t most_bytes)
-    : Pools(cluster, execution, limits_of_groups(cluster, execution, most_bytes)) {}
-
-Pools::Pools(const ClusterSpec& cluster, const Execution& execution, const std::vector<int64_t>& limits) {
-  for (size_t g = 0; g < cluster.groups.size(); ++g) {
-    views_.push_back(std::make_unique<ClusterSpec>(group_view(cluster, g)));
-    sources_.push_back(make_device_cost(*views_.back(), execution));
-    pools_.push_back({sources_.back().get(), limits[g]});
-  }
-}
-
-void Pools::set(SearchProblem& problem) const {
-  problem.pools = pools_;
-  if (pools_.empty()) return;
-  problem.cost = pools_.front().cost;
-  problem.memory_limit_bytes = 0;
-  for (const DevicePool& pool : pools_)
-    problem.memory_limit_bytes = std::max(problem.memory_limit_bytes, pool.memory_limit_bytes);
-}
-
-SearchProblem without_margin(SearchProblem problem) {
-  const ClusterSpec& cluster = problem.cluster;
-  if (problem.pools.empty()) {
-    problem.memory_limit_bytes = rank_limit_bytes(cluster.device, problem.execution, 0);
-    return problem;
-  }
-  problem.memory_limit_bytes = 0;
-  for (size_t g = 0; g < problem.pools.size(); ++g) {
-    int64_t& limit = problem.pools[g].memory_limit_bytes;
-    limit = rank_limit_bytes(cluster.groups[g].device, problem.execution, 0);
-    problem.memory_limit_bytes = std::max(problem.memory_limit_bytes, limit);
-  }
-  return problem;
-}
-
-SearchProblem with_limits_between(const SearchProblem& least, const SearchProblem& most, double share) {
-  const auto between = [share](int64_t low, int64_t high) {
-    return low + int64_t(double(high - low) * share);
-  };
-  SearchProblem problem = most;
-  problem.memory_limit_bytes = between(least.memory_limit_bytes, most.memory_limit_bytes);
-  for (size_t g = 0; g < problem.pools.size(); ++g)
-    problem.pools[g].memory_limit_bytes =
-        between(least.pools[g].memory_limit_bytes, most.pools[g].memory_limit_bytes);
-  return problem;
-}
-
-namespace {
-
 // Every order of every selection of the groups, those with the most devices first; equal groups that change
 // places are one order.
 std::vector<std::vector<DeviceGroup>> arrangements(const std::vector<DeviceGroup>& groups) {
@@ -183,6 +132,53 @@ std::string idle_groups(const SearchProblem& problem, const std::vector<DeviceGr
 }
 
 }  // namespace
+
+Pools::Pools(const ClusterSpec& cluster, const Execution& execution, int64_t most_bytes)
+    : Pools(cluster, execution, limits_of_groups(cluster, execution, most_bytes)) {}
+
+Pools::Pools(const ClusterSpec& cluster, const Execution& execution, const std::vector<int64_t>& limits) {
+  for (size_t g = 0; g < cluster.groups.size(); ++g) {
+    views_.push_back(std::make_unique<ClusterSpec>(group_view(cluster, g)));
+    sources_.push_back(make_device_cost(*views_.back(), execution));
+    pools_.push_back({sources_.back().get(), limits[g]});
+  }
+}
+
+void Pools::set(SearchProblem& problem) const {
+  problem.pools = pools_;
+  if (pools_.empty()) return;
+  problem.cost = pools_.front().cost;
+  problem.memory_limit_bytes = 0;
+  for (const DevicePool& pool : pools_)
+    problem.memory_limit_bytes = std::max(problem.memory_limit_bytes, pool.memory_limit_bytes);
+}
+
+SearchProblem without_margin(SearchProblem problem) {
+  const ClusterSpec& cluster = problem.cluster;
+  if (problem.pools.empty()) {
+    problem.memory_limit_bytes = rank_limit_bytes(cluster.device, problem.execution, 0);
+    return problem;
+  }
+  problem.memory_limit_bytes = 0;
+  for (size_t g = 0; g < problem.pools.size(); ++g) {
+    int64_t& limit = problem.pools[g].memory_limit_bytes;
+    limit = rank_limit_bytes(cluster.groups[g].device, problem.execution, 0);
+    problem.memory_limit_bytes = std::max(problem.memory_limit_bytes, limit);
+  }
+  return problem;
+}
+
+SearchProblem with_limits_between(const SearchProblem& least, const SearchProblem& most, double share) {
+  const auto between = [share](int64_t low, int64_t high) {
+    return low + int64_t(double(high - low) * share);
+  };
+  SearchProblem problem = most;
+  problem.memory_limit_bytes = between(least.memory_limit_bytes, most.memory_limit_bytes);
+  for (size_t g = 0; g < problem.pools.size(); ++g)
+    problem.pools[g].memory_limit_bytes =
+        between(least.pools[g].memory_limit_bytes, most.pools[g].memory_limit_bytes);
+  return problem;
+}
 
 std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem, const Wanted& wanted,
                                                     const OnProgress& on_progress) {

@@ -74,6 +74,12 @@ std::pair<double, double> average_rank(const SearchProblem& problem, const Layou
   return {1.0 / weights, place / weights};
 }
 
+// A micro-batch is launched forward and backward on every rank, on the devices that are quickest at it.
+double launches_s(const SearchProblem& problem, const Layout& layout) {
+  return 2.0 * double(micro_batches(layout, problem.workload)) *
+         least_of_pools(problem, [](const CostSource& source) { return source.dispatch_s(); });
+}
+
 // Micro-batches alone: work, and waiting for it.
 double work_bound_s(const SearchProblem& problem, const Layout& layout, const SplitModel& split,
                     std::span<const double> work_s) {
@@ -84,8 +90,7 @@ double work_bound_s(const SearchProblem& problem, const Layout& layout, const Sp
   // slowest.
   const auto [average_s, stages_below] = average_rank(problem, layout, work_s);
   const double filling = stages_below * split.prices().least_layer_forward_s / best_rate;
-  // A micro-batch is launched forward and backward on every rank.
-  const double launches = 2.0 * micro * least_dispatch_s(problem);
+  const double launches = launches_s(problem, layout);
   const double work = micro * average_s + launches;
   return std::max({filling + work / best_rate, work * ranks / best_total_rate,
                    (micro * fullest_rank_s(split, layout.pipeline) + launches) / best_rate});
@@ -110,16 +115,14 @@ InnerBound sharding_bound(const SearchProblem& problem, const Layout& layout, co
   return bound;
 }
 
-double least_dispatch_s(const SearchProblem& problem) {
-  return least_of_pools(problem, [](const CostSource& source) { return source.dispatch_s(); });
-}
-
-double recompute_bound_s(const SearchProblem& problem, const Layout& degrees, const SplitModel& split,
-                         Recompute recompute) {
-  std::vector<double> work_s;
-  for (const auto& by_recompute : split.prices().least_work_by_recompute_s)
-    work_s.push_back(by_recompute[size_t(recompute)]);
-  return work_bound_s(problem, degrees, split, work_s) * (1.0 - 1e-9);
+UnpricedBounds::UnpricedBounds(const SearchProblem& problem, const Layout& degrees, const SplitModel& split) {
+  for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
+    std::vector<double> work_s;
+    for (const auto& by_recompute : split.prices().least_work_by_recompute_s)
+      work_s.push_back(by_recompute[size_t(recompute)]);
+    of_one_chunk_s_[size_t(recompute)] = work_bound_s(problem, degrees, split, work_s) * (1.0 - 1e-9);
+  }
+  launches_s_ = launches_s(problem, degrees) * (1.0 - 1e-9);
 }
 
 InnerBound degrees_bound(const SearchProblem& problem, const Layout& degrees, const SplitModel& split) {

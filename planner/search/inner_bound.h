@@ -3,6 +3,8 @@
 
 // Bounds of inner nodes: what holds for every layout below a node, before any of them is looked at.
 
+#include <array>
+
 #include "planner/search/probe.h"
 #include "planner/search/split_model.h"
 
@@ -27,11 +29,18 @@ InnerBound sharding_bound(const SearchProblem& problem, const Layout& node, cons
 /// possible. Without a time where memory rules the node out.
 InnerBound degrees_bound(const SearchProblem& problem, const Layout& node, const SplitModel& split);
 
-/// Of the leaves below a node of degrees that recompute so: micro-batches alone.
-double recompute_bound_s(const SearchProblem& problem, const Layout& degrees, const SplitModel& split,
-                         Recompute recompute);
+/// Of the leaves below a node of degrees, before they are priced: micro-batches alone.
+class UnpricedBounds {
+ public:
+  UnpricedBounds(const SearchProblem& problem, const Layout& degrees, const SplitModel& split);
+  /// No layout that recomputes so, or more, in so many chunks is faster.
+  double bound_s(Recompute recompute, int64_t chunks) const {
+    return of_one_chunk_s_[size_t(recompute)] + double(chunks - 1) * launches_s_;
+  }
 
-/// Launching of one instruction, of the devices that are quickest at it.
-double least_dispatch_s(const SearchProblem& problem);
+ private:
+  std::array<double, 3> of_one_chunk_s_{};  // by Recompute
+  double launches_s_ = 0.0;                 // of every micro-batch, there and back, on one chunk
+};
 
 }  // namespace mpt::planner

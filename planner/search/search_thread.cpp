@@ -159,18 +159,10 @@ const DegreesBounds& SearchThread::degrees_bounds(uint32_t index) {
   std::optional<DegreesBounds>& bounds = degrees_bounds_[index];
   if (bounds) return *bounds;
   const Layout& degrees = degrees_[index];
-  const SplitModel& split = resolver_.prices().split(degrees);
-  std::array<double, 3> recompute_bounds_s;
-  for (const auto& [recompute, name] : EnumNames<Recompute>::table())
-    recompute_bounds_s[size_t(recompute)] = recompute_bound_s(problem_, degrees, split, recompute);
-  // Of every micro-batch, there and back, on one chunk.
-  const double launches_s =
-      2.0 * double(micro_batches(degrees, problem_.workload)) * least_dispatch_s(problem_) * (1.0 - 1e-9);
+  const UnpricedBounds unpriced(problem_, degrees, resolver_.prices().split(degrees));
   // What its recompute, or the launching of so many chunks, alone makes too slow needs no better bound.
   const auto too_slow = [&](const Leaf& leaf) {
-    return recompute_bounds_s[size_t(least_recompute(leaf.recompute))] +
-               double(leaf.chunks - 1) * launches_s >
-           incumbent_s();
+    return unpriced.bound_s(least_recompute(leaf.recompute), leaf.chunks) > incumbent_s();
   };
   return bounds.emplace(problem_, resolver_, degrees, leaves(degrees), too_slow);
 }

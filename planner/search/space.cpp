@@ -15,15 +15,25 @@ namespace {
 
 constexpr int64_t kFewestTokensPerPiece = 128;  // rows of a tile in flash attention kernels
 
+// What is chosen before the experts are placed. It is no Layout, so that no rule of layouts can be asked of
+// it.
+struct DenseSplit {
+  Degrees degrees;
+  ContextMethod context_method = ContextMethod::ring;
+  int64_t micro_batch = 1;
+  RankOrder order = RankOrder::pipeline_outermost;
+  bool sequence_parallel = false;
+};
+
 class DegreesEnumeration {
  public:
   DegreesEnumeration(const SearchProblem& problem, const std::function<void(const Layout&)>& visit,
                      NotDividing& not_dividing)
       : problem_(problem), bounds_(problem.bounds), visit_(visit), not_dividing_(not_dividing) {
-    base_.precision = problem.precision;
-    base_.selective = problem.selective;
-    base_.training = problem.training;
-    base_.execution = problem.execution;
+    node_.precision = problem.precision;
+    node_.selective = problem.selective;
+    node_.training = problem.training;
+    node_.execution = problem.execution;
   }
 
   void run() {
@@ -41,12 +51,7 @@ class DegreesEnumeration {
           }
           if (!allowed(bounds_.pipeline, pipeline) || !allowed(bounds_.data, data)) continue;
           any = true;
-          Layout layout = base_;
-          layout.tensor = tensor;
-          layout.context = context;
-          layout.pipeline = pipeline;
-          layout.data = data;
-          if (runs_degrees(layout)) add_split(layout);
+          add_degrees({tensor, context, pipeline, data});
         }
       }
     }
@@ -55,18 +60,9 @@ class DegreesEnumeration {
 
  private:
   void note(const std::string& reason) { ++not_dividing_[reason]; }
-
-  // Whether the framework that is to run the plan has such layouts.
-  bool runs(const std::optional<Rejection>& rejection) {
+  bool refused(const std::optional<Rejection>& rejection) {
     if (rejection) note(rejection->reason);
-    return !rejection;
-  }
-  bool runs_degrees(const Layout& layout) {
-    return !problem_.framework || runs(frameworks::supports_degrees(*problem_.framework, layout));
-  }
-  bool runs_split(const Layout& layout) {
-    return !problem_.framework ||
-           runs(frameworks::supports_split(*problem_.framework, problem_.model, layout, problem_.workload));
+    return rejection.has_value();
   }
 
   const std::vector<int64_t>& divisors_of(int64_t value) {
@@ -95,86 +91,110 @@ class DegreesEnumeration {
                        [&](const DeviceGroup& g) { return g.devices % block != 0; });
   }
 
-  void add_split(Layout layout) {
-    if (layout.pipeline > problem_.model.layers.count())
-      return note(fmt::format("{} stages for {} layers", layout.pipeline, problem_.model.layers.count()));
-    layout.layers_per_stage = even_stages(problem_.model.layers.count(), layout.pipeline);
-    std::optional<Rejection> first;
-    bool any = false;
+  void add_degrees(const Degrees& degrees) {
+    if (problem_.framework && refused(frameworks::supports_degrees(*problem_.framework, degrees))) return;
+    if (degrees.pipeline > problem_.model.layers.count())
+      return note(fmt::format("{} stages for {} layers", degrees.pipeline, problem_.model.layers.count()));
+    if (refused(check_division(problem_.model, degrees, problem_.workload))) return;
+    even_stages_ = even_stages(problem_.model.layers.count(), degrees.pipeline);
+    DenseSplit split{degrees};
+    possible_ = false;
+    first_reason_.clear();
     for (const auto& [method, name] : EnumNames<ContextMethod>::table()) {
-      if (layout.context == 1 && method != ContextMethod::ring) continue;
-      if (layout.context > 1 && !allowed(bounds_.context_methods, method)) continue;
-      layout.context_method = method;
-      const auto rejection = check_layout(problem_.model, layout, problem_.workload);
-      if (rejection && !first) first = rejection;
-      if (rejection) continue;
-      any = true;
-      add_micro_batches(layout);
+      if (degrees.context == 1 && method != ContextMethod::ring) continue;
+      if (degrees.context > 1 && !allowed(bounds_.context_methods, method)) continue;
+      split.context_method = method;
+      add_micro_batches(split);
     }
-    if (!any && first) note(first->reason);
+    if (!possible_ && !first_reason_.empty()) note(first_reason_);
   }
 
-  void add_micro_batches(Layout layout) {
+  void add_micro_batches(DenseSplit& split) {
+    const int64_t samples = problem_.workload.global_batch / split.degrees.data;
     bool any = false;
-    for (const int64_t micro_batch : divisors_of(problem_.workload.global_batch / layout.data)) {
+    for (const int64_t micro_batch : divisors_of(samples)) {
       if (!allowed(bounds_.micro_batch, micro_batch)) continue;
       any = true;
-      layout.micro_batch = micro_batch;
-      add_orders(layout);
+      split.micro_batch = micro_batch;
+      add_orders(split);
     }
-    if (!any) {
-      note(fmt::format("no allowed micro-batch divides the {} sequences of a data-parallel rank",
-                       problem_.workload.global_batch / layout.data));
-    }
+    if (!any)
+      note(fmt::format("no allowed micro-batch divides the {} sequences of a data-parallel rank", samples));
   }
 
-  void add_orders(Layout layout) {
+  void add_orders(DenseSplit& split) {
+    const Degrees& d = split.degrees;
     for (const auto& [order, order_name] : EnumNames<RankOrder>::table()) {
       // Within one level of the network, or along one axis, the order changes nothing.
-      const bool matters = layout.pipeline > 1 && layout.data > 1 && problem_.cluster.levels.size() > 1;
+      const bool matters = d.pipeline > 1 && d.data > 1 && problem_.cluster.levels.size() > 1;
       if (order != RankOrder::pipeline_outermost && !matters) continue;
       if (matters && !allowed(bounds_.orders, order)) continue;
-      layout.order = order;
-      add_sequence_parallel(layout);
+      split.order = order;
+      for (const bool sequence_parallel : {false, true}) {
+        if (sequence_parallel && d.tensor == 1) continue;
+        if (d.tensor > 1 && !allowed(bounds_.sequence_parallel, sequence_parallel)) continue;
+        split.sequence_parallel = sequence_parallel;
+        add_experts(split);
+      }
     }
   }
 
-  void add_sequence_parallel(Layout layout) {
-    for (const bool sequence_parallel : {false, true}) {
-      if (sequence_parallel && layout.tensor == 1) continue;
-      if (layout.tensor > 1 && !allowed(bounds_.sequence_parallel, sequence_parallel)) continue;
-      layout.sequence_parallel = sequence_parallel;
-      if (runs_split(layout)) add_experts(layout);
-    }
-  }
-
-  void add_experts(Layout layout) {
-    const int64_t pool = layout.tensor * layout.context * layout.data;
+  void add_experts(const DenseSplit& split) {
+    const Degrees& d = split.degrees;
+    const int64_t pool = d.tensor * d.context * d.data;
+    bool any = false;
     for (const int64_t expert :
          divisors_of(problem_.model.moe() != nullptr ? problem_.model.moe()->experts : 1)) {
       if (pool % expert != 0 || !allowed(bounds_.expert, expert)) continue;
       // With data outermost, experts beyond the ranks that share a sequence would talk over the slowest
       // links.
-      const bool far = layout.order == RankOrder::data_outermost && expert > 1;
-      for (const int64_t split : divisors_of(layout.tensor)) {
+      const bool far = split.order == RankOrder::data_outermost && expert > 1;
+      for (const int64_t expert_split : divisors_of(d.tensor)) {
         // Anything between whole experts and a split like the dense layers' is in use nowhere.
-        const bool as_tensor = split == layout.tensor;
-        if (!as_tensor && (expert == 1 || split != 1)) continue;
-        if (far && expert * split > layout.tensor * layout.context) continue;
-        if (pool % (expert * split) != 0 || !allowed(bounds_.expert_tensor, split)) continue;
-        layout.expert = expert;
-        layout.expert_tensor = as_tensor ? 0 : split;
-        problem_.set_overlaps(layout);
-        if (check_layout(problem_.model, layout, problem_.workload)) continue;
-        if (expert == 1 || runs_split(layout)) add_degrees(layout);
+        if (expert_split != d.tensor && (expert == 1 || expert_split != 1)) continue;
+        if (far && expert * expert_split > d.tensor * d.context) continue;
+        if (pool % (expert * expert_split) != 0 || !allowed(bounds_.expert_tensor, expert_split)) continue;
+        any = true;
+        complete(split, expert, expert_split);
+        add_node();
       }
     }
+    if (!any && first_reason_.empty())
+      first_reason_ = fmt::format(
+          "no allowed expert degree divides the ranks, where experts stay whole or are split {} ways",
+          d.tensor);
   }
 
-  void add_degrees(Layout layout) {
-    layout.layers_per_stage.clear();
-    if (shardings_of(problem_, layout).empty()) return note("no allowed ZeRO stage or offload");
-    visit_(layout);
+  // All layouts below the node have these choices.
+  void complete(const DenseSplit& split, int64_t expert, int64_t expert_split) {
+    const Degrees& d = split.degrees;
+    node_.tensor = d.tensor;
+    node_.context = d.context;
+    node_.pipeline = d.pipeline;
+    node_.data = d.data;
+    node_.context_method = split.context_method;
+    node_.micro_batch = split.micro_batch;
+    node_.order = split.order;
+    node_.sequence_parallel = split.sequence_parallel;
+    node_.expert = expert;
+    node_.expert_tensor = expert_split == d.tensor ? 0 : expert_split;
+    problem_.set_overlaps(node_);
+  }
+
+  void add_node() {
+    node_.layers_per_stage = even_stages_;
+    const auto rejection = check_layout(problem_.model, node_, problem_.workload);
+    node_.layers_per_stage.clear();
+    if (rejection) {
+      if (first_reason_.empty()) first_reason_ = rejection->reason;
+      return;
+    }
+    possible_ = true;
+    if (problem_.framework &&
+        refused(frameworks::supports_split(*problem_.framework, problem_.model, node_, problem_.workload)))
+      return;
+    if (shardings_of(problem_, node_).empty()) return note("no allowed ZeRO stage or offload");
+    visit_(node_);
   }
 
   const SearchProblem& problem_;
@@ -182,7 +202,11 @@ class DegreesEnumeration {
   const std::function<void(const Layout&)>& visit_;
   NotDividing& not_dividing_;
   std::map<int64_t, std::vector<int64_t>> divisors_;  // stay where they are
-  Layout base_;
+  // Of the degrees at hand: their stages, whether any layout divides the model, and why the first does not.
+  std::vector<int64_t> even_stages_;
+  bool possible_ = false;
+  std::string first_reason_;
+  Layout node_;  // of the last split that was completed
 };
 
 // Ranks within one node that ZeRO's state can be shared over in place of all; 0: none.

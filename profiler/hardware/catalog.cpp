@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <filesystem>
 #include <string_view>
@@ -51,43 +50,6 @@ std::vector<std::string> split_at(const std::string& text, char separator) {
   return words;
 }
 
-std::vector<std::string> words_of(const std::string& device) {
-  std::string plain;
-  for (const char c : device)
-    plain += c == '_' || c == ' ' ? '-' : char(std::tolower(static_cast<unsigned char>(c)));
-  for (const std::string_view maker : {"nvidia-", "amd-", "geforce-", "tesla-", "quadro-", "instinct-"}) {
-    if (plain.starts_with(maker)) plain.erase(0, maker.size());
-  }
-  // "rtx-4090" is "rtx4090", "rtx-a6000" is "a6000".
-  if (plain.size() > 4 && plain.starts_with("rtx-"))
-    std::isdigit(static_cast<unsigned char>(plain[4])) != 0 ? plain.erase(3, 1) : plain.erase(0, 4);
-  std::vector<std::string> words = split_at(plain, '-');
-  for (std::string& word : words) {
-    if (word.starts_with("sxm")) word = "sxm";  // of whichever generation
-  }
-  return words;
-}
-
-// "gb200" means "gb200-186gb", "a100-pcie-40gb" is nearest to "a100-pcie-80gb": the first word must be in it,
-// of the others as many as possible, and fewer other ones.
-std::optional<NodeEntry> nearest_device(const std::string& device) {
-  const std::vector<std::string> wanted = words_of(device);
-  std::optional<NodeEntry> nearest;
-  int most = 0;
-  for (const NodeEntry& node : catalog_nodes()) {
-    const std::vector<std::string> words = words_of(node.device.name);
-    const bool same = std::find(words.begin(), words.end(), wanted.front()) != words.end();
-    if (!same || wanted.front().size() < 2) continue;
-    int score = 1000 - int(words.size());
-    for (const std::string& word : wanted)
-      score += std::count(words.begin(), words.end(), word) > 0 ? 100 : 0;
-    if (score <= most) continue;
-    most = score;
-    nearest = node;
-  }
-  return nearest;
-}
-
 ClusterSpec make_cpu_ranks(const std::string& name, int64_t ranks, const std::optional<Profile>& profile) {
   const MachineDescription machine = profile ? profile->machine : describe_machine();
   ClusterSpec cluster;
@@ -115,17 +77,18 @@ ClusterSpec make_cpu_ranks(const std::string& name, int64_t ranks, const std::op
 
 // One node of the GPUs that a profile was measured on, with the catalog's links between such GPUs.
 ClusterSpec make_own_gpus(const std::string& name, int64_t count, const MachineDescription& machine) {
-  std::optional<NodeEntry> node = nearest_device(machine.device);
-  if (!node) {
+  const NodeEntry* const nearest = nearest_node(machine.device);
+  if (nearest == nullptr) {
     throw UserError(Problem{"--cluster " + name.substr(0, 80),
                             fmt::format("a profile of {}, which the catalog does not have", machine.device),
                             "a device of the catalog", "describe the node in a cluster file"});
   }
-  node->device.memory_bytes = machine.memory_bytes;
-  node->devices_per_node = count;
-  node->levels.resize(1);
-  node->levels.front().group_size = count;
-  return make_nodes(*node, name, 1);
+  NodeEntry node = *nearest;
+  node.device.memory_bytes = machine.memory_bytes;
+  node.devices_per_node = count;
+  node.levels.resize(1);
+  node.levels.front().group_size = count;
+  return make_nodes(node, name, 1);
 }
 
 bool is_path(const std::string& name) {
@@ -158,9 +121,9 @@ NamedCluster load_this_machine(int64_t ranks, const std::optional<Profile>& prof
 UserError unknown_cluster(const std::string& name) {
   std::vector<std::string> known = node_names();
   known.emplace_back(kThisMachine);
-  const std::optional<NodeEntry> with_gpu = nearest_device(name);
+  const NodeEntry* const with_gpu = nearest_node(name);
   const std::string hint =
-      with_gpu ? fmt::format("; did you mean \"{}\"?", with_gpu->name) : did_you_mean(name, known);
+      with_gpu != nullptr ? fmt::format("; did you mean \"{}\"?", with_gpu->name) : did_you_mean(name, known);
   return UserError(
       Problem{"--cluster", fmt::format("unknown cluster \"{}\"{}", name.substr(0, 80), hint),
               fmt::format("one of {} with a count, or a file", fmt::join(known, ", ")),
@@ -251,6 +214,17 @@ ClusterSpec load_mixed(const std::string& text, const std::optional<Profile>& pr
   return join_clusters(name, parts, link);
 }
 
+// "40gb" in a device's name; 0 without.
+int64_t gigabytes_in(const std::string& device) {
+  for (const std::string& word : device_words(device)) {
+    int64_t gigabytes = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), gigabytes);
+    if (error == std::errc{} && std::string_view(end) == "gb" && gigabytes > 0 && gigabytes < 10000)
+      return gigabytes;
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::vector<std::string> node_names() {
@@ -266,30 +240,9 @@ ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& 
   return mixed && !is_file ? load_mixed(name, profile) : load_part(name, profile, gpus).cluster;
 }
 
-namespace {
-
-// "40gb" in a device's name; 0 without.
-int64_t gigabytes_in(const std::string& device) {
-  for (const std::string& word : words_of(device)) {
-    int64_t gigabytes = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), gigabytes);
-    if (error == std::errc{} && std::string_view(end) == "gb" && gigabytes > 0 && gigabytes < 10000)
-      return gigabytes;
-  }
-  return 0;
-}
-
-}  // namespace
-
-bool means_device(const std::string& reported, const std::string& name) {
-  if (reported == name) return true;
-  const std::optional<NodeEntry> nearest = nearest_device(reported);
-  return nearest && nearest->device.name == name;
-}
-
 std::optional<ClusterSpec> cluster_of_device(const std::string& device, const DevicePlacing& placing) {
-  const std::optional<NodeEntry> found = nearest_device(device);
-  if (!found) return std::nullopt;
+  const NodeEntry* const found = nearest_node(device);
+  if (found == nullptr) return std::nullopt;
   NodeEntry node = *found;
   if (const int64_t gigabytes = gigabytes_in(device);
       gigabytes > 0 && gigabytes != gigabytes_in(node.device.name))

@@ -22,9 +22,6 @@ ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& 
 
 std::vector<std::string> node_names();
 
-/// Whether a driver's name of a device, "NVIDIA H100 80GB HBM3", means the catalog's "h100-sxm-80gb".
-bool means_device(const std::string& reported, const std::string& name);
-
 /// How devices stand together, where no node of the catalog says so.
 struct DevicePlacing {
   int64_t devices = 1;

@@ -8,7 +8,7 @@
 #include <regex>
 
 #include "base/log_lines.h"
-#include "profiler/hardware/catalog.h"
+#include "profiler/hardware/nodes.h"
 #include "profiler/hardware/profile.h"
 
 namespace mpt::profiler {

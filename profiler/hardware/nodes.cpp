@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/hardware/nodes.h"
 
+#include <algorithm>
+#include <cctype>
 #include <map>
+#include <sstream>
 #include <string_view>
 
 #include "base/json.h"
@@ -49,6 +52,47 @@ const NodeEntry* find_node(const std::string& node_or_device) {
     if (with_device == nullptr && node.device.name == node_or_device) with_device = &node;
   }
   return with_device;
+}
+
+std::vector<std::string> device_words(const std::string& device) {
+  std::string plain;
+  for (const char c : device)
+    plain += c == '_' || c == ' ' ? '-' : char(std::tolower(static_cast<unsigned char>(c)));
+  for (const std::string_view maker : {"nvidia-", "amd-", "geforce-", "tesla-", "quadro-", "instinct-"}) {
+    if (plain.starts_with(maker)) plain.erase(0, maker.size());
+  }
+  // "rtx-4090" is "rtx4090", "rtx-a6000" is "a6000".
+  if (plain.size() > 4 && plain.starts_with("rtx-"))
+    std::isdigit(static_cast<unsigned char>(plain[4])) != 0 ? plain.erase(3, 1) : plain.erase(0, 4);
+  std::vector<std::string> words;
+  std::istringstream rest(plain);
+  for (std::string word; std::getline(rest, word, '-');)
+    words.push_back(word.starts_with("sxm") ? "sxm" : word);  // of whichever generation
+  return words;
+}
+
+const NodeEntry* nearest_node(const std::string& device) {
+  const std::vector<std::string> wanted = device_words(device);
+  if (wanted.empty() || wanted.front().size() < 2) return nullptr;
+  const NodeEntry* nearest = nullptr;
+  int most = 0;
+  for (const NodeEntry& node : catalog_nodes()) {
+    const std::vector<std::string> words = device_words(node.device.name);
+    if (std::find(words.begin(), words.end(), wanted.front()) == words.end()) continue;
+    int score = 1000 - int(words.size());
+    for (const std::string& word : wanted)
+      score += std::count(words.begin(), words.end(), word) > 0 ? 100 : 0;
+    if (score <= most) continue;
+    most = score;
+    nearest = &node;
+  }
+  return nearest;
+}
+
+bool means_device(const std::string& reported, const std::string& name) {
+  if (reported == name) return true;
+  const NodeEntry* const nearest = nearest_node(reported);
+  return nearest != nullptr && nearest->device.name == name;
 }
 
 ClusterSpec make_nodes(const NodeEntry& node, const std::string& name, int64_t count) {

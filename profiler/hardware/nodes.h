@@ -39,6 +39,14 @@ struct NodeEntry {
 const std::vector<NodeEntry>& catalog_nodes();
 /// The node of that name, or the first one with a device of that name; nothing if there is none.
 const NodeEntry* find_node(const std::string& node_or_device);
+/// Of a device's name, in small letters and without its maker's: "a100", "pcie", "40gb".
+std::vector<std::string> device_words(const std::string& device);
+/// The node whose device is nearest to a name: "gb200" means "gb200-186gb", "a100-pcie-40gb" is nearest to
+/// "a100-pcie-80gb". The first word must be in it, of the others as many as possible, and fewer other ones.
+/// Nothing if no device has that word.
+const NodeEntry* nearest_node(const std::string& device);
+/// Whether a driver's name of a device, "NVIDIA H100 80GB HBM3", means the catalog's "h100-sxm-80gb".
+bool means_device(const std::string& reported, const std::string& name);
 
 /// `count` such nodes. Throws UserError if they are too many.
 ClusterSpec make_nodes(const NodeEntry& node, const std::string& name, int64_t count);

@@ -112,34 +112,6 @@ std::vector<PieceCase> cases_of(const ComputeRequest& request) {
   return cases;
 }
 
-}  // namespace
-
-std::vector<PieceTiming> measure_pieces(const ComputeRequest& request, const OnMeasured& on_measured) {
-  std::vector<PieceCase> cases = cases_of(request);
-  const auto sample = [&](const PieceTiming& size, const StoppingRule& rule, PhaseSamples& samples) {
-    PieceTimer(request, size).run(rule, samples);
-  };
-  // What else a machine does comes in bursts of seconds, and must not fall on one piece alone.
-  const int passes = request.target.backend == nullptr ? 3 : 1;
-  StoppingRule rule = request.rule;
-  rule.budget_s /= passes;
-  rule.least_samples = (rule.least_samples + passes - 1) / passes;
-  for (int pass = 0, done = 0; pass < passes; ++pass) {
-    for (PieceCase& c : cases) {
-      sample(c.size, rule, c.samples);
-      if (++done % passes == 0) on_measured();
-    }
-  }
-  repeat_doubtful(cases, [&](const PieceTiming& size) {
-    PhaseSamples samples;
-    sample(size, request.rule, samples);
-    return samples;
-  });
-  return timings_of(cases);
-}
-
-namespace {
-
 void add_shapes(const models::LayerProgram& program, std::vector<models::OperatorShape>& shapes) {
   for (const models::Operator& op : program.operators) {
     if (std::find(shapes.begin(), shapes.end(), op.shape) == shapes.end()) shapes.push_back(op.shape);
@@ -162,60 +134,6 @@ std::vector<models::OperatorShape> shapes_of(const ComputeRequest& request,
   }
   return shapes;
 }
-
-}  // namespace
-
-std::vector<int64_t> operator_micro_batches(const ComputeRequest& request) {
-  return request.target.backend == nullptr ? std::vector{request.micro_batches.back()}
-                                           : request.micro_batches;
-}
-
-int64_t layer_measurements(const ComputeRequest& request) {
-  return int64_t(cases_of(request).size() + shapes_of(request, operator_micro_batches(request)).size());
-}
-
-std::vector<OperatorTiming> measure_operators(const ComputeRequest& request, const OnMeasured& on_measured) {
-  std::vector<OperatorTiming> timings;
-  for (const models::OperatorShape& shape : shapes_of(request, operator_micro_batches(request))) {
-    OperatorRunner runner(request.model, shape, request.target);
-    for (const Phase phase : runner.phases()) {
-      const Measurement m = repeat_while_noisy([&] {
-        return measure(
-            request.rule, [&] { runner.run(phase); }, [&] { runner.synchronize(); });
-      });
-      timings.push_back({shape, phase, m.seconds, m.spread});
-    }
-    on_measured();
-  }
-  return timings;
-}
-
-std::vector<KernelTiming> trace_kernels(const ComputeRequest& request, std::string& reason) {
-  if (request.target.backend == nullptr) return {};
-  const auto trace = request.target.backend->make_kernel_trace(reason);
-  if (!trace) return {};
-  std::vector<KernelTiming> timings;
-  for (const models::OperatorShape& shape : shapes_of(request, {request.micro_batches.back()})) {
-    OperatorRunner runner(request.model, shape, request.target);
-    for (const Phase phase : runner.phases()) {
-      runner.run(phase);  // the first run may set libraries up
-      runner.synchronize();
-      trace->take();
-      trace->label(1);
-      runner.run(phase);
-      trace->unlabel();
-      runner.synchronize();
-      std::map<std::string, std::vector<double>> by_name;
-      for (const runtime::KernelRecord& record : trace->take())
-        by_name[record.name].push_back(record.seconds);
-      for (const auto& [name, seconds] : by_name)
-        timings.push_back({shape, phase, name, int64_t(seconds.size()), summarize(seconds).seconds});
-    }
-  }
-  return timings;
-}
-
-namespace {
 
 using Timed = std::function<Measurement(const std::function<void()>& body, const std::function<void()>& end)>;
 
@@ -359,6 +277,80 @@ class RateMeasurer {
 };
 
 }  // namespace
+
+std::vector<PieceTiming> measure_pieces(const ComputeRequest& request, const OnMeasured& on_measured) {
+  std::vector<PieceCase> cases = cases_of(request);
+  const auto sample = [&](const PieceTiming& size, const StoppingRule& rule, PhaseSamples& samples) {
+    PieceTimer(request, size).run(rule, samples);
+  };
+  // What else a machine does comes in bursts of seconds, and must not fall on one piece alone.
+  const int passes = request.target.backend == nullptr ? 3 : 1;
+  StoppingRule rule = request.rule;
+  rule.budget_s /= passes;
+  rule.least_samples = (rule.least_samples + passes - 1) / passes;
+  for (int pass = 0, done = 0; pass < passes; ++pass) {
+    for (PieceCase& c : cases) {
+      sample(c.size, rule, c.samples);
+      if (++done % passes == 0) on_measured();
+    }
+  }
+  repeat_doubtful(cases, [&](const PieceTiming& size) {
+    PhaseSamples samples;
+    sample(size, request.rule, samples);
+    return samples;
+  });
+  return timings_of(cases);
+}
+
+std::vector<int64_t> operator_micro_batches(const ComputeRequest& request) {
+  return request.target.backend == nullptr ? std::vector{request.micro_batches.back()}
+                                           : request.micro_batches;
+}
+
+int64_t layer_measurements(const ComputeRequest& request) {
+  return int64_t(cases_of(request).size() + shapes_of(request, operator_micro_batches(request)).size());
+}
+
+std::vector<OperatorTiming> measure_operators(const ComputeRequest& request, const OnMeasured& on_measured) {
+  std::vector<OperatorTiming> timings;
+  for (const models::OperatorShape& shape : shapes_of(request, operator_micro_batches(request))) {
+    OperatorRunner runner(request.model, shape, request.target);
+    for (const Phase phase : runner.phases()) {
+      const Measurement m = repeat_while_noisy([&] {
+        return measure(
+            request.rule, [&] { runner.run(phase); }, [&] { runner.synchronize(); });
+      });
+      timings.push_back({shape, phase, m.seconds, m.spread});
+    }
+    on_measured();
+  }
+  return timings;
+}
+
+std::vector<KernelTiming> trace_kernels(const ComputeRequest& request, std::string& reason) {
+  if (request.target.backend == nullptr) return {};
+  const auto trace = request.target.backend->make_kernel_trace(reason);
+  if (!trace) return {};
+  std::vector<KernelTiming> timings;
+  for (const models::OperatorShape& shape : shapes_of(request, {request.micro_batches.back()})) {
+    OperatorRunner runner(request.model, shape, request.target);
+    for (const Phase phase : runner.phases()) {
+      runner.run(phase);  // the first run may set libraries up
+      runner.synchronize();
+      trace->take();
+      trace->label(1);
+      runner.run(phase);
+      trace->unlabel();
+      runner.synchronize();
+      std::map<std::string, std::vector<double>> by_name;
+      for (const runtime::KernelRecord& record : trace->take())
+        by_name[record.name].push_back(record.seconds);
+      for (const auto& [name, seconds] : by_name)
+        timings.push_back({shape, phase, name, int64_t(seconds.size()), summarize(seconds).seconds});
+    }
+  }
+  return timings;
+}
 
 void warm_up(const Target& target) {
   if (target.backend == nullptr) return;

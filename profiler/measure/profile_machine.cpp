@@ -76,25 +76,6 @@ void append(std::vector<T>& all, const std::vector<T>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-}  // namespace
-
-std::vector<int64_t> fitting_micro_batches(const ModelSpec& model, int64_t sequence, int64_t most,
-                                           int64_t memory_bytes) {
-  const int64_t least = timing_bytes(model, sequence, 1);
-  if (least > memory_bytes) {
-    throw UserError(
-        Problem{fmt::format("model \"{}\" at sequence {}", model.name, sequence),
-                fmt::format("timing one layer needs {}", format_bytes(double(least))),
-                fmt::format("at most {}, half of this machine's memory", format_bytes(double(memory_bytes))),
-                "use a smaller --seq, or plan with a cluster of the catalog instead of a profile"});
-  }
-  std::vector<int64_t> sizes = powers_of_two(most);
-  std::erase_if(sizes, [&](int64_t size) { return timing_bytes(model, sequence, size) > memory_bytes; });
-  return sizes;
-}
-
-namespace {
-
 // Ranks that share a GPU say nothing about links.
 int64_t ranks_of(const ProfileRequest& request) {
   return request.target.backend == nullptr
@@ -159,6 +140,21 @@ void set_head(const ProfileRequest& request, Profile& profile) {
 }
 
 }  // namespace
+
+std::vector<int64_t> fitting_micro_batches(const ModelSpec& model, int64_t sequence, int64_t most,
+                                           int64_t memory_bytes) {
+  const int64_t least = timing_bytes(model, sequence, 1);
+  if (least > memory_bytes) {
+    throw UserError(
+        Problem{fmt::format("model \"{}\" at sequence {}", model.name, sequence),
+                fmt::format("timing one layer needs {}", format_bytes(double(least))),
+                fmt::format("at most {}, half of this machine's memory", format_bytes(double(memory_bytes))),
+                "use a smaller --seq, or plan with a cluster of the catalog instead of a profile"});
+  }
+  std::vector<int64_t> sizes = powers_of_two(most);
+  std::erase_if(sizes, [&](int64_t size) { return timing_bytes(model, sequence, size) > memory_bytes; });
+  return sizes;
+}
 
 Profile profile_machine(const ProfileRequest& request) {
   runtime::check_supported(request.model);

@@ -33,12 +33,6 @@ double normal(uint64_t stream, int64_t index) {
   return std::sqrt(-2.0 * std::log(uniform(0))) * std::cos(2.0 * std::numbers::pi * uniform(1));
 }
 
-}  // namespace
-
-double residual_deviation(int64_t layers) { return kDeviation / std::sqrt(2.0 * double(layers)); }
-
-namespace {
-
 // Elements `first` to `end` of a block.
 void draw_block(const Parameter& parameter, uint64_t stream, const ShardBlock& block, int64_t first,
                 int64_t end, double* to) {
@@ -67,6 +61,8 @@ void for_all(int64_t count, Body&& body) {
 }
 
 }  // namespace
+
+double residual_deviation(int64_t layers) { return kDeviation / std::sqrt(2.0 * double(layers)); }
 
 void draw(const Parameter& parameter, uint64_t seed, int64_t first, std::span<double> values) {
   std::fill(values.begin(), values.end(), 0.0);  // padding stays

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every include in the sources is allowed by the table in docs/architecture.md."""
+"""Every include in the sources is allowed by the table in docs/architecture.md. In some folders rooms, each a header with its
+source, include each other one way only."""
 
 import pathlib
 import re
@@ -21,6 +22,24 @@ def folder_of(path):
     return None
 
 
+ONE_WAY = ("base", "profiler")  # folders without a circle of rooms
+includes = {}  # of each room: the rooms that it includes
+
+
+def circle_through(room):
+    """The shortest way from a room back to it over includes, or nothing."""
+    ways = [[room]]
+    seen = set()
+    for way in ways:
+        for following in sorted(includes.get(way[-1], ())):
+            if following == room:
+                return way + [room]
+            if following not in seen:
+                seen.add(following)
+                ways.append(way + [following])
+    return None
+
+
 problems = []
 count = 0
 for folder in ("base", "core", "models", "frameworks", "profiler", "planner", "runtime", "reports"):
@@ -34,11 +53,20 @@ for folder in ("base", "core", "models", "frameworks", "profiler", "planner", "r
             if not match:
                 continue
             count += 1
+            room = path.rsplit(".", 1)[0]
+            if match[1].rsplit(".", 1)[0] != room:
+                includes.setdefault(room, set()).add(match[1].rsplit(".", 1)[0])
             target = folder_of(match[1])
             if target is None:
                 problems.append(f"{path}:{number}: {match[1]} is in no folder of the table")
             elif target != own and target not in allowed[own]:
                 problems.append(f"{path}:{number}: {own} may not include {target} ({match[1]})")
+circles = {}
+for room in includes:
+    way = circle_through(room) if room.startswith(tuple(folder + "/" for folder in ONE_WAY)) else None
+    if way:
+        circles.setdefault(frozenset(way), "circle of includes: " + " -> ".join(way))
+problems += circles.values()
 print("\n".join(problems) or f"{count} includes, all allowed")
 if count < 100:
     sys.exit("too few includes seen: is the path right?")

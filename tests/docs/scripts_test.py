@@ -489,8 +489,10 @@ with tempfile.TemporaryDirectory() as scratch:
     check_bounded_install(scratch)
     check_tidy(scratch)
     copy = os.path.join(scratch, "sources")
-    for name in ("benchmarks", "core", "models/zoo", "planner/cost", "planner/explain", "profiler", "reports", "runtime", "scripts", "tests/support"):
+    for name in ("benchmarks", "core", "docs", "models/zoo", "planner/cost", "planner/explain", "profiler", "reports", "runtime", "scripts", "tests/support"):
         shutil.copytree(os.path.join(SOURCES, name), os.path.join(copy, name))
+    for name in ("README.md", "CHANGELOG.md"):
+        shutil.copy(os.path.join(SOURCES, name), copy)
     check("bench overlap" in run("./scripts/bench", folder=copy, expected=2), "bench does not say what it has")
     check_accuracy(copy)
     for name, words in BENCHMARKS.items():

@@ -26,10 +26,13 @@ namespace {
 
 using test::RandomProblem;
 
+// For every other seed launches cost nothing, or as much as a little model's work.
+double dispatch_of(uint32_t seed) { return seed % 2 == 0 ? 0.0 : seed % 4 == 1 ? 1e-5 : 1e-3; }
+
 TEST(Search, FindsWhatBruteForceFinds) {
   int with_answer = 0, without = 0, pruned = 0;
   for (uint32_t seed = 0; seed < 168; ++seed) {
-    RandomProblem r(seed);
+    RandomProblem r(seed, dispatch_of(seed / 3));  // a model with experts is of every third seed
     double best = INFINITY;
     int64_t fitting = 0;
     const std::vector<Layout> layouts = enumerate_layouts(r.problem);
@@ -56,9 +59,10 @@ TEST(Search, FindsWhatBruteForceFinds) {
 }
 
 TEST(Search, NoBoundIsAboveTheSimulatedTime) {
-  int64_t layouts = 0, order_says_more = 0;
+  int64_t layouts = 0, order_says_more = 0, chunks_launch = 0;
   for (uint32_t seed = 1000; seed < 1150; ++seed) {
-    RandomProblem r(seed);
+    RandomProblem r(seed, dispatch_of(seed));
+    LayoutResolver resolver(r.problem);
     r.problem.memory_limit_bytes = kGiB;
     for (const Layout& layout : enumerate_layouts(r.problem)) {
       const Estimate e = estimate(r.problem, layout);
@@ -67,11 +71,17 @@ TEST(Search, NoBoundIsAboveTheSimulatedTime) {
       const double best_rate = contention_of(r.problem, layout).best(layout.pipeline).of_one;
       const double by_order = OrderBound(simulated.schedule).seconds(layout, e.cost, best_rate);
       EXPECT_LE(by_order, simulated.step_time_s) << layout_name(layout);
+      const UnpricedBounds unpriced(r.problem, layout, resolver.prices().split(layout));
+      const bool some = !layout.recomputed_layers.empty();
+      const double unpriced_s = unpriced.bound_s(some ? Recompute::none : layout.recompute, layout.chunks);
+      EXPECT_LE(unpriced_s, simulated.step_time_s) << layout_name(layout);
+      chunks_launch += layout.chunks > 1 && dispatch_of(seed) > 0.0 ? 1 : 0;
       ++layouts;
       order_says_more += by_order > e.bound_s * 1.001 ? 1 : 0;
     }
   }
   EXPECT_GT(double(order_says_more), 0.1 * double(layouts)) << "else it only costs time";
+  EXPECT_GT(chunks_launch, 100);
 }
 
 TEST(Search, KeepsTheFastestInOrder) {

@@ -6,8 +6,50 @@
 #include "tests/support/make_plan.h"
 
 namespace mpt::test {
+namespace {
 
-RandomProblem::RandomProblem(uint32_t seed) : random(seed) {
+using planner::CostSource;
+
+// The roofline, where each launch costs something, too.
+class CostWithLaunches final : public CostSource {
+ public:
+  CostWithLaunches(const ClusterSpec& cluster, double dispatch_s)
+      : CostSource(planner::shipped_calibration()),
+        roofline_(planner::make_roofline_cost(cluster)),
+        dispatch_s_(dispatch_s) {}
+
+  double piece_s(profiler::Piece piece, profiler::Phase phase, const Layout& layout,
+                 const models::LayerProgram& program) const override {
+    return roofline_->piece_s(piece, phase, layout, program);
+  }
+  double operator_s(const models::OperatorShape& shape, profiler::Phase phase) const override {
+    return roofline_->operator_s(shape, phase);
+  }
+  double collective_s(models::CollectiveKind kind, int64_t bytes,
+                      const planner::GroupPlace& group) const override {
+    return roofline_->collective_s(kind, bytes, group);
+  }
+  double transfer_s(int64_t bytes, int64_t first, int64_t last, int64_t senders) const override {
+    return roofline_->transfer_s(bytes, first, last, senders);
+  }
+  double optimizer_s(int64_t parameters) const override { return roofline_->optimizer_s(parameters); }
+  double offloaded_optimizer_s(int64_t parameters) const override {
+    return roofline_->offloaded_optimizer_s(parameters);
+  }
+  double gradient_norm_s(int64_t parameters) const override { return roofline_->gradient_norm_s(parameters); }
+  double host_copy_s(int64_t bytes) const override { return roofline_->host_copy_s(bytes); }
+  double dispatch_s() const override { return dispatch_s_; }
+  std::vector<double> rate_by_active_ranks() const override { return roofline_->rate_by_active_ranks(); }
+  CostOrigin origin() const override { return roofline_->origin(); }
+
+ private:
+  const std::unique_ptr<CostSource> roofline_;
+  const double dispatch_s_;
+};
+
+}  // namespace
+
+RandomProblem::RandomProblem(uint32_t seed, double dispatch_s) : random(seed) {
   problem.model = pick({0, 1}) == 0 ? test::little_gpt(pick({2, 4, 6, 8})) : test::little_llama(pick({4, 8}));
   problem.workload = {pick({4, 8, 12, 16}), 16};
   ClusterSpec& cluster = problem.cluster;
@@ -33,7 +75,8 @@ RandomProblem::RandomProblem(uint32_t seed) : random(seed) {
   }
   if (seed % 7 == 4) problem.model = test::little_hybrid(problem.model.layers.count());
   train_otherwise(seed);
-  source = planner::make_roofline_cost(cluster);
+  source = dispatch_s > 0.0 ? std::make_unique<CostWithLaunches>(cluster, dispatch_s)
+                            : planner::make_roofline_cost(cluster);
   problem.cost = source.get();
 }
 

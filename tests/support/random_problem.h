@@ -12,7 +12,8 @@
 namespace mpt::test {
 
 struct RandomProblem {
-  explicit RandomProblem(uint32_t seed);
+  /// `dispatch_s`: what the launch of an instruction costs beside the roofline's times.
+  explicit RandomProblem(uint32_t seed, double dispatch_s = 0.0);
   RandomProblem(const RandomProblem&) = delete;
 
   int64_t pick(std::initializer_list<int64_t> values) { return *(values.begin() + random() % values.size()); }

@@ -60,6 +60,26 @@ void set_option(int descriptor, int level, int option) {
   ::setsockopt(descriptor, level, option, &on, sizeof on);
 }
 
+// Whether a connection that was begun came about; errno says why not.
+bool is_connected(int descriptor) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &length) != 0) return false;
+  errno = error;
+  return error == 0;
+}
+
+std::pair<std::string, int> own_name(int descriptor) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  char host[NI_MAXHOST], service[NI_MAXSERV];
+  if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&storage), &length) != 0 ||
+      ::getnameinfo(reinterpret_cast<sockaddr*>(&storage), length, host, sizeof host, service, sizeof service,
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    fail("a socket without a name");
+  return {host, std::atoi(service)};
+}
+
 }  // namespace
 
 Socket::~Socket() {
@@ -90,19 +110,6 @@ std::vector<bool> wait_for_any(const std::vector<const Socket*>& sockets, const 
   for (const pollfd& poll : polls) ready.push_back(poll.revents != 0);
   return ready;
 }
-
-namespace {
-
-// Whether a connection that was begun came about; errno says why not.
-bool is_connected(int descriptor) {
-  int error = 0;
-  socklen_t length = sizeof error;
-  if (::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &length) != 0) return false;
-  errno = error;
-  return error == 0;
-}
-
-}  // namespace
 
 Socket Socket::connect(const std::string& address, int port, const Patience& patience) {
   const auto found = resolve(address, port);
@@ -204,21 +211,6 @@ void Socket::drain(size_t most, const Patience& patience) const {
 }
 
 void Socket::shut_down() const { ::shutdown(descriptor_, SHUT_RDWR); }
-
-namespace {
-
-std::pair<std::string, int> own_name(int descriptor) {
-  sockaddr_storage storage{};
-  socklen_t length = sizeof storage;
-  char host[NI_MAXHOST], service[NI_MAXSERV];
-  if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&storage), &length) != 0 ||
-      ::getnameinfo(reinterpret_cast<sockaddr*>(&storage), length, host, sizeof host, service, sizeof service,
-                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-    fail("a socket without a name");
-  return {host, std::atoi(service)};
-}
-
-}  // namespace
 
 int Socket::port() const { return own_name(descriptor_).second; }
 std::string Socket::address() const { return own_name(descriptor_).first; }

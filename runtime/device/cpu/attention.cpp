@@ -163,6 +163,48 @@ class HeadBackward {
   RowMatrix<T> probability_, gradient_;
 };
 
+// One head of `data` [b*rows, stride], at column `column`.
+template <class T>
+ConstStridedView<T> columns_of(const T* data, int64_t batch, int64_t rows, int64_t stride, int64_t column,
+                               int64_t width) {
+  return ConstStridedView<T>(data + batch * rows * stride + column, rows, width,
+                             Eigen::OuterStride<>(stride));
+}
+template <class T>
+StridedView<T> columns_of(T* data, int64_t batch, int64_t rows, int64_t stride, int64_t column,
+                          int64_t width) {
+  return StridedView<T>(data + batch * rows * stride + column, rows, width, Eigen::OuterStride<>(stride));
+}
+
+// The operands of one head of one sequence against a block of keys.
+template <class T>
+struct BlockHead {
+  BlockHead(const AttentionBlock& block, const T* qkv, const T* kv, int64_t batch, int64_t head)
+      : key_column(head / (block.shape.heads / block.shape.kv_heads) * block.shape.head_dim),
+        value_column(block.shape.kv_heads * block.shape.head_dim +
+                     head / (block.shape.heads / block.shape.kv_heads) * block.shape.values()),
+        q(columns_of(qkv, batch, block.shape.sequence, block.shape.row(), head * block.shape.head_dim,
+                     block.shape.head_dim)),
+        k(columns_of(kv, batch, block.keys, block.shape.kv_row(), key_column, block.shape.head_dim)),
+        v(columns_of(kv, batch, block.keys, block.shape.kv_row(), value_column, block.shape.values())) {}
+  int64_t key_column, value_column;
+  ConstStridedView<T> q, k, v;
+};
+
+auto seen_in(const AttentionBlock& block) {
+  return [&block](int64_t query) {
+    return Seen{block.hidden.empty() ? 0 : block.hidden[size_t(query)], block.visible[size_t(query)]};
+  };
+}
+
+// Of a query that sees none of the block: nothing is added.
+template <class Row>
+bool sees_nothing(Row&& row, const Seen& seen) {
+  if (seen.from < seen.to) return false;
+  row.setZero();
+  return true;
+}
+
 }  // namespace
 
 template <class T>
@@ -209,52 +251,6 @@ void attention_backward(const AttentionShape& s, const T* dout, const T* qkv, co
     }
   }
 }
-
-namespace {
-
-// One head of `data` [b*rows, stride], at column `column`.
-template <class T>
-ConstStridedView<T> columns_of(const T* data, int64_t batch, int64_t rows, int64_t stride, int64_t column,
-                               int64_t width) {
-  return ConstStridedView<T>(data + batch * rows * stride + column, rows, width,
-                             Eigen::OuterStride<>(stride));
-}
-template <class T>
-StridedView<T> columns_of(T* data, int64_t batch, int64_t rows, int64_t stride, int64_t column,
-                          int64_t width) {
-  return StridedView<T>(data + batch * rows * stride + column, rows, width, Eigen::OuterStride<>(stride));
-}
-
-// The operands of one head of one sequence against a block of keys.
-template <class T>
-struct BlockHead {
-  BlockHead(const AttentionBlock& block, const T* qkv, const T* kv, int64_t batch, int64_t head)
-      : key_column(head / (block.shape.heads / block.shape.kv_heads) * block.shape.head_dim),
-        value_column(block.shape.kv_heads * block.shape.head_dim +
-                     head / (block.shape.heads / block.shape.kv_heads) * block.shape.values()),
-        q(columns_of(qkv, batch, block.shape.sequence, block.shape.row(), head * block.shape.head_dim,
-                     block.shape.head_dim)),
-        k(columns_of(kv, batch, block.keys, block.shape.kv_row(), key_column, block.shape.head_dim)),
-        v(columns_of(kv, batch, block.keys, block.shape.kv_row(), value_column, block.shape.values())) {}
-  int64_t key_column, value_column;
-  ConstStridedView<T> q, k, v;
-};
-
-auto seen_in(const AttentionBlock& block) {
-  return [&block](int64_t query) {
-    return Seen{block.hidden.empty() ? 0 : block.hidden[size_t(query)], block.visible[size_t(query)]};
-  };
-}
-
-// Of a query that sees none of the block: nothing is added.
-template <class Row>
-bool sees_nothing(Row&& row, const Seen& seen) {
-  if (seen.from < seen.to) return false;
-  row.setZero();
-  return true;
-}
-
-}  // namespace
 
 // A block's own softmax, joined to the earlier ones' by their log-sum-exps.
 template <class T>
