@@ -333,11 +333,11 @@ void declare_files(CLI::App& app) {
   if (!commands.empty()) return declare_files(*commands.back());
   std::vector<NamedFile> outputs, words;
   for (CLI::Option* option : app.get_options()) {
-    const std::string name = shown_name(*option);
     std::vector<std::string> values = option->results();
     const bool written = is_output(*option);
     if (written && values.empty()) values = {option->get_default_str()};
-    for (const std::string& value : values) (written ? outputs : words).push_back({name, value});
+    for (const std::string& value : values)
+      (written ? outputs : words).push_back({shown_name(*option), value});
   }
   files_of_program().set_names(std::move(words));
   for (const NamedFile& output : outputs) {

@@ -15,7 +15,7 @@ namespace {
 
 std::atomic<bool> stop{false};
 std::atomic<bool> repeats_end{true};
-std::atomic<const char*> words{""};
+std::atomic<const char*> early_end{""};
 std::atomic<int64_t> first_ns{0};  // when the first signal came; 0: none did
 
 constexpr int64_t kSameWishNs = 1'000'000'000;
@@ -36,7 +36,7 @@ void request_stop(int signal) {
 }
 
 void end_now(int /*signal*/) {
-  const char* const text = words;
+  const char* const text = early_end;
   (void)!::write(STDERR_FILENO, text, std::strlen(text));
   ::_exit(kExitInterrupted);
 }
@@ -60,7 +60,7 @@ void catch_signals(RepeatedSignal repeated) {
 }
 
 void end_on_signals(const char* last_words) {
-  words = last_words;
+  early_end = last_words;
   handle_signals(end_now);
 }
 

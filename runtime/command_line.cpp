@@ -20,8 +20,7 @@ namespace {
 
 constexpr int64_t kMostThreads = 1024;
 
-// The data are opened after the lock of the folder of checkpoints, so they are declared here. Of a folder
-// that is read, no file is replaced.
+// The data are opened after the folder of checkpoints is locked, so they are declared here.
 void check_outputs(const RunOptions& o) {
   FileLedger& files = files_of_program();
   for (const DataPart& part : parse_data_argument(o.data)) {
@@ -150,19 +149,6 @@ void in_group(CLI::App& app, const std::string& heading, F&& declare_options) {
   }
 }
 
-}  // namespace
-
-void declare(CLI::App& app, RunOptions& o) {
-  app.add_option("plan", o.plan, "plan.json, written by mpt-plan")->required();
-  in_group(app, "Data", [&] { declare_data(app, o); });
-  in_group(app, "Training", [&] { declare_training(app, o); });
-  in_group(app, "Checkpoints", [&] { declare_checkpoints(app, o); });
-  in_group(app, "Where it runs", [&] { declare_place(app, o); });
-  in_group(app, "What it shows and writes", [&] { declare_output(app, o); });
-}
-
-namespace {
-
 void settle_training(RunOptions& o) {
   if (o.train.evaluate_every > 0 && o.validation_share <= 0.0)
     throw UserError(Problem{"--evaluate-every", "without --validation-share", "data to validate on",
@@ -177,6 +163,15 @@ void settle_training(RunOptions& o) {
 }
 
 }  // namespace
+
+void declare(CLI::App& app, RunOptions& o) {
+  app.add_option("plan", o.plan, "plan.json, written by mpt-plan")->required();
+  in_group(app, "Data", [&] { declare_data(app, o); });
+  in_group(app, "Training", [&] { declare_training(app, o); });
+  in_group(app, "Checkpoints", [&] { declare_checkpoints(app, o); });
+  in_group(app, "Where it runs", [&] { declare_place(app, o); });
+  in_group(app, "What it shows and writes", [&] { declare_output(app, o); });
+}
 
 void check_plan(const Plan& plan, RunOptions& o) {
   const auto refuse = [](std::string where, std::string found, std::string expected, std::string remedy) {

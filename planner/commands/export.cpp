@@ -117,9 +117,8 @@ void check_own_files(const std::filesystem::path& folder, std::map<std::string, 
   }
   if (!problems.empty()) throw UserError(std::move(problems));
   std::istringstream lines(list);
-  for (std::string line, name; std::getline(lines, line);) {
-    name = line.substr(line.find(' ') + 1);
-    if (!line.starts_with("#") && texts.count(name) == 0) after += line + "\n";
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("#") && texts.count(line.substr(line.find(' ') + 1)) == 0) after += line + "\n";
   }
   texts[kList] = after;
 }
