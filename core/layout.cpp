@@ -119,6 +119,52 @@ std::optional<Rejection> check_sharding(const ModelSpec& model, const Layout& la
   return std::nullopt;
 }
 
+std::optional<Rejection> check_workload(const Workload& workload) {
+  if (workload.global_batch >= 1 && workload.sequence >= 1) return std::nullopt;
+  return Rejection{
+      "divides", -1, 1, 0,
+      fmt::format("{} sequences of {} tokens to train on", workload.global_batch, workload.sequence)};
+}
+
+// What a degree divides in a layer; 0: the layer has no such thing.
+struct LayerRule {
+  const char* what;
+  int64_t (*amount)(const LayerKind& k);
+};
+
+const LayerRule kTensorRules[] = {
+    {"heads", [](const LayerKind& k) { return k.attention ? k.attention->heads : 0; }},
+    {"key-value heads", [](const LayerKind& k) { return k.attention ? k.attention->kv_heads : 0; }},
+    {"mixer heads", [](const LayerKind& k) { return k.linear ? k.linear->heads : 0; }},
+    {"mixer key heads", [](const LayerKind& k) { return k.linear ? k.linear->key_heads : 0; }},
+    {"MLP width", [](const LayerKind& k) { return k.mlp ? k.mlp->ffn_hidden : 0; }},
+    {"shared expert width", [](const LayerKind& k) { return k.moe ? k.moe->shared_ffn_hidden : 0; }},
+};
+const LayerRule kExperts{"experts", [](const LayerKind& k) { return k.moe ? k.moe->experts : 0; }};
+const LayerRule kExpertWidth{"expert width",
+                             [](const LayerKind& k) { return k.moe ? k.moe->expert.ffn_hidden : 0; }};
+
+Rejection does_not_divide(const char* what, int64_t amount, const char* by_what, int64_t by) {
+  return Rejection{"divides", -1, double(by), double(amount),
+                   fmt::format("{} {} does not divide by {} {}", what, amount, by_what, by)};
+}
+
+std::optional<Rejection> check_layers(const ModelSpec& model, const LayerRule& rule, const char* by_what,
+                                      int64_t by) {
+  if (by == 1) return std::nullopt;
+  const LayerKind* const broken =
+      model.layers.first([&](const LayerKind& kind) { return rule.amount(kind) % by != 0; });
+  if (broken == nullptr) return std::nullopt;
+  return does_not_divide(rule.what, rule.amount(*broken), by_what, by);
+}
+
+std::optional<Rejection> check_stage_count(const ModelSpec& model, int64_t stages) {
+  const int64_t layers = model.layers.count();
+  if (stages == 1 || stages <= layers + 2) return std::nullopt;
+  return Rejection{"stages", -1, double(stages), double(layers),
+                   fmt::format("{} stages for {} layers", stages, layers)};
+}
+
 }  // namespace
 
 int64_t micro_batches(const Layout& layout, const Workload& workload) {
@@ -173,56 +219,6 @@ std::optional<Rejection> check_degrees(const Layout& layout) {
   }
   return std::nullopt;
 }
-
-namespace {
-
-std::optional<Rejection> check_workload(const Workload& workload) {
-  if (workload.global_batch >= 1 && workload.sequence >= 1) return std::nullopt;
-  return Rejection{
-      "divides", -1, 1, 0,
-      fmt::format("{} sequences of {} tokens to train on", workload.global_batch, workload.sequence)};
-}
-
-// What a degree divides in a layer; 0: the layer has no such thing.
-struct LayerRule {
-  const char* what;
-  int64_t (*amount)(const LayerKind& k);
-};
-
-const LayerRule kTensorRules[] = {
-    {"heads", [](const LayerKind& k) { return k.attention ? k.attention->heads : 0; }},
-    {"key-value heads", [](const LayerKind& k) { return k.attention ? k.attention->kv_heads : 0; }},
-    {"mixer heads", [](const LayerKind& k) { return k.linear ? k.linear->heads : 0; }},
-    {"mixer key heads", [](const LayerKind& k) { return k.linear ? k.linear->key_heads : 0; }},
-    {"MLP width", [](const LayerKind& k) { return k.mlp ? k.mlp->ffn_hidden : 0; }},
-    {"shared expert width", [](const LayerKind& k) { return k.moe ? k.moe->shared_ffn_hidden : 0; }},
-};
-const LayerRule kExperts{"experts", [](const LayerKind& k) { return k.moe ? k.moe->experts : 0; }};
-const LayerRule kExpertWidth{"expert width",
-                             [](const LayerKind& k) { return k.moe ? k.moe->expert.ffn_hidden : 0; }};
-
-Rejection does_not_divide(const char* what, int64_t amount, const char* by_what, int64_t by) {
-  return Rejection{"divides", -1, double(by), double(amount),
-                   fmt::format("{} {} does not divide by {} {}", what, amount, by_what, by)};
-}
-
-std::optional<Rejection> check_layers(const ModelSpec& model, const LayerRule& rule, const char* by_what,
-                                      int64_t by) {
-  if (by == 1) return std::nullopt;
-  const LayerKind* const broken =
-      model.layers.first([&](const LayerKind& kind) { return rule.amount(kind) % by != 0; });
-  if (broken == nullptr) return std::nullopt;
-  return does_not_divide(rule.what, rule.amount(*broken), by_what, by);
-}
-
-std::optional<Rejection> check_stage_count(const ModelSpec& model, int64_t stages) {
-  const int64_t layers = model.layers.count();
-  if (stages == 1 || stages <= layers + 2) return std::nullopt;
-  return Rejection{"stages", -1, double(stages), double(layers),
-                   fmt::format("{} stages for {} layers", stages, layers)};
-}
-
-}  // namespace
 
 std::optional<Rejection> check_division(const ModelSpec& model, const Degrees& d, const Workload& workload) {
   for (const LayerRule& rule : kTensorRules) {

@@ -217,6 +217,54 @@ std::string schedule_names_of(const Abilities& a) {
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
 }
 
+bool has_model(const Abilities& abilities, ModelSpec model) {
+  return std::any_of(abilities.has_models.begin(), abilities.has_models.end(), [&](const std::string& name) {
+    const ModelSpec known = models::load_model(name);
+    model.name = known.name;
+    model.max_positions = known.max_positions;
+    return model == known;
+  });
+}
+
+bool has_architecture(const Abilities& abilities, const ModelSpec& model) {
+  if (abilities.has_architectures.empty()) return false;
+  const std::string wanted = architecture_of(model);
+  return std::any_of(
+      abilities.has_architectures.begin(), abilities.has_architectures.end(),
+      [&](const std::string& name) { return architecture_of(models::load_model(name)) == wanted; });
+}
+
+// Whether the replicas that share states are whole groups of context and expert ranks, and part of the data
+// ranks among them where these are divided.
+bool holds_groups(const Layout& l, const Sharing& s) {
+  if (s.shard % l.context != 0 || (s.shard < l.replicas() && s.shard == l.context)) return false;
+  return l.expert == 1 || s.shard * l.tensor % (l.expert * l.expert_split()) == 0;
+}
+
+std::optional<Rejection> supports_recomputed_layers(const Framework& framework, const Layout& l) {
+  const bool partial = l.recompute == Recompute::full && !l.recomputed_layers.empty() &&
+                       l.recomputed_layers != l.layers_per_stage;
+  if (auto r = supports_recompute(framework, l.recompute, partial)) return r;
+  const PartialRecompute rule = framework.abilities.partial_recompute;
+  if (!partial || rule == PartialRecompute::any || level_of(rule, l)) return std::nullopt;
+  return refuse(framework, "recompute",
+                rule == PartialRecompute::same_count ? "recomputes the same number of layers in every stage"
+                                                     : "recomputes every n-th layer, with one n");
+}
+
+// Communication of the layout that is not overlapped, though the framework always overlaps it.
+std::optional<Rejection> supports_overlaps(const Framework& framework, const Layout& l) {
+  const bool gathers = l.zero > 0 && l.replicas() > 1;
+  for (const auto& [beside, what] :
+       {std::pair{l.overlap_gradient_reduce || !l.reduces_gradients(), AlwaysBeside::gradient_reduce},
+        {l.overlap_parameter_gather || !gathers, AlwaysBeside::parameter_gather},
+        {l.overlap_transfer || l.pipeline == 1, AlwaysBeside::transfer}}) {
+    if (!beside && contains(framework.abilities.always_overlaps, what))
+      return refuse(framework, "overlap", fmt::format("overlaps {} with compute, always", words(what)));
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 int64_t recomputed_at_level(PartialRecompute rule, int64_t level, int64_t most, int64_t layers) {
@@ -243,27 +291,6 @@ std::optional<int64_t> every_nth(const Layout& l) {
   if (!level || *level == 0) return std::nullopt;
   return *std::max_element(l.layers_per_stage.begin(), l.layers_per_stage.end()) - *level + 1;
 }
-
-namespace {
-
-bool has_model(const Abilities& abilities, ModelSpec model) {
-  return std::any_of(abilities.has_models.begin(), abilities.has_models.end(), [&](const std::string& name) {
-    const ModelSpec known = models::load_model(name);
-    model.name = known.name;
-    model.max_positions = known.max_positions;
-    return model == known;
-  });
-}
-
-bool has_architecture(const Abilities& abilities, const ModelSpec& model) {
-  if (abilities.has_architectures.empty()) return false;
-  const std::string wanted = architecture_of(model);
-  return std::any_of(
-      abilities.has_architectures.begin(), abilities.has_architectures.end(),
-      [&](const std::string& name) { return architecture_of(models::load_model(name)) == wanted; });
-}
-
-}  // namespace
 
 std::optional<Rejection> lacking_feature(const Framework& framework, const ModelSpec& model) {
   const std::vector<ModelFeature> needed = features_of(model);
@@ -309,17 +336,6 @@ std::optional<Rejection> supports_split(const Framework& framework, const ModelS
   }
   return std::nullopt;
 }
-
-namespace {
-
-// Whether the replicas that share states are whole groups of context and expert ranks, and part of the data
-// ranks among them where these are divided.
-bool holds_groups(const Layout& l, const Sharing& s) {
-  if (s.shard % l.context != 0 || (s.shard < l.replicas() && s.shard == l.context)) return false;
-  return l.expert == 1 || s.shard * l.tensor % (l.expert * l.expert_split()) == 0;
-}
-
-}  // namespace
 
 std::optional<Rejection> supports_sharding(const Framework& framework, const Layout& l, const Sharing& s) {
   const Abilities& a = framework.abilities;
@@ -413,38 +429,6 @@ std::optional<Rejection> supports_recompute(const Framework& framework, Recomput
     return refuse(framework, "recompute", "recomputes all layers or none");
   return std::nullopt;
 }
-
-namespace {
-
-std::optional<Rejection> supports_recomputed_layers(const Framework& framework, const Layout& l) {
-  const bool partial = l.recompute == Recompute::full && !l.recomputed_layers.empty() &&
-                       l.recomputed_layers != l.layers_per_stage;
-  if (auto r = supports_recompute(framework, l.recompute, partial)) return r;
-  const PartialRecompute rule = framework.abilities.partial_recompute;
-  if (!partial || rule == PartialRecompute::any || level_of(rule, l)) return std::nullopt;
-  return refuse(framework, "recompute",
-                rule == PartialRecompute::same_count ? "recomputes the same number of layers in every stage"
-                                                     : "recomputes every n-th layer, with one n");
-}
-
-}  // namespace
-
-namespace {
-
-// Communication of the layout that is not overlapped, though the framework always overlaps it.
-std::optional<Rejection> supports_overlaps(const Framework& framework, const Layout& l) {
-  const bool gathers = l.zero > 0 && l.replicas() > 1;
-  for (const auto& [beside, what] :
-       {std::pair{l.overlap_gradient_reduce || !l.reduces_gradients(), AlwaysBeside::gradient_reduce},
-        {l.overlap_parameter_gather || !gathers, AlwaysBeside::parameter_gather},
-        {l.overlap_transfer || l.pipeline == 1, AlwaysBeside::transfer}}) {
-    if (!beside && contains(framework.abilities.always_overlaps, what))
-      return refuse(framework, "overlap", fmt::format("overlaps {} with compute, always", words(what)));
-  }
-  return std::nullopt;
-}
-
-}  // namespace
 
 std::optional<Rejection> supports(const Framework& framework, const ModelSpec& model, const Layout& l,
                                   const Workload& workload) {

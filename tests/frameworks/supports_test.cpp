@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "core/schedule_catalog.h"
@@ -27,10 +28,25 @@ Layout plain(const Framework& framework) {
   return l;
 }
 
-std::string why(const Framework& framework, const Layout& layout, const Workload& workload = kWorkload,
-                const char* model = "llama3-8b") {
-  const auto rejection = supports(framework, models::load_model(model), layout, workload);
+// Stages and shares are completed where a case leaves them out.
+std::string why(const Framework& framework, Layout l, const Workload& workload = kWorkload,
+                const char* name = "llama3-8b") {
+  const ModelSpec model = models::load_model(name);
+  const int64_t layers = std::accumulate(l.layers_per_stage.begin(), l.layers_per_stage.end(), int64_t{0});
+  if (layers != model.layers.count() || int64_t(l.layers_per_stage.size()) != l.stages())
+    l.layers_per_stage = even_stages(model.layers.count(), l.stages());
+  l.shard = l.zero == 0 ? 1 : std::min(l.shard, l.replicas());
+  const auto rejection = supports(framework, model, l, workload);
   return rejection ? rejection->reason : "";
+}
+
+// No layout of no whole stages is accepted, whoever asks.
+TEST(Supports, AHalfBuiltLayoutIsRefused) {
+  Layout l = plain(own_runtime());
+  l.layers_per_stage.clear();
+  const auto rejection = supports(own_runtime(), models::load_model("llama3-8b"), l, kWorkload);
+  ASSERT_TRUE(rejection);
+  EXPECT_EQ(rejection->reason, "layers_per_stage has 0 entries for 1 stages");
 }
 
 struct FieldNames {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "profiler/hardware/nodes.h"
 
 namespace mpt::profiler {
 namespace {
