@@ -27,9 +27,10 @@ case "$*" in
 esac
 """
 TORCH = """
-import json, sys
+import json, sys, time
 for backend in map(str.strip, sys.stdin):
     print('compiling')
+    time.sleep(0.5)
     print(json.dumps({'attention': backend, 'tokens_per_s': 1000.0, 'torch': '2.9', 'cudnn': 91900}), flush=True)
 """
 SANITIZER = r"""

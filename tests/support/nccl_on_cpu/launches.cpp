@@ -100,14 +100,21 @@ void send_on_network(const Launch& launch, const Call& call) {
     launch.comm->network->send(rank, message_of(call), message.data(), message.size());
 }
 
-// Messages leave when the stream comes to them. A send has ended when its receiver has the message.
+// Messages leave when the stream comes to them. A send has ended when its receiver has the message, which it
+// takes as soon as it is there: in a group both sides send before they receive.
 bool is_ready_on_network(Launch& launch) {
-  const Network& network = *launch.comm->network;
+  Network& network = *launch.comm->network;
   if (!launch.sent) {
     for (const Call& call : launch.calls) send_on_network(launch, call);
   }
   launch.sent = true;
+  for (Call& call : launch.calls) {
+    if (call.kind == Kind::receive && call.arrived.empty() &&
+        network.has_arrived(call.other, message_of(call)))
+      call.arrived = network.receive(call.other, message_of(call));
+  }
   return std::all_of(launch.calls.begin(), launch.calls.end(), [&](const Call& call) {
+    if (call.kind == Kind::receive) return !call.arrived.empty();
     const std::vector<int> ranks = partners(*launch.comm, call);
     return std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
       return call.kind == Kind::send ? network.is_received(rank, message_of(call))
@@ -229,7 +236,8 @@ void run_on_network(Launch& launch, Call& call) {
   if (call.kind == Kind::send) return;
   std::map<int, std::vector<char>> received;
   for (const int rank : partners(comm, call)) {
-    received[rank] = comm.network->receive(rank, message_of(call));
+    received[rank] =
+        call.kind == Kind::receive ? std::move(call.arrived) : comm.network->receive(rank, message_of(call));
     Head head{};
     std::memcpy(&head, received[rank].data(), std::min(sizeof head, received[rank].size()));
     if (head != head_of(call))

@@ -37,6 +37,7 @@ struct Call {
   int other;            // peer, root or reduction
   uint64_t number = 0;  // of collectives of the communicator, or of transfers between these two
   bool done = false;
+  std::vector<char> arrived = {};  // from the network, before it is run
 
   auto what_must_agree() const { return std::tuple(kind, count, type, other); }
 };
