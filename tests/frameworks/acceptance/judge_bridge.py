@@ -61,7 +61,7 @@ def check(folder, c):
         wanted = c.layout["training"]["adapter_targets"]
         c.same("targets of adapters", sorted(wanted), sorted(name for name, module in targets.items() if module in config.peft.target_modules))
     c.same("rank of adapters", c.layout.get("training", {}).get("adapter_rank", 0), 0 if config.peft is None else config.peft.dim)
-    os.environ.update({name: str(value) for name, value in config.env_vars.items() if name == "NVTE_CPU_OFFLOAD_V1"})
+    os.environ.update({name: str(value) for name, value in config.env_vars.items() if name in ("NVTE_CPU_OFFLOAD_V1", "NCCL_ALGO")})
     runtime_config_update(config)
     c.same("data", c.layout["data"], config.data_parallel_size)
     c.same("micro_batch", c.layout["micro_batch"], config.train.micro_batch_size)
