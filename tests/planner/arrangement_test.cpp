@@ -3,6 +3,7 @@
 // Mixed clusters: the search against brute force, and where stages come to lie.
 
 #include "planner/search/arrangement.h"
+#include "planner/memory/memory_model.h"
 
 #include <gtest/gtest.h>
 

@@ -204,8 +204,9 @@ class CountingDevice final : public Device {
                                 const void*, const void*, void*, void*) override {
     refuse();
   }
-  void copy_columns(DataType, DataType, int64_t, int64_t, const void*, int64_t, void*, int64_t) override {
-    refuse();
+  void copy_columns(DataType from, DataType to, int64_t rows, int64_t columns, const void*, int64_t, void*,
+                    int64_t) override {
+    add("copy_columns_kernel", bytes(from, rows * columns), bytes(to, rows * columns));
   }
   void head_norm_forward(DataType, const AttentionShape&, double, const void*, const void*, void*,
                          void*) override {

@@ -182,7 +182,9 @@ TEST_F(GpuRoom, ThePlanOfEightGpusFits) {
   const RankGrid grid(plan.layout);
   for (int64_t p = 0; p < plan.layout.pipeline; ++p) {
     const Walked walked = walk(plan, int(grid.rank({0, 0, p, 0})));
-    EXPECT_EQ(walked.most_tensors, peaks[size_t(p)]) << "as planned";
+    // Rooms that a device of kernels needs are not asked for here.
+    EXPECT_LE(walked.most_tensors, peaks[size_t(p)]);
+    EXPECT_GT(double(walked.most_tensors), 0.99 * double(peaks[size_t(p)]));
     EXPECT_EQ(walked.reserved / 256, pool_bytes(peaks[size_t(p)]) / 256) << "NCCL left room for it";
     EXPECT_GT(walked.before_reserve, 0u) << "NCCL came first";
     EXPECT_EQ(walked.after_first_step, walked.before_reserve + uint64_t(walked.reserved))
@@ -196,7 +198,12 @@ TEST_F(GpuRoom, TheFirstPlanHasFiveCommunicators) { EXPECT_EQ(walk(first_plan(),
 
 // One for each stage and use, 19 in all.
 TEST_F(GpuRoom, TheFirstPlanDidNotFitWithACommunicatorForEachStage) {
-  EXPECT_THROW(walk(first_plan(), 0, 19 - 5), RunError);
+  try {
+    walk(first_plan(), 0, 19 - 5);
+    FAIL() << "it fits";
+  } catch (const RunError& error) {
+    EXPECT_NE(std::string(error.what()).find("out of GPU memory"), std::string::npos) << error.what();
+  }
 }
 
 }  // namespace
