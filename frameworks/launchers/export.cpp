@@ -33,10 +33,6 @@ std::string object_name(const std::string& text) {
   return plain ? name : "plan-" + name;
 }
 
-}  // namespace
-
-namespace {
-
 // What each node runs. The last one may have fewer ranks than the others.
 std::string slurm_command(const Plan& plan) {
   const std::string torchrun = fmt::format(
@@ -48,6 +44,17 @@ std::string slurm_command(const Plan& plan) {
   if (processes.empty()) return "srun " + torchrun + "\n";
   return "# shellcheck disable=SC2016 # each node puts in its own values\nsrun bash -c '" + processes +
          "exec " + torchrun + "' bash \"$@\"\n";
+}
+
+// On one line, as YAML takes it without marks.
+std::string kubernetes_command(const Plan& plan) {
+  std::string processes = processes_of_node(plan, "$JOB_COMPLETION_INDEX");
+  std::replace(processes.begin(), processes.end(), '\n', ';');
+  if (!processes.empty()) processes += ' ';
+  return fmt::format(
+      "{}exec torchrun --nproc-per-node {} --nnodes {} --node-rank \"$JOB_COMPLETION_INDEX\" "
+      "--master-addr \"$MASTER_ADDR\" --master-port 29500 PROGRAM",
+      processes, processes_word(plan), node_count(plan));
 }
 
 }  // namespace
@@ -74,21 +81,6 @@ case "$1" in *.sh) exec srun bash "$@" ;; esac
                                  node_count(plan), ranks_per_node(plan), slurm_command(plan))});
   return exported;
 }
-
-namespace {
-
-// On one line, as YAML takes it without marks.
-std::string kubernetes_command(const Plan& plan) {
-  std::string processes = processes_of_node(plan, "$JOB_COMPLETION_INDEX");
-  std::replace(processes.begin(), processes.end(), '\n', ';');
-  if (!processes.empty()) processes += ' ';
-  return fmt::format(
-      "{}exec torchrun --nproc-per-node {} --nnodes {} --node-rank \"$JOB_COMPLETION_INDEX\" "
-      "--master-addr \"$MASTER_ADDR\" --master-port 29500 PROGRAM",
-      processes, processes_word(plan), node_count(plan));
-}
-
-}  // namespace
 
 Exported export_kubernetes(const Plan& plan) {
   Exported exported;

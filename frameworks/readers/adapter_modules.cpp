@@ -97,6 +97,20 @@ std::string without_dots(std::string_view pattern) {
   return plain;
 }
 
+// The model of `in`, or, if it is not known yet, models with all names that modules have.
+std::vector<ModelSpec> models_of(const Imported& in) {
+  if (in.model) return {*in.model};
+  ModelSpec plain, latent;
+  LayerKind kind;
+  kind.attention = Attention{};
+  kind.mlp = Mlp{.gated = true};
+  plain.layers = LayerList(1, kind);
+  kind.attention->latent = LatentAttention{.query_rank = 1};
+  kind.moe = MixtureOfExperts{.expert = *kind.mlp, .shared_ffn_hidden = 1};
+  latent.layers = LayerList(1, kind);
+  return {plain, latent};
+}
+
 }  // namespace
 
 AdapterModules hugging_face_modules(const ModelSpec& model, bool fused) {
@@ -169,24 +183,6 @@ AdapterMatch match_adapters(const AdapterModules& modules, const std::vector<std
   }
   return match;
 }
-
-namespace {
-
-// The model of `in`, or, if it is not known yet, models with all names that modules have.
-std::vector<ModelSpec> models_of(const Imported& in) {
-  if (in.model) return {*in.model};
-  ModelSpec plain, latent;
-  LayerKind kind;
-  kind.attention = Attention{};
-  kind.mlp = Mlp{.gated = true};
-  plain.layers = LayerList(1, kind);
-  kind.attention->latent = LatentAttention{.query_rank = 1};
-  kind.moe = MixtureOfExperts{.expert = *kind.mlp, .shared_ffn_hidden = 1};
-  latent.layers = LayerList(1, kind);
-  return {plain, latent};
-}
-
-}  // namespace
 
 AdapterMatch match_recipe(const Imported& in, NamesOf names, const std::vector<std::string>& patterns,
                           bool excludes) {

@@ -20,47 +20,6 @@ constexpr double kTail = 0.11;
 // Sums of weights are not exact.
 constexpr double kRounding = 1e-9;
 
-}  // namespace
-
-void Spread::add(const std::vector<double>& values, double weight) {
-  for (const double value : values) values_.push_back({value, weight / double(values.size())});
-}
-
-void Spread::scale(double factor) {
-  for (Weighed& v : values_) v.weight *= factor;
-}
-
-void Spread::append(const Spread& other) {
-  values_.insert(values_.end(), other.values_.begin(), other.values_.end());
-}
-
-double Spread::weight() const {
-  double sum = 0.0;
-  for (const Weighed& v : values_) sum += v.weight;
-  return sum;
-}
-
-double Spread::quantile(double share) const {
-  std::vector<Weighed> ascending = values_;
-  std::sort(ascending.begin(), ascending.end(),
-            [](const Weighed& a, const Weighed& b) { return a.value < b.value; });
-  const double wanted = (share - kRounding) * weight();
-  double below = 0.0;
-  for (const Weighed& v : ascending) {
-    below += v.weight;
-    if (below >= wanted) return v.value;
-  }
-  return ascending.back().value;
-}
-
-double Spread::share_within(double value) const {
-  double within = 0.0;
-  for (const Weighed& v : values_) within += v.value <= value ? v.weight : 0.0;
-  return std::min(1.0, within / weight());
-}
-
-namespace {
-
 using Values = std::vector<double> (*)(const SourceEvidence&);
 
 std::vector<double> step_times(const SourceEvidence& s) { return s.step_time; }
@@ -100,56 +59,6 @@ bool is_own(const std::string& framework) { return framework == Execution{}.fram
 // On CPUs there is nothing beside the tensors of mpt-run. What drivers and libraries of GPUs take is not.
 bool counts_exactly(const Predicted& p) { return p.on_cpus && is_own(p.like.framework); }
 
-}  // namespace
-
-Spread step_spread(const RunsLike& like, const std::vector<Evidence>& all) {
-  return spread_of(like, all, step_times);
-}
-
-Spread memory_spread(const RunsLike& like, const std::vector<Evidence>& all) {
-  return spread_of(like, all, memory_used);
-}
-
-StepRange step_range(const Spread& spread) { return {spread.quantile(kTail), spread.quantile(1.0 - kTail)}; }
-
-bool errors_are_known(const std::string& prices, const std::string& framework) {
-  return prices != "profile" && prices != "roofline" && !is_own(framework);
-}
-
-Confidence confidence(const Predicted& p, const std::vector<Evidence>& all) {
-  Confidence sure;
-  if (errors_are_known(p.prices, p.like.framework)) {
-    const Spread spread = step_spread(p.like, all);
-    if (!spread.empty()) {
-      const auto [low, high] = step_range(spread);
-      sure.least_s = low * p.step_time_s;
-      sure.most_s = high * p.step_time_s;
-    }
-  }
-  if (!(p.memory_share > 0.0)) return sure;
-  const Spread used = memory_spread(p.like, all);
-  if (counts_exactly(p)) {
-    sure.fits = p.memory_share <= 1.0 ? 1.0 : 0.0;
-  } else if (!used.empty()) {
-    sure.fits = used.share_within(1.0 / p.memory_share);
-  }
-  return sure;
-}
-
-int64_t MemoryMargin::safe_bytes(int64_t usable_bytes) const {
-  if (factor <= 1.0) return usable_bytes;
-  const double tenths = std::floor(10.0 * double(usable_bytes) / factor / double(kGiB));
-  return int64_t(tenths / 10.0 * double(kGiB));
-}
-
-MemoryMargin memory_margin(const RunsLike& like, const std::vector<Evidence>& all) {
-  const Spread used = memory_spread(like, all);
-  if (used.empty()) return {};
-  return {std::max(1.0, used.quantile(MemoryMargin::kLikely))};
-}
-
-namespace {
-
 RunsLike runs_like(const Plan& plan) {
   return {plan.layout.execution.framework, (plan.model.moe() != nullptr), ""};
 }
@@ -157,55 +66,6 @@ RunsLike runs_like(const Plan& plan) {
 double room_bytes(const Plan& plan) {
   return double(rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0));
 }
-
-}  // namespace
-
-Predicted predicted_by(const Plan& plan) {
-  const DeviceKind kind = plan.cluster.device.kind;
-  std::vector<int64_t> rooms = communicator_bytes(plan.model, kind, plan.layout);
-  for (int64_t& room : rooms) room = int64_t(room_bytes(plan)) - room;
-  const double share = plan.cluster.mixed() ? 0.0 : fullest_share(plan.prediction.memory, rooms);
-  return {runs_like(plan), plan.cost.source, plan.prediction.step_time_s, share, kind == DeviceKind::cpu};
-}
-
-std::string MemoryRisk::option() const {
-  return fmt::format("--memory={:.1f}GiB", double(safe_bytes) / double(kGiB));
-}
-
-std::optional<MemoryRisk> memory_risk(const Plan& plan, const std::vector<Evidence>& all) {
-  const Predicted predicted = predicted_by(plan);
-  const auto fits = confidence(predicted, all).fits;
-  if (!fits || *fits >= MemoryMargin::kLikely || counts_exactly(predicted)) return std::nullopt;
-  return MemoryRisk{fmt::format("memory is {} full: {} likely to fit", format_percent(predicted.memory_share),
-                                describe_likelihood(*fits)),
-                    memory_margin(predicted.like, all).safe_bytes(int64_t(room_bytes(plan)))};
-}
-
-std::string describe_likelihood(double probability) {
-  constexpr double kNearlyOne = 0.99;
-  if (probability >= 1.0) return "100%";
-  if (probability > kNearlyOne) return "over 99%";
-  return fmt::format("{}%", int(100.0 * probability + kRounding));
-}
-
-std::string describe_range(const Confidence& c) {
-  if (!c.least_s || !c.most_s) return "";
-  std::string least = format_seconds(*c.least_s);
-  const std::string most = format_seconds(*c.most_s);
-  const size_t unit = least.rfind(' ');
-  if (unit != std::string::npos && least.substr(unit) == most.substr(most.rfind(' '))) least.resize(unit);
-  return least + " to " + most;
-}
-
-std::string describe_step(double step_time_s, const Confidence& c) {
-  std::string text = format_seconds(step_time_s);
-  const std::string range = describe_range(c);
-  if (!range.empty()) text += fmt::format(", {} in 8 of 10 cases", range);
-  if (c.fits) text += fmt::format("; fits: {}", describe_likelihood(*c.fits));
-  return text;
-}
-
-namespace {
 
 struct RunCount {
   size_t runs = 0, sources = 0;
@@ -263,6 +123,134 @@ std::string failed_line(const Plan& plan, const Evidence* own) {
 }
 
 }  // namespace
+
+void Spread::add(const std::vector<double>& values, double weight) {
+  for (const double value : values) values_.push_back({value, weight / double(values.size())});
+}
+
+void Spread::scale(double factor) {
+  for (Weighed& v : values_) v.weight *= factor;
+}
+
+void Spread::append(const Spread& other) {
+  values_.insert(values_.end(), other.values_.begin(), other.values_.end());
+}
+
+double Spread::weight() const {
+  double sum = 0.0;
+  for (const Weighed& v : values_) sum += v.weight;
+  return sum;
+}
+
+double Spread::quantile(double share) const {
+  std::vector<Weighed> ascending = values_;
+  std::sort(ascending.begin(), ascending.end(),
+            [](const Weighed& a, const Weighed& b) { return a.value < b.value; });
+  const double wanted = (share - kRounding) * weight();
+  double below = 0.0;
+  for (const Weighed& v : ascending) {
+    below += v.weight;
+    if (below >= wanted) return v.value;
+  }
+  return ascending.back().value;
+}
+
+double Spread::share_within(double value) const {
+  double within = 0.0;
+  for (const Weighed& v : values_) within += v.value <= value ? v.weight : 0.0;
+  return std::min(1.0, within / weight());
+}
+
+Spread step_spread(const RunsLike& like, const std::vector<Evidence>& all) {
+  return spread_of(like, all, step_times);
+}
+
+Spread memory_spread(const RunsLike& like, const std::vector<Evidence>& all) {
+  return spread_of(like, all, memory_used);
+}
+
+StepRange step_range(const Spread& spread) { return {spread.quantile(kTail), spread.quantile(1.0 - kTail)}; }
+
+bool errors_are_known(const std::string& prices, const std::string& framework) {
+  return prices != "profile" && prices != "roofline" && !is_own(framework);
+}
+
+Confidence confidence(const Predicted& p, const std::vector<Evidence>& all) {
+  Confidence sure;
+  if (errors_are_known(p.prices, p.like.framework)) {
+    const Spread spread = step_spread(p.like, all);
+    if (!spread.empty()) {
+      const auto [low, high] = step_range(spread);
+      sure.least_s = low * p.step_time_s;
+      sure.most_s = high * p.step_time_s;
+    }
+  }
+  if (!(p.memory_share > 0.0)) return sure;
+  const Spread used = memory_spread(p.like, all);
+  if (counts_exactly(p)) {
+    sure.fits = p.memory_share <= 1.0 ? 1.0 : 0.0;
+  } else if (!used.empty()) {
+    sure.fits = used.share_within(1.0 / p.memory_share);
+  }
+  return sure;
+}
+
+int64_t MemoryMargin::safe_bytes(int64_t usable_bytes) const {
+  if (factor <= 1.0) return usable_bytes;
+  const double tenths = std::floor(10.0 * double(usable_bytes) / factor / double(kGiB));
+  return int64_t(tenths / 10.0 * double(kGiB));
+}
+
+MemoryMargin memory_margin(const RunsLike& like, const std::vector<Evidence>& all) {
+  const Spread used = memory_spread(like, all);
+  if (used.empty()) return {};
+  return {std::max(1.0, used.quantile(MemoryMargin::kLikely))};
+}
+
+Predicted predicted_by(const Plan& plan) {
+  const DeviceKind kind = plan.cluster.device.kind;
+  std::vector<int64_t> rooms = communicator_bytes(plan.model, kind, plan.layout);
+  for (int64_t& room : rooms) room = int64_t(room_bytes(plan)) - room;
+  const double share = plan.cluster.mixed() ? 0.0 : fullest_share(plan.prediction.memory, rooms);
+  return {runs_like(plan), plan.cost.source, plan.prediction.step_time_s, share, kind == DeviceKind::cpu};
+}
+
+std::string MemoryRisk::option() const {
+  return fmt::format("--memory={:.1f}GiB", double(safe_bytes) / double(kGiB));
+}
+
+std::optional<MemoryRisk> memory_risk(const Plan& plan, const std::vector<Evidence>& all) {
+  const Predicted predicted = predicted_by(plan);
+  const auto fits = confidence(predicted, all).fits;
+  if (!fits || *fits >= MemoryMargin::kLikely || counts_exactly(predicted)) return std::nullopt;
+  return MemoryRisk{fmt::format("memory is {} full: {} likely to fit", format_percent(predicted.memory_share),
+                                describe_likelihood(*fits)),
+                    memory_margin(predicted.like, all).safe_bytes(int64_t(room_bytes(plan)))};
+}
+
+std::string describe_likelihood(double probability) {
+  constexpr double kNearlyOne = 0.99;
+  if (probability >= 1.0) return "100%";
+  if (probability > kNearlyOne) return "over 99%";
+  return fmt::format("{}%", int(100.0 * probability + kRounding));
+}
+
+std::string describe_range(const Confidence& c) {
+  if (!c.least_s || !c.most_s) return "";
+  std::string least = format_seconds(*c.least_s);
+  const std::string most = format_seconds(*c.most_s);
+  const size_t unit = least.rfind(' ');
+  if (unit != std::string::npos && least.substr(unit) == most.substr(most.rfind(' '))) least.resize(unit);
+  return least + " to " + most;
+}
+
+std::string describe_step(double step_time_s, const Confidence& c) {
+  std::string text = format_seconds(step_time_s);
+  const std::string range = describe_range(c);
+  if (!range.empty()) text += fmt::format(", {} in 8 of 10 cases", range);
+  if (c.fits) text += fmt::format("; fits: {}", describe_likelihood(*c.fits));
+  return text;
+}
 
 std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evidence>& all) {
   if (is_own(plan.layout.execution.framework) || all.empty()) return {};

@@ -124,27 +124,6 @@ void set_adapters(const PlanRequest& r, Training& training) {
                             "add --lora 16 or --freeze, or leave --frozen-weights out"});
 }
 
-}  // namespace
-
-Training training_of(const PlanRequest& r, int64_t tokens) {
-  Training training = r.layout ? r.layout->training : Training{};
-  if (r.optimizer) training.optimizer = *r.optimizer;
-  if (r.gradients && *r.gradients != Precision::fp32 && *r.gradients != Precision::bf16)
-    throw UserError(Problem{"--gradients", enum_name(*r.gradients), "fp32 or bf16", ""});
-  if (r.gradients) training.bf16_gradients = *r.gradients == Precision::bf16;
-  training.deterministic = training.deterministic || r.deterministic;
-  if (!r.offload_activations.empty()) training.offloaded = r.offload_activations;
-  if (training.offloads(OffloadModule::attn_proj) && !training.offloads(OffloadModule::core_attn))
-    throw UserError(Problem{"--offload-activations", "attn_proj without core_attn",
-                            "both: the input of the one is the output of the other, which its backward reads",
-                            "add core_attn"});
-  set_adapters(r, training);
-  set_packing(r, tokens, training);
-  return training;
-}
-
-namespace {
-
 // The precision in which gradients are kept, and the one in which they are summed, without any option.
 struct GradientWidths {
   Precision kept = Precision::fp32, summed = Precision::fp32;
@@ -180,6 +159,23 @@ bool keeps_gradients_in(const frameworks::Framework& framework, const SearchProb
 }
 
 }  // namespace
+
+Training training_of(const PlanRequest& r, int64_t tokens) {
+  Training training = r.layout ? r.layout->training : Training{};
+  if (r.optimizer) training.optimizer = *r.optimizer;
+  if (r.gradients && *r.gradients != Precision::fp32 && *r.gradients != Precision::bf16)
+    throw UserError(Problem{"--gradients", enum_name(*r.gradients), "fp32 or bf16", ""});
+  if (r.gradients) training.bf16_gradients = *r.gradients == Precision::bf16;
+  training.deterministic = training.deterministic || r.deterministic;
+  if (!r.offload_activations.empty()) training.offloaded = r.offload_activations;
+  if (training.offloads(OffloadModule::attn_proj) && !training.offloads(OffloadModule::core_attn))
+    throw UserError(Problem{"--offload-activations", "attn_proj without core_attn",
+                            "both: the input of the one is the output of the other, which its backward reads",
+                            "add core_attn"});
+  set_adapters(r, training);
+  set_packing(r, tokens, training);
+  return training;
+}
 
 void set_gradients(const PlanRequest& r, SearchProblem& problem, std::vector<std::string>& notes) {
   if (!r.gradients) return;

@@ -52,6 +52,20 @@ void check_file(const std::filesystem::path& folder, const CheckpointFile& file)
   }
 }
 
+// Whether a folder of such a name has anything of a checkpoint in it. What cannot be looked into may have.
+bool may_hold_checkpoint(const std::filesystem::path& folder) {
+  using Type = std::filesystem::file_type;
+  std::error_code error;
+  const Type type = std::filesystem::status(folder, error).type();
+  if (type != Type::directory) return type == Type::none || type == Type::not_found;  // a link to nowhere
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != end(entry); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name == kInfoFile || name.starts_with("rank-")) return true;
+  }
+  return bool(error);
+}
+
 }  // namespace
 
 std::vector<double> read_part(const TensorSource& source, TensorKind kind, const Parameter& parameter) {
@@ -221,24 +235,6 @@ std::optional<int64_t> step_of_name(const std::string& name) {
   if (parsed.ec != std::errc() || parsed.ptr != end || name != checkpoint_name(step)) return std::nullopt;
   return step;
 }
-
-namespace {
-
-// Whether a folder of such a name has anything of a checkpoint in it. What cannot be looked into may have.
-bool may_hold_checkpoint(const std::filesystem::path& folder) {
-  using Type = std::filesystem::file_type;
-  std::error_code error;
-  const Type type = std::filesystem::status(folder, error).type();
-  if (type != Type::directory) return type == Type::none || type == Type::not_found;  // a link to nowhere
-  std::filesystem::directory_iterator entry(folder, error);
-  for (; !error && entry != end(entry); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name == kInfoFile || name.starts_with("rank-")) return true;
-  }
-  return bool(error);
-}
-
-}  // namespace
 
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder) {
   std::vector<std::pair<int64_t, std::filesystem::path>> found;

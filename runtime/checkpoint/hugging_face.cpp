@@ -48,95 +48,6 @@ std::vector<std::filesystem::path> weight_files(const std::filesystem::path& fol
   return files;
 }
 
-}  // namespace
-
-HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& folder, const ModelSpec& model)
-    : folder_(folder) {
-  for (const auto& file : weight_files(folder)) files_.push_back(std::make_unique<SafetensorsFile>(file));
-  tensors_ = models::hugging_face_tensors(
-      model, [this](const std::string& source) { return find(source).has_value(); });
-  const bool has_modules = std::any_of(tensors_.begin(), tensors_.end(), [&](const HuggingFaceTensor& t) {
-    return t.of_module && !t.copy && find(t.source).has_value();
-  });
-  for (const HuggingFaceTensor& tensor : tensors_) {
-    if (has_modules || !tensor.of_module || tensor.copy) {
-      place(tensor);
-    } else {
-      lacking_.insert(tensor.name);
-    }
-  }
-}
-
-// Saved without their head, models lack the first part of their names: "h.0.attn" for "transformer.h.0.attn".
-// With a vision tower the text model has another name.
-std::optional<HuggingFaceWeights::Place> HuggingFaceWeights::find(const std::string& source) const {
-  const std::string shorter = source.substr(source.find('.') + 1);
-  for (const auto& file : files_) {
-    for (const std::string& name : {source, shorter, "model.language_model." + shorter}) {
-      const auto found = file->entries().find(name);
-      if (found != file->entries().end()) return Place{file.get(), &found->second, name};
-    }
-  }
-  return std::nullopt;
-}
-
-void HuggingFaceWeights::place(const HuggingFaceTensor& tensor) {
-  const std::optional<Place> found = find(tensor.source);
-  if (!found && tensor.copy) return;
-  if (!found) {
-    throw UserError(Problem{folder_.string(), "no tensor " + tensor.source,
-                            "every weight of the plan's model",
-                            "plan the model of this folder: mpt-plan --model " + folder_.string()});
-  }
-  if (found->entry->shape != tensor.shape) {
-    throw UserError(Problem{folder_.string(),
-                            fmt::format("{} is {}", found->name, shape_text(found->entry->shape)),
-                            shape_text(tensor.shape) + ", as in the plan's model",
-                            "plan the model of this folder: mpt-plan --model " + folder_.string()});
-  }
-  placed_[tensor.name].push_back({tensor, found->file, found->entry});
-}
-
-void HuggingFaceWeights::read(TensorKind kind, const std::string& name, const ShardBlock& block,
-                              double* out) const {
-  const auto placed = placed_.find(name);
-  if (kind != TensorKind::value || placed == placed_.end())
-    throw UserError(Problem{folder_.string(), "no " + enum_name(kind) + " of " + name, "",
-                            "use a checkpoint of mpt-run"});
-  for (const Placed& p : placed->second) {
-    const HuggingFaceTensor& t = p.tensor;
-    const int64_t first = std::max(block.global_row, t.row);
-    const int64_t last = std::min(block.global_row + block.rows, t.row + t.rows);
-    if (first >= last) continue;
-    double* const to = out + (first - block.global_row) * block.columns;
-    const ShardBlock part{first - t.row, last - first, block.global_column, block.columns};
-    read_part(p, part, to);
-    for (int64_t i = 0; i < part.count() && t.added != 0.0; ++i) to[i] += t.added;
-  }
-}
-
-// `part`: of the tensor's rows. Whole rows where they lie in one run, else columns, whose rows may be apart.
-void HuggingFaceWeights::read_part(const Placed& p, const ShardBlock& part, double* to) {
-  const HuggingFaceTensor& t = p.tensor;
-  if (t.column_stride == 1 || part.columns == 1) {
-    if (t.columns == 1 && t.row_stride == 1)
-      return read_elements(*p.file, *p.entry, t.element(part.global_row, 0), part.rows, to);
-    for (int64_t row = 0; row < part.rows; ++row) {
-      read_elements(*p.file, *p.entry, t.element(part.global_row + row, part.global_column), part.columns,
-                    to + row * part.columns);
-    }
-    return;
-  }
-  std::vector<double> column(static_cast<size_t>((part.rows - 1) * t.row_stride + 1));
-  for (int64_t c = 0; c < part.columns; ++c) {
-    read_elements(*p.file, *p.entry, t.element(part.global_row, part.global_column + c),
-                  int64_t(column.size()), column.data());
-    for (int64_t r = 0; r < part.rows; ++r) to[r * part.columns + c] = column[size_t(r * t.row_stride)];
-  }
-}
-
-namespace {
-
 // The parts of one tensor of the export.
 using TensorParts = std::vector<HuggingFaceTensor>;
 
@@ -255,6 +166,91 @@ void make_empty_folder(const std::filesystem::path& folder, size_t shards) {
 }
 
 }  // namespace
+
+HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& folder, const ModelSpec& model)
+    : folder_(folder) {
+  for (const auto& file : weight_files(folder)) files_.push_back(std::make_unique<SafetensorsFile>(file));
+  tensors_ = models::hugging_face_tensors(
+      model, [this](const std::string& source) { return find(source).has_value(); });
+  const bool has_modules = std::any_of(tensors_.begin(), tensors_.end(), [&](const HuggingFaceTensor& t) {
+    return t.of_module && !t.copy && find(t.source).has_value();
+  });
+  for (const HuggingFaceTensor& tensor : tensors_) {
+    if (has_modules || !tensor.of_module || tensor.copy) {
+      place(tensor);
+    } else {
+      lacking_.insert(tensor.name);
+    }
+  }
+}
+
+// Saved without their head, models lack the first part of their names: "h.0.attn" for "transformer.h.0.attn".
+// With a vision tower the text model has another name.
+std::optional<HuggingFaceWeights::Place> HuggingFaceWeights::find(const std::string& source) const {
+  const std::string shorter = source.substr(source.find('.') + 1);
+  for (const auto& file : files_) {
+    for (const std::string& name : {source, shorter, "model.language_model." + shorter}) {
+      const auto found = file->entries().find(name);
+      if (found != file->entries().end()) return Place{file.get(), &found->second, name};
+    }
+  }
+  return std::nullopt;
+}
+
+void HuggingFaceWeights::place(const HuggingFaceTensor& tensor) {
+  const std::optional<Place> found = find(tensor.source);
+  if (!found && tensor.copy) return;
+  if (!found) {
+    throw UserError(Problem{folder_.string(), "no tensor " + tensor.source,
+                            "every weight of the plan's model",
+                            "plan the model of this folder: mpt-plan --model " + folder_.string()});
+  }
+  if (found->entry->shape != tensor.shape) {
+    throw UserError(Problem{folder_.string(),
+                            fmt::format("{} is {}", found->name, shape_text(found->entry->shape)),
+                            shape_text(tensor.shape) + ", as in the plan's model",
+                            "plan the model of this folder: mpt-plan --model " + folder_.string()});
+  }
+  placed_[tensor.name].push_back({tensor, found->file, found->entry});
+}
+
+void HuggingFaceWeights::read(TensorKind kind, const std::string& name, const ShardBlock& block,
+                              double* out) const {
+  const auto placed = placed_.find(name);
+  if (kind != TensorKind::value || placed == placed_.end())
+    throw UserError(Problem{folder_.string(), "no " + enum_name(kind) + " of " + name, "",
+                            "use a checkpoint of mpt-run"});
+  for (const Placed& p : placed->second) {
+    const HuggingFaceTensor& t = p.tensor;
+    const int64_t first = std::max(block.global_row, t.row);
+    const int64_t last = std::min(block.global_row + block.rows, t.row + t.rows);
+    if (first >= last) continue;
+    double* const to = out + (first - block.global_row) * block.columns;
+    const ShardBlock part{first - t.row, last - first, block.global_column, block.columns};
+    read_part(p, part, to);
+    for (int64_t i = 0; i < part.count() && t.added != 0.0; ++i) to[i] += t.added;
+  }
+}
+
+// `part`: of the tensor's rows. Whole rows where they lie in one run, else columns, whose rows may be apart.
+void HuggingFaceWeights::read_part(const Placed& p, const ShardBlock& part, double* to) {
+  const HuggingFaceTensor& t = p.tensor;
+  if (t.column_stride == 1 || part.columns == 1) {
+    if (t.columns == 1 && t.row_stride == 1)
+      return read_elements(*p.file, *p.entry, t.element(part.global_row, 0), part.rows, to);
+    for (int64_t row = 0; row < part.rows; ++row) {
+      read_elements(*p.file, *p.entry, t.element(part.global_row + row, part.global_column), part.columns,
+                    to + row * part.columns);
+    }
+    return;
+  }
+  std::vector<double> column(static_cast<size_t>((part.rows - 1) * t.row_stride + 1));
+  for (int64_t c = 0; c < part.columns; ++c) {
+    read_elements(*p.file, *p.entry, t.element(part.global_row, part.global_column + c),
+                  int64_t(column.size()), column.data());
+    for (int64_t r = 0; r < part.rows; ++r) to[r * part.columns + c] = column[size_t(r * t.row_stride)];
+  }
+}
 
 std::vector<std::filesystem::path> export_hugging_face(const TensorSource& source, const ModelSpec& model,
                                                        const std::filesystem::path& folder,

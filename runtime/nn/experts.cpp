@@ -24,6 +24,11 @@ char* at_row(const Buffer& buffer, int64_t row, int64_t columns, int64_t unit) {
   return static_cast<char*>(buffer.data()) + row * columns * unit;
 }
 
+std::vector<int64_t> in_bytes(std::vector<int64_t> rows, int64_t row_bytes) {
+  for (int64_t& count : rows) count *= row_bytes;
+  return rows;
+}
+
 }  // namespace
 
 Experts::Experts(const std::string& name, const RankSizes& sizes, Parameters& parameters,
@@ -182,15 +187,6 @@ void Experts::exchange_counts(Routing& routing, const std::vector<int64_t>& copi
   }
   if (spreads()) loads_.push_back(double(routing.rows) / double(routing.copies));
 }
-
-namespace {
-
-std::vector<int64_t> in_bytes(std::vector<int64_t> rows, int64_t row_bytes) {
-  for (int64_t& count : rows) count *= row_bytes;
-  return rows;
-}
-
-}  // namespace
 
 Buffer Experts::to_experts(const Routing& r, const Buffer& copies, int64_t columns, DataType type) {
   const int64_t row = columns * size_of(type);

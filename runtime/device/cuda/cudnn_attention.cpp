@@ -58,102 +58,6 @@ TensorId causal(CudnnGraph& graph, const Views& views, TensorId scores, TensorId
   return masked;
 }
 
-}  // namespace
-
-CudnnAttentionForward::CudnnAttentionForward(const Cudnn& library, DataType type, const AttentionShape& s)
-    : graph(library) {
-  const Views views(s);
-  const cudnnDataType_t io = cudnn_type(type);
-  const auto inside = [&](const Shape& shape) { return graph.inside(CUDNN_DATA_FLOAT, shape); };
-  q = graph.tensor(io, views.queries);
-  k = graph.tensor(io, transposed(views.keys));
-  v = graph.tensor(io, views.keys);
-  scale = graph.scalar();
-  minus_infinity = graph.scalar();
-  out = graph.tensor(io, views.out);
-  log_sum_exp = graph.tensor(CUDNN_DATA_FLOAT, views.per_query);
-
-  const TensorId products = inside(views.scores), scores = inside(views.scores);
-  graph.matmul(q, k, products);
-  graph.pointwise(CUDNN_POINTWISE_MUL, products, scale, scores);
-  const TensorId seen = causal(graph, views, scores, minus_infinity);
-  const TensorId most = inside(views.per_query), above = inside(views.scores),
-                 exponential = inside(views.scores);
-  const TensorId sum = inside(views.per_query), log = inside(views.per_query);
-  const TensorId probabilities = graph.inside(io, views.scores);
-  graph.reduce(CUDNN_REDUCE_TENSOR_MAX, seen, most);
-  graph.pointwise(CUDNN_POINTWISE_SUB, seen, most, above);
-  graph.pointwise(CUDNN_POINTWISE_EXP, above, exponential);
-  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, exponential, sum);
-  graph.pointwise(CUDNN_POINTWISE_LOG, sum, log);
-  graph.pointwise(CUDNN_POINTWISE_ADD, most, log, log_sum_exp);
-  graph.pointwise(CUDNN_POINTWISE_DIV, exponential, sum, probabilities);
-  graph.matmul(probabilities, v, out);
-}
-
-CudnnAttentionBackward::CudnnAttentionBackward(const Cudnn& library, DataType type, const AttentionShape& s)
-    : graph(library) {
-  const Views views(s);
-  const cudnnDataType_t io = cudnn_type(type);
-  const auto inside = [&](const Shape& shape) { return graph.inside(CUDNN_DATA_FLOAT, shape); };
-  const Shape keys_per_head = CudnnGraph::packed({s.batch, s.heads, s.sequence, s.head_dim});
-  q = graph.tensor(io, views.queries);
-  k = graph.tensor(io, transposed(views.keys));
-  v = graph.tensor(io, transposed(views.keys));
-  scale = graph.scalar();
-  minus_infinity = graph.scalar();
-  one = graph.scalar();
-  out = graph.tensor(io, views.out);
-  dout = graph.tensor(io, views.out);
-  log_sum_exp = graph.tensor(CUDNN_DATA_FLOAT, views.per_query);
-  dq = graph.tensor(io, views.queries);
-  dk = graph.tensor(io, views.keys);
-  dv = graph.tensor(io, views.keys);
-  delta = graph.tensor(CUDNN_DATA_FLOAT, views.per_query);
-  dq_sum = graph.tensor(CUDNN_DATA_FLOAT, views.per_head);
-  // The transpose of scores in the type of products; its sum over the queries of a group where those share
-  // keys.
-  const auto times_rows = [&](TensorId scores, TensorId rows, TensorId gradient) {
-    const TensorId turned = graph.inside(io, transposed(views.scores));
-    graph.reshape(scores, turned);
-    if (s.heads == s.kv_heads) return graph.matmul(turned, rows, gradient);
-    const TensorId of_every_head = graph.inside(io, keys_per_head);
-    graph.matmul(turned, rows, of_every_head);
-    graph.reduce(CUDNN_REDUCE_TENSOR_ADD, of_every_head, gradient);
-  };
-
-  // delta: the sum of dout x out over a head's columns.
-  const TensorId weighted = inside(views.per_head), row_sum = inside(views.per_query);
-  graph.pointwise(CUDNN_POINTWISE_MUL, dout, out, weighted);
-  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, weighted, row_sum);
-  graph.pointwise(CUDNN_POINTWISE_MUL, row_sum, one, delta);
-
-  // Probabilities again, and dv.
-  const TensorId products = inside(views.scores), scores = inside(views.scores), above = inside(views.scores);
-  const TensorId probabilities = inside(views.scores);
-  graph.matmul(q, k, products);
-  graph.pointwise(CUDNN_POINTWISE_MUL, products, scale, scores);
-  graph.pointwise(CUDNN_POINTWISE_SUB, scores, log_sum_exp, above);
-  graph.pointwise(CUDNN_POINTWISE_EXP, causal(graph, views, above, minus_infinity), probabilities);
-  times_rows(probabilities, dout, dv);
-
-  // Gradients of scores, dk and dq.
-  const TensorId dprobabilities = inside(views.scores), less = inside(views.scores),
-                 dscores = inside(views.scores);
-  const TensorId dproducts = inside(views.scores);
-  graph.matmul(dout, v, dprobabilities);
-  graph.pointwise(CUDNN_POINTWISE_SUB, dprobabilities, delta, less);
-  graph.pointwise(CUDNN_POINTWISE_MUL, less, probabilities, dscores);
-  graph.pointwise(CUDNN_POINTWISE_MUL, dscores, scale, dproducts);
-  times_rows(dproducts, q, dk);
-  const TensorId key_rows = graph.inside(io, views.keys);
-  graph.reshape(k, key_rows);
-  graph.matmul(dproducts, key_rows, dq_sum);
-  graph.pointwise(CUDNN_POINTWISE_IDENTITY, dq_sum, dq);
-}
-
-namespace {
-
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 // A graph with the best engine that this device runs. Without a plan cuDNN has none, or refuses the graph.
@@ -304,6 +208,98 @@ class CudnnAttention final : public FusedAttention {
 };
 
 }  // namespace
+
+CudnnAttentionForward::CudnnAttentionForward(const Cudnn& library, DataType type, const AttentionShape& s)
+    : graph(library) {
+  const Views views(s);
+  const cudnnDataType_t io = cudnn_type(type);
+  const auto inside = [&](const Shape& shape) { return graph.inside(CUDNN_DATA_FLOAT, shape); };
+  q = graph.tensor(io, views.queries);
+  k = graph.tensor(io, transposed(views.keys));
+  v = graph.tensor(io, views.keys);
+  scale = graph.scalar();
+  minus_infinity = graph.scalar();
+  out = graph.tensor(io, views.out);
+  log_sum_exp = graph.tensor(CUDNN_DATA_FLOAT, views.per_query);
+
+  const TensorId products = inside(views.scores), scores = inside(views.scores);
+  graph.matmul(q, k, products);
+  graph.pointwise(CUDNN_POINTWISE_MUL, products, scale, scores);
+  const TensorId seen = causal(graph, views, scores, minus_infinity);
+  const TensorId most = inside(views.per_query), above = inside(views.scores),
+                 exponential = inside(views.scores);
+  const TensorId sum = inside(views.per_query), log = inside(views.per_query);
+  const TensorId probabilities = graph.inside(io, views.scores);
+  graph.reduce(CUDNN_REDUCE_TENSOR_MAX, seen, most);
+  graph.pointwise(CUDNN_POINTWISE_SUB, seen, most, above);
+  graph.pointwise(CUDNN_POINTWISE_EXP, above, exponential);
+  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, exponential, sum);
+  graph.pointwise(CUDNN_POINTWISE_LOG, sum, log);
+  graph.pointwise(CUDNN_POINTWISE_ADD, most, log, log_sum_exp);
+  graph.pointwise(CUDNN_POINTWISE_DIV, exponential, sum, probabilities);
+  graph.matmul(probabilities, v, out);
+}
+
+CudnnAttentionBackward::CudnnAttentionBackward(const Cudnn& library, DataType type, const AttentionShape& s)
+    : graph(library) {
+  const Views views(s);
+  const cudnnDataType_t io = cudnn_type(type);
+  const auto inside = [&](const Shape& shape) { return graph.inside(CUDNN_DATA_FLOAT, shape); };
+  const Shape keys_per_head = CudnnGraph::packed({s.batch, s.heads, s.sequence, s.head_dim});
+  q = graph.tensor(io, views.queries);
+  k = graph.tensor(io, transposed(views.keys));
+  v = graph.tensor(io, transposed(views.keys));
+  scale = graph.scalar();
+  minus_infinity = graph.scalar();
+  one = graph.scalar();
+  out = graph.tensor(io, views.out);
+  dout = graph.tensor(io, views.out);
+  log_sum_exp = graph.tensor(CUDNN_DATA_FLOAT, views.per_query);
+  dq = graph.tensor(io, views.queries);
+  dk = graph.tensor(io, views.keys);
+  dv = graph.tensor(io, views.keys);
+  delta = graph.tensor(CUDNN_DATA_FLOAT, views.per_query);
+  dq_sum = graph.tensor(CUDNN_DATA_FLOAT, views.per_head);
+  // The transpose of scores in the type of products; its sum over the queries of a group where those share
+  // keys.
+  const auto times_rows = [&](TensorId scores, TensorId rows, TensorId gradient) {
+    const TensorId turned = graph.inside(io, transposed(views.scores));
+    graph.reshape(scores, turned);
+    if (s.heads == s.kv_heads) return graph.matmul(turned, rows, gradient);
+    const TensorId of_every_head = graph.inside(io, keys_per_head);
+    graph.matmul(turned, rows, of_every_head);
+    graph.reduce(CUDNN_REDUCE_TENSOR_ADD, of_every_head, gradient);
+  };
+
+  // delta: the sum of dout x out over a head's columns.
+  const TensorId weighted = inside(views.per_head), row_sum = inside(views.per_query);
+  graph.pointwise(CUDNN_POINTWISE_MUL, dout, out, weighted);
+  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, weighted, row_sum);
+  graph.pointwise(CUDNN_POINTWISE_MUL, row_sum, one, delta);
+
+  // Probabilities again, and dv.
+  const TensorId products = inside(views.scores), scores = inside(views.scores), above = inside(views.scores);
+  const TensorId probabilities = inside(views.scores);
+  graph.matmul(q, k, products);
+  graph.pointwise(CUDNN_POINTWISE_MUL, products, scale, scores);
+  graph.pointwise(CUDNN_POINTWISE_SUB, scores, log_sum_exp, above);
+  graph.pointwise(CUDNN_POINTWISE_EXP, causal(graph, views, above, minus_infinity), probabilities);
+  times_rows(probabilities, dout, dv);
+
+  // Gradients of scores, dk and dq.
+  const TensorId dprobabilities = inside(views.scores), less = inside(views.scores),
+                 dscores = inside(views.scores);
+  const TensorId dproducts = inside(views.scores);
+  graph.matmul(dout, v, dprobabilities);
+  graph.pointwise(CUDNN_POINTWISE_SUB, dprobabilities, delta, less);
+  graph.pointwise(CUDNN_POINTWISE_MUL, less, probabilities, dscores);
+  graph.pointwise(CUDNN_POINTWISE_MUL, dscores, scale, dproducts);
+  times_rows(dproducts, q, dk);
+  const TensorId key_rows = graph.inside(io, views.keys);
+  graph.reshape(k, key_rows);
+  graph.matmul(dproducts, key_rows, dq_sum);
+  graph.pointwise(CUDNN_POINTWISE_IDENTITY, dq_sum, dq);
+}
 
 // MPT_ATTENTION=own keeps to this project's kernels, whose sums have one order.
 std::unique_ptr<FusedAttention> make_fused_attention() {
