@@ -5,9 +5,9 @@
 
 namespace mpt {
 
-inline constexpr const char* kVersion = "0.2.0";
+inline constexpr const char* kVersion = "0.3.0";
 
-/// "mpt 0.2.0", then one line for each choice that the build made.
+/// "mpt 0.3.0", then one line for each choice that the build made.
 std::string version_text();
 
 }  // namespace mpt
