@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/outputs.h"
+#include "base/files.h"
 #include "base/version.h"
 
 namespace mpt {

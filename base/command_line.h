@@ -53,7 +53,7 @@ CLI::Option* add_number(CLI::App& app, const std::string& names, T& target, cons
 CLI::Option* add_choice(CLI::App& app, const std::string& names, std::string& target, const std::string& what,
                         const std::vector<std::string>& choices);
 
-/// An option that names a file to write. parse_command_line() declares it in the ledger (base/outputs.h), its
+/// An option that names a file to write. parse_command_line() declares it in the ledger (base/files.h), its
 /// default too.
 CLI::Option* add_output(CLI::App& app, const std::string& names, std::string& file, const std::string& what);
 

@@ -10,7 +10,6 @@
 #include <concepts>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -18,17 +17,18 @@
 
 #include "base/error.h"
 #include "base/fields.h"
+#include "base/files.h"
+#include "base/values.h"
 
 namespace mpt {
 
-using Json = nlohmann::ordered_json;
-
-inline constexpr int64_t kMostJsonBytes = int64_t{256} << 20;
 /// Parses a file of at most `max_bytes` and 64 levels. Throws UserError with file, line and column.
 Json load_json(const std::filesystem::path& file, int64_t max_bytes = kMostJsonBytes);
 /// Parses text in linear time; `where` names it in errors. Unlike the library, refuses nesting of more than
 /// 64 levels and duplicate keys.
 Json parse_json(const std::string& text, const std::string& where);
+/// The same within a bound on the work, whose file is the name in errors.
+Json parse_json(const std::string& text, WorkBudget& budget);
 /// The same for text that may be anything: nothing where parse_json() refuses it.
 std::optional<Json> json_of(const std::string& text);
 /// The document as text; bytes that are no UTF-8 become U+FFFD. `indent` -1: on one line.
@@ -279,16 +279,5 @@ template <class T>
 Json to_json(const T& value) {
   return detail::write_value(value);
 }
-
-/// Writes beside the target, flushes, and renames: a reader never sees half a file. What is no regular file
-/// (a pipe, /dev/stdout) is written in place. Throws RunError, or UserError where the path cannot be opened.
-void write_file_atomically(const std::filesystem::path& file, const std::string& text);
-/// Whether a killed write_file_atomically() leaves files of this name.
-bool is_temporary_name(std::string_view name);
-/// Throws UserError if write_file_atomically() could not open `file`: to be asked before long work, not
-/// after. `where` names the option or field that holds the path.
-void check_writable(const std::filesystem::path& file, const std::string& where);
-/// Reads a whole file of at most `max_bytes`. Throws UserError.
-std::string read_file(const std::filesystem::path& file, int64_t max_bytes = int64_t{256} << 20);
 
 }  // namespace mpt

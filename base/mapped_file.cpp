@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/outputs.h"
+#include "base/files.h"
 
 namespace mpt {
 namespace {

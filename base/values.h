@@ -7,12 +7,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/error.h"
 
 namespace mpt {
+
+using Json = nlohmann::ordered_json;
+
+inline constexpr int64_t kMostJsonBytes = int64_t{256} << 20;
 
 /// Bounds the work on one file, as its names and aliases may repeat large parts. A step is a byte that is
 /// read or copied. A value costs kValueSteps and its letters.
@@ -111,9 +116,5 @@ class DocumentBuilder {
 
 /// The object with the members of another one, which replace its own.
 Json with_members(const Json& object, const Json& others, const std::string& file);
-
-/// Parses text in linear time, with at most 64 levels and no key twice. Throws UserError with the budget's
-/// file.
-Json parse_json(const std::string& text, WorkBudget& budget);
 
 }  // namespace mpt

@@ -9,7 +9,7 @@
 #include "base/command_line.h"
 #include "base/interruption.h"
 #include "base/json.h"
-#include "base/outputs.h"
+#include "base/files.h"
 #include "base/terminal.h"
 #include "planner/commands/command_line.h"
 #include "planner/commands/commands.h"

@@ -4,7 +4,7 @@
 
 #include "base/command_line.h"
 #include "base/json.h"
-#include "base/outputs.h"
+#include "base/files.h"
 #include "base/terminal.h"
 #include "models/zoo.h"
 #include "profiler/hardware/catalog.h"

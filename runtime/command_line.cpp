@@ -5,7 +5,7 @@
 
 #include "base/command_line.h"
 #include "base/error.h"
-#include "base/outputs.h"
+#include "base/files.h"
 #include "base/terminal.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// An output must not overwrite an input, nor another output. The ledger of a program knows both:
-// parse_command_line() tells it the outputs that options name, and each reader of files what it opens.
+// Whole files, read and written. An output must not overwrite an input, nor another output. The ledger of a
+// program knows both: parse_command_line() tells it the outputs that options name, and each reader of files
+// what it opens.
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -51,5 +54,16 @@ class FileLedger {
 
 /// The ledger of this process and its children.
 FileLedger& files_of_program();
+
+/// Writes beside the target, flushes, and renames: a reader never sees half a file. What is no regular file
+/// (a pipe, /dev/stdout) is written in place. Throws RunError, or UserError where the path cannot be opened.
+void write_file_atomically(const std::filesystem::path& file, const std::string& text);
+/// Whether a killed write_file_atomically() leaves files of this name.
+bool is_temporary_name(std::string_view name);
+/// Throws UserError if write_file_atomically() could not open `file`: to be asked before long work, not
+/// after. `where` names the option or field that holds the path.
+void check_writable(const std::filesystem::path& file, const std::string& where);
+/// Reads a whole file of at most `max_bytes`. Throws UserError.
+std::string read_file(const std::filesystem::path& file, int64_t max_bytes = int64_t{256} << 20);
 
 }  // namespace mpt

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/outputs.h"
+#include "base/files.h"
 
 #include <gtest/gtest.h>
 
