@@ -108,6 +108,7 @@ TEST_F(NcclOnCpu, ListsAreSentBesideAReceiveThatWaits) {
   EXPECT_NO_THROW(staging.send(list.data(), kLong, to, at(0, 1), wait));
   EXPECT_EQ(send(comms[1], 1, 0), ncclSuccess);
   EXPECT_EQ(cudaStreamSynchronize(at(0, 0)), cudaSuccess) << cuda_on_cpu::failure();
+  cudaSetDevice(0);
   std::vector<char> got(kLong);
   EXPECT_EQ(cudaMemcpyAsync(got.data(), to, kLong, cudaMemcpyDefault, at(0, 1)), cudaSuccess);
   EXPECT_EQ(got, list);
