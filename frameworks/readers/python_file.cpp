@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "frameworks/import.h"
 #include "frameworks/readers/python_tokens.h"
@@ -257,14 +258,19 @@ class ExpressionReader {
 
 // A local name: the value that it was given, and members of it that were set later.
 struct LocalValue {
-  Json given;
+  std::optional<Json> given;
   std::map<std::string, LocalValue> members;
 
-  Json whole(WorkBudget& budget) const {
-    if (members.empty()) return budget.copy(given);
+  /// `before`: what the value was without this.
+  Json whole(WorkBudget& budget, const Json& before = {}) const {
+    const Json& base = given ? *given : before;
+    if (members.empty()) return budget.copy(base);
     ObjectBuilder all;
-    if (given.is_object()) all.set_all(given, budget);
-    for (const auto& [name, member] : members) all.set(name, member.whole(budget), budget);
+    if (base.is_object()) all.set_all(base, budget);
+    for (const auto& [name, member] : members) {
+      const Json* const old = all.find(name);
+      all.set(name, member.whole(budget, old == nullptr ? Json() : *old), budget);
+    }
     return all.take();
   }
 };

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "frameworks/import.h"
 
 namespace mpt::frameworks {

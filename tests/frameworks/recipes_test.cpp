@@ -194,6 +194,7 @@ TEST(Recipes, EachConfigurationOfATorchtitanFile) {
   EXPECT_EQ(first.workload.global_batch, 4 * 16 * 4);
   const Imported second = import_torchtitan_configuration(file, "second");
   EXPECT_NEAR(parameters_of(second), 8.03e9, 0.01e9);
+  EXPECT_EQ(second.workload.sequence, 4096) << "a member that is set later leaves the others";
   EXPECT_EQ(second.workload.global_batch, 128);
   EXPECT_NE(refused([&] { import_torchtitan_configuration(file, "adapters"); }).find("LoRA"),
             std::string::npos);
