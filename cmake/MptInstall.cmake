@@ -37,7 +37,7 @@ install(TARGETS ${targets} EXPORT mpt ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR
 foreach(folder base core models frameworks profiler/hardware reports planner)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/mpt/${folder}
     FILES_MATCHING PATTERN "*.h" PATTERN "html" EXCLUDE PATTERN "results" EXCLUDE PATTERN "validation" EXCLUDE
-    REGEX "${CMAKE_SOURCE_DIR}/frameworks/[^/.]+$" EXCLUDE PATTERN "zoo" EXCLUDE PATTERN "catalog" EXCLUDE PATTERN "kernels" EXCLUDE)
+    PATTERN "zoo" EXCLUDE PATTERN "catalog" EXCLUDE PATTERN "kernels" EXCLUDE)
 endforeach()
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/mpt)
 install(EXPORT mpt NAMESPACE mpt:: FILE mptTargets.cmake DESTINATION ${package})
