@@ -94,7 +94,7 @@ void declare_lines(CLI::App& command, LinesOptions& o) {
   command
       .add_option("--requests", o.file,
                   "Score the layout of each request in this file, one a line; prints a line of JSON for each")
-      ->type_name("FILE.jsonl")
+      ->type_name("FILE")
       ->group("What to score");
   command
       .add_option("--calibration", o.calibration,

@@ -38,10 +38,9 @@ INPUTS = {
     ("mpt-plan", "import"): {"FILE": ON, **with_words(["SCRIPT"])},
     ("mpt-plan", "check"): {"PATHS": ON, **with_words(["SCRIPT"])},
     ("mpt-plan", "sweep"): with_words(["--over", "ranks", "--values", "8"]),
-    ("mpt-plan", "validate"): {"RUNS": (), "--calibration": ("--constants", "--calibration")},
     ("mpt-plan", "cluster"): {"NAME": ()},
     ("mpt-plan", "model"): {"NAME": ()},
-    ("mpt-plan", "export"): {"PLAN": ("--to", "hostfile")},
+    ("mpt-plan", "export"): {"PLAN": ("--to", "slurm")},
     ("mpt-plan", "explain"): {"PLAN": (), **{option: ("PLAN", "--why-not", "recompute=full", option) for option in ("--profile", "--kernels")}},
     ("mpt-plan", "diagnose"): {"PLAN": ("--step-time", 1), "LOG": ("PLAN",), "--profile": ("PLAN", "--step-time", 1, "--profile"),
                                "--kernels": ("PLAN", "--step-time", 1, "--kernels")},
@@ -56,6 +55,8 @@ INPUTS = {
     ("mpt-run", "export"): {"CHECKPOINT": ()},
 }
 FOLDERS = {("mpt-plan", "check", "--base"), ("mpt-plan", "export", "--output"), ("mpt-run", "", "--checkpoints"), ("mpt-run", "export", "FOLDER")}
+# With them a command writes no file.
+ALONE = {("mpt-plan", "estimate", "--requests"), ("mpt-plan", "estimate", "--calibration")}
 # Placeholders of values that are no files.
 WORDS = set("N X NAME NAMES SIZE SHARE COUNT HOW AXIS on|off RANK FORMAT PARTS LENGTHS NAME=VALUE VALUES LAYOUT NUMBER FIGURE REV TYPE WORD "
             "TOKENS PORT STEPS SECONDS FACTOR WHAT GIB GPU".split())
@@ -114,7 +115,7 @@ def every_option():
         for option, word in options_of(program, command).items():
             place = (program, command, option)
             check(f"{place}: does {word} name a file?", word == "" or word in WORDS or word in FILES)
-            if option in inputs or place in FOLDERS or word not in FILES:
+            if option in inputs or place in FOLDERS | ALONE or word not in FILES:
                 continue
             check(f"{place} names a file that is no output", word in ("FILE", "FILE.html"))
             outputs.append(option)
@@ -149,8 +150,7 @@ class Files:
 
 
 def command_line(files, program, command, option, row, file):
-    words = files.words(row)
-    return (program, command, *words[:words.index("--calibration")], "--calibration", file) if "--calibration" in words else (program, command, *words, file)
+    return (program, command, *files.words(row), file)
 
 
 def outputs_over_inputs(files):
@@ -266,7 +266,7 @@ def exports(files):
     check("export into the model's folder", done.returncode == 2 and b"config.json" in done.stdout, done.stdout)
     check("export into the model's folder, it is kept", b"unknown_to_everyone" in read(config))
     write(f"{folder}/.mpt-export", "of the user\n")
-    check("a list that no export wrote", run("mpt-plan", "export", own_plan, "--to", "hostfile", "-o", folder)[0] == 2)
+    check("a list that no export wrote", run("mpt-plan", "export", own_plan, "--to", "slurm", "-o", folder)[0] == 2)
     check("a list that no export wrote is kept", read(f"{folder}/.mpt-export") == b"of the user\n")
 
 

@@ -135,6 +135,12 @@ def stops(folder, plan):
             FAILURES.append(f"a stop: exit {process.returncode}: {message}")
 
 
+def holds_lock(folder, process):
+    """A run that was killed leaves the lock's file, which names it."""
+    lock = f"{folder}/.running"
+    return os.path.exists(lock) and f"process {process.pid} " in open(lock).read()
+
+
 def shared_folders(folder, plan):
     """One run at a time saves to a folder: a second one names the first and changes nothing."""
     saved, text = f"{folder}/shared", write_text(f"{folder}/shared.txt")
@@ -142,7 +148,7 @@ def shared_folders(folder, plan):
     command = [f"{PROGRAMS}/mpt-run", *map(str, train), "--steps", "1000000"]
     for restarts in (0, 2):
         first = subprocess.Popen([*command, "--resume", "auto", "--max-restarts", str(restarts)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        while first.poll() is None and not (os.path.isdir(saved) and any(name.startswith("step-") for name in os.listdir(saved))):
+        while first.poll() is None and not (holds_lock(saved, first) and any(name.startswith("step-") for name in os.listdir(saved))):
             time.sleep(0.01)
         for more in ((), ("--resume", "auto"), ("--max-restarts", 2)):
             expect("a second run", run(*train, "--steps", 2, "--seed", 2, *more), 2, f"--checkpoints {saved}: another run saves there",
@@ -160,7 +166,7 @@ def shared_folders(folder, plan):
     expect("a run that was elsewhere", run(plan, "--data", text, "--steps", 2, "--checkpoints", folder), 0)
     for unlockable in (f"{folder}/locks/pipe", f"{folder}/locks/link"):
         os.makedirs(unlockable)
-        os.mkfifo(f"{unlockable}/.running") if unlockable.endswith("pipe") else os.symlink(text, f"{unlockable}/.running")
+        os.mkfifo(f"{unlockable}/.running") if unlockable.endswith("pipe") else os.symlink(write_text(f"{folder}/linked.txt"), f"{unlockable}/.running")
         expect(unlockable, run(plan, "--data", text, "--steps", 2, "--checkpoints", unlockable), 0, "note: ", "cannot be locked")
     expect("a refused run", run(plan, "--data", f"{folder}/none", "--checkpoints", f"{folder}/never"), 2)
     expect_equal("its folder", os.path.exists(f"{folder}/never"), False)

@@ -10,6 +10,8 @@ namespace {
 
 using planner::CostSource;
 
+constexpr int64_t kCommunicatorBytes = 130 * kMiB;
+
 // The roofline, where each launch costs something, too.
 class CostWithLaunches final : public CostSource {
  public:
@@ -63,6 +65,9 @@ RandomProblem::RandomProblem(uint32_t seed, double dispatch_s) : random(seed) {
                     {"outer", cluster.devices, 1e-5, 1e8 * double(pick({1, 10}))}};
   problem.ranks = cluster.devices;
   problem.memory_limit_bytes = pick({1, 2, 4, 1000}) * 300'000;
+  // On GPUs some have room for few communicators of NCCL, which take far more than these little models.
+  if (cluster.device.kind == DeviceKind::gpu)
+    problem.memory_limit_bytes += (seed % 4 == 0 ? 3 : 20) * kCommunicatorBytes;
   problem.precision = pick({0, 1}) == 0 ? Precision::fp32 : Precision::bf16;
   cluster.cores_per_node = pick({1, 2, 8});
   limit_space();

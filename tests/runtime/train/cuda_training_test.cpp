@@ -85,13 +85,12 @@ std::vector<Case> cases() {  // NOLINT(readability-function-size): a table
                                 r.data = 2, r.zero = 3, r.offload_optimizer = true;
                                 r.overlap_gradient_reduce = r.overlap_parameter_gather = true;
                               })},
-      {"OffloadedTensorPipeline",
-       with(llama,
-            [](WantedPlan& r) {
-              r.tensor = r.pipeline = r.chunks = 2, r.schedule = "interleaved", r.offload_optimizer = true;
-              r.precision = Precision::bf16;
-            }),
-       true},
+      {"OffloadedTensorPipeline", with(llama,
+                                       [](WantedPlan& r) {
+                                         r.tensor = r.pipeline = r.chunks = 2, r.schedule = "interleaved",
+                                         r.offload_optimizer = true;
+                                         r.precision = Precision::bf16;
+                                       })},  // no graphs: mpt-run refuses them in pipelines
       {"OffloadedExperts",
        with(mixtral,
             [](WantedPlan& r) { r.data = 2, r.expert = 2, r.zero = 1, r.offload_optimizer = true; })},

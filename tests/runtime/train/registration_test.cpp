@@ -19,7 +19,8 @@ namespace mpt::runtime {
 namespace {
 
 struct Seen {
-  std::atomic<int> registrations{0}, open{0}, summed_in_place{0}, summed_elsewhere{0}, late{0};
+  std::atomic<int> registrations{0}, open{0}, summed_in_place{0}, summed_elsewhere{0}, scattered_elsewhere{0},
+      late{0};
   std::atomic<bool> times_products{false};
 };
 
@@ -33,12 +34,12 @@ class NotingCommunicator final : public Communicator {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   void all_reduce(void* data, int64_t count, DataType type, ReduceOperation operation) override {
-    note(data, count * size_of(type));
+    note(data, count * size_of(type), seen_.summed_elsewhere);
     inner_->all_reduce(data, count, type, operation);
   }
   void reduce_scatter(const void* send, void* receive, int64_t count, DataType type) override {
-    note(send, size() * count * size_of(type));
-    note(receive, count * size_of(type));
+    note(send, size() * count * size_of(type), seen_.scattered_elsewhere);
+    note(receive, count * size_of(type), seen_.scattered_elsewhere);
     inner_->reduce_scatter(send, receive, count, type);
   }
   void all_gather(const void* send, void* receive, int64_t count, DataType type) override {
@@ -89,13 +90,13 @@ class NotingCommunicator final : public Communicator {
     Seen& seen_;
   };
 
-  void note(const void* data, int64_t bytes) {
+  void note(const void* data, int64_t bytes, std::atomic<int>& elsewhere) {
     if (!sums_gradients_ || size() == 1) return;
     const auto* const begin = static_cast<const char*>(data);
     const bool inside = std::any_of(ranges_->begin(), ranges_->end(), [&](const Range& r) {
       return begin >= r.data && begin + bytes <= r.data + r.bytes;
     });
-    ++(inside ? seen_.summed_in_place : seen_.summed_elsewhere);
+    ++(inside ? seen_.summed_in_place : elsewhere);
   }
 
   std::unique_ptr<Communicator> inner_;
@@ -174,6 +175,10 @@ TEST_P(RegisteredGradients, AreAllSumsOfGradients) {
   EXPECT_GT(seen.registrations, 0);
   EXPECT_GT(seen.summed_in_place, 0);
   EXPECT_EQ(seen.summed_elsewhere, 0);
+  if (GetParam().request.zero <
+      2) {  // else each micro-batch's gradients are scattered from buffers of its own
+    EXPECT_EQ(seen.scattered_elsewhere, 0);
+  }
   EXPECT_EQ(seen.open, 0);
   EXPECT_EQ(seen.late, 0) << "a communicator went before what was registered with it";
   EXPECT_TRUE(seen.times_products);
