@@ -82,7 +82,7 @@ class ShellReader {
         skip_to_line_end();
       } else if (!is_list_ && (c == '<' || c == '>')) {
         read_redirection();
-      } else if (read_bracketed(command)) {
+      } else if (read_bracketed(command)) {  // NOLINT(bugprone-branch-clone): read in this order
         continue;
       } else if (ends_word(c)) {
         end_command(c);

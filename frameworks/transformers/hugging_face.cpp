@@ -97,7 +97,7 @@ std::optional<std::string> hugging_face_config(const ModelSpec& model) {
 }
 
 std::string add_hugging_face_model(const ModelSpec& model, Exported& exported, BalanceLoss balance) {
-  const std::string id = hub_id(model);
+  std::string id = hub_id(model);
   const auto text = hugging_face_config(model);
   if (!text && !id.empty()) return id;
   if (!text) {

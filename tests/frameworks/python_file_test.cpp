@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/readers/python_file.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace mpt::frameworks {
 namespace {
@@ -107,8 +109,7 @@ TEST(PythonFile, NamesThatStandForNamesDoNotGrowBeyondBounds) {
   EXPECT_THROW(python(text), UserError);
   std::string calls = "def f0():\n    return [1, 2]\n";
   for (int i = 1; i < 60; ++i) {
-    const std::string before = "f" + std::to_string(i - 1) + "()";
-    calls += "def f" + std::to_string(i) + "():\n    return [" + before + ", " + before + "]\n";
+    calls += fmt::format("def f{}():\n    return [f{}(), f{}()]\n", i, i - 1, i - 1);
   }
   EXPECT_THROW(python(calls), UserError);
 }

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "frameworks/import.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/readers/shell_words.h"
@@ -164,7 +165,7 @@ TEST(ReaderWork, ScriptsThatSourceEachOtherInACircleAreRefused) {
   const std::string comment = "# " + std::string(1 << 16, 'x') + "\n";
   for (int i = 0; i < kScripts; ++i) {
     const std::string next = fmt::format("source {}.sh\n", i + 1);
-    write_file_atomically(folder / fmt::format("{}.sh", i), comment + next + next);
+    write_file_atomically(folder / fmt::format("{}.sh", i), fmt::format("{}{}{}", comment, next, next));
   }
   write_file_atomically(folder / fmt::format("{}.sh", kScripts), comment);
   EXPECT_NE(error("0.sh").find("more than 134217728 steps"), std::string::npos) << error("0.sh");
