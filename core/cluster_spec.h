@@ -141,7 +141,8 @@ struct ClusterSpec {
   std::vector<LinkLevel> levels;  // with groups: the last one joins them
   // Groups of different devices, in the order in which ranks are numbered; empty where all are alike.
   std::vector<DeviceGroup> groups;
-  // Devices of one operating system, where a node (a domain of fast links) has several of these. 0: the node's.
+  // Devices of one operating system, where a node (a domain of fast links) has several of these. 0: the
+  // node's.
   int64_t devices_per_host = 0;
 
   bool mixed() const { return !groups.empty(); }

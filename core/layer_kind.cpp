@@ -15,9 +15,9 @@ std::string mixer_name(const LayerKind& kind) {
   const char* const attention = a.index        ? "sparse"
                                 : a.compressed ? (a.compressed->ratio > 0 ? "compressed" : "window")
                                 : a.window     ? "window"
-                                : a.chunk  ? "chunk"
-                                : a.latent ? "latent"
-                                           : "attention";
+                                : a.chunk      ? "chunk"
+                                : a.latent     ? "latent"
+                                               : "attention";
   return name.empty() ? attention : name + "_" + attention;
 }
 

@@ -9,9 +9,10 @@ namespace mpt::models {
 namespace {
 
 [[noreturn]] void refuse_weights(const ModelSpec& m, const std::string& found) {
-  throw UserError(Problem{fmt::format("model \"{}\"", m.name), found,
-                          "a model like one of the families that docs/training.md lists under Hugging Face models",
-                          "train it from the start and keep its checkpoints"});
+  throw UserError(
+      Problem{fmt::format("model \"{}\"", m.name), found,
+              "a model like one of the families that docs/training.md lists under Hugging Face models",
+              "train it from the start and keep its checkpoints"});
 }
 
 // Of all layers, as far as it is the same in all; and what some of them have.

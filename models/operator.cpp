@@ -51,7 +51,8 @@ bool has_extra_kernels(const OperatorShape& s, const Execution& e) {
 }
 
 AttentionNeeds attention_needs(const OperatorShape& s) {
-  const bool windowed = s.inner > 0 && s.inner < s.sequence, ring = s.context > 1;
+  const bool windowed = s.inner > 0 && s.inner < s.sequence;
+  const bool ring = s.context > 1;
   return {s.head_dim, s.value_head_dim, s.precision != Precision::fp32, windowed, s.scaled, s.capped, ring};
 }
 

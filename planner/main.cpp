@@ -7,9 +7,9 @@
 #endif
 
 #include "base/command_line.h"
+#include "base/files.h"
 #include "base/interruption.h"
 #include "base/json.h"
-#include "base/files.h"
 #include "base/terminal.h"
 #include "planner/commands/command_line.h"
 #include "planner/commands/commands.h"

@@ -3,8 +3,8 @@
 // mpt-profile: measures this machine for a model and writes profile.json, or takes over what others measured.
 
 #include "base/command_line.h"
-#include "base/json.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/terminal.h"
 #include "models/zoo.h"
 #include "profiler/hardware/catalog.h"

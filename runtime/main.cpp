@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "base/command_line.h"
+#include "base/files.h"
 #include "base/interruption.h"
 #include "base/json.h"
-#include "base/files.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "core/plan.h"

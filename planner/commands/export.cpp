@@ -16,8 +16,8 @@
 
 #include "base/digest.h"
 #include "base/error.h"
-#include "base/json.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/quantity.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"

@@ -18,8 +18,8 @@
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/kernel_tables.h"
-#include "profiler/hardware/nodes.h"
 #include "profiler/hardware/machine.h"
+#include "profiler/hardware/nodes.h"
 #include "profiler/hardware/profile_noise.h"
 
 namespace mpt::planner {

@@ -141,7 +141,8 @@ TEST(Json, RefusesDeepNestingAndDuplicateKeys) {
 }
 
 TEST(Json, RefusesNumbersBeyondADouble) {
-  expect_parts(message_of([] { parse_json("[1e999]", "huge.json"); }), {"huge.json", "a number that is too large"});
+  expect_parts(message_of([] { parse_json("[1e999]", "huge.json"); }),
+               {"huge.json", "a number that is too large"});
 }
 
 TEST(Json, NamesAreShortAndHoldNoControlCharacters) {

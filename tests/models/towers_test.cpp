@@ -9,7 +9,8 @@
 namespace mpt::models {
 namespace {
 
-// vision_config of Qwen/Qwen3-VL-8B-Instruct, and an audio part whose file does not say how wide its MLPs are.
+// vision_config of Qwen/Qwen3-VL-8B-Instruct, and an audio part whose file does not say how wide its MLPs
+// are.
 const char* const kTowers = R"({"text_config": {"hidden_size": 4096, "num_hidden_layers": 36},
   "vision_config": {"depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16},
   "audio_config": {"num_hidden_layers": 12, "hidden_size": 1024},

@@ -24,9 +24,9 @@ bool is_on_host(const void* data) {
 
 namespace {
 
-constexpr int64_t kStaged = 1 << 20;  // bytes of a list at most that goes through pinned memory
+constexpr int64_t kStaged = 1 << 20;   // bytes of a list at most that goes through pinned memory
 constexpr int64_t kSpare = 256 << 20;  // left to the driver and libraries, for kernels that load later
-constexpr double kSpin_s = 50e-6;     // a wait that is longer gives the core to others, and looks around
+constexpr double kSpin_s = 50e-6;      // a wait that is longer gives the core to others, and looks around
 
 }  // namespace
 
