@@ -61,7 +61,7 @@ bool is_written_in_place(const std::filesystem::path& file) {
   return error || !std::filesystem::exists(target, error);
 }
 
-// Where a link leads, so that the file behind it is replaced and not the link.
+// The target of a link, so that the target is replaced and not the link.
 std::filesystem::path behind_links(const std::filesystem::path& file) {
   std::error_code error;
   const auto target = std::filesystem::canonical(file, error);

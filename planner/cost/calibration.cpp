@@ -90,7 +90,7 @@ constexpr Calibration::Member kMembers[] = {
     {"roofline_attention_backward_share", &Calibration::roofline_attention_backward_share},
     {"roofline_bandwidth_share", &Calibration::roofline_bandwidth_share},
     {"process_gib", &Calibration::process_gib},
-    {"library_gib", &Calibration::library_gib},
+    {"workspace_gib", &Calibration::workspace_gib},
     {"nccl_channel_mib", &Calibration::nccl_channel_mib},
 };
 static_assert(std::size(kMembers) * sizeof(double) == sizeof(Calibration),

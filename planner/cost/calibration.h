@@ -140,7 +140,7 @@ struct Calibration {
   double roofline_bandwidth_share = 0.0;
   // Memory.
   double process_gib = 0.0;
-  double library_gib = 0.0;
+  double workspace_gib = 0.0;
   double nccl_channel_mib = 0.0;
 
   using Member = std::pair<const char*, double Calibration::*>;

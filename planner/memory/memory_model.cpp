@@ -76,7 +76,7 @@ int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution, const
   const int64_t process =
       std::max(framework_bytes(device, constants), int64_t(execution.context_gib * double(kGiB)));
   if (device.kind == DeviceKind::gpu && is_own_runtime(execution))
-    return tensors_of_pool(device.memory_bytes - process - int64_t(constants.library_gib * double(kGiB)));
+    return tensors_of_pool(device.memory_bytes - process - int64_t(constants.workspace_gib * double(kGiB)));
   return int64_t(double(device.memory_bytes - process) / (1.0 + execution.allocator_slack));
 }
 
