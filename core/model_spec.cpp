@@ -184,6 +184,13 @@ bool ModelSpec::has_windows() const {
   return layers.any([](const LayerKind& k) { return k.attention && k.attention->window; });
 }
 
+bool same_model(ModelSpec a, const ModelSpec& b) {
+  a.name = b.name;
+  a.type = b.type;
+  a.hub_id = b.hub_id;
+  return a == b;
+}
+
 bool layer_has_experts(const ModelSpec& model, int64_t layer) { return model.layers[layer].moe.has_value(); }
 
 std::vector<bool> windowed_layers(const ModelSpec& model) {

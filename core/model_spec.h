@@ -27,6 +27,8 @@ MPT_ENUM_NAMES(PositionKind, {PositionKind::none, "none"}, {PositionKind::learne
 
 struct ModelSpec {
   std::string name;
+  std::string type;    // "model_type" of the config.json that it is from; empty: it is from another file
+  std::string hub_id;  // on the Hugging Face hub, where it was asked for by that; empty: nobody knows
   int64_t hidden = 0;
   int64_t vocab = 0;
   int64_t max_positions = 0;  // longest sequence; rows of the table when positions are learned
@@ -71,6 +73,8 @@ struct ModelSpec {
   static void describe(V& v);
 };
 
+/// Whether both are the same, whatever they are called.
+bool same_model(ModelSpec a, const ModelSpec& b);
 /// Whether decoder layer `layer` (0-based) has experts.
 bool layer_has_experts(const ModelSpec& model, int64_t layer);
 /// For each layer whether it has a sliding window.
@@ -90,6 +94,8 @@ template <class V>
 void ModelSpec::describe(V& v) {
   using T = ModelSpec;
   v.field("name", &T::name, "name of the model");
+  v.field("type", &T::type, "model_type of its config.json", rare_field());
+  v.field("hub_id", &T::hub_id, "its id on the Hugging Face hub", rare_field());
   v.field("hidden", &T::hidden, "width of the residual stream", between(1, 1 << 24));
   v.field("vocab", &T::vocab, "vocabulary size", between(1, 1 << 28));
   v.field("max_positions", &T::max_positions, "longest sequence", between(1, 1 << 30));

@@ -2,13 +2,16 @@
 #pragma once
 
 // Family: what a type of Hugging Face's config.json means: which keys say what, what absent keys mean, which
-// layers are of which kind. models/families.json has the table. What a rule cannot say is code, by name.
+// layers are of which kind, and what weights are called. models/dialects/hugging_face.json has the table,
+// which is used both ways: the first of several keys is the one that is written. What a rule cannot say is a
+// pair of functions, by name.
 
 #include <map>
 #include <string>
 #include <vector>
 
 #include "base/fields.h"
+#include "models/values.h"
 
 namespace mpt::models {
 
@@ -30,6 +33,7 @@ struct LayerRule {
   std::vector<std::string> condition;         // keys of which one must be true: else no rule holds
   std::vector<std::string> refuse;            // keys that must not be true
   std::string others;                         // the kind of all other layers
+  bool numbers = false;                       // of entries that mean the same, numbers are written
   bool from_top = false;                      // layers are counted from the last
   bool longer = false;                        // the list may go on behind the last layer
 
@@ -54,36 +58,93 @@ struct LayerRule {
     v.field("if", &T::condition, "keys of which one must be true", rare);
     v.field("refuse", &T::refuse, "keys that must not be true", rare);
     v.field("others", &T::others, "kind of all other layers", rare);
+    v.field("numbers", &T::numbers, "of entries that mean the same, numbers are written", rare);
     v.field("from_top", &T::from_top, "layers are counted from the last", rare);
     v.field("longer", &T::longer, "the list may go on behind the last layer", rare);
   }
 };
 
+/// Names of the tensors of layers: Llama's, or GPT-2's.
+enum class LayerTensorNames { llama, gpt2 };
+/// mlp: each expert's three under "mlp.experts.". mixtral: under "block_sparse_moe.". fused: one for all.
+enum class ExpertTensors { mlp, mixtral, fused };
+/// layer: a further layer's number, with copies of the table and the head (DeepSeek-V3). mtp: the prefix
+/// "mtp." (Qwen3-Next and Qwen3.5, NVIDIA-NeMo/Automodel, models/qwen3_5/state_dict_adapter.py).
+enum class ModuleTensors { layer, mtp };
+
+struct WeightNames {
+  LayerTensorNames layers = LayerTensorNames::llama;
+  ExpertTensors experts = ExpertTensors::mlp;
+  ModuleTensors modules = ModuleTensors::layer;
+  bool norms_add_one = false;        // norms multiply by 1 + weight
+  bool fused_linear_inputs = false;  // Gated DeltaNet's inputs are two tensors, not four
+
+  template <class V>
+  static void describe(V& v) {
+    using T = WeightNames;
+    const FieldRule rare = rare_field();
+    v.field("layers", &T::layers, "names of a layer's tensors", rare);
+    v.field("experts", &T::experts, "names of experts' tensors", rare);
+    v.field("modules", &T::modules, "names of next-token modules' tensors", rare);
+    v.field("norms_add_one", &T::norms_add_one, "norms multiply by 1 + weight", rare);
+    v.field("fused_linear_inputs", &T::fused_linear_inputs, "Gated DeltaNet's inputs are two tensors", rare);
+  }
+};
+
 struct Family {
-  std::string like;  // a type whose keys, values and rules hold where this one says nothing
-  std::string code;  // a function of family_code.cpp that has the last word
-  std::map<std::string, std::vector<std::string>> keys;  // of our values: paths in the file, the first counts
-  std::map<std::string, double> numbers;                 // values where the file has none of these keys
-  std::map<std::string, std::string> words;
+  std::string like;          // a type whose keys, values and rules hold where this one says nothing
+  std::string code;          // a pair of functions of family_code.cpp that has the last word
+  std::string architecture;  // class of a model with a head; empty: that of `like`
+  std::map<Value, std::vector<std::string>> keys;  // paths in the file; the first counts, and is written
+  std::map<Value, double> numbers;                 // values where the file has none of these keys
+  std::map<Value, std::string> words;
+  std::map<std::string, double> also;  // keys that say nothing of the model, which classes need all the same
   LayerRule mixers, experts;
+  std::optional<WeightNames> weights;  // nothing: names that MPT does not know; not inherited
   std::string source;
+
+  bool has_keys(Value value) const {
+    const auto found = keys.find(value);
+    return found != keys.end() && !found->second.empty();
+  }
 
   template <class V>
   static void describe(V& v) {
     using T = Family;
     v.field("like", &T::like, "type that it is like", rare_field());
-    v.field("code", &T::code, "function that has the last word", rare_field());
+    v.field("code", &T::code, "pair of functions that has the last word", rare_field());
+    v.field("architecture", &T::architecture, "class of a model with a head", rare_field());
     v.field("keys", &T::keys, "keys by the name of a value", rare_field());
     v.field("numbers", &T::numbers, "values of absent keys", rare_field());
     v.field("words", &T::words, "the same for texts", rare_field());
+    v.field("also", &T::also, "keys beside these that are written", rare_field());
     v.field("mixers", &T::mixers, "which layers have which mixer", rare_field());
     v.field("experts", &T::experts, "which layers have experts", rare_field());
+    v.field("weights", &T::weights, "names of weights", optional_field());
     v.field("source", &T::source, "where this is from", rare_field(long_text()));
   }
 };
 
 /// The family of `type` with all that it inherits; null: the table has no such type.
 const Family* find_family(const std::string& type);
-std::vector<std::string> family_types();
+/// In the order of the table.
+const std::vector<std::string>& family_types();
+/// What a word of the value may be in the table; empty: it has none.
+std::vector<std::string> known_words(Value value);
+/// What config.json calls an activation, other names of it behind.
+struct ActivationName {
+  const char* name;
+  ActivationKind kind;
+};
+const std::vector<ActivationName>& activation_names();
 
 }  // namespace mpt::models
+
+namespace mpt {
+MPT_ENUM_NAMES(models::LayerTensorNames, {models::LayerTensorNames::llama, "llama"},
+               {models::LayerTensorNames::gpt2, "gpt2"});
+MPT_ENUM_NAMES(models::ExpertTensors, {models::ExpertTensors::mlp, "mlp"},
+               {models::ExpertTensors::mixtral, "mixtral"}, {models::ExpertTensors::fused, "fused"});
+MPT_ENUM_NAMES(models::ModuleTensors, {models::ModuleTensors::layer, "layer"},
+               {models::ModuleTensors::mtp, "mtp"});
+}  // namespace mpt

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include <algorithm>
 #include <map>
 
 #include "models/family_layers.h"
@@ -35,7 +36,7 @@ Names layer_words(Config& c, const char* list_key, const char* pattern_key) {
 }
 
 // Its next-token modules have layers of several kinds; those of a ModelSpec are of the last layer's kind.
-void tell_left_out_modules(Config& c, const FamilyDraft& d) {
+void tell_left_out_modules(Config& c, const ModelDraft& d) {
   if (d.model.next_token_layers == 0 || d.mixers.empty()) return;
   for (const std::string& word : layer_words(c, "mtp_layers_block_type", "mtp_hybrid_override_pattern")) {
     const auto part = nemotron_parts().find(word);
@@ -100,10 +101,8 @@ std::vector<int64_t> entry_ratios(Config& c, int64_t layers) {
   return ratios;
 }
 
-}  // namespace
-
 // Layers with few tokens to an entry choose among them, and make entries of twice as many tokens.
-void deepseek_v4(FamilyReader& r, FamilyDraft& d) {
+void read_deepseek_v4(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   const auto layers = int64_t(d.mixers.size());
   const std::vector<int64_t> ratios = entry_ratios(c, layers);
@@ -115,10 +114,9 @@ void deepseek_v4(FamilyReader& r, FamilyDraft& d) {
   form.output_groups = c.size_or("o_groups", 8);
   form.output_rank = c.size_or("o_lora_rank", 1024);
   AttentionIndex index;
-  index.heads = r.size("index_heads");
-  index.head_dim = r.size("index_dim");
-  index.chosen = r.size("index_chosen");
-  if (!d.moe) d.moe = r.experts(*d.mlp);
+  index.heads = r.size_of(Value::index_heads);
+  index.head_dim = r.size_of(Value::index_dim);
+  index.chosen = r.size_of(Value::index_chosen);
   d.made = LayerList::of(layers, [&](int64_t l) {
     LayerKind kind;
     kind.attention = d.window;
@@ -138,7 +136,39 @@ void deepseek_v4(FamilyReader& r, FamilyDraft& d) {
   });
 }
 
-void nemotron_h(FamilyReader& r, FamilyDraft& d) {
+// Sizes and counts that keys of this family alone say.
+void write_deepseek_v4(FamilyWriter& w, ModelDraft& d) {
+  const ModelSpec& m = w.model();
+  Json ratios = Json::array();
+  int64_t hashed = 0;
+  for (int64_t l = 0; l < m.layers.count(); ++l) {
+    const LayerKind& kind = m.layers[l];
+    if (!kind.attention || !kind.attention->compressed) return;
+    const CompressedAttention& form = *kind.attention->compressed;
+    ratios.push_back(form.ratio);
+    hashed += kind.moe && kind.moe->hashed && hashed == l ? 1 : 0;
+    if (form.ratio > 0 && kind.attention->rotary) w.put("compress_rope_theta", kind.attention->rotary->base);
+    if (!kind.attention->index) continue;
+    w.put("compress_rates/compressed_sparse_attention", form.ratio);
+    w.put(Value::index_heads, kind.attention->index->heads);
+    w.put(Value::index_dim, kind.attention->index->head_dim);
+    w.put(Value::index_chosen, kind.attention->index->chosen);
+  }
+  const CompressedAttention& form = *m.layers[0].attention->compressed;
+  w.put("compress_ratios", ratios);
+  w.put("num_hash_layers", hashed);
+  w.put("q_lora_rank", form.query_rank);
+  w.put("o_groups", form.output_groups);
+  w.put("o_lora_rank", form.output_rank);
+  // Layers with the window alone have the base of all others.
+  for (const auto& [name, kind] : m.layers.kinds) {
+    if (kind.attention->compressed->ratio == 0 && kind.attention->rotary)
+      d.full.rotary = kind.attention->rotary;
+    if (kind.moe && !kind.moe->hashed) d.moe = kind.moe;
+  }
+}
+
+void read_nemotron_h(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   d.mixers.clear();
   d.mlps.clear();
@@ -154,14 +184,25 @@ void nemotron_h(FamilyReader& r, FamilyDraft& d) {
   }
   if (d.mixers.empty() && !c.failed())
     c.add("hybrid_override_pattern", "missing", "a letter for each layer, or layers_block_type");
-  if (d.has_mixer("linear")) d.linear = r.linear();
-  for (const std::string& mlp : d.mlps) {
-    if (mlp == "experts" && !d.moe) d.moe = r.experts(*d.mlp);
-  }
+  visit_other_mixers(r, d);
+  visit_experts(r, d);
   tell_left_out_modules(c, d);
 }
 
-void nemotron_nas(FamilyReader& r, FamilyDraft& d) {
+void write_nemotron_h(FamilyWriter& w, ModelDraft& d) {
+  std::string pattern;
+  for (size_t l = 0; l < d.mixers.size(); ++l) {
+    const auto& parts = nemotron_parts();
+    const auto part = std::find_if(parts.begin(), parts.end(), [&](const auto& known) {
+      return known.first.size() == 1 && known.second.mixer == d.mixers[l] && known.second.mlp == d.mlps[l];
+    });
+    if (part == parts.end()) return;
+    pattern += part->first;
+  }
+  w.put("hybrid_override_pattern", pattern);
+}
+
+void read_nemotron_nas(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   const Json* const blocks = c.list("block_configs");
   const auto layers = int64_t(d.mixers.size());
@@ -176,5 +217,28 @@ void nemotron_nas(FamilyReader& r, FamilyDraft& d) {
     return kind;
   });
 }
+
+void write_nemotron_nas(FamilyWriter& w, ModelDraft& d) {
+  const ModelSpec& m = w.model();
+  Json blocks = Json::array();
+  for (int64_t l = 0; l < m.layers.count(); ++l) {
+    const LayerKind& kind = m.layers[l];
+    Json attention{{"no_op", true}}, mlp{{"no_op", true}};
+    if (kind.attention)
+      attention = {
+          {"n_heads_in_group", kind.attention->heads / std::max<int64_t>(1, kind.attention->kv_heads)}};
+    // Rounded up to 256 it is the width again.
+    if (kind.mlp) mlp = {{"ffn_mult", 1.5 * double(kind.mlp->ffn_hidden) / double(m.hidden)}};
+    blocks.push_back({{"attention", attention}, {"ffn", mlp}});
+  }
+  w.put("block_configs", blocks);
+  if (d.mlp) d.mlp->ffn_hidden = 1;
+}
+
+}  // namespace
+
+FamilyCode deepseek_v4() { return {read_deepseek_v4, write_deepseek_v4}; }
+FamilyCode nemotron_h() { return {read_nemotron_h, write_nemotron_h}; }
+FamilyCode nemotron_nas() { return {read_nemotron_nas, write_nemotron_nas}; }
 
 }  // namespace mpt::models

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the rules of models/families.json cannot say, family by family.
+// What the rules of models/dialects/hugging_face.json cannot say, family by family, both ways.
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@ using Names = std::vector<std::string>;
 constexpr double kUsualRotaryBase = 10000.0;
 
 // The table of positions has two rows more, for an offset.
-void opt(FamilyReader& r, FamilyDraft& d) {
+void read_opt(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   d.model.max_positions += 2;
   if (!c.flag_or("layer_norm_elementwise_affine", true))
@@ -28,7 +28,13 @@ void opt(FamilyReader& r, FamilyDraft& d) {
     c.refuse("word_embed_proj_dim", "a projected embedding (OPT-350m)");
 }
 
-void falcon(FamilyReader& r, FamilyDraft& d) {
+void write_opt(FamilyWriter& w, ModelDraft& d) {
+  d.model.max_positions -= 2;
+  w.put("word_embed_proj_dim", d.model.hidden);
+  w.put("do_layer_norm_before", true);
+}
+
+void read_falcon(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   const bool new_architecture = c.flag_or("new_decoder_architecture", false);
   const int64_t groups = c.size_or(c.has("n_head_kv") ? "n_head_kv" : "num_kv_heads", d.full.heads);
@@ -41,16 +47,27 @@ void falcon(FamilyReader& r, FamilyDraft& d) {
   d.full.rotary.reset();
 }
 
-void gemma(FamilyReader& r, FamilyDraft& d) {
+void write_falcon(FamilyWriter& w, ModelDraft& d) {
+  const bool grouped = d.full.kv_heads != d.full.heads && d.full.kv_heads != 1;
+  w.put("new_decoder_architecture", grouped);
+  if (grouped) w.put("num_kv_heads", d.full.kv_heads);
+  if (!grouped) w.put("multi_query", d.full.kv_heads == 1);
+  if (!grouped) w.put("parallel_attn", d.model.parallel_residual);
+  if (d.model.parallel_residual)
+    w.put("num_ln_in_parallel_attn", d.model.norm_placement == NormPlacement::shared ? 1 : 2);
+  w.put("alibi", d.model.position == PositionKind::alibi);
+}
+
+void read_gemma(FamilyReader& r, ModelDraft& d) {
   // The first files say "hidden_act": "gelu" of models trained with the tanh form; the classes correct it.
   if (!r.config().has("hidden_activation") && d.mlp->activation == ActivationKind::gelu)
     d.mlp->activation = ActivationKind::gelu_tanh;
 }
 
 // Full layers have heads of their own, and keys that serve as values.
-void gemma4(FamilyReader& r, FamilyDraft& d) {
+void read_gemma4(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
-  gemma(r, d);
+  read_gemma(r, d);
   d.window.keys_are_values = false;
   if (!d.full.keys_are_values) d.full.kv_heads = d.window.kv_heads;
   d.mixers.back() = "full";
@@ -61,22 +78,39 @@ void gemma4(FamilyReader& r, FamilyDraft& d) {
   d.moe.reset();
 }
 
+void write_gemma4(FamilyWriter& w, ModelDraft& d) {
+  w.put("num_kv_shared_layers", d.borrowers);
+  w.put("use_double_wide_mlp", d.borrowers_are_wide);
+  w.put("enable_moe_block", d.moe.has_value());
+  if (!d.full.keys_are_values) w.put("num_global_key_value_heads", nullptr);
+}
+
 // Old and new classes differ in the default: the file must say it, if only as null.
-void deepseek_v3(FamilyReader& r, FamilyDraft&) {
+void read_deepseek_v3(FamilyReader& r, ModelDraft&) {
   Config& c = r.config();
   if (c.absent("n_shared_experts")) c.add("n_shared_experts", "missing", "a whole number or null");
 }
 
-void deepseek_v2(FamilyReader& r, FamilyDraft& d) {
-  deepseek_v3(r, d);
+void read_deepseek_v2(FamilyReader& r, ModelDraft& d) {
+  read_deepseek_v3(r, d);
   if (!d.moe || r.config().text_or("topk_method", "greedy") != "greedy") return;
   d.moe->expert_groups = d.moe->groups_per_token = 1;
 }
 
+void write_deepseek_v2(FamilyWriter& w, ModelDraft& d) {
+  const bool grouped = d.moe && d.moe->groups_per_token < d.moe->expert_groups;
+  w.put("topk_method", grouped ? "group_limited_greedy" : "greedy");
+}
+
+// The file must say it, of models without experts, too.
+void write_deepseek_v3(FamilyWriter& w, ModelDraft& d) {
+  if (!d.moe) w.put(Value::shared_count, 0);
+}
+
 // Without a window all layers have rotary positions.
-void exaone4(FamilyReader& r, FamilyDraft& d) {
+void read_exaone4(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
-  if (!d.window.window) {
+  if (r.count_of(Value::window) == 0) {
     d.mixers = Names(d.mixers.size(), "rotary");
     return;
   }
@@ -88,37 +122,60 @@ void exaone4(FamilyReader& r, FamilyDraft& d) {
 }
 
 // Widths that files leave to "auto": expand x hidden in all.
-void mamba(FamilyReader& r, FamilyDraft& d) {
+void read_mamba(FamilyReader& r, ModelDraft& d) {
   if (!d.linear) return;
   Config& c = r.config();
-  const int64_t width = r.count("linear_width") > 0
-                            ? r.count("linear_width")
+  const int64_t width = r.count_of(Value::linear_width) > 0
+                            ? r.count_of(Value::linear_width)
                             : int64_t(c.real_or("mamba_expand", 2.0) * double(d.model.hidden));
-  if (!r.says("linear_head_dim") || c.is_text("mamba_d_head"))
+  if (!r.says(Value::linear_head_dim) || c.is_text("mamba_d_head"))
     d.linear->head_dim = std::max<int64_t>(1, width / d.linear->heads);
 }
 
-void falcon_h1(FamilyReader& r, FamilyDraft& d) {
-  mamba(r, d);
+void write_mamba(FamilyWriter& w, ModelDraft& d) {
+  if (!d.linear) return;
+  const int64_t width = d.linear->heads * d.linear->head_dim;
+  w.put("mamba_expand", width % d.model.hidden == 0 ? Json(width / d.model.hidden)
+                                                    : Json(double(width) / double(d.model.hidden)));
+}
+
+void read_falcon_h1(FamilyReader& r, ModelDraft& d) {
+  read_mamba(r, d);
   if (d.linear) d.linear->output_norm = r.config().flag_or("mamba_rms_norm", false);
 }
 
+void write_falcon_h1(FamilyWriter& w, ModelDraft& d) {
+  write_mamba(w, d);
+  if (!d.linear) return;
+  w.put(Value::linear_width, d.linear->heads * d.linear->head_dim);
+  w.put("mamba_rms_norm", d.linear->output_norm);
+}
+
 // Shared experts alone are a dense MLP.
-void granite_hybrid(FamilyReader& r, FamilyDraft& d) {
+void read_granite_hybrid(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
-  mamba(r, d);
+  read_mamba(r, d);
   if (c.text_or("position_embedding_type", "none") == "rope") {
     d.model.position = PositionKind::rotary;
-    d.full.rotary = Rotary{r.real("rotary_base"), 1.0, {}};
+    d.full.rotary = Rotary{r.real_of(Value::rotary_base), 1.0, {}};
   }
   if (c.count_or("num_local_experts", 0) > 0) return;
   d.mlps = Names(d.mixers.size(), "dense");
   d.moe.reset();
-  d.mlp->ffn_hidden = r.size("shared_ffn");
+  d.mlp->ffn_hidden = r.size_of(Value::shared_ffn);
+}
+
+void write_granite_hybrid(FamilyWriter& w, ModelDraft& d) {
+  write_mamba(w, d);
+  const bool rotary = d.model.position == PositionKind::rotary;
+  w.put("position_embedding_type", rotary ? "rope" : "nope");
+  if (d.moe || !d.mlp) return;
+  w.put("num_local_experts", 0);
+  w.put(Value::shared_ffn, d.mlp->ffn_hidden);
 }
 
 // Kimi Linear 48B; Kimi K3 calls itself the same.
-void kimi_linear(FamilyReader& r, FamilyDraft& d) {
+void read_kimi_linear(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   d.model.residual_block = c.count_or("attn_res_block_size", 0);
   if (d.linear) d.linear->full_rank_gate = c.inner("linear_attn_config").flag_or("use_full_rank_gate", false);
@@ -128,8 +185,22 @@ void kimi_linear(FamilyReader& r, FamilyDraft& d) {
   d.moe->latent_norm = d.moe->latent_width > 0 && c.flag_or("latent_moe_use_norm", false);
 }
 
+void write_kimi_linear(FamilyWriter& w, ModelDraft& d) {
+  Json linear = Json::array();
+  for (size_t l = 0; l < d.mixers.size(); ++l) {
+    if (d.mixers[l] == "linear") linear.push_back(int64_t(l) + 1);
+  }
+  w.put("linear_attn_config/kda_layers", linear);
+  if (d.model.residual_block > 0) w.put("attn_res_block_size", d.model.residual_block);
+  if (d.linear && d.linear->full_rank_gate) w.put("linear_attn_config/use_full_rank_gate", true);
+  if (d.full.output_gate == OutputGate::elementwise) w.put("mla_use_output_gate", true);
+  if (!d.moe || d.moe->latent_width == 0) return;
+  w.put("routed_expert_hidden_size", d.moe->latent_width);
+  w.put("latent_moe_use_norm", d.moe->latent_norm);
+}
+
 // Attention in one of eight layers, experts in every second one, and the selective scan in all others.
-void jamba(FamilyReader& r, FamilyDraft& d) {
+void read_jamba(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   const int64_t period = c.size_or("attn_layer_period", 8), offset = c.count_or("attn_layer_offset", 4);
   const int64_t expert_period = c.size_or("expert_layer_period", 2);
@@ -143,16 +214,37 @@ void jamba(FamilyReader& r, FamilyDraft& d) {
   mixer.kind = LinearKind::mamba1;
   mixer.heads = c.size_or("mamba_expand", 2) * d.model.hidden;
   mixer.head_dim = mixer.key_heads = 1;
-  mixer.key_dim = r.size("linear_key_dim");
-  mixer.convolution = r.count("convolution");
-  mixer.step_rank = r.says("linear_step_rank") && !c.is_text("mamba_dt_rank") ? r.size("linear_step_rank")
-                                                                              : (d.model.hidden + 15) / 16;
+  mixer.key_dim = r.size_of(Value::linear_key_dim);
+  mixer.convolution = r.count_of(Value::convolution);
+  mixer.step_rank = r.says(Value::linear_step_rank) && !c.is_text("mamba_dt_rank")
+                        ? r.size_of(Value::linear_step_rank)
+                        : (d.model.hidden + 15) / 16;
   mixer.norms_steps = true;
   d.linear = mixer;
 }
 
+// The first two places that a word has in a list, as a period and an offset; none: no layer has it.
+void put_period(FamilyWriter& w, const Names& names, const char* name, const std::string& key) {
+  std::vector<int64_t> places;
+  for (size_t l = 0; l < names.size(); ++l) {
+    if (names[l] == name) places.push_back(int64_t(l));
+  }
+  if (places.empty()) return;
+  w.put(key + "_offset", places.front());
+  w.put(key + "_period", places.size() > 1 ? places[1] - places[0] : int64_t(names.size()));
+}
+
+void write_jamba(FamilyWriter& w, ModelDraft& d) {
+  put_period(w, d.mixers, "full", "attn_layer");
+  put_period(w, d.mlps, "experts", "expert_layer");
+  if (!d.moe) w.put(Value::experts, 1);
+  if (!d.linear) return;
+  w.put("mamba_expand", d.linear->heads / d.model.hidden);
+  w.put("mamba_dt_rank", d.linear->step_rank);
+}
+
 // Heads of each layer stand in a list, and the gate may be one number for each element.
-void laguna(FamilyReader& r, FamilyDraft& d) {
+void read_laguna(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   if (c.is_text("gating") && c.text_or("gating", "") == "per-element")
     d.full.output_gate = d.window.output_gate = OutputGate::elementwise;
@@ -165,7 +257,7 @@ void laguna(FamilyReader& r, FamilyDraft& d) {
     return c.add("num_attention_heads_per_layer", "another number of entries",
                  fmt::format("one for each of {} layers", layers));
   d.made = LayerList::of(layers, [&](int64_t l) {
-    LayerKind kind = kind_of(r, d, l);
+    LayerKind kind = kind_of(d, l);
     const Json& own = (*heads)[size_t(l)];
     const bool fits = own.is_number_integer() && own.get<double>() >= 1.0 && own.get<double>() <= 65536.0;
     if (!fits) c.refuse("num_attention_heads_per_layer", "heads " + detail::describe_json(own));
@@ -174,8 +266,19 @@ void laguna(FamilyReader& r, FamilyDraft& d) {
   });
 }
 
+void write_laguna(FamilyWriter& w, ModelDraft& d) {
+  const OutputGate gate = d.full.output_gate;
+  w.put("gating", gate == OutputGate::elementwise ? Json("per-element") : Json(gate == OutputGate::per_head));
+  Json heads = Json::array();
+  for (int64_t l = 0; l < w.model().layers.count(); ++l) {
+    const auto& attention = w.model().layers[l].attention;
+    heads.push_back(attention ? attention->heads : 0);
+  }
+  w.put("num_attention_heads_per_layer", heads);
+}
+
 // Norms of queries and keys there have no weights, and layers without positions have none.
-void llama4(FamilyReader& r, FamilyDraft&) {
+void read_llama4(FamilyReader& r, ModelDraft&) {
   if (r.config().flag_or("use_qk_norm", true))
     r.config().tell("norms of queries and keys, which have no weights there, are left out");
 }
@@ -196,7 +299,7 @@ double entry_of(Config& c, const char* key, int64_t l, int64_t layers, double ot
 
 // Rotary positions differ between layers: lists have a base and a fraction for each, and only the named kinds
 // of layers are scaled.
-void step3p5(FamilyReader& r, FamilyDraft& d) {
+void read_step3p5(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   const bool one_base = !c.has("rope_theta") || c.is_number("rope_theta");
   const double base = one_base ? c.real_or("rope_theta", kUsualRotaryBase) : kUsualRotaryBase;
@@ -214,7 +317,7 @@ void step3p5(FamilyReader& r, FamilyDraft& d) {
   }
   const auto layers = int64_t(d.mixers.size());
   d.made = LayerList::of(layers, [&](int64_t l) {
-    LayerKind kind = kind_of(r, d, l);
+    LayerKind kind = kind_of(d, l);
     if (!kind.attention || !kind.attention->rotary) return kind;
     Rotary& rotary = *kind.attention->rotary;
     rotary.base = one_base ? base : entry_of(c, "rope_theta", l, layers, base);
@@ -226,15 +329,32 @@ void step3p5(FamilyReader& r, FamilyDraft& d) {
   });
 }
 
+void write_step3p5(FamilyWriter& w, ModelDraft& d) {
+  Json bases = Json::array(), fractions = Json::array();
+  std::set<std::string> scaled;
+  for (int64_t l = 0; l < w.model().layers.count(); ++l) {
+    const auto& attention = w.model().layers[l].attention;
+    if (!attention || !attention->rotary) return;
+    bases.push_back(attention->rotary->base);
+    fractions.push_back(attention->rotary->fraction);
+    if (!attention->rotary->scaling) continue;
+    scaled.insert(attention->window ? "sliding_attention" : "full_attention");
+    w.scaling(d.full.rotary->scaling = attention->rotary->scaling);
+  }
+  w.put("rope_theta", bases);
+  w.put("partial_rotary_factors", fractions);
+  w.put("yarn_only_types", Json(scaled));
+}
+
 // As many heads, and heads as large, as attention has.
-void lightning(FamilyReader&, FamilyDraft& d) {
+void read_lightning(FamilyReader&, ModelDraft& d) {
   if (!d.linear) return;
   d.linear->heads = d.linear->key_heads = d.full.heads;
   d.linear->head_dim = d.linear->key_dim = d.full.head_dim;
 }
 
 // Two thirds of the width that the file says, rounded up (Lfm2MLP).
-void lfm2(FamilyReader& r, FamilyDraft& d) {
+void read_lfm2(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   if (!c.flag_or("block_auto_adjust_ff_dim", true)) return;
   const int64_t multiple = c.size_or("block_multiple_of", 256);
@@ -242,11 +362,12 @@ void lfm2(FamilyReader& r, FamilyDraft& d) {
   d.mlp->ffn_hidden = (width + multiple - 1) / multiple * multiple;
 }
 
+void write_lfm2(FamilyWriter& w, ModelDraft&) { w.put("block_auto_adjust_ff_dim", false); }
+
 // Each of its blocks is two layers of attention and a dense MLP, and experts beside the second
 // (LongCat-Flash, arXiv:2509.01322, section 2.1).
-void longcat(FamilyReader& r, FamilyDraft& d) {
+void read_longcat(FamilyReader&, ModelDraft& d) {
   const size_t blocks = d.mixers.size();
-  d.moe = r.experts(*d.mlp);
   d.moe->router_bias = true;
   d.dense_beside_experts = true;
   d.mixers = Names(2 * blocks, "full");
@@ -254,40 +375,49 @@ void longcat(FamilyReader& r, FamilyDraft& d) {
   for (size_t l = 0; l < 2 * blocks; ++l) d.mlps.emplace_back(l % 2 == 0 ? "dense" : "experts");
 }
 
-const std::map<std::string, void (*)(FamilyReader&, FamilyDraft&)>& codes() {
-  static const std::map<std::string, void (*)(FamilyReader&, FamilyDraft&)> table{
-      {"opt", opt},
-      {"falcon", falcon},
-      {"gemma", gemma},
-      {"gemma4", gemma4},
-      {"deepseek_v2", deepseek_v2},
-      {"exaone4", exaone4},
-      {"deepseek_v3", deepseek_v3},
-      {"deepseek_v4", deepseek_v4},
-      {"falcon_h1", falcon_h1},
-      {"jamba", jamba},
-      {"granite_hybrid", granite_hybrid},
-      {"mamba", mamba},
-      {"kimi_linear", kimi_linear},
-      {"laguna", laguna},
-      {"lightning", lightning},
-      {"llama4", llama4},
-      {"step3p5", step3p5},
-      {"lfm2", lfm2},
-      {"longcat", longcat},
-      {"nemotron_h", nemotron_h},
-      {"nemotron_nas", nemotron_nas}};
+void write_longcat(FamilyWriter&, ModelDraft& d) {
+  const size_t blocks = d.mixers.size() / 2;
+  d.mixers = Names(blocks, "full");
+  d.mlps = Names(blocks, "experts");
+}
+
+const std::map<std::string, FamilyCode>& codes() {
+  static const std::map<std::string, FamilyCode> table{
+      {"none", {}},
+      {"opt", {read_opt, write_opt}},
+      {"falcon", {read_falcon, write_falcon}},
+      {"gemma", {read_gemma}},
+      {"gemma4", {read_gemma4, write_gemma4}},
+      {"deepseek_v2", {read_deepseek_v2, write_deepseek_v2}},
+      {"deepseek_v3", {read_deepseek_v3, write_deepseek_v3}},
+      {"deepseek_v4", deepseek_v4()},
+      {"exaone4", {read_exaone4}},
+      {"falcon_h1", {read_falcon_h1, write_falcon_h1}},
+      {"jamba", {read_jamba, write_jamba}},
+      {"granite_hybrid", {read_granite_hybrid, write_granite_hybrid}},
+      {"mamba", {read_mamba, write_mamba}},
+      {"kimi_linear", {read_kimi_linear, write_kimi_linear}},
+      {"laguna", {read_laguna, write_laguna}},
+      {"lightning", {read_lightning}},
+      {"llama4", {read_llama4}},
+      {"step3p5", {read_step3p5, write_step3p5}},
+      {"lfm2", {read_lfm2, write_lfm2}},
+      {"longcat", {read_longcat, write_longcat}},
+      {"nemotron_h", nemotron_h()},
+      {"nemotron_nas", nemotron_nas()}};
   return table;
 }
 
 }  // namespace
 
-void apply_family_code(FamilyReader& reader, FamilyDraft& draft) {
-  const std::string& name = reader.family().code;
-  if (name.empty() || name == "none") return;
-  const auto code = codes().find(name);
-  MPT_CHECK(code != codes().end(), "the family's code {} is not known", name);
-  code->second(reader, draft);
+FamilyCode family_code(const Family& family) {
+  return family.code.empty() ? FamilyCode{} : codes().at(family.code);
+}
+
+std::vector<std::string> family_code_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, code] : codes()) names.push_back(name);
+  return names;
 }
 
 }  // namespace mpt::models

@@ -2,6 +2,7 @@
 #include "models/family_layers.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <set>
 
@@ -93,7 +94,9 @@ bool one_is_true(Config& config, const Names& keys) {
   return entry && entry->object.flag_or(entry->key.c_str(), false);
 }
 
-Names mixers_of(FamilyReader& reader, int64_t layers) {
+}  // namespace
+
+Names read_mixers(FamilyReader& reader, int64_t layers) {
   const LayerRule& rule = reader.family().mixers;
   Config& c = reader.config();
   const std::string others = rule.others.empty() ? "full" : rule.others;
@@ -116,93 +119,129 @@ Names mixers_of(FamilyReader& reader, int64_t layers) {
       if (place % period == 0) names[size_t(l)] = rule.at_period;
     }
   } else if (!rule.from.empty()) {
-    for (int64_t l = number_of(c, rule.from, reader.count("window_from")); l < layers; ++l)
+    for (int64_t l = number_of(c, rule.from, reader.count_of(Value::window_from)); l < layers; ++l)
       names[size_t(l)] = "window";
   }
   return names;
 }
 
-Names mlps_of(FamilyReader& reader, int64_t layers) {
+// Layers with experts between a first and a last one, at intervals.
+struct ExpertLayers {
+  int64_t from = 0, until = 0, interval = 1, modulo = 1, every = 1;
+
+  bool has(int64_t l) const {
+    return l >= from && l <= until && (l - from + 1) % interval == 0 && l % modulo == 0 &&
+           (l + 1) % every == 0;
+  }
+};
+
+Names read_mlps(FamilyReader& reader, int64_t layers) {
   const LayerRule& rule = reader.family().experts;
   Config& c = reader.config();
   if (auto names = listed(c, rule, layers)) return *names;
   Names names(size_t(layers), "dense");
   const auto chosen = numbered(c, rule.indices, rule.numbers_in_text, 0);
   const auto except = numbered(c, rule.except, {}, 0).value_or(std::set<int64_t>{});
-  const int64_t from = number_of(c, rule.from, reader.count("leading_dense"));
-  const int64_t until = number_of(c, rule.until, layers - 1);
-  const int64_t interval = std::max<int64_t>(1, number_of(c, rule.interval, 1));
-  const int64_t modulo = std::max<int64_t>(1, number_of(c, rule.modulo, 1));
-  const int64_t every = std::max<int64_t>(1, number_of(c, rule.every, 1));
+  const auto period = [&](const Names& keys) { return std::max<int64_t>(1, number_of(c, keys, 1)); };
+  const ExpertLayers by_rule{number_of(c, rule.from, reader.count_of(Value::leading_dense)),
+                             number_of(c, rule.until, layers - 1), period(rule.interval), period(rule.modulo),
+                             period(rule.every)};
   for (int64_t l = 0; l < layers; ++l) {
-    const bool by_rule = l >= from && l <= until && (l - from + 1) % interval == 0 && l % modulo == 0 &&
-                         (l + 1) % every == 0 && !except.contains(l);
-    if (chosen ? chosen->contains(l) : by_rule) names[size_t(l)] = "experts";
+    if (chosen ? chosen->contains(l) : by_rule.has(l) && !except.contains(l)) names[size_t(l)] = "experts";
   }
   return names;
 }
 
-bool has(const Names& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+namespace {
+
+// Entries of a list that the rule reads as these words; nothing where it has no entry for one.
+std::optional<Json> entries_of(const LayerRule& rule, const Names& names) {
+  Json list = Json::array();
+  for (const std::string& name : names) {
+    std::optional<Json> found;
+    for (const auto& [entry, word] : rule.words) {
+      const bool number = std::isdigit(static_cast<unsigned char>(entry.front())) != 0;
+      if (word == name && (!found || number == rule.numbers))
+        found = number ? Json(std::atoll(entry.c_str())) : Json(entry);
+    }
+    if (!found) return std::nullopt;
+    list.push_back(*found);
+  }
+  return list;
 }
 
-AttentionIndex index_of(FamilyReader& reader, bool shared) {
-  AttentionIndex i;
-  i.heads = reader.size("index_heads");
-  i.head_dim = reader.size("index_dim");
-  i.chosen = reader.size("index_chosen");
-  i.block = std::max<int64_t>(1, reader.count("index_block"));
-  i.shared = shared;
-  return i;
+Json places_of(const Names& names, const std::string& name, int64_t first) {
+  Json places = Json::array();
+  for (size_t l = 0; l < names.size(); ++l) {
+    if (names[l] == name) places.push_back(int64_t(l) + first);
+  }
+  return places;
+}
+
+// The usual interval first: each of the rule's intervals alone, up to eight layers.
+std::optional<ExpertLayers> intervals_of(const LayerRule& rule, const Names& mlps, int64_t from, bool all) {
+  const auto holds = [&](const ExpertLayers& tried) {
+    for (size_t l = 0; l < mlps.size(); ++l) {
+      const bool experts = mlps[l] == "experts";
+      if (tried.has(int64_t(l)) != experts && (all || experts)) return false;
+    }
+    return true;
+  };
+  constexpr int64_t kLongest = 8;
+  for (int64_t n = 1; n <= kLongest; ++n) {
+    for (int64_t ExpertLayers::*which :
+         {&ExpertLayers::interval, &ExpertLayers::modulo, &ExpertLayers::every}) {
+      const Names& keys = which == &ExpertLayers::interval ? rule.interval
+                          : which == &ExpertLayers::modulo ? rule.modulo
+                                                           : rule.every;
+      ExpertLayers tried{from, int64_t(mlps.size()) - 1, 1, 1, 1};
+      tried.*which = n;
+      if ((n == 1 || !keys.empty()) && holds(tried)) return tried;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
-bool FamilyDraft::has_mixer(const std::string& name) const { return has(mixers, name); }
-
-FamilyDraft draft_of(FamilyReader& reader, int64_t layers) {
-  FamilyDraft d;
-  d.model = reader.model();
-  d.mixers = mixers_of(reader, layers);
-  d.full = reader.attention();
-  d.window = reader.window_attention(d.full);
-  if (d.has_mixer("linear") || d.has_mixer("both")) d.linear = reader.linear();
-  d.mlp = reader.mlp();
-  // A family with experts has none where it names 0 for files that say nothing.
-  const auto named = reader.family().numbers.find("experts");
-  const bool none = named != reader.family().numbers.end() && named->second == 0.0 && !reader.says("experts");
-  const bool experts = reader.family().keys.contains("experts") && !none;
-  d.mlps = experts ? mlps_of(reader, layers) : Names(size_t(layers), "dense");
-  if (has(d.mlps, "experts")) d.moe = reader.experts(*d.mlp);
-  d.full_without_rotary = reader.flag("full_without_rotary");
-  d.dense_beside_experts = reader.flag("dense_beside_experts");
-  return d;
+void write_mixers(FamilyWriter& w, const Names& mixers) {
+  const LayerRule& rule = w.family().mixers;
+  const bool windows = std::find(mixers.begin(), mixers.end(), "window") != mixers.end();
+  if (!rule.condition.empty()) w.put(rule.condition.front(), windows);
+  if (!rule.list.empty()) {
+    if (const auto list = entries_of(rule, mixers)) w.put(rule.list.front(), *list);
+  } else if (!rule.indices.empty()) {
+    w.put(rule.indices.front(), places_of(mixers, rule.at_indices, 0));
+  } else if (!rule.indices_from_one.empty()) {
+    w.put(rule.indices_from_one.front(), places_of(mixers, rule.at_indices, 1));
+  }
 }
 
-LayerKind kind_of(FamilyReader& reader, const FamilyDraft& d, int64_t l) {
-  const std::string &mixer = d.mixers[size_t(l)], &mlp = d.mlps[size_t(l)];
-  LayerKind kind;
-  if (mixer == "linear" || mixer == "both") kind.linear = d.linear;
-  if (mixer == "convolution") kind.convolution = ShortConvolution{reader.size("convolution")};
-  if (mixer == "window") kind.attention = d.window;
-  if (mixer == "window" && reader.says("max_positions") && d.window.window &&
-      *d.window.window >= d.model.max_positions)
-    kind.attention->window.reset();
-  if (has({"full", "rotary", "chunk", "sparse", "sparse_shared", "both"}, mixer)) kind.attention = d.full;
-  if (mixer == "full" && d.full_without_rotary) kind.attention->rotary.reset();
-  if (mixer == "chunk") kind.attention->chunk = reader.size("chunk");
-  if (mixer.starts_with("sparse")) kind.attention->index = index_of(reader, mixer == "sparse_shared");
-  if (mlp == "dense" || (mlp == "experts" && d.dense_beside_experts)) kind.mlp = d.mlp;
-  if (mlp == "experts") kind.moe = d.moe;
-  if (l + d.borrowers < int64_t(d.mixers.size())) return kind;
-  if (kind.attention) kind.attention->borrows_keys = true;
-  if (kind.mlp && d.borrowers_are_wide) kind.mlp->ffn_hidden *= 2;
-  return kind;
-}
-
-LayerList layers_of(FamilyReader& reader, const FamilyDraft& d) {
-  if (d.made) return *d.made;
-  return LayerList::of(int64_t(d.mixers.size()), [&](int64_t l) { return kind_of(reader, d, l); });
+void write_mlps(FamilyWriter& w, const Names& mlps) {
+  const LayerRule& rule = w.family().experts;
+  if (!rule.list.empty()) {
+    if (const auto list = entries_of(rule, mlps)) w.put(rule.list.front(), *list);
+    return;
+  }
+  const Json experts = places_of(mlps, "experts", 0);
+  if (!rule.indices.empty()) return w.put(rule.indices.front(), experts);
+  if (!rule.numbers_in_text.empty()) {
+    std::string text;
+    for (const Json& layer : experts) text += (text.empty() ? "" : ",") + layer.dump();
+    return w.put(rule.numbers_in_text.front(), text);
+  }
+  const auto put_first = [&](const Names& keys, const Json& value) {
+    if (!keys.empty()) w.put(keys.front(), value);
+  };
+  put_first(rule.except, places_of(mlps, "dense", 0));
+  const int64_t from = rule.from.empty() || experts.empty() ? 0 : experts.front().get<int64_t>();
+  const auto found = intervals_of(rule, mlps, from, rule.except.empty());
+  if (!found) return;
+  put_first(rule.from, found->from);
+  put_first(rule.until, found->until);
+  put_first(rule.interval, found->interval);
+  put_first(rule.modulo, found->modulo);
+  put_first(rule.every, found->every);
 }
 
 }  // namespace mpt::models

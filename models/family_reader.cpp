@@ -1,36 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/family_reader.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "base/quantity.h"
+#include "models/family_layers.h"
 
 namespace mpt::models {
 namespace {
 
-std::optional<ActivationKind> activation_named(const std::string& name) {
-  static const std::map<std::string, ActivationKind> kinds{
-      {"gelu", ActivationKind::gelu},           {"gelu_new", ActivationKind::gelu_tanh},
-      {"gelu_fast", ActivationKind::gelu_tanh}, {"gelu_pytorch_tanh", ActivationKind::gelu_tanh},
-      {"gelu_tanh", ActivationKind::gelu_tanh}, {"silu", ActivationKind::silu},
-      {"swish", ActivationKind::silu},          {"swigluoai", ActivationKind::silu},
-      {"relu", ActivationKind::relu},           {"relu2", ActivationKind::squared_relu},
-      {"xielu", ActivationKind::xielu},         {"situ", ActivationKind::situ}};
-  const auto found = kinds.find(name);
-  return found == kinds.end() ? std::nullopt : std::optional(found->second);
-}
+constexpr int64_t kMostLayers = 100000;
 
-// Values that null switches off; of others null is as absent.
-bool null_is_none(const std::string& name) {
-  return name == "window" || name == "query_rank" || name == "shared_count" || name == "chunk";
+// Words that hold only where another value is true.
+std::optional<Value> condition_of(Value value) {
+  if (value == Value::query_key_norm) return Value::query_key_norm_if;
+  if (value == Value::gate) return Value::gate_if;
+  return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<FamilyReader::Place> FamilyReader::find(const std::string& name) {
-  const auto keys = family_.keys.find(name);
+bool null_switches_off(Value value) {
+  return value == Value::window || value == Value::query_rank || value == Value::shared_count ||
+         value == Value::chunk;
+}
+
+std::optional<FamilyReader::Place> FamilyReader::find(Value value) {
+  const auto keys = family_.keys.find(value);
   if (keys == family_.keys.end()) return std::nullopt;
   std::optional<Place> first, null;
   for (const std::string& path : keys->second) {
@@ -48,29 +47,28 @@ std::optional<FamilyReader::Place> FamilyReader::find(const std::string& name) {
   return first ? first : null;
 }
 
-bool FamilyReader::says(const std::string& name) {
-  const auto place = find(name);
+bool FamilyReader::says(Value value) {
+  const auto place = find(value);
   return place && place->object.has(place->key.c_str());
 }
 
-int64_t FamilyReader::whole(const std::string& name, int64_t least, bool required) {
+int64_t FamilyReader::whole(Value name, int64_t least, bool required) {
   if (const auto place = find(name)) {
     Config object = place->object;
     if (object.has(place->key.c_str()))
       return least > 0 ? object.size(place->key.c_str()) : object.count_or(place->key.c_str(), 0);
-    if (null_is_none(name)) return 0;
+    if (null_switches_off(name)) return 0;
   }
   const auto value = family_.numbers.find(name);
   if (value != family_.numbers.end()) return int64_t(value->second);
   if (!required) return 0;
-  const auto keys = family_.keys.find(name);
-  const std::string key = keys == family_.keys.end() || keys->second.empty() ? name : keys->second.front();
+  const std::string key = family_.has_keys(name) ? family_.keys.at(name).front() : enum_name(name);
   return config_.size(key.c_str());
 }
 
-double FamilyReader::real(const std::string& name) {
+double FamilyReader::real_of(Value name, double otherwise) {
   const auto value = family_.numbers.find(name);
-  const double otherwise = value != family_.numbers.end() ? value->second : 0.0;
+  if (value != family_.numbers.end()) otherwise = value->second;
   const auto place = find(name);
   if (!place) return otherwise;
   Config object = place->object;
@@ -78,66 +76,162 @@ double FamilyReader::real(const std::string& name) {
   return object.real_or(place->key.c_str(), otherwise);
 }
 
-// Null switches a cap off, whatever the class takes for an absent one.
-std::optional<double> FamilyReader::cap(const std::string& name) {
-  const auto place = find(name);
-  if (place && !Config(place->object).has(place->key.c_str())) return std::nullopt;
-  const double value = real(name);
-  return value > 0.0 ? std::optional(value) : std::nullopt;
-}
-
-// One that changes something.
-std::optional<double> FamilyReader::factor(const std::string& name) {
-  const double value = real(name);
-  return value > 0.0 && value != 1.0 ? std::optional(value) : std::nullopt;
-}
-
-std::string FamilyReader::word(const std::string& name) {
-  const auto known = family_.words.find(name);
+std::string FamilyReader::word_of(Value value) {
+  const auto known = family_.words.find(value);
   std::string otherwise = known != family_.words.end() ? known->second : "";
-  const auto place = find(name);
+  const auto place = find(value);
   if (!place) return otherwise;
   Config object = place->object;
   return object.text_or(place->key.c_str(), otherwise);
 }
 
-ModelSpec FamilyReader::model() {
-  ModelSpec m;
-  m.hidden = size("hidden");
-  m.vocab = size("vocab");
-  m.max_positions = size("max_positions");
-  m.norm = enum_value<NormKind>(word("norm")).value_or(NormKind::rms_norm);
-  m.norm_placement = enum_value<NormPlacement>(word("placement")).value_or(NormPlacement::pre);
-  if (m.norm == NormKind::layer_norm) m.norm_bias = flag("norm_bias");
-  m.norm_epsilon = real("norm_epsilon");
-  m.parallel_residual = flag("parallel_residual");
-  m.embedding_norm = flag("embedding_norm");
-  m.position = enum_value<PositionKind>(word("position")).value_or(PositionKind::rotary);
-  m.tied_embeddings = flag("tied");
-  m.head_bias = flag("head_bias");
-  m.logit_cap = cap("logit_cap");
-  m.embedding_scale = factor("embedding_factor");
-  if (flag("scaled_embedding")) m.embedding_scale = std::sqrt(double(m.hidden));
-  m.residual_scale = factor("residual_factor");
-  m.logit_scale = factor("logit_factor");
-  if (const auto divisor = factor("logit_divisor")) m.logit_scale = 1.0 / *divisor;
-  m.next_token_layers = count("next_token_layers");
-  m.residual_streams = std::max<int64_t>(1, count("residual_streams"));
-  m.layer_embedding = count("layer_embedding");
-  if (m.layer_embedding > 0) m.layer_vocab = count("layer_vocab");
-  return m;
+void FamilyReader::tell_missing_base(double base) {
+  config_.tell(fmt::format("rope_theta is missing: {}, the default of this type, is used",
+                           format_count(int64_t(base))));
+}
+
+void FamilyReader::size(Value value, int64_t& place) {
+  if (value == Value::ffn && count_of(Value::ffn_of_hidden) > 0 && !says(Value::ffn)) {
+    place = count_of(Value::ffn_of_hidden) * draft_.model.hidden;
+    return;
+  }
+  place = size_of(value);
+  if (value != Value::layers || place <= kMostLayers) return;
+  config_.add(family_.keys.at(value).front().c_str(), fmt::format("{} layers", place),
+              fmt::format("at most {}", kMostLayers));
+  place = 1;
+}
+
+// Without a size of its own a head has its share of the hidden size. The classes, too, refuse what does not
+// divide.
+int64_t FamilyReader::head_size() {
+  const int64_t hidden = draft_.model.hidden, heads = draft_.full.heads;
+  if (!config_.failed() && hidden % heads != 0)
+    config_.add(family_.keys.at(Value::hidden).front().c_str(),
+                fmt::format("width {} for {} heads", hidden, heads), "a multiple of the heads");
+  return std::max<int64_t>(1, hidden / heads);
+}
+
+int64_t FamilyReader::shared_width() {
+  if (says(Value::shared_ffn)) return count_of(Value::shared_ffn);
+  const int64_t each =
+      says(Value::shared_each) ? count_of(Value::shared_each) : draft_.moe->expert.ffn_hidden;
+  return count_of(Value::shared_count) * each;
+}
+
+void FamilyReader::count(Value value, int64_t& place, int64_t otherwise, int64_t least) {
+  if (value == Value::shared_ffn) {
+    place = shared_width();
+    return;
+  }
+  const bool strict = value == Value::kv_heads || value == Value::head_dim;
+  const int64_t said = strict && says(value) ? size_of(value) : count_of(value);
+  const bool is_said = said > 0 || says(value) || family_.numbers.contains(value);
+  place = is_said && said >= least ? said : value == Value::head_dim ? head_size() : otherwise;
+}
+
+void FamilyReader::real(Value value, double& place, double otherwise) {
+  place = real_of(value, otherwise);
+  // 0 stands for none.
+  if (value == Value::routed_scale || value == Value::window_rotary_base ||
+      value == Value::window_rotary_fraction)
+    place = place > 0.0 ? place : otherwise;
+  if (value == Value::rotary_fraction && count_of(Value::rotary_dims) > 0)
+    place = double(count_of(Value::rotary_dims)) / double(draft_.full.head_dim);
+  if (value == Value::rotary_base && family_.has_keys(value) && !says(value)) tell_missing_base(place);
+}
+
+void FamilyReader::flag(Value value, bool& place, bool otherwise) {
+  if (value == Value::window_unscaled) {
+    place = real_of(Value::window_rotary_base) > 0.0;
+  } else {
+    place = real_of(value, otherwise ? 1.0 : 0.0) != 0.0;
+  }
+}
+
+// Null switches a cap off, whatever the class takes for an absent one.
+std::optional<double> FamilyReader::cap(Value value) {
+  const auto place = find(value);
+  if (place && !Config(place->object).has(place->key.c_str())) return std::nullopt;
+  const double size = real_of(value);
+  return size > 0.0 ? std::optional(size) : std::nullopt;
+}
+
+// One that changes something.
+std::optional<double> FamilyReader::factor(Value value) {
+  const double factor = real_of(value);
+  return factor > 0.0 && factor != 1.0 ? std::optional(factor) : std::nullopt;
+}
+
+std::optional<double> FamilyReader::score_scale() {
+  std::optional<double> scale;
+  const auto head = double(draft_.full.head_dim);
+  const double as = real_of(Value::scores_scaled_as), given = real_of(Value::score_factor);
+  if (as > 0.0 && as != head) scale = 1.0 / std::sqrt(as);
+  if (given > 0.0 && given != 1.0 / std::sqrt(head)) scale = given;
+  return scale;
+}
+
+void FamilyReader::option(Value value, std::optional<double>& place) {
+  switch (value) {
+    case Value::embedding_scale:
+      place = factor(Value::embedding_factor);
+      if (real_of(Value::scaled_embedding) != 0.0) place = std::sqrt(double(draft_.model.hidden));
+      return;
+    case Value::residual_scale:
+      place = factor(Value::residual_factor);
+      return;
+    case Value::logit_scale:
+      place = factor(Value::logit_factor);
+      if (const auto divisor = factor(Value::logit_divisor)) place = 1.0 / *divisor;
+      return;
+    case Value::score_scale:
+      place = score_scale();
+      return;
+    default:
+      place = cap(value);
+  }
+}
+
+void FamilyReader::activation(std::string& place) {
+  const std::string name = word_of(Value::activation);
+  const std::vector<ActivationName>& names = activation_names();
+  const auto found =
+      std::find_if(names.begin(), names.end(), [&](const ActivationName& a) { return a.name == name; });
+  if (found == names.end())
+    return config_.refuse("hidden_act", "unknown activation \"" + name.substr(0, 40) + "\"");
+  place = enum_name(found->kind);
+}
+
+void FamilyReader::word(Value value, std::string& place, const std::vector<std::string>& known) {
+  if (value == Value::activation) return activation(place);
+  const auto condition = condition_of(value);
+  const bool holds = !condition || !family_.keys.contains(*condition) || real_of(*condition) != 0.0;
+  const std::string name = holds ? word_of(value) : "";
+  if (!name.empty() && std::find(known.begin(), known.end(), name) == known.end()) {
+    const auto at = find(value);
+    return config_.refuse(
+        at ? at->key.c_str() : enum_name(value).c_str(),
+        fmt::format("\"{}\", which is none of {}", name.substr(0, 40), fmt::join(known, ", ")));
+  }
+  place = name;
+}
+
+void FamilyReader::part(Value value, bool& present) {
+  present = value == Value::latent && family_.has_keys(Value::kv_rank);
 }
 
 // "rope_scaling", or since transformers 5 the same keys in "rope_parameters", for each kind of layer in some.
-std::optional<RotaryScaling> FamilyReader::scaling() {
+void FamilyReader::scaling(std::optional<RotaryScaling>& place) {
+  place.reset();
   Config scaling = config_.inner(config_.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
   if (scaling.has("full_attention")) scaling = scaling.inner("full_attention");
   const std::string type = scaling.text_or("rope_type", scaling.text_or("type", "default"));
   const char* const original = "original_max_position_embeddings";
   const bool beside = config_.has(original);  // where it says nothing without a scaling, it is read, too
-  if (type == "default" || type == "mrope") return std::nullopt;
-  const int64_t positions = size("max_positions");
-  RotaryScaling s;
+  if (type == "default" || type == "mrope") return;
+  const int64_t positions = draft_.model.max_positions;
+  RotaryScaling& s = place.emplace();
   const bool yarn = type == "yarn" && scaling.absent("attention_factor");
   s.kind = type == "linear"   ? RotaryScalingKind::linear
            : type == "llama3" ? RotaryScalingKind::llama3
@@ -164,131 +258,19 @@ std::optional<RotaryScaling> FamilyReader::scaling() {
   // transformers/modeling_rope_utils.py, _compute_longrope_parameters
   if (type == "longrope" && s.original_positions < positions)
     s.factor = double(positions) / double(s.original_positions);
-  return s;
 }
 
-void FamilyReader::tell_missing_base(double base) {
-  config_.tell(fmt::format("rope_theta is missing: {}, the default of this type, is used",
-                           format_count(int64_t(base))));
+// A family with experts has none where it names 0 for files that say nothing.
+bool FamilyReader::has_experts() {
+  const auto named = family_.numbers.find(Value::experts);
+  const bool none = named != family_.numbers.end() && named->second == 0.0 && !says(Value::experts);
+  return family_.has_keys(Value::experts) && !none;
 }
 
-Rotary FamilyReader::rotary() {
-  Rotary r{real("rotary_base"), real("rotary_fraction"), scaling()};
-  const auto keys = family_.keys.find("rotary_base");
-  if (keys != family_.keys.end() && !keys->second.empty() && !says("rotary_base")) tell_missing_base(r.base);
-  return r;
-}
-
-Attention FamilyReader::attention() {
-  Attention a;
-  a.heads = size("heads");
-  a.kv_heads = says("kv_heads") || count("kv_heads") > 0 ? size("kv_heads") : a.heads;
-  a.qkv_bias = flag("qkv_bias");
-  a.output_bias = flag("output_bias");
-  a.sinks = flag("sinks");
-  if (!family_.words.contains("query_key_norm")) {
-    a.query_key_norm = QueryKeyNorm::none;
-  } else if (!family_.keys.contains("query_key_norm_if") || flag("query_key_norm_if")) {
-    a.query_key_norm = enum_value<QueryKeyNorm>(word("query_key_norm")).value_or(QueryKeyNorm::none);
-  }
-  if (family_.words.contains("gate") && (!family_.keys.contains("gate_if") || flag("gate_if")))
-    a.output_gate = enum_value<OutputGate>(word("gate")).value_or(OutputGate::none);
-  if (family_.keys.contains("kv_rank")) {
-    a.latent = LatentAttention{count("query_rank"), size("kv_rank"), size("nope_dim"), size("rope_dim"),
-                               size("v_dim")};
-    a.head_dim = a.latent->nope_head_dim + a.latent->rope_head_dim;
-    a.kv_heads = a.heads;  // the compressed keys and values are expanded for every head
-  } else if (says("head_dim") || count("head_dim") > 0) {
-    a.head_dim = size("head_dim");
-  } else {
-    const int64_t hidden = size("hidden");
-    // The classes too refuse what does not divide.
-    if (!config_.failed() && hidden % a.heads != 0)
-      config_.add(family_.keys.at("hidden").front().c_str(),
-                  fmt::format("width {} for {} heads", hidden, a.heads), "a multiple of the heads");
-    a.head_dim = std::max<int64_t>(1, hidden / a.heads);
-  }
-  const int64_t values = count("value_dim");
-  a.value_dim = values == a.head_dim ? 0 : values;
-  a.keys_are_values = flag("keys_are_values");
-  a.score_cap = cap("score_cap");
-  const double scaled_as = real("scores_scaled_as");
-  if (scaled_as > 0.0 && scaled_as != double(a.head_dim)) a.score_scale = 1.0 / std::sqrt(scaled_as);
-  const double scores = real("score_factor");
-  if (scores > 0.0 && scores != 1.0 / std::sqrt(double(a.head_dim))) a.score_scale = scores;
-  if (!word("position").empty() && word("position") != "rotary") return a;
-  a.rotary = rotary();
-  if (const int64_t rotated = count("rotary_dims"); rotated > 0)
-    a.rotary->fraction = double(rotated) / double(a.head_dim);
-  return a;
-}
-
-Attention FamilyReader::window_attention(const Attention& full) {
-  Attention a = full;
-  const auto change = [&](const char* name, int64_t& value) {
-    if (const int64_t own = count(name); own > 0) value = own;
-  };
-  change("window_heads", a.heads);
-  change("window_kv_heads", a.kv_heads);
-  change("window_head_dim", a.head_dim);
-  if (const int64_t values = count("window_value_dim"); values > 0)
-    a.value_dim = values == a.head_dim ? 0 : values;
-  if (flag("window_sinks")) a.sinks = true;
-  if (a.rotary && real("window_rotary_base") > 0.0)
-    a.rotary = Rotary{real("window_rotary_base"), a.rotary->fraction, std::nullopt};
-  if (a.rotary && real("window_rotary_fraction") > 0.0) a.rotary->fraction = real("window_rotary_fraction");
-  if (const int64_t window = count("window"); window > 0) a.window = window;
-  return a;
-}
-
-LinearMixer FamilyReader::linear() {
-  LinearMixer l;
-  l.kind = enum_value<LinearKind>(word("linear_kind")).value_or(LinearKind::gated_delta);
-  l.heads = size("linear_heads");
-  l.head_dim = size("linear_head_dim");
-  l.key_heads = size("linear_key_heads");
-  l.key_dim = size("linear_key_dim");
-  l.convolution = count("convolution");
-  l.chunk = size("linear_chunk");
-  return l;
-}
-
-Mlp FamilyReader::mlp() {
-  Mlp mlp;
-  const int64_t times = count("ffn_of_hidden");
-  mlp.ffn_hidden = times > 0 && !says("ffn") ? times * size("hidden") : size("ffn");
-  mlp.gated = flag("gated");
-  const std::string name = word("activation");
-  const auto activation = activation_named(name);
-  if (!activation) config_.refuse("hidden_act", "unknown activation \"" + name.substr(0, 40) + "\"");
-  mlp.activation = activation.value_or(ActivationKind::silu);
-  if (const double limit = real("activation_limit"); limit > 0.0) mlp.activation_limit = limit;
-  mlp.bias = flag("mlp_bias");
-  return mlp;
-}
-
-MixtureOfExperts FamilyReader::experts(const Mlp& mlp) {
-  MixtureOfExperts moe;
-  moe.experts = size("experts");
-  moe.experts_per_token = size("experts_per_token");
-  moe.expert = mlp;
-  moe.expert.ffn_hidden = size("expert_ffn");
-  const int64_t each = says("shared_each") ? count("shared_each") : moe.expert.ffn_hidden;
-  moe.shared_ffn_hidden = says("shared_ffn") ? count("shared_ffn") : count("shared_count") * each;
-  moe.shared_gate = moe.shared_ffn_hidden > 0 && flag("shared_gate");
-  moe.router_bias = flag("router_bias");
-  moe.bias_in_logits = moe.router_bias && flag("bias_in_logits");
-  moe.scores = enum_value<RouterScores>(word("router_scores")).value_or(RouterScores::softmax);
-  if (const auto named = family_.numbers.find("normalized");
-      named != family_.numbers.end() || says("normalized"))
-    moe.normalized = flag("normalized");
-  if (const double scale = real("routed_scale"); scale > 0.0) moe.routed_scale = scale;
-  if (const double loss = real("balance_loss"); says("balance_loss") || loss > 0.0) moe.balance_loss = loss;
-  moe.expert_groups = std::max<int64_t>(1, count("groups"));
-  moe.groups_per_token = std::max<int64_t>(1, count("groups_per_token"));
-  moe.latent_width = count("latent_width");
-  moe.zero_experts = count("zero_experts");
-  return moe;
+void FamilyReader::list(Value value, std::vector<std::string>& place) {
+  const auto layers = int64_t(place.size());
+  if (value == Value::mixers) place = read_mixers(*this, layers);
+  if (value == Value::mlps && has_experts()) place = read_mlps(*this, layers);
 }
 
 }  // namespace mpt::models

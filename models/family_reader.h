@@ -1,61 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// FamilyReader: the values of a config.json by the names of models/families.json, whatever its family calls
-// them, and the parts of layers that they make.
+// FamilyReader: sets the values of a model from a config.json, whatever its family calls them.
 
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "core/model_spec.h"
 #include "models/family.h"
 #include "models/hf_keys.h"
 
 namespace mpt::models {
 
-class FamilyReader {
+class FamilyReader : public ValueVisitor {
  public:
-  FamilyReader(const Family& family, Config& config) : family_(family), config_(config) {}
+  /// Reads into `draft`, which visit_values() goes over.
+  FamilyReader(const Family& family, Config& config, ModelDraft& draft)
+      : family_(family), config_(config), draft_(draft) {}
 
   Config& config() { return config_; }
   const Family& family() const { return family_; }
 
   /// At least 1. A value that neither the file nor the family has is a problem.
-  int64_t size(const std::string& name) { return whole(name, 1, true); }
+  int64_t size_of(Value value) { return whole(value, 1, true); }
   /// At least 0; 0 where nobody says anything.
-  int64_t count(const std::string& name) { return whole(name, 0, false); }
-  double real(const std::string& name);
-  bool flag(const std::string& name) { return real(name) != 0.0; }
-  /// A size at which scores or logits are capped; nothing: they are not.
-  std::optional<double> factor(const std::string& name);
-  std::optional<double> cap(const std::string& name);
-  std::string word(const std::string& name);
+  int64_t count_of(Value value) { return whole(value, 0, false); }
+  double real_of(Value value, double otherwise = 0.0);
+  std::string word_of(Value value);
   /// Notes that the file does not say the base of its rotary positions.
   void tell_missing_base(double base);
   /// Whether the file has a key of the value, and not null.
-  bool says(const std::string& name);
+  bool says(Value value);
 
-  /// Everything but the layers.
-  ModelSpec model();
-  Attention attention();
-  /// That of layers with a sliding window, whose heads some models choose apart.
-  Attention window_attention(const Attention& full);
-  LinearMixer linear();
-  Mlp mlp();
-  MixtureOfExperts experts(const Mlp& mlp);
+  bool sets() const override { return true; }
+  void size(Value value, int64_t& place) override;
+  void count(Value value, int64_t& place, int64_t otherwise, int64_t least) override;
+  void real(Value value, double& place, double otherwise) override;
+  void flag(Value value, bool& place, bool otherwise) override;
+  void option(Value value, std::optional<double>& place) override;
+  void word(Value value, std::string& place, const std::vector<std::string>& known) override;
+  void part(Value value, bool& present) override;
+  void scaling(std::optional<RotaryScaling>& place) override;
+  void list(Value value, std::vector<std::string>& place) override;
 
  private:
   struct Place {
     Config object;
     std::string key;
   };
-  std::optional<Place> find(const std::string& name);
-  int64_t whole(const std::string& name, int64_t least, bool required);
-  Rotary rotary();
-  std::optional<RotaryScaling> scaling();
+  std::optional<Place> find(Value value);
+  int64_t whole(Value value, int64_t least, bool required);
+  bool has_experts();
+  int64_t shared_width();
+  int64_t head_size();
+  std::optional<double> cap(Value value);
+  std::optional<double> factor(Value value);
+  std::optional<double> score_scale();
+  void activation(std::string& place);
 
   const Family& family_;
   Config& config_;
+  ModelDraft& draft_;
 };
 
 }  // namespace mpt::models

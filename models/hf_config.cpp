@@ -48,7 +48,7 @@ std::string meant_type(const std::string& type) {
   throw UserError(Problem{
       where,
       type.empty() ? "missing" : fmt::format("unknown type \"{}\"{}", type.substr(0, 80), meant_type(type)),
-      fmt::format("one of {}", fmt::join(family_types(), ", ")),
+      fmt::format("one of {}", fmt::join(hugging_face_types(), ", ")),
       "read it as one of these with mpt-plan model FILE --as TYPE, or describe the model in MPT's own "
       "format (docs/file_formats.md)"});
 }
@@ -78,16 +78,6 @@ std::string type_of(const Json& config, const Json& text) {
     return type;
   }
   return "";
-}
-
-constexpr int64_t kMostLayers = 100000;
-
-int64_t layer_count(FamilyReader& reader) {
-  const int64_t layers = reader.size("layers");
-  if (layers <= kMostLayers) return layers;
-  reader.config().add(reader.family().keys.at("layers").front().c_str(), fmt::format("{} layers", layers),
-                      fmt::format("at most {}", kMostLayers));
-  return 1;
 }
 
 // Keys that say nothing about layers: how a file was made, what a tokenizer or a training needs.
@@ -129,9 +119,19 @@ std::vector<std::string> unread_keys(const Json& config, const TextPart& text, c
   return keys;
 }
 
+// A window as long as the longest sequence is none.
+void drop_long_window(FamilyReader& reader, ModelDraft& draft) {
+  auto& window = draft.window.window;
+  if (reader.says(Value::max_positions) && window && *window >= draft.model.max_positions) window.reset();
+}
+
 }  // namespace
 
-std::vector<std::string> hugging_face_types() { return family_types(); }
+std::vector<std::string> hugging_face_types() {
+  std::vector<std::string> types = family_types();
+  std::sort(types.begin(), types.end());
+  return types;
+}
 
 ImportedModel read_hugging_face(const Json& config, const std::string& file, const std::string& as) {
   if (!config.is_object()) throw UserError(Problem{file, "not an object", "a Hugging Face config.json", ""});
@@ -143,14 +143,17 @@ ImportedModel read_hugging_face(const Json& config, const std::string& file, con
   JsonProblems problems(file);
   ConfigLog log{problems, {}, {}, {}};
   Config top(text.json, text.pointer, log);
-  FamilyReader reader(*family, top);
-  FamilyDraft draft = draft_of(reader, layer_count(reader));
-  apply_family_code(reader, draft);
-  ImportedModel read;
-  if (!top.failed()) draft.model.layers = layers_of(reader, draft);
+  ModelDraft draft;
+  FamilyReader reader(*family, top, draft);
+  visit_values(reader, draft);
+  drop_long_window(reader, draft);
+  const FamilyCode code = family_code(*family);
+  if (code.read != nullptr) code.read(reader, draft);
   problems.throw_if_any();
-  read.model = draft.model;
+  ImportedModel read;
+  read.model = model_of(draft);
   read.model.name = model_name(config, file, type);
+  read.model.type = type;
   read.ignored = unread_keys(config, text, log);
   read.notes = log.notes;
   if (!text.pointer.empty()) read.towers = towers_of(config);
@@ -163,6 +166,45 @@ ImportedModel read_hugging_face(const Json& config, const std::string& file, con
 
 ModelSpec import_hugging_face(const Json& config, const std::string& file) {
   return read_hugging_face(config, file).model;
+}
+
+Json write_hugging_face(const ModelSpec& model, const std::string& type) {
+  const Family* const family = find_family(type);
+  MPT_CHECK(family != nullptr, "no type {}", type);
+  ModelDraft draft = draft_of(model);
+  FamilyWriter writer(*family, model, draft);
+  const FamilyCode code = family_code(*family);
+  if (code.write != nullptr) code.write(writer, draft);
+  visit_values(writer, draft);
+  for (const auto& [key, number] : family->also) writer.put(key, number);
+  Json config{{"architectures", Json::array({family->architecture})}, {"model_type", type}};
+  if (family->architecture.empty()) config.erase("architectures");
+  config.update(writer.take());
+  return config;
+}
+
+ModelSpec with_usual_balance_loss(ModelSpec model) {
+  model.layers.change([](LayerKind& kind) {
+    if (kind.moe) kind.moe->balance_loss = MixtureOfExperts{}.balance_loss;
+  });
+  return model;
+}
+
+std::optional<Value> difference_of_type(const ModelSpec& model, const std::string& type) {
+  if (find_family(type) == nullptr) return Value::layers;
+  try {
+    return first_difference(model, import_hugging_face(write_hugging_face(model, type), "config.json"));
+  } catch (const UserError&) {
+    return Value::unequal_layers;  // sizes that no such file has
+  }
+}
+
+std::string written_type(const ModelSpec& model) {
+  if (find_family(model.type) != nullptr && !difference_of_type(model, model.type)) return model.type;
+  for (const std::string& type : family_types()) {
+    if (!difference_of_type(model, type)) return type;
+  }
+  return "";
 }
 
 }  // namespace mpt::models

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/model_spec.h"
 #include "models/towers.h"
+#include "models/values.h"
 
 namespace mpt::models {
 
@@ -25,7 +27,17 @@ ImportedModel read_hugging_face(const nlohmann::ordered_json& config, const std:
                                 const std::string& as = "");
 ModelSpec import_hugging_face(const nlohmann::ordered_json& config, const std::string& file);
 
-/// The values of "model_type" that can be read.
+/// The values of "model_type" that can be read, in order of the alphabet.
 std::vector<std::string> hugging_face_types();
+
+/// The model as a config.json of this type, one of those; what the type cannot say is left out.
+nlohmann::ordered_json write_hugging_face(const ModelSpec& model, const std::string& type);
+/// Few types have a key for the balance loss of experts, and weights do not depend on it.
+ModelSpec with_usual_balance_loss(ModelSpec model);
+/// The first value that comes back different when that file is read; nothing: it is the same model.
+std::optional<Value> difference_of_type(const ModelSpec& model, const std::string& type);
+/// The model's own type if it comes back as that, or the first of the table that it comes back as; empty:
+/// there is none.
+std::string written_type(const ModelSpec& model);
 
 }  // namespace mpt::models

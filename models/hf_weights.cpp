@@ -5,17 +5,12 @@
 
 #include <algorithm>
 
-#include "models/hf_weight_family.h"
+#include "base/json.h"
+#include "models/family.h"
+#include "models/hf_config.h"
 
 namespace mpt::models {
 namespace {
-
-// The norms of these families multiply by 1 + weight.
-bool adds_one(WeightFamily family) {
-  return family == WeightFamily::gemma || family == WeightFamily::gemma2 ||
-         family == WeightFamily::gemma3_text || family == WeightFamily::qwen3_next ||
-         family == WeightFamily::qwen3_5_text;
-}
 
 class TensorList {
  public:
@@ -61,12 +56,6 @@ void add_gpt2_layer(TensorList& list, const ModelSpec& m, int64_t layer) {
   linear("mlp.c_proj", "mlp.down", m.hidden, m.mlp().ffn_hidden);
 }
 
-// Qwen3-Next's and Qwen3.5's modules have the prefix "mtp." (NVIDIA-NeMo/Automodel,
-// nemo_automodel/components/models/qwen3_5/state_dict_adapter.py).
-bool has_mtp_names(WeightFamily family) {
-  return family == WeightFamily::qwen3_next || family == WeightFamily::qwen3_5_text;
-}
-
 struct ModuleNames {
   const char *prefix, *embedding_norm, *norm, *projection, *head_norm;  // prefix: null if it is the layer's
 };
@@ -76,13 +65,13 @@ constexpr ModuleNames kQwenModule{"mtp.", "pre_fc_norm_embedding", "pre_fc_norm_
 // One layer of the families that are like Llama.
 class LayerTensors {
  public:
-  LayerTensors(TensorList& list, const ModelSpec& m, WeightFamily family, int64_t layer, const HasTensor& has,
-               const std::string& from = "")
+  LayerTensors(TensorList& list, const ModelSpec& m, const WeightNames& names, int64_t layer,
+               const HasTensor& has, const std::string& from = "")
       : list_(list),
         has_(has),
         m_(m),
         kind_(m.layers[std::min(layer, m.layers.count() - 1)]),
-        family_(family),
+        names_(names),
         from_(from.empty() ? fmt::format("model.layers.{}.", layer) : from),
         to_(fmt::format("layers.{}.", layer)) {}
 
@@ -99,17 +88,17 @@ class LayerTensors {
       norm("post_attention_layernorm", "mlp.norm");
     }
     if (kind_.mlp) return add_dense("mlp.", "mlp.", *kind_.mlp);
-    family_ == WeightFamily::gpt_oss ? add_fused_experts() : add_experts();
+    names_.experts == ExpertTensors::fused ? add_fused_experts() : add_experts();
   }
 
   // DeepSeek's modules have the number of a further layer, and copies of the table and the head.
   void add_next_token(int64_t depth) {
-    const ModuleNames names = has_mtp_names(family_) ? kQwenModule : kDeepSeekModule;
+    const ModuleNames names = names_.modules == ModuleTensors::mtp ? kQwenModule : kDeepSeekModule;
     const std::string from = names.prefix != nullptr ? names.prefix : from_;
     const std::string ours = fmt::format("next_token.{}.", depth);
     const auto own_norm = [&](const char* source, const char* name) {
       list_.add(from + source + ".weight", ours + name + ".scale", m_.hidden).added =
-          adds_one(family_) ? 1.0 : 0.0;
+          names_.norms_add_one ? 1.0 : 0.0;
     };
     own_norm(names.embedding_norm, "embedding_norm");
     own_norm(names.norm, "norm");
@@ -123,7 +112,7 @@ class LayerTensors {
     }
     add();
     own_norm(names.head_norm, "head_norm");
-    if (has_mtp_names(family_)) return;
+    if (names_.modules == ModuleTensors::mtp) return;
     list_.add(from_ + "embed_tokens.weight", "embedding.weight", m_.vocab, m_.hidden).copy = true;
     list_
         .add(from_ + "shared_head.head.weight", m_.tied_embeddings ? "embedding.weight" : "head.weight",
@@ -138,7 +127,8 @@ class LayerTensors {
   }
   void norm(const char* source, const char* name) { add_norm(source, name, m_.hidden); }
   void add_norm(const std::string& source, const std::string& name, int64_t width) {
-    list_.add(from_ + source + ".weight", to_ + name + ".scale", width).added = adds_one(family_) ? 1.0 : 0.0;
+    list_.add(from_ + source + ".weight", to_ + name + ".scale", width).added =
+        names_.norms_add_one ? 1.0 : 0.0;
   }
   void linear(const std::string& source, const std::string& name, int64_t rows, int64_t columns, bool bias,
               int64_t row = 0) {
@@ -193,7 +183,7 @@ class LayerTensors {
     const std::string from = "linear_attn.", input = "mixer.input";
     // Qwen3.5's models with experts are Qwen3-Next's but for this.
     const bool apart = has_ && has_(from_ + "linear_attn.in_proj_qkv.weight");
-    if (family_ == WeightFamily::qwen3_next && !apart) {
+    if (names_.fused_linear_inputs && !apart) {
       add_fused_inputs(l, keys, values);
     } else {
       linear(from + "in_proj_qkv", input, channels, m_.hidden, false);
@@ -291,7 +281,7 @@ class LayerTensors {
   void add_experts() {
     const MixtureOfExperts& e = *kind_.moe;
     const int64_t width = e.expert.ffn_hidden;
-    const bool mixtral = family_ == WeightFamily::mixtral;
+    const bool mixtral = names_.experts == ExpertTensors::mixtral;
     const std::string moe = mixtral ? "block_sparse_moe." : "mlp.";
     list_.add(from_ + moe + "gate.weight", to_ + "mlp.router.weight", e.experts, m_.hidden);
     if (e.router_bias)
@@ -351,28 +341,47 @@ class LayerTensors {
   const HasTensor& has_;
   const ModelSpec& m_;
   const LayerKind& kind_;
-  const WeightFamily family_;
+  const WeightNames names_;
   const std::string from_, to_;
 };
 
 }  // namespace
 
+std::string weight_type(const ModelSpec& model) {
+  const ModelSpec m = with_usual_balance_loss(model);
+  std::vector<std::string> types = family_types();
+  if (!m.type.empty()) types.insert(types.begin(), m.type);
+  for (const std::string& type : types) {
+    const Family* const family = find_family(type);
+    if (family != nullptr && family->weights && !difference_of_type(m, type)) return type;
+  }
+  const Value difference = difference_of_type(m, m.type.empty() ? "llama" : m.type).value_or(Value::norm);
+  throw UserError(
+      Problem{fmt::format("model \"{}\"", m.name), words_of(difference),
+              "a model like one of the families that docs/training.md lists under Hugging Face models",
+              "train it from the start and keep its checkpoints"});
+}
+
+std::string hugging_face_config(const ModelSpec& m) {
+  return write_hugging_face(with_usual_balance_loss(m), weight_type(m)).dump(2) + "\n";
+}
+
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& m, const HasTensor& has) {
-  const WeightFamily family = weight_family_of(m);
-  const bool gpt2 = family == WeightFamily::gpt2;
+  const WeightNames names = *find_family(weight_type(m))->weights;
+  const bool gpt2 = names.layers == LayerTensorNames::gpt2;
   TensorList list;
   list.add(gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight", "embedding.weight", m.vocab,
            m.hidden);
   if (gpt2) list.add("transformer.wpe.weight", "positions.weight", m.max_positions, m.hidden);
   for (int64_t layer = 0; layer < m.layers.count(); ++layer)
-    gpt2 ? add_gpt2_layer(list, m, layer) : LayerTensors(list, m, family, layer, has).add();
+    gpt2 ? add_gpt2_layer(list, m, layer) : LayerTensors(list, m, names, layer, has).add();
   list.add(gpt2 ? "transformer.ln_f.weight" : "model.norm.weight", "head.norm.scale", m.hidden).added =
-      adds_one(family) ? 1.0 : 0.0;
+      names.norms_add_one ? 1.0 : 0.0;
   if (gpt2) list.add("transformer.ln_f.bias", "head.norm.bias", m.hidden);
   for (int64_t depth = 0; depth < m.next_token_layers; ++depth) {
-    const std::string from = has_mtp_names(family) ? fmt::format("mtp.layers.{}.", depth) : "";
+    const std::string from = names.modules == ModuleTensors::mtp ? fmt::format("mtp.layers.{}.", depth) : "";
     const size_t first = list.size();
-    LayerTensors(list, m, family, m.layers.count() + depth, has, from).add_next_token(depth);
+    LayerTensors(list, m, names, m.layers.count() + depth, has, from).add_next_token(depth);
     list.mark_module(first);
   }
   if (!m.tied_embeddings) list.add("lm_head.weight", "head.weight", m.vocab, m.hidden);

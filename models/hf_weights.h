@@ -2,7 +2,8 @@
 #pragma once
 
 // Names and shapes of weights in Hugging Face's published models, beside ours. One table per weight says both
-// ways; transformers/models/{gpt2,llama,qwen2,qwen2_moe,qwen3,qwen3_next,qwen3_5,mixtral,gemma,gemma2,gemma3,
+// ways; the traits of a family stand in models/dialects/hugging_face.json, "weights".
+// transformers/models/{gpt2,llama,qwen2,qwen2_moe,qwen3,qwen3_next,qwen3_5,mixtral,gemma,gemma2,gemma3,
 // smollm3,olmo2,olmo3,glm4_moe,gpt_oss,deepseek_v2,deepseek_v3}/modeling_*.py are the sources.
 
 #include <functional>
@@ -43,11 +44,11 @@ using HasTensor = std::function<bool(const std::string&)>;
 /// taken, or without it what hugging_face_config() is of.
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& model, const HasTensor& has = nullptr);
 
-/// The name of an activation in transformers.
-std::string hugging_face_activation(ActivationKind kind);
+/// The type whose names its weights have: the model's own, or the first that has such a model. Throws
+/// UserError as above.
+std::string weight_type(const ModelSpec& model);
 
-/// The model as a config.json that transformers reads: import_hugging_face() gives the same ModelSpec back.
-/// Throws UserError as above.
+/// The config.json that belongs to these weights. Throws UserError as above.
 std::string hugging_face_config(const ModelSpec& model);
 
 }  // namespace mpt::models

@@ -193,6 +193,13 @@ class ValueVisitor {
 
 /// Visits all values of `draft` in a fixed order.
 void visit_values(ValueVisitor& visitor, ModelDraft& draft);
+/// Parts of it that only some words for layers bring along, and that follow from these.
+void visit_other_mixers(ValueVisitor& visitor, ModelDraft& draft);
+void visit_experts(ValueVisitor& visitor, ModelDraft& draft);
+
+/// The first value in which two models differ, in that order; nothing: they are the same, whatever they are
+/// called.
+std::optional<Value> first_difference(const ModelSpec& a, const ModelSpec& b);
 
 }  // namespace mpt::models
 

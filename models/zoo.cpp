@@ -54,12 +54,14 @@ std::string lower_case(std::string text) {
 }
 
 // "meta-llama/Llama-3.1-8B", or the part behind its owner.
+bool is_called(const std::string& alias, const std::string& name) {
+  const std::string wanted = lower_case(name), id = lower_case(alias);
+  return wanted == id || wanted == id.substr(id.find('/') + 1);
+}
+
 bool is_alias(const ZooModel& model, const std::string& name) {
-  const std::string wanted = lower_case(name);
-  return std::any_of(model.aliases.begin(), model.aliases.end(), [&](const std::string& alias) {
-    const std::string id = lower_case(alias);
-    return wanted == id || wanted == id.substr(id.find('/') + 1);
-  });
+  return std::any_of(model.aliases.begin(), model.aliases.end(),
+                     [&](const std::string& alias) { return is_called(alias, name); });
 }
 
 // "owner/name", as Hugging Face has them; no path of a file.
@@ -130,9 +132,15 @@ std::vector<ZooModel> zoo_models() {
 ModelSpec load_model(const std::string& name_or_path) { return load_imported_model(name_or_path).model; }
 
 ImportedModel load_imported_model(const std::string& name_or_path, const std::string& as) {
-  const auto from_zoo = [](std::string_view file, std::string_view text) -> ImportedModel {
+  // A model that was asked for by an id is exported by it.
+  const auto from_zoo = [&](std::string_view file, std::string_view text) -> ImportedModel {
     const ZooFile read = read_zoo(file, text);
-    return {read_own(read.model, read.where), {}, {}};
+    ImportedModel imported{read_own(read.model, read.where), {}, {}};
+    const std::vector<std::string>& ids = read.names.aliases;
+    const auto asked = std::find_if(ids.begin(), ids.end(),
+                                    [&](const std::string& id) { return is_called(id, name_or_path); });
+    if (!ids.empty()) imported.model.hub_id = asked == ids.end() ? ids.front() : *asked;
+    return imported;
   };
   for (const auto& [file, text] : zoo_files()) {
     if (stem(file) == name_or_path) return from_zoo(file, text);

@@ -218,7 +218,8 @@ std::string architecture_of(const ModelSpec& model) {
     forget_sizes(kind);
     kinds.insert(kind.dump());
   }
-  for (const char* key : {"name", "layers", "max_positions", "next_token_layers", "tied_embeddings"})
+  for (const char* key :
+       {"name", "type", "hub_id", "layers", "max_positions", "next_token_layers", "tied_embeddings"})
     json.erase(key);
   forget_sizes(json);
   for (const std::string& kind : kinds) json["layers"].push_back(kind);

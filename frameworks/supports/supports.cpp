@@ -220,9 +220,8 @@ std::string schedule_names_of(const Abilities& a) {
 bool has_model(const Abilities& abilities, ModelSpec model) {
   return std::any_of(abilities.has_models.begin(), abilities.has_models.end(), [&](const std::string& name) {
     const ModelSpec known = models::load_model(name);
-    model.name = known.name;
     model.max_positions = known.max_positions;
-    return model == known;
+    return same_model(model, known);
   });
 }
 

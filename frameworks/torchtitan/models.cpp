@@ -12,9 +12,8 @@ namespace mpt::frameworks {
 const TitanModel* titan_model(const ModelSpec& model) {
   for (const TitanModel& titan : kTitanModels) {
     ModelSpec known = models::load_model(titan.zoo);
-    known.name = model.name;
     known.max_positions = model.max_positions;
-    if (known == model) return &titan;
+    if (same_model(known, model)) return &titan;
   }
   return nullptr;
 }
@@ -126,7 +125,7 @@ constexpr const char* kLatentAttention = R"py(def attention():
 std::string titan_model_code(const ModelSpec& model) {
   const TitanFamily& family = titan_family(model);
   Json sizes = to_json(model);
-  sizes.erase("name");
+  for (const char* name : {"name", "type", "hub_id"}) sizes.erase(name);
   std::string text = "# As models are described in a plan.\nMODEL = {\n";
   for (const auto& [key, value] : sizes.items())
     text += fmt::format("    {}: {},\n", Json(key).dump(), python_text(value));

@@ -12,12 +12,8 @@
 
 namespace mpt::frameworks {
 
-/// The id on the hub of a model with the same architecture; empty where none is known.
+/// The id on the hub that the model was asked for by; empty: by none, or it is another model by now.
 std::string hub_id(const ModelSpec& model);
-
-/// The text of a config.json that models::import_hugging_face reads as `model`; nothing where no class of
-/// transformers that we know has it.
-std::optional<std::string> hugging_face_config(const ModelSpec& model);
 
 /// Whether a training script adds the plan's balance loss of experts: transformers does so only where
 /// config.json has output_router_logits, which no file on the hub has.

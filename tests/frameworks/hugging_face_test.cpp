@@ -23,16 +23,15 @@ TEST(HuggingFace, EveryModelOfTheZooComesBack) {
     std::string unknown;
     auto back = hugging_face_model(reference, folder, unknown);
     ASSERT_TRUE(back) << name;
-    back->name = model.name;
     back->max_positions = model.max_positions;
-    EXPECT_EQ(*back, model) << name << " as " << reference;
+    EXPECT_TRUE(same_model(*back, model)) << name << " as " << reference;
   }
 }
 
 TEST(HuggingFace, OtherSizesGetAConfigAndOthersAWarning) {
   for (const ModelSpec& model :
        {test::little_llama(), test::little_gpt(), test::little_qwen(), test::little_mixtral()})
-    EXPECT_TRUE(hugging_face_config(model)) << model.name;
+    EXPECT_NE(models::written_type(model), "") << model.name;
   ModelSpec odd = test::little_llama();
   odd.embedding_norm = true;
   Exported exported;

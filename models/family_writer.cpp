@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/family_writer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/family_layers.h"
+
+namespace mpt::models {
+namespace {
+
+Json scaling_json(const RotaryScaling& s) {
+  Json scaling{{"rope_type", enum_name(s.kind)}, {"factor", s.factor}};
+  if (s.kind == RotaryScalingKind::llama3) {
+    scaling["low_freq_factor"] = s.low_frequency_factor;
+    scaling["high_freq_factor"] = s.high_frequency_factor;
+    scaling["original_max_position_embeddings"] = s.original_positions;
+  } else if (s.kind == RotaryScalingKind::yarn) {
+    scaling["original_max_position_embeddings"] = s.original_positions;
+    scaling["beta_fast"] = s.beta_fast;
+    scaling["beta_slow"] = s.beta_slow;
+    scaling["truncate"] = s.whole_dimensions;
+    if (s.mscale > 0.0) scaling["mscale"] = s.mscale;
+    if (s.mscale_all_dim > 0.0) scaling["mscale_all_dim"] = s.mscale_all_dim;
+  }
+  return scaling;
+}
+
+}  // namespace
+
+void FamilyWriter::put(const std::string& path, Json value) {
+  Json* object = &json_;
+  std::string rest = path;
+  for (size_t slash = rest.find('/'); slash != std::string::npos; slash = rest.find('/')) {
+    Json& inner = (*object)[rest.substr(0, slash)];
+    if (!inner.is_object()) inner = Json::object();
+    object = &inner;
+    rest = rest.substr(slash + 1);
+  }
+  if (!object->contains(rest)) (*object)[rest] = std::move(value);
+}
+
+void FamilyWriter::put(Value value, Json what) {
+  if (family_.has_keys(value)) put(family_.keys.at(value).front(), std::move(what));
+}
+
+Json FamilyWriter::take() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : json_.items()) keys.push_back(key);
+  std::sort(keys.begin(), keys.end());
+  Json sorted = Json::object();
+  for (const std::string& key : keys) sorted[key] = json_.at(key);
+  return sorted;
+}
+
+double FamilyWriter::number(Value value) const {
+  const auto found = family_.numbers.find(value);
+  return found == family_.numbers.end() ? 0.0 : found->second;
+}
+
+void FamilyWriter::size(Value value, int64_t& place) { put(value, place); }
+
+void FamilyWriter::shared_width(int64_t width) {
+  if (family_.has_keys(Value::shared_ffn)) return put(Value::shared_ffn, width);
+  if (family_.has_keys(Value::shared_each)) {
+    put(Value::shared_count, width > 0 ? 1 : 0);
+    return put(Value::shared_each, width);
+  }
+  put(Value::shared_count, width / std::max<int64_t>(1, draft_.moe->expert.ffn_hidden));
+}
+
+void FamilyWriter::count(Value value, int64_t& place, int64_t, int64_t) {
+  if (value == Value::shared_ffn) return shared_width(place);
+  put(value, place == 0 && null_switches_off(value) ? Json(nullptr) : Json(place));
+}
+
+void FamilyWriter::real(Value value, double& place, double) {
+  if (value == Value::rotary_fraction) {
+    put(Value::rotary_dims, std::llround(place * double(draft_.full.head_dim)));
+    if (place == number(value)) return;  // few classes know the key
+  }
+  put(value, place);
+}
+
+void FamilyWriter::flag(Value value, bool& place, bool) { put(value, place); }
+
+void FamilyWriter::option(Value value, std::optional<double>& place) {
+  const auto head = double(draft_.full.head_dim);
+  switch (value) {
+    case Value::embedding_scale:
+      return put(Value::embedding_factor, place.value_or(1.0));
+    case Value::residual_scale:
+      return put(Value::residual_factor, place.value_or(1.0));
+    case Value::logit_scale:
+      put(Value::logit_factor, place.value_or(1.0));
+      return put(Value::logit_divisor, 1.0 / place.value_or(1.0));
+    case Value::score_scale:
+      // Classes take whole numbers alone.
+      put(Value::scores_scaled_as, place ? std::llround(1.0 / (*place * *place)) : draft_.full.head_dim);
+      return put(Value::score_factor, place.value_or(1.0 / std::sqrt(head)));
+    default:
+      put(value, place ? Json(*place) : Json(nullptr));
+  }
+}
+
+// The family's own name of an activation, where that is the model's.
+void FamilyWriter::word(Value value, std::string& place, const std::vector<std::string>&) {
+  if (value == Value::query_key_norm) put(Value::query_key_norm_if, place != "none");
+  if (value == Value::gate) put(Value::gate_if, place != "none");
+  if (value != Value::activation) return put(value, place);
+  const auto usual = family_.words.find(value);
+  std::string name;
+  for (const ActivationName& known : activation_names()) {
+    if (enum_name(known.kind) != place) continue;
+    if (name.empty() || (usual != family_.words.end() && usual->second == known.name)) name = known.name;
+  }
+  put(value, name);
+}
+
+void FamilyWriter::scaling(std::optional<RotaryScaling>& place) {
+  if (place) put("rope_scaling", scaling_json(*place));
+}
+
+void FamilyWriter::list(Value value, std::vector<std::string>& place) {
+  if (value == Value::mixers) write_mixers(*this, place);
+  if (value == Value::mlps && draft_.moe) write_mlps(*this, place);
+}
+
+}  // namespace mpt::models
