@@ -46,6 +46,11 @@ void take_attention(const ModelSpec& m, ModelDraft& d) {
     d.full = d.window;
     d.full.window.reset();
   }
+  // Files have heads of models without attention, too.
+  if (full == nullptr && window == nullptr) {
+    d.full.heads = d.full.kv_heads = 1;
+    d.full.head_dim = m.hidden;
+  }
   if (window == nullptr) d.window = d.full;
 }
 
