@@ -136,36 +136,42 @@ void read_deepseek_v4(FamilyReader& r, ModelDraft& d) {
   });
 }
 
-// Sizes and counts that keys of this family alone say.
+// The kind of a layer of so many tokens to an entry, as the class has it.
+const char* compression_word(const Attention& a) {
+  if (a.compressed->ratio == 0) return "sliding_attention";
+  return a.index ? "compressed_sparse_attention" : "heavily_compressed_attention";
+}
+
 void write_deepseek_v4(FamilyWriter& w, ModelDraft& d) {
   const ModelSpec& m = w.model();
-  Json ratios = Json::array();
-  int64_t hashed = 0;
+  Json types = Json::array(), mlps = Json::array();
   for (int64_t l = 0; l < m.layers.count(); ++l) {
     const LayerKind& kind = m.layers[l];
-    if (!kind.attention || !kind.attention->compressed) return;
-    const CompressedAttention& form = *kind.attention->compressed;
-    ratios.push_back(form.ratio);
-    hashed += kind.moe && kind.moe->hashed && hashed == l ? 1 : 0;
-    if (form.ratio > 0 && kind.attention->rotary) w.put("compress_rope_theta", kind.attention->rotary->base);
-    if (!kind.attention->index) continue;
-    w.put("compress_rates/compressed_sparse_attention", form.ratio);
-    w.put(Value::index_heads, kind.attention->index->heads);
-    w.put(Value::index_dim, kind.attention->index->head_dim);
-    w.put(Value::index_chosen, kind.attention->index->chosen);
+    if (!kind.attention || !kind.attention->compressed || !kind.moe) return;
+    types.push_back(compression_word(*kind.attention));
+    mlps.push_back(kind.moe->hashed ? "hash_moe" : "moe");
   }
+  w.put("layer_types", types);
+  w.put("mlp_layer_types", mlps);
+  // Layers with the window alone have the base of all others.
+  for (const auto& [name, kind] : m.layers.kinds) {
+    const Attention& a = *kind.attention;
+    if (a.compressed->ratio == 0 && a.rotary) d.full.rotary = a.rotary;
+    if (!kind.moe->hashed) d.moe = kind.moe;
+    if (a.compressed->ratio > 0)
+      w.put(std::string("compress_rates/") + compression_word(a), a.compressed->ratio);
+    if (a.compressed->ratio > 0 && a.rotary) w.put("compress_rope_theta", a.rotary->base);
+    if (!a.index) continue;
+    w.put(Value::index_heads, a.index->heads);
+    w.put(Value::index_dim, a.index->head_dim);
+    w.put(Value::index_chosen, a.index->chosen);
+  }
+  w.put("compress_rates/compressed_sparse_attention", 4);
+  w.put("compress_rates/heavily_compressed_attention", 128);
   const CompressedAttention& form = *m.layers[0].attention->compressed;
-  w.put("compress_ratios", ratios);
-  w.put("num_hash_layers", hashed);
   w.put("q_lora_rank", form.query_rank);
   w.put("o_groups", form.output_groups);
   w.put("o_lora_rank", form.output_rank);
-  // Layers with the window alone have the base of all others.
-  for (const auto& [name, kind] : m.layers.kinds) {
-    if (kind.attention->compressed->ratio == 0 && kind.attention->rotary)
-      d.full.rotary = kind.attention->rotary;
-    if (kind.moe && !kind.moe->hashed) d.moe = kind.moe;
-  }
 }
 
 void read_nemotron_h(FamilyReader& r, ModelDraft& d) {

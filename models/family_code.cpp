@@ -79,6 +79,11 @@ void read_gemma4(FamilyReader& r, ModelDraft& d) {
 }
 
 void write_gemma4(FamilyWriter& w, ModelDraft& d) {
+  // The one scaling beside the usual ones that its files have.
+  const auto& scaling = d.full.rotation().scaling;
+  const bool other = scaling && scaling->kind == RotaryScalingKind::other && scaling->factor == 1.0;
+  w.put("rope_parameters/full_attention/rope_type", other ? "proportional" : "default");
+  w.put("rope_parameters/sliding_attention/rope_type", "default");
   w.put("num_kv_shared_layers", d.borrowers);
   w.put("use_double_wide_mlp", d.borrowers_are_wide);
   w.put("enable_moe_block", d.moe.has_value());

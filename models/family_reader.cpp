@@ -25,7 +25,7 @@ std::optional<Value> condition_of(Value value) {
 
 bool null_switches_off(Value value) {
   return value == Value::window || value == Value::query_rank || value == Value::shared_count ||
-         value == Value::chunk;
+         value == Value::chunk || value == Value::latent_width;
 }
 
 std::optional<FamilyReader::Place> FamilyReader::find(Value value) {

@@ -121,7 +121,8 @@ void FamilyWriter::word(Value value, std::string& place, const std::vector<std::
 }
 
 void FamilyWriter::scaling(std::optional<RotaryScaling>& place) {
-  if (place) put("rope_scaling", scaling_json(*place));
+  // Of another kind only the class knows the numbers.
+  if (place && place->kind != RotaryScalingKind::other) put("rope_scaling", scaling_json(*place));
 }
 
 void FamilyWriter::list(Value value, std::vector<std::string>& place) {

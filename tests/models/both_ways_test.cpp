@@ -131,14 +131,7 @@ class RandomConfig {
   void put(Value value, bool flag) {
     if (family_.has_keys(value)) put(family_.keys.at(value).front(), Json(flag));
   }
-  void put(const std::string& path, const Json& value) {
-    const size_t slash = path.find('/');
-    if (slash == std::string::npos) {
-      json_[path] = value;
-    } else {
-      json_[path.substr(0, slash)][path.substr(slash + 1)] = value;
-    }
-  }
+  void put(const std::string& path, const Json& value) { json_[Json::json_pointer("/" + path)] = value; }
   // Entries of lists by chance, of one form.
   void put_list(const LayerRule& rule, size_t layers) {
     if (!rule.condition.empty()) put(rule.condition.front(), true);
