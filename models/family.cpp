@@ -30,6 +30,7 @@ Family inherited(const Families& table, const Json& file, const std::string& typ
   if (!own.architecture.empty()) whole.architecture = own.architecture;
   if (!own.source.empty()) whole.source = own.source;
   whole.also = own.also;
+  whole.least_vocab = own.least_vocab;
   whole.weights = own.weights;
   whole.like = own.like;
   return whole;

@@ -99,6 +99,7 @@ struct Family {
   std::map<Value, double> numbers;                 // values where the file has none of these keys
   std::map<Value, std::string> words;
   std::map<std::string, double> also;  // keys that say nothing of the model, which classes need all the same
+  int64_t least_vocab = 0;             // that has all tokens which the class names unasked
   LayerRule mixers, experts;
   std::optional<WeightNames> weights;  // nothing: names that MPT does not know; not inherited
   std::string source;
@@ -118,6 +119,8 @@ struct Family {
     v.field("numbers", &T::numbers, "values of absent keys", rare_field());
     v.field("words", &T::words, "the same for texts", rare_field());
     v.field("also", &T::also, "keys beside these that are written", rare_field());
+    v.field("least_vocab", &T::least_vocab, "vocabulary with the tokens that the class names",
+            rare_field(between(0, 1 << 28)));
     v.field("mixers", &T::mixers, "which layers have which mixer", rare_field());
     v.field("experts", &T::experts, "which layers have experts", rare_field());
     v.field("weights", &T::weights, "names of weights", optional_field());

@@ -208,6 +208,7 @@ void write_mixers(FamilyWriter& w, const Names& mixers) {
   const LayerRule& rule = w.family().mixers;
   const bool windows = std::find(mixers.begin(), mixers.end(), "window") != mixers.end();
   if (!rule.condition.empty()) w.put(rule.condition.front(), windows);
+  if (!rule.condition.empty() && !windows) return;
   if (!rule.list.empty()) {
     if (const auto list = entries_of(rule, mixers)) w.put(rule.list.front(), *list);
   } else if (!rule.indices.empty()) {

@@ -44,7 +44,12 @@ void FamilyWriter::put(Value value, Json what) {
   if (family_.has_keys(value)) put(family_.keys.at(value).front(), std::move(what));
 }
 
-Json FamilyWriter::take() const {
+Json FamilyWriter::take() {
+  for (const auto& [key, number] : family_.also) put(key, number);
+  // The class names tokens that a smaller vocabulary lacks.
+  for (const char* token : {"pad_token_id", "bos_token_id", "eos_token_id"}) {
+    if (model_.vocab < family_.least_vocab) put(token, nullptr);
+  }
   std::vector<std::string> keys;
   for (const auto& [key, value] : json_.items()) keys.push_back(key);
   std::sort(keys.begin(), keys.end());
@@ -71,7 +76,9 @@ void FamilyWriter::shared_width(int64_t width) {
 
 void FamilyWriter::count(Value value, int64_t& place, int64_t, int64_t) {
   if (value == Value::shared_ffn) return shared_width(place);
-  put(value, place == 0 && null_switches_off(value) ? Json(nullptr) : Json(place));
+  // Null where silence is not none; few classes take it elsewhere.
+  const bool none = place == 0 && null_switches_off(value);
+  if (!none || number(value) != 0.0) put(value, none ? Json(nullptr) : Json(place));
 }
 
 void FamilyWriter::real(Value value, double& place, double) {

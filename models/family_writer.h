@@ -26,8 +26,8 @@ class FamilyWriter : public ValueVisitor {
   void put(const std::string& path, Json value);
   /// Under the value's first key, if the family has one.
   void put(Value value, Json what);
-  /// With its keys in order.
-  Json take() const;
+  /// With what classes need besides, and its keys in order.
+  Json take();
 
   bool sets() const override { return false; }
   void size(Value value, int64_t& place) override;

@@ -176,7 +176,6 @@ Json write_hugging_face(const ModelSpec& model, const std::string& type) {
   const FamilyCode code = family_code(*family);
   if (code.write != nullptr) code.write(writer, draft);
   visit_values(writer, draft);
-  for (const auto& [key, number] : family->also) writer.put(key, number);
   Json config{{"architectures", Json::array({family->architecture})}, {"model_type", type}};
   if (family->architecture.empty()) config.erase("architectures");
   config.update(writer.take());

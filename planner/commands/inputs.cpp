@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/quantity.h"
+#include "models/hf_config.h"
 #include "models/parameter_count.h"
 #include "models/zoo.h"
 #include "planner/commands/commands.h"
@@ -31,7 +32,7 @@ struct InputOptions {
   std::vector<std::string> sequences;
   int64_t stages = 1;
   int64_t gpus = 0;
-  bool json = false;
+  bool json = false, config_json = false;
 };
 
 std::string line_of(const std::string& name, const std::string& text) {
@@ -215,6 +216,15 @@ void declare_input(CLI::App& command, InputOptions& o, const char* what) {
   command.add_flag("--json", o.json, "Print that file instead of text")->group("Output");
 }
 
+std::string config_json_of(const ModelSpec& model) {
+  const std::string type = models::written_type(model);
+  if (!type.empty()) return models::write_hugging_face(model, type).dump(2) + "\n";
+  const auto difference = models::difference_of_type(model, model.type.empty() ? "llama" : model.type);
+  throw UserError(Problem{"--config-json", fmt::format("a model with {}", models::words_of(*difference)),
+                          "a model that a type of Hugging Face has",
+                          "leave --config-json out to write it in MPT's own format"});
+}
+
 }  // namespace
 
 std::function<int()> add_cluster(CLI::App& app) {
@@ -252,6 +262,9 @@ std::function<int()> add_model(CLI::App& app) {
       ->type_name("N")
       ->delimiter(',')
       ->group("Model");
+  command->add_flag("--config-json", o->config_json, "Write that file as a config.json of Hugging Face")
+      ->needs("--output")
+      ->group("Output");
   add_number(*command, "--pp", o->stages, "Print the parameters of so many even pipeline stages, too",
              between(1, 100'000))
       ->group("Model");
@@ -270,7 +283,7 @@ std::function<int()> add_model(CLI::App& app) {
       throw UserError(Problem{"--pp", std::to_string(o->stages),
                               fmt::format("at most the {} layers of the model", read.model.layers.count()),
                               ""});
-    write_and_print(*o, model_spec_to_text(read.model),
+    write_and_print(*o, o->config_json ? config_json_of(read.model) : model_spec_to_text(read.model),
                     o->json ? model_counts(read, sequences, o->stages).dump(1) + "\n"
                             : describe_model(read, sequences, o->stages));
     return kExitOk;

@@ -4,6 +4,9 @@
 Usage: model_counts_test.py PROGRAMS [NAMES]. PROGRAMS is the folder of mpt-plan; it runs in the Python that has torch and transformers
 (build/frameworks, or MPT_FRAMEWORKS). Exit code 77: these are not installed, which is said.
 
+The config.json that mpt-plan writes of what it read gives a model with the same parameters, name for name, as does that of each
+model of the zoo that transformers has.
+
 Parameters are equal. FLOP are those that torch's FlopCounterMode counts with eager attention, forward and backward, within 1 %. It counts
 matrix products and convolutions, so that from mpt-plan's count is taken what kernels do without products, and added what eager
 attention does beside them: the whole square of queries and keys, of which mpt-plan counts the half that is needed.
@@ -152,6 +155,33 @@ def transformers_model(config):
     return make(config, attn_implementation="eager").float().train()
 
 
+def written_config(program, model, folder, *options):
+    """The configuration that transformers makes of the config.json that mpt-plan writes."""
+    from transformers import CONFIG_MAPPING
+    path = os.path.join(folder, "written.json")
+    result = subprocess.run([program, "model", model, *options, "--config-json", "-o", path], capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise ValueError("mpt-plan: " + " ".join((result.stdout + result.stderr).split())[:400])
+    with open(path, encoding="utf-8") as file:
+        config = json.load(file)
+    return CONFIG_MAPPING[config["model_type"]].from_dict(config) if config["model_type"] in CONFIG_MAPPING else None
+
+
+def shapes_of(config):
+    """Of all parameters, by name; nothing is computed."""
+    import torch
+    with torch.device("meta"):
+        model = transformers_model(config)
+    return {name: tuple(p.shape) for name, p in model.named_parameters()}
+
+
+def way_back(program, config, folder, as_type):
+    """What differs of the model whose config.json mpt-plan read and wrote."""
+    written = written_config(program, os.path.join(folder, "config.json"), folder, "--as", as_type)
+    ours, theirs = shapes_of(written), shapes_of(config)
+    return [f"{name} is {ours.get(name)} as written, {theirs.get(name)} as read" for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)][:2]
+
+
 def by_operator(counter):
     return {str(operator).removeprefix("aten."): flop for operator, flop in counter.get_flop_counts()["Global"].items()}
 
@@ -229,8 +259,8 @@ def compare(name, program):
     written = {**json.loads(config.to_json_string(use_diff=False)), **keys, "model_type": as_type}
     with tempfile.TemporaryDirectory() as folder:
         said = described(program, written, as_type, folder)
+        found = way_back(program, config, folder, as_type)
     parameters, forward, backward, scans = measured(config)
-    found = []
     unused = UNUSED.get(name, 0)
     if said["parameters"]["total"] != parameters - unused:
         found.append(f"{said['parameters']['total']} parameters, transformers has {parameters - unused}")
@@ -248,6 +278,31 @@ def compare(name, program):
     if abs(wanted_back / real - 1) > 0.01:
         found.append(f"{wanted_back:.6g} FLOP backward, torch counts {real:.6g} ({wanted_back / real:.4f})")
     return found
+
+
+# Models of types that transformers has without what these need: an activation, and a class for text alone.
+OWN_CLASSES = {"kimi-k3", "step-3.5-flash"}
+
+
+def zoo_names(program):
+    lines = subprocess.run([program, "model", "list"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line.split()[0] for line in lines[1:-1] if line.split()[-1] != "-" and line[0] != "-"]
+
+
+def compare_zoo(name, program):
+    """What differs between the parameters of a model of the zoo, and those of transformers for the config.json that is written of it."""
+    import torch
+    with tempfile.TemporaryDirectory() as folder:
+        config = written_config(program, name, folder)
+        said = json.loads(subprocess.run([program, "model", name, "--json"], capture_output=True, text=True, check=True).stdout)
+    if config is None or name in OWN_CLASSES:
+        return None
+    with torch.device("meta"):
+        model = transformers_model(config)
+    real = sum(p.numel() for p in model.parameters())
+    real += sum(b.numel() for key, b in model.named_buffers() if key.endswith(("e_score_correction_bias", "expert_bias")))
+    counted = said["parameters"]["total"]
+    return [] if counted == real else [f"{counted} parameters, transformers has {real}"]
 
 
 # Towers beside the language model: their types, and the sizes that their files give.
@@ -294,15 +349,16 @@ def main():
         sys.exit(SKIPPED)
     transformers.logging.set_verbosity_error()
     wrong = 0
-    names = sys.argv[2:] or [*MODELS, *TOWERS]
+    zoo = zoo_names(program)
+    names = sys.argv[2:] or [*MODELS, *TOWERS, *zoo]
     for name in names:
         try:
-            found = (compare_tower if name in TOWERS else compare)(name, program)
+            found = (compare_tower if name in TOWERS else compare_zoo if name in zoo else compare)(name, program)
         except Exception as error:  # a class that fails is a finding on that type alone
             found = [f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"]
         wrong += bool(found)
-        print(f"{name}: {'; '.join(found) or 'the same'}", flush=True)
-    print(f"model counts: {len(names) - wrong} of {len(names)} types as transformers has them")
+        print(f"{name}: {'not in transformers' if found is None else '; '.join(found) or 'the same'}", flush=True)
+    print(f"model counts: {len(names) - wrong} of {len(names)} types and models as transformers has them")
     sys.exit(wrong > 0)
 
 
