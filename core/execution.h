@@ -294,20 +294,26 @@ struct Allocator {
   }
 };
 
-struct Execution : Kernels, Kept, StateBytes, Traffic, HostTimes, Allocator {
+struct Execution {
   std::string framework = "mpt";
+  Kernels kernels;
+  Kept kept;
+  StateBytes states;
+  Traffic traffic;
+  HostTimes host;
+  Allocator allocator;
 
   bool operator==(const Execution&) const = default;
 
   template <class V>
   static void describe(V& v) {
     v.field("framework", &Execution::framework, "name of the framework", optional_field());
-    Kernels::describe(v);
-    Kept::describe(v);
-    StateBytes::describe(v);
-    Traffic::describe(v);
-    HostTimes::describe(v);
-    Allocator::describe(v);
+    describe_part(v, &Execution::kernels);
+    describe_part(v, &Execution::kept);
+    describe_part(v, &Execution::states);
+    describe_part(v, &Execution::traffic);
+    describe_part(v, &Execution::host);
+    describe_part(v, &Execution::allocator);
   }
 };
 

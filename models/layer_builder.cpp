@@ -12,7 +12,7 @@ LayerBuilder& LayerBuilder::norm(std::string_view name, int64_t width, bool inpu
   if (!input_kept) keep_both(local_bytes(width));
   keep_both(local_state_bytes(layer_norm ? 2 : 1));  // statistics
   last().shape.extra = !layer_norm && has_norms_of_several_kernels();
-  if (last().shape.extra) keep_both(rounded(local_tokens_ * width * execution().rms_norm_bytes));
+  if (last().shape.extra) keep_both(rounded(local_tokens_ * width * execution().kept.rms_norm_bytes));
   last().backward_workspace_bytes = last().gradient_kept_bytes = local_bytes(width);
   return *this;
 }
@@ -66,7 +66,7 @@ LayerBuilder& LayerBuilder::product(const LinearSizes& sizes) {
     op.gradient_kept_bytes += bytes(sizes.columns);
   }
   if (layout_.tensor > 1) add_tensor_collectives(sizes, op);
-  if (execution().keeps_every_second_product) keep_every_second(sizes);
+  if (execution().kept.keeps_every_second_product) keep_every_second(sizes);
   return *this;
 }
 
@@ -100,10 +100,10 @@ void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op
   if (sizes.parallel == Parallel::columns) {
     if (sequence) op.forward_collectives.push_back(gathered(sizes.inner));
     Collective sum = sum_over_tensor(sizes.inner);
-    sum.beside_weight = execution().sums_beside_weight_gradient;
+    sum.beside_weight = execution().traffic.sums_beside_weight_gradient;
     const auto projections =
         std::count_if(sizes.parts.begin(), sizes.parts.end(), [](int64_t c) { return c > 0; });
-    const bool apart = execution().sums_each_projection && !sequence;
+    const bool apart = execution().traffic.sums_each_projection && !sequence;
     for (int64_t sums = apart ? std::max<int64_t>(1, projections) : 1; sums > 0; --sums)
       op.backward_collectives.push_back(sum);
     if (!sequence) return;
@@ -119,7 +119,7 @@ void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op
 LayerBuilder& LayerBuilder::expert_product(const LinearSizes& sizes) {
   product(sizes);
   Operator& op = last();
-  if (execution().keeps_every_second_product) {
+  if (execution().kept.keeps_every_second_product) {
     // Grouped products are no plain ones: all of them run again.
     --products_;
     op.saved_bytes_selective = 0;
@@ -153,7 +153,7 @@ void LayerBuilder::add_expert_collectives(const LinearSizes& sizes, Operator& op
   const int64_t rows = expert_rows(), width = dispatch ? sizes.inner : sizes.columns;
   const int64_t parts = sends_to_parts(layout_) ? 1 : layout_.expert_split();
   Collective exchange{CollectiveKind::all_to_all, CollectiveGroup::expert, rows / parts * width * unit_};
-  if (layout_.execution.deduplicates_dispatch) {
+  if (layout_.execution.traffic.deduplicates_dispatch) {
     const MixtureOfExperts& e = *kind_->moe;
     exchange.route = {e.experts_per_token, e.expert_groups, e.groups_per_token};
   }
@@ -193,25 +193,28 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
     s.sequence = *a.chunk;
   }
   add({"attention.core", s});
-  const bool core_stays = execution().keeps_every_second_product && execution().keeps_core_output;
+  const bool core_stays = execution().kept.keeps_every_second_product && execution().kept.keeps_core_output;
   last().selective_share = core_stays ? 0.0 : 1.0;
   if (a.sinks) last().parameters = heads;
   core_input_bytes_ = bytes(sizes.qkv_columns);
   keep_both(core_input_bytes_);
   last().backward_workspace_bytes = last().gradient_kept_bytes =
       core_input_bytes_ + (a.sinks ? rounded(heads * std::max<int64_t>(unit_, 4)) : 0);
-  if (writes_scores(execution().attention)) {
-    const bool plain = execution().attention == AttentionKernel::plain;
+  if (writes_scores(execution().kernels.attention)) {
+    const bool plain = execution().kernels.attention == AttentionKernel::plain;
     // Softmax, its dropout's mask and its result (arXiv:2205.05198, section 4.1): selective recompute drops
     // them.
     const int64_t scores = layout_.micro_batch * s.heads * sequence_ * sequence_;
-    keep(rounded(scores * (execution().dropout ? 2 * unit_ + 1 : unit_)), 0);
+    keep(rounded(scores * (execution().kernels.dropout ? 2 * unit_ + 1 : unit_)), 0);
     // Beside the scores their copy, which is masked in place; backward masks with the same mask.
     last().forward_workspace_bytes = (plain ? 2 : 1) * rounded(scores * unit_);
     if (plain) keep(rounded(layout_.micro_batch * sequence_ * sequence_), 0);
     // The gradient behind dropout and the one that dropout makes of it, which a fused softmax changes in
     // place. PyTorch's has that one, its product with the result and a gradient of its own.
-    last().backward_workspace_bytes += (plain ? 3 : execution().dropout ? 2 : 1) * rounded(scores * unit_);
+    last().backward_workspace_bytes += (plain                         ? 3
+                                        : execution().kernels.dropout ? 2
+                                                                      : 1) *
+                                       rounded(scores * unit_);
   } else {
     keep(state_bytes(heads), 0);  // log-sum-exp
   }
@@ -252,7 +255,7 @@ LayerBuilder& LayerBuilder::residual(std::string_view name) {
     const int64_t parts = model_.parallel_residual && kind_ != nullptr && kind_->has_mixer() ? 2 : 1;
     last().backward_workspace_bytes = last().gradient_kept_bytes = parts * local_bytes(model_.hidden);
   }
-  if (layout_.execution.dropout) {
+  if (layout_.execution.kernels.dropout) {
     const int64_t mask = rounded(local_tokens_ * model_.hidden);
     keep(mask, mask);
   }
@@ -265,7 +268,7 @@ LayerBuilder& LayerBuilder::activation(const Operator& op, int64_t input_columns
   keep(input, input);
   last().backward_workspace_bytes = last().gradient_kept_bytes = input;
   // As two kernels: the gate's activation is kept for the product with the other half.
-  if (last().shape.gated && layout_.execution.elementwise == ElementwiseKernels::eager)
+  if (last().shape.gated && layout_.execution.kernels.elementwise == ElementwiseKernels::eager)
     keep_both(rounded(last().shape.rows * last().shape.columns * unit_));
   // Clamped into a copy, which is kept beside what went in.
   if (has_extra_kernels(last().shape, execution())) keep_both(input);
@@ -325,15 +328,15 @@ void LayerBuilder::choose_recomputed() {
 }
 
 LayerProgram LayerBuilder::take_layer() {
-  if (!execution().keeps_every_second_product) choose_recomputed();
+  if (!execution().kept.keeps_every_second_product) choose_recomputed();
   freeze();
   move_to_host();
   program_.input_bytes = local_bytes(model_.hidden) * model_.residual_streams;
-  program_.recomputed_whole = layout_.execution.recomputes_whole_layer;
-  if (execution().keeps_every_second_product)
+  program_.recomputed_whole = layout_.execution.kept.recomputes_whole_layer;
+  if (execution().kept.keeps_every_second_product)
     program_.operators.front().saved_bytes_selective += program_.input_bytes;
   add_gathered_tokens();
-  const int64_t beside = rounded(local_tokens_ * model_.hidden * layout_.execution.extra_kept_bytes);
+  const int64_t beside = rounded(local_tokens_ * model_.hidden * layout_.execution.kept.extra_kept_bytes);
   keep_both(beside);
   return std::move(program_);
 }

@@ -70,7 +70,7 @@ void add_experts(LayerBuilder& b) {
   shape.extra = mlp.activation_limit.has_value();
   b.activation({"mlp.experts_activation", shape}, up);
   b.expert_linear({"mlp.experts_down", width, ffn, mlp.bias, Parallel::rows}).saves_copies(ffn);
-  if (b.execution().keeps_expert_outputs) b.saves_expert_outputs(width);
+  if (b.execution().kept.keeps_expert_outputs) b.saves_expert_outputs(width);
   if (e.latent_norm) b.norm("mlp.latent_norm", width);
   if (e.latent_width > 0)
     b.linear({"mlp.latent_up", m.hidden, width, false, Parallel::replicated}).saves_local(width);
@@ -142,7 +142,7 @@ void add_layer_tables(LayerBuilder& b, const Layout& layout) {
   const int64_t width = m.layers.count() * m.layer_embedding;
   OperatorShape shape = b.shape(OperatorKind::embedding, width);
   const int64_t rows = m.layer_vocab > 0 ? m.layer_vocab : m.vocab;
-  shape.inner = padded_share(rows, layout.tensor, layout.execution.vocabulary_multiple);
+  shape.inner = padded_share(rows, layout.tensor, layout.execution.kernels.vocabulary_multiple);
   b.add({"embedding.layers", shape}).saves_all_tokens(width);
   b.last().parameters = shape.inner * width;
   b.linear({"embedding.layer_projection", width, m.hidden, false, Parallel::replicated})
@@ -156,33 +156,34 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   const int64_t rows = b.vocabulary_share();
   // Mostly in 16 bits where the layers' products run in fp8: Megatron-LM's output layer is not one of
   // Transformer Engine's unless told so (fp8_output_proj), and torchtitan's recipes leave it out.
-  b.linear({output, rows, m.hidden, m.head_bias, Parallel::columns, {}, b.execution().fp8_head})
+  b.linear({output, rows, m.hidden, m.head_bias, Parallel::columns, {}, b.execution().kernels.fp8_head})
       .saves(m.hidden);
-  if (b.execution().empty_gradients)
+  if (b.execution().kept.empty_gradients)
     b.last().backward_workspace_bytes +=
         LayerBuilder::rounded(rows * m.hidden * element_bytes(b.last().shape.precision));
-  const bool gathers = b.execution().gathers_logits && b.tensor_ranks() > 1;
+  const bool gathers = b.execution().kernels.gathers_logits && b.tensor_ranks() > 1;
   const int64_t columns = gathers ? rows * b.tensor_ranks() : rows;
   b.add({name, b.shape(OperatorKind::cross_entropy, columns)});
-  const bool chunked = b.execution().loss == LossKernel::chunked;
+  const bool chunked = b.execution().kernels.loss == LossKernel::chunked;
   if (!chunked) b.saves_all_tokens(columns);
   Operator& loss = b.last();
   loss.forward_workspace_bytes = b.state_bytes(1) + b.state_bytes(2);
   // Chunks of as many tokens as have as many logits as all have hidden units, in 16 bits and in fp32
   // (linkedin/Liger-Kernel, ops/fused_linear_cross_entropy.py); the gradient of the head's input stays.
   if (chunked) loss.forward_workspace_bytes += 3 * b.bytes(m.hidden);
-  if (b.execution().loss == LossKernel::fp32) {
+  if (b.execution().kernels.loss == LossKernel::fp32) {
     // Beside the logits: their fp32 copy, which becomes the softmax, and on the way back its gradient. Where
     // all of that is done in place, the gradient in 16 bits takes the logits' place.
     const int64_t copy = LayerBuilder::rounded(b.tokens() * columns * 4);
     loss.saved_bytes += copy;
     loss.saved_bytes_selective += copy;
-    loss.forward_workspace_bytes += (b.execution().logit_copies - 1) * copy;
-    loss.backward_workspace_bytes = b.execution().logit_copies > 1 ? copy : 0;
+    loss.forward_workspace_bytes += (b.execution().kept.logit_copies - 1) * copy;
+    loss.backward_workspace_bytes = b.execution().kept.logit_copies > 1 ? copy : 0;
   }
   // torch.compile computes in one pass, too, but writes the gradient beside the logits.
-  const bool compiled = b.execution().elementwise == ElementwiseKernels::compiled;
-  if (b.execution().loss == LossKernel::fused && compiled) loss.backward_workspace_bytes = b.bytes(columns);
+  const bool compiled = b.execution().kernels.elementwise == ElementwiseKernels::compiled;
+  if (b.execution().kernels.loss == LossKernel::fused && compiled)
+    loss.backward_workspace_bytes = b.bytes(columns);
   if (gathers) {
     // What arrives as one buffer and then in the others' pieces, which are put together
     // (torch.distributed.all_gather): the collective's stream gives both back late.

@@ -35,7 +35,7 @@ inline bool sends_to_parts(const Layout& layout) {
 
 /// Rows of the vocabulary's table, and columns of the logits, on one tensor rank.
 inline int64_t vocabulary_share(const ModelSpec& model, const Layout& layout) {
-  return padded_share(model.vocab, layout.tensor, layout.execution.vocabulary_multiple);
+  return padded_share(model.vocab, layout.tensor, layout.execution.kernels.vocabulary_multiple);
 }
 
 /// Whether the last stage has a copy of the token table for its next-token modules alone.
@@ -115,7 +115,7 @@ struct LayerProgram {
   std::vector<Operator> operators;
   size_t kind = 0;                // of a decoder layer: its place among the model's LayerKinds
   int64_t input_bytes = 0;        // the piece's input: all that full recompute keeps
-  bool recomputed_whole = false;  // Execution::recomputes_whole_layer
+  bool recomputed_whole = false;  // Kept::recomputes_whole_layer
 };
 
 /// Operators of a decoder layer for one micro-batch of `layout.micro_batch` sequences of `sequence` tokens.

@@ -163,7 +163,7 @@ void LayerBuilder::freeze() {
     if (!product) continue;
     op.saved_bytes = 0;
     op.gradient_kept_bytes = 0;
-    if (!execution().keeps_every_second_product) op.saved_bytes_selective = 0;
+    if (!execution().kept.keeps_every_second_product) op.saved_bytes_selective = 0;
     // What sequence parallelism gathers once more is for the weight gradient alone.
     Collectives needed;
     for (const Collective& c : op.backward_collectives) {

@@ -74,10 +74,10 @@ int64_t framework_bytes(const DeviceSpec& device, const Calibration& constants) 
 
 int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution, const Calibration& constants) {
   const int64_t process =
-      std::max(framework_bytes(device, constants), int64_t(execution.context_gib * double(kGiB)));
+      std::max(framework_bytes(device, constants), int64_t(execution.allocator.context_gib * double(kGiB)));
   if (device.kind == DeviceKind::gpu && is_own_runtime(execution))
     return tensors_of_pool(device.memory_bytes - process - int64_t(constants.workspace_gib * double(kGiB)));
-  return int64_t(double(device.memory_bytes - process) / (1.0 + execution.allocator_slack));
+  return int64_t(double(device.memory_bytes - process) / (1.0 + execution.allocator.allocator_slack));
 }
 
 std::vector<int64_t> communicator_bytes(const ModelSpec& model, DeviceKind device, const Layout& layout,

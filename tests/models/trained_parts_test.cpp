@@ -93,8 +93,8 @@ TEST(Adapters, InFourBitsFitWhereTheirPaperSaysSo) {
   EXPECT_NEAR(all, 65.3e9, 0.5e9);
   l.training = lora(64, FrozenFormat::nf4);
   // Adapters and their gradients in 16 bits, moments in 32 (section 4, and its code).
-  l.execution.weight_bytes = l.execution.gradient_bytes = 2;
-  l.execution.optimizer_bytes = 8;
+  l.execution.states.weight_bytes = l.execution.states.gradient_bytes = 2;
+  l.execution.states.optimizer_bytes = 8;
   const StageFootprint f = footprint_of(model, l, 512);
   const double tables = 2.0 * double(model.vocab * model.hidden);
   const double stored = double(share_of(model, l).frozen_bytes);
