@@ -197,7 +197,7 @@ void StagePieces::set_head(const LayerProgram& program) {
   for (auto& kept : head_.kept) kept = head_.computed;
   if (!model_.tied_embeddings) return;
   for (const Operator& op : program.operators) {
-    if (op.name != "head.output") continue;
+    if (op.module != Module::head_output) continue;
     (op.shape.frozen ? tied_frozen_bytes_ : tied_parameters_) =
         op.shape.frozen ? op.frozen_bytes : op.shape.columns * op.shape.inner;
   }
@@ -218,7 +218,7 @@ void StagePieces::set_next_token(PiecePrograms& programs) {
     next_token_.push_back(piece_of(next_token_head_program(model_, layout, programs.sequence())));
   }
   for (Piece& piece : next_token_) piece.kept.fill(piece.computed);
-  if (layout.execution.framework != Execution{}.framework) work_at_once();
+  if (!layout.execution.allocator.counts_each_buffer) work_at_once();
 }
 
 // Frameworks free less in between. Five runs of Megatron-LM's CI took 3 to 6 % more than where the largest of
@@ -390,7 +390,7 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   add_state(layout, state_counts(layout, content, pieces), footprint);
   footprint.boundary_bytes = boundary_bytes_;
   // With ZeRO 3 weights are gathered for each use, and narrowed again.
-  const bool keeps_fp8_weights = layout.zero < 3 && layout.execution.framework == Execution{}.framework;
+  const bool keeps_fp8_weights = layout.zero < 3 && layout.execution.kernels.narrows_apart;
   for (const Held& h : pieces) {
     if (keeps_fp8_weights) footprint.parameter_bytes += h.times * h.piece->fp8_weights;
     footprint.saved_bytes += h.times * h.kept();

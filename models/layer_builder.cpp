@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layer_builder.h"
 
-#include <initializer_list>
-
 namespace mpt::models {
 
-LayerBuilder& LayerBuilder::norm(std::string_view name, int64_t width, bool input_kept) {
-  add({name, local_shape(OperatorKind::norm, width)});
+LayerBuilder& LayerBuilder::norm(std::string_view name, Module module, int64_t width, bool input_kept) {
+  add({name, module, local_shape(OperatorKind::norm, width)});
   const bool layer_norm = model_.norm == NormKind::layer_norm;
   last().parameters = width * (layer_norm && model_.norm_bias ? 2 : 1);
   if (!input_kept) keep_both(local_bytes(width));
@@ -22,7 +20,8 @@ LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
   if (!layout_.training.changes_products()) {
     product(sizes);
     // A mixer or a dense MLP, which ends here, keeps the largest magnitudes of what its products read.
-    if (sizes.parallel == Parallel::rows && layout_.precision == Precision::fp8 && is_own_runtime())
+    if (sizes.parallel == Parallel::rows && layout_.precision == Precision::fp8 &&
+        execution().kernels.narrows_apart)
       keep_both(rounded_bytes(1));
     return *this;
   }
@@ -48,7 +47,7 @@ LayerBuilder& LayerBuilder::product(const LinearSizes& sizes) {
   // What row-parallel products add is added behind the sum over ranks, and its gradient summed up apart.
   s.biased = sizes.bias && sizes.parallel == Parallel::columns && layout_.training.deterministic;
   input_is_local_ = sizes.parallel != Parallel::rows;
-  add({sizes.name, s});
+  add({sizes.name, sizes.module, s});
   Operator& op = last();
   op.parameters = sizes.columns * sizes.inner + (sizes.bias ? sizes.columns : 0);
   // The gradient of a gathered input is scattered.
@@ -192,7 +191,7 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
     s.batch *= (s.sequence + *a.chunk - 1) / *a.chunk;
     s.sequence = *a.chunk;
   }
-  add({"attention.core", s});
+  add({"attention.core", Module::attention_core, s});
   const bool core_stays = execution().kept.keeps_every_second_product && execution().kept.keeps_core_output;
   last().selective_share = core_stays ? 0.0 : 1.0;
   if (a.sinks) last().parameters = heads;
@@ -248,10 +247,10 @@ void LayerBuilder::add_context_collectives(const AttentionSizes& sizes, Operator
                              {CollectiveKind::reduce_scatter, CollectiveGroup::context, message, true}};
 }
 
-LayerBuilder& LayerBuilder::residual(std::string_view name) {
-  add({name, local_shape(OperatorKind::residual_add, model_.hidden)});
+LayerBuilder& LayerBuilder::residual(std::string_view name, Module module) {
+  add({name, module, local_shape(OperatorKind::residual_add, model_.hidden)});
   // The gradient of the branch is that of the sum times the factor: another tensor.
-  if (model_.residual_scale && is_own_runtime()) {
+  if (model_.residual_scale && execution().allocator.counts_each_buffer) {
     const int64_t parts = model_.parallel_residual && kind_ != nullptr && kind_->has_mixer() ? 2 : 1;
     last().backward_workspace_bytes = last().gradient_kept_bytes = parts * local_bytes(model_.hidden);
   }
@@ -275,55 +274,20 @@ LayerBuilder& LayerBuilder::activation(const Operator& op, int64_t input_columns
   return *this;
 }
 
-namespace {
-
-bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-void run_again(Operator& op) { op.selective_share = 1.0; }
-
-}  // namespace
-
-// What an operator keeps is its input, so what a module's operators hand each other is kept by those behind
-// the first. Norms before queries, keys and values or before a dense MLP are part of the product behind them,
-// unless several products read their result (Megatron-LM's TELayerNormColumnParallelLinear).
 void LayerBuilder::choose_recomputed() {
   const SelectiveRecompute& s = layout_.selective;
-  const bool others = s.norms || s.latent || s.expert_activation || s.mlp || s.experts;
-  if (s.core && !others) return;
-  const bool has_experts = kind_->moe.has_value(), latent = kind_->attention && kind_->attention->latent;
+  if (s == SelectiveRecompute{}) return;
+  const unsigned reruns = reruns_of(s, *kind_);
   for (Operator& op : program_.operators) {
-    const std::string_view name = op.name;
-    const bool is_core = name == "attention.core";
-    if (!s.core && is_one_of(name, {"attention.core", "attention.output"})) {
+    const ModuleRules& rules = rules_of(op.module);
+    if (!s.core && ((rules.again | rules.drops) & kRerunCore) != 0) {
       op.saved_bytes_selective = op.saved_bytes;
       op.selective_share = 0.0;
     }
-    if (s.norms && ((name == "attention.norm" && latent) || (name == "mlp.norm" && has_experts)))
-      run_again(op);
-    if (s.norms &&
-        ((latent && is_one_of(name, {"attention.query_down", "attention.query"})) || name == "mlp.router"))
-      op.saved_bytes_selective = 0;
-    if (s.latent && is_one_of(name, {"attention.query_norm", "attention.query_up", "attention.query",
-                                     "attention.key_value_norm", "attention.key_value_up"}))
-      run_again(op);
-    if (s.latent && latent && name == "attention.rotary") run_again(op);
-    if (s.latent && is_one_of(name, {"attention.query_up", "attention.key_value_up"}))
-      op.saved_bytes_selective = 0;
-    if (s.latent && latent && is_core && !s.core)
-      op.saved_bytes_selective = op.saved_bytes - core_input_bytes_;
-    if (s.expert_activation && name == "mlp.experts_activation") run_again(op);
-    if (s.expert_activation && name == "mlp.experts_down") op.saved_bytes_selective = 0;
-    if (s.mlp && !has_experts && is_one_of(name, {"mlp.up", "mlp.activation", "mlp.down"})) {
-      run_again(op);
-      if (name != "mlp.up") op.saved_bytes_selective = 0;
-    }
-    if (s.experts && has_experts && name.starts_with("mlp.") &&
-        !is_one_of(name, {"mlp.norm", "mlp.post_norm", "mlp.residual"})) {
-      run_again(op);
-      if (name != "mlp.router") op.saved_bytes_selective = 0;
-    }
+    if ((rules.again & reruns) != 0) op.selective_share = 1.0;
+    if ((rules.drops & reruns) != 0) op.saved_bytes_selective = 0;
+    const bool remakes_input = op.module == Module::attention_core && (reruns & kRerunLatentRotary) != 0;
+    if (remakes_input && !s.core) op.saved_bytes_selective = op.saved_bytes - core_input_bytes_;
   }
 }
 

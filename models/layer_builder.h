@@ -21,6 +21,7 @@ enum class Parallel : uint8_t { replicated, columns, rows };
 
 struct LinearSizes {
   std::string_view name;
+  Module module;
   int64_t columns = 0, inner = 0;  // on this rank
   bool bias = false;
   Parallel parallel = Parallel::columns;
@@ -60,7 +61,6 @@ class LayerBuilder {
            execution().kept.rms_norm_bytes > 0;
   }
   int64_t context_ranks() const { return layout_.context; }
-  bool is_own_runtime() const { return execution().framework == Execution{}.framework; }
   int64_t share(int64_t whole) const { return (whole + layout_.tensor - 1) / layout_.tensor; }
   int64_t vocabulary_share() const { return models::vocabulary_share(model_, layout_); }
   int64_t expert_share(int64_t whole) const {
@@ -82,8 +82,8 @@ class LayerBuilder {
   bool is_in_epilogue(const Mlp& mlp, int64_t ffn) const {
     const bool wide = layout_.precision != Precision::bf16 && layout_.precision != Precision::fp16;
     const bool in_parts = layout_.overlap_tensor && layout_.sequence_parallel && layout_.tensor > 1;
-    return is_own_runtime() && !wide && !in_parts && mlp.activation == ActivationKind::gelu_tanh &&
-           !mlp.gated && !mlp.activation_limit && ffn % 8 == 0;
+    return execution().kernels.epilogue_activations && !wide && !in_parts &&
+           mlp.activation == ActivationKind::gelu_tanh && !mlp.gated && !mlp.activation_limit && ffn % 8 == 0;
   }
 
   static int64_t rounded(int64_t bytes) { return rounded_bytes(bytes); }
@@ -103,8 +103,8 @@ class LayerBuilder {
   /// twice where some arrive beside products (other frameworks have buffers of their own for that).
   void add_gathered_tokens() {
     if (!layout_.sequence_parallel) return;
-    const bool is_own = execution().framework == Execution{}.framework;
-    const int64_t room = bytes(model_.hidden) * (layout_.overlap_tensor && is_own ? 2 : 1);
+    const bool twice = layout_.overlap_tensor && execution().allocator.counts_each_buffer;
+    const int64_t room = bytes(model_.hidden) * (twice ? 2 : 1);
     last().forward_workspace_bytes += room;
     last().backward_workspace_bytes += room;
     last().weight_workspace_bytes += bytes(model_.hidden);
@@ -182,13 +182,13 @@ class LayerBuilder {
   }
 
   /// `input_kept`: an operator before it already keeps the input.
-  LayerBuilder& norm(std::string_view name, int64_t width, bool input_kept = false);
+  LayerBuilder& norm(std::string_view name, Module module, int64_t width, bool input_kept = false);
   LayerBuilder& linear(const LinearSizes& sizes);
   LayerBuilder& expert_linear(const LinearSizes& sizes);
   LayerBuilder& attention(const AttentionSizes& sizes);
   /// Keeps its input, `input_columns` wide, for every row of the operator.
   LayerBuilder& activation(const Operator& op, int64_t input_columns);
-  LayerBuilder& residual(std::string_view name);
+  LayerBuilder& residual(std::string_view name, Module module);
 
   /// The last operator, a linear, keeps its input of `columns` columns for its backward: its tokens' part
   /// where that is gathered again, and in one byte where the framework keeps what the product in fp8 read.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/allocation.h"
 #include "base/error.h"
@@ -411,6 +412,49 @@ TEST(Execution, LogitsInFp32CostFourBytesEachMore) {
   EXPECT_EQ(kept(LossKernel::fp32) - kept(LossKernel::own), 4 * 4096 * model.vocab);
   EXPECT_EQ(kept(LossKernel::fused), kept(LossKernel::own));
   EXPECT_EQ(kept(LossKernel::own) - kept(LossKernel::chunked), 2 * 4096 * model.vocab) << "no logits";
+}
+
+// Each switch by which other frameworks differ from this project's runtime.
+TEST(Execution, EverySwitchChangesProgramsOrMemoryOfSomeModel) {
+  const std::vector<std::pair<const char*, void (*)(Execution&)>> switches{
+      {"epilogue_activations", [](Execution& e) { e.kernels.epilogue_activations = false; }},
+      {"narrows_apart", [](Execution& e) { e.kernels.narrows_apart = false; }},
+      {"splits_next_token_projection", [](Execution& e) { e.kernels.splits_next_token_projection = false; }},
+      {"one_adapter_per_product", [](Execution& e) { e.kernels.one_adapter_per_product = true; }},
+      {"shares_norm_output", [](Execution& e) { e.kept.shares_norm_output = false; }},
+      {"keeps_whole_projection", [](Execution& e) { e.kept.keeps_whole_projection = false; }},
+      {"sends_to_expert_parts", [](Execution& e) { e.traffic.sends_to_expert_parts = false; }},
+      {"exchanges_shared_heads", [](Execution& e) { e.traffic.exchanges_shared_heads = false; }},
+      {"counts_each_buffer", [](Execution& e) { e.allocator.counts_each_buffer = false; }}};
+  Layout split;
+  split.tensor = split.expert = split.expert_tensor = split.data = 2;
+  split.precision = Precision::bf16;
+  Layout adapted = split, narrow = split;
+  adapted.training.adapter_rank = 8;
+  adapted.training.adapter_targets = {AdapterTarget::qkv};
+  narrow.precision = Precision::fp8;
+  std::map<std::string, int> changed;
+  for (const std::string& name : zoo_names()) {
+    const ModelSpec model = load_model(name);
+    for (Layout layout : {split, adapted, narrow}) {
+      layout.layers_per_stage = {model.layers.count()};
+      const auto outcome = [&] {
+        std::vector<Operator> all = last_stage_program(model, layout, 2048).operators;
+        for (const auto& [kind, value] : model.layers.kinds) {
+          const LayerProgram layer = layer_program(model, value, layout, 2048);
+          all.insert(all.end(), layer.operators.begin(), layer.operators.end());
+        }
+        return std::pair(all, stage_footprints(model, layout, {8, 2048}).front().static_bytes());
+      };
+      const auto before = outcome();
+      for (const auto& [which, change] : switches) {
+        layout.execution = {};
+        change(layout.execution);
+        changed[which] += outcome() == before ? 0 : 1;
+      }
+    }
+  }
+  for (const auto& [which, change] : switches) EXPECT_GT(changed[which], 0) << which;
 }
 
 }  // namespace

@@ -40,9 +40,8 @@ TEST(Adapters, HaveTheParametersThatTheirLibrariesPrint) {
   const ModelSpec model = load_model("llama3-8b");
   Layout l = one_rank(model);
   l.training = lora(16);
-  l.execution.framework = "automodel";
   EXPECT_EQ(share_of(model, l).total(), 41'943'040);
-  l.execution.framework = "megatron-bridge";
+  l.execution.kernels.one_adapter_per_product = true;
   const int64_t each = 16 * ((4096 + 6144) + (4096 + 4096) + (4096 + 2 * 14336) + (14336 + 4096));
   EXPECT_EQ(share_of(model, l).total(), 32 * each);
 }
