@@ -7,12 +7,15 @@
 //     template <class V> static void describe(V& v) {
 //       v.field("layers", &ModelSpec::hidden, "width of the residual stream", between(1, 1 << 24));
 //     }
-// and an enum that can be stored specialises EnumNames. Readers and writers are visitors (base/json.h).
+// and an enum that can be stored specialises EnumNames. Readers and writers are visitors (base/json.h), which
+// reach a field by std::invoke(member, object).
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -74,7 +77,25 @@ struct NameOr {
   bool operator==(const NameOr&) const = default;
 };
 
+/// The type of a field of T that a visitor gets as `Member`.
+template <class T, class Member>
+using FieldType = std::remove_cvref_t<std::invoke_result_t<Member, T&>>;
+
 namespace detail {
+// Hands the fields of a member of Owner to a visitor of Owner.
+template <class V, class Owner, class Part>
+struct PartVisitor {
+  V& visitor;
+  Part Owner::*part;
+  template <class Member>
+  void field(const char* name, Member member, const char* doc, FieldRule rule = {}) {
+    const auto of_owner = [ part = part, member ](auto& owner) -> auto& {
+      return std::invoke(member, owner.*part);
+    };
+    visitor.field(name, of_owner, doc, rule);
+  }
+};
+
 template <class T, class M>
 struct RuleFinder {
   M T::*wanted;
@@ -86,6 +107,13 @@ struct RuleFinder {
   void field(const char*, Other T::*, const char*, FieldRule = {}) {}
 };
 }  // namespace detail
+
+/// The fields of a member stand among those of its owner.
+template <class V, class Owner, class Part>
+void describe_part(V& v, Part Owner::*part) {
+  detail::PartVisitor<V, Owner, Part> inner{v, part};
+  Part::describe(inner);
+}
 
 /// The rule of one member of a described struct, for what reads the same quantity from elsewhere.
 template <class T, class M>

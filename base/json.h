@@ -102,16 +102,15 @@ class ObjectReader {
   ObjectReader(const Json& json, std::string pointer, JsonProblems& problems, T& out)
       : json_(json), pointer_(std::move(pointer)), problems_(problems), out_(out) {}
 
-  // Members of a base are members, too.
-  template <class M, class C>
-  void field(const char* name, M C::*member, const char* /*doc*/, FieldRule rule = {}) {
+  template <class Member>
+  void field(const char* name, Member member, const char* /*doc*/, FieldRule rule = {}) {
     known_.emplace_back(name);
     const auto found = json_.find(name);
     if (found == json_.end()) {
-      if (rule.required && !TypeTraits<M>::is_optional) missing_.emplace_back(name);
+      if (rule.required && !TypeTraits<FieldType<T, Member>>::is_optional) missing_.emplace_back(name);
       return;
     }
-    read_value(*found, pointer_ + "/" + escape_pointer(name), rule, problems_, out_.*member);
+    read_value(*found, pointer_ + "/" + escape_pointer(name), rule, problems_, std::invoke(member, out_));
   }
 
   // A misspelt key is one problem, not two: an unknown key near a missing one stands for it.
@@ -142,8 +141,8 @@ template <class T>
 class ObjectWriter {
  public:
   explicit ObjectWriter(const T& value) : value_(value) {}
-  template <class M, class C>
-  void field(const char* name, M C::*member, const char* /*doc*/, FieldRule = {});
+  template <class Member>
+  void field(const char* name, Member member, const char* /*doc*/, FieldRule = {});
   Json take() { return std::move(json_); }
 
  private:
@@ -280,13 +279,17 @@ Json write_value(const T& value) {
 
 // An absent optional is left out, so that files hold only what was said.
 template <class T>
-template <class M, class C>
-void ObjectWriter<T>::field(const char* name, M C::*member, const char*, FieldRule rule) {
-  if (rule.omits_default && value_.*member == T{}.*member) return;
-  if constexpr (TypeTraits<M>::is_optional) {
-    if (!(value_.*member).has_value()) return;
+template <class Member>
+void ObjectWriter<T>::field(const char* name, Member member, const char*, FieldRule rule) {
+  const auto& value = std::invoke(member, value_);
+  if (rule.omits_default) {
+    const T usual{};
+    if (value == std::invoke(member, usual)) return;
   }
-  json_[name] = write_value(value_.*member);
+  if constexpr (TypeTraits<FieldType<T, Member>>::is_optional) {
+    if (!value.has_value()) return;
+  }
+  json_[name] = write_value(value);
 }
 
 }  // namespace detail

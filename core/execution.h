@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Execution: what a framework does with a layout, as far as time and memory depend on it: which kernels it
-// has, what it keeps for backward, in which precision it holds states. The defaults are this project's own
-// runtime; the values of other frameworks are knowledge and live in frameworks/. Each kind of
-// knowledge is a struct of its own; in files their fields stand side by side.
+// Execution: what a framework does with a layout, as far as time and memory depend on it. The defaults are
+// this project's own runtime; the values of other frameworks are in frameworks/*/framework.json. Each kind of
+// knowledge is a struct of its own; in files all fields stand side by side. describe() says what each field
+// means; comments add what its text leaves out.
 
 #include <cstdint>
 #include <string>
@@ -45,132 +45,120 @@ struct Kernels {
   AttentionKernel attention = AttentionKernel::flash;
   ElementwiseKernels elementwise = ElementwiseKernels::fused;
   LossKernel loss = LossKernel::own;
-  bool dropout = false;  // masks of one byte are kept
-  // What only some models do (OperatorShape::extra) has kernels of its own, plain ones.
+  bool dropout = false;  // a mask has one byte for each element
+  // Of operators with OperatorShape::extra. The kernels are plain ones.
   bool extras_apart = false;
-  bool graphs = false;          // kernels are launched by the device from a graph
-  bool early_products = false;  // matrix products of cuBLAS 11, until 2022
-  bool fuses_experts = false;   // what experts multiply is narrowed to fp8 within their products
-  // In fp8 each expert's rows are copied into as many as its products take, and back.
-  bool pads_expert_rows = false;
-  // Where products run in fp8, the attention core does too, and the product of the head.
-  bool fp8_attention = false;
-  bool fp8_head = false;
-  // The device multiplies matrices in fp8 with one scale in any order: no transposed copy of a weight is
-  // kept.
-  bool fp8_in_any_order = false;
-  // Tensor ranks gather the logits, and each computes the loss over the whole vocabulary.
-  bool gathers_logits = false;
-  // The vocabulary's table is padded to a multiple of this for every tensor rank.
+  bool early_products = false;  // until 2022
+  bool graphs = false, fuses_experts = false, pads_expert_rows = false, fp8_attention = false,
+       fp8_head = false;
+  bool fp8_in_any_order = false;  // no transposed copy of a weight is kept
+  bool gathers_logits = false;    // each tensor rank computes the loss over the whole vocabulary
   int64_t vocabulary_multiple = 1;
+  bool epilogue_activations = true;  // cuBLASLt's epilogues (runtime/device/cuda)
+  // Precision::fp8 alone (runtime/device/fp8.h). The largest magnitudes of inputs are kept, too.
+  bool narrows_apart = true;
+  bool splits_next_token_projection = true;  // so that both halves need not lie side by side
+  bool one_adapter_per_product = false;      // else queries, keys and values have one each
 
   bool operator==(const Kernels&) const = default;
 
   template <class V>
   static void describe(V& v) {
     using T = Kernels;
-    v.field("attention", &T::attention, "flash, cudnn, flash1, flash2, unfused, plain or own",
-            optional_field());
-    v.field("elementwise", &T::elementwise, "fused, compiled or eager", optional_field());
-    v.field("loss", &T::loss, "own, fused or fp32", optional_field());
-    v.field("dropout", &T::dropout, "dropout masks are kept", optional_field());
+    const FieldRule may = optional_field();
+    v.field("attention", &T::attention, "flash, cudnn, flash1, flash2, unfused, plain or own", may);
+    v.field("elementwise", &T::elementwise, "fused, compiled or eager", may);
+    v.field("loss", &T::loss, "own, fused or fp32", may);
+    v.field("dropout", &T::dropout, "dropout masks are kept", may);
     v.field("extras_apart", &T::extras_apart,
             "experts' biases, limits of activations and scaled rotary positions have kernels of their own",
-            optional_field());
-    v.field("graphs", &T::graphs, "kernels are launched from graphs", optional_field());
-    v.field("early_products", &T::early_products, "matrix products of cuBLAS 11", optional_field());
+            may);
+    v.field("graphs", &T::graphs, "kernels are launched from graphs", may);
+    v.field("early_products", &T::early_products, "matrix products of cuBLAS 11", may);
     v.field("fuses_experts", &T::fuses_experts, "experts' products narrow their inputs to fp8 themselves",
-            optional_field());
+            may);
     v.field("pads_expert_rows", &T::pads_expert_rows,
-            "in fp8 experts' rows are copied to multiples of what products take", optional_field());
-    v.field("fp8_attention", &T::fp8_attention, "where products run in fp8, attention does too",
-            optional_field());
-    v.field("fp8_head", &T::fp8_head, "where products run in fp8, the head's does too", optional_field());
+            "in fp8 experts' rows are copied to multiples of what products take", may);
+    v.field("fp8_attention", &T::fp8_attention, "where products run in fp8, attention does too", may);
+    v.field("fp8_head", &T::fp8_head, "where products run in fp8, the head's does too", may);
     v.field("fp8_in_any_order", &T::fp8_in_any_order,
-            "fp8 with one scale for a matrix is multiplied in any order, as the device does",
-            optional_field());
-    v.field("gathers_logits", &T::gathers_logits, "tensor ranks gather the logits before the loss",
-            optional_field());
+            "fp8 with one scale for a matrix is multiplied in any order, as the device does", may);
+    v.field("gathers_logits", &T::gathers_logits, "tensor ranks gather the logits before the loss", may);
     v.field("vocabulary_multiple", &T::vocabulary_multiple,
             "the vocabulary is padded to a multiple of this for every tensor rank",
             optional_field(between(1, 1 << 20)));
+    v.field("epilogue_activations", &T::epilogue_activations,
+            "products of an MLP without gate compute its activation, too", rare_field());
+    v.field("narrows_apart", &T::narrows_apart,
+            "in fp8 operands are narrowed by kernels of their own, and copies of weights stay", rare_field());
+    v.field("splits_next_token_projection", &T::splits_next_token_projection,
+            "a next-token module has a product for each half of its input", rare_field());
+    v.field("one_adapter_per_product", &T::one_adapter_per_product,
+            "queries, keys and values, or an MLP's halves, have one adapter together", rare_field());
   }
 };
 
 /// What stays in memory from forward to backward, beyond what operators need.
 struct Kept {
-  // A received tensor is what the stage's first layer keeps, and a sent one is freed: no buffers of their
-  // own.
-  bool receives_in_place = false;
-  // Routers' scores multiply what experts give, which is kept for the scores' gradients; else scores multiply
-  // within the experts.
-  bool keeps_expert_outputs = false;
-  // Full recompute runs the whole layer again, its last projection too; else it stops at the last operator
-  // that keeps something for backward.
+  bool receives_in_place = false;     // there are no buffers for what is received and sent
+  bool keeps_expert_outputs = false;  // else experts multiply by the scores themselves
+  // Else full recompute stops at the last operator that keeps something for backward.
   bool recomputes_whole_layer = false;
-  // Selective recompute keeps the attention core's output, which the projection behind it reads; else the
-  // core gives it anew.
-  bool keeps_core_output = false;
-  // Selective recompute keeps a layer's input and the output of every second product, counted from the first,
-  // beside the attention core's, and runs the rest again.
+  bool keeps_core_output = false;  // else the core is run again for the projection behind it
+  // Selective recompute saves the layer input, the attention output and every second matmul output (1st, 3rd,
+  // ...). It recomputes the rest.
   bool keeps_every_second_product = false;
-  // Products add weight gradients to the gradient buffers themselves and leave an empty gradient to autograd:
-  // one for each shape of a layer's weights stays, and the head's comes and goes.
+  // Kernels add weight gradients to the gradient buffers. Autograd gets an empty gradient: one for each shape
+  // of a layer's weights stays, and the head's is freed.
   bool empty_gradients = false;
-  // With LossKernel::fp32: fp32 copies of the logits that are alive while the loss is computed. One: it
-  // becomes the softmax and then the gradient in place.
+  // With LossKernel::fp32, while the loss is computed. 1: the copy becomes the softmax and then the gradient.
   int64_t logit_copies = 1;
-  // Where weight gradients are computed apart, only products' inputs and the gradients of their outputs wait
-  // for them (arXiv:2401.10241, section 2.1); else everything that backward needs does.
+  // Where weight gradients are computed apart, only the inputs of products and the gradients of their outputs
+  // wait (arXiv:2401.10241, section 2.1). Else all that backward needs waits.
   bool frees_after_input_gradient = false;
-  // What products in fp8 keep of their input for backward is in 8 bits; else in the activations' 16, and
-  // narrowed again there.
-  bool keeps_fp8_inputs = false;
-  // Per token and hidden unit: what a layer keeps beyond what its operators need.
-  int64_t extra_kept_bytes = 0;
-  // Per element: what an RMS norm of eager kernels keeps beyond its input. 0: such a norm has one kernel all
-  // the same.
-  int64_t rms_norm_bytes = 0;
+  bool keeps_fp8_inputs = false;                     // else in 16 bits, to be narrowed again in backward
+  int64_t extra_kept_bytes = 0, rms_norm_bytes = 0;  // the latter 0: such a norm is one kernel
+  bool shares_norm_output = true;
+  // The gate and the inputs of the rule are slices of that output; convolution and states are run again.
+  bool keeps_whole_projection = true;
 
   bool operator==(const Kept&) const = default;
 
   template <class V>
   static void describe(V& v) {
     using T = Kept;
-    v.field("receives_in_place", &T::receives_in_place, "received tensors are kept as they are",
-            optional_field());
+    const FieldRule may = optional_field();
+    v.field("receives_in_place", &T::receives_in_place, "received tensors are kept as they are", may);
     v.field("keeps_expert_outputs", &T::keeps_expert_outputs,
-            "what experts give is kept for the gradients of their scores", optional_field());
+            "what experts give is kept for the gradients of their scores", may);
     v.field("recomputes_whole_layer", &T::recomputes_whole_layer,
-            "full recompute runs the last projection again", optional_field());
+            "full recompute runs the last projection again", may);
     v.field("keeps_core_output", &T::keeps_core_output,
-            "selective recompute keeps the attention core's output", optional_field());
+            "selective recompute keeps the attention core's output", may);
     v.field("keeps_every_second_product", &T::keeps_every_second_product,
-            "selective recompute keeps every second product's output", optional_field());
-    v.field("empty_gradients", &T::empty_gradients, "an empty gradient for each shape of weight stays",
-            optional_field());
+            "selective recompute keeps every second product's output", may);
+    v.field("empty_gradients", &T::empty_gradients, "an empty gradient for each shape of weight stays", may);
     v.field("logit_copies", &T::logit_copies, "fp32 copies of the logits beside them",
             optional_field(between(0, 16)));
     v.field("frees_after_input_gradient", &T::frees_after_input_gradient,
-            "only what weight gradients read waits for them", optional_field());
-    v.field("keeps_fp8_inputs", &T::keeps_fp8_inputs, "products in fp8 keep their input in 8 bits",
-            optional_field());
+            "only what weight gradients read waits for them", may);
+    v.field("keeps_fp8_inputs", &T::keeps_fp8_inputs, "products in fp8 keep their input in 8 bits", may);
     v.field("extra_kept_bytes", &T::extra_kept_bytes,
             "bytes that a layer keeps per token and hidden unit beside", optional_field(between(0, 1000)));
     v.field("rms_norm_bytes", &T::rms_norm_bytes,
             "bytes per element that an RMS norm of eager kernels keeps beyond its input",
             optional_field(between(0, 16)));
+    v.field("shares_norm_output", &T::shares_norm_output, "a norm that a mixer and an MLP share is kept once",
+            rare_field());
+    v.field("keeps_whole_projection", &T::keeps_whole_projection,
+            "gated attention and delta rules keep the output of their first product as it is", rare_field());
   }
 };
 
 /// Bytes per parameter of weights, gradients and the optimizer's state.
 struct StateBytes {
-  // Bytes per parameter in mixed precision. 0: as this project's runtime, 2 + 4 + 12.
-  int64_t weight_bytes = 0;
-  int64_t fp8_weight_bytes = 0;  // the same where products run in fp8; 0: as many
-  int64_t gradient_bytes = 0;
-  int64_t optimizer_bytes = 0;
-  int64_t reduced_bytes = 0;  // of a gradient on its way; 0: 4
+  // Per parameter, in mixed precision; this project's runtime has 2 + 4 + 12.
+  int64_t weight_bytes = 0, fp8_weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0, reduced_bytes = 0;
 
   bool operator==(const StateBytes&) const = default;
 
@@ -192,68 +180,61 @@ struct StateBytes {
 
 /// How ranks talk to each other.
 struct Traffic {
-  // Between stages each tensor rank sends its share, and the receivers gather it inside the node
-  // (arXiv:2104.04473, section 4.1).
-  bool scatters_transfers = false;
-  // Input gradients are summed over tensor ranks beside the weight gradient's product.
-  bool sums_beside_weight_gradient = false;
-  // Queries, keys and values, and both halves of a gated MLP, are modules of their own, each of which sums
-  // its input's gradient over tensor ranks.
-  bool sums_each_projection = false;
-  // In a pipeline, sharded weights stay whole between the micro-batches of a step, and gradients are summed
-  // whole and scattered behind the last (pytorch, distributed/pipelining/stage.py).
-  bool keeps_gathered_in_pipeline = false;
-  // Where gradients are scattered in a part of the replicas, the sum over the parts is taken piece by piece
-  // beside the last backward, too (pytorch, HYBRID_SHARD); else behind it.
-  bool sums_shares_in_backward = false;
-  // Share of the network's rate that gathers of sharded weights and scatters of their gradients reach.
-  double sharded_network_rate = 1.0;
-  // A token that goes to several experts of one device is sent there once.
+  bool scatters_transfers = false;  // receivers gather them inside the node (arXiv:2104.04473, section 4.1)
+  bool sums_beside_weight_gradient = false, sums_each_projection = false;
+  bool keeps_gathered_in_pipeline = false;  // pytorch, distributed/pipelining/stage.py
+  bool sums_shares_in_backward = false;     // piece by piece (pytorch, HYBRID_SHARD); else behind it
+  double sharded_network_rate = 1.0;        // scatters of gradients reach the same
   bool deduplicates_dispatch = false;
-  bool balanced_experts = false;  // routing is forced to an even load, as benchmarks do
-  // Copies of tokens that a rank of spread experts gets, over an even share: what the fullest one needs room
-  // for. The router decides it.
-  double expert_load = 1.0;
+  bool balanced_experts = false;  // as benchmarks do
+  double expert_load = 1.0;       // the router decides it
+  // Else the parts of an expert gather their copies behind the exchange (Megatron Core).
+  bool sends_to_expert_parts = true;
+  bool exchanges_shared_heads = true;
 
   bool operator==(const Traffic&) const = default;
 
   template <class V>
   static void describe(V& v) {
     using T = Traffic;
-    v.field("scatters_transfers", &T::scatters_transfers, "tensor ranks send shares between stages",
-            optional_field());
+    const FieldRule may = optional_field();
+    v.field("scatters_transfers", &T::scatters_transfers, "tensor ranks send shares between stages", may);
     v.field("sums_beside_weight_gradient", &T::sums_beside_weight_gradient,
-            "input gradients are summed over tensor ranks beside the weight gradient's product",
-            optional_field());
+            "input gradients are summed over tensor ranks beside the weight gradient's product", may);
     v.field("sums_each_projection", &T::sums_each_projection,
-            "input gradients of queries, keys, values and an MLP's halves are summed one by one",
-            optional_field());
+            "input gradients of queries, keys, values and an MLP's halves are summed one by one", may);
     v.field("keeps_gathered_in_pipeline", &T::keeps_gathered_in_pipeline,
-            "in a pipeline sharded weights and gradients stay whole between micro-batches", optional_field());
+            "in a pipeline sharded weights and gradients stay whole between micro-batches", may);
     v.field("sums_shares_in_backward", &T::sums_shares_in_backward,
-            "gradients' shares are summed beside the last backward", optional_field());
+            "gradients' shares are summed beside the last backward", may);
     v.field("sharded_network_rate", &T::sharded_network_rate,
             "of the network's rate, what gathers of sharded weights reach",
             optional_field(between(0.05, 1.0)));
     v.field("deduplicates_dispatch", &T::deduplicates_dispatch,
-            "tokens go once to a device that holds several experts", optional_field());
-    v.field("balanced_experts", &T::balanced_experts, "routing is forced to an even load", optional_field());
+            "tokens go once to a device that holds several experts", may);
+    v.field("balanced_experts", &T::balanced_experts, "routing is forced to an even load", may);
     v.field("expert_load", &T::expert_load,
             "copies that the fullest rank of spread experts gets, over an even share",
             optional_field(between(1.0, 1e4)));
+    v.field("sends_to_expert_parts", &T::sends_to_expert_parts,
+            "tokens are sent to every part of an expert that is split by width", rare_field());
+    v.field(
+        "exchanges_shared_heads", &T::exchanges_shared_heads,
+        "tensor ranks exchange what all heads share: sums of a norm over all heads, a latent key's rotary "
+        "part",
+        rare_field());
   }
 };
 
 /// What the host's side of a step takes.
 struct HostTimes {
-  /// Time of the host per kernel, in microseconds: interpreter, dispatcher and driver together.
-  double launch_us = 0.0;
-  // And for a layer of experts, forward and backward together, beyond its kernels: routing, counts that are
-  // waited for, permutation and modules of every expert.
+  double launch_us = 0.0;  // interpreter, dispatcher and driver together
+  // Beyond the kernels' launches: routing, counts that the host waits for, permutation and modules of
+  // experts.
   double expert_layer_us = 0.0;
-  double micro_batch_us = 0.0;     // and per micro-batch and stage: scheduling, waiting for messages
-  double step_ms = 0.0;            // and per step: data, optimizer's checks, logging
-  bool blocking_launches = false;  // the host waits for each kernel: its own time adds to theirs
+  double micro_batch_us = 0.0;  // scheduling, waiting for messages
+  double step_ms = 0.0;         // data, optimizer's checks, logging
+  bool blocking_launches = false;
 
   bool operator==(const HostTimes&) const = default;
 
@@ -272,13 +253,10 @@ struct HostTimes {
 
 /// What a rank's process holds beside its tensors.
 struct Allocator {
-  /// Beside its tensors a rank's process holds what the driver, its context and the communication library
-  /// take, and what the allocator cannot use.
-  double context_gib = 0.0;
-  double allocator_slack = 0.0;  // share of the tensors
-  // What the allocator has beside, cached, and gives back before it fails: read as used, but not needed.
-  // Share of the tensors.
-  double allocator_cache = 0.0;
+  double context_gib = 0.0, allocator_slack = 0.0;  // the former: driver, context, communication library
+  double allocator_cache = 0.0;                     // read as used, but given back before an allocation fails
+  // Else context_gib and allocator_slack stand for what is not counted, and less is freed between pieces.
+  bool counts_each_buffer = true;
 
   bool operator==(const Allocator&) const = default;
 
@@ -291,23 +269,32 @@ struct Allocator {
             optional_field(between(0, 1)));
     v.field("allocator_cache", &T::allocator_cache, "share of tensors that the allocator keeps cached",
             optional_field(between(0, 1)));
+    v.field("counts_each_buffer", &T::counts_each_buffer,
+            "tensors lie in one pool, and workspaces and communicators' buffers are counted one by one",
+            rare_field());
   }
 };
 
-struct Execution : Kernels, Kept, StateBytes, Traffic, HostTimes, Allocator {
+struct Execution {
   std::string framework = "mpt";
+  Kernels kernels;
+  Kept kept;
+  StateBytes states;
+  Traffic traffic;
+  HostTimes host;
+  Allocator allocator;
 
   bool operator==(const Execution&) const = default;
 
   template <class V>
   static void describe(V& v) {
     v.field("framework", &Execution::framework, "name of the framework", optional_field());
-    Kernels::describe(v);
-    Kept::describe(v);
-    StateBytes::describe(v);
-    Traffic::describe(v);
-    HostTimes::describe(v);
-    Allocator::describe(v);
+    describe_part(v, &Execution::kernels);
+    describe_part(v, &Execution::kept);
+    describe_part(v, &Execution::states);
+    describe_part(v, &Execution::traffic);
+    describe_part(v, &Execution::host);
+    describe_part(v, &Execution::allocator);
   }
 };
 

@@ -261,7 +261,7 @@ int64_t recomputed_layers(const Layout& layout, size_t s, int64_t layers) {
 int64_t gradient_element_bytes(const Layout& layout) {
   const Execution& e = layout.execution;
   if (layout.training.bf16_gradients) return 2;
-  return e.gradient_bytes > 0 ? e.gradient_bytes : 4;
+  return e.states.gradient_bytes > 0 ? e.states.gradient_bytes : 4;
 }
 
 std::string layout_name(const Layout& l) {

@@ -133,11 +133,12 @@ struct Layout {
   bool reduces_gradients() const { return replicas() > 1 || (expert > 1 && expert_replicas() > 1); }
   /// ZeRO stage as far as it is carried out anew with each micro-batch.
   int64_t zero_of_micro_batch() const {
-    return execution.keeps_gathered_in_pipeline && pipeline > 1 ? std::min<int64_t>(zero, 1) : zero;
+    return execution.traffic.keeps_gathered_in_pipeline && pipeline > 1 ? std::min<int64_t>(zero, 1) : zero;
   }
   /// Whether gradients are summed over replicas piece by piece beside the last backward.
   bool reduces_in_backward() const {
-    return overlap_gradient_reduce && (zero_of_micro_batch() < 2 || execution.sums_shares_in_backward);
+    return overlap_gradient_reduce &&
+           (zero_of_micro_batch() < 2 || execution.traffic.sums_shares_in_backward);
   }
   /// Whether tokens go to their experts and back beside another micro-batch in layers of that recompute.
   /// Those that recompute all of themselves have no pass to put beside (Megatron Core refuses both together).

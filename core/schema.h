@@ -9,19 +9,20 @@
 
 namespace mpt {
 
-/// Visitor that writes a JSON Schema object from a field list.
+/// Visitor that writes a JSON Schema object from the field list of T.
+template <class T>
 class SchemaWriter {
  public:
-  template <class M, class T>
-  void field(const char* name, M T::*, const char* doc, FieldRule rule = {}) {
+  template <class Member>
+  void field(const char* name, Member, const char* doc, FieldRule rule = {}) {
+    using M = FieldType<T, Member>;
     Json schema = schema_of<M>(rule);
     schema["description"] = doc;
     properties_[name] = std::move(schema);
     if (rule.required && !detail::TypeTraits<M>::is_optional) required_.push_back(name);
   }
 
-  template <class T>
-  static Json object_of() {
+  static Json object() {
     SchemaWriter writer;
     T::describe(writer);
     return Json{{"type", "object"},
@@ -53,7 +54,7 @@ class SchemaWriter {
     } else if constexpr (detail::TypeTraits<M>::is_map) {
       return {{"type", "object"}, {"additionalProperties", schema_of<typename M::mapped_type>(rule)}};
     } else {
-      return object_of<M>();
+      return SchemaWriter<M>::object();
     }
   }
 
@@ -65,7 +66,7 @@ class SchemaWriter {
 template <class T>
 std::string schema_text(const char* title) {
   Json schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", title}};
-  schema.update(SchemaWriter::object_of<T>());
+  schema.update(SchemaWriter<T>::object());
   return schema.dump(2) + "\n";
 }
 

@@ -96,8 +96,8 @@ std::vector<std::string> schedule_lines(const Plan& plan, char separator) {
   return lines;
 }
 
-bool attention_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.fp8_attention; }
-bool head_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.fp8_head; }
+bool attention_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.kernels.fp8_attention; }
+bool head_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.kernels.fp8_head; }
 
 int64_t ranks_per_node(const Plan& plan) {
   const ClusterSpec& c = plan.cluster;

@@ -41,14 +41,14 @@ Execution with_fields(const Execution& execution, const Json& fields, const std:
 /// From Blackwell on products read a matrix of one scale in either order (NVIDIA/TransformerEngine,
 /// docs/features/low_precision_training, "Handling transposes").
 inline void set_device(Execution& execution, const DeviceSpec& device) {
-  execution.fp8_in_any_order = device.mxfp8;
+  execution.kernels.fp8_in_any_order = device.mxfp8;
 }
 
 /// Tokens go once to a device that holds several of their experts, as in HybridEP. Its kernels leave the room
 /// that products in fp8 take.
 inline void send_tokens_once(Execution& execution) {
-  execution.deduplicates_dispatch = true;
-  execution.pads_expert_rows = false;
+  execution.traffic.deduplicates_dispatch = true;
+  execution.kernels.pads_expert_rows = false;
 }
 
 }  // namespace mpt::frameworks

@@ -79,19 +79,19 @@ int64_t moment_bytes(OptimizerKind kind) {
   return 8;
 }
 bool keeps_fp4_weights(const Layout& layout) {
-  return layout.precision == Precision::nvfp4 && layout.execution.fp8_weight_bytes > 0;
+  return layout.precision == Precision::nvfp4 && layout.execution.states.fp8_weight_bytes > 0;
 }
 ParameterBytes bytes_per_parameter(const Layout& layout) {
   const Execution& e = layout.execution;
   ParameterBytes bytes = bytes_by_precision(layout.precision);
-  if (e.weight_bytes > 0) bytes.weight = e.weight_bytes;
-  if (e.fp8_weight_bytes > 0 && is_narrow(layout.precision)) {
-    const bool transposed = layout.precision != Precision::fp8 || !e.fp8_in_any_order;
-    bytes.weight = e.fp8_weight_bytes - (transposed ? 0 : 1);
+  if (e.states.weight_bytes > 0) bytes.weight = e.states.weight_bytes;
+  if (e.states.fp8_weight_bytes > 0 && is_narrow(layout.precision)) {
+    const bool transposed = layout.precision != Precision::fp8 || !e.kernels.fp8_in_any_order;
+    bytes.weight = e.states.fp8_weight_bytes - (transposed ? 0 : 1);
   }
   if (keeps_fp4_weights(layout)) bytes.weight = 2;
   bytes.gradient = gradient_element_bytes(layout);
-  if (e.optimizer_bytes > 0) bytes.optimizer = e.optimizer_bytes;
+  if (e.states.optimizer_bytes > 0) bytes.optimizer = e.states.optimizer_bytes;
   const int64_t other = moment_bytes(layout.training.optimizer) - moment_bytes(OptimizerKind::adamw);
   bytes.optimizer = std::max<int64_t>(0, bytes.optimizer + other);
   return bytes;
@@ -162,7 +162,7 @@ StagePieces::StagePieces(PiecePrograms& programs, const StagePieces* alike)
   if (model_.position == PositionKind::learned && !layout.training.freezes(FrozenPart::embedding))
     position_parameters_ = model_.max_positions * model_.hidden;
   set_layers(programs, alike);
-  if (layout.execution.empty_gradients) set_empty_gradients(layout.precision);
+  if (layout.execution.kept.empty_gradients) set_empty_gradients(layout.precision);
   const int64_t tokens = layout.micro_batch * programs.sequence() / layout.context;
   // The stored residuals of all blocks below travel along.
   const int64_t stored = model_.residual_block > 0 ? (model_.layers.count() - 1) / model_.residual_block : 0;
@@ -197,7 +197,7 @@ void StagePieces::set_head(const LayerProgram& program) {
   for (auto& kept : head_.kept) kept = head_.computed;
   if (!model_.tied_embeddings) return;
   for (const Operator& op : program.operators) {
-    if (op.name != "head.output") continue;
+    if (op.module != Module::head_output) continue;
     (op.shape.frozen ? tied_frozen_bytes_ : tied_parameters_) =
         op.shape.frozen ? op.frozen_bytes : op.shape.columns * op.shape.inner;
   }
@@ -218,7 +218,7 @@ void StagePieces::set_next_token(PiecePrograms& programs) {
     next_token_.push_back(piece_of(next_token_head_program(model_, layout, programs.sequence())));
   }
   for (Piece& piece : next_token_) piece.kept.fill(piece.computed);
-  if (layout.execution.framework != Execution{}.framework) work_at_once();
+  if (!layout.execution.allocator.counts_each_buffer) work_at_once();
 }
 
 // Frameworks free less in between. Five runs of Megatron-LM's CI took 3 to 6 % more than where the largest of
@@ -265,7 +265,7 @@ std::vector<StagePieces::Held> StagePieces::pieces_of(const Layout& layout, cons
     for (const Piece& piece : next_token_) pieces.push_back({&piece, Recompute::none, boundary_bytes_});
   }
   // It arrives in a slot, unless it is a tensor like any other.
-  if (pieces.empty() || (!content.has_head && layout.execution.receives_in_place)) return pieces;
+  if (pieces.empty() || (!content.has_head && layout.execution.kept.receives_in_place)) return pieces;
   if (pieces.back().times > 1) {
     --pieces.back().times;
     pieces.push_back({pieces.back().piece, pieces.back().recompute, 0});
@@ -372,7 +372,7 @@ int64_t StagePieces::least_layer_bytes() const {
 // Frameworks that free in between have at most what their whole backward needs.
 void StagePieces::set_split_workspaces(const Layout& layout, const std::vector<Held>& pieces,
                                        const StageContent& content, StageFootprint& f) const {
-  if (layout.execution.frees_after_input_gradient) {
+  if (layout.execution.kept.frees_after_input_gradient) {
     f.input_gradient_workspace_bytes = f.weight_gradient_workspace_bytes = f.backward_workspace_bytes;
     return;
   }
@@ -390,20 +390,20 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   add_state(layout, state_counts(layout, content, pieces), footprint);
   footprint.boundary_bytes = boundary_bytes_;
   // With ZeRO 3 weights are gathered for each use, and narrowed again.
-  const bool keeps_fp8_weights = layout.zero < 3 && layout.execution.framework == Execution{}.framework;
+  const bool keeps_fp8_weights = layout.zero < 3 && layout.execution.kernels.narrows_apart;
   for (const Held& h : pieces) {
     if (keeps_fp8_weights) footprint.parameter_bytes += h.times * h.piece->fp8_weights;
     footprint.saved_bytes += h.times * h.kept();
-    footprint.saved_for_weight_bytes +=
-        h.times * (layout.execution.frees_after_input_gradient ? h.piece->weight_operands
-                                                               : h.piece->computed + h.piece->gradient_kept);
+    footprint.saved_for_weight_bytes += h.times * (layout.execution.kept.frees_after_input_gradient
+                                                       ? h.piece->weight_operands
+                                                       : h.piece->computed + h.piece->gradient_kept);
   }
-  if (!layout.execution.frees_after_input_gradient)
+  if (!layout.execution.kept.frees_after_input_gradient)
     footprint.saved_for_weight_bytes +=
         content.has_head ? 0 : boundary_bytes_;  // the copy of the arriving gradient
   // Stays for good, and one action runs at a time: a rank has it once.
   const bool in_place = footprint.receives_in_place =
-      layout.execution.receives_in_place && layout.stages() > 1;
+      layout.execution.kept.receives_in_place && layout.stages() > 1;
   // Of what is received ahead and what is still being sent.
   const int64_t on_the_way =
       in_place ? (content.has_embedding ? 0 : boundary_bytes_) + (content.has_head ? 0 : boundary_bytes_) : 0;

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layer_builder.h"
 
-#include <initializer_list>
-
 namespace mpt::models {
 
-LayerBuilder& LayerBuilder::norm(std::string_view name, int64_t width, bool input_kept) {
-  add({name, local_shape(OperatorKind::norm, width)});
+LayerBuilder& LayerBuilder::norm(std::string_view name, Module module, int64_t width, bool input_kept) {
+  add({name, module, local_shape(OperatorKind::norm, width)});
   const bool layer_norm = model_.norm == NormKind::layer_norm;
   last().parameters = width * (layer_norm && model_.norm_bias ? 2 : 1);
   if (!input_kept) keep_both(local_bytes(width));
   keep_both(local_state_bytes(layer_norm ? 2 : 1));  // statistics
   last().shape.extra = !layer_norm && has_norms_of_several_kernels();
-  if (last().shape.extra) keep_both(rounded(local_tokens_ * width * execution().rms_norm_bytes));
+  if (last().shape.extra) keep_both(rounded(local_tokens_ * width * execution().kept.rms_norm_bytes));
   last().backward_workspace_bytes = last().gradient_kept_bytes = local_bytes(width);
   return *this;
 }
@@ -22,7 +20,8 @@ LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
   if (!layout_.training.changes_products()) {
     product(sizes);
     // A mixer or a dense MLP, which ends here, keeps the largest magnitudes of what its products read.
-    if (sizes.parallel == Parallel::rows && layout_.precision == Precision::fp8 && is_own_runtime())
+    if (sizes.parallel == Parallel::rows && layout_.precision == Precision::fp8 &&
+        execution().kernels.narrows_apart)
       keep_both(rounded_bytes(1));
     return *this;
   }
@@ -48,7 +47,7 @@ LayerBuilder& LayerBuilder::product(const LinearSizes& sizes) {
   // What row-parallel products add is added behind the sum over ranks, and its gradient summed up apart.
   s.biased = sizes.bias && sizes.parallel == Parallel::columns && layout_.training.deterministic;
   input_is_local_ = sizes.parallel != Parallel::rows;
-  add({sizes.name, s});
+  add({sizes.name, sizes.module, s});
   Operator& op = last();
   op.parameters = sizes.columns * sizes.inner + (sizes.bias ? sizes.columns : 0);
   // The gradient of a gathered input is scattered.
@@ -66,7 +65,7 @@ LayerBuilder& LayerBuilder::product(const LinearSizes& sizes) {
     op.gradient_kept_bytes += bytes(sizes.columns);
   }
   if (layout_.tensor > 1) add_tensor_collectives(sizes, op);
-  if (execution().keeps_every_second_product) keep_every_second(sizes);
+  if (execution().kept.keeps_every_second_product) keep_every_second(sizes);
   return *this;
 }
 
@@ -100,10 +99,10 @@ void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op
   if (sizes.parallel == Parallel::columns) {
     if (sequence) op.forward_collectives.push_back(gathered(sizes.inner));
     Collective sum = sum_over_tensor(sizes.inner);
-    sum.beside_weight = execution().sums_beside_weight_gradient;
+    sum.beside_weight = execution().traffic.sums_beside_weight_gradient;
     const auto projections =
         std::count_if(sizes.parts.begin(), sizes.parts.end(), [](int64_t c) { return c > 0; });
-    const bool apart = execution().sums_each_projection && !sequence;
+    const bool apart = execution().traffic.sums_each_projection && !sequence;
     for (int64_t sums = apart ? std::max<int64_t>(1, projections) : 1; sums > 0; --sums)
       op.backward_collectives.push_back(sum);
     if (!sequence) return;
@@ -119,7 +118,7 @@ void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op
 LayerBuilder& LayerBuilder::expert_product(const LinearSizes& sizes) {
   product(sizes);
   Operator& op = last();
-  if (execution().keeps_every_second_product) {
+  if (execution().kept.keeps_every_second_product) {
     // Grouped products are no plain ones: all of them run again.
     --products_;
     op.saved_bytes_selective = 0;
@@ -153,7 +152,7 @@ void LayerBuilder::add_expert_collectives(const LinearSizes& sizes, Operator& op
   const int64_t rows = expert_rows(), width = dispatch ? sizes.inner : sizes.columns;
   const int64_t parts = sends_to_parts(layout_) ? 1 : layout_.expert_split();
   Collective exchange{CollectiveKind::all_to_all, CollectiveGroup::expert, rows / parts * width * unit_};
-  if (layout_.execution.deduplicates_dispatch) {
+  if (layout_.execution.traffic.deduplicates_dispatch) {
     const MixtureOfExperts& e = *kind_->moe;
     exchange.route = {e.experts_per_token, e.expert_groups, e.groups_per_token};
   }
@@ -192,26 +191,29 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
     s.batch *= (s.sequence + *a.chunk - 1) / *a.chunk;
     s.sequence = *a.chunk;
   }
-  add({"attention.core", s});
-  const bool core_stays = execution().keeps_every_second_product && execution().keeps_core_output;
+  add({"attention.core", Module::attention_core, s});
+  const bool core_stays = execution().kept.keeps_every_second_product && execution().kept.keeps_core_output;
   last().selective_share = core_stays ? 0.0 : 1.0;
   if (a.sinks) last().parameters = heads;
   core_input_bytes_ = bytes(sizes.qkv_columns);
   keep_both(core_input_bytes_);
   last().backward_workspace_bytes = last().gradient_kept_bytes =
       core_input_bytes_ + (a.sinks ? rounded(heads * std::max<int64_t>(unit_, 4)) : 0);
-  if (writes_scores(execution().attention)) {
-    const bool plain = execution().attention == AttentionKernel::plain;
+  if (writes_scores(execution().kernels.attention)) {
+    const bool plain = execution().kernels.attention == AttentionKernel::plain;
     // Softmax, its dropout's mask and its result (arXiv:2205.05198, section 4.1): selective recompute drops
     // them.
     const int64_t scores = layout_.micro_batch * s.heads * sequence_ * sequence_;
-    keep(rounded(scores * (execution().dropout ? 2 * unit_ + 1 : unit_)), 0);
+    keep(rounded(scores * (execution().kernels.dropout ? 2 * unit_ + 1 : unit_)), 0);
     // Beside the scores their copy, which is masked in place; backward masks with the same mask.
     last().forward_workspace_bytes = (plain ? 2 : 1) * rounded(scores * unit_);
     if (plain) keep(rounded(layout_.micro_batch * sequence_ * sequence_), 0);
     // The gradient behind dropout and the one that dropout makes of it, which a fused softmax changes in
     // place. PyTorch's has that one, its product with the result and a gradient of its own.
-    last().backward_workspace_bytes += (plain ? 3 : execution().dropout ? 2 : 1) * rounded(scores * unit_);
+    last().backward_workspace_bytes += (plain                         ? 3
+                                        : execution().kernels.dropout ? 2
+                                                                      : 1) *
+                                       rounded(scores * unit_);
   } else {
     keep(state_bytes(heads), 0);  // log-sum-exp
   }
@@ -245,14 +247,14 @@ void LayerBuilder::add_context_collectives(const AttentionSizes& sizes, Operator
                              {CollectiveKind::reduce_scatter, CollectiveGroup::context, message, true}};
 }
 
-LayerBuilder& LayerBuilder::residual(std::string_view name) {
-  add({name, local_shape(OperatorKind::residual_add, model_.hidden)});
+LayerBuilder& LayerBuilder::residual(std::string_view name, Module module) {
+  add({name, module, local_shape(OperatorKind::residual_add, model_.hidden)});
   // The gradient of the branch is that of the sum times the factor: another tensor.
-  if (model_.residual_scale && is_own_runtime()) {
+  if (model_.residual_scale && execution().allocator.counts_each_buffer) {
     const int64_t parts = model_.parallel_residual && kind_ != nullptr && kind_->has_mixer() ? 2 : 1;
     last().backward_workspace_bytes = last().gradient_kept_bytes = parts * local_bytes(model_.hidden);
   }
-  if (layout_.execution.dropout) {
+  if (layout_.execution.kernels.dropout) {
     const int64_t mask = rounded(local_tokens_ * model_.hidden);
     keep(mask, mask);
   }
@@ -265,75 +267,40 @@ LayerBuilder& LayerBuilder::activation(const Operator& op, int64_t input_columns
   keep(input, input);
   last().backward_workspace_bytes = last().gradient_kept_bytes = input;
   // As two kernels: the gate's activation is kept for the product with the other half.
-  if (last().shape.gated && layout_.execution.elementwise == ElementwiseKernels::eager)
+  if (last().shape.gated && layout_.execution.kernels.elementwise == ElementwiseKernels::eager)
     keep_both(rounded(last().shape.rows * last().shape.columns * unit_));
   // Clamped into a copy, which is kept beside what went in.
   if (has_extra_kernels(last().shape, execution())) keep_both(input);
   return *this;
 }
 
-namespace {
-
-bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-void run_again(Operator& op) { op.selective_share = 1.0; }
-
-}  // namespace
-
-// What an operator keeps is its input, so what a module's operators hand each other is kept by those behind
-// the first. Norms before queries, keys and values or before a dense MLP are part of the product behind them,
-// unless several products read their result (Megatron-LM's TELayerNormColumnParallelLinear).
 void LayerBuilder::choose_recomputed() {
   const SelectiveRecompute& s = layout_.selective;
-  const bool others = s.norms || s.latent || s.expert_activation || s.mlp || s.experts;
-  if (s.core && !others) return;
-  const bool has_experts = kind_->moe.has_value(), latent = kind_->attention && kind_->attention->latent;
+  if (s == SelectiveRecompute{}) return;
+  const unsigned reruns = reruns_of(s, *kind_);
   for (Operator& op : program_.operators) {
-    const std::string_view name = op.name;
-    const bool is_core = name == "attention.core";
-    if (!s.core && is_one_of(name, {"attention.core", "attention.output"})) {
+    const ModuleRules& rules = rules_of(op.module);
+    if (!s.core && ((rules.again | rules.drops) & kRerunCore) != 0) {
       op.saved_bytes_selective = op.saved_bytes;
       op.selective_share = 0.0;
     }
-    if (s.norms && ((name == "attention.norm" && latent) || (name == "mlp.norm" && has_experts)))
-      run_again(op);
-    if (s.norms &&
-        ((latent && is_one_of(name, {"attention.query_down", "attention.query"})) || name == "mlp.router"))
-      op.saved_bytes_selective = 0;
-    if (s.latent && is_one_of(name, {"attention.query_norm", "attention.query_up", "attention.query",
-                                     "attention.key_value_norm", "attention.key_value_up"}))
-      run_again(op);
-    if (s.latent && latent && name == "attention.rotary") run_again(op);
-    if (s.latent && is_one_of(name, {"attention.query_up", "attention.key_value_up"}))
-      op.saved_bytes_selective = 0;
-    if (s.latent && latent && is_core && !s.core)
-      op.saved_bytes_selective = op.saved_bytes - core_input_bytes_;
-    if (s.expert_activation && name == "mlp.experts_activation") run_again(op);
-    if (s.expert_activation && name == "mlp.experts_down") op.saved_bytes_selective = 0;
-    if (s.mlp && !has_experts && is_one_of(name, {"mlp.up", "mlp.activation", "mlp.down"})) {
-      run_again(op);
-      if (name != "mlp.up") op.saved_bytes_selective = 0;
-    }
-    if (s.experts && has_experts && name.starts_with("mlp.") &&
-        !is_one_of(name, {"mlp.norm", "mlp.post_norm", "mlp.residual"})) {
-      run_again(op);
-      if (name != "mlp.router") op.saved_bytes_selective = 0;
-    }
+    if ((rules.again & reruns) != 0) op.selective_share = 1.0;
+    if ((rules.drops & reruns) != 0) op.saved_bytes_selective = 0;
+    const bool remakes_input = op.module == Module::attention_core && (reruns & kRerunLatentRotary) != 0;
+    if (remakes_input && !s.core) op.saved_bytes_selective = op.saved_bytes - core_input_bytes_;
   }
 }
 
 LayerProgram LayerBuilder::take_layer() {
-  if (!execution().keeps_every_second_product) choose_recomputed();
+  if (!execution().kept.keeps_every_second_product) choose_recomputed();
   freeze();
   move_to_host();
   program_.input_bytes = local_bytes(model_.hidden) * model_.residual_streams;
-  program_.recomputed_whole = layout_.execution.recomputes_whole_layer;
-  if (execution().keeps_every_second_product)
+  program_.recomputed_whole = layout_.execution.kept.recomputes_whole_layer;
+  if (execution().kept.keeps_every_second_product)
     program_.operators.front().saved_bytes_selective += program_.input_bytes;
   add_gathered_tokens();
-  const int64_t beside = rounded(local_tokens_ * model_.hidden * layout_.execution.extra_kept_bytes);
+  const int64_t beside = rounded(local_tokens_ * model_.hidden * layout_.execution.kept.extra_kept_bytes);
   keep_both(beside);
   return std::move(program_);
 }

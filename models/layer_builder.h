@@ -21,6 +21,7 @@ enum class Parallel : uint8_t { replicated, columns, rows };
 
 struct LinearSizes {
   std::string_view name;
+  Module module;
   int64_t columns = 0, inner = 0;  // on this rank
   bool bias = false;
   Parallel parallel = Parallel::columns;
@@ -56,10 +57,10 @@ class LayerBuilder {
   int64_t sequence() const { return sequence_; }
   int64_t tensor_ranks() const { return layout_.tensor; }
   bool has_norms_of_several_kernels() const {
-    return execution().elementwise == ElementwiseKernels::eager && execution().rms_norm_bytes > 0;
+    return execution().kernels.elementwise == ElementwiseKernels::eager &&
+           execution().kept.rms_norm_bytes > 0;
   }
   int64_t context_ranks() const { return layout_.context; }
-  bool is_own_runtime() const { return execution().framework == Execution{}.framework; }
   int64_t share(int64_t whole) const { return (whole + layout_.tensor - 1) / layout_.tensor; }
   int64_t vocabulary_share() const { return models::vocabulary_share(model_, layout_); }
   int64_t expert_share(int64_t whole) const {
@@ -73,7 +74,7 @@ class LayerBuilder {
     };
     if (layout_.expert == 1) return copies(tokens_);
     const int64_t even = copies(tokens_ * layout_.expert_split() / layout_.tensor);
-    return int64_t(std::ceil(double(even) * execution().expert_load));
+    return int64_t(std::ceil(double(even) * execution().traffic.expert_load));
   }
   Operator& last() { return program_.operators.back(); }
   /// Whether an MLP's products compute its activation, too: what cuBLASLt's epilogues have, in packs of 16
@@ -81,8 +82,8 @@ class LayerBuilder {
   bool is_in_epilogue(const Mlp& mlp, int64_t ffn) const {
     const bool wide = layout_.precision != Precision::bf16 && layout_.precision != Precision::fp16;
     const bool in_parts = layout_.overlap_tensor && layout_.sequence_parallel && layout_.tensor > 1;
-    return is_own_runtime() && !wide && !in_parts && mlp.activation == ActivationKind::gelu_tanh &&
-           !mlp.gated && !mlp.activation_limit && ffn % 8 == 0;
+    return execution().kernels.epilogue_activations && !wide && !in_parts &&
+           mlp.activation == ActivationKind::gelu_tanh && !mlp.gated && !mlp.activation_limit && ffn % 8 == 0;
   }
 
   static int64_t rounded(int64_t bytes) { return rounded_bytes(bytes); }
@@ -102,8 +103,8 @@ class LayerBuilder {
   /// twice where some arrive beside products (other frameworks have buffers of their own for that).
   void add_gathered_tokens() {
     if (!layout_.sequence_parallel) return;
-    const bool is_own = execution().framework == Execution{}.framework;
-    const int64_t room = bytes(model_.hidden) * (layout_.overlap_tensor && is_own ? 2 : 1);
+    const bool twice = layout_.overlap_tensor && execution().allocator.counts_each_buffer;
+    const int64_t room = bytes(model_.hidden) * (twice ? 2 : 1);
     last().forward_workspace_bytes += room;
     last().backward_workspace_bytes += room;
     last().weight_workspace_bytes += bytes(model_.hidden);
@@ -162,7 +163,7 @@ class LayerBuilder {
 
   LayerBuilder& add(const Operator& op) {
     program_.operators.push_back(op);
-    if (execution().keeps_every_second_product) last().selective_share = 1.0;
+    if (execution().kept.keeps_every_second_product) last().selective_share = 1.0;
     return *this;
   }
 
@@ -181,13 +182,13 @@ class LayerBuilder {
   }
 
   /// `input_kept`: an operator before it already keeps the input.
-  LayerBuilder& norm(std::string_view name, int64_t width, bool input_kept = false);
+  LayerBuilder& norm(std::string_view name, Module module, int64_t width, bool input_kept = false);
   LayerBuilder& linear(const LinearSizes& sizes);
   LayerBuilder& expert_linear(const LinearSizes& sizes);
   LayerBuilder& attention(const AttentionSizes& sizes);
   /// Keeps its input, `input_columns` wide, for every row of the operator.
   LayerBuilder& activation(const Operator& op, int64_t input_columns);
-  LayerBuilder& residual(std::string_view name);
+  LayerBuilder& residual(std::string_view name, Module module);
 
   /// The last operator, a linear, keeps its input of `columns` columns for its backward: its tokens' part
   /// where that is gathered again, and in one byte where the framework keeps what the product in fp8 read.
@@ -201,7 +202,7 @@ class LayerBuilder {
   /// An RMS norm of several kernels keeps more than its input.
   LayerBuilder& saves_norm_of_several_kernels(int64_t columns) {
     last().shape.extra = true;
-    return keep_both(rounded(tokens_ * columns * execution().rms_norm_bytes));
+    return keep_both(rounded(tokens_ * columns * execution().kept.rms_norm_bytes));
   }
   LayerBuilder& saves_states(int64_t columns) { return keep_both(state_bytes(columns)); }
   /// Whole numbers of 4 bytes for each token.
@@ -216,7 +217,7 @@ class LayerBuilder {
   }
   /// The attention core's output.
   LayerBuilder& saves_core_output(int64_t columns) {
-    return keep(bytes(columns), execution().keeps_core_output ? bytes(columns) : 0);
+    return keep(bytes(columns), execution().kept.keeps_core_output ? bytes(columns) : 0);
   }
 
   /// A decoder layer: with full recompute only its input is kept.
@@ -231,7 +232,7 @@ class LayerBuilder {
 
   /// Bytes of so many elements as a product keeps them: in 8 bits, or in 4 with 8 for every 16 of them.
   int64_t product_input_bytes(const Operator& op, int64_t elements) const {
-    if (!is_narrow(op.shape.precision) || !execution().keeps_fp8_inputs) return elements * unit_;
+    if (!is_narrow(op.shape.precision) || !execution().kept.keeps_fp8_inputs) return elements * unit_;
     return op.shape.precision == Precision::nvfp4 ? elements / 16 * 9 : elements;
   }
   LayerBuilder& keep_both(int64_t bytes) { return keep(bytes, bytes); }
@@ -241,7 +242,7 @@ class LayerBuilder {
 
   LayerBuilder& keep(int64_t always, int64_t selective) {
     last().saved_bytes += always;
-    if (!execution().keeps_every_second_product) last().saved_bytes_selective += selective;
+    if (!execution().kept.keeps_every_second_product) last().saved_bytes_selective += selective;
     return *this;
   }
   void keep_every_second(const LinearSizes& sizes);

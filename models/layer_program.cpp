@@ -8,6 +8,8 @@
 namespace mpt::models {
 namespace {
 
+using M = Module;
+
 struct MlpNames {
   std::string_view up, activation, down;
 };
@@ -18,15 +20,15 @@ constexpr MlpNames kSharedExpert{"mlp.shared.up", "mlp.shared.activation", "mlp.
 void add_dense_mlp(LayerBuilder& b, const MlpNames& names, const Mlp& mlp, bool input_kept = false) {
   const int64_t hidden = b.model().hidden;
   const int64_t ffn = b.share(mlp.ffn_hidden), up = ffn * (mlp.gated ? 2 : 1);
-  b.linear({names.up, up, hidden, mlp.bias, Parallel::columns, {ffn, mlp.gated ? ffn : 0}})
+  b.linear({names.up, M::mlp_up, up, hidden, mlp.bias, Parallel::columns, {ffn, mlp.gated ? ffn : 0}})
       .saves(input_kept ? 0 : hidden);
   OperatorShape shape = b.shape(OperatorKind::activation, ffn);
   shape.gated = mlp.gated;
   shape.extra = mlp.activation_limit.has_value();
-  b.activation({names.activation, shape}, up);
+  b.activation({names.activation, M::mlp_activation, shape}, up);
   b.last().in_epilogue = b.is_in_epilogue(mlp, ffn);
   if (mlp.activation == ActivationKind::xielu) b.last().parameters = 2;
-  b.linear({names.down, hidden, ffn, mlp.bias, Parallel::rows}).saves(ffn);
+  b.linear({names.down, M::mlp_down, hidden, ffn, mlp.bias, Parallel::rows}).saves(ffn);
 }
 
 // Gemma 4's experts beside a dense MLP have norms and scales of their own, LongCat's have none.
@@ -38,17 +40,25 @@ void add_router(LayerBuilder& b, const MixtureOfExperts& e) {
   const int64_t choices = e.experts + e.zero_experts;
   // In 16 bits beside fp8: Megatron-LM's router is no product of Transformer Engine's, and its choice must
   // not hang on 8 bits.
-  b.linear({"mlp.router", choices, b.model().hidden, e.router_bias, Parallel::replicated, {}, /*fp8=*/false})
+  b.linear({"mlp.router",
+            M::router,
+            choices,
+            b.model().hidden,
+            e.router_bias,
+            Parallel::replicated,
+            {},
+            /*fp8=*/false})
       .saves(b.model().hidden);
   if (norms_beside(b)) b.last().parameters += b.model().hidden + e.experts;  // scales (Gemma 4)
-  b.add({"mlp.router_softmax", b.local_shape(OperatorKind::router, choices)}).saves_local_state(choices);
+  b.add({"mlp.router_softmax", M::experts, b.local_shape(OperatorKind::router, choices)})
+      .saves_local_state(choices);
 }
 
 // Experts beside a dense MLP have a norm before and one behind them, and the MLP one behind it (Gemma 4).
 void add_norms_beside(LayerBuilder& b) {
-  b.norm("mlp.dense_post_norm", b.model().hidden);
-  b.norm("mlp.experts_norm", b.model().hidden);
-  b.norm("mlp.experts_post_norm", b.model().hidden);
+  b.norm("mlp.dense_post_norm", M::mlp, b.model().hidden);
+  b.norm("mlp.experts_norm", M::experts, b.model().hidden);
+  b.norm("mlp.experts_post_norm", M::experts, b.model().hidden);
 }
 
 // Routed experts (Fedus et al. 2021, arXiv:2101.03961; Jiang et al. 2024, arXiv:2401.04088): each token
@@ -62,18 +72,21 @@ void add_experts(LayerBuilder& b) {
   const int64_t ffn = b.expert_share(mlp.ffn_hidden), up = ffn * (mlp.gated ? 2 : 1);
   const int64_t width = e.latent_width > 0 ? e.latent_width : m.hidden;
   add_router(b, e);
-  if (e.latent_width > 0) b.linear({"mlp.latent_down", width, m.hidden, false, Parallel::replicated});
-  b.expert_linear({"mlp.experts_up", up, width, mlp.bias, Parallel::columns}).saves_copies(width);
+  if (e.latent_width > 0)
+    b.linear({"mlp.latent_down", M::experts, width, m.hidden, false, Parallel::replicated});
+  b.expert_linear({"mlp.experts_up", M::experts_up, up, width, mlp.bias, Parallel::columns})
+      .saves_copies(width);
   OperatorShape shape = b.shape(OperatorKind::activation, ffn);
   shape.rows = b.expert_rows();
   shape.gated = mlp.gated;
   shape.extra = mlp.activation_limit.has_value();
-  b.activation({"mlp.experts_activation", shape}, up);
-  b.expert_linear({"mlp.experts_down", width, ffn, mlp.bias, Parallel::rows}).saves_copies(ffn);
-  if (b.execution().keeps_expert_outputs) b.saves_expert_outputs(width);
-  if (e.latent_norm) b.norm("mlp.latent_norm", width);
+  b.activation({"mlp.experts_activation", M::experts_activation, shape}, up);
+  b.expert_linear({"mlp.experts_down", M::experts_down, width, ffn, mlp.bias, Parallel::rows})
+      .saves_copies(ffn);
+  if (b.execution().kept.keeps_expert_outputs) b.saves_expert_outputs(width);
+  if (e.latent_norm) b.norm("mlp.latent_norm", M::experts, width);
   if (e.latent_width > 0)
-    b.linear({"mlp.latent_up", m.hidden, width, false, Parallel::replicated}).saves_local(width);
+    b.linear({"mlp.latent_up", M::experts, m.hidden, width, false, Parallel::replicated}).saves_local(width);
   if (e.shared_ffn_hidden == 0) return;
   Mlp shared = mlp;
   shared.ffn_hidden = e.shared_ffn_hidden;
@@ -81,28 +94,30 @@ void add_experts(LayerBuilder& b) {
   add_dense_mlp(b, kSharedExpert, shared, /*input_kept=*/true);
   if (!e.shared_gate) return;
   // The gate, and the output that it multiplies.
-  b.linear({"mlp.shared_gate", 1, m.hidden, false, Parallel::replicated})
+  b.linear({"mlp.shared_gate", M::mlp, 1, m.hidden, false, Parallel::replicated})
       .saves_local(1)
       .saves_local(m.hidden);
-  if (b.is_own_runtime()) b.last().backward_workspace_bytes += b.local_bytes(m.hidden);
+  if (b.execution().allocator.counts_each_buffer)
+    b.last().backward_workspace_bytes += b.local_bytes(m.hidden);
 }
 
 // What a part of a layer reads and where its result goes, where the residual is more than one stream or is
 // stored by blocks of layers. Streams: a product of all of them makes the weights of a token's mixture (Xie
 // et al. 2025, arXiv:2512.24880, section 4). Blocks: a normed sum over what is stored (NVIDIA-NeMo/Automodel,
 // components/models/kimi_linear/model.py).
-void add_residual_mixture(LayerBuilder& b, std::string_view weights, std::string_view mixture) {
+void add_residual_mixture(LayerBuilder& b, Module module, std::string_view weights,
+                          std::string_view mixture) {
   const ModelSpec& m = b.model();
   if (m.residual_streams > 1) {
     const int64_t n = m.residual_streams, made = n * (2 + n);
-    b.linear({weights, made, n * m.hidden, false, Parallel::replicated, {}, /*fp8=*/false})
+    b.linear({weights, module, made, n * m.hidden, false, Parallel::replicated, {}, /*fp8=*/false})
         .saves_local(n * m.hidden);
     b.last().parameters += made + 3;
-    b.add({mixture, b.local_shape(OperatorKind::residual_add, 2 * n * m.hidden)});
+    b.add({mixture, module, b.local_shape(OperatorKind::residual_add, 2 * n * m.hidden)});
   }
   if (m.residual_block == 0) return;
   const int64_t stored = 1 + (m.layers.count() - 1) / m.residual_block;
-  b.add({mixture, b.local_shape(OperatorKind::residual_add, m.hidden * (stored + 1) / 2)})
+  b.add({mixture, module, b.local_shape(OperatorKind::residual_add, m.hidden * (stored + 1) / 2)})
       .saves_local(m.hidden / (2 * m.residual_block));
   b.last().parameters = 2 * m.hidden;
 }
@@ -111,13 +126,13 @@ void add_residual_mixture(LayerBuilder& b, std::string_view weights, std::string
 void add_layer_embedding(LayerBuilder& b) {
   const int64_t hidden = b.model().hidden, width = b.model().layer_embedding;
   if (width == 0) return;
-  b.linear({"mlp.layer_gate", width, hidden, false, Parallel::replicated}).saves_local(hidden);
+  b.linear({"mlp.layer_gate", M::mlp, width, hidden, false, Parallel::replicated}).saves_local(hidden);
   OperatorShape shape = b.local_shape(OperatorKind::activation, width);
   shape.gated = true;
-  b.activation({"mlp.layer_activation", shape}, 2 * width);
-  b.linear({"mlp.layer_projection", hidden, width, false, Parallel::replicated}).saves_local(width);
-  b.norm("mlp.layer_norm", hidden);
-  b.residual("mlp.layer_residual");
+  b.activation({"mlp.layer_activation", M::mlp, shape}, 2 * width);
+  b.linear({"mlp.layer_projection", M::mlp, hidden, width, false, Parallel::replicated}).saves_local(width);
+  b.norm("mlp.layer_norm", M::mlp, hidden);
+  b.residual("mlp.layer_residual", M::mlp);
 }
 
 // Rows of the token table, which is split by vocabulary. The output is not counted.
@@ -125,7 +140,7 @@ void add_lookup(LayerBuilder& b, std::string_view name, const Layout& layout) {
   const ModelSpec& m = b.model();
   OperatorShape shape = b.shape(OperatorKind::embedding, m.hidden);
   shape.inner = b.vocabulary_share();
-  b.add({name, shape});
+  b.add({name, M::token_table, shape});
   Operator& op = b.last();
   op.saved_bytes = op.saved_bytes_selective = LayerBuilder::rounded(b.tokens() * 4);
   if (layout.sequence_parallel) op.forward_workspace_bytes = b.bytes(m.hidden);
@@ -142,10 +157,10 @@ void add_layer_tables(LayerBuilder& b, const Layout& layout) {
   const int64_t width = m.layers.count() * m.layer_embedding;
   OperatorShape shape = b.shape(OperatorKind::embedding, width);
   const int64_t rows = m.layer_vocab > 0 ? m.layer_vocab : m.vocab;
-  shape.inner = padded_share(rows, layout.tensor, layout.execution.vocabulary_multiple);
-  b.add({"embedding.layers", shape}).saves_all_tokens(width);
+  shape.inner = padded_share(rows, layout.tensor, layout.execution.kernels.vocabulary_multiple);
+  b.add({"embedding.layers", M::token_table, shape}).saves_all_tokens(width);
   b.last().parameters = shape.inner * width;
-  b.linear({"embedding.layer_projection", width, m.hidden, false, Parallel::replicated})
+  b.linear({"embedding.layer_projection", M::embedding, width, m.hidden, false, Parallel::replicated})
       .saves_local(m.hidden);
   b.last().parameters += m.layer_embedding;
 }
@@ -156,33 +171,41 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   const int64_t rows = b.vocabulary_share();
   // Mostly in 16 bits where the layers' products run in fp8: Megatron-LM's output layer is not one of
   // Transformer Engine's unless told so (fp8_output_proj), and torchtitan's recipes leave it out.
-  b.linear({output, rows, m.hidden, m.head_bias, Parallel::columns, {}, b.execution().fp8_head})
+  b.linear({output,
+            M::head_output,
+            rows,
+            m.hidden,
+            m.head_bias,
+            Parallel::columns,
+            {},
+            b.execution().kernels.fp8_head})
       .saves(m.hidden);
-  if (b.execution().empty_gradients)
+  if (b.execution().kept.empty_gradients)
     b.last().backward_workspace_bytes +=
         LayerBuilder::rounded(rows * m.hidden * element_bytes(b.last().shape.precision));
-  const bool gathers = b.execution().gathers_logits && b.tensor_ranks() > 1;
+  const bool gathers = b.execution().kernels.gathers_logits && b.tensor_ranks() > 1;
   const int64_t columns = gathers ? rows * b.tensor_ranks() : rows;
-  b.add({name, b.shape(OperatorKind::cross_entropy, columns)});
-  const bool chunked = b.execution().loss == LossKernel::chunked;
+  b.add({name, M::head, b.shape(OperatorKind::cross_entropy, columns)});
+  const bool chunked = b.execution().kernels.loss == LossKernel::chunked;
   if (!chunked) b.saves_all_tokens(columns);
   Operator& loss = b.last();
   loss.forward_workspace_bytes = b.state_bytes(1) + b.state_bytes(2);
   // Chunks of as many tokens as have as many logits as all have hidden units, in 16 bits and in fp32
   // (linkedin/Liger-Kernel, ops/fused_linear_cross_entropy.py); the gradient of the head's input stays.
   if (chunked) loss.forward_workspace_bytes += 3 * b.bytes(m.hidden);
-  if (b.execution().loss == LossKernel::fp32) {
+  if (b.execution().kernels.loss == LossKernel::fp32) {
     // Beside the logits: their fp32 copy, which becomes the softmax, and on the way back its gradient. Where
     // all of that is done in place, the gradient in 16 bits takes the logits' place.
     const int64_t copy = LayerBuilder::rounded(b.tokens() * columns * 4);
     loss.saved_bytes += copy;
     loss.saved_bytes_selective += copy;
-    loss.forward_workspace_bytes += (b.execution().logit_copies - 1) * copy;
-    loss.backward_workspace_bytes = b.execution().logit_copies > 1 ? copy : 0;
+    loss.forward_workspace_bytes += (b.execution().kept.logit_copies - 1) * copy;
+    loss.backward_workspace_bytes = b.execution().kept.logit_copies > 1 ? copy : 0;
   }
   // torch.compile computes in one pass, too, but writes the gradient beside the logits.
-  const bool compiled = b.execution().elementwise == ElementwiseKernels::compiled;
-  if (b.execution().loss == LossKernel::fused && compiled) loss.backward_workspace_bytes = b.bytes(columns);
+  const bool compiled = b.execution().kernels.elementwise == ElementwiseKernels::compiled;
+  if (b.execution().kernels.loss == LossKernel::fused && compiled)
+    loss.backward_workspace_bytes = b.bytes(columns);
   if (gathers) {
     // What arrives as one buffer and then in the others' pieces, which are put together
     // (torch.distributed.all_gather): the collective's stream gives both back late.
@@ -202,22 +225,22 @@ LayerProgram layer_program(const ModelSpec& model, const LayerKind& kind, const 
   const bool before = place != NormPlacement::post;
   const bool behind = place == NormPlacement::post || place == NormPlacement::sandwich;
   if (kind.has_mixer()) {
-    add_residual_mixture(b, "attention.streams", "attention.mixture");
-    if (before) b.norm("attention.norm", model.hidden);
+    add_residual_mixture(b, M::mixer, "attention.streams", "attention.mixture");
+    if (before) b.norm("attention.norm", M::mixer_norm, model.hidden);
     add_mixers(b);
-    if (behind) b.norm("attention.post_norm", model.hidden);
+    if (behind) b.norm("attention.post_norm", M::mixer, model.hidden);
     // With parallel residuals one sum of three takes the place of the first addition.
-    if (!model.parallel_residual || !kind.has_mlp()) b.residual("attention.residual");
+    if (!model.parallel_residual || !kind.has_mlp()) b.residual("attention.residual", M::mixer);
   }
   if (kind.has_mlp()) {
-    add_residual_mixture(b, "mlp.streams", "mlp.mixture");
-    if (before && place != NormPlacement::shared) b.norm("mlp.norm", model.hidden);
+    add_residual_mixture(b, M::mlp, "mlp.streams", "mlp.mixture");
+    if (before && place != NormPlacement::shared) b.norm("mlp.norm", M::mlp_norm, model.hidden);
     const bool shares_norm = place == NormPlacement::shared && kind.has_mixer();
-    if (kind.mlp) add_dense_mlp(b, kMlp, *kind.mlp, shares_norm && b.is_own_runtime());
+    if (kind.mlp) add_dense_mlp(b, kMlp, *kind.mlp, shares_norm && b.execution().kept.shares_norm_output);
     if (norms_beside(b)) add_norms_beside(b);
     if (kind.moe) add_experts(b);
-    if (behind) b.norm("mlp.post_norm", model.hidden);
-    b.residual("mlp.residual");
+    if (behind) b.norm("mlp.post_norm", M::mlp_result, model.hidden);
+    b.residual("mlp.residual", M::mlp_result);
     add_layer_embedding(b);
   }
   return b.take_layer();
@@ -235,7 +258,7 @@ LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int
   b.last().parameters = b.vocabulary_share() * model.hidden +
                         (model.position == PositionKind::learned ? model.max_positions * model.hidden : 0);
   b.last().forward_workspace_bytes += b.local_bytes(model.hidden);
-  if (model.embedding_norm) b.norm("embedding.norm", model.hidden);
+  if (model.embedding_norm) b.norm("embedding.norm", M::embedding, model.hidden);
   add_layer_tables(b, layout);
   return b.take();
 }
@@ -243,11 +266,11 @@ LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int
 LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {
   LayerBuilder b(model, layout, sequence, nullptr);
   if (const int64_t n = model.residual_streams; n > 1) {
-    b.linear({"head.streams", n, n * model.hidden, false, Parallel::replicated, {}, /*fp8=*/false})
+    b.linear({"head.streams", M::head, n, n * model.hidden, false, Parallel::replicated, {}, /*fp8=*/false})
         .saves_local(n * model.hidden);
     b.last().parameters += n + 1;
   }
-  b.norm("head.norm", model.hidden);
+  b.norm("head.norm", M::head, model.hidden);
   if (model.residual_block > 0) b.last().parameters += 2 * model.hidden;
   add_loss(b, "head.output", "head.loss");
   b.add_gathered_tokens();
@@ -260,25 +283,23 @@ LayerProgram next_token_input_program(const ModelSpec& model, const Layout& layo
   const int64_t hidden = model.hidden;
   add_lookup(b, "next_token.embedding", layout);
   if (depth == 0 && copies_token_table(model, layout)) b.last().parameters = b.vocabulary_share() * hidden;
-  b.norm("next_token.embedding_norm", hidden);
-  b.norm("next_token.norm", hidden, /*input_kept=*/true);  // by the head's product before it
-  if (b.is_own_runtime()) {
-    // A product for each half of its input, so that they need not lie side by side.
-    b.linear({"next_token.embedding_projection", hidden, hidden, false, Parallel::replicated});
+  b.norm("next_token.embedding_norm", M::head, hidden);
+  b.norm("next_token.norm", M::head, hidden, /*input_kept=*/true);  // by the head's product before it
+  if (b.execution().kernels.splits_next_token_projection) {
+    b.linear({"next_token.embedding_projection", M::head, hidden, hidden, false, Parallel::replicated});
     b.saves_local(hidden).last().forward_workspace_bytes = b.local_bytes(hidden);
-    b.linear({"next_token.projection", hidden, hidden, false, Parallel::replicated});
+    b.linear({"next_token.projection", M::head, hidden, hidden, false, Parallel::replicated});
     b.saves_local(hidden).last().forward_workspace_bytes = b.local_bytes(hidden);
-    b.residual("next_token.residual");
+    b.residual("next_token.residual", M::head);
   } else {
-    b.linear({"next_token.projection", b.share(hidden), 2 * hidden, false, Parallel::columns})
-        .saves(2 * hidden);
+    b.linear({"next_token.projection", M::head, b.share(hidden), 2 * hidden}).saves(2 * hidden);
   }
   return b.take();
 }
 
 LayerProgram next_token_head_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {
   LayerBuilder b(model, layout, sequence, nullptr);
-  b.norm("next_token.head_norm", model.hidden);
+  b.norm("next_token.head_norm", M::head, model.hidden);
   add_loss(b, "next_token.output", "next_token.loss");
   b.add_gathered_tokens();
   LayerProgram program = b.take();

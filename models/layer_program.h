@@ -19,6 +19,7 @@
 #include "base/fields.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
+#include "models/module.h"
 #include "models/operator.h"
 
 namespace mpt::models {
@@ -26,16 +27,14 @@ namespace mpt::models {
 enum class CollectiveKind : uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all };
 enum class CollectiveGroup : uint8_t { tensor, context, expert, expert_tensor };
 
-/// Whether copies of tokens go straight to every part of an expert that is split by width, as with this
-/// project's runtime. Megatron Core exchanges them among experts and then gathers them among an expert's
-/// parts.
+/// Whether copies of tokens go straight to every part of an expert that is split by width.
 inline bool sends_to_parts(const Layout& layout) {
-  return layout.expert_split() > 1 && layout.execution.framework == Execution{}.framework;
+  return layout.expert_split() > 1 && layout.execution.traffic.sends_to_expert_parts;
 }
 
 /// Rows of the vocabulary's table, and columns of the logits, on one tensor rank.
 inline int64_t vocabulary_share(const ModelSpec& model, const Layout& layout) {
-  return padded_share(model.vocab, layout.tensor, layout.execution.vocabulary_multiple);
+  return padded_share(model.vocab, layout.tensor, layout.execution.kernels.vocabulary_multiple);
 }
 
 /// Whether the last stage has a copy of the token table for its next-token modules alone.
@@ -90,6 +89,7 @@ class Collectives {
 
 struct Operator {
   std::string_view name;  // of a literal: "attention.qkv", "mlp.down"
+  Module module{};
   OperatorShape shape;
   int64_t parameters = 0;             // on this rank
   bool expert_parameters = false;     // they belong to routed experts, which have replicas of their own
@@ -115,7 +115,7 @@ struct LayerProgram {
   std::vector<Operator> operators;
   size_t kind = 0;                // of a decoder layer: its place among the model's LayerKinds
   int64_t input_bytes = 0;        // the piece's input: all that full recompute keeps
-  bool recomputed_whole = false;  // Execution::recomputes_whole_layer
+  bool recomputed_whole = false;  // Kept::recomputes_whole_layer
 };
 
 /// Operators of a decoder layer for one micro-batch of `layout.micro_batch` sequences of `sequence` tokens.

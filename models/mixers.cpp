@@ -8,18 +8,20 @@
 namespace mpt::models {
 namespace {
 
+using M = Module;
+
 // Queries and keys are normed head by head, or each over all heads.
 void add_query_key_norm(LayerBuilder& b, int64_t queries, int64_t keys) {
   const Attention& a = *b.kind().attention;
   const int64_t width = queries + keys;
-  b.add({"attention.query_key_norm", b.shape(OperatorKind::norm, width)}).saves_all_tokens(width);
+  b.add({"attention.query_key_norm", M::mixer, b.shape(OperatorKind::norm, width)}).saves_all_tokens(width);
   b.last().parameters = a.query_key_norm == QueryKeyNorm::per_head ? (keys > 0 ? 2 : 1) * a.head_dim : width;
   if (b.model().norm == NormKind::rms_norm && b.has_norms_of_several_kernels())
     b.saves_norm_of_several_kernels(width).saves_states(width / a.head_dim);
   // The scales' gradients, which are at hand sooner than the room for them.
   const int64_t scales = a.query_key_norm == QueryKeyNorm::per_head ? 2 * a.head_dim : width;
   b.last().backward_workspace_bytes = b.last().gradient_kept_bytes = LayerBuilder::rounded(scales * 4);
-  if (a.query_key_norm == QueryKeyNorm::per_head || !b.is_own_runtime()) return;
+  if (a.query_key_norm == QueryKeyNorm::per_head || !b.execution().traffic.exchanges_shared_heads) return;
   // Ranks add up the squares of a token's queries and keys, and keep the sums.
   b.saves_states(2);
   b.last().backward_workspace_bytes += b.state_bytes(2);
@@ -40,7 +42,7 @@ void add_output_gate(LayerBuilder& b, int64_t gate, int64_t outputs) {
   if (gate == 0) return;
   OperatorShape shape = b.shape(OperatorKind::activation, outputs);
   shape.gated = true;
-  b.activation({"attention.output_gate", shape}, outputs + gate);
+  b.activation({"attention.output_gate", M::mixer, shape}, outputs + gate);
 }
 
 // Workspace of a mixer's backward that is free again when the gradient of the layer's input is allocated, as
@@ -56,7 +58,7 @@ int64_t passing_workspace(const LayerBuilder& b, int64_t bytes) {
 void add_own_output_gate(LayerBuilder& b, int64_t gate, int64_t outputs, int64_t projected) {
   OperatorShape shape = b.shape(OperatorKind::activation, outputs);
   shape.gated = true;
-  b.activation({"attention.output_gate", shape}, gate).saves_core_output(outputs);
+  b.activation({"attention.output_gate", M::mixer, shape}, gate).saves_core_output(outputs);
   b.last().forward_workspace_bytes = b.bytes(projected);
   b.last().backward_workspace_bytes += passing_workspace(b, b.bytes(projected));
 }
@@ -80,7 +82,7 @@ void add_index(LayerBuilder& b) {
   shape.inner = products;
   shape.columns = i.chosen;
   shape.head_dim = i.head_dim;
-  b.add({"attention.index", shape}).saves_numbers(i.chosen);
+  b.add({"attention.index", M::mixer, shape}).saves_numbers(i.chosen);
   b.last().parameters = products + 2 * i.head_dim;
   b.gather_over_context(i.head_dim);
 }
@@ -94,6 +96,7 @@ void add_multi_head(LayerBuilder& b) {
   const int64_t values = a.keys_are_values || a.borrows_keys ? 0 : b.share(a.kv_heads) * a.value_head_dim();
   const int64_t outputs = b.share(a.heads) * a.value_head_dim(), gate = gate_columns(b, outputs);
   b.linear({"attention.qkv",
+            M::qkv,
             queries + keys + values + gate,
             m.hidden,
             a.qkv_bias,
@@ -105,16 +108,17 @@ void add_multi_head(LayerBuilder& b) {
     OperatorShape shape = b.shape(OperatorKind::rotary, queries + keys);
     shape.extra = a.rotary->scaling && (a.rotary->scaling->kind == RotaryScalingKind::yarn ||
                                         a.rotary->scaling->kind == RotaryScalingKind::other);
-    b.add({"attention.rotary", shape});
+    b.add({"attention.rotary", M::rotary, shape});
   }
   if (a.index) add_index(b);
   b.attention({a.head_dim, a.value_head_dim(), b.share(a.kv_heads), queries + keys + values});
-  if (gate > 0 && b.is_own_runtime()) {
+  if (gate > 0 && b.execution().kept.keeps_whole_projection) {
     add_own_output_gate(b, gate, outputs, queries + keys + values + gate);
   } else {
     add_output_gate(b, gate, outputs);
   }
-  b.linear({"attention.output", m.hidden, outputs, a.output_bias, Parallel::rows}).saves_core_output(outputs);
+  b.linear({"attention.output", M::attention_output, m.hidden, outputs, a.output_bias, Parallel::rows})
+      .saves_core_output(outputs);
 }
 
 // The core over the compressions themselves, which all heads share: one key of both parts and one value. The
@@ -136,23 +140,24 @@ void add_latent(LayerBuilder& b) {
   const int64_t heads = b.share(a.heads), key_dim = l.nope_head_dim + l.rope_head_dim;
   const int64_t inner = heads * l.value_head_dim, gate = gate_columns(b, inner);
   if (l.query_rank > 0) {
-    b.linear({"attention.query_down", l.query_rank, m.hidden, a.qkv_bias, Parallel::replicated})
+    b.linear(
+         {"attention.query_down", M::query_down, l.query_rank, m.hidden, a.qkv_bias, Parallel::replicated})
         .saves(m.hidden);
-    b.norm("attention.query_norm", l.query_rank);
-    b.linear({"attention.query_up", heads * key_dim, l.query_rank, false, Parallel::columns})
-        .saves(l.query_rank);
+    b.norm("attention.query_norm", M::latent_norm, l.query_rank);
+    b.linear({"attention.query_up", M::latent_up, heads * key_dim, l.query_rank}).saves(l.query_rank);
   } else {
-    b.linear({"attention.query", heads * key_dim, m.hidden, false, Parallel::columns}).saves(m.hidden);
+    b.linear({"attention.query", M::query, heads * key_dim, m.hidden}).saves(m.hidden);
   }
-  if (gate > 0) b.linear({"attention.gate", gate, m.hidden, false, Parallel::columns});
+  if (gate > 0) b.linear({"attention.gate", M::mixer, gate, m.hidden});
   const int64_t compressed = l.key_value_rank + l.rope_head_dim;
-  b.linear({"attention.key_value_down", compressed, m.hidden, a.qkv_bias, Parallel::replicated});
-  if (b.is_own_runtime()) b.share_over_tensor(l.rope_head_dim);
-  b.norm("attention.key_value_norm", l.key_value_rank);
+  b.linear({"attention.key_value_down", M::key_value_down, compressed, m.hidden, a.qkv_bias,
+            Parallel::replicated});
+  if (b.execution().traffic.exchanges_shared_heads) b.share_over_tensor(l.rope_head_dim);
+  b.norm("attention.key_value_norm", M::latent_norm, l.key_value_rank);
   const int64_t expanded = heads * (l.nope_head_dim + l.value_head_dim);
-  b.linear({"attention.key_value_up", expanded, l.key_value_rank, false, Parallel::columns})
-      .saves(l.key_value_rank);
-  if (a.rotary) b.add({"attention.rotary", b.shape(OperatorKind::rotary, (heads + 1) * l.rope_head_dim)});
+  b.linear({"attention.key_value_up", M::latent_up, expanded, l.key_value_rank}).saves(l.key_value_rank);
+  if (a.rotary)
+    b.add({"attention.rotary", M::rotary, b.shape(OperatorKind::rotary, (heads + 1) * l.rope_head_dim)});
   if (a.index) {
     add_index(b);
     add_absorbed_core(b, heads);
@@ -160,7 +165,8 @@ void add_latent(LayerBuilder& b) {
     b.attention({key_dim, l.value_head_dim, heads, heads * (2 * key_dim + l.value_head_dim)});
   }
   add_output_gate(b, gate, inner);
-  b.linear({"attention.output", m.hidden, inner, a.output_bias, Parallel::rows}).saves_core_output(inner);
+  b.linear({"attention.output", M::attention_output, m.hidden, inner, a.output_bias, Parallel::rows})
+      .saves_core_output(inner);
 }
 
 // The window of which a query sees as many keys as of its own window and of entries of `ratio` tokens
@@ -185,8 +191,9 @@ void add_entries(LayerBuilder& b) {
   const CompressedAttention& c = *a.compressed;
   const int64_t hidden = b.model().hidden, series = c.overlapping ? 2 : 1;
   const int64_t width = series * a.head_dim;
-  b.linear({"attention.entries", 2 * width, hidden, false, Parallel::replicated});
-  b.add({"attention.pool", b.shape(OperatorKind::residual_add, 2 * width)}).saves_all_tokens(2 * width);
+  b.linear({"attention.entries", M::mixer, 2 * width, hidden, false, Parallel::replicated});
+  b.add({"attention.pool", M::mixer, b.shape(OperatorKind::residual_add, 2 * width)})
+      .saves_all_tokens(2 * width);
   b.last().parameters = c.ratio * width + a.head_dim;
   if (!a.index) return;
   const AttentionIndex& i = *a.index;
@@ -197,7 +204,7 @@ void add_entries(LayerBuilder& b) {
   shape.inner = products;
   shape.columns = i.chosen;
   shape.head_dim = std::max<int64_t>(1, i.head_dim / c.ratio);  // of the scores of one entry in so many
-  b.add({"attention.index", shape}).saves_numbers(i.chosen);
+  b.add({"attention.index", M::mixer, shape}).saves_numbers(i.chosen);
   b.last().parameters = products + (series * c.ratio + 1) * i.head_dim;
 }
 
@@ -208,22 +215,25 @@ void add_compressed(LayerBuilder& b) {
   const Attention& a = *b.kind().attention;
   const CompressedAttention& c = *a.compressed;
   const int64_t heads = b.share(a.heads), width = heads * a.head_dim;
-  b.linear({"attention.query_down", c.query_rank, m.hidden, false, Parallel::replicated}).saves(m.hidden);
-  b.norm("attention.query_norm", c.query_rank);
-  b.linear({"attention.query_up", width, c.query_rank, false, Parallel::columns}).saves(c.query_rank);
-  b.add({"attention.query_key_norm", b.shape(OperatorKind::norm, width)}).saves_all_tokens(width);
-  b.linear({"attention.key_value_down", a.head_dim, m.hidden, false, Parallel::replicated});
-  b.norm("attention.key_value_norm", a.head_dim);
+  b.linear({"attention.query_down", M::query_down, c.query_rank, m.hidden, false, Parallel::replicated})
+      .saves(m.hidden);
+  b.norm("attention.query_norm", M::latent_norm, c.query_rank);
+  b.linear({"attention.query_up", M::latent_up, width, c.query_rank}).saves(c.query_rank);
+  b.add({"attention.query_key_norm", M::mixer, b.shape(OperatorKind::norm, width)}).saves_all_tokens(width);
+  b.linear(
+      {"attention.key_value_down", M::key_value_down, a.head_dim, m.hidden, false, Parallel::replicated});
+  b.norm("attention.key_value_norm", M::latent_norm, a.head_dim);
   const auto rotated = int64_t(a.rotation().fraction * double(a.head_dim));
-  if (a.rotary) b.add({"attention.rotary", b.shape(OperatorKind::rotary, (heads + 1) * rotated)});
+  if (a.rotary) b.add({"attention.rotary", M::rotary, b.shape(OperatorKind::rotary, (heads + 1) * rotated)});
   if (c.ratio > 0) add_entries(b);
   b.attention({a.head_dim, a.head_dim, 1, width + a.head_dim, window_of_equal_work(a, b.sequence())});
   // The output is rotated back.
-  b.add({"attention.rotary", b.shape(OperatorKind::rotary, heads * rotated)}).saves_all_tokens(width);
+  b.add({"attention.rotary", M::rotary, b.shape(OperatorKind::rotary, heads * rotated)})
+      .saves_all_tokens(width);
   const int64_t narrow = c.output_groups * c.output_rank;
-  b.linear({"attention.group_output", narrow, width / c.output_groups, false, Parallel::replicated})
+  b.linear({"attention.group_output", M::mixer, narrow, width / c.output_groups, false, Parallel::replicated})
       .saves_core_output(width);
-  b.linear({"attention.output", m.hidden, narrow, false, Parallel::rows}).saves(narrow);
+  b.linear({"attention.output", M::attention_output, m.hidden, narrow, false, Parallel::rows}).saves(narrow);
 }
 
 // One rank's widths of a mixer of linear cost.
@@ -240,7 +250,7 @@ void add_convolution(LayerBuilder& b, int64_t channels, int64_t length, bool bia
   if (length == 0) return;
   OperatorShape shape = b.shape(OperatorKind::convolution, channels);
   shape.inner = length;
-  b.add({"mixer.convolution", shape}).saves_all_tokens(input_kept ? 0 : channels);
+  b.add({"mixer.convolution", M::mixer, shape}).saves_all_tokens(input_kept ? 0 : channels);
   b.last().parameters = channels * (length + (bias ? 1 : 0));
 }
 
@@ -252,7 +262,7 @@ void add_core(LayerBuilder& b, const LinearMixer& l, const LinearWidths& w, int6
   shape.inner = flop.forward;
   shape.batch = flop.backward;
   shape.copy_width = input;
-  b.add({"mixer.core", shape});
+  b.add({"mixer.core", M::mixer, shape});
   b.last().parameters = parameters;
   b.exchange_heads(input, w.values);
 }
@@ -260,12 +270,12 @@ void add_core(LayerBuilder& b, const LinearMixer& l, const LinearWidths& w, int6
 // A norm of the core's output, times a gate.
 void add_gated_norm(LayerBuilder& b, int64_t width, int64_t parameters) {
   OperatorShape shape = b.shape(OperatorKind::norm, width);
-  b.add({"mixer.norm", shape}).saves_all_tokens(2 * width);  // the gate, and what is normed
+  b.add({"mixer.norm", M::mixer, shape}).saves_all_tokens(2 * width);  // the gate, and what is normed
   b.last().parameters = parameters;
 }
 
 void add_output(LayerBuilder& b, int64_t inner) {
-  b.linear({"mixer.output", b.model().hidden, inner, false, Parallel::rows}).saves(inner);
+  b.linear({"mixer.output", M::mixer_output, b.model().hidden, inner, false, Parallel::rows}).saves(inner);
 }
 
 // This project's runtime keeps the output of the first product and that of the rule, and makes convolution
@@ -274,7 +284,7 @@ void add_own_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   const LinearWidths w = widths_of(b, l);
   const int64_t channels = 2 * w.keys + w.values, projected = channels + w.values + 2 * w.heads;
   const int64_t heads = b.tokens() * w.heads / b.sequence();
-  b.linear({"mixer.input", projected, b.model().hidden, false, Parallel::columns}).saves(b.model().hidden);
+  b.linear({"mixer.input", M::mixer_input, projected, b.model().hidden}).saves(b.model().hidden);
   add_convolution(b, channels, l.convolution, false, true);
   b.saves_all_tokens(projected);
   const int64_t weights = channels * l.convolution + 2 * w.heads + l.head_dim;
@@ -293,7 +303,7 @@ void add_own_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   const int64_t forward = delta_room_numbers(room, false), backward = delta_room_numbers(room, true);
   b.last().forward_workspace_bytes = b.rounded_states(heads * forward);
   b.last().backward_workspace_bytes = passing_workspace(b, passing + b.rounded_states(heads * backward));
-  b.add({"mixer.norm", b.shape(OperatorKind::norm, w.values)});
+  b.add({"mixer.norm", M::mixer, b.shape(OperatorKind::norm, w.values)});
   b.last().parameters = l.head_dim;
   add_output(b, w.values);
 }
@@ -302,12 +312,11 @@ void add_own_gated_delta(LayerBuilder& b, const LinearMixer& l) {
 // the decays, and what each chunk's keys say of each other (fla-org/flash-linear-attention,
 // ops/gated_delta_rule/chunk.py), and make states again.
 void add_gated_delta(LayerBuilder& b, const LinearMixer& l) {
-  if (b.is_own_runtime()) return add_own_gated_delta(b, l);
+  if (b.execution().kept.keeps_whole_projection) return add_own_gated_delta(b, l);
   const int64_t hidden = b.model().hidden;
   const LinearWidths w = widths_of(b, l);
   const int64_t channels = 2 * w.keys + w.values;
-  b.linear({"mixer.input", channels + w.values + 2 * w.heads, hidden, false, Parallel::columns})
-      .saves(hidden);
+  b.linear({"mixer.input", M::mixer_input, channels + w.values + 2 * w.heads, hidden}).saves(hidden);
   add_convolution(b, channels, l.convolution, false, false);
   const int64_t repeated = w.heads * l.key_dim;
   add_core(b, l, w, 2 * repeated + w.values, 2 * w.heads);
@@ -323,11 +332,10 @@ void add_kimi_delta(LayerBuilder& b, const LinearMixer& l) {
   const LinearWidths w = widths_of(b, l);
   const int64_t rank = l.head_dim, pairs = l.full_rank_gate ? 1 : 2;
   const int64_t channels = 2 * w.keys + w.values;
-  b.linear({"mixer.input", channels + w.heads + (l.full_rank_gate ? w.values : 0), hidden, false,
-            Parallel::columns})
+  b.linear({"mixer.input", M::mixer_input, channels + w.heads + (l.full_rank_gate ? w.values : 0), hidden})
       .saves(hidden);
-  b.linear({"mixer.gates_down", pairs * rank, hidden, false, Parallel::replicated});
-  b.linear({"mixer.gates_up", pairs * w.values, rank, false, Parallel::columns}).saves(pairs * rank);
+  b.linear({"mixer.gates_down", M::mixer, pairs * rank, hidden, false, Parallel::replicated});
+  b.linear({"mixer.gates_up", M::mixer, pairs * w.values, rank}).saves(pairs * rank);
   add_convolution(b, channels, l.convolution, false, false);
   add_core(b, l, w, channels + w.values, w.heads + w.values);
   b.saves_all_tokens(channels + w.values + 2 * w.heads * l.chunk);
@@ -338,7 +346,7 @@ void add_kimi_delta(LayerBuilder& b, const LinearMixer& l) {
 void add_lightning(LayerBuilder& b, const LinearMixer& l) {
   const int64_t hidden = b.model().hidden;
   const LinearWidths w = widths_of(b, l);
-  b.linear({"mixer.input", 2 * w.keys + 2 * w.values, hidden, false, Parallel::columns}).saves(hidden);
+  b.linear({"mixer.input", M::mixer_input, 2 * w.keys + 2 * w.values, hidden}).saves(hidden);
   add_core(b, l, w, 2 * w.keys + w.values, 0);
   b.saves_all_tokens(2 * w.keys + w.values);
   add_gated_norm(b, w.values, w.values);
@@ -351,12 +359,12 @@ void add_mamba2(LayerBuilder& b, const LinearMixer& l) {
   const int64_t hidden = b.model().hidden;
   const LinearWidths w = widths_of(b, l);
   const int64_t channels = w.values + 2 * w.keys, projected = channels + w.values + w.heads;
-  b.linear({"mixer.input", projected, hidden, false, Parallel::columns}).saves(hidden);
+  b.linear({"mixer.input", M::mixer_input, projected, hidden}).saves(hidden);
   add_convolution(b, channels, l.convolution, true, true);
   add_core(b, l, w, projected, 3 * w.heads);
   b.saves_all_tokens(projected + w.values);
   OperatorShape shape = b.shape(OperatorKind::norm, w.values);
-  b.add({"mixer.norm", shape}).saves_all_tokens(w.values);
+  b.add({"mixer.norm", M::mixer, shape}).saves_all_tokens(w.values);
   b.last().parameters = l.output_norm ? w.values : 0;
   add_output(b, w.values);
 }
@@ -367,19 +375,19 @@ void add_mamba2(LayerBuilder& b, const LinearMixer& l) {
 void add_mamba1(LayerBuilder& b, const LinearMixer& l) {
   const LinearWidths w = widths_of(b, l);
   const int64_t made = l.step_rank + 2 * l.key_dim;
-  b.linear({"mixer.input", 2 * w.values, b.model().hidden, false, Parallel::columns}).saves(b.model().hidden);
+  b.linear({"mixer.input", M::mixer_input, 2 * w.values, b.model().hidden}).saves(b.model().hidden);
   add_convolution(b, w.values, l.convolution, true, false);
-  b.linear({"mixer.states", made, w.values, false, Parallel::rows}).saves(w.values);
+  b.linear({"mixer.states", M::mixer, made, w.values, false, Parallel::rows}).saves(w.values);
   if (l.norms_steps) {
-    b.add({"mixer.states_norm", b.shape(OperatorKind::norm, made)}).saves_all_tokens(made);
+    b.add({"mixer.states_norm", M::mixer, b.shape(OperatorKind::norm, made)}).saves_all_tokens(made);
     b.last().parameters = made;
   }
-  b.linear({"mixer.steps", w.values, l.step_rank, true, Parallel::columns}).saves(l.step_rank);
+  b.linear({"mixer.steps", M::mixer, w.values, l.step_rank, true, Parallel::columns}).saves(l.step_rank);
   add_core(b, l, w, 3 * w.values, w.values * (l.key_dim + 1));
   b.saves_all_tokens(2 * w.values + 2 * l.key_dim);
   OperatorShape gate = b.shape(OperatorKind::activation, w.values);
   gate.gated = true;
-  b.activation({"mixer.gate", gate}, 2 * w.values);
+  b.activation({"mixer.gate", M::mixer, gate}, 2 * w.values);
   add_output(b, w.values);
 }
 
@@ -387,8 +395,9 @@ void add_mamba1(LayerBuilder& b, const LinearMixer& l) {
 // what it gives (huggingface/transformers, models/lfm2/modular_lfm2.py).
 void add_short_convolution(LayerBuilder& b, const ShortConvolution& c) {
   const int64_t hidden = b.model().hidden, width = b.share(hidden);
-  b.linear({"mixer.input", 3 * width, hidden, false, Parallel::columns}).saves(hidden);
-  b.add({"mixer.gates", b.shape(OperatorKind::residual_add, 2 * width)}).saves_all_tokens(3 * width);
+  b.linear({"mixer.input", M::mixer_input, 3 * width, hidden}).saves(hidden);
+  b.add({"mixer.gates", M::mixer, b.shape(OperatorKind::residual_add, 2 * width)})
+      .saves_all_tokens(3 * width);
   add_convolution(b, width, c.length, false, false);
   b.saves_all_tokens(width);
   add_output(b, width);

@@ -47,7 +47,7 @@ double elements_out(const OperatorShape& s) {
 }  // namespace
 
 bool has_extra_kernels(const OperatorShape& s, const Execution& e) {
-  return s.extra && e.extras_apart && (s.kind == OperatorKind::rotary || !e.fuses_experts);
+  return s.extra && e.kernels.extras_apart && (s.kind == OperatorKind::rotary || !e.kernels.fuses_experts);
 }
 
 AttentionNeeds attention_needs(const OperatorShape& s) {

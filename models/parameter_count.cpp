@@ -13,7 +13,7 @@ void add(const LayerProgram& program, const MixtureOfExperts* moe, int64_t times
     count.total += times * op.parameters;
     const bool expert = op.shape.kind == OperatorKind::expert_linear;
     count.active += times * (expert ? op.parameters / moe->experts * moe->experts_per_token : op.parameters);
-    if (op.name == "embedding" || op.name == "embedding.layers" || op.name == "head.output")
+    if (op.module == Module::token_table || op.module == Module::head_output)
       count.embedding += times * op.parameters;
   }
 }

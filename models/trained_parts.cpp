@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "models/layer_builder.h"
 
@@ -25,56 +24,12 @@ double stored_bits(FrozenFormat format, Precision precision) {
   return 8.0 * double(element_bytes(precision));
 }
 
-std::optional<AdapterTarget> target_of(std::string_view name) {
-  if (name == "attention.output" || name == "mixer.output") return AdapterTarget::output;
-  if (name == "attention.qkv" || name == "mixer.input") return AdapterTarget::qkv;
-  if (name.starts_with("attention.query") || name.starts_with("attention.key_value"))
-    return AdapterTarget::qkv;
-  if (name == "mlp.up" || name == "mlp.shared.up") return AdapterTarget::up;
-  if (name == "mlp.down" || name == "mlp.shared.down") return AdapterTarget::down;
-  if (name.starts_with("mlp.experts_")) return AdapterTarget::experts;
-  return std::nullopt;
+bool is_product(const Operator& op) {
+  return op.shape.kind == OperatorKind::linear || op.shape.kind == OperatorKind::expert_linear;
 }
 
-bool is_adapter(std::string_view name) { return name.starts_with("adapter."); }
-
-FrozenPart part_of(std::string_view name) {
-  if (name.starts_with("attention.") || name.starts_with("mixer.")) return FrozenPart::mixers;
-  if (name.starts_with("mlp.experts") || name.starts_with("mlp.router") || name.starts_with("mlp.latent"))
-    return FrozenPart::experts;
-  if (name.starts_with("mlp.")) return FrozenPart::mlps;
-  const bool table = name.starts_with("embedding") || name == "next_token.embedding";
-  return table ? FrozenPart::embedding : FrozenPart::head;
-}
-
-// Of the products of layers, which quantisers narrow; tables and the head stay as they are.
-bool is_layer_product(const Operator& op) {
-  const bool product = op.shape.kind == OperatorKind::linear || op.shape.kind == OperatorKind::expert_linear;
-  return product && (op.name.starts_with("attention.") || op.name.starts_with("mixer.") ||
-                     (op.name.starts_with("mlp.") && op.name != "mlp.router"));
-}
-
-bool moves(const Training& training, std::string_view name) {
-  using M = OffloadModule;
-  static constexpr std::pair<std::string_view, M> kModules[] = {{"attention.norm", M::attn_norm},
-                                                                {"attention.qkv", M::qkv_linear},
-                                                                {"attention.query_down", M::qkv_linear},
-                                                                {"attention.query", M::qkv_linear},
-                                                                {"attention.core", M::core_attn},
-                                                                {"attention.output", M::attn_proj},
-                                                                {"mlp.norm", M::mlp_norm},
-                                                                {"mlp.experts_up", M::expert_fc1},
-                                                                {"mlp.experts_activation", M::moe_act}};
-  for (const auto& [op, module] : kModules) {
-    if (op == name) return training.offloads(module);
-  }
-  return false;
-}
-
-// Queries, keys and values are one product for Megatron-LM's descendants, as are both halves of a gated MLP;
-// for all others each has an adapter of its own.
 int64_t adapters_of(const LinearSizes& sizes, const Execution& execution) {
-  if (execution.framework.starts_with("megatron")) return 1;
+  if (execution.kernels.one_adapter_per_product) return 1;
   return std::max<int64_t>(
       1, std::count_if(sizes.parts.begin(), sizes.parts.end(), [](int64_t columns) { return columns > 0; }));
 }
@@ -84,20 +39,20 @@ int64_t adapters_of(const LinearSizes& sizes, const Execution& execution) {
 // Its own kernel reads what is stored and writes what the product reads, in both passes.
 void LayerBuilder::add_widening(const LinearSizes& sizes, int64_t matrices) {
   const Training& t = layout_.training;
-  if (t.frozen_format == FrozenFormat::bf16 || !t.freezes(part_of(sizes.name)) || sizes.name == "mlp.router")
-    return;
-  if (sizes.name.starts_with("head.") || sizes.name.starts_with("next_token.")) return;
+  const ModuleRules& rules = rules_of(sizes.module);
+  if (t.frozen_format == FrozenFormat::bf16 || !rules.quantised || !t.freezes(*rules.part)) return;
   OperatorShape s = shape(OperatorKind::widen, sizes.columns);
   s.rows = sizes.inner * matrices;
   s.inner = t.frozen_format == FrozenFormat::fp8 ? 8 : 4;
-  add({"frozen.widen", s});
+  s.frozen = true;
+  add({"frozen.widen", Module::widen, s});
 }
 
 // A narrow product before and a wide one behind the adapter's rank, both split over tensor ranks
 // (NVIDIA-NeMo/Megatron-Bridge, src/megatron/bridge/peft/utils.py, ParallelLinearAdapter). Column-parallel
 // ones gather the rank's columns between them, row-parallel ones sum them.
 void LayerBuilder::add_adapter(const LinearSizes& sizes) {
-  const auto target = target_of(sizes.name);
+  const auto target = rules_of(sizes.module).adapter;
   if (!target || !layout_.training.adapts(*target)) return;
   const bool was_local = input_is_local_;
   const int64_t rank = layout_.training.adapter_rank, all_ranks = rank * adapters_of(sizes, execution());
@@ -108,7 +63,7 @@ void LayerBuilder::add_adapter(const LinearSizes& sizes) {
     OperatorShape s = shape(OperatorKind::linear, columns);
     s.inner = inner;
     if (is_narrow(s.precision)) s.precision = Precision::bf16;
-    add({name, s});
+    add({name, Module::adapter, s});
     last().parameters = columns * inner;
     last().weight_operand_bytes = rounded(s.rows * (inner + columns) * unit_);
     last().backward_workspace_bytes = last().gradient_kept_bytes = rounded(s.rows * inner * unit_);
@@ -137,7 +92,7 @@ void LayerBuilder::add_expert_adapter(const LinearSizes& sizes) {
     s.rows = expert_rows();
     s.batch = kind_->moe->experts / layout_.expert;
     if (is_narrow(s.precision)) s.precision = Precision::bf16;
-    add({name, s});
+    add({name, Module::adapter, s});
     last().parameters = columns * inner * s.batch;
     last().expert_parameters = true;
     last().weight_operand_bytes = rounded(s.rows * (inner + columns) * unit_);
@@ -151,19 +106,18 @@ void LayerBuilder::freeze() {
   const Training& t = layout_.training;
   if (!t.adapts() && t.frozen.empty()) return;
   for (Operator& op : program_.operators) {
-    if (is_adapter(op.name) || !t.freezes(part_of(op.name))) continue;
+    const ModuleRules& rules = rules_of(op.module);
+    if (!rules.part || !t.freezes(*rules.part)) continue;
     op.shape.frozen = true;
-    const double bits = is_layer_product(op) ? stored_bits(t.frozen_format, layout_.precision)
-                                             : 8.0 * double(element_bytes(layout_.precision));
+    const double bits = rules.quantised && is_product(op) ? stored_bits(t.frozen_format, layout_.precision)
+                                                          : 8.0 * double(element_bytes(layout_.precision));
     op.frozen_bytes = int64_t(std::ceil(double(op.parameters) * bits / 8.0));
     op.shape.biased = false;
     op.weight_operand_bytes = op.weight_workspace_bytes = 0;
-    const bool product =
-        op.shape.kind == OperatorKind::linear || op.shape.kind == OperatorKind::expert_linear;
-    if (!product) continue;
+    if (!is_product(op)) continue;
     op.saved_bytes = 0;
     op.gradient_kept_bytes = 0;
-    if (!execution().keeps_every_second_product) op.saved_bytes_selective = 0;
+    if (!execution().kept.keeps_every_second_product) op.saved_bytes_selective = 0;
     // What sequence parallelism gathers once more is for the weight gradient alone.
     Collectives needed;
     for (const Collective& c : op.backward_collectives) {
@@ -179,7 +133,8 @@ void LayerBuilder::freeze() {
 void LayerBuilder::move_to_host() {
   if (layout_.training.offloaded.empty()) return;
   for (Operator& op : program_.operators) {
-    if (!moves(layout_.training, op.name)) continue;
+    const auto offload = rules_of(op.module).offload;
+    if (!offload || !layout_.training.offloads(*offload)) continue;
     op.offloaded_bytes = op.saved_bytes;
     op.forward_workspace_bytes += 2 * op.saved_bytes;
     op.backward_workspace_bytes += 2 * op.saved_bytes;

@@ -94,7 +94,7 @@ void set_layout_fields(const Plan& plan, Assignments& a) {
     a.set("model.cp_comm_type", quoted(l.context_method == ContextMethod::ring ? "p2p" : "a2a"));
   set_expert_layout_fields(plan, a);
   set_recompute_fields(l, a);
-  if (!l.execution.graphs) {
+  if (!l.execution.kernels.graphs) {
     a.set("model.cuda_graph_impl", quoted("none"));
     a.set("model.cuda_graph_modules", "[]");
   }
@@ -132,7 +132,7 @@ void set_precision_fields(const Layout& l, Assignments& a) {
   if (!is_narrow(l.precision)) return;
   a.set("mixed_precision.fp8_dot_product_attention", attention_in_fp8(l));
   a.set("mixed_precision.first_last_layers_bf16", false);
-  const bool kept = l.execution.fp8_weight_bytes == 1;  // weights, in 8 bits
+  const bool kept = l.execution.states.fp8_weight_bytes == 1;  // weights, in 8 bits
   a.set("mixed_precision.fp8_param", kept);
   a.set("mixed_precision.reuse_grad_buf_for_mxfp8_param_ag", kept && l.precision == Precision::mxfp8);
 }

@@ -127,7 +127,7 @@ void set_expert_fields(const Plan& plan, Assignments& a) {
 
 void set_model_fields(const Plan& plan, Assignments& a) {
   const ModelSpec& m = plan.model;
-  const double dropout = plan.layout.execution.dropout ? 0.1 : 0.0;
+  const double dropout = plan.layout.execution.kernels.dropout ? 0.1 : 0.0;
   a.set("model.num_layers", m.layers.count());
   a.set("model.hidden_size", m.hidden);
   set_mlp_fields(m, a);

@@ -156,8 +156,8 @@ void add_model_arguments(const Plan& plan, Arguments& a) {
   a.value("norm-epsilon", m.norm_epsilon);
   add_positions(m, a);
   a.flag_if(!m.tied_embeddings, "untie-embeddings-and-output-weights");
-  a.value("attention-dropout", plan.layout.execution.dropout ? 0.1 : 0.0);
-  a.value("hidden-dropout", plan.layout.execution.dropout ? 0.1 : 0.0);
+  a.value("attention-dropout", plan.layout.execution.kernels.dropout ? 0.1 : 0.0);
+  a.value("hidden-dropout", plan.layout.execution.kernels.dropout ? 0.1 : 0.0);
   add_experts(plan, a);
   if (m.next_token_layers > 0) a.value("mtp-num-layers", m.next_token_layers);
 }

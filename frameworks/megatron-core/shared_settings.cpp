@@ -48,7 +48,7 @@ MegatronRouter megatron_router(const ModelSpec& m, const Layout& l) {
   router.before_choice = !router.sigmoid && (!moe.normalized || moe.experts_per_token == 1);
   if (moe.routed_scale != 1.0) router.scale = moe.routed_scale;
   router.balance = moe.balance_loss <= 0.0 ? "none" : m.attention().latent ? "seq_aux_loss" : "aux_loss";
-  router.fp32 = moe.experts >= kManyExperts || l.execution.deduplicates_dispatch;
+  router.fp32 = moe.experts >= kManyExperts || l.execution.traffic.deduplicates_dispatch;
   return router;
 }
 
@@ -72,7 +72,7 @@ std::string window_layers_text(const ModelSpec& m) {
 
 bool sends_tokens_once(const Plan& plan) {
   const Layout& l = plan.layout;
-  return l.execution.deduplicates_dispatch && l.expert * l.expert_split() > 1;
+  return l.execution.traffic.deduplicates_dispatch && l.expert * l.expert_split() > 1;
 }
 
 const char* dispatch_backend(const Plan& plan) {
@@ -103,7 +103,7 @@ std::vector<std::string> megatron_facts(const Plan& plan) {
   }
   if (head_in_fp8(l) && l.precision != Precision::mxfp8)
     facts.emplace_back("The head's product runs in 16 bits: in 8 bits it needs mxfp8.");
-  if (l.execution.graphs || (plan.model.moe() != nullptr && l.execution.fuses_experts)) {
+  if (l.execution.kernels.graphs || (plan.model.moe() != nullptr && l.execution.kernels.fuses_experts)) {
     facts.emplace_back(
         "A graph of the whole step and experts in one kernel take a dozen settings: copy those of "
         "Megatron-Bridge's recipes named full_iteration.");

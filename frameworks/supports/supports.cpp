@@ -88,7 +88,7 @@ const SplitRule kSplitRules[] = {
        return std::string("has no pipeline for a head that shares the embedding's weight");
      }},
     {[](const Asked& a) {
-       return a.layout.execution.graphs && a.can.graphs_alone &&
+       return a.layout.execution.kernels.graphs && a.can.graphs_alone &&
               (a.layout.pipeline > 1 || a.spreads_experts());
      },
      "graphs",
@@ -395,7 +395,8 @@ std::optional<Rejection> supports_schedule(const Framework& framework, const Lay
     return refuse(framework, "micro-batches",
                   fmt::format("needs {} for {}", words(found->micro_batches), schedule));
   }
-  const bool compiled = layout.execution.elementwise == ElementwiseKernels::compiled || layout.overlap_tensor;
+  const bool compiled =
+      layout.execution.kernels.elementwise == ElementwiseKernels::compiled || layout.overlap_tensor;
   if (found->without_compile && compiled) {
     return refuse(
         framework, "schedule",

@@ -65,7 +65,7 @@ const char* titan_product(Precision precision) {
 std::string titan_converters(const Plan& plan) {
   const Layout& l = plan.layout;
   if (!is_narrow(l.precision)) return "";
-  const bool compiled = l.execution.elementwise == ElementwiseKernels::compiled || l.overlap_tensor;
+  const bool compiled = l.execution.kernels.elementwise == ElementwiseKernels::compiled || l.overlap_tensor;
   const char* kind = titan_product(l.precision);
   const std::string common = fmt::format("model_compile_enabled={}", python_text(compiled));
   const std::string linear =
@@ -85,7 +85,7 @@ std::string titan_training(const Plan& plan) {
          titan_argument("global_batch_size", plan.workload.global_batch) +
          titan_argument("seq_len", plan.workload.sequence) +
          titan_argument("mixed_precision_param", l.precision == Precision::fp32 ? "float32" : "bfloat16") +
-         titan_argument("disable_cuda_graphs", !l.execution.graphs);
+         titan_argument("disable_cuda_graphs", !l.execution.kernels.graphs);
 }
 
 Json titan_stages(const Plan& plan) {
@@ -185,7 +185,7 @@ std::string titan_model_call(const Plan& plan) {
 
 std::string titan_function(const Plan& plan) {
   const Layout& l = plan.layout;
-  const bool compiled = l.execution.elementwise == ElementwiseKernels::compiled || l.overlap_tensor;
+  const bool compiled = l.execution.kernels.elementwise == ElementwiseKernels::compiled || l.overlap_tensor;
   return fmt::format(R"py(def mpt_plan() -> Trainer.Config:
     """The plan's model and layout. Data, optimizer and checkpoints are yours to add."""
     model_spec = {model}

@@ -181,7 +181,8 @@ std::string estimate_text(const Estimated& e, const PlanOptions& o, bool given) 
 std::string describe_host(const PlanRequest& request, const Plan& plan) {
   constexpr double kWorthSaying = 0.03;
   const Execution& execution = plan.layout.execution;
-  if (execution.framework == Execution{}.framework || execution.graphs || execution.launch_us <= 0.0)
+  if (execution.framework == Execution{}.framework || execution.kernels.graphs ||
+      execution.host.launch_us <= 0.0)
     return "";
   PlanRequest with_graphs = request;
   with_graphs.execution.emplace_back("graphs=true");

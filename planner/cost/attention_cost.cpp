@@ -29,7 +29,7 @@ double causal_tokens(const OperatorShape& s) {
 
 std::optional<RuntimeAttention> runtime_kernel(const OperatorShape& s, const Execution& execution,
                                                const DeviceSpec& device) {
-  if (execution.attention != AttentionKernel::own || s.kind != models::OperatorKind::attention)
+  if (execution.kernels.attention != AttentionKernel::own || s.kind != models::OperatorKind::attention)
     return std::nullopt;
   return runtime_attention(models::attention_needs(s), prefers_cudnn(device.compute_capability));
 }
@@ -48,7 +48,7 @@ std::optional<double> own_kernel_s(const OperatorShape& s, bool forward, const E
 double AttentionCost::seconds(const OperatorShape& shape, Phase phase) const {
   if (phase == Phase::weight_gradient) return 0.0;
   const bool forward = phase == Phase::forward;
-  if (writes_scores(execution_.attention)) return scores_s(shape, forward);
+  if (writes_scores(execution_.kernels.attention)) return scores_s(shape, forward);
   const auto own_s = own_kernel_s(shape, forward, execution_, device_, rates_.products_flop_per_s, c_);
   if (own_s) return *own_s;
   OperatorShape s = shape;
@@ -64,13 +64,13 @@ bool AttentionCost::is_ampere() const { return !tables_.gemm.contains("fp8"); }
 // TransformerEngine takes cuDNN's on Hopper and later ones, FlashAttention before (its
 // pytorch/attention/dot_product_attention/utils.py, "FusedAttention preference"; in 1.3 already).
 AttentionKernel AttentionCost::kernel() const {
-  if (execution_.attention == AttentionKernel::own) return AttentionKernel::flash;
-  const bool older = execution_.attention == AttentionKernel::cudnn && is_ampere();
-  return older ? AttentionKernel::flash2 : execution_.attention;
+  if (execution_.kernels.attention == AttentionKernel::own) return AttentionKernel::flash;
+  const bool older = execution_.kernels.attention == AttentionKernel::cudnn && is_ampere();
+  return older ? AttentionKernel::flash2 : execution_.kernels.attention;
 }
 
 bool AttentionCost::runs_narrow(const OperatorShape& s) const {
-  return execution_.fp8_attention && is_narrow(s.precision) && device_.fp8_flop_per_s > 0.0;
+  return execution_.kernels.fp8_attention && is_narrow(s.precision) && device_.fp8_flop_per_s > 0.0;
 }
 
 // Queries, keys and values are narrowed first, and on the way back the result's gradient.
@@ -114,7 +114,7 @@ double AttentionCost::share_of_forward(const OperatorShape& s, bool forward, dou
 // Of FlashAttention-1 and 2, which were written for Ampere, which has no fp8; and the second one's table was
 // measured there.
 double AttentionCost::most_flop_per_s(bool forward, double sequence) const {
-  const bool ampere = is_ampere(), first = execution_.attention == AttentionKernel::flash1;
+  const bool ampere = is_ampere(), first = execution_.kernels.attention == AttentionKernel::flash1;
   const double share =
       first ? (ampere ? c_.flash1_ampere_share : c_.flash1_share) : (ampere ? 1.0 : c_.flash2_share);
   return rates_.products_flop_per_s * share * sequence / (sequence + c_.flash2_half_tokens) *
@@ -144,10 +144,10 @@ double AttentionCost::scores_s(const OperatorShape& s, bool forward) const {
   // The fused softmax handles four rows of heads at once; other numbers go through fp32 copies of the
   // scores (Megatron-LM, fused_kernels: get_batch_per_block).
   const bool fused = s.batch * s.heads % 4 == 0;
-  const double dropout = execution_.dropout ? c_.unfused_dropout_passes : 0.0;
+  const double dropout = execution_.kernels.dropout ? c_.unfused_dropout_passes : 0.0;
   double passes = (c_.unfused_score_passes + dropout + (fused ? 0.0 : c_.unfused_copy_passes)) *
                   (forward ? 1.0 : c_.unfused_backward_passes);
-  if (execution_.attention == AttentionKernel::plain) {
+  if (execution_.kernels.attention == AttentionKernel::plain) {
     passes = (forward ? c_.plain_score_passes : c_.plain_score_backward_passes) + dropout +
              (forward ? 0.5 * c_.plain_mask_bytes / double(s.heads) : 0.0);
   }

@@ -85,7 +85,7 @@ class KernelCost final : public CostSource {
                                        const models::LayerProgram& program) const override {
     std::array<PieceSeconds, 3> pieces =
         sums_of_operators(program, piece, [&](const models::Operator& op) { return of_layer_s(op, layout); });
-    if (!execution_.blocking_launches) return pieces;
+    if (!execution_.host.blocking_launches) return pieces;
     const std::array<PieceSeconds, 3> host = all_launches_s(piece, program);
     for (size_t r = 0; r < pieces.size(); ++r) {
       pieces[r].forward_s += host[r].forward_s;
@@ -96,7 +96,7 @@ class KernelCost final : public CostSource {
     return pieces;
   }
   std::array<PieceSeconds, 3> launching_s(Piece piece, const models::LayerProgram& program) const override {
-    if (execution_.blocking_launches) return {};
+    if (execution_.host.blocking_launches) return {};
     return all_launches_s(piece, program);
   }
   double piece_s(Piece piece, Phase phase, const Layout& layout,
@@ -126,10 +126,11 @@ class KernelCost final : public CostSource {
     return message_s(bytes, first, last, senders, cluster_) / c_.network_rate;
   }
   double optimizer_s(int64_t parameters) const override {
-    return execution_.step_ms * 1e-3 + double(parameters) * c_.optimizer_bytes / rates_.bandwidth_bytes_per_s;
+    return execution_.host.step_ms * 1e-3 +
+           double(parameters) * c_.optimizer_bytes / rates_.bandwidth_bytes_per_s;
   }
   double offloaded_optimizer_s(int64_t parameters) const override {
-    return execution_.step_ms * 1e-3 + host_update_s(cluster_, parameters, c_);
+    return execution_.host.step_ms * 1e-3 + host_update_s(cluster_, parameters, c_);
   }
   double gradient_norm_s(int64_t parameters) const override {
     return c_.kernel_gap_s + double(parameters) * 4.0 / rates_.bandwidth_bytes_per_s;
@@ -142,9 +143,9 @@ class KernelCost final : public CostSource {
   }
   double pipelined_overlap_share() const override { return c_.tensor_overlap_share; }
   double sharded_rate(const GroupPlace& group) const override {
-    return is_inside(group) ? 1.0 : execution_.sharded_network_rate;
+    return is_inside(group) ? 1.0 : execution_.traffic.sharded_network_rate;
   }
-  double dispatch_s() const override { return execution_.micro_batch_us * 1e-6; }
+  double dispatch_s() const override { return execution_.host.micro_batch_us * 1e-6; }
   std::vector<double> rate_by_active_ranks() const override { return {}; }
   CostOrigin origin() const override {
     return own_ != nullptr ? CostOrigin{"own kernels", device_.name, "", own_->digest}
@@ -256,7 +257,7 @@ class KernelCost final : public CostSource {
     if (narrow) seconds = std::min(*narrow, seconds);
     if (precision == Precision::mxfp8) seconds /= c_.mxfp8_rate;
     const auto both = [&](double unit) { return std::fmod(n, unit) == 0.0 && std::fmod(k, unit) == 0.0; };
-    const double line = execution_.early_products && !both(64) ? c_.early_line_unaligned_rate : 1.0;
+    const double line = execution_.kernels.early_products && !both(64) ? c_.early_line_unaligned_rate : 1.0;
     const double alignment = both(8) ? line : c_.unaligned_rate;
     return seconds / (rates_.kernels * alignment);
   }
@@ -340,19 +341,22 @@ class KernelCost final : public CostSource {
     double seconds = groups * each;
     if (const auto flop_per_s = tables_.grouped_flop_per_s(rows, std::min(columns, inner))) {
       const double bias = phase == Phase::weight_gradient ? bias_gradient_rate(s) : 1.0;
-      const double rate = rates_.kernels * bias * (execution_.fuses_experts ? 1.0 : c_.grouped_rate);
+      const double rate = rates_.kernels * bias * (execution_.kernels.fuses_experts ? 1.0 : c_.grouped_rate);
       seconds = std::min(seconds, 2.0 * double(s.rows) * columns * inner / (*flop_per_s * rate));
     }
     if (narrow) seconds = narrowed_s(seconds, results, grouped_speedup(s.precision));
-    seconds *= execution_.balanced_experts || execution_.expert_load > 1.0 ? 1.0 : c_.expert_imbalance;
-    if (!execution_.fuses_experts) seconds = one_by_one_s(seconds, groups, narrow, phase);
+    seconds *= execution_.traffic.balanced_experts || execution_.traffic.expert_load > 1.0
+                   ? 1.0
+                   : c_.expert_imbalance;
+    if (!execution_.kernels.fuses_experts) seconds = one_by_one_s(seconds, groups, narrow, phase);
     // Tokens are put in the order of their experts before the first product and back behind the second.
-    const double passes = (execution_.deduplicates_dispatch ? c_.fused_permute_passes : c_.permute_passes) +
-                          (narrow && execution_.pads_expert_rows ? c_.padding_passes : 0.0);
+    const double passes =
+        (execution_.traffic.deduplicates_dispatch ? c_.fused_permute_passes : c_.permute_passes) +
+        (narrow && execution_.kernels.pads_expert_rows ? c_.padding_passes : 0.0);
     const double moved = double(s.rows) * double(s.copy_width) * 2.0 * passes;
     // What a pass multiplies is narrowed first, row- and column-wise: inputs forward, gradients backward.
     const double narrowed =
-        narrow && !execution_.fuses_experts
+        narrow && !execution_.kernels.fuses_experts
             ? double(s.rows) * (phase == Phase::forward ? inner : columns) * rates_.cast_bytes(s.precision)
             : 0.0;
     return c_.kernel_gap_s + seconds +
@@ -370,7 +374,8 @@ class KernelCost final : public CostSource {
     const double launches = weight                    ? each.weight_gradient
                             : phase == Phase::forward ? each.forward
                                                       : each.input_gradient;
-    const double host_s = execution_.graphs ? 0.0 : experts * launches * execution_.launch_us * 1e-6;
+    const double host_s =
+        execution_.kernels.graphs ? 0.0 : experts * launches * execution_.host.launch_us * 1e-6;
     return std::max(seconds + experts * (fp8 && !weight ? 2.0 : 1.0) * c_.kernel_gap_s, host_s);
   }
 
@@ -383,7 +388,7 @@ class KernelCost final : public CostSource {
 
   // Per logit.
   double loss_bytes(bool forward) const {
-    if (execution_.loss == LossKernel::fp32)
+    if (execution_.kernels.loss == LossKernel::fp32)
       return forward ? c_.fp32_loss_bytes : c_.fp32_loss_backward_bytes;
     return forward ? c_.fused_loss_bytes : c_.fused_loss_backward_bytes;
   }
@@ -392,7 +397,7 @@ class KernelCost final : public CostSource {
     const bool forward = phase == Phase::forward;
     double bytes = forward ? models::forward_bytes_moved(s) : models::backward_bytes_moved(s);
     if (s.kind == OperatorKind::widen) return c_.kernel_gap_s + bytes / rates_.bandwidth_bytes_per_s;
-    switch (execution_.elementwise) {
+    switch (execution_.kernels.elementwise) {
       case ElementwiseKernels::eager:
         bytes *= c_.eager_passes;
         break;
@@ -413,21 +418,21 @@ class KernelCost final : public CostSource {
         bytes += elements * unit * (forward ? c_.limit_bytes : c_.limit_backward_bytes);
     }
     if (s.kind == OperatorKind::cross_entropy) bytes = elements * loss_bytes(forward);
-    if (s.kind == OperatorKind::residual_add && execution_.dropout) bytes += elements;
+    if (s.kind == OperatorKind::residual_add && execution_.kernels.dropout) bytes += elements;
     return c_.kernel_gap_s + bytes / rates_.bandwidth_bytes_per_s;
   }
 
   std::array<PieceSeconds, 3> all_launches_s(Piece piece, const models::LayerProgram& program) const {
-    if (execution_.graphs || execution_.launch_us <= 0.0) return {};
+    if (execution_.kernels.graphs || execution_.host.launch_us <= 0.0) return {};
     return sums_of_operators(program, piece, [&](const models::Operator& op) { return host_s(op); });
   }
   PhaseSeconds host_s(const models::Operator& op) const {
     if (op.in_epilogue) return {};
     const Launches l = launches_of(op.shape, execution_);
-    const double launch_s = execution_.launch_us * 1e-6;
+    const double launch_s = execution_.host.launch_us * 1e-6;
     // Each layer of experts has one router.
     const double routed_s =
-        op.shape.kind == models::OperatorKind::router ? 0.5 * execution_.expert_layer_us * 1e-6 : 0.0;
+        op.shape.kind == models::OperatorKind::router ? 0.5 * execution_.host.expert_layer_us * 1e-6 : 0.0;
     return {(l.forward + double(op.forward_collectives.size())) * launch_s + routed_s,
             (l.input_gradient + double(op.backward_collectives.size())) * launch_s + routed_s,
             l.weight_gradient * launch_s};

@@ -11,21 +11,21 @@ using models::OperatorShape;
 Launches launches_of_expert(bool fp8) { return fp8 ? Launches{5, 5, 3} : Launches{1, 1, 1}; }
 
 Launches launches_of(const OperatorShape& s, const Execution& e) {
-  const bool eager = e.elementwise == ElementwiseKernels::eager;
+  const bool eager = e.kernels.elementwise == ElementwiseKernels::eager;
   switch (s.kind) {
     case OperatorKind::linear:
       return {2, 2, 2};
     case OperatorKind::expert_linear: {
       // Beside the products tokens are put in order, weighted and split.
-      if (e.fuses_experts) return {6, 6, 4};
+      if (e.kernels.fuses_experts) return {6, 6, 4};
       const Launches each = launches_of_expert(is_narrow(s.precision));
       const double experts = double(std::max<int64_t>(1, s.batch));
       return {5 + experts * each.forward, 5 + experts * each.input_gradient,
               3 + experts * each.weight_gradient};
     }
     case OperatorKind::attention:
-      if (e.attention == AttentionKernel::unfused) return {8, 12, 0};
-      if (e.attention == AttentionKernel::plain) return {18, 14, 0};
+      if (e.kernels.attention == AttentionKernel::unfused) return {8, 12, 0};
+      if (e.kernels.attention == AttentionKernel::plain) return {18, 14, 0};
       return {3, 4, 0};
     case OperatorKind::norm:
       if (s.extra) return {8, 16, 0};

@@ -13,7 +13,7 @@ constexpr double kMagnitudeBytes = 2.0, kOneOrderBytes = 2.0 + 1.0, kBothOrdersB
 
 bool narrows_as_own_runtime(const Execution& execution, const models::OperatorShape& shape) {
   return shape.kind == models::OperatorKind::linear && shape.precision == Precision::fp8 &&
-         execution.framework == Execution{}.framework;
+         execution.kernels.narrows_apart;
 }
 
 double own_cast_bytes(const models::OperatorShape& s, Phase phase) {
@@ -31,9 +31,9 @@ double own_cast_bytes(const models::OperatorShape& s, Phase phase) {
 double other_own_cast_bytes(const models::Operator& op, const Layout& layout, Phase phase) {
   const models::OperatorShape& s = op.shape;
   double bytes = 0.0;
-  if (phase == Phase::forward && (op.name == "mlp.down" || op.name == "mlp.shared.down"))
+  if (phase == Phase::forward && op.module == models::Module::mlp_down)
     bytes -= double(s.rows) * double(s.inner) * kMagnitudeBytes;
-  if (phase == Phase::input_gradient && (op.name == "mlp.up" || op.name == "mlp.shared.up"))
+  if (phase == Phase::input_gradient && op.module == models::Module::mlp_up)
     bytes -= double(s.rows) * double(s.columns) * kMagnitudeBytes;
   if (phase != Phase::weight_gradient && layout.zero >= 3)
     bytes += double(s.columns) * double(s.inner) * (kMagnitudeBytes + kOneOrderBytes);

@@ -184,7 +184,7 @@ class ProfileCost final : public CostSource {
  private:
   static Execution runtime_on(const ClusterSpec& cluster) {
     Execution execution;
-    if (cluster.device.kind == DeviceKind::gpu) execution.attention = AttentionKernel::own;
+    if (cluster.device.kind == DeviceKind::gpu) execution.kernels.attention = AttentionKernel::own;
     return execution;
   }
   // Of an attention core on GPUs: one kernel's rate says nothing of another's.

@@ -46,7 +46,7 @@ class Reduction {
  private:
   int64_t unit() const {
     if (layout_.training.bf16_gradients) return 2;
-    return layout_.execution.reduced_bytes > 0 ? layout_.execution.reduced_bytes : 4;
+    return layout_.execution.states.reduced_bytes > 0 ? layout_.execution.states.reduced_bytes : 4;
   }
   GroupPlace dense_group() const { return data_group(layout_); }
   GroupPlace expert_group() const { return expert_data_group(layout_); }
@@ -189,7 +189,7 @@ StepPricer::StepPricer(const DeviceCosts& devices, const models::StagePieces& pi
       within_rank_s_(to_next_rank_s_),
       states_(states != nullptr ? *states : own_states_) {
   // Tensor ranks that hold the same send a share each, and their receivers gather it.
-  if (layout.tensor == 1 || layout.sequence_parallel || !layout.execution.scatters_transfers) return;
+  if (layout.tensor == 1 || layout.sequence_parallel || !layout.execution.traffic.scatters_transfers) return;
   transfer_gather_s_ = any_.collective_s(CollectiveKind::all_gather, transfer_bytes_, tensor_group(layout));
   transfer_bytes_ /= layout.tensor;
 }

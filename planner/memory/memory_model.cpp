@@ -17,8 +17,6 @@ namespace mpt::planner {
 
 namespace {
 
-bool is_own_runtime(const Execution& execution) { return execution.framework == Execution{}.framework; }
-
 // Parameters, gradients, optimizer state and transfer buffers of each rank; the rest of its peak is
 // activations.
 std::vector<RankMemory> split(const std::vector<int64_t>& peaks, std::span<const int> rank_of_stage,
@@ -74,16 +72,16 @@ int64_t framework_bytes(const DeviceSpec& device, const Calibration& constants) 
 
 int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution, const Calibration& constants) {
   const int64_t process =
-      std::max(framework_bytes(device, constants), int64_t(execution.context_gib * double(kGiB)));
-  if (device.kind == DeviceKind::gpu && is_own_runtime(execution))
+      std::max(framework_bytes(device, constants), int64_t(execution.allocator.context_gib * double(kGiB)));
+  if (device.kind == DeviceKind::gpu && execution.allocator.counts_each_buffer)
     return tensors_of_pool(device.memory_bytes - process - int64_t(constants.workspace_gib * double(kGiB)));
-  return int64_t(double(device.memory_bytes - process) / (1.0 + execution.allocator_slack));
+  return int64_t(double(device.memory_bytes - process) / (1.0 + execution.allocator.allocator_slack));
 }
 
 std::vector<int64_t> communicator_bytes(const ModelSpec& model, DeviceKind device, const Layout& layout,
                                         const Calibration& constants) {
   std::vector<int64_t> bytes(size_t(layout.pipeline), 0);
-  if (device != DeviceKind::gpu || !is_own_runtime(layout.execution)) return bytes;
+  if (device != DeviceKind::gpu || !layout.execution.allocator.counts_each_buffer) return bytes;
   const ScheduleEntry& entry = find_schedule(layout.schedule, "layout");
   const auto counts =
       models::communicator_counts(layout, entry.placement(int(layout.pipeline), int(layout.chunks)),

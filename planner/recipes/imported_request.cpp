@@ -62,8 +62,8 @@ void set_execution(frameworks::Imported& in, const std::string& framework, const
   execution = frameworks::load_framework(framework, "--from");
   frameworks::set_device(execution, device);
   if (in.deduplicates_dispatch) frameworks::send_tokens_once(execution);
-  execution.fp8_head = in.fp8_head;
-  if (in.vocabulary_multiple) execution.vocabulary_multiple = *in.vocabulary_multiple;
+  execution.kernels.fp8_head = in.fp8_head;
+  if (in.vocabulary_multiple) execution.kernels.vocabulary_multiple = *in.vocabulary_multiple;
   execution = frameworks::with_changes(execution, in.execution, "--from");
 }
 

@@ -63,16 +63,16 @@ Execution execution_of(const PlanRequest& r, const ClusterSpec& cluster, std::ve
                             "name another framework, or leave it out"});
   }
   execution = frameworks::with_changes(execution, r.execution, "--execution");
-  if (r.expert_load > 0.0) execution.expert_load = r.expert_load;
+  if (r.expert_load > 0.0) execution.traffic.expert_load = r.expert_load;
   if (r.dispatch == Dispatch::once) frameworks::send_tokens_once(execution);
-  if (r.dispatch == Dispatch::each) execution.deduplicates_dispatch = false;
-  if (execution.deduplicates_dispatch && is_own_runtime(execution)) {
+  if (r.dispatch == Dispatch::each) execution.traffic.deduplicates_dispatch = false;
+  if (execution.traffic.deduplicates_dispatch && is_own_runtime(execution)) {
     throw UserError(Problem{"--dispatch", "once with --framework mpt", "what mpt-run does",
                             "name another framework, or leave it out"});
   }
   if (is_own_runtime(execution) && cluster.device.kind != DeviceKind::cpu) {
-    execution.vocabulary_multiple = kVocabularyMultipleOnGpus;
-    execution.attention = AttentionKernel::own;
+    execution.kernels.vocabulary_multiple = kVocabularyMultipleOnGpus;
+    execution.kernels.attention = AttentionKernel::own;
   }
   frameworks::set_device(execution, cluster.device);
   return execution;

@@ -132,7 +132,7 @@ struct GradientWidths {
 GradientWidths own_gradients(const Execution& execution, Precision precision) {
   const Precision narrow = precision == Precision::fp16 ? Precision::fp16 : Precision::bf16;
   const auto of_bytes = [&](int64_t bytes) { return bytes == 2 ? narrow : Precision::fp32; };
-  return {of_bytes(execution.gradient_bytes), of_bytes(execution.reduced_bytes)};
+  return {of_bytes(execution.states.gradient_bytes), of_bytes(execution.states.reduced_bytes)};
 }
 
 bool keeps_gradients_in(const frameworks::Framework& framework, const SearchProblem& problem,
@@ -196,13 +196,13 @@ void set_gradients(const PlanRequest& r, SearchProblem& problem, std::vector<std
   if (switches) return;
   if (framework != nullptr && !r.beyond_framework)
     refuse_gradients(problem, *framework, *r.gradients, own.kept);
-  if (*r.gradients == Precision::fp32) execution.gradient_bytes = execution.reduced_bytes = 4;
+  if (*r.gradients == Precision::fp32) execution.states.gradient_bytes = execution.states.reduced_bytes = 4;
 }
 
 void set_deterministic(SearchProblem& problem, std::vector<std::string>& notes) {
   if (!problem.training.deterministic) return;
   // Megatron-LM refuses its fused loss in this mode (megatron/training/arguments.py).
-  if (problem.execution.loss == LossKernel::fused) problem.execution.loss = LossKernel::fp32;
+  if (problem.execution.kernels.loss == LossKernel::fused) problem.execution.kernels.loss = LossKernel::fp32;
   notes.emplace_back(
       "deterministic kernels: two runs on A100 alone tell what they cost, and it is laid on the weight "
       "gradients of products with biases; steps on other GPUs or of other models may be longer");

@@ -34,7 +34,8 @@ Layout layout_of(const ComputeRequest& request, int64_t tensor, int64_t micro_ba
   layout.tensor = tensor;
   layout.micro_batch = micro_batch;
   layout.recompute = recompute;
-  if (request.target.backend != nullptr) layout.execution.vocabulary_multiple = kVocabularyMultipleOnGpus;
+  if (request.target.backend != nullptr)
+    layout.execution.kernels.vocabulary_multiple = kVocabularyMultipleOnGpus;
   return layout;
 }
 

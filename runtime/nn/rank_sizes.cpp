@@ -107,7 +107,7 @@ RankSizes::RankSizes(const ModelSpec& spec, const Layout& layout, int64_t sequen
       kv_heads(0),
       head_dim(0),
       ffn(0),
-      vocab_rows(padded_share(spec.vocab, layout.tensor, layout.execution.vocabulary_multiple)),
+      vocab_rows(padded_share(spec.vocab, layout.tensor, layout.execution.kernels.vocabulary_multiple)),
       positions(context_positions(sequence, layout.context, context_rank, layout.context_method)) {
   set_kind();
   vocab_first = std::min(spec.vocab, vocab_rows * rank);

@@ -10,6 +10,7 @@
 
 #include "core/layout.h"
 #include "core/model_spec.h"
+#include "core/schema.h"
 
 namespace mpt {
 namespace {
@@ -46,6 +47,49 @@ TEST(Json, RoundTripsEveryKindOfField) {
   kind.moe = MixtureOfExperts{.experts = 8, .experts_per_token = 2, .expert = Mlp{16}};
   model.layers = LayerList(8, kind);
   EXPECT_EQ(from_json<ModelSpec>(to_json(model), "f"), model);
+}
+
+struct Inner {
+  int64_t depth = 1;
+  bool rare = false;
+  bool operator==(const Inner&) const = default;
+  template <class V>
+  static void describe(V& v) {
+    v.field("depth", &Inner::depth, "a number", between(1, 9));
+    v.field("rare", &Inner::rare, "a switch", rare_field());
+  }
+};
+struct Middle {
+  Inner inner;
+  template <class V>
+  static void describe(V& v) {
+    describe_part(v, &Middle::inner);
+  }
+};
+struct Outer {
+  std::string title = "x";
+  Middle middle;
+  template <class V>
+  static void describe(V& v) {
+    v.field("title", &Outer::title, "a text");
+    describe_part(v, &Outer::middle);
+  }
+};
+
+TEST(Json, FieldsOfAPartStandAmongThoseOfItsOwner) {
+  Outer outer{"y", {{3, true}}};
+  EXPECT_EQ(to_json(outer), (Json{{"title", "y"}, {"depth", 3}, {"rare", true}}));
+  EXPECT_EQ(from_json<Outer>(to_json(outer), "f").middle.inner, outer.middle.inner);
+  outer.middle.inner.rare = false;
+  EXPECT_EQ(to_json(outer), (Json{{"title", "y"}, {"depth", 3}}));
+  expect_parts(message_of([&] {
+                 from_json<Outer>({{"title", "y"}, {"depth", 10}, {"rear", true}}, "f");
+               }),
+               {"f at /depth", "did you mean \"rare\""});
+  expect_parts(message_of([&] { from_json<Outer>({{"title", "y"}}, "f"); }), {"missing key \"depth\""});
+  const std::string schema = schema_text<Outer>("Outer");
+  expect_parts(schema, {"\"depth\": {", "\"maximum\": 9"});
+  EXPECT_EQ(schema.find("middle"), std::string::npos);
 }
 
 TEST(Json, NamesTheFieldOfAWrongType) {

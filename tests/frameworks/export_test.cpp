@@ -219,7 +219,7 @@ TEST(Export, TorchtitanConvertsWhatThePlanRunsIn8Bits) {
   plan.layout.precision = Precision::fp8;
   std::string text = export_torchtitan(plan).files.front().text;
   EXPECT_NE(text.find("Float8LinearConverter.Config(filter_fqns=[\"lm_head\"]"), std::string::npos) << text;
-  plan.layout.execution.fp8_head = true;
+  plan.layout.execution.kernels.fp8_head = true;
   text = export_torchtitan(plan).files.front().text;
   EXPECT_EQ(text.find("filter_fqns"), std::string::npos) << text;
   const Imported back = import_torchtitan(written(export_torchtitan(plan), "torchtitan"));
@@ -353,7 +353,7 @@ TEST(Export, DeepSpeedsBatchIsWhatItChecks) {
 TEST(Export, DeepSpeedSumsGradientsInThePlansType) {
   Plan plan = plan_for_deepspeed(1, 1);
   EXPECT_EQ(deepspeed_json(plan)["data_types"]["grad_accum_dtype"], "fp32");
-  plan.layout.execution.gradient_bytes = 2;
+  plan.layout.execution.states.gradient_bytes = 2;
   EXPECT_EQ(deepspeed_json(plan)["data_types"]["grad_accum_dtype"], "bf16");
 }
 

@@ -66,9 +66,9 @@ TEST(Framework, TakesOtherValuesOfItsFields) {
   const Execution bridge = load_framework("megatron-bridge", "test");
   EXPECT_EQ(with_changes(bridge, {}, "test"), bridge);
   Execution changed = bridge;
-  changed.fp8_attention = true;
-  changed.launch_us = 2.5;
-  changed.attention = AttentionKernel::flash2;
+  changed.kernels.fp8_attention = true;
+  changed.host.launch_us = 2.5;
+  changed.kernels.attention = AttentionKernel::flash2;
   EXPECT_EQ(with_changes(bridge, {"fp8_attention=true", "launch_us=2.5", "attention=flash2"}, "test"),
             changed);
   for (const char* wrong :
@@ -79,7 +79,7 @@ TEST(Framework, TakesOtherValuesOfItsFields) {
 TEST(Framework, AnAliasAmongFieldsIsTheFramework) {
   const Execution named = with_fields({}, {{"framework", "nemo"}, {"launch_us", 1.5}}, "test");
   Execution expected = load_framework("megatron-bridge", "test");
-  expected.launch_us = 1.5;
+  expected.host.launch_us = 1.5;
   EXPECT_EQ(named, expected);
 }
 

@@ -194,7 +194,7 @@ TEST(MegatronExport, TokensAreSentOnceByWhatTheGpuHas) {
   test::WantedPlan w = wanted("mixtral-8x7b");
   w.data = w.expert = 8;
   Plan plan = test::make_plan(w);
-  plan.layout.execution.deduplicates_dispatch = true;
+  plan.layout.execution.traffic.deduplicates_dispatch = true;
   EXPECT_TRUE(
       has(arguments(plan), "--moe-token-dispatcher-type flex\n--moe-flex-dispatcher-backend deepep\n"));
   plan.cluster.device.name = "gb200-186gb";
@@ -258,7 +258,7 @@ TEST(MegatronExport, LaunchersSeeHosts) {
 TEST(MegatronExport, BridgesGradientsAreAsWideAsThePlanCounts) {
   for (const int64_t bytes : {2, 4}) {
     Plan plan = test::make_plan(wanted("llama3-8b"));
-    plan.layout.execution.gradient_bytes = bytes;
+    plan.layout.execution.states.gradient_bytes = bytes;
     const std::string text = fields(plan);
     EXPECT_TRUE(has(text, "config.mixed_precision = get_mixed_precision_config(\"bf16_mixed\")\n")) << text;
     EXPECT_TRUE(has(text, std::string("config.mixed_precision.grad_reduce_in_fp32 = ") +

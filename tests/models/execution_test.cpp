@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/allocation.h"
 #include "base/error.h"
@@ -31,14 +32,14 @@ TEST(Execution, StatesHaveTheBytesThatItSays) {
   };
   const StageFootprint own = states({});
   Execution other;
-  other.weight_bytes = 4;
-  other.gradient_bytes = 2;
-  other.optimizer_bytes = 8;
+  other.states.weight_bytes = 4;
+  other.states.gradient_bytes = 2;
+  other.states.optimizer_bytes = 8;
   const StageFootprint changed = states(other);
   EXPECT_NEAR(double(changed.parameter_bytes) / double(own.parameter_bytes), 2.0, 1e-6);
   EXPECT_NEAR(double(changed.gradient_bytes) / double(own.gradient_bytes), 0.5, 1e-6);
   EXPECT_NEAR(double(changed.optimizer_bytes) / double(own.optimizer_bytes), 8.0 / 12.0, 1e-6);
-  other.gradient_bytes = 6;
+  other.states.gradient_bytes = 6;
   EXPECT_NEAR(double(states(other).gradient_bytes) / double(changed.gradient_bytes), 3.0, 1e-6);
 }
 
@@ -72,7 +73,7 @@ TEST(Execution, TheHeadRunsInFp8OnlyWhereItIsTold) {
         ->shape.precision;
   };
   EXPECT_EQ(output(), Precision::bf16);
-  layout.execution.fp8_head = true;
+  layout.execution.kernels.fp8_head = true;
   EXPECT_EQ(output(), Precision::mxfp8);
   layout.precision = Precision::bf16;
   EXPECT_EQ(output(), Precision::bf16);
@@ -101,8 +102,8 @@ TEST(Execution, SelectiveRecomputeKeepsThePapersBytes) {
   Layout layout;
   layout.precision = Precision::fp16;
   layout.tensor = 8;
-  layout.execution.attention = AttentionKernel::unfused;
-  layout.execution.dropout = layout.execution.keeps_core_output = true;
+  layout.execution.kernels.attention = AttentionKernel::unfused;
+  layout.execution.kernels.dropout = layout.execution.kept.keeps_core_output = true;
   const double sbh = 2048.0 * double(model.hidden);
   const auto kept = double(saved_bytes(layer_program(model, 0, layout, 2048), Recompute::selective));
   EXPECT_NEAR(kept / (sbh * (10 + 24.0 / 8)), 1.0, 0.002);
@@ -118,7 +119,7 @@ TEST(Execution, EmptyGradientsStayOncePerShape) {
   layout.pipeline = 2;
   layout.layers_per_stage = {40, 40};
   const auto stages = [&](bool empty) {
-    layout.execution.empty_gradients = empty;
+    layout.execution.kept.empty_gradients = empty;
     return stage_footprints(model, layout, {8, 4096});
   };
   const auto without = stages(false), with = stages(true);
@@ -126,7 +127,7 @@ TEST(Execution, EmptyGradientsStayOncePerShape) {
   EXPECT_EQ(with[0].forward_workspace_bytes - without[0].forward_workspace_bytes, shapes);
   EXPECT_EQ(with[0].backward_workspace_bytes - without[0].backward_workspace_bytes, shapes);
   const auto backward = [&](bool empty) {
-    layout.execution.empty_gradients = empty;
+    layout.execution.kept.empty_gradients = empty;
     int64_t sum = 0;
     for (const Operator& op : head_program(model, layout, 4096).operators) sum += op.backward_workspace_bytes;
     return sum;
@@ -142,9 +143,9 @@ TEST(Execution, LogitsAreCastAsOftenAsItSays) {
   const ModelSpec model = load_model("llama3-8b");
   Layout layout;
   layout.precision = Precision::bf16;
-  layout.execution.loss = LossKernel::fp32;
+  layout.execution.kernels.loss = LossKernel::fp32;
   const auto loss = [&](int64_t copies) {
-    layout.execution.logit_copies = copies;
+    layout.execution.kept.logit_copies = copies;
     return head_program(model, layout, 4096).operators.back();
   };
   const int64_t logits = 4096 * model.vocab;
@@ -160,9 +161,9 @@ TEST(Execution, GatheredLogitsArriveBesideThemselves) {
   Layout layout;
   layout.precision = Precision::bf16;
   layout.tensor = 4;
-  layout.execution.loss = LossKernel::fp32;
+  layout.execution.kernels.loss = LossKernel::fp32;
   const auto loss = [&](bool gathers) {
-    layout.execution.gathers_logits = gathers;
+    layout.execution.kernels.gathers_logits = gathers;
     return head_program(model, layout, 4096).operators.back();
   };
   const int64_t logits = 4096 * model.vocab;
@@ -180,9 +181,9 @@ TEST(Execution, PlainAttentionCopiesItsScores) {
   layout.precision = Precision::bf16;
   layout.tensor = 8;
   layout.micro_batch = 2;
-  layout.execution.dropout = true;
+  layout.execution.kernels.dropout = true;
   const auto core = [&](AttentionKernel kernel) {
-    layout.execution.attention = kernel;
+    layout.execution.kernels.attention = kernel;
     const LayerProgram layer = layer_program(model, 0, layout, 2048);
     return *std::find_if(layer.operators.begin(), layer.operators.end(),
                          [](const Operator& op) { return op.shape.kind == OperatorKind::attention; });
@@ -246,7 +247,7 @@ TEST(Execution, ExpertOutputsStayForTheirScores) {
   Layout layout;
   layout.precision = Precision::bf16;
   const auto kept = [&](bool keeps) {
-    layout.execution.keeps_expert_outputs = keeps;
+    layout.execution.kept.keeps_expert_outputs = keeps;
     return saved_bytes(layer_program(model, model.layers.count() - 1, layout, 4096), Recompute::none);
   };
   EXPECT_EQ(kept(true) - kept(false), 2 * 4096 * 8 * model.hidden);
@@ -258,7 +259,7 @@ TEST(Execution, EagerGatesKeepTheirActivation) {
   Layout layout;
   layout.precision = Precision::bf16;
   const auto kept = [&](ElementwiseKernels kernels) {
-    layout.execution.elementwise = kernels;
+    layout.execution.kernels.elementwise = kernels;
     return saved_bytes(layer_program(model, 0, layout, 4096), Recompute::none);
   };
   EXPECT_EQ(kept(ElementwiseKernels::eager) - kept(ElementwiseKernels::fused),
@@ -271,7 +272,7 @@ TEST(Execution, EverySecondProductStays) {
   const ModelSpec model = load_model("llama3-8b");
   Layout layout;
   layout.precision = Precision::bf16;
-  layout.execution.keeps_every_second_product = layout.execution.keeps_core_output = true;
+  layout.execution.kept.keeps_every_second_product = layout.execution.kept.keeps_core_output = true;
   const int64_t tokens = 4096, hidden = 4096, keys = 1024, ffn = 14336, heads = 32;
   const LayerProgram with_core = layer_program(model, 0, layout, tokens);
   const int64_t products = hidden + keys + ffn + hidden;
@@ -288,7 +289,7 @@ TEST(Execution, EverySecondProductStays) {
   EXPECT_EQ(again(with_core, "mlp.down"), 0.0);
   EXPECT_EQ(again(with_core, "attention.core"), 0.0);
   EXPECT_EQ(again(with_core, "mlp.norm"), 1.0);
-  layout.execution.keeps_core_output = false;
+  layout.execution.kept.keeps_core_output = false;
   const LayerProgram without = layer_program(model, 0, layout, tokens);
   EXPECT_EQ(saved_bytes(without, Recompute::selective), 2 * tokens * (hidden + products));
   EXPECT_EQ(again(without, "attention.core"), 1.0);
@@ -300,14 +301,14 @@ TEST(Execution, EverySecondProductStays) {
 TEST(Execution, RmsNormsOfSingleOperatorsKeepMore) {
   Layout layout;
   layout.precision = Precision::bf16;
-  layout.execution.elementwise = ElementwiseKernels::eager;
+  layout.execution.kernels.elementwise = ElementwiseKernels::eager;
   const auto kept = [&](const char* name, int64_t bytes) {
-    layout.execution.rms_norm_bytes = bytes;
+    layout.execution.kept.rms_norm_bytes = bytes;
     return saved_bytes(layer_program(load_model(name), 0, layout, 1024), Recompute::none);
   };
   EXPECT_EQ(kept("llama3-8b", 4) - kept("llama3-8b", 0), 2 * 4 * 1024 * 4096);
   EXPECT_EQ(kept("gpt3-175b", 4), kept("gpt3-175b", 0));
-  layout.execution.elementwise = ElementwiseKernels::compiled;
+  layout.execution.kernels.elementwise = ElementwiseKernels::compiled;
   EXPECT_EQ(kept("llama3-8b", 4), kept("llama3-8b", 0));
 }
 
@@ -318,7 +319,7 @@ TEST(Execution, ReceivedTensorsNeedNoSlots) {
   layout.pipeline = 4;
   layout.layers_per_stage = {8, 8, 8, 8};
   const auto middle = [&](bool in_place) {
-    layout.execution.receives_in_place = in_place;
+    layout.execution.kept.receives_in_place = in_place;
     return stage_footprints(model, layout, {8, 4096})[1];
   };
   const StageFootprint slots = middle(false), in_place = middle(true);
@@ -337,7 +338,7 @@ TEST(Execution, MastersAreGatheredInSixteenBits) {
   layout.layers_per_stage = {32};
   layout.data = layout.shard = 8;
   layout.zero = 3;
-  layout.execution.weight_bytes = 4;
+  layout.execution.states.weight_bytes = 4;
   const auto bytes = double(stage_footprints(model, layout, {8, 4096}).front().parameter_bytes);
   const double parameters = 8.03e9, head = double(model.vocab * model.hidden);
   EXPECT_NEAR(bytes / (4 * parameters / 8 + 2 * head), 1.0, 1e-3);
@@ -376,7 +377,7 @@ TEST(Execution, InAPipelineWhatIsShardedMayStayWhole) {
   const double parameters = 32.0 / 2 * 218'112'000 + double(model.vocab * model.hidden);
   EXPECT_NEAR(double(kept.parameter_bytes) / (parameters * (4.0 / 8 + 2)), 1.0, 1e-3);
   EXPECT_NEAR(double(kept.gradient_bytes) / (parameters * 4), 1.0, 1e-3);
-  layout.execution.keeps_gathered_in_pipeline = false;
+  layout.execution.traffic.keeps_gathered_in_pipeline = false;
   const StageFootprint sharded = stage_footprints(model, layout, {64, 4096}).front();
   EXPECT_LT(sharded.parameter_bytes, kept.parameter_bytes / 2);
   EXPECT_LT(sharded.gradient_bytes, kept.gradient_bytes / 2);
@@ -388,7 +389,7 @@ TEST(Execution, InAPipelineWhatIsShardedMayStayWhole) {
 TEST(Execution, WeightGradientsWaitWithTheirOperandsAlone) {
   const ModelSpec model = load_model("gpt3-175b");
   Execution execution;
-  execution.frees_after_input_gradient = true;
+  execution.kept.frees_after_input_gradient = true;
   Layout layout;
   layout.pipeline = 3;
   layout.precision = Precision::fp16;
@@ -405,12 +406,55 @@ TEST(Execution, LogitsInFp32CostFourBytesEachMore) {
     Layout layout;
     layout.precision = Precision::bf16;
     layout.layers_per_stage = {32};
-    layout.execution.loss = loss;
+    layout.execution.kernels.loss = loss;
     return saved_bytes(head_program(model, layout, 4096), Recompute::none);
   };
   EXPECT_EQ(kept(LossKernel::fp32) - kept(LossKernel::own), 4 * 4096 * model.vocab);
   EXPECT_EQ(kept(LossKernel::fused), kept(LossKernel::own));
   EXPECT_EQ(kept(LossKernel::own) - kept(LossKernel::chunked), 2 * 4096 * model.vocab) << "no logits";
+}
+
+// Each switch by which other frameworks differ from this project's runtime.
+TEST(Execution, EverySwitchChangesProgramsOrMemoryOfSomeModel) {
+  const std::vector<std::pair<const char*, void (*)(Execution&)>> switches{
+      {"epilogue_activations", [](Execution& e) { e.kernels.epilogue_activations = false; }},
+      {"narrows_apart", [](Execution& e) { e.kernels.narrows_apart = false; }},
+      {"splits_next_token_projection", [](Execution& e) { e.kernels.splits_next_token_projection = false; }},
+      {"one_adapter_per_product", [](Execution& e) { e.kernels.one_adapter_per_product = true; }},
+      {"shares_norm_output", [](Execution& e) { e.kept.shares_norm_output = false; }},
+      {"keeps_whole_projection", [](Execution& e) { e.kept.keeps_whole_projection = false; }},
+      {"sends_to_expert_parts", [](Execution& e) { e.traffic.sends_to_expert_parts = false; }},
+      {"exchanges_shared_heads", [](Execution& e) { e.traffic.exchanges_shared_heads = false; }},
+      {"counts_each_buffer", [](Execution& e) { e.allocator.counts_each_buffer = false; }}};
+  Layout split;
+  split.tensor = split.expert = split.expert_tensor = split.data = 2;
+  split.precision = Precision::bf16;
+  Layout adapted = split, narrow = split;
+  adapted.training.adapter_rank = 8;
+  adapted.training.adapter_targets = {AdapterTarget::qkv};
+  narrow.precision = Precision::fp8;
+  std::map<std::string, int> changed;
+  for (const std::string& name : zoo_names()) {
+    const ModelSpec model = load_model(name);
+    for (Layout layout : {split, adapted, narrow}) {
+      layout.layers_per_stage = {model.layers.count()};
+      const auto outcome = [&] {
+        std::vector<Operator> all = last_stage_program(model, layout, 2048).operators;
+        for (const auto& [kind, value] : model.layers.kinds) {
+          const LayerProgram layer = layer_program(model, value, layout, 2048);
+          all.insert(all.end(), layer.operators.begin(), layer.operators.end());
+        }
+        return std::pair(all, stage_footprints(model, layout, {8, 2048}).front().static_bytes());
+      };
+      const auto before = outcome();
+      for (const auto& [which, change] : switches) {
+        layout.execution = {};
+        change(layout.execution);
+        changed[which] += outcome() == before ? 0 : 1;
+      }
+    }
+  }
+  for (const auto& [which, change] : switches) EXPECT_GT(changed[which], 0) << which;
 }
 
 }  // namespace

@@ -98,7 +98,7 @@ TEST(LayerProgram, ADenseLayerHasTwoReductionsEachWay) {
 TEST(LayerProgram, ProjectionsOfTheirOwnSumTheirGradientsOneByOne) {
   const ModelSpec m = load_model("llama3-8b");
   Layout layout = layout_of(8, 2, Precision::bf16);
-  layout.execution.sums_each_projection = true;
+  layout.execution.traffic.sums_each_projection = true;
   const auto sums = [&] {
     std::pair<size_t, size_t> counts;
     for (const Operator& op : layer_program(m, 0, layout, 4096).operators) {
@@ -110,7 +110,7 @@ TEST(LayerProgram, ProjectionsOfTheirOwnSumTheirGradientsOneByOne) {
   EXPECT_EQ(sums(), std::pair(size_t{2}, size_t{5}));
   layout.sequence_parallel = true;
   const auto together = sums();
-  layout.execution.sums_each_projection = false;
+  layout.execution.traffic.sums_each_projection = false;
   EXPECT_EQ(sums(), together);
 }
 
@@ -167,8 +167,8 @@ TEST(LayerProgram, KeptActivationsOfTheSequenceParallelismPaper) {
   for (const int64_t tensor : {1, 8}) {
     for (const int64_t sequence : {1024, 2048}) {
       Layout layout = layout_of(tensor, 2, Precision::fp16);
-      layout.execution.attention = AttentionKernel::unfused;
-      layout.execution.dropout = true;
+      layout.execution.kernels.attention = AttentionKernel::unfused;
+      layout.execution.kernels.dropout = true;
       const double sbh = double(sequence * 2 * m.hidden), t = double(tensor);
       const double scores = 5.0 * double(m.attention().heads) * double(sequence) / double(m.hidden);
       const auto kept = [&](Recompute recompute) {
@@ -190,8 +190,8 @@ TEST(LayerProgram, SelectiveRecomputeSavesSeventyPercentOfGpt3ForThreePercentOfI
   const ModelSpec m = load_model("gpt3-175b");
   Layout layout = layout_of(8, 1, Precision::fp16);
   layout.sequence_parallel = true;
-  layout.execution.attention = AttentionKernel::unfused;
-  layout.execution.dropout = true;
+  layout.execution.kernels.attention = AttentionKernel::unfused;
+  layout.execution.kernels.dropout = true;
   const LayerProgram layer = layer_program(m, 0, layout, 2048);
   const double saved =
       1.0 - double(saved_bytes(layer, Recompute::selective)) / double(saved_bytes(layer, Recompute::none));
@@ -269,7 +269,7 @@ TEST(LayerProgram, AHigherLoadOfSpreadExpertsIsMoreOfTheirRowsAlone) {
   Layout layout;
   layout.data = layout.expert = 8;
   const LayerProgram even = layer_program(model, 0, layout, 4096);
-  layout.execution.expert_load = 1.25;
+  layout.execution.traffic.expert_load = 1.25;
   const LayerProgram loaded = layer_program(model, 0, layout, 4096);
   for (size_t i = 0; i < even.operators.size(); ++i) {
     const Operator &a = even.operators[i], &b = loaded.operators[i];
@@ -288,7 +288,7 @@ TEST(LayerProgram, AHigherLoadOfSpreadExpertsIsMoreOfTheirRowsAlone) {
     return found;
   };
   const std::vector<int64_t> together = rows();
-  layout.execution.expert_load = 1.0;
+  layout.execution.traffic.expert_load = 1.0;
   EXPECT_EQ(together, rows()) << "all experts are on one rank";
 }
 
@@ -298,7 +298,7 @@ TEST(LayerProgram, WhatHasItsOwnKernelsTakesRoomOfItsOwn) {
   const ModelSpec m = load_model("gpt-oss-20b");
   Layout together = layout_of(1, 1, Precision::bf16);
   Layout apart = together;
-  apart.execution.extras_apart = true;
+  apart.execution.kernels.extras_apart = true;
   const auto operators_of = [&](const Layout& layout) {
     const LayerProgram p = layer_program(m, 0, layout, 4096);
     std::map<std::string, Operator> by_name;
@@ -316,7 +316,7 @@ TEST(LayerProgram, WhatHasItsOwnKernelsTakesRoomOfItsOwn) {
   EXPECT_EQ(more("mlp.experts_down", &Operator::backward_workspace_bytes), results * 6);
   EXPECT_EQ(more("mlp.experts_up", &Operator::forward_workspace_bytes), 0);
   EXPECT_TRUE(with.at("attention.rotary").shape.extra);
-  apart.execution.fuses_experts = true;
+  apart.execution.kernels.fuses_experts = true;
   with = operators_of(apart);
   EXPECT_EQ(more("mlp.experts_activation", &Operator::saved_bytes), 0);
   EXPECT_EQ(more("mlp.experts_down", &Operator::forward_workspace_bytes), 0);

@@ -40,9 +40,8 @@ TEST(Adapters, HaveTheParametersThatTheirLibrariesPrint) {
   const ModelSpec model = load_model("llama3-8b");
   Layout l = one_rank(model);
   l.training = lora(16);
-  l.execution.framework = "automodel";
   EXPECT_EQ(share_of(model, l).total(), 41'943'040);
-  l.execution.framework = "megatron-bridge";
+  l.execution.kernels.one_adapter_per_product = true;
   const int64_t each = 16 * ((4096 + 6144) + (4096 + 4096) + (4096 + 2 * 14336) + (14336 + 4096));
   EXPECT_EQ(share_of(model, l).total(), 32 * each);
 }
@@ -93,8 +92,8 @@ TEST(Adapters, InFourBitsFitWhereTheirPaperSaysSo) {
   EXPECT_NEAR(all, 65.3e9, 0.5e9);
   l.training = lora(64, FrozenFormat::nf4);
   // Adapters and their gradients in 16 bits, moments in 32 (section 4, and its code).
-  l.execution.weight_bytes = l.execution.gradient_bytes = 2;
-  l.execution.optimizer_bytes = 8;
+  l.execution.states.weight_bytes = l.execution.states.gradient_bytes = 2;
+  l.execution.states.optimizer_bytes = 8;
   const StageFootprint f = footprint_of(model, l, 512);
   const double tables = 2.0 * double(model.vocab * model.hidden);
   const double stored = double(share_of(model, l).frozen_bytes);

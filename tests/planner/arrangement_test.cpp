@@ -40,7 +40,8 @@ struct MixedProblem : test::RandomProblem {
     problem.cluster =
         join_clusters("mixed", parts, {"link", 1, 1e-4, 1e7 * double(pick({1, 10, 100})), 1, 1.0});
     problem.ranks = problem.cluster.devices;
-    problem.execution.framework = "another";  // NCCL's buffers of mpt-run are more than these GPUs have
+    problem.execution.allocator.counts_each_buffer =
+        false;  // NCCL's buffers of mpt-run are more than these GPUs have
     pools = std::make_unique<Pools>(problem.cluster, problem.execution, 0);
     pools->set(problem);
   }

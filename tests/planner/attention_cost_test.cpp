@@ -40,8 +40,8 @@ OperatorShape core(const Measured& m) {
 
 Execution execution(AttentionKernel kernel, bool fp8 = false) {
   Execution e;
-  e.attention = kernel;
-  e.fp8_attention = fp8;
+  e.kernels.attention = kernel;
+  e.kernels.fp8_attention = fp8;
   return e;
 }
 

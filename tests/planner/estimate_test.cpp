@@ -69,8 +69,8 @@ TEST(Estimate, ALayoutMayHaveTheValuesOfOtherSoftware) {
   request["execution"] = {"step_ms=40"};
   const Execution used = estimate(from_json<PlanRequest>(request, "request")).plan.layout.execution;
   EXPECT_EQ(used.framework, "internevo");
-  EXPECT_EQ(used.attention, AttentionKernel::flash1);
-  EXPECT_EQ(used.step_ms, 40) << "changes come after the layout's values";
+  EXPECT_EQ(used.kernels.attention, AttentionKernel::flash1);
+  EXPECT_EQ(used.host.step_ms, 40) << "changes come after the layout's values";
 }
 
 TEST(Estimate, RandomChangesArePricedOrRefused) {

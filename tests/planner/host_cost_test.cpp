@@ -33,9 +33,9 @@ TEST_F(HostCostTest, SmallLayersWaitForTheHost) {
   layout.precision = Precision::bf16;
   const models::LayerProgram layer = models::layer_program(model, 0, layout, 128);
   Execution slow, blocking, graphs;
-  slow.launch_us = blocking.launch_us = graphs.launch_us = 100.0;
-  blocking.blocking_launches = true;
-  graphs.graphs = true;
+  slow.host.launch_us = blocking.host.launch_us = graphs.host.launch_us = 100.0;
+  blocking.host.blocking_launches = true;
+  graphs.kernels.graphs = true;
   const auto device = [&](const Execution& e) {
     return cost(e)->pieces_s(Piece::layer, layout, layer)[0].forward_s;
   };
@@ -63,7 +63,7 @@ TEST_F(HostCostTest, TheHostLaunchesCollectivesAheadToo) {
   one.layers[0] = 1;
   for (const double launch_us : {0.0, 6.0, 12.0, 100.0}) {
     Execution e;
-    e.launch_us = launch_us;
+    e.host.launch_us = launch_us;
     const auto source = cost(e);
     models::PiecePrograms programs(model, layout, 1024);
     const models::LayerProgram layer = models::layer_program(model, 0, layout, 1024);
@@ -90,10 +90,10 @@ TEST_F(HostCostTest, TheHostLaunchesSmallExpertsOneByOne) {
   small.inner = 2048;
   small.batch = 16;
   Execution execution;
-  execution.deduplicates_dispatch = true;
+  execution.traffic.deduplicates_dispatch = true;
   const auto forward_s = [&](const OperatorShape& s, double launch_us, bool graphs) {
-    execution.launch_us = launch_us;
-    execution.graphs = graphs;
+    execution.host.launch_us = launch_us;
+    execution.kernels.graphs = graphs;
     return cost(execution)->operator_s(s, Phase::forward);
   };
   const double device_s = forward_s(small, 0.0, false);
@@ -102,7 +102,7 @@ TEST_F(HostCostTest, TheHostLaunchesSmallExpertsOneByOne) {
   // Five launches each; a microsecond more for each of them. A weight gradient finds its input cast.
   EXPECT_NEAR(forward_s(small, 21.0, false) - forward_s(small, 20.0, false), 16 * 5 * 1e-6, 1e-9);
   const auto weight_s = [&](double launch_us) {
-    execution.launch_us = launch_us;
+    execution.host.launch_us = launch_us;
     return cost(execution)->operator_s(small, Phase::weight_gradient);
   };
   EXPECT_NEAR(weight_s(51.0) - weight_s(50.0), 16 * 3 * 1e-6, 1e-9);
@@ -111,7 +111,7 @@ TEST_F(HostCostTest, TheHostLaunchesSmallExpertsOneByOne) {
   large.columns = 4096;
   large.inner = 7168;
   EXPECT_EQ(forward_s(large, 6.0, false), forward_s(large, 0.0, false));
-  execution.fuses_experts = true;
+  execution.kernels.fuses_experts = true;
   EXPECT_EQ(forward_s(small, 20.0, false), forward_s(small, 0.0, false));
 }
 
@@ -122,9 +122,9 @@ TEST_F(HostCostTest, RoutingTakesTheHostItsTimeUnlessGraphsDoIt) {
   const models::LayerProgram layer = models::layer_program(model, 0, layout, 4096),
                              dense = models::layer_program(models::load_model("llama3-8b"), 0, layout, 4096);
   Execution plain, routing, graphs;
-  plain.launch_us = routing.launch_us = graphs.launch_us = 5.0;
-  routing.expert_layer_us = graphs.expert_layer_us = 8000.0;
-  graphs.graphs = true;
+  plain.host.launch_us = routing.host.launch_us = graphs.host.launch_us = 5.0;
+  routing.host.expert_layer_us = graphs.host.expert_layer_us = 8000.0;
+  graphs.kernels.graphs = true;
   const auto host = [&](const Execution& e, const models::LayerProgram& program, Recompute recompute) {
     return cost(e)->launching_s(Piece::layer, program)[size_t(recompute)];
   };

@@ -134,7 +134,7 @@ TEST(CountedFlop, IsTheModelsOwnWithoutRecompute) {
 
 TEST(CountedFlop, AddsTheForwardOfTheLayersThatAreRecomputed) {
   Plan all = measured_plan();
-  all.layout.execution.recomputes_whole_layer = true;
+  all.layout.execution.kept.recomputes_whole_layer = true;
   double head = 0.0;  // forward and backward of a sequence
   for (const models::Operator& op : models::head_program(all.model, {}, all.workload.sequence).operators)
     head += 3.0 * models::forward_flop(op.shape);

@@ -40,10 +40,10 @@ OperatorShape core(int64_t sequence, int64_t batch = 1) {
   return s;
 }
 
-// As this project's runtime, but for its own casts to fp8 (planner/cost/own_casts.h).
+// Without casts to fp8 by kernels of their own (planner/cost/own_casts.h).
 Execution elsewhere() {
   Execution execution;
-  execution.framework = "another";
+  execution.kernels.narrows_apart = false;
   return execution;
 }
 
@@ -110,7 +110,7 @@ TEST_F(KernelCostTest, ABiasOfExpertsThatIsAddedApartMovesItsRowsInFp32) {
   s.kind = OperatorKind::expert_linear;
   s.batch = 16;
   Execution apart;
-  apart.extras_apart = true;
+  apart.kernels.extras_apart = true;
   OperatorShape biased = s;
   biased.extra = true;
   EXPECT_EQ(cost()->operator_s(biased, Phase::forward), cost()->operator_s(s, Phase::forward));
@@ -123,7 +123,7 @@ TEST_F(KernelCostTest, ABiasOfExpertsThatIsAddedApartMovesItsRowsInFp32) {
       40.0 * elements / bytes_per_s, 1e-6);
   EXPECT_EQ(source->operator_s(biased, Phase::weight_gradient),
             source->operator_s(s, Phase::weight_gradient));
-  apart.fuses_experts = true;
+  apart.kernels.fuses_experts = true;
   EXPECT_EQ(cost(apart)->operator_s(biased, Phase::forward), cost(apart)->operator_s(s, Phase::forward));
 }
 
@@ -131,9 +131,9 @@ TEST_F(KernelCostTest, ABiasOfExpertsThatIsAddedApartMovesItsRowsInFp32) {
 // embedding with a factor move more than the fused kernels.
 TEST_F(KernelCostTest, LimitsAndScaledPositionsTakePlainKernels) {
   Execution apart;
-  apart.elementwise = ElementwiseKernels::fused;
+  apart.kernels.elementwise = ElementwiseKernels::fused;
   const Execution together = apart;
-  apart.extras_apart = true;
+  apart.kernels.extras_apart = true;
   const double elements = 65536.0 * 2880.0, bytes_per_s = 3.35e12 * shipped_calibration().bandwidth_share;
   const auto more_s = [&](OperatorShape s, Phase phase) {
     s.precision = Precision::bf16;
@@ -153,7 +153,7 @@ TEST_F(KernelCostTest, LimitsAndScaledPositionsTakePlainKernels) {
   EXPECT_NEAR(more_s(activation, Phase::input_gradient), 30.0, 1e-6);
   EXPECT_NEAR(more_s(rotary, Phase::forward), 24.0 - 4.0, 1e-6);
   EXPECT_NEAR(more_s(rotary, Phase::input_gradient), 34.0 - 6.0, 1e-6);
-  apart.fuses_experts = true;
+  apart.kernels.fuses_experts = true;
   EXPECT_NEAR(more_s(activation, Phase::forward), 0.0, 1e-6);
   EXPECT_NEAR(more_s(rotary, Phase::forward), 24.0 - 4.0, 1e-6);
 }
@@ -188,7 +188,7 @@ TEST_F(KernelCostTest, Fp8GainsLessWhereSumsAreShort) {
 // it).
 TEST_F(KernelCostTest, OutputLayersOfOddVocabulariesTakeTheirMeasuredTime) {
   Execution execution;
-  execution.loss = LossKernel::fp32;
+  execution.kernels.loss = LossKernel::fp32;
   const ClusterSpec a100 = profiler::load_cluster("dgx-a100:1", std::nullopt);
   const auto source = make_kernel_cost(a100, execution);
   const auto head_s = [&](int64_t tokens, int64_t hidden, int64_t words) {
@@ -309,7 +309,7 @@ TEST_F(KernelCostTest, Fp32IsAsMuchSlowerAsItsPeakIsLower) {
 TEST_F(KernelCostTest, LengthsThatTensorCoresDislikeCostMore) {
   for (const bool is_early : {false, true}) {
     Execution e;
-    e.early_products = is_early;
+    e.kernels.early_products = is_early;
     const auto source = cost(e);
     const double fine = source->operator_s(product(4096, 4096, 4096), Phase::forward);
     EXPECT_EQ(source->operator_s(product(4096, 4104, 4096), Phase::forward) > 1.1 * fine, is_early);
@@ -320,9 +320,9 @@ TEST_F(KernelCostTest, LengthsThatTensorCoresDislikeCostMore) {
 
 TEST_F(KernelCostTest, AttentionKernelsFollowTheirGenerations) {
   Execution first, second, unfused;
-  first.attention = AttentionKernel::flash1;
-  second.attention = AttentionKernel::flash2;
-  unfused.attention = AttentionKernel::unfused;
+  first.kernels.attention = AttentionKernel::flash1;
+  second.kernels.attention = AttentionKernel::flash2;
+  unfused.kernels.attention = AttentionKernel::unfused;
   for (const int64_t sequence : {2048, 8192}) {
     const auto seconds = [&](const Execution& e, Phase phase) {
       return cost(e)->operator_s(core(sequence), phase);
@@ -342,8 +342,8 @@ TEST_F(KernelCostTest, AttentionKernelsFollowTheirGenerations) {
 // one, and the mask's 10 bytes per place of the square, once for all heads.
 TEST_F(KernelCostTest, PlainAttentionPassesItsScoresMoreOften) {
   Execution fused, plain;
-  fused.attention = AttentionKernel::unfused;
-  plain.attention = AttentionKernel::plain;
+  fused.kernels.attention = AttentionKernel::unfused;
+  plain.kernels.attention = AttentionKernel::plain;
   const double square = 4096.0 * 4096.0, scores = 32.0 * square;
   const double bytes_per_s =
       cluster_.device.memory_bandwidth_bytes_per_s * shipped_calibration().bandwidth_share;
@@ -418,7 +418,7 @@ TEST_F(KernelCostTest, ExpertsCostMoreThanOneProductOfAllTheirRows) {
   EXPECT_GT(source->operator_s(experts, Phase::forward),
             source->operator_s(product(8192, 4096, 2048), Phase::forward));
   Execution balanced;
-  balanced.balanced_experts = true;
+  balanced.traffic.balanced_experts = true;
   EXPECT_LT(cost(balanced)->operator_s(experts, Phase::forward), source->operator_s(experts, Phase::forward));
   // fp8 is faster, less what narrowing the rows takes.
   OperatorShape narrow = experts;
@@ -442,7 +442,7 @@ TEST_F(KernelCostTest, ExpertsCostMoreThanOneProductOfAllTheirRows) {
   EXPECT_FALSE(faster(2048)) << "sixteen casts of 128 rows take what their products gain";
   narrow.rows = experts.rows;
   Execution one_kernel;
-  one_kernel.fuses_experts = true;
+  one_kernel.kernels.fuses_experts = true;
   // Nor has one kernel sixteen starts of a cast and a product. It is as fast as the table's best.
   Calibration best = shipped_calibration();
   best.fp8_cast_bytes = 0.0;
@@ -452,7 +452,7 @@ TEST_F(KernelCostTest, ExpertsCostMoreThanOneProductOfAllTheirRows) {
       cost({}, best)->operator_s(narrow, Phase::forward) - 16 * 2 * shipped_calibration().kernel_gap_s, 1e-9);
   // Copies that are sent in the experts' order save passes over memory, and nothing else.
   Execution fused;
-  fused.deduplicates_dispatch = true;
+  fused.traffic.deduplicates_dispatch = true;
   const double passes = shipped_calibration().permute_passes - shipped_calibration().fused_permute_passes,
                bandwidth =
                    cluster_.device.memory_bandwidth_bytes_per_s * shipped_calibration().bandwidth_share;
@@ -460,7 +460,7 @@ TEST_F(KernelCostTest, ExpertsCostMoreThanOneProductOfAllTheirRows) {
               8192.0 * 2048 * 2 * passes / bandwidth, 1e-9);
   // In fp8 rows are padded in a copy: read and written once more.
   Execution pads;
-  pads.pads_expert_rows = true;
+  pads.kernels.pads_expert_rows = true;
   EXPECT_EQ(cost(pads)->operator_s(experts, Phase::forward), source->operator_s(experts, Phase::forward));
   EXPECT_NEAR(cost(pads)->operator_s(narrow, Phase::forward) - source->operator_s(narrow, Phase::forward),
               8192.0 * 2048 * 2 * 2 / bandwidth, 1e-9);

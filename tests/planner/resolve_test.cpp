@@ -56,9 +56,9 @@ TEST(Resolve, FillsInWhatIsNotSaid) {
 TEST(Resolve, PadsTheVocabularyForTheOwnRuntimeOnGpus) {
   PlanRequest r = request();
   r.framework = "mpt";
-  EXPECT_EQ(resolve(r)->problem.execution.vocabulary_multiple, 128);
+  EXPECT_EQ(resolve(r)->problem.execution.kernels.vocabulary_multiple, 128);
   const auto on_cpus = resolve(request("gpt2-124m", "this-machine:2"));
-  EXPECT_EQ(on_cpus->problem.execution.vocabulary_multiple, 1);
+  EXPECT_EQ(on_cpus->problem.execution.kernels.vocabulary_multiple, 1);
 }
 
 TEST(Resolve, RefusesSplitsOfWhatIsNotThere) {

@@ -108,8 +108,8 @@ TEST(Gradients, BeyondTheFrameworkHaveTheBytesThatWereAskedFor) {
   PlanRequest r = gradient_request("deepspeed", Precision::fp32);
   r.beyond_framework = true;
   const Execution execution = resolve(r)->problem.execution;
-  EXPECT_EQ(execution.gradient_bytes, 4);
-  EXPECT_EQ(execution.reduced_bytes, 4);
+  EXPECT_EQ(execution.states.gradient_bytes, 4);
+  EXPECT_EQ(execution.states.reduced_bytes, 4);
 }
 
 // Where nothing fits other frameworks are tried, of which some refuse what was asked.
@@ -193,7 +193,7 @@ TEST(Training, DeterminismIsRefusedWhereItsPriceIsUnknown) {
   const auto resolved = resolve(r);
   EXPECT_TRUE(resolved->problem.training.deterministic);
   r.framework = "megatron-bridge";
-  EXPECT_EQ(resolve(r)->problem.execution.loss, LossKernel::fp32) << "it refuses the fused loss";
+  EXPECT_EQ(resolve(r)->problem.execution.kernels.loss, LossKernel::fp32) << "it refuses the fused loss";
   for (const char* framework : {"torchtitan", "automodel", "deepspeed", "pytorch"}) {
     r.framework = framework;
     const std::string refused = refusal_of(r);

@@ -144,9 +144,9 @@ void RandomProblem::limit_space() {
   problem.framework = random_framework();
   problem.overlaps = {random() % 2 == 0, random() % 2 == 0, random() % 2 == 0, random() % 2 == 0};
   problem.cluster.device.host_bandwidth_bytes_per_s = 1e9;
-  problem.execution.keeps_gathered_in_pipeline = random() % 4 == 0;
-  problem.execution.sums_shares_in_backward = random() % 4 == 0;
-  problem.execution.deduplicates_dispatch = random() % 2 == 0;
+  problem.execution.traffic.keeps_gathered_in_pipeline = random() % 4 == 0;
+  problem.execution.traffic.sums_shares_in_backward = random() % 4 == 0;
+  problem.execution.traffic.deduplicates_dispatch = random() % 2 == 0;
   problem.overlaps.exchange = random() % 2 == 0;
 }
 
