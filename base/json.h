@@ -79,8 +79,8 @@ template <class E>
 struct KindOf<std::optional<E>> {
   static constexpr TypeKind value = TypeKind::optional;
 };
-template <class E>
-struct KindOf<std::map<std::string, E>> {
+template <class K, class E>
+struct KindOf<std::map<K, E>> {
   static constexpr TypeKind value = TypeKind::map;
 };
 template <class E>
@@ -181,6 +181,23 @@ void read_enum(const Json& json, const std::string& pointer, JsonProblems& probl
                meant.empty() ? "" : "did you mean \"" + meant + "\"?");
 }
 
+/// A key of a map: any text, or the name of an enum value.
+template <class K>
+bool read_key(const std::string& key, const std::string& pointer, JsonProblems& problems, K& out) {
+  if constexpr (std::is_enum_v<K>) {
+    const auto value = enum_value<K>(key);
+    const std::string meant = value ? "" : nearest_name(key, enum_names<K>());
+    if (!value)
+      problems.add(pointer, "unknown key \"" + key.substr(0, 80) + "\"", "",
+                   meant.empty() ? "remove it" : "did you mean \"" + meant + "\"?");
+    if (value) out = *value;
+    return value.has_value();
+  } else {
+    out = key;
+    return check_text(key, pointer, FieldRule{}, problems);
+  }
+}
+
 template <class T>
 void read_value(const Json& json, const std::string& pointer, const FieldRule& rule, JsonProblems& problems,
                 T& out) {
@@ -216,13 +233,23 @@ void read_value(const Json& json, const std::string& pointer, const FieldRule& r
     out.clear();
     for (const auto& [key, value] : json.items()) {
       const std::string at = pointer + "/" + escape_pointer(key);
-      if (check_text(key, at, FieldRule{}, problems)) read_value(value, at, rule, problems, out[key]);
+      typename T::key_type name{};
+      if (read_key(key, at, problems, name)) read_value(value, at, rule, problems, out[name]);
     }
   } else {
     if (!json.is_object()) return problems.add(pointer, describe_json(json), "an object");
     ObjectReader<T> reader(json, pointer, problems, out);
     T::describe(reader);
     reader.finish();
+  }
+}
+
+template <class K>
+const std::string& key_text(const K& key) {
+  if constexpr (std::is_enum_v<K>) {
+    return enum_name(key);
+  } else {
+    return key;
   }
 }
 
@@ -242,7 +269,7 @@ Json write_value(const T& value) {
     return list;
   } else if constexpr (TypeTraits<T>::is_map) {
     Json::object_t object;  // operator[] would compare all keys
-    for (const auto& [key, element] : value) object.emplace_back(key, write_value(element));
+    for (const auto& [key, element] : value) object.emplace_back(key_text(key), write_value(element));
     return object;
   } else {
     ObjectWriter<T> writer(value);
