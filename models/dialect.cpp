@@ -46,6 +46,11 @@ bool is_switch(const DialectRow& row) {
   return std::any_of(row.names.begin(), row.names.end(), [](const auto& n) { return n.second == "true"; });
 }
 
+bool can_have(const DialectRow& row, const Json& value) {
+  const auto& v = row.values;
+  return v.empty() || std::find(v.begin(), v.end(), text_of(value)) != v.end();
+}
+
 // Numbers that differ in how they are written are equal.
 bool same_text(const std::string& a, const std::string& b) {
   const Json x = Json::parse(a, nullptr, false), y = Json::parse(b, nullptr, false);
@@ -127,9 +132,9 @@ class Writer {
 
   bool can_be(const DialectRow& row, const Json& ours, const Json& otherwise) const {
     const std::string text = text_of(ours);
-    const auto& v = row.values;
-    if (!holds(row.needs, values_) || (!v.empty() && std::find(v.begin(), v.end(), text) == v.end()))
-      return false;
+    const std::vector<Json> all = ours.is_array() ? ours.get<std::vector<Json>>() : std::vector<Json>{ours};
+    const auto allowed = [&](const Json& one) { return can_have(row, one); };
+    if (!holds(row.needs, values_) || !std::all_of(all.begin(), all.end(), allowed)) return false;
     const FieldRule rule = rule_of(*row.value);
     if (ours.is_number() && (ours.get<double>() < rule.minimum || ours.get<double>() > rule.maximum))
       return false;
@@ -141,18 +146,14 @@ class Writer {
 
   Json said(const DialectRow& row, const Json& ours) const {
     if (row.whole) return int64_t(ours.get<double>());
-    if (!row.names.empty()) return is_switch(row) ? word_value(name(row, ours)) : Json(name(row, ours));
-    // Silence says what a switch does not.
-    if (is_switch(row)) return (ours == Json(true)) != row.contrary && !means(row, ours);
+    if (!row.names.empty()) {
+      const std::string& name = row.names.at(text_of(ours));
+      return is_switch(row) ? word_value(name) : Json(name);
+    }
+    // A switch is not written for its default.
+    if (is_switch(row))
+      return (ours == Json(true)) != row.contrary && resolved(row, row.otherwise, values_) != ours;
     return ours;
-  }
-
-  bool means(const DialectRow& row, const Json& ours) const {
-    return resolved(row, row.otherwise, values_) == ours;
-  }
-
-  static const std::string& name(const DialectRow& row, const Json& ours) {
-    return row.names.at(text_of(ours));
   }
 
   const Dialect& dialect_;
@@ -199,6 +200,7 @@ class Reader {
   Json value(const DialectRow& row) const {
     if (is_switch(row)) return read_switch(row);
     if (!row.names.empty() || form_of(*row.value)->type == ValueType::word) return read_name(row);
+    if (form_of(*row.value)->type == ValueType::list) return read_list(row);
     const Json number = read_number(row);
     const bool no_part = row.none && number == Json(0) && rule_of(*row.value).minimum > 0;
     return no_part ? Json() : number;
@@ -227,6 +229,16 @@ class Reader {
     if (const auto own = value_of(*row.value, text); own && row.names.empty()) return *own;
     if (allowed.empty()) allowed.insert(form_of(*row.value)->known.begin(), form_of(*row.value)->known.end());
     words_.refuse(name, fmt::format("one of {}", fmt::join(allowed, ", ")));
+  }
+
+  Json read_list(const DialectRow& row) const {
+    const std::string name = word(row);
+    if (!words_.has(name)) return Json();
+    const Json list = Json::parse(words_.text(name, ""), nullptr, false);
+    const auto is_known = [&](const Json& entry) { return entry.is_string() && can_have(row, entry); };
+    if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_known))
+      words_.refuse(name, fmt::format("a list of {}", fmt::join(row.values, ", ")));
+    return list;
   }
 
   Json read_number(const DialectRow& row) const {
@@ -351,6 +363,7 @@ void check_row(const Dialect& d, const DialectRow& row, const std::string& at, J
   check_text(*row.value, row.fixed, at + "/fixed", problems);
   for (const auto& [ours, theirs] : row.names) check_text(*row.value, ours, at + "/names", problems);
   for (const auto& [theirs, ours] : row.reads) check_text(*row.value, ours, at + "/reads", problems);
+  if (form_of(*row.value)->type == ValueType::list) return;
   for (const std::string& ours : row.values) check_text(*row.value, ours, at + "/values", problems);
 }
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Dialect: the words in which a framework says what a model is, as a table that is used both ways. What a row
-// cannot say is a pair of functions beside the table. A framework has a model if writing it and reading it
-// back gives the same model.
+// Dialect: the words of a framework for models, as a table that is used both ways. Pairs of functions say
+// what rows cannot. A framework has a model if writing it and reading it back gives the same model.
 
 #include <map>
 #include <optional>
@@ -56,7 +55,7 @@ struct DialectRow {
   std::optional<Value> value;
   std::string word;               // "": the value's own name
   std::vector<std::string> also;  // read where `word` is not given
-  std::string field;              // what the dialect's second spelling calls it
+  std::string field;              // the word in the second spelling
   std::string only;
   std::string otherwise;                            // what silence means: a value, or the name of another one
   std::string fixed;                                // no word says it: it is always this
@@ -126,7 +125,7 @@ class WordSource {
   virtual std::string remedy() const { return ""; }
 
   std::string text(const std::string& word, const std::string& otherwise) const;
-  /// Within the range, which the default is held to as well, since it may follow from another word.
+  /// Within the range. The default is checked too, since it may follow from another word.
   int64_t number(const std::string& word, const FieldRule& rule, int64_t otherwise) const;
   double real(const std::string& word, const FieldRule& rule, double otherwise) const;
   int64_t required(const std::string& word, const FieldRule& rule) const;
@@ -145,7 +144,7 @@ struct Word {
   std::string field = "";
 };
 
-/// What a row cannot say.
+/// A pair of functions for values that rows cannot say.
 struct DialectCode {
   void (*read)(const WordSource& words, Values& values);
   /// Returns whether the words can say it.
@@ -182,7 +181,7 @@ Values read(const Dialect& dialect, const WordSource& words);
 /// model.
 std::optional<Value> first_difference(const Dialect& dialect, const ModelSpec& model);
 
-/// What the second spelling calls a word.
+/// The word in the second spelling; `contrary`: whether it means the contrary.
 std::string field_of(const Dialect& dialect, const Word& word, bool& contrary);
 /// The word of a field, with "!" before it where the field says the contrary.
 std::string word_of(const Dialect& dialect, const std::string& field);

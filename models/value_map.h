@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Values: what a model is, by the names of models/values.h, for what compares models or says them in words.
+// Values: a model by the names of models/values.h. Dialects write them, and models are compared by them.
 
 #include <map>
 #include <optional>

@@ -77,6 +77,8 @@ bool write_head_dim(const Values& values, std::vector<Word>& words) {
   return true;
 }
 
+constexpr int64_t kMostWindow = 999'999'999;  // what read_window() reads
+
 // Whether each layer has the window. A number n means all but every n-th layer.
 std::vector<std::string> layers_with_window(const WordSource& w, int64_t layers) {
   const std::string skipped = w.text("window-attn-skip-freq", "None");
@@ -116,6 +118,7 @@ bool write_window(const Values& values, std::vector<Word>& words) {
   words.push_back({"window-size", Json(), true});
   words.push_back({"window-attn-skip-freq", Json(), true});
   if (!some) return true;
+  if (whole(values, Value::window) > kMostWindow) return false;
   words[words.size() - 2] = {"window-size", Json{whole(values, Value::window) - 1, 0}};
   if (all) return true;
   words.back() = {"window-attn-skip-freq",

@@ -14,7 +14,7 @@ namespace mpt::frameworks {
 /// As "megatron-core" or "megatron-bridge" has it.
 const models::Dialect& megatron_dialect(const std::string& framework);
 
-/// What the model is, and of the plan what stands among these words.
+/// The words of the plan's model, with the settings of the plan that stand among them.
 std::vector<models::Word> megatron_words(const Plan& plan, const std::string& framework);
 
 }  // namespace mpt::frameworks

@@ -13,7 +13,7 @@
 namespace mpt::frameworks {
 namespace {
 
-// Numbers of a list stand behind each other.
+// Numbers of a list are separated by commas.
 std::string argument_text(const Json& value) {
   if (!value.is_array()) return models::text_of(value);
   return fmt::format("{}", fmt::join(value.get<std::vector<int64_t>>(), ","));

@@ -26,6 +26,8 @@ constexpr const char* kTable = R"({"fields": {"with_bias": "!no-bias", "vocabula
   {"value": "kv_heads", "default": "heads"},
   {"value": "vocab", "word": "words", "also": ["tokens"]},
   {"value": "max_positions", "default": "2048", "free": true},
+  {"value": "mixers", "word": "kinds", "only": "lists", "values": ["full", "window"]},
+  {"value": "window", "default": "0", "only": "lists"},
   {"value": "norm", "default": "rms_norm", "names": {"rms_norm": "RMS"}, "reads": {"root": "rms_norm"}},
   {"value": "rotary_base", "default": "10000", "whole": true},
   {"word": "dropout", "given": true}]})";
@@ -157,6 +159,26 @@ TEST(Dialect, AModelItHasComesBack) {
   ModelSpec free = plain();
   free.max_positions = 77;
   EXPECT_EQ(first_difference(table(), free), std::nullopt);
+}
+
+TEST(Dialect, ListsAndRowsOfOneFramework) {
+  const Dialect lists = read_dialect(kTable, "table.json", "lists", {});
+  const ModelSpec windows = plain([](LayerKind& k) { k.attention->window = 128; });
+  EXPECT_EQ(first_difference(lists, windows), std::nullopt);
+  const ModelSpec chunks = plain([](LayerKind& k) { k.attention->chunk = 128; });
+  EXPECT_EQ(first_difference(lists, chunks), Value::chunk);
+  EXPECT_EQ(write(lists, values_of(chunks)).lacking, Value::mixers);
+  const Values values = read(lists, Given({{"layers", "2"},
+                                           {"width", "64"},
+                                           {"heads", "4"},
+                                           {"words", "9"},
+                                           {"kinds", "[\"full\",\"window\"]"}}));
+  EXPECT_EQ(values.at(Value::mixers), Json({"full", "window"}));
+  EXPECT_THROW(
+      read(lists,
+           Given(
+               {{"layers", "1"}, {"width", "64"}, {"heads", "4"}, {"words", "9"}, {"kinds", "[\"chunk\"]"}})),
+      UserError);
 }
 
 TEST(Dialect, MisspeltTablesAreRefused) {
