@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "models/family_layers.h"
+#include "models/value_map.h"
 
 namespace mpt::models {
 namespace {

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/values.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 namespace mpt::models {
@@ -246,49 +243,6 @@ void visit_values(ValueVisitor& visitor, ModelDraft& draft) {
   visit_other_mixers(visitor, draft);
   visit_mlp(visitor, draft);
   visit_experts(visitor, draft);
-}
-
-namespace {
-
-// The values as texts, in the order of the visit.
-class ValueTexts : public ValueVisitor {
- public:
-  explicit ValueTexts(const ModelSpec& model) {
-    ModelDraft draft = draft_of(model);
-    visit_values(*this, draft);
-  }
-  const std::vector<std::pair<Value, std::string>>& texts() const { return texts_; }
-
-  bool sets() const override { return false; }
-  void size(Value value, int64_t& place) override { add(value, place); }
-  void count(Value value, int64_t& place, int64_t, int64_t) override { add(value, place); }
-  void real(Value value, double& place, double) override { add(value, place); }
-  void flag(Value value, bool& place, bool) override { add(value, place); }
-  void option(Value value, std::optional<double>& place) override { add(value, place.value_or(0.0)); }
-  void word(Value value, std::string& place, const std::vector<std::string>&) override { add(value, place); }
-  void part(Value value, bool& present) override { add(value, present); }
-  void list(Value value, std::vector<std::string>& place) override {
-    add(value, fmt::format("{}", fmt::join(place, " ")));
-  }
-
- private:
-  template <class T>
-  void add(Value value, const T& what) {
-    texts_.emplace_back(value, fmt::format("{}", what));
-  }
-
-  std::vector<std::pair<Value, std::string>> texts_;
-};
-
-}  // namespace
-
-std::optional<Value> first_difference(const ModelSpec& a, const ModelSpec& b) {
-  if (same_model(a, b)) return std::nullopt;
-  const ValueTexts of_a(a), of_b(b);
-  for (size_t i = 0; i < of_a.texts().size(); ++i) {
-    if (i >= of_b.texts().size() || of_a.texts()[i] != of_b.texts()[i]) return of_a.texts()[i].first;
-  }
-  return Value::unequal_layers;
 }
 
 }  // namespace mpt::models

@@ -197,10 +197,6 @@ void visit_values(ValueVisitor& visitor, ModelDraft& draft);
 void visit_other_mixers(ValueVisitor& visitor, ModelDraft& draft);
 void visit_experts(ValueVisitor& visitor, ModelDraft& draft);
 
-/// The first value in which two models differ, in that order; nothing: they are the same, whatever they are
-/// called.
-std::optional<Value> first_difference(const ModelSpec& a, const ModelSpec& b);
-
 }  // namespace mpt::models
 
 namespace mpt {

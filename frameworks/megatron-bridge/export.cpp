@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "frameworks/megatron-bridge/assignments.h"
+#include "frameworks/megatron-core/dialect.h"
 #include "frameworks/megatron-core/export.h"
 #include "frameworks/registry.h"
 
@@ -215,6 +216,16 @@ void set_ways_to_train(const Training& t, Assignments& a) {
   a.set("model.offload_modules", fmt::format("[{}]", fmt::join(names, ", ")));
 }
 
+// Numbers of a list are a tuple.
+std::string python_expression(const models::Word& word, bool contrary) {
+  if (word.value.is_null()) return "None";
+  if (word.value.is_boolean()) return word.value.get<bool>() == contrary ? "False" : "True";
+  if (word.value.is_array())
+    return fmt::format("({})", fmt::join(word.value.get<std::vector<int64_t>>(), ", "));
+  const std::string text = models::text_of(word.value);
+  return word.value.is_string() && !word.bare ? quoted(text) : text;
+}
+
 std::string imports_text(const Plan& plan) {
   std::string text = "\nimport torch\n";
   if (plan.model.mlp().gated && plan.model.mlp().activation_limit)
@@ -230,6 +241,15 @@ std::string imports_text(const Plan& plan) {
 }
 
 }  // namespace
+
+void set_model_fields(const Plan& plan, Assignments& a) {
+  const models::Dialect& dialect = megatron_dialect("megatron-bridge");
+  for (const models::Word& word : megatron_words(plan, "megatron-bridge")) {
+    bool contrary = false;
+    const std::string field = "model." + field_of(dialect, word, contrary);
+    a.set(field, python_expression(word, contrary));
+  }
+}
 
 Exported export_megatron_bridge(const Plan& plan) {
   Exported exported;

@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 
 #include "base/error.h"
@@ -16,6 +15,7 @@
 #include "frameworks/megatron-bridge/assignments.h"
 #include "frameworks/megatron-bridge/import_adapters.h"
 #include "frameworks/megatron-bridge/recipe_model.h"
+#include "frameworks/megatron-core/dialect.h"
 #include "frameworks/megatron-core/import.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/readers/yaml_file.h"
@@ -23,34 +23,6 @@
 
 namespace mpt::frameworks {
 namespace {
-
-// Names other than the field's own with hyphens.
-const std::map<std::string, std::string>& flags_of_fields() {
-  static const std::map<std::string, std::string> names{
-      {"num_moe_experts", "num-experts"},
-      {"layernorm_epsilon", "norm-epsilon"},
-      {"rope_scaling", "use-rope-scaling"},
-      {"seq_len_interpolation_factor", "rotary-seq-len-interpolation-factor"},
-      {"yarn_rotary_scaling_factor", "rotary-scaling-factor"},
-      {"virtual_pipeline_model_parallel_size", "num-virtual-stages-per-pipeline-rank"},
-      {"num_layers_in_first_pipeline_stage", "decoder-first-pipeline-num-layers"},
-      {"num_layers_in_last_pipeline_stage", "decoder-last-pipeline-num-layers"},
-      {"overlap_grad_reduce", "overlap-grad-reduce"},
-      {"num_distributed_optimizer_instances", "num-distributed-optimizer-instances"},
-  };
-  return names;
-}
-
-// Fields whose flag says the contrary.
-const std::map<std::string, std::string>& contraries() {
-  static const std::map<std::string, std::string> names{
-      {"add_bias_linear", "disable-bias-linear"},
-      {"share_embeddings_and_output_weights", "untie-embeddings-and-output-weights"},
-      {"bias_activation_fusion", "no-bias-gelu-fusion"},
-      {"yarn_correction_range_round_to_int", "no-yarn-correction-range-round-to-int"},
-  };
-  return names;
-}
 
 // ["a", "b"] of texts as its items; any other value as it stands, without quotes.
 std::vector<ShellWord> words_of_value(const std::string& value) {
@@ -79,13 +51,6 @@ void set_precision_flags(const std::string& value, MegatronFlags& flags) {
   if (has("mxfp8")) flags.set("fp8-recipe", "mxfp8");
 }
 
-void set_activation_flags(const std::string& function, bool gated, MegatronFlags& flags) {
-  if (gated)
-    flags.set(function.find("quick") != std::string::npos ? "quick-geglu" : "swiglu",
-              std::vector<ShellWord>{});
-  if (function.find("squared_relu") != std::string::npos) flags.set("squared-relu", std::vector<ShellWord>{});
-}
-
 constexpr size_t kMostNameBytes = 4096;  // names may repeat each other
 
 class BridgeFields {
@@ -107,7 +72,6 @@ class BridgeFields {
                               "set the model's sizes in a copy of the file"});
     }
     if (chunks_ && !overlaps_) flags_.set("no-overlap-p2p-communication", std::vector<ShellWord>{});
-    set_activation_flags(activation_, gated_, flags_);
   }
 
   const MegatronFlags& flags() const { return flags_; }
@@ -205,27 +169,17 @@ class BridgeFields {
 
   void set(const std::string& field, const std::string& value) {
     const bool no = value == "False", none = value == "None";
+    const std::string word = models::word_of(megatron_dialect("megatron-bridge"), field);
     if (field == "overlap_p2p_comm") {
       overlaps_ = !no;
-    } else if (field == "activation_func") {
-      activation_ = value;
-    } else if (field == "gated_linear_unit") {
-      gated_ = !no;
-    } else if (const auto found = contraries().find(field); found != contraries().end()) {
-      if (no) flags_.set(found->second, std::vector<ShellWord>{});
+    } else if (word.starts_with('!')) {
+      if (no) flags_.set(word.substr(1), std::vector<ShellWord>{});
+    } else if (field == "activation_func" && value.find("squared_relu") != std::string::npos) {
+      flags_.set(word, "megatron.core.activations.squared_relu");  // whatever module it is taken from
     } else if (!no && !none) {
       chunks_ = chunks_ || field == "virtual_pipeline_model_parallel_size";
-      if (field == "num_query_groups") flags_.set("group-query-attention", std::vector<ShellWord>{});
-      flags_.set(flag_of(field), value == "True" ? std::vector<ShellWord>{} : words_of_value(value));
+      flags_.set(word, value == "True" ? std::vector<ShellWord>{} : words_of_value(value));
     }
-  }
-
-  static std::string flag_of(const std::string& field) {
-    const auto found = flags_of_fields().find(field);
-    if (found != flags_of_fields().end()) return found->second;
-    std::string name = field;
-    std::replace(name.begin(), name.end(), '_', '-');
-    return name;
   }
 
   MegatronFlags flags_;
@@ -233,15 +187,14 @@ class BridgeFields {
   std::vector<std::string> notes_;
   std::map<std::string, Json> names_;  // that the file gives values
   Json peft_;
-  std::string activation_ = "gelu";
-  bool gated_ = false, chunks_ = false, overlaps_ = true, wide_gradients_ = true;
+  bool chunks_ = false, overlaps_ = true, wide_gradients_ = true;
 };
 
 }  // namespace
 
 Imported import_megatron_bridge(const std::filesystem::path& file) {
   const BridgeFields fields(file);
-  Imported in = megatron_import(fields.flags());
+  Imported in = megatron_import(fields.flags(), "megatron-bridge");
   if (fields.wide_gradients()) {
     in.execution.emplace_back("gradient_bytes=4");
     in.execution.emplace_back("reduced_bytes=4");

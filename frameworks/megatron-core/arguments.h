@@ -29,7 +29,4 @@ class Arguments {
   std::vector<std::string> lines_;
 };
 
-/// Megatron-LM's arguments of the model and its sequences.
-void add_model_arguments(const Plan& plan, Arguments& arguments);
-
 }  // namespace mpt::frameworks

@@ -7,10 +7,24 @@
 
 #include "frameworks/export.h"
 #include "frameworks/megatron-core/arguments.h"
+#include "frameworks/megatron-core/dialect.h"
 #include "frameworks/registry.h"
 
 namespace mpt::frameworks {
 namespace {
+
+// Numbers of a list are separated by commas.
+std::string argument_text(const Json& value) {
+  if (!value.is_array()) return models::text_of(value);
+  return fmt::format("{}", fmt::join(value.get<std::vector<int64_t>>(), ","));
+}
+
+void add_model(const Plan& plan, Arguments& a) {
+  for (const models::Word& word : megatron_words(plan, "megatron-core")) {
+    if (word.usual) continue;
+    word.value == Json(true) ? a.flag(word.name) : a.value(word.name, argument_text(word.value));
+  }
+}
 
 void add_pipeline(const Plan& plan, Arguments& a) {
   const Layout& l = plan.layout;
@@ -159,7 +173,7 @@ mapfile -t plan < <(tr ' ' '\n' < "$here/megatron_args.txt")
 Exported export_megatron_core(const Plan& plan) {
   Exported exported;
   Arguments arguments;
-  add_model_arguments(plan, arguments);
+  add_model(plan, arguments);
   add_layout(plan, arguments);
   exported.files = {{"megatron_args.txt", arguments.text()}, {"run_megatron.sh", launch_script(plan), true}};
   return exported;

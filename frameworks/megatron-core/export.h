@@ -20,21 +20,6 @@ struct MegatronRecompute {
 };
 MegatronRecompute megatron_recompute(const Layout& layout);
 
-/// How a router of experts scores them. Models with a bias for each expert and none in their layers score by
-/// a sigmoid, as DeepSeek-V3 (arXiv:2412.19437, section 2.1.2).
-struct MegatronRouter {
-  bool sigmoid = false;
-  bool moves_bias = false;      // a bias moves the choice, not the weights
-  bool before_choice = false;   // softmax over all experts, not over those that were chosen
-  std::optional<double> scale;  // of the scores, where it is not 1
-  std::string balance;          // kind of the balancing loss
-  bool fp32 = false;
-};
-MegatronRouter megatron_router(const ModelSpec& model, const Layout& layout);
-/// 1 for each layer with experts, 0 for others.
-std::string expert_layers_text(const ModelSpec& model);
-/// The same for layers with a sliding window, "2" where every second has it, empty where all have.
-std::string window_layers_text(const ModelSpec& model);
 /// Whether a token is sent once to a GPU with several of its experts. It takes more than one rank for
 /// experts.
 bool sends_tokens_once(const Plan& plan);

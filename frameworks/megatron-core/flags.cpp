@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include "base/error.h"
@@ -124,14 +123,6 @@ std::string program_of_test(const std::filesystem::path& file) {
 
 bool is_false(const std::string& text) { return text == "false" || text == "False"; }
 
-template <class T>
-std::optional<T> parsed(const std::string& value) {
-  T number{};
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end != value.data() + value.size()) return std::nullopt;
-  return number;
-}
-
 }  // namespace
 
 MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
@@ -217,7 +208,7 @@ void MegatronFlags::take_yaml(const std::string& text, WorkBudget& budget) {
 }
 
 std::string MegatronFlags::at(const std::string& name) const {
-  return fmt::format("{} at --{}", file_, name);
+  return name.empty() ? file_ : fmt::format("{} at --{}", file_, name);
 }
 
 bool MegatronFlags::has(const std::string& name) const {
@@ -230,57 +221,23 @@ std::vector<std::string> MegatronFlags::texts(const std::string& name) const {
   const auto found = values_.find(name);
   if (found == values_.end()) return texts;
   for (const ShellWord& word : found->second) {
-    if (!word.unknown.empty()) refuse(name, "a value", "put in the values of shell variables");
+    if (!word.unknown.empty()) refuse(name, "a value", remedy());
     texts.push_back(word.text);
   }
   return texts;
 }
 
-std::string MegatronFlags::text(const std::string& name, const std::string& otherwise) const {
+std::optional<std::string> MegatronFlags::find(const std::string& name) const {
   const auto found = values_.find(name);
-  if (found == values_.end()) return otherwise;
+  if (found == values_.end()) return std::nullopt;
   if (found->second.empty()) return "";
-  if (!found->second.front().unknown.empty()) refuse(name, "a value", "put in the values of shell variables");
+  if (!found->second.front().unknown.empty()) refuse(name, "a value", remedy());
   return found->second.front().text;
 }
 
-std::string MegatronFlags::text_or_source(const std::string& name) const {
+std::string MegatronFlags::source(const std::string& name) const {
   const auto found = values_.find(name);
   return found == values_.end() || found->second.empty() ? "" : found->second.front().text;
-}
-
-void MegatronFlags::refuse(const std::string& name, const std::string& allowed,
-                           const std::string& remedy) const {
-  const auto found = values_.find(name);
-  const std::string value = found == values_.end() || found->second.empty() ? "" : found->second.front().text;
-  throw UserError(Problem{at(name), fmt::format("\"{}\"", cut_text(value, 80)), allowed, remedy});
-}
-
-double MegatronFlags::checked(const std::string& name, const FieldRule& rule, double value) const {
-  if (value >= rule.minimum && value <= rule.maximum) return value;
-  throw UserError(Problem{
-      at(name), has(name) ? fmt::format("{}", value) : fmt::format("left out, which means {} here", value),
-      fmt::format("a number from {} to {}", rule.minimum, rule.maximum), ""});
-}
-
-int64_t MegatronFlags::number(const std::string& name, const FieldRule& rule, int64_t otherwise) const {
-  if (!has(name) || text(name, "") == "None") return int64_t(checked(name, rule, double(otherwise)));
-  const auto value = parsed<int64_t>(text(name, ""));
-  if (!value) refuse(name, "a whole number", "put in the values of shell variables");
-  return int64_t(checked(name, rule, double(*value)));
-}
-
-double MegatronFlags::real(const std::string& name, const FieldRule& rule, double otherwise) const {
-  if (!has(name) || text(name, "") == "None") return checked(name, rule, otherwise);
-  const auto value = parsed<double>(text(name, ""));
-  if (!value) refuse(name, "a number", "put in the values of shell variables");
-  return checked(name, rule, *value);
-}
-
-int64_t MegatronFlags::required(const std::string& name, const FieldRule& rule) const {
-  if (!has(name))
-    throw UserError(Problem{file_, fmt::format("no --{}", name), "a value", "it says what the model is"});
-  return number(name, rule, 0);
 }
 
 }  // namespace mpt::frameworks

@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "base/fields.h"
 #include "frameworks/readers/shell_words.h"
+#include "models/dialect.h"
 
 namespace mpt::frameworks {
 
-class MegatronFlags {
+class MegatronFlags : public models::WordSource {
  public:
   explicit MegatronFlags(std::string file) : file_(std::move(file)) {}
 
@@ -28,29 +28,23 @@ class MegatronFlags {
   }
 
   const std::string& file() const { return file_; }
-  std::string at(const std::string& name) const;
   const std::map<std::string, std::vector<ShellWord>>& all() const { return values_; }
   /// Notes of what the script leaves open.
   const std::vector<std::string>& notes() const { return notes_; }
 
-  /// Given, and not as false.
-  bool has(const std::string& name) const;
-  /// Its first value. Throws UserError if only a shell knows it.
-  std::string text(const std::string& name, const std::string& otherwise) const;
-  /// Its first value, or how it is written where only a shell knows it.
-  std::string text_or_source(const std::string& name) const;
   std::vector<std::string> texts(const std::string& name) const;
-  /// A whole number within the range. The default is checked too, since it may follow from another flag.
-  int64_t number(const std::string& name, const FieldRule& rule, int64_t otherwise) const;
-  double real(const std::string& name, const FieldRule& rule, double otherwise) const;
-  int64_t required(const std::string& name, const FieldRule& rule) const;
-  [[noreturn]] void refuse(const std::string& name, const std::string& allowed,
-                           const std::string& remedy = "") const;
+
+  bool has(const std::string& name) const override;
+  /// Its first value. Throws UserError if only a shell knows it.
+  std::optional<std::string> find(const std::string& name) const override;
+  std::string source(const std::string& name) const override;
+  std::string at(const std::string& name) const override;
+  std::string spelled(const std::string& name) const override { return "--" + name; }
+  std::string remedy() const override { return "put in the values of shell variables"; }
 
  private:
   void take(const ShellCommand& command);
   void take_yaml(const std::string& text, WorkBudget& budget);
-  double checked(const std::string& name, const FieldRule& rule, double value) const;
 
   std::string file_;
   std::map<std::string, std::vector<ShellWord>> values_;

@@ -355,11 +355,11 @@ void set_execution(const MegatronFlags& f, Imported& in) {
 
 }  // namespace
 
-Imported megatron_import(const MegatronFlags& f) {
+Imported megatron_import(const MegatronFlags& f, const std::string& framework) {
   refuse_former_flags(f);
   Imported in;
   in.notes = f.notes();
-  in.model = megatron_model(f, in.notes);
+  in.model = megatron_model(f, framework, in.notes);
   set_split(f, in);
   spread_kv_heads(in);
   in.layout.precision = precision_of(f, in.notes);
@@ -383,7 +383,7 @@ Imported megatron_import(const MegatronFlags& f) {
 }
 
 Imported import_megatron_core(const std::filesystem::path& file) {
-  return megatron_import(MegatronFlags::of_file(file));
+  return megatron_import(MegatronFlags::of_file(file), "megatron-core");
 }
 
 }  // namespace mpt::frameworks

@@ -11,12 +11,14 @@
 
 namespace mpt::frameworks {
 
-/// The model that the flags describe. Throws UserError for models that are no plain decoders, and for values
-/// that cannot be read; adds a note for each setting that a ModelSpec does not hold.
-ModelSpec megatron_model(const MegatronFlags& flags, std::vector<std::string>& notes);
+/// The model that the flags describe, in the dialect of a framework. Throws UserError for models that are no
+/// plain decoders, and for values that cannot be read; adds a note for each setting that a ModelSpec does not
+/// hold.
+ModelSpec megatron_model(const MegatronFlags& flags, const std::string& framework,
+                         std::vector<std::string>& notes);
 
 /// Model, layout, batch and what else changes memory and time.
-Imported megatron_import(const MegatronFlags& flags);
+Imported megatron_import(const MegatronFlags& flags, const std::string& framework);
 
 /// The tokenizer whose size nobody says and nobody knows; empty where the vocabulary is clear.
 std::string open_vocabulary(const MegatronFlags& flags);

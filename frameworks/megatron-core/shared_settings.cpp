@@ -37,39 +37,6 @@ MegatronRecompute megatron_recompute(const Layout& l) {
   return {"full", "block", most, {}};
 }
 
-MegatronRouter megatron_router(const ModelSpec& m, const Layout& l) {
-  constexpr int64_t kManyExperts = 32;  // Megatron-LM asks for scores in fp32 from here on
-  const MixtureOfExperts& moe = *m.moe();
-  MegatronRouter router;
-  router.sigmoid = moe.scores == RouterScores::sigmoid;
-  router.moves_bias = moe.router_bias && !moe.bias_in_logits;
-  // Softmax over the chosen experts alone gives the weights that add up to 1. It leaves one expert no choice
-  // but a weight of 1, which validation refuses.
-  router.before_choice = !router.sigmoid && (!moe.normalized || moe.experts_per_token == 1);
-  if (moe.routed_scale != 1.0) router.scale = moe.routed_scale;
-  router.balance = moe.balance_loss <= 0.0 ? "none" : m.attention().latent ? "seq_aux_loss" : "aux_loss";
-  router.fp32 = moe.experts >= kManyExperts || l.execution.traffic.deduplicates_dispatch;
-  return router;
-}
-
-std::string expert_layers_text(const ModelSpec& m) {
-  std::vector<int> layers;
-  for (const bool experts : expert_layers(m)) layers.push_back(experts ? 1 : 0);
-  return fmt::format("[{}]", fmt::join(layers, ","));
-}
-
-std::string window_layers_text(const ModelSpec& m) {
-  std::vector<int> windowed;
-  bool all = true, alternating = true;
-  for (const bool window : windowed_layers(m)) {
-    all = all && window;
-    alternating = alternating && window == (windowed.size() % 2 == 0);
-    windowed.push_back(window ? 1 : 0);
-  }
-  if (all) return "";
-  return alternating ? "2" : fmt::format("[{}]", fmt::join(windowed, ","));
-}
-
 bool sends_tokens_once(const Plan& plan) {
   const Layout& l = plan.layout;
   return l.execution.traffic.deduplicates_dispatch && l.expert * l.expert_split() > 1;

@@ -64,6 +64,7 @@ MEGATRON = {
     "deepseek-v3-one-stage": plan("deepseek-v3", "dgx-h100:128", 4096, "--pp 1"),
     "plain-router": plan(f"{MODELS}/plain_router.json", "dgx-h100:1", 64),
     "moonlight": plan(f"{MODELS}/moonlight.json", "dgx-h100:2", 256),
+    "glm-4.7-flash": plan("glm-4.7-flash", "dgx-h100:2", 256),
     "kimi-k2": plan("kimi-k2", "dgx-h100:128", 2048),
     "llama3-8b-offload-zero0": plan("llama3-8b", "dgx-h100:1", 64, "--zero 0 --offload on --tp 4"),
     "llama3-8b-zero3-outermost": plan("llama3-8b", "dgx-h100:2", 128, "--zero 3 --pp 2 --dp 4 --order data_outermost --schedule 1f1b"),

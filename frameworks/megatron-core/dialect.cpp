@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Megatron-LM: flags of megatron/training/arguments.py and TransformerConfig at core_v0.19.2.
+// Megatron-Bridge: fields of GPTModelProvider and MLAModelProvider at v0.6.2.
+
+#include "frameworks/megatron-core/dialect.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "frameworks/megatron-core/export.h"
+#include "frameworks/readers/expressions.h"
+
+namespace mpt::frameworks {
+
+const std::vector<std::pair<std::string_view, std::string_view>>& megatron_files();  // generated
+
+namespace {
+
+using models::rule_of;
+using models::Value;
+using models::Values;
+using models::Word;
+using models::WordSource;
+
+int64_t whole(const Values& values, Value value) { return values.at(value).get<int64_t>(); }
+bool is_latent(const Values& values) { return values.at(Value::latent) == Json(true); }
+
+std::vector<int> flags_of(const Values& values, Value value, const char* word) {
+  std::vector<int> flags;
+  for (const Json& layer : values.at(value)) flags.push_back(layer == word ? 1 : 0);
+  return flags;
+}
+
+// Megatron-LM's own default: 4 h, and two thirds of it with SwiGLU.
+void read_ffn(const WordSource& w, Values& values) {
+  const int64_t hidden = whole(values, Value::hidden);
+  const bool quick = w.text("activation-func", "").find("quick") != std::string::npos;
+  const bool swiglu = w.has("swiglu") || (w.has("gated-linear-unit") && !quick);
+  values[Value::ffn] = w.number("ffn-hidden-size", rule_of(Value::ffn),
+                                swiglu ? int64_t(4 * hidden * 2 / 3 / 64) * 64 : 4 * hidden);
+}
+
+bool write_ffn(const Values& values, std::vector<Word>& words) {
+  words.push_back({"ffn-hidden-size", values.at(Value::ffn)});
+  return true;
+}
+
+void read_query_groups(const WordSource& w, Values& values) {
+  values[Value::kv_heads] = w.has("group-query-attention")
+                                ? w.number("num-query-groups", rule_of(Value::kv_heads), 1)
+                                : whole(values, Value::heads);
+}
+
+bool write_query_groups(const Values& values, std::vector<Word>& words) {
+  if (values.at(Value::kv_heads) == values.at(Value::heads)) return true;
+  words.push_back({"group-query-attention", true});
+  words.push_back({"num-query-groups", values.at(Value::kv_heads)});
+  return true;
+}
+
+void read_head_dim(const WordSource& w, Values& values) {
+  values[Value::head_dim] = w.number("kv-channels", rule_of(Value::head_dim),
+                                     whole(values, Value::hidden) / whole(values, Value::heads));
+}
+
+// Of latent attention Megatron-LM reads the size of values alone, but refuses a width that heads do not
+// divide.
+bool write_head_dim(const Values& values, std::vector<Word>& words) {
+  const bool latent = is_latent(values);
+  const int64_t size = whole(values, latent ? Value::v_dim : Value::head_dim);
+  const bool usual = !latent && size * whole(values, Value::heads) == whole(values, Value::hidden);
+  words.push_back({"kv-channels", size, usual});
+  return true;
+}
+
+constexpr int64_t kMostWindow = 999'999'999;  // what read_window() reads
+
+// Whether each layer has the window. A number n means all but every n-th layer.
+std::vector<std::string> layers_with_window(const WordSource& w, int64_t layers) {
+  const std::string skipped = w.text("window-attn-skip-freq", "None");
+  std::vector<std::string> mixers(size_t(layers), "window");
+  if (!w.has("window-attn-skip-freq") || skipped == "None") return mixers;
+  if (skipped.find('[') == std::string::npos) {
+    const int64_t full = w.number("window-attn-skip-freq", between(1, 1e5), 1);
+    for (int64_t l = full - 1; l < layers; l += full) mixers[size_t(l)] = "full";
+    return mixers;
+  }
+  const auto pattern = layer_pattern(skipped);
+  if (!pattern || int64_t(pattern->size()) != layers)
+    w.refuse("window-attn-skip-freq", "a number, or 0 or 1 for each layer");
+  for (size_t l = 0; l < mixers.size(); ++l) mixers[l] = (*pattern)[l] == 1 ? "window" : "full";
+  return mixers;
+}
+
+// "127,0": keys to the left of a query's own, and to the right.
+void read_window(const WordSource& w, Values& values) {
+  const std::string text = w.text("window-size", "None");
+  const std::vector<std::string> mixers = layers_with_window(w, whole(values, Value::layers));
+  if (!w.has("window-size") || text == "None") return;
+  int left = -1, right = -1;
+  const char* begin = text.c_str() + (text.starts_with('(') || text.starts_with('[') ? 1 : 0);
+  if (std::sscanf(begin, "%9d , %9d", &left, &right) != 2 || left < 0 || right != 0)
+    w.refuse("window-size", "a causal window, such as 127,0");
+  values[Value::window] = int64_t{left} + 1;
+  values[Value::mixers] = mixers;
+}
+
+bool write_window(const Values& values, std::vector<Word>& words) {
+  const std::vector<int> layers = flags_of(values, Value::mixers, "window");
+  const bool some = std::find(layers.begin(), layers.end(), 1) != layers.end();
+  const bool all = std::find(layers.begin(), layers.end(), 0) == layers.end();
+  bool alternating = true;
+  for (size_t l = 0; l < layers.size(); ++l) alternating = alternating && layers[l] == (l % 2 == 0 ? 1 : 0);
+  words.push_back({"window-size", Json(), true});
+  words.push_back({"window-attn-skip-freq", Json(), true});
+  if (!some) return true;
+  if (whole(values, Value::window) > kMostWindow) return false;
+  words[words.size() - 2] = {"window-size", Json{whole(values, Value::window) - 1, 0}};
+  if (all) return true;
+  words.back() = {"window-attn-skip-freq",
+                  alternating ? Json(2) : Json(fmt::format("[{}]", fmt::join(layers, ","))), false, true};
+  return true;
+}
+
+// A number n means the first of every n layers.
+void read_experts(const WordSource& w, Values& values) {
+  const int64_t layers = whole(values, Value::layers);
+  const std::string text = w.text("moe-layer-freq", "1");
+  std::vector<int64_t> experts;
+  if (text.find('[') == std::string::npos) {
+    const int64_t interval = w.number("moe-layer-freq", between(1, 1e5), 1);
+    for (int64_t l = 0; l < layers; ++l) experts.push_back(l % interval == 0 ? 1 : 0);
+  } else {
+    experts = layer_pattern(text).value_or(std::vector<int64_t>{});
+  }
+  if (int64_t(experts.size()) != layers)
+    w.refuse("moe-layer-freq", "a number, or 0 or 1 for each layer, such as ([0]*3+[1]*58)");
+  if (std::find(experts.begin(), experts.end(), 1) == experts.end())
+    w.refuse("moe-layer-freq", "experts in at least one layer");
+  Json mlps = Json::array();
+  for (const int64_t has : experts) mlps.push_back(has == 1 ? "experts" : "dense");
+  values[Value::mlps] = mlps;
+}
+
+bool write_experts(const Values& values, std::vector<Word>& words) {
+  const std::vector<int> layers = flags_of(values, Value::mlps, "experts");
+  const bool all = std::find(layers.begin(), layers.end(), 0) == layers.end();
+  words.push_back({"moe-layer-freq", fmt::format("[{}]", fmt::join(layers, ",")), all, true});
+  return true;
+}
+
+void read_balance(const WordSource& w, Values& values) {
+  const bool loss = w.text("moe-router-load-balancing-type", "aux_loss").ends_with("aux_loss");
+  values[Value::balance_loss] = loss ? w.real("moe-aux-loss-coeff", rule_of(Value::balance_loss), 0.0) : 0.0;
+}
+
+// Models with latent attention balance each sequence (arXiv:2412.19437, section 2.1.2).
+bool write_balance(const Values& values, std::vector<Word>& words) {
+  const bool none = values.at(Value::balance_loss).get<double>() <= 0.0;
+  words.push_back({"moe-router-load-balancing-type", none                ? "none"
+                                                     : is_latent(values) ? "seq_aux_loss"
+                                                                         : "aux_loss"});
+  words.push_back({"moe-aux-loss-coeff", values.at(Value::balance_loss), none});
+  return true;
+}
+
+models::Dialect read_table(const std::string& framework) {
+  return models::read_dialect(megatron_files().front().second, "frameworks/megatron-core/dialect.json",
+                              framework,
+                              {{"ffn", {read_ffn, write_ffn}},
+                               {"groups of queries", {read_query_groups, write_query_groups}},
+                               {"size of a head", {read_head_dim, write_head_dim}},
+                               {"window", {read_window, write_window}},
+                               {"layers with experts", {read_experts, write_experts}},
+                               {"balance loss", {read_balance, write_balance}}});
+}
+
+void add_exchange(const Plan& plan, std::map<std::string, Json>& given) {
+  constexpr int64_t kManyExperts = 32;  // Megatron-LM asks for scores in fp32 from here on
+  const MixtureOfExperts* const moe = plan.model.moe();
+  if (moe == nullptr) return;
+  const bool once = sends_tokens_once(plan);
+  if (moe->experts >= kManyExperts || plan.layout.execution.traffic.deduplicates_dispatch)
+    given["moe-router-dtype"] = "fp32";
+  given["moe-token-dispatcher-type"] = once ? "flex" : "alltoall";
+  if (once) given["moe-flex-dispatcher-backend"] = dispatch_backend(plan);
+  given["overlap-moe-expert-parallel-comm"] = plan.layout.overlap_exchange;
+  given["moe-grouped-gemm"] = true;
+}
+
+}  // namespace
+
+const models::Dialect& megatron_dialect(const std::string& framework) {
+  static const models::Dialect core = read_table("megatron-core"), bridge = read_table("megatron-bridge");
+  return framework == "megatron-core" ? core : bridge;
+}
+
+std::vector<Word> megatron_words(const Plan& plan, const std::string& framework) {
+  const double dropout = plan.layout.execution.kernels.dropout ? 0.1 : 0.0;
+  std::map<std::string, Json> given{
+      {"seq-length", plan.workload.sequence}, {"attention-dropout", dropout}, {"hidden-dropout", dropout}};
+  add_exchange(plan, given);
+  Values values = models::values_of(plan.model);
+  values[Value::max_positions] = std::max(plan.model.max_positions, plan.workload.sequence);
+  return models::write(megatron_dialect(framework), values, given).words;
+}
+
+}  // namespace mpt::frameworks

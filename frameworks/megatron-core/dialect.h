@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Megatron-LM's flags of a model and Megatron-Bridge's fields of the same names, in one table: dialect.json.
+
+#include <string>
+#include <vector>
+
+#include "core/plan.h"
+#include "models/dialect.h"
+
+namespace mpt::frameworks {
+
+/// As "megatron-core" or "megatron-bridge" has it.
+const models::Dialect& megatron_dialect(const std::string& framework);
+
+/// The words of the plan's model, with the settings of the plan that stand among them.
+std::vector<models::Word> megatron_words(const Plan& plan, const std::string& framework);
+
+}  // namespace mpt::frameworks

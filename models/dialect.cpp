@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/dialect.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+
+#include "base/json.h"
+
+namespace mpt::models {
+namespace {
+
+Json known(const Values& values, Value value) {
+  const auto found = values.find(value);
+  return found == values.end() ? Json() : found->second;
+}
+
+bool fits(const Values& values, Value value, const std::string& wanted) {
+  const std::string text = text_of(known(values, value));
+  return wanted.starts_with('!') ? text != wanted.substr(1) : text == wanted;
+}
+
+bool holds(const Conditions& conditions, const Values& values, std::optional<Value> but = {}) {
+  return std::all_of(conditions.begin(), conditions.end(), [&](const auto& condition) {
+    return condition.first == but || fits(values, condition.first, condition.second);
+  });
+}
+
+std::string name_of(const DialectRow& row) {
+  return row.word.empty() && row.value ? enum_name(*row.value) : row.word;
+}
+
+// A value, or that of another one.
+Json resolved(const DialectRow& row, const std::string& text, const Values& values) {
+  if (text.empty()) return Json();
+  if (const auto other = enum_value<Value>(text)) return known(values, *other);
+  return value_of(*row.value, text).value_or(Json());
+}
+
+bool is_switch(const DialectRow& row) {
+  if (row.names.empty()) return form_of(*row.value)->type == ValueType::flag;
+  return std::any_of(row.names.begin(), row.names.end(), [](const auto& n) { return n.second == "true"; });
+}
+
+bool can_have(const DialectRow& row, const Json& value) {
+  const auto& v = row.values;
+  return v.empty() || std::find(v.begin(), v.end(), text_of(value)) != v.end();
+}
+
+// Numbers that differ in how they are written are equal.
+bool same_text(const std::string& a, const std::string& b) {
+  const Json x = Json::parse(a, nullptr, false), y = Json::parse(b, nullptr, false);
+  return a == b || (x.is_number() && y.is_number() && x == y);
+}
+
+template <class T>
+std::optional<T> parsed_number(const std::string& text) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+Json word_value(const std::string& text) {
+  if (text == "true" || text == "false") return text == "true";
+  const Json parsed = Json::parse(text, nullptr, false);
+  return parsed.is_number() ? parsed : Json(text);
+}
+
+// Writing.
+
+class Writer {
+ public:
+  Writer(const Dialect& dialect, const Values& values) : dialect_(dialect), values_(values) {}
+
+  Written take() { return std::move(written_); }
+
+  void write(const DialectRow& row, const std::map<std::string, Json>& given) {
+    if (row.given) {
+      const auto found = given.find(row.word);
+      if (found != given.end()) add(row, found->second, found->second == Json(false));
+    } else if (!holds(row.condition, values_)) {
+      return;
+    } else if (!row.code.empty()) {
+      if (!dialect_.codes.at(row.code).write(values_, written_.words)) lack(*row.value);
+    } else if (!row.choices.empty()) {
+      write_choice(row);
+    } else if (!row.value) {
+      add(row, word_value(row.is), false);
+    } else if (!row.free) {
+      write_value(row);
+    }
+  }
+
+ private:
+  void add(const DialectRow& row, const Json& value, bool usual) {
+    written_.words.push_back({name_of(row), value, usual, false, row.field});
+  }
+
+  void lack(Value value) {
+    if (!written_.lacking) written_.lacking = value;
+  }
+
+  void write_choice(const DialectRow& row) {
+    const auto choice = std::find_if(row.choices.begin(), row.choices.end(), [&](const Choice& c) {
+      return !c.read_only && holds(c.condition, values_) && holds(c.ours, values_);
+    });
+    if (choice == row.choices.end()) return lack(*row.value);
+    for (const ChoiceWord& w : choice->words) {
+      if (w.is.starts_with('!') || w.is == "absent") continue;
+      const Json value = word_value(w.is);
+      written_.words.push_back({w.word, value, value == Json(false), w.bare});
+    }
+  }
+
+  void write_value(const DialectRow& row) {
+    const Json otherwise = resolved(row, row.fixed.empty() ? row.otherwise : row.fixed, values_);
+    Json ours = known(values_, *row.value);
+    if (ours.is_null() && row.absent) ours = otherwise;
+    if (ours.is_null()) return;
+    const bool usual = ours == otherwise;
+    if (!usual && (!row.fixed.empty() || !can_be(row, ours, otherwise))) return lack(*row.value);
+    if (!row.fixed.empty()) return;
+    const Json theirs = said(row, ours);
+    if (theirs.is_boolean()) return add(row, theirs, theirs == Json(false));
+    add(row, usual && row.none ? Json() : theirs, usual && !row.always);
+  }
+
+  bool can_be(const DialectRow& row, const Json& ours, const Json& otherwise) const {
+    const std::string text = text_of(ours);
+    const std::vector<Json> all = ours.is_array() ? ours.get<std::vector<Json>>() : std::vector<Json>{ours};
+    const auto allowed = [&](const Json& one) { return can_have(row, one); };
+    if (!holds(row.needs, values_) || !std::all_of(all.begin(), all.end(), allowed)) return false;
+    const FieldRule rule = rule_of(*row.value);
+    if (ours.is_number() && (ours.get<double>() < rule.minimum || ours.get<double>() > rule.maximum))
+      return false;
+    if (row.whole && std::floor(ours.get<double>()) != ours.get<double>()) return false;
+    if (!row.names.empty()) return row.names.contains(text);
+    // A switch that is given says its value; one that is not says the default.
+    return !is_switch(row) || ours != Json(row.contrary) || otherwise.is_null();
+  }
+
+  Json said(const DialectRow& row, const Json& ours) const {
+    if (row.whole) return int64_t(ours.get<double>());
+    if (!row.names.empty()) {
+      const std::string& name = row.names.at(text_of(ours));
+      return is_switch(row) ? word_value(name) : Json(name);
+    }
+    // A switch is not written for its default.
+    if (is_switch(row))
+      return (ours == Json(true)) != row.contrary && resolved(row, row.otherwise, values_) != ours;
+    return ours;
+  }
+
+  const Dialect& dialect_;
+  const Values& values_;
+  Written written_;
+};
+
+// Reading.
+
+class Reader {
+ public:
+  Reader(const Dialect& dialect, const WordSource& words) : dialect_(dialect), words_(words) {}
+
+  Values take() { return std::move(values_); }
+
+  void read(const DialectRow& row) {
+    if (row.given || (!row.value && row.code.empty())) return;
+    if (!holds(row.condition, values_, row.value)) {
+      if (row.checked) read_number(row);
+    } else if (!row.code.empty()) {
+      dialect_.codes.at(row.code).read(words_, values_);
+    } else if (!row.choices.empty()) {
+      read_choice(row);
+    } else if (!row.fixed.empty()) {
+      set(*row.value, resolved(row, row.fixed, values_));
+    } else {
+      set(*row.value, value(row));
+    }
+  }
+
+ private:
+  void set(Value value, const Json& json) {
+    if (!json.is_null()) values_[value] = json;
+  }
+
+  std::string word(const DialectRow& row) const {
+    const std::string name = name_of(row);
+    const auto other =
+        std::find_if(row.also.begin(), row.also.end(), [&](const auto& word) { return words_.has(word); });
+    return words_.has(name) || other == row.also.end() ? name : *other;
+  }
+
+  // Parts that are not there have no values.
+  Json value(const DialectRow& row) const {
+    if (is_switch(row)) return read_switch(row);
+    if (!row.names.empty() || form_of(*row.value)->type == ValueType::word) return read_name(row);
+    if (form_of(*row.value)->type == ValueType::list) return read_list(row);
+    const Json number = read_number(row);
+    const bool no_part = row.none && number == Json(0) && rule_of(*row.value).minimum > 0;
+    return no_part ? Json() : number;
+  }
+
+  Json read_switch(const DialectRow& row) const {
+    const bool has = words_.has(word(row));
+    for (const auto& [ours, theirs] : row.names) {
+      if (has == (theirs == "true")) return *value_of(*row.value, ours);
+    }
+    return has ? Json(!row.contrary) : resolved(row, row.otherwise, values_);
+  }
+
+  Json read_name(const DialectRow& row) const {
+    const std::string name = word(row);
+    const Json otherwise = resolved(row, row.otherwise, values_);
+    if (!words_.has(name)) return otherwise;
+    const std::string text = words_.text(name, "");
+    std::set<std::string> allowed;
+    for (const auto& [ours, theirs] : row.names) {
+      if (theirs == text) return *value_of(*row.value, ours);
+      allowed.insert(theirs);
+    }
+    if (const auto found = row.reads.find(text); found != row.reads.end())
+      return *value_of(*row.value, found->second);
+    if (const auto own = value_of(*row.value, text); own && row.names.empty()) return *own;
+    if (allowed.empty()) allowed.insert(form_of(*row.value)->known.begin(), form_of(*row.value)->known.end());
+    words_.refuse(name, fmt::format("one of {}", fmt::join(allowed, ", ")));
+  }
+
+  Json read_list(const DialectRow& row) const {
+    const std::string name = word(row);
+    if (!words_.has(name)) return Json();
+    const Json list = Json::parse(words_.text(name, ""), nullptr, false);
+    const auto is_known = [&](const Json& entry) { return entry.is_string() && can_have(row, entry); };
+    if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_known))
+      words_.refuse(name, fmt::format("a list of {}", fmt::join(row.values, ", ")));
+    return list;
+  }
+
+  Json read_number(const DialectRow& row) const {
+    const std::string name = word(row);
+    const ValueType type = form_of(*row.value)->type;
+    const Json otherwise = resolved(row, row.otherwise, values_);
+    FieldRule rule = rule_of(*row.value);
+    if (type == ValueType::option) {
+      if (!words_.has(name) || words_.text(name, "") == "None") return otherwise;
+      return words_.real(name, rule, 0.0);
+    }
+    if (otherwise.is_null() && type == ValueType::count) return words_.required(name, rule);
+    if (row.none) rule.minimum = std::min(rule.minimum, otherwise.get<double>());
+    if (type == ValueType::count) return words_.number(name, rule, otherwise.get<int64_t>());
+    return words_.real(name, rule, otherwise.is_null() ? 0.0 : otherwise.get<double>());
+  }
+
+  bool says(const ChoiceWord& w) const {
+    if (w.untested) return true;
+    if (w.is == "true" || w.is == "false") return words_.has(w.word) == (w.is == "true");
+    const bool given = words_.has(w.word) && words_.text(w.word, "") != "None";
+    if (w.is == "absent") return !given;
+    if (w.is.starts_with('!')) return given && !same_text(words_.text(w.word, ""), w.is.substr(1));
+    return given && same_text(words_.text(w.word, ""), w.is);
+  }
+
+  void read_choice(const DialectRow& row) {
+    for (const Choice& choice : row.choices) {
+      if (!holds(choice.condition, values_) ||
+          !std::all_of(choice.words.begin(), choice.words.end(), [&](const auto& w) { return says(w); }))
+        continue;
+      for (const auto& [value, text] : choice.ours) set(value, *value_of(value, text));
+      return;
+    }
+    if (row.word.empty() || !words_.has(row.word))
+      return set(*row.value, resolved(row, row.otherwise, values_));
+    std::set<std::string> allowed;
+    for (const Choice& choice : row.choices) {
+      for (const ChoiceWord& w : choice.words) {
+        if (w.word == row.word) allowed.insert(w.is);
+      }
+    }
+    words_.refuse(row.word, fmt::format("one of {}", fmt::join(allowed, ", ")));
+  }
+
+  const Dialect& dialect_;
+  const WordSource& words_;
+  Values values_;
+};
+
+// What mixers other than full attention and windows are made of, where no word says it.
+std::optional<Value> unsaid_mixer(const Dialect& dialect, const Values& values) {
+  static const std::map<std::string, Value> parts{{"linear", Value::linear_kind},
+                                                  {"both", Value::linear_kind},
+                                                  {"chunk", Value::chunk},
+                                                  {"sparse", Value::index_chosen},
+                                                  {"convolution", Value::convolution},
+                                                  {"sparse_shared", Value::index_chosen}};
+  for (const Json& mixer : values.at(Value::mixers)) {
+    const auto part = parts.find(mixer.get<std::string>());
+    const auto says = [&](const DialectRow& row) { return row.value == part->second; };
+    if (part != parts.end() && std::none_of(dialect.rows.begin(), dialect.rows.end(), says))
+      return part->second;
+  }
+  return std::nullopt;
+}
+
+// What write() says, for the way back.
+class OwnWords : public WordSource {
+ public:
+  explicit OwnWords(const std::vector<Word>& words) {
+    for (const Word& word : words) {
+      if (!word.usual) words_[word.name] = word.value;
+    }
+  }
+  bool has(const std::string& word) const override {
+    const auto found = words_.find(word);
+    return found != words_.end() && found->second != Json(false) && !found->second.is_null();
+  }
+  std::optional<std::string> find(const std::string& word) const override {
+    const auto found = words_.find(word);
+    if (found == words_.end()) return std::nullopt;
+    return found->second == Json(true) ? "" : found->second.is_null() ? "None" : text_of(found->second);
+  }
+  std::string source(const std::string& word) const override { return find(word).value_or(""); }
+  std::string at(const std::string& word) const override { return "words of a dialect at " + word; }
+
+ private:
+  std::map<std::string, Json> words_;
+};
+
+// Checks of a table.
+
+void check_values(const Conditions& conditions, const std::string& at, JsonProblems& problems) {
+  for (const auto& [value, text] : conditions) {
+    const std::string plain = text.starts_with('!') ? text.substr(1) : text;
+    if (plain != "none" && !value_of(value, plain))
+      problems.add(at + "/" + enum_name(value), "\"" + text + "\"", "a value that it can have");
+  }
+}
+
+void check_text(Value value, const std::string& text, const std::string& at, JsonProblems& problems) {
+  if (!text.empty() && !enum_value<Value>(text)) check_values({{value, text}}, at, problems);
+}
+
+void check_row(const Dialect& d, const DialectRow& row, const std::string& at, JsonProblems& problems) {
+  check_values(row.condition, at + "/if", problems);
+  check_values(row.needs, at + "/needs", problems);
+  for (const Choice& choice : row.choices) {
+    check_values(choice.condition, at + "/choices/if", problems);
+    check_values(choice.ours, at + "/choices/ours", problems);
+  }
+  if (!row.code.empty() && !d.codes.contains(row.code))
+    problems.add(at + "/code", "\"" + row.code + "\"", "the name of a pair of functions");
+  if (!row.value) {
+    if (row.word.empty()) problems.add(at, "neither value nor word", "one of them");
+    return;
+  }
+  if (form_of(*row.value) == nullptr)
+    return problems.add(at + "/value", "\"" + enum_name(*row.value) + "\"", "a value that models have");
+  check_text(*row.value, row.otherwise, at + "/default", problems);
+  check_text(*row.value, row.fixed, at + "/fixed", problems);
+  for (const auto& [ours, theirs] : row.names) check_text(*row.value, ours, at + "/names", problems);
+  for (const auto& [theirs, ours] : row.reads) check_text(*row.value, ours, at + "/reads", problems);
+  if (form_of(*row.value)->type == ValueType::list) return;
+  for (const std::string& ours : row.values) check_text(*row.value, ours, at + "/values", problems);
+}
+
+}  // namespace
+
+std::string WordSource::text(const std::string& word, const std::string& otherwise) const {
+  return find(word).value_or(otherwise);
+}
+
+void WordSource::refuse(const std::string& word, const std::string& allowed,
+                        const std::string& remedy) const {
+  throw UserError(Problem{at(word), fmt::format("\"{}\"", cut_text(source(word), 80)), allowed, remedy});
+}
+
+double WordSource::checked(const std::string& word, const FieldRule& rule, double value) const {
+  if (value >= rule.minimum && value <= rule.maximum) return value;
+  throw UserError(Problem{
+      at(word), has(word) ? fmt::format("{}", value) : fmt::format("left out, which means {} here", value),
+      fmt::format("a number from {} to {}", rule.minimum, rule.maximum), ""});
+}
+
+int64_t WordSource::number(const std::string& word, const FieldRule& rule, int64_t otherwise) const {
+  if (!has(word) || text(word, "") == "None") return int64_t(checked(word, rule, double(otherwise)));
+  const auto value = parsed_number<int64_t>(text(word, ""));
+  if (!value) refuse(word, "a whole number", remedy());
+  return int64_t(checked(word, rule, double(*value)));
+}
+
+double WordSource::real(const std::string& word, const FieldRule& rule, double otherwise) const {
+  if (!has(word) || text(word, "") == "None") return checked(word, rule, otherwise);
+  const auto value = parsed_number<double>(text(word, ""));
+  if (!value) refuse(word, "a number", remedy());
+  return checked(word, rule, *value);
+}
+
+int64_t WordSource::required(const std::string& word, const FieldRule& rule) const {
+  if (!has(word))
+    throw UserError(Problem{at(""), "no " + spelled(word), "a value", "it says what the model is"});
+  return number(word, rule, 0);
+}
+
+Dialect read_dialect(std::string_view text, const std::string& where, const std::string& framework,
+                     std::map<std::string, DialectCode> codes) {
+  auto dialect = from_json<Dialect>(parse_json(std::string(text), where), where);
+  dialect.codes = std::move(codes);
+  JsonProblems problems(where);
+  for (size_t r = 0; r < dialect.rows.size(); ++r)
+    check_row(dialect, dialect.rows[r], fmt::format("/rows/{}", r), problems);
+  problems.throw_if_any();
+  const auto others = [&](const auto& part) { return !part.only.empty() && part.only != framework; };
+  std::erase_if(dialect.rows, others);
+  for (DialectRow& row : dialect.rows) {
+    for (Choice& choice : row.choices) std::erase_if(choice.words, others);
+  }
+  return dialect;
+}
+
+Written write(const Dialect& dialect, const Values& values, const std::map<std::string, Json>& given) {
+  Writer writer(dialect, values);
+  for (const DialectRow& row : dialect.rows) writer.write(row, given);
+  return writer.take();
+}
+
+Values read(const Dialect& dialect, const WordSource& words) {
+  Reader reader(dialect, words);
+  for (const bool first : {true, false}) {
+    for (const DialectRow& row : dialect.rows) {
+      if (row.first == first) reader.read(row);
+    }
+  }
+  return reader.take();
+}
+
+std::optional<Value> first_difference(const Dialect& dialect, const ModelSpec& model) {
+  const Values values = values_of(model);
+  if (const auto part = unsaid_mixer(dialect, values)) return part;
+  const Written written = write(dialect, values);
+  if (written.lacking) return written.lacking;
+  Values back = read(dialect, OwnWords(written.words));
+  for (const DialectRow& row : dialect.rows) {
+    if (row.free && row.value) back[*row.value] = known(values, *row.value);
+  }
+  return first_difference(model, model_of(back));
+}
+
+std::string field_of(const Dialect& dialect, const Word& word, bool& contrary) {
+  if (!word.field.empty()) return word.field;
+  for (const auto& [field, name] : dialect.fields) {
+    contrary = name == "!" + word.name;
+    if (contrary || name == word.name) return field;
+  }
+  std::string field = word.name;
+  std::replace(field.begin(), field.end(), '-', '_');
+  return field;
+}
+
+std::string word_of(const Dialect& dialect, const std::string& field) {
+  const auto found = dialect.fields.find(field);
+  if (found != dialect.fields.end()) return found->second;
+  for (const DialectRow& row : dialect.rows) {
+    if (row.field == field) return row.word;
+  }
+  std::string word = field;
+  std::replace(word.begin(), word.end(), '_', '-');
+  return word;
+}
+
+}  // namespace mpt::models

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/value_map.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace mpt::models {
+namespace {
+
+class ValueTaker : public ValueVisitor {
+ public:
+  explicit ValueTaker(Values& values) : values_(values) {}
+  using ValueVisitor::count;
+  bool sets() const override { return false; }
+  void size(Value value, int64_t& place) override { values_[value] = place; }
+  void count(Value value, int64_t& place, int64_t, int64_t) override { values_[value] = place; }
+  void real(Value value, double& place, double) override { values_[value] = place; }
+  void flag(Value value, bool& place, bool) override { values_[value] = place; }
+  void option(Value value, std::optional<double>& place) override {
+    if (place) values_[value] = *place;
+  }
+  void word(Value value, std::string& place, const std::vector<std::string>&) override {
+    values_[value] = place;
+  }
+  void part(Value value, bool& present) override { values_[value] = present; }
+  void list(Value value, std::vector<std::string>& place) override { values_[value] = place; }
+
+ private:
+  Values& values_;
+};
+
+class ValueSetter : public ValueVisitor {
+ public:
+  explicit ValueSetter(const Values& values) : values_(values) {}
+  using ValueVisitor::count;
+  bool sets() const override { return true; }
+  void size(Value value, int64_t& place) override { set(value, place, int64_t{1}); }
+  void count(Value value, int64_t& place, int64_t otherwise, int64_t) override {
+    set(value, place, otherwise);
+  }
+  void real(Value value, double& place, double otherwise) override { set(value, place, otherwise); }
+  void flag(Value value, bool& place, bool otherwise) override { set(value, place, otherwise); }
+  void option(Value value, std::optional<double>& place) override {
+    place.reset();
+    if (has(value)) place = values_.at(value).get<double>();
+  }
+  // Silence leaves the place: choice() has set its default.
+  void word(Value value, std::string& place, const std::vector<std::string>& known) override {
+    if (has(value) && values_.at(value).is_string()) place = values_.at(value).get<std::string>();
+    if (!has(value) && !known.empty()) place.clear();
+  }
+  void part(Value value, bool& present) override { present = has(value) && values_.at(value) != Json(false); }
+  void list(Value value, std::vector<std::string>& place) override { set(value, place, place); }
+
+ private:
+  bool has(Value value) const { return values_.contains(value); }
+  template <class T>
+  void set(Value value, T& place, const T& otherwise) {
+    place = has(value) ? values_.at(value).get<T>() : otherwise;
+  }
+  const Values& values_;
+};
+
+// Takes every branch of visit_values().
+class FormTaker : public ValueVisitor {
+ public:
+  FormTaker(std::map<Value, ValueForm>& forms, bool latent) : forms_(forms), latent_(latent) {}
+  using ValueVisitor::count;
+  bool sets() const override { return false; }
+  void size(Value value, int64_t&) override { forms_[value].type = ValueType::count; }
+  void count(Value value, int64_t& place, int64_t, int64_t) override {
+    forms_[value].type = ValueType::count;
+    place = std::max<int64_t>(place, 1);
+  }
+  void real(Value value, double&, double) override { forms_[value].type = ValueType::real; }
+  void flag(Value value, bool& place, bool) override {
+    forms_[value].type = ValueType::flag;
+    place = true;
+  }
+  void option(Value value, std::optional<double>&) override { forms_[value].type = ValueType::option; }
+  void word(Value value, std::string&, const std::vector<std::string>& known) override {
+    forms_[value] = {ValueType::word, known};
+  }
+  void part(Value value, bool& present) override {
+    forms_[value].type = ValueType::flag;
+    present = value != Value::latent || latent_;
+  }
+  void list(Value value, std::vector<std::string>&) override { forms_[value].type = ValueType::list; }
+
+ private:
+  std::map<Value, ValueForm>& forms_;
+  bool latent_;
+};
+
+ModelDraft everything() {
+  ModelDraft draft;
+  draft.mixers = {"full", "window", "chunk", "sparse", "both", "convolution"};
+  draft.mlps = std::vector<std::string>(draft.mixers.size(), "experts");
+  draft.model.position = PositionKind::rotary;
+  draft.full.rotary.emplace();
+  draft.window.rotary.emplace();
+  return draft;
+}
+
+}  // namespace
+
+Values values_of(const ModelSpec& model) {
+  Values values;
+  ValueTaker taker(values);
+  ModelDraft draft = draft_of(model);
+  visit_values(taker, draft);
+  return values;
+}
+
+ModelSpec model_of(const Values& values) {
+  ModelDraft draft;
+  ValueSetter setter(values);
+  visit_values(setter, draft);
+  return model_of(draft);
+}
+
+std::optional<Value> first_difference(const ModelSpec& a, const ModelSpec& b) {
+  if (same_model(a, b)) return std::nullopt;
+  const Values ours = values_of(a), theirs = values_of(b);
+  Values all = ours;
+  all.insert(theirs.begin(), theirs.end());
+  // Layers that differ have parts that say more of them.
+  for (const bool lists : {false, true}) {
+    for (const auto& [value, json] : all) {
+      const auto x = ours.find(value), y = theirs.find(value);
+      const bool same = x != ours.end() && y != theirs.end() && x->second == y->second;
+      if (!same && json.is_array() == lists) return value;
+    }
+  }
+  return Value::unequal_layers;
+}
+
+const ValueForm* form_of(Value value) {
+  static const std::map<Value, ValueForm> forms = [] {
+    std::map<Value, ValueForm> found;
+    for (const bool latent : {true, false}) {
+      FormTaker taker(found, latent);
+      ModelDraft draft = everything();
+      visit_values(taker, draft);
+    }
+    return found;
+  }();
+  const auto found = forms.find(value);
+  return found == forms.end() ? nullptr : &found->second;
+}
+
+FieldRule rule_of(Value value) {
+  using V = Value;
+  using M = ModelSpec;
+  using A = Attention;
+  using L = LatentAttention;
+  using S = RotaryScaling;
+  using E = MixtureOfExperts;
+  static const std::map<Value, FieldRule> rules{{V::layers, between(1, 1e5)},
+                                                {V::hidden, mpt::rule_of(&M::hidden)},
+                                                {V::vocab, mpt::rule_of(&M::vocab)},
+                                                {V::max_positions, mpt::rule_of(&M::max_positions)},
+                                                {V::norm_epsilon, mpt::rule_of(&M::norm_epsilon)},
+                                                {V::next_token_layers, mpt::rule_of(&M::next_token_layers)},
+                                                {V::heads, mpt::rule_of(&A::heads)},
+                                                {V::kv_heads, mpt::rule_of(&A::kv_heads)},
+                                                {V::head_dim, mpt::rule_of(&A::head_dim)},
+                                                {V::query_rank, mpt::rule_of(&L::query_rank)},
+                                                {V::kv_rank, mpt::rule_of(&L::key_value_rank)},
+                                                {V::nope_dim, mpt::rule_of(&L::nope_head_dim)},
+                                                {V::rope_dim, mpt::rule_of(&L::rope_head_dim)},
+                                                {V::v_dim, mpt::rule_of(&L::value_head_dim)},
+                                                {V::rotary_base, mpt::rule_of(&Rotary::base)},
+                                                {V::rotary_fraction, mpt::rule_of(&Rotary::fraction)},
+                                                {V::scaling_factor, mpt::rule_of(&S::factor)},
+                                                {V::original_positions, mpt::rule_of(&S::original_positions)},
+                                                {V::beta_fast, mpt::rule_of(&S::beta_fast)},
+                                                {V::beta_slow, mpt::rule_of(&S::beta_slow)},
+                                                {V::mscale, mpt::rule_of(&S::mscale)},
+                                                {V::mscale_all_dim, mpt::rule_of(&S::mscale_all_dim)},
+                                                {V::ffn, mpt::rule_of(&Mlp::ffn_hidden)},
+                                                {V::activation_limit, mpt::rule_of(&Mlp::activation_limit)},
+                                                {V::experts, mpt::rule_of(&E::experts)},
+                                                {V::experts_per_token, mpt::rule_of(&E::experts_per_token)},
+                                                {V::expert_ffn, mpt::rule_of(&Mlp::ffn_hidden)},
+                                                {V::shared_ffn, mpt::rule_of(&E::shared_ffn_hidden)},
+                                                {V::bias_rate, mpt::rule_of(&E::bias_rate)},
+                                                {V::routed_scale, mpt::rule_of(&E::routed_scale)},
+                                                {V::balance_loss, mpt::rule_of(&E::balance_loss)},
+                                                {V::groups, mpt::rule_of(&E::expert_groups)},
+                                                {V::groups_per_token, mpt::rule_of(&E::groups_per_token)}};
+  const auto found = rules.find(value);
+  return found == rules.end() ? FieldRule{} : found->second;
+}
+
+std::string text_of(const Json& value) {
+  if (value.is_null()) return "none";
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) return fmt::format("{}", value.get<double>());
+  return value.dump();
+}
+
+std::optional<Json> value_of(Value value, const std::string& text) {
+  const ValueForm* const form = form_of(value);
+  if (form == nullptr) return std::nullopt;
+  if (text == "true" || text == "false") {
+    const bool is_flag = form->type == ValueType::flag || value == Value::rotary_scaling;
+    return is_flag ? std::optional<Json>(text == "true") : std::nullopt;
+  }
+  if (form->type == ValueType::word) {
+    const bool known = std::find(form->known.begin(), form->known.end(), text) != form->known.end();
+    return known ? std::optional<Json>(text) : std::nullopt;
+  }
+  const Json parsed = Json::parse(text, nullptr, false);
+  return parsed.is_number() ? std::optional(parsed) : std::nullopt;
+}
+
+}  // namespace mpt::models

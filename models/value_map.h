@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Values: a model by the names of models/values.h. Dialects write them, and models are compared by them.
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/values.h"
+#include "core/model_spec.h"
+#include "models/values.h"
+
+namespace mpt::models {
+
+/// A number, a truth value, a word, or a list of words. Parts that a model lacks have no values.
+using Values = std::map<Value, Json>;
+
+Values values_of(const ModelSpec& model);
+/// Values that are missing are what visit_values() takes them for.
+ModelSpec model_of(const Values& values);
+
+/// The first value in which the models differ, whatever they are called; nothing: they are equal.
+std::optional<Value> first_difference(const ModelSpec& a, const ModelSpec& b);
+
+enum class ValueType { count, real, option, flag, word, list };
+struct ValueForm {
+  ValueType type = ValueType::count;
+  std::vector<std::string> known;  // words
+};
+/// Nothing where no model has the value in this form (MPT_FILE_VALUES).
+const ValueForm* form_of(Value value);
+/// The range of a number, which the field that holds it has.
+FieldRule rule_of(Value value);
+
+/// As tables and notes have it; "none" for null.
+std::string text_of(const Json& value);
+/// The contrary of text_of(); nothing where no such value is known.
+std::optional<Json> value_of(Value value, const std::string& text);
+
+}  // namespace mpt::models
