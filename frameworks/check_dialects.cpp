@@ -5,12 +5,11 @@
 #include <cstdio>
 #include <exception>
 
-#include "frameworks/megatron-core/dialect.h"
+#include "frameworks/dialects.h"
 
 int main() {
   try {
-    for (const char* framework : {"megatron-core", "megatron-bridge"})
-      mpt::frameworks::megatron_dialect(framework);
+    mpt::frameworks::check_dialects();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/json.h"
+#include "models/hf_config.h"
 
 namespace mpt::models {
 namespace {
@@ -406,12 +407,17 @@ int64_t WordSource::required(const std::string& word, const FieldRule& rule) con
 }
 
 Dialect read_dialect(std::string_view text, const std::string& where, const std::string& framework,
-                     std::map<std::string, DialectCode> codes) {
+                     DialectCodes codes) {
   auto dialect = from_json<Dialect>(parse_json(std::string(text), where), where);
   dialect.codes = std::move(codes);
   JsonProblems problems(where);
   for (size_t r = 0; r < dialect.rows.size(); ++r)
     check_row(dialect, dialect.rows[r], fmt::format("/rows/{}", r), problems);
+  const std::vector<std::string> types = hugging_face_types();
+  for (const std::string& type : dialect.types) {
+    if (std::find(types.begin(), types.end(), type) == types.end())
+      problems.add("/types", "\"" + type + "\"" + did_you_mean(type, types), "a type that can be read");
+  }
   problems.throw_if_any();
   const auto others = [&](const auto& part) { return !part.only.empty() && part.only != framework; };
   std::erase_if(dialect.rows, others);

@@ -151,22 +151,36 @@ struct DialectCode {
   bool (*write)(const Values& values, std::vector<Word>& words);
 };
 
+using DialectCodes = std::map<std::string, DialectCode>;
+
 struct Dialect {
+  std::string framework;  // whose words these are
+  std::string source;
   std::vector<DialectRow> rows;
+  // A framework that takes config.json has no rows, but types that it has, and values that it trains in some
+  // of them alone.
+  std::vector<std::string> types;
+  std::map<Value, std::vector<std::string>> trained_by;
+  std::vector<std::string> models;            // of the zoo, which it has by name whatever the rows say
   std::map<std::string, std::string> fields;  // words by second spelling; "!x": the contrary of the switch x
-  std::map<std::string, DialectCode> codes;
+  DialectCodes codes;
 
   template <class V>
   static void describe(V& v) {
     using T = Dialect;
+    v.field("framework", &T::framework, "whose words these are");
+    v.field("source", &T::source, "where this is from", long_text());
+    v.field("types", &T::types, "types of config.json that it has", rare_field());
+    v.field("trained_by", &T::trained_by, "types that train a value, which others leave out", rare_field());
+    v.field("models", &T::models, "models of the zoo that it has by name", rare_field());
     v.field("fields", &T::fields, "words by the second spelling; !x: the contrary of x", rare_field());
-    v.field("rows", &T::rows, "what words say, in the order in which they are written");
+    v.field("rows", &T::rows, "what words say, in the order in which they are written", rare_field());
   }
 };
 
 /// The rows of a table that `framework` has. Throws UserError for keys and values that do not exist.
 Dialect read_dialect(std::string_view text, const std::string& where, const std::string& framework,
-                     std::map<std::string, DialectCode> codes);
+                     DialectCodes codes);
 
 struct Written {
   std::vector<Word> words;

@@ -122,16 +122,16 @@ ModelSpec model_of(const Values& values) {
 
 std::optional<Value> first_difference(const ModelSpec& a, const ModelSpec& b) {
   if (same_model(a, b)) return std::nullopt;
+  // Layers that differ have parts that say more of them, and what only b has follows from what a has.
   const Values ours = values_of(a), theirs = values_of(b);
-  Values all = ours;
-  all.insert(theirs.begin(), theirs.end());
-  // Layers that differ have parts that say more of them.
   for (const bool lists : {false, true}) {
-    for (const auto& [value, json] : all) {
-      const auto x = ours.find(value), y = theirs.find(value);
-      const bool same = x != ours.end() && y != theirs.end() && x->second == y->second;
-      if (!same && json.is_array() == lists) return value;
+    for (const auto& [value, json] : ours) {
+      const auto other = theirs.find(value);
+      if (json.is_array() == lists && (other == theirs.end() || other->second != json)) return value;
     }
+  }
+  for (const auto& [value, json] : theirs) {
+    if (!ours.contains(value)) return value;
   }
   return Value::unequal_layers;
 }

@@ -98,6 +98,7 @@ void visit_window(ValueVisitor& v, ModelDraft& d) {
     v.size_or(V::window_head_dim, a.head_dim, d.full.head_dim);
     visit_value_dim(v, V::window_value_dim, a, d.full.value_dim > 0 ? d.full.value_dim : a.head_dim);
   }
+  v.flag(V::window_keys_are_values, a.keys_are_values, d.full.keys_are_values);
   v.flag(V::window_sinks, a.sinks, d.full.sinks);
   if (!a.rotary || !d.full.rotary) return;
   v.real(V::window_rotary_base, a.rotary->base, d.full.rotary->base);

@@ -81,6 +81,7 @@
   X(window_sinks, "attention sinks in layers with windows")                             \
   X(window_rotary_base, "another base of rotary positions in layers with windows")      \
   X(window_rotary_fraction, "another part of each head rotated in layers with windows") \
+  X(window_keys_are_values, "keys that serve as values in layers with windows")         \
   X(window_unscaled, "rotary positions without scaling in layers with windows")         \
   X(chunk, "attention within chunks")                                                   \
   X(compressed, "attention over pooled tokens")                                         \

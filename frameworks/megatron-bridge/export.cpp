@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "frameworks/dialects.h"
 #include "frameworks/megatron-bridge/assignments.h"
 #include "frameworks/megatron-core/dialect.h"
 #include "frameworks/megatron-core/export.h"
@@ -243,7 +244,7 @@ std::string imports_text(const Plan& plan) {
 }  // namespace
 
 void set_model_fields(const Plan& plan, Assignments& a) {
-  const models::Dialect& dialect = megatron_dialect("megatron-bridge");
+  const models::Dialect& dialect = dialect_of("megatron-bridge");
   for (const models::Word& word : megatron_words(plan, "megatron-bridge")) {
     bool contrary = false;
     const std::string field = "model." + field_of(dialect, word, contrary);

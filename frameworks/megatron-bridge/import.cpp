@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "frameworks/dialects.h"
 #include "frameworks/megatron-bridge/assignments.h"
 #include "frameworks/megatron-bridge/import_adapters.h"
 #include "frameworks/megatron-bridge/recipe_model.h"
@@ -169,7 +170,7 @@ class BridgeFields {
 
   void set(const std::string& field, const std::string& value) {
     const bool no = value == "False", none = value == "None";
-    const std::string word = models::word_of(megatron_dialect("megatron-bridge"), field);
+    const std::string word = models::word_of(dialect_of("megatron-bridge"), field);
     if (field == "overlap_p2p_comm") {
       overlaps_ = !no;
     } else if (word.starts_with('!')) {

@@ -11,12 +11,11 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "frameworks/dialects.h"
 #include "frameworks/megatron-core/export.h"
 #include "frameworks/readers/expressions.h"
 
 namespace mpt::frameworks {
-
-const std::vector<std::pair<std::string_view, std::string_view>>& megatron_files();  // generated
 
 namespace {
 
@@ -168,17 +167,6 @@ bool write_balance(const Values& values, std::vector<Word>& words) {
   return true;
 }
 
-models::Dialect read_table(const std::string& framework) {
-  return models::read_dialect(megatron_files().front().second, "frameworks/megatron-core/dialect.json",
-                              framework,
-                              {{"ffn", {read_ffn, write_ffn}},
-                               {"groups of queries", {read_query_groups, write_query_groups}},
-                               {"size of a head", {read_head_dim, write_head_dim}},
-                               {"window", {read_window, write_window}},
-                               {"layers with experts", {read_experts, write_experts}},
-                               {"balance loss", {read_balance, write_balance}}});
-}
-
 void add_exchange(const Plan& plan, std::map<std::string, Json>& given) {
   constexpr int64_t kManyExperts = 32;  // Megatron-LM asks for scores in fp32 from here on
   const MixtureOfExperts* const moe = plan.model.moe();
@@ -194,9 +182,13 @@ void add_exchange(const Plan& plan, std::map<std::string, Json>& given) {
 
 }  // namespace
 
-const models::Dialect& megatron_dialect(const std::string& framework) {
-  static const models::Dialect core = read_table("megatron-core"), bridge = read_table("megatron-bridge");
-  return framework == "megatron-core" ? core : bridge;
+models::DialectCodes megatron_codes() {
+  return {{"ffn", {read_ffn, write_ffn}},
+          {"groups of queries", {read_query_groups, write_query_groups}},
+          {"size of a head", {read_head_dim, write_head_dim}},
+          {"window", {read_window, write_window}},
+          {"layers with experts", {read_experts, write_experts}},
+          {"balance loss", {read_balance, write_balance}}};
 }
 
 std::vector<Word> megatron_words(const Plan& plan, const std::string& framework) {
@@ -206,7 +198,7 @@ std::vector<Word> megatron_words(const Plan& plan, const std::string& framework)
   add_exchange(plan, given);
   Values values = models::values_of(plan.model);
   values[Value::max_positions] = std::max(plan.model.max_positions, plan.workload.sequence);
-  return models::write(megatron_dialect(framework), values, given).words;
+  return models::write(dialect_of(framework), values, given).words;
 }
 
 }  // namespace mpt::frameworks

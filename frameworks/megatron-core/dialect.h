@@ -11,8 +11,8 @@
 
 namespace mpt::frameworks {
 
-/// As "megatron-core" or "megatron-bridge" has it.
-const models::Dialect& megatron_dialect(const std::string& framework);
+/// What its rows cannot say.
+models::DialectCodes megatron_codes();
 
 /// The words of the plan's model, with the settings of the plan that stand among them.
 std::vector<models::Word> megatron_words(const Plan& plan, const std::string& framework);

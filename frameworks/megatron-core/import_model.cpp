@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "frameworks/dialects.h"
 #include "frameworks/megatron-core/dialect.h"
 #include "frameworks/megatron-core/import.h"
 #include "frameworks/megatron-core/tokenizers.h"
@@ -71,7 +72,7 @@ std::string open_vocabulary(const MegatronFlags& f) {
 ModelSpec megatron_model(const MegatronFlags& f, const std::string& framework,
                          std::vector<std::string>& notes) {
   refuse_other_models(f);
-  ModelSpec m = models::model_of(models::read(megatron_dialect(framework), f));
+  ModelSpec m = models::model_of(models::read(dialect_of(framework), f));
   m.name = "imported";
   set_vocabulary(f, m, notes);
   if (m.moe() != nullptr) add_router_notes(f, notes);

@@ -11,6 +11,7 @@
 
 #include "base/fields.h"
 #include "core/layout.h"
+#include "models/values.h"
 
 namespace mpt::frameworks {
 
@@ -41,72 +42,6 @@ enum class AlwaysBeside { gradient_reduce, parameter_gather, transfer };
 
 /// Decoder layers of virtual stages.
 enum class StageDivision { equal, any };
-
-/// Features of models that a framework may lack. docs/frameworks.md says how they are used.
-enum class ModelFeature {
-  experts,
-  shared_experts,
-  expert_biases,
-  latent_attention,
-  alibi,
-  other_norm_placement,
-  parallel_residual,
-  embedding_norm,
-  full_query_key_norm,
-  attention_sinks,
-  activation_limit,
-  sliding_window,
-  head_bias,
-  next_token_layers,
-  other_rotary_scaling,
-  yarn,
-  rare_rotary_scaling,  // other than YaRN, Llama 3.1's own and whole factors, and numbers that flags cannot
-                        // say
-  relu,
-  squared_relu,
-  gated_gelu,
-  other_biases,  // other than none, all, or those of queries, keys and values; layer norms without one
-  linear_rotary_scaling,
-  partial_rotary,
-  learned_positions,
-  layer_norm,
-  linear_biases,
-  plain_mlp,
-  layers_that_differ,   // that differ in more than windows and experts: heads, widths, positions, parts
-  linear_mixers,        // Mamba-2, Gated DeltaNet and the like, short convolutions
-  other_linear_mixers,  // other than Gated DeltaNet alone in its layer
-  sparse_attention,
-  chunked_attention,
-  output_gates,         // on the output of attention
-  latent_output_gates,  // on that of latent attention
-  other_value_sizes,    // of another size than keys, or keys that serve as values
-  soft_caps,            // of scores or logits
-  latent_experts,
-  zero_experts,
-  experts_beside_mlp,
-  rare_activations,  // xIELU, SiTU
-  shared_expert_gates,
-  other_activation_limit,  // in another form than gpt-oss has, whose MLPs have biases
-  compressed_attention,
-  residual_mixtures,  // hyper-connections, and attention over the residuals of earlier layers
-  layer_embeddings,
-  borrowed_keys,
-  latent_norms,
-  hashed_experts,
-  sigmoid_routers,
-  plain_router_weights,   // weights of a token's experts that do not add up to 1: softmax over all experts
-  plain_sigmoid_weights,  // the same of a sigmoid router with several experts for a token
-  routed_scale,
-  biased_softmax,    // a bias that moves the choice of a router with softmax
-  logit_bias_alone,  // a bias in the router's logits where other linear layers have none
-  softmax_groups,    // of experts, chosen by the best expert of each (DeepSeek-V2)
-  embedding_scale,
-  score_scale,
-  plain_yarn,        // without latent attention
-  yarn_scales,       // of latent attention: other than two that are equal
-  yarn_turns,        // of latent attention: other bounds or positions than DeepSeek-V3 has
-  residual_factors,  // on what attention and MLP add to the residual, or on logits
-};
 
 /// Ways to train that a framework may have, beside full training by AdamW on sequences of one length.
 enum class TrainingFeature {
@@ -164,7 +99,7 @@ struct Abilities {
   bool experts_with_context = true;
   ExpertSplit expert_split = ExpertSplit::either;
   bool splits_expert_biases = true;
-  std::vector<ModelFeature> cannot_spread;
+  std::vector<models::Value> cannot_spread;
   std::vector<RankOrder> orders;
   std::vector<Recompute> recomputes;
   PartialRecompute partial_recompute = PartialRecompute::none;
@@ -179,10 +114,6 @@ struct Abilities {
   bool exchange_beside_full_recompute = true;
   bool shard_groups_cut_experts = true;
   bool experts_in_any_order = true;
-  std::vector<ModelFeature> lacks;
-  std::vector<std::string> has_models;
-  // The same, but models of any size: all that are built like these.
-  std::vector<std::string> has_architectures;
   std::vector<TrainingFeature> trains;
 
   template <class V>
@@ -221,8 +152,8 @@ struct Abilities {
     v.field("expert_split", &T::expert_split, "how experts may be split over tensor ranks");
     v.field("splits_expert_biases", &T::splits_expert_biases,
             "experts with biases may be split over tensor ranks");
-    v.field("cannot_spread", &T::cannot_spread,
-            "features of models whose experts it cannot spread over ranks", optional_field());
+    v.field("cannot_spread", &T::cannot_spread, "values of models whose experts it cannot spread over ranks",
+            optional_field());
     v.field("orders", &T::orders, "which axis may lie outermost");
     v.field("recomputes", &T::recomputes, "what may be recomputed");
     v.field("partial_recompute", &T::partial_recompute, "which layers recompute when not all do");
@@ -254,12 +185,6 @@ struct Abilities {
     v.field("nvfp4_multiple", &T::nvfp4_multiple,
             "tokens and sizes of products in nvfp4 are multiples of this on each rank",
             optional_field(between(1, 4096)));
-    v.field("lacks", &T::lacks, "features of models that it does not have");
-    v.field("has_models", &T::has_models,
-            "models of the zoo that it has, with features that it lacks elsewhere", optional_field());
-    v.field("has_architectures", &T::has_architectures,
-            "models that it has all the same, and those of other sizes that are built like them",
-            optional_field());
     v.field("trains", &T::trains, "ways to train beside full training by AdamW", optional_field());
   }
 };
@@ -268,6 +193,7 @@ struct Framework {
   std::string name;     // as in --framework
   std::string title;    // as its makers write it
   std::string version;  // that the abilities were read from
+  std::string dialect;  // folder of the dialect.json that says which models it has; empty: any
   std::vector<std::string> aliases;
   std::vector<std::string> takes_plans_of;
   Abilities abilities;
@@ -280,6 +206,7 @@ struct Framework {
     v.field("name", &T::name, "as in --framework");
     v.field("title", &T::title, "as its makers write it");
     v.field("version", &T::version, "release that the abilities were read from");
+    v.field("dialect", &T::dialect, "framework whose dialect.json says which models it has");
     v.field("aliases", &T::aliases, "what else people call it");
     v.field("takes_plans_of", &T::takes_plans_of,
             "frameworks whose step time and memory hold for its export, too");
@@ -312,66 +239,6 @@ MPT_ENUM_NAMES(frameworks::AlwaysBeside, {frameworks::AlwaysBeside::gradient_red
                {frameworks::AlwaysBeside::transfer, "transfer"});
 MPT_ENUM_NAMES(frameworks::StageDivision, {frameworks::StageDivision::equal, "equal"},
                {frameworks::StageDivision::any, "any"});
-MPT_ENUM_NAMES(frameworks::ModelFeature, {frameworks::ModelFeature::experts, "experts"},
-               {frameworks::ModelFeature::shared_experts, "shared_experts"},
-               {frameworks::ModelFeature::expert_biases, "expert_biases"},
-               {frameworks::ModelFeature::latent_attention, "latent_attention"},
-               {frameworks::ModelFeature::alibi, "alibi"},
-               {frameworks::ModelFeature::other_norm_placement, "other_norm_placement"},
-               {frameworks::ModelFeature::parallel_residual, "parallel_residual"},
-               {frameworks::ModelFeature::embedding_norm, "embedding_norm"},
-               {frameworks::ModelFeature::full_query_key_norm, "full_query_key_norm"},
-               {frameworks::ModelFeature::attention_sinks, "attention_sinks"},
-               {frameworks::ModelFeature::activation_limit, "activation_limit"},
-               {frameworks::ModelFeature::sliding_window, "sliding_window"},
-               {frameworks::ModelFeature::head_bias, "head_bias"},
-               {frameworks::ModelFeature::next_token_layers, "next_token_layers"},
-               {frameworks::ModelFeature::other_rotary_scaling, "other_rotary_scaling"},
-               {frameworks::ModelFeature::rare_rotary_scaling, "rare_rotary_scaling"},
-               {frameworks::ModelFeature::relu, "relu"},
-               {frameworks::ModelFeature::squared_relu, "squared_relu"},
-               {frameworks::ModelFeature::yarn, "yarn"}, {frameworks::ModelFeature::gated_gelu, "gated_gelu"},
-               {frameworks::ModelFeature::other_biases, "other_biases"},
-               {frameworks::ModelFeature::linear_rotary_scaling, "linear_rotary_scaling"},
-               {frameworks::ModelFeature::partial_rotary, "partial_rotary"},
-               {frameworks::ModelFeature::learned_positions, "learned_positions"},
-               {frameworks::ModelFeature::layer_norm, "layer_norm"},
-               {frameworks::ModelFeature::linear_biases, "linear_biases"},
-               {frameworks::ModelFeature::plain_mlp, "plain_mlp"},
-               {frameworks::ModelFeature::layers_that_differ, "layers_that_differ"},
-               {frameworks::ModelFeature::linear_mixers, "linear_mixers"},
-               {frameworks::ModelFeature::other_linear_mixers, "other_linear_mixers"},
-               {frameworks::ModelFeature::sparse_attention, "sparse_attention"},
-               {frameworks::ModelFeature::chunked_attention, "chunked_attention"},
-               {frameworks::ModelFeature::output_gates, "output_gates"},
-               {frameworks::ModelFeature::latent_output_gates, "latent_output_gates"},
-               {frameworks::ModelFeature::other_value_sizes, "other_value_sizes"},
-               {frameworks::ModelFeature::soft_caps, "soft_caps"},
-               {frameworks::ModelFeature::latent_experts, "latent_experts"},
-               {frameworks::ModelFeature::zero_experts, "zero_experts"},
-               {frameworks::ModelFeature::experts_beside_mlp, "experts_beside_mlp"},
-               {frameworks::ModelFeature::rare_activations, "rare_activations"},
-               {frameworks::ModelFeature::shared_expert_gates, "shared_expert_gates"},
-               {frameworks::ModelFeature::other_activation_limit, "other_activation_limit"},
-               {frameworks::ModelFeature::compressed_attention, "compressed_attention"},
-               {frameworks::ModelFeature::residual_mixtures, "residual_mixtures"},
-               {frameworks::ModelFeature::layer_embeddings, "layer_embeddings"},
-               {frameworks::ModelFeature::borrowed_keys, "borrowed_keys"},
-               {frameworks::ModelFeature::latent_norms, "latent_norms"},
-               {frameworks::ModelFeature::hashed_experts, "hashed_experts"},
-               {frameworks::ModelFeature::sigmoid_routers, "sigmoid_routers"},
-               {frameworks::ModelFeature::plain_router_weights, "plain_router_weights"},
-               {frameworks::ModelFeature::plain_sigmoid_weights, "plain_sigmoid_weights"},
-               {frameworks::ModelFeature::routed_scale, "routed_scale"},
-               {frameworks::ModelFeature::biased_softmax, "biased_softmax"},
-               {frameworks::ModelFeature::logit_bias_alone, "logit_bias_alone"},
-               {frameworks::ModelFeature::softmax_groups, "softmax_groups"},
-               {frameworks::ModelFeature::embedding_scale, "embedding_scale"},
-               {frameworks::ModelFeature::score_scale, "score_scale"},
-               {frameworks::ModelFeature::plain_yarn, "plain_yarn"},
-               {frameworks::ModelFeature::yarn_scales, "yarn_scales"},
-               {frameworks::ModelFeature::yarn_turns, "yarn_turns"},
-               {frameworks::ModelFeature::residual_factors, "residual_factors"});
 MPT_ENUM_NAMES(frameworks::TrainingFeature, {frameworks::TrainingFeature::lora, "lora"},
                {frameworks::TrainingFeature::lora_on_fp8, "lora_on_fp8"},
                {frameworks::TrainingFeature::lora_on_nf4, "lora_on_nf4"},

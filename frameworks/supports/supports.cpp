@@ -6,7 +6,8 @@
 
 #include <algorithm>
 
-#include "models/zoo.h"
+#include "base/json.h"
+#include "models/value_map.h"
 
 namespace mpt::frameworks {
 namespace {
@@ -52,9 +53,12 @@ struct Asked {
             std::max<int64_t>(1, attention.kv_heads / tensor) * attention.head_dim,
             model.mlp().ffn_hidden / tensor};
   }
-  std::optional<ModelFeature> lacks_for_spreading() const {
-    for (const ModelFeature feature : features_of(model)) {
-      if (contains(can.cannot_spread, feature)) return feature;
+  std::optional<models::Value> lacks_for_spreading() const {
+    if (can.cannot_spread.empty()) return std::nullopt;
+    const models::Values values = models::values_of(model);
+    for (const models::Value value : can.cannot_spread) {
+      const auto found = values.find(value);
+      if (found != values.end() && found->second != Json(false)) return value;
     }
     return std::nullopt;
   }
@@ -135,7 +139,8 @@ const SplitRule kSplitRules[] = {
      "expert", [](const Asked&) { return std::string("does not split experts that have biases"); }},
     {[](const Asked& a) { return a.spreads_experts() && a.lacks_for_spreading().has_value(); }, "expert",
      [](const Asked& a) {
-       return fmt::format("does not spread experts of models with {}", words_of(*a.lacks_for_spreading()));
+       return fmt::format("does not spread experts of models with {}",
+                          models::words_of(*a.lacks_for_spreading()));
      }},
     {[](const Asked& a) { return a.layout.overlap_tensor && !a.can.overlap_tensor; }, "overlap",
      [](const Asked&) { return std::string("does not overlap tensor-parallel collectives"); }},
@@ -217,22 +222,6 @@ std::string schedule_names_of(const Abilities& a) {
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
 }
 
-bool has_model(const Abilities& abilities, ModelSpec model) {
-  return std::any_of(abilities.has_models.begin(), abilities.has_models.end(), [&](const std::string& name) {
-    const ModelSpec known = models::load_model(name);
-    model.max_positions = known.max_positions;
-    return same_model(model, known);
-  });
-}
-
-bool has_architecture(const Abilities& abilities, const ModelSpec& model) {
-  if (abilities.has_architectures.empty()) return false;
-  const std::string wanted = architecture_of(model);
-  return std::any_of(
-      abilities.has_architectures.begin(), abilities.has_architectures.end(),
-      [&](const std::string& name) { return architecture_of(models::load_model(name)) == wanted; });
-}
-
 // Whether the replicas that share states are whole groups of context and expert ranks, and part of the data
 // ranks among them where these are divided.
 bool holds_groups(const Layout& l, const Sharing& s) {
@@ -291,21 +280,10 @@ std::optional<int64_t> every_nth(const Layout& l) {
   return *std::max_element(l.layers_per_stage.begin(), l.layers_per_stage.end()) - *level + 1;
 }
 
-std::optional<Rejection> lacking_feature(const Framework& framework, const ModelSpec& model) {
-  const std::vector<ModelFeature> needed = features_of(model);
-  for (const ModelFeature feature : framework.abilities.lacks) {
-    if (!contains(needed, feature)) continue;
-    if (has_model(framework.abilities, model) || has_architecture(framework.abilities, model))
-      return std::nullopt;
-    return refuse(framework, "model", fmt::format("lacks {}, which {} has", words_of(feature), model.name));
-  }
-  return std::nullopt;
-}
-
 std::optional<Rejection> supports_model(const Framework& framework, const ModelSpec& model,
                                         Precision precision) {
   const Abilities& a = framework.abilities;
-  if (auto r = lacking_feature(framework, model)) return r;
+  if (auto r = lacks_model(framework, model)) return r;
   const std::vector<Precision>& precisions =
       model.moe() != nullptr ? a.precisions_with_experts : a.precisions;
   if (contains(precisions, precision)) return std::nullopt;

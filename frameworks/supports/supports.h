@@ -16,10 +16,10 @@ namespace mpt::frameworks {
 std::optional<Rejection> supports(const Framework& framework, const ModelSpec& model, const Layout& layout,
                                   const Workload& workload);
 
-/// The first of the model's features that it lacks.
-std::optional<Rejection> lacking_feature(const Framework& framework, const ModelSpec& model);
+/// Whether it has the model: whether its words say all of it, or it has its type of config.json.
+std::optional<Rejection> lacks_model(const Framework& framework, const ModelSpec& model);
 
-/// Whether it has the model's features and multiplies in this precision.
+/// Whether it has the model and multiplies in this precision.
 std::optional<Rejection> supports_model(const Framework& framework, const ModelSpec& model,
                                         Precision precision);
 
@@ -71,12 +71,5 @@ std::optional<int64_t> every_nth(const Layout& layout);
 
 /// What `training` is beside full training by AdamW.
 std::vector<TrainingFeature> features_of(const Training& training);
-/// Features of `model` that frameworks may lack.
-std::vector<ModelFeature> features_of(const ModelSpec& model);
-/// What models of other sizes have in common: the parts of their layers, and of each number whether it is 0,
-/// 1 or more. Next-token layers and tied embeddings do not count.
-std::string architecture_of(const ModelSpec& model);
-/// Completes "lacks ...".
-std::string words_of(ModelFeature feature);
 
 }  // namespace mpt::frameworks

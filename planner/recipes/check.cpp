@@ -53,7 +53,7 @@ std::optional<Rejection> refusal_by_framework(const SearchProblem& problem, cons
   if (bounding == nullptr) return std::nullopt;
   frameworks::Framework framework = *bounding;
   if (recipe.own_file) {  // what it names exists, perhaps as something that layouts only come near to
-    framework.abilities.lacks.clear();
+    framework.dialect.clear();
     framework.abilities.trains = frameworks::features_of(layout.training);
     framework.abilities.recomputes.push_back(layout.recompute);
   }

@@ -191,7 +191,7 @@ DataType compute_type(Precision precision) {
 }
 
 void check_supported(const ModelSpec& model) {
-  const auto lacking = frameworks::lacking_feature(frameworks::own_runtime(), model);
+  const auto lacking = frameworks::lacks_model(frameworks::own_runtime(), model);
   if (!lacking) return;
   throw UserError(
       Problem{fmt::format("model \"{}\"", model.name), lacking->reason,

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "frameworks/dialects.h"
 #include "frameworks/megatron-core/dialect.h"
 
 #include <fmt/format.h>
@@ -29,7 +30,7 @@ TEST(MegatronDialect, ModelsOfTheZooThatItHas) {
     for (const std::string& name : models::zoo_names()) {
       const ModelSpec model = models::load_model(name);
       const auto listed = lacking_feature(*find_framework(framework), model);
-      const auto found = models::first_difference(megatron_dialect(framework), model);
+      const auto found = models::first_difference(dialect_of(framework), model);
       has += found ? 0 : 1;
       if (listed.has_value() == found.has_value()) continue;
       differences.insert(fmt::format("{} {}: {}", framework, name,
@@ -70,7 +71,7 @@ TEST(MegatronDialect, ZooModelsComeBackThroughFiles) {
   for (const char* framework : kFrameworks) {
     for (const std::string& name : models::zoo_names()) {
       const ModelSpec model = models::load_model(name);
-      if (models::first_difference(megatron_dialect(framework), model)) continue;
+      if (models::first_difference(dialect_of(framework), model)) continue;
       SCOPED_TRACE(fmt::format("{} {}", framework, name));
       expect_back(framework, model);
     }
@@ -195,7 +196,7 @@ TEST(MegatronDialect, RandomModelsComeBackOrAreRefused) {
     int has = 0;
     for (uint32_t seed = 0; seed < 500; ++seed) {
       const ModelSpec model = RandomModel(seed).model();
-      const auto found = models::first_difference(megatron_dialect(framework), model);
+      const auto found = models::first_difference(dialect_of(framework), model);
       const auto listed = lacking_feature(*find_framework(framework), model);
       SCOPED_TRACE(fmt::format("{} {}", framework, seed));
       if (found && !listed) unlisted.insert(enum_name(*found));
