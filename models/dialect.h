@@ -168,8 +168,8 @@ struct Dialect {
   template <class V>
   static void describe(V& v) {
     using T = Dialect;
-    v.field("framework", &T::framework, "whose words these are");
-    v.field("source", &T::source, "where this is from", long_text());
+    v.field("framework", &T::framework, "whose words these are", rare_field());
+    v.field("source", &T::source, "where this is from", rare_field(long_text()));
     v.field("types", &T::types, "types of config.json that it has", rare_field());
     v.field("trained_by", &T::trained_by, "types that train a value, which others leave out", rare_field());
     v.field("models", &T::models, "models of the zoo that it has by name", rare_field());

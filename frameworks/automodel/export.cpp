@@ -169,7 +169,7 @@ void add_automodel_warnings(const Layout& l, std::vector<std::string>& warnings)
 Exported export_automodel(const Plan& plan) {
   Exported exported;
   const Layout& l = plan.layout;
-  const std::string model = add_hugging_face_model(plan.model, exported);
+  const std::string model = add_hugging_face_model(plan.model, "automodel", exported);
   Json recipe{{"recipe", "TrainFinetuneRecipeForNextTokenPrediction"},
               {"step_scheduler",
                {{"global_batch_size", plan.workload.global_batch},

@@ -104,7 +104,7 @@ Exported export_deepspeed(const Plan& plan) {
   // With both degrees in the file deepspeed.initialize() builds the mesh itself.
   if (plan.layout.context > 1) config["data_parallel_size"] = plan.layout.data;
   exported.files.push_back({"deepspeed.json", config.dump(2) + "\n"});
-  const std::string model = add_hugging_face_model(plan.model, exported, BalanceLoss::trained);
+  const std::string model = add_hugging_face_model(plan.model, "deepspeed", exported, BalanceLoss::trained);
   exported.files.push_back({"mpt_deepspeed.py", module_text(plan, model)});
   add_deepspeed_warnings(plan, exported.warnings);
   return exported;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "frameworks/dialects.h"
 #include "frameworks/supports/supports.h"
@@ -24,6 +25,36 @@ bool has_by_name(const models::Dialect& dialect, ModelSpec model) {
     model.max_positions = known.max_positions;
     return same_model(model, known);
   });
+}
+
+const std::map<std::string, const char*>& words_of_mixers() {
+  static const std::map<std::string, const char*> words{{"window", "sliding windows"},
+                                                        {"chunk", "attention within chunks"},
+                                                        {"sparse", "sparse attention"},
+                                                        {"sparse_shared", "sparse attention"},
+                                                        {"linear", "linear mixers"},
+                                                        {"both", "linear mixers beside attention"},
+                                                        {"convolution", "short convolutions"},
+                                                        {"none", "layers of one part"},
+                                                        {"rotary", "layers without positions beside others"}};
+  return words;
+}
+
+// What people call the value that the model has.
+std::string words_for(Value value, const ModelSpec& model) {
+  const models::Values values = models::values_of(model);
+  const auto said = values.find(value);
+  if (said == values.end()) return models::words_of(value);
+  if (value == Value::mixers) {
+    for (const Json& mixer : said->second) {
+      const auto words = words_of_mixers().find(mixer.get<std::string>());
+      if (words != words_of_mixers().end()) return words->second;
+    }
+  }
+  if (!said->second.is_string()) return models::words_of(value);
+  std::string name = said->second.get<std::string>();
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return models::words_of(value) + ": " + name;
 }
 
 // Words for layers that are all alike but for windows and experts say nothing of others: these are asked one
@@ -59,14 +90,14 @@ std::string lacking_type(const models::Dialect& dialect, const ModelSpec& model)
   if (type.empty()) {
     type = knows ? model.type : types.front();
     const auto difference = models::difference_of_type(models::with_usual_balance_loss(model), type);
-    if (difference && !(knows && is_in_its_file(model, *difference))) return models::words_of(*difference);
+    if (difference && !(knows && is_in_its_file(model, *difference))) return words_for(*difference, model);
   }
   const models::Values values = models::values_of(model);
   for (const auto& [value, trained_by] : dialect.trained_by) {
     const auto said = values.find(value);
     const bool has = said != values.end() && said->second != Json(0) && said->second != Json(false);
     if (has && std::find(trained_by.begin(), trained_by.end(), type) == trained_by.end())
-      return models::words_of(value);
+      return words_for(value, model);
   }
   return "";
 }
@@ -75,7 +106,7 @@ std::string lacking(const Framework& framework, const ModelSpec& model) {
   const models::Dialect& dialect = dialect_of(framework.name);
   if (!dialect.types.empty()) return lacking_type(dialect, model);
   const auto value = difference_by_layer(dialect, model);
-  return !value || has_by_name(dialect, model) ? "" : models::words_of(*value);
+  return !value || has_by_name(dialect, model) ? "" : words_for(*value, model);
 }
 
 struct Answer {

@@ -29,8 +29,8 @@ Exported export_transformers_deepspeed(const Plan& plan) {
   // The Trainer compares it with a product over all ranks, context ranks too, and refuses others.
   if (l.context > 1) deepspeed.erase("train_batch_size");
   exported.files.push_back({"deepspeed.json", deepspeed.dump(2) + "\n"});
-  Json arguments =
-      trainer_arguments(plan, add_hugging_face_model(plan.model, exported, BalanceLoss::trained));
+  Json arguments = trainer_arguments(
+      plan, add_hugging_face_model(plan.model, "transformers-deepspeed", exported, BalanceLoss::trained));
   arguments["gradient_checkpointing"] = l.recompute == Recompute::full;
   exported.files.push_back({"train.json", arguments.dump(2) + "\n"});
   // accelerate's own options know degrees for FSDP only; its code reads these.

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "frameworks/dialects.h"
 #include "models/hf_config.h"
 #include "models/zoo.h"
 
@@ -41,25 +42,24 @@ std::string hub_id(const ModelSpec& model) {
   return same ? model.hub_id : "";
 }
 
-std::string add_hugging_face_model(const ModelSpec& model, Exported& exported, BalanceLoss balance) {
+std::string add_hugging_face_model(const ModelSpec& model, const std::string& framework, Exported& exported,
+                                   BalanceLoss balance) {
   const ModelSpec untrained = models::with_usual_balance_loss(model);
-  const std::string type = models::written_type(untrained);
+  const std::string type = type_in(dialect_of(framework), untrained);
   std::string id = hub_id(model);
   if (type.empty() && id.empty()) id = equal_hub_id(model);
   if (type.empty() && !id.empty()) return id;
   if (type.empty()) {
     exported.warnings.push_back(
-        "no class of transformers that we know has this model: write config.json for your own");
+        "config.json cannot be written for this model: put the file that it is from beside the others");
     return "config.json";
   }
   Json config = models::write_hugging_face(untrained, type);
   // The configurations on the hub leave it out.
   const bool loses_balance =
       balance == BalanceLoss::trained && model.moe() != nullptr && model.moe()->balance_loss > 0.0;
-  if (loses_balance) {
-    config["output_router_logits"] = true;
-    config["router_aux_loss_coef"] = model.moe()->balance_loss;
-  }
+  if (model.moe() != nullptr) config["router_aux_loss_coef"] = model.moe()->balance_loss;
+  if (loses_balance) config["output_router_logits"] = true;
   if (!id.empty() && !loses_balance && !drops_out_by_default(config)) return id;
   exported.files.push_back({"config.json", config.dump(2) + "\n"});
   return "config.json";

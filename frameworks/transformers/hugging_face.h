@@ -21,7 +21,7 @@ enum class BalanceLoss { left_to_framework, trained };
 
 /// Adds config.json to the files where the hub has no such model, or not with its balance loss; a warning
 /// where no class has it. Returns what files call the model: its id on the hub, or the name of that file.
-std::string add_hugging_face_model(const ModelSpec& model, Exported& exported,
+std::string add_hugging_face_model(const ModelSpec& model, const std::string& framework, Exported& exported,
                                    BalanceLoss balance = BalanceLoss::left_to_framework);
 
 /// The model that `reference` names in a file of `folder`: an id on the hub that we know, or a config.json.

@@ -17,7 +17,7 @@ TEST(HuggingFace, EveryModelOfTheZooComesBack) {
   for (const std::string& name : models::zoo_names()) {
     ModelSpec model = models::load_model(name);
     Exported exported;
-    const std::string reference = add_hugging_face_model(model, exported);
+    const std::string reference = add_hugging_face_model(model, "transformers-fsdp", exported);
     EXPECT_TRUE(exported.warnings.empty()) << name;
     for (const ExportedFile& file : exported.files) write_file_atomically(folder / file.name, file.text);
     std::string unknown;
@@ -35,7 +35,7 @@ TEST(HuggingFace, OtherSizesGetAConfigAndOthersAWarning) {
   ModelSpec odd = test::little_llama();
   odd.embedding_norm = true;
   Exported exported;
-  add_hugging_face_model(odd, exported);
+  add_hugging_face_model(odd, "transformers-fsdp", exported);
   EXPECT_EQ(exported.warnings.size(), 1);
 }
 
@@ -43,7 +43,8 @@ TEST(HuggingFace, OtherSizesGetAConfigAndOthersAWarning) {
 TEST(HuggingFace, DropoutIsSwitchedOffInAConfigOfItsOwn) {
   for (const char* name : {"gpt2-124m", "gpt2-1.5b", "opt-30b"}) {
     Exported exported;
-    EXPECT_EQ(add_hugging_face_model(models::load_model(name), exported), "config.json") << name;
+    EXPECT_EQ(add_hugging_face_model(models::load_model(name), "transformers-fsdp", exported), "config.json")
+        << name;
     ASSERT_EQ(exported.files.size(), 1) << name;
     const Json config = parse_json(exported.files.front().text, "config.json");
     const bool opt = config.at("model_type") == "opt";
@@ -58,19 +59,22 @@ TEST(HuggingFace, ABalanceLossIsSwitchedOnInAConfigOfItsOwn) {
   for (const char* name : {"mixtral-8x7b", "qwen3-30b-a3b", "qwen3-235b-a22b", "gpt-oss-20b"}) {
     Exported exported;
     const ModelSpec model = models::load_model(name);
-    EXPECT_EQ(add_hugging_face_model(model, exported, BalanceLoss::trained), "config.json") << name;
+    EXPECT_EQ(add_hugging_face_model(model, "transformers-fsdp", exported, BalanceLoss::trained),
+              "config.json")
+        << name;
     ASSERT_EQ(exported.files.size(), 1) << name;
     const Json config = parse_json(exported.files.front().text, "config.json");
     EXPECT_EQ(config.at("output_router_logits"), true) << name;
     EXPECT_EQ(config.at("router_aux_loss_coef"), model.moe()->balance_loss) << name;
   }
   Exported dense;
-  EXPECT_NE(add_hugging_face_model(models::load_model("llama3-8b"), dense, BalanceLoss::trained),
+  EXPECT_NE(add_hugging_face_model(models::load_model("llama3-8b"), "transformers-fsdp", dense,
+                                   BalanceLoss::trained),
             "config.json");
   ModelSpec without = models::load_model("mixtral-8x7b");
   without.layers.change([](LayerKind& k) { k.moe->balance_loss = 0.0; });
   Exported silent;
-  add_hugging_face_model(without, silent, BalanceLoss::trained);
+  add_hugging_face_model(without, "transformers-fsdp", silent, BalanceLoss::trained);
   ASSERT_EQ(silent.files.size(), 1);
   EXPECT_FALSE(parse_json(silent.files.front().text, "config.json").contains("output_router_logits"));
 }

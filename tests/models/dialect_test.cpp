@@ -219,7 +219,7 @@ TEST(Values, ModelsComeBackFromTheirValues) {
     if (values.at(Value::unequal_layers) == Json(false) && first_difference(model, model_of(values)))
       differ.insert(name);
   }
-  EXPECT_EQ(differ, (std::set<std::string>{"gemma4-26b-a4b", "gemma4-31b"}));
+  EXPECT_EQ(differ, (std::set<std::string>{}));
 }
 
 }  // namespace
