@@ -23,7 +23,7 @@
 
 namespace mpt {
 
-inline constexpr int kPlanVersion = 4;
+inline constexpr int kPlanVersion = 5;
 inline constexpr size_t kMostStoredSpans = 50'000;
 /// Stages x micro-batches of a schedule: the program has about four instructions for each. Beyond it a
 /// schedule is one that nobody runs.
