@@ -108,7 +108,7 @@ struct RuleFinder {
 };
 }  // namespace detail
 
-/// The fields of a member stand among those of its owner.
+/// Describes the fields of a member as if they were its owner's.
 template <class V, class Owner, class Part>
 void describe_part(V& v, Part Owner::*part) {
   detail::PartVisitor<V, Owner, Part> inner{v, part};

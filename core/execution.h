@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Execution: what a framework does with a layout, as far as time and memory depend on it. The defaults are
-// this project's own runtime; the values of other frameworks are in frameworks/*/framework.json. Each kind of
-// knowledge is a struct of its own; in files all fields stand side by side. describe() says what each field
-// means; comments add what its text leaves out.
+// Execution: how a framework runs a layout, as far as time and memory depend on it. The defaults are
+// mpt-run's. The values of other frameworks are in frameworks/*/framework.json. Six structs group the fields.
+// Files list all fields in one object. describe() documents each field; comments add details.
 
 #include <cstdint>
 #include <string>
@@ -100,11 +99,11 @@ struct Kernels {
 
 /// What stays in memory from forward to backward, beyond what operators need.
 struct Kept {
-  bool receives_in_place = false;     // there are no buffers for what is received and sent
+  bool receives_in_place = false;     // transfers have no buffers
   bool keeps_expert_outputs = false;  // else experts multiply by the scores themselves
   // Else full recompute stops at the last operator that keeps something for backward.
   bool recomputes_whole_layer = false;
-  bool keeps_core_output = false;  // else the core is run again for the projection behind it
+  bool keeps_core_output = false;  // else the output projection reruns the core
   // Selective recompute saves the layer input, the attention output and every second matmul output (1st, 3rd,
   // ...). It recomputes the rest.
   bool keeps_every_second_product = false;
@@ -183,12 +182,12 @@ struct Traffic {
   bool scatters_transfers = false;  // receivers gather them inside the node (arXiv:2104.04473, section 4.1)
   bool sums_beside_weight_gradient = false, sums_each_projection = false;
   bool keeps_gathered_in_pipeline = false;  // pytorch, distributed/pipelining/stage.py
-  bool sums_shares_in_backward = false;     // piece by piece (pytorch, HYBRID_SHARD); else behind it
+  bool sums_shares_in_backward = false;     // piece by piece (pytorch, HYBRID_SHARD)
   double sharded_network_rate = 1.0;        // scatters of gradients reach the same
   bool deduplicates_dispatch = false;
   bool balanced_experts = false;  // as benchmarks do
   double expert_load = 1.0;       // the router decides it
-  // Else the parts of an expert gather their copies behind the exchange (Megatron Core).
+  // Else the ranks that split an expert gather its tokens after the exchange (Megatron Core).
   bool sends_to_expert_parts = true;
   bool exchanges_shared_heads = true;
 
@@ -255,7 +254,7 @@ struct HostTimes {
 struct Allocator {
   double context_gib = 0.0, allocator_slack = 0.0;  // the former: driver, context, communication library
   double allocator_cache = 0.0;                     // read as used, but given back before an allocation fails
-  // Else context_gib and allocator_slack stand for what is not counted, and less is freed between pieces.
+  // Else context_gib and allocator_slack cover uncounted buffers, and less is freed between pieces.
   bool counts_each_buffer = true;
 
   bool operator==(const Allocator&) const = default;

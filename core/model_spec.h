@@ -27,8 +27,8 @@ MPT_ENUM_NAMES(PositionKind, {PositionKind::none, "none"}, {PositionKind::learne
 
 struct ModelSpec {
   std::string name;
-  std::string type;    // "model_type" of the config.json that it is from; empty: it is from another file
-  std::string hub_id;  // on the Hugging Face hub, where it was asked for by that; empty: nobody knows
+  std::string type;    // model_type of the config.json that it was read from; empty: another kind of file
+  std::string hub_id;  // on the Hugging Face hub; empty: unknown
   int64_t hidden = 0;
   int64_t vocab = 0;
   int64_t max_positions = 0;  // longest sequence; rows of the table when positions are learned

@@ -9,7 +9,7 @@
 
 namespace mpt::frameworks {
 
-/// What the framework of that name, which must be known, has of its dialect.json.
+/// The dialect of the framework of that name, which must be known.
 const models::Dialect& dialect_of(const std::string& framework);
 
 /// Reads all of them, and Hugging Face's. Throws UserError for one that says what no model can have.

@@ -154,11 +154,11 @@ struct DialectCode {
 using DialectCodes = std::map<std::string, DialectCode>;
 
 struct Dialect {
-  std::string framework;  // whose words these are
+  std::string framework;  // name of the owner
   std::string source;
   std::vector<DialectRow> rows;
-  // A framework that takes config.json has no rows, but types that it has, and values that it trains in some
-  // of them alone.
+  // Frameworks that take a config.json have types instead of rows. trained_by: values that only some types
+  // train.
   std::vector<std::string> types;
   std::map<Value, std::vector<std::string>> trained_by;
   std::vector<std::string> models;            // of the zoo, which it has by name whatever the rows say
@@ -168,7 +168,7 @@ struct Dialect {
   template <class V>
   static void describe(V& v) {
     using T = Dialect;
-    v.field("framework", &T::framework, "whose words these are", rare_field());
+    v.field("framework", &T::framework, "name of the owner", rare_field());
     v.field("source", &T::source, "where this is from", rare_field(long_text()));
     v.field("types", &T::types, "types of config.json that it has", rare_field());
     v.field("trained_by", &T::trained_by, "types that train a value, which others leave out", rare_field());

@@ -54,7 +54,7 @@ void take_attention(const ModelSpec& m, ModelDraft& d) {
   if (window == nullptr) d.window = d.full;
 }
 
-// Layers that see no positions, beside others that have rotary ones.
+// Some layers have no positions, others have rotary ones.
 void take_positions(const ModelSpec& m, ModelDraft& d) {
   const auto rotated = [](const LayerKind& k) { return k.attention && k.attention->rotary; };
   const LayerKind* const other = m.layers.first(rotated);

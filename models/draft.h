@@ -23,11 +23,11 @@ struct ModelDraft {
   std::optional<ShortConvolution> convolution;
   std::optional<Mlp> mlp;
   std::optional<MixtureOfExperts> moe;
-  bool full_without_rotary = false;  // full layers beside others see no positions
+  bool full_without_rotary = false;  // full layers have no positions, others have
   bool dense_beside_experts = false;
-  int64_t borrowers = 0;            // last layers whose keys and values are those of layers below
+  int64_t borrowers = 0;            // last layers, which share keys and values with lower ones
   bool borrowers_are_wide = false;  // their MLPs are twice as wide
-  std::optional<LayerList> made;    // where no words say it: layers whose sizes differ one by one
+  std::optional<LayerList> made;    // layers that no words describe: their sizes differ one by one
 
   bool has_mixer(const std::string& name) const;
   bool has_mlp(const std::string& name) const;

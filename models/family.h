@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Family: what a type of Hugging Face's config.json means: which keys say what, what absent keys mean, which
-// layers are of which kind, and what weights are called. models/dialects/hugging_face.json has the table,
-// which is used both ways: the first of several keys is the one that is written. What a rule cannot say is a
-// pair of functions, by name.
+// Family: the meaning of a type of Hugging Face's config.json: keys of values, defaults of absent keys, kinds
+// of layers, names of weights. The table is models/dialects/hugging_face.json. It is read and written; of
+// several keys the first is written. Functions of family_code.cpp handle the exceptions.
 
 #include <map>
 #include <string>
@@ -92,16 +91,16 @@ struct WeightNames {
 };
 
 struct Family {
-  std::string like;          // a type whose keys, values and rules hold where this one says nothing
-  std::string code;          // a pair of functions of family_code.cpp that has the last word
-  std::string architecture;  // class of a model with a head; empty: that of `like`
+  std::string like;                                // the type that this one inherits from
+  std::string code;                                // functions of family_code.cpp that run last
+  std::string architecture;                        // class of a model with a head; empty: inherited
   std::map<Value, std::vector<std::string>> keys;  // paths in the file; the first counts, and is written
   std::map<Value, double> numbers;                 // values where the file has none of these keys
   std::map<Value, std::string> words;
-  std::map<std::string, double> also;  // keys that say nothing of the model, which classes need all the same
-  int64_t least_vocab = 0;             // that has all tokens which the class names unasked
+  std::map<std::string, double> also;  // further keys that the class needs
+  int64_t least_vocab = 0;             // vocabulary that holds the class's default tokens
   LayerRule mixers, experts;
-  std::optional<WeightNames> weights;  // nothing: names that MPT does not know; not inherited
+  std::optional<WeightNames> weights;  // nothing: unknown names; not inherited
   std::string source;
 
   bool has_keys(Value value) const {
@@ -132,9 +131,9 @@ struct Family {
 const Family* find_family(const std::string& type);
 /// In the order of the table.
 const std::vector<std::string>& family_types();
-/// What a word of the value may be in the table; empty: it has none.
+/// Allowed words of the value; empty: it takes numbers.
 std::vector<std::string> known_words(Value value);
-/// What config.json calls an activation, other names of it behind.
+/// Names of activations in config.json, the preferred one first.
 struct ActivationName {
   const char* name;
   ActivationKind kind;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the rules of models/dialects/hugging_face.json cannot say, family by family, both ways.
+// Exceptions to the rules of models/dialects/hugging_face.json, family by family, for reading and writing.
 
 #include <algorithm>
 #include <cmath>
@@ -79,7 +79,7 @@ void read_gemma4(FamilyReader& r, ModelDraft& d) {
 }
 
 void write_gemma4(FamilyWriter& w, ModelDraft& d) {
-  // The one scaling beside the usual ones that its files have.
+  // Its files have one scaling that other types lack.
   const auto& scaling = d.full.rotation().scaling;
   const bool other = scaling && scaling->kind == RotaryScalingKind::other && scaling->factor == 1.0;
   w.put("rope_parameters/full_attention/rope_type", other ? "proportional" : "default");

@@ -15,12 +15,12 @@ namespace mpt::models {
 /// Words for `layers` layers as the file has them.
 std::vector<std::string> read_mixers(FamilyReader& reader, int64_t layers);
 std::vector<std::string> read_mlps(FamilyReader& reader, int64_t layers);
-/// The file's entries for these words. What the rule cannot say is left out.
+/// Writes the entries for these words. Layers that the rule cannot describe are left out.
 void write_mixers(FamilyWriter& writer, const std::vector<std::string>& mixers);
 void write_mlps(FamilyWriter& writer, const std::vector<std::string>& mlps);
 
-/// What a family's rules cannot say. `read` changes the draft that they made of a file; `write` changes a
-/// draft to what they make of that file, and writes what they do not. Null: nothing.
+/// The exceptions of a family. `read` completes the draft after the rules have read a file. `write` prepares
+/// a draft for the rules, and writes further keys. Null: nothing.
 struct FamilyCode {
   void (*read)(FamilyReader& reader, ModelDraft& draft) = nullptr;
   void (*write)(FamilyWriter& writer, ModelDraft& draft) = nullptr;

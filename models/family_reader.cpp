@@ -102,8 +102,7 @@ void FamilyReader::size(Value value, int64_t& place) {
   place = 1;
 }
 
-// Without a size of its own a head has its share of the hidden size. The classes, too, refuse what does not
-// divide.
+// The default size of a head is its share of the hidden size. The classes refuse sizes that do not divide.
 int64_t FamilyReader::head_size() {
   const int64_t hidden = draft_.model.hidden, heads = draft_.full.heads;
   if (!config_.failed() && hidden % heads != 0)
@@ -132,7 +131,7 @@ void FamilyReader::count(Value value, int64_t& place, int64_t otherwise, int64_t
 
 void FamilyReader::real(Value value, double& place, double otherwise) {
   place = real_of(value, otherwise);
-  // 0 stands for none.
+  // 0 means none.
   if (value == Value::routed_scale || value == Value::window_rotary_base ||
       value == Value::window_rotary_fraction)
     place = place > 0.0 ? place : otherwise;

@@ -86,7 +86,7 @@ void FamilyWriter::real(Value value, double& place, double) {
     put(Value::rotary_dims, std::llround(place * double(draft_.full.head_dim)));
     if (place == number(value)) return;  // few classes know the key
   }
-  // A base of their own means that layers with windows are not scaled.
+  // A separate base means that layers with windows are not scaled.
   const auto& windowed = draft_.window.rotary;
   if (value == Value::window_rotary_base && windowed && windowed->scaling) return;
   put(value, place);

@@ -22,11 +22,11 @@ class FamilyWriter : public ValueVisitor {
 
   const Family& family() const { return family_; }
   const ModelSpec& model() const { return model_; }
-  /// `path`: "a/b" is b of the object a. What is written first stays.
+  /// `path`: "a/b" is b of the object a. The first value of a path stays.
   void put(const std::string& path, Json value);
   /// Under the value's first key, if the family has one.
   void put(Value value, Json what);
-  /// With what classes need besides, and its keys in order.
+  /// The file with its keys in order, and further keys that the class needs.
   Json take();
 
   bool sets() const override { return false; }

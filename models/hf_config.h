@@ -30,7 +30,7 @@ ModelSpec import_hugging_face(const nlohmann::ordered_json& config, const std::s
 /// The values of "model_type" that can be read, in order of the alphabet.
 std::vector<std::string> hugging_face_types();
 
-/// The model as a config.json of this type, one of those; what the type cannot say is left out.
+/// The model as a config.json of this type, one of those. Values that the type cannot say are left out.
 nlohmann::ordered_json write_hugging_face(const ModelSpec& model, const std::string& type);
 /// Few types have a key for the balance loss of experts, and weights do not depend on it.
 ModelSpec with_usual_balance_loss(ModelSpec model);

@@ -2,7 +2,7 @@
 #pragma once
 
 // Names and shapes of weights in Hugging Face's published models, beside ours. One table per weight says both
-// ways; the traits of a family stand in models/dialects/hugging_face.json, "weights".
+// ways; "weights" in models/dialects/hugging_face.json has the traits of a family.
 // transformers/models/{gpt2,llama,qwen2,qwen2_moe,qwen3,qwen3_next,qwen3_5,mixtral,gemma,gemma2,gemma3,
 // smollm3,olmo2,olmo3,glm4_moe,gpt_oss,deepseek_v2,deepseek_v3}/modeling_*.py are the sources.
 
@@ -44,7 +44,7 @@ using HasTensor = std::function<bool(const std::string&)>;
 /// taken, or without it what hugging_face_config() is of.
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& model, const HasTensor& has = nullptr);
 
-/// The type whose names its weights have: the model's own, or the first that has such a model. Throws
+/// The type that names its weights: the model's own, or the first that has such a model. Throws
 /// UserError as above.
 std::string weight_type(const ModelSpec& model);
 

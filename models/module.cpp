@@ -14,9 +14,9 @@ using A = AdapterTarget;
 using O = OffloadModule;
 constexpr std::nullopt_t kNone = std::nullopt;
 
-// What an operator keeps is its input, so what a module's operators hand each other is kept by those behind
-// the first. Norms before queries, keys and values or before a dense MLP are part of the product behind them,
-// unless several products read their result (Megatron-LM's TELayerNormColumnParallelLinear).
+// An operator saves its input. So tensors between the operators of a module are saved by all but the first. A
+// norm before queries, keys and values or before a dense MLP is part of the next product, unless several
+// products read its result (Megatron-LM's TELayerNormColumnParallelLinear).
 constexpr std::array kRules{
     ModuleRules{M::token_table, P::embedding},
     ModuleRules{M::embedding, P::embedding},

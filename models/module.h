@@ -32,14 +32,14 @@ enum class Module : uint8_t {
   mlp_activation,
   mlp_down,
   mlp,         // all else of a layer's second half
-  mlp_result,  // the norm and the residual behind it
+  mlp_result,  // the norm and the residual after it
   router,
   experts_up,
   experts_activation,
   experts_down,
   experts,  // all else of routing and experts
   head_output,
-  head,     // all else behind the layers
+  head,     // all else after the layers
   widen,    // of a frozen weight
   adapter,  // the last one
 };
@@ -62,7 +62,7 @@ struct ModuleRules {
   bool quantised = false;          // its frozen weights are stored in fewer bits
   std::optional<AdapterTarget> adapter = {};
   std::optional<OffloadModule> offload = {};
-  unsigned again = 0, drops = 0;  // Rerun bits with which it runs again, and drops what it keeps
+  unsigned again = 0, drops = 0;  // Rerun bits that rerun it, and that drop its saved bytes
 };
 
 const ModuleRules& rules_of(Module module);

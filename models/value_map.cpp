@@ -122,7 +122,7 @@ ModelSpec model_of(const Values& values) {
 
 std::optional<Value> first_difference(const ModelSpec& a, const ModelSpec& b) {
   if (same_model(a, b)) return std::nullopt;
-  // Layers that differ have parts that say more of them, and what only b has follows from what a has.
+  // Parts of layers are named before lists of layers, and values of a before those that b alone has.
   const Values ours = values_of(a), theirs = values_of(b);
   for (const bool lists : {false, true}) {
     for (const auto& [value, json] : ours) {

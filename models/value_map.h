@@ -18,7 +18,7 @@ namespace mpt::models {
 using Values = std::map<Value, Json>;
 
 Values values_of(const ModelSpec& model);
-/// Values that are missing are what visit_values() takes them for.
+/// Missing values take the defaults of visit_values().
 ModelSpec model_of(const Values& values);
 
 /// The first value in which the models differ, whatever they are called; nothing: they are equal.

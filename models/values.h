@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Value: the vocabulary in which a dialect says what a model is. A dialect (config.json, Megatron-LM's flags,
-// ...) has a word for some of them. docs/model_values.md is made of this list.
+// Value: the vocabulary of dialects for models. A dialect (config.json, Megatron-LM's flags, ...) has words
+// for some of the values. docs/model_values.md is made of this list.
 
 #include <cstdint>
 #include <optional>
@@ -154,8 +154,8 @@ enum class Value : uint8_t {
 /// What people call it: completes "lacks ...".
 const std::string& words_of(Value value);
 
-/// Goes over the values of a model in one of two directions: it sets them from a dialect's words, or makes
-/// words of them. Each call names a value, the place that holds it and what it is where words are silent.
+/// Visits the values of a model in one of two directions: it sets them from words, or makes words of them.
+/// Each call names a value, its place in the model, and its default without words.
 class ValueVisitor {
  public:
   ValueVisitor() = default;

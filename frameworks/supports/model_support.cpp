@@ -57,8 +57,8 @@ std::string words_for(Value value, const ModelSpec& model) {
   return models::words_of(value) + ": " + name;
 }
 
-// Words for layers that are all alike but for windows and experts say nothing of others: these are asked one
-// by one where the framework has layers that differ.
+// Values describe layers that differ in windows and experts alone. Other layers are asked one by one, where
+// the framework has layers that differ.
 std::optional<Value> difference_by_layer(const models::Dialect& dialect, const ModelSpec& model) {
   const auto found = models::first_difference(dialect, model);
   const bool one_by_one = std::any_of(dialect.rows.begin(), dialect.rows.end(),
