@@ -167,6 +167,22 @@ void LayerBuilder::add_expert_collectives(const LinearSizes& sizes, Operator& op
   op.backward_collectives.push_back(dispatch ? scatter : gather);
 }
 
+// Attention with scores in memory.
+void LayerBuilder::keep_scores(int64_t scores) {
+  const bool plain = execution().kernels.attention == AttentionKernel::plain;
+  const bool dropout = execution().kernels.dropout;
+  // Softmax, its dropout's mask and its result (arXiv:2205.05198, section 4.1): selective recompute drops
+  // them.
+  keep(rounded(scores * (dropout ? 2 * unit_ + 1 : unit_)), 0);
+  // Beside the scores their copy, which is masked in place; backward masks with the same mask.
+  last().forward_workspace_bytes = (plain ? 2 : 1) * rounded(scores * unit_);
+  if (plain) keep(rounded(layout_.micro_batch * sequence_ * sequence_), 0);
+  // The gradient behind dropout and the one that dropout makes of it, which a fused softmax changes in
+  // place. PyTorch's has that one, its product with the result and a gradient of its own.
+  const int64_t gradients = plain ? 3 : dropout ? 2 : 1;
+  last().backward_workspace_bytes += gradients * rounded(scores * unit_);
+}
+
 LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
   const bool exchanges_heads = layout_.context_method == ContextMethod::all_to_all;
   const Attention& a = *kind_->attention;
@@ -200,20 +216,7 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
   last().backward_workspace_bytes = last().gradient_kept_bytes =
       core_input_bytes_ + (a.sinks ? rounded(heads * std::max<int64_t>(unit_, 4)) : 0);
   if (writes_scores(execution().kernels.attention)) {
-    const bool plain = execution().kernels.attention == AttentionKernel::plain;
-    // Softmax, its dropout's mask and its result (arXiv:2205.05198, section 4.1): selective recompute drops
-    // them.
-    const int64_t scores = layout_.micro_batch * s.heads * sequence_ * sequence_;
-    keep(rounded(scores * (execution().kernels.dropout ? 2 * unit_ + 1 : unit_)), 0);
-    // Beside the scores their copy, which is masked in place; backward masks with the same mask.
-    last().forward_workspace_bytes = (plain ? 2 : 1) * rounded(scores * unit_);
-    if (plain) keep(rounded(layout_.micro_batch * sequence_ * sequence_), 0);
-    // The gradient behind dropout and the one that dropout makes of it, which a fused softmax changes in
-    // place. PyTorch's has that one, its product with the result and a gradient of its own.
-    last().backward_workspace_bytes += (plain                         ? 3
-                                        : execution().kernels.dropout ? 2
-                                                                      : 1) *
-                                       rounded(scores * unit_);
+    keep_scores(layout_.micro_batch * s.heads * sequence_ * sequence_);
   } else {
     keep(state_bytes(heads), 0);  // log-sum-exp
   }

@@ -238,6 +238,7 @@ class LayerBuilder {
   LayerBuilder& keep_both(int64_t bytes) { return keep(bytes, bytes); }
   void add_tensor_collectives(const LinearSizes& sizes, Operator& op) const;
   void add_expert_collectives(const LinearSizes& sizes, Operator& op) const;
+  void keep_scores(int64_t scores);
   void add_context_collectives(const AttentionSizes& sizes, Operator& op) const;
 
   LayerBuilder& keep(int64_t always, int64_t selective) {

@@ -57,19 +57,27 @@ class Tokenizer {
     } else if (starts_name(c)) {
       read_name();
     } else if (is_digit(c)) {
-      const size_t begin = at_;
-      while (at_ < text_.size() && (starts_name(text_[at_]) || is_digit(text_[at_]) || text_[at_] == '.' ||
-                                    ((text_[at_] == '-' || text_[at_] == '+') && text_[at_ - 1] == 'e')))
-        ++at_;
-      add(TokenKind::number, text_.substr(begin, at_ - begin));
+      read_number();
     } else {
-      if (std::string("([{").find(c) != std::string::npos) ++depth_;
-      if (std::string(")]}").find(c) != std::string::npos) depth_ = std::max<int64_t>(0, depth_ - 1);
-      const bool two = text_.compare(at_, 2, "//") == 0 || text_.compare(at_, 2, "**") == 0 ||
-                       text_.compare(at_, 2, "==") == 0 || text_.compare(at_, 2, "->") == 0;
-      add(TokenKind::sign, text_.substr(at_, two ? 2 : 1));
-      at_ += two ? 2 : 1;
+      read_sign(c);
     }
+  }
+
+  void read_number() {
+    const size_t begin = at_;
+    while (at_ < text_.size() && (starts_name(text_[at_]) || is_digit(text_[at_]) || text_[at_] == '.' ||
+                                  ((text_[at_] == '-' || text_[at_] == '+') && text_[at_ - 1] == 'e')))
+      ++at_;
+    add(TokenKind::number, text_.substr(begin, at_ - begin));
+  }
+
+  void read_sign(char c) {
+    if (std::string_view("([{").find(c) != std::string_view::npos) ++depth_;
+    if (std::string_view(")]}").find(c) != std::string_view::npos) depth_ = std::max<int64_t>(0, depth_ - 1);
+    const std::string two = text_.substr(at_, 2);
+    const bool is_two = two == "//" || two == "**" || two == "==" || two == "->";
+    add(TokenKind::sign, is_two ? two : two.substr(0, 1));
+    at_ += is_two ? 2 : 1;
   }
 
   void read_name() {

@@ -393,7 +393,13 @@ class ShellReader {
     if (name.empty()) return unknown("${" + source + "}");
     if (rest.empty() || rest == "[@]" || rest == "[*]")
       return has ? value_of(name) : unknown("${" + source + "}");
-    const bool colon = rest.front() == ':';
+    return with_default(name, rest, source);
+  }
+
+  // `rest`: what follows the name, such as ":-default".
+  Words with_default(const std::string& name, const std::string& rest, const std::string& source) {
+    const auto found = state_.variables.find(name);
+    const bool has = found != state_.variables.end(), colon = rest.front() == ':';
     const char kind = rest.size() > size_t(colon) ? rest[size_t(colon)] : '\0';
     const std::string otherwise = rest.substr(std::min(rest.size(), size_t(colon) + 1));
     if (has && colon) spend_words(state_.budget, found->second.words);

@@ -314,29 +314,55 @@ std::optional<Rejection> supports_split(const Framework& framework, const ModelS
   return std::nullopt;
 }
 
-std::optional<Rejection> supports_sharding(const Framework& framework, const Layout& l, const Sharing& s) {
+namespace {
+
+// ZeRO stages, as the layout has replicas to share states out over.
+std::optional<Rejection> supports_zero(const Framework& framework, const Layout& l, const Sharing& s) {
   const Abilities& a = framework.abilities;
   const bool alone = l.tensor == 1 && l.pipeline == 1 && l.context == 1;
-  // With one replica there is nothing to share out.
-  const bool replicates = l.reduces_gradients() && l.replicas() > 1;
-  if (replicates && !contains(l.pipeline > 1 ? a.zero_in_pipeline : a.zero, s.zero)) {
+  if (!contains(l.pipeline > 1 ? a.zero_in_pipeline : a.zero, s.zero)) {
     return refuse(
         framework, "zero",
         fmt::format("has no ZeRO {}{}", s.zero, l.pipeline > 1 ? " with pipeline parallelism" : ""));
   }
-  if (replicates && s.zero == 0 && a.plain_replicas_alone && !alone)
+  if (s.zero == 0 && a.plain_replicas_alone && !alone)
     return refuse(framework, "zero", "combines plain replicas with no other parallelism");
-  // Newton-Schulz steps need whole matrices: ranks own some each, and what backward shares out is pieces.
-  if (l.training.optimizer == OptimizerKind::muon && s.zero > 1)
+  return std::nullopt;
+}
+
+// Newton-Schulz steps need whole matrices: ranks own some each, and what backward shares out is pieces.
+std::optional<Rejection> supports_muon(const Framework& framework, const Sharing& s) {
+  if (s.zero > 1)
     return refuse(framework, "zero", "updates whole matrices with Muon, not the shares of ZeRO 2 and 3");
-  if (l.training.optimizer == OptimizerKind::muon && s.offload)
-    return refuse(framework, "offload", "has no Muon in the host's memory");
-  if (s.zero > 0 && s.shard < l.replicas() && !contains(a.zero_with_shard_groups, s.zero))
+  if (s.offload) return refuse(framework, "offload", "has no Muon in the host's memory");
+  return std::nullopt;
+}
+
+// States that part of the replicas share out.
+std::optional<Rejection> supports_shard_groups(const Framework& framework, const Layout& l,
+                                               const Sharing& s) {
+  const Abilities& a = framework.abilities;
+  if (!contains(a.zero_with_shard_groups, s.zero))
     return refuse(framework, "zero", fmt::format("has no hybrid sharding with ZeRO {}", s.zero));
-  if (s.zero > 0 && s.shard < l.replicas() && l.expert > 1 && !a.shard_groups_cut_experts &&
-      l.expert_replicas() % (l.replicas() / s.shard) != 0)
+  if (l.expert > 1 && !a.shard_groups_cut_experts && l.expert_replicas() % (l.replicas() / s.shard) != 0)
     return refuse(framework, "zero", "needs shard groups that divide the replicas of experts");
-  if (s.zero > 0 && l.overlap_parameter_gather && !l.overlap_gradient_reduce && !a.gather_overlap_alone)
+  return std::nullopt;
+}
+
+bool gathers_alone(const Layout& l) { return l.overlap_parameter_gather && !l.overlap_gradient_reduce; }
+
+}  // namespace
+
+std::optional<Rejection> supports_sharding(const Framework& framework, const Layout& l, const Sharing& s) {
+  const Abilities& a = framework.abilities;
+  // With one replica there is nothing to share out.
+  const bool replicates = l.reduces_gradients() && l.replicas() > 1;
+  std::optional<Rejection> r;
+  if (replicates) r = supports_zero(framework, l, s);
+  if (!r && l.training.optimizer == OptimizerKind::muon) r = supports_muon(framework, s);
+  if (!r && s.zero > 0 && s.shard < l.replicas()) r = supports_shard_groups(framework, l, s);
+  if (r) return r;
+  if (s.zero > 0 && gathers_alone(l) && !a.gather_overlap_alone)
     return refuse(framework, "overlap", "overlaps parameter gathering only beside gradient reduction");
   if (a.shards_hold_groups && s.zero > 0 && !holds_groups(l, s)) {
     return refuse(framework, "zero",
