@@ -6,9 +6,11 @@
 #include <exception>
 
 #include "frameworks/megatron-core/dialect.h"
+#include "models/family.h"
 
 int main() {
   try {
+    mpt::models::family_types();
     for (const char* framework : {"megatron-core", "megatron-bridge"})
       mpt::frameworks::megatron_dialect(framework);
   } catch (const std::exception& error) {

@@ -42,7 +42,7 @@ struct LayerRule {
     using T = LayerRule;
     const FieldRule rare = rare_field();
     v.field("list", &T::list, "keys of lists with an entry for each layer", rare);
-    v.field("words", &T::words, "what such an entry means", rare);
+    v.field("words", &T::words, "what such an entry means: a word for layers", rare);
     v.field("indices", &T::indices, "keys of lists of layers, counted from 0", rare);
     v.field("indices_from_one", &T::indices_from_one, "the same, counted from 1", rare);
     v.field("except", &T::except, "keys of lists of layers that are the other kind", rare);
@@ -115,24 +115,34 @@ struct Family {
     v.field("like", &T::like, "type that it is like", rare_field());
     v.field("code", &T::code, "pair of functions that has the last word", rare_field());
     v.field("architecture", &T::architecture, "class of a model with a head", rare_field());
-    v.field("keys", &T::keys, "keys by the name of a value", rare_field());
-    v.field("numbers", &T::numbers, "values of absent keys", rare_field());
-    v.field("words", &T::words, "the same for texts", rare_field());
-    v.field("also", &T::also, "keys beside these that are written", rare_field());
-    v.field("least_vocab", &T::least_vocab, "vocabulary with the tokens that the class names",
+    v.field("keys", &T::keys, "paths in the file, by the name of a value; the first is written",
+            rare_field());
+    v.field("numbers", &T::numbers, "what these values are where the file has no such key", rare_field());
+    v.field("words", &T::words, "the same for values that are words", rare_field());
+    v.field("also", &T::also, "further keys that are written, with their numbers; not inherited",
+            rare_field());
+    v.field("least_vocab", &T::least_vocab,
+            "smallest vocabulary with the tokens that the class names; not inherited",
             rare_field(between(0, 1 << 28)));
-    v.field("mixers", &T::mixers, "which layers have which mixer", rare_field());
-    v.field("experts", &T::experts, "which layers have experts", rare_field());
-    v.field("weights", &T::weights, "names of weights", optional_field());
+    v.field("mixers", &T::mixers, "which layers have which mixer; inherited as a whole", rare_field());
+    v.field("experts", &T::experts, "which layers have experts; inherited as a whole", rare_field());
+    v.field("weights", &T::weights, "names of weights, where mpt-run reads them; not inherited",
+            optional_field());
     v.field("source", &T::source, "where this is from", rare_field(long_text()));
   }
 };
 
+struct FamilyTable {
+  std::map<std::string, Family> families;  // with all that they inherit
+  std::vector<std::string> types;          // in the order of the table
+};
+/// Throws UserError with every mistake of a table's text.
+FamilyTable read_families(const std::string& text);
 /// The family of `type` with all that it inherits; null: the table has no such type.
 const Family* find_family(const std::string& type);
 /// In the order of the table.
 const std::vector<std::string>& family_types();
-/// What a word of the value may be in the table; empty: it has none.
+/// What a word of the value may be in the table, of a rule for layers, too; empty: it has none.
 std::vector<std::string> known_words(Value value);
 /// What config.json calls an activation, other names of it behind.
 struct ActivationName {
