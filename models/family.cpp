@@ -24,6 +24,7 @@ Family inherited(Family own, const Family& base, const Json& json) {
   own.keys.insert(base.keys.begin(), base.keys.end());
   own.numbers.insert(base.numbers.begin(), base.numbers.end());
   own.words.insert(base.words.begin(), base.words.end());
+  own.refuse.insert(base.refuse.begin(), base.refuse.end());
   if (!json.contains("mixers")) own.mixers = base.mixers;
   if (!json.contains("experts")) own.experts = base.experts;
   if (own.code.empty()) own.code = base.code;
@@ -54,7 +55,7 @@ class EntryCheck {
     rule("/experts", f.experts, known_words(Value::mlps));
     unused("/mixers", json, {"except", "numbers_in_text", "until", "interval", "modulo"});
     unused("/experts", json,
-           {"indices_from_one", "at_indices", "period", "at_period", "if", "refuse", "others", "from_top"});
+           {"indices_from_one", "at_indices", "period", "at_period", "if", "others", "from_top"});
   }
 
  private:

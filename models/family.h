@@ -31,7 +31,6 @@ struct LayerRule {
   std::vector<std::string> from, until;  // keys of the first and the last layer of the kind; until -1: all
   std::vector<std::string> interval, modulo;  // of layers behind `from`: the last of every n; those n divides
   std::vector<std::string> condition;         // keys of which one must be true: else no rule holds
-  std::vector<std::string> refuse;            // keys that must not be true
   std::string others;                         // the kind of all other layers
   bool numbers = false;                       // of entries that mean the same, numbers are written
   bool from_top = false;                      // layers are counted from the last
@@ -56,7 +55,6 @@ struct LayerRule {
     v.field("interval", &T::interval, "keys of n: the last of every n layers behind the first", rare);
     v.field("modulo", &T::modulo, "keys of n: layers that n divides", rare);
     v.field("if", &T::condition, "keys of which one must be true", rare);
-    v.field("refuse", &T::refuse, "keys that must not be true", rare);
     v.field("others", &T::others, "kind of all other layers", rare);
     v.field("numbers", &T::numbers, "of entries that mean the same, numbers are written", rare);
     v.field("from_top", &T::from_top, "layers are counted from the last", rare);
@@ -99,7 +97,8 @@ struct Family {
   std::map<Value, double> numbers;                 // values where the file has none of these keys
   std::map<Value, std::string> words;
   std::map<std::string, double> also;  // keys that say nothing of the model, which classes need all the same
-  int64_t least_vocab = 0;             // that has all tokens which the class names unasked
+  std::map<std::string, std::string> refuse;  // keys that must not be true, and why
+  int64_t least_vocab = 0;                    // that has all tokens which the class names unasked
   LayerRule mixers, experts;
   std::optional<WeightNames> weights;  // nothing: names that MPT does not know; not inherited
   std::string source;
@@ -121,6 +120,7 @@ struct Family {
     v.field("words", &T::words, "the same for values that are words", rare_field());
     v.field("also", &T::also, "further keys that are written, with their numbers; not inherited",
             rare_field());
+    v.field("refuse", &T::refuse, "keys that must not be true, and what such a model has", rare_field());
     v.field("least_vocab", &T::least_vocab,
             "smallest vocabulary with the tokens that the class names; not inherited",
             rare_field(between(0, 1 << 28)));

@@ -100,8 +100,6 @@ Names read_mixers(FamilyReader& reader, int64_t layers) {
   const LayerRule& rule = reader.family().mixers;
   Config& c = reader.config();
   const std::string others = rule.others.empty() ? "full" : rule.others;
-  if (one_is_true(c, rule.refuse))
-    c.refuse(rule.refuse.front().c_str(), "a window whose layers differ between versions of the class");
   if (!rule.condition.empty() && !one_is_true(c, rule.condition)) return Names(size_t(layers), "full");
   if (auto names = listed(c, rule, layers)) return *names;
   Names names(size_t(layers), others);
