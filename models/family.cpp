@@ -33,7 +33,7 @@ Family inherited(Family own, const Family& base, const Json& json) {
   return own;
 }
 
-// What the field lists of an entry cannot say. What it inherits is checked where it stands.
+// Beyond the field lists. Inherited parts are checked in the entry that they are from.
 class EntryCheck {
  public:
   EntryCheck(const std::string& type, JsonProblems& problems) : at_("/" + type), problems_(problems) {}

@@ -142,7 +142,7 @@ FamilyTable read_families(const std::string& text);
 const Family* find_family(const std::string& type);
 /// In the order of the table.
 const std::vector<std::string>& family_types();
-/// What a word of the value may be in the table, of a rule for layers, too; empty: it has none.
+/// Words that the table may have for the value, in rules for layers, too; empty: it is no word.
 std::vector<std::string> known_words(Value value);
 /// What config.json calls an activation, other names of it behind.
 struct ActivationName {

@@ -196,11 +196,11 @@ TEST(Families, ReadFurtherModelsWithTheirPublishedParameters) {
        2.7797, "phi-2 on the hub: 2.78"},
       {R"({"model_type":"nemotron","num_hidden_layers":32,"hidden_size":3072,"num_attention_heads":24,
            "num_key_value_heads":8,"head_dim":128,"intermediate_size":9216,"vocab_size":256000})",
-       4.1905, "Minitron-4B-Base on the hub: 4.19"},
+       4.1905, "Minitron-4B-Base, with 24 heads as its config.json: 4.19"},
       {R"({"model_type":"solar_open","num_hidden_layers":48,"hidden_size":4096,"num_attention_heads":64,
            "num_key_value_heads":8,"head_dim":128,"moe_intermediate_size":1280,"vocab_size":196608,
            "n_routed_experts":128,"num_experts_per_tok":8,"n_shared_experts":1})",
-       102.65, "Solar-Open-100B on the hub: 102.6, 12 active"},
+       102.65, "Solar-Open-100B, model card: 102.6, 12 active"},
       {R"({"model_type":"minimax_text_01","num_hidden_layers":80,"hidden_size":6144,"num_attention_heads":64,
            "num_key_value_heads":8,"head_dim":128,"intermediate_size":9216,"vocab_size":200064,
            "num_local_experts":32,"num_experts_per_tok":2})",
@@ -224,7 +224,7 @@ TEST(Families, AreAtLeastSixtyAndReadable) {
   }
 }
 
-// What a switch brings may have no name in a model.
+// A switch may bring something that no value names.
 TEST(Families, RefuseASwitchWithItsReason) {
   const auto read = [](const char* switches) {
     Json config = Json::parse(R"({"model_type":"phi","num_hidden_layers":4,"hidden_size":512,
