@@ -136,7 +136,7 @@ struct FamilyTable {
   std::map<std::string, Family> families;  // with all that they inherit
   std::vector<std::string> types;          // in the order of the table
 };
-/// Throws UserError with every mistake of a table's text.
+/// Throws UserError: of unknown keys and forms first, of words and rules without effect then.
 FamilyTable read_families(const std::string& text);
 /// The family of `type` with all that it inherits; null: the table has no such type.
 const Family* find_family(const std::string& type);
