@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/family.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <set>
 #include <string_view>
 
 #include "base/json.h"
 #include "models/family_layers.h"
+#include "models/value_map.h"
 
 namespace mpt::models {
 
@@ -13,77 +17,118 @@ const std::vector<std::pair<std::string_view, std::string_view>>& family_files()
 
 namespace {
 
-using Families = std::map<std::string, Family>;
+constexpr const char* kTableFile = "models/dialects/hugging_face.json";
 
 // A rule is inherited as a whole.
-Family inherited(const Families& table, const Json& file, const std::string& type) {
-  const Family& own = table.at(type);
-  if (own.like.empty()) return own;
-  MPT_CHECK(table.contains(own.like), "family {} is like {}, which is none", type, own.like);
-  Family whole = inherited(table, file, own.like);
-  for (const auto& [name, keys] : own.keys) whole.keys[name] = keys;
-  for (const auto& [name, value] : own.numbers) whole.numbers[name] = value;
-  for (const auto& [name, word] : own.words) whole.words[name] = word;
-  if (file.at(type).contains("mixers")) whole.mixers = own.mixers;
-  if (file.at(type).contains("experts")) whole.experts = own.experts;
-  if (!own.code.empty()) whole.code = own.code;
-  if (!own.architecture.empty()) whole.architecture = own.architecture;
-  if (!own.source.empty()) whole.source = own.source;
-  whole.also = own.also;
-  whole.least_vocab = own.least_vocab;
-  whole.weights = own.weights;
-  whole.like = own.like;
-  return whole;
+Family inherited(Family own, const Family& base, const Json& json) {
+  own.keys.insert(base.keys.begin(), base.keys.end());
+  own.numbers.insert(base.numbers.begin(), base.numbers.end());
+  own.words.insert(base.words.begin(), base.words.end());
+  own.refuse.insert(base.refuse.begin(), base.refuse.end());
+  if (!json.contains("mixers")) own.mixers = base.mixers;
+  if (!json.contains("experts")) own.experts = base.experts;
+  if (own.code.empty()) own.code = base.code;
+  if (own.architecture.empty()) own.architecture = base.architecture;
+  if (own.source.empty()) own.source = base.source;
+  return own;
 }
 
-void check_word(const std::string& type, const char* of, const std::string& word,
-                const std::vector<std::string>& known) {
-  MPT_CHECK(std::find(known.begin(), known.end(), word) != known.end(), "family {} has {} \"{}\"{}", type, of,
-            word, did_you_mean(word, known));
-}
+// Beyond the field lists. Inherited parts are checked in the entry that they are from.
+class EntryCheck {
+ public:
+  EntryCheck(const std::string& type, JsonProblems& problems) : at_("/" + type), problems_(problems) {}
 
-void check_rule(const std::string& type, const LayerRule& rule, const char* of,
-                std::vector<std::string> known) {
-  for (const auto& [entry, word] : rule.words) check_word(type, of, word, known);
-  for (const std::string* word : {&rule.at_indices, &rule.at_period, &rule.others}) {
-    if (!word->empty()) check_word(type, of, *word, known);
+  void check(const Family& f, const Json& json, const std::vector<std::string>& types) {
+    if (!f.like.empty()) word("/like", f.like, types, "a type above it, such as ");
+    if (!f.code.empty()) word("/code", f.code, family_code_names());
+    for (const auto& [value, keys] : f.keys) said("/keys/", value);
+    for (const auto& [value, number] : f.numbers) {
+      said("/numbers/", value);
+      if (!known_words(value).empty())
+        add("/numbers/" + enum_name(value), "a number", "a text under \"words\"");
+    }
+    for (const auto& [value, text] : f.words) {
+      said("/words/", value);
+      word("/words/" + enum_name(value), text, known_words(value));
+    }
+    rule("/mixers", f.mixers, known_words(Value::mixers));
+    rule("/experts", f.experts, known_words(Value::mlps));
+    unused("/mixers", json, {"except", "numbers_in_text", "until", "interval", "modulo"});
+    unused("/experts", json,
+           {"indices_from_one", "at_indices", "period", "at_period", "if", "others", "from_top"});
   }
-}
 
-void check_family(const std::string& type, const Family& family) {
-  for (const auto& [value, word] : family.words)
-    check_word(type, enum_name(value).c_str(), word, known_words(value));
-  check_rule(type, family.mixers, "a mixer",
-             {"full", "rotary", "window", "chunk", "sparse", "sparse_shared", "linear", "both", "convolution",
-              "none"});
-  check_rule(type, family.experts, "an MLP", {"dense", "experts", "none"});
-  if (!family.code.empty()) check_word(type, "code", family.code, family_code_names());
-}
+ private:
+  void add(const std::string& place, const std::string& found, const std::string& expected,
+           const std::string& remedy = "") {
+    problems_.add(at_ + place, found, expected, remedy);
+  }
 
-struct Table {
-  Families families;
-  std::vector<std::string> types;
+  void word(const std::string& place, const std::string& text, const std::vector<std::string>& known,
+            const char* expected = "one of ") {
+    if (std::find(known.begin(), known.end(), text) != known.end()) return;
+    const std::string meant = nearest_name(text, known);
+    if (known.empty()) return add(place, "a text", "a number under \"numbers\"");
+    add(place, detail::describe_json(text), fmt::format("{}{}", expected, fmt::join(known, ", ")),
+        meant.empty() ? "" : "did you mean \"" + meant + "\"?");
+  }
+
+  // The reader finds these by other means: rules, rope_scaling, functions, and kv_rank of latent attention.
+  void said(const std::string& place, Value value) {
+    static const std::set<Value> parts{Value::mixers, Value::mlps, Value::unequal_layers, Value::latent,
+                                       Value::compressed};
+    const bool scaling = value >= Value::rotary_scaling && value <= Value::whole_dimensions;
+    if (scaling || parts.contains(value))
+      add(place + enum_name(value), "a value that no key says", "", "remove it");
+  }
+
+  void rule(const std::string& place, const LayerRule& r, const std::vector<std::string>& known) {
+    for (const auto& [entry, text] : r.words)
+      word(place + "/words/" + detail::escape_pointer(entry), text, known);
+    if (!r.at_indices.empty()) word(place + "/at_indices", r.at_indices, known);
+    if (!r.at_period.empty()) word(place + "/at_period", r.at_period, known);
+    if (!r.others.empty()) word(place + "/others", r.others, known);
+    if (place == "/experts") return;
+    if (r.at_period.empty() && (r.period > 0 || !r.every.empty()))
+      add(place, "a period without \"at_period\"", "the kind of its last layer");
+    if (r.at_indices.empty() && !(r.indices.empty() && r.indices_from_one.empty()))
+      add(place, "lists of layers without \"at_indices\"", "the kind of these layers");
+  }
+
+  void unused(const char* rule, const Json& json, const std::vector<std::string>& keys) {
+    const Json::json_pointer place(rule);
+    for (const std::string& key : keys) {
+      if (json.contains(place) && json[place].contains(key))
+        add(std::string(rule) + "/" + key, "a key without effect there", "", "remove it");
+    }
+  }
+
+  const std::string at_;
+  JsonProblems& problems_;
 };
 
-Table read_families() {
-  const auto& [name, text] = family_files().front();
-  const Json file = parse_json(std::string(text), std::string(name));
-  const auto own = from_json<Families>(file, std::string(name));
-  Table table;
-  for (const auto& [type, family] : file.items()) {
-    table.families[type] = inherited(own, file, type);
-    check_family(type, table.families[type]);
-    table.types.push_back(type);
-  }
-  return table;
-}
-
-const Table& table() {
-  static const Table read = read_families();
+const FamilyTable& table() {
+  static const FamilyTable read = read_families(std::string(family_files().front().second));
   return read;
 }
 
 }  // namespace
+
+FamilyTable read_families(const std::string& text) {
+  const Json file = parse_json(text, kTableFile);
+  const auto own = from_json<std::map<std::string, Family>>(file, kTableFile);
+  JsonProblems problems(kTableFile);
+  FamilyTable table;
+  for (const auto& [type, json] : file.items()) {
+    const Family& family = own.at(type);
+    EntryCheck(type, problems).check(family, json, table.types);
+    const auto base = table.families.find(family.like);
+    table.families[type] = base == table.families.end() ? family : inherited(family, base->second, json);
+    table.types.push_back(type);
+  }
+  problems.throw_if_any();
+  return table;
+}
 
 const Family* find_family(const std::string& type) {
   const auto found = table().families.find(type);
@@ -105,29 +150,17 @@ const std::vector<ActivationName>& activation_names() {
 }
 
 std::vector<std::string> known_words(Value value) {
-  switch (value) {
-    case Value::norm:
-      return enum_names<NormKind>();
-    case Value::placement:
-      return enum_names<NormPlacement>();
-    case Value::position:
-      return enum_names<PositionKind>();
-    case Value::query_key_norm:
-      return enum_names<QueryKeyNorm>();
-    case Value::gate:
-      return enum_names<OutputGate>();
-    case Value::linear_kind:
-      return enum_names<LinearKind>();
-    case Value::router_scores:
-      return enum_names<RouterScores>();
-    case Value::activation: {
-      std::vector<std::string> names;
-      for (const ActivationName& activation : activation_names()) names.emplace_back(activation.name);
-      return names;
-    }
-    default:
-      return {};
+  if (value == Value::mlps) return {"dense", "experts", "none"};
+  if (value == Value::mixers)
+    return {"full",          "rotary", "window", "chunk",       "sparse",
+            "sparse_shared", "linear", "both",   "convolution", "none"};
+  if (value == Value::activation) {
+    std::vector<std::string> names;
+    for (const ActivationName& activation : activation_names()) names.emplace_back(activation.name);
+    return names;
   }
+  const ValueForm* const form = form_of(value);
+  return form == nullptr ? std::vector<std::string>{} : form->known;
 }
 
 }  // namespace mpt::models

@@ -30,7 +30,6 @@ struct LayerRule {
   std::vector<std::string> from, until;  // keys of the first and the last layer of the kind; until -1: all
   std::vector<std::string> interval, modulo;  // of layers behind `from`: the last of every n; those n divides
   std::vector<std::string> condition;         // keys of which one must be true: else no rule holds
-  std::vector<std::string> refuse;            // keys that must not be true
   std::string others;                         // the kind of all other layers
   bool numbers = false;                       // of entries that mean the same, numbers are written
   bool from_top = false;                      // layers are counted from the last
@@ -41,7 +40,7 @@ struct LayerRule {
     using T = LayerRule;
     const FieldRule rare = rare_field();
     v.field("list", &T::list, "keys of lists with an entry for each layer", rare);
-    v.field("words", &T::words, "what such an entry means", rare);
+    v.field("words", &T::words, "what such an entry means: a word for layers", rare);
     v.field("indices", &T::indices, "keys of lists of layers, counted from 0", rare);
     v.field("indices_from_one", &T::indices_from_one, "the same, counted from 1", rare);
     v.field("except", &T::except, "keys of lists of layers that are the other kind", rare);
@@ -55,7 +54,6 @@ struct LayerRule {
     v.field("interval", &T::interval, "keys of n: the last of every n layers behind the first", rare);
     v.field("modulo", &T::modulo, "keys of n: layers that n divides", rare);
     v.field("if", &T::condition, "keys of which one must be true", rare);
-    v.field("refuse", &T::refuse, "keys that must not be true", rare);
     v.field("others", &T::others, "kind of all other layers", rare);
     v.field("numbers", &T::numbers, "of entries that mean the same, numbers are written", rare);
     v.field("from_top", &T::from_top, "layers are counted from the last", rare);
@@ -97,8 +95,9 @@ struct Family {
   std::map<Value, std::vector<std::string>> keys;  // paths in the file; the first counts, and is written
   std::map<Value, double> numbers;                 // values where the file has none of these keys
   std::map<Value, std::string> words;
-  std::map<std::string, double> also;  // further keys that the class needs
-  int64_t least_vocab = 0;             // vocabulary that holds the class's default tokens
+  std::map<std::string, double> also;         // further keys that the class needs
+  std::map<std::string, std::string> refuse;  // keys that must not be true, and why
+  int64_t least_vocab = 0;                    // vocabulary that holds the class's default tokens
   LayerRule mixers, experts;
   std::optional<WeightNames> weights;  // nothing: unknown names; not inherited
   std::string source;
@@ -114,24 +113,35 @@ struct Family {
     v.field("like", &T::like, "type that it is like", rare_field());
     v.field("code", &T::code, "pair of functions that has the last word", rare_field());
     v.field("architecture", &T::architecture, "class of a model with a head", rare_field());
-    v.field("keys", &T::keys, "keys by the name of a value", rare_field());
-    v.field("numbers", &T::numbers, "values of absent keys", rare_field());
-    v.field("words", &T::words, "the same for texts", rare_field());
-    v.field("also", &T::also, "keys beside these that are written", rare_field());
-    v.field("least_vocab", &T::least_vocab, "vocabulary with the tokens that the class names",
+    v.field("keys", &T::keys, "paths in the file, by the name of a value; the first is written",
+            rare_field());
+    v.field("numbers", &T::numbers, "what these values are where the file has no such key", rare_field());
+    v.field("words", &T::words, "the same for values that are words", rare_field());
+    v.field("also", &T::also, "further keys that are written, with their numbers; not inherited",
+            rare_field());
+    v.field("refuse", &T::refuse, "keys that must not be true, and what such a model has", rare_field());
+    v.field("least_vocab", &T::least_vocab,
+            "smallest vocabulary with the tokens that the class names; not inherited",
             rare_field(between(0, 1 << 28)));
-    v.field("mixers", &T::mixers, "which layers have which mixer", rare_field());
-    v.field("experts", &T::experts, "which layers have experts", rare_field());
-    v.field("weights", &T::weights, "names of weights", optional_field());
+    v.field("mixers", &T::mixers, "which layers have which mixer; inherited as a whole", rare_field());
+    v.field("experts", &T::experts, "which layers have experts; inherited as a whole", rare_field());
+    v.field("weights", &T::weights, "names of weights, where mpt-run reads them; not inherited",
+            optional_field());
     v.field("source", &T::source, "where this is from", rare_field(long_text()));
   }
 };
 
+struct FamilyTable {
+  std::map<std::string, Family> families;  // with all that they inherit
+  std::vector<std::string> types;          // in the order of the table
+};
+/// Throws UserError: of unknown keys and forms first, of words and rules without effect then.
+FamilyTable read_families(const std::string& text);
 /// The family of `type` with all that it inherits; null: the table has no such type.
 const Family* find_family(const std::string& type);
 /// In the order of the table.
 const std::vector<std::string>& family_types();
-/// Allowed words of the value; empty: it takes numbers.
+/// Allowed words of the value, in rules for layers, too; empty: it takes no words.
 std::vector<std::string> known_words(Value value);
 /// Names of activations in config.json, the preferred one first.
 struct ActivationName {

@@ -11,25 +11,6 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-struct Entry {
-  Config object;
-  std::string key;
-};
-
-// The first of the keys that the file has; "a/b" is b of the object a.
-std::optional<Entry> first_of(Config& config, const Names& keys) {
-  for (const std::string& path : keys) {
-    Config object = config;
-    std::string rest = path;
-    for (size_t slash = rest.find('/'); slash != std::string::npos; slash = rest.find('/')) {
-      object = object.inner(rest.substr(0, slash).c_str());
-      rest = rest.substr(slash + 1);
-    }
-    if (!rest.empty() && object.has(rest.c_str())) return Entry{object, rest};
-  }
-  return std::nullopt;
-}
-
 std::string text_of(const Json& entry) {
   return entry.is_string()    ? entry.get<std::string>()
          : entry.is_boolean() ? (entry.get<bool>() ? "1" : "0")
@@ -38,7 +19,7 @@ std::string text_of(const Json& entry) {
 
 // One word or number for each layer; nothing where the file has no such list.
 std::optional<Names> listed(Config& config, const LayerRule& rule, int64_t layers) {
-  auto entry = first_of(config, rule.list);
+  auto entry = find_key(config, rule.list);
   if (!entry) return std::nullopt;
   const Json* const list = entry->object.list(entry->key.c_str());
   if (list == nullptr) return std::nullopt;
@@ -65,7 +46,7 @@ std::optional<Names> listed(Config& config, const LayerRule& rule, int64_t layer
 std::optional<std::set<int64_t>> numbered(Config& config, const Names& lists, const Names& texts,
                                           int64_t first) {
   std::set<int64_t> layers;
-  if (auto entry = first_of(config, lists)) {
+  if (auto entry = find_key(config, lists)) {
     const Json* const list = entry->object.list(entry->key.c_str());
     if (list == nullptr) return std::nullopt;
     for (const Json& layer : *list) {
@@ -73,7 +54,7 @@ std::optional<std::set<int64_t>> numbered(Config& config, const Names& lists, co
     }
     return layers;
   }
-  auto entry = first_of(config, texts);
+  auto entry = find_key(config, texts);
   if (!entry) return std::nullopt;
   const std::string text = entry->object.text_or(entry->key.c_str(), "");
   for (size_t at = 0; at < text.size();) {
@@ -85,12 +66,12 @@ std::optional<std::set<int64_t>> numbered(Config& config, const Names& lists, co
 }
 
 int64_t number_of(Config& config, const Names& keys, int64_t otherwise) {
-  auto entry = first_of(config, keys);
+  auto entry = find_key(config, keys);
   return entry ? entry->object.count_or(entry->key.c_str(), otherwise) : otherwise;
 }
 
 bool one_is_true(Config& config, const Names& keys) {
-  auto entry = first_of(config, keys);
+  auto entry = find_key(config, keys);
   return entry && entry->object.flag_or(entry->key.c_str(), false);
 }
 
@@ -100,17 +81,13 @@ Names read_mixers(FamilyReader& reader, int64_t layers) {
   const LayerRule& rule = reader.family().mixers;
   Config& c = reader.config();
   const std::string others = rule.others.empty() ? "full" : rule.others;
-  if (one_is_true(c, rule.refuse))
-    c.refuse(rule.refuse.front().c_str(), "a window whose layers differ between versions of the class");
   if (!rule.condition.empty() && !one_is_true(c, rule.condition)) return Names(size_t(layers), "full");
   if (auto names = listed(c, rule, layers)) return *names;
   Names names(size_t(layers), others);
-  if (auto chosen = numbered(c, rule.indices, {}, 0)) {
+  auto chosen = numbered(c, rule.indices, {}, 0);
+  if (!chosen) chosen = numbered(c, rule.indices_from_one, {}, 1);
+  if (chosen) {
     for (const int64_t l : *chosen) {
-      if (l >= 0 && l < layers) names[size_t(l)] = rule.at_indices;
-    }
-  } else if (auto from_one = numbered(c, rule.indices_from_one, {}, 1)) {
-    for (const int64_t l : *from_one) {
       if (l >= 0 && l < layers) names[size_t(l)] = rule.at_indices;
     }
   } else if (const int64_t period = number_of(c, rule.every, rule.period); period > 0) {

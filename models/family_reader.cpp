@@ -28,23 +28,26 @@ bool null_switches_off(Value value) {
          value == Value::chunk || value == Value::latent_width;
 }
 
-std::optional<FamilyReader::Place> FamilyReader::find(Value value) {
-  const auto keys = family_.keys.find(value);
-  if (keys == family_.keys.end()) return std::nullopt;
-  std::optional<Place> first, null;
-  for (const std::string& path : keys->second) {
-    Config object = config_;
+std::optional<KeyPlace> find_key(const Config& config, const std::vector<std::string>& paths) {
+  std::optional<KeyPlace> first, null;
+  for (const std::string& path : paths) {
+    Config object = config;
     std::string rest = path;
     for (size_t slash = rest.find('/'); slash != std::string::npos; slash = rest.find('/')) {
       object = object.inner(rest.substr(0, slash).c_str());
       rest = rest.substr(slash + 1);
     }
-    // Further names of the value are known, too, where the first has it.
+    // Further names are known, too, where the first says something.
     const bool has = object.has(rest.c_str());
-    if (has && !first) first = Place{object, rest};
-    if (!has && !object.absent(rest.c_str()) && !null) null = Place{object, rest};
+    if (has && !first) first = KeyPlace{object, rest};
+    if (!has && !object.absent(rest.c_str()) && !null) null = KeyPlace{object, rest};
   }
   return first ? first : null;
+}
+
+std::optional<KeyPlace> FamilyReader::find(Value value) {
+  const auto keys = family_.keys.find(value);
+  return keys == family_.keys.end() ? std::nullopt : find_key(config_, keys->second);
 }
 
 bool FamilyReader::says(Value value) {

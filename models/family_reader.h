@@ -12,6 +12,13 @@
 
 namespace mpt::models {
 
+struct KeyPlace {
+  Config object;
+  std::string key;
+};
+/// The first of the paths under which the file says something, or else null. "a/b" is b of the object a.
+std::optional<KeyPlace> find_key(const Config& config, const std::vector<std::string>& paths);
+
 class FamilyReader : public ValueVisitor {
  public:
   /// Reads into `draft`, which visit_values() goes over.
@@ -44,11 +51,7 @@ class FamilyReader : public ValueVisitor {
   void list(Value value, std::vector<std::string>& place) override;
 
  private:
-  struct Place {
-    Config object;
-    std::string key;
-  };
-  std::optional<Place> find(Value value);
+  std::optional<KeyPlace> find(Value value);
   int64_t whole(Value value, int64_t least, bool required);
   bool has_experts();
   int64_t shared_width();

@@ -29,15 +29,8 @@ Json scaling_json(const RotaryScaling& s) {
 }  // namespace
 
 void FamilyWriter::put(const std::string& path, Json value) {
-  Json* object = &json_;
-  std::string rest = path;
-  for (size_t slash = rest.find('/'); slash != std::string::npos; slash = rest.find('/')) {
-    Json& inner = (*object)[rest.substr(0, slash)];
-    if (!inner.is_object()) inner = Json::object();
-    object = &inner;
-    rest = rest.substr(slash + 1);
-  }
-  if (!object->contains(rest)) (*object)[rest] = std::move(value);
+  const Json::json_pointer place("/" + path);
+  if (!json_.contains(place)) json_[place] = std::move(value);
 }
 
 void FamilyWriter::put(Value value, Json what) {
@@ -50,12 +43,7 @@ Json FamilyWriter::take() {
   for (const char* token : {"pad_token_id", "bos_token_id", "eos_token_id"}) {
     if (model_.vocab < family_.least_vocab) put(token, nullptr);
   }
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : json_.items()) keys.push_back(key);
-  std::sort(keys.begin(), keys.end());
-  Json sorted = Json::object();
-  for (const std::string& key : keys) sorted[key] = json_.at(key);
-  return sorted;
+  return json_.get<std::map<std::string, Json>>();
 }
 
 double FamilyWriter::number(Value value) const {

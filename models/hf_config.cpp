@@ -148,6 +148,9 @@ ImportedModel read_hugging_face(const Json& config, const std::string& file, con
   FamilyReader reader(*family, top, draft);
   visit_values(reader, draft);
   drop_long_window(reader, draft);
+  for (const auto& [key, why] : family->refuse) {
+    if (top.flag_or(key.c_str(), false)) top.refuse(key.c_str(), why);
+  }
   const FamilyCode code = family_code(*family);
   if (code.read != nullptr) code.read(reader, draft);
   problems.throw_if_any();

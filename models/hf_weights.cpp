@@ -358,7 +358,7 @@ std::string weight_type(const ModelSpec& model) {
   const Value difference = difference_of_type(m, m.type.empty() ? "llama" : m.type).value_or(Value::norm);
   throw UserError(
       Problem{fmt::format("model \"{}\"", m.name), words_of(difference),
-              "a model like one of the families that docs/training.md lists under Hugging Face models",
+              "a model made like one of the types that docs/training.md lists under Hugging Face models",
               "train it from the start and keep its checkpoints"});
 }
 

@@ -54,7 +54,17 @@ std::string words_for(Value value, const ModelSpec& model) {
   if (!said->second.is_string()) return models::words_of(value);
   std::string name = said->second.get<std::string>();
   std::replace(name.begin(), name.end(), '_', ' ');
-  return models::words_of(value) + ": " + name;
+  static const std::map<Value, const char*> kinds{{Value::norm, "s"},
+                                                  {Value::placement, " norms"},
+                                                  {Value::position, " positions"},
+                                                  {Value::query_key_norm, " norms of queries and keys"},
+                                                  {Value::gate, " gates on the output of attention"},
+                                                  {Value::linear_kind, " mixers"},
+                                                  {Value::activation, " activations"},
+                                                  {Value::router_scores, " router scores"},
+                                                  {Value::rotary_scaling, " scaling of rotary positions"}};
+  const auto kind = kinds.find(value);
+  return kind == kinds.end() ? models::words_of(value) : name + kind->second;
 }
 
 // Values describe layers that differ in windows and experts alone. Other layers are asked one by one, where

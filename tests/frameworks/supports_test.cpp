@@ -248,12 +248,12 @@ TEST(Supports, ModelsAreRefusedByTheFeatureThatIsMissing) {
   const Layout l = plain(own_runtime());
   EXPECT_EQ(why(own_runtime(), l, kWorkload, "gemma2-27b").find("lacks"), std::string::npos);
   EXPECT_EQ(why(own_runtime(), l, kWorkload, "gpt-oss-20b").find("lacks"), std::string::npos);
-  EXPECT_NE(why(own_runtime(), l, kWorkload, "bloom-176b").find("positions: alibi"), std::string::npos);
+  EXPECT_NE(why(own_runtime(), l, kWorkload, "bloom-176b").find("alibi positions"), std::string::npos);
   EXPECT_EQ(why(own_runtime(), l, kWorkload, "deepseek-v3")
                 .find(models::words_of(models::Value::next_token_layers)),
             std::string::npos);
   EXPECT_NE(why(own_runtime(), l, kWorkload, "deepseek-v3.2").find("sparse attention"), std::string::npos);
-  EXPECT_NE(why(own_runtime(), l, kWorkload, "nemotron-h-56b").find("linear mixer: mamba2"),
+  EXPECT_NE(why(own_runtime(), l, kWorkload, "nemotron-h-56b").find("mamba2 mixers"),
             std::string::npos);
   const Framework& titan = *find_framework("torchtitan");
   EXPECT_NE(why(titan, plain(titan), kWorkload, "deepseek-v3")
@@ -273,7 +273,7 @@ TEST(Supports, PartsThatFewFrameworksHaveAreNamed) {
   const auto has = [](const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;
   };
-  EXPECT_TRUE(has(lacks("megatron-core", "Qwen--Qwen3.5-27B"), "gated delta"))
+  EXPECT_TRUE(has(lacks("megatron-core", "Qwen--Qwen3.5-27B"), "gated delta mixers"))
       << lacks("megatron-core", "Qwen--Qwen3.5-27B");
   EXPECT_TRUE(has(lacks("mpt", "deepseek-ai--DeepSeek-V3.2"), "sparse attention"))
       << lacks("mpt", "deepseek-ai--DeepSeek-V3.2");
@@ -465,7 +465,7 @@ TEST(Supports, DeepSpeedDoesNotSpreadExpertsWithBiases) {
   const Framework& deepspeed = *find_framework("deepspeed");
   Layout l = plain(deepspeed);
   l.zero = 2, l.expert = 8;
-  EXPECT_NE(why(deepspeed, l, kWorkload, "gpt-oss-20b").find("biases in MLPs"), std::string::npos);
+  EXPECT_NE(why(deepspeed, l, kWorkload, "gpt-oss-20b").find(models::words_of(models::Value::mlp_bias)), std::string::npos);
   EXPECT_EQ(why(deepspeed, l, kWorkload, "mixtral-8x7b"), "");
 }
 

@@ -190,6 +190,17 @@ TEST(Families, ReadFurtherModelsWithTheirPublishedParameters) {
            "num_key_value_heads":8,"intermediate_size":14336,"vocab_size":128256,"mamba_n_heads":128,
            "mamba_d_head":64,"mamba_n_groups":1,"mamba_d_state":128,"attn_layer_indices":[9,18,27]})",
        9.778, "Bamba-9B on the hub"},
+      {R"({"model_type":"phi","num_hidden_layers":32,"hidden_size":2560,"num_attention_heads":32,
+           "num_key_value_heads":32,"intermediate_size":10240,"vocab_size":51200,"partial_rotary_factor":0.4,
+           "qk_layernorm":false})",
+       2.7797, "phi-2 on the hub: 2.78"},
+      {R"({"model_type":"nemotron","num_hidden_layers":32,"hidden_size":3072,"num_attention_heads":24,
+           "num_key_value_heads":8,"head_dim":128,"intermediate_size":9216,"vocab_size":256000})",
+       4.1905, "Minitron-4B-Base, with 24 heads as its config.json: 4.19"},
+      {R"({"model_type":"solar_open","num_hidden_layers":48,"hidden_size":4096,"num_attention_heads":64,
+           "num_key_value_heads":8,"head_dim":128,"moe_intermediate_size":1280,"vocab_size":196608,
+           "n_routed_experts":128,"num_experts_per_tok":8,"n_shared_experts":1})",
+       102.65, "Solar-Open-100B, model card: 102.6, 12 active"},
       {R"({"model_type":"minimax_text_01","num_hidden_layers":80,"hidden_size":6144,"num_attention_heads":64,
            "num_key_value_heads":8,"head_dim":128,"intermediate_size":9216,"vocab_size":200064,
            "num_local_experts":32,"num_experts_per_tok":2})",
@@ -210,6 +221,26 @@ TEST(Families, AreAtLeastSixtyAndReadable) {
     ASSERT_NE(family, nullptr) << type;
     EXPECT_FALSE(family->source.empty()) << type << " has no source";
     for (const auto& [name, kind] : family->mixers.words) EXPECT_FALSE(kind.empty()) << type << " " << name;
+  }
+}
+
+// A switch may bring something that no value names.
+TEST(Families, RefuseASwitchWithItsReason) {
+  const auto read = [](const char* switches) {
+    Json config = Json::parse(R"({"model_type":"phi","num_hidden_layers":4,"hidden_size":512,
+        "num_attention_heads":8,"vocab_size":1000,"intermediate_size":1024})");
+    config.update(Json::parse(switches));
+    return import_hugging_face(config, "config.json");
+  };
+  EXPECT_EQ(read(R"({"qk_layernorm":false})"), read("{}"));
+  try {
+    read(R"({"qk_layernorm":true})");
+    ADD_FAILURE() << "phi with norms of queries and keys was read";
+  } catch (const UserError& error) {
+    EXPECT_NE(
+        std::string(error.what()).find("config.json at /qk_layernorm: norms of queries and keys with biases"),
+        std::string::npos)
+        << error.what();
   }
 }
 
