@@ -87,7 +87,7 @@
   X(compressed, "attention over pooled tokens")                                         \
   X(index_heads, "so many heads in the index of sparse attention")                      \
   X(index_dim, "heads of this size in the index of sparse attention")                   \
-  X(index_chosen, "an index that chooses so many keys")                                 \
+  X(index_chosen, "sparse attention with so many chosen keys")                          \
   X(index_block, "an index that chooses blocks of keys")                                \
   X(linear_kind, "this kind of linear mixer")                                           \
   X(linear_heads, "so many heads of linear mixers")                                     \
