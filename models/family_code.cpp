@@ -34,6 +34,13 @@ void write_opt(FamilyWriter& w, ModelDraft& d) {
   w.put("do_layer_norm_before", true);
 }
 
+// All queries share one head of keys and values, unless the file says otherwise.
+void read_multi_query(FamilyReader& r, ModelDraft& d) {
+  if (!r.config().flag_or("multi_query", true)) d.full.kv_heads = d.window.kv_heads = d.full.heads;
+}
+
+void write_multi_query(FamilyWriter& w, ModelDraft& d) { w.put("multi_query", d.full.kv_heads == 1); }
+
 void read_falcon(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   const bool new_architecture = c.flag_or("new_decoder_architecture", false);
@@ -408,6 +415,7 @@ const std::map<std::string, FamilyCode>& codes() {
       {"step3p5", {read_step3p5, write_step3p5}},
       {"lfm2", {read_lfm2, write_lfm2}},
       {"longcat", {read_longcat, write_longcat}},
+      {"multi_query", {read_multi_query, write_multi_query}},
       {"nemotron_h", nemotron_h()},
       {"nemotron_nas", nemotron_nas()}};
   return table;

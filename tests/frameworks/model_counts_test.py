@@ -57,6 +57,7 @@ MODELS = {
     "ministral3": HEADS,
     "hunyuan_v1_dense": HEADS,
     "gpt2": {"n_embd": 64, "n_layer": 3, "n_head": 4, "vocab_size": 256, "n_positions": 256},
+    "gpt_bigcode": {"n_embd": 64, "n_layer": 3, "n_head": 4, "vocab_size": 256, "n_positions": 256},
     "gpt_neox": {key: value for key, value in DENSE.items() if key != "num_key_value_heads"},
     "opt": {"hidden_size": 64, "ffn_dim": 160, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 256, "max_position_embeddings": 256,
             "word_embed_proj_dim": 64, "pad_token_id": 0},
