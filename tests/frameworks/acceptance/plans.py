@@ -310,7 +310,7 @@ UNPLANNED = {
     *((name, plan) for name in ("megatron", "bridge") for plan in (
         "llama3-8b-offload-zero0", "llama3-8b-zero3-outermost", "mixtral-8x7b-fp16", "mixtral-8x7b-exchange-1f1b",
         "gpt-oss-20b-expert-tensor", "mistral-7b-ring")),
-    ("megatron", "llama3-8b-lora"), ("bridge", "llama3-8b-narrow-gradients"),
+    ("megatron", "llama3-8b-lora"),
     ("automodel", "llama3-8b-context"), ("automodel", "gpt2-1.5b"), ("automodel", "gpt-neox-20b"), ("automodel", "mixtral-8x7b"),
     ("automodel", "deepseek-v2"), ("automodel", "deepseek-v3"),
 }
