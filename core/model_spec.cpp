@@ -188,6 +188,7 @@ bool same_model(ModelSpec a, const ModelSpec& b) {
   a.name = b.name;
   a.type = b.type;
   a.hub_id = b.hub_id;
+  if (a.norm == NormKind::rms_norm) a.norm_bias = b.norm_bias;  // it has none
   return a == b;
 }
 

@@ -186,9 +186,11 @@ Json write_hugging_face(const ModelSpec& model, const std::string& type) {
   return config;
 }
 
-ModelSpec with_usual_balance_loss(ModelSpec model) {
+ModelSpec with_usual_training(ModelSpec model) {
   model.layers.change([](LayerKind& kind) {
-    if (kind.moe) kind.moe->balance_loss = MixtureOfExperts{}.balance_loss;
+    if (!kind.moe) return;
+    kind.moe->balance_loss = MixtureOfExperts{}.balance_loss;
+    kind.moe->bias_rate = MixtureOfExperts{}.bias_rate;
   });
   return model;
 }

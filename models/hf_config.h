@@ -32,8 +32,8 @@ std::vector<std::string> hugging_face_types();
 
 /// The model as a config.json of this type, one of those. Values that the type cannot say are left out.
 nlohmann::ordered_json write_hugging_face(const ModelSpec& model, const std::string& type);
-/// Few types have a key for the balance loss of experts, and weights do not depend on it.
-ModelSpec with_usual_balance_loss(ModelSpec model);
+/// With the default balance loss and bias rate of routers: few types have keys for these.
+ModelSpec with_usual_training(ModelSpec model);
 /// The first value that comes back different when that file is read; nothing: it is the same model.
 std::optional<Value> difference_of_type(const ModelSpec& model, const std::string& type);
 /// The model's own type if it comes back as that, or the first of the table that it comes back as; empty:

@@ -348,7 +348,11 @@ class LayerTensors {
 }  // namespace
 
 std::string weight_type(const ModelSpec& model) {
-  const ModelSpec m = with_usual_balance_loss(model);
+  ModelSpec m = with_usual_training(model);
+  // Weights do not depend on the chunks of the training form.
+  m.layers.change([](LayerKind& kind) {
+    if (kind.linear) kind.linear->chunk = LinearMixer{}.chunk;
+  });
   std::vector<std::string> types = family_types();
   if (!m.type.empty()) types.insert(types.begin(), m.type);
   for (const std::string& type : types) {
@@ -363,7 +367,7 @@ std::string weight_type(const ModelSpec& model) {
 }
 
 std::string hugging_face_config(const ModelSpec& m) {
-  return write_hugging_face(with_usual_balance_loss(m), weight_type(m)).dump(2) + "\n";
+  return write_hugging_face(with_usual_training(m), weight_type(m)).dump(2) + "\n";
 }
 
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& m, const HasTensor& has) {

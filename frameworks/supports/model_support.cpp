@@ -99,7 +99,7 @@ std::string lacking_type(const models::Dialect& dialect, const ModelSpec& model)
   if (type.empty() && !knows && models::find_family(model.type) != nullptr) return "the type " + model.type;
   if (type.empty()) {
     type = knows ? model.type : types.front();
-    const auto difference = models::difference_of_type(models::with_usual_balance_loss(model), type);
+    const auto difference = models::difference_of_type(models::with_usual_training(model), type);
     if (difference && !(knows && is_in_its_file(model, *difference))) return words_for(*difference, model);
   }
   const models::Values values = models::values_of(model);

@@ -44,7 +44,7 @@ std::string hub_id(const ModelSpec& model) {
 
 std::string add_hugging_face_model(const ModelSpec& model, const std::string& framework, Exported& exported,
                                    BalanceLoss balance) {
-  const ModelSpec untrained = models::with_usual_balance_loss(model);
+  const ModelSpec untrained = models::with_usual_training(model);
   const std::string type = type_in(dialect_of(framework), untrained);
   std::string id = hub_id(model);
   if (type.empty() && id.empty()) id = equal_hub_id(model);

@@ -37,7 +37,7 @@ TEST(HuggingFaceWeights, ItsConfigurationIsReadAsTheSameModel) {
   for (const ModelSpec& model : models_with_weights()) {
     const ModelSpec read =
         import_hugging_face(parse_json(hugging_face_config(model), "config.json"), "config.json");
-    EXPECT_TRUE(same_model(read, with_usual_balance_loss(model))) << model.name;
+    EXPECT_TRUE(same_model(read, with_usual_training(model))) << model.name;
     EXPECT_EQ(read.type, model.type) << model.name;
   }
 }

@@ -89,6 +89,7 @@ std::string layout_difference(const Layout& found, const Layout& wanted, const M
 
 std::string model_difference(ModelSpec found, ModelSpec wanted) {
   found.name = wanted.name = "";
+  for (ModelSpec* model : {&found, &wanted}) model->type = model->hub_id = "";
   found.max_positions = wanted.max_positions = 1;  // frameworks make room for the plan's sequence
   return differences(to_json(found), to_json(wanted));
 }

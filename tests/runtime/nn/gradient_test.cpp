@@ -202,6 +202,7 @@ TEST(Gradient, OfAttentionAndMlpSideBySide) {
     check_against_differences(tiny_of([place](ModelSpec& m, LayerKind& layer) {
       m.norm_placement = place;
       m.parallel_residual = true;
+      m.position = PositionKind::none;
       layer.attention->rotary.reset();
     }));
   }
