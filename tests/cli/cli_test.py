@@ -769,7 +769,7 @@ def wrong_run(folder, text, plan):
     refused("edited footprint", edited("bytes", lambda p: p["footprints"][0].update(saved_bytes=1)), "/program_digest", "plan again")
     refused("newer version", edited("version", lambda p: p.update(version=99)), "newer mpt-plan")
     refused("no digests", edited("undigested", lambda p: p.pop("input_digests")), "undigested.json at /input_digests: missing", "mpt-plan --request")
-    refused("older version", edited("older", lambda p: p.update(version=2)), "the number 2", "expected 4", "plan again")
+    refused("older version", edited("older", lambda p: p.update(version=2)), "the number 2", "expected 5", "plan again")
     refused("feature it lacks", planned("feature", head_bias=True), "a bias in the output head", options=["--device", "cpu"])
     refused("vocabulary below a byte's", planned("vocabulary", vocab=100), "0 to 99, the model's vocabulary", options=["--device", "cpu"])
     refused("data missing", plan, "/no/text", "cannot be read", data="/no/text")
