@@ -253,8 +253,7 @@ TEST(Supports, ModelsAreRefusedByTheFeatureThatIsMissing) {
                 .find(models::words_of(models::Value::next_token_layers)),
             std::string::npos);
   EXPECT_NE(why(own_runtime(), l, kWorkload, "deepseek-v3.2").find("sparse attention"), std::string::npos);
-  EXPECT_NE(why(own_runtime(), l, kWorkload, "nemotron-h-56b").find("mamba2 mixers"),
-            std::string::npos);
+  EXPECT_NE(why(own_runtime(), l, kWorkload, "nemotron-h-56b").find("mamba2 mixers"), std::string::npos);
   const Framework& titan = *find_framework("torchtitan");
   EXPECT_NE(why(titan, plain(titan), kWorkload, "deepseek-v3")
                 .find(models::words_of(models::Value::next_token_layers)),
@@ -465,7 +464,8 @@ TEST(Supports, DeepSpeedDoesNotSpreadExpertsWithBiases) {
   const Framework& deepspeed = *find_framework("deepspeed");
   Layout l = plain(deepspeed);
   l.zero = 2, l.expert = 8;
-  EXPECT_NE(why(deepspeed, l, kWorkload, "gpt-oss-20b").find(models::words_of(models::Value::mlp_bias)), std::string::npos);
+  EXPECT_NE(why(deepspeed, l, kWorkload, "gpt-oss-20b").find(models::words_of(models::Value::mlp_bias)),
+            std::string::npos);
   EXPECT_EQ(why(deepspeed, l, kWorkload, "mixtral-8x7b"), "");
 }
 
