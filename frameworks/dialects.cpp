@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/dialects.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/json.h"
 #include "frameworks/framework.h"
@@ -45,12 +43,7 @@ void check_dialects() {
 }
 
 std::string type_in(const models::Dialect& dialect, const ModelSpec& model) {
-  const auto& types = dialect.types;
-  const ModelSpec m = models::with_usual_training(model);
-  const auto comes_back = [&](const std::string& type) { return !models::difference_of_type(m, type); };
-  if (std::find(types.begin(), types.end(), m.type) != types.end() && comes_back(m.type)) return m.type;
-  const auto found = std::find_if(types.begin(), types.end(), comes_back);
-  return found == types.end() ? "" : *found;
+  return models::written_type(models::with_usual_training(model), dialect.types);
 }
 
 }  // namespace mpt::frameworks

@@ -196,7 +196,6 @@ ModelSpec with_usual_training(ModelSpec model) {
 }
 
 std::optional<Value> difference_of_type(const ModelSpec& model, const std::string& type) {
-  if (find_family(type) == nullptr) return Value::layers;
   try {
     return first_difference(model, import_hugging_face(write_hugging_face(model, type), "config.json"));
   } catch (const UserError&) {
@@ -204,12 +203,17 @@ std::optional<Value> difference_of_type(const ModelSpec& model, const std::strin
   }
 }
 
-std::string written_type(const ModelSpec& model) {
-  if (find_family(model.type) != nullptr && !difference_of_type(model, model.type)) return model.type;
-  for (const std::string& type : family_types()) {
-    if (!difference_of_type(model, type)) return type;
-  }
-  return "";
+std::string written_type(const ModelSpec& model, const std::vector<std::string>& types) {
+  const auto comes_back = [&](const std::string& type) { return !difference_of_type(model, type); };
+  const bool is_own = std::find(types.begin(), types.end(), model.type) != types.end();
+  if (is_own && comes_back(model.type)) return model.type;
+  const auto found = std::find_if(types.begin(), types.end(), comes_back);
+  return found == types.end() ? "" : *found;
+}
+
+Value unwritten_value(const ModelSpec& model) {
+  const bool known = find_family(model.type) != nullptr;
+  return difference_of_type(model, known ? model.type : "llama").value_or(Value::unequal_layers);
 }
 
 }  // namespace mpt::models

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/model_spec.h"
+#include "models/family.h"
 #include "models/towers.h"
 #include "models/values.h"
 
@@ -36,8 +37,10 @@ nlohmann::ordered_json write_hugging_face(const ModelSpec& model, const std::str
 ModelSpec with_usual_training(ModelSpec model);
 /// The first value that comes back different when that file is read; nothing: it is the same model.
 std::optional<Value> difference_of_type(const ModelSpec& model, const std::string& type);
-/// The model's own type if it comes back as that, or the first of the table that it comes back as; empty:
-/// there is none.
-std::string written_type(const ModelSpec& model);
+/// The model's own type if it is one of `types` and comes back the same, or the first of them that does;
+/// empty: there is none.
+std::string written_type(const ModelSpec& model, const std::vector<std::string>& types = family_types());
+/// Of a model without such a type: the first value that its own type, or Llama's, cannot say.
+Value unwritten_value(const ModelSpec& model);
 
 }  // namespace mpt::models

@@ -353,15 +353,14 @@ std::string weight_type(const ModelSpec& model) {
   m.layers.change([](LayerKind& kind) {
     if (kind.linear) kind.linear->chunk = LinearMixer{}.chunk;
   });
-  std::vector<std::string> types = family_types();
-  if (!m.type.empty()) types.insert(types.begin(), m.type);
-  for (const std::string& type : types) {
-    const Family* const family = find_family(type);
-    if (family != nullptr && family->weights && !difference_of_type(m, type)) return type;
+  std::vector<std::string> types;
+  for (const std::string& type : family_types()) {
+    if (find_family(type)->weights) types.push_back(type);
   }
-  const Value difference = difference_of_type(m, m.type.empty() ? "llama" : m.type).value_or(Value::norm);
+  std::string type = written_type(m, types);
+  if (!type.empty()) return type;
   throw UserError(
-      Problem{fmt::format("model \"{}\"", m.name), words_of(difference),
+      Problem{fmt::format("model \"{}\"", m.name), words_of(unwritten_value(m)),
               "a model made like one of the types that docs/training.md lists under Hugging Face models",
               "train it from the start and keep its checkpoints"});
 }

@@ -38,8 +38,13 @@ std::string equal_hub_id(const ModelSpec& model) {
 }  // namespace
 
 std::string hub_id(const ModelSpec& model) {
-  const bool same = !model.hub_id.empty() && same_architecture(models::load_model(model.hub_id), model);
-  return same ? model.hub_id : "";
+  for (const models::ZooModel& known : models::zoo_models()) {
+    const auto& ids = known.aliases;
+    if (std::find(ids.begin(), ids.end(), model.hub_id) != ids.end() &&
+        same_architecture(models::load_model(known.name), model))
+      return model.hub_id;
+  }
+  return "";
 }
 
 std::string add_hugging_face_model(const ModelSpec& model, const std::string& framework, Exported& exported,

@@ -219,10 +219,9 @@ void declare_input(CLI::App& command, InputOptions& o, const char* what) {
 std::string config_json_of(const ModelSpec& model) {
   const std::string type = models::written_type(model);
   if (!type.empty()) return models::write_hugging_face(model, type).dump(2) + "\n";
-  const auto difference = models::difference_of_type(model, model.type.empty() ? "llama" : model.type);
-  throw UserError(Problem{"--config-json", fmt::format("a model with {}", models::words_of(*difference)),
-                          "a model that a type of Hugging Face has",
-                          "leave --config-json out to write it in MPT's own format"});
+  throw UserError(Problem{
+      "--config-json", fmt::format("a model with {}", models::words_of(models::unwritten_value(model))),
+      "a model that a type of Hugging Face has", "leave --config-json out to write it in MPT's own format"});
 }
 
 }  // namespace

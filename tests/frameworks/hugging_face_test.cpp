@@ -39,6 +39,16 @@ TEST(HuggingFace, OtherSizesGetAConfigAndOthersAWarning) {
   EXPECT_EQ(exported.warnings.size(), 1);
 }
 
+// A plan may have any text as the id: none is taken for a path.
+TEST(HuggingFace, AnIdIsOfTheZooAndOfTheSameModel) {
+  ModelSpec model = models::load_model("Qwen/Qwen2.5-7B");
+  EXPECT_EQ(hub_id(model), "Qwen/Qwen2.5-7B");
+  model.hub_id = std::string(MPT_SOURCE_DIR) + "/models/zoo/qwen2.5-7b.json";
+  EXPECT_EQ(hub_id(model), "");
+  model.hub_id = "Qwen/Qwen3-8B";
+  EXPECT_EQ(hub_id(model), "") << "another model";
+}
+
 // Plans have no dropout; classes that have it by default are told.
 TEST(HuggingFace, DropoutIsSwitchedOffInAConfigOfItsOwn) {
   for (const char* name : {"gpt2-124m", "gpt2-1.5b", "opt-30b"}) {
