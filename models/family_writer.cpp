@@ -51,7 +51,11 @@ double FamilyWriter::number(Value value) const {
   return found == family_.numbers.end() ? 0.0 : found->second;
 }
 
-void FamilyWriter::size(Value value, int64_t& place) { put(value, place); }
+void FamilyWriter::size(Value value, int64_t& place) {
+  put(value, place);
+  // Classes with latent attention repeat keys for groups of heads, too, and their defaults are other counts.
+  if (value == Value::kv_rank) put(Value::kv_heads, draft_.full.kv_heads);
+}
 
 void FamilyWriter::shared_width(int64_t width) {
   if (family_.has_keys(Value::shared_ffn)) return put(Value::shared_ffn, width);

@@ -201,6 +201,15 @@ TEST(BothWays, RandomFilesOfEveryTypeAreWrittenAsTheyWereRead) {
   EXPECT_GE(models, 500u);
 }
 
+// Classes with latent attention repeat keys for groups of heads. Their defaults are other counts than the
+// model's.
+TEST(BothWays, LatentAttentionSaysItsHeadsOfKeys) {
+  for (const char* name : {"deepseek-v3", "deepseek-v2", "moonlight-16b-a3b", "glm-4.7-flash"}) {
+    const ModelSpec m = load_model(name);
+    EXPECT_EQ(write_hugging_face(m, m.type)["num_key_value_heads"], m.attention().heads) << name;
+  }
+}
+
 // What a type has no word for is named, and another type is taken.
 TEST(BothWays, TheFirstValueThatComesBackDifferentIsNamed) {
   ModelSpec m = load_model("llama3-8b");

@@ -25,8 +25,9 @@ SBATCH = {"job-name": r"[A-Za-z0-9_.-]+", "nodes": r"[1-9][0-9]*", "ntasks-per-n
 
 
 def ranks_of_nodes(c):
-    """Processes of each node, in order."""
-    per_node, left, counts = min(c.plan["cluster"]["devices_per_node"], c.ranks), c.ranks, []
+    """Processes of each operating system, in order: a node may be several of them (NVL72)."""
+    cluster = c.plan["cluster"]
+    per_node, left, counts = min(cluster.get("devices_per_host") or cluster["devices_per_node"], c.ranks), c.ranks, []
     while left > 0:
         counts.append(min(per_node, left))
         left -= per_node
