@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <initializer_list>
 #include <numeric>
+#include <span>
 
 #include "base/error.h"
 #include "core/action_memory.h"
@@ -15,50 +15,25 @@
 namespace mpt {
 namespace {
 
-// A list whose first few elements need no allocation: a step has millions of drafts with one to three of
-// each.
-template <class T>
-class ShortList {
- public:
-  ShortList() = default;
-  ShortList(std::initializer_list<T> values) {
-    for (const T& value : values) push_back(value);
-  }
-  void push_back(const T& value) {
-    if (size_ < kInside) {
-      inside_[size_] = value;
-    } else {
-      if (size_ == kInside) beyond_.assign(inside_.begin(), inside_.end());
-      beyond_.push_back(value);
-    }
-    ++size_;
-  }
-  size_t size() const { return size_; }
-  const T* begin() const { return size_ <= kInside ? inside_.data() : beyond_.data(); }
-  const T* end() const { return begin() + size_; }
-  const T& front() const { return *begin(); }
-
- private:
-  static constexpr size_t kInside = 3;
-  std::array<T, kInside> inside_{};
-  size_t size_ = 0;
-  std::vector<T> beyond_;
-};
-
-// An instruction before ids are given: placed at a nominal start, waiting on drafts by draft number.
+// An instruction before ids are given: placed at a nominal start, waiting on drafts by draft number. A step
+// has millions of them, so that each has room for the few lanes and waits that all but reduce_norm have.
 struct Draft {
-  Instruction instruction;
+  InstructionKind kind = InstructionKind::forward;
+  uint8_t lane_count = 0, wait_count = 0;
+  int stage = -1, micro_batch = -1, receive_slot = -1, send_slot = -1;
   int64_t start = 0;
   int64_t end = 0;
-  ShortList<Lane> lanes;
-  ShortList<int> waits;
+  std::array<Lane, 2> lanes{};
+  std::array<int, 3> waits{};
+
+  void add_lane(Lane lane) { lanes[lane_count++] = lane; }
+  void wait_for(int draft) { waits[wait_count++] = draft; }
 };
 
 class Lowering {
  public:
-  Lowering(const Layout& layout, const Schedule& schedule, const std::vector<StageFootprint>& footprints,
-           const LowerOptions& options)
-      : layout_(layout), schedule_(schedule), footprints_(footprints), options_(options) {
+  Lowering(const Layout& layout, const Schedule& schedule, bool tied, const LowerOptions& options)
+      : layout_(layout), schedule_(schedule), tied_(tied), options_(options) {
     const size_t cells = size_t(schedule.stages()) * size_t(schedule.micro_batches);
     for (auto* table : {&forward_, &input_gradient_, &weight_gradient_, &activation_in_, &gradient_in_}) {
       table->assign(cells, -1);
@@ -90,44 +65,45 @@ class Lowering {
     return {rank, beside ? stream : Stream::compute};
   }
 
-  int add(Draft draft) {
-    drafts_.push_back(std::move(draft));
+  int add(const Draft& draft) {
+    drafts_.push_back(draft);
     return int(drafts_.size()) - 1;
+  }
+
+  Draft draft_of(InstructionKind kind, int stage, Stream stream) const {
+    Draft draft;
+    draft.kind = kind;
+    draft.stage = stage;
+    draft.add_lane(lane(rank_of(stage), stream));
+    return draft;
   }
 
   void add_compute(const Action& action, int64_t start) {
     const size_t at = cell(action.stage, action.micro_batch);
-    Draft draft;
-    draft.instruction.kind = InstructionKind(action.kind);
-    draft.instruction.stage = action.stage;
-    draft.instruction.micro_batch = action.micro_batch;
+    Draft draft = draft_of(InstructionKind(action.kind), action.stage, Stream::compute);
+    draft.micro_batch = action.micro_batch;
     draft.start = start;
     draft.end = start + nominal_duration(action.kind);
-    draft.lanes = {lane(rank_of(action.stage), Stream::compute)};
-    const ActionMemory memory = memory_of(action.kind, footprints_[size_t(action.stage)]);
-    draft.instruction.acquire_bytes = memory.acquire_bytes;
-    draft.instruction.release_bytes = memory.release_bytes;
-    draft.instruction.workspace_bytes = memory.workspace_bytes;
     switch (action.kind) {
       case ActionKind::forward:
-        if (action.stage > 0) draft.waits.push_back(input_of(action.stage, -1, at, action.micro_batch));
-        forward_[at] = add(std::move(draft));
+        if (action.stage > 0) draft.wait_for(input_of(action.stage, -1, at, action.micro_batch));
+        forward_[at] = add(draft);
         add_transfer(InstructionKind::transfer_activation, action.stage, action.stage + 1, action.micro_batch,
                      forward_[at]);
         break;
       case ActionKind::backward:
       case ActionKind::input_gradient:
-        draft.waits.push_back(forward_[at]);
+        draft.wait_for(forward_[at]);
         if (action.stage + 1 < schedule_.stages())
-          draft.waits.push_back(input_of(action.stage, +1, at, action.micro_batch));
-        input_gradient_[at] = add(std::move(draft));
+          draft.wait_for(input_of(action.stage, +1, at, action.micro_batch));
+        input_gradient_[at] = add(draft);
         if (action.kind == ActionKind::backward) weight_gradient_[at] = input_gradient_[at];
         add_transfer(InstructionKind::transfer_gradient, action.stage, action.stage - 1, action.micro_batch,
                      input_gradient_[at]);
         break;
       case ActionKind::weight_gradient:
-        draft.waits.push_back(input_gradient_[at]);
-        weight_gradient_[at] = add(std::move(draft));
+        draft.wait_for(input_gradient_[at]);
+        weight_gradient_[at] = add(draft);
         break;
     }
   }
@@ -143,16 +119,12 @@ class Lowering {
   void add_transfer(InstructionKind kind, int from, int to, int micro_batch, int producer) {
     if (to < 0 || to >= schedule_.stages() || !crosses(from, to)) return;
     const bool activation = kind == InstructionKind::transfer_activation;
-    Draft draft;
-    draft.instruction.kind = kind;
-    draft.instruction.stage = from;
-    draft.instruction.micro_batch = micro_batch;
-    draft.instruction.bytes = footprints_[size_t(activation ? from : to)].boundary_bytes;
+    Draft draft = draft_of(kind, from, activation ? Stream::activation_out : Stream::gradient_out);
+    draft.micro_batch = micro_batch;
     draft.start = draft.end = drafts_[size_t(producer)].end;
-    draft.lanes = {lane(rank_of(from), activation ? Stream::activation_out : Stream::gradient_out),
-                   lane(rank_of(to), activation ? Stream::activation_in : Stream::gradient_in)};
-    draft.waits = {producer};
-    (activation ? activation_in_ : gradient_in_)[cell(to, micro_batch)] = add(std::move(draft));
+    draft.add_lane(lane(rank_of(to), activation ? Stream::activation_in : Stream::gradient_in));
+    draft.wait_for(producer);
+    (activation ? activation_in_ : gradient_in_)[cell(to, micro_batch)] = add(draft);
   }
 
   // Order of the list: nominal start; the order of creation settles ties and respects every wait. Starts are
@@ -172,7 +144,7 @@ class Lowering {
     const size_t stages = size_t(schedule_.stages());
     std::vector<std::vector<int>> activations(stages), gradients(stages);  // by sending stage, in list order
     for (const int d : order_) {
-      const Instruction& i = drafts_[size_t(d)].instruction;
+      const Draft& i = drafts_[size_t(d)];
       if (i.kind == InstructionKind::transfer_activation) activations[size_t(i.stage)].push_back(d);
       if (i.kind == InstructionKind::transfer_gradient) gradients[size_t(i.stage)].push_back(d);
     }
@@ -193,9 +165,9 @@ class Lowering {
   void connect_send_side(const std::vector<int>& transfers, int slots) {
     for (size_t k = 0; k < transfers.size(); ++k) {
       Draft& transfer = drafts_[size_t(transfers[k])];
-      Draft& producer = drafts_[size_t(transfer.waits.front())];
-      transfer.instruction.send_slot = producer.instruction.send_slot = int(k) % slots;
-      if (int(k) >= slots) producer.waits.push_back(transfers[k - size_t(slots)]);
+      Draft& producer = drafts_[size_t(transfer.waits[0])];
+      transfer.send_slot = producer.send_slot = int(k) % slots;
+      if (int(k) >= slots) producer.wait_for(transfers[k - size_t(slots)]);
     }
   }
 
@@ -203,12 +175,12 @@ class Lowering {
   void connect_receive_side(const std::vector<int>& transfers, const std::vector<int>& consumers, int stage,
                             int slots) {
     const auto consumer_of = [&](size_t k) {
-      return consumers[cell(stage, drafts_[size_t(transfers[k])].instruction.micro_batch)];
+      return consumers[cell(stage, drafts_[size_t(transfers[k])].micro_batch)];
     };
     for (size_t k = 0; k < transfers.size(); ++k) {
-      drafts_[size_t(transfers[k])].instruction.receive_slot = int(k) % slots;
-      drafts_[size_t(consumer_of(k))].instruction.receive_slot = int(k) % slots;
-      if (int(k) >= slots) drafts_[size_t(transfers[k])].waits.push_back(consumer_of(k - size_t(slots)));
+      drafts_[size_t(transfers[k])].receive_slot = int(k) % slots;
+      drafts_[size_t(consumer_of(k))].receive_slot = int(k) % slots;
+      if (int(k) >= slots) drafts_[size_t(transfers[k])].wait_for(consumer_of(k - size_t(slots)));
     }
   }
 
@@ -216,7 +188,7 @@ class Lowering {
   void add_step_end() {
     std::vector<int> last(size_t(schedule_.stages()), -1);
     for (const int d : order_) {
-      const Instruction& i = drafts_[size_t(d)].instruction;
+      const Draft& i = drafts_[size_t(d)];
       if (i.kind == InstructionKind::backward || i.kind == InstructionKind::weight_gradient)
         last[size_t(i.stage)] = d;
     }
@@ -230,37 +202,30 @@ class Lowering {
       for (const int s : stages) ready[size_t(s)] = add_reduction(s, last[size_t(s)]);
     }
     add_tied_embedding(ready);
-    const int norm = add_norm(ready);
+    ready_ = std::move(ready);
+    Draft reduction;
+    reduction.kind = InstructionKind::reduce_norm;
+    const int norm = add(reduction);
+    order_.push_back(norm);
     for (int s = 0; s < schedule_.stages(); ++s) {
-      Draft draft;
-      draft.instruction.kind = InstructionKind::optimizer_step;
-      draft.instruction.stage = s;
-      draft.lanes = {lane(rank_of(s), Stream::compute)};
-      draft.waits = {norm};
-      order_.push_back(add(std::move(draft)));
+      Draft draft = draft_of(InstructionKind::optimizer_step, s, Stream::compute);
+      draft.wait_for(norm);
+      order_.push_back(add(draft));
       if (layout_.gathers_after_step()) add_gather(s, order_.back());
     }
   }
 
   void add_gather(int stage, int optimizer_step) {
-    Draft draft;
-    draft.instruction.kind = InstructionKind::gather_parameters;
-    draft.instruction.stage = stage;
-    draft.instruction.bytes = footprints_[size_t(stage)].parameter_bytes;
-    draft.lanes = {lane(rank_of(stage), Stream::reduction)};
-    draft.waits = {optimizer_step};
-    order_.push_back(add(std::move(draft)));
+    Draft draft = draft_of(InstructionKind::gather_parameters, stage, Stream::reduction);
+    draft.wait_for(optimizer_step);
+    order_.push_back(add(draft));
   }
 
   int add_reduction(int stage, int last) {
-    Draft draft;
-    draft.instruction.kind = InstructionKind::reduce_gradient;
-    draft.instruction.stage = stage;
-    draft.instruction.bytes = footprints_[size_t(stage)].gradient_bytes;
+    Draft draft = draft_of(InstructionKind::reduce_gradient, stage, Stream::reduction);
     draft.start = draft.end = drafts_[size_t(last)].end;
-    draft.lanes = {lane(rank_of(stage), Stream::reduction)};
-    draft.waits = {last};
-    const int d = add(std::move(draft));
+    draft.wait_for(last);
+    const int d = add(draft);
     // Behind everything that starts no later, so that the list stays in nominal order.
     const auto at =
         std::upper_bound(order_.begin(), order_.end(), drafts_[size_t(d)].start,
@@ -271,28 +236,14 @@ class Lowering {
 
   void add_tied_embedding(std::vector<int>& ready) {
     const int final_stage = schedule_.stages() - 1;
-    const int64_t bytes = footprints_.front().tied_embedding_bytes;
-    if (bytes == 0 || final_stage == 0) return;
-    Draft draft;
-    draft.instruction.kind = InstructionKind::reduce_tied_embedding;
-    draft.instruction.stage = 0;
-    draft.instruction.bytes = bytes;
-    draft.lanes = {lane(rank_of(0), Stream::reduction)};
+    if (!tied_ || final_stage == 0) return;
+    Draft draft = draft_of(InstructionKind::reduce_tied_embedding, 0, Stream::reduction);
     // In a V both lie on one rank, which adds them up by itself.
-    if (crosses(0, final_stage)) draft.lanes.push_back(lane(rank_of(final_stage), Stream::reduction));
-    draft.waits = {ready.front(), ready.back()};
-    ready.front() = ready.back() = add(std::move(draft));
+    if (crosses(0, final_stage)) draft.add_lane(lane(rank_of(final_stage), Stream::reduction));
+    draft.wait_for(ready.front());
+    draft.wait_for(ready.back());
+    ready.front() = ready.back() = add(draft);
     order_.push_back(ready.front());
-  }
-
-  int add_norm(const std::vector<int>& ready) {
-    Draft draft;
-    draft.instruction.kind = InstructionKind::reduce_norm;
-    draft.instruction.bytes = 16;  // the squared norm and the loss, in double
-    for (int r = 0; r < schedule_.ranks; ++r) draft.lanes.push_back(lane(r, Stream::reduction));
-    for (const int d : ready) draft.waits.push_back(d);
-    order_.push_back(add(std::move(draft)));
-    return order_.back();
   }
 
   StepProgram assemble() const {
@@ -302,37 +253,48 @@ class Lowering {
     program.micro_batches = schedule_.micro_batches;
     program.rank_of_stage = schedule_.rank_of_stage;
     program.slots = slots_;
-    program.static_bytes.assign(size_t(schedule_.ranks), 0);
-    for (int s = 0; s < schedule_.stages(); ++s) {
-      const StageFootprint& footprint = footprints_[size_t(s)];
-      program.static_bytes[size_t(rank_of(s))] +=
-          footprint.static_bytes() + slots_[size_t(s)].total() * footprint.slot_bytes();
-    }
     std::vector<InstructionId> id_of(drafts_.size(), -1);
     program.instructions.reserve(order_.size());
     for (const int d : order_) {
       const Draft& draft = drafts_[size_t(d)];
-      Instruction instruction = draft.instruction;
+      Instruction instruction;
+      instruction.kind = draft.kind;
+      instruction.stage = draft.stage;
+      instruction.micro_batch = draft.micro_batch;
+      instruction.receive_slot = draft.receive_slot;
+      instruction.send_slot = draft.send_slot;
       instruction.first_lane = int32_t(program.lane_table.size());
-      instruction.lane_count = int32_t(draft.lanes.size());
-      program.lane_table.insert(program.lane_table.end(), draft.lanes.begin(), draft.lanes.end());
       instruction.first_wait = int32_t(program.wait_table.size());
-      for (const int wait : draft.waits) program.wait_table.push_back(id_of[size_t(wait)]);
-      instruction.wait_count = int32_t(draft.waits.size());
+      add_lanes_and_waits(draft, id_of, program);
+      instruction.lane_count = int32_t(program.lane_table.size()) - instruction.first_lane;
+      instruction.wait_count = int32_t(program.wait_table.size()) - instruction.first_wait;
       id_of[size_t(d)] = program.size();
       program.instructions.push_back(instruction);
     }
     return program;
   }
 
+  // The norm is of all ranks, and waits for the last gradient of every stage.
+  void add_lanes_and_waits(const Draft& draft, std::span<const InstructionId> id_of,
+                           StepProgram& program) const {
+    if (draft.kind == InstructionKind::reduce_norm) {
+      for (int r = 0; r < schedule_.ranks; ++r) program.lane_table.push_back(lane(r, Stream::reduction));
+      for (const int wait : ready_) program.wait_table.push_back(id_of[size_t(wait)]);
+      return;
+    }
+    for (size_t l = 0; l < draft.lane_count; ++l) program.lane_table.push_back(draft.lanes[l]);
+    for (size_t w = 0; w < draft.wait_count; ++w) program.wait_table.push_back(id_of[size_t(draft.waits[w])]);
+  }
+
   const Layout& layout_;
   const Schedule& schedule_;
-  const std::vector<StageFootprint>& footprints_;
+  const bool tied_;
   const LowerOptions& options_;
   std::vector<Draft> drafts_;
   std::vector<int> order_;
   std::vector<int> forward_, input_gradient_, weight_gradient_;  // draft of each stage and micro-batch
   std::vector<int> activation_in_, gradient_in_;                 // by receiving stage
+  std::vector<int> ready_;                                       // what the norm waits for
   std::vector<StageSlots> slots_;
 };
 
@@ -350,12 +312,58 @@ void check_arguments(const Layout& layout, const Schedule& schedule,
   }
 }
 
+void set_bytes_of(const std::vector<StageFootprint>& footprints, Instruction& i) {
+  switch (i.kind) {
+    case InstructionKind::forward:
+    case InstructionKind::backward:
+    case InstructionKind::input_gradient:
+    case InstructionKind::weight_gradient: {
+      const ActionMemory memory = memory_of(ActionKind(i.kind), footprints[size_t(i.stage)]);
+      i.acquire_bytes = memory.acquire_bytes;
+      i.release_bytes = memory.release_bytes;
+      i.workspace_bytes = memory.workspace_bytes;
+      break;
+    }
+    case InstructionKind::transfer_activation:
+      i.bytes = footprints[size_t(i.stage)].boundary_bytes;
+      break;
+    case InstructionKind::transfer_gradient:
+      i.bytes = footprints[size_t(i.stage - 1)].boundary_bytes;
+      break;
+    case InstructionKind::reduce_gradient:
+      i.bytes = footprints[size_t(i.stage)].gradient_bytes;
+      break;
+    case InstructionKind::reduce_tied_embedding:
+      i.bytes = footprints.front().tied_embedding_bytes;
+      break;
+    case InstructionKind::reduce_norm:
+      i.bytes = 16;  // the squared norm and the loss, in double
+      break;
+    case InstructionKind::optimizer_step:
+      break;
+    case InstructionKind::gather_parameters:
+      i.bytes = footprints[size_t(i.stage)].parameter_bytes;
+      break;
+  }
+}
+
 }  // namespace
+
+void set_bytes(const std::vector<StageFootprint>& footprints, StepProgram& program) {
+  for (Instruction& i : program.instructions) set_bytes_of(footprints, i);
+  program.static_bytes.assign(size_t(program.ranks), 0);
+  for (size_t s = 0; s < footprints.size(); ++s) {
+    program.static_bytes[size_t(program.rank_of_stage[s])] +=
+        footprints[s].static_bytes() + program.slots[s].total() * footprints[s].slot_bytes();
+  }
+}
 
 StepProgram lower(const Layout& layout, const Schedule& schedule,
                   const std::vector<StageFootprint>& footprints, const LowerOptions& options) {
   check_arguments(layout, schedule, footprints);
-  StepProgram program = Lowering(layout, schedule, footprints, options).run();
+  const bool tied = footprints.front().tied_embedding_bytes > 0;
+  StepProgram program = Lowering(layout, schedule, tied, options).run();
+  set_bytes(footprints, program);
   if (auto defect = find_defect(program))
     MPT_CHECK(false, "lowering made a program with a defect: {}", *defect);
   return program;

@@ -24,4 +24,8 @@ struct LowerOptions {
 StepProgram lower(const Layout& layout, const Schedule& schedule,
                   const std::vector<StageFootprint>& footprints, const LowerOptions& options = {});
 
+/// Gives a program of lower() the bytes of other stages. It is the program that lower() makes of them, if
+/// both tie the embedding or neither does.
+void set_bytes(const std::vector<StageFootprint>& footprints, StepProgram& program);
+
 }  // namespace mpt

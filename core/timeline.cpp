@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace mpt {
 
@@ -30,8 +31,12 @@ double busy_s(const StepProgram& program, const Timeline& timeline, int rank) {
 double bubble_share(const StepProgram& program, const Timeline& timeline) {
   const double step = step_time_s(timeline);
   if (step <= 0.0) return 0.0;
-  double busy = 0.0;
-  for (int rank = 0; rank < program.ranks; ++rank) busy += busy_s(program, timeline, rank);
+  std::vector<double> busy_s(size_t(program.ranks), 0.0);
+  for (InstructionId id = 0; id < program.size(); ++id) {
+    if (program.instructions[size_t(id)].is_compute())
+      busy_s[size_t(program.lanes(id).front().rank)] += timeline.spans[size_t(id)].seconds();
+  }
+  const double busy = std::accumulate(busy_s.begin(), busy_s.end(), 0.0);
   return 1.0 - busy / (step * program.ranks);
 }
 
