@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/interruption.h"
 #include "base/quantity.h"
@@ -21,86 +22,48 @@
 namespace mpt::planner {
 namespace {
 
-int kinds_of_parallelism(const Layout& l) {
-  return int(l.tensor > 1) + int(l.context > 1) + int(l.pipeline > 1) + int(l.data > 1) + int(l.expert > 1);
-}
-
-void prefer_room(std::vector<Candidate>& best) {
-  if (best.empty()) return;
-  const double most_s = (1.0 + kEqualTimes) * best.front().evaluation.step_time_s;
-  const auto end = std::find_if(best.begin(), best.end(),
-                                [&](const Candidate& c) { return c.evaluation.step_time_s > most_s; });
-  const auto roomiest = std::min_element(best.begin(), end, [](const Candidate& a, const Candidate& b) {
-    const auto rank = [](const Candidate& c) {
-      return std::pair(c.evaluation.peak_bytes, kinds_of_parallelism(c.estimate.layout));
-    };
-    return rank(a) < rank(b);
-  });
-  std::rotate(best.begin(), roomiest, roomiest + 1);
-}
-
-// The fastest layout that fills memory to the last, where the margin costs time: a row behind the ranking.
-// Both searches together keep to the time limit.
-void add_tighter(const Resolved& resolved, const Watch& watch, Plan& plan) {
+// The problem to the last byte of memory, where its margin is not asked for.
+std::optional<SearchProblem> roomier_problem(const Resolved& resolved) {
   constexpr double kMostSeconds = 10.0;
-  const PlanRequest& r = resolved.request;
-  if (!has_default_margin(resolved) || !plan.search.optimal || stop_requested()) return;
-  SearchProblem full = without_margin(resolved.problem);
-  full.time_limit_s = std::max(1e-3, std::min(kMostSeconds, r.time_limit_s - plan.search.seconds));
-  const PlanOrReason tighter = plan_or_reason(std::move(full), r, watch);
-  if (!tighter.plan || tighter.plan->prediction.step_time_s >= plan.prediction.step_time_s) return;
-  plan.ranking.push_back(tighter.plan->ranking.front());
+  if (!has_default_margin(resolved)) return std::nullopt;
+  SearchProblem roomier = without_margin(resolved.problem);
+  roomier.time_limit_s = std::min(kMostSeconds, resolved.request.time_limit_s);
+  return roomier;
 }
 
-const frameworks::Framework* runner_of(const Layout& layout, const SearchProblem& problem) {
+// The problem with the other frameworks that train the model, apart from mpt-run. A schedule made to measure
+// is nobody else's.
+std::optional<SearchProblem> problem_beyond(const SearchProblem& problem) {
+  constexpr double kMostSeconds = 3.0;
+  if (!problem.framework || problem.cluster.device.kind == DeviceKind::cpu || problem.cluster.mixed())
+    return std::nullopt;
+  SearchProblem beyond = problem;
+  beyond.apart_from = std::exchange(beyond.framework, nullptr);
   for (const frameworks::Framework& f : frameworks::known_frameworks()) {
-    if (f.name == problem.execution.framework || f.name == frameworks::own_runtime().name) continue;
-    if (frameworks::supports_model(f, problem.model, problem.precision)) continue;
-    if (!frameworks::supports(f, problem.model, layout, problem.workload)) return &f;
+    const bool other = f.name != problem.execution.framework && f.name != frameworks::own_runtime().name;
+    if (other && !frameworks::supports_model(f, problem.model, problem.precision))
+      beyond.any_of.push_back(&f);
   }
-  return nullptr;
-}
-
-// A layout that the framework lacks, and who runs it: the fastest that another framework has, else the
-// fastest of all.
-struct Beyond {
-  const Candidate* candidate = nullptr;
-  const frameworks::Framework* runner = nullptr;
-};
-Beyond beyond(const std::vector<Candidate>& best, const SearchProblem& problem, double most_s) {
-  Beyond found;
-  for (const Candidate& c : best) {
-    if (c.evaluation.step_time_s > most_s) break;
-    if (const frameworks::Framework* runner = runner_of(c.estimate.layout, problem)) return {&c, runner};
-    if (found.candidate == nullptr) found.candidate = &c;
-  }
-  return found;
+  if (beyond.any_of.empty()) return std::nullopt;
+  beyond.near_misses = false;
+  beyond.time_limit_s = std::min(kMostSeconds, problem.time_limit_s);
+  return beyond;
 }
 
 // What the framework's limits cost, where that is worth another framework.
-void note_limits_of_framework(const Resolved& resolved, const Watch& watch, Plan& plan) {
-  constexpr double kWorthSaying = 0.02, kMostSeconds = 3.0;
-  constexpr size_t kConsidered = 16;
+void note_limits_of_framework(const SearchProblem& beyond, const Resolved& resolved, const Candidate& faster,
+                              Plan& plan) {
   const SearchProblem& problem = resolved.problem;
-  if (!problem.framework || problem.cluster.device.kind == DeviceKind::cpu || problem.cluster.mixed() ||
-      !plan.search.optimal || stop_requested())
-    return;
-  SearchProblem free = problem;
-  free.framework.reset();
-  free.near_misses = false;
-  free.time_limit_s = std::min(kMostSeconds, problem.time_limit_s);
-  const auto search = recommended_search(free, kConsidered, watch, "beyond the framework");
-  const double chosen_s = plan.prediction.step_time_s;
-  const auto [faster, runner] = beyond(search->result.best, problem, chosen_s * (1.0 - kWorthSaying));
-  if (faster == nullptr) return;
-  const Layout& layout = faster->estimate.layout;
+  const Layout& layout = faster.estimate.layout;
   const auto lacks = frameworks::supports(*problem.framework, problem.model, layout, problem.workload);
   if (!lacks) return;
+  const auto runner = std::find_if(beyond.any_of.begin(), beyond.any_of.end(), [&](const auto* f) {
+    return !frameworks::supports(*f, problem.model, layout, problem.workload);
+  });
   plan.notes.push_back(
-      fmt::format("{} would be {} faster. {}; {}.", layout_name(layout),
-                  format_percent(1.0 - faster->evaluation.step_time_s / chosen_s), lacks->reason,
-                  runner != nullptr ? fmt::format("{} runs it (--framework {})", runner->title, runner->name)
-                                    : "no other framework here runs it"));
+      fmt::format("{} would be {} faster. {}; {} runs it (--framework {}).", layout_name(layout),
+                  format_percent(1.0 - faster.evaluation.step_time_s / plan.prediction.step_time_s),
+                  lacks->reason, (*runner)->title, (*runner)->name));
 }
 
 // The search also keeps the layouts that errors are drawn over, and equals that may need less memory. So the
@@ -108,14 +71,11 @@ void note_limits_of_framework(const Resolved& resolved, const Watch& watch, Plan
 constexpr size_t kMostEquals = 32;
 
 std::unique_ptr<ArrangedSearch> considered_search(const SearchProblem& problem, size_t keep,
-                                                  const Watch& watch, const std::string& what) {
-  auto found = search_arrangements(
+                                                  const Watch& watch, const std::string& what,
+                                                  const Beside& beside = {}) {
+  return search_arrangements(
       problem, {std::max(keep, kMostDrawn), kMostEquals, kEqualTimes},
-      [&](const SearchProgress& p) { return (!watch || watch(what, p)) && !stop_requested(); });
-  std::vector<Candidate>& best = found->result.best;
-  if (!best.empty()) found->result.certificate.fastest_s = best.front().evaluation.step_time_s;
-  prefer_room(best);
-  return found;
+      [&](const SearchProgress& p) { return (!watch || watch(what, p)) && !stop_requested(); }, beside);
 }
 
 void keep_first(size_t keep, std::vector<Candidate>& best) {
@@ -196,11 +156,16 @@ std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const
 }
 
 Plan plan(const Resolved& resolved, const Watch& watch) {
+  constexpr double kWorthSaying = 0.02;
   const auto keep = size_t(resolved.request.top);
-  auto search = considered_search(resolved.problem, keep, watch, "");
+  const auto roomier = roomier_problem(resolved);
+  const auto beyond = problem_beyond(resolved.problem);
+  auto search =
+      considered_search(resolved.problem, keep, watch, "",
+                        {roomier ? &*roomier : nullptr, beyond ? &*beyond : nullptr, 1.0 - kWorthSaying});
   const auto rival = draw_and_keep(keep, *search);
   std::vector<std::string> notes = resolved.notes;
-  if (search->result.best.empty() && has_default_margin(resolved)) {
+  if (search->result.best.empty() && search->result.roomier) {
     auto likeliest = likeliest_search(resolved, watch);
     if (!likeliest->result.best.empty()) {
       search = std::move(likeliest);
@@ -217,9 +182,12 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
   plan.notes = with_kernel_note(std::move(notes), plan);
   if (!search->left_out.empty()) plan.notes.push_back(search->left_out);
   plan.fitted = fitted_time(search->problem, search->result.best.front());
-  if (rival) plan.ranking.push_back(plan_of(search->problem, *rival, resolved.request).ranking.front());
-  add_tighter(resolved, watch, plan);
-  note_limits_of_framework(resolved, watch, plan);
+  const auto add_row = [&](const std::optional<Candidate>& row) {
+    if (row) plan.ranking.push_back(ranked(*row, search->problem, published_evidence()));
+  };
+  add_row(rival);
+  add_row(search->result.roomier);
+  if (search->result.beyond) note_limits_of_framework(*beyond, resolved, *search->result.beyond, plan);
   return plan;
 }
 

@@ -76,7 +76,7 @@ bool ties(const Candidate& best, const Candidate& other) {
 std::string without(const SearchProblem& problem, const Candidate& best, const Layout& changed,
                     const std::string& what) {
   if (check_layout(problem.model, changed, problem.workload)) return "";
-  const Evaluation other = evaluate_regardless(problem, estimate(problem, changed));
+  const Evaluation other = evaluate(problem, estimate(problem, changed));
   if (other.rejection)
     return fmt::format("{} it would need {} per {}; there are {}.", what,
                        format_bytes(other.rejection->needed), reports::device_word(problem.cluster),

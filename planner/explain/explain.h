@@ -9,6 +9,7 @@
 
 #include "core/plan.h"
 #include "planner/explain/details.h"
+#include "planner/explain/evidence.h"
 #include "planner/search/search.h"
 
 namespace mpt::planner {
@@ -33,6 +34,9 @@ std::string describe_loss(const SearchProblem& problem, const Candidate& best, c
 std::vector<std::string> reasons(const SearchResult& result, const SearchProblem& problem);
 std::vector<std::string> rejections(const SearchResult& result, const SearchProblem& problem);
 
+/// A row of a plan's ranking.
+RankedLayout ranked(const Candidate& candidate, const SearchProblem& problem,
+                    const std::vector<Evidence>& evidence);
 /// The complete plan of the search's first layout.
 Plan make_plan(const SearchResult& result, const SearchProblem& problem);
 

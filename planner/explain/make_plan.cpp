@@ -16,6 +16,8 @@ double memory_share(const Candidate& c, const SearchProblem& problem) {
   return fullest_share(c.evaluation.memory, limits_of_ranks(without_margin(problem), c.estimate.layout));
 }
 
+}  // namespace
+
 RankedLayout ranked(const Candidate& c, const SearchProblem& problem, const std::vector<Evidence>& evidence) {
   const RunsLike like{c.estimate.layout.execution.framework, problem.model.moe() != nullptr, ""};
   const double step_s = c.evaluation.step_time_s;
@@ -28,6 +30,8 @@ RankedLayout ranked(const Candidate& c, const SearchProblem& problem, const std:
                       problem.cluster.device.kind == DeviceKind::cpu},
                      evidence)};
 }
+
+namespace {
 
 // Of a mixed cluster the prices of each kind of device.
 CostOrigin origin_of(const SearchProblem& problem) {

@@ -309,6 +309,7 @@ std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration&
   resolved->request = request;
   SearchProblem& problem = resolved->problem;
   problem.bounds = checked(request.bounds);
+  if (request.layout) problem.known = {*request.layout};
   problem.model = model_of(request, resolved->notes);
   check_splits(problem.bounds, problem.model);
   if (!request.profile.empty()) resolved->profile = profiler::load_profile(request.profile);

@@ -65,6 +65,7 @@ std::string told(const std::string& name, const SearchResult& result) {
                        format_seconds(result.best.front().evaluation.step_time_s),
                        layout_name(result.best.front().estimate.layout));
   }
+  if (!result.certificate.optimal) return name + ": not searched to the end, no layout found";
   return name + (result.over_memory.empty() ? ": no layout divides" : ": no layout fits");
 }
 
@@ -181,11 +182,11 @@ SearchProblem with_limits_between(const SearchProblem& least, const SearchProble
 }
 
 std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem, const Wanted& wanted,
-                                                    const OnProgress& on_progress) {
+                                                    const OnProgress& on_progress, const Beside& beside) {
   if (!problem.cluster.mixed()) {
     auto only = std::make_unique<ArrangedSearch>();
     only->problem = problem;
-    only->result = search(problem, wanted, on_progress);
+    only->result = search(problem, wanted, on_progress, beside);
     return only;
   }
   SearchCertificate sum;
@@ -198,7 +199,9 @@ std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem
     auto next = arranged(problem, groups);
     if (problem.time_limit_s > 0.0)
       next->problem.time_limit_s = std::max(1e-6, problem.time_limit_s - sum.seconds);
-    next->result = search(next->problem, wanted, on_progress);
+    const SearchProblem roomier = without_margin(next->problem);
+    next->result =
+        search(next->problem, wanted, on_progress, {beside.roomier != nullptr ? &roomier : nullptr});
     add(sum, next->result.certificate);
     bound_s = std::min(bound_s, next->result.certificate.optimal ? time_s(*next) : next->result.bound_s);
     notes.push_back(told(name_of(groups), next->result));
@@ -209,6 +212,7 @@ std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem
   }
   best->notes = std::move(notes);
   best->left_out = idle_groups(problem, used, time_s(*best), with_all_s);
+  sum.fastest_s = best->result.certificate.fastest_s;
   best->result.certificate = sum;
   if (!sum.optimal && !best->result.best.empty()) {
     best->result.certificate.gap = std::max(0.0, 1.0 - bound_s / time_s(*best));

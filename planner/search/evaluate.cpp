@@ -23,10 +23,18 @@ Schedule schedule_of(const SearchProblem& problem, const Estimate& e) {
   return named_schedule(e.layout, micro_batches(e.layout, problem.workload));
 }
 
-Evaluation simulated(const SearchProblem& problem, const Estimate& e, Schedule schedule) {
+// `programs`: null, or has the named schedules' programs.
+Evaluation simulated(const SearchProblem& problem, const Estimate& e, Schedule schedule,
+                     ProgramCache* programs) {
   Evaluation result;
   result.schedule = std::move(schedule);
-  result.program = lower(e.layout, result.schedule, e.footprints);
+  if (programs != nullptr && !find_schedule(e.layout.schedule, "layout").made_to_measure) {
+    const bool tied = e.footprints.front().tied_embedding_bytes > 0;
+    result.program = *programs->program(e.layout, micro_batches(e.layout, problem.workload), tied);
+    set_bytes(e.footprints, result.program);
+  } else {
+    result.program = lower(e.layout, result.schedule, e.footprints);
+  }
   result.memory = rank_memory(result.program, e.footprints);
   result.rejection = check_memory(result.memory, limits_of_ranks(problem, e.layout));
   for (const RankMemory& m : result.memory) result.peak_bytes = std::max(result.peak_bytes, m.peak_bytes);
@@ -78,15 +86,15 @@ double lower_bound_s(const SearchProblem& problem, const Layout& layout, const S
 }
 
 Evaluation evaluate_regardless(const SearchProblem& problem, const Estimate& e) {
-  return simulated(problem, e, schedule_of(problem, e));
+  return simulated(problem, e, schedule_of(problem, e), nullptr);
 }
 
-Evaluation evaluate(const SearchProblem& problem, const Estimate& e) {
+Evaluation evaluate(const SearchProblem& problem, const Estimate& e, ProgramCache* programs) {
   Evaluation result;
   result.schedule = schedule_of(problem, e);
   result.rejection =
       check_memory(rank_memory(result.schedule, e.footprints), limits_of_ranks(problem, e.layout));
-  return result.rejection ? result : simulated(problem, e, std::move(result.schedule));
+  return result.rejection ? result : simulated(problem, e, std::move(result.schedule), programs);
 }
 
 std::optional<Rejection> exact_memory_rejection(const SearchProblem& problem, const Estimate& e) {

@@ -33,6 +33,8 @@ Estimate estimate(const SearchProblem& problem, const Layout& layout, std::vecto
 double lower_bound_s(const SearchProblem& problem, const Layout& layout, const StepCost& cost,
                      const ScheduleEntry& entry, std::span<const int> rank_of_stage);
 
+class ProgramCache;
+
 struct Evaluation {
   Schedule schedule;
   StepProgram program;
@@ -44,7 +46,8 @@ struct Evaluation {
   double bubble_share = 0.0;
   int64_t peak_bytes = 0;
 };
-Evaluation evaluate(const SearchProblem& problem, const Estimate& estimate);
+/// `programs`: of a search, where programs may be at hand.
+Evaluation evaluate(const SearchProblem& problem, const Estimate& estimate, ProgramCache* programs = nullptr);
 /// Simulated whether it fits or not; `rejection` says if it does not.
 Evaluation evaluate_regardless(const SearchProblem& problem, const Estimate& estimate);
 /// Why the layout does not fit, transfer buffers included.

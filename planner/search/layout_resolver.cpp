@@ -61,9 +61,9 @@ Layout LayoutResolver::layout(const Layout& node, const Leaf& leaf) {
   return layout;
 }
 
-FitOutcome LayoutResolver::fit(Layout& layout, const StageKinds& stages, bool all_fit,
-                               const std::function<bool(std::span<const int64_t>)>& too_slow) {
-  return fit_recompute(problem_, prices_.split(layout), layout, stages, *peaks(layout), all_fit, too_slow);
+FitOutcome LayoutResolver::fit(const SearchProblem& problem, Layout& layout, const StageKinds& stages,
+                               bool all_fit, const std::function<bool(std::span<const int64_t>)>& too_slow) {
+  return fit_recompute(problem, prices_.split(layout), layout, stages, *peaks(layout), all_fit, too_slow);
 }
 
 std::vector<StageFootprint> LayoutResolver::footprints(const Layout& layout) {
@@ -107,7 +107,7 @@ std::vector<Layout> enumerate_layouts(const SearchProblem& problem) {
       if (stages == nullptr) continue;
       Layout layout = resolver.layout(node, leaf);
       const bool open = leaf.recompute == RecomputeChoice::fitted;
-      if (open && resolver.fit(layout, *stages) == FitOutcome::duplicate) continue;
+      if (open && resolver.fit(problem, layout, *stages) == FitOutcome::duplicate) continue;
       layouts.push_back(std::move(layout));
     }
   });

@@ -18,6 +18,8 @@ namespace mpt::planner {
 
 class LayoutResolver {
  public:
+  /// It serves all problems that differ from `problem` in bounds, frameworks and limits alone. `problem` must
+  /// outlive it.
   explicit LayoutResolver(const SearchProblem& problem) : problem_(problem), prices_(problem) {}
 
   PriceCache& prices() { return prices_; }
@@ -31,9 +33,9 @@ class LayoutResolver {
   /// The stages of a leaf of `node`; null for a duplicate.
   const StageKinds* stages(const Layout& node, const Leaf& leaf);
 
-  /// Fits a layout that layout() left open: recompute becomes full, of as few layers as fit. `stages`: the
-  /// layout's. The rest as in fit_recompute().
-  FitOutcome fit(Layout& layout, const StageKinds& stages, bool all_fit = false,
+  /// Fits a layout that layout() left open: recompute becomes full, of as few layers as fit into the limits
+  /// of `problem`. `stages`: the layout's. The rest as in fit_recompute().
+  FitOutcome fit(const SearchProblem& problem, Layout& layout, const StageKinds& stages, bool all_fit = false,
                  const std::function<bool(std::span<const int64_t>)>& too_slow = {});
 
   std::vector<StageFootprint> footprints(const Layout& layout);

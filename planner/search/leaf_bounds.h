@@ -63,6 +63,9 @@ class LeafBounds : public Probe {
   /// Of a step that hides all it can of what sharding adds: never above bound_s(), and far cheaper.
   double least_s();
   double bound_s();
+  bool may_fit(const SearchProblem& roomier) const {
+    return memory_.may_fit(roomier, leaf_, degrees_.stages(leaf_));
+  }
   LeafMemory::Fits memory_fits() { return memory_.fits(leaf_, degrees_.stages(leaf_)); }
   /// The bound that the last tier asked for.
   double last_bound_s() const { return last_bound_s_; }

@@ -27,7 +27,7 @@ LeafMemory::Fits LeafMemory::fits(size_t l, const StageKinds& stages) {
       division.footprints.push_back(split_.pieces.footprint(layout_, content, 0));
     layout_.schedule = schedule_catalog()[leaf.schedule].name;  // all of the division have its placement
     division.limits = limits_of_ranks(problem_, layout_);
-    division.above_floors = above_floors(division, stages);
+    division.above_floors = above_floors(division, division.limits, stages);
     division.fits.resize(schedule_catalog().size());
   }
   if (!division.above_floors) return Fits::no;
@@ -37,6 +37,21 @@ LeafMemory::Fits LeafMemory::fits(size_t l, const StageKinds& stages) {
     return fits(size_t(&leanest_schedule(entries[leaf.schedule], leaf.chunks) - entries.data()), division,
                 stages);
   return fits_made(leaf, division, stages);
+}
+
+bool LeafMemory::may_fit(const SearchProblem& roomier, size_t l, const StageKinds& stages) const {
+  const Leaf& leaf = list_.leaves[l];
+  const DivisionMemory& division =
+      divisions_[list_.division_of_leaf[l]][size_t(recompute_of(leaf.recompute))];
+  const std::vector<int64_t> limits = limits_of_ranks(roomier, layout_);
+  if (!above_floors(division, limits, stages)) return false;
+  const ScheduleEntry& entry = schedule_catalog()[leaf.schedule];
+  if (entry.made_to_measure) return true;
+  Layout layout = layout_;
+  layout.chunks = leaf.chunks;
+  layout.schedule = entry.name;
+  const auto peaks = programs_.known_peaks(layout, micro_batches_);
+  return peaks == nullptr || peaks->fit({division.footprints, stages.kind_of_stage}, limits);
 }
 
 LeafMemory::Fits LeafMemory::fits_made(const Leaf& leaf, DivisionMemory& division, const StageKinds& stages) {
@@ -52,7 +67,8 @@ LeafMemory::Fits LeafMemory::fits_made(const Leaf& leaf, DivisionMemory& divisio
 }
 
 // Whatever the schedule, as memory_floors() says: the state, and one micro-batch in one stage.
-bool LeafMemory::above_floors(const DivisionMemory& division, const StageKinds& stages) const {
+bool LeafMemory::above_floors(const DivisionMemory& division, const std::vector<int64_t>& limits,
+                              const StageKinds& stages) {
   std::vector<int64_t> floors;
   for (const std::vector<uint16_t>& row : stages.rows) {
     int64_t statics = 0, activations = 0;
@@ -64,8 +80,8 @@ bool LeafMemory::above_floors(const DivisionMemory& division, const StageKinds& 
     }
     floors.push_back(statics + activations);
   }
-  for (size_t r = 0; r < division.limits.size(); ++r) {
-    if (floors[stages.row_of_rank[r]] > division.limits[r]) return false;
+  for (size_t r = 0; r < limits.size(); ++r) {
+    if (floors[stages.row_of_rank[r]] > limits[r]) return false;
   }
   return true;
 }

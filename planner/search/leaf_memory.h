@@ -26,6 +26,8 @@ class LeafMemory {
   /// Whether a leaf of the list fits. A leaf with open recompute is asked with all layers recomputed, a
   /// generated schedule with each named one of its placement. `stages`: its own.
   Fits fits(size_t leaf, const StageKinds& stages);
+  /// Whether a leaf that does not fit may do so within the limits of `roomier`.
+  bool may_fit(const SearchProblem& roomier, size_t leaf, const StageKinds& stages) const;
 
  private:
   // Of one division into stages under one recompute.
@@ -35,7 +37,8 @@ class LeafMemory {
     bool above_floors = false;
     std::vector<std::optional<Fits>> fits;  // by schedule
   };
-  bool above_floors(const DivisionMemory& division, const StageKinds& stages) const;
+  static bool above_floors(const DivisionMemory& division, const std::vector<int64_t>& limits,
+                           const StageKinds& stages);
   Fits fits(size_t schedule, DivisionMemory& division, const StageKinds& stages);
   Fits fits_made(const Leaf& leaf, DivisionMemory& division, const StageKinds& stages);
 

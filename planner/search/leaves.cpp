@@ -29,7 +29,6 @@ class LeafEnumeration {
  public:
   LeafEnumeration(const SearchProblem& problem, const Layout& node, NotDividing* not_dividing)
       : problem_(problem),
-        framework_(problem.framework.get()),
         node_(node),
         micro_batches_(micro_batches(node, problem.workload)),
         only_(node.pipeline == 1 ? only_schedule(problem) : nullptr),
@@ -68,9 +67,9 @@ class LeafEnumeration {
     if (stages * micro_batches_ > kMostScheduleCells)
       return note(fmt::format("more than {} stages x micro-batches", kMostScheduleCells));
     if (entry.made_to_measure && !is_worth_making(entry, chunks)) return false;
-    if (framework_ == nullptr) return true;
-    const auto rejection =
-        frameworks::supports_schedule(*framework_, node_, entry.name, chunks, micro_batches_);
+    const auto rejection = problem_.refused([&](const frameworks::Framework& f) {
+      return supports_schedule(f, node_, entry.name, chunks, micro_batches_);
+    });
     return rejection ? note(rejection->reason) : true;
   }
 
@@ -98,7 +97,8 @@ class LeafEnumeration {
   }
 
   bool supports_stages(bool equal) const {
-    return framework_ == nullptr || !frameworks::supports_stages(*framework_, equal);
+    return !problem_.refused(
+        [&](const frameworks::Framework& f) { return frameworks::supports_stages(f, equal); });
   }
 
   void add_recomputes(Leaf leaf) {
@@ -108,14 +108,15 @@ class LeafEnumeration {
       if (!allowed(problem_.bounds.recomputes, recompute)) continue;
       const bool partial = choice == RecomputeChoice::fitted;
       if (partial && !problem_.fits_recompute) continue;
-      if (framework_ != nullptr && frameworks::supports_recompute(*framework_, recompute, partial)) continue;
+      if (problem_.refused(
+              [&](const frameworks::Framework& f) { return supports_recompute(f, recompute, partial); }))
+        continue;
       leaf.recompute = choice;
       leaves_.push_back(leaf);
     }
   }
 
   const SearchProblem& problem_;
-  const frameworks::Framework* const framework_;
   const Layout& node_;
   const int64_t micro_batches_;
   const ScheduleEntry* const only_;
@@ -135,6 +136,21 @@ bool has_schedule(const SearchProblem& problem, const std::string& name) {
 
 std::vector<Leaf> leaves_of(const SearchProblem& problem, const Layout& node, NotDividing* not_dividing) {
   return LeafEnumeration(problem, node, not_dividing).run();
+}
+
+LeafList leaf_list_of(const SearchProblem& problem, const Layout& node, NotDividing* not_dividing) {
+  LeafList list(leaves_of(problem, node, not_dividing));
+  list.apart.assign(list.leaves.size(), true);
+  if (!problem.apart_from) return list;
+  SearchProblem asked = problem;
+  asked.framework = problem.apart_from;
+  const bool fits_alike = asked.framework->abilities.partial_recompute == frameworks::PartialRecompute::any;
+  for (const Leaf& leaf : leaves_of(asked, node)) {
+    const auto at = std::find(list.leaves.begin(), list.leaves.end(), leaf);
+    if (at != list.leaves.end() && (leaf.recompute != RecomputeChoice::fitted || fits_alike))
+      list.apart[size_t(at - list.leaves.begin())] = false;
+  }
+  return list;
 }
 
 LeafList::LeafList(std::vector<Leaf> all) : leaves(std::move(all)) {

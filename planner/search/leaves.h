@@ -28,6 +28,7 @@ struct Leaf {
   uint16_t chunks = 1;
   StageSplit split = StageSplit::even;
   RecomputeChoice recompute = RecomputeChoice::none;
+  bool operator==(const Leaf&) const = default;
 };
 
 /// The leaves of all nodes with one pipeline and number of micro-batches, and which of them cost the same.
@@ -36,6 +37,7 @@ struct LeafList {
   std::vector<Leaf> leaves;
   std::vector<uint16_t> price_of_leaf;
   std::vector<uint16_t> division_of_leaf;  // into stages, and how they are placed
+  std::vector<bool> apart;                 // whether SearchProblem::apart_from lacks the leaf
   size_t prices = 0, divisions = 0;
 };
 
@@ -45,6 +47,9 @@ bool has_schedule(const SearchProblem& problem, const std::string& name);
 /// overlaps the exchange with experts. Notes rules that fail.
 std::vector<Leaf> leaves_of(const SearchProblem& problem, const Layout& node,
                             NotDividing* not_dividing = nullptr);
+
+/// The list of a node, whose sharding is not read. `not_dividing` may be null.
+LeafList leaf_list_of(const SearchProblem& problem, const Layout& node, NotDividing* not_dividing);
 
 /// Whether stage numbers go round the ranks. Two chunks can also have the placement of a V.
 bool in_rounds(const Leaf& leaf);

@@ -25,6 +25,7 @@ struct Node {
   uint16_t sharding = 0;  // index into shardings_of() that ancestor
   Level level = Level::sharding;
   bool fits = false;  // memory is known to suffice
+  bool apart = true;  // of a sharding node: whether SearchProblem::apart_from lacks it and all below it
   Leaf leaf;
   int32_t fitted = -1;  // index of its recomputed layers, where they were fitted
 

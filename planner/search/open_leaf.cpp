@@ -21,7 +21,7 @@ FitOutcome OpenLeaf::fit(double incumbent_s) {
   const auto too_slow = [&](std::span<const int64_t> recomputed_layers) {
     return all_fit_ && first_rank_s(recomputed_layers) > incumbent_s;
   };
-  outcome_ = resolver_.fit(layout_, stages_, all_fit_, too_slow);
+  outcome_ = resolver_.fit(problem_, layout_, stages_, all_fit_, too_slow);
   return *outcome_;
 }
 

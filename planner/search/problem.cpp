@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/rank_grid.h"
+#include "frameworks/supports/supports.h"
 #include "planner/memory/memory_model.h"
 
 namespace mpt::planner {
@@ -22,6 +23,11 @@ std::vector<PoolMask> pools_of_ranks(const SearchProblem& problem, const Layout&
     }
   }
   return masks;
+}
+
+bool SearchProblem::is_supported(const Layout& layout) const {
+  if (framework || any_of.empty()) return true;
+  return !refused([&](const frameworks::Framework& f) { return supports(f, model, layout, workload); });
 }
 
 std::vector<int64_t> limits_of_ranks(const SearchProblem& problem, const Layout& layout) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "core/layout.h"
 #include "core/model_spec.h"
 #include "core/plan_request.h"
+#include "core/rejection.h"
 #include "frameworks/supports/abilities.h"
 #include "planner/cost/cost_source.h"
 
@@ -42,9 +44,15 @@ struct SearchProblem {
   Overlaps overlaps;
   SelectiveRecompute selective;
   Execution execution;  // of the framework that is to run the plan
-  /// What bounds the search; null: every layout that divides the model and the batch.
+  // What bounds the search: a framework, or several of which one must run the layout. Without any, the
+  // layouts are all that divide the model and the batch.
   std::shared_ptr<const frameworks::Framework> framework;
+  std::vector<const frameworks::Framework*> any_of;  // read where `framework` is null
+  /// Layouts that this one runs are of no interest: another search has them.
+  std::shared_ptr<const frameworks::Framework> apart_from;
+  std::vector<Layout> known;   // somebody has them: nothing slower is an answer, where they fit
   double time_limit_s = 0.0;   // 0: none
+  int look_every = 8;          // nodes between two looks at the clock
   bool fits_recompute = true;  // full recompute of as few layers as memory asks for, too
   bool near_misses = true;     // tell which layouts fell to memory by how much, even where others fit
   int threads = 1;
@@ -61,6 +69,18 @@ struct SearchProblem {
         (layout.sequence_parallel || (framework && framework->abilities.overlap_all_reduce));
     layout.overlap_exchange = overlaps.exchange && layout.expert > 1;
   }
+  /// Why none of its frameworks takes something; nothing where one does. `rule`: of one framework.
+  template <class Rule>
+  std::optional<Rejection> refused(Rule&& rule) const {
+    if (framework) return rule(*framework);
+    std::optional<Rejection> last;
+    for (const frameworks::Framework* one : any_of) {
+      if (last = rule(*one); !last) break;
+    }
+    return last;
+  }
+  /// Whether one of its frameworks runs the whole layout, which its space has; true without several.
+  bool is_supported(const Layout& layout) const;
   size_t pool_count() const { return std::max<size_t>(1, pools.size()); }
   const CostSource& source(size_t pool) const { return pools.empty() ? *cost : *pools[pool].cost; }
   int64_t limit_bytes(size_t pool) const {

@@ -2,10 +2,12 @@
 #include "planner/search/search.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <memory>
 #include <thread>
 
+#include "base/error.h"
 #include "planner/search/search_thread.h"
 
 namespace mpt::planner {
@@ -31,66 +33,111 @@ void in_threads(size_t count, F&& body) {
   }
 }
 
+int kinds_of_parallelism(const Layout& l) {
+  return int(l.tensor > 1) + int(l.context > 1) + int(l.pipeline > 1) + int(l.data > 1) + int(l.expert > 1);
+}
+
+// Layouts of one set, and what its search found out.
+struct Found {
+  std::vector<Incumbent> best;  // fastest first
+  SearchResult about;           // its certificate and near misses
+  double best_s() const { return best.empty() ? kInfinity : best.front().step_time_s; }
+};
+
+// `sum` gets those of `part` that it lacks.
+void add_best(std::vector<Incumbent>& sum, const std::vector<Incumbent>& part, const Wanted& wanted) {
+  for (const Incumbent& one : part) {
+    const auto alike = [&](const Incumbent& other) { return other.layout == one.layout; };
+    if (std::none_of(sum.begin(), sum.end(), alike)) sum.push_back(one);
+  }
+  std::stable_sort(sum.begin(), sum.end(),
+                   [](const Incumbent& a, const Incumbent& b) { return a.key() < b.key(); });
+  std::vector<double> times;
+  for (const Incumbent& one : sum) times.push_back(one.step_time_s);
+  sum.erase(sum.begin() + ptrdiff_t(wanted.count(times)), sum.end());
+}
+
 void merge(SearchResult& sum, SearchResult part) {
   add(sum.certificate, part.certificate);
   sum.bound_s = std::min(sum.bound_s, part.bound_s);
-  std::move(part.best.begin(), part.best.end(), std::back_inserter(sum.best));
   std::move(part.over_memory.begin(), part.over_memory.end(), std::back_inserter(sum.over_memory));
   sum.more_over_memory += part.more_over_memory;
 }
 
-std::vector<double> times_of(const SearchResult& result) {
-  std::vector<double> times;
-  for (const Candidate& c : result.best) times.push_back(c.evaluation.step_time_s);
-  return times;
-}
-
-// Of the threads' best those that are wanted, and of their near misses the nearest.
-void select(SearchResult& result, const Wanted& wanted) {
-  const auto incumbent = [](const Candidate& c) {
-    return Incumbent{c.evaluation.step_time_s, c.evaluation.peak_bytes, c.estimate.layout};
-  };
-  std::stable_sort(result.best.begin(), result.best.end(), [&](const Candidate& a, const Candidate& b) {
-    return incumbent(a).key() < incumbent(b).key();
-  });
-  result.best.erase(result.best.begin() + ptrdiff_t(wanted.count(times_of(result))), result.best.end());
-  std::vector<NearMiss>& misses = result.over_memory;
+void keep_nearest(std::vector<NearMiss>& misses, size_t told, SearchResult& result) {
   std::stable_sort(misses.begin(), misses.end(),
                    [](const NearMiss& a, const NearMiss& b) { return a.nearest.needed < b.nearest.needed; });
-  const size_t told = result.best.empty() && result.certificate.optimal ? 1 : kNearMissesTold;
   if (misses.size() <= told) return;
   result.more_over_memory += int64_t(misses.size() - told);
   misses.erase(misses.begin() + ptrdiff_t(told), misses.end());
 }
 
-// `known_s`: nothing slower is wanted. `tells`: whether what does not fit
-// is looked into.
-SearchResult search_in_threads(const SearchProblem& problem, const Wanted& wanted, double known_s, bool tells,
-                               const OnProgress& on_progress) {
-  const auto count = size_t(std::max(1, problem.threads));
-  SharedIncumbent shared(known_s, int(count), on_progress);
-  std::vector<std::unique_ptr<SearchThread>> threads(count);
-  in_threads(count, [&](size_t thread) {
-    threads[thread] = std::make_unique<SearchThread>(problem, wanted, thread, count, shared);
-    threads[thread]->run();
-  });
-  const bool optimal = std::all_of(threads.begin(), threads.end(), [](auto& t) { return t->optimal(); });
-  const bool nothing_fits = std::none_of(threads.begin(), threads.end(), [](auto& t) { return t->found(); });
-  if (tells && optimal && (nothing_fits || problem.near_misses))
-    in_threads(count, [&](size_t thread) { threads[thread]->tell_near_misses(nothing_fits); });
-  SearchResult result = threads.front()->take();
-  for (size_t thread = 1; thread < count; ++thread) merge(result, threads[thread]->take());
-  select(result, wanted);
-  result.certificate.seconds = shared.seconds();
-  return result;
-}
+// Searches of parts of one problem, one after the other. They share prices and programs.
+class Searches {
+ public:
+  explicit Searches(const SearchProblem& problem)
+      : problem_(problem), count_(size_t(std::max(1, problem.threads))) {
+    for (size_t thread = 0; thread < count_; ++thread)
+      resolvers_.push_back(std::make_unique<LayoutResolver>(problem));
+  }
+
+  // `known_s`: nothing slower is wanted. `tells`: whether what does not fit is looked into.
+  Found run(const SearchPart& part, double known_s, const OnProgress& on_progress, bool tells = false) {
+    SharedIncumbent shared(known_s, int(count_), on_progress);
+    threads_.resize(count_);
+    in_threads(count_, [&](size_t t) {
+      threads_[t] = std::make_unique<SearchThread>(part, t, *resolvers_[t], shared);
+      threads_[t]->run();
+    });
+    const auto all = [&](auto&& is) { return std::all_of(threads_.begin(), threads_.end(), is); };
+    const bool optimal = all([](const auto& t) { return t->optimal(); });
+    const bool nothing_fits = all([](const auto& t) { return !t->found(); });
+    if (tells && optimal && (nothing_fits || problem_.near_misses))
+      in_threads(count_, [&](size_t t) { threads_[t]->tell_near_misses(nothing_fits); });
+    Found found{incumbents(part.wanted), threads_.front()->take()};
+    for (size_t t = 1; t < count_; ++t) merge(found.about, threads_[t]->take());
+    keep_nearest(found.about.over_memory, nothing_fits && optimal ? 1 : kNearMissesTold, found.about);
+    found.about.certificate.seconds = shared.seconds();
+    return found;
+  }
+
+  // After run() of a part with a roomier problem.
+  std::vector<Incumbent> run_roomier(double known_s, const OnProgress& on_progress) {
+    SharedIncumbent shared(known_s, int(count_), on_progress);
+    in_threads(count_, [&](size_t t) { threads_[t]->run_roomier(shared); });
+    return incumbents(1);
+  }
+
+  // The code that prices any layout prices a layout that was found again, and must agree.
+  Candidate evaluated(const SearchProblem& problem, const Incumbent& found) {
+    const SplitModel& split = resolvers_.front()->prices().split(found.layout);
+    Estimate e = estimate(problem, split, found.layout);
+    Evaluation evaluation = evaluate(problem, e, &resolvers_.front()->programs());
+    MPT_CHECK(!evaluation.rejection && evaluation.peak_bytes == found.peak_bytes &&
+                  std::abs(evaluation.step_time_s - found.step_time_s) <= 1e-9 * found.step_time_s,
+              "{}: {} s and {} bytes in the search, {} s and {} bytes evaluated again",
+              layout_name(found.layout), found.step_time_s, found.peak_bytes, evaluation.step_time_s,
+              evaluation.peak_bytes);
+    return {std::move(e), std::move(evaluation)};
+  }
+
+ private:
+  std::vector<Incumbent> incumbents(const Wanted& wanted) const {
+    std::vector<Incumbent> all;
+    for (const auto& thread : threads_) add_best(all, thread->incumbents(), wanted);
+    return all;
+  }
+
+  const SearchProblem& problem_;
+  const size_t count_;
+  std::vector<std::unique_ptr<LayoutResolver>> resolvers_;
+  std::vector<std::unique_ptr<SearchThread>> threads_;  // of the last run
+};
 
 // Sharded optimizer states cost least where they may be had; frameworks without them share out gradients,
 // too.
 std::vector<int64_t> likely_zero(const SearchProblem& problem) {
-  if (!problem.framework) return {1};
-  const std::vector<int64_t>& zero = problem.framework->abilities.zero;
-  if (std::find(zero.begin(), zero.end(), 1) != zero.end()) return {1};
+  if (!problem.framework || allowed(problem.framework->abilities.zero, int64_t{1})) return {1};
   return {2, 3};
 }
 
@@ -116,8 +163,64 @@ SearchProblem warm_start(const SearchProblem& problem) {
   return part;
 }
 
-double best_s(const SearchResult& result) {
-  return result.best.empty() ? kInfinity : result.best.front().evaluation.step_time_s;
+// What a person would try first: FSDP or ZeRO alone, tensor ranks and a plain pipeline, one node. Few enough
+// to be priced whatever the time limit.
+SearchProblem obvious_part(const SearchProblem& problem) {
+  SearchProblem part = warm_start(problem);
+  const SearchBounds& given = problem.bounds;
+  SearchBounds& b = part.bounds;
+  if (given.context.empty()) b.context = {1};
+  if (given.zero.empty()) b.zero = {};
+  if (given.chunks.empty()) b.chunks = {1};
+  if (given.schedules.empty()) b.schedules = {Layout{}.schedule};
+  part.time_limit_s = 0.0;
+  return part;
+}
+
+bool is_within(const SearchBounds& b, const Layout& l) {
+  return allowed(b.tensor, l.tensor) && allowed(b.context, l.context) && allowed(b.pipeline, l.pipeline) &&
+         allowed(b.data, l.data) && allowed(b.expert, l.expert) && allowed(b.micro_batch, l.micro_batch) &&
+         allowed(b.zero, l.zero) && allowed(b.offload, l.offload_optimizer) && allowed(b.orders, l.order) &&
+         allowed(b.chunks, l.chunks) && allowed(b.schedules, l.schedule) &&
+         allowed(b.recomputes, l.recompute);
+}
+
+// Of the layouts that somebody has, those that the search may answer with.
+std::vector<Incumbent> known_incumbents(const SearchProblem& problem) {
+  std::vector<Incumbent> known;
+  for (Layout layout : problem.known) {
+    layout.precision = problem.precision;
+    layout.selective = problem.selective;
+    layout.training = problem.training;
+    layout.execution = problem.execution;
+    problem.set_overlaps(layout);
+    const Degrees degrees{layout.tensor, layout.context, layout.pipeline, layout.data};
+    if (layout.ranks() != problem.ranks || !is_within(problem.bounds, layout) ||
+        check_division(problem.model, degrees, problem.workload) ||
+        check_layout(problem.model, layout, problem.workload) ||
+        problem.refused([&](const frameworks::Framework& f) {
+          return frameworks::supports(f, problem.model, layout, problem.workload);
+        }))
+      continue;
+    const Evaluation e = evaluate(problem, estimate(problem, layout));
+    if (!e.rejection) known.push_back({e.step_time_s, e.peak_bytes, layout});
+  }
+  return known;
+}
+
+// The roomiest of the equals goes first, then the fastest.
+std::vector<Incumbent> told(std::vector<Incumbent> best, const Wanted& wanted) {
+  if (best.empty()) return best;
+  const double most_s = (1.0 + wanted.equal_share) * best.front().step_time_s;
+  const auto end =
+      std::find_if(best.begin(), best.end(), [&](const Incumbent& one) { return one.step_time_s > most_s; });
+  const auto roomiest = std::min_element(best.begin(), end, [](const Incumbent& a, const Incumbent& b) {
+    return std::pair(a.peak_bytes, kinds_of_parallelism(a.layout)) <
+           std::pair(b.peak_bytes, kinds_of_parallelism(b.layout));
+  });
+  if (wanted.equals > 0) std::rotate(best.begin(), roomiest, roomiest + 1);
+  if (best.size() > wanted.fastest) best.erase(best.begin() + ptrdiff_t(wanted.fastest), best.end());
+  return best;
 }
 
 }  // namespace
@@ -152,25 +255,51 @@ double Wanted::most_s(std::span<const double> times) const {
   return std::max(times[fastest - 1], times.size() < equals ? equal_s : std::min(equal_s, times[equals - 1]));
 }
 
-SearchResult search(const SearchProblem& problem, const Wanted& wanted, const OnProgress& on_progress) {
+SearchResult search(const SearchProblem& problem, const Wanted& wanted, const OnProgress& on_progress,
+                    const Beside& beside) {
   constexpr int64_t kManyRanks = 64;
-  double known_s = kInfinity;
-  SearchResult first;
+  constexpr double kAtLeast = 1e-6;      // zero would be no limit
+  constexpr double kSlack = 1.0 + 1e-9;  // a rounding error must not prune the very layouts that were found
+  Searches searches(problem);
+  std::vector<Incumbent> best;
+  double seconds = 0.0;
+  const auto known_s = [&] {
+    std::vector<double> times;
+    for (const Incumbent& one : best) times.push_back(one.step_time_s);
+    return wanted.most_s(times) * kSlack;
+  };
+  const auto start = [&](const SearchProblem& part, const OnProgress& watch) {
+    const Found found = searches.run({part, nullptr, wanted}, known_s(), watch);
+    add_best(best, found.best, wanted);
+    seconds += found.about.certificate.seconds;
+  };
+  add_best(best, known_incumbents(problem), wanted);
+  start(obvious_part(problem), {});  // to its end, whatever stops the rest
+  if (problem.ranks >= kManyRanks) start(warm_start(problem), on_progress);
+
   SearchProblem rest = problem;
-  if (problem.ranks >= kManyRanks) {
-    first = search_in_threads(warm_start(problem), wanted, kInfinity, false, on_progress);
-    // A rounding error must not prune the very layouts that were found.
-    known_s = wanted.most_s(times_of(first)) * (1.0 + 1e-9);
-    constexpr double kAtLeast = 1e-6;  // zero would be no limit
-    if (rest.time_limit_s > 0.0)
-      rest.time_limit_s = std::max(kAtLeast, rest.time_limit_s - first.certificate.seconds);
-  }
-  SearchResult result = search_in_threads(rest, wanted, known_s, true, on_progress);
+  if (rest.time_limit_s > 0.0) rest.time_limit_s = std::max(kAtLeast, rest.time_limit_s - seconds);
+  Found found = searches.run({rest, beside.roomier, wanted}, known_s(), on_progress, true);
+  SearchResult result = std::move(found.about);
   SearchCertificate& c = result.certificate;
-  c.seconds += first.certificate.seconds;
-  if (c.optimal) return result;
-  if (best_s(first) < best_s(result)) result.best = std::move(first.best);
-  if (!result.best.empty()) c.gap = std::max(0.0, 1.0 - result.bound_s / best_s(result));
+  c.seconds += seconds;
+  add_best(best, found.best, wanted);
+  if (!best.empty()) c.fastest_s = best.front().step_time_s;
+  if (!best.empty() && !c.optimal) c.gap = std::max(0.0, 1.0 - result.bound_s / c.fastest_s);
+  const double best_s = best.empty() ? kInfinity : c.fastest_s;
+  result.bound_s = std::min(result.bound_s, best_s);
+  for (const Incumbent& one : told(std::move(best), wanted))
+    result.best.push_back(searches.evaluated(problem, one));
+  if (!c.optimal) return result;
+  if (beside.roomier != nullptr) {
+    const auto roomier = searches.run_roomier(best_s / kSlack, on_progress);
+    if (!roomier.empty()) result.roomier = searches.evaluated(*beside.roomier, roomier.front());
+  }
+  if (beside.beyond != nullptr && !result.best.empty()) {
+    const double below_s = beside.below * result.best.front().evaluation.step_time_s;
+    const Found beyond = searches.run({*beside.beyond, nullptr, 1}, below_s, on_progress);
+    if (!beyond.best.empty()) result.beyond = searches.evaluated(*beside.beyond, beyond.best.front());
+  }
   return result;
 }
 

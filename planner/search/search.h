@@ -4,10 +4,12 @@
 // Exact search by branch and bound, best first. Nodes of a tree of layouts wait in a frontier, ordered by a
 // bound that no layout below them beats. The search expands the first node, or simulates it if it is a leaf.
 // It ends when that bound is above the incumbents. The certificate accounts for every layout of the space.
-// docs/search.md explains the tree and the tiers of bounds.
+// What a person would try first is priced before, and never lost. docs/search.md explains the tree, the tiers
+// of bounds, and how one search also answers for more memory and for other frameworks.
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,7 +35,8 @@ struct NearMiss {
 };
 
 /// How many of the best layouts a search keeps: the `fastest`, and those that take at most the share
-/// `equal_share` longer than the first, up to `equals` in all. Fewer are found sooner.
+/// `equal_share` longer than the first, up to `equals` in all. Fewer are found sooner. Of the equals only the
+/// one that needs least memory is told, as the first.
 struct Wanted {
   size_t fastest = 1;
   size_t equals = 0;
@@ -50,7 +53,8 @@ struct Wanted {
 };
 
 struct SearchResult {
-  std::vector<Candidate> best;  // fastest first; as many as are wanted
+  std::vector<Candidate> best;               // fastest first, but for the roomiest of equals
+  std::optional<Candidate> roomier, beyond;  // what was looked for beside, where it is faster than `best`
   SearchCertificate certificate;
   std::vector<NearMiss> over_memory;  // the nearest ones, nearest first
   int64_t more_over_memory = 0;       // splits that over_memory leaves out
@@ -71,7 +75,15 @@ struct SearchProgress {
 /// Called now and then; returning false ends the search, as its time limit does.
 using OnProgress = std::function<bool(const SearchProgress&)>;
 
+/// What one search looks for beside the layouts of its problem: the fastest of other sets.
+struct Beside {
+  const SearchProblem* roomier = nullptr;  // the problem with more memory
+  const SearchProblem* beyond = nullptr;   // the problem with other frameworks
+  double below = 1.0;                      // share of the best time that a layout beyond must be faster than
+};
+
 /// The best layouts that fit. Empty `best`: nothing fits, and over_memory says by how much.
-SearchResult search(const SearchProblem& problem, const Wanted& wanted, const OnProgress& on_progress = {});
+SearchResult search(const SearchProblem& problem, const Wanted& wanted, const OnProgress& on_progress = {},
+                    const Beside& beside = {});
 
 }  // namespace mpt::planner

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 
 #include "base/error.h"
@@ -24,21 +23,44 @@ const Tier* first_that_prunes(std::span<const Tier> tiers, Probe& node, double i
 
 }  // namespace
 
-SearchThread::SearchThread(const SearchProblem& problem, const Wanted& wanted, size_t thread, size_t threads,
+SearchThread::SearchThread(const SearchPart& part, size_t thread, LayoutResolver& resolver,
                            SharedIncumbent& shared)
-    : problem_(problem),
-      wanted_(wanted),
+    : problem_(&part.problem),
+      roomier_(part.roomier),
+      wanted_(part.wanted),
       thread_(thread),
-      threads_(threads),
-      shared_(shared),
+      threads_(part.threads()),
+      resolver_(resolver),
+      shared_(&shared),
       makes_schedules_(shared.step_time_s() < kInfinity),
-      resolver_(problem),
-      near_misses_(problem, resolver_) {}
+      near_misses_(part.problem, resolver) {}
 
 void SearchThread::run() {
   visit_degrees(
-      problem_, [this](const Layout& layout) { add_degrees(layout); }, &result_.not_dividing);
+      *problem_, [this](const Layout& layout, const auto& shardings) { list_degrees(layout, shardings); },
+      &result_.not_dividing);
   listed_ = true;
+  walk();
+  finish();
+}
+
+void SearchThread::run_roomier(SharedIncumbent& shared) {
+  shared_ = &shared;
+  problem_ = std::exchange(roomier_, nullptr);
+  wanted_ = 1;
+  incumbents_.clear();
+  times_.clear();
+  too_large_.clear();
+  frontier_ = {};
+  for (const Layout& layout : std::exchange(degrees_for_room_, {}))
+    add_degrees(layout, shardings_of(*problem_, layout), 0);
+  for (Node& node : nodes_for_room_) {
+    if (node.bound_s <= incumbent_s()) frontier_.push(std::move(node));
+  }
+  walk();
+}
+
+void SearchThread::walk() {
   while (!frontier_.empty() && frontier_.top().bound_s <= incumbent_s() && go_on()) {
     const Node node = frontier_.top();
     frontier_.pop();
@@ -50,23 +72,24 @@ void SearchThread::run() {
       simulate(node);
     }
   }
-  finish();
 }
 
 bool SearchThread::prunes_inner(Level level, const Layout& node, InnerBound bound, int64_t layouts) {
   const Tier* const tier = first_that_prunes(tiers_of(level), bound, incumbent_s());
   if (tier == nullptr) return false;
   count(*tier, layouts);
-  if (tier->reason == PruneReason::memory) near_misses_.add(level, node, bound.floor_bytes, layouts);
+  if (tier->reason != PruneReason::memory) return true;
+  near_misses_.add(level, node, bound.floor_bytes, layouts);
+  if (level == Level::degrees && waits_for_room(bound.floor_bytes)) degrees_for_room_.push_back(node);
   return true;
 }
 
 const LeafList& SearchThread::leaves(const Layout& node) {
-  const std::tuple key{node.pipeline, micro_batches(node, problem_.workload), node.overlap_tensor,
+  const std::tuple key{node.pipeline, micro_batches(node, problem_->workload), node.overlap_tensor,
                        node.overlap_exchange};
   auto at = leaves_.find(key);
   if (at == leaves_.end())
-    at = leaves_.emplace(key, LeafList(leaves_of(problem_, node, &result_.not_dividing))).first;
+    at = leaves_.emplace(key, leaf_list_of(*problem_, node, &result_.not_dividing)).first;
   return at->second;
 }
 
@@ -78,38 +101,52 @@ bool SearchThread::is_mine(const Layout& l) {
   return splits_seen_ % threads_ == thread_;
 }
 
-void SearchThread::add_degrees(const Layout& layout) {
+void SearchThread::list_degrees(const Layout& layout, const std::vector<Sharding>& shardings) {
   const auto leaf_count = int64_t(leaves(layout).leaves.size());
   if (!is_mine(layout) || leaf_count == 0) return;
-  const std::vector<Sharding> shardings = shardings_of(problem_, layout);
   const int64_t layouts = leaf_count * int64_t(shardings.size());
   result_.certificate.layouts += layouts;
   if (!go_on()) {
     result_.certificate.not_reached += layouts;
     return;
   }
-  const InnerBound bound = degrees_bound(problem_, layout, resolver_.prices().split(layout));
-  if (prunes_inner(Level::degrees, layout, bound, layouts)) return;
+  add_degrees(layout, shardings, leaf_count);
+}
+
+// `leaves`: below each of its children.
+void SearchThread::add_degrees(const Layout& layout, const std::vector<Sharding>& shardings, int64_t leaves) {
+  const InnerBound bound = degrees_bound(*problem_, layout, resolver_.prices().split(layout));
+  if (prunes_inner(Level::degrees, layout, bound, leaves * int64_t(shardings.size()))) return;
   degrees_.push_back(layout);
-  for (size_t s = 0; s < shardings.size(); ++s) add_sharding(s, shardings[s], leaf_count);
+  shardings_.push_back(shardings);
+  degrees_are_apart_ = is_apart([&](const frameworks::Framework& f) {
+    auto refused = supports_degrees(f, {layout.tensor, layout.context, layout.pipeline, layout.data});
+    return refused ? refused : supports_split(f, problem_->model, layout, problem_->workload);
+  });
+  for (size_t s = 0; s < shardings.size(); ++s) add_sharding(s, shardings[s], leaves);
 }
 
 // Below the node of degrees that was added last.
 void SearchThread::add_sharding(size_t index, const Sharding& sharding, int64_t leaves) {
   const Layout layout = with_sharding(degrees_.back(), sharding);
-  const InnerBound bound = sharding_bound(problem_, layout, resolver_.prices().split(layout));
-  if (prunes_inner(Level::sharding, layout, bound, leaves)) return;
-  waiting_ += leaves;
+  const InnerBound bound = sharding_bound(*problem_, layout, resolver_.prices().split(layout));
   Node node;
   node.bound_s = bound.bound_s;
   node.degrees = uint32_t(degrees_.size() - 1);
   node.sharding = uint16_t(index);
-  frontier_.push(node);
+  if (!prunes_inner(Level::sharding, layout, bound, leaves)) {
+    node.apart = degrees_are_apart_ || is_apart([&](const frameworks::Framework& f) {
+                   return supports_sharding(f, layout, sharding);
+                 });
+    waiting_ += leaves;
+    frontier_.push(node);
+  } else if (bound.is_too_large() && waits_for_room(bound.floor_bytes)) {
+    nodes_for_room_.push_back(node);
+  }
 }
 
 Layout SearchThread::sharding_layout(const Node& node) const {
-  const Layout& degrees = degrees_[node.degrees];
-  return with_sharding(degrees, shardings_of(problem_, degrees)[node.sharding]);
+  return with_sharding(degrees_[node.degrees], shardings_[node.degrees][node.sharding]);
 }
 
 Layout SearchThread::leaf_layout(const Node& node) {
@@ -123,18 +160,24 @@ Layout SearchThread::leaf_layout(const Node& node) {
 void SearchThread::expand(const Node& node) {
   const Layout layout = sharding_layout(node);
   const LeafList& list = leaves(layout);
-  LeafBounds bounds(problem_, resolver_, layout, list, degrees_bounds(node.degrees), makes_schedules_);
+  const auto others = std::count(list.apart.begin(), list.apart.end(), true);
+  if (!node.apart) leave_out(int64_t(list.leaves.size()) - others);
+  if (!node.apart && others == 0) return;
+  LeafBounds bounds(*problem_, resolver_, layout, list, degrees_bounds(node.degrees), makes_schedules_);
   const std::span<const Tier> tiers = tiers_of(Level::leaf);
   const double incumbent_s = this->incumbent_s();
   for (size_t l = 0; l < list.leaves.size(); ++l) {
+    if (!node.apart && !list.apart[l]) continue;
     bounds.select(l);
     const Tier* const tier = first_that_prunes(tiers, bounds, incumbent_s);
     if (tier != nullptr && tier->reason != PruneReason::memory) {
       --waiting_;
       count(*tier, 1);
-    } else {
-      add_leaf(node, list.leaves[l], bounds, tier);
+      continue;
     }
+    add_leaf(node, list.leaves[l], bounds, tier);
+    if (tier != nullptr && roomier_ != nullptr && bounds.may_fit(*roomier_))
+      nodes_for_room_.push_back(too_large_.back());
   }
 }
 
@@ -159,18 +202,19 @@ const DegreesBounds& SearchThread::degrees_bounds(uint32_t index) {
   std::optional<DegreesBounds>& bounds = degrees_bounds_[index];
   if (bounds) return *bounds;
   const Layout& degrees = degrees_[index];
-  const UnpricedBounds unpriced(problem_, degrees, resolver_.prices().split(degrees));
+  const UnpricedBounds unpriced(*problem_, degrees, resolver_.prices().split(degrees));
   // What its recompute, or the launching of so many chunks, alone makes too slow needs no better bound.
   const auto too_slow = [&](const Leaf& leaf) {
     return unpriced.bound_s(least_recompute(leaf.recompute), leaf.chunks) > incumbent_s();
   };
-  return bounds.emplace(problem_, resolver_, degrees, leaves(degrees), too_slow);
+  return bounds.emplace(*problem_, resolver_, degrees, leaves(degrees), too_slow);
 }
 
 // Chooses the fewest recomputed layers that fit; the leaf then waits under the bound that they give.
 void SearchThread::fit(Node node) {
+  if (roomier_ != nullptr) nodes_for_room_.push_back(node);  // fewer layers may have to recompute
   Layout layout = leaf_layout(node);
-  OpenLeaf leaf(problem_, resolver_, *resolver_.stages(layout, node.leaf), layout, node.fits);
+  OpenLeaf leaf(*problem_, resolver_, *resolver_.stages(layout, node.leaf), layout, node.fits);
   if (const Tier* tier = first_that_prunes(tiers_of(node.level), leaf, incumbent_s()))
     return prune_leaf(*tier, node);
   node.level = Level::complete;
@@ -183,7 +227,10 @@ void SearchThread::fit(Node node) {
 
 void SearchThread::simulate(const Node& node) {
   const Layout layout = leaf_layout(node);
-  CompleteLeaf leaf(problem_, resolver_, node.leaf, layout, node.fits);
+  if (!problem_->is_supported(layout)) return leave_out(1);
+  if (roomier_ != nullptr && schedule_catalog()[node.leaf.schedule].made_to_measure)
+    nodes_for_room_.push_back(node);
+  CompleteLeaf leaf(*problem_, resolver_, node.leaf, layout, node.fits);
   if (const Tier* tier = first_that_prunes(tiers_of(node.level), leaf, incumbent_s()))
     return prune_leaf(*tier, node);
   --waiting_;
@@ -195,12 +242,20 @@ void SearchThread::prune_leaf(const Tier& tier, const Node& node) {
   --waiting_;
   count(tier, 1);
   if (tier.reason != PruneReason::memory) return;
+  if (roomier_ != nullptr && node.level == Level::complete) nodes_for_room_.push_back(node);
   if (missed_.emplace(node.degrees, node.sharding).second) {
     const Layout layout = sharding_layout(node);
-    const InnerBound bound = sharding_bound(problem_, layout, resolver_.prices().split(layout));
+    const InnerBound bound = sharding_bound(*problem_, layout, resolver_.prices().split(layout));
     near_misses_.add(Level::sharding, layout, bound.floor_bytes, 0);
   }
   near_misses_.count_one(degrees_[node.degrees]);
+}
+
+// Layouts that are not in the space after all: another search has them, or each rule of some framework takes
+// them, but no framework as a whole.
+void SearchThread::leave_out(int64_t layouts) {
+  waiting_ -= layouts;
+  result_.certificate.layouts -= layouts;
 }
 
 void SearchThread::keep(Incumbent incumbent) {
@@ -208,8 +263,8 @@ void SearchThread::keep(Incumbent incumbent) {
                                    [](const Incumbent& a, const Incumbent& b) { return a.key() < b.key(); });
   times_.insert(times_.begin() + (at - incumbents_.begin()), incumbent.step_time_s);
   incumbents_.insert(at, std::move(incumbent));
-  shared_.lower_to(wanted_.most_s(times_));
-  shared_.found(times_.front());
+  shared_->lower_to(wanted_.most_s(times_));
+  shared_->found(times_.front());
   times_.resize(wanted_.count(times_));
   incumbents_.erase(incumbents_.begin() + ptrdiff_t(times_.size()), incumbents_.end());
 }
@@ -219,10 +274,9 @@ double SearchThread::frontier_s() const {
 }
 
 bool SearchThread::go_on() {
-  constexpr int kLookEvery = 64;
-  if (++looked_ % kLookEvery == 0)
-    shared_.report(thread_, result_.certificate.layouts - waiting_, frontier_s(), problem_.time_limit_s);
-  return !shared_.stopped();
+  if (++looked_ % problem_->look_every == 0)
+    shared_->report(thread_, result_.certificate.layouts - waiting_, frontier_s(), problem_->time_limit_s);
+  return !shared_->stopped();
 }
 
 void SearchThread::tell_near_misses(bool nothing_fits) {
@@ -248,7 +302,6 @@ void SearchThread::finish() {
   MPT_CHECK(c.over_memory + c.over_bound + c.same + c.simulated + c.not_reached == c.layouts,
             "{} layouts, {} accounted for", c.layouts,
             c.over_memory + c.over_bound + c.same + c.simulated + c.not_reached);
-  evaluate_incumbents();
 }
 
 void SearchThread::prune_frontier() {
@@ -265,21 +318,6 @@ void SearchThread::prune_frontier() {
     count(tiers().back(), waiting_);
   } else {
     c.not_reached += waiting_;
-  }
-}
-
-// The code that prices any layout prices the incumbents again, and must agree.
-void SearchThread::evaluate_incumbents() {
-  for (const Incumbent& incumbent : incumbents_) {
-    const SplitModel& split = resolver_.prices().split(incumbent.layout);
-    Estimate e = estimate(problem_, split, incumbent.layout);
-    Evaluation evaluation = evaluate(problem_, e);
-    MPT_CHECK(!evaluation.rejection && evaluation.peak_bytes == incumbent.peak_bytes &&
-                  std::abs(evaluation.step_time_s - incumbent.step_time_s) <= 1e-9 * incumbent.step_time_s,
-              "{}: {} s and {} bytes in the search, {} s and {} bytes evaluated again",
-              layout_name(incumbent.layout), incumbent.step_time_s, incumbent.peak_bytes,
-              evaluation.step_time_s, evaluation.peak_bytes);
-    result_.best.push_back({std::move(e), std::move(evaluation)});
   }
 }
 

@@ -23,62 +23,92 @@ namespace mpt::planner {
 /// A search tells near misses of this many splits at most.
 inline constexpr size_t kNearMissesTold = 6;
 
+/// What the threads of a search have in common. All must outlive them.
+struct SearchPart {
+  const SearchProblem& problem;
+  /// The same with more memory; null: nobody asks for it.
+  const SearchProblem* roomier = nullptr;
+  Wanted wanted;
+  size_t threads() const { return size_t(std::max(1, problem.threads)); }
+};
+
 /// Searches every `threads`-th split of the space. Splits stay whole, so that their near misses are complete.
 class SearchThread {
  public:
-  SearchThread(const SearchProblem& problem, const Wanted& wanted, size_t thread, size_t threads,
-               SharedIncumbent& shared);
+  /// `resolver`: nobody else uses it meanwhile.
+  SearchThread(const SearchPart& part, size_t thread, LayoutResolver& resolver, SharedIncumbent& shared);
 
   void run();
+  /// After run(): goes on with what more memory may make faster, for the one fastest layout.
+  void run_roomier(SharedIncumbent& shared);
   bool optimal() const { return result_.certificate.optimal; }
   bool found() const { return !incumbents_.empty(); }
+  /// Fastest first.
+  const std::vector<Incumbent>& incumbents() const { return incumbents_; }
   /// Looks for near misses. Where nothing fits, only the layout that needs least is told.
   void tell_near_misses(bool nothing_fits);
   SearchResult take() { return std::move(result_); }
 
  private:
   /// Nothing slower is wanted, by the incumbents of this thread and of all others.
-  double incumbent_s() const { return shared_.step_time_s(); }
+  double incumbent_s() const { return shared_->step_time_s(); }
   void count(const Tier& tier, int64_t layouts) { pruned_[size_t(&tier - tiers().data())] += layouts; }
   bool prunes_inner(Level level, const Layout& node, InnerBound bound, int64_t layouts);
 
   bool is_mine(const Layout& layout);
   const LeafList& leaves(const Layout& node);
-  void add_degrees(const Layout& layout);
+  void list_degrees(const Layout& layout, const std::vector<Sharding>& shardings);
+  void add_degrees(const Layout& layout, const std::vector<Sharding>& shardings, int64_t leaves);
   void add_sharding(size_t index, const Sharding& sharding, int64_t leaves);
   Layout sharding_layout(const Node& node) const;
   Layout leaf_layout(const Node& node);
 
+  void walk();
+  /// Whether the framework that the search stands apart from refuses something; true without one.
+  template <class Rule>
+  bool is_apart(Rule&& rule) const {
+    return !problem_->apart_from || rule(*problem_->apart_from).has_value();
+  }
+  /// Whether nodes that memory prunes, and need so much, wait for run_roomier().
+  bool waits_for_room(double floor_bytes) const {
+    return roomier_ != nullptr && floor_bytes <= double(roomier_->memory_limit_bytes);
+  }
   void expand(const Node& node);
   void add_leaf(const Node& parent, const Leaf& leaf, const LeafBounds& bounds, const Tier* memory);
   const DegreesBounds& degrees_bounds(uint32_t degrees);
   void fit(Node node);
   void simulate(const Node& node);
   void prune_leaf(const Tier& tier, const Node& node);
+  void leave_out(int64_t layouts);
   void keep(Incumbent incumbent);
 
   bool go_on();
   double frontier_s() const;
   void finish();
   void prune_frontier();
-  void evaluate_incumbents();
 
-  const SearchProblem& problem_;
-  const Wanted wanted_;
+  const SearchProblem* problem_;
+  const SearchProblem* roomier_;
+  Wanted wanted_;
   const size_t thread_, threads_;
-  SharedIncumbent& shared_;
+  LayoutResolver& resolver_;
+  SharedIncumbent* shared_;
   // Where a good time is known from the start, nearly all that its bound leaves is looked at in the end.
   const bool makes_schedules_;
-  LayoutResolver resolver_;
+
   std::vector<Layout> degrees_;                               // nodes that were not pruned
+  std::vector<std::vector<Sharding>> shardings_;              // of each
   std::vector<std::optional<DegreesBounds>> degrees_bounds_;  // none until a child is expanded
   std::map<std::tuple<int64_t, int64_t, bool, bool>, LeafList> leaves_;
   std::vector<std::vector<int64_t>> fitted_;
   std::priority_queue<Node> frontier_;
-  bool listed_ = false;          // all sharding nodes of the space are in the frontier, or pruned
-  int64_t waiting_ = 0;          // layouts below the frontier, and in the next
-  std::vector<Node> too_large_;  // leaves that memory prunes, unless the bound of the last incumbent does
+  bool degrees_are_apart_ = true;  // of the degrees that were added last
+  bool listed_ = false;            // all sharding nodes of the space are in the frontier, or pruned
+  int64_t waiting_ = 0;            // layouts below the frontier, and in the next
+  std::vector<Node> too_large_;    // leaves that memory prunes, unless the bound of the last incumbent does
   const Tier* too_large_tier_ = nullptr;
+  std::vector<Layout> degrees_for_room_;  // nodes that wait for run_roomier()
+  std::vector<Node> nodes_for_room_;
   std::array<int64_t, kTiers> pruned_{};  // layouts by tier
   std::vector<Incumbent> incumbents_;     // fastest first
   std::vector<double> times_;             // theirs

@@ -27,8 +27,7 @@ struct DenseSplit {
 
 class DegreesEnumeration {
  public:
-  DegreesEnumeration(const SearchProblem& problem, const std::function<void(const Layout&)>& visit,
-                     NotDividing& not_dividing)
+  DegreesEnumeration(const SearchProblem& problem, const VisitDegrees& visit, NotDividing& not_dividing)
       : problem_(problem), bounds_(problem.bounds), visit_(visit), not_dividing_(not_dividing) {
     node_.precision = problem.precision;
     node_.selective = problem.selective;
@@ -92,7 +91,9 @@ class DegreesEnumeration {
   }
 
   void add_degrees(const Degrees& degrees) {
-    if (problem_.framework && refused(frameworks::supports_degrees(*problem_.framework, degrees))) return;
+    if (refused(
+            problem_.refused([&](const frameworks::Framework& f) { return supports_degrees(f, degrees); })))
+      return;
     if (degrees.pipeline > problem_.model.layers.count())
       return note(fmt::format("{} stages for {} layers", degrees.pipeline, problem_.model.layers.count()));
     if (refused(check_division(problem_.model, degrees, problem_.workload))) return;
@@ -190,16 +191,18 @@ class DegreesEnumeration {
       return;
     }
     possible_ = true;
-    if (problem_.framework &&
-        refused(frameworks::supports_split(*problem_.framework, problem_.model, node_, problem_.workload)))
+    if (refused(problem_.refused([&](const frameworks::Framework& f) {
+          return supports_split(f, problem_.model, node_, problem_.workload);
+        })))
       return;
-    if (shardings_of(problem_, node_).empty()) return note("no allowed ZeRO stage or offload");
-    visit_(node_);
+    const std::vector<Sharding> shardings = shardings_of(problem_, node_);
+    if (shardings.empty()) return note("no allowed ZeRO stage or offload");
+    visit_(node_, shardings);
   }
 
   const SearchProblem& problem_;
   const SearchBounds& bounds_;
-  const std::function<void(const Layout&)>& visit_;
+  const VisitDegrees& visit_;
   NotDividing& not_dividing_;
   std::map<int64_t, std::vector<int64_t>> divisors_;  // stay where they are
   // Of the degrees at hand: their stages, whether any layout divides the model, and why the first does not.
@@ -231,8 +234,7 @@ std::vector<int64_t> divisors(int64_t value) {
   return small;
 }
 
-void visit_degrees(const SearchProblem& problem, const std::function<void(const Layout&)>& visit,
-                   NotDividing* not_dividing) {
+void visit_degrees(const SearchProblem& problem, const VisitDegrees& visit, NotDividing* not_dividing) {
   NotDividing unused;
   DegreesEnumeration(problem, visit, not_dividing != nullptr ? *not_dividing : unused).run();
 }
@@ -252,7 +254,8 @@ std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& d
       for (const bool offload : {false, true}) {
         if (reaches_host ? !allowed(bounds.offload, offload) : offload) continue;
         const Sharding sharding{zero, shard, offload};
-        if (!problem.framework || !frameworks::supports_sharding(*problem.framework, degrees, sharding))
+        if (!problem.refused(
+                [&](const frameworks::Framework& f) { return supports_sharding(f, degrees, sharding); }))
           shardings.push_back(sharding);
       }
     }
@@ -272,9 +275,8 @@ void visit_shardings(const SearchProblem& problem, const std::function<void(cons
                      NotDividing* not_dividing) {
   visit_degrees(
       problem,
-      [&](const Layout& degrees) {
-        for (const Sharding& sharding : shardings_of(problem, degrees))
-          visit(with_sharding(degrees, sharding));
+      [&](const Layout& degrees, const std::vector<Sharding>& shardings) {
+        for (const Sharding& sharding : shardings) visit(with_sharding(degrees, sharding));
       },
       not_dividing);
 }

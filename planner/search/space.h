@@ -30,9 +30,11 @@ inline bool allowed(const std::vector<Switch>& bound, bool value) {
   return allowed(bound, value ? Switch::on : Switch::off);
 }
 
+/// Gets a node of degrees and its children, of which it has at least one.
+using VisitDegrees = std::function<void(const Layout&, const std::vector<Sharding>&)>;
 /// Calls `visit` with every node of degrees that has a child; those of one split follow each other. There may
 /// be hundreds of thousands.
-void visit_degrees(const SearchProblem& problem, const std::function<void(const Layout&)>& visit,
+void visit_degrees(const SearchProblem& problem, const VisitDegrees& visit,
                    NotDividing* not_dividing = nullptr);
 std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& degrees);
 Layout with_sharding(const Layout& degrees, const Sharding& sharding);

@@ -49,10 +49,10 @@ TEST(LeafBounds, AndMemoryAreThoseOfTheLayoutsThemselves) {
   for (uint32_t seed = 6000; seed < 6040; ++seed) {
     RandomProblem r(seed);
     LayoutResolver resolver(r.problem);
-    visit_degrees(r.problem, [&](const Layout& degrees) {
+    visit_degrees(r.problem, [&](const Layout& degrees, const std::vector<Sharding>& shardings) {
       const LeafList list(leaves_of(r.problem, degrees));
       const DegreesBounds of_degrees(r.problem, resolver, degrees, list, [](const Leaf&) { return false; });
-      for (const Sharding& sharding : shardings_of(r.problem, degrees)) {
+      for (const Sharding& sharding : shardings) {
         const Layout node = with_sharding(degrees, sharding);
         LeafBounds bounds(r.problem, resolver, node, list, of_degrees, false);
         for (size_t l = 0; l < list.leaves.size(); ++l) {

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
+#include "frameworks/framework.h"
 #include "planner/api.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/nothing_fits.h"
@@ -156,29 +157,122 @@ TEST(Search, SeveralThreadsFindWhatOneFinds) {
   EXPECT_GT(nothing, 3);
 }
 
-// The two fastest, and up to six that take at most 5 % longer: a prefix of all layouts by time.
-TEST(Search, KeepsEqualsBeyondTheFastest) {
+// Of the two fastest and up to six that take at most 5 % longer, the one that needs least memory is first,
+// then come the fastest.
+TEST(Search, TellsTheRoomiestOfEqualsFirst) {
   constexpr double kShare = 0.05;
   int more = 0, cut = 0;
   for (uint32_t seed = 4000; seed < 4080; ++seed) {
     RandomProblem r(seed);
     std::vector<double> all;
-    for (const Candidate& c : search(r.problem, 1000000).best) all.push_back(c.evaluation.step_time_s);
+    std::vector<int64_t> peaks;
+    for (const Candidate& c : search(r.problem, 1000000).best) {
+      all.push_back(c.evaluation.step_time_s);
+      peaks.push_back(c.evaluation.peak_bytes);
+    }
     const auto equal =
         std::count_if(all.begin(), all.end(), [&](double s) { return s <= (1.0 + kShare) * all.front(); });
-    const size_t wanted = std::min(all.size(), std::max<size_t>(2, std::min<size_t>(6, size_t(equal))));
+    const size_t told = std::min<size_t>(2, all.size());
+    const auto looked_at = ptrdiff_t(std::min<size_t>(std::max<size_t>(equal > 1 ? 2 : 1, 6), size_t(equal)));
+    const int64_t roomiest = all.empty() ? 0 : *std::min_element(peaks.begin(), peaks.begin() + looked_at);
     for (const int threads : {1, 3}) {
       r.problem.threads = threads;
       const SearchResult result = search(r.problem, {2, 6, kShare});
-      ASSERT_EQ(result.best.size(), wanted) << seed;
-      for (size_t i = 0; i < wanted; ++i)
-        EXPECT_EQ(result.best[i].evaluation.step_time_s, all[i]) << seed << " " << i;
+      ASSERT_EQ(result.best.size(), told) << seed;
+      if (told == 0) continue;
+      EXPECT_EQ(result.best.front().evaluation.peak_bytes, roomiest) << seed;
+      EXPECT_LE(result.best.front().evaluation.step_time_s, (1.0 + kShare) * all.front()) << seed;
+      EXPECT_EQ(result.certificate.fastest_s, all.front()) << seed;
+      const bool is_fastest = result.best.front().evaluation.step_time_s == all.front();
+      if (told == 2) {
+        EXPECT_EQ(result.best[1].evaluation.step_time_s, all[is_fastest ? 1 : 0]) << seed;
+      }
+      more += int(!is_fastest);
     }
-    more += int(wanted > 2);
     cut += int(equal > 6);
   }
   EXPECT_GT(more, 20);
   EXPECT_GT(cut, 5);
+}
+
+// The fastest of the problem with more memory, and of what another framework runs: brute force over each set
+// by itself, for each framework in turn.
+TEST(Search, AnswersForMoreMemoryAndOtherFrameworks) {
+  const auto fastest_s = [](const SearchProblem& problem) {
+    double best_s = INFINITY;
+    for (const Layout& layout : enumerate_layouts(problem)) {
+      if (!problem.is_supported(layout)) continue;
+      const Evaluation e = evaluate(problem, estimate(problem, layout));
+      if (!e.rejection) best_s = std::min(best_s, e.step_time_s);
+    }
+    return best_s;
+  };
+  const auto found_s = [](const std::optional<Candidate>& found) {
+    return found ? found->evaluation.step_time_s : INFINITY;
+  };
+  int roomier_wins = 0, beyond_wins = 0;
+  uint32_t seed = 7000;
+  for (const frameworks::Framework& asked : frameworks::known_frameworks()) {
+    for (int n = 0; n < 40; ++n, ++seed) {
+      RandomProblem r(seed, dispatch_of(seed / 3));
+      r.problem.framework = std::make_shared<frameworks::Framework>(asked);
+      r.problem.threads = n % 4 == 0 ? 3 : 1;
+      SearchProblem roomier = r.problem, beyond = r.problem;
+      roomier.memory_limit_bytes =
+          int64_t(double(r.problem.memory_limit_bytes) * r.pick({101, 120, 200}) / 100);
+      beyond.apart_from = std::exchange(beyond.framework, nullptr);
+      for (const frameworks::Framework& f : frameworks::known_frameworks()) {
+        if (f.name != asked.name && f.name != frameworks::own_runtime().name) beyond.any_of.push_back(&f);
+      }
+      const SearchResult result = search(r.problem, 1, {}, {&roomier, &beyond, 1.0});
+      const double best_s = fastest_s(r.problem), roomier_s = fastest_s(roomier);
+      ASSERT_EQ(result.best.empty(), !std::isfinite(best_s)) << asked.name << " " << seed;
+      if (std::isfinite(best_s)) {
+        EXPECT_EQ(result.best.front().evaluation.step_time_s, best_s) << asked.name << " " << seed;
+      }
+      EXPECT_EQ(std::min(best_s, found_s(result.roomier)), roomier_s) << asked.name << " " << seed;
+      roomier_wins += int(roomier_s < best_s);
+      if (result.best.empty()) continue;
+      beyond.apart_from = nullptr;
+      const double beyond_s = fastest_s(beyond);
+      EXPECT_EQ(std::min(best_s, found_s(result.beyond)), std::min(best_s, beyond_s))
+          << asked.name << " " << seed;
+      beyond_wins += int(beyond_s < best_s);
+    }
+  }
+  EXPECT_GT(roomier_wins, 15);
+  EXPECT_GT(beyond_wins, 15);
+}
+
+// Stopped after any number of nodes, a search has something, and nothing slower than what people try first.
+TEST(Search, IsNeverSlowerThanTheObviousWhereverItStops) {
+  PlanRequest request;
+  request.model.name = "llama3-8b";
+  request.cluster.name = "dgx-h100:1";
+  request.global_batch = 64;
+  const auto resolved = resolve(request);
+  SearchProblem problem = resolved->problem;
+  problem.look_every = 1;
+  SearchProblem plain = problem;
+  plain.bounds.schedules = {"1f1b"};
+  plain.bounds.chunks = {1};
+  plain.bounds.context = {1};
+  plain.bounds.micro_batch = {1};
+  plain.bounds.offload = {Switch::off};
+  plain.fits_recompute = false;
+  const double obvious_s = search(plain, 1).best.front().evaluation.step_time_s;
+  const SearchResult whole = search(problem, 1);
+  int stopped = 0;
+  for (int64_t nodes = 0; nodes < 10000; nodes = nodes < 50 ? nodes + 1 : nodes * 5 / 4) {
+    int64_t seen = 0;
+    const SearchResult result = search(problem, 1, [&](const SearchProgress&) { return seen++ < nodes; });
+    ASSERT_FALSE(result.best.empty()) << nodes;
+    EXPECT_LE(result.best.front().evaluation.step_time_s, obvious_s) << nodes;
+    EXPECT_GE(result.best.front().evaluation.step_time_s, whole.best.front().evaluation.step_time_s) << nodes;
+    EXPECT_LE(result.bound_s, whole.best.front().evaluation.step_time_s) << nodes;
+    stopped += result.certificate.optimal ? 0 : 1;
+  }
+  EXPECT_GT(stopped, 50);
 }
 
 // Each tier prunes somewhere. The counts of the tiers with one reason add up to that count of the
@@ -228,9 +322,9 @@ TEST(Search, BoundsRiseDownTheTree) {
     RandomProblem r(seed);
     r.problem.memory_limit_bytes = 64 * kGiB;  // with less there is no time
     LayoutResolver resolver(r.problem);
-    visit_degrees(r.problem, [&](const Layout& degrees) {
+    visit_degrees(r.problem, [&](const Layout& degrees, const std::vector<Sharding>& children) {
       const InnerBound above = degrees_bound(r.problem, degrees, resolver.prices().split(degrees));
-      for (const Sharding& sharding : shardings_of(r.problem, degrees)) {
+      for (const Sharding& sharding : children) {
         const Layout node = with_sharding(degrees, sharding);
         const InnerBound bound = sharding_bound(r.problem, node, resolver.prices().split(node));
         EXPECT_LE(above.bound_s, bound.bound_s * (1.0 + 1e-12)) << seed << " " << layout_name(node);

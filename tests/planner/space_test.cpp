@@ -206,7 +206,7 @@ TEST(Space, ExpertsWithBiasesStandWholeBesideTensorRanks) {
   p.workload = {64, 4096};
   p.bounds.tensor = {4};
   int64_t nodes = 0;
-  visit_degrees(p, [&](const Layout& l) {
+  visit_degrees(p, [&](const Layout& l, const auto&) {
     EXPECT_EQ(l.expert_tensor, 1);
     ++nodes;
   });
@@ -225,7 +225,7 @@ TEST(Space, ARefusalNamesWhatWasAskedFor) {
   p.bounds.expert_tensor = {2};
   NotDividing reasons;
   visit_degrees(
-      p, [](const Layout&) { ADD_FAILURE(); }, &reasons);
+      p, [](const Layout&, const auto&) { ADD_FAILURE(); }, &reasons);
   for (const auto& [reason, count] : reasons)
     EXPECT_NE(reason.find("experts stay whole or are split 4 ways"), std::string::npos) << reason;
   EXPECT_FALSE(reasons.empty());
@@ -235,7 +235,7 @@ TEST(Space, ARefusalNamesWhatWasAskedFor) {
   p.bounds.expert_tensor = {4};
   reasons.clear();
   visit_degrees(
-      p, [](const Layout&) { ADD_FAILURE(); }, &reasons);
+      p, [](const Layout&, const auto&) { ADD_FAILURE(); }, &reasons);
   ASSERT_EQ(reasons.size(), 1u) << reasons.begin()->first << "; " << reasons.rbegin()->first;
   EXPECT_NE(reasons.begin()->first.find("does not split experts that have biases"), std::string::npos);
 }
