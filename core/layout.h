@@ -33,14 +33,6 @@ enum class ContextMethod { ring, all_to_all };
 /// default), or pipeline, with data-parallel replicas far apart.
 enum class RankOrder { pipeline_outermost, data_outermost };
 
-MPT_ENUM_NAMES(Recompute, {Recompute::none, "none"}, {Recompute::selective, "selective"},
-               {Recompute::full, "full"});
-MPT_ENUM_NAMES(Precision, {Precision::fp32, "fp32"}, {Precision::bf16, "bf16"}, {Precision::fp16, "fp16"},
-               {Precision::fp8, "fp8"}, {Precision::mxfp8, "mxfp8"}, {Precision::nvfp4, "nvfp4"});
-MPT_ENUM_NAMES(ContextMethod, {ContextMethod::ring, "ring"}, {ContextMethod::all_to_all, "all_to_all"});
-MPT_ENUM_NAMES(RankOrder, {RankOrder::pipeline_outermost, "pipeline_outermost"},
-               {RankOrder::data_outermost, "data_outermost"});
-
 /// Products of layers run in less than 16 bits.
 constexpr bool is_narrow(Precision precision) {
   return precision == Precision::fp8 || precision == Precision::mxfp8 || precision == Precision::nvfp4;

@@ -19,12 +19,6 @@ enum class NormKind { layer_norm, rms_norm };
 enum class NormPlacement { pre, shared, sandwich, post };
 enum class PositionKind { none, learned, rotary, alibi };
 
-MPT_ENUM_NAMES(NormKind, {NormKind::layer_norm, "layer_norm"}, {NormKind::rms_norm, "rms_norm"});
-MPT_ENUM_NAMES(NormPlacement, {NormPlacement::pre, "pre"}, {NormPlacement::shared, "shared"},
-               {NormPlacement::sandwich, "sandwich"}, {NormPlacement::post, "post"});
-MPT_ENUM_NAMES(PositionKind, {PositionKind::none, "none"}, {PositionKind::learned, "learned"},
-               {PositionKind::rotary, "rotary"}, {PositionKind::alibi, "alibi"});
-
 struct ModelSpec {
   std::string name;
   std::string type;    // model_type of the config.json that it was read from; empty: another kind of file

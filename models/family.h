@@ -151,12 +151,3 @@ struct ActivationName {
 const std::vector<ActivationName>& activation_names();
 
 }  // namespace mpt::models
-
-namespace mpt {
-MPT_ENUM_NAMES(models::LayerTensorNames, {models::LayerTensorNames::llama, "llama"},
-               {models::LayerTensorNames::gpt2, "gpt2"});
-MPT_ENUM_NAMES(models::ExpertTensors, {models::ExpertTensors::mlp, "mlp"},
-               {models::ExpertTensors::mixtral, "mixtral"}, {models::ExpertTensors::fused, "fused"});
-MPT_ENUM_NAMES(models::ModuleTensors, {models::ModuleTensors::layer, "layer"},
-               {models::ModuleTensors::mtp, "mtp"});
-}  // namespace mpt

@@ -247,13 +247,3 @@ void visit_values(ValueVisitor& visitor, ModelDraft& draft) {
 }
 
 }  // namespace mpt::models
-
-namespace mpt {
-const std::vector<std::pair<models::Value, std::string>>& EnumNames<models::Value>::table() {
-#define MPT_PAIR(name, words) {models::Value::name, #name},
-  static const std::vector<std::pair<models::Value, std::string>> names{MPT_MODEL_VALUES(MPT_PAIR)
-                                                                            MPT_FILE_VALUES(MPT_PAIR)};
-#undef MPT_PAIR
-  return names;
-}
-}  // namespace mpt

@@ -199,10 +199,3 @@ void visit_other_mixers(ValueVisitor& visitor, ModelDraft& draft);
 void visit_experts(ValueVisitor& visitor, ModelDraft& draft);
 
 }  // namespace mpt::models
-
-namespace mpt {
-template <>
-struct EnumNames<models::Value> {
-  static const std::vector<std::pair<models::Value, std::string>>& table();
-};
-}  // namespace mpt

@@ -217,39 +217,3 @@ struct Framework {
 };
 
 }  // namespace mpt::frameworks
-
-namespace mpt {
-
-MPT_ENUM_NAMES(frameworks::MicroBatchRule, {frameworks::MicroBatchRule::any, "any"},
-               {frameworks::MicroBatchRule::at_least_ranks, "at_least_ranks"},
-               {frameworks::MicroBatchRule::multiple_of_ranks, "multiple_of_ranks"},
-               {frameworks::MicroBatchRule::whole_rounds, "whole_rounds"},
-               {frameworks::MicroBatchRule::at_least_two_ranks, "at_least_two_ranks"});
-MPT_ENUM_NAMES(frameworks::SequenceParallelRule, {frameworks::SequenceParallelRule::none, "none"},
-               {frameworks::SequenceParallelRule::optional, "optional"},
-               {frameworks::SequenceParallelRule::always, "always"});
-MPT_ENUM_NAMES(frameworks::ExpertSplit, {frameworks::ExpertSplit::as_tensor, "as_tensor"},
-               {frameworks::ExpertSplit::whole, "whole"}, {frameworks::ExpertSplit::either, "either"});
-MPT_ENUM_NAMES(frameworks::PartialRecompute, {frameworks::PartialRecompute::none, "none"},
-               {frameworks::PartialRecompute::every_nth, "every_nth"},
-               {frameworks::PartialRecompute::same_count, "same_count"},
-               {frameworks::PartialRecompute::any, "any"});
-MPT_ENUM_NAMES(frameworks::AlwaysBeside, {frameworks::AlwaysBeside::gradient_reduce, "gradient_reduce"},
-               {frameworks::AlwaysBeside::parameter_gather, "parameter_gather"},
-               {frameworks::AlwaysBeside::transfer, "transfer"});
-MPT_ENUM_NAMES(frameworks::StageDivision, {frameworks::StageDivision::equal, "equal"},
-               {frameworks::StageDivision::any, "any"});
-MPT_ENUM_NAMES(frameworks::TrainingFeature, {frameworks::TrainingFeature::lora, "lora"},
-               {frameworks::TrainingFeature::lora_on_fp8, "lora_on_fp8"},
-               {frameworks::TrainingFeature::lora_on_nf4, "lora_on_nf4"},
-               {frameworks::TrainingFeature::expert_adapters, "expert_adapters"},
-               {frameworks::TrainingFeature::frozen_parts, "frozen_parts"},
-               {frameworks::TrainingFeature::bf16_gradients, "bf16_gradients"},
-               {frameworks::TrainingFeature::adamw8, "adamw8"},
-               {frameworks::TrainingFeature::adafactor, "adafactor"},
-               {frameworks::TrainingFeature::sgd, "sgd"}, {frameworks::TrainingFeature::muon, "muon"},
-               {frameworks::TrainingFeature::packed_sequences, "packed_sequences"},
-               {frameworks::TrainingFeature::activation_offload, "activation_offload"},
-               {frameworks::TrainingFeature::deterministic, "deterministic"});
-
-}  // namespace mpt
