@@ -2,11 +2,11 @@
 #include "models/zoo.h"
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <string_view>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "models/hf_config.h"
 
 namespace mpt::models {
@@ -46,11 +46,6 @@ ZooFile read_zoo(std::string_view file, std::string_view text) {
   ZooFile read = read_zoo(parse_json(std::string(text), where), where);
   read.names.name = stem(file);
   return read;
-}
-
-std::string lower_case(std::string text) {
-  for (char& letter : text) letter = char(std::tolower(static_cast<unsigned char>(letter)));
-  return text;
 }
 
 // "meta-llama/Llama-3.1-8B", or the part behind its owner.

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "frameworks/automodel/import_training.h"
 #include "frameworks/pytorch/fsdp_import.h"
 #include "frameworks/readers/settings.h"
@@ -21,9 +22,7 @@ namespace {
 // "1F1B", "1f1b" and "interleaved_1f1b" alike.
 std::string plain_word(std::string name) {
   std::erase(name, '_');
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return char(std::tolower(c)); });
-  return name;
+  return lower_case(std::move(name));
 }
 
 void set_recipe_schedule(const Settings& recipe, Imported& in) {

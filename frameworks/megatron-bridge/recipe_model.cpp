@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/text.h"
 #include "models/zoo.h"
 
 namespace mpt::frameworks {
@@ -12,13 +13,9 @@ namespace {
 bool in_identifier(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 // "llama318b" of "Llama-3.1-8B" and of "llama31_8b".
-std::string letters_and_digits(const std::string& name) {
-  std::string plain;
-  for (const char c : name) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
-      plain += char(std::tolower(static_cast<unsigned char>(c)));
-  }
-  return plain;
+std::string letters_and_digits(std::string name) {
+  std::erase_if(name, [](unsigned char c) { return std::isalnum(c) == 0; });
+  return lower_case(std::move(name));
 }
 
 bool is_called(const models::ZooModel& model, const std::string& name) {

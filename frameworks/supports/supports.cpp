@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "models/value_map.h"
 
 namespace mpt::frameworks {
@@ -23,9 +24,7 @@ std::optional<Rejection> refuse(const Framework& framework, const char* constrai
 
 template <class E>
 std::string words(E value) {
-  std::string name = enum_name(value);
-  std::replace(name.begin(), name.end(), '_', ' ');
-  return name;
+  return replaced(enum_name(value), '_', ' ');
 }
 
 // What the rules of a split look at.

@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "base/text.h"
 #include "frameworks/supports/supports.h"
 
 namespace mpt::frameworks {
@@ -28,9 +29,7 @@ std::string training_words(TrainingFeature feature) {
                                               {F::deterministic, "--deterministic"}};
   const auto found = table.find(feature);
   if (found != table.end()) return found->second;
-  std::string name = enum_name(feature);
-  std::replace(name.begin(), name.end(), '_', ' ');
-  return name;
+  return replaced(enum_name(feature), '_', ' ');
 }
 
 }  // namespace

@@ -3,9 +3,9 @@
 // TOML with the keys of torchtitan/config/job_config.py at v0.2.2, as people still have it.
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "frameworks/import.h"
 #include "frameworks/readers/toml_file.h"
 #include "frameworks/torchtitan/import.h"
@@ -20,10 +20,8 @@ void set_toml_recompute(const Settings& t, Layout& l) {
   const bool is_number = t.has(key) && t.find(key)->is_number_integer();
   const std::string option = is_number ? t.find(key)->dump() : t.text(key, "2");
   l.recompute = mode == "none" ? Recompute::none : mode == "full" ? Recompute::full : Recompute::selective;
-  int64_t every = 0;
-  const auto [end, error] = std::from_chars(option.data(), option.data() + option.size(), every);
-  if (mode != "selective" || error != std::errc() || end != option.data() + option.size() || every < 1)
-    return;
+  const int64_t every = number_of<int64_t>(option).value_or(0);
+  if (mode != "selective" || every < 1) return;
   // Every n-th layer as a whole.
   l.recompute = Recompute::full;
   for (const int64_t layers : l.layers_per_stage) l.recomputed_layers.push_back(layers / every);
