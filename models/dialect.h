@@ -163,6 +163,10 @@ struct Dialect {
   std::map<Value, std::vector<std::string>> trained_by;
   std::vector<std::string> models;            // of the zoo, which it has by name whatever the rows say
   std::map<std::string, std::string> fields;  // words by second spelling; "!x": the contrary of the switch x
+  std::vector<std::string> refused;           // words of models that no ModelSpec describes
+  std::vector<std::string> not_taken_over;    // words that a plan has no place for
+  std::map<std::string, std::string> former;  // words that the framework refuses by now, and present ones
+  std::map<std::string, int64_t> vocabularies;  // of tokenizers, by how their names begin, in small letters
   DialectCodes codes;
 
   template <class V>
@@ -174,6 +178,10 @@ struct Dialect {
     v.field("trained_by", &T::trained_by, "types that train a value, which others leave out", rare_field());
     v.field("models", &T::models, "models of the zoo that it has by name", rare_field());
     v.field("fields", &T::fields, "words by the second spelling; !x: the contrary of x", rare_field());
+    v.field("refused", &T::refused, "words of models that no plan describes", rare_field());
+    v.field("not_taken_over", &T::not_taken_over, "words that a plan has no place for", rare_field());
+    v.field("former", &T::former, "words that the framework refuses by now, and present ones", rare_field());
+    v.field("vocabularies", &T::vocabularies, "sizes by how a tokenizer's name begins", rare_field());
     v.field("rows", &T::rows, "what words say, in the order in which they are written", rare_field());
   }
 };
