@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/export.h"
+#include "frameworks/pytorch/trainer_file.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/torchtitan/models.h"
@@ -140,41 +141,21 @@ std::string titan_parallelism(const Plan& plan) {
   return text + titan_pipeline(plan);
 }
 
-std::string titan_imports(const Plan& plan) {
-  const TitanModel* known = titan_model(plan.model);
-  const std::string family = known != nullptr ? known->name : titan_family(plan.model).name;
-  std::string text = "import os\n";
-  if (known == nullptr)
-    text = "import dataclasses\nimport os\nfrom functools import partial\n\nimport torch.nn as nn\n";
-  text += "\nfrom torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss\n";
-  const Precision precision = plan.layout.precision;
-  if (is_narrow(precision)) {
-    const char* kind = titan_product(precision);
-    text += fmt::format("from torchtitan.components.quantization import {0}LinearConverter{1}\n", kind,
-                        plan.model.moe() != nullptr ? fmt::format(", {}GroupedExpertsConverter", kind) : "");
-  }
-  text += "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig\n";
-  if (plan.layout.recompute == Recompute::full)
-    text += "from torchtitan.distributed.activation_checkpoint import FullAC\n";
-  if (known == nullptr) {
-    text += "from torchtitan.models.common import ComplexRoPE, CosSinRoPE, Embedding, Linear\n";
-  }
-  text += "from torchtitan.models.common.config_utils import decoder_vocab_size";
-  if (known == nullptr) {
-    text +=
-        ", get_attention_config, make_ffn_config, make_gqa_config, make_moe_config, "
-        "make_routed_experts_config, make_router_config\n";
-    text += "from torchtitan.models.common.nn_modules import RMSNorm\n";
-    text += "from torchtitan.models.common.param_init import skip_param_init";
-  }
-  const bool latent = known == nullptr && plan.model.attention().latent;
-  text += fmt::format("\nfrom torchtitan.models.{} import {}model_registry\n", family,
-                      latent ? "make_mla_attention_config, " : "");
-  if (known == nullptr)
-    text += fmt::format("from torchtitan.models.{0}.model import {1}Model, {1}TransformerBlock\n", family,
-                        titan_family(plan.model).classes);
-  return text + "from torchtitan.trainer import Trainer\n";
-}
+// All that the file may need: imports of names that it does not use are left out.
+constexpr const char* kTitanImports = R"py(import os
+from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
+from torchtitan.components.quantization import Float8GroupedExpertsConverter, Float8LinearConverter
+from torchtitan.components.quantization import MXFP8GroupedExpertsConverter, MXFP8LinearConverter
+from torchtitan.components.quantization import NVFP4GroupedExpertsConverter, NVFP4LinearConverter
+from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
+from torchtitan.distributed.activation_checkpoint import FullAC
+from torchtitan.models.common.config_utils import decoder_vocab_size
+from torchtitan.models.{0} import make_mla_attention_config, model_registry
+from torchtitan.models.{0}.model import {1}Model as Model, {1}TransformerBlock as Block
+from torchtitan.trainer import Trainer
+# body
+HERE = os.path.dirname(os.path.abspath(__file__))
+)py";
 
 std::string titan_model_call(const Plan& plan) {
   const std::string converters = titan_converters(plan);
@@ -228,13 +209,18 @@ export PYTHONPATH="$here${{PYTHONPATH:+:$PYTHONPATH}}"
 
 Exported export_torchtitan(const Plan& plan) {
   Exported exported;
-  const std::string model = titan_model(plan.model) != nullptr ? "" : titan_model_code(plan.model) + "\n\n";
+  const TitanModel* known = titan_model(plan.model);
+  const TitanFamily& family = titan_family(plan.model);
+  std::vector<std::string> parts{
+      fmt::format(kTitanImports, known != nullptr ? known->name : family.name, family.classes) +
+      schedule_constant(plan.layout)};
+  if (known == nullptr) parts.push_back(titan_builder());
+  parts.push_back("# body\n" + titan_function(plan));
+  const TrainerConditions conditions{{"qwen3", std::string_view(family.name) == "qwen3"},
+                                     {"latent", plan.model.attention().latent.has_value()}};
+  const std::string head = fmt::format("\"\"\"{}. For torchtitan 0.3.0.\"\"\"\n", export_title(plan));
   exported.files.push_back(
-      {"mpt_torchtitan.py",
-       fmt::format("\"\"\"{}. For torchtitan 0.3.0.\"\"\"\n\n{}\nHERE = "
-                   "os.path.dirname(os.path.abspath(__file__))\n{}{}\n\n{}",
-                   export_title(plan), titan_imports(plan), schedule_constant(plan.layout),
-                   model.empty() ? "" : "\n" + model, titan_function(plan))});
+      {"mpt_torchtitan.py", trainer_file(parts, conditions, head, titan_sizes(plan.model))});
   exported.files.push_back({"run_torchtitan.sh", titan_script(plan), true});
   if (plan.layout.pipeline > 1) exported.files.push_back({"schedule.csv", csv_of(plan)});
   return exported;
