@@ -245,6 +245,8 @@ int64_t gradient_element_bytes(const Layout& layout);
 
 /// How many layers of stage `s`, which holds `layers` of them, recompute in full.
 int64_t recomputed_layers(const Layout& layout, size_t s, int64_t layers);
+/// Whether layers recompute in full, but not all of them.
+bool recomputes_partly(const Layout& layout);
 
 /// "tp2 pp2 dp1 mbs4 1f1b recompute=none".
 std::string layout_name(const Layout& layout);

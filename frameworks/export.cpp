@@ -96,6 +96,25 @@ std::vector<std::string> schedule_lines(const Plan& plan, char separator) {
   return lines;
 }
 
+void add_warnings(std::initializer_list<std::pair<bool, const char*>> rows,
+                  std::vector<std::string>& warnings) {
+  for (const auto& [given, text] : rows) {
+    if (given) warnings.emplace_back(text);
+  }
+}
+
+std::vector<std::vector<std::string>> stage_modules(const Plan& plan, const StageNames& names) {
+  std::vector<std::vector<std::string>> stages;
+  for (const StageContent& stage : stage_contents(plan.model, plan.layout)) {
+    std::vector<std::string>& modules = stages.emplace_back();
+    if (stage.has_embedding) modules.emplace_back(names.embedding);
+    for (int64_t n = 0; n < stage.layer_count; ++n)
+      modules.push_back(names.layers + std::to_string(stage.first_layer + n));
+    if (stage.has_head) modules.insert(modules.end(), {names.norm, "lm_head"});
+  }
+  return stages;
+}
+
 bool attention_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.kernels.fp8_attention; }
 bool head_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.kernels.fp8_head; }
 

@@ -24,6 +24,10 @@ struct Exported {
   std::vector<std::string> warnings;
 };
 
+/// The sentences of rows that hold.
+void add_warnings(std::initializer_list<std::pair<bool, const char*>> rows,
+                  std::vector<std::string>& warnings);
+
 struct ExportTarget {
   const char* name;
   const char* what;  // one line for people, with the framework's version
@@ -50,6 +54,11 @@ bool stages_are_even(const Layout& layout);
 /// The actions of each pipeline rank in PyTorch's words, such as "0F0,0F1": stage, then F forward, B
 /// backward, I input gradient or W weight gradient, then micro-batch.
 std::vector<std::string> schedule_lines(const Plan& plan, char separator);
+/// The modules of each virtual stage, as pipelines of PyTorch's name them: "`layers`7" and the like.
+struct StageNames {
+  const char *embedding, *layers, *norm;
+};
+std::vector<std::vector<std::string>> stage_modules(const Plan& plan, const StageNames& names);
 /// Nodes as launchers see them: each runs one operating system. An NVL72 has 18 of them.
 int64_t node_count(const Plan& plan);
 int64_t ranks_per_node(const Plan& plan);

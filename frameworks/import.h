@@ -3,7 +3,6 @@
 
 // Import: what somebody runs in another framework, as model, layout and workload.
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>

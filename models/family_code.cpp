@@ -3,7 +3,6 @@
 // Exceptions to the rules of models/dialects/hugging_face.json, family by family, for reading and writing.
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 

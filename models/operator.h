@@ -5,8 +5,6 @@
 // alike: the cost model prices it, the profiler measures it, the runtime executes it. Holds no time.
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "base/fields.h"
 #include "core/layout.h"

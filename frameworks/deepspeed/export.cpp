@@ -79,23 +79,20 @@ Json deepspeed_config(const Plan& plan) {
 
 void add_deepspeed_warnings(const Plan& plan, std::vector<std::string>& warnings) {
   const Layout& l = plan.layout;
-  const std::pair<bool, const char*> beyond[] = {
-      {is_narrow(l.precision), "products in 8 or 4 bits: they are the model's business (Transformer Engine)"},
-      {l.pipeline > 1 && (l.schedule != "1f1b" || l.chunks > 1), "DeepSpeed's pipelines run 1F1B"},
-      {l.pipeline > 1 && l.zero >= 2, "DeepSpeed's pipeline engine takes ZeRO 0 and 1 only"},
-      {l.pipeline > 1 && !stages_are_even(l), "DeepSpeed gives each stage as many layers"},
-      {l.zero > 0 && l.shard < l.replicas(), "states shared out over some of the replicas are not in it"},
-      {l.tensor > 1, "tensor parallelism is AutoTP's, for models that it knows"},
-      {l.sequence_parallel && l.tensor > 1, "sequence parallelism beside tensor parallelism is not in it"},
-      {l.context > 1 && l.context_method != ContextMethod::all_to_all,
-       "context parallelism exchanges heads for tokens, always"},
-      {l.recompute == Recompute::selective, "selective recompute is not in it"},
-      {l.recompute == Recompute::full && !l.recomputed_layers.empty() &&
-           l.recomputed_layers != l.layers_per_stage,
-       "all layers recompute, or none"}};
-  for (const auto& [given, text] : beyond) {
-    if (given) warnings.emplace_back(text);
-  }
+  add_warnings(
+      {{is_narrow(l.precision),
+        "products in 8 or 4 bits: they are the model's business (Transformer Engine)"},
+       {l.pipeline > 1 && (l.schedule != "1f1b" || l.chunks > 1), "DeepSpeed's pipelines run 1F1B"},
+       {l.pipeline > 1 && l.zero >= 2, "DeepSpeed's pipeline engine takes ZeRO 0 and 1 only"},
+       {l.pipeline > 1 && !stages_are_even(l), "DeepSpeed gives each stage as many layers"},
+       {l.zero > 0 && l.shard < l.replicas(), "states shared out over some of the replicas are not in it"},
+       {l.tensor > 1, "tensor parallelism is AutoTP's, for models that it knows"},
+       {l.sequence_parallel && l.tensor > 1, "sequence parallelism beside tensor parallelism is not in it"},
+       {l.context > 1 && l.context_method != ContextMethod::all_to_all,
+        "context parallelism exchanges heads for tokens, always"},
+       {l.recompute == Recompute::selective, "selective recompute is not in it"},
+       {recomputes_partly(l), "all layers recompute, or none"}},
+      warnings);
 }
 
 Exported export_deepspeed(const Plan& plan) {

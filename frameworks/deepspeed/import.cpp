@@ -5,8 +5,6 @@
 
 #include "frameworks/deepspeed/import.h"
 
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "frameworks/pytorch/fsdp_import.h"
 #include "frameworks/readers/python_file.h"

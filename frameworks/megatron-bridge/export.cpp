@@ -7,8 +7,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include "frameworks/dialects.h"
 #include "frameworks/megatron-bridge/assignments.h"
 #include "frameworks/megatron-core/dialect.h"

@@ -16,7 +16,6 @@
 #include "frameworks/megatron-bridge/assignments.h"
 #include "frameworks/megatron-bridge/import_adapters.h"
 #include "frameworks/megatron-bridge/recipe_model.h"
-#include "frameworks/megatron-core/dialect.h"
 #include "frameworks/megatron-core/import.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/readers/yaml_file.h"

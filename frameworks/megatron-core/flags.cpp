@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/quantity.h"
 #include "base/text.h"
 #include "frameworks/import.h"
 

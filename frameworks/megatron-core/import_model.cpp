@@ -6,7 +6,6 @@
 
 #include "base/text.h"
 #include "frameworks/dialects.h"
-#include "frameworks/megatron-core/dialect.h"
 #include "frameworks/megatron-core/import.h"
 
 namespace mpt::frameworks {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/readers/expressions.h"
 
-#include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <optional>
+
+#include "base/error.h"
+#include "frameworks/readers/python_file.h"
 
 namespace mpt::frameworks {
 namespace {
 
 constexpr int kMostOpen = 16;
-constexpr size_t kMostLayers = 100'000;
+constexpr int64_t kMostPatternBytes = 1 << 18;
 
 class Arithmetic {
  public:
@@ -83,88 +84,27 @@ class Arithmetic {
   size_t at_ = 0;
 };
 
-class LayerPattern {
- public:
-  explicit LayerPattern(std::string_view text) : text_(text) {}
-
-  std::optional<std::vector<int64_t>> all() {
-    auto value = sum(0);
-    return next() == '\0' ? value : std::nullopt;
-  }
-
- private:
-  using Layers = std::optional<std::vector<int64_t>>;
-
-  char next() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\'' || text_[at_] == '"')) ++at_;
-    return at_ < text_.size() ? text_[at_] : '\0';
-  }
-
-  Layers sum(int depth) {
-    Layers all = repeated(depth);
-    while (all && next() == '+') {
-      ++at_;
-      const Layers more = repeated(depth);
-      if (!more || all->size() + more->size() > kMostLayers) return std::nullopt;
-      all->insert(all->end(), more->begin(), more->end());
-    }
-    return all;
-  }
-
-  Layers repeated(int depth) {
-    Layers once = next() == '(' ? parenthesis(depth) : list();
-    while (once && next() == '*') {
-      ++at_;
-      const auto times = number();
-      if (!times || *times < 0 || size_t(*times) * std::max<size_t>(1, once->size()) > kMostLayers)
-        return std::nullopt;
-      const std::vector<int64_t> layers = *once;
-      once->clear();
-      for (int64_t i = 0; i < *times; ++i) once->insert(once->end(), layers.begin(), layers.end());
-    }
-    return once;
-  }
-
-  Layers parenthesis(int depth) {
-    if (depth >= kMostOpen) return std::nullopt;
-    ++at_;
-    Layers inside = sum(depth + 1);
-    if (next() != ')') return std::nullopt;
-    ++at_;
-    return inside;
-  }
-
-  Layers list() {
-    if (next() != '[') return std::nullopt;
-    ++at_;
-    std::vector<int64_t> layers;
-    while (next() != ']') {
-      const auto value = number();
-      if (!value || *value < 0 || *value > 1 || layers.size() >= kMostLayers) return std::nullopt;
-      layers.push_back(*value);
-      if (next() == ',') ++at_;
-    }
-    ++at_;
-    return layers;
-  }
-
-  std::optional<int64_t> number() {
-    next();
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
-    if (error != std::errc()) return std::nullopt;
-    at_ = size_t(end - text_.data());
-    return value;
-  }
-
-  std::string_view text_;
-  size_t at_ = 0;
-};
-
 }  // namespace
 
 std::optional<int64_t> arithmetic_value(std::string_view text) { return Arithmetic(text).all(); }
 
-std::optional<std::vector<int64_t>> layer_pattern(std::string_view text) { return LayerPattern(text).all(); }
+std::optional<std::vector<int64_t>> layer_pattern(std::string text) {
+  std::erase_if(text, [](char c) { return c == '\'' || c == '"'; });  // that a shell left
+  std::optional<Json> list;
+  try {
+    WorkBudget budget("", kMostPatternBytes);
+    const std::vector<LogicalLine> lines = python_lines(text, "");
+    if (lines.size() == 1) list = python_value(lines.front().tokens, 0, {}, budget);
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+  if (!list || !list->is_array()) return std::nullopt;
+  std::vector<int64_t> layers;
+  for (const Json& layer : *list) {
+    if (layer != 0 && layer != 1) return std::nullopt;
+    layers.push_back(layer.get<int64_t>());
+  }
+  return layers;
+}
 
 }  // namespace mpt::frameworks

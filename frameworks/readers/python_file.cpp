@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <functional>
 #include <optional>
 #include <set>
@@ -18,6 +17,7 @@ namespace mpt::frameworks {
 namespace {
 
 constexpr int kDeepestPython = 64;
+constexpr int64_t kMostRepeated = 100'000;  // items of a list that is repeated
 
 // A statement that goes beyond what is understood.
 struct NotUnderstood {};
@@ -118,11 +118,26 @@ class ExpressionReader {
     Json value = postfix(depth);
     while (is_sign("*") || is_sign("//")) {
       const bool times = tokens_[at_++].text == "*";
-      const int64_t left = whole_number(value), right = whole_number(postfix(depth));
+      const int64_t right = whole_number(postfix(depth));
+      if (times && value.is_array()) {
+        value = repeated(value, right);
+        continue;
+      }
+      const int64_t left = whole_number(value);
       if (!times && right == 0) throw NotUnderstood{};
       value = times ? left * right : left / right;
     }
     return value;
+  }
+
+  Json repeated(const Json& list, int64_t times) {
+    if (times < 0 || times > kMostRepeated / int64_t(std::max<size_t>(1, list.size()))) throw NotUnderstood{};
+    Json all = Json::array();
+    for (int64_t i = 0; i < times; ++i) {
+      const Json& once = budget_.copy(list);
+      all.insert(all.end(), once.begin(), once.end());
+    }
+    return all;
   }
 
   Json postfix(int depth) {

@@ -173,8 +173,7 @@ bool holds_groups(const Layout& l, const Sharing& s) {
 }
 
 std::optional<Rejection> supports_recomputed_layers(const Framework& framework, const Layout& l) {
-  const bool partial = l.recompute == Recompute::full && !l.recomputed_layers.empty() &&
-                       l.recomputed_layers != l.layers_per_stage;
+  const bool partial = recomputes_partly(l);
   if (auto r = supports_recompute(framework, l.recompute, partial)) return r;
   const PartialRecompute rule = framework.abilities.partial_recompute;
   if (!partial || rule == PartialRecompute::any || level_of(rule, l)) return std::nullopt;

@@ -89,22 +89,6 @@ std::string titan_training(const Plan& plan) {
          titan_argument("disable_cuda_graphs", !l.execution.kernels.graphs);
 }
 
-Json titan_stages(const Plan& plan) {
-  Json stages = Json::array();
-  for (const StageContent& stage : stage_contents(plan.model, plan.layout)) {
-    Json modules = Json::array();
-    if (stage.has_embedding) modules.push_back("tok_embeddings");
-    for (int64_t n = 0; n < stage.layer_count; ++n)
-      modules.push_back(fmt::format("layers.{}", stage.first_layer + n));
-    if (stage.has_head) {
-      modules.push_back("norm");
-      modules.push_back("lm_head");
-    }
-    stages.push_back(std::move(modules));
-  }
-  return stages;
-}
-
 std::string titan_pipeline(const Plan& plan) {
   const Layout& l = plan.layout;
   if (l.pipeline == 1) return titan_argument("pipeline_parallel_degree", 1);
@@ -118,7 +102,7 @@ std::string titan_pipeline(const Plan& plan) {
   }
   text += titan_argument("pipeline_parallel_microbatch_size", l.micro_batch);
   text += "            module_fqns_per_model_part=[\n";
-  for (const Json& stage : titan_stages(plan))
+  for (const Json stage : stage_modules(plan, {"tok_embeddings", "layers.", "norm"}))
     text += fmt::format("                {},\n", python_text(stage));
   return text + "            ],\n";
 }

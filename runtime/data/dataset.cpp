@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
-#include <optional>
 
 #include "base/digest.h"
 #include "base/error.h"
