@@ -5,13 +5,32 @@
 
 #include "frameworks/megatron-core/export.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "frameworks/export.h"
-#include "frameworks/megatron-core/arguments.h"
 #include "frameworks/megatron-core/dialect.h"
 #include "frameworks/registry.h"
 
 namespace mpt::frameworks {
 namespace {
+
+// One on each line.
+class Arguments {
+ public:
+  void flag(const std::string& name) { lines_.push_back("--" + name); }
+  void flag_if(bool given, const std::string& name) {
+    if (given) flag(name);
+  }
+  template <class T>
+  void value(const std::string& name, const T& value) {
+    lines_.push_back(fmt::format("--{} {}", name, value));
+  }
+  std::string text() const { return fmt::format("{}\n", fmt::join(lines_, "\n")); }
+
+ private:
+  std::vector<std::string> lines_;
+};
 
 // Numbers of a list are separated by commas.
 std::string argument_text(const Json& value) {

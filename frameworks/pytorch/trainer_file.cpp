@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <set>
 
 #include "base/error.h"
+#include "frameworks/readers/shell_state.h"
 
 namespace mpt::frameworks {
 namespace {
@@ -38,9 +38,7 @@ bool holds(std::string_view condition, const TrainerConditions& conditions) {
 }
 
 bool has_word(const std::string& text, const std::string& word) {
-  const auto is_part = [&](size_t at) {
-    return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) != 0 || text[at] == '_');
-  };
+  const auto is_part = [&](size_t at) { return at < text.size() && is_name_part(text[at]); };
   for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
     if ((at == 0 || !is_part(at - 1)) && !is_part(at + word.size())) return true;
   }
