@@ -14,6 +14,8 @@
 
 namespace mpt::frameworks {
 
+const std::vector<std::pair<std::string_view, std::string_view>>& template_files();  // generated
+
 namespace {
 
 const ExportTarget* target_named(const std::string& name) {
@@ -145,6 +147,31 @@ std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan
   const Framework* framework = find_framework(target.name);
   if (framework == nullptr) return std::nullopt;
   return supports(*framework, plan.model, plan.layout, plan.workload);
+}
+
+std::string template_text(const std::string& name) {
+  for (const auto& [file, text] : template_files()) {
+    if (file == name) return std::string(text);
+  }
+  MPT_CHECK(false, "no template {}", name);
+}
+
+std::string filled(const std::string& name, const Plan& plan, std::map<std::string, std::string> values) {
+  values.insert({{"title", export_title(plan)},
+                 {"nodes", std::to_string(node_count(plan))},
+                 {"ranks_per_node", std::to_string(ranks_per_node(plan))},
+                 {"processes", processes_word(plan)},
+                 {"processes_of_node", processes_of_node(plan, "$node")}});
+  const std::string text = template_text(name + ".in");
+  std::string all;
+  size_t at = 0;
+  for (size_t mark = text.find('@'); mark != std::string::npos; mark = text.find('@', at)) {
+    const auto value = values.find(text.substr(mark + 1, text.find('@', mark + 1) - mark - 1));
+    const bool known = value != values.end();
+    all += text.substr(at, mark - at) + (known ? value->second : "@");
+    at = mark + 1 + (known ? value->first.size() + 1 : 0);
+  }
+  return all + text.substr(at);
 }
 
 std::string processes_word(const Plan& plan) {

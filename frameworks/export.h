@@ -5,6 +5,7 @@
 // supports is expressed whole; any other gets a warning. docs/exports.md names the source of each flag and
 // key.
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -71,6 +72,12 @@ std::string comment_text(std::string text);
 
 /// Why the target's framework cannot run the plan as it is; nothing where it can, and for launchers.
 std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan);
+
+/// A file of a framework's folder that exports merge or fill in (CMakeLists.txt).
+std::string template_text(const std::string& name);
+/// The template `name`.in with values in the places of their @names@. Every template may have title, nodes,
+/// ranks_per_node, processes and processes_of_node, all of the plan.
+std::string filled(const std::string& name, const Plan& plan, std::map<std::string, std::string> values = {});
 
 /// Processes that a node starts, for the command line of torchrun: a number, or "$processes" where the last
 /// node has fewer.

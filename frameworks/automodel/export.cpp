@@ -81,26 +81,6 @@ const char* pretrained_text(const Training& training) {
          "# --model.pretrained_model_name_or_path=..., and remove model.config from automodel.yaml.\n";
 }
 
-// What starts the ranks, from any folder.
-ExportedFile recipe_script(const Plan& plan, bool own_model) {
-  return {"run_automodel.sh",
-          fmt::format(R"sh(#!/usr/bin/env bash
-# {}. For NeMo AutoModel 0.7.0.
-# Run it on every node with NODE_RANK (or under Slurm) and MASTER_ADDR set. Data, learning rate and length of the training are
-# yours: --dataset._target_=..., --optimizer.lr=..., --step_scheduler.max_steps=...
-{}set -euo pipefail
-here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
-node=${{NODE_RANK:-${{SLURM_NODEID:-${{JOB_COMPLETION_INDEX:-0}}}}}}
-{}exec torchrun --nproc-per-node {} --nnodes {} --node-rank "$node" \
-  --master-addr "${{MASTER_ADDR:-127.0.0.1}}" --master-port "${{MASTER_PORT:-29500}}" \
-  -m nemo_automodel.cli.app "$here/automodel.yaml" {}"$@"
-)sh",
-                      export_title(plan), pretrained_text(plan.layout.training),
-                      processes_of_node(plan, "$node"), processes_word(plan), node_count(plan),
-                      own_model ? "--model.config=\"$here/config.json\" " : ""),
-          true};
-}
-
 // Patterns of names of Hugging Face's modules.
 Json adapter_modules(const Training& t) {
   Json names = Json::array();
@@ -183,7 +163,12 @@ Exported export_automodel(const Plan& plan) {
       exported.files.begin(),
       {"automodel.yaml",
        fmt::format("# {}. For NeMo AutoModel 0.7.0.\n", export_title(plan)) + yaml_text(recipe)});
-  exported.files.push_back(recipe_script(plan, model == "config.json"));
+  exported.files.push_back(
+      {"run_automodel.sh",
+       filled("run_automodel.sh", plan,
+              {{"pretrained", pretrained_text(l.training)},
+               {"model", model == "config.json" ? "--model.config=\"$here/config.json\" " : ""}}),
+       true});
   add_automodel_warnings(l, exported.warnings);
   return exported;
 }

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "frameworks/pytorch/trainer_file.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/transformers/hugging_face.h"
@@ -29,34 +30,14 @@ std::string gradient_type(const Layout& l) {
   return gradient_element_bytes(l) == 2 ? enum_name(l.precision) : "fp32";
 }
 
-constexpr const char* kEngine = R"py(
-
-def engine(model, **options):
-    """DeepSpeed's engine of the plan. Optimizer and data are yours: deepspeed.initialize() takes them as options."""
-{}    return deepspeed.initialize(model=model, config=os.path.join(HERE, "deepspeed.json"), **options)
-)py";
-
-constexpr const char* kPipeline =
-    R"py(    # `model`: the LayerSpecs of embedding, decoder layers and head; LAYER is the class of the decoder layers.
-    model = PipelineModule(layers=model, num_stages=STAGES, partition_method=f"type:{LAYER}",
-                           loss_fn=options.pop("loss_fn"), activation_checkpoint_interval=int(RECOMPUTE))
-)py";
-
-constexpr const char* kWholeModel = R"py(    if RECOMPUTE:
-        model.gradient_checkpointing_enable()
-)py";
-
 std::string module_text(const Plan& plan, const std::string& model) {
   const Layout& l = plan.layout;
-  std::string text = fmt::format("\"\"\"{}. For DeepSpeed 0.19.8.\"\"\"\n\nimport os\n\nimport deepspeed\n",
-                                 export_title(plan));
-  if (l.pipeline > 1) text += "from deepspeed.pipe import PipelineModule\n";
-  text += "\nHERE = os.path.dirname(os.path.abspath(__file__))\n";
-  text += fmt::format("MODEL = {}  # on the hub, or a file beside this one\nSEQUENCE = {}  # tokens\n",
-                      python_text(model), plan.workload.sequence);
-  text += fmt::format("RECOMPUTE = {}  # every layer\n", python_text(l.recompute == Recompute::full));
-  if (l.pipeline > 1) text += fmt::format("STAGES = {}\nLAYER = \"DecoderLayer\"\n", l.pipeline);
-  return text + fmt::format(kEngine, l.pipeline > 1 ? kPipeline : kWholeModel);
+  const std::string text = filled("mpt_deepspeed.py", plan,
+                                  {{"model", model},
+                                   {"sequence", std::to_string(plan.workload.sequence)},
+                                   {"recompute", python_text(l.recompute == Recompute::full)},
+                                   {"stages", std::to_string(l.pipeline)}});
+  return kept_lines(text, {{"pipeline", l.pipeline > 1}});
 }
 
 }  // namespace

@@ -169,22 +169,10 @@ std::string facts_text(const Plan& plan) {
 }
 
 std::string launch_script(const Plan& plan) {
-  return fmt::format(
-      R"text(#!/usr/bin/env bash
-# {}
-# Run it on every node with NODE_RANK (or under Slurm) and MASTER_ADDR set, in a clone of Megatron-LM (core_v0.19.2). Data and
-# training options are yours: what follows the script's name is passed on.
-{}set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
-node=${{NODE_RANK:-${{SLURM_NODEID:-${{JOB_COMPLETION_INDEX:-0}}}}}}
-mapfile -t plan < <(tr ' ' '\n' < "$here/megatron_args.txt")
-{}
-{}{}exec torchrun --nproc-per-node {} --nnodes {} --node-rank "$node" \
-  --master-addr "${{MASTER_ADDR:-127.0.0.1}}" --master-port "${{MASTER_PORT:-29500}}" \
-  pretrain_gpt.py "${{plan[@]}}" "$@"
-)text",
-      export_title(plan), facts_text(plan), connections(plan.layout), settings_text(plan.layout.training),
-      processes_of_node(plan, "$node"), processes_word(plan), node_count(plan));
+  return filled("run_megatron.sh", plan,
+                {{"facts", facts_text(plan)},
+                 {"connections", connections(plan.layout)},
+                 {"settings", settings_text(plan.layout.training)}});
 }
 
 }  // namespace

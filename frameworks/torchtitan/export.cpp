@@ -126,21 +126,6 @@ std::string titan_parallelism(const Plan& plan) {
 }
 
 // All that the file may need: imports of names that it does not use are left out.
-constexpr const char* kTitanImports = R"py(import os
-from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
-from torchtitan.components.quantization import Float8GroupedExpertsConverter, Float8LinearConverter
-from torchtitan.components.quantization import MXFP8GroupedExpertsConverter, MXFP8LinearConverter
-from torchtitan.components.quantization import NVFP4GroupedExpertsConverter, NVFP4LinearConverter
-from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
-from torchtitan.distributed.activation_checkpoint import FullAC
-from torchtitan.models.common.config_utils import decoder_vocab_size
-from torchtitan.models.{0} import make_mla_attention_config, model_registry
-from torchtitan.models.{0}.model import {1}Model as Model, {1}TransformerBlock as Block
-from torchtitan.trainer import Trainer
-# body
-HERE = os.path.dirname(os.path.abspath(__file__))
-)py";
-
 std::string titan_model_call(const Plan& plan) {
   const std::string converters = titan_converters(plan);
   const TitanModel* known = titan_model(plan.model);
@@ -150,62 +135,34 @@ std::string titan_model_call(const Plan& plan) {
 
 std::string titan_function(const Plan& plan) {
   const Layout& l = plan.layout;
+  const TitanModel* known = titan_model(plan.model);
+  const TitanFamily& family = titan_family(plan.model);
   const bool compiled = l.execution.kernels.elementwise == ElementwiseKernels::compiled || l.overlap_tensor;
-  return fmt::format(R"py(def mpt_plan() -> Trainer.Config:
-    """The plan's model and layout. Data, optimizer and checkpoints are yours to add."""
-    model_spec = {model}
-    return Trainer.Config(
-        model_spec=model_spec,
-        loss=ChunkedLossWrapper.Config(
-            loss_fn=CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(model_spec))),
-        training=TrainingConfig(
-{training}        ),
-        parallelism=ParallelismConfig(
-{parallelism}        ),
-        compile=CompileConfig(enable={compiled}, enable_async_tensor_parallel={async}),
-        activation_checkpoint={recompute},
-    )
-)py",
-                     fmt::arg("model", titan_model_call(plan)), fmt::arg("training", titan_training(plan)),
-                     fmt::arg("parallelism", titan_parallelism(plan)),
-                     fmt::arg("compiled", python_text(compiled)),
-                     fmt::arg("async", python_text(l.overlap_tensor)),
-                     fmt::arg("recompute", l.recompute == Recompute::full ? "FullAC.Config()" : "None"));
-}
-
-std::string titan_script(const Plan& plan) {
-  return fmt::format(R"sh(#!/usr/bin/env bash
-# {}. For torchtitan 0.3.0.
-# Run it on every node with NODE_RANK (or under Slurm) and MASTER_ADDR set. More options go to torchtitan.
-set -euo pipefail
-here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
-node=${{NODE_RANK:-${{SLURM_NODEID:-${{JOB_COMPLETION_INDEX:-0}}}}}}
-export PYTHONPATH="$here${{PYTHONPATH:+:$PYTHONPATH}}"
-{}exec torchrun --nproc-per-node {} --nnodes {} --node-rank "$node" \
-  --master-addr "${{MASTER_ADDR:-127.0.0.1}}" --master-port "${{MASTER_PORT:-29500}}" \
-  -m torchtitan.train --module mpt_torchtitan --config mpt_plan "$@"
-)sh",
-                     export_title(plan), processes_of_node(plan, "$node"), processes_word(plan),
-                     node_count(plan));
+  return filled("mpt_torchtitan.py", plan,
+                {{"family", known != nullptr ? known->name : family.name},
+                 {"classes", family.classes},
+                 {"schedule", schedule_constant(l)},
+                 {"model", titan_model_call(plan)},
+                 {"training", titan_training(plan)},
+                 {"parallelism", titan_parallelism(plan)},
+                 {"compiled", python_text(compiled)},
+                 {"async", python_text(l.overlap_tensor)},
+                 {"recompute", l.recompute == Recompute::full ? "FullAC.Config()" : "None"}});
 }
 
 }  // namespace
 
 Exported export_torchtitan(const Plan& plan) {
   Exported exported;
-  const TitanModel* known = titan_model(plan.model);
-  const TitanFamily& family = titan_family(plan.model);
-  std::vector<std::string> parts{
-      fmt::format(kTitanImports, known != nullptr ? known->name : family.name, family.classes) +
-      schedule_constant(plan.layout)};
-  if (known == nullptr) parts.push_back(titan_builder());
-  parts.push_back("# body\n" + titan_function(plan));
-  const TrainerConditions conditions{{"qwen3", std::string_view(family.name) == "qwen3"},
+  std::vector<std::string> parts;
+  if (titan_model(plan.model) == nullptr) parts.push_back(template_text("build_model.py"));
+  parts.push_back(titan_function(plan));
+  const TrainerConditions conditions{{"qwen3", std::string_view(titan_family(plan.model).name) == "qwen3"},
                                      {"latent", plan.model.attention().latent.has_value()}};
   const std::string head = fmt::format("\"\"\"{}. For torchtitan 0.3.0.\"\"\"\n", export_title(plan));
   exported.files.push_back(
       {"mpt_torchtitan.py", trainer_file(parts, conditions, head, titan_sizes(plan.model))});
-  exported.files.push_back({"run_torchtitan.sh", titan_script(plan), true});
+  exported.files.push_back({"run_torchtitan.sh", filled("run_torchtitan.sh", plan), true});
   if (plan.layout.pipeline > 1) exported.files.push_back({"schedule.csv", csv_of(plan)});
   return exported;
 }

@@ -3,18 +3,16 @@
 
 #include <fmt/format.h>
 
+#include "frameworks/export.h"
 #include "frameworks/readers/python_file.h"
 #include "models/zoo.h"
 
 namespace mpt::frameworks {
 
-const std::vector<std::pair<std::string_view, std::string_view>>& torchtitan_files();  // generated
-
 const std::vector<TitanModel>& titan_models() {
   static const std::vector<TitanModel> models = [] {
     const std::string where = "frameworks/torchtitan/models.json";
-    return from_json<std::vector<TitanModel>>(
-        parse_json(std::string(torchtitan_files().back().second), where), where);
+    return from_json<std::vector<TitanModel>>(parse_json(template_text("models.json"), where), where);
   }();
   return models;
 }
@@ -35,8 +33,6 @@ const TitanFamily& titan_family(const ModelSpec& model) {
   if (model.attention().latent) return deepseek;
   return model.moe() != nullptr || model.attention().query_key_norm != QueryKeyNorm::none ? qwen : llama;
 }
-
-std::string titan_builder() { return std::string(torchtitan_files().front().second); }
 
 std::string titan_sizes(const ModelSpec& model) {
   Json sizes = to_json(model);

@@ -42,8 +42,7 @@ struct TitanFamily {
 };
 const TitanFamily& titan_family(const ModelSpec& model);
 
-/// build_model.py, and the value of its MODEL.
-std::string titan_builder();
+/// The value of MODEL of build_model.py.
 std::string titan_sizes(const ModelSpec& model);
 
 }  // namespace mpt::frameworks
