@@ -5,7 +5,6 @@
 // value that travels inside a plan. Knowledge about models (importing, counting, operators) is in models/.
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 
 #include "base/fields.h"
@@ -80,8 +79,6 @@ std::vector<bool> expert_layers(const ModelSpec& model);
 /// Throws UserError naming `file`.
 void validate_model(const ModelSpec& model, const std::string& file);
 
-/// Reads our own model format (models/zoo/*.json). Throws UserError.
-ModelSpec load_model_spec(const std::filesystem::path& file);
 std::string model_spec_to_text(const ModelSpec& model);
 
 template <class V>

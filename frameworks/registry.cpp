@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -121,20 +120,6 @@ const FrameworkCode& find_importer(const std::string& from, const std::string& f
   if (from.empty()) return *any;
   throw UserError(Problem{"--from", fmt::format("\"{}\"{}", from.substr(0, 40), did_you_mean(from, names)),
                           fmt::format("one of {}", fmt::join(names, ", ")), ""});
-}
-
-std::vector<double> numbers_behind(const std::vector<std::string>& lines, const std::string& key) {
-  std::vector<double> numbers;
-  for (const std::string& line : lines) {
-    const size_t at = line.find(key);
-    if (at == std::string::npos) continue;
-    std::string text = line.substr(at + key.size(), 40);
-    std::erase(text, ',');
-    char* end = nullptr;
-    const double value = std::strtod(text.c_str(), &end);
-    if (end != text.c_str() && value > 0.0) numbers.push_back(value);
-  }
-  return numbers;
 }
 
 }  // namespace mpt::frameworks

@@ -91,7 +91,7 @@ class Writer {
 
  private:
   void add(const DialectRow& row, const Json& value, bool usual) {
-    written_.words.push_back({name_of(row), value, usual, false, row.field});
+    written_.words.push_back({name_of(row), value, usual});
   }
 
   void lack(Value value) {
@@ -134,7 +134,7 @@ class Writer {
     if (row.whole && std::floor(ours.get<double>()) != ours.get<double>()) return false;
     if (!row.names.empty()) return row.names.contains(text);
     // A switch that is given says its value; one that is not says the default.
-    return !is_switch(row) || ours != Json(row.contrary) || otherwise.is_null();
+    return !is_switch(row) || ours == Json(true) || otherwise.is_null();
   }
 
   Json said(const DialectRow& row, const Json& ours) const {
@@ -144,8 +144,7 @@ class Writer {
       return is_switch(row) ? word_value(name) : Json(name);
     }
     // A switch is not written for its default.
-    if (is_switch(row))
-      return (ours == Json(true)) != row.contrary && resolved(row, row.otherwise, values_) != ours;
+    if (is_switch(row)) return ours == Json(true) && resolved(row, row.otherwise, values_) != ours;
     return ours;
   }
 
@@ -204,7 +203,7 @@ class Reader {
     for (const auto& [ours, theirs] : row.names) {
       if (has == (theirs == "true")) return *value_of(*row.value, ours);
     }
-    return has ? Json(!row.contrary) : resolved(row, row.otherwise, values_);
+    return has ? Json(true) : resolved(row, row.otherwise, values_);
   }
 
   Json read_name(const DialectRow& row) const {
@@ -448,7 +447,6 @@ std::optional<Value> first_difference(const Dialect& dialect, const ModelSpec& m
 }
 
 std::string field_of(const Dialect& dialect, const Word& word, bool& contrary) {
-  if (!word.field.empty()) return word.field;
   for (const auto& [field, name] : dialect.fields) {
     contrary = name == "!" + word.name;
     if (contrary || name == word.name) return field;
@@ -459,9 +457,6 @@ std::string field_of(const Dialect& dialect, const Word& word, bool& contrary) {
 std::string word_of(const Dialect& dialect, const std::string& field) {
   const auto found = dialect.fields.find(field);
   if (found != dialect.fields.end()) return found->second;
-  for (const DialectRow& row : dialect.rows) {
-    if (row.field == field) return row.word;
-  }
   return replaced(field, '_', '-');
 }
 

@@ -40,18 +40,17 @@ class FamilyReader : public ValueVisitor {
   bool says(Value value);
 
   bool sets() const override { return true; }
-  void size(Value value, int64_t& place) override;
-  void count(Value value, int64_t& place, int64_t otherwise, int64_t least) override;
+  void count(Value value, int64_t& place, std::optional<int64_t> otherwise, int64_t least) override;
   void real(Value value, double& place, double otherwise) override;
   void flag(Value value, bool& place, bool otherwise) override;
   void option(Value value, std::optional<double>& place) override;
   void word(Value value, std::string& place, const std::vector<std::string>& known) override;
-  void part(Value value, bool& present) override;
   void scaling(std::optional<RotaryScaling>& place) override;
   void list(Value value, std::vector<std::string>& place) override;
 
  private:
   std::optional<KeyPlace> find(Value value);
+  void required(Value value, int64_t& place);
   int64_t whole(Value value, int64_t least, bool required);
   bool has_experts();
   int64_t shared_width();

@@ -30,13 +30,11 @@ class FamilyWriter : public ValueVisitor {
   Json take();
 
   bool sets() const override { return false; }
-  void size(Value value, int64_t& place) override;
-  void count(Value value, int64_t& place, int64_t otherwise, int64_t least) override;
+  void count(Value value, int64_t& place, std::optional<int64_t> otherwise, int64_t least) override;
   void real(Value value, double& place, double otherwise) override;
   void flag(Value value, bool& place, bool otherwise) override;
   void option(Value value, std::optional<double>& place) override;
   void word(Value value, std::string& place, const std::vector<std::string>& known) override;
-  void part(Value, bool&) override {}
   void scaling(std::optional<RotaryScaling>& place) override;
   void list(Value value, std::vector<std::string>& place) override;
 

@@ -65,7 +65,7 @@ void visit_value_dim(ValueVisitor& v, V value, Attention& a, int64_t otherwise) 
 void visit_attention(ValueVisitor& v, const ModelSpec& m, Attention& a) {
   v.size(V::heads, a.heads);
   bool latent = a.latent.has_value(), compressed = a.compressed.has_value();
-  v.part(V::latent, latent);
+  v.flag(V::latent, latent, false);
   if (latent) {
     visit_latent(v, a);
   } else {
@@ -81,7 +81,7 @@ void visit_attention(ValueVisitor& v, const ModelSpec& m, Attention& a) {
   v.flag(V::keys_are_values, a.keys_are_values, false);
   v.option(V::score_cap, a.score_cap);
   v.option(V::score_scale, a.score_scale);
-  v.part(V::compressed, compressed);
+  v.flag(V::compressed, compressed, false);
   visit_rotary(v, m, a);
 }
 
@@ -205,7 +205,7 @@ void visit_layers(ValueVisitor& v, ModelDraft& d) {
   v.count(V::borrowers, d.borrowers);
   v.flag(V::borrowers_are_wide, d.borrowers_are_wide, false);
   bool unequal = d.made.has_value();
-  v.part(V::unequal_layers, unequal);
+  v.flag(V::unequal_layers, unequal, false);
 }
 
 }  // namespace
@@ -219,7 +219,7 @@ const std::string& words_of(Value value) {
 
 void ValueVisitor::scaling(std::optional<RotaryScaling>& place) {
   bool scaled = place.has_value();
-  part(V::rotary_scaling, scaled);
+  flag(V::rotary_scaling, scaled, false);
   if (!scaled) return place.reset();
   if (!place) place.emplace();
   RotaryScaling& s = *place;
