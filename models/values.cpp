@@ -117,6 +117,46 @@ void visit_index(ValueVisitor& v, ModelDraft& d) {
   v.size_or(V::index_block, d.index->block, 1);
 }
 
+void visit_mlp(ValueVisitor& v, ModelDraft& d) {
+  if (!d.mlp) d.mlp.emplace();
+  v.size(V::ffn, d.mlp->ffn_hidden);
+  v.flag(V::gated, d.mlp->gated, false);
+  v.choice(V::activation, d.mlp->activation, ActivationKind::silu);
+  v.option(V::activation_limit, d.mlp->activation_limit);
+  v.flag(V::mlp_bias, d.mlp->bias, false);
+}
+
+void visit_router(ValueVisitor& v, MixtureOfExperts& e) {
+  const MixtureOfExperts usual;
+  v.flag(V::router_bias, e.router_bias, false);
+  if (e.router_bias) {
+    v.flag(V::bias_in_logits, e.bias_in_logits, false);
+    v.real(V::bias_rate, e.bias_rate, usual.bias_rate);
+  }
+  v.choice(V::router_scores, e.scores, RouterScores::softmax);
+  v.flag(V::normalized, e.normalized, true);
+  v.real(V::routed_scale, e.routed_scale, 1.0);
+  v.real(V::balance_loss, e.balance_loss, usual.balance_loss);
+  v.size_or(V::groups, e.expert_groups, 1);
+  v.size_or(V::groups_per_token, e.groups_per_token, 1);
+  v.flag(V::hashed, e.hashed, false);
+}
+
+void visit_layers(ValueVisitor& v, ModelDraft& d) {
+  auto layers = int64_t(d.mixers.size());
+  v.size(V::layers, layers);
+  d.mixers.resize(size_t(layers), "full");
+  d.mlps.resize(size_t(layers), "dense");
+  v.list(V::mixers, d.mixers);
+  v.list(V::mlps, d.mlps);
+  v.flag(V::full_without_rotary, d.full_without_rotary, false);
+  v.flag(V::dense_beside_experts, d.dense_beside_experts, false);
+  v.count(V::borrowers, d.borrowers);
+  v.flag(V::borrowers_are_wide, d.borrowers_are_wide, false);
+  bool unequal = d.made.has_value();
+  v.flag(V::unequal_layers, unequal, false);
+}
+
 }  // namespace
 
 void visit_other_mixers(ValueVisitor& v, ModelDraft& d) {
@@ -146,35 +186,6 @@ void visit_other_mixers(ValueVisitor& v, ModelDraft& d) {
   v.flag(V::linear_output_norm, l.output_norm, true);
 }
 
-namespace {
-
-void visit_mlp(ValueVisitor& v, ModelDraft& d) {
-  if (!d.mlp) d.mlp.emplace();
-  v.size(V::ffn, d.mlp->ffn_hidden);
-  v.flag(V::gated, d.mlp->gated, false);
-  v.choice(V::activation, d.mlp->activation, ActivationKind::silu);
-  v.option(V::activation_limit, d.mlp->activation_limit);
-  v.flag(V::mlp_bias, d.mlp->bias, false);
-}
-
-void visit_router(ValueVisitor& v, MixtureOfExperts& e) {
-  const MixtureOfExperts usual;
-  v.flag(V::router_bias, e.router_bias, false);
-  if (e.router_bias) {
-    v.flag(V::bias_in_logits, e.bias_in_logits, false);
-    v.real(V::bias_rate, e.bias_rate, usual.bias_rate);
-  }
-  v.choice(V::router_scores, e.scores, RouterScores::softmax);
-  v.flag(V::normalized, e.normalized, true);
-  v.real(V::routed_scale, e.routed_scale, 1.0);
-  v.real(V::balance_loss, e.balance_loss, usual.balance_loss);
-  v.size_or(V::groups, e.expert_groups, 1);
-  v.size_or(V::groups_per_token, e.groups_per_token, 1);
-  v.flag(V::hashed, e.hashed, false);
-}
-
-}  // namespace
-
 void visit_experts(ValueVisitor& v, ModelDraft& d) {
   if (!d.has_mlp("experts")) return;
   if (!d.moe) d.moe.emplace();
@@ -190,25 +201,6 @@ void visit_experts(ValueVisitor& v, ModelDraft& d) {
   if (e.latent_width > 0) v.flag(V::latent_norm, e.latent_norm, false);
   v.count(V::zero_experts, e.zero_experts);
 }
-
-namespace {
-
-void visit_layers(ValueVisitor& v, ModelDraft& d) {
-  auto layers = int64_t(d.mixers.size());
-  v.size(V::layers, layers);
-  d.mixers.resize(size_t(layers), "full");
-  d.mlps.resize(size_t(layers), "dense");
-  v.list(V::mixers, d.mixers);
-  v.list(V::mlps, d.mlps);
-  v.flag(V::full_without_rotary, d.full_without_rotary, false);
-  v.flag(V::dense_beside_experts, d.dense_beside_experts, false);
-  v.count(V::borrowers, d.borrowers);
-  v.flag(V::borrowers_are_wide, d.borrowers_are_wide, false);
-  bool unequal = d.made.has_value();
-  v.flag(V::unequal_layers, unequal, false);
-}
-
-}  // namespace
 
 const std::string& words_of(Value value) {
 #define MPT_WORDS(name, words) words,
