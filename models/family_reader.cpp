@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/family_reader.h"
+#include "models/family_files.h"
 
 #include <fmt/ranges.h>
 
@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "base/quantity.h"
-#include "models/family_layers.h"
 
 namespace mpt::models {
 namespace {
@@ -25,7 +24,7 @@ std::optional<Value> condition_of(Value value) {
 
 bool null_switches_off(Value value) {
   return value == Value::window || value == Value::query_rank || value == Value::shared_count ||
-         value == Value::chunk || value == Value::latent_width;
+         value == Value::chunk || value == Value::latent_width || value == Value::residual_block;
 }
 
 std::optional<KeyPlace> find_key(const Config& config, const std::vector<std::string>& paths) {

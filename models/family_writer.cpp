@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/family_writer.h"
+#include "models/family_files.h"
 
 #include <algorithm>
 #include <cmath>
-
-#include "models/family_layers.h"
 
 namespace mpt::models {
 namespace {
