@@ -31,8 +31,7 @@ const std::vector<ExportTarget>& export_targets() {
   static const std::vector<ExportTarget> targets = [] {
     std::vector<ExportTarget> all;
     for (const FrameworkCode& code : framework_code()) {
-      if (code.exporter.write != nullptr)
-        all.push_back({code.framework, code.exporter.what, code.exporter.write});
+      if (code.write != nullptr) all.push_back({code.framework, code.files().exported.c_str(), code.write});
     }
     all.push_back({"slurm", "Slurm batch file that starts torchrun on every node", export_slurm});
     all.push_back(

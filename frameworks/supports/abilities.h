@@ -189,6 +189,35 @@ struct Abilities {
   }
 };
 
+/// How files of a framework are known: by their ending, and by a text in them where others share it.
+struct FileForm {
+  std::string ending, mark;
+
+  template <class V>
+  static void describe(V& v) {
+    v.field("ending", &FileForm::ending, "how the file's name ends");
+    v.field("mark", &FileForm::mark, "a text in it", rare_field());
+  }
+};
+
+/// What its export writes and its import reads.
+struct FrameworkFiles {
+  std::string exported, imported;  // a line for people
+  std::vector<FileForm> forms;     // of what is imported; empty: any
+  // How recipes are known among files of any kind: by one of the endings, "" for none, and one of the texts.
+  std::vector<std::string> recipe_endings, recipe_marks;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = FrameworkFiles;
+    v.field("exported", &T::exported, "what the export writes, with the framework's version");
+    v.field("imported", &T::imported, "what the import reads");
+    v.field("forms", &T::forms, "how such files are known", rare_field());
+    v.field("recipe_endings", &T::recipe_endings, "how names of recipes end");
+    v.field("recipe_marks", &T::recipe_marks, "texts of which recipes have one");
+  }
+};
+
 struct Framework {
   std::string name;     // as in --framework
   std::string title;    // as its makers write it
@@ -196,6 +225,7 @@ struct Framework {
   std::string dialect;  // folder of the dialect.json that says which models it has; empty: any
   std::vector<std::string> aliases;
   std::vector<std::string> takes_plans_of;
+  FrameworkFiles files;
   Abilities abilities;
   Execution execution;
   std::map<std::string, std::string> sources;  // by ability
@@ -210,6 +240,7 @@ struct Framework {
     v.field("aliases", &T::aliases, "what else people call it");
     v.field("takes_plans_of", &T::takes_plans_of,
             "frameworks whose step time and memory hold for its export, too");
+    v.field("files", &T::files, "what it exports and imports", optional_field());
     v.field("abilities", &T::abilities, "what it can run");
     v.field("execution", &T::execution, "what it does with a layout: what differs from mpt-run");
     v.field("sources", &T::sources, "where each ability is documented", long_text());
