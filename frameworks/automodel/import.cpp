@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "frameworks/pytorch/fsdp_import.h"
 #include "frameworks/readers/adapter_modules.h"
 #include "frameworks/readers/settings.h"
 #include "frameworks/readers/yaml_file.h"

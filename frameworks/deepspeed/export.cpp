@@ -3,9 +3,7 @@
 // DeepSpeed: keys of deepspeed/runtime/constants.py, runtime/config.py, runtime/zero/config.py and
 // module_inject/auto_ep_config.py at v0.19.8, and a module that starts its engine with the rest of the plan.
 
-#include "frameworks/deepspeed/export.h"
-
-#include <fmt/format.h>
+#include "frameworks/deepspeed/deepspeed.h"
 
 #include "frameworks/pytorch/trainer_file.h"
 #include "frameworks/readers/python_file.h"

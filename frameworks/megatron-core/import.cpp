@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "core/recompute_modules.h"
 #include "frameworks/dialects.h"
-#include "frameworks/megatron-core/pipeline_layout.h"
+#include "frameworks/readers/expressions.h"
 #include "frameworks/registry.h"
 
 namespace mpt::frameworks {

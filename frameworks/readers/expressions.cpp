@@ -12,6 +12,8 @@ namespace {
 
 constexpr int kMostOpen = 16;
 constexpr int64_t kMostPatternBytes = 1 << 18;
+constexpr size_t kMostLetters = 4096;
+constexpr int kMostNested = 8;
 
 class Arithmetic {
  public:
@@ -84,6 +86,56 @@ class Arithmetic {
   size_t at_ = 0;
 };
 
+class Expander {
+ public:
+  explicit Expander(std::string_view text) : text_(text) {}
+
+  /// Without repetitions.
+  std::optional<std::string> all() {
+    auto expanded = sequence(0);
+    return at_ == text_.size() ? expanded : std::nullopt;
+  }
+
+ private:
+  // Up to the end or the parenthesis that closes it.
+  std::optional<std::string> sequence(int depth) {
+    std::string out;
+    while (at_ < text_.size() && text_[at_] != ')') {
+      const auto item = repeated(depth);
+      if (!item || out.size() + item->size() > kMostLetters) return std::nullopt;
+      out += *item;
+    }
+    return out;
+  }
+
+  std::optional<std::string> repeated(int depth) {
+    std::string once;
+    if (text_[at_] == '(') {
+      ++at_;
+      const auto inside = depth < kMostNested ? sequence(depth + 1) : std::nullopt;
+      if (!inside || at_ == text_.size()) return std::nullopt;
+      once = *inside;
+    } else if (std::string_view("EtmL|").find(text_[at_]) != std::string_view::npos) {
+      once = text_[at_];
+    } else if (text_[at_] != ' ' && text_[at_] != ',') {
+      return std::nullopt;
+    }
+    ++at_;
+    if (at_ == text_.size() || text_[at_] != '*') return once;
+    size_t times = 0;
+    const auto [end, error] = std::from_chars(text_.data() + at_ + 1, text_.data() + text_.size(), times);
+    if (error != std::errc() || times > kMostLetters || times * once.size() > kMostLetters)
+      return std::nullopt;
+    at_ = size_t(end - text_.data());
+    std::string out;
+    for (size_t i = 0; i < times; ++i) out += once;
+    return out;
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+};
+
 }  // namespace
 
 std::optional<int64_t> arithmetic_value(std::string_view text) { return Arithmetic(text).all(); }
@@ -105,6 +157,17 @@ std::optional<std::vector<int64_t>> layer_pattern(std::string text) {
     layers.push_back(layer.get<int64_t>());
   }
   return layers;
+}
+
+std::optional<std::vector<int64_t>> decoder_layers_of_stages(std::string_view text) {
+  const auto expanded = Expander(text).all();
+  if (!expanded || !expanded->starts_with('E') || !expanded->ends_with('L')) return std::nullopt;
+  std::vector<int64_t> stages{0};
+  for (const char c : *expanded) {
+    if (c == '|') stages.push_back(0);
+    if (c == 't') ++stages.back();
+  }
+  return stages;
 }
 
 }  // namespace mpt::frameworks

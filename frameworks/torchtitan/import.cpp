@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "frameworks/pytorch/fsdp_import.h"
 #include "frameworks/registry.h"
 #include "frameworks/torchtitan/models.h"
 #include "models/zoo.h"

@@ -11,7 +11,6 @@
 #include "base/text.h"
 #include "core/plan_request.h"
 #include "core/schedule_catalog.h"
-#include "frameworks/pytorch/fsdp_import.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/readers/settings.h"
 #include "frameworks/registry.h"

@@ -5,8 +5,6 @@
 
 #include "frameworks/transformers/trainer.h"
 
-#include <fmt/format.h>
-
 #include "frameworks/readers/settings.h"
 #include "frameworks/transformers/hugging_face.h"
 
