@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "base/json.h"
@@ -230,22 +229,29 @@ std::optional<Rejection> supports_shard_groups(const Framework& framework, const
 
 bool gathers_alone(const Layout& l) { return l.overlap_parameter_gather && !l.overlap_gradient_reduce; }
 
-std::string training_words(TrainingFeature feature) {
+struct TrainingRow {
+  bool present;
+  TrainingFeature feature;
+  const char* words;
+};
+
+// Ways to train beside full training by AdamW.
+std::vector<TrainingRow> training_rows(const Training& t) {
   using F = TrainingFeature;
-  static const std::map<F, const char*> table{{F::lora, "LoRA"},
-                                              {F::lora_on_fp8, "LoRA over weights in fp8"},
-                                              {F::lora_on_nf4, "LoRA over weights in 4 bits"},
-                                              {F::expert_adapters, "adapters in experts"},
-                                              {F::bf16_gradients, "gradients in bf16"},
-                                              {F::adamw8, "8-bit AdamW"},
-                                              {F::adafactor, "Adafactor"},
-                                              {F::sgd, "SGD"},
-                                              {F::muon, "Muon"},
-                                              {F::activation_offload, "activations in CPU memory"},
-                                              {F::deterministic, "--deterministic"}};
-  const auto found = table.find(feature);
-  if (found != table.end()) return found->second;
-  return replaced(enum_name(feature), '_', ' ');
+  const bool adapts = t.adapts();
+  return {{adapts, F::lora, "LoRA"},
+          {adapts && t.frozen_format == FrozenFormat::fp8, F::lora_on_fp8, "LoRA over weights in fp8"},
+          {adapts && t.frozen_format == FrozenFormat::nf4, F::lora_on_nf4, "LoRA over weights in 4 bits"},
+          {t.adapts(AdapterTarget::experts), F::expert_adapters, "adapters in experts"},
+          {!adapts && !t.frozen.empty(), F::frozen_parts, "frozen parts"},
+          {t.bf16_gradients, F::bf16_gradients, "gradients in bf16"},
+          {t.optimizer == OptimizerKind::adamw8, F::adamw8, "8-bit AdamW"},
+          {t.optimizer == OptimizerKind::adafactor, F::adafactor, "Adafactor"},
+          {t.optimizer == OptimizerKind::sgd, F::sgd, "SGD"},
+          {t.optimizer == OptimizerKind::muon, F::muon, "Muon"},
+          {t.packed_length > 0.0, F::packed_sequences, "packed sequences"},
+          {!t.offloaded.empty(), F::activation_offload, "activations in CPU memory"},
+          {t.deterministic, F::deterministic, "--deterministic"}};
 }
 
 }  // namespace
@@ -389,35 +395,18 @@ std::optional<Rejection> supports_recompute(const Framework& framework, Recomput
   return std::nullopt;
 }
 
-std::vector<TrainingFeature> features_of(const Training& t) {
-  using F = TrainingFeature;
-  const bool adapts = t.adapts();
-  const std::pair<bool, F> table[] = {{adapts, F::lora},
-                                      {adapts && t.frozen_format == FrozenFormat::fp8, F::lora_on_fp8},
-                                      {adapts && t.frozen_format == FrozenFormat::nf4, F::lora_on_nf4},
-                                      {t.adapts(AdapterTarget::experts), F::expert_adapters},
-                                      {!adapts && !t.frozen.empty(), F::frozen_parts},
-                                      {t.bf16_gradients, F::bf16_gradients},
-                                      {t.optimizer == OptimizerKind::adamw8, F::adamw8},
-                                      {t.optimizer == OptimizerKind::adafactor, F::adafactor},
-                                      {t.optimizer == OptimizerKind::sgd, F::sgd},
-                                      {t.optimizer == OptimizerKind::muon, F::muon},
-                                      {t.packed_length > 0.0, F::packed_sequences},
-                                      {!t.offloaded.empty(), F::activation_offload},
-                                      {t.deterministic, F::deterministic}};
-  std::vector<F> features;
-  for (const auto& [present, feature] : table) {
-    if (present) features.push_back(feature);
+std::vector<TrainingFeature> features_of(const Training& training) {
+  std::vector<TrainingFeature> features;
+  for (const TrainingRow& row : training_rows(training)) {
+    if (row.present) features.push_back(row.feature);
   }
   return features;
 }
 
 std::optional<Rejection> supports_training(const Framework& framework, const Training& training) {
-  for (const TrainingFeature feature : features_of(training)) {
-    const std::vector<TrainingFeature>& has = framework.abilities.trains;
-    if (std::find(has.begin(), has.end(), feature) == has.end())
-      return Rejection{"training", -1, 0.0, 0.0,
-                       fmt::format("{} does not train with {}", framework.title, training_words(feature))};
+  for (const TrainingRow& row : training_rows(training)) {
+    if (row.present && !contains(framework.abilities.trains, row.feature))
+      return refuse(framework, "training", fmt::format("does not train with {}", row.words));
   }
   return std::nullopt;
 }
