@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "core/plan_request.h"
 #include "frameworks/registry.h"
 #include "frameworks/torchtitan/models.h"
 #include "models/zoo.h"
@@ -110,6 +111,25 @@ void set_titan_degrees(const Settings& config, Imported& in) {
   const int64_t replicate =
       config.number("parallelism.data_parallel_replicate_degree", rule_of(&Layout::data), 1);
   set_fsdp(in, {replicate, shard, !keeps}, config.at(key));
+  if (config.flag("debug.deterministic", false))
+    in.notes.emplace_back("debug.deterministic: what it costs is not known, and not in the plan");
+}
+
+Precision titan_plain_precision(const Settings& config) {
+  return config.text("training.mixed_precision_param", "bfloat16") == "float32" ? Precision::fp32
+                                                                                : Precision::bf16;
+}
+
+void set_titan_sequences(const Settings& config, Imported& in) {
+  Layout& l = in.layout;
+  const int64_t local = config.number("training.local_batch_size", rule_of(&Layout::micro_batch), 8);
+  l.micro_batch = l.pipeline > 1 ? config.number("parallelism.pipeline_parallel_microbatch_size",
+                                                 rule_of(&Layout::micro_batch), 1)
+                                 : local;
+  in.workload.sequence = config.number("training.seq_len", rule_of(&Workload::sequence), 2048);
+  in.workload.global_batch =
+      number_or_open(config, "training.global_batch_size", between(1, double(kMostSequences)));
+  if (in.workload.global_batch == 0) in.workload.global_batch = local * l.data;
 }
 
 TitanPipeline titan_pipeline(const Settings& config) {

@@ -36,7 +36,6 @@ void set_toml_ranks(const Settings& t, Imported& in) {
       t.number("parallelism.expert_tensor_parallel_degree", rule_of(&Layout::tensor), 1);
   l.expert_tensor = expert_tensor == l.tensor ? 0 : expert_tensor;
   l.overlap_tensor = t.flag("parallelism.enable_async_tensor_parallel", false);
-  if (t.flag("debug.deterministic", false)) in.notes.emplace_back(kDeterminismIsFree);
 }
 
 }  // namespace
@@ -51,23 +50,14 @@ Imported import_torchtitan_toml(const std::filesystem::path& file) {
   in.model = titan_model_named(t, t.text("model.name", "llama3"), t.text("model.flavor", ""), in);
   set_toml_ranks(t, in);
   Layout& l = in.layout;
-  l.precision =
-      t.text("training.mixed_precision_param", "bfloat16") == "float32" ? Precision::fp32 : Precision::bf16;
+  l.precision = titan_plain_precision(t);
   const Json* named = t.find("model.converters");
   const std::string converters = named == nullptr ? "" : json_text(*named);
   if (converters.find("float8") != std::string::npos) l.precision = Precision::fp8;
   if (converters.find("quantize.linear.mx") != std::string::npos) l.precision = Precision::mxfp8;
   set_titan_pipeline(in, titan_pipeline(t), t.at("parallelism.pipeline_parallel_degree"));
   set_toml_recompute(t, l);
-  const int64_t local = t.number("training.local_batch_size", rule_of(&Layout::micro_batch), 8);
-  l.micro_batch = l.pipeline > 1 ? t.number("parallelism.pipeline_parallel_microbatch_size",
-                                            rule_of(&Layout::micro_batch), 1)
-                                 : local;
-  in.workload.sequence = t.number("training.seq_len", rule_of(&Workload::sequence), 2048);
-  // Without a global batch each rank takes its local one once.
-  in.workload.global_batch =
-      number_or_open(t, "training.global_batch_size", rule_of(&Workload::global_batch));
-  if (in.workload.global_batch == 0 && l.data > 0) in.workload.global_batch = local * l.data;
+  set_titan_sequences(t, in);
   check_imported(in, file.string());
   return in;
 }
