@@ -7,14 +7,15 @@
 //     template <class V> static void describe(V& v) {
 //       v.field("layers", &ModelSpec::hidden, "width of the residual stream", between(1, 1 << 24));
 //     }
-// and an enum that can be stored specialises EnumNames. Readers and writers are visitors (base/json.h), which
-// reach a field by std::invoke(member, object).
+// and an enum is stored by the names of its enumerators. Readers and writers are visitors (base/json.h),
+// which reach a field by std::invoke(member, object).
 
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -123,9 +124,42 @@ FieldRule rule_of(M T::*member) {
   return finder.found;
 }
 
-/// Specialise with `static const std::vector<std::pair<E, std::string>>& table();`.
+namespace detail {
+// "blue" of Color::blue, from the name that the compiler gives this function; "(Color)7" of a value without
+// an enumerator. A keyword of C++ has an underscore behind it, which is no part of the name.
+template <auto kEnumerator>
+constexpr auto enumerator_name() {
+  std::string_view text = __PRETTY_FUNCTION__;
+  text = text.substr(text.rfind("= ") + 2);
+  text.remove_suffix(1);
+  text = text.substr(text.rfind(':') + 1);
+  if (text.ends_with('_')) text.remove_suffix(1);
+  return text;
+}
+
+template <class E, int kValue = 0>
+void add_enum_names(std::vector<std::pair<E, std::string>>& names) {
+  constexpr std::string_view name = enumerator_name<E(kValue)>();
+  if constexpr (name.find(')') == std::string_view::npos) {
+    names.emplace_back(E(kValue), name);
+    add_enum_names<E, kValue + 1>(names);
+  }
+}
+}  // namespace detail
+
+/// Enumerators with the names that files and options have for them: those of the code. Their values must be
+/// 0, 1, 2 and so on.
 template <class E>
-struct EnumNames;
+struct EnumNames {
+  static const std::vector<std::pair<E, std::string>>& table() {
+    static const std::vector<std::pair<E, std::string>> names = [] {
+      std::vector<std::pair<E, std::string>> all;
+      detail::add_enum_names(all);
+      return all;
+    }();
+    return names;
+  }
+};
 
 /// The stored name of an enum value.
 template <class E>
@@ -154,13 +188,3 @@ std::vector<std::string> enum_names() {
 }
 
 }  // namespace mpt
-
-/// MPT_ENUM_NAMES(Color, {Color::red, "red"}, {Color::green, "green"}): at namespace mpt.
-#define MPT_ENUM_NAMES(Enum, ...)                                                \
-  template <>                                                                    \
-  struct EnumNames<Enum> {                                                       \
-    static const std::vector<std::pair<Enum, std::string>>& table() {            \
-      static const std::vector<std::pair<Enum, std::string>> names{__VA_ARGS__}; \
-      return names;                                                              \
-    }                                                                            \
-  }

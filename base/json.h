@@ -200,7 +200,9 @@ bool read_key(const std::string& key, const std::string& pointer, JsonProblems& 
 template <class T>
 void read_value(const Json& json, const std::string& pointer, const FieldRule& rule, JsonProblems& problems,
                 T& out) {
-  if constexpr (std::is_same_v<T, bool>) {
+  if constexpr (std::is_same_v<T, Json>) {
+    out = json;
+  } else if constexpr (std::is_same_v<T, bool>) {
     if (!json.is_boolean()) return problems.add(pointer, describe_json(json), "true or false");
     out = json.get<bool>();
   } else if constexpr (std::is_arithmetic_v<T>) {

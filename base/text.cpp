@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 namespace mpt {
 namespace {
@@ -76,6 +77,16 @@ std::string_view cut_text(std::string_view text, size_t bytes) {
   if (text.size() <= bytes) return text;
   while (bytes > 0 && (uint8_t(text[bytes]) & 0xc0) == 0x80) --bytes;
   return text.substr(0, bytes);
+}
+
+std::string lower_case(std::string text) {
+  for (char& letter : text) letter = char(std::tolower(static_cast<unsigned char>(letter)));
+  return text;
+}
+
+std::string replaced(std::string text, char letter, char other) {
+  std::replace(text.begin(), text.end(), letter, other);
+  return text;
 }
 
 }  // namespace mpt

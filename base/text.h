@@ -4,6 +4,8 @@
 // Text from outside: names and messages of files, other programs and other processes. A terminal executes
 // control characters in it, and a line end leaves a comment of an exported script.
 
+#include <charconv>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,5 +23,19 @@ std::string printable_lines(std::string_view text);
 bool is_printable(std::string_view text);
 /// At most `bytes` of it, never a part of a UTF-8 character.
 std::string_view cut_text(std::string_view text, size_t bytes);
+
+/// With small letters in place of A to Z.
+std::string lower_case(std::string text);
+/// With another letter in each place of `letter`.
+std::string replaced(std::string text, char letter, char other);
+
+/// The number that the whole text is, as JSON has numbers; nothing for any other text.
+template <class T>
+std::optional<T> number_of(std::string_view text) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
 
 }  // namespace mpt

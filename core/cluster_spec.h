@@ -14,7 +14,6 @@
 namespace mpt {
 
 enum class DeviceKind { cpu, gpu };
-MPT_ENUM_NAMES(DeviceKind, {DeviceKind::cpu, "cpu"}, {DeviceKind::gpu, "gpu"});
 
 struct DeviceSpec {
   std::string name;  // "h100-sxm-80gb", or the CPU's model name

@@ -30,15 +30,6 @@ enum class ElementwiseKernels { fused, compiled, eager };
 /// head and loss go over some tokens at a time, and no more logits exist than of those.
 enum class LossKernel { own, fused, fp32, chunked };
 
-MPT_ENUM_NAMES(AttentionKernel, {AttentionKernel::flash, "flash"}, {AttentionKernel::cudnn, "cudnn"},
-               {AttentionKernel::flash1, "flash1"}, {AttentionKernel::flash2, "flash2"},
-               {AttentionKernel::unfused, "unfused"}, {AttentionKernel::plain, "plain"},
-               {AttentionKernel::own, "own"});
-MPT_ENUM_NAMES(ElementwiseKernels, {ElementwiseKernels::fused, "fused"},
-               {ElementwiseKernels::compiled, "compiled"}, {ElementwiseKernels::eager, "eager"});
-MPT_ENUM_NAMES(LossKernel, {LossKernel::own, "own"}, {LossKernel::fused, "fused"}, {LossKernel::fp32, "fp32"},
-               {LossKernel::chunked, "chunked"});
-
 /// Which kernels a framework has.
 struct Kernels {
   AttentionKernel attention = AttentionKernel::flash;

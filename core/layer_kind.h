@@ -19,22 +19,10 @@ enum class QueryKeyNorm { none, per_head, full };
 /// or one for each element.
 enum class OutputGate { none, per_head, elementwise };
 
-MPT_ENUM_NAMES(ActivationKind, {ActivationKind::gelu, "gelu"}, {ActivationKind::gelu_tanh, "gelu_tanh"},
-               {ActivationKind::silu, "silu"}, {ActivationKind::relu, "relu"},
-               {ActivationKind::squared_relu, "squared_relu"}, {ActivationKind::xielu, "xielu"},
-               {ActivationKind::situ, "situ"});
-MPT_ENUM_NAMES(QueryKeyNorm, {QueryKeyNorm::none, "none"}, {QueryKeyNorm::per_head, "per_head"},
-               {QueryKeyNorm::full, "full"});
-MPT_ENUM_NAMES(OutputGate, {OutputGate::none, "none"}, {OutputGate::per_head, "per_head"},
-               {OutputGate::elementwise, "elementwise"});
-
 /// linear: all frequencies divided by the factor (arXiv:2306.15595). llama3: the low ones, smoothly
 /// (Llama 3.1). yarn: by the turns that a frequency makes in the positions of pre-training
 /// (arXiv:2309.00071). other: a scaling that only Hugging Face's code has.
 enum class RotaryScalingKind { linear, llama3, yarn, other };
-MPT_ENUM_NAMES(RotaryScalingKind, {RotaryScalingKind::linear, "linear"},
-               {RotaryScalingKind::llama3, "llama3"}, {RotaryScalingKind::yarn, "yarn"},
-               {RotaryScalingKind::other, "other"});
 
 /// Frequencies of rotary positions for sequences longer than those of pre-training.
 struct RotaryScaling {
@@ -232,9 +220,6 @@ double score_scale_of(const Attention& attention);
 /// (arXiv:2401.04658). mamba2: SSD (arXiv:2405.21060). mamba1: the selective scan (arXiv:2312.00752), with
 /// one channel per head.
 enum class LinearKind { gated_delta, kimi_delta, lightning, mamba2, mamba1 };
-MPT_ENUM_NAMES(LinearKind, {LinearKind::gated_delta, "gated_delta"}, {LinearKind::kimi_delta, "kimi_delta"},
-               {LinearKind::lightning, "lightning"}, {LinearKind::mamba2, "mamba2"},
-               {LinearKind::mamba1, "mamba1"});
 
 struct LinearMixer {
   LinearKind kind = LinearKind::gated_delta;
@@ -287,7 +272,6 @@ struct ShortConvolution {
 /// What the router makes of its logits: numbers that sum up to 1, or each expert's own number
 /// (arXiv:2412.19437, section 2.1.2).
 enum class RouterScores { softmax, sigmoid };
-MPT_ENUM_NAMES(RouterScores, {RouterScores::softmax, "softmax"}, {RouterScores::sigmoid, "sigmoid"});
 
 struct Mlp {
   int64_t ffn_hidden = 0;  // inner width

@@ -258,6 +258,11 @@ int64_t recomputed_layers(const Layout& layout, size_t s, int64_t layers) {
   return layout.recomputed_layers.empty() ? layers : std::min(layers, layout.recomputed_layers[s]);
 }
 
+bool recomputes_partly(const Layout& l) {
+  return l.recompute == Recompute::full && !l.recomputed_layers.empty() &&
+         l.recomputed_layers != l.layers_per_stage;
+}
+
 int64_t gradient_element_bytes(const Layout& layout) {
   const Execution& e = layout.execution;
   if (layout.training.bf16_gradients) return 2;

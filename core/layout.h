@@ -33,14 +33,6 @@ enum class ContextMethod { ring, all_to_all };
 /// default), or pipeline, with data-parallel replicas far apart.
 enum class RankOrder { pipeline_outermost, data_outermost };
 
-MPT_ENUM_NAMES(Recompute, {Recompute::none, "none"}, {Recompute::selective, "selective"},
-               {Recompute::full, "full"});
-MPT_ENUM_NAMES(Precision, {Precision::fp32, "fp32"}, {Precision::bf16, "bf16"}, {Precision::fp16, "fp16"},
-               {Precision::fp8, "fp8"}, {Precision::mxfp8, "mxfp8"}, {Precision::nvfp4, "nvfp4"});
-MPT_ENUM_NAMES(ContextMethod, {ContextMethod::ring, "ring"}, {ContextMethod::all_to_all, "all_to_all"});
-MPT_ENUM_NAMES(RankOrder, {RankOrder::pipeline_outermost, "pipeline_outermost"},
-               {RankOrder::data_outermost, "data_outermost"});
-
 /// Products of layers run in less than 16 bits.
 constexpr bool is_narrow(Precision precision) {
   return precision == Precision::fp8 || precision == Precision::mxfp8 || precision == Precision::nvfp4;
@@ -253,6 +245,8 @@ int64_t gradient_element_bytes(const Layout& layout);
 
 /// How many layers of stage `s`, which holds `layers` of them, recompute in full.
 int64_t recomputed_layers(const Layout& layout, size_t s, int64_t layers);
+/// Whether layers recompute in full, but not all of them.
+bool recomputes_partly(const Layout& layout);
 
 /// "tp2 pp2 dp1 mbs4 1f1b recompute=none".
 std::string layout_name(const Layout& layout);

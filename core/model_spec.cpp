@@ -228,12 +228,6 @@ void validate_model(const ModelSpec& model, const std::string& file) {
   problems.throw_if_any();
 }
 
-ModelSpec load_model_spec(const std::filesystem::path& file) {
-  auto model = from_json<ModelSpec>(load_json(file, int64_t{1} << 20), file.string());
-  validate_model(model, file.string());
-  return model;
-}
-
 std::string model_spec_to_text(const ModelSpec& model) {
   Json json = to_json(model);
   if (model.norm != NormKind::layer_norm) json.erase("norm_bias");

@@ -5,7 +5,6 @@
 // value that travels inside a plan. Knowledge about models (importing, counting, operators) is in models/.
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 
 #include "base/fields.h"
@@ -18,12 +17,6 @@ enum class NormKind { layer_norm, rms_norm };
 /// sandwich: before and after each of the two (Gemma 2). post: behind each of the two (OLMo 2).
 enum class NormPlacement { pre, shared, sandwich, post };
 enum class PositionKind { none, learned, rotary, alibi };
-
-MPT_ENUM_NAMES(NormKind, {NormKind::layer_norm, "layer_norm"}, {NormKind::rms_norm, "rms_norm"});
-MPT_ENUM_NAMES(NormPlacement, {NormPlacement::pre, "pre"}, {NormPlacement::shared, "shared"},
-               {NormPlacement::sandwich, "sandwich"}, {NormPlacement::post, "post"});
-MPT_ENUM_NAMES(PositionKind, {PositionKind::none, "none"}, {PositionKind::learned, "learned"},
-               {PositionKind::rotary, "rotary"}, {PositionKind::alibi, "alibi"});
 
 struct ModelSpec {
   std::string name;
@@ -86,8 +79,6 @@ std::vector<bool> expert_layers(const ModelSpec& model);
 /// Throws UserError naming `file`.
 void validate_model(const ModelSpec& model, const std::string& file);
 
-/// Reads our own model format (models/zoo/*.json). Throws UserError.
-ModelSpec load_model_spec(const std::filesystem::path& file);
 std::string model_spec_to_text(const ModelSpec& model);
 
 template <class V>

@@ -125,10 +125,6 @@ struct RankMemory {
 /// Traffic of a step. sharding: ZeRO's gathering and scattering with every micro-batch; transfer: between
 /// stages; gradients: reduction, norm and gathering at the step's end.
 enum class CommunicationKind { tensor, context, expert, sharding, transfer, gradients };
-MPT_ENUM_NAMES(CommunicationKind, {CommunicationKind::tensor, "tensor"},
-               {CommunicationKind::context, "context"}, {CommunicationKind::expert, "expert"},
-               {CommunicationKind::sharding, "sharding"}, {CommunicationKind::transfer, "transfer"},
-               {CommunicationKind::gradients, "gradients"});
 
 /// Seconds by which one kind of traffic lengthens the step, on the ranks' average.
 struct ExposedCommunication {
@@ -220,8 +216,6 @@ struct AxisLink {
 /// Why a search does not look at a layout: it does not fit, it cannot be fast enough, or it is another layout
 /// under a second name.
 enum class PruneReason { memory, bound, duplicate };
-MPT_ENUM_NAMES(PruneReason, {PruneReason::memory, "memory"}, {PruneReason::bound, "bound"},
-               {PruneReason::duplicate, "duplicate"});
 
 /// Layouts that one tier of the search pruned (docs/search.md).
 struct PrunedLayouts {

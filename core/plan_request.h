@@ -18,8 +18,6 @@ namespace mpt {
 enum class Switch { off, on };
 /// each: a token is sent once for every expert that it goes to. once: once for every GPU or node.
 enum class Dispatch { each, once };
-MPT_ENUM_NAMES(Switch, {Switch::off, "off"}, {Switch::on, "on"});
-MPT_ENUM_NAMES(Dispatch, {Dispatch::each, "each"}, {Dispatch::once, "once"});
 
 /// Headings of the options. Groups that begin with "More" are shown by --help-all alone.
 namespace headings {

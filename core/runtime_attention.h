@@ -13,8 +13,6 @@ namespace mpt {
 /// cudnn: cuDNN's flash kernels. tensor_cores: this project's flash kernels on tensor cores. scalar: the same
 /// in plain arithmetic, for everything else.
 enum class RuntimeAttention : uint8_t { cudnn, tensor_cores, scalar };
-MPT_ENUM_NAMES(RuntimeAttention, {RuntimeAttention::cudnn, "cudnn"},
-               {RuntimeAttention::tensor_cores, "tensor_cores"}, {RuntimeAttention::scalar, "scalar"});
 
 /// What an attention core asks of a kernel. Sinks are of no account: they join what any kernel gives.
 struct AttentionNeeds {

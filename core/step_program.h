@@ -37,16 +37,6 @@ enum class InstructionKind : uint8_t {
   gather_parameters,  // ZeRO 1 and 2: updated weights from their owners, one per stage
 };
 inline constexpr size_t kInstructionKinds = 11;
-MPT_ENUM_NAMES(InstructionKind, {InstructionKind::forward, "forward"},
-               {InstructionKind::backward, "backward"}, {InstructionKind::input_gradient, "input_gradient"},
-               {InstructionKind::weight_gradient, "weight_gradient"},
-               {InstructionKind::transfer_activation, "transfer_activation"},
-               {InstructionKind::transfer_gradient, "transfer_gradient"},
-               {InstructionKind::reduce_gradient, "reduce_gradient"},
-               {InstructionKind::reduce_tied_embedding, "reduce_tied_embedding"},
-               {InstructionKind::reduce_norm, "reduce_norm"},
-               {InstructionKind::optimizer_step, "optimizer_step"},
-               {InstructionKind::gather_parameters, "gather_parameters"});
 
 /// Streams of a rank. Work in one stream runs in list order; streams overlap.
 enum class Stream : uint8_t { compute, activation_out, activation_in, gradient_out, gradient_in, reduction };

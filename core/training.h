@@ -26,20 +26,6 @@ enum class FrozenPart { embedding, mixers, mlps, experts, head };
 /// (offload_modules in megatron/core/transformer/transformer_config.py).
 enum class OffloadModule { attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act };
 
-MPT_ENUM_NAMES(OptimizerKind, {OptimizerKind::adamw, "adamw"}, {OptimizerKind::adamw8, "adamw8"},
-               {OptimizerKind::adafactor, "adafactor"}, {OptimizerKind::sgd, "sgd"},
-               {OptimizerKind::muon, "muon"});
-MPT_ENUM_NAMES(FrozenFormat, {FrozenFormat::bf16, "bf16"}, {FrozenFormat::fp8, "fp8"},
-               {FrozenFormat::nf4, "nf4"});
-MPT_ENUM_NAMES(AdapterTarget, {AdapterTarget::qkv, "qkv"}, {AdapterTarget::output, "output"},
-               {AdapterTarget::up, "up"}, {AdapterTarget::down, "down"}, {AdapterTarget::experts, "experts"});
-MPT_ENUM_NAMES(FrozenPart, {FrozenPart::embedding, "embedding"}, {FrozenPart::mixers, "mixers"},
-               {FrozenPart::mlps, "mlps"}, {FrozenPart::experts, "experts"}, {FrozenPart::head, "head"});
-MPT_ENUM_NAMES(OffloadModule, {OffloadModule::attn_norm, "attn_norm"},
-               {OffloadModule::qkv_linear, "qkv_linear"}, {OffloadModule::core_attn, "core_attn"},
-               {OffloadModule::attn_proj, "attn_proj"}, {OffloadModule::mlp_norm, "mlp_norm"},
-               {OffloadModule::expert_fc1, "expert_fc1"}, {OffloadModule::moe_act, "moe_act"});
-
 struct Training {
   OptimizerKind optimizer = OptimizerKind::adamw;
   bool bf16_gradients = false;  // summed and kept in 16 bits

@@ -14,6 +14,8 @@
 
 namespace mpt::frameworks {
 
+const std::vector<std::pair<std::string_view, std::string_view>>& template_files();  // generated
+
 namespace {
 
 const ExportTarget* target_named(const std::string& name) {
@@ -29,8 +31,7 @@ const std::vector<ExportTarget>& export_targets() {
   static const std::vector<ExportTarget> targets = [] {
     std::vector<ExportTarget> all;
     for (const FrameworkCode& code : framework_code()) {
-      if (code.exporter.write != nullptr)
-        all.push_back({code.framework, code.exporter.what, code.exporter.write});
+      if (code.write != nullptr) all.push_back({code.framework, code.files().exported.c_str(), code.write});
     }
     all.push_back({"slurm", "Slurm batch file that starts torchrun on every node", export_slurm});
     all.push_back(
@@ -96,6 +97,25 @@ std::vector<std::string> schedule_lines(const Plan& plan, char separator) {
   return lines;
 }
 
+void add_warnings(std::initializer_list<std::pair<bool, const char*>> rows,
+                  std::vector<std::string>& warnings) {
+  for (const auto& [given, text] : rows) {
+    if (given) warnings.emplace_back(text);
+  }
+}
+
+std::vector<std::vector<std::string>> stage_modules(const Plan& plan, const StageNames& names) {
+  std::vector<std::vector<std::string>> stages;
+  for (const StageContent& stage : stage_contents(plan.model, plan.layout)) {
+    std::vector<std::string>& modules = stages.emplace_back();
+    if (stage.has_embedding) modules.emplace_back(names.embedding);
+    for (int64_t n = 0; n < stage.layer_count; ++n)
+      modules.push_back(names.layers + std::to_string(stage.first_layer + n));
+    if (stage.has_head) modules.insert(modules.end(), {names.norm, "lm_head"});
+  }
+  return stages;
+}
+
 bool attention_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.kernels.fp8_attention; }
 bool head_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.kernels.fp8_head; }
 
@@ -126,6 +146,31 @@ std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan
   const Framework* framework = find_framework(target.name);
   if (framework == nullptr) return std::nullopt;
   return supports(*framework, plan.model, plan.layout, plan.workload);
+}
+
+std::string template_text(const std::string& name) {
+  for (const auto& [file, text] : template_files()) {
+    if (file == name) return std::string(text);
+  }
+  MPT_CHECK(false, "no template {}", name);
+}
+
+std::string filled(const std::string& name, const Plan& plan, std::map<std::string, std::string> values) {
+  values.insert({{"title", export_title(plan)},
+                 {"nodes", std::to_string(node_count(plan))},
+                 {"ranks_per_node", std::to_string(ranks_per_node(plan))},
+                 {"processes", processes_word(plan)},
+                 {"processes_of_node", processes_of_node(plan, "$node")}});
+  const std::string text = template_text(name + ".in");
+  std::string all;
+  size_t at = 0;
+  for (size_t mark = text.find('@'); mark != std::string::npos; mark = text.find('@', at)) {
+    const auto value = values.find(text.substr(mark + 1, text.find('@', mark + 1) - mark - 1));
+    const bool known = value != values.end();
+    all += text.substr(at, mark - at) + (known ? value->second : "@");
+    at = mark + 1 + (known ? value->first.size() + 1 : 0);
+  }
+  return all + text.substr(at);
 }
 
 std::string processes_word(const Plan& plan) {

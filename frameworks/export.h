@@ -5,6 +5,7 @@
 // supports is expressed whole; any other gets a warning. docs/exports.md names the source of each flag and
 // key.
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,10 @@ struct Exported {
   std::vector<ExportedFile> files;
   std::vector<std::string> warnings;
 };
+
+/// The sentences of rows that hold.
+void add_warnings(std::initializer_list<std::pair<bool, const char*>> rows,
+                  std::vector<std::string>& warnings);
 
 struct ExportTarget {
   const char* name;
@@ -50,6 +55,11 @@ bool stages_are_even(const Layout& layout);
 /// The actions of each pipeline rank in PyTorch's words, such as "0F0,0F1": stage, then F forward, B
 /// backward, I input gradient or W weight gradient, then micro-batch.
 std::vector<std::string> schedule_lines(const Plan& plan, char separator);
+/// The modules of each virtual stage, as pipelines of PyTorch's name them: "`layers`7" and the like.
+struct StageNames {
+  const char *embedding, *layers, *norm;
+};
+std::vector<std::vector<std::string>> stage_modules(const Plan& plan, const StageNames& names);
 /// Nodes as launchers see them: each runs one operating system. An NVL72 has 18 of them.
 int64_t node_count(const Plan& plan);
 int64_t ranks_per_node(const Plan& plan);
@@ -62,6 +72,12 @@ std::string comment_text(std::string text);
 
 /// Why the target's framework cannot run the plan as it is; nothing where it can, and for launchers.
 std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan);
+
+/// A file of a framework's folder that exports merge or fill in (CMakeLists.txt).
+std::string template_text(const std::string& name);
+/// The template `name`.in with values in the places of their @names@. Every template may have title, nodes,
+/// ranks_per_node, processes and processes_of_node, all of the plan.
+std::string filled(const std::string& name, const Plan& plan, std::map<std::string, std::string> values = {});
 
 /// Processes that a node starts, for the command line of torchrun: a number, or "$processes" where the last
 /// node has fewer.

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/import.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/text.h"
 
 namespace mpt::frameworks {
 
@@ -32,6 +33,52 @@ void check_imported(const Imported& in, const std::string& file) {
   Workload workload = in.workload;
   workload.global_batch = std::max<int64_t>(1, workload.global_batch);
   from_json<Workload>(to_json(workload), file);
+}
+
+void set_fsdp(Imported& in, const FsdpRanks& ranks, const std::string& file) {
+  Layout& l = in.layout;
+  l.data = ranks.replicate * ranks.shard;
+  if (l.data > kMostRanks)
+    throw UserError(Problem{file, fmt::format("{} x {} replicas", ranks.replicate, ranks.shard),
+                            fmt::format("at most {} data-parallel ranks", kMostRanks), ""});
+  const bool shares = ranks.shard != 1 || l.context > 1;
+  l.zero = !shares ? 0 : ranks.reshard ? 3 : 2;
+  if (ranks.shard > 0) in.shard_groups = ranks.replicate;
+  l.overlap_gradient_reduce = l.overlap_parameter_gather = true;
+}
+
+Precision precision_named(const std::string& name, const std::string& where) {
+  std::vector<std::string> names;
+  for (const auto& [precision, its] : EnumNames<Precision>::table()) {
+    if (name == its) return precision;
+    names.emplace_back(its);
+  }
+  throw UserError(Problem{where, fmt::format("\"{}\"", cut_text(name, 40)),
+                          fmt::format("one of {}", fmt::join(names, ", ")), ""});
+}
+
+void set_whole_experts(Layout& layout) {
+  layout.expert_tensor = layout.expert > 1 && layout.tensor > 1 ? 1 : 0;
+}
+
+void set_stages(Imported& in, const std::vector<int64_t>& layers, const std::string& where) {
+  Layout& l = in.layout;
+  if (!layers.empty()) {
+    if (int64_t(layers.size()) % l.pipeline != 0)
+      throw FrameworkRefusal(Problem{where, fmt::format("{} stages", layers.size()),
+                                     fmt::format("a multiple of {} pipeline ranks", l.pipeline), ""});
+    l.chunks = int64_t(layers.size()) / l.pipeline;
+    l.layers_per_stage = layers;
+  }
+  if (!in.model) return;
+  check_stages(l, *in.model, where);
+  if (layers.empty()) l.layers_per_stage = even_stages(in.model->layers.count(), l.stages());
+  int64_t sum = 0;
+  for (const int64_t n : l.layers_per_stage) sum += n;
+  if (sum != in.model->layers.count())
+    throw FrameworkRefusal(
+        Problem{where, fmt::format("{} layers in its stages", sum),
+                fmt::format("the {} layers of {}", in.model->layers.count(), in.model->name), ""});
 }
 
 }  // namespace mpt::frameworks

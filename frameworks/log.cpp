@@ -13,10 +13,6 @@ namespace {
 
 constexpr size_t kLongestNumber = 40;
 
-struct TimerName {
-  const char* name;
-  StepPart part;
-};
 // Sums over the micro-batches of a step. "backward-allreduce" is part of "backward".
 constexpr TimerName kRowTimers[] = {{"forward", StepPart::forward},     {"fwd", StepPart::forward},
                                     {"backward", StepPart::backward},   {"bwd", StepPart::backward},
@@ -103,6 +99,21 @@ void add_timer_row(LoggedRun& run, std::string_view line) {
     }
     begin = end + 1;
   }
+}
+
+LoggedRun read_steps(const LogFile& file, const LineOfLog& read_line) {
+  LoggedRun run;
+  std::vector<std::string> speakers;
+  for (const LogLine& line : file.lines) {
+    LoggedStep step;
+    step.line = int64_t(line.number);
+    if (!read_line(line, run, step)) continue;
+    run.peak_bytes = std::max(run.peak_bytes, step.memory_bytes);
+    run.steps.push_back(step);
+    speakers.push_back(line.speaker);
+  }
+  keep_one_speaker(run, speakers);
+  return run;
 }
 
 void keep_one_speaker(LoggedRun& run, const std::vector<std::string>& speakers) {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -111,9 +112,20 @@ void set_fact(std::optional<LoggedFact>& fact, std::optional<double> value, size
 /// Whether the number after one of the keys is not finite.
 bool is_not_finite(std::string_view line, std::initializer_list<std::string_view> keys);
 
+struct TimerName {
+  const char* name;
+  StepPart part;
+};
+
 /// Reads timers in one row, "time (ms) | forward: 1.0 | backward: 2.0 |", by the names of DeepSpeed and
 /// GPT-NeoX.
 void add_timer_row(LoggedRun& run, std::string_view line);
+
+/// Reads what a line says of the run; whether it is the line of a step, which then holds what it says of
+/// that.
+using LineOfLog = std::function<bool(const LogLine& line, LoggedRun& run, LoggedStep& step)>;
+/// The steps of all lines, as keep_one_speaker() leaves them, and the peak of their memory.
+LoggedRun read_steps(const LogFile& file, const LineOfLog& read_line);
 
 /// Of ranks that all write their steps, those of the one that wrote most; of a progress bar's redrawn step,
 /// the last line. `speakers` has the speaker of each step.

@@ -8,30 +8,13 @@
 #include <vector>
 
 #include "frameworks/export.h"
+#include "frameworks/framework.h"
 #include "frameworks/import.h"
 
 namespace mpt::frameworks {
 
-struct Exporter {
-  Exported (*write)(const Plan& plan) = nullptr;  // null: none
-  const char* what = "";                          // one line for people, with the framework's version
-};
-
-/// How files of a framework are known: by their ending, and by a text in them where others share it.
-struct FileForm {
-  const char *ending, *mark = "";
-};
-
-/// How recipes are known among files of any kind: by one of the endings, "" for none, and one of the texts.
-struct RecipeForm {
-  std::vector<const char*> endings, marks;
-};
-
 struct Importer {
   Imported (*read)(const std::filesystem::path& file) = nullptr;  // null: none
-  const char* what = "";                                          // of files, for people
-  std::vector<FileForm> forms{};                                  // empty: any
-  RecipeForm recipes{};
   /// Where a file holds several recipes: their names, and one of them by its name.
   std::vector<std::string> (*parts)(const std::filesystem::path& file) = nullptr;
   Imported (*read_part)(const std::filesystem::path& file, const std::string& part) = nullptr;
@@ -39,8 +22,10 @@ struct Importer {
 
 struct FrameworkCode {
   const char* framework;
-  Exporter exporter;
-  Importer importer;
+  Exported (*write)(const Plan& plan) = nullptr;  // null: none
+  Importer importer = {};
+
+  const FrameworkFiles& files() const { return find_framework(framework)->files; }
 };
 /// A row for each of known_frameworks().
 const std::vector<FrameworkCode>& framework_code();

@@ -5,11 +5,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <set>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "models/hf_config.h"
 
 namespace mpt::models {
@@ -58,14 +58,6 @@ bool same_text(const std::string& a, const std::string& b) {
   return a == b || (x.is_number() && y.is_number() && x == y);
 }
 
-template <class T>
-std::optional<T> parsed_number(const std::string& text) {
-  T number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 Json word_value(const std::string& text) {
   if (text == "true" || text == "false") return text == "true";
   const Json parsed = Json::parse(text, nullptr, false);
@@ -99,7 +91,7 @@ class Writer {
 
  private:
   void add(const DialectRow& row, const Json& value, bool usual) {
-    written_.words.push_back({name_of(row), value, usual, false, row.field});
+    written_.words.push_back({name_of(row), value, usual});
   }
 
   void lack(Value value) {
@@ -142,7 +134,7 @@ class Writer {
     if (row.whole && std::floor(ours.get<double>()) != ours.get<double>()) return false;
     if (!row.names.empty()) return row.names.contains(text);
     // A switch that is given says its value; one that is not says the default.
-    return !is_switch(row) || ours != Json(row.contrary) || otherwise.is_null();
+    return !is_switch(row) || ours == Json(true) || otherwise.is_null();
   }
 
   Json said(const DialectRow& row, const Json& ours) const {
@@ -152,8 +144,7 @@ class Writer {
       return is_switch(row) ? word_value(name) : Json(name);
     }
     // A switch is not written for its default.
-    if (is_switch(row))
-      return (ours == Json(true)) != row.contrary && resolved(row, row.otherwise, values_) != ours;
+    if (is_switch(row)) return ours == Json(true) && resolved(row, row.otherwise, values_) != ours;
     return ours;
   }
 
@@ -212,7 +203,7 @@ class Reader {
     for (const auto& [ours, theirs] : row.names) {
       if (has == (theirs == "true")) return *value_of(*row.value, ours);
     }
-    return has ? Json(!row.contrary) : resolved(row, row.otherwise, values_);
+    return has ? Json(true) : resolved(row, row.otherwise, values_);
   }
 
   Json read_name(const DialectRow& row) const {
@@ -388,14 +379,14 @@ double WordSource::checked(const std::string& word, const FieldRule& rule, doubl
 
 int64_t WordSource::number(const std::string& word, const FieldRule& rule, int64_t otherwise) const {
   if (!has(word) || text(word, "") == "None") return int64_t(checked(word, rule, double(otherwise)));
-  const auto value = parsed_number<int64_t>(text(word, ""));
+  const auto value = number_of<int64_t>(text(word, ""));
   if (!value) refuse(word, "a whole number", remedy());
   return int64_t(checked(word, rule, double(*value)));
 }
 
 double WordSource::real(const std::string& word, const FieldRule& rule, double otherwise) const {
   if (!has(word) || text(word, "") == "None") return checked(word, rule, otherwise);
-  const auto value = parsed_number<double>(text(word, ""));
+  const auto value = number_of<double>(text(word, ""));
   if (!value) refuse(word, "a number", remedy());
   return checked(word, rule, *value);
 }
@@ -456,25 +447,17 @@ std::optional<Value> first_difference(const Dialect& dialect, const ModelSpec& m
 }
 
 std::string field_of(const Dialect& dialect, const Word& word, bool& contrary) {
-  if (!word.field.empty()) return word.field;
   for (const auto& [field, name] : dialect.fields) {
     contrary = name == "!" + word.name;
     if (contrary || name == word.name) return field;
   }
-  std::string field = word.name;
-  std::replace(field.begin(), field.end(), '-', '_');
-  return field;
+  return replaced(word.name, '-', '_');
 }
 
 std::string word_of(const Dialect& dialect, const std::string& field) {
   const auto found = dialect.fields.find(field);
   if (found != dialect.fields.end()) return found->second;
-  for (const DialectRow& row : dialect.rows) {
-    if (row.field == field) return row.word;
-  }
-  std::string word = field;
-  std::replace(word.begin(), word.end(), '_', '-');
-  return word;
+  return replaced(field, '_', '-');
 }
 
 }  // namespace mpt::models

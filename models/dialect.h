@@ -55,7 +55,6 @@ struct DialectRow {
   std::optional<Value> value;
   std::string word;               // "": the value's own name
   std::vector<std::string> also;  // read where `word` is not given
-  std::string field;              // the word in the second spelling
   std::string only;
   std::string otherwise;                            // what silence means: a value, or the name of another one
   std::string fixed;                                // no word says it: it is always this
@@ -66,10 +65,9 @@ struct DialectRow {
   Conditions needs;                                 // what values other than the default need
   std::vector<Choice> choices;
   std::string code;
-  bool always = false;    // it is written where it has its default, too
-  bool absent = false;    // its default is written where the model has no such value
-  bool none = false;      // its default is written as None
-  bool contrary = false;  // the switch means false
+  bool always = false;  // it is written where it has its default, too
+  bool absent = false;  // its default is written where the model has no such value
+  bool none = false;    // its default is written as None
   bool whole = false;
   bool first = false;    // it is read before the others
   bool free = false;     // no model is refused for it
@@ -82,7 +80,6 @@ struct DialectRow {
     v.field("value", &T::value, "what it says", rare_field());
     v.field("word", &T::word, "the word; absent: the value's own name", rare_field());
     v.field("also", &T::also, "other words for it, which are only read", rare_field());
-    v.field("field", &T::field, "the word in the second spelling", rare_field());
     v.field("only", &T::only, "the only framework that has the row", rare_field());
     v.field("default", &T::otherwise, "what silence means: a value, or the name of another one",
             rare_field());
@@ -98,7 +95,6 @@ struct DialectRow {
     v.field("always", &T::always, "it is written where it has its default, too", rare_field());
     v.field("absent", &T::absent, "its default is written where the model lacks the part", rare_field());
     v.field("none", &T::none, "its default is written as None", rare_field());
-    v.field("contrary", &T::contrary, "the switch means false", rare_field());
     v.field("whole", &T::whole, "it is a whole number", rare_field());
     v.field("first", &T::first, "it is read before the others", rare_field());
     v.field("free", &T::free, "no model is refused for it", rare_field());
@@ -141,7 +137,6 @@ struct Word {
   Json value;          // true or false: a switch; null: None
   bool usual = false;  // silence means the same
   bool bare = false;
-  std::string field = "";
 };
 
 /// A pair of functions for values that rows cannot say.
@@ -163,6 +158,10 @@ struct Dialect {
   std::map<Value, std::vector<std::string>> trained_by;
   std::vector<std::string> models;            // of the zoo, which it has by name whatever the rows say
   std::map<std::string, std::string> fields;  // words by second spelling; "!x": the contrary of the switch x
+  std::vector<std::string> refused;           // words of models that no ModelSpec describes
+  std::vector<std::string> not_taken_over;    // words that a plan has no place for
+  std::map<std::string, std::string> former;  // words that the framework refuses by now, and present ones
+  std::map<std::string, int64_t> vocabularies;  // of tokenizers, by how their names begin, in small letters
   DialectCodes codes;
 
   template <class V>
@@ -174,6 +173,10 @@ struct Dialect {
     v.field("trained_by", &T::trained_by, "types that train a value, which others leave out", rare_field());
     v.field("models", &T::models, "models of the zoo that it has by name", rare_field());
     v.field("fields", &T::fields, "words by the second spelling; !x: the contrary of x", rare_field());
+    v.field("refused", &T::refused, "words of models that no plan describes", rare_field());
+    v.field("not_taken_over", &T::not_taken_over, "words that a plan has no place for", rare_field());
+    v.field("former", &T::former, "words that the framework refuses by now, and present ones", rare_field());
+    v.field("vocabularies", &T::vocabularies, "sizes by how a tokenizer's name begins", rare_field());
     v.field("rows", &T::rows, "what words say, in the order in which they are written", rare_field());
   }
 };

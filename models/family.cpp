@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/json.h"
-#include "models/family_layers.h"
+#include "models/family_files.h"
 #include "models/value_map.h"
 
 namespace mpt::models {

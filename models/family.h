@@ -96,7 +96,7 @@ struct Family {
   std::map<Value, double> numbers;                 // values where the file has none of these keys
   std::map<Value, std::string> words;
   std::map<std::string, double> also;         // further keys that the class needs
-  std::map<std::string, std::string> refuse;  // keys that must not be true, and why
+  std::map<std::string, std::string> refuse;  // keys that must not be true (!key: false), and why
   int64_t least_vocab = 0;                    // vocabulary that holds the class's default tokens
   LayerRule mixers, experts;
   std::optional<WeightNames> weights;  // nothing: unknown names; not inherited
@@ -119,7 +119,8 @@ struct Family {
     v.field("words", &T::words, "the same for values that are words", rare_field());
     v.field("also", &T::also, "further keys that are written, with their numbers; not inherited",
             rare_field());
-    v.field("refuse", &T::refuse, "keys that must not be true, and what such a model has", rare_field());
+    v.field("refuse", &T::refuse, "keys that must not be true (!key: false), and what such a model has",
+            rare_field());
     v.field("least_vocab", &T::least_vocab,
             "smallest vocabulary with the tokens that the class names; not inherited",
             rare_field(between(0, 1 << 28)));
@@ -151,12 +152,3 @@ struct ActivationName {
 const std::vector<ActivationName>& activation_names();
 
 }  // namespace mpt::models
-
-namespace mpt {
-MPT_ENUM_NAMES(models::LayerTensorNames, {models::LayerTensorNames::llama, "llama"},
-               {models::LayerTensorNames::gpt2, "gpt2"});
-MPT_ENUM_NAMES(models::ExpertTensors, {models::ExpertTensors::mlp, "mlp"},
-               {models::ExpertTensors::mixtral, "mixtral"}, {models::ExpertTensors::fused, "fused"});
-MPT_ENUM_NAMES(models::ModuleTensors, {models::ModuleTensors::layer, "layer"},
-               {models::ModuleTensors::mtp, "mtp"});
-}  // namespace mpt

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "models/family_layers.h"
+#include "models/family_files.h"
 
 namespace mpt::models {
 namespace {

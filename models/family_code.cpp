@@ -3,11 +3,10 @@
 // Exceptions to the rules of models/dialects/hugging_face.json, family by family, for reading and writing.
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 
-#include "models/family_layers.h"
+#include "models/family_files.h"
 
 namespace mpt::models {
 namespace {
@@ -20,10 +19,6 @@ constexpr double kUsualRotaryBase = 10000.0;
 void read_opt(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   d.model.max_positions += 2;
-  if (!c.flag_or("layer_norm_elementwise_affine", true))
-    c.refuse("layer_norm_elementwise_affine", "norms without weights");
-  if (!c.flag_or("do_layer_norm_before", true))
-    c.refuse("do_layer_norm_before", "norms behind the residual (OPT-350m)");
   if (c.size_or("word_embed_proj_dim", d.model.hidden) != d.model.hidden)
     c.refuse("word_embed_proj_dim", "a projected embedding (OPT-350m)");
 }
@@ -78,8 +73,7 @@ void read_gemma4(FamilyReader& r, ModelDraft& d) {
   d.window.keys_are_values = false;
   if (!d.full.keys_are_values) d.full.kv_heads = d.window.kv_heads;
   d.mixers.back() = "full";
-  d.borrowers = std::min<int64_t>(c.count_or("num_kv_shared_layers", 0), int64_t(d.mixers.size()) - 1);
-  d.borrowers_are_wide = c.flag_or("use_double_wide_mlp", false);
+  d.borrowers = std::min<int64_t>(d.borrowers, int64_t(d.mixers.size()) - 1);
   if (c.flag_or("enable_moe_block", false)) return;
   d.mlps = Names(d.mixers.size(), "dense");
   d.moe.reset();
@@ -91,8 +85,6 @@ void write_gemma4(FamilyWriter& w, ModelDraft& d) {
   const bool other = scaling && scaling->kind == RotaryScalingKind::other && scaling->factor == 1.0;
   w.put("rope_parameters/full_attention/rope_type", other ? "proportional" : "default");
   w.put("rope_parameters/sliding_attention/rope_type", "default");
-  w.put("num_kv_shared_layers", d.borrowers);
-  w.put("use_double_wide_mlp", d.borrowers_are_wide);
   w.put("enable_moe_block", d.moe.has_value());
   if (!d.full.keys_are_values) w.put("num_global_key_value_heads", nullptr);
 }
@@ -149,18 +141,7 @@ void write_mamba(FamilyWriter& w, ModelDraft& d) {
   const int64_t width = d.linear->heads * d.linear->head_dim;
   w.put("mamba_expand", width % d.model.hidden == 0 ? Json(width / d.model.hidden)
                                                     : Json(double(width) / double(d.model.hidden)));
-}
-
-void read_falcon_h1(FamilyReader& r, ModelDraft& d) {
-  read_mamba(r, d);
-  if (d.linear) d.linear->output_norm = r.config().flag_or("mamba_rms_norm", false);
-}
-
-void write_falcon_h1(FamilyWriter& w, ModelDraft& d) {
-  write_mamba(w, d);
-  if (!d.linear) return;
-  w.put(Value::linear_width, d.linear->heads * d.linear->head_dim);
-  w.put("mamba_rms_norm", d.linear->output_norm);
+  w.put(Value::linear_width, width);
 }
 
 // Shared experts alone are a dense MLP.
@@ -187,28 +168,12 @@ void write_granite_hybrid(FamilyWriter& w, ModelDraft& d) {
 }
 
 // Kimi Linear 48B; Kimi K3 calls itself the same.
-void read_kimi_linear(FamilyReader& r, ModelDraft& d) {
-  Config& c = r.config();
-  d.model.residual_block = c.count_or("attn_res_block_size", 0);
-  if (d.linear) d.linear->full_rank_gate = c.inner("linear_attn_config").flag_or("use_full_rank_gate", false);
-  if (c.flag_or("mla_use_output_gate", false)) d.full.output_gate = OutputGate::elementwise;
-  if (!d.moe) return;
-  d.moe->latent_width = c.count_or("routed_expert_hidden_size", 0);
-  d.moe->latent_norm = d.moe->latent_width > 0 && c.flag_or("latent_moe_use_norm", false);
-}
-
 void write_kimi_linear(FamilyWriter& w, ModelDraft& d) {
   Json linear = Json::array();
   for (size_t l = 0; l < d.mixers.size(); ++l) {
     if (d.mixers[l] == "linear") linear.push_back(int64_t(l) + 1);
   }
   w.put("linear_attn_config/kda_layers", linear);
-  if (d.model.residual_block > 0) w.put("attn_res_block_size", d.model.residual_block);
-  if (d.linear && d.linear->full_rank_gate) w.put("linear_attn_config/use_full_rank_gate", true);
-  if (d.full.output_gate == OutputGate::elementwise) w.put("mla_use_output_gate", true);
-  if (!d.moe || d.moe->latent_width == 0) return;
-  w.put("routed_expert_hidden_size", d.moe->latent_width);
-  w.put("latent_moe_use_norm", d.moe->latent_norm);
 }
 
 // Attention in one of eight layers, experts in every second one, and the selective scan in all others.
@@ -404,11 +369,10 @@ const std::map<std::string, FamilyCode>& codes() {
       {"deepseek_v3", {read_deepseek_v3, write_deepseek_v3}},
       {"deepseek_v4", deepseek_v4()},
       {"exaone4", {read_exaone4}},
-      {"falcon_h1", {read_falcon_h1, write_falcon_h1}},
       {"jamba", {read_jamba, write_jamba}},
       {"granite_hybrid", {read_granite_hybrid, write_granite_hybrid}},
       {"mamba", {read_mamba, write_mamba}},
-      {"kimi_linear", {read_kimi_linear, write_kimi_linear}},
+      {"kimi_linear", {nullptr, write_kimi_linear}},
       {"laguna", {read_laguna, write_laguna}},
       {"lightning", {read_lightning}},
       {"llama4", {read_llama4}},

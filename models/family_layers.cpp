@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/family_layers.h"
+#include "models/family_files.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/family_reader.h"
+#include "models/family_files.h"
 
 #include <fmt/ranges.h>
 
@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "base/quantity.h"
-#include "models/family_layers.h"
 
 namespace mpt::models {
 namespace {
@@ -25,7 +24,7 @@ std::optional<Value> condition_of(Value value) {
 
 bool null_switches_off(Value value) {
   return value == Value::window || value == Value::query_rank || value == Value::shared_count ||
-         value == Value::chunk || value == Value::latent_width;
+         value == Value::chunk || value == Value::latent_width || value == Value::residual_block;
 }
 
 std::optional<KeyPlace> find_key(const Config& config, const std::vector<std::string>& paths) {
@@ -93,7 +92,7 @@ void FamilyReader::tell_missing_base(double base) {
                            format_count(int64_t(base))));
 }
 
-void FamilyReader::size(Value value, int64_t& place) {
+void FamilyReader::required(Value value, int64_t& place) {
   if (value == Value::ffn && count_of(Value::ffn_of_hidden) > 0 && !says(Value::ffn)) {
     place = count_of(Value::ffn_of_hidden) * draft_.model.hidden;
     return;
@@ -121,7 +120,8 @@ int64_t FamilyReader::shared_width() {
   return count_of(Value::shared_count) * each;
 }
 
-void FamilyReader::count(Value value, int64_t& place, int64_t otherwise, int64_t least) {
+void FamilyReader::count(Value value, int64_t& place, std::optional<int64_t> otherwise, int64_t least) {
+  if (!otherwise) return required(value, place);
   if (value == Value::shared_ffn) {
     place = shared_width();
     return;
@@ -129,7 +129,7 @@ void FamilyReader::count(Value value, int64_t& place, int64_t otherwise, int64_t
   const bool strict = value == Value::kv_heads || value == Value::head_dim;
   const int64_t said = strict && says(value) ? size_of(value) : count_of(value);
   const bool is_said = said > 0 || says(value) || family_.numbers.contains(value);
-  place = is_said && said >= least ? said : value == Value::head_dim ? head_size() : otherwise;
+  place = is_said && said >= least ? said : value == Value::head_dim ? head_size() : *otherwise;
 }
 
 void FamilyReader::real(Value value, double& place, double otherwise) {
@@ -144,11 +144,9 @@ void FamilyReader::real(Value value, double& place, double otherwise) {
 }
 
 void FamilyReader::flag(Value value, bool& place, bool otherwise) {
-  if (value == Value::window_unscaled) {
-    place = real_of(Value::window_rotary_base) > 0.0;
-  } else {
-    place = real_of(value, otherwise ? 1.0 : 0.0) != 0.0;
-  }
+  place = real_of(value, otherwise ? 1.0 : 0.0) != 0.0;
+  if (value == Value::window_unscaled) place = real_of(Value::window_rotary_base) > 0.0;
+  if (value == Value::latent) place = family_.has_keys(Value::kv_rank);
 }
 
 // Null switches a cap off, whatever the class takes for an absent one.
@@ -217,10 +215,6 @@ void FamilyReader::word(Value value, std::string& place, const std::vector<std::
         fmt::format("\"{}\", which is none of {}", name.substr(0, 40), fmt::join(known, ", ")));
   }
   place = name;
-}
-
-void FamilyReader::part(Value value, bool& present) {
-  present = value == Value::latent && family_.has_keys(Value::kv_rank);
 }
 
 // "rope_scaling", or since transformers 5 the same keys in "rope_parameters", for each kind of layer in some.

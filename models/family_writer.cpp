@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/family_writer.h"
+#include "models/family_files.h"
 
 #include <algorithm>
 #include <cmath>
-
-#include "models/family_layers.h"
 
 namespace mpt::models {
 namespace {
@@ -51,12 +49,6 @@ double FamilyWriter::number(Value value) const {
   return found == family_.numbers.end() ? 0.0 : found->second;
 }
 
-void FamilyWriter::size(Value value, int64_t& place) {
-  put(value, place);
-  // Classes with latent attention repeat keys for groups of heads, too, and their defaults are other counts.
-  if (value == Value::kv_rank) put(Value::kv_heads, draft_.full.kv_heads);
-}
-
 void FamilyWriter::shared_width(int64_t width) {
   if (family_.has_keys(Value::shared_ffn)) return put(Value::shared_ffn, width);
   if (family_.has_keys(Value::shared_each)) {
@@ -66,11 +58,13 @@ void FamilyWriter::shared_width(int64_t width) {
   put(Value::shared_count, width / std::max<int64_t>(1, draft_.moe->expert.ffn_hidden));
 }
 
-void FamilyWriter::count(Value value, int64_t& place, int64_t, int64_t) {
+void FamilyWriter::count(Value value, int64_t& place, std::optional<int64_t>, int64_t) {
   if (value == Value::shared_ffn) return shared_width(place);
   // Null where silence is not none; few classes take it elsewhere.
   const bool none = place == 0 && null_switches_off(value);
   if (!none || number(value) != 0.0) put(value, none ? Json(nullptr) : Json(place));
+  // Classes with latent attention repeat keys for groups of heads, too, and their defaults are other counts.
+  if (value == Value::kv_rank) put(Value::kv_heads, draft_.full.kv_heads);
 }
 
 void FamilyWriter::real(Value value, double& place, double) {

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/json.h"
-#include "models/family_layers.h"
+#include "models/family_files.h"
 #include "models/value_map.h"
 
 namespace mpt::models {
@@ -149,7 +149,9 @@ ImportedModel read_hugging_face(const Json& config, const std::string& file, con
   visit_values(reader, draft);
   drop_long_window(reader, draft);
   for (const auto& [key, why] : family->refuse) {
-    if (top.flag_or(key.c_str(), false)) top.refuse(key.c_str(), why);
+    const bool wanted = key.starts_with('!');
+    const char* const name = key.c_str() + (wanted ? 1 : 0);
+    if (top.flag_or(name, wanted) != wanted) top.refuse(name, why);
   }
   const FamilyCode code = family_code(*family);
   if (code.read != nullptr) code.read(reader, draft);

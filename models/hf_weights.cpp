@@ -232,9 +232,7 @@ class LayerTensors {
   }
   void add_part(const std::string& source, const std::string& name, int64_t all, int64_t columns, int64_t row,
                 int64_t rows, const char* kind = ".weight") {
-    HuggingFaceTensor& t = list_.add(from_ + source + kind, to_ + name + kind, rows, columns, row);
-    t.shape.front() = all;
-    t.first = row * columns;
+    add_rows(source, name, all, columns, row, row, rows, kind);
   }
 
   void add_queries(const std::string& source, const std::string& name, int64_t columns) {

@@ -188,6 +188,12 @@ class LayerBuilder {
   LayerBuilder& attention(const AttentionSizes& sizes);
   /// Keeps its input, `input_columns` wide, for every row of the operator.
   LayerBuilder& activation(const Operator& op, int64_t input_columns);
+  /// The same of a gate on `columns` columns.
+  LayerBuilder& gated(std::string_view name, Module module, int64_t columns, int64_t input_columns) {
+    OperatorShape s = shape(OperatorKind::activation, columns);
+    s.gated = true;
+    return activation({name, module, s}, input_columns);
+  }
   LayerBuilder& residual(std::string_view name, Module module);
 
   /// The last operator, a linear, keeps its input of `columns` columns for its backward: its tokens' part

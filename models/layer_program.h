@@ -158,10 +158,3 @@ int64_t saved_bytes(const LayerProgram& program, Recompute recompute);
 double model_flop_per_token(const ModelSpec& model, int64_t sequence, const Training& training = {});
 
 }  // namespace mpt::models
-
-namespace mpt {
-MPT_ENUM_NAMES(models::CollectiveKind, {models::CollectiveKind::all_reduce, "all_reduce"},
-               {models::CollectiveKind::all_gather, "all_gather"},
-               {models::CollectiveKind::reduce_scatter, "reduce_scatter"},
-               {models::CollectiveKind::all_to_all, "all_to_all"});
-}  // namespace mpt

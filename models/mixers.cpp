@@ -39,10 +39,7 @@ int64_t gate_columns(LayerBuilder& b, int64_t outputs) {
 
 // The gate's logits and the output that it multiplies stay beside the product's input.
 void add_output_gate(LayerBuilder& b, int64_t gate, int64_t outputs) {
-  if (gate == 0) return;
-  OperatorShape shape = b.shape(OperatorKind::activation, outputs);
-  shape.gated = true;
-  b.activation({"attention.output_gate", M::mixer, shape}, outputs + gate);
+  if (gate > 0) b.gated("attention.output_gate", M::mixer, outputs, outputs + gate);
 }
 
 // Workspace of a mixer's backward that is free again when the gradient of the layer's input is allocated, as
@@ -56,11 +53,21 @@ int64_t passing_workspace(const LayerBuilder& b, int64_t bytes) {
 // This project's runtime drops the core's output with the core. The gate is a part of the first product's
 // output, which has `projected` columns, and so is its gradient.
 void add_own_output_gate(LayerBuilder& b, int64_t gate, int64_t outputs, int64_t projected) {
-  OperatorShape shape = b.shape(OperatorKind::activation, outputs);
-  shape.gated = true;
-  b.activation({"attention.output_gate", M::mixer, shape}, gate).saves_core_output(outputs);
+  b.gated("attention.output_gate", M::mixer, outputs, gate).saves_core_output(outputs);
   b.last().forward_workspace_bytes = b.bytes(projected);
   b.last().backward_workspace_bytes += passing_workspace(b, b.bytes(projected));
+}
+
+// `products`: weights of the index's products. `head_dim`: of its scores.
+void add_index_operator(LayerBuilder& b, int64_t products, int64_t head_dim, int64_t parameters) {
+  const AttentionIndex& i = *b.kind().attention->index;
+  OperatorShape shape = b.sequence_shape(OperatorKind::index, i.heads, 1);
+  shape.rows = b.tokens();
+  shape.inner = products;
+  shape.columns = i.chosen;
+  shape.head_dim = head_dim;
+  b.add({"attention.index", M::mixer, shape}).saves_numbers(i.chosen);
+  b.last().parameters = parameters;
 }
 
 // The index reads the norm's output, or the queries' compression where there is one. It is frozen: products
@@ -77,13 +84,7 @@ void add_index(LayerBuilder& b) {
   // Blocks are chosen by plain sums over heads, keys by weighted ones.
   const int64_t weights = i.block == 1 ? hidden * i.heads : 0;
   const int64_t products = query_input * i.heads * i.head_dim + hidden * i.head_dim + weights;
-  OperatorShape shape = b.sequence_shape(OperatorKind::index, i.heads, 1);
-  shape.rows = b.tokens();
-  shape.inner = products;
-  shape.columns = i.chosen;
-  shape.head_dim = i.head_dim;
-  b.add({"attention.index", M::mixer, shape}).saves_numbers(i.chosen);
-  b.last().parameters = products + 2 * i.head_dim;
+  add_index_operator(b, products, i.head_dim, products + 2 * i.head_dim);
   b.gather_over_context(i.head_dim);
 }
 
@@ -199,13 +200,8 @@ void add_entries(LayerBuilder& b) {
   const AttentionIndex& i = *a.index;
   const int64_t products =
       c.query_rank * i.heads * i.head_dim + 2 * series * hidden * i.head_dim + hidden * i.heads;
-  OperatorShape shape = b.sequence_shape(OperatorKind::index, i.heads, 1);
-  shape.rows = b.tokens();
-  shape.inner = products;
-  shape.columns = i.chosen;
-  shape.head_dim = std::max<int64_t>(1, i.head_dim / c.ratio);  // of the scores of one entry in so many
-  b.add({"attention.index", M::mixer, shape}).saves_numbers(i.chosen);
-  b.last().parameters = products + (series * c.ratio + 1) * i.head_dim;
+  const int64_t score_dim = std::max<int64_t>(1, i.head_dim / c.ratio);  // scores of one entry in so many
+  add_index_operator(b, products, score_dim, products + (series * c.ratio + 1) * i.head_dim);
 }
 
 // One key that serves as value, over a window and entries, and an output in two steps (DeepSeek-V4,
@@ -385,9 +381,7 @@ void add_mamba1(LayerBuilder& b, const LinearMixer& l) {
   b.linear({"mixer.steps", M::mixer, w.values, l.step_rank, true, Parallel::columns}).saves(l.step_rank);
   add_core(b, l, w, 3 * w.values, w.values * (l.key_dim + 1));
   b.saves_all_tokens(2 * w.values + 2 * l.key_dim);
-  OperatorShape gate = b.shape(OperatorKind::activation, w.values);
-  gate.gated = true;
-  b.activation({"mixer.gate", M::mixer, gate}, 2 * w.values);
+  b.gated("mixer.gate", M::mixer, w.values, 2 * w.values);
   add_output(b, w.values);
 }
 

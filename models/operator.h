@@ -5,8 +5,6 @@
 // alike: the cost model prices it, the profiler measures it, the runtime executes it. Holds no time.
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "base/fields.h"
 #include "core/layout.h"
@@ -81,21 +79,6 @@ double weight_gradient_flop(const OperatorShape& shape);
 double forward_bytes_moved(const OperatorShape& shape);
 double backward_bytes_moved(const OperatorShape& shape);
 
-}  // namespace mpt::models
-
-namespace mpt {
-MPT_ENUM_NAMES(models::OperatorKind, {models::OperatorKind::embedding, "embedding"},
-               {models::OperatorKind::norm, "norm"}, {models::OperatorKind::linear, "linear"},
-               {models::OperatorKind::rotary, "rotary"}, {models::OperatorKind::attention, "attention"},
-               {models::OperatorKind::activation, "activation"},
-               {models::OperatorKind::residual_add, "residual_add"}, {models::OperatorKind::router, "router"},
-               {models::OperatorKind::expert_linear, "expert_linear"},
-               {models::OperatorKind::cross_entropy, "cross_entropy"}, {models::OperatorKind::index, "index"},
-               {models::OperatorKind::convolution, "convolution"},
-               {models::OperatorKind::recurrence, "recurrence"}, {models::OperatorKind::widen, "widen"});
-}  // namespace mpt
-
-namespace mpt::models {
 template <class V>
 void OperatorShape::describe(V& v) {
   using T = OperatorShape;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/rank_groups.h"
 
-#include <algorithm>
 #include <set>
 
 #include "models/footprint.h"

@@ -13,8 +13,9 @@ class ValueTaker : public ValueVisitor {
   explicit ValueTaker(Values& values) : values_(values) {}
   using ValueVisitor::count;
   bool sets() const override { return false; }
-  void size(Value value, int64_t& place) override { values_[value] = place; }
-  void count(Value value, int64_t& place, int64_t, int64_t) override { values_[value] = place; }
+  void count(Value value, int64_t& place, std::optional<int64_t>, int64_t) override {
+    values_[value] = place;
+  }
   void real(Value value, double& place, double) override { values_[value] = place; }
   void flag(Value value, bool& place, bool) override { values_[value] = place; }
   void option(Value value, std::optional<double>& place) override {
@@ -23,7 +24,6 @@ class ValueTaker : public ValueVisitor {
   void word(Value value, std::string& place, const std::vector<std::string>&) override {
     values_[value] = place;
   }
-  void part(Value value, bool& present) override { values_[value] = present; }
   void list(Value value, std::vector<std::string>& place) override { values_[value] = place; }
 
  private:
@@ -35,12 +35,14 @@ class ValueSetter : public ValueVisitor {
   explicit ValueSetter(const Values& values) : values_(values) {}
   using ValueVisitor::count;
   bool sets() const override { return true; }
-  void size(Value value, int64_t& place) override { set(value, place, int64_t{1}); }
-  void count(Value value, int64_t& place, int64_t otherwise, int64_t) override {
-    set(value, place, otherwise);
+  void count(Value value, int64_t& place, std::optional<int64_t> otherwise, int64_t least) override {
+    set(value, place, otherwise.value_or(least));
   }
   void real(Value value, double& place, double otherwise) override { set(value, place, otherwise); }
-  void flag(Value value, bool& place, bool otherwise) override { set(value, place, otherwise); }
+  // A word says that there is what it is of.
+  void flag(Value value, bool& place, bool otherwise) override {
+    place = has(value) ? values_.at(value) != Json(false) : otherwise;
+  }
   void option(Value value, std::optional<double>& place) override {
     place.reset();
     if (has(value)) place = values_.at(value).get<double>();
@@ -50,7 +52,6 @@ class ValueSetter : public ValueVisitor {
     if (has(value) && values_.at(value).is_string()) place = values_.at(value).get<std::string>();
     if (!has(value) && !known.empty()) place.clear();
   }
-  void part(Value value, bool& present) override { present = has(value) && values_.at(value) != Json(false); }
   void list(Value value, std::vector<std::string>& place) override { set(value, place, place); }
 
  private:
@@ -68,23 +69,18 @@ class FormTaker : public ValueVisitor {
   FormTaker(std::map<Value, ValueForm>& forms, bool latent) : forms_(forms), latent_(latent) {}
   using ValueVisitor::count;
   bool sets() const override { return false; }
-  void size(Value value, int64_t&) override { forms_[value].type = ValueType::count; }
-  void count(Value value, int64_t& place, int64_t, int64_t) override {
+  void count(Value value, int64_t& place, std::optional<int64_t>, int64_t) override {
     forms_[value].type = ValueType::count;
     place = std::max<int64_t>(place, 1);
   }
   void real(Value value, double&, double) override { forms_[value].type = ValueType::real; }
   void flag(Value value, bool& place, bool) override {
     forms_[value].type = ValueType::flag;
-    place = true;
+    place = value != Value::latent || latent_;
   }
   void option(Value value, std::optional<double>&) override { forms_[value].type = ValueType::option; }
   void word(Value value, std::string&, const std::vector<std::string>& known) override {
     forms_[value] = {ValueType::word, known};
-  }
-  void part(Value value, bool& present) override {
-    forms_[value].type = ValueType::flag;
-    present = value != Value::latent || latent_;
   }
   void list(Value value, std::vector<std::string>&) override { forms_[value].type = ValueType::list; }
 

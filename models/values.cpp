@@ -65,7 +65,7 @@ void visit_value_dim(ValueVisitor& v, V value, Attention& a, int64_t otherwise) 
 void visit_attention(ValueVisitor& v, const ModelSpec& m, Attention& a) {
   v.size(V::heads, a.heads);
   bool latent = a.latent.has_value(), compressed = a.compressed.has_value();
-  v.part(V::latent, latent);
+  v.flag(V::latent, latent, false);
   if (latent) {
     visit_latent(v, a);
   } else {
@@ -81,7 +81,7 @@ void visit_attention(ValueVisitor& v, const ModelSpec& m, Attention& a) {
   v.flag(V::keys_are_values, a.keys_are_values, false);
   v.option(V::score_cap, a.score_cap);
   v.option(V::score_scale, a.score_scale);
-  v.part(V::compressed, compressed);
+  v.flag(V::compressed, compressed, false);
   visit_rotary(v, m, a);
 }
 
@@ -117,6 +117,46 @@ void visit_index(ValueVisitor& v, ModelDraft& d) {
   v.size_or(V::index_block, d.index->block, 1);
 }
 
+void visit_mlp(ValueVisitor& v, ModelDraft& d) {
+  if (!d.mlp) d.mlp.emplace();
+  v.size(V::ffn, d.mlp->ffn_hidden);
+  v.flag(V::gated, d.mlp->gated, false);
+  v.choice(V::activation, d.mlp->activation, ActivationKind::silu);
+  v.option(V::activation_limit, d.mlp->activation_limit);
+  v.flag(V::mlp_bias, d.mlp->bias, false);
+}
+
+void visit_router(ValueVisitor& v, MixtureOfExperts& e) {
+  const MixtureOfExperts usual;
+  v.flag(V::router_bias, e.router_bias, false);
+  if (e.router_bias) {
+    v.flag(V::bias_in_logits, e.bias_in_logits, false);
+    v.real(V::bias_rate, e.bias_rate, usual.bias_rate);
+  }
+  v.choice(V::router_scores, e.scores, RouterScores::softmax);
+  v.flag(V::normalized, e.normalized, true);
+  v.real(V::routed_scale, e.routed_scale, 1.0);
+  v.real(V::balance_loss, e.balance_loss, usual.balance_loss);
+  v.size_or(V::groups, e.expert_groups, 1);
+  v.size_or(V::groups_per_token, e.groups_per_token, 1);
+  v.flag(V::hashed, e.hashed, false);
+}
+
+void visit_layers(ValueVisitor& v, ModelDraft& d) {
+  auto layers = int64_t(d.mixers.size());
+  v.size(V::layers, layers);
+  d.mixers.resize(size_t(layers), "full");
+  d.mlps.resize(size_t(layers), "dense");
+  v.list(V::mixers, d.mixers);
+  v.list(V::mlps, d.mlps);
+  v.flag(V::full_without_rotary, d.full_without_rotary, false);
+  v.flag(V::dense_beside_experts, d.dense_beside_experts, false);
+  v.count(V::borrowers, d.borrowers);
+  v.flag(V::borrowers_are_wide, d.borrowers_are_wide, false);
+  bool unequal = d.made.has_value();
+  v.flag(V::unequal_layers, unequal, false);
+}
+
 }  // namespace
 
 void visit_other_mixers(ValueVisitor& v, ModelDraft& d) {
@@ -146,35 +186,6 @@ void visit_other_mixers(ValueVisitor& v, ModelDraft& d) {
   v.flag(V::linear_output_norm, l.output_norm, true);
 }
 
-namespace {
-
-void visit_mlp(ValueVisitor& v, ModelDraft& d) {
-  if (!d.mlp) d.mlp.emplace();
-  v.size(V::ffn, d.mlp->ffn_hidden);
-  v.flag(V::gated, d.mlp->gated, false);
-  v.choice(V::activation, d.mlp->activation, ActivationKind::silu);
-  v.option(V::activation_limit, d.mlp->activation_limit);
-  v.flag(V::mlp_bias, d.mlp->bias, false);
-}
-
-void visit_router(ValueVisitor& v, MixtureOfExperts& e) {
-  const MixtureOfExperts usual;
-  v.flag(V::router_bias, e.router_bias, false);
-  if (e.router_bias) {
-    v.flag(V::bias_in_logits, e.bias_in_logits, false);
-    v.real(V::bias_rate, e.bias_rate, usual.bias_rate);
-  }
-  v.choice(V::router_scores, e.scores, RouterScores::softmax);
-  v.flag(V::normalized, e.normalized, true);
-  v.real(V::routed_scale, e.routed_scale, 1.0);
-  v.real(V::balance_loss, e.balance_loss, usual.balance_loss);
-  v.size_or(V::groups, e.expert_groups, 1);
-  v.size_or(V::groups_per_token, e.groups_per_token, 1);
-  v.flag(V::hashed, e.hashed, false);
-}
-
-}  // namespace
-
 void visit_experts(ValueVisitor& v, ModelDraft& d) {
   if (!d.has_mlp("experts")) return;
   if (!d.moe) d.moe.emplace();
@@ -191,25 +202,6 @@ void visit_experts(ValueVisitor& v, ModelDraft& d) {
   v.count(V::zero_experts, e.zero_experts);
 }
 
-namespace {
-
-void visit_layers(ValueVisitor& v, ModelDraft& d) {
-  auto layers = int64_t(d.mixers.size());
-  v.size(V::layers, layers);
-  d.mixers.resize(size_t(layers), "full");
-  d.mlps.resize(size_t(layers), "dense");
-  v.list(V::mixers, d.mixers);
-  v.list(V::mlps, d.mlps);
-  v.flag(V::full_without_rotary, d.full_without_rotary, false);
-  v.flag(V::dense_beside_experts, d.dense_beside_experts, false);
-  v.count(V::borrowers, d.borrowers);
-  v.flag(V::borrowers_are_wide, d.borrowers_are_wide, false);
-  bool unequal = d.made.has_value();
-  v.part(V::unequal_layers, unequal);
-}
-
-}  // namespace
-
 const std::string& words_of(Value value) {
 #define MPT_WORDS(name, words) words,
   static const std::string table[] = {MPT_MODEL_VALUES(MPT_WORDS) MPT_FILE_VALUES(MPT_WORDS)};
@@ -219,7 +211,7 @@ const std::string& words_of(Value value) {
 
 void ValueVisitor::scaling(std::optional<RotaryScaling>& place) {
   bool scaled = place.has_value();
-  part(V::rotary_scaling, scaled);
+  flag(V::rotary_scaling, scaled, false);
   if (!scaled) return place.reset();
   if (!place) place.emplace();
   RotaryScaling& s = *place;
@@ -247,13 +239,3 @@ void visit_values(ValueVisitor& visitor, ModelDraft& draft) {
 }
 
 }  // namespace mpt::models
-
-namespace mpt {
-const std::vector<std::pair<models::Value, std::string>>& EnumNames<models::Value>::table() {
-#define MPT_PAIR(name, words) {models::Value::name, #name},
-  static const std::vector<std::pair<models::Value, std::string>> names{MPT_MODEL_VALUES(MPT_PAIR)
-                                                                            MPT_FILE_VALUES(MPT_PAIR)};
-#undef MPT_PAIR
-  return names;
-}
-}  // namespace mpt

@@ -165,10 +165,9 @@ class ValueVisitor {
 
   /// Whether it sets places; else it reads them.
   virtual bool sets() const = 0;
-  /// A size of at least 1 that words must say.
-  virtual void size(Value value, int64_t& place) = 0;
-  /// At least `least`.
-  virtual void count(Value value, int64_t& place, int64_t otherwise, int64_t least) = 0;
+  /// At least `least`. Without a default words must say it.
+  virtual void count(Value value, int64_t& place, std::optional<int64_t> otherwise, int64_t least) = 0;
+  void size(Value value, int64_t& place) { count(value, place, std::nullopt, 1); }
   void count(Value value, int64_t& place, int64_t otherwise = 0) { count(value, place, otherwise, 0); }
   void size_or(Value value, int64_t& place, int64_t otherwise) { count(value, place, otherwise, 1); }
   virtual void real(Value value, double& place, double otherwise) = 0;
@@ -177,8 +176,6 @@ class ValueVisitor {
   virtual void option(Value value, std::optional<double>& place) = 0;
   /// One of `known`.
   virtual void word(Value value, std::string& place, const std::vector<std::string>& known) = 0;
-  /// Whether the model has a part.
-  virtual void part(Value value, bool& present) = 0;
   /// Of rotary positions of all layers that have them; visits its values one by one.
   virtual void scaling(std::optional<RotaryScaling>& place);
   /// A word for each layer.
@@ -199,10 +196,3 @@ void visit_other_mixers(ValueVisitor& visitor, ModelDraft& draft);
 void visit_experts(ValueVisitor& visitor, ModelDraft& draft);
 
 }  // namespace mpt::models
-
-namespace mpt {
-template <>
-struct EnumNames<models::Value> {
-  static const std::vector<std::pair<models::Value, std::string>>& table();
-};
-}  // namespace mpt

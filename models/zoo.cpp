@@ -2,11 +2,11 @@
 #include "models/zoo.h"
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <string_view>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "models/hf_config.h"
 
 namespace mpt::models {
@@ -20,37 +20,27 @@ constexpr int64_t kMostQuantisedBytes = int64_t{16} << 20;  // with the names of
 
 std::string stem(std::string_view file) { return std::string(file.substr(0, file.rfind('.'))); }
 
-// A zoo file is a model file that also lists other names of the model, and where its sizes are from.
-struct ZooFile {  // NOLINT(bugprone-exception-escape): moving JSON throws nothing
-  Json model;
-  ZooModel names;
-  std::string where;
+// A model file that may also list ids of the model, and where its sizes are from.
+struct ZooFile {
+  ModelSpec model;
+  std::vector<std::string> aliases;
+  std::string source;
+
+  template <class V>
+  static void describe(V& v) {
+    describe_part(v, &ZooFile::model);
+    v.field("aliases", &ZooFile::aliases, "its ids on the Hugging Face hub", rare_field());
+    v.field("source", &ZooFile::source, "where its sizes are from", rare_field(long_text()));
+  }
 };
-ZooFile read_zoo(Json json, const std::string& where) {
-  ZooFile read;
-  read.where = where;
-  read.model = std::move(json);
-  if (!read.model.is_object()) return read;
-  if (const auto aliases = read.model.find("aliases"); aliases != read.model.end()) {
-    read.names.aliases = from_json<std::vector<std::string>>(*aliases, read.where, "/aliases");
-    read.model.erase("aliases");
-  }
-  if (const auto source = read.model.find("source"); source != read.model.end()) {
-    read.names.source = from_json<std::string>(*source, read.where, "/source");
-    read.model.erase("source");
-  }
-  return read;
+ZooFile read_zoo(const Json& json, const std::string& where) {
+  auto file = from_json<ZooFile>(json, where);
+  validate_model(file.model, where);
+  return file;
 }
 ZooFile read_zoo(std::string_view file, std::string_view text) {
   const std::string where = "zoo/" + std::string(file);
-  ZooFile read = read_zoo(parse_json(std::string(text), where), where);
-  read.names.name = stem(file);
-  return read;
-}
-
-std::string lower_case(std::string text) {
-  for (char& letter : text) letter = char(std::tolower(static_cast<unsigned char>(letter)));
-  return text;
+  return read_zoo(parse_json(std::string(text), where), where);
 }
 
 // "meta-llama/Llama-3.1-8B", or the part behind its owner.
@@ -59,9 +49,10 @@ bool is_called(const std::string& alias, const std::string& name) {
   return wanted == id || wanted == id.substr(id.find('/') + 1);
 }
 
-bool is_alias(const ZooModel& model, const std::string& name) {
-  return std::any_of(model.aliases.begin(), model.aliases.end(),
-                     [&](const std::string& alias) { return is_called(alias, name); });
+std::optional<std::string> alias_of(const ZooFile& file, const std::string& name) {
+  const auto found = std::find_if(file.aliases.begin(), file.aliases.end(),
+                                  [&](const std::string& alias) { return is_called(alias, name); });
+  return found == file.aliases.end() ? std::nullopt : std::optional(*found);
 }
 
 // "owner/name", as Hugging Face has them; no path of a file.
@@ -69,12 +60,6 @@ bool looks_like_id(const std::string& name) {
   const size_t slash = name.find('/');
   return slash != std::string::npos && slash > 0 && slash + 1 < name.size() && name[0] != '.' &&
          name[0] != '~' && name.find('/', slash + 1) == std::string::npos && !name.ends_with(".json");
-}
-
-ModelSpec read_own(const Json& json, const std::string& where) {
-  auto model = from_json<ModelSpec>(json, where);
-  validate_model(model, where);
-  return model;
 }
 
 // Python's json module writes NaN and Infinity bare; JSON has neither. They stand in keys we do not read.
@@ -112,7 +97,7 @@ ImportedModel load_path(std::filesystem::path path, const std::string& as) {
   const bool hugging_face =
       json.is_object() && (json.contains("model_type") || json.contains("architectures"));
   if (hugging_face || !as.empty()) return read_hugging_face(json, path.string(), as);
-  return {read_own(read_zoo(json, path.string()).model, path.string()), {}, {}};
+  return {read_zoo(json, path.string()).model, {}, {}};
 }
 
 }  // namespace
@@ -125,7 +110,10 @@ std::vector<std::string> zoo_names() {
 
 std::vector<ZooModel> zoo_models() {
   std::vector<ZooModel> models;
-  for (const auto& [file, text] : zoo_files()) models.push_back(read_zoo(file, text).names);
+  for (const auto& [file, text] : zoo_files()) {
+    const ZooFile read = read_zoo(file, text);
+    models.push_back({stem(file), read.aliases, read.source});
+  }
   return models;
 }
 
@@ -133,22 +121,19 @@ ModelSpec load_model(const std::string& name_or_path) { return load_imported_mod
 
 ImportedModel load_imported_model(const std::string& name_or_path, const std::string& as) {
   // A model that was asked for by an id is exported by it.
-  const auto from_zoo = [&](std::string_view file, std::string_view text) -> ImportedModel {
-    const ZooFile read = read_zoo(file, text);
-    ImportedModel imported{read_own(read.model, read.where), {}, {}};
-    const std::vector<std::string>& ids = read.names.aliases;
-    const auto asked = std::find_if(ids.begin(), ids.end(),
-                                    [&](const std::string& id) { return is_called(id, name_or_path); });
-    if (!ids.empty()) imported.model.hub_id = asked == ids.end() ? ids.front() : *asked;
-    return imported;
+  const auto named = [&](ZooFile read) -> ImportedModel {
+    if (!read.aliases.empty())
+      read.model.hub_id = alias_of(read, name_or_path).value_or(read.aliases.front());
+    return {read.model, {}, {}};
   };
   for (const auto& [file, text] : zoo_files()) {
-    if (stem(file) == name_or_path) return from_zoo(file, text);
+    if (stem(file) == name_or_path) return named(read_zoo(file, text));
   }
   std::error_code error;
   if (std::filesystem::exists(name_or_path, error)) return load_path(name_or_path, as);
   for (const auto& [file, text] : zoo_files()) {
-    if (is_alias(read_zoo(file, text).names, name_or_path)) return from_zoo(file, text);
+    const ZooFile read = read_zoo(file, text);
+    if (alias_of(read, name_or_path)) return named(read);
   }
   const bool id = looks_like_id(name_or_path);
   if (!id && (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json")))

@@ -24,19 +24,8 @@ const char* torch_class(const std::string& schedule) {
 }
 
 Json recipe_modules(const Plan& plan) {
-  Json stages = Json::array();
-  for (const StageContent& stage : stage_contents(plan.model, plan.layout)) {
-    Json modules = Json::array();
-    if (stage.has_embedding) modules.push_back("model.embed_tokens");
-    for (int64_t n = 0; n < stage.layer_count; ++n)
-      modules.push_back(fmt::format("model.layers.{}", stage.first_layer + n));
-    if (stage.has_head) {
-      modules.push_back("model.norm");
-      modules.push_back("lm_head");
-    }
-    modules.push_back("model.rotary_emb");
-    stages.push_back(std::move(modules));
-  }
+  Json stages = stage_modules(plan, {"model.embed_tokens", "model.layers.", "model.norm"});
+  for (Json& modules : stages) modules.push_back("model.rotary_emb");
   return stages;
 }
 
@@ -92,26 +81,6 @@ const char* pretrained_text(const Training& training) {
          "# --model.pretrained_model_name_or_path=..., and remove model.config from automodel.yaml.\n";
 }
 
-// What starts the ranks, from any folder.
-ExportedFile recipe_script(const Plan& plan, bool own_model) {
-  return {"run_automodel.sh",
-          fmt::format(R"sh(#!/usr/bin/env bash
-# {}. For NeMo AutoModel 0.7.0.
-# Run it on every node with NODE_RANK (or under Slurm) and MASTER_ADDR set. Data, learning rate and length of the training are
-# yours: --dataset._target_=..., --optimizer.lr=..., --step_scheduler.max_steps=...
-{}set -euo pipefail
-here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
-node=${{NODE_RANK:-${{SLURM_NODEID:-${{JOB_COMPLETION_INDEX:-0}}}}}}
-{}exec torchrun --nproc-per-node {} --nnodes {} --node-rank "$node" \
-  --master-addr "${{MASTER_ADDR:-127.0.0.1}}" --master-port "${{MASTER_PORT:-29500}}" \
-  -m nemo_automodel.cli.app "$here/automodel.yaml" {}"$@"
-)sh",
-                      export_title(plan), pretrained_text(plan.layout.training),
-                      processes_of_node(plan, "$node"), processes_word(plan), node_count(plan),
-                      own_model ? "--model.config=\"$here/config.json\" " : ""),
-          true};
-}
-
 // Patterns of names of Hugging Face's modules.
 Json adapter_modules(const Training& t) {
   Json names = Json::array();
@@ -147,21 +116,17 @@ void add_adapters(const Training& t, Json& recipe) {
 }
 
 void add_automodel_warnings(const Layout& l, std::vector<std::string>& warnings) {
-  const std::pair<bool, const char*> beyond[] = {
-      {l.zero == 1, "FSDP shares gradients out beside optimizer state: ZeRO 1 becomes ZeRO 2"},
-      {l.pipeline > 1 && torch_class(l.schedule) == nullptr, "AutoModel does not have the schedule"},
-      {l.context > 1 && l.context_method != ContextMethod::ring, "context ranks gather keys"},
-      {l.recompute == Recompute::selective, "selective recompute chooses operators there"},
-      {l.recompute == Recompute::full && !l.recomputed_layers.empty() &&
-           l.recomputed_layers != l.layers_per_stage,
-       "all layers recompute, or none"},
-      {l.offload_optimizer, "offload moves weights and gradients, too: it is not written"},
-      {l.expert > 1 && l.expert_split() > 1, "experts are whole there"},
-      {l.precision == Precision::fp16, "there is no fp16: bf16 is written"},
-      {l.precision == Precision::mxfp8 || l.precision == Precision::nvfp4, "products run in plain fp8"}};
-  for (const auto& [given, text] : beyond) {
-    if (given) warnings.emplace_back(text);
-  }
+  add_warnings(
+      {{l.zero == 1, "FSDP shares gradients out beside optimizer state: ZeRO 1 becomes ZeRO 2"},
+       {l.pipeline > 1 && torch_class(l.schedule) == nullptr, "AutoModel does not have the schedule"},
+       {l.context > 1 && l.context_method != ContextMethod::ring, "context ranks gather keys"},
+       {l.recompute == Recompute::selective, "selective recompute chooses operators there"},
+       {recomputes_partly(l), "all layers recompute, or none"},
+       {l.offload_optimizer, "offload moves weights and gradients, too: it is not written"},
+       {l.expert > 1 && l.expert_split() > 1, "experts are whole there"},
+       {l.precision == Precision::fp16, "there is no fp16: bf16 is written"},
+       {l.precision == Precision::mxfp8 || l.precision == Precision::nvfp4, "products run in plain fp8"}},
+      warnings);
 }
 
 }  // namespace
@@ -198,7 +163,12 @@ Exported export_automodel(const Plan& plan) {
       exported.files.begin(),
       {"automodel.yaml",
        fmt::format("# {}. For NeMo AutoModel 0.7.0.\n", export_title(plan)) + yaml_text(recipe)});
-  exported.files.push_back(recipe_script(plan, model == "config.json"));
+  exported.files.push_back(
+      {"run_automodel.sh",
+       filled("run_automodel.sh", plan,
+              {{"pretrained", pretrained_text(l.training)},
+               {"model", model == "config.json" ? "--model.config=\"$here/config.json\" " : ""}}),
+       true});
   add_automodel_warnings(l, exported.warnings);
   return exported;
 }

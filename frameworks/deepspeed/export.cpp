@@ -3,10 +3,9 @@
 // DeepSpeed: keys of deepspeed/runtime/constants.py, runtime/config.py, runtime/zero/config.py and
 // module_inject/auto_ep_config.py at v0.19.8, and a module that starts its engine with the rest of the plan.
 
-#include "frameworks/deepspeed/export.h"
+#include "frameworks/deepspeed/deepspeed.h"
 
-#include <fmt/format.h>
-
+#include "frameworks/pytorch/trainer_file.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/transformers/hugging_face.h"
@@ -29,34 +28,14 @@ std::string gradient_type(const Layout& l) {
   return gradient_element_bytes(l) == 2 ? enum_name(l.precision) : "fp32";
 }
 
-constexpr const char* kEngine = R"py(
-
-def engine(model, **options):
-    """DeepSpeed's engine of the plan. Optimizer and data are yours: deepspeed.initialize() takes them as options."""
-{}    return deepspeed.initialize(model=model, config=os.path.join(HERE, "deepspeed.json"), **options)
-)py";
-
-constexpr const char* kPipeline =
-    R"py(    # `model`: the LayerSpecs of embedding, decoder layers and head; LAYER is the class of the decoder layers.
-    model = PipelineModule(layers=model, num_stages=STAGES, partition_method=f"type:{LAYER}",
-                           loss_fn=options.pop("loss_fn"), activation_checkpoint_interval=int(RECOMPUTE))
-)py";
-
-constexpr const char* kWholeModel = R"py(    if RECOMPUTE:
-        model.gradient_checkpointing_enable()
-)py";
-
 std::string module_text(const Plan& plan, const std::string& model) {
   const Layout& l = plan.layout;
-  std::string text = fmt::format("\"\"\"{}. For DeepSpeed 0.19.8.\"\"\"\n\nimport os\n\nimport deepspeed\n",
-                                 export_title(plan));
-  if (l.pipeline > 1) text += "from deepspeed.pipe import PipelineModule\n";
-  text += "\nHERE = os.path.dirname(os.path.abspath(__file__))\n";
-  text += fmt::format("MODEL = {}  # on the hub, or a file beside this one\nSEQUENCE = {}  # tokens\n",
-                      python_text(model), plan.workload.sequence);
-  text += fmt::format("RECOMPUTE = {}  # every layer\n", python_text(l.recompute == Recompute::full));
-  if (l.pipeline > 1) text += fmt::format("STAGES = {}\nLAYER = \"DecoderLayer\"\n", l.pipeline);
-  return text + fmt::format(kEngine, l.pipeline > 1 ? kPipeline : kWholeModel);
+  const std::string text = filled("mpt_deepspeed.py", plan,
+                                  {{"model", model},
+                                   {"sequence", std::to_string(plan.workload.sequence)},
+                                   {"recompute", python_text(l.recompute == Recompute::full)},
+                                   {"stages", std::to_string(l.pipeline)}});
+  return kept_lines(text, {{"pipeline", l.pipeline > 1}});
 }
 
 }  // namespace
@@ -79,23 +58,20 @@ Json deepspeed_config(const Plan& plan) {
 
 void add_deepspeed_warnings(const Plan& plan, std::vector<std::string>& warnings) {
   const Layout& l = plan.layout;
-  const std::pair<bool, const char*> beyond[] = {
-      {is_narrow(l.precision), "products in 8 or 4 bits: they are the model's business (Transformer Engine)"},
-      {l.pipeline > 1 && (l.schedule != "1f1b" || l.chunks > 1), "DeepSpeed's pipelines run 1F1B"},
-      {l.pipeline > 1 && l.zero >= 2, "DeepSpeed's pipeline engine takes ZeRO 0 and 1 only"},
-      {l.pipeline > 1 && !stages_are_even(l), "DeepSpeed gives each stage as many layers"},
-      {l.zero > 0 && l.shard < l.replicas(), "states shared out over some of the replicas are not in it"},
-      {l.tensor > 1, "tensor parallelism is AutoTP's, for models that it knows"},
-      {l.sequence_parallel && l.tensor > 1, "sequence parallelism beside tensor parallelism is not in it"},
-      {l.context > 1 && l.context_method != ContextMethod::all_to_all,
-       "context parallelism exchanges heads for tokens, always"},
-      {l.recompute == Recompute::selective, "selective recompute is not in it"},
-      {l.recompute == Recompute::full && !l.recomputed_layers.empty() &&
-           l.recomputed_layers != l.layers_per_stage,
-       "all layers recompute, or none"}};
-  for (const auto& [given, text] : beyond) {
-    if (given) warnings.emplace_back(text);
-  }
+  add_warnings(
+      {{is_narrow(l.precision),
+        "products in 8 or 4 bits: they are the model's business (Transformer Engine)"},
+       {l.pipeline > 1 && (l.schedule != "1f1b" || l.chunks > 1), "DeepSpeed's pipelines run 1F1B"},
+       {l.pipeline > 1 && l.zero >= 2, "DeepSpeed's pipeline engine takes ZeRO 0 and 1 only"},
+       {l.pipeline > 1 && !stages_are_even(l), "DeepSpeed gives each stage as many layers"},
+       {l.zero > 0 && l.shard < l.replicas(), "states shared out over some of the replicas are not in it"},
+       {l.tensor > 1, "tensor parallelism is AutoTP's, for models that it knows"},
+       {l.sequence_parallel && l.tensor > 1, "sequence parallelism beside tensor parallelism is not in it"},
+       {l.context > 1 && l.context_method != ContextMethod::all_to_all,
+        "context parallelism exchanges heads for tokens, always"},
+       {l.recompute == Recompute::selective, "selective recompute is not in it"},
+       {recomputes_partly(l), "all layers recompute, or none"}},
+      warnings);
 }
 
 Exported export_deepspeed(const Plan& plan) {

@@ -3,12 +3,9 @@
 // DeepSpeed's configuration, read back; what is code beside it comes from the exported module, if it is
 // there.
 
-#include "frameworks/deepspeed/import.h"
-
-#include <fmt/format.h>
+#include "frameworks/deepspeed/deepspeed.h"
 
 #include "base/error.h"
-#include "frameworks/pytorch/fsdp_import.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/transformers/hugging_face.h"

@@ -3,6 +3,7 @@
 // DeepSpeed's log: ThroughputTimer in deepspeed/utils/timer.py, the engine's timers, and its configuration as
 // it prints it at the start.
 
+#include <cmath>
 #include <utility>
 
 #include "core/plan.h"
@@ -38,34 +39,52 @@ class SkippedSoFar {
   int64_t seen_ = 0;
 };
 
+// Samples of a step by their rate, where that is a whole number but for rounding.
+int64_t neox_batch(const LoggedStep& step, double samples_per_s) {
+  const double samples = samples_per_s * step.seconds;
+  const double whole = std::round(samples);
+  return whole >= 1.0 && whole <= 1e9 && std::abs(samples - whole) < 0.01 * whole ? int64_t(whole) : 0;
+}
+
 }  // namespace
 
 LoggedRun read_deepspeed_log(const LogFile& file, const Plan& plan) {
-  LoggedRun run;
-  std::vector<std::string> speakers;
   SkippedSoFar skipped;
   int64_t skipped_before = 0;
-  for (const LogLine& line : file.lines) {
+  return read_steps(file, [&](const LogLine& line, LoggedRun& run, LoggedStep& step) {
     add_timer_row(run, line.text);
     skipped_before += skipped.since(line);
     set_fact(run.ranks, number_behind(line.text, "  world_size .."), line.number);
     set_fact(run.global_batch, number_behind(line.text, "  train_batch_size .."), line.number);
     const auto rate = number_behind_any(line.text, {"CurrSamplesPerSec=", "SamplesPerSec="});
-    if (!rate) continue;
-    LoggedStep step;
-    step.line = int64_t(line.number);
+    if (!rate) return false;
     step.seconds = double(plan.workload.global_batch) / *rate;
     check_logged(step.seconds, rule_of<LoggedStep>(&LoggedStep::seconds),
                  "seconds of a step, by SamplesPerSec", file, line.number);
     set_deepspeed_step(step, line, file);
     set_behind(step, &LoggedStep::memory_bytes, line, "MaxMemAllocated=", file, kBytesOfGb);
     step.skipped = std::exchange(skipped_before, 0);
-    run.peak_bytes = std::max(run.peak_bytes, step.memory_bytes);
-    run.steps.push_back(step);
-    speakers.push_back(line.speaker);
-  }
-  keep_one_speaker(run, speakers);
-  return run;
+    return true;
+  });
+}
+
+// GPT-NeoX's log: training_log() in megatron/logging.py, which DeepSpeed's engine runs beneath.
+LoggedRun read_neox_log(const LogFile& file, const Plan&) {
+  return read_steps(file, [&](const LogLine& line, LoggedRun& run, LoggedStep& step) {
+    // DeepSpeed's engine times the same parts; its own rows name the rank.
+    if (line.text.find("[Rank ") == std::string_view::npos) add_timer_row(run, line.text);
+    const auto rate = number_behind(line.text, "samples/sec:");
+    if (!rate ||
+        !set_behind(step, &LoggedStep::seconds, line, "elapsed time per iteration (ms):", file, 1e-3))
+      return false;
+    step.global_batch = neox_batch(step, *rate);
+    set_behind(step, &LoggedStep::step, line, "iteration ", file);
+    set_behind(step, &LoggedStep::flop_per_s, line, "approx flops per GPU:", file, 1e12);
+    set_behind(step, &LoggedStep::skipped, line, "number of skipped iterations:", file);
+    set_behind(step, &LoggedStep::not_finite, line, "number of nan iterations:", file);
+    if (step.not_finite == 0 && is_not_finite(line.text, {"lm_loss:"})) step.not_finite = 1;
+    return true;
+  });
 }
 
 }  // namespace mpt::frameworks

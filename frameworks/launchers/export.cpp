@@ -60,80 +60,19 @@ std::string kubernetes_command(const Plan& plan) {
 }  // namespace
 
 Exported export_slurm(const Plan& plan) {
-  Exported exported;
-  exported.files.push_back(
-      {"job.sbatch", fmt::format(R"text(#!/usr/bin/env bash
-# {0}
-{1}# Usage: sbatch job.sbatch PROGRAM ARGUMENTS... A script, such as run_megatron.sh, starts torchrun itself:
-#   sbatch job.sbatch run_megatron.sh --mock-data ...
-#SBATCH --job-name={2}
-#SBATCH --nodes={3}
-#SBATCH --ntasks-per-node=1
-#SBATCH --gpus-per-node={4}
-#SBATCH --exclusive
-set -euo pipefail
-[ $# -gt 0 ] || {{ echo "job.sbatch: which program?" >&2; exit 2; }}
-MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
-export MASTER_ADDR MASTER_PORT=29500
-case "$1" in *.sh) exec srun bash "$@" ;; esac
-{5})text",
-                                 export_title(plan), nodes_text(plan), object_name(plan.model.name),
-                                 node_count(plan), ranks_per_node(plan), slurm_command(plan))});
-  return exported;
+  return {{{"job.sbatch", filled("job.sbatch", plan,
+                                 {{"nodes_text", nodes_text(plan)},
+                                  {"name", object_name(plan.model.name)},
+                                  {"command", slurm_command(plan)}})}},
+          {}};
 }
 
 Exported export_kubernetes(const Plan& plan) {
-  Exported exported;
-  const std::string name = object_name(plan.model.name);
-  exported.files.push_back(
-      {"job.yaml", fmt::format(R"text(# {0}
-{4}# Put in your IMAGE and PROGRAM. nvidia.com/gpu is the name of NVIDIA's GPUs. A script that starts torchrun itself,
-# such as run_megatron.sh, takes the place of the command: args: [exec bash run_megatron.sh ...].
-apiVersion: v1
-kind: Service
-metadata:
-  name: {1}
-spec:
-  clusterIP: None
-  selector:
-    job-name: {1}
----
-apiVersion: batch/v1
-kind: Job
-metadata:
-  name: {1}
-spec:
-  completionMode: Indexed
-  completions: {2}
-  parallelism: {2}
-  backoffLimit: 0
-  template:
-    spec:
-      subdomain: {1}
-      restartPolicy: Never
-      containers:
-        - name: ranks
-          image: IMAGE
-          command: ["/bin/sh", "-c"]
-          args:
-            - {5}
-          env:
-            - name: MASTER_ADDR
-              value: {1}-0.{1}
-          resources:
-            limits:
-              nvidia.com/gpu: {3}
-          volumeMounts:
-            - name: shared-memory
-              mountPath: /dev/shm
-      volumes:
-        - name: shared-memory
-          emptyDir:
-            medium: Memory
-)text",
-                               export_title(plan), name, node_count(plan), ranks_per_node(plan),
-                               nodes_text(plan), kubernetes_command(plan))});
-  return exported;
+  return {{{"job.yaml", filled("job.yaml", plan,
+                               {{"nodes_text", nodes_text(plan)},
+                                {"name", object_name(plan.model.name)},
+                                {"command", kubernetes_command(plan)}})}},
+          {}};
 }
 
 }  // namespace mpt::frameworks

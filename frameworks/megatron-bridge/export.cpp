@@ -7,8 +7,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include "frameworks/dialects.h"
 #include "frameworks/megatron-bridge/assignments.h"
 #include "frameworks/megatron-core/dialect.h"
@@ -267,26 +265,13 @@ Exported export_megatron_bridge(const Plan& plan) {
   for (const std::string& fact : megatron_facts(plan)) facts += "\n" + comment_text(fact);
   const BridgeRecipe recipe = recipe_of(plan.model);
   exported.files.push_back(
-      {"mpt_layout.py", fmt::format(R"text("""{0}.
-
-Megatron-Bridge v0.6.2: take a recipe, then the plan's model and layout. Data and training options are yours.{1}
-
-    from megatron.bridge.recipes.{2} import {3}
-    from megatron.bridge.training.gpt_step import forward_step
-    from megatron.bridge.training.pretrain import pretrain
-    from mpt_layout import apply
-
-    config = apply({3}())
-{6}    pretrain(config, forward_step)
-"""
-{4}
-
-def apply(config):
-    """Changes a ConfigContainer to the plan's model and layout, and returns it."""
-{5}    return config
-)text",
-                                    export_title(plan), facts, recipe.family, recipe.name, imports_text(plan),
-                                    body, plan.layout.training.adapts() ? kPretrained : "")});
+      {"mpt_layout.py", filled("mpt_layout.py", plan,
+                               {{"facts", facts},
+                                {"family", recipe.family},
+                                {"recipe", recipe.name},
+                                {"imports", imports_text(plan)},
+                                {"body", body},
+                                {"pretrained", plan.layout.training.adapts() ? kPretrained : ""}})});
   return exported;
 }
 

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <map>
 
 #include "base/error.h"
@@ -14,16 +16,61 @@
 #include "base/text.h"
 #include "frameworks/dialects.h"
 #include "frameworks/megatron-bridge/assignments.h"
-#include "frameworks/megatron-bridge/import_adapters.h"
-#include "frameworks/megatron-bridge/recipe_model.h"
-#include "frameworks/megatron-core/dialect.h"
 #include "frameworks/megatron-core/import.h"
+#include "frameworks/readers/adapter_modules.h"
 #include "frameworks/readers/python_file.h"
+#include "frameworks/readers/shell_state.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
+#include "models/zoo.h"
 
 namespace mpt::frameworks {
 namespace {
+
+// The zoo's model of the recipe that a file calls, llama3_8b_pretrain_config() or
+// llm.llama3_8b.pretrain_recipe(), or of an id on the Hugging Face hub.
+
+// "llama318b" of "Llama-3.1-8B" and of "llama31_8b".
+std::string letters_and_digits(std::string name) {
+  std::erase_if(name, [](unsigned char c) { return std::isalnum(c) == 0; });
+  return lower_case(std::move(name));
+}
+
+bool is_called(const models::ZooModel& model, const std::string& name) {
+  const std::string plain = letters_and_digits(name);
+  if (plain == letters_and_digits(model.name)) return true;
+  return std::any_of(model.aliases.begin(), model.aliases.end(), [&](const std::string& alias) {
+    return plain == letters_and_digits(alias.substr(alias.rfind('/') + 1));
+  });
+}
+
+// What stands before an ending such as "_pretrain_config".
+std::string name_before(const std::string& text, const std::string& ending) {
+  const size_t end = text.find(ending);
+  if (end == std::string::npos) return "";
+  size_t begin = end;
+  while (begin > 0 && is_name_part(text[begin - 1])) --begin;
+  return text.substr(begin, end - begin);
+}
+
+std::optional<ModelSpec> model_of_recipe(const std::string& text) {
+  for (const models::ZooModel& model : models::zoo_models()) {
+    const bool is_named =
+        std::any_of(model.aliases.begin(), model.aliases.end(), [&](const std::string& alias) {
+          return text.find('"' + alias + '"') != std::string::npos ||
+                 text.find('\'' + alias + '\'') != std::string::npos;
+        });
+    if (is_named) return models::load_model(model.name);
+  }
+  for (const char* ending :
+       {"_pretrain_config", "_sft_config", "_finetune_config", ".pretrain_recipe", ".finetune_recipe"}) {
+    const std::string name = name_before(text, ending);
+    for (const models::ZooModel& model : models::zoo_models()) {
+      if (!name.empty() && is_called(model, name)) return models::load_model(model.name);
+    }
+  }
+  return std::nullopt;
+}
 
 // ["a", "b"] of texts as its items; any other value as it stands, without quotes.
 std::vector<ShellWord> words_of_value(const std::string& value) {
@@ -190,6 +237,64 @@ class BridgeFields {
   Json peft_;
   bool chunks_ = false, overlaps_ = true, wide_gradients_ = true;
 };
+
+// The adapters of a configuration's `peft`: null, a name, or a call as python_value() reads it
+// (src/megatron/bridge/peft/lora.py and module_matcher.py).
+
+constexpr int64_t kDefaultRank = 32, kHighestRank = 1 << 16;
+
+// Of "LoRA(...)", "lora.LoRA(...)", "lora", or a name that the file does not explain.
+std::string kind_of(const Json& peft) {
+  std::string name = "something else";
+  if (peft.is_string()) name = peft.get<std::string>();
+  for (const char* key : {kCallKey, kNameKey}) {
+    if (peft.is_object() && peft.contains(key) && peft[key].is_string()) name = peft[key].get<std::string>();
+  }
+  return name.substr(name.rfind('.') + 1);
+}
+
+int64_t rank_of(const Json& peft, Imported& in) {
+  const auto dim = peft.find("dim");
+  if (!peft.is_object() || dim == peft.end()) return kDefaultRank;
+  if (dim->is_number_integer() && dim->get<int64_t>() >= 1 && dim->get<int64_t>() <= kHighestRank)
+    return dim->get<int64_t>();
+  in.notes.push_back(fmt::format("peft.dim {}: {} is taken", cut_text(python_text(*dim), 40), kDefaultRank));
+  return kDefaultRank;
+}
+
+// Nothing where the file does not say a list of texts.
+std::optional<std::vector<std::string>> patterns_at(const Json& peft, const char* key, Imported& in) {
+  const auto found = peft.find(key);
+  if (!peft.is_object() || found == peft.end() || found->is_null()) return std::nullopt;
+  std::vector<std::string> patterns;
+  if (found->is_array() &&
+      std::all_of(found->begin(), found->end(), [](const Json& j) { return j.is_string(); })) {
+    for (const Json& pattern : *found) patterns.push_back(pattern.get<std::string>());
+    return patterns;
+  }
+  in.notes.push_back(fmt::format("peft.{}: the file does not say it as a list; the default is taken", key));
+  return std::nullopt;
+}
+
+AdapterModules names_of(const ModelSpec& model, bool /*fused*/) { return megatron_modules(model); }
+
+void set_bridge_adapters(const Json& peft, const std::string& place, Imported& in) {
+  if (peft.is_null()) return;
+  const std::string kind = kind_of(peft);
+  if (kind != "LoRA" && kind != "lora") {
+    in.notes.push_back(fmt::format("peft {}: full training is priced", cut_text(kind, 40)));
+    return;
+  }
+  in.layout.training.adapter_rank = rank_of(peft, in);
+  const auto targets = patterns_at(peft, "target_modules", in);
+  const auto excluded = patterns_at(peft, "exclude_modules", in);
+  const bool excludes = targets && targets->empty();
+  const std::vector<std::string> patterns =
+      excludes ? excluded.value_or(std::vector<std::string>{})
+               : targets.value_or(
+                     std::vector<std::string>{"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"});
+  set_adapter_targets(match_recipe(in, names_of, patterns, excludes), patterns, place, in);
+}
 
 }  // namespace
 

@@ -25,20 +25,11 @@ bool read_nemo_step(LoggedStep& step, const LogLine& line, const LogFile& file) 
 }  // namespace
 
 LoggedRun read_nemo_log(const LogFile& file, const Plan&) {
-  LoggedRun run;
-  std::vector<std::string> speakers;
-  for (const LogLine& line : file.lines) {
+  return read_steps(file, [&](const LogLine& line, LoggedRun& run, LoggedStep& step) {
     if (line.text.find("All distributed processes registered") != std::string_view::npos)
       set_fact(run.ranks, number_behind(line.text, "Starting with "), line.number);
-    LoggedStep step;
-    if (!read_nemo_step(step, line, file)) continue;
-    step.line = int64_t(line.number);
-    run.peak_bytes = std::max(run.peak_bytes, step.memory_bytes);
-    run.steps.push_back(step);
-    speakers.push_back(line.speaker);
-  }
-  keep_one_speaker(run, speakers);
-  return run;
+    return read_nemo_step(step, line, file);
+  });
 }
 
 }  // namespace mpt::frameworks

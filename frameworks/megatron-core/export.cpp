@@ -5,13 +5,32 @@
 
 #include "frameworks/megatron-core/export.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "frameworks/export.h"
-#include "frameworks/megatron-core/arguments.h"
 #include "frameworks/megatron-core/dialect.h"
 #include "frameworks/registry.h"
 
 namespace mpt::frameworks {
 namespace {
+
+// One on each line.
+class Arguments {
+ public:
+  void flag(const std::string& name) { lines_.push_back("--" + name); }
+  void flag_if(bool given, const std::string& name) {
+    if (given) flag(name);
+  }
+  template <class T>
+  void value(const std::string& name, const T& value) {
+    lines_.push_back(fmt::format("--{} {}", name, value));
+  }
+  std::string text() const { return fmt::format("{}\n", fmt::join(lines_, "\n")); }
+
+ private:
+  std::vector<std::string> lines_;
+};
 
 // Numbers of a list are separated by commas.
 std::string argument_text(const Json& value) {
@@ -150,22 +169,10 @@ std::string facts_text(const Plan& plan) {
 }
 
 std::string launch_script(const Plan& plan) {
-  return fmt::format(
-      R"text(#!/usr/bin/env bash
-# {}
-# Run it on every node with NODE_RANK (or under Slurm) and MASTER_ADDR set, in a clone of Megatron-LM (core_v0.19.2). Data and
-# training options are yours: what follows the script's name is passed on.
-{}set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
-node=${{NODE_RANK:-${{SLURM_NODEID:-${{JOB_COMPLETION_INDEX:-0}}}}}}
-mapfile -t plan < <(tr ' ' '\n' < "$here/megatron_args.txt")
-{}
-{}{}exec torchrun --nproc-per-node {} --nnodes {} --node-rank "$node" \
-  --master-addr "${{MASTER_ADDR:-127.0.0.1}}" --master-port "${{MASTER_PORT:-29500}}" \
-  pretrain_gpt.py "${{plan[@]}}" "$@"
-)text",
-      export_title(plan), facts_text(plan), connections(plan.layout), settings_text(plan.layout.training),
-      processes_of_node(plan, "$node"), processes_word(plan), node_count(plan));
+  return filled("run_megatron.sh", plan,
+                {{"facts", facts_text(plan)},
+                 {"connections", connections(plan.layout)},
+                 {"settings", settings_text(plan.layout.training)}});
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 // What the exports to Megatron-LM and Megatron-Bridge share.
 
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/quantity.h"
+#include "base/text.h"
 #include "frameworks/import.h"
 
 namespace mpt::frameworks {
@@ -21,9 +21,7 @@ bool is_flag(const std::string& text) {
 
 // "--num_layers" is "--num-layers", as in the files of ms-swift.
 std::string flag_name(const std::string& text) {
-  std::string name = text.substr(2, text.find('=') == std::string::npos ? text.npos : text.find('=') - 2);
-  std::replace(name.begin(), name.end(), '_', '-');
-  return name;
+  return replaced(text.substr(0, text.find('=')).substr(2), '_', '-');
 }
 
 // A command in one word, as `sh -c "torchrun ... --num-layers 8"` has it.

@@ -11,99 +11,15 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "core/recompute_modules.h"
-#include "frameworks/megatron-core/pipeline_layout.h"
+#include "frameworks/dialects.h"
+#include "frameworks/readers/expressions.h"
 #include "frameworks/registry.h"
 
 namespace mpt::frameworks {
 namespace {
 
-// What they change in memory or time is not in a plan.
-constexpr const char* kNotTakenOver[] = {
-    "activation-offload-fraction",
-    "apply-layernorm-1p",
-    "apply-residual-connection-post-layernorm",
-    "cpu-offloading-num-layers",
-    "cuda-graph-modules",
-    "cuda-graph-scope",
-    "decoder-seq-length",
-    "defer-embedding-wgrad-compute",
-    "delay-wgrad-compute",
-    "disable-bf16-reduced-precision-matmul",
-    "distribute-saved-activations",
-    "enable-cuda-graph",
-    "enable-full-sharding-in-hsdp",
-    "ep-overlap-early-attn-memory-release",
-    "external-cuda-graph",
-    "fine-grained-activation-offloading",
-    "first-last-layers-bf16",
-    "fp16-lm-cross-entropy",
-    "fp32-residual-connection",
-    "fp4-param-gather",
-    "freeze-all-layers",
-    "fsdp-double-buffer",
-    "fused-residual-rmsnorm",
-    "hierarchical-context-parallel-sizes",
-    "hybrid-context-parallel",
-    "keep-fp8-transpose-cache",
-    "max-seqlen-per-dp-cp-rank",
-    "megatron-fsdp-grad-comm-dtype",
-    "megatron-fsdp-main-grads-dtype",
-    "megatron-fsdp-main-params-dtype",
-    "microbatch-group-size-per-virtual-pipeline-stage",
-    "mla-down-proj-fusion",
-    "mlp-chunks-for-training",
-    "moe-expert-capacity-factor",
-    "moe-expert-rank-capacity-factor",
-    "moe-pad-expert-input-to-capacity",
-    "moe-paged-stash",
-    "moe-router-padding-for-fp8",
-    "moe-router-padding-for-quantization",
-    "moe-shared-expert-overlap",
-    "moe-use-upcycling",
-    "mtp-standalone",
-    "mtp-use-repeated-layer",
-    "no-bias-dropout-fusion",
-    "no-bias-swiglu-fusion",
-    "no-gradient-accumulation-fusion",
-    "no-masked-softmax-fusion",
-    "no-rope-fusion",
-    "num-layers-at-end-in-bf16",
-    "num-layers-at-start-in-bf16",
-    "offload-modules",
-    "optimizer-cuda-graph",
-    "optimizer-offload-fraction",
-    "outer-dp-sharding-strategy",
-    "overlap-cpu-optimizer-d2h-h2d",
-    "overlap-dispatch-backward-with-experts-wgrad",
-    "overlap-param-gather-with-optimizer-step",
-    "perform-rl-step",
-    "qk-l2-norm",
-    "rampup-batch-size",
-    "reuse-grad-buf-for-mxfp8-param-ag",
-    "sft",
-    "spec",
-    "step-batch-size-schedule",
-    "te-precision-config-file",
-    "tensor-parallel-num-weight-shards",
-    "use-kitchen-attention",
-    "use-mup",
-    "use-nccl-ub",
-    "use-ring-exchange-p2p",
-    "use-sharp",
-    "use-transformer-engine-op-fuser",
-};
-
-// Former names, which Megatron-LM refuses, and the present ones.
-constexpr std::pair<const char*, const char*> kFormerFlags[] = {
-    {"activations-checkpoint-method", "--recompute-method"},
-    {"activations-checkpoint-num-layers", "--recompute-num-layers"},
-    {"batch-size", "--micro-batch-size"},
-    {"checkpoint-activations", "--recompute-granularity"},
-    {"model-parallel-size", "--tensor-model-parallel-size"},
-    {"warmup", "--lr-warmup-fraction"}};
-
-void refuse_former_flags(const MegatronFlags& f) {
-  for (const auto& [name, now] : kFormerFlags) {
+void refuse_former_flags(const MegatronFlags& f, const models::Dialect& dialect) {
+  for (const auto& [name, now] : dialect.former) {
     if (f.has(name))
       throw FrameworkRefusal(Problem{f.at(name), "a flag that Megatron-LM no longer takes", now, ""});
   }
@@ -356,7 +272,8 @@ void set_execution(const MegatronFlags& f, Imported& in) {
 }  // namespace
 
 Imported megatron_import(const MegatronFlags& f, const std::string& framework) {
-  refuse_former_flags(f);
+  const models::Dialect& dialect = dialect_of(framework);
+  refuse_former_flags(f, dialect);
   Imported in;
   in.notes = f.notes();
   in.model = megatron_model(f, framework, in.notes);
@@ -375,7 +292,7 @@ Imported megatron_import(const MegatronFlags& f, const std::string& framework) {
   in.layout.training.deterministic = f.has("deterministic-mode");
   in.open_vocabulary = open_vocabulary(f);
   in.micro_batch_group = f.number("microbatch-group-size-per-virtual-pipeline-stage", between(0, 1e6), 0);
-  for (const char* name : kNotTakenOver) {
+  for (const std::string& name : dialect.not_taken_over) {
     if (f.has(name)) in.notes.push_back(fmt::format("--{} is not taken over", name));
   }
   check_imported(in, f.file());

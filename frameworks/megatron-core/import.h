@@ -20,6 +20,10 @@ ModelSpec megatron_model(const MegatronFlags& flags, const std::string& framewor
 /// Model, layout, batch and what else changes memory and time.
 Imported megatron_import(const MegatronFlags& flags, const std::string& framework);
 
+/// Size of the embedding of the models that `tokenizer`, an id on the Hugging Face hub or a folder of that
+/// name, comes with. Nothing where it is not known.
+std::optional<int64_t> vocabulary_of_tokenizer(const std::string& tokenizer);
+
 /// The tokenizer whose size nobody says and nobody knows; empty where the vocabulary is clear.
 std::string open_vocabulary(const MegatronFlags& flags);
 

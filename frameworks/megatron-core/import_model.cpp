@@ -6,20 +6,14 @@
 
 #include "base/text.h"
 #include "frameworks/dialects.h"
-#include "frameworks/megatron-core/dialect.h"
 #include "frameworks/megatron-core/import.h"
-#include "frameworks/megatron-core/tokenizers.h"
 
 namespace mpt::frameworks {
 namespace {
 
 // Models that ModelSpec cannot describe.
-void refuse_other_models(const MegatronFlags& f) {
-  for (const char* name :
-       {"hybrid-layer-pattern", "hybrid-override-pattern", "heterogeneous-layers-config-path",
-        "heterogeneous-layers-config-encoded-json", "experimental-attention-variant", "linear-attention-freq",
-        "moe-latent-size", "attention-output-gate", "is-hybrid-model", "mtp-hybrid-override-pattern",
-        "bert-no-binary-head", "no-rope-freq", "yaml-cfg", "encoder-num-layers", "decoder-num-layers"}) {
+void refuse_other_models(const MegatronFlags& f, const models::Dialect& dialect) {
+  for (const std::string& name : dialect.refused) {
     if (f.has(name)) f.refuse(name, "none: plans are for decoders of attention and MLPs or experts");
   }
 }
@@ -63,6 +57,19 @@ void add_router_notes(const MegatronFlags& f, std::vector<std::string>& notes) {
 
 }  // namespace
 
+std::optional<int64_t> vocabulary_of_tokenizer(const std::string& tokenizer) {
+  const size_t end = tokenizer.find_last_not_of('/');
+  if (end == std::string::npos) return std::nullopt;
+  std::string name = lower_case(tokenizer.substr(0, end + 1));
+  name = name.substr(name.rfind('/') + 1);
+  // The longest name that fits is the last of them.
+  std::optional<int64_t> size;
+  for (const auto& [begins, vocabulary] : dialect_of("megatron-core").vocabularies) {
+    if (name.starts_with(begins)) size = vocabulary;
+  }
+  return size;
+}
+
 std::string open_vocabulary(const MegatronFlags& f) {
   if (says_vocabulary(f)) return "";
   const std::string tokenizer = named_tokenizer(f);
@@ -71,8 +78,9 @@ std::string open_vocabulary(const MegatronFlags& f) {
 
 ModelSpec megatron_model(const MegatronFlags& f, const std::string& framework,
                          std::vector<std::string>& notes) {
-  refuse_other_models(f);
-  ModelSpec m = models::model_of(models::read(dialect_of(framework), f));
+  const models::Dialect& dialect = dialect_of(framework);
+  refuse_other_models(f, dialect);
+  ModelSpec m = models::model_of(models::read(dialect, f));
   m.name = "imported";
   set_vocabulary(f, m, notes);
   if (m.moe() != nullptr) add_router_notes(f, notes);

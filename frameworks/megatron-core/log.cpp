@@ -8,14 +8,10 @@
 namespace mpt::frameworks {
 namespace {
 
-struct MegatronTimer {
-  const char* name;
-  StepPart part;
-};
-constexpr MegatronTimer kMegatronTimers[] = {{"forward-backward ", StepPart::forward_backward},
-                                             {"all-grads-sync ", StepPart::gradients},
-                                             {"optimizer ", StepPart::optimizer},
-                                             {"batch-generator ", StepPart::data}};
+constexpr TimerName kMegatronTimers[] = {{"forward-backward ", StepPart::forward_backward},
+                                         {"all-grads-sync ", StepPart::gradients},
+                                         {"optimizer ", StepPart::optimizer},
+                                         {"batch-generator ", StepPart::data}};
 
 // "    optimizer ................: (11.2, 12.5)": of the fastest and the slowest rank, or of the slowest.
 void add_megatron_timer(LoggedRun& run, std::string_view line) {
@@ -25,7 +21,7 @@ void add_megatron_timer(LoggedRun& run, std::string_view line) {
   const size_t comma = values.find(", ");
   const auto ms = number_behind(comma == std::string_view::npos ? values : values.substr(comma + 2), "");
   if (!ms || !(*ms >= 0.0) || !(*ms <= 1e10)) return;
-  for (const MegatronTimer& timer : kMegatronTimers) {
+  for (const TimerName& timer : kMegatronTimers) {
     if (line.substr(std::min(line.find_first_not_of(' '), line.size())).starts_with(timer.name))
       run.seconds_of(timer.part).push_back(*ms * 1e-3);
   }
@@ -42,26 +38,19 @@ void add_megatron_facts(LoggedRun& run, const LogLine& line) {
 }  // namespace
 
 LoggedRun read_megatron_log(const LogFile& file, const Plan&) {
-  LoggedRun run;
-  std::vector<std::string> speakers;
-  for (const LogLine& line : file.lines) {
+  return read_steps(file, [&](const LogLine& line, LoggedRun& run, LoggedStep& step) {
     add_megatron_timer(run, line.text);
     add_megatron_facts(run, line);
-    LoggedStep step;
     if (!set_behind(step, &LoggedStep::seconds, line, "elapsed time per iteration (ms):", file, 1e-3))
-      continue;
-    step.line = int64_t(line.number);
+      return false;
     set_behind(step, &LoggedStep::step, line, "iteration ", file);
     set_behind(step, &LoggedStep::global_batch, line, "global batch size:", file);
     set_behind(step, &LoggedStep::flop_per_s, line, "throughput per GPU (TFLOP/s/GPU):", file, 1e12);
     set_behind(step, &LoggedStep::skipped, line, "number of skipped iterations:", file);
     set_behind(step, &LoggedStep::not_finite, line, "number of nan iterations:", file);
     if (step.not_finite == 0 && is_not_finite(line.text, {"lm loss:", "grad norm:"})) step.not_finite = 1;
-    run.steps.push_back(step);
-    speakers.push_back(line.speaker);
-  }
-  keep_one_speaker(run, speakers);
-  return run;
+    return true;
+  });
 }
 
 }  // namespace mpt::frameworks

@@ -2,9 +2,6 @@
 
 // Settings that Megatron-LM and Megatron-Bridge have in common.
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "core/recompute_modules.h"

@@ -157,8 +157,9 @@ Exported export_pytorch(const Plan& plan) {
   const auto rejection = supports(*find_framework("pytorch"), plan.model, as_it_runs, plan.workload);
   const std::string weights = weight_names(plan.model);
   const std::string names = weights == "qwen3_moe" ? "mixtral" : weights;
-  const std::vector<std::string> parts{"plan.py",    "model.py", "split.py", "weights_" + names + ".py",
-                                       "weights.py", "data.py",  "train.py"};
+  std::vector<std::string> parts{"plan.py",    "model.py", "split.py", "weights_" + names + ".py",
+                                 "weights.py", "data.py",  "train.py"};
+  for (std::string& part : parts) part = trainer_part(part);
   Exported exported;
   exported.files.push_back({"mpt_train.py",
                             trainer_file(parts, trainer_conditions(plan, rejection.has_value()),

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "frameworks/import.h"
-#include "frameworks/pytorch/fsdp_import.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/readers/settings.h"
 #include "frameworks/registry.h"

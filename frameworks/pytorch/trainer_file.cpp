@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <set>
 
 #include "base/error.h"
+#include "frameworks/readers/shell_state.h"
 
 namespace mpt::frameworks {
 namespace {
@@ -38,9 +38,7 @@ bool holds(std::string_view condition, const TrainerConditions& conditions) {
 }
 
 bool has_word(const std::string& text, const std::string& word) {
-  const auto is_part = [&](size_t at) {
-    return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) != 0 || text[at] == '_');
-  };
+  const auto is_part = [&](size_t at) { return at < text.size() && is_name_part(text[at]); };
   for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
     if ((at == 0 || !is_part(at - 1)) && !is_part(at + word.size())) return true;
   }
@@ -72,7 +70,7 @@ class TrainerImports {
     for (const auto& [module, names] : names_) {
       std::vector<std::string> used;
       std::copy_if(names.begin(), names.end(), std::back_inserter(used),
-                   [&](const std::string& name) { return has_word(body, name); });
+                   [&](const std::string& name) { return has_word(body, name.substr(name.rfind(' ') + 1)); });
       if (!used.empty()) torch += fmt::format("{} import {}\n", module, fmt::join(used, ", "));
     }
     return standard + "\n" + torch;
@@ -83,13 +81,6 @@ class TrainerImports {
   std::map<std::string, std::set<std::string>> names_;
 };
 
-std::string_view part_named(const std::string& name) {
-  for (const auto& [file, text] : trainer_files()) {
-    if (file == name) return text;
-  }
-  MPT_CHECK(false, "the trainer has no part {}", name);
-}
-
 std::string with_constants(std::string text, const std::string& constants) {
   const size_t begin = text.find(kPlan), end = text.find(kEndOfPlan);
   if (begin == std::string::npos) return text;
@@ -97,6 +88,13 @@ std::string with_constants(std::string text, const std::string& constants) {
 }
 
 }  // namespace
+
+std::string trainer_part(const std::string& name) {
+  for (const auto& [file, text] : trainer_files()) {
+    if (file == name) return std::string(text);
+  }
+  MPT_CHECK(false, "the trainer has no part {}", name);
+}
 
 std::string kept_lines(std::string_view text, const TrainerConditions& conditions) {
   std::string kept;
@@ -121,9 +119,9 @@ std::string trainer_file(const std::vector<std::string>& parts, const TrainerCon
   TrainerImports imports;
   std::string body;
   for (const std::string& part : parts) {
-    const std::string text = kept_lines(part_named(part), conditions);
+    const std::string text = kept_lines(part, conditions);
     const size_t at = text.find(kBody);
-    MPT_CHECK(at != std::string::npos, "no body in the trainer's part {}", part);
+    MPT_CHECK(at != std::string::npos, "no body in a part of the trainer:\n{}", part);
     imports.add(std::string_view(text).substr(0, at));
     body += (body.empty() ? "\n" : "\n\n") + with_constants(text.substr(at + kBody.size()), constants);
   }

@@ -19,7 +19,10 @@ const std::vector<std::pair<std::string_view, std::string_view>>& trainer_files(
 /// The lines of a part that stay. Each condition must be known.
 std::string kept_lines(std::string_view text, const TrainerConditions& conditions);
 
-/// One file of `head`, which is the docstring, and the named parts in their order. Imports come first, each
+/// The module of that name.
+std::string trainer_part(const std::string& name);
+
+/// One file of `head`, which is the docstring, and texts of parts in their order. Imports come first, each
 /// once and without names that no line uses.
 std::string trainer_file(const std::vector<std::string>& parts, const TrainerConditions& conditions,
                          const std::string& head, const std::string& constants);

@@ -14,51 +14,46 @@ namespace {
 
 using T = AdapterTarget;
 
+using Names = std::vector<const char*>;
+
 struct LayerNames {
   std::string prefix;
   AdapterModules& modules;
 
-  void add(std::string_view part, std::initializer_list<const char*> names, AdapterTarget target) {
+  void add(std::string_view part, const Names& names, AdapterTarget target) {
     for (const char* name : names) modules.emplace_back(fmt::format("{}{}{}", prefix, part, name), target);
   }
 };
 
-void add_attention(const Attention& a, bool fused, LayerNames& layer) {
-  constexpr const char* kPart = "self_attn.";
-  if (a.latent) {
-    if (a.latent->query_rank > 0) {
-      layer.add(kPart, {"q_a_proj", "q_b_proj"}, T::qkv);
-    } else {
-      layer.add(kPart, {"q_proj"}, T::qkv);
-    }
-    layer.add(kPart, {"kv_a_proj_with_mqa", "kv_b_proj"}, T::qkv);
-  } else if (fused) {
-    layer.add(kPart, {"qkv_proj"}, T::qkv);
-  } else {
-    layer.add(kPart, {"q_proj", "k_proj", "v_proj"}, T::qkv);
+// Qwen3-Next's names of linear attention, or Qwen3.5's.
+void add_mixers(const LayerKind& kind, bool fused, LayerNames& layer) {
+  const std::string self = "self_attn.", linear = "linear_attn.";
+  if (kind.attention && kind.attention->latent) {
+    const bool compressed = kind.attention->latent->query_rank > 0;
+    layer.add(self, compressed ? Names{"q_a_proj", "q_b_proj"} : Names{"q_proj"}, T::qkv);
+    layer.add(self, {"kv_a_proj_with_mqa", "kv_b_proj"}, T::qkv);
+  } else if (kind.attention) {
+    layer.add(self, fused ? Names{"qkv_proj"} : Names{"q_proj", "k_proj", "v_proj"}, T::qkv);
   }
-  layer.add(kPart, {"o_proj"}, T::output);
-}
-
-// Qwen3-Next's names, and Qwen3.5's.
-void add_linear_attention(bool fused, LayerNames& layer) {
-  constexpr const char* kPart = "linear_attn.";
-  if (fused) {
-    layer.add(kPart, {"in_proj_qkvz", "in_proj_ba"}, T::qkv);
-  } else {
-    layer.add(kPart, {"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"}, T::qkv);
-  }
-  layer.add(kPart, {"out_proj"}, T::output);
+  if (kind.attention) layer.add(self, {"o_proj"}, T::output);
+  if (!kind.linear) return;
+  layer.add(linear,
+            fused ? Names{"in_proj_qkvz", "in_proj_ba"}
+                  : Names{"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"},
+            T::qkv);
+  layer.add(linear, {"out_proj"}, T::output);
 }
 
 void add_mlp(std::string_view part, const Mlp& mlp, bool fused, LayerNames& layer) {
-  if (fused && mlp.gated) {
-    layer.add(part, {"gate_up_proj"}, T::up);
-  } else {
-    if (mlp.gated) layer.add(part, {"gate_proj"}, T::up);
-    layer.add(part, {"up_proj"}, T::up);
-  }
+  const bool one = fused && mlp.gated;
+  if (one) layer.add(part, {"gate_up_proj"}, T::up);
+  if (!one) layer.add(part, mlp.gated ? Names{"gate_proj", "up_proj"} : Names{"up_proj"}, T::up);
   layer.add(part, {"down_proj"}, T::down);
+}
+
+void add_megatron_mlp(std::string_view part, LayerNames& layer) {
+  layer.add(part, {"linear_fc1"}, T::up);
+  layer.add(part, {"linear_fc2"}, T::down);
 }
 
 // Blanks and the signs of regular expressions other than "." and "*".
@@ -118,8 +113,7 @@ AdapterModules hugging_face_modules(const ModelSpec& model, bool fused) {
   for (int64_t l = 0; l < model.layers.count(); ++l) {
     const LayerKind& kind = model.layers[l];
     LayerNames layer{fmt::format("model.layers.{}.", l), modules};
-    if (kind.attention) add_attention(*kind.attention, fused, layer);
-    if (kind.linear) add_linear_attention(fused, layer);
+    add_mixers(kind, fused, layer);
     if (kind.mlp) add_mlp("mlp.", *kind.mlp, fused, layer);
     if (!kind.moe) continue;
     layer.add("mlp.", {"experts"}, T::experts);
@@ -133,29 +127,22 @@ AdapterModules megatron_modules(const ModelSpec& model) {
   for (int64_t l = 0; l < model.layers.count(); ++l) {
     const LayerKind& kind = model.layers[l];
     LayerNames layer{fmt::format("decoder.layers.{}.", l), modules};
+    const std::string self = "self_attention.";
     if (kind.attention && kind.attention->latent) {
-      if (kind.attention->latent->query_rank > 0) {
-        layer.add("self_attention.", {"linear_q_down_proj", "linear_q_up_proj"}, T::qkv);
-      } else {
-        layer.add("self_attention.", {"linear_q_proj"}, T::qkv);
-      }
-      layer.add("self_attention.", {"linear_kv_down_proj", "linear_kv_up_proj"}, T::qkv);
+      const bool compressed = kind.attention->latent->query_rank > 0;
+      layer.add(self, compressed ? Names{"linear_q_down_proj", "linear_q_up_proj"} : Names{"linear_q_proj"},
+                T::qkv);
+      layer.add(self, {"linear_kv_down_proj", "linear_kv_up_proj"}, T::qkv);
     } else if (kind.attention) {
-      layer.add("self_attention.", {"linear_qkv"}, T::qkv);
+      layer.add(self, {"linear_qkv"}, T::qkv);
     }
-    if (kind.attention) layer.add("self_attention.", {"linear_proj"}, T::output);
-    if (kind.linear) {
-      layer.add("self_attention.", {"in_proj"}, T::qkv);
-      layer.add("self_attention.", {"out_proj"}, T::output);
-    }
-    const auto add_mlp_of = [&](std::string_view part) {
-      layer.add(part, {"linear_fc1"}, T::up);
-      layer.add(part, {"linear_fc2"}, T::down);
-    };
-    if (kind.mlp) add_mlp_of("mlp.");
+    if (kind.attention) layer.add(self, {"linear_proj"}, T::output);
+    if (kind.linear) layer.add(self, {"in_proj"}, T::qkv);
+    if (kind.linear) layer.add(self, {"out_proj"}, T::output);
+    if (kind.mlp) add_megatron_mlp("mlp.", layer);
     if (!kind.moe) continue;
     layer.add("mlp.experts.", {"linear_fc1", "linear_fc2"}, T::experts);
-    if (kind.moe->shared_ffn_hidden > 0) add_mlp_of("mlp.shared_experts.");
+    if (kind.moe->shared_ffn_hidden > 0) add_megatron_mlp("mlp.shared_experts.", layer);
   }
   return modules;
 }

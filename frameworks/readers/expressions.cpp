@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/readers/expressions.h"
 
-#include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <optional>
+
+#include "base/error.h"
+#include "frameworks/readers/python_file.h"
 
 namespace mpt::frameworks {
 namespace {
 
 constexpr int kMostOpen = 16;
-constexpr size_t kMostLayers = 100'000;
+constexpr int64_t kMostPatternBytes = 1 << 18;
+constexpr size_t kMostLetters = 4096;
+constexpr int kMostNested = 8;
 
 class Arithmetic {
  public:
@@ -83,78 +86,50 @@ class Arithmetic {
   size_t at_ = 0;
 };
 
-class LayerPattern {
+class Expander {
  public:
-  explicit LayerPattern(std::string_view text) : text_(text) {}
+  explicit Expander(std::string_view text) : text_(text) {}
 
-  std::optional<std::vector<int64_t>> all() {
-    auto value = sum(0);
-    return next() == '\0' ? value : std::nullopt;
+  /// Without repetitions.
+  std::optional<std::string> all() {
+    auto expanded = sequence(0);
+    return at_ == text_.size() ? expanded : std::nullopt;
   }
 
  private:
-  using Layers = std::optional<std::vector<int64_t>>;
-
-  char next() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\'' || text_[at_] == '"')) ++at_;
-    return at_ < text_.size() ? text_[at_] : '\0';
+  // Up to the end or the parenthesis that closes it.
+  std::optional<std::string> sequence(int depth) {
+    std::string out;
+    while (at_ < text_.size() && text_[at_] != ')') {
+      const auto item = repeated(depth);
+      if (!item || out.size() + item->size() > kMostLetters) return std::nullopt;
+      out += *item;
+    }
+    return out;
   }
 
-  Layers sum(int depth) {
-    Layers all = repeated(depth);
-    while (all && next() == '+') {
+  std::optional<std::string> repeated(int depth) {
+    std::string once;
+    if (text_[at_] == '(') {
       ++at_;
-      const Layers more = repeated(depth);
-      if (!more || all->size() + more->size() > kMostLayers) return std::nullopt;
-      all->insert(all->end(), more->begin(), more->end());
-    }
-    return all;
-  }
-
-  Layers repeated(int depth) {
-    Layers once = next() == '(' ? parenthesis(depth) : list();
-    while (once && next() == '*') {
-      ++at_;
-      const auto times = number();
-      if (!times || *times < 0 || size_t(*times) * std::max<size_t>(1, once->size()) > kMostLayers)
-        return std::nullopt;
-      const std::vector<int64_t> layers = *once;
-      once->clear();
-      for (int64_t i = 0; i < *times; ++i) once->insert(once->end(), layers.begin(), layers.end());
-    }
-    return once;
-  }
-
-  Layers parenthesis(int depth) {
-    if (depth >= kMostOpen) return std::nullopt;
-    ++at_;
-    Layers inside = sum(depth + 1);
-    if (next() != ')') return std::nullopt;
-    ++at_;
-    return inside;
-  }
-
-  Layers list() {
-    if (next() != '[') return std::nullopt;
-    ++at_;
-    std::vector<int64_t> layers;
-    while (next() != ']') {
-      const auto value = number();
-      if (!value || *value < 0 || *value > 1 || layers.size() >= kMostLayers) return std::nullopt;
-      layers.push_back(*value);
-      if (next() == ',') ++at_;
+      const auto inside = depth < kMostNested ? sequence(depth + 1) : std::nullopt;
+      if (!inside || at_ == text_.size()) return std::nullopt;
+      once = *inside;
+    } else if (std::string_view("EtmL|").find(text_[at_]) != std::string_view::npos) {
+      once = text_[at_];
+    } else if (text_[at_] != ' ' && text_[at_] != ',') {
+      return std::nullopt;
     }
     ++at_;
-    return layers;
-  }
-
-  std::optional<int64_t> number() {
-    next();
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
-    if (error != std::errc()) return std::nullopt;
+    if (at_ == text_.size() || text_[at_] != '*') return once;
+    size_t times = 0;
+    const auto [end, error] = std::from_chars(text_.data() + at_ + 1, text_.data() + text_.size(), times);
+    if (error != std::errc() || times > kMostLetters || times * once.size() > kMostLetters)
+      return std::nullopt;
     at_ = size_t(end - text_.data());
-    return value;
+    std::string out;
+    for (size_t i = 0; i < times; ++i) out += once;
+    return out;
   }
 
   std::string_view text_;
@@ -165,6 +140,34 @@ class LayerPattern {
 
 std::optional<int64_t> arithmetic_value(std::string_view text) { return Arithmetic(text).all(); }
 
-std::optional<std::vector<int64_t>> layer_pattern(std::string_view text) { return LayerPattern(text).all(); }
+std::optional<std::vector<int64_t>> layer_pattern(std::string text) {
+  std::erase_if(text, [](char c) { return c == '\'' || c == '"'; });  // that a shell left
+  std::optional<Json> list;
+  try {
+    WorkBudget budget("", kMostPatternBytes);
+    const std::vector<LogicalLine> lines = python_lines(text, "");
+    if (lines.size() == 1) list = python_value(lines.front().tokens, 0, {}, budget);
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+  if (!list || !list->is_array()) return std::nullopt;
+  std::vector<int64_t> layers;
+  for (const Json& layer : *list) {
+    if (layer != 0 && layer != 1) return std::nullopt;
+    layers.push_back(layer.get<int64_t>());
+  }
+  return layers;
+}
+
+std::optional<std::vector<int64_t>> decoder_layers_of_stages(std::string_view text) {
+  const auto expanded = Expander(text).all();
+  if (!expanded || !expanded->starts_with('E') || !expanded->ends_with('L')) return std::nullopt;
+  std::vector<int64_t> stages{0};
+  for (const char c : *expanded) {
+    if (c == '|') stages.push_back(0);
+    if (c == 't') ++stages.back();
+  }
+  return stages;
+}
 
 }  // namespace mpt::frameworks

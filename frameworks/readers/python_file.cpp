@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
 #include <functional>
 #include <optional>
 #include <set>
@@ -19,6 +17,7 @@ namespace mpt::frameworks {
 namespace {
 
 constexpr int kDeepestPython = 64;
+constexpr int64_t kMostRepeated = 100'000;  // items of a list that is repeated
 
 // A statement that goes beyond what is understood.
 struct NotUnderstood {};
@@ -119,11 +118,26 @@ class ExpressionReader {
     Json value = postfix(depth);
     while (is_sign("*") || is_sign("//")) {
       const bool times = tokens_[at_++].text == "*";
-      const int64_t left = whole_number(value), right = whole_number(postfix(depth));
+      const int64_t right = whole_number(postfix(depth));
+      if (times && value.is_array()) {
+        value = repeated(value, right);
+        continue;
+      }
+      const int64_t left = whole_number(value);
       if (!times && right == 0) throw NotUnderstood{};
       value = times ? left * right : left / right;
     }
     return value;
+  }
+
+  Json repeated(const Json& list, int64_t times) {
+    if (times < 0 || times > kMostRepeated / int64_t(std::max<size_t>(1, list.size()))) throw NotUnderstood{};
+    Json all = Json::array();
+    for (int64_t i = 0; i < times; ++i) {
+      const Json& once = budget_.copy(list);
+      all.insert(all.end(), once.begin(), once.end());
+    }
+    return all;
   }
 
   Json postfix(int depth) {
@@ -150,15 +164,8 @@ class ExpressionReader {
 
   static Json number(std::string text) {
     std::erase(text, '_');
-    const char* end = text.data() + text.size();
-    int64_t whole = 0;
-    if (const auto [stop, error] = std::from_chars(text.data(), end, whole);
-        error == std::errc() && stop == end)
-      return whole;
-    double real = 0.0;
-    if (const auto [stop, error] = std::from_chars(text.data(), end, real);
-        error == std::errc() && stop == end)
-      return real;
+    if (const auto whole = number_of<int64_t>(text)) return *whole;
+    if (const auto real = number_of<double>(text)) return *real;
     throw NotUnderstood{};
   }
 
@@ -360,10 +367,8 @@ class ModuleReader {
     const PythonToken& token = tokens[at];
     if (token.kind == TokenKind::text) return token.text;
     if (token.text == "True" || token.text == "False") return token.text == "True";
-    int64_t number = 0;
-    const char* const end = token.text.data() + token.text.size();
-    const auto [stop, error] = std::from_chars(token.text.data(), end, number);
-    return error == std::errc() && stop == end ? Json(number) : Json(nullptr);
+    const auto number = number_of<int64_t>(token.text);
+    return number ? Json(*number) : Json(nullptr);
   }
 
   void statement(const LogicalLine& line) {

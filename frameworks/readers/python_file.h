@@ -3,7 +3,7 @@
 
 // Configurations that are Python: values that a file gives to names, and what its functions return. Nothing
 // is run. Numbers, texts, lists, tuples, dictionaries, calls with keywords and names are understood, sums and
-// products of whole numbers too. Arguments that are not understood are listed.
+// products of whole numbers and lists too. Arguments that are not understood are listed.
 
 #include <filesystem>
 #include <map>

@@ -4,7 +4,6 @@
 // Settings of a framework's configuration, read and checked one by one: "fsdp_config.fsdp_version" is a key
 // within an object. Errors name file and key.
 
-#include <optional>
 #include <string>
 
 #include "base/fields.h"

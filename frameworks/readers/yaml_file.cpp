@@ -5,17 +5,14 @@
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
-#include <algorithm>
-#include <array>
-#include <cctype>
-#include <charconv>
 #include <cmath>
 #include <map>
+#include <set>
 #include <sstream>
-#include <string_view>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "frameworks/import.h"
 
 namespace mpt::frameworks {
@@ -26,15 +23,8 @@ Json scalar(const std::string& tag, const std::string& text) {
   if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return nullptr;
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;
-  int64_t whole = 0;
-  const char* end = text.data() + text.size();
-  if (const auto [stop, error] = std::from_chars(text.data(), end, whole);
-      error == std::errc() && stop == end)
-    return whole;
-  double real = 0.0;
-  if (const auto [stop, error] = std::from_chars(text.data(), end, real);
-      error == std::errc() && stop == end && std::isfinite(real))
-    return real;
+  if (const auto whole = number_of<int64_t>(text)) return *whole;
+  if (const auto real = number_of<double>(text); real && std::isfinite(*real)) return *real;
   return text;
 }
 
@@ -106,11 +96,9 @@ class YamlEvents final : public YAML::EventHandler {
 };
 
 // Python's YAML is of version 1.1, where these words are truth values.
-bool is_truth_of_older_yaml(std::string text) {
-  static constexpr std::array<std::string_view, 6> words{"y", "n", "yes", "no", "on", "off"};
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return char(std::tolower(c)); });
-  return std::find(words.begin(), words.end(), text) != words.end();
+bool is_truth_of_older_yaml(const std::string& text) {
+  static const std::set<std::string> words{"y", "n", "yes", "no", "on", "off"};
+  return words.contains(lower_case(text));
 }
 
 // Words that YAML would not read as the text that they are.

@@ -189,6 +189,35 @@ struct Abilities {
   }
 };
 
+/// How files of a framework are known: by their ending, and by a text in them where others share it.
+struct FileForm {
+  std::string ending, mark;
+
+  template <class V>
+  static void describe(V& v) {
+    v.field("ending", &FileForm::ending, "how the file's name ends");
+    v.field("mark", &FileForm::mark, "a text in it", rare_field());
+  }
+};
+
+/// What its export writes and its import reads.
+struct FrameworkFiles {
+  std::string exported, imported;  // a line for people
+  std::vector<FileForm> forms;     // of what is imported; empty: any
+  // How recipes are known among files of any kind: by one of the endings, "" for none, and one of the texts.
+  std::vector<std::string> recipe_endings, recipe_marks;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = FrameworkFiles;
+    v.field("exported", &T::exported, "what the export writes, with the framework's version");
+    v.field("imported", &T::imported, "what the import reads");
+    v.field("forms", &T::forms, "how such files are known", rare_field());
+    v.field("recipe_endings", &T::recipe_endings, "how names of recipes end");
+    v.field("recipe_marks", &T::recipe_marks, "texts of which recipes have one");
+  }
+};
+
 struct Framework {
   std::string name;     // as in --framework
   std::string title;    // as its makers write it
@@ -196,6 +225,7 @@ struct Framework {
   std::string dialect;  // folder of the dialect.json that says which models it has; empty: any
   std::vector<std::string> aliases;
   std::vector<std::string> takes_plans_of;
+  FrameworkFiles files;
   Abilities abilities;
   Execution execution;
   std::map<std::string, std::string> sources;  // by ability
@@ -210,6 +240,7 @@ struct Framework {
     v.field("aliases", &T::aliases, "what else people call it");
     v.field("takes_plans_of", &T::takes_plans_of,
             "frameworks whose step time and memory hold for its export, too");
+    v.field("files", &T::files, "what it exports and imports", optional_field());
     v.field("abilities", &T::abilities, "what it can run");
     v.field("execution", &T::execution, "what it does with a layout: what differs from mpt-run");
     v.field("sources", &T::sources, "where each ability is documented", long_text());
@@ -217,39 +248,3 @@ struct Framework {
 };
 
 }  // namespace mpt::frameworks
-
-namespace mpt {
-
-MPT_ENUM_NAMES(frameworks::MicroBatchRule, {frameworks::MicroBatchRule::any, "any"},
-               {frameworks::MicroBatchRule::at_least_ranks, "at_least_ranks"},
-               {frameworks::MicroBatchRule::multiple_of_ranks, "multiple_of_ranks"},
-               {frameworks::MicroBatchRule::whole_rounds, "whole_rounds"},
-               {frameworks::MicroBatchRule::at_least_two_ranks, "at_least_two_ranks"});
-MPT_ENUM_NAMES(frameworks::SequenceParallelRule, {frameworks::SequenceParallelRule::none, "none"},
-               {frameworks::SequenceParallelRule::optional, "optional"},
-               {frameworks::SequenceParallelRule::always, "always"});
-MPT_ENUM_NAMES(frameworks::ExpertSplit, {frameworks::ExpertSplit::as_tensor, "as_tensor"},
-               {frameworks::ExpertSplit::whole, "whole"}, {frameworks::ExpertSplit::either, "either"});
-MPT_ENUM_NAMES(frameworks::PartialRecompute, {frameworks::PartialRecompute::none, "none"},
-               {frameworks::PartialRecompute::every_nth, "every_nth"},
-               {frameworks::PartialRecompute::same_count, "same_count"},
-               {frameworks::PartialRecompute::any, "any"});
-MPT_ENUM_NAMES(frameworks::AlwaysBeside, {frameworks::AlwaysBeside::gradient_reduce, "gradient_reduce"},
-               {frameworks::AlwaysBeside::parameter_gather, "parameter_gather"},
-               {frameworks::AlwaysBeside::transfer, "transfer"});
-MPT_ENUM_NAMES(frameworks::StageDivision, {frameworks::StageDivision::equal, "equal"},
-               {frameworks::StageDivision::any, "any"});
-MPT_ENUM_NAMES(frameworks::TrainingFeature, {frameworks::TrainingFeature::lora, "lora"},
-               {frameworks::TrainingFeature::lora_on_fp8, "lora_on_fp8"},
-               {frameworks::TrainingFeature::lora_on_nf4, "lora_on_nf4"},
-               {frameworks::TrainingFeature::expert_adapters, "expert_adapters"},
-               {frameworks::TrainingFeature::frozen_parts, "frozen_parts"},
-               {frameworks::TrainingFeature::bf16_gradients, "bf16_gradients"},
-               {frameworks::TrainingFeature::adamw8, "adamw8"},
-               {frameworks::TrainingFeature::adafactor, "adafactor"},
-               {frameworks::TrainingFeature::sgd, "sgd"}, {frameworks::TrainingFeature::muon, "muon"},
-               {frameworks::TrainingFeature::packed_sequences, "packed_sequences"},
-               {frameworks::TrainingFeature::activation_offload, "activation_offload"},
-               {frameworks::TrainingFeature::deterministic, "deterministic"});
-
-}  // namespace mpt

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/text.h"
 #include "frameworks/dialects.h"
 #include "frameworks/supports/supports.h"
 #include "models/family.h"
@@ -52,8 +53,7 @@ std::string words_for(Value value, const ModelSpec& model) {
     }
   }
   if (!said->second.is_string()) return models::words_of(value);
-  std::string name = said->second.get<std::string>();
-  std::replace(name.begin(), name.end(), '_', ' ');
+  const std::string name = replaced(said->second.get<std::string>(), '_', ' ');
   static const std::map<Value, const char*> kinds{{Value::norm, "s"},
                                                   {Value::placement, " norms"},
                                                   {Value::position, " positions"},

@@ -5,8 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "models/value_map.h"
 
 namespace mpt::frameworks {
@@ -23,36 +25,34 @@ std::optional<Rejection> refuse(const Framework& framework, const char* constrai
 
 template <class E>
 std::string words(E value) {
-  std::string name = enum_name(value);
-  std::replace(name.begin(), name.end(), '_', ' ');
-  return name;
+  return replaced(enum_name(value), '_', ' ');
 }
 
-// What the rules of a split look at.
+// What the rules of a split look at, and which of them is broken. Rules whose switches a search tries by
+// itself come last: the first that is broken is the one nearest to what was asked for.
 struct Asked {
-  const Abilities& can;
+  const Framework& framework;
   const ModelSpec& model;
   const Layout& layout;
   const Workload& workload;
+  const Abilities& can = framework.abilities;
+  const bool tensor = layout.tensor > 1, context = layout.context > 1, pipeline = layout.pipeline > 1;
+  const bool has_experts = model.moe() != nullptr, spreads = layout.expert > 1;
+  const int64_t split = layout.expert_split();
 
-  bool splits_tensor() const { return layout.tensor > 1; }
-  bool spreads_experts() const { return layout.expert > 1; }
-  bool splits_experts_otherwise() const {
-    return spreads_experts() && layout.expert_split() != layout.tensor;
+  std::optional<Rejection> no(const char* constraint, const std::string& what) const {
+    return refuse(framework, constraint, what);
   }
-  bool needs_sequence_parallel() const {
-    return can.sequence_parallel == SequenceParallelRule::always ||
-           (can.experts_need_sequence_parallel && model.moe() != nullptr);
-  }
-  int64_t sequence_pieces() const { return 2 * layout.context * layout.tensor; }
+
   // Tokens of a sample and sizes of the layers' products on one rank.
   std::vector<int64_t> product_sizes() const {
     const Attention& attention = model.attention();
-    const int64_t tensor = layout.tensor;
-    return {workload.sequence / layout.context, model.hidden, attention.heads * attention.head_dim / tensor,
-            std::max<int64_t>(1, attention.kv_heads / tensor) * attention.head_dim,
-            model.mlp().ffn_hidden / tensor};
+    const int64_t ranks = layout.tensor;
+    return {workload.sequence / layout.context, model.hidden, attention.heads * attention.head_dim / ranks,
+            std::max<int64_t>(1, attention.kv_heads / ranks) * attention.head_dim,
+            model.mlp().ffn_hidden / ranks};
   }
+
   std::optional<models::Value> lacks_for_spreading() const {
     if (can.cannot_spread.empty()) return std::nullopt;
     const models::Values values = models::values_of(model);
@@ -62,127 +62,69 @@ struct Asked {
     }
     return std::nullopt;
   }
-};
 
-// A table of rules: who breaks one, and how to say so. Words are made for those alone that break it.
-struct SplitRule {
-  bool (*broken)(const Asked&);
-  const char* constraint;
-  std::string (*reason)(const Asked&);
-};
+  std::optional<Rejection> sizes() const {
+    const int64_t pieces = 2 * layout.context * layout.tensor;
+    if (context && pipeline && !can.context_in_pipeline)
+      return no("context", "has no context parallelism in a pipeline");
+    if (can.sequence_divides_by_tensor && pieces > 2 && workload.sequence % pieces != 0)
+      return no("sequence",
+                fmt::format("needs a sequence that divides by 2 x context x tensor = {}", pieces));
+    if (pipeline && model.tied_embeddings && !can.ties_in_pipeline)
+      return no("pipeline", "has no pipeline for a head that shares the embedding's weight");
+    if (layout.execution.kernels.graphs && can.graphs_alone && (pipeline || spreads))
+      return no("graphs", "captures graphs only without pipelines and expert parallelism");
+    if (layout.precision != Precision::nvfp4) return std::nullopt;
+    const std::vector<int64_t> products = product_sizes();
+    if (std::any_of(products.begin(), products.end(), [&](int64_t n) { return n % can.nvfp4_multiple != 0; }))
+      return no("precision", fmt::format("needs multiples of {} as sizes of nvfp4 products; a rank has {}",
+                                         can.nvfp4_multiple, fmt::join(products, ", ")));
+    return std::nullopt;
+  }
 
-const SplitRule kSplitRules[] = {
-    {[](const Asked& a) {
-       return a.layout.context > 1 && a.layout.pipeline > 1 && !a.can.context_in_pipeline;
-     },
-     "context", [](const Asked&) { return std::string("has no context parallelism in a pipeline"); }},
-    {[](const Asked& a) {
-       return a.can.sequence_divides_by_tensor && a.sequence_pieces() > 2 &&
-              a.workload.sequence % a.sequence_pieces() != 0;
-     },
-     "sequence",
-     [](const Asked& a) {
-       return fmt::format("needs a sequence that divides by 2 x context x tensor = {}", a.sequence_pieces());
-     }},
-    {[](const Asked& a) {
-       return a.layout.pipeline > 1 && a.model.tied_embeddings && !a.can.ties_in_pipeline;
-     },
-     "pipeline",
-     [](const Asked&) {
-       return std::string("has no pipeline for a head that shares the embedding's weight");
-     }},
-    {[](const Asked& a) {
-       return a.layout.execution.kernels.graphs && a.can.graphs_alone &&
-              (a.layout.pipeline > 1 || a.spreads_experts());
-     },
-     "graphs",
-     [](const Asked&) {
-       return std::string("captures graphs only without pipelines and expert parallelism");
-     }},
-    {[](const Asked& a) {
-       if (a.layout.precision != Precision::nvfp4) return false;
-       const std::vector<int64_t> sizes = a.product_sizes();
-       return std::any_of(sizes.begin(), sizes.end(),
-                          [&](int64_t size) { return size % a.can.nvfp4_multiple != 0; });
-     },
-     "precision",
-     [](const Asked& a) {
-       return fmt::format("needs multiples of {} as sizes of nvfp4 products; a rank has {}",
-                          a.can.nvfp4_multiple, fmt::join(a.product_sizes(), ", "));
-     }},
-    {[](const Asked& a) { return a.spreads_experts() && !a.can.expert; }, "expert",
-     [](const Asked&) { return std::string("has no expert parallelism"); }},
-    {[](const Asked& a) {
-       return a.model.moe() != nullptr && a.splits_tensor() && !a.can.expert_beside_tensor;
-     },
-     "expert", [](const Asked&) { return std::string("has no experts with tensor parallelism"); }},
-    {[](const Asked& a) {
-       return a.model.moe() != nullptr && a.layout.pipeline > 1 && !a.can.experts_in_pipeline;
-     },
-     "expert", [](const Asked&) { return std::string("has no experts in a pipeline"); }},
-    {[](const Asked& a) {
-       return a.model.moe() != nullptr && a.layout.context > 1 && !a.can.experts_with_context;
-     },
-     "expert", [](const Asked&) { return std::string("has no experts with context parallelism"); }},
-    {[](const Asked& a) {
-       return a.splits_experts_otherwise() && a.can.expert_split == ExpertSplit::as_tensor;
-     },
-     "expert", [](const Asked&) { return std::string("splits experts as it splits dense layers"); }},
-    {[](const Asked& a) {
-       return a.spreads_experts() && a.layout.expert_split() > 1 && a.can.expert_split == ExpertSplit::whole;
-     },
-     "expert", [](const Asked&) { return std::string("keeps each expert whole on one rank"); }},
-    {[](const Asked& a) {
-       return a.model.moe() != nullptr && a.model.moe()->expert.bias && a.layout.expert_split() > 1 &&
-              !a.can.splits_expert_biases;
-     },
-     "expert", [](const Asked&) { return std::string("does not split experts that have biases"); }},
-    {[](const Asked& a) { return a.spreads_experts() && a.lacks_for_spreading().has_value(); }, "expert",
-     [](const Asked& a) {
-       return fmt::format("does not spread experts of models with {}",
-                          models::words_of(*a.lacks_for_spreading()));
-     }},
-    {[](const Asked& a) { return a.layout.overlap_tensor && !a.can.overlap_tensor; }, "overlap",
-     [](const Asked&) { return std::string("does not overlap tensor-parallel collectives"); }},
-    {[](const Asked& a) { return a.layout.overlap_exchange && !a.can.overlap_exchange; }, "overlap",
-     [](const Asked&) { return std::string("does not overlap the exchange of tokens with experts"); }},
-    // Other values of switches that a search tries by itself mend these. So they come last: the first rule
-    // that is broken is the one nearest to what was asked for.
-    {[](const Asked& a) {
-       return a.layout.sequence_parallel && a.can.sequence_parallel == SequenceParallelRule::none;
-     },
-     "sequence parallel", [](const Asked&) { return std::string("has no sequence parallelism"); }},
-    {[](const Asked& a) {
-       return a.splits_tensor() && a.needs_sequence_parallel() && !a.layout.sequence_parallel;
-     },
-     "sequence parallel",
-     [](const Asked&) { return std::string("needs sequence parallelism with tensor parallelism"); }},
-    {[](const Asked& a) {
-       return a.layout.context > 1 && !contains(a.can.context_methods, a.layout.context_method);
-     },
-     "context",
-     [](const Asked& a) {
-       return fmt::format("has no {} context parallelism", enum_name(a.layout.context_method));
-     }},
-    {[](const Asked& a) {
-       return a.layout.context > 1 && a.layout.context_method == ContextMethod::ring &&
-              a.model.has_windows() && !a.can.ring_with_windows;
-     },
-     "context", [](const Asked&) { return std::string("has no ring attention with sliding windows"); }},
-    {[](const Asked& a) {
-       return a.layout.pipeline > 1 && a.layout.data > 1 && !contains(a.can.orders, a.layout.order);
-     },
-     "order",
-     [](const Asked& a) { return fmt::format("does not number ranks {}", enum_name(a.layout.order)); }},
-    {[](const Asked& a) {
-       const Layout& l = a.layout;
-       return l.order == RankOrder::data_outermost && l.pipeline > 1 && l.data > 1 &&
-              l.expert_replicas() != l.data && !a.can.experts_in_any_order;
-     },
-     "order",
-     [](const Asked&) {
-       return std::string("needs as many replicas of experts as of the rest where data is outermost");
-     }},
+  std::optional<Rejection> experts() const {
+    if (spreads && !can.expert) return no("expert", "has no expert parallelism");
+    if (has_experts && tensor && !can.expert_beside_tensor)
+      return no("expert", "has no experts with tensor parallelism");
+    if (has_experts && pipeline && !can.experts_in_pipeline)
+      return no("expert", "has no experts in a pipeline");
+    if (has_experts && context && !can.experts_with_context)
+      return no("expert", "has no experts with context parallelism");
+    if (spreads && split != layout.tensor && can.expert_split == ExpertSplit::as_tensor)
+      return no("expert", "splits experts as it splits dense layers");
+    if (spreads && split > 1 && can.expert_split == ExpertSplit::whole)
+      return no("expert", "keeps each expert whole on one rank");
+    if (has_experts && model.moe()->expert.bias && split > 1 && !can.splits_expert_biases)
+      return no("expert", "does not split experts that have biases");
+    const auto lacks = spreads ? lacks_for_spreading() : std::nullopt;
+    if (!lacks) return std::nullopt;
+    return no("expert", fmt::format("does not spread experts of models with {}", models::words_of(*lacks)));
+  }
+
+  std::optional<Rejection> switches() const {
+    const bool needs_sequence_parallel = can.sequence_parallel == SequenceParallelRule::always ||
+                                         (can.experts_need_sequence_parallel && has_experts);
+    if (layout.overlap_tensor && !can.overlap_tensor)
+      return no("overlap", "does not overlap tensor-parallel collectives");
+    if (layout.overlap_exchange && !can.overlap_exchange)
+      return no("overlap", "does not overlap the exchange of tokens with experts");
+    if (layout.sequence_parallel && can.sequence_parallel == SequenceParallelRule::none)
+      return no("sequence parallel", "has no sequence parallelism");
+    if (tensor && needs_sequence_parallel && !layout.sequence_parallel)
+      return no("sequence parallel", "needs sequence parallelism with tensor parallelism");
+    if (context && !contains(can.context_methods, layout.context_method))
+      return no("context", fmt::format("has no {} context parallelism", enum_name(layout.context_method)));
+    if (context && layout.context_method == ContextMethod::ring && model.has_windows() &&
+        !can.ring_with_windows)
+      return no("context", "has no ring attention with sliding windows");
+    if (!pipeline || layout.data == 1) return std::nullopt;
+    if (!contains(can.orders, layout.order))
+      return no("order", fmt::format("does not number ranks {}", enum_name(layout.order)));
+    if (layout.order == RankOrder::data_outermost && layout.expert_replicas() != layout.data &&
+        !can.experts_in_any_order)
+      return no("order", "needs as many replicas of experts as of the rest where data is outermost");
+    return std::nullopt;
+  }
 };
 
 bool takes(MicroBatchRule rule, int64_t ranks, int64_t micro_batches) {
@@ -230,8 +172,7 @@ bool holds_groups(const Layout& l, const Sharing& s) {
 }
 
 std::optional<Rejection> supports_recomputed_layers(const Framework& framework, const Layout& l) {
-  const bool partial = l.recompute == Recompute::full && !l.recomputed_layers.empty() &&
-                       l.recomputed_layers != l.layers_per_stage;
+  const bool partial = recomputes_partly(l);
   if (auto r = supports_recompute(framework, l.recompute, partial)) return r;
   const PartialRecompute rule = framework.abilities.partial_recompute;
   if (!partial || rule == PartialRecompute::any || level_of(rule, l)) return std::nullopt;
@@ -251,6 +192,66 @@ std::optional<Rejection> supports_overlaps(const Framework& framework, const Lay
       return refuse(framework, "overlap", fmt::format("overlaps {} with compute, always", words(what)));
   }
   return std::nullopt;
+}
+
+// ZeRO stages, as the layout has replicas to share states out over.
+std::optional<Rejection> supports_zero(const Framework& framework, const Layout& l, const Sharing& s) {
+  const Abilities& a = framework.abilities;
+  const bool alone = l.tensor == 1 && l.pipeline == 1 && l.context == 1;
+  if (!contains(l.pipeline > 1 ? a.zero_in_pipeline : a.zero, s.zero)) {
+    return refuse(
+        framework, "zero",
+        fmt::format("has no ZeRO {}{}", s.zero, l.pipeline > 1 ? " with pipeline parallelism" : ""));
+  }
+  if (s.zero == 0 && a.plain_replicas_alone && !alone)
+    return refuse(framework, "zero", "combines plain replicas with no other parallelism");
+  return std::nullopt;
+}
+
+// Newton-Schulz steps need whole matrices: ranks own some each, and what backward shares out is pieces.
+std::optional<Rejection> supports_muon(const Framework& framework, const Sharing& s) {
+  if (s.zero > 1)
+    return refuse(framework, "zero", "updates whole matrices with Muon, not the shares of ZeRO 2 and 3");
+  if (s.offload) return refuse(framework, "offload", "has no Muon in the host's memory");
+  return std::nullopt;
+}
+
+// States that part of the replicas share out.
+std::optional<Rejection> supports_shard_groups(const Framework& framework, const Layout& l,
+                                               const Sharing& s) {
+  const Abilities& a = framework.abilities;
+  if (!contains(a.zero_with_shard_groups, s.zero))
+    return refuse(framework, "zero", fmt::format("has no hybrid sharding with ZeRO {}", s.zero));
+  if (l.expert > 1 && !a.shard_groups_cut_experts && l.expert_replicas() % (l.replicas() / s.shard) != 0)
+    return refuse(framework, "zero", "needs shard groups that divide the replicas of experts");
+  return std::nullopt;
+}
+
+bool gathers_alone(const Layout& l) { return l.overlap_parameter_gather && !l.overlap_gradient_reduce; }
+
+struct TrainingRow {
+  bool present;
+  TrainingFeature feature;
+  const char* words;
+};
+
+// Ways to train beside full training by AdamW.
+std::vector<TrainingRow> training_rows(const Training& t) {
+  using F = TrainingFeature;
+  const bool adapts = t.adapts();
+  return {{adapts, F::lora, "LoRA"},
+          {adapts && t.frozen_format == FrozenFormat::fp8, F::lora_on_fp8, "LoRA over weights in fp8"},
+          {adapts && t.frozen_format == FrozenFormat::nf4, F::lora_on_nf4, "LoRA over weights in 4 bits"},
+          {t.adapts(AdapterTarget::experts), F::expert_adapters, "adapters in experts"},
+          {!adapts && !t.frozen.empty(), F::frozen_parts, "frozen parts"},
+          {t.bf16_gradients, F::bf16_gradients, "gradients in bf16"},
+          {t.optimizer == OptimizerKind::adamw8, F::adamw8, "8-bit AdamW"},
+          {t.optimizer == OptimizerKind::adafactor, F::adafactor, "Adafactor"},
+          {t.optimizer == OptimizerKind::sgd, F::sgd, "SGD"},
+          {t.optimizer == OptimizerKind::muon, F::muon, "Muon"},
+          {t.packed_length > 0.0, F::packed_sequences, "packed sequences"},
+          {!t.offloaded.empty(), F::activation_offload, "activations in CPU memory"},
+          {t.deterministic, F::deterministic, "--deterministic"}};
 }
 
 }  // namespace
@@ -307,51 +308,11 @@ std::optional<Rejection> supports_degrees(const Framework& framework, const Degr
 std::optional<Rejection> supports_split(const Framework& framework, const ModelSpec& model,
                                         const Layout& layout, const Workload& workload) {
   if (auto r = supports_degrees(framework, layout.degrees())) return r;
-  const Asked asked{framework.abilities, model, layout, workload};
-  for (const SplitRule& rule : kSplitRules) {
-    if (rule.broken(asked)) return refuse(framework, rule.constraint, rule.reason(asked));
-  }
-  return std::nullopt;
+  const Asked asked{framework, model, layout, workload};
+  if (auto r = asked.sizes()) return r;
+  if (auto r = asked.experts()) return r;
+  return asked.switches();
 }
-
-namespace {
-
-// ZeRO stages, as the layout has replicas to share states out over.
-std::optional<Rejection> supports_zero(const Framework& framework, const Layout& l, const Sharing& s) {
-  const Abilities& a = framework.abilities;
-  const bool alone = l.tensor == 1 && l.pipeline == 1 && l.context == 1;
-  if (!contains(l.pipeline > 1 ? a.zero_in_pipeline : a.zero, s.zero)) {
-    return refuse(
-        framework, "zero",
-        fmt::format("has no ZeRO {}{}", s.zero, l.pipeline > 1 ? " with pipeline parallelism" : ""));
-  }
-  if (s.zero == 0 && a.plain_replicas_alone && !alone)
-    return refuse(framework, "zero", "combines plain replicas with no other parallelism");
-  return std::nullopt;
-}
-
-// Newton-Schulz steps need whole matrices: ranks own some each, and what backward shares out is pieces.
-std::optional<Rejection> supports_muon(const Framework& framework, const Sharing& s) {
-  if (s.zero > 1)
-    return refuse(framework, "zero", "updates whole matrices with Muon, not the shares of ZeRO 2 and 3");
-  if (s.offload) return refuse(framework, "offload", "has no Muon in the host's memory");
-  return std::nullopt;
-}
-
-// States that part of the replicas share out.
-std::optional<Rejection> supports_shard_groups(const Framework& framework, const Layout& l,
-                                               const Sharing& s) {
-  const Abilities& a = framework.abilities;
-  if (!contains(a.zero_with_shard_groups, s.zero))
-    return refuse(framework, "zero", fmt::format("has no hybrid sharding with ZeRO {}", s.zero));
-  if (l.expert > 1 && !a.shard_groups_cut_experts && l.expert_replicas() % (l.replicas() / s.shard) != 0)
-    return refuse(framework, "zero", "needs shard groups that divide the replicas of experts");
-  return std::nullopt;
-}
-
-bool gathers_alone(const Layout& l) { return l.overlap_parameter_gather && !l.overlap_gradient_reduce; }
-
-}  // namespace
 
 std::optional<Rejection> supports_sharding(const Framework& framework, const Layout& l, const Sharing& s) {
   const Abilities& a = framework.abilities;
@@ -431,6 +392,22 @@ std::optional<Rejection> supports_recompute(const Framework& framework, Recomput
     return refuse(framework, "recompute", fmt::format("has no {} recompute", enum_name(recompute)));
   if (partial && a.partial_recompute == PartialRecompute::none)
     return refuse(framework, "recompute", "recomputes all layers or none");
+  return std::nullopt;
+}
+
+std::vector<TrainingFeature> features_of(const Training& training) {
+  std::vector<TrainingFeature> features;
+  for (const TrainingRow& row : training_rows(training)) {
+    if (row.present) features.push_back(row.feature);
+  }
+  return features;
+}
+
+std::optional<Rejection> supports_training(const Framework& framework, const Training& training) {
+  for (const TrainingRow& row : training_rows(training)) {
+    if (row.present && !contains(framework.abilities.trains, row.feature))
+      return refuse(framework, "training", fmt::format("does not train with {}", row.words));
+  }
   return std::nullopt;
 }
 

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/export.h"
+#include "frameworks/pytorch/trainer_file.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/torchtitan/models.h"
@@ -88,22 +89,6 @@ std::string titan_training(const Plan& plan) {
          titan_argument("disable_cuda_graphs", !l.execution.kernels.graphs);
 }
 
-Json titan_stages(const Plan& plan) {
-  Json stages = Json::array();
-  for (const StageContent& stage : stage_contents(plan.model, plan.layout)) {
-    Json modules = Json::array();
-    if (stage.has_embedding) modules.push_back("tok_embeddings");
-    for (int64_t n = 0; n < stage.layer_count; ++n)
-      modules.push_back(fmt::format("layers.{}", stage.first_layer + n));
-    if (stage.has_head) {
-      modules.push_back("norm");
-      modules.push_back("lm_head");
-    }
-    stages.push_back(std::move(modules));
-  }
-  return stages;
-}
-
 std::string titan_pipeline(const Plan& plan) {
   const Layout& l = plan.layout;
   if (l.pipeline == 1) return titan_argument("pipeline_parallel_degree", 1);
@@ -117,7 +102,7 @@ std::string titan_pipeline(const Plan& plan) {
   }
   text += titan_argument("pipeline_parallel_microbatch_size", l.micro_batch);
   text += "            module_fqns_per_model_part=[\n";
-  for (const Json& stage : titan_stages(plan))
+  for (const Json stage : stage_modules(plan, {"tok_embeddings", "layers.", "norm"}))
     text += fmt::format("                {},\n", python_text(stage));
   return text + "            ],\n";
 }
@@ -140,42 +125,7 @@ std::string titan_parallelism(const Plan& plan) {
   return text + titan_pipeline(plan);
 }
 
-std::string titan_imports(const Plan& plan) {
-  const TitanModel* known = titan_model(plan.model);
-  const std::string family = known != nullptr ? known->name : titan_family(plan.model).name;
-  std::string text = "import os\n";
-  if (known == nullptr)
-    text = "import dataclasses\nimport os\nfrom functools import partial\n\nimport torch.nn as nn\n";
-  text += "\nfrom torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss\n";
-  const Precision precision = plan.layout.precision;
-  if (is_narrow(precision)) {
-    const char* kind = titan_product(precision);
-    text += fmt::format("from torchtitan.components.quantization import {0}LinearConverter{1}\n", kind,
-                        plan.model.moe() != nullptr ? fmt::format(", {}GroupedExpertsConverter", kind) : "");
-  }
-  text += "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig\n";
-  if (plan.layout.recompute == Recompute::full)
-    text += "from torchtitan.distributed.activation_checkpoint import FullAC\n";
-  if (known == nullptr) {
-    text += "from torchtitan.models.common import ComplexRoPE, CosSinRoPE, Embedding, Linear\n";
-  }
-  text += "from torchtitan.models.common.config_utils import decoder_vocab_size";
-  if (known == nullptr) {
-    text +=
-        ", get_attention_config, make_ffn_config, make_gqa_config, make_moe_config, "
-        "make_routed_experts_config, make_router_config\n";
-    text += "from torchtitan.models.common.nn_modules import RMSNorm\n";
-    text += "from torchtitan.models.common.param_init import skip_param_init";
-  }
-  const bool latent = known == nullptr && plan.model.attention().latent;
-  text += fmt::format("\nfrom torchtitan.models.{} import {}model_registry\n", family,
-                      latent ? "make_mla_attention_config, " : "");
-  if (known == nullptr)
-    text += fmt::format("from torchtitan.models.{0}.model import {1}Model, {1}TransformerBlock\n", family,
-                        titan_family(plan.model).classes);
-  return text + "from torchtitan.trainer import Trainer\n";
-}
-
+// All that the file may need: imports of names that it does not use are left out.
 std::string titan_model_call(const Plan& plan) {
   const std::string converters = titan_converters(plan);
   const TitanModel* known = titan_model(plan.model);
@@ -185,57 +135,34 @@ std::string titan_model_call(const Plan& plan) {
 
 std::string titan_function(const Plan& plan) {
   const Layout& l = plan.layout;
+  const TitanModel* known = titan_model(plan.model);
+  const TitanFamily& family = titan_family(plan.model);
   const bool compiled = l.execution.kernels.elementwise == ElementwiseKernels::compiled || l.overlap_tensor;
-  return fmt::format(R"py(def mpt_plan() -> Trainer.Config:
-    """The plan's model and layout. Data, optimizer and checkpoints are yours to add."""
-    model_spec = {model}
-    return Trainer.Config(
-        model_spec=model_spec,
-        loss=ChunkedLossWrapper.Config(
-            loss_fn=CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(model_spec))),
-        training=TrainingConfig(
-{training}        ),
-        parallelism=ParallelismConfig(
-{parallelism}        ),
-        compile=CompileConfig(enable={compiled}, enable_async_tensor_parallel={async}),
-        activation_checkpoint={recompute},
-    )
-)py",
-                     fmt::arg("model", titan_model_call(plan)), fmt::arg("training", titan_training(plan)),
-                     fmt::arg("parallelism", titan_parallelism(plan)),
-                     fmt::arg("compiled", python_text(compiled)),
-                     fmt::arg("async", python_text(l.overlap_tensor)),
-                     fmt::arg("recompute", l.recompute == Recompute::full ? "FullAC.Config()" : "None"));
-}
-
-std::string titan_script(const Plan& plan) {
-  return fmt::format(R"sh(#!/usr/bin/env bash
-# {}. For torchtitan 0.3.0.
-# Run it on every node with NODE_RANK (or under Slurm) and MASTER_ADDR set. More options go to torchtitan.
-set -euo pipefail
-here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
-node=${{NODE_RANK:-${{SLURM_NODEID:-${{JOB_COMPLETION_INDEX:-0}}}}}}
-export PYTHONPATH="$here${{PYTHONPATH:+:$PYTHONPATH}}"
-{}exec torchrun --nproc-per-node {} --nnodes {} --node-rank "$node" \
-  --master-addr "${{MASTER_ADDR:-127.0.0.1}}" --master-port "${{MASTER_PORT:-29500}}" \
-  -m torchtitan.train --module mpt_torchtitan --config mpt_plan "$@"
-)sh",
-                     export_title(plan), processes_of_node(plan, "$node"), processes_word(plan),
-                     node_count(plan));
+  return filled("mpt_torchtitan.py", plan,
+                {{"family", known != nullptr ? known->name : family.name},
+                 {"classes", family.classes},
+                 {"schedule", schedule_constant(l)},
+                 {"model", titan_model_call(plan)},
+                 {"training", titan_training(plan)},
+                 {"parallelism", titan_parallelism(plan)},
+                 {"compiled", python_text(compiled)},
+                 {"async", python_text(l.overlap_tensor)},
+                 {"recompute", l.recompute == Recompute::full ? "FullAC.Config()" : "None"}});
 }
 
 }  // namespace
 
 Exported export_torchtitan(const Plan& plan) {
   Exported exported;
-  const std::string model = titan_model(plan.model) != nullptr ? "" : titan_model_code(plan.model) + "\n\n";
+  std::vector<std::string> parts;
+  if (titan_model(plan.model) == nullptr) parts.push_back(template_text("build_model.py"));
+  parts.push_back(titan_function(plan));
+  const TrainerConditions conditions{{"qwen3", std::string_view(titan_family(plan.model).name) == "qwen3"},
+                                     {"latent", plan.model.attention().latent.has_value()}};
+  const std::string head = fmt::format("\"\"\"{}. For torchtitan 0.3.0.\"\"\"\n", export_title(plan));
   exported.files.push_back(
-      {"mpt_torchtitan.py",
-       fmt::format("\"\"\"{}. For torchtitan 0.3.0.\"\"\"\n\n{}\nHERE = "
-                   "os.path.dirname(os.path.abspath(__file__))\n{}{}\n\n{}",
-                   export_title(plan), titan_imports(plan), schedule_constant(plan.layout),
-                   model.empty() ? "" : "\n" + model, titan_function(plan))});
-  exported.files.push_back({"run_torchtitan.sh", titan_script(plan), true});
+      {"mpt_torchtitan.py", trainer_file(parts, conditions, head, titan_sizes(plan.model))});
+  exported.files.push_back({"run_torchtitan.sh", filled("run_torchtitan.sh", plan), true});
   if (plan.layout.pipeline > 1) exported.files.push_back({"schedule.csv", csv_of(plan)});
   return exported;
 }

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "frameworks/pytorch/fsdp_import.h"
+#include "core/plan_request.h"
 #include "frameworks/registry.h"
 #include "frameworks/torchtitan/models.h"
 #include "models/zoo.h"
@@ -62,68 +62,28 @@ int64_t chunks_of(const TitanPipeline& p, const Imported& in, const std::string&
   return stages / in.layout.pipeline;
 }
 
-ModelSpec model_of_sizes(const TitanSizes& sizes) {
-  ModelSpec m = models::load_model(sizes.like);
-  m.name = std::string(sizes.name) + "-" + sizes.flavor;
-  m.hidden = sizes.hidden;
-  LayerKind layer = m.layers[0];
-  layer.mlp->ffn_hidden = sizes.ffn_hidden;
-  layer.attention->heads = sizes.heads;
-  layer.attention->kv_heads = sizes.kv_heads;
-  layer.attention->head_dim = sizes.head_dim;
-  m.layers = LayerList(sizes.layers, layer);
-  m.vocab = sizes.vocab;
-  m.tied_embeddings = sizes.tied;
-  return m;
-}
-
-// torchtitan/models/deepseek_v3/__init__.py, _16b.
-ModelSpec deepseek_16b() {
-  ModelSpec m = models::load_model("deepseek-v2");
-  m.name = "deepseek_v3-16B";
-  m.hidden = 2048;
-  m.layers = LayerList::of(27, [&, model = m](int64_t l) {
-    LayerKind layer = model.layers[l];
-    layer.attention->heads = layer.attention->kv_heads = 16;
-    layer.attention->latent->query_rank = 0;
-    if (layer.mlp) layer.mlp->ffn_hidden = 10944;
-    if (!layer.moe) return layer;
-    layer.moe->experts = 64;
-    layer.moe->expert.ffn_hidden = 1408;
-    layer.moe->shared_ffn_hidden = int64_t{2} * 1408;
-    layer.moe->expert_groups = layer.moe->groups_per_token = 1;
-    return layer;
-  });
-  return m;
-}
-
-void check_titan_heads(const Settings& config, const std::string& name, const std::string& flavor) {
+void check_titan_heads(const Settings& config, int64_t heads) {
   const char* const key = "parallelism.tensor_parallel_degree";
   const int64_t tensor = config.number(key, rule_of(&Layout::tensor), 1);
-  for (const TitanHeads& known : kTitanHeads) {
-    if (name != known.name || flavor != known.flavor || known.kv_heads % tensor == 0) continue;
-    throw FrameworkRefusal(
-        Problem{config.at(key), fmt::format("{} tensor ranks for {} key-value heads", tensor, known.kv_heads),
-                "a degree that divides the key-value heads", "torchtitan does not replicate them"});
-  }
+  if (heads % tensor == 0) return;
+  throw FrameworkRefusal(
+      Problem{config.at(key), fmt::format("{} tensor ranks for {} key-value heads", tensor, heads),
+              "a degree that divides the key-value heads", "torchtitan does not replicate them"});
 }
 
 }  // namespace
 
 std::optional<ModelSpec> titan_model_named(const Settings& config, const std::string& name,
                                            const std::string& flavor, Imported& in) {
-  check_titan_heads(config, name, flavor);
-  const auto named = [&](const TitanModel& model) { return name == model.name && flavor == model.flavor; };
-  for (const TitanModel& model : kTitanModels) {
-    if (named(model)) return models::load_model(model.zoo);
-  }
-  for (const TitanSizes& sizes : kTitanSizes) {
-    if (name == sizes.name && flavor == sizes.flavor) return model_of_sizes(sizes);
-  }
-  if (name == "deepseek_v3" && flavor == "16B") return deepseek_16b();
-  for (const TitanModel& model : kOlderTitanModels) {
-    if (!named(model)) continue;
-    ModelSpec known = models::load_model(model.zoo);
+  for (const TitanModel& model : titan_models()) {
+    if (name != model.name || flavor != model.flavor) continue;
+    if (model.zoo.empty()) {
+      check_titan_heads(config, model.kv_heads);
+      break;
+    }
+    Json sizes = to_json(models::load_model(model.zoo));
+    if (!model.changes.is_null()) sizes.merge_patch(model.changes);
+    auto known = from_json<ModelSpec>(sizes, "frameworks/torchtitan/models.json");
     if (known.next_token_layers > 0) in.notes.push_back("torchtitan's model has no next-token layers");
     known.next_token_layers = 0;
     return known;
@@ -151,6 +111,25 @@ void set_titan_degrees(const Settings& config, Imported& in) {
   const int64_t replicate =
       config.number("parallelism.data_parallel_replicate_degree", rule_of(&Layout::data), 1);
   set_fsdp(in, {replicate, shard, !keeps}, config.at(key));
+  if (config.flag("debug.deterministic", false))
+    in.notes.emplace_back("debug.deterministic: what it costs is not known, and not in the plan");
+}
+
+Precision titan_plain_precision(const Settings& config) {
+  return config.text("training.mixed_precision_param", "bfloat16") == "float32" ? Precision::fp32
+                                                                                : Precision::bf16;
+}
+
+void set_titan_sequences(const Settings& config, Imported& in) {
+  Layout& l = in.layout;
+  const int64_t local = config.number("training.local_batch_size", rule_of(&Layout::micro_batch), 8);
+  l.micro_batch = l.pipeline > 1 ? config.number("parallelism.pipeline_parallel_microbatch_size",
+                                                 rule_of(&Layout::micro_batch), 1)
+                                 : local;
+  in.workload.sequence = config.number("training.seq_len", rule_of(&Workload::sequence), 2048);
+  in.workload.global_batch =
+      number_or_open(config, "training.global_batch_size", between(1, double(kMostSequences)));
+  if (in.workload.global_batch == 0) in.workload.global_batch = local * l.data;
 }
 
 TitanPipeline titan_pipeline(const Settings& config) {

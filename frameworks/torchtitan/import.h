@@ -11,10 +11,6 @@
 
 namespace mpt::frameworks {
 
-/// The note on a file that asks for deterministic kernels.
-inline constexpr const char* kDeterminismIsFree =
-    "debug.deterministic: what it costs is not known, and not in the plan";
-
 Imported import_torchtitan_toml(const std::filesystem::path& file);
 /// `function`: the one that returns the configuration; empty: the last.
 Imported import_torchtitan_python(const std::filesystem::path& file, const std::string& function = "");
@@ -22,8 +18,16 @@ Imported import_torchtitan_python(const std::filesystem::path& file, const std::
 /// A number, or 0 for -1, which leaves it open.
 int64_t number_or_open(const Settings& config, const std::string& key, const FieldRule& rule);
 
-/// Degrees of tensor, context, pipeline, expert and data parallelism. Throws UserError.
+/// Degrees of tensor, context, pipeline, expert and data parallelism, with a note on a file that asks for
+/// deterministic kernels. Throws UserError.
 void set_titan_degrees(const Settings& config, Imported& in);
+
+/// Precision of a file without products in 8 bits.
+Precision titan_plain_precision(const Settings& config);
+
+/// Sequence and batch where the file counts sequences of a rank; without a global batch each rank takes its
+/// local one once.
+void set_titan_sequences(const Settings& config, Imported& in);
 
 /// The model of that name and flavor; nothing where it is not known, and `in` says which that is. Throws
 /// FrameworkRefusal where the model cannot be split over the tensor ranks, even one that no plan describes.

@@ -30,16 +30,12 @@ void add_titan_facts(LoggedRun& run, const LogLine& line) {
 }  // namespace
 
 LoggedRun read_torchtitan_log(const LogFile& file, const Plan& plan) {
-  LoggedRun run;
-  std::vector<std::string> speakers;
-  for (const LogLine& line : file.lines) {
+  return read_steps(file, [&](const LogLine& line, LoggedRun& run, LoggedStep& step) {
     add_titan_facts(run, line);
     const auto rate = number_behind(line.text, "tps:");
     if (!rate || line.text.find("step:") == std::string_view::npos ||
         line.text.find("validate") != std::string_view::npos)
-      continue;
-    LoggedStep step;
-    step.line = int64_t(line.number);
+      return false;
     step.seconds = double(plan.workload.tokens_per_step()) / (*rate * double(plan.layout.ranks()));
     check_logged(step.seconds, rule_of<LoggedStep>(&LoggedStep::seconds), "seconds of a step, by tps:", file,
                  line.number);
@@ -47,12 +43,8 @@ LoggedRun read_torchtitan_log(const LogFile& file, const Plan& plan) {
     set_behind(step, &LoggedStep::flop_per_s, line, "tflops:", file, 1e12);
     set_behind(step, &LoggedStep::memory_bytes, line, "memory:", file, 1073741824.0);
     step.not_finite = is_not_finite(line.text, {"loss:", "grad_norm:"}) ? 1 : 0;
-    run.peak_bytes = std::max(run.peak_bytes, step.memory_bytes);
-    run.steps.push_back(step);
-    speakers.push_back(line.speaker);
-  }
-  keep_one_speaker(run, speakers);
-  return run;
+    return true;
+  });
 }
 
 }  // namespace mpt::frameworks

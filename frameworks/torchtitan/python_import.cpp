@@ -11,7 +11,6 @@
 #include "base/text.h"
 #include "core/plan_request.h"
 #include "core/schedule_catalog.h"
-#include "frameworks/pytorch/fsdp_import.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/readers/settings.h"
 #include "frameworks/registry.h"
@@ -87,9 +86,7 @@ std::optional<ModelSpec> model_of_python(const PythonFile& python, const Setting
 
 Precision titan_precision(const Settings& config, bool& fp8_head) {
   const Json* converters = config.find("model_spec.converters");
-  const Precision plain = config.text("training.mixed_precision_param", "bfloat16") == "float32"
-                              ? Precision::fp32
-                              : Precision::bf16;
+  const Precision plain = titan_plain_precision(config);
   if (converters == nullptr || !converters->is_array()) return plain;
   for (const Json& converter : *converters) {
     const std::string text = json_text(converter);
@@ -113,7 +110,6 @@ void set_titan_ranks(const Settings& config, Imported& in) {
   l.overlap_tensor = l.tensor > 1 && config.flag("compile.enable_async_tensor_parallel", false);
   if (config.flag("training.enable_cpu_offload", false))
     in.notes.push_back("training.enable_cpu_offload: weights in the host's memory are not in a plan");
-  if (config.flag("debug.deterministic", false)) in.notes.emplace_back(kDeterminismIsFree);
 }
 
 // Exported files name the schedule of their CSV.
@@ -131,17 +127,8 @@ void set_titan_batch(const Settings& config, Imported& in) {
   const FieldRule any = between(1, double(kMostSequences));
   const bool in_tokens = config.has("training.max_context_length") ||
                          config.has("training.num_tokens_per_microbatch_per_dp_rank");
-  const char* const length = in_tokens ? "training.max_context_length" : "training.seq_len";
-  in.workload.sequence = config.number(length, rule_of(&Workload::sequence), 2048);
-  if (!in_tokens) {
-    const int64_t local = config.number("training.local_batch_size", rule_of(&Layout::micro_batch), 8);
-    l.micro_batch = l.pipeline > 1 ? config.number("parallelism.pipeline_parallel_microbatch_size",
-                                                   rule_of(&Layout::micro_batch), 1)
-                                   : local;
-    in.workload.global_batch = number_or_open(config, "training.global_batch_size", any);
-    if (in.workload.global_batch == 0) in.workload.global_batch = local * l.data;
-    return;
-  }
+  if (!in_tokens) return set_titan_sequences(config, in);
+  in.workload.sequence = config.number("training.max_context_length", rule_of(&Workload::sequence), 2048);
   const int64_t tokens = config.number("training.num_tokens_per_microbatch_per_dp_rank", any, 16384);
   const int64_t step = number_or_open(config, "training.num_tokens_per_train_step", any);
   const int64_t rounds =

@@ -3,9 +3,9 @@
 // TOML with the keys of torchtitan/config/job_config.py at v0.2.2, as people still have it.
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "frameworks/import.h"
 #include "frameworks/readers/toml_file.h"
 #include "frameworks/torchtitan/import.h"
@@ -20,10 +20,8 @@ void set_toml_recompute(const Settings& t, Layout& l) {
   const bool is_number = t.has(key) && t.find(key)->is_number_integer();
   const std::string option = is_number ? t.find(key)->dump() : t.text(key, "2");
   l.recompute = mode == "none" ? Recompute::none : mode == "full" ? Recompute::full : Recompute::selective;
-  int64_t every = 0;
-  const auto [end, error] = std::from_chars(option.data(), option.data() + option.size(), every);
-  if (mode != "selective" || error != std::errc() || end != option.data() + option.size() || every < 1)
-    return;
+  const int64_t every = number_of<int64_t>(option).value_or(0);
+  if (mode != "selective" || every < 1) return;
   // Every n-th layer as a whole.
   l.recompute = Recompute::full;
   for (const int64_t layers : l.layers_per_stage) l.recomputed_layers.push_back(layers / every);
@@ -38,7 +36,6 @@ void set_toml_ranks(const Settings& t, Imported& in) {
       t.number("parallelism.expert_tensor_parallel_degree", rule_of(&Layout::tensor), 1);
   l.expert_tensor = expert_tensor == l.tensor ? 0 : expert_tensor;
   l.overlap_tensor = t.flag("parallelism.enable_async_tensor_parallel", false);
-  if (t.flag("debug.deterministic", false)) in.notes.emplace_back(kDeterminismIsFree);
 }
 
 }  // namespace
@@ -53,23 +50,14 @@ Imported import_torchtitan_toml(const std::filesystem::path& file) {
   in.model = titan_model_named(t, t.text("model.name", "llama3"), t.text("model.flavor", ""), in);
   set_toml_ranks(t, in);
   Layout& l = in.layout;
-  l.precision =
-      t.text("training.mixed_precision_param", "bfloat16") == "float32" ? Precision::fp32 : Precision::bf16;
+  l.precision = titan_plain_precision(t);
   const Json* named = t.find("model.converters");
   const std::string converters = named == nullptr ? "" : json_text(*named);
   if (converters.find("float8") != std::string::npos) l.precision = Precision::fp8;
   if (converters.find("quantize.linear.mx") != std::string::npos) l.precision = Precision::mxfp8;
   set_titan_pipeline(in, titan_pipeline(t), t.at("parallelism.pipeline_parallel_degree"));
   set_toml_recompute(t, l);
-  const int64_t local = t.number("training.local_batch_size", rule_of(&Layout::micro_batch), 8);
-  l.micro_batch = l.pipeline > 1 ? t.number("parallelism.pipeline_parallel_microbatch_size",
-                                            rule_of(&Layout::micro_batch), 1)
-                                 : local;
-  in.workload.sequence = t.number("training.seq_len", rule_of(&Workload::sequence), 2048);
-  // Without a global batch each rank takes its local one once.
-  in.workload.global_batch =
-      number_or_open(t, "training.global_batch_size", rule_of(&Workload::global_batch));
-  if (in.workload.global_batch == 0 && l.data > 0) in.workload.global_batch = local * l.data;
+  set_titan_sequences(t, in);
   check_imported(in, file.string());
   return in;
 }

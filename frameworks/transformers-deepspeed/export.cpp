@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "frameworks/deepspeed/export.h"
+#include "frameworks/deepspeed/deepspeed.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/transformers/hugging_face.h"

@@ -7,8 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "frameworks/deepspeed/import.h"
-#include "frameworks/pytorch/fsdp_import.h"
+#include "frameworks/deepspeed/deepspeed.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/transformers/trainer.h"

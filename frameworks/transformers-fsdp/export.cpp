@@ -33,20 +33,16 @@ Json parallelism_config(const Layout& l) {
 }
 
 void add_fsdp_warnings(const Layout& l, std::vector<std::string>& warnings) {
-  const std::pair<bool, const char*> beyond[] = {
-      {l.zero < 2, "FSDP shares gradients out beside optimizer state: the plan becomes ZeRO 2"},
-      {l.tensor > 1 || l.pipeline > 1 || l.expert > 1,
-       "tensor, pipeline and expert parallelism are not in it"},
-      {l.context > 1 && l.context_method != ContextMethod::ring, "context ranks pass keys round"},
-      {l.recompute == Recompute::selective, "selective recompute is not in it"},
-      {l.recompute == Recompute::full && !l.recomputed_layers.empty() &&
-           l.recomputed_layers != l.layers_per_stage,
-       "all layers recompute, or none"},
-      {l.offload_optimizer, "offload moves weights and gradients, too: it is not written"},
-      {l.precision == Precision::mxfp8 || l.precision == Precision::nvfp4, "products run in plain fp8"}};
-  for (const auto& [given, text] : beyond) {
-    if (given) warnings.emplace_back(text);
-  }
+  add_warnings(
+      {{l.zero < 2, "FSDP shares gradients out beside optimizer state: the plan becomes ZeRO 2"},
+       {l.tensor > 1 || l.pipeline > 1 || l.expert > 1,
+        "tensor, pipeline and expert parallelism are not in it"},
+       {l.context > 1 && l.context_method != ContextMethod::ring, "context ranks pass keys round"},
+       {l.recompute == Recompute::selective, "selective recompute is not in it"},
+       {recomputes_partly(l), "all layers recompute, or none"},
+       {l.offload_optimizer, "offload moves weights and gradients, too: it is not written"},
+       {l.precision == Precision::mxfp8 || l.precision == Precision::nvfp4, "products run in plain fp8"}},
+      warnings);
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "frameworks/pytorch/fsdp_import.h"
 #include "frameworks/readers/settings.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"

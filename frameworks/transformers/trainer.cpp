@@ -5,8 +5,6 @@
 
 #include "frameworks/transformers/trainer.h"
 
-#include <fmt/format.h>
-
 #include "frameworks/readers/settings.h"
 #include "frameworks/transformers/hugging_face.h"
 
@@ -43,20 +41,7 @@ Json accelerate_config(const Plan& plan, const char* kind) {
 
 ExportedFile accelerate_script(const Plan& plan, const std::string& settings, const std::string& options) {
   return {"run_accelerate.sh",
-          fmt::format(R"sh(#!/usr/bin/env bash
-# {}. For accelerate 1.15.0.
-# Start it on every node, with NODE_RANK (or under Slurm), MASTER_ADDR and MASTER_PORT set. Your training script and its
-# options follow. The script reads train.json with HfArgumentParser, as transformers' examples/pytorch/language-modeling/run_clm.py
-# does. That one also needs output_dir, do_train, tokenizer_name, and dataset_name or train_file in it. A config_name that is
-# a file is looked for in the folder where you start.
-set -euo pipefail
-here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
-node=${{NODE_RANK:-${{SLURM_NODEID:-${{JOB_COMPLETION_INDEX:-0}}}}}}
-{}exec accelerate launch --config_file "$here/accelerate.yaml" {}--machine_rank "$node" \
-  --main_process_ip "${{MASTER_ADDR:-localhost}}" --main_process_port "${{MASTER_PORT:-29500}}" "$@"
-)sh",
-                      export_title(plan), settings, options),
-          true};
+          filled("run_accelerate.sh", plan, {{"settings", settings}, {"options", options}}), true};
 }
 
 void read_trainer_arguments(const std::filesystem::path& file, Imported& in) {

@@ -49,7 +49,7 @@ std::function<int()> add_import(CLI::App& app) {
   for (const frameworks::FrameworkCode& code : frameworks::framework_code()) {
     if (code.importer.read == nullptr) continue;
     names.emplace_back(code.framework);
-    files.emplace_back(code.importer.what);
+    files.emplace_back(code.files().imported);
   }
   CLI::App* command =
       app.add_subcommand("import", "Score a layout that runs in a framework, and see what would be better");

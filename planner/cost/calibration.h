@@ -16,8 +16,6 @@ namespace mpt {
 /// How a constant was found. measured: somebody measured just this. literature: documents or sources say it.
 /// It may also have been counted in them. fitted: chosen by the error of predictions of published runs.
 enum class ConstantOrigin { measured, literature, fitted };
-MPT_ENUM_NAMES(ConstantOrigin, {ConstantOrigin::measured, "measured"},
-               {ConstantOrigin::literature, "literature"}, {ConstantOrigin::fitted, "fitted"});
 
 }  // namespace mpt
 

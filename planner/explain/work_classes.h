@@ -25,21 +25,6 @@ enum class WorkClass : uint8_t {
 };
 inline constexpr size_t kWorkClasses = 10;
 
-}  // namespace mpt::planner
-
-namespace mpt {
-MPT_ENUM_NAMES(planner::WorkClass, {planner::WorkClass::products, "products"},
-               {planner::WorkClass::attention, "attention"}, {planner::WorkClass::elementwise, "elementwise"},
-               {planner::WorkClass::grouped_products, "grouped_products"},
-               {planner::WorkClass::tensor_collectives, "tensor_collectives"},
-               {planner::WorkClass::expert_exchange, "expert_exchange"},
-               {planner::WorkClass::data_parallel, "data_parallel"},
-               {planner::WorkClass::transfers, "transfers"}, {planner::WorkClass::optimizer, "optimizer"},
-               {planner::WorkClass::host, "host"});
-}  // namespace mpt
-
-namespace mpt::planner {
-
 /// Seconds by WorkClass.
 using WorkSeconds = std::array<double, kWorkClasses>;
 

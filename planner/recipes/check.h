@@ -16,8 +16,6 @@ namespace mpt {
 
 /// not_read: the recipe cannot be judged, since it is wrong in itself or is no training that plans describe.
 enum class Verdict { fits, illegal, does_not_fit, not_read };
-MPT_ENUM_NAMES(Verdict, {Verdict::fits, "fits"}, {Verdict::illegal, "illegal"},
-               {Verdict::does_not_fit, "does_not_fit"}, {Verdict::not_read, "not_read"});
 
 }  // namespace mpt
 

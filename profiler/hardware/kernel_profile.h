@@ -17,18 +17,6 @@ namespace mpt::profiler {
 /// gradient of a layer of `columns` x `inner` over `rows` tokens is m = columns, n = inner, k = rows.
 enum class ProductPass { any, forward, input_gradient, weight_gradient };
 enum class AttentionPass { forward, backward };
-}  // namespace mpt::profiler
-
-namespace mpt {
-MPT_ENUM_NAMES(profiler::ProductPass, {profiler::ProductPass::any, "any"},
-               {profiler::ProductPass::forward, "forward"},
-               {profiler::ProductPass::input_gradient, "input_gradient"},
-               {profiler::ProductPass::weight_gradient, "weight_gradient"});
-MPT_ENUM_NAMES(profiler::AttentionPass, {profiler::AttentionPass::forward, "forward"},
-               {profiler::AttentionPass::backward, "backward"});
-}  // namespace mpt
-
-namespace mpt::profiler {
 
 struct ProductTime {
   ProductPass pass = ProductPass::any;

@@ -140,22 +140,6 @@ int64_t sequence_of(const Profile& profile, const PieceTiming& timing);
 /// may differ, and pieces were timed at that sequence.
 bool profile_matches(const Profile& profile, const ModelSpec& model, int64_t sequence, Precision precision);
 
-}  // namespace mpt::profiler
-
-namespace mpt {
-MPT_ENUM_NAMES(profiler::Piece, {profiler::Piece::embedding, "embedding"}, {profiler::Piece::layer, "layer"},
-               {profiler::Piece::head, "head"});
-MPT_ENUM_NAMES(profiler::Phase, {profiler::Phase::forward, "forward"},
-               {profiler::Phase::backward, "backward"}, {profiler::Phase::input_gradient, "input_gradient"},
-               {profiler::Phase::weight_gradient, "weight_gradient"});
-MPT_ENUM_NAMES(profiler::TransportOperation, {profiler::TransportOperation::all_reduce, "all_reduce"},
-               {profiler::TransportOperation::all_gather, "all_gather"},
-               {profiler::TransportOperation::reduce_scatter, "reduce_scatter"},
-               {profiler::TransportOperation::send_receive, "send_receive"});
-}  // namespace mpt
-
-namespace mpt::profiler {
-
 template <class V>
 void PieceTiming::describe(V& v) {
   using T = PieceTiming;

@@ -27,9 +27,3 @@ class TensorSource {
 std::vector<double> read_part(const TensorSource& source, TensorKind kind, const Parameter& parameter);
 
 }  // namespace mpt::runtime
-
-namespace mpt {
-MPT_ENUM_NAMES(runtime::TensorKind, {runtime::TensorKind::value, "value"},
-               {runtime::TensorKind::first_moment, "first_moment"},
-               {runtime::TensorKind::second_moment, "second_moment"});
-}  // namespace mpt

@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
-#include <optional>
 
 #include "base/digest.h"
 #include "base/error.h"
@@ -17,13 +15,6 @@ uint64_t scramble(uint64_t x) {
   x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdULL;
   x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ULL;
   return x ^ (x >> 33);
-}
-
-std::optional<double> number_of(const std::string& word) {
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
-  return value;
 }
 
 [[noreturn]] void refuse_token(const std::string& path, int64_t at, int32_t token, int64_t vocab) {
@@ -68,10 +59,10 @@ int64_t permuted(int64_t index, int64_t size, uint64_t key) {
 }
 
 std::vector<DataPart> parse_data_argument(const std::vector<std::string>& words) {
-  if (words.empty() || !number_of(words.front())) return {DataPart{1.0, words}};
+  if (words.empty() || !number_of<double>(words.front())) return {DataPart{1.0, words}};
   std::vector<DataPart> parts;
   for (size_t i = 0; i < words.size(); i += 2) {
-    const auto weight = number_of(words[i]);
+    const auto weight = number_of<double>(words[i]);
     if (!weight || !(*weight > 0.0) || !std::isfinite(*weight) || i + 1 == words.size()) {
       throw UserError(Problem{"--data", fmt::format("\"{}\" where a weight and its file are due", words[i]),
                               "pairs of a positive weight and a file: 0.7 a 0.3 b",

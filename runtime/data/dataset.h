@@ -25,7 +25,7 @@ std::vector<DataPart> parse_data_argument(const std::vector<std::string>& words)
 
 struct DatasetOptions {
   std::vector<DataPart> parts;
-  DataFormat format = DataFormat::automatic;
+  DataFormat format = DataFormat::auto_;
   int64_t sequence = 1;
   int64_t further = 0;  // targets after the last token of a sequence, for next-token modules
   int64_t vocab = 256;  // tokens beyond it are refused

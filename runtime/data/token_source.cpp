@@ -181,10 +181,10 @@ std::array<std::filesystem::path, 2> indexed_pair(std::filesystem::path path) {
 }
 
 std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& path, DataFormat format) {
-  if (format == DataFormat::megatron || (format == DataFormat::automatic && is_indexed(path)))
+  if (format == DataFormat::megatron || (format == DataFormat::auto_ && is_indexed(path)))
     return open_megatron(path);
   MappedFile file(path, "--data " + path.string());
-  if (format == DataFormat::text || (format == DataFormat::automatic && path.extension() != ".bin"))
+  if (format == DataFormat::text || (format == DataFormat::auto_ && path.extension() != ".bin"))
     return flat<uint8_t>(path, std::move(file), 0);
   return open_numbers(path, std::move(file), format);
 }

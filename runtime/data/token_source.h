@@ -19,7 +19,7 @@
 
 namespace mpt::runtime {
 
-enum class DataFormat { automatic, text, uint16, uint32, megatron };
+enum class DataFormat { auto_, text, uint16, uint32, megatron };
 
 class TokenSource {
  public:
@@ -29,7 +29,7 @@ class TokenSource {
   virtual void read(int64_t begin, int64_t count, int32_t* out) const = 0;
 };
 
-/// `automatic`: a path with .idx beside its .bin is an indexed pair, a .bin with a known header says its own
+/// `auto_`: a path with .idx beside its .bin is an indexed pair, a .bin with a known header says its own
 /// width, other .bin files need a format, and everything else is text. Throws UserError.
 std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& path, DataFormat format);
 
@@ -37,9 +37,3 @@ std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& path
 std::array<std::filesystem::path, 2> indexed_pair(std::filesystem::path path);
 
 }  // namespace mpt::runtime
-
-namespace mpt {
-MPT_ENUM_NAMES(runtime::DataFormat, {runtime::DataFormat::automatic, "auto"},
-               {runtime::DataFormat::text, "text"}, {runtime::DataFormat::uint16, "uint16"},
-               {runtime::DataFormat::uint32, "uint32"}, {runtime::DataFormat::megatron, "megatron"});
-}  // namespace mpt

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/fields.h"
 
 namespace mpt {
 namespace {
@@ -54,6 +55,25 @@ TEST(Text, ErrorsShowTextFromFilesHarmlessly) {
   EXPECT_EQ(std::string(error.what()).find_first_of("\x1b\x07\x9b"), std::string::npos) << error.what();
   EXPECT_EQ(std::string(RunError("rank 1 said \x1b[2J").what()), "rank 1 said \\x1b[2J");
   EXPECT_EQ(std::string(UserError(Problem{"p", "a grid\n  of rows", "", ""}).what()), "p: a grid\n  of rows");
+}
+
+TEST(Text, NumbersAreWholeTexts) {
+  EXPECT_EQ(number_of<int64_t>("-12"), -12);
+  EXPECT_EQ(number_of<double>("1e-5"), 1e-5);
+  for (const char* text : {"", "1.5", "3 ", " 3", "99999999999999999999", "x"})
+    EXPECT_FALSE(number_of<int64_t>(text)) << text;
+  EXPECT_EQ(lower_case("Qwen2.5-\xc3\x84"), "qwen2.5-\xc3\x84");
+  EXPECT_EQ(replaced("a_b_c", '_', '-'), "a-b-c");
+}
+
+enum class Colour : uint8_t { red, auto_, dark_blue };
+
+TEST(Text, NamesOfEnumeratorsAreThoseOfTheCode) {
+  EXPECT_EQ(enum_names<Colour>(), (std::vector<std::string>{"red", "auto", "dark_blue"}));
+  EXPECT_EQ(enum_name(Colour::dark_blue), "dark_blue");
+  EXPECT_EQ(enum_name(Colour(7)), "?");
+  EXPECT_EQ(enum_value<Colour>("auto"), Colour::auto_);
+  EXPECT_FALSE(enum_value<Colour>("auto_"));
 }
 
 }  // namespace

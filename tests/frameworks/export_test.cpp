@@ -296,8 +296,20 @@ TEST(Export, TorchtitanBuildsLatentAttention) {
       text.find("from torchtitan.models.deepseek_v3 import make_mla_attention_config, model_registry\n"),
       std::string::npos)
       << text;
-  EXPECT_NE(text.find("return DeepSeekV3TransformerBlock.Config("), std::string::npos) << text;
-  EXPECT_EQ(text.find("make_gqa_config(\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("import DeepSeekV3Model as Model, DeepSeekV3TransformerBlock as Block\n"),
+            std::string::npos)
+      << text;
+  for (const char* unused : {"make_gqa_config", "get_attention_config", "CosSinRoPE", "Float8"})
+    EXPECT_EQ(text.find(unused), std::string::npos) << text;
+}
+
+TEST(Export, MarksOfTemplatesAreFilledAndOtherSignsStay) {
+  const Plan plan = plan_for_torchtitan(3, 4, 1, "1f1b", 1);
+  const std::string text = filled("job.yaml", plan, {{"nodes_text", ""}, {"command", "exec a@b"}});
+  EXPECT_NE(text.find("- exec a@b\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("name: @name@\n"), std::string::npos) << text;
+  EXPECT_NE(filled("run_megatron.sh", plan).find("\"${plan[@]}\" \"$@\"\n"), std::string::npos);
+  EXPECT_THROW(filled("none.sh", plan), InternalError);
 }
 
 Json deepspeed_json(const Plan& plan) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "frameworks/megatron-core/pipeline_layout.h"
+#include "frameworks/readers/expressions.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "base/error.h"
-#include "frameworks/megatron-core/tokenizers.h"
+#include "frameworks/megatron-core/import.h"
 #include "frameworks/registry.h"
 #include "models/parameter_count.h"
 #include "models/zoo.h"

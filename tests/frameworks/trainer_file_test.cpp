@@ -35,8 +35,8 @@ TEST(TrainerFile, PartsOfEachFamilyOfWeightsAreThere) {
 
 TEST(TrainerFile, ConstantsTakeThePlaceOfTheSampleAndUnusedNamesAreNotImported) {
   const TrainerConditions none{{"refused", false}};
-  const std::string text =
-      trainer_file({"plan.py", "weights_llama.py"}, none, "\"\"\"Head.\"\"\"\n", "MESH = [2]\n");
+  const std::string text = trainer_file({trainer_part("plan.py"), trainer_part("weights_llama.py")}, none,
+                                        "\"\"\"Head.\"\"\"\n", "MESH = [2]\n");
   EXPECT_TRUE(text.starts_with("\"\"\"Head.\"\"\"\n\nimport math\nimport os\n\nimport torch\n\nMESH = [2]\n"))
       << text;
   EXPECT_EQ(text.find("MODEL = "), std::string::npos) << text;

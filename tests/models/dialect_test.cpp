@@ -19,7 +19,8 @@ constexpr const char* kTable = R"({"fields": {"with_bias": "!no-bias", "vocabula
   {"value": "activation", "default": "silu", "word": "act", "choices": [
     {"ours": {"gated": "true", "activation": "silu"}, "words": [{"word": "act", "is": "swiglu"}]},
     {"ours": {"gated": "false", "activation": "relu"}, "words": [{"word": "act", "is": "relu"}]}]},
-  {"value": "mlp_bias", "word": "no-bias", "contrary": true, "default": "true", "first": true},
+  {"value": "mlp_bias", "word": "no-bias", "names": {"true": "false", "false": "true"}, "default": "true",
+    "first": true},
   {"value": "output_bias", "fixed": "mlp_bias"},
   {"value": "qkv_bias", "word": "qkv", "default": "mlp_bias"},
   {"value": "heads"},

@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "models/family.h"
-#include "models/family_layers.h"
+#include "models/family_files.h"
 #include "models/value_map.h"
 #include "tests/support/field_rows.h"
 #include "tests/support/golden.h"

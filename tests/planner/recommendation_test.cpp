@@ -31,7 +31,7 @@ uint32_t seeds_of_run() { return std::getenv("MPT_SOAK") != nullptr ? 300 : 30; 
 std::vector<std::string> frameworks_with_both_ways() {
   std::vector<std::string> names;
   for (const FrameworkCode& code : frameworks::framework_code()) {
-    if (code.exporter.write != nullptr && code.importer.read != nullptr) names.emplace_back(code.framework);
+    if (code.write != nullptr && code.importer.read != nullptr) names.emplace_back(code.framework);
   }
   return names;
 }
@@ -95,7 +95,7 @@ std::string model_difference(ModelSpec found, ModelSpec wanted) {
 }
 
 void expect_comes_back(const FrameworkCode& code, const Plan& plan, const PlanRequest& asked) {
-  const auto exported = code.exporter.write(plan);
+  const auto exported = code.write(plan);
   EXPECT_TRUE(exported.warnings.empty()) << fmt::format("{}", fmt::join(exported.warnings, "\n"));
   const std::filesystem::path file = written(exported, code.framework);
   PlanRequest blank;

@@ -135,9 +135,9 @@ TEST(Dataset, EveryFormatGivesTheSameTokens) {
   const std::pair<std::string, DataFormat> files[] = {
       {write("raw16.bin", raw(tokens)), DataFormat::uint16},
       {write("raw32.bin", raw(wide)), DataFormat::uint32},
-      {write("llmc.bin", raw(header) + raw(tokens)), DataFormat::automatic},
-      {write_indexed("megatron", tokens, {40, 1, 60}), DataFormat::automatic},
-      {testing::TempDir() + "/megatron.bin", DataFormat::automatic}};
+      {write("llmc.bin", raw(header) + raw(tokens)), DataFormat::auto_},
+      {write_indexed("megatron", tokens, {40, 1, 60}), DataFormat::auto_},
+      {testing::TempDir() + "/megatron.bin", DataFormat::auto_}};
   for (const auto& [file, format] : files) {
     DatasetOptions o = options({file}, 10);
     o.format = format;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "base/json.h"
+// DeepSpeed's configuration, for its own export and import and for those of the Hugging Face Trainer.
+
 #include "frameworks/export.h"
+#include "frameworks/import.h"
+#include "frameworks/readers/settings.h"
 
 namespace mpt::frameworks {
 
@@ -11,5 +14,8 @@ Json deepspeed_config(const Plan& plan);
 
 /// Of plans for other frameworks: what DeepSpeed does not have.
 void add_deepspeed_warnings(const Plan& plan, std::vector<std::string>& warnings);
+
+/// Layout and batch of DeepSpeed's configuration; `pipeline` ranks have equal stages. Throws UserError.
+Imported read_deepspeed(const Settings& config, int64_t pipeline);
 
 }  // namespace mpt::frameworks
