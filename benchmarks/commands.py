@@ -2,8 +2,8 @@
 """Whole commands of mpt-plan, as a person waits for them: of this build and of another one in turn.
 
 Usage: commands.py FOLDER_OF_PROGRAMS [--against FOLDER] [--turns N] [--quick] [--page FILE] [--outputs FOLDER]
-Medians. `user` is the processor's time of one thread, and `wall` the time that passes with two. --quick takes one turn of the
-two smallest requests. --outputs keeps what the commands print.
+Medians. `cpu s` is the processor's time with one thread, user and system together, since Linux only samples their shares; `wall s`
+is the time that passes with two. --quick takes one turn of the two smallest requests. --outputs keeps what the commands print.
 """
 
 import argparse
@@ -35,10 +35,10 @@ class Times:
     """Seconds of one build's runs of one request."""
 
     def __init__(self):
-        self.user, self.wall_one, self.wall_two = [], [], []
+        self.cpu, self.wall_one, self.wall_two = [], [], []
 
     def medians(self):
-        return [statistics.median(seconds) for seconds in (self.user, self.wall_one, self.wall_two)]
+        return [statistics.median(seconds) for seconds in (self.cpu, self.wall_one, self.wall_two)]
 
 
 def words_of(request):
@@ -48,7 +48,7 @@ def words_of(request):
 
 
 def timed(programs, request, threads, output):
-    """User and wall seconds of one command, whose output goes to a file."""
+    """Seconds of the processor and wall seconds of one command, whose output goes to a file."""
     command = [os.path.join(programs, "mpt-plan"), *words_of(request), *([] if request is ESTIMATE else ["--threads", str(threads)])]
     with open(output, "w") as out, open(output + ".errors", "w") as errors:
         begin = time.monotonic()
@@ -59,7 +59,7 @@ def timed(programs, request, threads, output):
     if process.returncode != 0:
         with open(output + ".errors") as errors:
             sys.exit(f"{' '.join(command)}\nexit code {process.returncode}\n{errors.read()}")
-    return usage.ru_utime, wall_s
+    return usage.ru_utime + usage.ru_stime, wall_s
 
 
 def measure(builds, request, turns, outputs):
@@ -69,9 +69,9 @@ def measure(builds, request, turns, outputs):
         for threads in (1, 2):
             for number, (programs, times) in enumerate(zip(builds, all_times)):
                 name = request[0].replace(" ", "_").replace(",", "")
-                user_s, wall_s = timed(programs, request, threads, os.path.join(outputs, f"{name}-{'this' if number == 0 else 'other'}-{threads}"))
+                cpu_s, wall_s = timed(programs, request, threads, os.path.join(outputs, f"{name}-{'this' if number == 0 else 'other'}-{threads}"))
                 if threads == 1:
-                    times.user.append(user_s)
+                    times.cpu.append(cpu_s)
                     times.wall_one.append(wall_s)
                 else:
                     times.wall_two.append(wall_s)
@@ -79,17 +79,17 @@ def measure(builds, request, turns, outputs):
 
 
 def row(request, all_times):
-    user_s, wall_one_s, wall_two_s = all_times[0].medians()
-    text = f"| {request[0]} | {user_s:.3f} |"
+    cpu_s, wall_one_s, wall_two_s = all_times[0].medians()
+    text = f"| {request[0]} | {cpu_s:.3f} |"
     if len(all_times) > 1:
-        other_user_s, _, other_two_s = all_times[1].medians()
-        return (f"{text} {other_user_s:.3f} | {other_user_s / user_s:.2f}x | {wall_two_s:.3f} | {other_two_s:.3f} | "
+        other_cpu_s, _, other_two_s = all_times[1].medians()
+        return (f"{text} {other_cpu_s:.3f} | {other_cpu_s / cpu_s:.2f}x | {wall_two_s:.3f} | {other_two_s:.3f} | "
                 f"{other_two_s / wall_two_s:.2f}x | {wall_one_s / wall_two_s:.2f}x |")
     return f"{text} {wall_two_s:.3f} | {wall_one_s / wall_two_s:.2f}x |"
 
 
 def heading(against):
-    columns = ["request", "user s", "user s, other", "ratio", "wall s", "wall s, other", "ratio", "2 threads"]
+    columns = ["request", "cpu s", "cpu s, other", "ratio", "wall s", "wall s, other", "ratio", "2 threads"]
     if not against:
         columns = [columns[i] for i in (0, 1, 4, 7)]
     return "\n".join(["| " + " | ".join(columns) + " |", "| --- |" + " ---: |" * (len(columns) - 1)])
@@ -113,7 +113,7 @@ def page(table, builds, turns, load):
         "`./scripts/bench commands --against FOLDER --page reports/results/commands.md` writes this page.", "",
         f"{datetime.date.today()}, {processor()}, load {load:.2f} before. This build is of commit {commit_of(builds[0])}.{other} "
         f"Medians of {turns}. Builds take turns. "
-        "`user s` is the processor's time of a whole command with one thread, from its start to its end. `wall s` is the time that passes with "
+        "`cpu s` is the processor's time of a whole command with one thread, from its start to its end. `wall s` is the time that passes with "
         "two threads. The last column says how many times as fast two threads are as one.", "",
         "The machine's speed changes from hour to hour, so ratios decide, and seconds do not. A ratio is the other build's time over this one's.", "",
         table, "",
