@@ -5,8 +5,9 @@
 
 #include <array>
 #include <cctype>
-#include <charconv>
+#include <clocale>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 #include <span>
 
@@ -54,10 +55,11 @@ struct NumberAndUnit {
 };
 std::optional<NumberAndUnit> split_number(std::string_view text) {
   NumberAndUnit out;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out.number);
-  if (error != std::errc{} || !std::isfinite(out.number) || out.number < 0.0) return std::nullopt;
-  for (const char* at = end; at != text.data() + text.size(); ++at) {
-    if (*at != ' ') out.unit += *at;
+  const auto [number, length] = leading_number(text);
+  if (length == 0 || number < 0.0) return std::nullopt;
+  out.number = number;
+  for (const char c : text.substr(length)) {
+    if (c != ' ') out.unit += c;
   }
   return out;
 }
@@ -126,7 +128,38 @@ std::string spelled(const NumberAndUnit& parts, std::string_view first, std::str
   return fmt::format("write {0}{1} or {0}{2}", parts.number, first, second);
 }
 
+// Characters of [-] digits [. digits] [e [sign] digits], one digit at least; 0 without.
+size_t length_of_number(std::string_view text) {
+  const auto skip_digits = [&](size_t at) {
+    return std::min(text.find_first_not_of("0123456789", at), text.size());
+  };
+  const size_t begin = text.starts_with('-') ? 1 : 0;
+  size_t end = skip_digits(begin), digits = end - begin;
+  if (end < text.size() && text[end] == '.') {
+    const size_t fraction = end + 1;
+    end = skip_digits(fraction);
+    digits += end - fraction;
+  }
+  if (digits == 0) return 0;
+  if (end == text.size() || (text[end] != 'e' && text[end] != 'E')) return end;
+  const bool has_sign = end + 1 < text.size() && (text[end + 1] == '+' || text[end + 1] == '-');
+  const size_t exponent = end + (has_sign ? 2 : 1);
+  return skip_digits(std::min(exponent, text.size())) > exponent ? skip_digits(exponent) : end;
+}
+
 }  // namespace
+
+LeadingNumber leading_number(std::string_view text) {
+  const size_t length = length_of_number(text);
+  if (length == 0) return {};
+  std::string number(text.substr(0, length));
+  const size_t digits = number.find_first_of("123456789"), exponent = number.find_first_of("eE");
+  if (const size_t point = number.find('.'); point != std::string::npos)
+    number.replace(point, 1, std::localeconv()->decimal_point);  // strtod takes no other one
+  const double value = std::strtod(number.c_str(), nullptr);
+  const bool vanished = value == 0.0 && digits < exponent;
+  return std::isfinite(value) && !vanished ? LeadingNumber{value, length} : LeadingNumber{};
+}
 
 std::string format_duration(double seconds) {
   constexpr double kMinute = 60.0, kHour = 3600.0, kDay = 86400.0;
@@ -216,15 +249,13 @@ int64_t parse_sequence(std::string_view text, std::string_view where) {
 double parse_count(std::string_view text, std::string_view where) {
   constexpr std::pair<char, double> kSuffixes[] = {
       {'K', 1e3}, {'M', 1e6}, {'B', 1e9}, {'G', 1e9}, {'T', 1e12}};
-  double value = 0.0;
-  const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, value);
-  double scale = end == last ? 1.0 : 0.0;
+  const auto [value, length] = leading_number(text);
+  double scale = length == text.size() ? 1.0 : 0.0;
   for (const auto& [suffix, factor] : kSuffixes) {
-    if (end + 1 == last && std::toupper(static_cast<unsigned char>(*end)) == suffix) scale = factor;
+    if (length + 1 == text.size() && std::toupper(static_cast<unsigned char>(text.back())) == suffix)
+      scale = factor;
   }
-  if (error == std::errc{} && scale > 0.0 && value * scale >= 1.0 && value * scale <= 1e20)
-    return value * scale;
+  if (length > 0 && scale > 0.0 && value * scale >= 1.0 && value * scale <= 1e20) return value * scale;
   throw UserError(Problem{std::string(where), fmt::format("\"{}\"", text.substr(0, 80)),
                           "a count such as 15T, 300B, 1.5M or 12000", ""});
 }

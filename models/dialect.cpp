@@ -5,11 +5,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <set>
 
 #include "base/json.h"
+#include "base/quantity.h"
 #include "models/hf_config.h"
 
 namespace mpt::models {
@@ -56,14 +56,6 @@ bool can_have(const DialectRow& row, const Json& value) {
 bool same_text(const std::string& a, const std::string& b) {
   const Json x = Json::parse(a, nullptr, false), y = Json::parse(b, nullptr, false);
   return a == b || (x.is_number() && y.is_number() && x == y);
-}
-
-template <class T>
-std::optional<T> parsed_number(const std::string& text) {
-  T number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
 }
 
 Json word_value(const std::string& text) {
@@ -388,14 +380,14 @@ double WordSource::checked(const std::string& word, const FieldRule& rule, doubl
 
 int64_t WordSource::number(const std::string& word, const FieldRule& rule, int64_t otherwise) const {
   if (!has(word) || text(word, "") == "None") return int64_t(checked(word, rule, double(otherwise)));
-  const auto value = parsed_number<int64_t>(text(word, ""));
+  const auto value = number_of<int64_t>(text(word, ""));
   if (!value) refuse(word, "a whole number", remedy());
   return int64_t(checked(word, rule, double(*value)));
 }
 
 double WordSource::real(const std::string& word, const FieldRule& rule, double otherwise) const {
   if (!has(word) || text(word, "") == "None") return checked(word, rule, otherwise);
-  const auto value = parsed_number<double>(text(word, ""));
+  const auto value = number_of<double>(text(word, ""));
   if (!value) refuse(word, "a number", remedy());
   return checked(word, rule, *value);
 }

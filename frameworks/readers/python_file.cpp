@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <optional>
 #include <set>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/quantity.h"
 #include "base/text.h"
 #include "frameworks/import.h"
 #include "frameworks/readers/python_tokens.h"
@@ -150,15 +150,8 @@ class ExpressionReader {
 
   static Json number(std::string text) {
     std::erase(text, '_');
-    const char* end = text.data() + text.size();
-    int64_t whole = 0;
-    if (const auto [stop, error] = std::from_chars(text.data(), end, whole);
-        error == std::errc() && stop == end)
-      return whole;
-    double real = 0.0;
-    if (const auto [stop, error] = std::from_chars(text.data(), end, real);
-        error == std::errc() && stop == end)
-      return real;
+    if (const auto whole = number_of<int64_t>(text)) return *whole;
+    if (const auto real = number_of<double>(text)) return *real;
     throw NotUnderstood{};
   }
 
@@ -360,10 +353,8 @@ class ModuleReader {
     const PythonToken& token = tokens[at];
     if (token.kind == TokenKind::text) return token.text;
     if (token.text == "True" || token.text == "False") return token.text == "True";
-    int64_t number = 0;
-    const char* const end = token.text.data() + token.text.size();
-    const auto [stop, error] = std::from_chars(token.text.data(), end, number);
-    return error == std::errc() && stop == end ? Json(number) : Json(nullptr);
+    const auto number = number_of<int64_t>(token.text);
+    return number ? Json(*number) : Json(nullptr);
   }
 
   void statement(const LogicalLine& line) {
