@@ -2,34 +2,13 @@
 #include "planner/search/search.h"
 
 #include <algorithm>
-#include <exception>
 #include <memory>
-#include <thread>
 
+#include "base/threads.h"
 #include "planner/search/search_thread.h"
 
 namespace mpt::planner {
 namespace {
-
-// Runs `body` with the number of each thread in that thread; what one throws is thrown here.
-template <class F>
-void in_threads(size_t count, F&& body) {
-  std::vector<std::exception_ptr> thrown(count);
-  const auto guarded = [&](size_t thread) {
-    try {
-      body(thread);
-    } catch (...) {
-      thrown[thread] = std::current_exception();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (size_t thread = 1; thread < count; ++thread) threads.emplace_back(guarded, thread);
-  guarded(0);
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& error : thrown) {
-    if (error) std::rethrow_exception(error);
-  }
-}
 
 void merge(SearchResult& sum, SearchResult part) {
   add(sum.certificate, part.certificate);
