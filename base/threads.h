@@ -36,7 +36,7 @@ void in_threads(size_t count, F&& body) {
 #else
   std::vector<std::thread> threads;
   for (size_t thread = 1; thread < count; ++thread) threads.emplace_back(guarded, thread);
-  guarded(0);
+  if (count > 0) guarded(0);
   for (std::thread& thread : threads) thread.join();
 #endif
   for (const std::exception_ptr& error : thrown) {

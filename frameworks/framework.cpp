@@ -78,7 +78,7 @@ const Framework* find_framework(const std::string& name) {
   const std::vector<Framework>& all = known_frameworks();
   const auto found =
       std::find_if(all.begin(), all.end(), [&](const Framework& f) { return goes_by(f, name); });
-  return found == all.end() ? nullptr : &*found;
+  return found == all.end() ? nullptr : framework_of_name(found->name);
 }
 
 const Framework& framework_named(const std::string& name, const std::string& where) {
