@@ -5,12 +5,12 @@
 
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <optional>
 #include <span>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace mpt {
 namespace {
@@ -54,10 +54,11 @@ struct NumberAndUnit {
 };
 std::optional<NumberAndUnit> split_number(std::string_view text) {
   NumberAndUnit out;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out.number);
-  if (error != std::errc{} || !std::isfinite(out.number) || out.number < 0.0) return std::nullopt;
-  for (const char* at = end; at != text.data() + text.size(); ++at) {
-    if (*at != ' ') out.unit += *at;
+  const auto [number, length] = leading_number(text);
+  if (length == 0 || number < 0.0) return std::nullopt;
+  out.number = number;
+  for (const char c : text.substr(length)) {
+    if (c != ' ') out.unit += c;
   }
   return out;
 }
@@ -216,15 +217,13 @@ int64_t parse_sequence(std::string_view text, std::string_view where) {
 double parse_count(std::string_view text, std::string_view where) {
   constexpr std::pair<char, double> kSuffixes[] = {
       {'K', 1e3}, {'M', 1e6}, {'B', 1e9}, {'G', 1e9}, {'T', 1e12}};
-  double value = 0.0;
-  const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, value);
-  double scale = end == last ? 1.0 : 0.0;
+  const auto [value, length] = leading_number(text);
+  double scale = length == text.size() ? 1.0 : 0.0;
   for (const auto& [suffix, factor] : kSuffixes) {
-    if (end + 1 == last && std::toupper(static_cast<unsigned char>(*end)) == suffix) scale = factor;
+    if (length + 1 == text.size() && std::toupper(static_cast<unsigned char>(text.back())) == suffix)
+      scale = factor;
   }
-  if (error == std::errc{} && scale > 0.0 && value * scale >= 1.0 && value * scale <= 1e20)
-    return value * scale;
+  if (length > 0 && scale > 0.0 && value * scale >= 1.0 && value * scale <= 1e20) return value * scale;
   throw UserError(Problem{std::string(where), fmt::format("\"{}\"", text.substr(0, 80)),
                           "a count such as 15T, 300B, 1.5M or 12000", ""});
 }

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <clocale>
+#include <cmath>
+#include <cstdlib>
 
 namespace mpt {
 namespace {
@@ -58,7 +61,38 @@ std::string escaped(std::string_view text, bool keeps_line_feeds) {
   return out;
 }
 
+// Characters of [-] digits [. digits] [e [sign] digits], one digit at least; 0 without.
+size_t length_of_number(std::string_view text) {
+  const auto skip_digits = [&](size_t at) {
+    return std::min(text.find_first_not_of("0123456789", at), text.size());
+  };
+  const size_t begin = text.starts_with('-') ? 1 : 0;
+  size_t end = skip_digits(begin), digits = end - begin;
+  if (end < text.size() && text[end] == '.') {
+    const size_t fraction = end + 1;
+    end = skip_digits(fraction);
+    digits += end - fraction;
+  }
+  if (digits == 0) return 0;
+  if (end == text.size() || (text[end] != 'e' && text[end] != 'E')) return end;
+  const bool has_sign = end + 1 < text.size() && (text[end + 1] == '+' || text[end + 1] == '-');
+  const size_t exponent = end + (has_sign ? 2 : 1);
+  return skip_digits(std::min(exponent, text.size())) > exponent ? skip_digits(exponent) : end;
+}
+
 }  // namespace
+
+LeadingNumber leading_number(std::string_view text) {
+  const size_t length = length_of_number(text);
+  if (length == 0) return {};
+  std::string number(text.substr(0, length));
+  const size_t digits = number.find_first_of("123456789"), exponent = number.find_first_of("eE");
+  if (const size_t point = number.find('.'); point != std::string::npos)
+    number.replace(point, 1, std::localeconv()->decimal_point);  // strtod takes no other one
+  const double value = std::strtod(number.c_str(), nullptr);
+  const bool vanished = value == 0.0 && digits < exponent;
+  return std::isfinite(value) && !vanished ? LeadingNumber{value, length} : LeadingNumber{};
+}
 
 std::string printable(std::string_view text) { return escaped(text, false); }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace mpt {
 
@@ -29,13 +30,27 @@ std::string lower_case(std::string text);
 /// With another letter in each place of `letter`.
 std::string replaced(std::string text, char letter, char other);
 
-/// The number that the whole text is, as JSON has numbers; nothing for any other text.
+/// The number that a text begins with, and its characters; 0 of them: it begins with none that a double
+/// holds.
+struct LeadingNumber {
+  double value = 0.0;
+  size_t length = 0;
+};
+/// Reads as std::from_chars does, which not every library has for doubles, but for infinity and NaN. The
+/// locale does not matter.
+LeadingNumber leading_number(std::string_view text);
+/// The whole text as a number; nothing where it is none, or none that T holds.
 template <class T>
 std::optional<T> number_of(std::string_view text) {
-  T number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
+  if constexpr (std::is_floating_point_v<T>) {
+    const LeadingNumber read = leading_number(text);
+    return read.length > 0 && read.length == text.size() ? std::optional(T(read.value)) : std::nullopt;
+  } else {
+    T number{};
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number);
+    return error == std::errc{} && stop == end ? std::optional(number) : std::nullopt;
+  }
 }
 
 }  // namespace mpt

@@ -4,13 +4,13 @@
 // Described fields from and to the words of a command line, over the field lists of base/fields.h.
 
 #include <algorithm>
-#include <charconv>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "base/error.h"
 #include "base/fields.h"
+#include "base/text.h"
 
 namespace mpt {
 
@@ -58,13 +58,10 @@ E element_of_word(const std::string& word, const std::string& option, const Fiel
     for (const std::string& name : enum_names<E>()) all += (all.empty() ? "" : ", ") + name;
     refuse_word(option, word, "one of " + all, enum_names<E>());
   } else {
-    E value{};
-    const char* const end = word.data() + word.size();
-    const auto [stop, error] = std::from_chars(word.data(), end, value);
-    if (error != std::errc{} || stop != end || !(double(value) >= rule.minimum) ||
-        !(double(value) <= rule.maximum))
+    const auto value = number_of<E>(word);
+    if (!value || !(double(*value) >= rule.minimum) || !(double(*value) <= rule.maximum))
       refuse_word(option, word, (std::is_integral_v<E> ? "whole numbers " : "numbers ") + range_words(rule));
-    return value;
+    return *value;
   }
 }
 

@@ -80,14 +80,14 @@ function(mpt_test name)
     SKIP_REGULAR_EXPRESSION "0 tests from 0 test suites ran")
 endfunction()
 
-# mpt_embed(OUTPUT <file.cpp> FUNCTION <name> NAMESPACE <ns> FILES ...): a source whose function returns the
-# files' names and contents, so that programs need no data files beside them.
+# mpt_embed(OUTPUT <file.cpp> FUNCTION <name> NAMESPACE <ns> [FOLDERS] FILES ...): a source whose function returns the
+# files' names and contents, so that programs need no data files beside them. FOLDERS: names are "folder/file".
 function(mpt_embed)
-  cmake_parse_arguments(ARG "" "OUTPUT;FUNCTION;NAMESPACE" "FILES" ${ARGN})
+  cmake_parse_arguments(ARG "FOLDERS" "OUTPUT;FUNCTION;NAMESPACE" "FILES" ${ARGN})
   string(REPLACE ";" "|" files "${ARG_FILES}")
   add_custom_command(
     OUTPUT ${ARG_OUTPUT}
-    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${ARG_OUTPUT} -DFUNCTION=${ARG_FUNCTION} -DNAMESPACE=${ARG_NAMESPACE}
+    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${ARG_OUTPUT} -DFUNCTION=${ARG_FUNCTION} -DNAMESPACE=${ARG_NAMESPACE} -DFOLDERS=${ARG_FOLDERS}
             "-DFILES=${files}" -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
     DEPENDS ${ARG_FILES} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
     VERBATIM)

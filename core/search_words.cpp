@@ -33,14 +33,15 @@ std::string distance(const SearchCertificate& c, double step_time_s) {
 
 }  // namespace
 
-std::string describe_certificate(const SearchCertificate& c, double step_time_s) {
+std::string describe_certificate(const SearchCertificate& c, double step_time_s,
+                                 std::optional<double> waited_s) {
+  const std::string time = format_seconds(waited_s.value_or(c.seconds));
   if (c.optimal)
-    return fmt::format("Searched all {} layouts in {}: {}; {}.", format_count(c.layouts),
-                       format_seconds(c.seconds), fates(c), distance(c, step_time_s));
+    return fmt::format("Searched all {} layouts in {}: {}; {}.", format_count(c.layouts), time, fates(c),
+                       distance(c, step_time_s));
   const std::string gap = c.gap >= 1.0 ? "the best may be any amount faster, since not all was bounded"
                                        : fmt::format("the best is at most {} faster", format_percent(c.gap));
-  return fmt::format("Stopped after {}: of {} layouts {}; {}.", format_seconds(c.seconds),
-                     format_count(c.layouts), fates(c), gap);
+  return fmt::format("Stopped after {}: of {} layouts {}; {}.", time, format_count(c.layouts), fates(c), gap);
 }
 
 }  // namespace mpt

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/dialects.h"
 
+#include "base/embedded.h"
 #include "base/error.h"
-#include "base/json.h"
 #include "frameworks/framework.h"
 #include "frameworks/megatron-core/dialect.h"
 #include "models/family.h"
@@ -10,36 +10,35 @@
 
 namespace mpt::frameworks {
 
-const std::vector<std::pair<std::string_view, std::string_view>>& dialect_files();  // generated
+const EmbeddedFiles& dialect_files();  // generated
 
 namespace {
 
 models::Dialect read_file(const std::string& folder, const std::string& framework) {
-  for (const auto& [file, text] : dialect_files()) {
-    const std::string where = "frameworks/" + folder + "/" + std::string(file);
-    if (parse_json(std::string(text), where).value("framework", "") != folder) continue;
-    const bool megatron = folder == "megatron-core";
-    return models::read_dialect(text, where, framework, megatron ? megatron_codes() : models::DialectCodes{});
-  }
-  MPT_CHECK(false, "no dialect of {}", folder);
+  const std::string file = folder + "/dialect.json";
+  const auto text = embedded_text(dialect_files(), file);
+  MPT_CHECK(text, "no dialect of {}", folder);
+  const bool megatron = folder == "megatron-core";
+  models::Dialect dialect = models::read_dialect(*text, "frameworks/" + file, framework,
+                                                 megatron ? megatron_codes() : models::DialectCodes{});
+  MPT_CHECK(dialect.framework == folder, "frameworks/{} names {}", file, dialect.framework);
+  return dialect;
 }
 
 }  // namespace
 
 const models::Dialect& dialect_of(const std::string& framework) {
-  static const auto dialects = [] {
-    std::map<std::string, models::Dialect> read;
-    for (const Framework& f : known_frameworks()) read[f.name] = read_file(f.dialect, f.name);
-    return read;
-  }();
-  const auto found = dialects.find(framework);
-  MPT_CHECK(found != dialects.end(), "{} has no dialect", framework);
-  return found->second;
+  static ReadOnce<models::Dialect> dialects;
+  return *dialects.find(framework, [](const std::string& name) {
+    const Framework* const known = find_framework(name);
+    MPT_CHECK(known != nullptr && known->name == name, "{} has no dialect", name);
+    return std::optional(read_file(known->dialect, name));
+  });
 }
 
 void check_dialects() {
   models::family_types();
-  dialect_of(usual_framework().name);
+  for (const Framework& framework : known_frameworks()) dialect_of(framework.name);
 }
 
 std::string type_in(const models::Dialect& dialect, const ModelSpec& model) {

@@ -6,22 +6,34 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/embedded.h"
 #include "base/error.h"
 #include "base/values.h"
 
 namespace mpt::frameworks {
 
-const std::vector<std::pair<std::string_view, std::string_view>>& framework_files();  // generated
+const EmbeddedFiles& framework_files();  // generated
 
 namespace {
 
+// A framework's folder has its name.
+const Framework* framework_of_name(const std::string& name) {
+  static ReadOnce<Framework> frameworks;
+  return frameworks.find(name, [](const std::string& folder) -> std::optional<Framework> {
+    const std::string file = folder + "/framework.json";
+    const auto text = embedded_text(framework_files(), file);
+    if (!text) return std::nullopt;
+    auto framework = from_json<Framework>(parse_json(*text, "frameworks/" + file), "frameworks/" + file);
+    MPT_CHECK(framework.name == folder, "frameworks/{} names {}", file, framework.name);
+    framework.execution.framework = folder;
+    return framework;
+  });
+}
+
 std::vector<Framework> read_frameworks() {
   std::vector<Framework> frameworks;
-  for (const auto& [file, text] : framework_files()) {
-    const std::string where = "frameworks/*/" + std::string(file);
-    frameworks.push_back(from_json<Framework>(parse_json(std::string(text), where), where));
-    frameworks.back().execution.framework = frameworks.back().name;
-  }
+  for (const auto& [file, text] : framework_files())
+    frameworks.push_back(*framework_of_name(std::string(file.substr(0, file.find('/')))));
   std::sort(frameworks.begin(), frameworks.end(),
             [](const Framework& a, const Framework& b) { return a.name < b.name; });
   return frameworks;
@@ -62,10 +74,11 @@ const Framework& usual_framework() {
 }
 
 const Framework* find_framework(const std::string& name) {
+  if (const Framework* const named = framework_of_name(name)) return named;
   const std::vector<Framework>& all = known_frameworks();
   const auto found =
       std::find_if(all.begin(), all.end(), [&](const Framework& f) { return goes_by(f, name); });
-  return found == all.end() ? nullptr : &*found;
+  return found == all.end() ? nullptr : framework_of_name(found->name);
 }
 
 const Framework& framework_named(const std::string& name, const std::string& where) {

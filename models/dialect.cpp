@@ -404,7 +404,8 @@ Dialect read_dialect(std::string_view text, const std::string& where, const std:
   JsonProblems problems(where);
   for (size_t r = 0; r < dialect.rows.size(); ++r)
     check_row(dialect, dialect.rows[r], fmt::format("/rows/{}", r), problems);
-  const std::vector<std::string> types = hugging_face_types();
+  const std::vector<std::string> types =
+      dialect.types.empty() ? std::vector<std::string>{} : hugging_face_types();
   for (const std::string& type : dialect.types) {
     if (std::find(types.begin(), types.end(), type) == types.end())
       problems.add("/types", "\"" + type + "\"" + did_you_mean(type, types), "a type that can be read");

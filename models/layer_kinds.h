@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/model_spec.h"
@@ -27,7 +28,10 @@ class KindCounts {
     for (size_t k = 0; k < size_; ++k) sum += (*this)[k];
     return sum;
   }
-  auto operator<=>(const KindCounts&) const = default;
+  bool operator==(const KindCounts&) const = default;
+  bool operator<(const KindCounts& o) const {
+    return std::tie(size_, few_, many_) < std::tie(o.size_, o.few_, o.many_);
+  }
 
  private:
   static constexpr size_t kFew = 4;

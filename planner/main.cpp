@@ -6,10 +6,12 @@
 #include <malloc.h>
 #endif
 
+#include "base/clock.h"
 #include "base/command_line.h"
 #include "base/files.h"
 #include "base/interruption.h"
 #include "base/json.h"
+#include "base/quantity.h"
 #include "base/terminal.h"
 #include "planner/commands/command_line.h"
 #include "planner/commands/commands.h"
@@ -36,6 +38,16 @@ Plan simulated_again(const std::string& file) {
   return plan;
 }
 
+// Where the time until the answer went.
+std::string describe_waiting(double resolved_s, double searched_s, double explained_s, double all_s) {
+  const double files_s = all_s - resolved_s - searched_s - explained_s;
+  return "\n" +
+         wrapped(fmt::format("Time: {} from the start to the answer. {} of it reading the request and its "
+                             "tables, {} searching, {} choosing and explaining, {} writing files.",
+                             format_seconds(all_s), format_seconds(resolved_s), format_seconds(searched_s),
+                             format_seconds(explained_s), format_seconds(files_s)));
+}
+
 // The answer, with room for the lines of files that were written; and with -v what stands behind it.
 std::string answer(const planner::PlanOptions& o, const Plan& plan, planner::ScreenOptions screen) {
   screen.palette = Palette::of(stdout);
@@ -48,7 +60,8 @@ void search_or_simulate(const planner::PlanOptions& o) {
   if (!o.from.empty()) {
     const Plan plan = simulated_again(o.from);
     screen.notes.push_back("Simulated again from " + o.from + ", as it stands in the file.");
-    planner::write_outputs(o.out, plan, answer(o, plan, screen));
+    planner::write_files(o.out, plan);
+    planner::print_answer(o.out, o.out.json ? plan_to_text(plan) : answer(o, plan, screen));
     return;
   }
   if (o.print_request) {
@@ -60,13 +73,15 @@ void search_or_simulate(const planner::PlanOptions& o) {
     return;
   }
   const auto resolved = planner::resolve(o.request);
+  const double resolved_s = waited_s();
   const Plan plan = [&] {
     const planner::Stoppable stoppable;
     return planner::plan(*resolved, planner::progress_line());
   }();
   if (o.out.json) {
     planner::print_notes(plan.notes);
-    planner::write_outputs(o.out, plan, "", o.cost, &resolved->problem);
+    planner::write_files(o.out, plan, o.cost, &resolved->problem);
+    planner::print_answer(o.out, plan_to_text(plan));
     return;
   }
   screen.notes = plan.notes;
@@ -74,7 +89,12 @@ void search_or_simulate(const planner::PlanOptions& o) {
   if (!host.empty()) screen.notes.push_back(host);
   screen.training = planner::describe_cost(o.cost, plan);
   screen.next = planner::next_commands(o, plan);
-  planner::write_outputs(o.out, plan, answer(o, plan, screen), o.cost, &resolved->problem);
+  const double explained_s = waited_s() - resolved_s - plan.search.seconds;
+  planner::write_files(o.out, plan, o.cost, &resolved->problem);
+  screen.waited_s = waited_s();
+  std::string text = answer(o, plan, screen);
+  if (o.out.verbose) text += describe_waiting(resolved_s, plan.search.seconds, explained_s, *screen.waited_s);
+  planner::print_answer(o.out, text);
 }
 
 // A search frees what it takes again at once: memory that goes back to the system in between is cleared for

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/quantity.h"
 #include "base/text.h"
 #include "frameworks/import.h"
 #include "frameworks/readers/python_tokens.h"

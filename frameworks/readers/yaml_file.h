@@ -14,6 +14,9 @@ Json read_yaml(const std::filesystem::path& file);
 Json yaml_value(const std::string& text, WorkBudget& budget);
 inline constexpr int kDeepestYaml = 32;
 
+/// What a scalar without quotes means by these rules.
+Json plain_scalar(const std::string& text);
+
 /// JSON values as block YAML.
 std::string yaml_text(const Json& value);
 

@@ -23,7 +23,7 @@
 #include "planner/answer/recommend.h"
 #include "planner/explain/nothing_fits.h"
 #include "planner/search/arrangement.h"
-#include "profiler/hardware/catalog.h"
+#include "profiler/hardware/nodes.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {

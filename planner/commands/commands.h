@@ -70,13 +70,12 @@ std::string command_again(const CLI::App& options, const std::string& words,
 std::vector<NextCommand> next_commands(const PlanOptions& options, const Plan& plan);
 /// Lines that are printed for each file that was asked for.
 size_t files_of(const OutputOptions& o);
-/// Writes what --output, --report and --trace ask for, and prints `text`. `problem`: that the plan answers;
-/// with it the trace shows what is inside instructions.
-void write_and_print(const OutputOptions& o, const Plan& plan, const std::string& text,
-                     const CostOptions& cost = {}, const SearchProblem* problem = nullptr);
-/// The same, with the plan in place of `text` where --json asks for it.
-void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text,
-                   const CostOptions& cost = {}, const SearchProblem* problem = nullptr);
+/// Writes what --output, --report and --trace ask for. `problem`: that the plan answers; with it the trace
+/// shows what is inside instructions.
+void write_files(const OutputOptions& o, const Plan& plan, const CostOptions& cost = {},
+                 const SearchProblem* problem = nullptr);
+/// Prints `text`, and with it the names of the files that were written.
+void print_answer(const OutputOptions& o, const std::string& text);
 /// "15T tokens take 84.1 days, ..." where --tokens is given; else empty.
 std::string describe_cost(const CostOptions& o, const Plan& plan);
 /// What such days leave out, or count in by --goodput.

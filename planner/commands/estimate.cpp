@@ -11,6 +11,7 @@
 #include <cmath>
 #include <memory>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
@@ -122,7 +123,7 @@ std::string advice(const Estimated& mine, const PlanOptions& o) {
     return "\n" + wrapped("No layout of this cluster fits. mpt-plan without a layout says what would.");
   const Candidate& best = search->result.best.front();
   const std::string proof =
-      wrapped(describe_certificate(search->result.certificate, best.evaluation.step_time_s));
+      wrapped(describe_certificate(search->result.certificate, best.evaluation.step_time_s, waited_s()));
   const double gain = 1.0 - best.evaluation.step_time_s / mine.plan.prediction.step_time_s;
   const bool roomier = best.evaluation.peak_bytes < mine.candidate.evaluation.peak_bytes;
   if (unlikely && mine.fits() && !roomier)
@@ -173,7 +174,7 @@ std::string estimate_text(const Estimated& e, const PlanOptions& o, bool given) 
   if (o.operators) text += "\n" + describe_operators(problem, layout);
   const std::string host = describe_host(o.request, e.plan);
   if (!host.empty()) text += describe_notes({host}, Palette::of(stdout));
-  return text + advice(e, o);
+  return text;
 }
 
 }  // namespace
@@ -209,7 +210,10 @@ int score(const PlanOptions& o, bool given) {
     print_notes(e.plan.notes);
     std::fputs(describe_judgement(e.plan, o.measured).c_str(), stderr);
   }
-  write_outputs(o.out, e.plan, o.out.json ? "" : estimate_text(e, o, given), o.cost, &e.resolved->problem);
+  std::string text = o.out.json ? plan_to_text(e.plan) : estimate_text(e, o, given);
+  write_files(o.out, e.plan, o.cost, &e.resolved->problem);
+  if (!o.out.json) text += advice(e, o);
+  print_answer(o.out, text);
   return o.check && (!e.fits() || e.refusal) ? kExitRunFailed : kExitOk;
 }
 

@@ -115,25 +115,27 @@ Plan with_roomier(const Plan& plan, const SearchProblem* problem) {
   return more;
 }
 
-void write_and_print(const OutputOptions& o, const Plan& plan, const std::string& text,
-                     const CostOptions& cost, const SearchProblem* problem) {
+void write_files(const OutputOptions& o, const Plan& plan, const CostOptions& cost,
+                 const SearchProblem* problem) {
   if (!o.output.empty()) save_plan(plan, o.output);
-  if (!o.report.empty() || !o.trace.empty()) {
-    const StepProgram program = program_of(plan);
-    const Contention contention{plan.rate_by_active_ranks, plan.layout.tensor * plan.layout.replicas()};
-    const Timeline timeline = simulate(program, durations_of(plan, program), contention);
-    if (!o.report.empty()) {
-      reports::Facts facts;
-      if (!cost.tokens.empty()) {
-        const std::string line = describe_cost(cost, plan);
-        facts.emplace_back("Training", line.substr(0, line.size() - 1));
-      }
-      const auto* target = frameworks::export_target_of(plan.layout.execution.framework);
-      write_file_atomically(o.report, reports::plan_report(with_roomier(plan, problem), program, timeline,
-                                                           facts, target != nullptr ? target->name : ""));
+  if (o.report.empty() && o.trace.empty()) return;
+  const StepProgram program = program_of(plan);
+  const Contention contention{plan.rate_by_active_ranks, plan.layout.tensor * plan.layout.replicas()};
+  const Timeline timeline = simulate(program, durations_of(plan, program), contention);
+  if (!o.report.empty()) {
+    reports::Facts facts;
+    if (!cost.tokens.empty()) {
+      const std::string line = describe_cost(cost, plan);
+      facts.emplace_back("Training", line.substr(0, line.size() - 1));
     }
-    if (!o.trace.empty()) write_trace(o.trace, plan, program, timeline, problem);
+    const auto* target = frameworks::export_target_of(plan.layout.execution.framework);
+    write_file_atomically(o.report, reports::plan_report(with_roomier(plan, problem), program, timeline,
+                                                         facts, target != nullptr ? target->name : ""));
   }
+  if (!o.trace.empty()) write_trace(o.trace, plan, program, timeline, problem);
+}
+
+void print_answer(const OutputOptions& o, const std::string& text) {
   fmt::print("{}", text);
   if (o.json) return;
   for (const std::string& file : {o.output, o.report, o.trace}) {
@@ -143,11 +145,6 @@ void write_and_print(const OutputOptions& o, const Plan& plan, const std::string
 
 size_t files_of(const OutputOptions& o) {
   return size_t(!o.output.empty()) + size_t(!o.report.empty()) + size_t(!o.trace.empty());
-}
-
-void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text, const CostOptions& cost,
-                   const SearchProblem* problem) {
-  write_and_print(o, plan, o.json ? plan_to_text(plan) : text, cost, problem);
 }
 
 std::string describe_cost(const CostOptions& o, const Plan& plan) {

@@ -96,7 +96,8 @@ void plan_front(const PlanOptions& o) {
                "or more per row. Short forms: docs/notation.md.");
     if (!front.complete) text += "Stopped before the end: there may be more rows, and faster ones.\n";
   }
-  write_and_print(o.out, *front.fastest, text, o.cost, &resolved->problem);
+  write_files(o.out, *front.fastest, o.cost, &resolved->problem);
+  print_answer(o.out, text);
 }
 
 }  // namespace mpt::planner

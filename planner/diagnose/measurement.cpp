@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 #include <optional>
 
@@ -106,10 +105,9 @@ std::optional<double> utilisation_in(std::string text, const char* word) {
   if (at == std::string::npos) return std::nullopt;
   text.erase(at, 3);
   std::erase_if(text, [](char c) { return c == '=' || c == ':'; });
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const std::string rest = text.substr(size_t(end - text.data()));
-  if (error != std::errc{} || (!rest.empty() && rest != "%")) return std::nullopt;
+  const auto [value, length] = leading_number(text);
+  const std::string rest = text.substr(length);
+  if (length == 0 || (!rest.empty() && rest != "%")) return std::nullopt;
   const double share = rest == "%" ? value / 100.0 : value;
   return share > 0.0 && share < 10.0 ? std::optional(share) : std::nullopt;
 }
@@ -218,16 +216,15 @@ std::string describe_other_work(const Plan& plan, double flop_per_s, double step
 }
 
 Measurement parse_measurement(const std::string& text, const std::string& where, const Plan& plan) {
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const std::string unit = packed_lower({end, text.data() + text.size()});
+  const auto [value, length] = leading_number(text);
+  const std::string unit = packed_lower(text.substr(length));
   if (const auto utilisation = measured_utilisation(packed_lower(text), plan)) {
     check_possible(*utilisation, where, plan);
     return *utilisation;
   }
   for (const MeasuredUnit& known : kUnits) {
     const double scaled = value * known.scale;
-    if (error != std::errc{} || unit != known.name || !(scaled > 1e-9) || !(scaled < 1e24)) continue;
+    if (length == 0 || unit != known.name || !(scaled > 1e-9) || !(scaled < 1e24)) continue;
     Measurement measured = measured_as(known.kind, scaled, plan);
     check_possible(measured, where, plan);
     if (known.kind == Measured::tokens_per_s) check_rate_of_one(measured, where, plan);

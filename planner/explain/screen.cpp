@@ -288,8 +288,9 @@ std::string answer_screen(const Plan& plan, const ScreenOptions& o) {
                      "\n" + describe_figures(plan, o.palette, o.training) +
                      describe_notes(o.notes, o.palette);
   const std::string next = o.next.empty() ? "" : "\n" + describe_next(o.next, o.palette);
-  const std::string proof = "\n" + wrapped(describe_certificate(plan.search, plan.prediction.step_time_s)) +
-                            wrapped(describe_prices(plan));
+  const std::string proof =
+      "\n" + wrapped(describe_certificate(plan.search, plan.prediction.step_time_s, o.waited_s)) +
+      wrapped(describe_prices(plan));
   const std::vector<Alternative> others = alternatives(plan);
   const size_t used = newlines_in(head) + newlines_in(next) + newlines_in(proof);
   const size_t left = o.lines > used ? o.lines - used : 0;

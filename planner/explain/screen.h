@@ -5,6 +5,7 @@
 // why, what to type next, and one sentence of proof. Lines of at most kScreenColumns; what a plan does not
 // hold comes in as text. Details are in planner/explain/details.h.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct ScreenOptions {
   Palette palette;
   std::vector<NextCommand> next;
   std::vector<std::string> notes;  // one sentence each
+  std::optional<double> waited_s;  // until this answer; nothing: the search alone is timed
   std::string training;            // what a whole training takes; may be empty
   size_t lines = kScreenLines;     // at most, where the sections that may be shorter are
 };

@@ -75,7 +75,9 @@ WorkSeconds class_work(const PieceTimes& piece, InstructionKind pass, bool recom
 struct Contents {
   models::KindCounts kept, recomputed;
   bool embedding = false, head = false;
-  auto operator<=>(const Contents&) const = default;
+  bool operator<(const Contents& o) const {
+    return std::tie(kept, recomputed, embedding, head) < std::tie(o.kept, o.recomputed, o.embedding, o.head);
+  }
 };
 
 std::vector<Contents> contents_of(const ModelSpec& model, const Layout& layout) {

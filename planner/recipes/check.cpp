@@ -9,11 +9,11 @@
 #include <exception>
 #include <map>
 #include <optional>
-#include <thread>
 #include <tuple>
 
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/threads.h"
 #include "core/rejection.h"
 #include "frameworks/import.h"
 #include "frameworks/supports/supports.h"
@@ -124,21 +124,15 @@ void judge_layout(const PlanRequest& request, const RecipeRequest& recipe, Check
 // Calls `work` with every index below `count`, on several threads. The first exception ends all.
 void on_threads(size_t count, int64_t threads, const std::function<void(size_t)>& work) {
   std::atomic<size_t> next{0};
-  std::exception_ptr failed;
   std::atomic<bool> has_failed{false};
-  const auto run = [&] {
+  in_threads(std::min(count, size_t(std::max<int64_t>(1, threads))), [&](size_t) {
     try {
       for (size_t i = next++; i < count && !has_failed; i = next++) work(i);
     } catch (...) {
-      if (!has_failed.exchange(true)) failed = std::current_exception();
+      has_failed = true;
+      throw;
     }
-  };
-  std::vector<std::thread> others;
-  const size_t most = std::min(count, size_t(std::max<int64_t>(1, threads)));
-  for (size_t i = 1; i < most; ++i) others.emplace_back(run);
-  run();
-  for (std::thread& other : others) other.join();
-  if (failed) std::rethrow_exception(failed);
+  });
 }
 
 struct ReadRecipe {

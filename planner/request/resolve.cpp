@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/threads.h"
 #include "core/schedule_catalog.h"
 #include "models/zoo.h"
 #include "planner/explain/confidence.h"
@@ -364,7 +365,7 @@ PlanRequest portable(PlanRequest request, const SearchProblem& problem) {
 
 int default_threads() {
   constexpr int64_t kMost = 8;
-  return int(std::min(kMost, profiler::describe_machine().cores));
+  return kHasThreads ? int(std::min(kMost, profiler::describe_machine().cores)) : 1;
 }
 
 Overlaps overlaps_of(const Layout& l) {

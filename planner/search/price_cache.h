@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -56,14 +57,19 @@ class PriceCache {
     const SplitModel* split;  // null: even
     int64_t stages;
     std::vector<double> slowness;
-    auto operator<=>(const DivisionKey&) const = default;
+    bool operator<(const DivisionKey& o) const {
+      return std::tie(split, stages, slowness) < std::tie(o.split, o.stages, o.slowness);
+    }
   };
   struct StagesKey {
     Division division;
     int64_t pipeline;
     bool in_rounds;
     std::vector<PoolMask> pools;  // of the ranks, where devices differ
-    auto operator<=>(const StagesKey&) const = default;
+    bool operator<(const StagesKey& o) const {
+      return std::tie(division, pipeline, in_rounds, pools) <
+             std::tie(o.division, o.pipeline, o.in_rounds, o.pools);
+    }
   };
 
   const SearchProblem& problem_;

@@ -3,35 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <memory>
-#include <thread>
 
 #include "base/error.h"
+#include "base/threads.h"
 #include "planner/search/search_thread.h"
 
 namespace mpt::planner {
 namespace {
-
-// Runs `body` with the number of each thread in that thread; what one throws is thrown here.
-template <class F>
-void in_threads(size_t count, F&& body) {
-  std::vector<std::exception_ptr> thrown(count);
-  const auto guarded = [&](size_t thread) {
-    try {
-      body(thread);
-    } catch (...) {
-      thrown[thread] = std::current_exception();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (size_t thread = 1; thread < count; ++thread) threads.emplace_back(guarded, thread);
-  guarded(0);
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& error : thrown) {
-    if (error) std::rethrow_exception(error);
-  }
-}
 
 int kinds_of_parallelism(const Layout& l) {
   return int(l.tensor > 1) + int(l.context > 1) + int(l.pipeline > 1) + int(l.data > 1) + int(l.expert > 1);

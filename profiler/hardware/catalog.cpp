@@ -138,10 +138,8 @@ NamedCluster load_part(const std::string& name, const std::optional<Profile>& pr
   if (is_path(wanted.name)) return load_cluster_file(wanted.name, wanted.count);
   if (wanted.name == kThisMachine)
     return load_this_machine(wanted.count.value_or(std::max<int64_t>(gpus, 1)), profile);
-  const auto& nodes = catalog_nodes();
-  const auto node = std::find_if(nodes.begin(), nodes.end(),
-                                 [&](const NodeEntry& candidate) { return candidate.name == wanted.name; });
-  if (node == nodes.end()) throw unknown_cluster(wanted.name);
+  const NodeEntry* const node = node_named(wanted.name);
+  if (node == nullptr) throw unknown_cluster(wanted.name);
   const int64_t count = wanted.count ? *wanted.count : nodes_for(gpus, *node);
   return {make_nodes(*node, fmt::format("{}:{}", wanted.name, count), count), node->levels.back()};
 }
@@ -227,12 +225,6 @@ int64_t gigabytes_in(const std::string& device) {
 
 }  // namespace
 
-std::vector<std::string> node_names() {
-  std::vector<std::string> names;
-  for (const NodeEntry& node : catalog_nodes()) names.push_back(node.name);
-  return names;
-}
-
 ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& profile, int64_t gpus) {
   std::error_code error;
   const bool is_file = std::filesystem::is_regular_file(name, error);
@@ -241,7 +233,8 @@ ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& 
 }
 
 std::optional<ClusterSpec> cluster_of_device(const std::string& device, const DevicePlacing& placing) {
-  const NodeEntry* const found = nearest_node(device);
+  const NodeEntry* const exact = node_with_device(device);
+  const NodeEntry* const found = exact != nullptr ? exact : nearest_node(device);
   if (found == nullptr) return std::nullopt;
   NodeEntry node = *found;
   if (const int64_t gigabytes = gigabytes_in(device);

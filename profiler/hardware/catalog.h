@@ -20,8 +20,6 @@ namespace mpt::profiler {
 /// node. `gpus`: how many a node's name without a count means; 0: one node. Throws UserError.
 ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& profile, int64_t gpus = 0);
 
-std::vector<std::string> node_names();
-
 /// How devices stand together, where no node of the catalog says so.
 struct DevicePlacing {
   int64_t devices = 1;

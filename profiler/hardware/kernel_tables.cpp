@@ -3,17 +3,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 #include <string_view>
 #include <tuple>
 
 #include "base/digest.h"
+#include "base/embedded.h"
 #include "base/error.h"
 #include "base/json.h"
 
 namespace mpt::profiler {
 
-const std::vector<std::pair<std::string_view, std::string_view>>& kernel_files();  // generated
+const EmbeddedFiles& kernel_files();  // generated
 
 LogGrid::LogGrid(std::vector<std::vector<double>> axes, const std::vector<double>& values,
                  std::vector<std::pair<double, double>> below, std::vector<std::pair<double, double>> above)
@@ -257,16 +257,12 @@ std::vector<std::string> kernel_table_names() {
 }
 
 const KernelTables* kernel_tables(const std::string& device) {
-  static std::mutex mutex;
-  static std::map<std::string, KernelTables> read;
-  const std::lock_guard lock(mutex);
-  if (const auto found = read.find(device); found != read.end()) return &found->second;
-  for (const auto& [file, text] : kernel_files()) {
-    if (file.substr(0, file.rfind('.')) == device)
-      return &read.emplace(device, read_tables(std::string(text), "kernels/" + std::string(file)))
-                  .first->second;
-  }
-  return nullptr;
+  static ReadOnce<KernelTables> tables;
+  return tables.find(device, [](const std::string& name) -> std::optional<KernelTables> {
+    const auto text = embedded_text(kernel_files(), name + ".json");
+    if (!text) return std::nullopt;
+    return read_tables(*text, "kernels/" + name + ".json");
+  });
 }
 
 }  // namespace mpt::profiler

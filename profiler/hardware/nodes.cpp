@@ -3,55 +3,82 @@
 
 #include <algorithm>
 #include <cctype>
-#include <map>
 #include <sstream>
 #include <string_view>
 
+#include "base/embedded.h"
 #include "base/json.h"
 
 namespace mpt::profiler {
 
-const std::vector<std::pair<std::string_view, std::string_view>>& catalog_files();  // generated
+const EmbeddedFiles& catalog_files();  // generated
 
 namespace {
 
 // "dgx-b200@power-limited.json" is {"like": "dgx-b200", "changes": {...}, "sources": [...]}: the changes are
 // a merge patch (RFC 7396) of the other file.
-Json changed(const Json& variant, const std::string& name, const std::map<std::string, Json>& plain) {
-  Json node = plain.at(variant.at("like").get<std::string>());
+Json changed(const Json& variant, const std::string& name, Json node) {
   node.merge_patch(variant.at("changes"));
   node["name"] = name;
   for (const Json& source : variant.at("sources")) node["sources"].push_back(source);
   return node;
 }
 
+std::optional<Json> json_of_node(const std::string& name) {
+  const auto text = embedded_text(catalog_files(), name + ".json");
+  if (!text) return std::nullopt;
+  Json json = parse_json(*text, "catalog/" + name);
+  if (name.find('@') == std::string::npos) return json;
+  return changed(json, name, *json_of_node(json.at("like").get<std::string>()));
+}
+
 std::vector<NodeEntry> read_catalog() {
-  std::map<std::string, Json> plain, variants;
-  for (const auto& [file, text] : catalog_files()) {
-    const std::string name(file.substr(0, file.rfind('.')));
-    (name.find('@') == std::string::npos ? plain : variants)[name] = parse_json(std::string(text), name);
-  }
   std::vector<NodeEntry> all;
-  for (const auto& [name, json] : plain) all.push_back(from_json<NodeEntry>(json, "catalog/" + name));
-  for (const auto& [name, json] : variants)
-    all.push_back(from_json<NodeEntry>(changed(json, name, plain), "catalog/" + name));
+  for (const std::string& name : node_names()) all.push_back(*node_named(name));
   return all;
 }
 
 }  // namespace
+
+std::vector<std::string> node_names() {
+  std::vector<std::string> names, variants;
+  for (const auto& [file, text] : catalog_files()) {
+    const std::string name(file.substr(0, file.rfind('.')));
+    (name.find('@') == std::string::npos ? names : variants).push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  std::sort(variants.begin(), variants.end());
+  names.insert(names.end(), variants.begin(), variants.end());
+  return names;
+}
+
+const NodeEntry* node_named(const std::string& name) {
+  static ReadOnce<NodeEntry> nodes;
+  return nodes.find(name, [](const std::string& file) -> std::optional<NodeEntry> {
+    const auto json = json_of_node(file);
+    return json ? std::optional(from_json<NodeEntry>(*json, "catalog/" + file)) : std::nullopt;
+  });
+}
 
 const std::vector<NodeEntry>& catalog_nodes() {
   static const std::vector<NodeEntry> nodes = read_catalog();
   return nodes;
 }
 
-const NodeEntry* find_node(const std::string& node_or_device) {
-  const NodeEntry* with_device = nullptr;
-  for (const NodeEntry& node : catalog_nodes()) {
-    if (node.name == node_or_device) return &node;
-    if (with_device == nullptr && node.device.name == node_or_device) with_device = &node;
+const NodeEntry* node_with_device(const std::string& device) {
+  for (const std::string& name : node_names()) {
+    // Of the others nothing is read. A variant comes behind the node that has its device.
+    if (embedded_text(catalog_files(), name + ".json")->find('"' + device + '"') == std::string::npos)
+      continue;
+    const NodeEntry* const node = node_named(name);
+    if (node->device.name == device) return node;
   }
-  return with_device;
+  return nullptr;
+}
+
+const NodeEntry* find_node(const std::string& node_or_device) {
+  const NodeEntry* const named = node_named(node_or_device);
+  return named != nullptr ? named : node_with_device(node_or_device);
 }
 
 std::vector<std::string> device_words(const std::string& device) {

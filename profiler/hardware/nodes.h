@@ -37,6 +37,12 @@ struct NodeEntry {
 
 /// All of them, by name; variants such as "dgx-b200@power-limited" behind the others.
 const std::vector<NodeEntry>& catalog_nodes();
+/// Their names, without reading them.
+std::vector<std::string> node_names();
+/// The node of that name; nothing if there is none. Reads no other one.
+const NodeEntry* node_named(const std::string& name);
+/// The first one with a device of that name; nothing if there is none. Reads few others.
+const NodeEntry* node_with_device(const std::string& device);
 /// The node of that name, or the first one with a device of that name; nothing if there is none.
 const NodeEntry* find_node(const std::string& node_or_device);
 /// Of a device's name, in small letters and without its maker's: "a100", "pcie", "40gb".

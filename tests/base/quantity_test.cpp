@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <charconv>
 #include <functional>
 
 #include "base/error.h"
@@ -92,6 +93,60 @@ TEST(Quantity, ReadsTokensOfASequence) {
   EXPECT_EQ(parse_sequence("1M", "x"), 1048576);
   for (const char* bad : {"", "k", "0", "-8k", "8.3k", "8kk", "8b", "1e12", "512M"})
     EXPECT_THROW(parse_sequence(bad, "x"), UserError) << bad;
+}
+
+// The reference is the library's own, which not every platform has.
+TEST(Quantity, LeadingNumbersAreThoseOfTheLibrary) {
+  for (const std::string text : {"1",
+                                 "-1",
+                                 "+1",
+                                 " 1",
+                                 "1 ",
+                                 "01",
+                                 "1.",
+                                 ".5",
+                                 ".",
+                                 "-",
+                                 "-.",
+                                 "-.5",
+                                 "1e",
+                                 "1e5",
+                                 "1E+5x",
+                                 "1e-5",
+                                 "1e+",
+                                 "1.5e3.2",
+                                 "0x10",
+                                 "1,5",
+                                 "1e308",
+                                 "1e309",
+                                 "-1e309",
+                                 "1e-400",
+                                 "0e-400",
+                                 "-0",
+                                 "4.9e-324",
+                                 "2.2250738585072011e-308",
+                                 "9007199254740993",
+                                 "0.1",
+                                 "123456789012345678901234567890",
+                                 "1e999999999999",
+                                 "12GiB",
+                                 "e5",
+                                 "",
+                                 "--1",
+                                 "1..2"}) {
+    double value = 0.0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const LeadingNumber read = leading_number(text);
+    EXPECT_EQ(read.length, error == std::errc{} ? size_t(end - text.data()) : 0) << text;
+    EXPECT_EQ(read.value, error == std::errc{} ? value : 0.0) << text;
+  }
+  for (const char* text : {"inf", "-inf", "nan", "infinity"})
+    EXPECT_EQ(leading_number(text).length, 0u) << text;
+  EXPECT_EQ(number_of<double>("1.5"), 1.5);
+  EXPECT_EQ(number_of<double>("1.5 "), std::nullopt);
+  EXPECT_EQ(number_of<int64_t>("-3"), -3);
+  EXPECT_EQ(number_of<int64_t>("3.0"), std::nullopt);
+  EXPECT_EQ(number_of<int8_t>("300"), std::nullopt);
 }
 
 }  // namespace

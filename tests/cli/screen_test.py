@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 PROGRAMS = os.path.abspath(sys.argv[1])
 LINES, COLUMNS = 40, 100
@@ -185,6 +186,30 @@ def again_and_in_detail(folder):
         check(f"{command}: no {part!r}", part in output, output)
 
 
+def seconds_in(text):
+    """Of each time in a text, in its order."""
+    units = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+    return [float(number) * units[unit] for number, unit in re.findall(r"(\d[\d.]*) (s|ms|us|ns)\b", text)]
+
+
+def waiting(folder):
+    """The time that is printed is from the start to the answer, files included; -v says where it went."""
+    command = "mpt-plan " + PLANS[7] + " -v --report page.html -o plan.json"
+    begin = time.monotonic()
+    output = " ".join(printed(folder, command).split())
+    passed_s = time.monotonic() - begin
+    with open(f"{folder}/plan.json") as file:
+        searched_s = json.load(file)["search"]["seconds"]
+    whole_s = seconds_in(re.search(r"Searched all \S+ layouts in ([^:]*):", output)[1])[0]
+    check(f"{command}: {whole_s} s of {passed_s} s", whole_s <= passed_s * 1.01, output)
+    said = re.search(r"Time: .* writing files\.", output)
+    check(f"{command}: no times", said, output)
+    all_s, *parts_s = seconds_in(said[0] if said else "")
+    check(f"{command}: {whole_s} s and {all_s} s", all_s == whole_s, output)
+    check(f"{command}: parts {parts_s}", len(parts_s) == 4 and abs(sum(parts_s) - all_s) <= 0.02 * all_s, output)
+    check(f"{command}: a search of {searched_s} s", abs(parts_s[1] - searched_s) <= 0.01 * searched_s, output)
+
+
 def empty_searches(folder):
     eight = "mpt-plan --model llama3-8b --cluster dgx-h100:1 --global-batch 32 --seq 4096"
     for options, part in (("--tp 3", "8 GPUs cannot be split into groups of --tp 3"),
@@ -249,6 +274,7 @@ with tempfile.TemporaryDirectory() as folder:
     next_commands(folder)
     estimates(folder)
     again_and_in_detail(folder)
+    waiting(folder)
     empty_searches(folder)
     colours()
 print("\n\n".join(failures))

@@ -34,6 +34,7 @@ FOUND = {"megatron-lm": ["--a-flag", "--key", "--plain", "--section"], "torchtit
 FIELDS = ["key", "plain", "section"]
 BENCHMARKS = {
     "plan": ("simulate_step/16/128", "2 threads", "True"),
+    "commands": ("load before", "| ratio | wall s |", "| Llama 3 70B on 64 H100 | ", "| estimate of a layout, no search | ", "x |"),
     "predict": ("mean absolute error", "rounds apart"),
     "emulation": ("| dualpipe-v | 2 | 4 |", "Mean "),
     "overlap": ("won, predicted", "| 0 | "),
@@ -463,7 +464,8 @@ def missing_for(name):
 def check_benchmark(folder, name, words):
     reason = missing_for(name)
     if reason is None:
-        done = subprocess.run(["./scripts/bench", name, "--quick"], cwd=folder, env={**os.environ, "MPT_BIN": BIN}, text=True,
+        more = ["--against", BIN, "--page", "commands.md"] if name == "commands" else []
+        done = subprocess.run(["./scripts/bench", name, "--quick", *more], cwd=folder, env={**os.environ, "MPT_BIN": BIN}, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         reason = done.stdout.strip() if done.returncode == 3 else None  # what it needs is not here
     if reason:

@@ -22,5 +22,21 @@ TEST(YamlFile, TextThatPythonWouldReadAsATruthValueIsQuoted) {
   EXPECT_EQ(yaml_text(Json{{"key", false}}), "key: false\n");
 }
 
+// A comma in a list without quotes would make two values of one.
+TEST(YamlFile, TextsComeBackAsTheyWere) {
+  const Json texts{"a, b", "[x]", "{x}",    "- a",   "-a",    "--flag", "---",  "...",  "? a",       "?",
+                   "&a",   "*a",  "!a",     "| a",   "> a",   "%a",     "@a",   "`a`",  "#a",        "a #b",
+                   "a: b", "a:",  "'a'",    "\"a\"", " a",    "a ",     "a  b", "a\tb", "a\nb",      "",
+                   "~",    "1e3", "-1.5",   "0x1f",  "inf",   ".inf",   "nan",  "<<",   "=",         "é",
+                   "a=b",  "a/b", "(1, 2)", "a\\b",  "a-b_c", "1.2.3",  "1 2",  "-",    "2026-11-27"};
+  WorkBudget budget("texts", 1 << 20);
+  const Json value{{"list", texts}};
+  EXPECT_EQ(yaml_value(yaml_text(value), budget), value) << yaml_text(value);
+  for (const Json& text : texts) {
+    const Json one{{"key", text}};
+    EXPECT_EQ(yaml_value(yaml_text(one), budget), one) << yaml_text(one);
+  }
+}
+
 }  // namespace
 }  // namespace mpt::frameworks

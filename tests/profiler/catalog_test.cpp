@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "profiler/hardware/nodes.h"
 
@@ -80,6 +82,21 @@ TEST(Catalog, KnowsReportedDevices) {
   }
   EXPECT_FALSE(means_device("NVIDIA RTX 6000 Ada Generation", "rtx-a6000-48gb"));
   EXPECT_FALSE(means_device("NVIDIA GeForce RTX 3060", "rtx3090-24gb"));
+}
+
+TEST(Catalog, ANodeIsFoundByItsDeviceAsAmongAll) {
+  EXPECT_EQ(node_names().size(), catalog_nodes().size());
+  for (const NodeEntry& node : catalog_nodes()) {
+    EXPECT_EQ(node_named(node.name)->device, node.device) << node.name;
+    const auto first =
+        std::find_if(catalog_nodes().begin(), catalog_nodes().end(),
+                     [&](const NodeEntry& other) { return other.device.name == node.device.name; });
+    ASSERT_NE(node_with_device(node.device.name), nullptr) << node.device.name;
+    EXPECT_EQ(node_with_device(node.device.name)->name, first->name);
+    EXPECT_EQ(nearest_node(node.device.name)->device.name, node.device.name);
+  }
+  EXPECT_EQ(node_with_device("nvlink"), nullptr) << "a link's name is no device's";
+  EXPECT_EQ(node_named("h100-sxm-80gb"), nullptr);
 }
 
 TEST(Catalog, ThisMachinesGpusHaveTheCatalogsLinksAndTheirOwnMemory) {

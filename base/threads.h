@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Threads of libraries that also run where there are none, as in a browser. Such a build defines
+// MPT_WITHOUT_THREADS.
+
+#include <cstddef>
+#include <exception>
+#include <vector>
+#ifndef MPT_WITHOUT_THREADS
+#include <thread>
+#endif
+
+namespace mpt {
+
+#ifdef MPT_WITHOUT_THREADS
+inline constexpr bool kHasThreads = false;
+#else
+inline constexpr bool kHasThreads = true;
+#endif
+
+/// Calls body(0) to body(count - 1), each in a thread of its own, the first in the calling one. Without
+/// threads one runs after the other. When all have ended, throws the first exception by number.
+template <class F>
+void in_threads(size_t count, F&& body) {
+  std::vector<std::exception_ptr> thrown(count);
+  const auto guarded = [&](size_t thread) {
+    try {
+      body(thread);
+    } catch (...) {
+      thrown[thread] = std::current_exception();
+    }
+  };
+#ifdef MPT_WITHOUT_THREADS
+  for (size_t thread = 0; thread < count; ++thread) guarded(thread);
+#else
+  std::vector<std::thread> threads;
+  for (size_t thread = 1; thread < count; ++thread) threads.emplace_back(guarded, thread);
+  if (count > 0) guarded(0);
+  for (std::thread& thread : threads) thread.join();
+#endif
+  for (const std::exception_ptr& error : thrown) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+}  // namespace mpt

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole commands of mpt-plan, as a person waits for them: of this build and of another one in turn.
+
+Usage: commands.py FOLDER_OF_PROGRAMS [--against FOLDER] [--turns N] [--quick] [--page FILE] [--outputs FOLDER]
+Medians. `cpu s` is the processor's time with one thread, user and system together, since Linux only samples their shares; `wall s`
+is the time that passes with two. --quick takes one turn of the two smallest requests. --outputs keeps what the commands print.
+"""
+
+import argparse
+import datetime
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+TURNS = 7
+MODEL_1T = os.path.join(os.path.dirname(os.path.abspath(__file__)), "megatron-1t.json")
+# Title, model, cluster, global batch, and further words.
+SEARCHES = [
+    ("Llama 3 8B on 8 H100", "llama3-8b", "dgx-h100:1", 128),
+    ("Llama 3 70B on 64 H100", "llama3-70b", "dgx-h100:8", 512),
+    ("Llama 3 70B on 1,024 H100", "llama3-70b", "dgx-h100:128", 2048),
+    ("GPT-3 175B on 4,096 A100", "gpt3-175b", "dgx-a100:512", 1536),
+    ("Llama 3.1 405B on 16,384 H100", "llama3-405b", "dgx-h100:2048", 2048, "--seq", "8192"),
+    ("DeepSeek-V3 on 2,048 H100", "deepseek-v3", "dgx-h100:256", 15360),
+    ("Megatron 1T on 512 A100", MODEL_1T, "dgx-a100:64", 512, "--seq", "2048"),
+]
+# Without a search for a better layout, which --json leaves out: reading and pricing alone.
+ESTIMATE = ("estimate of a layout, no search", "llama3-8b", "dgx-h100:1", 64, "--tp", "2", "--zero", "1", "--json")
+
+
+class Times:
+    """Seconds of one build's runs of one request."""
+
+    def __init__(self):
+        self.cpu, self.wall_one, self.wall_two = [], [], []
+
+    def medians(self):
+        return [statistics.median(seconds) for seconds in (self.cpu, self.wall_one, self.wall_two)]
+
+
+def words_of(request):
+    title, model, cluster, batch, *more = request
+    command = ["estimate"] if request is ESTIMATE else []
+    return [*command, "--model", model, "--cluster", cluster, "--global-batch", str(batch), *more]
+
+
+def timed(programs, request, threads, output):
+    """Seconds of the processor and wall seconds of one command, whose output goes to a file."""
+    command = [os.path.join(programs, "mpt-plan"), *words_of(request), *([] if request is ESTIMATE else ["--threads", str(threads)])]
+    with open(output, "w") as out, open(output + ".errors", "w") as errors:
+        begin = time.monotonic()
+        process = subprocess.Popen(command, stdout=out, stderr=errors)
+        _, status, usage = os.wait4(process.pid, 0)
+        wall_s = time.monotonic() - begin
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        with open(output + ".errors") as errors:
+            sys.exit(f"{' '.join(command)}\nexit code {process.returncode}\n{errors.read()}")
+    return usage.ru_utime + usage.ru_stime, wall_s
+
+
+def measure(builds, request, turns, outputs):
+    """Of each build its times. They take turns, so that a busy minute is everybody's."""
+    all_times = [Times() for _ in builds]
+    for _ in range(turns):
+        for threads in (1, 2):
+            for number, (programs, times) in enumerate(zip(builds, all_times)):
+                name = request[0].replace(" ", "_").replace(",", "")
+                cpu_s, wall_s = timed(programs, request, threads, os.path.join(outputs, f"{name}-{'this' if number == 0 else 'other'}-{threads}"))
+                if threads == 1:
+                    times.cpu.append(cpu_s)
+                    times.wall_one.append(wall_s)
+                else:
+                    times.wall_two.append(wall_s)
+    return all_times
+
+
+def row(request, all_times):
+    cpu_s, wall_one_s, wall_two_s = all_times[0].medians()
+    text = f"| {request[0]} | {cpu_s:.3f} |"
+    if len(all_times) > 1:
+        other_cpu_s, _, other_two_s = all_times[1].medians()
+        return (f"{text} {other_cpu_s:.3f} | {other_cpu_s / cpu_s:.2f}x | {wall_two_s:.3f} | {other_two_s:.3f} | "
+                f"{other_two_s / wall_two_s:.2f}x | {wall_one_s / wall_two_s:.2f}x |")
+    return f"{text} {wall_two_s:.3f} | {wall_one_s / wall_two_s:.2f}x |"
+
+
+def heading(against):
+    columns = ["request", "cpu s", "cpu s, other", "ratio", "wall s", "wall s, other", "ratio", "2 threads"]
+    if not against:
+        columns = [columns[i] for i in (0, 1, 4, 7)]
+    return "\n".join(["| " + " | ".join(columns) + " |", "| --- |" + " ---: |" * (len(columns) - 1)])
+
+
+def commit_of(folder):
+    done = subprocess.run(["git", "-C", folder, "log", "-1", "--format=%h of %cs"], capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def processor():
+    with open("/proc/cpuinfo") as info:
+        names = [line.split(":")[1].strip() for line in info if line.startswith("model name")]
+    return f"{names[0] if names else 'unknown processor'}, {os.cpu_count()} cores"
+
+
+def page(table, builds, turns, load):
+    other = f" The other build is of commit {commit_of(builds[1])}." if len(builds) > 1 else ""
+    return "\n".join([
+        "# Whole commands of mpt-plan", "",
+        "`./scripts/bench commands --against FOLDER --page reports/results/commands.md` writes this page.", "",
+        f"{datetime.date.today()}, {processor()}, load {load:.2f} before. This build is of commit {commit_of(builds[0])}.{other} "
+        f"Medians of {turns}. Builds take turns. "
+        "`cpu s` is the processor's time of a whole command with one thread, from its start to its end. `wall s` is the time that passes with "
+        "two threads. The last column says how many times as fast two threads are as one.", "",
+        "The machine's speed changes from hour to hour, so ratios decide, and seconds do not. A ratio is the other build's time over this one's.", "",
+        table, "",
+        *[f"- {request[0]}: `mpt-plan {' '.join(words_of(request)).replace(MODEL_1T, 'benchmarks/megatron-1t.json')}`"
+          for request in [*SEARCHES, ESTIMATE]], ""])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("programs")
+    parser.add_argument("--against", metavar="FOLDER")
+    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--page", metavar="FILE")
+    parser.add_argument("--outputs", metavar="FOLDER")
+    options = parser.parse_args()
+    builds = [options.programs, *([options.against] if options.against else [])]
+    turns, searches = (1, SEARCHES[:2]) if options.quick else (options.turns, SEARCHES)
+    load, lines = os.getloadavg()[0], [heading(options.against)]
+    print(f"load before: {load:.2f} on {os.cpu_count()} cores\n{lines[0]}", flush=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        outputs = options.outputs or scratch
+        os.makedirs(outputs, exist_ok=True)
+        for request in [*searches, ESTIMATE]:
+            lines.append(row(request, measure(builds, request, turns, outputs)))
+            print(lines[-1], flush=True)
+    if options.page:
+        with open(options.page, "w") as file:
+            file.write(page("\n".join(lines), builds, turns, load))
+
+
+main()

@@ -1,0 +1,17 @@
+# The planner's library and examples/plan, for targets that have no libraries of their own: fmt, nlohmann/json and toml++
+# are headers alone, and nothing reads YAML.
+foreach(header fmt/format.h nlohmann/json.hpp toml++/toml.h)
+  string(MAKE_C_IDENTIFIER MPT_${header} found)
+  find_path(${found} ${header} REQUIRED)
+endforeach()
+add_library(mpt_fmt INTERFACE)
+target_include_directories(mpt_fmt SYSTEM INTERFACE ${MPT_fmt_format_h} ${MPT_nlohmann_json_hpp} ${MPT_toml___toml_h})
+target_compile_definitions(mpt_fmt INTERFACE FMT_HEADER_ONLY)
+set(MPT_FMT mpt_fmt)
+add_library(nlohmann_json::nlohmann_json ALIAS mpt_fmt)
+configure_file(base/version.cpp.in ${CMAKE_BINARY_DIR}/version.cpp @ONLY)
+foreach(folder base core models frameworks profiler reports planner)
+  add_subdirectory(${folder})
+endforeach()
+mpt_executable(plan SOURCES examples/plan/main.cpp LINKS mpt::planner)
+message(STATUS "mpt ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, the planner's library and examples/plan alone")
