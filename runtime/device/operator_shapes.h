@@ -102,6 +102,17 @@ struct ActivationShape {
   constexpr int64_t input_columns() const { return columns * (gated ? 2 : 1); }
 };
 
+/// Rows first .. first + rows of a table, which tokens look up.
+struct TableShape {
+  int64_t tokens = 0, hidden = 0, first = 0, rows = 0;
+};
+
+/// Logits [tokens, columns], of which the first `used` columns are real words, the words first .. first +
+/// used of the vocabulary.
+struct LossShape {
+  int64_t tokens = 0, columns = 0, used = 0, first = 0;
+};
+
 /// `top` of `experts` are chosen for each token, all from `groups_of_token` of `groups` groups of neighbours.
 /// These groups have the highest sums of their best probabilities: of two experts each with sigmoid scores
 /// (arXiv:2412.19437, section 2.1.2), of one with softmax (arXiv:2405.04434, section 2.2.2).

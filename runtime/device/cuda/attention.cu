@@ -299,8 +299,6 @@ void with_rows(const Bytes& bytes, const Go& go) {
   go(std::integral_constant<int, kMost / 2>());
 }
 
-}  // namespace
-
 template <class T, class Out>
 void attention_forward(cudaStream_t stream, const AttentionShape& s, const T* q, const AttentionKeys& keys,
                        bool join, Out* out, State<T>* log_sum_exp) {
@@ -343,18 +341,59 @@ void attention_backward(cudaStream_t stream, const AttentionShape& s, const T* d
   });
 }
 
-#define MPT_INSTANTIATE(T, Out)                                                                              \
-  template void attention_forward(cudaStream_t, const AttentionShape&, const T*, const AttentionKeys&, bool, \
-                                  Out*, State<T>*);                                                          \
-  template void attention_backward<T, Out>(cudaStream_t, const AttentionShape&, const T*, const T*,          \
-                                           const AttentionKeys&, const T*, const State<T>*,                  \
-                                           const AttentionGradients&, State<T>*);
-MPT_INSTANTIATE(float, float)
-MPT_INSTANTIATE(double, double)
-MPT_INSTANTIATE(Bfloat16, Bfloat16)
-MPT_INSTANTIATE(Half, Half)
+template <class T>
+AttentionKeys own_keys(const AttentionShape& s, const void* qkv) {
+  const T* const k = as<T>(qkv) + s.heads * s.head_dim;
+  return {k, k + s.kv_heads * s.head_dim, s.row(), s.sequence, nullptr, nullptr};
+}
+template <class T>
+AttentionKeys block_keys(StreamDevice& gpu, const AttentionBlock& block, const void* kv) {
+  const AttentionShape& s = block.shape;
+  const int32_t* const hidden =
+      block.hidden.empty() ? nullptr : gpu.kept_list(block.hidden.data(), s.sequence);
+  return {kv,
+          as<T>(kv) + s.kv_heads * s.head_dim,
+          s.kv_row(),
+          block.keys,
+          gpu.kept_list(block.visible.data(), s.sequence),
+          hidden};
+}
+
+}  // namespace
+
+void run(StreamDevice& gpu, DataType type, const AttentionForward& o) {
+  MPT_DISPATCH(
+      type, (attention_forward<T, T>(gpu.stream(), o.shape, as<T>(o.qkv), own_keys<T>(o.shape, o.qkv), false,
+                                     as<T>(o.out), as<S>(o.log_sum_exp))));
+}
+
+void run(StreamDevice& gpu, DataType type, const AttentionBackward& o) {
+  const AttentionShape& s = o.shape;
+  const Scratch delta(gpu.streams(), s.tokens() * s.heads * size_of(state_type_of(type)));
+  MPT_DISPATCH(type, {
+    T* const d = as<T>(o.dqkv);
+    const AttentionGradients gradients{d, d + s.heads * s.head_dim, d + s.rotated(), s.row(), s.row(), false};
+    attention_backward<T, T>(gpu.stream(), s, as<T>(o.dout), as<T>(o.qkv), own_keys<T>(s, o.qkv),
+                             as<T>(o.out), as<S>(o.log_sum_exp), gradients, as<S>(delta.data()));
+  });
+}
+
 // Where blocks of keys add up, sums are in full precision.
-MPT_INSTANTIATE(Bfloat16, float)
-MPT_INSTANTIATE(Half, float)
+void run(StreamDevice& gpu, DataType type, const AttentionBlockForward& o) {
+  MPT_DISPATCH(type, (attention_forward<T, S>(gpu.stream(), o.block.shape, as<T>(o.qkv),
+                                              block_keys<T>(gpu, o.block, o.kv), !o.first, as<S>(o.out),
+                                              as<S>(o.log_sum_exp))));
+}
+
+void run(StreamDevice& gpu, DataType type, const AttentionBlockBackward& o) {
+  const AttentionShape& s = o.block.shape;
+  const Scratch delta(gpu.streams(), s.tokens() * s.heads * size_of(state_type_of(type)));
+  MPT_DISPATCH(type, {
+    const AttentionGradients gradients{
+        o.dq, o.dkv, as<S>(o.dkv) + s.kv_heads * s.head_dim, s.heads * s.head_dim, s.kv_row(), true};
+    attention_backward<T, S>(gpu.stream(), s, as<T>(o.dout), as<T>(o.qkv), block_keys<T>(gpu, o.block, o.kv),
+                             as<T>(o.out), as<S>(o.log_sum_exp), gradients, as<S>(delta.data()));
+  });
+}
 
 }  // namespace mpt::runtime::cuda

@@ -4,9 +4,28 @@
 // What both kinds of attention kernels share: where the operands of a head lie.
 
 #include "runtime/device/cuda/element.cuh"
-#include "runtime/device/cuda/kernels.h"
+#include "runtime/device/cuda/operators.h"
 
 namespace mpt::runtime::cuda {
+
+/// Where queries find their keys. `visible` [sequence]: how many of them each query sees, or null for causal;
+/// `hidden`: how many first ones of these it does not, or null where the shape's window says it.
+struct AttentionKeys {
+  const void* k = nullptr;
+  const void* v = nullptr;
+  int64_t row = 0;    // elements from one key to the next
+  int64_t count = 0;  // of one sequence
+  const int32_t* visible = nullptr;
+  const int32_t* hidden = nullptr;
+};
+/// Gradients are T, or State<T> where blocks of keys add up.
+struct AttentionGradients {
+  void* dq = nullptr;
+  void* dk = nullptr;
+  void* dv = nullptr;
+  int64_t q_row = 0, kv_row = 0;
+  bool add = false;  // to what stands there
+};
 
 template <class T>
 struct Operands {
