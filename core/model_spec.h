@@ -5,7 +5,6 @@
 // value that travels inside a plan. Knowledge about models (importing, counting, operators) is in models/.
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 
 #include "base/fields.h"
@@ -75,19 +74,11 @@ struct ModelSpec {
 
 /// Whether both are the same, whatever they are called.
 bool same_model(ModelSpec a, const ModelSpec& b);
-/// Whether decoder layer `layer` (0-based) has experts.
-bool layer_has_experts(const ModelSpec& model, int64_t layer);
-/// For each layer whether it has a sliding window.
-std::vector<bool> windowed_layers(const ModelSpec& model);
-/// For each layer whether it has experts.
-std::vector<bool> expert_layers(const ModelSpec& model);
 
 /// Checks what single-field ranges cannot: heads divide, runs name kinds, experts at least top-k.
 /// Throws UserError naming `file`.
 void validate_model(const ModelSpec& model, const std::string& file);
 
-/// Reads our own model format (models/zoo/*.json). Throws UserError.
-ModelSpec load_model_spec(const std::filesystem::path& file);
 std::string model_spec_to_text(const ModelSpec& model);
 
 template <class V>
