@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Sizes of the operators of runtime/device/device.h, whose legend holds here, too.
+// Sizes of the operators of runtime/device/operations.h, whose legend holds here, too.
 
 #include <cmath>
 #include <cstdint>

@@ -8,16 +8,6 @@
 
 namespace mpt::runtime::cuda {
 
-/// Where queries find their keys. `visible` [sequence]: how many of them each query sees, or null for causal;
-/// `hidden`: how many first ones of these it does not, or null where the shape's window says it.
-struct AttentionKeys {
-  const void* k = nullptr;
-  const void* v = nullptr;
-  int64_t row = 0;    // elements from one key to the next
-  int64_t count = 0;  // of one sequence
-  const int32_t* visible = nullptr;
-  const int32_t* hidden = nullptr;
-};
 /// Gradients are T, or State<T> where blocks of keys add up.
 struct AttentionGradients {
   void* dq = nullptr;
@@ -31,7 +21,9 @@ template <class T>
 struct Operands {
   AttentionShape shape;
   const T *q, *k, *v;
-  int64_t kv_row, keys;
+  int64_t kv_row, keys;  // elements from one key to the next, and keys of one sequence
+  // [sequence]: how many keys each query sees, or null for causal; and how many first ones of these it does
+  // not, or null where the shape's window says it.
   const int32_t *visible, *hidden;
 
   __device__ int64_t group() const { return shape.heads / shape.kv_heads; }
@@ -67,18 +59,6 @@ struct Operands {
     return (batch * shape.heads + head) * shape.sequence;
   }
 };
-
-template <class T>
-Operands<T> operands_of(const AttentionShape& s, const T* q, const AttentionKeys& keys) {
-  return {s,
-          q,
-          static_cast<const T*>(keys.k),
-          static_cast<const T*>(keys.v),
-          keys.row,
-          keys.count,
-          keys.visible,
-          keys.hidden};
-}
 
 /// How a result over some keys joins that over earlier ones, by their log-sum-exps.
 template <class S>
