@@ -76,8 +76,8 @@ class Rank {
     if (data_->size() > 1)
       data_->all_reduce(parameters().gradients(), parameters().count(), kType, runtime::ReduceOperation::sum);
     ++adamw_.step;
-    device_->adamw(kType, parameters().count(), adamw_, parameters().gradients(), parameters().values(),
-                   first_.data(), second_.data());
+    device_->run(kType, runtime::AdamStep{parameters().count(), adamw_, parameters().gradients(),
+                                          parameters().values(), first_.data(), second_.data()});
     parameters().zero_gradients();
     data_->barrier();
     return now_s() - start;
@@ -94,7 +94,7 @@ class Rank {
     data_->barrier();
     const double start = now_s();
     for (int64_t i = 0; i < kProducts; ++i)
-      device_->linear_forward(kType, kShape, a.data(), b.data(), nullptr, c.data());
+      device_->run(kType, runtime::LinearForward{kShape, a.data(), b.data(), nullptr, c.data()});
     data_->barrier();
     return double(kProducts) * 2.0 * double(kSize * kSize * kSize) / (now_s() - start);
   }

@@ -192,23 +192,6 @@ bool same_model(ModelSpec a, const ModelSpec& b) {
   return a == b;
 }
 
-bool layer_has_experts(const ModelSpec& model, int64_t layer) { return model.layers[layer].moe.has_value(); }
-
-std::vector<bool> windowed_layers(const ModelSpec& model) {
-  std::vector<bool> windowed;
-  for (int64_t l = 0; l < model.layers.count(); ++l) {
-    const LayerKind& kind = model.layers[l];
-    windowed.push_back(kind.attention && kind.attention->window);
-  }
-  return windowed;
-}
-
-std::vector<bool> expert_layers(const ModelSpec& model) {
-  std::vector<bool> experts;
-  for (int64_t l = 0; l < model.layers.count(); ++l) experts.push_back(layer_has_experts(model, l));
-  return experts;
-}
-
 void validate_model(const ModelSpec& model, const std::string& file) {
   JsonProblems problems(file);
   if (model.name.empty()) problems.add("/name", "an empty text", "the model's name");

@@ -68,12 +68,6 @@ struct ModelSpec {
 
 /// Whether both are the same, whatever they are called.
 bool same_model(ModelSpec a, const ModelSpec& b);
-/// Whether decoder layer `layer` (0-based) has experts.
-bool layer_has_experts(const ModelSpec& model, int64_t layer);
-/// For each layer whether it has a sliding window.
-std::vector<bool> windowed_layers(const ModelSpec& model);
-/// For each layer whether it has experts.
-std::vector<bool> expert_layers(const ModelSpec& model);
 
 /// Checks what single-field ranges cannot: heads divide, runs name kinds, experts at least top-k.
 /// Throws UserError naming `file`.

@@ -38,15 +38,4 @@ std::vector<int64_t> RankGrid::group(int64_t rank, Axis axis) const {
   return members;
 }
 
-std::vector<int64_t> RankGrid::model_group(int64_t rank) const {
-  const int64_t data = coordinates(rank).data;
-  std::vector<int64_t> members;
-  for (int64_t p = 0; p < degree(Axis::pipeline); ++p) {
-    for (int64_t c = 0; c < degree(Axis::context); ++c) {
-      for (int64_t t = 0; t < degree(Axis::tensor); ++t) members.push_back(this->rank({t, data, p, c}));
-    }
-  }
-  return members;
-}
-
 }  // namespace mpt

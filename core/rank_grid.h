@@ -36,8 +36,6 @@ class RankGrid {
   int64_t stride(Axis axis) const { return stride_[size_t(axis)]; }
   /// Ranks that differ from `rank` only along the axis, in order along it.
   std::vector<int64_t> group(int64_t rank, Axis axis) const;
-  /// Ranks that hold one replica of the model: all with the data coordinate of `rank`.
-  std::vector<int64_t> model_group(int64_t rank) const;
 
  private:
   std::array<int64_t, 4> degree_, stride_;  // by Axis

@@ -40,14 +40,4 @@ double bubble_share(const StepProgram& program, const Timeline& timeline) {
   return 1.0 - busy / (step * program.ranks);
 }
 
-double kind_s(const StepProgram& program, const Timeline& timeline, InstructionKind kind, int rank) {
-  double sum = 0.0;
-  for (InstructionId id = 0; id < program.size(); ++id) {
-    if (program.instructions[size_t(id)].kind == kind && program.lane_on(id, rank)) {
-      sum += timeline.spans[size_t(id)].seconds();
-    }
-  }
-  return sum;
-}
-
 }  // namespace mpt

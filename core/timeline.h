@@ -32,7 +32,4 @@ double busy_s(const StepProgram& program, const Timeline& timeline, int rank);
 /// Contains warm-up, drain, waiting for transfers and exposed communication at the step's end.
 double bubble_share(const StepProgram& program, const Timeline& timeline);
 
-/// Sum of the durations of one kind of instruction on one rank.
-double kind_s(const StepProgram& program, const Timeline& timeline, InstructionKind kind, int rank);
-
 }  // namespace mpt

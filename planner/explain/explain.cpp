@@ -16,11 +16,6 @@
 namespace mpt::planner {
 namespace {
 
-std::string signed_seconds(double seconds) {
-  if (std::abs(seconds) < 1e-9) seconds = 0.0;  // a rounding error, not a difference
-  return (seconds < 0 ? "-" : "+") + format_seconds(std::abs(seconds));
-}
-
 std::string share(double part, double whole) { return format_percent(whole > 0 ? part / whole : 0.0); }
 
 // The fastest of the kept layouts that differs in its split, so that the comparison says something.
@@ -159,15 +154,6 @@ std::vector<ExposedCommunication> exposed_communication(const Layout& layout, co
     if (present) exposed.push_back({kind, seconds});
   }
   return exposed;
-}
-
-std::string describe_loss(const SearchProblem& problem, const Candidate& best, const Candidate& other) {
-  const Breakdown a = breakdown(problem, best), b = breakdown(problem, other);
-  const double loss = other.evaluation.step_time_s - best.evaluation.step_time_s;
-  return fmt::format("{} takes {} ({}): compute {}, collectives {}, idle {}.",
-                     layout_name(other.estimate.layout), signed_seconds(loss),
-                     share(loss, best.evaluation.step_time_s), signed_seconds(b.compute_s - a.compute_s),
-                     signed_seconds(b.collectives_s - a.collectives_s), signed_seconds(b.idle_s - a.idle_s));
 }
 
 std::vector<std::string> reasons(const SearchResult& result, const SearchProblem& problem) {

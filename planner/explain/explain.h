@@ -27,9 +27,6 @@ Breakdown breakdown(const SearchProblem& problem, const Candidate& candidate);
 /// Of the kinds that the layout has.
 std::vector<ExposedCommunication> exposed_communication(const Layout& layout, const Breakdown& breakdown);
 
-/// "The runner-up ..." in seconds and parts: what `other` loses against `best`.
-std::string describe_loss(const SearchProblem& problem, const Candidate& best, const Candidate& other);
-
 /// What the layout's parts are good for, what its links carry, and what the next ones lose.
 std::vector<std::string> reasons(const SearchResult& result, const SearchProblem& problem);
 std::vector<std::string> rejections(const SearchResult& result, const SearchProblem& problem);

@@ -243,7 +243,8 @@ class RateMeasurer {
     }
     return [this, buffers, shape = runtime::LinearShape{side, side, side}] {
       const std::vector<Buffer>& b = *buffers;
-      device_->linear_forward(target_.type, shape, b[0].data(), b[1].data(), nullptr, b[2].data());
+      device_->run(target_.type,
+                   runtime::LinearForward{shape, b[0].data(), b[1].data(), nullptr, b[2].data()});
     };
   }
   States states(int64_t parameters) const {
@@ -259,8 +260,8 @@ class RateMeasurer {
     return [this, buffers, parameters] {
       const DataType state = state_type_of(target_.type);
       const std::vector<Buffer>& b = *buffers;
-      device_->adamw(state, parameters, runtime::AdamW{1e-3}, b[0].data(), b[1].data(), b[2].data(),
-                     b[3].data());
+      device_->run(state, runtime::AdamStep{parameters, runtime::AdamW{1e-3}, b[0].data(), b[1].data(),
+                                            b[2].data(), b[3].data()});
       device_->zero(b[0].data(), parameters * size_of(state));
     };
   }

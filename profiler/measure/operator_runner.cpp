@@ -87,9 +87,10 @@ void OperatorRunner::run(Phase phase) {
     case Phase::backward:
       return backward();
     case Phase::input_gradient:
-      return device_->linear_backward_input(type_, linear, a_.data(), b_.data(), c_.data());
+      return device_->run(type_, runtime::LinearBackwardInput{linear, a_.data(), b_.data(), c_.data()});
     case Phase::weight_gradient:
-      return device_->linear_backward_weight(type_, linear, a_.data(), b_.data(), d_.data(), nullptr);
+      return device_->run(type_,
+                          runtime::LinearBackwardWeight{linear, a_.data(), b_.data(), d_.data(), nullptr});
   }
 }
 
@@ -97,13 +98,18 @@ void OperatorRunner::forward() {
   const auto& s = shape_;
   switch (s.kind) {
     case OperatorKind::embedding:
-      return device_->embedding_forward(type_, s.rows, s.columns, 0, s.inner, ids_.data(), a_.data(),
-                                        b_.data());
+      return device_->run(type_, runtime::EmbeddingForward{
+                                     {s.rows, s.columns, 0, s.inner}, ids_.data(), a_.data(), b_.data()});
     case OperatorKind::norm:
-      return device_->norm_forward(type_, {model_.norm, s.rows, s.columns, model_.norm_epsilon}, a_.data(),
-                                   b_.data(), nullptr, c_.data(), statistics_.data());
+      return device_->run(type_, runtime::NormForward{{model_.norm, s.rows, s.columns, model_.norm_epsilon},
+                                                      a_.data(),
+                                                      b_.data(),
+                                                      nullptr,
+                                                      c_.data(),
+                                                      statistics_.data()});
     case OperatorKind::linear:
-      return device_->linear_forward(type_, linear_shape(), a_.data(), b_.data(), nullptr, c_.data());
+      return device_->run(type_,
+                          runtime::LinearForward{linear_shape(), a_.data(), b_.data(), nullptr, c_.data()});
     case OperatorKind::rotary: {
       // The device rotates whole rows of queries, keys and values; the width of queries and keys is what
       // counts.
@@ -112,15 +118,17 @@ void OperatorRunner::forward() {
       const std::vector<double> frequencies(size_t(model_.attention().head_dim / 2), 0.01);
       std::vector<int32_t> positions(size_t(s.rows));
       std::iota(positions.begin(), positions.end(), 0);
-      return device_->rotary(type_, rows, {frequencies, positions}, 1, a_.data());
+      return device_->run(type_, runtime::Rotate{rows, {frequencies, positions}, 1, a_.data()});
     }
     case OperatorKind::attention:
-      return device_->attention_forward(type_, attention_shape(s), a_.data(), b_.data(), statistics_.data());
+      return device_->run(
+          type_, runtime::AttentionForward{attention_shape(s), a_.data(), b_.data(), statistics_.data()});
     case OperatorKind::activation:
-      return device_->activation_forward(type_, {model_.mlp().activation, s.rows, s.columns, s.gated},
-                                         a_.data(), b_.data());
+      return device_->run(type_,
+                          runtime::ActivationForward{
+                              {model_.mlp().activation, s.rows, s.columns, s.gated}, a_.data(), b_.data()});
     case OperatorKind::residual_add:
-      return device_->residual_add(type_, s.rows * s.columns, a_.data(), b_.data(), c_.data());
+      return device_->run(type_, runtime::ResidualAdd{s.rows * s.columns, a_.data(), b_.data(), c_.data()});
     case OperatorKind::cross_entropy:
       return cross_entropy();
     default:
@@ -133,35 +141,39 @@ void OperatorRunner::cross_entropy() {
   const auto& s = shape_;
   auto* const loss = static_cast<double*>(loss_.data());
   if (s.columns >= model_.vocab)
-    return device_->loss_of_all(type_, s.rows, s.columns, model_.vocab, ids_.data(), 1.0, a_.data(), loss);
-  device_->loss_maximum(type_, s.rows, s.columns, s.columns, a_.data(), b_.data());
-  device_->loss_exponentials(type_, s.rows, s.columns, s.columns, 0, ids_.data(), b_.data(), a_.data(),
-                             statistics_.data());
-  device_->loss_gradient(type_, s.rows, s.columns, s.columns, 0, ids_.data(), statistics_.data(), 1.0,
-                         a_.data(), loss);
+    return device_->run(
+        type_, runtime::LossOfAll{{s.rows, s.columns, model_.vocab}, ids_.data(), 1.0, a_.data(), loss});
+  device_->run(type_, runtime::LossMaximum{{s.rows, s.columns, s.columns}, a_.data(), b_.data()});
+  device_->run(type_,
+               runtime::LossExponentials{
+                   {s.rows, s.columns, s.columns, 0}, ids_.data(), b_.data(), a_.data(), statistics_.data()});
+  device_->run(type_,
+               runtime::LossGradient{
+                   {s.rows, s.columns, s.columns, 0}, ids_.data(), statistics_.data(), 1.0, a_.data(), loss});
 }
 
 void OperatorRunner::backward() {
   const auto& s = shape_;
   switch (s.kind) {
     case OperatorKind::embedding:
-      return device_->embedding_backward(type_, s.rows, s.columns, 0, s.inner, ids_.data(), a_.data(),
-                                         d_.data());
+      return device_->run(type_, runtime::EmbeddingBackward{
+                                     {s.rows, s.columns, 0, s.inner}, ids_.data(), a_.data(), d_.data()});
     case OperatorKind::norm: {
       const runtime::NormShape norm{model_.norm, s.rows, s.columns, model_.norm_epsilon};
-      device_->norm_backward_input(type_, norm, a_.data(), b_.data(), c_.data(), statistics_.data(),
-                                   d_.data());
-      return device_->norm_backward_weight(type_, norm, a_.data(), b_.data(), statistics_.data(), e_.data(),
-                                           nullptr);
+      device_->run(type_, runtime::NormBackwardInput{norm, a_.data(), b_.data(), c_.data(),
+                                                     statistics_.data(), d_.data()});
+      return device_->run(type_, runtime::NormBackwardWeight{norm, a_.data(), b_.data(), statistics_.data(),
+                                                             e_.data(), nullptr});
     }
     case OperatorKind::rotary:
       return forward();
     case OperatorKind::attention:
-      return device_->attention_backward(type_, attention_shape(s), a_.data(), b_.data(), c_.data(),
-                                         statistics_.data(), d_.data());
+      return device_->run(type_, runtime::AttentionBackward{attention_shape(s), a_.data(), b_.data(),
+                                                            c_.data(), statistics_.data(), d_.data()});
     case OperatorKind::activation:
-      return device_->activation_backward(type_, {model_.mlp().activation, s.rows, s.columns, s.gated},
-                                          a_.data(), b_.data(), c_.data());
+      return device_->run(
+          type_, runtime::ActivationBackward{
+                     {model_.mlp().activation, s.rows, s.columns, s.gated}, a_.data(), b_.data(), c_.data()});
     default:
       return;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Sizes of the operators of runtime/device/device.h, whose legend holds here, too.
+// Sizes of the operators of runtime/device/operations.h, whose legend holds here, too.
 
 #include <cmath>
 #include <cstdint>
@@ -100,6 +100,17 @@ struct ActivationShape {
   // the largest magnitude of what is written. Null: it is not wanted.
   void* magnitude = nullptr;
   constexpr int64_t input_columns() const { return columns * (gated ? 2 : 1); }
+};
+
+/// Rows first .. first + rows of a table, which tokens look up.
+struct TableShape {
+  int64_t tokens = 0, hidden = 0, first = 0, rows = 0;
+};
+
+/// Logits [tokens, columns], of which the first `used` columns are real words, the words first .. first +
+/// used of the vocabulary.
+struct LossShape {
+  int64_t tokens = 0, columns = 0, used = 0, first = 0;
 };
 
 /// `top` of `experts` are chosen for each token, all from `groups_of_token` of `groups` groups of neighbours.

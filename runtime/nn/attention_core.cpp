@@ -73,11 +73,12 @@ void AttentionCore::forward(const Buffer& qkv, void* out, void* log_sum_exp, con
   if (rings()) {
     ring_forward(qkv, result, log_sum_exp);
   } else {
-    device_.attention_forward(sizes_.type, shape, qkv.data(), result, log_sum_exp);
+    device_.run(sizes_.type, AttentionForward{shape, qkv.data(), result, log_sum_exp});
   }
   if (sinks != nullptr) {
-    device_.sink_forward(sizes_.type, shape, static_cast<const char*>(sinks) + first_sink() * sizes_.unit(),
-                         result, log_sum_exp);
+    device_.run(sizes_.type,
+                SinkForward{shape, static_cast<const char*>(sinks) + first_sink() * sizes_.unit(), result,
+                            log_sum_exp});
   }
   if (own) exchange_.to_tokens(own, parts_of(true), out);
 }
@@ -86,9 +87,10 @@ void AttentionCore::backward_sinks(const AttentionShape& shape, const Sinks& sin
                                    const void* out, const void* log_sum_exp) const {
   if (sinks.values == nullptr) return;
   device_.zero(sinks.gradient, sizes_.heads * sizes_.state_unit());
-  device_.sink_backward(sizes_.type, shape,
-                        static_cast<const char*>(sinks.values) + first_sink() * sizes_.unit(), dout, out,
-                        log_sum_exp, static_cast<char*>(sinks.gradient) + first_sink() * sizes_.state_unit());
+  device_.run(
+      sizes_.type,
+      SinkBackward{shape, static_cast<const char*>(sinks.values) + first_sink() * sizes_.unit(), dout, out,
+                   log_sum_exp, static_cast<char*>(sinks.gradient) + first_sink() * sizes_.state_unit()});
 }
 
 void AttentionCore::backward(const void* dout, const Buffer& qkv, const void* out, const void* log_sum_exp,
@@ -96,15 +98,15 @@ void AttentionCore::backward(const void* dout, const Buffer& qkv, const void* ou
   if (!exchanges()) {
     backward_sinks(sizes_.attention(), sinks, dout, out, log_sum_exp);
     if (rings()) return ring_backward(dout, qkv, out, log_sum_exp, dqkv);
-    return device_.attention_backward(sizes_.type, sizes_.attention(), dout, qkv.data(), out, log_sum_exp,
-                                      dqkv);
+    return device_.run(sizes_.type,
+                       AttentionBackward{sizes_.attention(), dout, qkv.data(), out, log_sum_exp, dqkv});
   }
   const Buffer own_dout = exchange_.to_heads(dout, parts_of(true)),
                own_out = exchange_.to_heads(out, parts_of(true));
   const Buffer own(device_, qkv.bytes());
   backward_sinks(exchanged_shape(), sinks, own_dout.data(), own_out.data(), log_sum_exp);
-  device_.attention_backward(sizes_.type, exchanged_shape(), own_dout.data(), qkv.data(), own_out.data(),
-                             log_sum_exp, own.data());
+  device_.run(sizes_.type, AttentionBackward{exchanged_shape(), own_dout.data(), qkv.data(), own_out.data(),
+                                             log_sum_exp, own.data()});
   exchange_.to_tokens(own, parts_of(false), dqkv);
 }
 
@@ -113,9 +115,9 @@ Buffer AttentionCore::own_block(const Buffer& qkv) const {
   const AttentionShape s = sizes_.attention();
   const int64_t queries = s.heads * s.head_dim, width = s.kv_row();
   Buffer block(device_, s.tokens() * width * sizes_.unit());
-  device_.copy_columns(sizes_.type, sizes_.type, s.tokens(), width,
-                       static_cast<const char*>(qkv.data()) + queries * sizes_.unit(), s.row(), block.data(),
-                       width);
+  device_.run(sizes_.type, CopyColumns{sizes_.type, s.tokens(), width,
+                                       static_cast<const char*>(qkv.data()) + queries * sizes_.unit(),
+                                       s.row(), block.data(), width});
   return block;
 }
 
@@ -132,8 +134,8 @@ void AttentionCore::ring_forward(const Buffer& qkv, void* out, void* log_sum_exp
     const AttentionBlock keys = block_of(source);
     std::optional<Posted> passing;
     if (step + 1 < ranks) passing.emplace(pass_on(block, arriving));
-    device_.attention_block_forward(sizes_.type, keys, qkv.data(), block.data(), step == 0, result,
-                                    log_sum_exp);
+    device_.run(sizes_.type,
+                AttentionBlockForward{keys, qkv.data(), block.data(), step == 0, result, log_sum_exp});
     if (passing) passing->wait();
     std::swap(block, arriving);
   }
@@ -160,21 +162,28 @@ void AttentionCore::ring_backward(const void* dout, const Buffer& qkv, const voi
     std::optional<Posted> passing;
     if (step + 1 < ranks) passing.emplace(pass_on(block, arriving));
     device_.zero(part.data(), part.bytes());
-    device_.attention_block_backward(sizes_.type, keys, dout, qkv.data(), block.data(), out, log_sum_exp,
-                                     dq.data(), part.data());
+    device_.run(sizes_.type, AttentionBlockBackward{.block = keys,
+                                                    .dout = dout,
+                                                    .qkv = qkv.data(),
+                                                    .kv = block.data(),
+                                                    .out = out,
+                                                    .log_sum_exp = log_sum_exp,
+                                                    .dq = dq.data(),
+                                                    .dkv = part.data()});
     passing_gradient.wait();
     if (step > 0) {
-      device_.residual_add(wide, s.tokens() * kv_width, arriving_gradient.data(), part.data(), part.data());
+      device_.run(wide,
+                  ResidualAdd{s.tokens() * kv_width, arriving_gradient.data(), part.data(), part.data()});
     }
     std::swap(gradient, part);
     passing_gradient = pass_on(gradient, arriving_gradient);
     if (passing) passing->wait();
     std::swap(block, arriving);
   }
-  device_.copy_columns(wide, sizes_.type, s.tokens(), width, dq.data(), width, dqkv, s.row());
+  device_.run(wide, CopyColumns{sizes_.type, s.tokens(), width, dq.data(), width, dqkv, s.row()});
   passing_gradient.wait();
-  device_.copy_columns(wide, sizes_.type, s.tokens(), kv_width, arriving_gradient.data(), kv_width,
-                       static_cast<char*>(dqkv) + width * sizes_.unit(), s.row());
+  device_.run(wide, CopyColumns{sizes_.type, s.tokens(), kv_width, arriving_gradient.data(), kv_width,
+                                static_cast<char*>(dqkv) + width * sizes_.unit(), s.row()});
 }
 
 // Heads are cut into units that those of keys and those of values are made of.

@@ -119,7 +119,7 @@ void AttentionLayer::project(const void* x, Saved& saved, const TokenRoom& room)
               : qkv_->forward(x, saved.qkv.data(), room, {}, of_qkv(saved));
   if (head_norm_) head_norm_->forward(saved.qkv.data(), saved.heads);
   if (!sizes_.frequencies.empty())
-    device_.rotary(sizes_.type, sizes_.attention(), sizes_.rotation(), +1, saved.qkv.data());
+    device_.run(sizes_.type, Rotate{sizes_.attention(), sizes_.rotation(), +1, saved.qkv.data()});
 }
 
 // The gate lies behind the values.
@@ -154,15 +154,15 @@ void AttentionLayer::project_latents(const void* x, Saved& saved, const TokenRoo
   const Buffer down = local_by(width);
   key_value_down_->forward(x, down.data());
   saved.key_value.compressed = local_by(l.key_value_rank);
-  device_.copy_columns(sizes_.type, sizes_.type, sizes_.local_tokens, l.key_value_rank, down.data(), width,
-                       saved.key_value.compressed.data(), l.key_value_rank);
+  device_.run(sizes_.type, CopyColumns{sizes_.type, sizes_.local_tokens, l.key_value_rank, down.data(), width,
+                                       saved.key_value.compressed.data(), l.key_value_rank});
   norm(*key_value_norm_, saved.key_value, l.key_value_rank);
   const Buffer key = shared_key(down.data());
   const Buffer expanded = tokens_by(shape.heads * (shape.nope + shape.values));
   key_value_up_->forward(saved.key_value.normed.data(), expanded.data(), room);
   saved.qkv = tokens_by(shape.row());
-  device_.latent_join(sizes_.type, shape, sizes_.rotation(), queries.data(), expanded.data(), key.data(),
-                      saved.qkv.data());
+  device_.run(sizes_.type, LatentJoin{shape, sizes_.rotation(), queries.data(), expanded.data(), key.data(),
+                                      saved.qkv.data()});
 }
 
 // The last columns of the key-value product, of all tokens.
@@ -170,9 +170,9 @@ Buffer AttentionLayer::shared_key(const void* key_value) {
   const LatentAttention& l = *sizes_.kind.attention->latent;
   const int64_t rope = l.rope_head_dim, local = sizes_.local_tokens;
   Buffer own = local_by(rope);
-  device_.copy_columns(sizes_.type, sizes_.type, local, rope,
-                       static_cast<const char*>(key_value) + l.key_value_rank * sizes_.unit(),
-                       l.key_value_rank + rope, own.data(), rope);
+  device_.run(sizes_.type, CopyColumns{sizes_.type, local, rope,
+                                       static_cast<const char*>(key_value) + l.key_value_rank * sizes_.unit(),
+                                       l.key_value_rank + rope, own.data(), rope});
   if (!gathers()) return own;
   Buffer all = tokens_by(rope);
   group_.all_gather(own.data(), all.data(), local * rope, sizes_.type);
@@ -186,8 +186,8 @@ void AttentionLayer::attend(Saved& saved) {
                 sinks_ < 0 ? nullptr : parameters_.value(sinks_));
   if (gates() == 0) return;
   saved.gated = tokens_by(sizes_.attention().outputs());
-  device_.gate_forward(sizes_.type, gate_shape(), saved.core_out.data(), saved.gate.data(),
-                       saved.gated.data());
+  device_.run(sizes_.type,
+              GateForward{gate_shape(), saved.core_out.data(), saved.gate.data(), saved.gated.data()});
 }
 
 void AttentionLayer::drop_core(Saved& saved) {
@@ -204,8 +204,8 @@ Buffer AttentionLayer::backward_input(const void* dy, const void* x, void* dx, S
                                  of_output(saved));
   if (gates() > 0) {
     saved.d_gate = tokens_by(gates());
-    device_.gate_backward(sizes_.type, gate_shape(), d_core.data(), saved.core_out.data(), saved.gate.data(),
-                          d_core.data(), saved.d_gate.data());
+    device_.run(sizes_.type, GateBackward{gate_shape(), d_core.data(), saved.core_out.data(),
+                                          saved.gate.data(), d_core.data(), saved.d_gate.data()});
   }
   saved.d_qkv = tokens_by(sizes_.attention().row());
   Sinks sinks;
@@ -226,7 +226,7 @@ Buffer AttentionLayer::backward_input(const void* dy, const void* x, void* dx, S
 void AttentionLayer::backward_project(const void* x, void* dx, Saved& saved, const TokenRoom& room,
                                       bool column_weights) {
   if (!sizes_.frequencies.empty())
-    device_.rotary(sizes_.type, sizes_.attention(), sizes_.rotation(), -1, saved.d_qkv.data());
+    device_.run(sizes_.type, Rotate{sizes_.attention(), sizes_.rotation(), -1, saved.d_qkv.data()});
   if (head_norm_) head_norm_->backward_input(saved.d_qkv.data(), saved.heads);
   if (gates() > 0) join_gate(saved);
   qkv_->backward_input(saved.d_qkv.data(), dx, room, column_weights ? x : nullptr, of_qkv(saved));
@@ -250,8 +250,8 @@ void AttentionLayer::backward_latents(const void* x, void* dx, Saved& saved, con
   query.d_expanded = tokens_by(shape.heads * shape.key_dim());
   key_value.d_expanded = tokens_by(shape.heads * (shape.nope + shape.values));
   const Buffer d_key = tokens_by(shape.rope);
-  device_.latent_split(sizes_.type, shape, sizes_.rotation(), saved.d_qkv.data(), query.d_expanded.data(),
-                       key_value.d_expanded.data(), d_key.data());
+  device_.run(sizes_.type, LatentSplit{shape, sizes_.rotation(), saved.d_qkv.data(), query.d_expanded.data(),
+                                       key_value.d_expanded.data(), d_key.data()});
   saved.d_qkv.reset();
   backward_key_value(d_key, dx, saved, room, column_weights);
   const Buffer by_queries = local_by(sizes_.hidden);
@@ -266,7 +266,7 @@ void AttentionLayer::backward_latents(const void* x, void* dx, Saved& saved, con
                                 query.d_down.data());
     query_down_->backward_input(query.d_down.data(), by_queries.data());
   }
-  device_.residual_add(sizes_.type, sizes_.local_tokens * sizes_.hidden, dx, by_queries.data(), dx);
+  device_.run(sizes_.type, ResidualAdd{sizes_.local_tokens * sizes_.hidden, dx, by_queries.data(), dx});
 }
 
 // `d_key`: of the shared key, by this rank's heads. dx is written.
@@ -289,8 +289,9 @@ void AttentionLayer::backward_key_value(const Buffer& d_key, void* dx, Saved& sa
   key_value_norm_->backward_input(latent.d_normed.data(), latent.compressed.data(), latent.statistics.data(),
                                   d_compressed.data());
   const auto put = [&](const void* from, int64_t columns, int64_t column) {
-    device_.copy_columns(sizes_.type, sizes_.type, local, columns, from, columns,
-                         static_cast<char*>(latent.d_down.data()) + column * sizes_.unit(), rank + rope);
+    device_.run(sizes_.type,
+                CopyColumns{sizes_.type, local, columns, from, columns,
+                            static_cast<char*>(latent.d_down.data()) + column * sizes_.unit(), rank + rope});
   };
   put(d_compressed.data(), rank, 0);
   put(gathers() ? scattered.data() : d_key.data(), rope, rank);
@@ -302,7 +303,8 @@ void AttentionLayer::backward_weight(const void* dy, const void* x, Saved& saved
   if (head_norm_) head_norm_->backward_weight(saved.heads);
   if (sinks_ >= 0) {
     void* const gradient = parameters_.gradient(sinks_);
-    device_.residual_add(parameters_.state_type(), sizes_.heads, gradient, saved.d_sinks.data(), gradient);
+    device_.run(parameters_.state_type(),
+                ResidualAdd{sizes_.heads, gradient, saved.d_sinks.data(), gradient});
   }
   const WeightOperands output{saved.d_output_gathered ? saved.d_output_gathered.data() : dy,
                               output_input(saved), of_output(saved)};

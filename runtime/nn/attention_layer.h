@@ -56,7 +56,7 @@ class AttentionLayer {
   int64_t gates() const;  // columns of the gate on this rank
   GateShape gate_shape() const { return {sizes_.tokens, sizes_.attention().outputs(), gates()}; }
   void copy_part(const void* from, int64_t from_row, void* to, int64_t to_row, int64_t columns) {
-    device_.copy_columns(sizes_.type, sizes_.type, sizes_.tokens, columns, from, from_row, to, to_row);
+    device_.run(sizes_.type, CopyColumns{sizes_.type, sizes_.tokens, columns, from, from_row, to, to_row});
   }
   const void* output_input(const Saved& saved) const {
     return gates() > 0 ? saved.gated.data() : saved.core_out.data();

@@ -159,7 +159,7 @@ const void* DecoderLayer::behind(std::optional<Norm>& norm, SavedPostNorm& saved
   if (!norm && !factor) return d_output;
   saved.d_input = local_by(sizes_.hidden);
   if (!norm) {
-    device_.scale(sizes_.type, local_count(), *factor, d_output, saved.d_input.data());
+    device_.run(sizes_.type, Scale{local_count(), *factor, d_output, saved.d_input.data()});
     return saved.d_input.data();
   }
   norm->backward_input(d_output, saved.input.data(), saved.statistics.data(), saved.d_input.data());

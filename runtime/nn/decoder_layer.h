@@ -84,7 +84,7 @@ class DecoderLayer {
   Buffer forward_single(Saved& saved, const void* lacking, const TokenRoom& room);
   Buffer backward_single(Saved& saved, const void* d_output, const TokenRoom& room);
   void add(const void* a, const void* b, void* y) {
-    device_.residual_add(sizes_.type, local_count(), a, b, y);
+    device_.run(sizes_.type, ResidualAdd{local_count(), a, b, y});
   }
   // What attention, the MLP and its norm read.
   const void* attention_input(const Saved& saved) const;
@@ -101,7 +101,7 @@ class DecoderLayer {
   // What a part gives goes to the residual times the model's factor.
   void scale_part(void* y) {
     if (sizes_.model.residual_scale)
-      device_.scale(sizes_.type, local_count(), *sizes_.model.residual_scale, y, y);
+      device_.run(sizes_.type, Scale{local_count(), *sizes_.model.residual_scale, y, y});
   }
   void normalise(Norm& norm, const void* lacking, Buffer& x, SavedNorm& saved);
   void recompute(Saved& saved, const TokenRoom& room);

@@ -52,9 +52,8 @@ Buffer Embedding::forward(const int32_t* tokens, Saved& saved) {
   saved.on_device = Buffer(device_, sizes_.tokens * int64_t(sizeof(int32_t)));
   device_.copy(saved.on_device.data(), tokens, saved.on_device.bytes());
   Buffer y(device_, sizes_.token_bytes(sizes_.hidden));
-  device_.embedding_forward(type, sizes_.tokens, sizes_.hidden, sizes_.vocab_first, sizes_.vocab_used,
-                            static_cast<const int32_t*>(saved.on_device.data()), parameters_.value(table_),
-                            y.data());
+  device_.run(type, EmbeddingForward{table_shape(), static_cast<const int32_t*>(saved.on_device.data()),
+                                     parameters_.value(table_), y.data()});
   if (scatters()) {
     Buffer own(device_, sizes_.local_bytes(sizes_.hidden));
     group_.reduce_scatter(y.data(), own.data(), local, type);
@@ -63,10 +62,10 @@ Buffer Embedding::forward(const int32_t* tokens, Saved& saved) {
     group_.all_reduce(y.data(), local, type, ReduceOperation::sum);
   }
   if (sizes_.model.embedding_scale)
-    device_.scale(type, local, *sizes_.model.embedding_scale, y.data(), y.data());
+    device_.run(type, Scale{local, *sizes_.model.embedding_scale, y.data(), y.data()});
   if (positions_ >= 0) {
-    device_.position_forward(type, sizes_.local_tokens, sizes_.hidden, sizes_.local_positions.data(),
-                             parameters_.value(positions_), y.data());
+    device_.run(type, PositionForward{sizes_.local_tokens, sizes_.hidden, sizes_.local_positions.data(),
+                                      parameters_.value(positions_), y.data()});
   }
   return y;
 }
@@ -74,8 +73,8 @@ Buffer Embedding::forward(const int32_t* tokens, Saved& saved) {
 void Embedding::backward_weight(const Saved& saved, const void* dy) {
   const DataType type = sizes_.type;
   if (positions_ >= 0) {
-    device_.position_backward(type, sizes_.local_tokens, sizes_.hidden, sizes_.local_positions.data(), dy,
-                              parameters_.gradient(positions_));
+    device_.run(type, PositionBackward{sizes_.local_tokens, sizes_.hidden, sizes_.local_positions.data(), dy,
+                                       parameters_.gradient(positions_)});
   }
   Buffer all;
   if (scatters()) {
@@ -87,11 +86,10 @@ void Embedding::backward_weight(const Saved& saved, const void* dy) {
   if (sizes_.model.embedding_scale) {
     if (!all) scaled = Buffer(device_, sizes_.token_bytes(sizes_.hidden));
     void* const to = all ? all.data() : scaled.data();
-    device_.scale(type, sizes_.tokens * sizes_.hidden, *sizes_.model.embedding_scale, dy, to);
+    device_.run(type, Scale{sizes_.tokens * sizes_.hidden, *sizes_.model.embedding_scale, dy, to});
     dy = to;
   }
-  device_.embedding_backward(type, sizes_.tokens, sizes_.hidden, sizes_.vocab_first, sizes_.vocab_used,
-                             saved.ids.data(), dy, parameters_.gradient(table_));
+  device_.run(type, EmbeddingBackward{table_shape(), saved.ids.data(), dy, parameters_.gradient(table_)});
 }
 
 }  // namespace mpt::runtime

@@ -33,6 +33,9 @@ class Embedding {
   void backward_weight(const Saved& saved, const void* dy);
 
  private:
+  TableShape table_shape() const {
+    return {sizes_.tokens, sizes_.hidden, sizes_.vocab_first, sizes_.vocab_used};
+  }
   bool scatters() const { return sizes_.sequence_parallel && group_.size() > 1; }
 
   size_t piece_;

@@ -135,8 +135,9 @@ void Experts::route(const void* x, Saved& saved, Buffer& weights) {
   const int64_t first = gathers() ? sizes_.first_local * top_ : 0;
   int32_t* const chosen = saved.routing.chosen.data();
   char* const own = static_cast<char*>(weights.data()) + first * unit;
-  device_.router_forward(sizes_.type, router_shape(), logits.data(), saved.probabilities.data(),
-                         chosen + first, own, choice_bias_ < 0 ? nullptr : parameters_.value(choice_bias_));
+  device_.run(sizes_.type,
+              RouterForward{router_shape(), logits.data(), saved.probabilities.data(), chosen + first, own,
+                            choice_bias_ < 0 ? nullptr : parameters_.value(choice_bias_)});
   if (!gathers()) return;
   tensor_group_.all_gather(own, weights.data(), local * top_, wide);
   lists_.tensor->all_gather(chosen + first, chosen, local * top_, DataType::float32);  // 4 bytes as well
@@ -205,8 +206,8 @@ Buffer Experts::from_experts(const Routing& r, const Buffer& rows, int64_t colum
 // A copy of each token for each of its experts, where the expert is.
 Buffer Experts::dispatch(const Routing& routing, const void* tokens) {
   Buffer copies(device_, width_bytes(routing.copies, sizes_.hidden));
-  device_.gather_rows(sizes_.type, routing.copies, sizes_.hidden, routing.source.data(), tokens,
-                      copies.data());
+  device_.run(sizes_.type,
+              GatherRows{routing.copies, sizes_.hidden, routing.source.data(), tokens, copies.data()});
   return spreads() ? to_experts(routing, copies, sizes_.hidden, sizes_.type) : std::move(copies);
 }
 
@@ -217,8 +218,8 @@ void Experts::combine(const Routing& routing, const Buffer& rows, void* y) {
   if (spreads()) returned = from_experts(routing, rows, sizes_.hidden, type);
   const void* const copies = spreads() ? returned.data() : rows.data();
   const Buffer all = gathers() ? Buffer(device_, sizes_.token_bytes(sizes_.hidden)) : Buffer();
-  device_.sum_rows(type, source_tokens(), top_ * parts_, sizes_.hidden, routing.place.data(), copies,
-                   gathers() ? all.data() : y);
+  device_.run(type, SumRows{source_tokens(), top_ * parts_, sizes_.hidden, routing.place.data(), copies,
+                            gathers() ? all.data() : y});
   if (spreads()) return;
   const int64_t local = sizes_.local_tokens * sizes_.hidden;
   if (gathers()) {
@@ -252,30 +253,32 @@ void Experts::forward_routed(const void* x, void* y, Saved& saved) {
   for (size_t i = 0; i < by_copy.size(); ++i)
     by_copy[size_t(routing.place[i])] = int32_t(int64_t(i) / parts_);
   const DataType wide = state_type_of(type);
-  device_.gather_rows(wide, routing.copies, 1, by_copy.data(), weights.data(), saved.weights.data());
+  device_.run(wide, GatherRows{routing.copies, 1, by_copy.data(), weights.data(), saved.weights.data()});
   if (spreads()) saved.weights = to_experts(routing, saved.weights, 1, wide);
   saved.up = Buffer(device_, width_bytes(routing.rows, up_width_));
   for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
-    device_.linear_forward(type, shape, at_row(saved.copies, c.first, hidden, unit),
-                           static_cast<char*>(parameters_.value(up_)) + c.expert * up_width_ * hidden * unit,
-                           bias_at(parameters_, up_bias_, c.expert * up_width_, unit),
-                           at_row(saved.up, c.first, up_width_, unit));
+    device_.run(
+        type, LinearForward{shape, at_row(saved.copies, c.first, hidden, unit),
+                            static_cast<char*>(parameters_.value(up_)) + c.expert * up_width_ * hidden * unit,
+                            bias_at(parameters_, up_bias_, c.expert * up_width_, unit),
+                            at_row(saved.up, c.first, up_width_, unit)});
   });
   saved.activated = Buffer(device_, width_bytes(routing.rows, width_));
-  device_.activation_forward(type, activation(routing.rows), saved.up.data(), saved.activated.data());
+  device_.run(type, ActivationForward{activation(routing.rows), saved.up.data(), saved.activated.data()});
   if (y == nullptr) return;
   const Buffer weighted(device_, width_bytes(routing.rows, width_));
-  device_.scale_rows(type, routing.rows, width_, saved.weights.data(), saved.activated.data(),
-                     weighted.data());
+  device_.run(type,
+              ScaleRows{routing.rows, width_, saved.weights.data(), saved.activated.data(), weighted.data()});
   const Buffer out(device_, width_bytes(routing.rows, hidden));
   for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape& shape) {
-    device_.linear_forward(type, shape, at_row(weighted, c.first, width_, unit),
-                           static_cast<char*>(parameters_.value(down_)) + c.expert * hidden * width_ * unit,
-                           nullptr, at_row(out, c.first, hidden, unit));
+    device_.run(
+        type, LinearForward{shape, at_row(weighted, c.first, width_, unit),
+                            static_cast<char*>(parameters_.value(down_)) + c.expert * hidden * width_ * unit,
+                            nullptr, at_row(out, c.first, hidden, unit)});
     if (down_bias_ >= 0 && adds_down_bias()) {
-      device_.weighted_bias_forward(type, c.rows, hidden, at_row(saved.weights, c.first, 1, state),
-                                    bias_at(parameters_, down_bias_, c.expert * hidden, unit),
-                                    at_row(out, c.first, hidden, unit));
+      device_.run(type, WeightedBiasForward{c.rows, hidden, at_row(saved.weights, c.first, 1, state),
+                                            bias_at(parameters_, down_bias_, c.expert * hidden, unit),
+                                            at_row(out, c.first, hidden, unit)});
     }
   });
   combine(routing, out, y);
@@ -328,34 +331,39 @@ void Experts::backward_routed(const void* dy, void* dx, double loss_scale, Saved
   all.reset();
   Buffer d_activated(device_, width_bytes(routing.rows, width_));
   for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape& shape) {
-    device_.linear_backward_input(
-        type, shape, at_row(saved.d_copies_out, c.first, hidden, unit),
-        static_cast<char*>(parameters_.value(down_)) + c.expert * hidden * width_ * unit,
-        at_row(d_activated, c.first, width_, unit));
+    device_.run(type, LinearBackwardInput{
+                          shape, at_row(saved.d_copies_out, c.first, hidden, unit),
+                          static_cast<char*>(parameters_.value(down_)) + c.expert * hidden * width_ * unit,
+                          at_row(d_activated, c.first, width_, unit)});
   });
   Buffer d_weights(device_, routing.rows * sizes_.state_unit());
-  device_.row_dots(type, routing.rows, width_, d_activated.data(), saved.activated.data(), d_weights.data());
+  device_.run(type,
+              RowDots{routing.rows, width_, d_activated.data(), saved.activated.data(), d_weights.data()});
   if (down_bias_ >= 0 && adds_down_bias()) {
     for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape&) {
-      device_.weighted_bias_backward(type, c.rows, hidden, at_row(saved.weights, c.first, 1, state),
-                                     bias_at(parameters_, down_bias_, c.expert * hidden, unit),
-                                     at_row(saved.d_copies_out, c.first, hidden, unit), nullptr,
-                                     at_row(d_weights, c.first, 1, state));
+      device_.run(type,
+                  WeightedBiasBackward{.rows = c.rows,
+                                       .columns = hidden,
+                                       .factors = at_row(saved.weights, c.first, 1, state),
+                                       .bias = bias_at(parameters_, down_bias_, c.expert * hidden, unit),
+                                       .dy = at_row(saved.d_copies_out, c.first, hidden, unit),
+                                       .dbias = nullptr,
+                                       .dfactors = at_row(d_weights, c.first, 1, state)});
     });
   }
-  device_.scale_rows(type, routing.rows, width_, saved.weights.data(), d_activated.data(),
-                     d_activated.data());
+  device_.run(type,
+              ScaleRows{routing.rows, width_, saved.weights.data(), d_activated.data(), d_activated.data()});
   saved.d_up = Buffer(device_, width_bytes(routing.rows, up_width_));
-  device_.activation_backward(type, activation(routing.rows), d_activated.data(), saved.up.data(),
-                              saved.d_up.data());
+  device_.run(type, ActivationBackward{activation(routing.rows), d_activated.data(), saved.up.data(),
+                                       saved.d_up.data()});
   d_activated.reset();
   {
     const Buffer d_copies(device_, width_bytes(routing.rows, hidden));
     for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
-      device_.linear_backward_input(
-          type, shape, at_row(saved.d_up, c.first, up_width_, unit),
-          static_cast<char*>(parameters_.value(up_)) + c.expert * up_width_ * hidden * unit,
-          at_row(d_copies, c.first, hidden, unit));
+      device_.run(type, LinearBackwardInput{
+                            shape, at_row(saved.d_up, c.first, up_width_, unit),
+                            static_cast<char*>(parameters_.value(up_)) + c.expert * up_width_ * hidden * unit,
+                            at_row(d_copies, c.first, hidden, unit)});
     });
     combine(routing, d_copies, dx);
   }
@@ -370,17 +378,17 @@ void Experts::route_backward(const Buffer& d_weights, void* dx, double loss_scal
   const Routing& routing = saved.routing;
   const int64_t choices = routing.copies / parts_;
   const Buffer by_token(device_, choices * sizes_.state_unit());
-  device_.sum_rows(wide, choices, parts_, 1, routing.place.data(), d_weights.data(), by_token.data());
+  device_.run(wide, SumRows{choices, parts_, 1, routing.place.data(), d_weights.data(), by_token.data()});
   if (!spreads()) tensor_group_.all_reduce(by_token.data(), choices, wide, ReduceOperation::sum);
   const int64_t first = gathers() ? sizes_.first_local * top_ : 0;
   const Buffer d_balance = balance_gradient(routing, loss_scale);
   saved.d_logits = Buffer(device_, width_bytes(local, experts_));
-  device_.router_backward(type, router_shape(), saved.probabilities.data(), routing.chosen.data() + first,
-                          static_cast<char*>(by_token.data()) + first * sizes_.state_unit(), d_balance.data(),
-                          saved.d_logits.data());
+  device_.run(type, RouterBackward{router_shape(), saved.probabilities.data(), routing.chosen.data() + first,
+                                   static_cast<char*>(by_token.data()) + first * sizes_.state_unit(),
+                                   d_balance.data(), saved.d_logits.data()});
   const Buffer through_router(device_, width_bytes(local, hidden));
   router_.backward_input(saved.d_logits.data(), through_router.data());
-  device_.residual_add(type, local * hidden, dx, through_router.data(), dx);
+  device_.run(type, ResidualAdd{local * hidden, dx, through_router.data(), dx});
 }
 
 void Experts::backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all) {
@@ -400,7 +408,7 @@ void Experts::count_load(const Routing& routing) {
   const Buffer above(device_, experts_ * size_of(wide));
   device_.upload(wide, load.data(), experts_, above.data());
   void* const gradient = parameters_.gradient(choice_bias_);
-  device_.residual_add(wide, experts_, gradient, above.data(), gradient);
+  device_.run(wide, ResidualAdd{experts_, gradient, above.data(), gradient});
 }
 
 void Experts::backward_routed_weight(const void* x, Saved& saved) {
@@ -412,25 +420,30 @@ void Experts::backward_routed_weight(const void* x, Saved& saved) {
   };
   router_.backward_weight(saved.d_logits.data(), x);
   for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
-    device_.linear_backward_weight(
-        type, shape, at_row(saved.d_up, c.first, up_width_, unit),
-        at_row(saved.copies, c.first, hidden, unit),
-        static_cast<char*>(parameters_.gradient(up_)) + c.expert * up_width_ * hidden * state,
-        gradient_at(up_bias_, c.expert * up_width_));
+    device_.run(type, LinearBackwardWeight{shape, at_row(saved.d_up, c.first, up_width_, unit),
+                                           at_row(saved.copies, c.first, hidden, unit),
+                                           static_cast<char*>(parameters_.gradient(up_)) +
+                                               c.expert * up_width_ * hidden * state,
+                                           gradient_at(up_bias_, c.expert * up_width_)});
   });
   const Buffer weighted(device_, width_bytes(routing.rows, width_));
-  device_.scale_rows(type, routing.rows, width_, saved.weights.data(), saved.activated.data(),
-                     weighted.data());
+  device_.run(type,
+              ScaleRows{routing.rows, width_, saved.weights.data(), saved.activated.data(), weighted.data()});
   for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape& shape) {
-    device_.linear_backward_weight(
-        type, shape, at_row(saved.d_copies_out, c.first, hidden, unit),
-        at_row(weighted, c.first, width_, unit),
-        static_cast<char*>(parameters_.gradient(down_)) + c.expert * hidden * width_ * state, nullptr);
+    device_.run(
+        type,
+        LinearBackwardWeight{
+            shape, at_row(saved.d_copies_out, c.first, hidden, unit), at_row(weighted, c.first, width_, unit),
+            static_cast<char*>(parameters_.gradient(down_)) + c.expert * hidden * width_ * state, nullptr});
     if (down_bias_ >= 0) {
-      device_.weighted_bias_backward(type, c.rows, hidden, at_row(saved.weights, c.first, 1, state),
-                                     bias_at(parameters_, down_bias_, c.expert * hidden, unit),
-                                     at_row(saved.d_copies_out, c.first, hidden, unit),
-                                     gradient_at(down_bias_, c.expert * hidden), nullptr);
+      device_.run(type,
+                  WeightedBiasBackward{.rows = c.rows,
+                                       .columns = hidden,
+                                       .factors = at_row(saved.weights, c.first, 1, state),
+                                       .bias = bias_at(parameters_, down_bias_, c.expert * hidden, unit),
+                                       .dy = at_row(saved.d_copies_out, c.first, hidden, unit),
+                                       .dbias = gradient_at(down_bias_, c.expert * hidden),
+                                       .dfactors = nullptr});
     }
   });
 }

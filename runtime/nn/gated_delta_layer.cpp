@@ -124,8 +124,8 @@ DeltaInputs GatedDeltaLayer::inputs(const Buffer& qkv, const Saved& saved) {
 
 Buffer GatedDeltaLayer::dense(const Columns& from, int64_t columns) const {
   Buffer to = tokens_by(columns);
-  device_.copy_columns(sizes_.type, sizes_.type, sizes_.tokens, columns, from.data, from.row, to.data(),
-                       columns);
+  device_.run(sizes_.type,
+              CopyColumns{sizes_.type, sizes_.tokens, columns, from.data, from.row, to.data(), columns});
   return to;
 }
 
@@ -169,13 +169,14 @@ Buffer GatedDeltaLayer::convolve(const Saved& saved) {
   Buffer qkv = all_tokens_by(delta_.columns());
   const Columns from = channels_of(saved);
   if (convolution_ < 0) {
-    device_.copy_columns(sizes_.type, sizes_.type, delta_.tokens(), delta_.columns(), from.data, from.row,
-                         qkv.data(), delta_.columns());
+    device_.run(sizes_.type, CopyColumns{sizes_.type, delta_.tokens(), delta_.columns(), from.data, from.row,
+                                         qkv.data(), delta_.columns()});
     return qkv;
   }
   const Buffer own = exchanges() ? own_weights() : Buffer();
-  device_.convolution_forward(sizes_.type, convolution(from.row), from.data,
-                              own ? own.data() : parameters_.value(convolution_), qkv.data());
+  device_.run(sizes_.type,
+              ConvolutionForward{convolution(from.row), from.data,
+                                 own ? own.data() : parameters_.value(convolution_), qkv.data()});
   return qkv;
 }
 
@@ -186,11 +187,12 @@ void GatedDeltaLayer::forward(const void* x, void* y, Saved& saved, const TokenR
   saved.normed = tokens_by(values());
   const Buffer qkv = convolve(saved), work = numbers(delta_.forward_room());
   const Buffer exchanged = exchanges() ? all_tokens_by(delta_.values()) : Buffer();
-  device_.delta_forward(sizes_.type, delta_, inputs(qkv, saved),
-                        exchanged ? exchanged.data() : saved.core_out.data(), work.data());
+  device_.run(sizes_.type, DeltaForward{delta_, inputs(qkv, saved),
+                                        exchanged ? exchanged.data() : saved.core_out.data(), work.data()});
   if (exchanged) exchange_.to_tokens(exchanged, value_parts(), saved.core_out.data());
-  device_.gated_norm_forward(sizes_.type, gated_norm(saved), saved.core_out.data(),
-                             output_gate_of(saved).data, parameters_.value(norm_), saved.normed.data());
+  device_.run(sizes_.type,
+              GatedNormForward{gated_norm(saved), saved.core_out.data(), output_gate_of(saved).data,
+                               parameters_.value(norm_), saved.normed.data()});
   output_.forward(saved.normed.data(), y, room, {}, of_output(saved));
 }
 
@@ -223,12 +225,17 @@ Buffer GatedDeltaLayer::backward_input(const void* dy, const void* x, void* dx, 
   const Columns d_gate = part_of(saved.d_projected, channels());
   const Buffer apart = exchanges() ? tokens_by(values()) : Buffer();  // rows of the gate as the norm has them
   Buffer through_norm = tokens_by(values());
-  device_.gated_norm_backward(sizes_.type, gated_norm(saved), d_core.data(), saved.core_out.data(),
-                              output_gate_of(saved).data, parameters_.value(norm_), through_norm.data(),
-                              apart ? apart.data() : d_gate.data, d.norm);
+  device_.run(sizes_.type, GatedNormBackward{.shape = gated_norm(saved),
+                                             .dy = d_core.data(),
+                                             .x = saved.core_out.data(),
+                                             .gate = output_gate_of(saved).data,
+                                             .scale = parameters_.value(norm_),
+                                             .dx = through_norm.data(),
+                                             .dgate = apart ? apart.data() : d_gate.data,
+                                             .dscale = d.norm});
   if (apart) {
-    device_.copy_columns(sizes_.type, sizes_.type, sizes_.tokens, values(), apart.data(), values(),
-                         d_gate.data, row());
+    device_.run(sizes_.type, CopyColumns{sizes_.type, sizes_.tokens, values(), apart.data(), values(),
+                                         d_gate.data, row()});
     through_norm = exchange_.to_heads(through_norm.data(), value_parts());
   }
   backward_core(through_norm, d, saved);
@@ -241,11 +248,14 @@ void GatedDeltaLayer::backward_core(const Buffer& through_norm, const Weights& d
                work = numbers(delta_.backward_room());
   const Buffer d_gates = exchanges() ? all_tokens_by(2 * delta_.heads) : Buffer();
   const int64_t first = exchange_.rank() * delta_.heads * sizes_.state_unit();
-  device_.delta_backward(
-      sizes_.type, delta_, inputs(qkv, saved), through_norm.data(),
-      {d_qkv.data(), d_gates ? d_gates.data() : part_of(saved.d_projected, channels() + values()).data,
-       d.decay + first, d.step_bias + first},
-      work.data());
+  device_.run(sizes_.type, DeltaBackward{delta_,
+                                         inputs(qkv, saved),
+                                         through_norm.data(),
+                                         {d_qkv.data(),
+                                          d_gates ? d_gates.data()
+                                                  : part_of(saved.d_projected, channels() + values()).data,
+                                          d.decay + first, d.step_bias + first},
+                                         work.data()});
   if (exchanges()) return backward_exchanged(d_qkv, d_gates, d, saved);
   backward_convolution(d_qkv, part_of(saved.d_projected, 0), d.convolution, saved);
 }
@@ -253,14 +263,14 @@ void GatedDeltaLayer::backward_core(const Buffer& through_norm, const Weights& d
 void GatedDeltaLayer::backward_convolution(const Buffer& d_qkv, const Columns& d_channels, char* d_weights,
                                            Saved& saved) {
   if (convolution_ < 0) {
-    return device_.copy_columns(sizes_.type, sizes_.type, delta_.tokens(), delta_.columns(), d_qkv.data(),
-                                delta_.columns(), d_channels.data, d_channels.row);
+    return device_.run(sizes_.type, CopyColumns{sizes_.type, delta_.tokens(), delta_.columns(), d_qkv.data(),
+                                                delta_.columns(), d_channels.data, d_channels.row});
   }
   const Columns from = channels_of(saved);
   const Buffer own = exchanges() ? own_weights() : Buffer();
-  device_.convolution_backward(sizes_.type, convolution(from.row), d_qkv.data(), from.data,
-                               own ? own.data() : parameters_.value(convolution_), d_channels.data,
-                               d_weights);
+  device_.run(sizes_.type, ConvolutionBackward{convolution(from.row), d_qkv.data(), from.data,
+                                               own ? own.data() : parameters_.value(convolution_),
+                                               d_channels.data, d_weights});
 }
 
 // Gradients of channels and gates go back to their tokens, and those of weights to their places.
@@ -279,8 +289,8 @@ void GatedDeltaLayer::backward_exchanged(const Buffer& d_qkv, const Buffer& d_ga
   const auto give = [&](const Buffer& exchanged, const HeadParts& parts, int64_t column) {
     const Buffer tokens = tokens_by(parts.row());
     exchange_.to_tokens(exchanged, parts, tokens.data());
-    device_.copy_columns(sizes_.type, sizes_.type, sizes_.tokens, parts.row(), tokens.data(), parts.row(),
-                         part_of(saved.d_projected, column).data, row());
+    device_.run(sizes_.type, CopyColumns{sizes_.type, sizes_.tokens, parts.row(), tokens.data(), parts.row(),
+                                         part_of(saved.d_projected, column).data, row()});
   };
   give(d_channels, channel_parts(), 0);
   give(d_gates, gate_parts(), channels() + values());
@@ -292,7 +302,7 @@ void GatedDeltaLayer::backward_weight(const void* dy, const void* x, Saved& save
   const auto add = [&](int weight, int64_t count, const void* part) {
     if (weight < 0) return;
     void* const gradient = parameters_.gradient(weight);
-    device_.residual_add(parameters_.state_type(), count, gradient, part, gradient);
+    device_.run(parameters_.state_type(), ResidualAdd{count, gradient, part, gradient});
   };
   add(convolution_, convolution_weights(), d.convolution);
   add(decay_, heads(), d.decay);

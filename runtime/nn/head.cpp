@@ -51,30 +51,26 @@ void Head::forward(Buffer input, const void* residual, const int32_t* targets, d
 // A factor on logits is one on what they are computed from.
 void Head::scale(const Buffer& x) {
   if (sizes_.model.logit_scale)
-    device_.scale(sizes_.type, sizes_.local_tokens * sizes_.hidden, *sizes_.model.logit_scale, x.data(),
-                  x.data());
+    device_.run(sizes_.type,
+                Scale{sizes_.local_tokens * sizes_.hidden, *sizes_.model.logit_scale, x.data(), x.data()});
 }
 
 void Head::cross_entropy(const int32_t* targets, double loss_scale, void* logits, double* loss) {
   const RankSizes& s = sizes_;
   const double cap = s.model.logit_cap.value_or(0.0);
-  if (cap > 0.0) device_.soft_cap(s.type, s.tokens * s.vocab_rows, cap, logits);
+  if (cap > 0.0) device_.run(s.type, SoftCap{s.tokens * s.vocab_rows, cap, logits});
+  LossShape shape{s.tokens, s.vocab_rows, s.vocab_used};
   if (group_.size() == 1 && cap == 0.0)
-    return device_.loss_of_all(s.type, s.tokens, s.vocab_rows, s.vocab_used, targets, loss_scale, logits,
-                               loss);
+    return device_.run(s.type, LossOfAll{shape, targets, loss_scale, logits, loss});
   const DataType wide = state_type_of(s.type);
   Buffer maximum(device_, s.state_bytes(1)), sums(device_, s.state_bytes(2));
-  device_.loss_maximum(s.type, s.tokens, s.vocab_rows, s.vocab_used, logits, maximum.data());
+  shape.first = s.vocab_first;
+  device_.run(s.type, LossMaximum{shape, logits, maximum.data()});
   group_.all_reduce(maximum.data(), s.tokens, wide, ReduceOperation::maximum);
-  device_.loss_exponentials(s.type, s.tokens, s.vocab_rows, s.vocab_used, s.vocab_first, targets,
-                            maximum.data(), logits, sums.data());
+  device_.run(s.type, LossExponentials{shape, targets, maximum.data(), logits, sums.data()});
   group_.all_reduce(sums.data(), 2 * s.tokens, wide, ReduceOperation::sum);
-  if (cap > 0.0) {
-    return device_.capped_loss_gradient(s.type, s.tokens, s.vocab_rows, s.vocab_used, s.vocab_first, targets,
-                                        maximum.data(), sums.data(), loss_scale, cap, logits, loss);
-  }
-  device_.loss_gradient(s.type, s.tokens, s.vocab_rows, s.vocab_used, s.vocab_first, targets, sums.data(),
-                        loss_scale, logits, loss);
+  device_.run(s.type,
+              LossGradient{shape, targets, sums.data(), loss_scale, logits, loss, cap, maximum.data()});
 }
 
 Buffer Head::backward_input(Saved& saved, bool weights, const void* beside) {
@@ -85,8 +81,8 @@ Buffer Head::backward_input(Saved& saved, bool weights, const void* beside) {
                          weights ? saved.norm_out.data() : nullptr);
   // The first module reads the scaled numbers, too.
   if (beside != nullptr) {
-    device_.residual_add(sizes_.type, sizes_.local_tokens * sizes_.hidden, saved.d_norm_out.data(), beside,
-                         saved.d_norm_out.data());
+    device_.run(sizes_.type, ResidualAdd{sizes_.local_tokens * sizes_.hidden, saved.d_norm_out.data(), beside,
+                                         saved.d_norm_out.data()});
   }
   scale(saved.d_norm_out);
   Buffer d_input(device_, sizes_.local_bytes(sizes_.hidden));

@@ -43,8 +43,10 @@ Buffer HeadExchange::to_heads(const void* tokens, const HeadParts& parts) const 
   const int64_t row = parts.row(), own_row = row / ranks(), unit = sizes_.unit();
   const Buffer sent(device_, sizes_.tokens * row * unit), received(device_, sent.bytes());
   for_each_part(parts, [&](int64_t rank, int64_t column, int64_t own_column, int64_t columns) {
-    device_.copy_columns(sizes_.type, sizes_.type, sizes_.tokens, columns, beyond(tokens, column * unit), row,
-                         beyond(sent.data(), (rank * sizes_.tokens * own_row + own_column) * unit), own_row);
+    device_.run(
+        sizes_.type,
+        CopyColumns{sizes_.type, sizes_.tokens, columns, beyond(tokens, column * unit), row,
+                    beyond(sent.data(), (rank * sizes_.tokens * own_row + own_column) * unit), own_row});
   });
   const std::vector<int64_t> bytes(size_t(ranks()), sent.bytes() / ranks());
   group_.all_to_all(sent.data(), bytes, received.data(), bytes);
@@ -64,9 +66,10 @@ void HeadExchange::to_tokens(const Buffer& exchanged, const HeadParts& parts, vo
   const std::vector<int64_t> bytes(size_t(ranks()), sent.bytes() / ranks());
   group_.all_to_all(sent.data(), bytes, received.data(), bytes);
   for_each_part(parts, [&](int64_t rank, int64_t column, int64_t own_column, int64_t columns) {
-    device_.copy_columns(sizes_.type, sizes_.type, sizes_.tokens, columns,
-                         beyond(received.data(), (rank * sizes_.tokens * own_row + own_column) * unit),
-                         own_row, beyond(tokens, column * unit), row);
+    device_.run(sizes_.type,
+                CopyColumns{sizes_.type, sizes_.tokens, columns,
+                            beyond(received.data(), (rank * sizes_.tokens * own_row + own_column) * unit),
+                            own_row, beyond(tokens, column * unit), row});
   });
 }
 

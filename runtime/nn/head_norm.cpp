@@ -33,12 +33,18 @@ void HeadNorm::forward(void* qkv, Saved& saved) {
   saved.kept = Buffer(device_, sizes_.token_bytes(shape.rotated()));
   const void *const query = parameters_.value(query_), *const key = parameters_.value(key_);
   if (!whole())
-    return device_.head_norm_forward(sizes_.type, shape, epsilon, query, key, qkv, saved.kept.data());
+    return device_.run(sizes_.type, HeadNormForward{shape, epsilon, query, key, qkv, saved.kept.data()});
   saved.sums = Buffer(device_, sizes_.state_bytes(2));
-  device_.wide_norm_squares(sizes_.type, shape, qkv, saved.sums.data());
+  device_.run(sizes_.type, WideNormSquares{shape, qkv, saved.sums.data()});
   sum_over_ranks(saved.sums.data());
-  device_.wide_norm_forward(sizes_.type, shape, group_.size(), epsilon, saved.sums.data(), query, key, qkv,
-                            saved.kept.data());
+  device_.run(sizes_.type, WideNormForward{.shape = shape,
+                                           .ranks = group_.size(),
+                                           .epsilon = epsilon,
+                                           .sums = saved.sums.data(),
+                                           .query_scale = query,
+                                           .key_scale = key,
+                                           .qkv = qkv,
+                                           .kept = saved.kept.data()});
 }
 
 void HeadNorm::backward_input(void* dqkv, Saved& saved) {
@@ -51,14 +57,29 @@ void HeadNorm::backward_input(void* dqkv, Saved& saved) {
   void* const d_key = static_cast<char*>(d_query) + queries;
   const void *const query = parameters_.value(query_), *const key = parameters_.value(key_);
   if (!whole()) {
-    return device_.head_norm_backward(sizes_.type, shape, epsilon, query, key, saved.kept.data(), dqkv,
-                                      d_query, d_key);
+    return device_.run(sizes_.type, HeadNormBackward{.shape = shape,
+                                                     .epsilon = epsilon,
+                                                     .query_scale = query,
+                                                     .key_scale = key,
+                                                     .kept = saved.kept.data(),
+                                                     .dqkv = dqkv,
+                                                     .dquery_scale = d_query,
+                                                     .dkey_scale = d_key});
   }
   const Buffer dots(device_, sizes_.state_bytes(2));
-  device_.wide_norm_dots(sizes_.type, shape, query, key, saved.kept.data(), dqkv, dots.data());
+  device_.run(sizes_.type, WideNormDots{shape, query, key, saved.kept.data(), dqkv, dots.data()});
   sum_over_ranks(dots.data());
-  device_.wide_norm_backward(sizes_.type, shape, group_.size(), epsilon, saved.sums.data(), dots.data(),
-                             query, key, saved.kept.data(), dqkv, d_query, d_key);
+  device_.run(sizes_.type, WideNormBackward{.shape = shape,
+                                            .ranks = group_.size(),
+                                            .epsilon = epsilon,
+                                            .sums = saved.sums.data(),
+                                            .dots = dots.data(),
+                                            .query_scale = query,
+                                            .key_scale = key,
+                                            .kept = saved.kept.data(),
+                                            .dqkv = dqkv,
+                                            .dquery_scale = d_query,
+                                            .dkey_scale = d_key});
 }
 
 void HeadNorm::backward_weight(const Saved& saved) {
@@ -66,7 +87,7 @@ void HeadNorm::backward_weight(const Saved& saved) {
   for (const auto& [scale, count] :
        {std::pair{query_, width(sizes_.heads)}, std::pair{key_, width(sizes_.kv_heads)}}) {
     void* const gradient = parameters_.gradient(scale);
-    device_.residual_add(parameters_.state_type(), count, gradient, part, gradient);
+    device_.run(parameters_.state_type(), ResidualAdd{count, gradient, part, gradient});
     part += count * sizes_.state_unit();
   }
 }

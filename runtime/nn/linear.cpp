@@ -72,7 +72,7 @@ Linear::Linear(int weight, const LinearShape& shape, const RankSizes& sizes, Par
 const void* Linear::narrowed_weight() {
   if (!narrowed_) return nullptr;
   if (narrowed_version_ != parameters_.version()) {
-    device_.narrow_weight(parameters_.type(), shape_, parameters_.value(weight_), narrowed_.data());
+    device_.run(parameters_.type(), NarrowWeight{shape_, parameters_.value(weight_), narrowed_.data()});
     narrowed_version_ = parameters_.version();
   }
   return narrowed_.data();
@@ -100,26 +100,31 @@ void Linear::forward(const void* x, void* y, const TokenRoom& room, const Activa
     }
     const LinearShape shape = shaped(shape_.rows, magnitudes);
     if (activated.data == nullptr)
-      return device_.linear_forward(type, shape, x, parameters_.value(weight_), bias_value(), y);
-    return device_.linear_activation_forward(type, shape, activated.shape, x, parameters_.value(weight_),
-                                             bias_value(), y, activated.data);
+      return device_.run(type, LinearForward{shape, x, parameters_.value(weight_), bias_value(), y});
+    return device_.run(type, LinearActivationForward{.shape = shape,
+                                                     .activation = activated.shape,
+                                                     .x = x,
+                                                     .w = parameters_.value(weight_),
+                                                     .bias = bias_value(),
+                                                     .up = y,
+                                                     .y = activated.data});
   }
   if (sums) {
     forward_rows(x, y, room, magnitudes);
   } else {
     gather_in_parts(x, room.all.data(), shape_.inner, [&](int64_t first, int64_t rows, const void* in) {
-      device_.linear_forward(type, shaped(rows), in, parameters_.value(weight_), bias_value(),
-                             at(y, first * shape_.columns * sizes_.unit()));
+      device_.run(type, LinearForward{shaped(rows), in, parameters_.value(weight_), bias_value(),
+                                      at(y, first * shape_.columns * sizes_.unit())});
     });
   }
-  if (activated.data != nullptr) device_.activation_forward(type, activated.shape, y, activated.data);
+  if (activated.data != nullptr) device_.run(type, ActivationForward{activated.shape, y, activated.data});
 }
 
 void Linear::forward_rows(const void* x, void* y, const TokenRoom& room, const Magnitudes& magnitudes) {
   const DataType type = parameters_.type();
   const auto product = [&](int64_t first, int64_t rows, void* out) {
-    device_.linear_forward(type, shaped(rows, magnitudes), at(x, first * shape_.inner * sizes_.unit()),
-                           parameters_.value(weight_), nullptr, out);
+    device_.run(type, LinearForward{shaped(rows, magnitudes), at(x, first * shape_.inner * sizes_.unit()),
+                                    parameters_.value(weight_), nullptr, out});
   };
   if (overlaps()) {
     sum_in_parts(y, shape_.columns, room, product);
@@ -132,7 +137,7 @@ void Linear::forward_rows(const void* x, void* y, const TokenRoom& room, const M
       group_.all_reduce(y, shape_.rows * shape_.columns, type, ReduceOperation::sum);
     }
   }
-  if (bias_ >= 0) device_.bias_forward(type, sizes_.local_tokens, shape_.columns, bias_value(), y);
+  if (bias_ >= 0) device_.run(type, BiasForward{sizes_.local_tokens, shape_.columns, bias_value(), y});
 }
 
 void Linear::backward_input(const void* dy, void* dx, const TokenRoom& room, const void* x,
@@ -140,9 +145,9 @@ void Linear::backward_input(const void* dy, void* dx, const TokenRoom& room, con
   if (x != nullptr) return backward_beside(dy, x, dx, room, magnitudes);
   const DataType type = parameters_.type();
   const auto product = [&](int64_t first, int64_t rows, void* out) {
-    device_.linear_backward_input(type, shaped(rows, magnitudes),
-                                  at(dy, first * shape_.columns * sizes_.unit()), parameters_.value(weight_),
-                                  out);
+    device_.run(type,
+                LinearBackwardInput{shaped(rows, magnitudes), at(dy, first * shape_.columns * sizes_.unit()),
+                                    parameters_.value(weight_), out});
   };
   if (overlaps()) return sum_in_parts(dx, shape_.inner, room, product);
   void* const all = scatters() ? room.all.data() : dx;
@@ -155,9 +160,13 @@ void Linear::backward_input(const void* dy, void* dx, const TokenRoom& room, con
 }
 
 void Linear::backward_both(const void* dy, const void* x, void* dx, const Magnitudes& magnitudes) {
-  device_.linear_backward(parameters_.type(), shaped(shape_.rows, magnitudes), dy, parameters_.value(weight_),
-                          dx, x, parameters_.gradient(weight_),
-                          bias_ < 0 ? nullptr : parameters_.gradient(bias_));
+  device_.run(parameters_.type(), LinearBackward{.shape = shaped(shape_.rows, magnitudes),
+                                                 .dy = dy,
+                                                 .w = parameters_.value(weight_),
+                                                 .dx = dx,
+                                                 .x = x,
+                                                 .dw = parameters_.gradient(weight_),
+                                                 .dbias = bias_ < 0 ? nullptr : parameters_.gradient(bias_)});
 }
 
 void Linear::backward_beside(const void* dy, const void* x, void* dx, const TokenRoom& room,
@@ -172,7 +181,8 @@ void Linear::backward_beside(const void* dy, const void* x, void* dx, const Toke
   Posted gathered, summed;
   const void* const whole = gather_input(x, room.arriving, gathered);
   void* const all = scatters() ? room.all.data() : dx;
-  device_.linear_backward_input(type, shaped(shape_.rows, magnitudes), dy, parameters_.value(weight_), all);
+  device_.run(type,
+              LinearBackwardInput{shaped(shape_.rows, magnitudes), dy, parameters_.value(weight_), all});
   summed = {beside_, "summing the gradient of an input",
             [this, all, dx, type, scatters = scatters(), local = sizes_.local_tokens * shape_.inner,
              count = shape_.rows * shape_.inner] {
@@ -194,8 +204,8 @@ void Linear::backward_input_of_rows(const void* dy, Buffer& gathered, void* dx,
   if (scatters()) gathered = Buffer(device_, sizes_.token_bytes(shape_.columns));
   if (scatters() && overlaps()) {
     gather_in_parts(dy, gathered.data(), shape_.columns, [&](int64_t first, int64_t rows, const void* in) {
-      device_.linear_backward_input(type, shaped(rows), in, parameters_.value(weight_),
-                                    at(dx, first * shape_.inner * sizes_.unit()));
+      device_.run(type, LinearBackwardInput{shaped(rows), in, parameters_.value(weight_),
+                                            at(dx, first * shape_.inner * sizes_.unit())});
     });
     through(activation, dx);
     if (x != nullptr) backward_weight(gathered.data(), x, magnitudes);
@@ -211,23 +221,28 @@ void Linear::backward_input_of_rows(const void* dy, Buffer& gathered, void* dx,
   }
   const LinearShape shape = shaped(shape_.rows, magnitudes);
   if (activation.dup == nullptr) {
-    device_.linear_backward_input(type, shape, dy, parameters_.value(weight_), dx);
+    device_.run(type, LinearBackwardInput{shape, dy, parameters_.value(weight_), dx});
   } else {
-    device_.linear_activation_backward(type, shape, activation.shape, dy, parameters_.value(weight_),
-                                       activation.up, dx, activation.dup);
+    device_.run(type, LinearActivationBackward{.shape = shape,
+                                               .activation = activation.shape,
+                                               .dy = dy,
+                                               .w = parameters_.value(weight_),
+                                               .up = activation.up,
+                                               .room = dx,
+                                               .dup = activation.dup});
   }
   if (x != nullptr) backward_weight(dy, x, magnitudes);
 }
 
 void Linear::through(const ActivationGradient& activation, const void* dy) {
   if (activation.dup != nullptr)
-    device_.activation_backward(parameters_.type(), activation.shape, dy, activation.up, activation.dup);
+    device_.run(parameters_.type(), ActivationBackward{activation.shape, dy, activation.up, activation.dup});
 }
 
 void Linear::backward_weight(const void* dy, const void* x, const Magnitudes& magnitudes) {
-  device_.linear_backward_weight(parameters_.type(), shaped(shape_.rows, magnitudes), dy, x,
-                                 parameters_.gradient(weight_),
-                                 bias_ < 0 ? nullptr : parameters_.gradient(bias_));
+  device_.run(parameters_.type(),
+              LinearBackwardWeight{shaped(shape_.rows, magnitudes), dy, x, parameters_.gradient(weight_),
+                                   bias_ < 0 ? nullptr : parameters_.gradient(bias_)});
 }
 
 const void* Linear::gather_input(const void* x, const Buffer& all, Posted& posted) {
@@ -283,8 +298,8 @@ void Linear::scatter_in_parts(void* y, int64_t columns, const TokenRoom& room, P
   }
   product(rank * local, local, at(room.arriving.data(), rank * bytes));
   last.wait();
-  device_.sum_rows(parameters_.type(), local, ranks, columns, sizes_.rows_of_parts.data(),
-                   room.arriving.data(), y);
+  device_.run(parameters_.type(),
+              SumRows{local, ranks, columns, sizes_.rows_of_parts.data(), room.arriving.data(), y});
 }
 
 // `product` works on the rank's own rows while the first others arrive, then on those of one rank after the

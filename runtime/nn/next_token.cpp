@@ -45,8 +45,8 @@ Buffer NextTokenInput::forward(const int32_t* tokens, const void* hidden, Saved&
   const Buffer other = local();
   embedding_projection_.forward(saved.embedding_norm.out.data(), output.data());
   projection_.forward(saved.norm.out.data(), other.data());
-  device_.residual_add(sizes_.type, sizes_.local_tokens * sizes_.hidden, output.data(), other.data(),
-                       output.data());
+  device_.run(sizes_.type,
+              ResidualAdd{sizes_.local_tokens * sizes_.hidden, output.data(), other.data(), output.data()});
   return output;
 }
 

@@ -23,29 +23,41 @@ Norm::Norm(const std::string& name, const RankSizes& sizes, Parameters& paramete
 }
 
 void Norm::forward(const void* x, void* y, void* statistics) {
-  device_.norm_forward(parameters_.type(), shape_, x, parameters_.value(scale_),
-                       bias_ < 0 ? nullptr : parameters_.value(bias_), y, statistics);
+  device_.run(parameters_.type(), NormForward{shape_, x, parameters_.value(scale_),
+                                              bias_ < 0 ? nullptr : parameters_.value(bias_), y, statistics});
 }
 
 void Norm::forward(const void* residual, const void* x, void* sum, void* y, void* statistics) {
   if (residual == nullptr) return forward(x, y, statistics);
-  device_.residual_norm_forward(parameters_.type(), shape_, residual, x, parameters_.value(scale_),
-                                bias_ < 0 ? nullptr : parameters_.value(bias_), sum, y, statistics);
+  device_.run(parameters_.type(), NormForward{.shape = shape_,
+                                              .x = x,
+                                              .scale = parameters_.value(scale_),
+                                              .bias = bias_ < 0 ? nullptr : parameters_.value(bias_),
+                                              .y = y,
+                                              .statistics = statistics,
+                                              .residual = residual,
+                                              .sum = sum});
 }
 
 void Norm::backward_input(const void* dy, const void* x, const void* statistics, void* dx) {
-  device_.norm_backward_input(parameters_.type(), shape_, dy, x, parameters_.value(scale_), statistics, dx);
+  device_.run(parameters_.type(),
+              NormBackwardInput{shape_, dy, x, parameters_.value(scale_), statistics, dx});
 }
 
 void Norm::backward_input(const void* dy, const void* x, const void* statistics, const void* residual,
                           void* dx) {
-  device_.norm_backward_residual(parameters_.type(), shape_, dy, x, parameters_.value(scale_), statistics,
-                                 residual, dx);
+  device_.run(parameters_.type(), NormBackwardInput{.shape = shape_,
+                                                    .dy = dy,
+                                                    .x = x,
+                                                    .scale = parameters_.value(scale_),
+                                                    .statistics = statistics,
+                                                    .dx = dx,
+                                                    .residual = residual});
 }
 
 void Norm::backward_weight(const void* dy, const void* x, const void* statistics) {
-  device_.norm_backward_weight(parameters_.type(), shape_, dy, x, statistics, parameters_.gradient(scale_),
-                               bias_ < 0 ? nullptr : parameters_.gradient(bias_));
+  device_.run(parameters_.type(), NormBackwardWeight{shape_, dy, x, statistics, parameters_.gradient(scale_),
+                                                     bias_ < 0 ? nullptr : parameters_.gradient(bias_)});
 }
 
 }  // namespace mpt::runtime

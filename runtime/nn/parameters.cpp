@@ -309,7 +309,7 @@ void Parameters::end_gradients(size_t piece) {
       char* const own = whole + int64_t(ranks.rank()) * group.share() * size_of(state_type());
       ranks.reduce_scatter(whole, own, group.share(), state_type());
       void* const sum = own_gradients(group);
-      device_.residual_add(state_type(), group.share(), sum, own, sum);
+      device_.run(state_type(), ResidualAdd{group.share(), sum, own, sum});
     }
   });
   if (!sharding_.scatters_behind) await(scattered_);

@@ -34,7 +34,7 @@ void SharedExperts::forward(const void* x, void* y, Saved& saved, const TokenRoo
   gate_->forward(x, saved.gate.data());
   if (y == nullptr) return;
   const Buffer gated = local();
-  device_.gate_forward(sizes_.type, gate_shape(), saved.out.data(), saved.gate.data(), gated.data());
+  device_.run(sizes_.type, GateForward{gate_shape(), saved.out.data(), saved.gate.data(), gated.data()});
   add(y, gated);
 }
 
@@ -42,8 +42,8 @@ void SharedExperts::backward_input(const void* dy, void* dx, Saved& saved, const
   if (gate_) {
     saved.d_out = local();
     saved.d_gate = Buffer(device_, sizes_.local_bytes(1));
-    device_.gate_backward(sizes_.type, gate_shape(), dy, saved.out.data(), saved.gate.data(),
-                          saved.d_out.data(), saved.d_gate.data());
+    device_.run(sizes_.type, GateBackward{gate_shape(), dy, saved.out.data(), saved.gate.data(),
+                                          saved.d_out.data(), saved.d_gate.data()});
     const Buffer through_gate = local();
     gate_->backward_input(saved.d_gate.data(), through_gate.data());
     add(dx, through_gate);

@@ -34,7 +34,7 @@ class SharedExperts {
   Buffer local() const { return {device_, sizes_.local_bytes(sizes_.hidden)}; }
   GateShape gate_shape() const { return {sizes_.local_tokens, sizes_.hidden, 1}; }
   void add(void* sum, const Buffer& part) {
-    device_.residual_add(sizes_.type, sizes_.local_tokens * sizes_.hidden, sum, part.data(), sum);
+    device_.run(sizes_.type, ResidualAdd{sizes_.local_tokens * sizes_.hidden, sum, part.data(), sum});
   }
 
   const RankSizes& sizes_;

@@ -127,9 +127,14 @@ void Optimizer::step_on_device(const AdamW& options) {
     const AdamW own = options_of(options, range.parameter->weight_decay, range.parameter->fixed_step);
     const NarrowCopy copy{parameters_.type(),
                           parameters_.has_master() ? parameters_.value_at(range) : nullptr};
-    device_.adamw_step(parameters_.state_type(), range.count, own, parameters_.gradient_at(range),
-                       parameters_.master(range), first_moment(range), second_moment(range), copy,
-                       parameters_.owns_all_gradients());
+    device_.run(parameters_.state_type(), AdamStep{.count = range.count,
+                                                   .options = own,
+                                                   .gradient = parameters_.gradient_at(range),
+                                                   .parameter = parameters_.master(range),
+                                                   .first_moment = first_moment(range),
+                                                   .second_moment = second_moment(range),
+                                                   .copy = copy,
+                                                   .zeroes = parameters_.owns_all_gradients()});
   }
 }
 

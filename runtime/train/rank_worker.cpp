@@ -415,8 +415,8 @@ void RankWorker::reduce_tied_embedding() {
   const auto first_parts = parts_of(0), last_parts = parts_of(last);
   MPT_CHECK(first_parts.size() == last_parts.size(), "shares of the tied embedding differ");
   for (size_t p = 0; p < first_parts.size(); ++p) {
-    device_.residual_add(type, first_parts[p].count, first_parts[p].gradient, last_parts[p].gradient,
-                         first_parts[p].gradient);
+    device_.run(type, ResidualAdd{first_parts[p].count, first_parts[p].gradient, last_parts[p].gradient,
+                                  first_parts[p].gradient});
     device_.copy(last_parts[p].gradient, first_parts[p].gradient, first_parts[p].count * size_of(type));
   }
 }

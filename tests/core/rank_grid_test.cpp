@@ -42,7 +42,6 @@ TEST(RankGrid, TensorNeighboursAreAdjacentAndPipelineIsOutermost) {
   EXPECT_EQ(grid.group(0, Axis::tensor), (std::vector<int64_t>{0, 1}));
   EXPECT_EQ(grid.group(1, Axis::data), (std::vector<int64_t>{1, 3, 5}));
   EXPECT_EQ(grid.group(0, Axis::pipeline), (std::vector<int64_t>{0, 6, 12, 18}));
-  EXPECT_EQ(grid.model_group(2), (std::vector<int64_t>{2, 3, 8, 9, 14, 15, 20, 21}));
 }
 
 }  // namespace

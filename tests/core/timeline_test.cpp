@@ -20,7 +20,6 @@ TEST(Timeline, BusyAndBubbleOfAHandMadeStep) {
   EXPECT_DOUBLE_EQ(step_time_s(timeline), 5);
   EXPECT_DOUBLE_EQ(busy_s(program, timeline, 0), 4);
   EXPECT_DOUBLE_EQ(bubble_share(program, timeline), 0.2);
-  EXPECT_DOUBLE_EQ(kind_s(program, timeline, InstructionKind::backward, 0), 2);
   EXPECT_DOUBLE_EQ(step_time_s(Timeline{}), 0);
 }
 

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "frameworks/registry.h"
+#include "tests/support/layer_traits.h"
 
 namespace mpt::frameworks {
 namespace {
@@ -107,7 +108,7 @@ TEST(MegatronFlags, OtherModelsAreRefusedByName) {
 TEST(MegatronFlags, ExpertsInSomeLayers) {
   const auto layers = [](const std::string& pattern) {
     std::string text;
-    for (const bool experts : expert_layers(
+    for (const bool experts : test::expert_layers(
              *of("run pretrain_gpt.py " + kFew + "--num-experts 8 --moe-layer-freq '" + pattern + "'").model))
       text += experts ? '1' : '0';
     return text;
@@ -125,7 +126,7 @@ TEST(MegatronFlags, WindowsInSomeLayers) {
   const auto layers = [](const std::string& skipped) {
     std::string text;
     for (const bool window :
-         windowed_layers(*few("--window-size 127,0 --window-attn-skip-freq " + skipped).model))
+         test::windowed_layers(*few("--window-size 127,0 --window-attn-skip-freq " + skipped).model))
       text += window ? '1' : '0';
     return text.substr(0, 6);
   };

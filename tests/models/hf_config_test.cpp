@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "models/parameter_count.h"
 #include "models/zoo.h"
+#include "tests/support/layer_traits.h"
 
 namespace mpt::models {
 namespace {
@@ -155,7 +156,7 @@ TEST(HuggingFaceConfig, SingleLayersMayHaveNoExperts) {
   const std::string experts =
       R"(,"num_key_value_heads":8,"num_experts":8,"num_experts_per_tok":2,"moe_intermediate_size":64)";
   const auto read = [&](const std::string& more) {
-    return expert_layers(import_hugging_face(small("qwen3_moe", experts + more), "config.json"));
+    return test::expert_layers(import_hugging_face(small("qwen3_moe", experts + more), "config.json"));
   };
   EXPECT_EQ(read(R"(,"mlp_only_layers":[1])"), (std::vector<bool>{true, false, true, true}));
   EXPECT_EQ(read(R"(,"decoder_sparse_step":2)"), (std::vector<bool>{false, true, false, true}));
@@ -207,7 +208,8 @@ TEST(HuggingFaceConfig, NullSwitchesOffWhatAbsenceDefaults) {
     return import_hugging_face(small("deepseek_v3", latent + more), "config.json");
   };
   EXPECT_EQ(read(R"(,"n_shared_experts":1)").attention().latent->query_rank, 1536);
-  EXPECT_EQ(expert_layers(read(R"(,"n_shared_experts":1)")), (std::vector<bool>{false, false, false, true}));
+  EXPECT_EQ(test::expert_layers(read(R"(,"n_shared_experts":1)")),
+            (std::vector<bool>{false, false, false, true}));
   EXPECT_EQ(read(R"(,"n_shared_experts":null,"q_lora_rank":null)").attention().latent->query_rank, 0);
   EXPECT_EQ(read(R"(,"n_shared_experts":null)").moe()->shared_ffn_hidden, 0);
   EXPECT_NE(error_of(small("deepseek_v3", latent)).find("/n_shared_experts: missing"), std::string::npos);
@@ -309,9 +311,9 @@ TEST(HuggingFaceConfig, WindowsFollowTheKindsOfTheLayers) {
   };
   EXPECT_EQ(read(R"(,"max_window_layers":0)"), 64);
   EXPECT_EQ(read(R"(,"max_window_layers":4)"), std::nullopt);
-  EXPECT_EQ(
-      windowed_layers(import_hugging_face(small("qwen2", window + R"(,"max_window_layers":2)"), "c.json")),
-      (std::vector<bool>{false, false, true, true}));
+  EXPECT_EQ(test::windowed_layers(
+                import_hugging_face(small("qwen2", window + R"(,"max_window_layers":2)"), "c.json")),
+            (std::vector<bool>{false, false, true, true}));
 
   const std::string sliding = R"("sliding_attention")", full = R"("full_attention")";
   const auto kinds = [&](const std::string& a, const std::string& b, const std::string& c,
@@ -321,10 +323,11 @@ TEST(HuggingFaceConfig, WindowsFollowTheKindsOfTheLayers) {
   const auto gemma = [&](const std::string& types) {
     return import_hugging_face(small("gemma2", types), "config.json");
   };
-  EXPECT_EQ(windowed_layers(gemma(kinds(sliding, full, sliding, full))),
+  EXPECT_EQ(test::windowed_layers(gemma(kinds(sliding, full, sliding, full))),
             (std::vector<bool>{true, false, true, false}));
-  EXPECT_EQ(windowed_layers(gemma(kinds(sliding, sliding, sliding, sliding))), std::vector<bool>(4, true));
-  EXPECT_EQ(windowed_layers(gemma(kinds(full, full, sliding, full))),
+  EXPECT_EQ(test::windowed_layers(gemma(kinds(sliding, sliding, sliding, sliding))),
+            std::vector<bool>(4, true));
+  EXPECT_EQ(test::windowed_layers(gemma(kinds(full, full, sliding, full))),
             (std::vector<bool>{false, false, true, false}));
   EXPECT_FALSE(gemma(kinds(full, full, full, full)).has_windows());
   for (const std::string& types :

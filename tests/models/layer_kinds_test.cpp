@@ -6,6 +6,7 @@
 #include <set>
 
 #include "models/zoo.h"
+#include "tests/support/layer_traits.h"
 
 namespace mpt::models {
 namespace {
@@ -39,7 +40,7 @@ TEST(LayerKinds, CountTheLayersOfARange) {
     }
     for (int64_t l = 0; l < layers; ++l) {
       EXPECT_EQ(kinds.kind(kinds.of(l)), model.layers[l]) << l;
-      EXPECT_EQ(kinds.has_experts(kinds.of(l)), layer_has_experts(model, l)) << l;
+      EXPECT_EQ(kinds.has_experts(kinds.of(l)), test::layer_has_experts(model, l)) << l;
     }
     EXPECT_EQ(kinds.all(), kinds.count(0, layers));
     EXPECT_EQ(kinds.all().sum(), layers);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "runtime/device/run_in_parts.h"
 
 namespace mpt::test {
 namespace {
@@ -44,137 +45,9 @@ class CountingDevice final : public Device {
   void zero(void*, int64_t size) override { add("zero", 0, size); }
   void upload(DataType, const double*, int64_t, void*) override {}
   void download(DataType, const void*, int64_t count, double* to) override { std::fill_n(to, count, 0.0); }
-  void convert(DataType from, const void*, DataType to, void*, int64_t count) override {
-    add("copy_columns_kernel", bytes(from, count), bytes(to, count));
-  }
 
-  void linear_forward(DataType t, const LinearShape& s, const void*, const void*, const void*,
-                      void*) override {
-    const int64_t read = operand(t, s, s.rows * s.inner, kAsItIs, s.kept.x_is_known) + weight(t, s, kAsItIs);
-    product("product forward", t, s.rows, s.columns, s.inner, s, read, bytes(t, s.rows * s.columns));
-  }
-  void linear_activation_forward(DataType t, const LinearShape& s, const ActivationShape& a, const void* x,
-                                 const void* w, const void* bias, void* up, void* y) override {
-    if (!is_fused(t, a) || s.narrows()) return Device::linear_activation_forward(t, s, a, x, w, bias, up, y);
-    linear_forward(t, s, x, w, bias, up);
-    moves("epilogue forward", 0, bytes(t, s.rows * s.columns));
-  }
-  void linear_activation_backward(DataType t, const LinearShape& s, const ActivationShape& a, const void* dy,
-                                  const void* w, const void* up, void* room, void* dup) override {
-    if (!is_fused(t, a) || s.narrows())
-      return Device::linear_activation_backward(t, s, a, dy, w, up, room, dup);
-    linear_backward_input(t, s, dy, w, dup);
-    moves("epilogue backward", bytes(t, s.rows * s.inner), 0);
-  }
-  void linear_backward_input(DataType t, const LinearShape& s, const void*, const void*, void*) override {
-    input_gradient(t, s, operand(t, s, s.rows * s.columns, kAsItIs, s.kept.dy_magnitude != nullptr));
-  }
-  void linear_backward(DataType t, const LinearShape& s, const void* dy, const void* w, void* dx,
-                       const void* x, void* dw, void* dbias) override {
-    if (!is_narrow(t, s)) return Device::linear_backward(t, s, dy, w, dx, x, dw, dbias);
-    const int64_t gradient = operand(t, s, s.rows * s.columns, kBoth, s.kept.dy_magnitude != nullptr);
-    input_gradient(t, s, gradient);
-    weight_gradient(t, s, gradient, dy, dbias);
-  }
-  void narrow_weight(DataType t, const LinearShape& s, const void*, void*) override {
-    if (is_narrow(t, s)) operand(t, s, s.columns * s.inner, kBoth);
-  }
-  void linear_backward_weight(DataType t, const LinearShape& s, const void* dy, const void*, void*,
-                              void* dbias) override {
-    weight_gradient(t, s, operand(t, s, s.rows * s.columns, kTransposed, s.kept.dy_magnitude != nullptr), dy,
-                    dbias);
-  }
-  void bias_forward(DataType t, int64_t rows, int64_t columns, const void*, void*) override {
-    add("bias_forward_kernel", bytes(t, (rows + 1) * columns), bytes(t, rows * columns));
-  }
-  void bias_backward(DataType t, int64_t rows, int64_t columns, const void*, void*) override {
-    column_sums(t, rows, columns, 1, 1, bytes(t, rows * columns));
-  }
-
-  void norm_forward(DataType t, const NormShape& s, const void*, const void*, const void* bias, void*,
-                    void*) override {
-    norm(t, s, bias, 1);
-  }
-  void residual_norm_forward(DataType t, const NormShape& s, const void*, const void*, const void*,
-                             const void* bias, void*, void*, void*) override {
-    norm(t, s, bias, 2);
-  }
-  void norm_backward_input(DataType t, const NormShape& s, const void*, const void*, const void*, const void*,
-                           void*) override {
-    norm_gradient(t, s, 2);
-  }
-  void norm_backward_residual(DataType t, const NormShape& s, const void*, const void*, const void*,
-                              const void*, const void*, void*) override {
-    norm_gradient(t, s, 3);
-  }
-  void norm_backward_weight(DataType t, const NormShape& s, const void*, const void*, const void*, void*,
-                            void* dbias) override {
-    column_sums(t, s.rows, s.columns, 2, dbias != nullptr ? 2 : 1,
-                bytes(t, 2 * s.rows * s.columns) + state_bytes(t, s.statistics()));
-  }
-
-  void rotary(DataType t, const AttentionShape& s, const Rotation& r, int, void*) override {
-    const int64_t turned = bytes(t, s.tokens() * s.rotated());
-    add("rotary_kernel", turned + int64_t(r.frequencies.size() * sizeof(double)) + s.sequence * kNumber,
-        turned);
-  }
-  // Of each pair of a query and a key below it: two products forward, five backward.
-  void attention_forward(DataType t, const AttentionShape& s, const void*, void*, void*) override {
-    const int64_t out = bytes(t, s.tokens() * s.heads * s.head_dim);
-    add(attention("forward", s), bytes(t, s.tokens() * s.row()), out + state_bytes(t, s.tokens() * s.heads),
-        2 * pair_flop(s));
-  }
-  void attention_backward(DataType t, const AttentionShape& s, const void*, const void*, const void*,
-                          const void*, void*) override {
-    const int64_t out = bytes(t, s.tokens() * s.heads * s.head_dim), qkv = bytes(t, s.tokens() * s.row());
-    // The fused one sums the gradients of queries in full precision.
-    if (memory_ != nullptr) memory_->call(state_bytes(t, s.tokens() * s.heads * s.head_dim));
-    add(attention("backward", s), qkv + 2 * out + state_bytes(t, s.tokens() * s.heads), qkv,
-        5 * pair_flop(s));
-  }
-
-  void activation_forward(DataType t, const ActivationShape& s, const void*, void*) override {
-    add("activation_forward_kernel", bytes(t, s.rows * s.input_columns()), bytes(t, s.rows * s.columns));
-  }
-  void activation_backward(DataType t, const ActivationShape& s, const void*, const void*, void*) override {
-    add("activation_backward_kernel", bytes(t, s.rows * (s.columns + s.input_columns())),
-        bytes(t, s.rows * s.input_columns()));
-  }
-  void residual_add(DataType t, int64_t count, const void*, const void*, void*) override {
-    add("residual_add_kernel", bytes(t, 2 * count), bytes(t, count));
-  }
-
-  // As if no word came twice.
-  void embedding_forward(DataType t, int64_t tokens, int64_t hidden, int64_t, int64_t, const int32_t*,
-                         const void*, void*) override {
-    add("embedding_forward_kernel", bytes(t, tokens * hidden) + tokens * kNumber, bytes(t, tokens * hidden));
-  }
-  void embedding_backward(DataType t, int64_t tokens, int64_t hidden, int64_t, int64_t, const int32_t*,
-                          const void*, void*) override {
-    table_gradient(t, tokens, hidden, tokens);
-  }
-  void position_forward(DataType t, int64_t tokens, int64_t hidden, const int32_t* positions, const void*,
-                        void*) override {
-    const int64_t rows = 1 + *std::max_element(positions, positions + tokens);
-    add("position_forward_kernel", bytes(t, (tokens + rows) * hidden) + tokens * kNumber,
-        bytes(t, tokens * hidden));
-  }
-  void position_backward(DataType t, int64_t tokens, int64_t hidden, const int32_t* positions, const void*,
-                         void*) override {
-    table_gradient(t, tokens, hidden, 1 + *std::max_element(positions, positions + tokens));
-  }
-
-  // A row is read twice, for it is not kept on the chip; the second time it is what stands in the cache.
-  void loss_of_all(DataType t, int64_t tokens, int64_t columns, int64_t used, const int32_t*, double, void*,
-                   double*) override {
-    add("loss_of_all_kernel", bytes(t, tokens * (columns + used)) + tokens * kNumber,
-        bytes(t, tokens * columns) + tokens * int64_t(sizeof(double)));
-    add("sum_kernel", (tokens + 1) * int64_t(sizeof(double)), int64_t(sizeof(double)));
-  }
-  void adamw_step(DataType state, int64_t count, const AdamW&, void*, void*, void*, void*,
-                  const NarrowCopy& copy, bool zeroes) override {
-    add("adamw_kernel", 4 * bytes(state, count),
-        (zeroes ? 4 : 3) * bytes(state, count) + (copy.data != nullptr ? bytes(copy.type, count) : 0));
+  void run(DataType type, const Operation& operation) override {
+    std::visit([&](const auto& o) { take(type, o); }, operation);
   }
   double squared_norm(DataType t, std::span<const Stretch> parts) override {
     int64_t count = 0;
@@ -185,119 +58,133 @@ class CountingDevice final : public Device {
     return 0.0;
   }
 
-  void adamw(DataType, int64_t, const AdamW&, const void*, void*, void*, void*) override { refuse(); }
-  double sum_of_squares(DataType, int64_t, const void*) override { return 0.0; }
-  void loss_maximum(DataType, int64_t, int64_t, int64_t, const void*, void*) override { refuse(); }
-  void loss_exponentials(DataType, int64_t, int64_t, int64_t, int64_t, const int32_t*, const void*, void*,
-                         void*) override {
-    refuse();
-  }
-  void loss_gradient(DataType, int64_t, int64_t, int64_t, int64_t, const int32_t*, const void*, double, void*,
-                     double*) override {
-    refuse();
-  }
-  void attention_block_forward(DataType, const AttentionBlock&, const void*, const void*, bool, void*,
-                               void*) override {
-    refuse();
-  }
-  void attention_block_backward(DataType, const AttentionBlock&, const void*, const void*, const void*,
-                                const void*, const void*, void*, void*) override {
-    refuse();
-  }
-  void copy_columns(DataType from, DataType to, int64_t rows, int64_t columns, const void*, int64_t, void*,
-                    int64_t) override {
-    add("copy_columns_kernel", bytes(from, rows * columns), bytes(to, rows * columns));
-  }
-  void head_norm_forward(DataType, const AttentionShape&, double, const void*, const void*, void*,
-                         void*) override {
-    refuse();
-  }
-  void head_norm_backward(DataType, const AttentionShape&, double, const void*, const void*, const void*,
-                          void*, void*, void*) override {
-    refuse();
-  }
-  void router_forward(DataType, const RouterShape&, const void*, void*, int32_t*, void*,
-                      const void*) override {
-    refuse();
-  }
-  void router_backward(DataType, const RouterShape&, const void*, const int32_t*, const void*, const void*,
-                       void*) override {
-    refuse();
-  }
-  void gather_rows(DataType, int64_t, int64_t, const int32_t*, const void*, void*) override { refuse(); }
-  void sum_rows(DataType, int64_t, int64_t, int64_t, const int32_t*, const void*, void*) override {
-    refuse();
-  }
-  void scale_rows(DataType, int64_t, int64_t, const void*, const void*, void*) override { refuse(); }
-  void row_dots(DataType, int64_t, int64_t, const void*, const void*, void*) override { refuse(); }
-
-  // Of models that are not counted.
-  void scale(DataType, int64_t, double, const void*, void*) override { refuse(); }
-  void soft_cap(DataType, int64_t, double, void*) override { refuse(); }
-  void capped_loss_gradient(DataType, int64_t, int64_t, int64_t, int64_t, const int32_t*, const void*,
-                            const void*, double, double, void*, double*) override {
-    refuse();
-  }
-  void sink_forward(DataType, const AttentionShape&, const void*, void*, void*) override { refuse(); }
-  void sink_backward(DataType, const AttentionShape&, const void*, const void*, const void*, const void*,
-                     void*) override {
-    refuse();
-  }
-  void latent_join(DataType, const LatentShape&, const Rotation&, const void*, const void*, const void*,
-                   void*) override {
-    refuse();
-  }
-  void latent_split(DataType, const LatentShape&, const Rotation&, const void*, void*, void*,
-                    void*) override {
-    refuse();
-  }
-  void wide_norm_squares(DataType, const AttentionShape&, const void*, void*) override { refuse(); }
-  void wide_norm_forward(DataType, const AttentionShape&, int64_t, double, const void*, const void*,
-                         const void*, void*, void*) override {
-    refuse();
-  }
-  void wide_norm_dots(DataType, const AttentionShape&, const void*, const void*, const void*, const void*,
-                      void*) override {
-    refuse();
-  }
-  void wide_norm_backward(DataType, const AttentionShape&, int64_t, double, const void*, const void*,
-                          const void*, const void*, const void*, void*, void*, void*) override {
-    refuse();
-  }
-  void weighted_bias_forward(DataType, int64_t, int64_t, const void*, const void*, void*) override {
-    refuse();
-  }
-  void weighted_bias_backward(DataType, int64_t, int64_t, const void*, const void*, const void*, void*,
-                              void*) override {
-    refuse();
-  }
-  void convolution_forward(DataType, const ConvolutionShape&, const void*, const void*, void*) override {
-    refuse();
-  }
-  void convolution_backward(DataType, const ConvolutionShape&, const void*, const void*, const void*, void*,
-                            void*) override {
-    refuse();
-  }
-  void delta_forward(DataType, const DeltaShape&, const DeltaInputs&, void*, void*) override { refuse(); }
-  void delta_backward(DataType, const DeltaShape&, const DeltaInputs&, const void*, const DeltaGradients&,
-                      void*) override {
-    refuse();
-  }
-  void gated_norm_forward(DataType, const GatedNormShape&, const void*, const void*, const void*,
-                          void*) override {
-    refuse();
-  }
-  void gated_norm_backward(DataType, const GatedNormShape&, const void*, const void*, const void*,
-                           const void*, void*, void*, void*) override {
-    refuse();
-  }
-  void gate_forward(DataType, const GateShape&, const void*, const void*, void*) override { refuse(); }
-  void gate_backward(DataType, const GateShape&, const void*, const void*, const void*, void*,
-                     void*) override {
-    refuse();
-  }
-
  private:
+  template <class OfOtherModels>
+  void take(DataType, const OfOtherModels&) {
+    refuse();
+  }
+
+  void take(DataType t, const LinearForward& o) {
+    const int64_t read = operand(t, o.shape, o.shape.rows * o.shape.inner, kAsItIs, o.shape.kept.x_is_known) +
+                         weight(t, o.shape, kAsItIs);
+    product("product forward", t, o.shape.rows, o.shape.columns, o.shape.inner, o.shape, read,
+            bytes(t, o.shape.rows * o.shape.columns));
+  }
+  void take(DataType t, const LinearActivationForward& o) {
+    if (!is_fused(t, o.activation) || o.shape.narrows()) return run_in_parts(*this, t, o);
+    take(t, LinearForward{o.shape, o.x, o.w, o.bias, o.up});
+    moves("epilogue forward", 0, bytes(t, o.shape.rows * o.shape.columns));
+  }
+  void take(DataType t, const LinearActivationBackward& o) {
+    if (!is_fused(t, o.activation) || o.shape.narrows()) return run_in_parts(*this, t, o);
+    take(t, LinearBackwardInput{o.shape, o.dy, o.w, o.dup});
+    moves("epilogue backward", bytes(t, o.shape.rows * o.shape.inner), 0);
+  }
+  void take(DataType t, const LinearBackwardInput& o) {
+    input_gradient(
+        t, o.shape,
+        operand(t, o.shape, o.shape.rows * o.shape.columns, kAsItIs, o.shape.kept.dy_magnitude != nullptr));
+  }
+  void take(DataType t, const LinearBackward& o) {
+    if (!is_narrow(t, o.shape)) return run_in_parts(*this, t, o);
+    const int64_t gradient =
+        operand(t, o.shape, o.shape.rows * o.shape.columns, kBoth, o.shape.kept.dy_magnitude != nullptr);
+    input_gradient(t, o.shape, gradient);
+    weight_gradient(t, o.shape, gradient, o.dy, o.dbias);
+  }
+  void take(DataType t, const NarrowWeight& o) {
+    if (is_narrow(t, o.shape)) operand(t, o.shape, o.shape.columns * o.shape.inner, kBoth);
+  }
+  void take(DataType t, const LinearBackwardWeight& o) {
+    weight_gradient(t, o.shape,
+                    operand(t, o.shape, o.shape.rows * o.shape.columns, kTransposed,
+                            o.shape.kept.dy_magnitude != nullptr),
+                    o.dy, o.dbias);
+  }
+  void take(DataType t, const BiasForward& o) {
+    add("bias_forward_kernel", bytes(t, (o.rows + 1) * o.columns), bytes(t, o.rows * o.columns));
+  }
+  void take(DataType t, const BiasBackward& o) {
+    column_sums(t, o.rows, o.columns, 1, 1, bytes(t, o.rows * o.columns));
+  }
+
+  void take(DataType t, const NormForward& o) { norm(t, o.shape, o.bias, o.residual != nullptr ? 2 : 1); }
+  void take(DataType t, const NormBackwardInput& o) {
+    norm_gradient(t, o.shape, o.residual != nullptr ? 3 : 2);
+  }
+  void take(DataType t, const NormBackwardWeight& o) {
+    column_sums(t, o.shape.rows, o.shape.columns, 2, o.dbias != nullptr ? 2 : 1,
+                bytes(t, 2 * o.shape.rows * o.shape.columns) + state_bytes(t, o.shape.statistics()));
+  }
+
+  void take(DataType t, const Rotate& o) {
+    const int64_t turned = bytes(t, o.shape.tokens() * o.shape.rotated());
+    add("rotary_kernel",
+        turned + int64_t(o.rotation.frequencies.size() * sizeof(double)) + o.shape.sequence * kNumber,
+        turned);
+  }
+  // Of each pair of a query and a key below it: two products forward, five backward.
+  void take(DataType t, const AttentionForward& o) {
+    const int64_t out = bytes(t, o.shape.tokens() * o.shape.heads * o.shape.head_dim);
+    add(attention("forward", o.shape), bytes(t, o.shape.tokens() * o.shape.row()),
+        out + state_bytes(t, o.shape.tokens() * o.shape.heads), 2 * pair_flop(o.shape));
+  }
+  void take(DataType t, const AttentionBackward& o) {
+    const int64_t out = bytes(t, o.shape.tokens() * o.shape.heads * o.shape.head_dim),
+                  qkv = bytes(t, o.shape.tokens() * o.shape.row());
+    // The fused one sums the gradients of queries in full precision.
+    if (memory_ != nullptr)
+      memory_->call(state_bytes(t, o.shape.tokens() * o.shape.heads * o.shape.head_dim));
+    add(attention("backward", o.shape), qkv + 2 * out + state_bytes(t, o.shape.tokens() * o.shape.heads), qkv,
+        5 * pair_flop(o.shape));
+  }
+
+  void take(DataType t, const ActivationForward& o) {
+    add("activation_forward_kernel", bytes(t, o.shape.rows * o.shape.input_columns()),
+        bytes(t, o.shape.rows * o.shape.columns));
+  }
+  void take(DataType t, const ActivationBackward& o) {
+    add("activation_backward_kernel", bytes(t, o.shape.rows * (o.shape.columns + o.shape.input_columns())),
+        bytes(t, o.shape.rows * o.shape.input_columns()));
+  }
+  void take(DataType t, const ResidualAdd& o) {
+    add("residual_add_kernel", bytes(t, 2 * o.count), bytes(t, o.count));
+  }
+
+  // As if no word came twice.
+  void take(DataType t, const EmbeddingForward& o) {
+    add("embedding_forward_kernel", bytes(t, o.shape.tokens * o.shape.hidden) + o.shape.tokens * kNumber,
+        bytes(t, o.shape.tokens * o.shape.hidden));
+  }
+  void take(DataType t, const EmbeddingBackward& o) {
+    table_gradient(t, o.shape.tokens, o.shape.hidden, o.shape.tokens);
+  }
+  void take(DataType t, const PositionForward& o) {
+    const int64_t rows = 1 + *std::max_element(o.positions, o.positions + o.tokens);
+    add("position_forward_kernel", bytes(t, (o.tokens + rows) * o.hidden) + o.tokens * kNumber,
+        bytes(t, o.tokens * o.hidden));
+  }
+  void take(DataType t, const PositionBackward& o) {
+    table_gradient(t, o.tokens, o.hidden, 1 + *std::max_element(o.positions, o.positions + o.tokens));
+  }
+
+  // A row is read twice, for it is not kept on the chip; the second time it is what stands in the cache.
+  void take(DataType t, const LossOfAll& o) {
+    add("loss_of_all_kernel",
+        bytes(t, o.shape.tokens * (o.shape.columns + o.shape.used)) + o.shape.tokens * kNumber,
+        bytes(t, o.shape.tokens * o.shape.columns) + o.shape.tokens * int64_t(sizeof(double)));
+    add("sum_kernel", (o.shape.tokens + 1) * int64_t(sizeof(double)), int64_t(sizeof(double)));
+  }
+  void take(DataType state, const AdamStep& o) {
+    add("adamw_kernel", 4 * bytes(state, o.count),
+        (o.zeroes ? 4 : 3) * bytes(state, o.count) +
+            (o.copy.data != nullptr ? bytes(o.copy.type, o.count) : 0));
+  }
+
+  void take(DataType from, const CopyColumns& o) {
+    add("copy_columns_kernel", bytes(from, o.rows * o.columns), bytes(o.to_type, o.rows * o.columns));
+  }
+
   static bool is_fused(DataType t, const ActivationShape& a) {
     return size_of(t) == 2 && a.kind == ActivationKind::gelu_tanh && !a.gated && a.limit == 0.0;
   }
@@ -337,7 +224,7 @@ class CountingDevice final : public Device {
       moves("epilogue backward", 0, sums);
       add("residual_add_kernel", 2 * sums, sums);
     } else if (dbias != nullptr) {
-      bias_backward(t, s.rows, s.columns, dy, dbias);
+      take(t, BiasBackward{s.rows, s.columns, dy, dbias});
     }
   }
   enum Order { kAsItIs, kTransposed, kBoth };

@@ -2,6 +2,7 @@
 #include "tests/support/recording_device.h"
 
 #include "models/mixers.h"
+#include "runtime/device/run_in_parts.h"
 
 namespace mpt::test {
 namespace {
@@ -29,143 +30,89 @@ class RecordingDevice final : public Device {
   void zero(void*, int64_t) override {}
   void upload(DataType, const double*, int64_t count, void*) override { record_.uploaded += count; }
   void download(DataType, const void*, int64_t, double*) override {}
-  void convert(DataType, const void*, DataType, void*, int64_t) override {}
 
-  void linear_forward(DataType, const LinearShape& s, const void*, const void*, const void*, void*) override {
-    add(OperatorKind::linear, s.rows, s.columns).inner = s.inner;
+  void run(DataType type, const Operation& operation) override {
+    std::visit([&](const auto& o) { take(type, o); }, operation);
   }
-  void linear_backward_input(DataType, const LinearShape&, const void*, const void*, void*) override {}
-  void linear_backward_weight(DataType, const LinearShape&, const void*, const void*, void*, void*) override {
+  double squared_norm(DataType, std::span<const Stretch>) override { return 0.0; }
+
+ private:
+  // Backwards are not recorded.
+  template <class Other>
+  void take(DataType type, const Other& o) {
+    if constexpr (requires { run_in_parts(*this, type, o); }) run_in_parts(*this, type, o);
   }
-  void bias_forward(DataType, int64_t, int64_t, const void*, void*) override {}
-  void bias_backward(DataType, int64_t, int64_t, const void*, void*) override {}
-  void norm_forward(DataType, const NormShape& s, const void*, const void*, const void*, void*,
-                    void*) override {
-    add(OperatorKind::norm, s.rows, s.columns);
+
+  void take(DataType, const LinearForward& o) {
+    add(OperatorKind::linear, o.shape.rows, o.shape.columns).inner = o.shape.inner;
   }
-  void norm_backward_input(DataType, const NormShape&, const void*, const void*, const void*, const void*,
-                           void*) override {}
-  void norm_backward_weight(DataType, const NormShape&, const void*, const void*, const void*, void*,
-                            void*) override {}
-  void rotary(DataType, const AttentionShape& s, const Rotation&, int direction, void*) override {
-    if (direction > 0) add(OperatorKind::rotary, s.batch * s.sequence, (s.heads + s.kv_heads) * s.head_dim);
+  void take(DataType, const NormForward& o) {
+    if (o.residual != nullptr) take({}, ResidualAdd{o.shape.rows * o.shape.columns, o.x, o.residual, o.sum});
+    add(OperatorKind::norm, o.shape.rows, o.shape.columns);
   }
-  void attention_forward(DataType, const AttentionShape& s, const void*, void*, void*) override {
+  void take(DataType, const Rotate& o) {
+    if (o.direction > 0)
+      add(OperatorKind::rotary, o.shape.batch * o.shape.sequence,
+          (o.shape.heads + o.shape.kv_heads) * o.shape.head_dim);
+  }
+  void take(DataType, const AttentionForward& o) {
     OperatorShape& shape = add(OperatorKind::attention, 0, 0);
-    shape.batch = s.batch;
-    shape.sequence = s.sequence;
-    shape.heads = s.heads;
-    shape.kv_heads = s.kv_heads;
-    shape.head_dim = s.head_dim;
-    shape.value_head_dim = s.values();
-    shape.inner = s.window;
-    shape.scaled = s.scale > 0.0;
-    shape.capped = s.cap > 0.0;
+    shape.batch = o.shape.batch;
+    shape.sequence = o.shape.sequence;
+    shape.heads = o.shape.heads;
+    shape.kv_heads = o.shape.kv_heads;
+    shape.head_dim = o.shape.head_dim;
+    shape.value_head_dim = o.shape.values();
+    shape.inner = o.shape.window;
+    shape.scaled = o.shape.scale > 0.0;
+    shape.capped = o.shape.cap > 0.0;
   }
-  void attention_backward(DataType, const AttentionShape&, const void*, const void*, const void*, const void*,
-                          void*) override {}
-  void attention_block_forward(DataType, const AttentionBlock&, const void*, const void*, bool, void*,
-                               void*) override {}
-  void attention_block_backward(DataType, const AttentionBlock&, const void*, const void*, const void*,
-                                const void*, const void*, void*, void*) override {}
-  void copy_columns(DataType, DataType, int64_t, int64_t, const void*, int64_t, void*, int64_t) override {}
-  void head_norm_forward(DataType, const AttentionShape& s, double, const void*, const void*, void*,
-                         void*) override {
-    add(OperatorKind::norm, s.tokens(), s.rotated());
+  void take(DataType, const HeadNormForward& o) {
+    add(OperatorKind::norm, o.shape.tokens(), o.shape.rotated());
   }
-  void head_norm_backward(DataType, const AttentionShape&, double, const void*, const void*, const void*,
-                          void*, void*, void*) override {}
   // A recorded router sends every token to the first experts.
-  void router_forward(DataType, const RouterShape& s, const void*, void*, int32_t* chosen, void*,
-                      const void*) override {
-    add(OperatorKind::router, s.tokens, s.experts);
-    for (int64_t i = 0; i < s.tokens * s.top; ++i) chosen[i] = int32_t(i % s.top);
+  void take(DataType, const RouterForward& o) {
+    add(OperatorKind::router, o.shape.tokens, o.shape.experts);
+    for (int64_t i = 0; i < o.shape.tokens * o.shape.top; ++i) o.chosen[i] = int32_t(i % o.shape.top);
   }
-  void router_backward(DataType, const RouterShape&, const void*, const int32_t*, const void*, const void*,
-                       void*) override {}
-  void gather_rows(DataType, int64_t, int64_t, const int32_t*, const void*, void*) override {}
-  void sum_rows(DataType, int64_t, int64_t, int64_t, const int32_t*, const void*, void*) override {}
-  void scale_rows(DataType, int64_t, int64_t, const void*, const void*, void*) override {}
-  void row_dots(DataType, int64_t, int64_t, const void*, const void*, void*) override {}
-  void activation_forward(DataType, const ActivationShape& s, const void*, void*) override {
-    add(OperatorKind::activation, s.rows, s.columns).gated = s.gated;
+  void take(DataType, const ActivationForward& o) {
+    add(OperatorKind::activation, o.shape.rows, o.shape.columns).gated = o.shape.gated;
   }
-  void activation_backward(DataType, const ActivationShape&, const void*, const void*, void*) override {}
-  void residual_add(DataType, int64_t count, const void*, const void*, void*) override {
-    add(OperatorKind::residual_add, count, 1);  // a flat sum: the test folds it into rows and columns
+  void take(DataType, const ResidualAdd& o) {
+    add(OperatorKind::residual_add, o.count, 1);  // a flat sum: the test folds it into rows and columns
   }
-  void embedding_forward(DataType, int64_t tokens, int64_t hidden, int64_t, int64_t rows, const int32_t*,
-                         const void*, void*) override {
-    add(OperatorKind::embedding, tokens, hidden).inner = rows;
+  void take(DataType, const EmbeddingForward& o) {
+    add(OperatorKind::embedding, o.shape.tokens, o.shape.hidden).inner = o.shape.rows;
   }
-  void embedding_backward(DataType, int64_t, int64_t, int64_t, int64_t, const int32_t*, const void*,
-                          void*) override {}
-  void position_forward(DataType, int64_t, int64_t, const int32_t*, const void*, void*) override {}
-  void position_backward(DataType, int64_t, int64_t, const int32_t*, const void*, void*) override {}
-  void loss_maximum(DataType, int64_t tokens, int64_t columns, int64_t, const void*, void*) override {
-    add(OperatorKind::cross_entropy, tokens, columns);
+  void take(DataType, const LossMaximum& o) {
+    add(OperatorKind::cross_entropy, o.shape.tokens, o.shape.columns);
   }
-  void loss_exponentials(DataType, int64_t, int64_t, int64_t, int64_t, const int32_t*, const void*, void*,
-                         void*) override {}
-  void loss_gradient(DataType, int64_t, int64_t, int64_t, int64_t, const int32_t*, const void*, double, void*,
-                     double*) override {}
-  void adamw(DataType, int64_t, const AdamW&, const void*, void*, void*, void*) override {}
-  double sum_of_squares(DataType, int64_t, const void*) override { return 0; }
-  void scale(DataType, int64_t, double, const void*, void*) override {}
-  void soft_cap(DataType, int64_t, double, void*) override {}
-  void capped_loss_gradient(DataType, int64_t, int64_t, int64_t, int64_t, const int32_t*, const void*,
-                            const void*, double, double, void*, double*) override {}
-  void sink_forward(DataType, const AttentionShape&, const void*, void*, void*) override {}
-  void sink_backward(DataType, const AttentionShape&, const void*, const void*, const void*, const void*,
-                     void*) override {}
-  void latent_join(DataType, const LatentShape& s, const Rotation&, const void*, const void*, const void*,
-                   void*) override {
-    add(OperatorKind::rotary, s.tokens(), (s.heads + 1) * s.rope);
+  void take(DataType, const LatentJoin& o) {
+    add(OperatorKind::rotary, o.shape.tokens(), (o.shape.heads + 1) * o.shape.rope);
   }
-  void latent_split(DataType, const LatentShape&, const Rotation&, const void*, void*, void*,
-                    void*) override {}
-  void wide_norm_squares(DataType, const AttentionShape& s, const void*, void*) override {
-    add(OperatorKind::norm, s.tokens(), s.rotated());
+  void take(DataType, const WideNormSquares& o) {
+    add(OperatorKind::norm, o.shape.tokens(), o.shape.rotated());
   }
-  void wide_norm_forward(DataType, const AttentionShape&, int64_t, double, const void*, const void*,
-                         const void*, void*, void*) override {}
-  void wide_norm_dots(DataType, const AttentionShape&, const void*, const void*, const void*, const void*,
-                      void*) override {}
-  void wide_norm_backward(DataType, const AttentionShape&, int64_t, double, const void*, const void*,
-                          const void*, const void*, const void*, void*, void*, void*) override {}
-  void weighted_bias_forward(DataType, int64_t, int64_t, const void*, const void*, void*) override {}
-  void weighted_bias_backward(DataType, int64_t, int64_t, const void*, const void*, const void*, void*,
-                              void*) override {}
-  void convolution_forward(DataType, const ConvolutionShape& s, const void*, const void*, void*) override {
-    add(OperatorKind::convolution, s.tokens(), s.channels).inner = s.length;
+  void take(DataType, const ConvolutionForward& o) {
+    add(OperatorKind::convolution, o.shape.tokens(), o.shape.channels).inner = o.shape.length;
   }
-  void convolution_backward(DataType, const ConvolutionShape&, const void*, const void*, const void*, void*,
-                            void*) override {}
-  void delta_forward(DataType, const DeltaShape& s, const DeltaInputs&, void*, void*) override {
+  void take(DataType, const DeltaForward& o) {
     LinearMixer mixer;
-    mixer.head_dim = s.head_dim;
-    mixer.key_dim = s.key_dim;
-    mixer.chunk = s.chunk;
-    const models::CoreFlop flop = models::core_flop(mixer, s.heads);
-    OperatorShape& shape = add(OperatorKind::recurrence, s.tokens(), s.values());
+    mixer.head_dim = o.shape.head_dim;
+    mixer.key_dim = o.shape.key_dim;
+    mixer.chunk = o.shape.chunk;
+    const models::CoreFlop flop = models::core_flop(mixer, o.shape.heads);
+    OperatorShape& shape = add(OperatorKind::recurrence, o.shape.tokens(), o.shape.values());
     shape.inner = flop.forward;
     shape.batch = flop.backward;
   }
-  void delta_backward(DataType, const DeltaShape&, const DeltaInputs&, const void*, const DeltaGradients&,
-                      void*) override {}
-  void gated_norm_forward(DataType, const GatedNormShape& s, const void*, const void*, const void*,
-                          void*) override {
-    add(OperatorKind::norm, s.tokens, s.columns());
+  void take(DataType, const GatedNormForward& o) {
+    add(OperatorKind::norm, o.shape.tokens, o.shape.columns());
   }
-  void gated_norm_backward(DataType, const GatedNormShape&, const void*, const void*, const void*,
-                           const void*, void*, void*, void*) override {}
-  void gate_forward(DataType, const GateShape& s, const void*, const void*, void*) override {
-    add(OperatorKind::activation, s.rows, s.columns).gated = true;
+  void take(DataType, const GateForward& o) {
+    add(OperatorKind::activation, o.shape.rows, o.shape.columns).gated = true;
   }
-  void gate_backward(DataType, const GateShape&, const void*, const void*, const void*, void*,
-                     void*) override {}
 
- private:
   OperatorShape& add(OperatorKind kind, int64_t rows, int64_t columns) {
     OperatorShape shape;
     shape.kind = kind;

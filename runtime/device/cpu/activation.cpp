@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "runtime/device/cpu/eigen_maps.h"
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/operators.h"
 
 namespace mpt::runtime::cpu {
 namespace {
@@ -117,8 +117,6 @@ void limited_backward(const ActivationShape& s, const T* dy, const T* x, T* dx) 
   }
 }
 
-}  // namespace
-
 template <class T>
 void activation_forward(const ActivationShape& s, const T* x, T* y) {
   if (s.limit > 0.0) return limited_forward(s, x, y);
@@ -161,10 +159,21 @@ void activation_backward(const ActivationShape& s, const T* dy, const T* x, T* d
   MPT_CHECK(false, "no kernel for the activation {}", enum_name(s.kind));
 }
 
-#define MPT_INSTANTIATE(T)                                                \
-  template void activation_forward(const ActivationShape&, const T*, T*); \
-  template void activation_backward(const ActivationShape&, const T*, const T*, T*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
+}  // namespace
+
+void run(const Call& call, const ActivationForward& o) {
+  const ActivationShape& s = o.shape;
+  call.compute([&](auto& f) {
+    activation_forward(s, f.in(o.x, s.rows * s.input_columns()), f.out(o.y, s.rows * s.columns));
+  });
+}
+
+void run(const Call& call, const ActivationBackward& o) {
+  const ActivationShape& s = o.shape;
+  const int64_t wide = s.rows * s.input_columns();
+  call.compute([&](auto& f) {
+    activation_backward(s, f.in(o.dy, s.rows * s.columns), f.in(o.x, wide), f.out(o.dx, wide));
+  });
+}
 
 }  // namespace mpt::runtime::cpu

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "runtime/device/cpu/eigen_maps.h"
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/operators.h"
 
 namespace mpt::runtime::cpu {
 namespace {
@@ -205,8 +205,6 @@ bool sees_nothing(Row&& row, const Seen& seen) {
   return true;
 }
 
-}  // namespace
-
 template <class T>
 void attention_forward(const AttentionShape& s, const T* qkv, T* out, T* log_sum_exp) {
   const Scores<T> scoring(s);
@@ -335,14 +333,48 @@ void rotary(const AttentionShape& s, const Rotation& rotation, int direction, T*
   }
 }
 
-#define MPT_INSTANTIATE(T)                                                                              \
-  template void attention_forward(const AttentionShape&, const T*, T*, T*);                             \
-  template void attention_backward(const AttentionShape&, const T*, const T*, const T*, const T*, T*);  \
-  template void attention_block_forward(const AttentionBlock&, const T*, const T*, bool, T*, T*);       \
-  template void attention_block_backward(const AttentionBlock&, const T*, const T*, const T*, const T*, \
-                                         const T*, T*, T*);                                             \
-  template void rotary(const AttentionShape&, const Rotation&, int, T*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
+}  // namespace
+
+void run(const Call& call, const AttentionForward& o) {
+  const AttentionShape& s = o.shape;
+  call.compute([&](auto& f) {
+    attention_forward(s, f.in(o.qkv, s.tokens() * s.row()), f.out(o.out, s.tokens() * s.outputs()),
+                      f.state(o.log_sum_exp));
+  });
+}
+
+void run(const Call& call, const AttentionBackward& o) {
+  const AttentionShape& s = o.shape;
+  const int64_t count = s.tokens() * s.outputs(), wide = s.tokens() * s.row();
+  call.compute([&](auto& f) {
+    attention_backward(s, f.in(o.dout, count), f.in(o.qkv, wide), f.in(o.out, count), f.state(o.log_sum_exp),
+                       f.out(o.dqkv, wide));
+  });
+}
+
+void run(const Call& call, const AttentionBlockForward& o) {
+  const AttentionShape& s = o.block.shape;
+  call.compute([&](auto& f) {
+    attention_block_forward(o.block, f.in(o.qkv, s.tokens() * s.row()),
+                            f.in(o.kv, s.batch * o.block.keys * s.kv_row()), o.first, f.state(o.out),
+                            f.state(o.log_sum_exp));
+  });
+}
+
+void run(const Call& call, const AttentionBlockBackward& o) {
+  const AttentionShape& s = o.block.shape;
+  const int64_t count = s.tokens() * s.outputs();
+  call.compute([&](auto& f) {
+    attention_block_backward(o.block, f.in(o.dout, count), f.in(o.qkv, s.tokens() * s.row()),
+                             f.in(o.kv, s.batch * o.block.keys * s.kv_row()), f.in(o.out, count),
+                             f.state(o.log_sum_exp), f.state(o.dq), f.state(o.dkv));
+  });
+}
+
+void run(const Call& call, const Rotate& o) {
+  call.compute([&](auto& f) {
+    rotary(o.shape, o.rotation, o.direction, f.in_out(o.qkv, o.shape.tokens() * o.shape.row()));
+  });
+}
 
 }  // namespace mpt::runtime::cpu

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "runtime/device/cpu/eigen_maps.h"
-#include "runtime/device/cpu/mixer_kernels.h"
+#include "runtime/device/cpu/operators.h"
 
 namespace mpt::runtime::cpu {
 namespace {
@@ -26,8 +26,6 @@ void convolve(const ConvolutionShape& s, const RowMatrix<T>& w, const T* x, int6
            w.row(s.length - 1 - back).transpose().array();
   }
 }
-
-}  // namespace
 
 template <class T>
 void convolution_forward(const ConvolutionShape& s, const T* x, const T* w, T* y) {
@@ -58,10 +56,22 @@ void convolution_backward(const ConvolutionShape& s, const T* dy, const T* x, co
   MatrixView<T>(dw, s.channels, s.length) += gradient.transpose();
 }
 
-#define MPT_INSTANTIATE(T)                                                            \
-  template void convolution_forward(const ConvolutionShape&, const T*, const T*, T*); \
-  template void convolution_backward(const ConvolutionShape&, const T*, const T*, const T*, T*, T*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
+}  // namespace
+
+void run(const Call& call, const ConvolutionForward& o) {
+  const ConvolutionShape& s = o.shape;
+  call.compute([&](auto& f) {
+    convolution_forward(s, f.in(o.x, s.read()), f.in(o.w, s.channels * s.length),
+                        f.out(o.y, s.tokens() * s.channels));
+  });
+}
+
+void run(const Call& call, const ConvolutionBackward& o) {
+  const ConvolutionShape& s = o.shape;
+  call.compute([&](auto& f) {
+    convolution_backward(s, f.in(o.dy, s.tokens() * s.channels), f.in(o.x, s.read()),
+                         f.in(o.w, s.channels * s.length), f.in_out(o.dx, s.read()), f.state(o.dw));
+  });
+}
 
 }  // namespace mpt::runtime::cpu

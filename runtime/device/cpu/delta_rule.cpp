@@ -8,10 +8,19 @@
 #include <cmath>
 
 #include "runtime/device/cpu/eigen_maps.h"
-#include "runtime/device/cpu/mixer_kernels.h"
+#include "runtime/device/cpu/operators.h"
 
 namespace mpt::runtime::cpu {
 namespace {
+
+template <class T>
+struct DeltaOperands {
+  const T *qkv, *gates, *decay, *step_bias;
+};
+template <class T>
+struct DeltaResults {
+  T *qkv, *gates, *decay, *step_bias;
+};
 
 constexpr double kLengthEpsilon = 1e-6;
 
@@ -257,8 +266,6 @@ void gather_keys(const DeltaShape& s, const DeltaOperands<T>& in, int64_t sequen
   }
 }
 
-}  // namespace
-
 template <class T>
 void delta_forward(const DeltaShape& s, const DeltaOperands<T>& in, T* out, T* room) {
   for (int64_t i = 0; i < s.batch * s.heads; ++i)
@@ -278,11 +285,31 @@ void delta_backward(const DeltaShape& s, const DeltaOperands<T>& in, const T* do
     gather_keys(s, in, i / s.key_heads, i % s.key_heads, room, to.qkv);
 }
 
-#define MPT_INSTANTIATE(T)                                                                                   \
-  template void delta_forward(const DeltaShape&, const DeltaOperands<T>&, T*, T*);                           \
-  template void delta_backward(const DeltaShape&, const DeltaOperands<T>&, const T*, const DeltaResults<T>&, \
-                               T*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
+template <class Operands>
+auto operands_of(const DeltaShape& s, const DeltaInputs& in, Operands& f) {
+  return DeltaOperands<typename Operands::Element>{f.in(in.qkv, s.tokens() * s.columns()),
+                                                   f.in(in.gates, s.read_gates()), f.in(in.decay, s.heads),
+                                                   f.in(in.step_bias, s.heads)};
+}
+
+}  // namespace
+
+void run(const Call& call, const DeltaForward& o) {
+  const DeltaShape& s = o.shape;
+  call.compute([&](auto& f) {
+    delta_forward(s, operands_of(s, o.in, f), f.out(o.out, s.tokens() * s.values()), f.state(o.room));
+  });
+}
+
+void run(const Call& call, const DeltaBackward& o) {
+  const DeltaShape& s = o.shape;
+  call.compute([&]<class Operands>(Operands& f) {
+    const DeltaResults<typename Operands::Element> results{f.out(o.d.qkv, s.tokens() * s.columns()),
+                                                           f.in_out(o.d.gates, s.read_gates()),
+                                                           f.state(o.d.decay), f.state(o.d.step_bias)};
+    delta_backward(s, operands_of(s, o.in, f), f.in(o.dout, s.tokens() * s.values()), results,
+                   f.state(o.room));
+  });
+}
 
 }  // namespace mpt::runtime::cpu

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "runtime/device/cpu/eigen_maps.h"
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/operators.h"
 
 namespace mpt::runtime::cpu {
 
@@ -37,8 +37,6 @@ void set_candidates(const RouterShape& s, const T* p, std::vector<int32_t>& cand
   std::erase_if(candidates,
                 [&](int32_t e) { return std::find(groups.begin(), chosen, e / s.group_size()) == chosen; });
 }
-
-}  // namespace
 
 template <class T>
 void router_forward(const RouterShape& s, const T* logits, T* probabilities, int32_t* chosen, T* weights,
@@ -131,15 +129,48 @@ void row_dots(int64_t rows, int64_t columns, const T* a, const T* b, T* dots) {
         (ConstArrayView<T>(a + r * columns, columns) * ConstArrayView<T>(b + r * columns, columns)).sum();
 }
 
-#define MPT_INSTANTIATE(T)                                                                             \
-  template void router_forward(const RouterShape&, const T*, T*, int32_t*, T*, const T*);              \
-  template void router_backward(const RouterShape&, const T*, const int32_t*, const T*, const T*, T*); \
-  template void gather_rows(int64_t, int64_t, const int32_t*, const T*, T*);                           \
-  template void sum_rows(int64_t, int64_t, int64_t, const int32_t*, const T*, T*);                     \
-  template void scale_rows(int64_t, int64_t, const T*, const T*, T*);                                  \
-  template void row_dots(int64_t, int64_t, const T*, const T*, T*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
-template void gather_rows(int64_t, int64_t, const int32_t*, const uint16_t*, uint16_t*);
+}  // namespace
+
+void run(const Call& call, const RouterForward& o) {
+  const RouterShape& s = o.shape;
+  call.compute([&](auto& f) {
+    router_forward(s, f.in(o.logits, s.tokens * s.experts), f.state(o.probabilities), o.chosen,
+                   f.state(o.weights), f.in(o.bias, s.experts));
+  });
+}
+
+void run(const Call& call, const RouterBackward& o) {
+  const RouterShape& s = o.shape;
+  call.compute([&](auto& f) {
+    router_backward(s, f.state(o.probabilities), o.chosen, f.state(o.dweights), f.state(o.balance),
+                    f.out(o.dlogits, s.tokens * s.experts));
+  });
+}
+
+void run(const Call& call, const GatherRows& o) {
+  call.copy([&]<class T>(const T*) {
+    gather_rows(o.count, o.columns, o.rows, static_cast<const T*>(o.x), static_cast<T*>(o.y));
+  });
+}
+
+void run(const Call& call, const SumRows& o) {
+  call.compute([&](auto& f) {
+    sum_rows(o.tokens, o.top, o.columns, o.rows, f.in(o.x, o.tokens * o.top * o.columns),
+             f.out(o.y, o.tokens * o.columns));
+  });
+}
+
+void run(const Call& call, const ScaleRows& o) {
+  const int64_t count = o.rows * o.columns;
+  call.compute([&](auto& f) {
+    scale_rows(o.rows, o.columns, f.state(o.factors), f.in(o.x, count), f.out(o.y, count));
+  });
+}
+
+void run(const Call& call, const RowDots& o) {
+  const int64_t count = o.rows * o.columns;
+  call.compute(
+      [&](auto& f) { row_dots(o.rows, o.columns, f.in(o.a, count), f.in(o.b, count), f.state(o.dots)); });
+}
 
 }  // namespace mpt::runtime::cpu

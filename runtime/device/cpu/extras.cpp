@@ -5,9 +5,10 @@
 #include <cmath>
 
 #include "runtime/device/cpu/eigen_maps.h"
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/operators.h"
 
 namespace mpt::runtime::cpu {
+namespace {
 
 template <class T>
 void scale(int64_t count, double factor, const T* x, T* y) {
@@ -71,14 +72,45 @@ void weighted_bias_backward(int64_t rows, int64_t columns, const T* factors, con
   }
 }
 
-#define MPT_INSTANTIATE(T)                                                                        \
-  template void scale(int64_t, double, const T*, T*);                                             \
-  template void soft_cap(int64_t, double, T*);                                                    \
-  template void sink_forward(const AttentionShape&, const T*, T*, T*);                            \
-  template void sink_backward(const AttentionShape&, const T*, const T*, const T*, const T*, T*); \
-  template void weighted_bias_forward(int64_t, int64_t, const T*, const T*, T*);                  \
-  template void weighted_bias_backward(int64_t, int64_t, const T*, const T*, const T*, T*, T*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
+}  // namespace
+
+void run(const Call& call, const Scale& o) {
+  call.compute([&](auto& f) { scale(o.count, o.factor, f.in(o.x, o.count), f.out(o.y, o.count)); });
+}
+
+void run(const Call& call, const SoftCap& o) {
+  call.compute([&](auto& f) { soft_cap(o.count, o.cap, f.in_out(o.x, o.count)); });
+}
+
+void run(const Call& call, const SinkForward& o) {
+  const AttentionShape& s = o.shape;
+  call.compute([&](auto& f) {
+    sink_forward(s, f.in(o.sinks, s.heads), f.in_out(o.out, s.tokens() * s.outputs()),
+                 f.state(o.log_sum_exp));
+  });
+}
+
+void run(const Call& call, const SinkBackward& o) {
+  const AttentionShape& s = o.shape;
+  const int64_t count = s.tokens() * s.outputs();
+  call.compute([&](auto& f) {
+    sink_backward(s, f.in(o.sinks, s.heads), f.in(o.dout, count), f.in(o.out, count), f.state(o.log_sum_exp),
+                  f.state(o.dsinks));
+  });
+}
+
+void run(const Call& call, const WeightedBiasForward& o) {
+  call.compute([&](auto& f) {
+    weighted_bias_forward(o.rows, o.columns, f.state(o.factors), f.in(o.bias, o.columns),
+                          f.in_out(o.y, o.rows * o.columns));
+  });
+}
+
+void run(const Call& call, const WeightedBiasBackward& o) {
+  call.compute([&](auto& f) {
+    weighted_bias_backward(o.rows, o.columns, f.state(o.factors), f.in(o.bias, o.columns),
+                           f.in(o.dy, o.rows * o.columns), f.state(o.dbias), f.state(o.dfactors));
+  });
+}
 
 }  // namespace mpt::runtime::cpu

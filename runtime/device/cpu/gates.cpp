@@ -2,9 +2,10 @@
 #include <cmath>
 
 #include "runtime/device/cpu/eigen_maps.h"
-#include "runtime/device/cpu/mixer_kernels.h"
+#include "runtime/device/cpu/operators.h"
 
 namespace mpt::runtime::cpu {
+namespace {
 
 template <class T>
 void gated_norm_forward(const GatedNormShape& s, const T* x, const T* gate, const T* scale, T* y) {
@@ -79,13 +80,39 @@ void gate_backward(const GateShape& s, const T* dy, const T* x, const T* gate, T
   }
 }
 
-#define MPT_INSTANTIATE(T)                                                                                 \
-  template void gated_norm_forward(const GatedNormShape&, const T*, const T*, const T*, T*);               \
-  template void gated_norm_backward(const GatedNormShape&, const T*, const T*, const T*, const T*, T*, T*, \
-                                    T*);                                                                   \
-  template void gate_forward(const GateShape&, const T*, const T*, T*);                                    \
-  template void gate_backward(const GateShape&, const T*, const T*, const T*, T*, T*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
+}  // namespace
+
+void run(const Call& call, const GatedNormForward& o) {
+  const GatedNormShape& s = o.shape;
+  const int64_t count = s.tokens * s.columns();
+  call.compute([&](auto& f) {
+    gated_norm_forward(s, f.in(o.x, count), f.in(o.gate, s.read_gate()), f.in(o.scale, s.head_dim),
+                       f.out(o.y, count));
+  });
+}
+
+void run(const Call& call, const GatedNormBackward& o) {
+  const GatedNormShape& s = o.shape;
+  const int64_t count = s.tokens * s.columns();
+  call.compute([&](auto& f) {
+    gated_norm_backward(s, f.in(o.dy, count), f.in(o.x, count), f.in(o.gate, s.read_gate()),
+                        f.in(o.scale, s.head_dim), f.out(o.dx, count), f.in_out(o.dgate, s.read_gate()),
+                        f.state(o.dscale));
+  });
+}
+
+void run(const Call& call, const GateForward& o) {
+  const int64_t count = o.shape.rows * o.shape.columns, gates = o.shape.rows * o.shape.gates;
+  call.compute(
+      [&](auto& f) { gate_forward(o.shape, f.in(o.x, count), f.in(o.gate, gates), f.out(o.y, count)); });
+}
+
+void run(const Call& call, const GateBackward& o) {
+  const int64_t count = o.shape.rows * o.shape.columns, gates = o.shape.rows * o.shape.gates;
+  call.compute([&](auto& f) {
+    gate_backward(o.shape, f.in(o.dy, count), f.in(o.x, count), f.in(o.gate, gates), f.out(o.dx, count),
+                  f.out(o.dgate, gates));
+  });
+}
 
 }  // namespace mpt::runtime::cpu

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "runtime/device/cpu/eigen_maps.h"
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/operators.h"
 
 namespace mpt::runtime::cpu {
 namespace {
@@ -46,8 +46,6 @@ struct Columns {
   int64_t value(int64_t h) const { return 2 * s.heads * s.key_dim() + h * s.values; }
   int64_t expanded(int64_t h) const { return h * (s.nope + s.values); }
 };
-
-}  // namespace
 
 template <class T>
 void latent_join(const LatentShape& s, const Rotation& rotation, const T* q, const T* expanded, const T* key,
@@ -93,10 +91,24 @@ void latent_split(const LatentShape& s, const Rotation& rotation, const T* dqkv,
   }
 }
 
-#define MPT_INSTANTIATE(T)                                                                          \
-  template void latent_join(const LatentShape&, const Rotation&, const T*, const T*, const T*, T*); \
-  template void latent_split(const LatentShape&, const Rotation&, const T*, T*, T*, T*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
+}  // namespace
+
+void run(const Call& call, const LatentJoin& o) {
+  const LatentShape& s = o.shape;
+  call.compute([&](auto& f) {
+    latent_join(s, o.rotation, f.in(o.q, s.tokens() * s.heads * s.key_dim()),
+                f.in(o.expanded, s.tokens() * s.heads * (s.nope + s.values)),
+                f.in(o.key, s.tokens() * s.rope), f.out(o.qkv, s.tokens() * s.row()));
+  });
+}
+
+void run(const Call& call, const LatentSplit& o) {
+  const LatentShape& s = o.shape;
+  call.compute([&](auto& f) {
+    latent_split(
+        s, o.rotation, f.in(o.dqkv, s.tokens() * s.row()), f.out(o.dq, s.tokens() * s.heads * s.key_dim()),
+        f.out(o.dexpanded, s.tokens() * s.heads * (s.nope + s.values)), f.out(o.dkey, s.tokens() * s.rope));
+  });
+}
 
 }  // namespace mpt::runtime::cpu

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "runtime/device/cpu/eigen_maps.h"
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/operators.h"
 
 namespace mpt::runtime::cpu {
 namespace {
@@ -17,8 +17,6 @@ struct RowStatistics {
     return statistics[shape.kind == NormKind::layer_norm ? shape.rows + r : r];
   }
 };
-
-}  // namespace
 
 template <class T>
 void norm_forward(const NormShape& s, const T* x, const T* scale, const T* bias, T* y, T* statistics) {
@@ -100,13 +98,52 @@ void head_norm_backward(const AttentionShape& s, double epsilon, const T* query_
   }
 }
 
-#define MPT_INSTANTIATE(T)                                                                         \
-  template void norm_forward(const NormShape&, const T*, const T*, const T*, T*, T*);              \
-  template void norm_backward_input(const NormShape&, const T*, const T*, const T*, const T*, T*); \
-  template void norm_backward_weight(const NormShape&, const T*, const T*, const T*, T*, T*);      \
-  template void head_norm_forward(const AttentionShape&, double, const T*, const T*, T*, T*);      \
-  template void head_norm_backward(const AttentionShape&, double, const T*, const T*, const T*, T*, T*, T*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
+}  // namespace
+
+void run(const Call& call, const NormForward& o) {
+  const NormShape& s = o.shape;
+  const int64_t count = s.rows * s.columns;
+  if (o.residual != nullptr) run(call, ResidualAdd{count, o.x, o.residual, o.sum});
+  const void* const x = o.residual != nullptr ? o.sum : o.x;
+  call.compute([&](auto& f) {
+    norm_forward(s, f.in(x, count), f.in(o.scale, s.columns), f.in(o.bias, s.columns), f.out(o.y, count),
+                 f.state(o.statistics));
+  });
+}
+
+void run(const Call& call, const NormBackwardInput& o) {
+  const NormShape& s = o.shape;
+  const int64_t count = s.rows * s.columns;
+  call.compute([&](auto& f) {
+    norm_backward_input(s, f.in(o.dy, count), f.in(o.x, count), f.in(o.scale, s.columns),
+                        f.state(o.statistics), f.out(o.dx, count));
+  });
+  if (o.residual != nullptr) run(call, ResidualAdd{count, o.dx, o.residual, o.dx});
+}
+
+void run(const Call& call, const NormBackwardWeight& o) {
+  const int64_t count = o.shape.rows * o.shape.columns;
+  call.compute([&](auto& f) {
+    norm_backward_weight(o.shape, f.in(o.dy, count), f.in(o.x, count), f.state(o.statistics),
+                         f.state(o.dscale), f.state(o.dbias));
+  });
+}
+
+void run(const Call& call, const HeadNormForward& o) {
+  const AttentionShape& s = o.shape;
+  call.compute([&](auto& f) {
+    head_norm_forward(s, o.epsilon, f.in(o.query_scale, s.head_dim), f.in(o.key_scale, s.head_dim),
+                      f.in_out(o.qkv, s.tokens() * s.row()), f.out(o.kept, s.tokens() * s.rotated()));
+  });
+}
+
+void run(const Call& call, const HeadNormBackward& o) {
+  const AttentionShape& s = o.shape;
+  call.compute([&](auto& f) {
+    head_norm_backward(s, o.epsilon, f.in(o.query_scale, s.head_dim), f.in(o.key_scale, s.head_dim),
+                       f.in(o.kept, s.tokens() * s.rotated()), f.in_out(o.dqkv, s.tokens() * s.row()),
+                       f.state(o.dquery_scale), f.state(o.dkey_scale));
+  });
+}
 
 }  // namespace mpt::runtime::cpu

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "runtime/device/cpu/eigen_maps.h"
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/operators.h"
 
 namespace mpt::runtime::cpu {
+namespace {
 
 // Loshchilov and Hutter 2019 (arXiv:1711.05101), algorithm 2.
 template <class T>
@@ -34,10 +36,19 @@ double sum_of_squares(int64_t count, const T* data) {
   return sum;
 }
 
-#define MPT_INSTANTIATE(T)                                          \
-  template void adamw(int64_t, const AdamW&, const T*, T*, T*, T*); \
-  template double sum_of_squares(int64_t, const T*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
+}  // namespace
+
+void run(const Call& call, const AdamStep& o) {
+  call.compute([&](auto& f) {
+    adamw(o.count, o.options, f.state(o.gradient), f.state(o.parameter), f.state(o.first_moment),
+          f.state(o.second_moment));
+  });
+  if (o.copy.data != nullptr) convert(call.type, o.parameter, o.copy.type, o.copy.data, o.count);
+  if (o.zeroes) std::memset(o.gradient, 0, size_t(o.count * size_of(call.type)));
+}
+
+double sum_of_squares(const Call& call, const Stretch& part) {
+  return call.compute([&](auto& f) { return sum_of_squares(part.count, f.in(part.data, part.count)); });
+}
 
 }  // namespace mpt::runtime::cpu

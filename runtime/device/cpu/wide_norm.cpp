@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "runtime/device/cpu/eigen_maps.h"
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/operators.h"
 
 namespace mpt::runtime::cpu {
 namespace {
@@ -29,8 +29,6 @@ void for_each_part(const AttentionShape& s, int64_t ranks, const T* query_scale,
     body(t, 1, keys, key_scale);
   }
 }
-
-}  // namespace
 
 template <class T>
 void wide_norm_squares(const AttentionShape& s, const T* qkv, T* sums) {
@@ -77,14 +75,40 @@ void wide_norm_backward(const AttentionShape& s, int64_t ranks, double epsilon, 
       });
 }
 
-#define MPT_INSTANTIATE(T)                                                                                  \
-  template void wide_norm_squares(const AttentionShape&, const T*, T*);                                     \
-  template void wide_norm_forward(const AttentionShape&, int64_t, double, const T*, const T*, const T*, T*, \
-                                  T*);                                                                      \
-  template void wide_norm_dots(const AttentionShape&, const T*, const T*, const T*, const T*, T*);          \
-  template void wide_norm_backward(const AttentionShape&, int64_t, double, const T*, const T*, const T*,    \
-                                   const T*, const T*, T*, T*, T*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
+}  // namespace
+
+void run(const Call& call, const WideNormSquares& o) {
+  call.compute([&](auto& f) {
+    wide_norm_squares(o.shape, f.in(o.qkv, o.shape.tokens() * o.shape.row()), f.state(o.sums));
+  });
+}
+
+void run(const Call& call, const WideNormForward& o) {
+  const AttentionShape& s = o.shape;
+  call.compute([&](auto& f) {
+    wide_norm_forward(s, o.ranks, o.epsilon, f.state(o.sums), f.in(o.query_scale, s.heads * s.head_dim),
+                      f.in(o.key_scale, s.kv_heads * s.head_dim), f.in_out(o.qkv, s.tokens() * s.row()),
+                      f.out(o.kept, s.tokens() * s.rotated()));
+  });
+}
+
+void run(const Call& call, const WideNormDots& o) {
+  const AttentionShape& s = o.shape;
+  call.compute([&](auto& f) {
+    wide_norm_dots(s, f.in(o.query_scale, s.heads * s.head_dim), f.in(o.key_scale, s.kv_heads * s.head_dim),
+                   f.in(o.kept, s.tokens() * s.rotated()), f.in(o.dqkv, s.tokens() * s.row()),
+                   f.state(o.dots));
+  });
+}
+
+void run(const Call& call, const WideNormBackward& o) {
+  const AttentionShape& s = o.shape;
+  call.compute([&](auto& f) {
+    wide_norm_backward(s, o.ranks, o.epsilon, f.state(o.sums), f.state(o.dots),
+                       f.in(o.query_scale, s.heads * s.head_dim), f.in(o.key_scale, s.kv_heads * s.head_dim),
+                       f.in(o.kept, s.tokens() * s.rotated()), f.in_out(o.dqkv, s.tokens() * s.row()),
+                       f.state(o.dquery_scale), f.state(o.dkey_scale));
+  });
+}
 
 }  // namespace mpt::runtime::cpu

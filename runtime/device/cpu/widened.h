@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Widened: the operands of one kernel call in 16 bits, as floats. Kernels compute in float; what they write
-// is rounded once when the call is over.
+// The operands of one kernel call: those of float or double AsTheyAre; those in 16 bits Widened, as floats.
+// Kernels compute in float; what they write is rounded once when the call is over.
 
 #include <cstdint>
 #include <memory>
@@ -12,6 +12,7 @@
 #include "base/allocation.h"
 #include "runtime/comm/reduction.h"
 #include "runtime/device/fp8.h"
+#include "runtime/device/operator_shapes.h"
 
 namespace mpt::runtime::cpu {
 
@@ -43,8 +44,23 @@ class WideningMemory {
   size_t used_ = 0;
 };
 
+/// As Widened, which documents its members.
+template <class T>
+struct AsTheyAre {
+  using Element = T;
+  static const T* in(const void* data, int64_t) { return static_cast<const T*>(data); }
+  static const T* in_product(const LinearShape&, Fp8, const void* data, int64_t count) {
+    return in(data, count);
+  }
+  static T* out(void* data, int64_t) { return static_cast<T*>(data); }
+  static T* in_out(void* data, int64_t) { return static_cast<T*>(data); }
+  static const T* state(const void* data) { return static_cast<const T*>(data); }
+  static T* state(void* data) { return static_cast<T*>(data); }
+};
+
 class Widened {
  public:
+  using Element = float;
   Widened(DataType type, WideningMemory& memory) : type_(type), memory_(memory) {}
   Widened(const Widened&) = delete;
   Widened& operator=(const Widened&) = delete;
@@ -57,10 +73,10 @@ class Widened {
   const float* in(const void* data, int64_t count) {
     return data == nullptr ? nullptr : widened(data, count);
   }
-  /// One that is read, as it is after it was narrowed to 8 bits, if `narrows`.
-  const float* in_fp8(bool narrows, Fp8 format, const void* data, int64_t count) {
+  /// One that a product reads, as it is after it was narrowed to 8 bits if the product is of these.
+  const float* in_product(const LinearShape& product, Fp8 format, const void* data, int64_t count) {
     float* const wide = widened(data, count);
-    if (narrows) round_to_fp8(format, count, wide, wide);
+    if (product.narrows()) round_to_fp8(format, count, wide, wide);
     return wide;
   }
   /// One that is written.
@@ -75,6 +91,9 @@ class Widened {
     widen(type_, data, count, wide);
     return wide;
   }
+  /// One in full precision, as it is.
+  static const float* state(const void* data) { return static_cast<const float*>(data); }
+  static float* state(void* data) { return static_cast<float*>(data); }
 
  private:
   float* widened(const void* data, int64_t count) {

@@ -299,32 +299,33 @@ void with_rows(const Bytes& bytes, const Go& go) {
   go(std::integral_constant<int, kMost / 2>());
 }
 
-}  // namespace
-
 template <class T, class Out>
-void attention_forward(cudaStream_t stream, const AttentionShape& s, const T* q, const AttentionKeys& keys,
-                       bool join, Out* out, State<T>* log_sum_exp) {
+void attention_forward(cudaStream_t stream, const Operands<T>& in, bool join, void* out, void* log_sum_exp) {
+  const AttentionShape& s = in.shape;
   if constexpr (sizeof(T) == 2) {
     if (uses_tensor_cores<T>(s))
-      return tensor_core_forward<T, Out>(stream, operands_of(s, q, keys), join, out, log_sum_exp);
+      return tensor_core_forward<T, Out>(stream, in, join, as<Out>(out), as<float>(log_sum_exp));
   }
   const auto bytes = [&](int64_t rows) { return forward_shared<T>(s, rows); };
   with_rows<T>(bytes, [&](auto rows) {
     const dim3 grid(unsigned(ceil_div(s.sequence, rows)), unsigned(s.heads), unsigned(s.batch));
-    launch(stream, grid, kThreads, bytes(rows), attention_forward_kernel<T, Out, rows>,
-           operands_of(s, q, keys), join, out, log_sum_exp);
+    launch(stream, grid, kThreads, bytes(rows), attention_forward_kernel<T, Out, rows>, in, join, out,
+           log_sum_exp);
   });
 }
 
 template <class T, class Out>
-void attention_backward(cudaStream_t stream, const AttentionShape& s, const T* dout, const T* q,
-                        const AttentionKeys& keys, const T* out, const State<T>* log_sum_exp,
-                        const AttentionGradients& g, State<T>* delta) {
+void attention_backward(StreamDevice& gpu, const Operands<T>& in, const void* dout, const void* out,
+                        const void* log_sum_exp, const AttentionGradients& g) {
+  const AttentionShape& s = in.shape;
+  const cudaStream_t stream = gpu.stream();
+  const Scratch room(gpu.streams(), s.tokens() * s.heads * int64_t(sizeof(State<T>)));
+  State<T>* const delta = as<State<T>>(room.data());
   launch(stream, blocks_for(s.tokens() * s.heads * kWarp), kThreads, 0, attention_delta_kernel<T>, s, dout,
          out, delta);
   if constexpr (sizeof(T) == 2) {
     if (uses_tensor_cores<T>(s))
-      return tensor_core_backward<T, Out>(stream, operands_of(s, q, keys), dout, log_sum_exp, delta, g);
+      return tensor_core_backward<T, Out>(stream, in, as<T>(dout), as<float>(log_sum_exp), delta, g);
   }
   const auto blocks = [&](int64_t rows, int64_t tile, int64_t heads) {
     return dim3(unsigned(ceil_div(rows, tile)), unsigned(heads), unsigned(s.batch));
@@ -332,29 +333,67 @@ void attention_backward(cudaStream_t stream, const AttentionShape& s, const T* d
   const auto of_queries = [&](int64_t rows) { return backward_shared<T>(s, s.head_dim, rows); };
   with_rows<T>(of_queries, [&](auto rows) {
     launch(stream, blocks(s.sequence, rows, s.heads), kThreads, of_queries(rows),
-           attention_query_gradient_kernel<T, Out, rows>, operands_of(s, q, keys), dout, log_sum_exp, delta,
-           static_cast<Out*>(g.dq), g.q_row, g.add);
+           attention_query_gradient_kernel<T, Out, rows>, in, dout, log_sum_exp, delta, g.dq, g.q_row, g.add);
   });
   const auto of_keys = [&](int64_t rows) { return backward_shared<T>(s, s.head_dim + s.values(), rows); };
   with_rows<T>(of_keys, [&](auto rows) {
-    launch(stream, blocks(keys.count, rows, s.kv_heads), kThreads, of_keys(rows),
-           attention_key_gradient_kernel<T, Out, rows>, operands_of(s, q, keys), dout, log_sum_exp, delta,
-           static_cast<Out*>(g.dk), static_cast<Out*>(g.dv), g.kv_row, g.add);
+    launch(stream, blocks(in.keys, rows, s.kv_heads), kThreads, of_keys(rows),
+           attention_key_gradient_kernel<T, Out, rows>, in, dout, log_sum_exp, delta, g.dk, g.dv, g.kv_row,
+           g.add);
   });
 }
 
-#define MPT_INSTANTIATE(T, Out)                                                                              \
-  template void attention_forward(cudaStream_t, const AttentionShape&, const T*, const AttentionKeys&, bool, \
-                                  Out*, State<T>*);                                                          \
-  template void attention_backward<T, Out>(cudaStream_t, const AttentionShape&, const T*, const T*,          \
-                                           const AttentionKeys&, const T*, const State<T>*,                  \
-                                           const AttentionGradients&, State<T>*);
-MPT_INSTANTIATE(float, float)
-MPT_INSTANTIATE(double, double)
-MPT_INSTANTIATE(Bfloat16, Bfloat16)
-MPT_INSTANTIATE(Half, Half)
+template <class T>
+Operands<T> operands_of(const AttentionShape& s, const void* qkv) {
+  const T *const q = as<T>(qkv), *const k = q + s.heads * s.head_dim;
+  return {s, q, k, k + s.kv_heads * s.head_dim, s.row(), s.sequence, nullptr, nullptr};
+}
+template <class T>
+Operands<T> operands_of(StreamDevice& gpu, const AttentionBlock& block, const void* qkv, const void* kv) {
+  const AttentionShape& s = block.shape;
+  const int32_t* const hidden =
+      block.hidden.empty() ? nullptr : gpu.kept_list(block.hidden.data(), s.sequence);
+  const T* const k = as<T>(kv);
+  return {s,
+          as<T>(qkv),
+          k,
+          k + s.kv_heads * s.head_dim,
+          s.kv_row(),
+          block.keys,
+          gpu.kept_list(block.visible.data(), s.sequence),
+          hidden};
+}
+
+}  // namespace
+
+void run(StreamDevice& gpu, DataType type, const AttentionForward& o) {
+  MPT_DISPATCH(type, (attention_forward<T, T>(gpu.stream(), operands_of<T>(o.shape, o.qkv), false, o.out,
+                                              o.log_sum_exp)));
+}
+
+void run(StreamDevice& gpu, DataType type, const AttentionBackward& o) {
+  const AttentionShape& s = o.shape;
+  MPT_DISPATCH(type, {
+    T* const d = as<T>(o.dqkv);
+    const AttentionGradients gradients{d, d + s.heads * s.head_dim, d + s.rotated(), s.row(), s.row(), false};
+    attention_backward<T, T>(gpu, operands_of<T>(s, o.qkv), o.dout, o.out, o.log_sum_exp, gradients);
+  });
+}
+
 // Where blocks of keys add up, sums are in full precision.
-MPT_INSTANTIATE(Bfloat16, float)
-MPT_INSTANTIATE(Half, float)
+void run(StreamDevice& gpu, DataType type, const AttentionBlockForward& o) {
+  MPT_DISPATCH(type, (attention_forward<T, S>(gpu.stream(), operands_of<T>(gpu, o.block, o.qkv, o.kv),
+                                              !o.first, o.out, o.log_sum_exp)));
+}
+
+void run(StreamDevice& gpu, DataType type, const AttentionBlockBackward& o) {
+  const AttentionShape& s = o.block.shape;
+  MPT_DISPATCH(type, {
+    const AttentionGradients gradients{
+        o.dq, o.dkv, as<S>(o.dkv) + s.kv_heads * s.head_dim, s.heads * s.head_dim, s.kv_row(), true};
+    attention_backward<T, S>(gpu, operands_of<T>(gpu, o.block, o.qkv, o.kv), o.dout, o.out, o.log_sum_exp,
+                             gradients);
+  });
+}
 
 }  // namespace mpt::runtime::cuda

@@ -4,15 +4,26 @@
 // What both kinds of attention kernels share: where the operands of a head lie.
 
 #include "runtime/device/cuda/element.cuh"
-#include "runtime/device/cuda/kernels.h"
+#include "runtime/device/cuda/operators.h"
 
 namespace mpt::runtime::cuda {
+
+/// Gradients are T, or State<T> where blocks of keys add up.
+struct AttentionGradients {
+  void* dq = nullptr;
+  void* dk = nullptr;
+  void* dv = nullptr;
+  int64_t q_row = 0, kv_row = 0;
+  bool add = false;  // to what stands there
+};
 
 template <class T>
 struct Operands {
   AttentionShape shape;
   const T *q, *k, *v;
-  int64_t kv_row, keys;
+  int64_t kv_row, keys;  // elements from one key to the next, and keys of one sequence
+  // [sequence]: how many keys each query sees, or null for causal; and how many first ones of these it does
+  // not, or null where the shape's window says it.
   const int32_t *visible, *hidden;
 
   __device__ int64_t group() const { return shape.heads / shape.kv_heads; }
@@ -48,18 +59,6 @@ struct Operands {
     return (batch * shape.heads + head) * shape.sequence;
   }
 };
-
-template <class T>
-Operands<T> operands_of(const AttentionShape& s, const T* q, const AttentionKeys& keys) {
-  return {s,
-          q,
-          static_cast<const T*>(keys.k),
-          static_cast<const T*>(keys.v),
-          keys.row,
-          keys.count,
-          keys.visible,
-          keys.hidden};
-}
 
 /// How a result over some keys joins that over earlier ones, by their log-sum-exps.
 template <class S>

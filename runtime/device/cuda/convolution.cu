@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/cuda/element.cuh"
-#include "runtime/device/cuda/mixer_kernels.h"
+#include "runtime/device/cuda/operators.h"
 
 namespace mpt::runtime::cuda {
 namespace {
@@ -67,27 +67,20 @@ __global__ void convolution_weight_kernel(ConvolutionShape s, const T* dy, const
 
 }  // namespace
 
-template <class T>
-void convolution_forward(cudaStream_t stream, const ConvolutionShape& s, const T* x, const T* w, T* y) {
-  launch(stream, blocks_for(s.tokens() * s.channels), kThreads, 0, convolution_forward_kernel<T>, s, x, w, y);
+void run(StreamDevice& gpu, DataType type, const ConvolutionForward& o) {
+  const ConvolutionShape& s = o.shape;
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(s.tokens() * s.channels), kThreads, 0,
+                            convolution_forward_kernel<T>, s, o.x, o.w, o.y));
 }
 
-template <class T>
-void convolution_backward(cudaStream_t stream, const ConvolutionShape& s, const T* dy, const T* x, const T* w,
-                          T* dx, State<T>* dw) {
-  launch(stream, blocks_for(s.tokens() * s.channels), kThreads, 0, convolution_input_kernel<T>, s, dy, x, w,
-         dx);
-  launch(stream, dim3(unsigned(ceil_div(s.channels, kWarp)), unsigned(s.length)), kThreads, 0,
-         convolution_weight_kernel<T>, s, dy, x, w, dw);
+void run(StreamDevice& gpu, DataType type, const ConvolutionBackward& o) {
+  const ConvolutionShape& s = o.shape;
+  const dim3 blocks(unsigned(ceil_div(s.channels, kWarp)), unsigned(s.length));
+  MPT_DISPATCH(type, {
+    launch(gpu.stream(), blocks_for(s.tokens() * s.channels), kThreads, 0, convolution_input_kernel<T>, s,
+           o.dy, o.x, o.w, o.dx);
+    launch(gpu.stream(), blocks, kThreads, 0, convolution_weight_kernel<T>, s, o.dy, o.x, o.w, o.dw);
+  });
 }
-
-#define MPT_INSTANTIATE(T)                                                                                \
-  template void convolution_forward(cudaStream_t, const ConvolutionShape&, const T*, const T*, T*);       \
-  template void convolution_backward(cudaStream_t, const ConvolutionShape&, const T*, const T*, const T*, \
-                                     T*, State<T>*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
-MPT_INSTANTIATE(Bfloat16)
-MPT_INSTANTIATE(Half)
 
 }  // namespace mpt::runtime::cuda

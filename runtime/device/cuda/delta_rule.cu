@@ -4,10 +4,20 @@
 // chunk after chunk, with its numbers in the room of the call.
 
 #include "runtime/device/cuda/element.cuh"
-#include "runtime/device/cuda/mixer_kernels.h"
+#include "runtime/device/cuda/operators.h"
 
 namespace mpt::runtime::cuda {
 namespace {
+
+template <class T>
+struct DeltaOperands {
+  const T *qkv, *gates, *decay, *step_bias;
+};
+template <class T>
+struct DeltaResults {
+  T *qkv, *gates;
+  State<T>*decay, *step_bias;
+};
 
 constexpr int kDeltaTile = 4;
 constexpr double kLengthEpsilon = 1e-6;
@@ -410,32 +420,33 @@ __global__ void delta_heads_kernel(DeltaShape s, State<T>* room, State<T>* ddeca
   }
 }
 
+template <class T>
+DeltaOperands<T> operands_of(const DeltaInputs& in) {
+  return {as<T>(in.qkv), as<T>(in.gates), as<T>(in.decay), as<T>(in.step_bias)};
+}
+
 }  // namespace
 
-template <class T>
-void delta_forward(cudaStream_t stream, const DeltaShape& s, const DeltaOperands<T>& in, T* out,
-                   State<T>* room) {
-  launch(stream, dim3(unsigned(s.batch * s.heads)), kThreads, 0, delta_forward_kernel<T>, s, in, out, room);
+void run(StreamDevice& gpu, DataType type, const DeltaForward& o) {
+  const dim3 blocks(unsigned(o.shape.batch * o.shape.heads));
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks, kThreads, 0, delta_forward_kernel<T>, o.shape,
+                            operands_of<T>(o.in), o.out, o.room));
 }
 
-template <class T>
-void delta_backward(cudaStream_t stream, const DeltaShape& s, const DeltaOperands<T>& in, const T* dout,
-                    const DeltaResults<T>& to, State<T>* room) {
-  launch(stream, dim3(unsigned(s.batch * s.heads)), kThreads, 0, delta_backward_kernel<T>, s, in, dout, to,
-         room);
+void run(StreamDevice& gpu, DataType type, const DeltaBackward& o) {
+  const DeltaShape& s = o.shape;
+  const cudaStream_t stream = gpu.stream();
   dim3 blocks = blocks_for(s.tokens() * s.key_heads, kThreads / kWarp);
   blocks.y = 2;
-  launch(stream, blocks, kThreads, 0, delta_keys_kernel<T>, s, in, room, to.qkv);
-  launch(stream, blocks_for(s.heads), kThreads, 0, delta_heads_kernel<T>, s, room, to.decay, to.step_bias);
+  MPT_DISPATCH(type, {
+    const auto in = operands_of<T>(o.in);
+    const DeltaResults<T> to{as<T>(o.d.qkv), as<T>(o.d.gates), as<S>(o.d.decay), as<S>(o.d.step_bias)};
+    launch(stream, dim3(unsigned(s.batch * s.heads)), kThreads, 0, delta_backward_kernel<T>, s, in, o.dout,
+           to, o.room);
+    launch(stream, blocks, kThreads, 0, delta_keys_kernel<T>, s, in, o.room, to.qkv);
+    launch(stream, blocks_for(s.heads), kThreads, 0, delta_heads_kernel<T>, s, o.room, to.decay,
+           to.step_bias);
+  });
 }
-
-#define MPT_INSTANTIATE(T)                                                                              \
-  template void delta_forward(cudaStream_t, const DeltaShape&, const DeltaOperands<T>&, T*, State<T>*); \
-  template void delta_backward(cudaStream_t, const DeltaShape&, const DeltaOperands<T>&, const T*,      \
-                               const DeltaResults<T>&, State<T>*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
-MPT_INSTANTIATE(Bfloat16)
-MPT_INSTANTIATE(Half)
 
 }  // namespace mpt::runtime::cuda

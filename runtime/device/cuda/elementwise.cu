@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/cuda/element.cuh"
-#include "runtime/device/cuda/kernels.h"
+#include "runtime/device/cuda/operators.h"
 
 namespace mpt::runtime::cuda {
 namespace {
@@ -187,104 +187,106 @@ __global__ void adamw_kernel(int64_t packs, AdamWFactors<S> o, S* gradient, S* p
   }
 }
 
+template <class T>
+void add(cudaStream_t stream, const ResidualAdd& o) {
+  constexpr int kWidth = int(16 / sizeof(T));
+  if (pack_width<T>(o.count, o.a, o.b, o.y) == 1)
+    return launch(stream, blocks_for(o.count), kThreads, 0, residual_add_kernel<T, 1>, o.count, o.a, o.b,
+                  o.y);
+  launch(stream, blocks_for(o.count / kWidth), kThreads, 0, residual_add_kernel<T, kWidth>, o.count / kWidth,
+         o.a, o.b, o.y);
+}
+
+template <class T>
+void activate(cudaStream_t stream, const ActivationForward& o) {
+  constexpr int kWidth = int(16 / sizeof(T));
+  const ActivationShape& s = o.shape;
+  const int64_t count = s.rows * s.columns;
+  if (s.limit > 0.0)
+    return launch(stream, blocks_for(count), kThreads, 0, limited_forward_kernel<T>, s, o.x, o.y);
+  if (pack_width<T>(s.columns, o.x, o.y) == 1)
+    return launch(stream, blocks_for(count), kThreads, 0, activation_forward_kernel<T, 1>, s, o.x, o.y);
+  launch(stream, blocks_for(count / kWidth), kThreads, 0, activation_forward_kernel<T, kWidth>, s, o.x, o.y);
+}
+
+template <class T>
+void activation_gradient(cudaStream_t stream, const ActivationBackward& o) {
+  constexpr int kWidth = int(16 / sizeof(T));
+  const ActivationShape& s = o.shape;
+  const int64_t count = s.rows * s.columns;
+  if (s.limit > 0.0)
+    return launch(stream, blocks_for(count), kThreads, 0, limited_backward_kernel<T>, s, o.dy, o.x, o.dx);
+  if (pack_width<T>(s.columns, o.dy, o.x, o.dx) == 1)
+    return launch(stream, blocks_for(count), kThreads, 0, activation_backward_kernel<T, 1>, s, o.dy, o.x,
+                  o.dx);
+  launch(stream, blocks_for(count / kWidth), kThreads, 0, activation_backward_kernel<T, kWidth>, s, o.dy, o.x,
+         o.dx);
+}
+
+// Loshchilov and Hutter 2019 (arXiv:1711.05101), algorithm 2. The state is S, the copy T.
+template <class S, class T>
+void adam_step(cudaStream_t stream, const AdamStep& o) {
+  constexpr int kWidth = int(16 / sizeof(S));
+  const AdamW& w = o.options;
+  const bool packed = pack_width<S>(o.count, o.gradient, o.parameter, o.first_moment, o.second_moment) > 1 &&
+                      reinterpret_cast<uintptr_t>(o.copy.data) % (kWidth * sizeof(T)) == 0;
+  const int64_t packs = packed ? o.count / kWidth : o.count;
+  const AdamWFactors<S> factors{S(w.beta1),
+                                S(w.beta2),
+                                S(w.gradient_scale),
+                                S(w.learning_rate / (1.0 - std::pow(w.beta1, double(w.step)))),
+                                S(1.0 / (1.0 - std::pow(w.beta2, double(w.step)))),
+                                S(1.0 - w.learning_rate * w.weight_decay),
+                                S(w.epsilon)};
+  launch(stream, blocks_for(packs), kThreads, 0, packed ? adamw_kernel<S, T, kWidth> : adamw_kernel<S, T, 1>,
+         packs, factors, o.gradient, o.parameter, o.first_moment, o.second_moment, o.copy.data, o.zeroes);
+}
+
+template <class From, class To>
+void copy_columns(cudaStream_t stream, const CopyColumns& o) {
+  launch(stream, blocks_for(o.rows * o.columns), kThreads, 0, copy_columns_kernel<From, To>, o.rows,
+         o.columns, o.from, o.from_stride, o.to, o.to_stride);
+}
+
 }  // namespace
 
-template <class From, class To>
-void copy_columns(cudaStream_t stream, int64_t rows, int64_t columns, const From* from, int64_t from_stride,
-                  To* to, int64_t to_stride) {
-  launch(stream, blocks_for(rows * columns), kThreads, 0, copy_columns_kernel<From, To>, rows, columns, from,
-         from_stride, to, to_stride);
+void run(StreamDevice& gpu, DataType type, const CopyColumns& o) {
+  const cudaStream_t stream = gpu.stream();
+  const DataType to = o.to_type;
+  if (type == to) return MPT_DISPATCH(type, copy_columns<T, T>(stream, o));
+  if (type == DataType::float32) {
+    to == DataType::bfloat16 ? copy_columns<float, Bfloat16>(stream, o)
+                             : copy_columns<float, Half>(stream, o);
+  } else {
+    type == DataType::bfloat16 ? copy_columns<Bfloat16, float>(stream, o)
+                               : copy_columns<Half, float>(stream, o);
+  }
 }
 
-template <class From, class To>
-void convert(cudaStream_t stream, int64_t count, const From* from, To* to) {
-  copy_columns(stream, 1, count, from, count, to, count);
+void run(StreamDevice& gpu, DataType type, const ResidualAdd& o) {
+  MPT_DISPATCH(type, add<T>(gpu.stream(), o));
 }
 
-template <class T>
-void residual_add(cudaStream_t stream, int64_t count, const T* a, const T* b, T* y) {
-  constexpr int kWidth = int(16 / sizeof(T));
-  if (pack_width<T>(count, a, b, y) == 1)
-    return launch(stream, blocks_for(count), kThreads, 0, residual_add_kernel<T, 1>, count, a, b, y);
-  launch(stream, blocks_for(count / kWidth), kThreads, 0, residual_add_kernel<T, kWidth>, count / kWidth, a,
-         b, y);
+void run(StreamDevice& gpu, DataType type, const BiasForward& o) {
+  const int64_t count = o.rows * o.columns;
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(count), kThreads, 0, bias_forward_kernel<T>, count,
+                            o.columns, o.bias, o.y));
 }
 
-template <class T>
-void bias_forward(cudaStream_t stream, int64_t rows, int64_t columns, const T* bias, T* y) {
-  launch(stream, blocks_for(rows * columns), kThreads, 0, bias_forward_kernel<T>, rows * columns, columns,
-         bias, y);
+void run(StreamDevice& gpu, DataType type, const ActivationForward& o) {
+  MPT_DISPATCH(type, activate<T>(gpu.stream(), o));
 }
 
-template <class T>
-void activation_forward(cudaStream_t stream, const ActivationShape& s, const T* x, T* y) {
-  constexpr int kWidth = int(16 / sizeof(T));
-  const int64_t count = s.rows * s.columns;
-  if (s.limit > 0.0)
-    return launch(stream, blocks_for(count), kThreads, 0, limited_forward_kernel<T>, s, x, y);
-  if (pack_width<T>(s.columns, x, y) == 1)
-    return launch(stream, blocks_for(count), kThreads, 0, activation_forward_kernel<T, 1>, s, x, y);
-  launch(stream, blocks_for(count / kWidth), kThreads, 0, activation_forward_kernel<T, kWidth>, s, x, y);
+void run(StreamDevice& gpu, DataType type, const ActivationBackward& o) {
+  MPT_DISPATCH(type, activation_gradient<T>(gpu.stream(), o));
 }
 
-template <class T>
-void activation_backward(cudaStream_t stream, const ActivationShape& s, const T* dy, const T* x, T* dx) {
-  constexpr int kWidth = int(16 / sizeof(T));
-  const int64_t count = s.rows * s.columns;
-  if (s.limit > 0.0)
-    return launch(stream, blocks_for(count), kThreads, 0, limited_backward_kernel<T>, s, dy, x, dx);
-  if (pack_width<T>(s.columns, dy, x, dx) == 1)
-    return launch(stream, blocks_for(count), kThreads, 0, activation_backward_kernel<T, 1>, s, dy, x, dx);
-  launch(stream, blocks_for(count / kWidth), kThreads, 0, activation_backward_kernel<T, kWidth>, s, dy, x,
-         dx);
+void run(StreamDevice& gpu, DataType state, const AdamStep& o) {
+  const cudaStream_t stream = gpu.stream();
+  if (state == DataType::float64) return adam_step<double, double>(stream, o);
+  if (o.copy.data == nullptr) return adam_step<float, float>(stream, o);
+  o.copy.type == DataType::bfloat16 ? adam_step<float, Bfloat16>(stream, o)
+                                    : adam_step<float, Half>(stream, o);
 }
-
-// Loshchilov and Hutter 2019 (arXiv:1711.05101), algorithm 2.
-template <class S, class T>
-void adamw(cudaStream_t stream, int64_t count, const AdamW& o, S* gradient, S* parameter, S* first_moment,
-           S* second_moment, T* copy, bool zeroes) {
-  constexpr int kWidth = int(16 / sizeof(S));
-  const bool packed = pack_width<S>(count, gradient, parameter, first_moment, second_moment) > 1 &&
-                      reinterpret_cast<uintptr_t>(copy) % (kWidth * sizeof(T)) == 0;
-  const int64_t packs = packed ? count / kWidth : count;
-  const AdamWFactors<S> factors{S(o.beta1),
-                                S(o.beta2),
-                                S(o.gradient_scale),
-                                S(o.learning_rate / (1.0 - std::pow(o.beta1, double(o.step)))),
-                                S(1.0 / (1.0 - std::pow(o.beta2, double(o.step)))),
-                                S(1.0 - o.learning_rate * o.weight_decay),
-                                S(o.epsilon)};
-  launch(stream, blocks_for(packs), kThreads, 0, packed ? adamw_kernel<S, T, kWidth> : adamw_kernel<S, T, 1>,
-         packs, factors, gradient, parameter, first_moment, second_moment, copy, zeroes);
-}
-
-#define MPT_INSTANTIATE(T)                                                              \
-  template void residual_add(cudaStream_t, int64_t, const T*, const T*, T*);            \
-  template void bias_forward(cudaStream_t, int64_t, int64_t, const T*, T*);             \
-  template void activation_forward(cudaStream_t, const ActivationShape&, const T*, T*); \
-  template void activation_backward(cudaStream_t, const ActivationShape&, const T*, const T*, T*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
-MPT_INSTANTIATE(Bfloat16)
-MPT_INSTANTIATE(Half)
-
-#define MPT_INSTANTIATE_PAIR(From, To)                            \
-  template void convert(cudaStream_t, int64_t, const From*, To*); \
-  template void copy_columns(cudaStream_t, int64_t, int64_t, const From*, int64_t, To*, int64_t);
-MPT_INSTANTIATE_PAIR(float, float)
-MPT_INSTANTIATE_PAIR(double, double)
-MPT_INSTANTIATE_PAIR(Bfloat16, Bfloat16)
-MPT_INSTANTIATE_PAIR(Half, Half)
-MPT_INSTANTIATE_PAIR(float, Bfloat16)
-MPT_INSTANTIATE_PAIR(float, Half)
-MPT_INSTANTIATE_PAIR(Bfloat16, float)
-MPT_INSTANTIATE_PAIR(Half, float)
-
-#define MPT_INSTANTIATE_STEP(S, T) \
-  template void adamw(cudaStream_t, int64_t, const AdamW&, S*, S*, S*, S*, T*, bool);
-MPT_INSTANTIATE_STEP(float, float)
-MPT_INSTANTIATE_STEP(float, Bfloat16)
-MPT_INSTANTIATE_STEP(float, Half)
-MPT_INSTANTIATE_STEP(double, double)
 
 }  // namespace mpt::runtime::cuda

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/cuda/element.cuh"
-#include "runtime/device/cuda/kernels.h"
+#include "runtime/device/cuda/operators.h"
+#include "runtime/device/cuda/word_list.h"
 
 namespace mpt::runtime::cuda {
 namespace {
+
+// Tokens by their word: of words[w], a row of the table, tokens[starts[w]] .. tokens[starts[w + 1] - 1].
+struct WordList {
+  int64_t count = 0;  // of words
+  const int32_t *words = nullptr, *starts = nullptr, *tokens = nullptr;
+};
 
 // A block per token.
 template <class T, int N>
@@ -64,54 +71,63 @@ __global__ void rotary_kernel(AttentionShape s, int64_t half, const double* freq
   }
 }
 
+void table_gradient(StreamDevice& gpu, DataType type, const SortedWords& sorted, const int32_t* numbers,
+                    int64_t hidden, const void* dy, void* dtable) {
+  const int64_t words = sorted.words();
+  const WordList list{words, numbers, numbers + words, numbers + 2 * words + 1};
+  MPT_DISPATCH(type, {
+    constexpr int kWidth = int(16 / sizeof(T));
+    const bool in_packs = pack_width<T>(hidden, dy) > 1;
+    const int64_t packs = in_packs ? hidden / kWidth : hidden;
+    const auto threads = int(std::clamp<int64_t>(ceil_div(packs, kWarp), 1, kThreads / kWarp) * kWarp);
+    launch(gpu.stream(), dim3(unsigned(words)), threads, 0,
+           in_packs ? embedding_backward_kernel<T, kWidth> : embedding_backward_kernel<T, 1>, list, hidden,
+           dy, dtable);
+  });
+}
+
 }  // namespace
 
-template <class T>
-void embedding_forward(cudaStream_t stream, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
-                       const int32_t* ids, const T* table, T* y) {
-  constexpr int kWidth = int(16 / sizeof(T));
-  const bool packed = pack_width<T>(hidden, table, y) > 1;
-  launch(stream, dim3(unsigned(tokens)), kThreads, 0,
-         packed ? embedding_forward_kernel<T, kWidth> : embedding_forward_kernel<T, 1>, hidden, first, rows,
-         ids, table, y);
+void run(StreamDevice& gpu, DataType type, const EmbeddingForward& o) {
+  const TableShape& s = o.shape;
+  const StreamDevice::Numbers ids(gpu, o.ids, s.tokens);
+  MPT_DISPATCH(type, {
+    constexpr int kWidth = int(16 / sizeof(T));
+    const bool packed = pack_width<T>(s.hidden, o.table, o.y) > 1;
+    launch(gpu.stream(), dim3(unsigned(s.tokens)), kThreads, 0,
+           packed ? embedding_forward_kernel<T, kWidth> : embedding_forward_kernel<T, 1>, s.hidden, s.first,
+           s.rows, ids.data(), o.table, o.y);
+  });
 }
 
-template <class T>
-void embedding_backward(cudaStream_t stream, const WordList& list, int64_t hidden, const T* dy,
-                        State<T>* dtable) {
-  constexpr int kWidth = int(16 / sizeof(T));
-  const bool in_packs = pack_width<T>(hidden, dy) > 1;
-  const int64_t packs = in_packs ? hidden / kWidth : hidden;
-  const auto threads = int(std::clamp<int64_t>(ceil_div(packs, kWarp), 1, kThreads / kWarp) * kWarp);
-  launch(stream, dim3(unsigned(list.count)), threads, 0,
-         in_packs ? embedding_backward_kernel<T, kWidth> : embedding_backward_kernel<T, 1>, list, hidden, dy,
-         dtable);
+void run(StreamDevice& gpu, DataType type, const EmbeddingBackward& o) {
+  const TableShape& s = o.shape;
+  const SortedWords sorted(o.ids, s.tokens, s.first, s.rows);
+  const StreamDevice::Numbers numbers(gpu, sorted.numbers().data(), int64_t(sorted.numbers().size()));
+  table_gradient(gpu, type, sorted, numbers.data(), s.hidden, o.dy, o.dtable);
 }
 
-template <class T>
-void position_forward(cudaStream_t stream, int64_t tokens, int64_t hidden, const int32_t* positions,
-                      const T* table, T* y) {
-  launch(stream, blocks_for(tokens * hidden), kThreads, 0, position_forward_kernel<T>, tokens * hidden,
-         hidden, positions, table, y);
+void run(StreamDevice& gpu, DataType type, const PositionForward& o) {
+  const int64_t count = o.tokens * o.hidden;
+  const int32_t* const positions = gpu.kept_list(o.positions, o.tokens);
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(count), kThreads, 0, position_forward_kernel<T>, count,
+                            o.hidden, positions, o.table, o.y));
 }
 
-template <class T>
-void rotary(cudaStream_t stream, const AttentionShape& s, int64_t half, const double* frequencies,
-            const int32_t* positions, double factor, int direction, T* qkv) {
-  launch(stream, blocks_for(s.tokens() * half), kThreads, 0, rotary_kernel<T>, s, half, frequencies,
-         positions, factor, direction, qkv);
+void run(StreamDevice& gpu, DataType type, const PositionBackward& o) {
+  const int64_t rows = o.tokens == 0 ? 0 : 1 + *std::max_element(o.positions, o.positions + o.tokens);
+  const SortedWords sorted(o.positions, o.tokens, 0, rows);
+  const auto count = int64_t(sorted.numbers().size());
+  table_gradient(gpu, type, sorted, gpu.kept_list(sorted.numbers().data(), count), o.hidden, o.dy, o.dtable);
 }
 
-#define MPT_INSTANTIATE(T)                                                                                  \
-  template void embedding_forward(cudaStream_t, int64_t, int64_t, int64_t, int64_t, const int32_t*,         \
-                                  const T*, T*);                                                            \
-  template void embedding_backward(cudaStream_t, const WordList&, int64_t, const T*, State<T>*);            \
-  template void position_forward(cudaStream_t, int64_t, int64_t, const int32_t*, const T*, T*);             \
-  template void rotary(cudaStream_t, const AttentionShape&, int64_t, const double*, const int32_t*, double, \
-                       int, T*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
-MPT_INSTANTIATE(Bfloat16)
-MPT_INSTANTIATE(Half)
+void run(StreamDevice& gpu, DataType type, const Rotate& o) {
+  const Rotation& r = o.rotation;
+  const auto half = int64_t(r.frequencies.size());
+  const double* const frequencies = gpu.kept_list(r.frequencies.data(), half);
+  const int32_t* const positions = gpu.kept_list(r.positions.data(), o.shape.sequence);
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(o.shape.tokens() * half), kThreads, 0, rotary_kernel<T>,
+                            o.shape, half, frequencies, positions, r.factor, o.direction, o.qkv));
+}
 
 }  // namespace mpt::runtime::cuda

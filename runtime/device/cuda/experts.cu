@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/cuda/element.cuh"
-#include "runtime/device/cuda/kernels.h"
+#include "runtime/device/cuda/operators.h"
 
 namespace mpt::runtime::cuda {
 namespace {
@@ -162,55 +162,41 @@ __global__ void row_dots_kernel(int64_t columns, const T* a, const T* b, State<T
 
 }  // namespace
 
-template <class T>
-void router_forward(cudaStream_t stream, const RouterShape& s, const T* logits, State<T>* probabilities,
-                    int32_t* chosen, State<T>* weights, const T* bias) {
-  launch(stream, blocks_for(s.tokens), kThreads, 0, router_forward_kernel<T>, s, logits, probabilities,
-         chosen, weights, bias);
+void run(StreamDevice& gpu, DataType type, const RouterForward& o) {
+  const RouterShape& s = o.shape;
+  const Scratch numbers(gpu.streams(), s.tokens * s.top * int64_t(sizeof(int32_t)));
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(s.tokens), kThreads, 0, router_forward_kernel<T>, s,
+                            o.logits, o.probabilities, numbers.data(), o.weights, o.bias));
+  gpu.copy(o.chosen, numbers.data(), numbers.bytes());
 }
 
-template <class T>
-void router_backward(cudaStream_t stream, const RouterShape& s, const State<T>* probabilities,
-                     const int32_t* chosen, const State<T>* dweights, const State<T>* balance, T* dlogits) {
-  launch(stream, blocks_for(s.tokens), kThreads, 0, router_backward_kernel<T>, s, probabilities, chosen,
-         dweights, balance, dlogits);
+void run(StreamDevice& gpu, DataType type, const RouterBackward& o) {
+  const RouterShape& s = o.shape;
+  const StreamDevice::Numbers chosen(gpu, o.chosen, s.tokens * s.top);
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(s.tokens), kThreads, 0, router_backward_kernel<T>, s,
+                            o.probabilities, chosen.data(), o.dweights, o.balance, o.dlogits));
 }
 
-template <class T>
-void gather_rows(cudaStream_t stream, int64_t count, int64_t columns, const int32_t* rows, const T* x, T* y) {
-  launch(stream, blocks_for(count * columns), kThreads, 0, gather_rows_kernel<T>, count, columns, rows, x, y);
+void run(StreamDevice& gpu, DataType type, const GatherRows& o) {
+  const StreamDevice::Numbers rows(gpu, o.rows, o.count);
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(o.count * o.columns), kThreads, 0, gather_rows_kernel<T>,
+                            o.count, o.columns, rows.data(), o.x, o.y));
 }
 
-template <class T>
-void sum_rows(cudaStream_t stream, int64_t tokens, int64_t top, int64_t columns, const int32_t* rows,
-              const T* x, T* y) {
-  launch(stream, blocks_for(tokens * columns), kThreads, 0, sum_rows_kernel<T>, tokens, top, columns, rows, x,
-         y);
+void run(StreamDevice& gpu, DataType type, const SumRows& o) {
+  const StreamDevice::Numbers rows(gpu, o.rows, o.tokens * o.top);
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(o.tokens * o.columns), kThreads, 0, sum_rows_kernel<T>,
+                            o.tokens, o.top, o.columns, rows.data(), o.x, o.y));
 }
 
-template <class T>
-void scale_rows(cudaStream_t stream, int64_t rows, int64_t columns, const State<T>* factors, const T* x,
-                T* y) {
-  launch(stream, blocks_for(rows * columns), kThreads, 0, scale_rows_kernel<T>, rows, columns, factors, x, y);
+void run(StreamDevice& gpu, DataType type, const ScaleRows& o) {
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(o.rows * o.columns), kThreads, 0, scale_rows_kernel<T>,
+                            o.rows, o.columns, o.factors, o.x, o.y));
 }
 
-template <class T>
-void row_dots(cudaStream_t stream, int64_t rows, int64_t columns, const T* a, const T* b, State<T>* dots) {
-  launch(stream, dim3(unsigned(rows)), kThreads, 0, row_dots_kernel<T>, columns, a, b, dots);
+void run(StreamDevice& gpu, DataType type, const RowDots& o) {
+  MPT_DISPATCH(type, launch(gpu.stream(), dim3(unsigned(o.rows)), kThreads, 0, row_dots_kernel<T>, o.columns,
+                            o.a, o.b, o.dots));
 }
-
-#define MPT_INSTANTIATE(T)                                                                                 \
-  template void router_forward(cudaStream_t, const RouterShape&, const T*, State<T>*, int32_t*, State<T>*, \
-                               const T*);                                                                  \
-  template void router_backward(cudaStream_t, const RouterShape&, const State<T>*, const int32_t*,         \
-                                const State<T>*, const State<T>*, T*);                                     \
-  template void gather_rows(cudaStream_t, int64_t, int64_t, const int32_t*, const T*, T*);                 \
-  template void sum_rows(cudaStream_t, int64_t, int64_t, int64_t, const int32_t*, const T*, T*);           \
-  template void scale_rows(cudaStream_t, int64_t, int64_t, const State<T>*, const T*, T*);                 \
-  template void row_dots(cudaStream_t, int64_t, int64_t, const T*, const T*, State<T>*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
-MPT_INSTANTIATE(Bfloat16)
-MPT_INSTANTIATE(Half)
 
 }  // namespace mpt::runtime::cuda

@@ -2,7 +2,7 @@
 #include <cuda_fp8.h>
 
 #include "runtime/device/cuda/element.cuh"
-#include "runtime/device/cuda/kernels.h"
+#include "runtime/device/cuda/narrowed.h"
 
 namespace mpt::runtime::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/cuda/element.cuh"
-#include "runtime/device/cuda/mixer_kernels.h"
+#include "runtime/device/cuda/operators.h"
 
 namespace mpt::runtime::cuda {
 namespace {
@@ -131,53 +131,38 @@ dim3 blocks_of_warps(int64_t count) { return blocks_for(count, kWarpsOfBlock); }
 
 }  // namespace
 
-template <class T>
-void gated_norm_forward(cudaStream_t stream, const GatedNormShape& s, const T* x, const T* gate,
-                        const T* scale, T* y) {
-  launch(stream, blocks_of_warps(s.tokens * s.heads), kThreads, 0, gated_norm_forward_kernel<T>, s, x, gate,
-         scale, y);
+void run(StreamDevice& gpu, DataType type, const GatedNormForward& o) {
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks_of_warps(o.shape.tokens * o.shape.heads), kThreads, 0,
+                            gated_norm_forward_kernel<T>, o.shape, o.x, o.gate, o.scale, o.y));
 }
 
-int64_t gated_norm_scratch_bytes(const GatedNormShape& s) {
-  return kScaleBlocks * kWarpsOfBlock * s.head_dim * int64_t(sizeof(double));
+void run(StreamDevice& gpu, DataType type, const GatedNormBackward& o) {
+  const GatedNormShape& s = o.shape;
+  const cudaStream_t stream = gpu.stream();
+  const Scratch sums(gpu.streams(), kScaleBlocks * kWarpsOfBlock * s.head_dim * int64_t(sizeof(double)));
+  MPT_DISPATCH(type, {
+    launch(stream, dim3(kScaleBlocks), kThreads, 0, gated_norm_partial_kernel<T>, s, o.dy, o.x, o.gate,
+           sums.data());
+    launch(stream, blocks_for(s.head_dim), kThreads, 0, gated_norm_scale_kernel<T>, s, sums.data(), o.dscale);
+    launch(stream, blocks_of_warps(s.tokens * s.heads), kThreads, 0, gated_norm_backward_kernel<T>, s, o.dy,
+           o.x, o.gate, o.scale, o.dx, o.dgate);
+  });
 }
 
-template <class T>
-void gated_norm_backward(cudaStream_t stream, const GatedNormShape& s, const T* dy, const T* x, const T* gate,
-                         const T* scale, T* dx, T* dgate, State<T>* dscale, void* scratch) {
-  auto* const partial = static_cast<State<T>*>(scratch);
-  launch(stream, dim3(kScaleBlocks), kThreads, 0, gated_norm_partial_kernel<T>, s, dy, x, gate, partial);
-  launch(stream, blocks_for(s.head_dim), kThreads, 0, gated_norm_scale_kernel<T>, s, partial, dscale);
-  launch(stream, blocks_of_warps(s.tokens * s.heads), kThreads, 0, gated_norm_backward_kernel<T>, s, dy, x,
-         gate, scale, dx, dgate);
+void run(StreamDevice& gpu, DataType type, const GateForward& o) {
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(o.shape.rows * o.shape.columns), kThreads, 0,
+                            gate_forward_kernel<T>, o.shape, o.x, o.gate, o.y));
 }
 
-template <class T>
-void gate_forward(cudaStream_t stream, const GateShape& s, const T* x, const T* gate, T* y) {
-  launch(stream, blocks_for(s.rows * s.columns), kThreads, 0, gate_forward_kernel<T>, s, x, gate, y);
+void run(StreamDevice& gpu, DataType type, const GateBackward& o) {
+  const int64_t count = o.shape.rows * o.shape.gates;
+  MPT_DISPATCH(type, {
+    if (o.shape.width() == 1)
+      return launch(gpu.stream(), blocks_for(count), kThreads, 0, single_gate_backward_kernel<T>, count, o.dy,
+                    o.x, o.gate, o.dx, o.dgate);
+    launch(gpu.stream(), blocks_of_warps(count), kThreads, 0, gate_backward_kernel<T>, o.shape, o.dy, o.x,
+           o.gate, o.dx, o.dgate);
+  });
 }
-
-template <class T>
-void gate_backward(cudaStream_t stream, const GateShape& s, const T* dy, const T* x, const T* gate, T* dx,
-                   T* dgate) {
-  const int64_t count = s.rows * s.gates;
-  if (s.width() == 1) {
-    launch(stream, blocks_for(count), kThreads, 0, single_gate_backward_kernel<T>, count, dy, x, gate, dx,
-           dgate);
-  } else {
-    launch(stream, blocks_of_warps(count), kThreads, 0, gate_backward_kernel<T>, s, dy, x, gate, dx, dgate);
-  }
-}
-
-#define MPT_INSTANTIATE(T)                                                                                 \
-  template void gated_norm_forward(cudaStream_t, const GatedNormShape&, const T*, const T*, const T*, T*); \
-  template void gated_norm_backward(cudaStream_t, const GatedNormShape&, const T*, const T*, const T*,     \
-                                    const T*, T*, T*, State<T>*, void*);                                   \
-  template void gate_forward(cudaStream_t, const GateShape&, const T*, const T*, T*);                      \
-  template void gate_backward(cudaStream_t, const GateShape&, const T*, const T*, const T*, T*, T*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
-MPT_INSTANTIATE(Bfloat16)
-MPT_INSTANTIATE(Half)
 
 }  // namespace mpt::runtime::cuda

@@ -8,20 +8,19 @@
 
 #include <cuda_runtime.h>
 
-#include <concepts>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 #include "runtime/device/cuda/cuda_device.h"
+#include "runtime/device/cuda/members.h"
 
 namespace mpt::runtime::cuda {
 
@@ -32,16 +31,15 @@ class GraphRecorder {
   /// What was not launched is forgotten.
   ~GraphRecorder();
 
-  /// `op` is called with these arguments later. Lists of numbers are copied, what else they point to is
-  /// device memory.
-  template <class... Parameters>
-  void add(void (Device::*op)(Parameters...), std::type_identity_t<Parameters>... arguments) {
+  /// `run` is called later with the device and `operands`, an aggregate. Lists of numbers in it are copied,
+  /// what else it points to is device memory.
+  template <class Operands, class Run>
+  void add(Operands operands, Run run) {
+    static constexpr char kind = 0;  // its address stands for the types
     begin();
-    append(op);
-    (append(arguments), ...);
-    work_.push_back([this, op, values = std::tuple<std::remove_cvref_t<Parameters>...>(kept(arguments)...)] {
-      std::apply([&](const auto&... v) { (device_.*op)(v...); }, values);
-    });
+    append(&kind);
+    append_and_keep(operands);
+    work_.push_back([this, operands, run] { run(device_, operands); });
   }
 
   /// Launches what there is.
@@ -60,42 +58,27 @@ class GraphRecorder {
   const List& list(const void* data, size_t bytes);
 
   template <class T>
-  requires std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_pointer_v<T> || std::is_member_pointer_v<T>
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_pointer_v<T>
   void append(const T& value) {
     char bytes[sizeof value];
     std::memcpy(bytes, &value, sizeof value);
     key_.append(bytes, sizeof value);
   }
   template <class T>
-  void append(std::span<const T> values) {
-    append(list(values.data(), values.size_bytes()).number);
-  }
-  void append(const LinearShape& s);
-  void append(const AttentionShape& s);
-  void append(const AttentionBlock& b);
-  void append(const Rotation& r);
-  void append(const LatentShape& s);
-  void append(const NormShape& s);
-  void append(const ActivationShape& s);
-  void append(const ConvolutionShape& s);
-  void append(const DeltaShape& s);
-  void append(const DeltaInputs& in);
-  void append(const DeltaGradients& d);
-  void append(const GatedNormShape& s);
-  void append(const GateShape& s);
-
-  template <class T>
-  const T& kept(const T& value) {
-    return value;
+  void append_and_keep(T& operand) {
+    if constexpr (requires { append(operand); }) {
+      append(operand);
+    } else {
+      for_each_member(operand, [this](auto& member) { append_and_keep(member); });
+    }
   }
   template <class T>
-  std::span<const T> kept(std::span<const T> values) {
+  void append_and_keep(std::span<const T>& values) {
     const List& own = list(values.data(), values.size_bytes());
+    append(own.number);
     alive_.push_back(own.content);
-    return {reinterpret_cast<const T*>(own.content->data()), values.size()};
+    values = {reinterpret_cast<const T*>(own.content->data()), values.size()};
   }
-  Rotation kept(const Rotation& r) { return {kept(r.frequencies), kept(r.positions), r.factor}; }
-  AttentionBlock kept(const AttentionBlock& b) { return {b.shape, b.keys, kept(b.visible), kept(b.hidden)}; }
 
   CudaDevice& device_;
   std::string key_;  // of work_: operators and arguments

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/cuda/element.cuh"
-#include "runtime/device/cuda/model_kernels.h"
+#include "runtime/device/cuda/operators.h"
 
 namespace mpt::runtime::cuda {
 namespace {
@@ -84,33 +84,29 @@ __global__ void latent_key_kernel(LatentShape s, Turns turns, const T* dqkv, T* 
   }
 }
 
+// `direction` -1 undoes the turns.
+Turns turns_of(StreamDevice& gpu, const LatentShape& s, const Rotation& r, int direction) {
+  return {gpu.kept_list(r.frequencies.data(), int64_t(r.frequencies.size())),
+          gpu.kept_list(r.positions.data(), int64_t(r.positions.size())), r.factor, s.rope / 2, direction};
+}
+
 }  // namespace
 
-template <class T>
-void latent_join(cudaStream_t stream, const LatentShape& s, const double* frequencies,
-                 const int32_t* positions, double factor, const T* q, const T* expanded, const T* key,
-                 T* qkv) {
-  launch(stream, blocks_for(s.tokens() * s.row()), kThreads, 0, latent_join_kernel<T>, s,
-         Turns{frequencies, positions, factor, s.rope / 2, +1}, q, expanded, key, qkv);
+void run(StreamDevice& gpu, DataType type, const LatentJoin& o) {
+  const Turns turns = turns_of(gpu, o.shape, o.rotation, +1);
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(o.shape.tokens() * o.shape.row()), kThreads, 0,
+                            latent_join_kernel<T>, o.shape, turns, o.q, o.expanded, o.key, o.qkv));
 }
 
-template <class T>
-void latent_split(cudaStream_t stream, const LatentShape& s, const double* frequencies,
-                  const int32_t* positions, double factor, const T* dqkv, T* dq, T* dexpanded, T* dkey) {
-  const Turns turns{frequencies, positions, factor, s.rope / 2, -1};
-  launch(stream, blocks_for(s.tokens() * s.row()), kThreads, 0, latent_split_kernel<T>, s, turns, dqkv, dq,
-         dexpanded);
-  launch(stream, blocks_for(s.tokens() * s.rope), kThreads, 0, latent_key_kernel<T>, s, turns, dqkv, dkey);
+void run(StreamDevice& gpu, DataType type, const LatentSplit& o) {
+  const LatentShape& s = o.shape;
+  const Turns turns = turns_of(gpu, s, o.rotation, -1);
+  MPT_DISPATCH(type, {
+    launch(gpu.stream(), blocks_for(s.tokens() * s.row()), kThreads, 0, latent_split_kernel<T>, s, turns,
+           o.dqkv, o.dq, o.dexpanded);
+    launch(gpu.stream(), blocks_for(s.tokens() * s.rope), kThreads, 0, latent_key_kernel<T>, s, turns, o.dqkv,
+           o.dkey);
+  });
 }
-
-#define MPT_INSTANTIATE(T)                                                                            \
-  template void latent_join(cudaStream_t, const LatentShape&, const double*, const int32_t*, double,  \
-                            const T*, const T*, const T*, T*);                                        \
-  template void latent_split(cudaStream_t, const LatentShape&, const double*, const int32_t*, double, \
-                             const T*, T*, T*, T*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
-MPT_INSTANTIATE(Bfloat16)
-MPT_INSTANTIATE(Half)
 
 }  // namespace mpt::runtime::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/cuda/element.cuh"
-#include "runtime/device/cuda/kernels.h"
+#include "runtime/device/cuda/operators.h"
 
 namespace mpt::runtime::cuda {
 namespace {
@@ -49,6 +49,26 @@ __global__ void loss_exponentials_kernel(int64_t tokens, int64_t columns, int64_
   });
   sum = block_sum(sum);
   if (threadIdx.x == 0) sums[t] = sum;
+}
+
+// A block per token. The derivative of the cap is 1 - (logit / cap)^2, by the logit that an exponential
+// stands for; one whose exponential is zero has no gradient.
+template <class T>
+__global__ void capped_loss_gradient_kernel(int64_t tokens, int64_t columns, int64_t used, int64_t first,
+                                            const int32_t* targets, const State<T>* maximum,
+                                            const State<T>* sums, State<T> scale, State<T> cap, T* logits,
+                                            double* losses) {
+  using S = State<T>;
+  const int64_t t = blockIdx.x, target = int64_t(targets[t]) - first;
+  T* const row = logits + t * columns;
+  for (int64_t c = threadIdx.x; c < used; c += blockDim.x) {
+    const S e = wide(row[c]);
+    if (c != target && e == S(0)) continue;
+    const S logit = (c == target ? sums[tokens + t] : log(e)) + maximum[t];
+    const S p = e / sums[t] - (c == target ? S(1) : S(0));
+    row[c] = narrow<T>(p * scale * (S(1) - logit * logit / (cap * cap)));
+  }
+  if (threadIdx.x == 0) losses[t] = log(double(sums[t])) - double(sums[tokens + t]);
 }
 
 // loss = log(sum) - (target logit - maximum); its gradient is softmax - one-hot. Padding has zeros, and keeps
@@ -151,6 +171,12 @@ __global__ void sum_kernel(int64_t count, const double* data, bool add, double* 
   if (threadIdx.x == 0) *result = add ? *result + sum : sum;
 }
 
+// out[i - begin] = the sources' elements i joined in order, for begin <= i < end: what ranks of one process
+// do to each other's buffers.
+struct Sources {
+  const void* at[kMostSources];
+  int count = 0;
+};
 template <class T>
 __global__ void reduce_in_order_kernel(Sources sources, bool maximum, int64_t begin, int64_t end, T* out) {
   for (int64_t i = begin + grid_index(); i < end; i += grid_stride()) {
@@ -163,8 +189,6 @@ __global__ void reduce_in_order_kernel(Sources sources, bool maximum, int64_t be
   }
 }
 
-}  // namespace
-
 // A block per token, with more threads for long rows; by packs where rows are whole ones.
 constexpr int kMany = 512;
 template <class T>
@@ -172,49 +196,23 @@ int loss_threads(int64_t columns) {
   return columns >= int64_t(kMany) * int64_t(16 / sizeof(T)) ? kMany : kThreads;
 }
 template <class T>
-bool in_packs(int64_t columns, const T* logits) {
+bool in_packs(int64_t columns, const void* logits) {
   return pack_width<T>(columns, logits) > 1;
 }
 
-template <class T>
-void loss_maximum(cudaStream_t stream, int64_t tokens, int64_t columns, int64_t used, const T* logits,
-                  State<T>* maximum) {
-  constexpr int kWidth = int(16 / sizeof(T));
-  launch(stream, dim3(unsigned(tokens)), loss_threads<T>(columns), 0,
-         in_packs(columns, logits) ? loss_maximum_kernel<T, kWidth> : loss_maximum_kernel<T, 1>, columns,
-         used, logits, maximum);
+// Calls `body` with room for the losses of tokens, and adds their sum to `loss`.
+template <class Body>
+void sum_losses(StreamDevice& gpu, int64_t tokens, double* loss, Body&& body) {
+  const Scratch losses(gpu.streams(), tokens * int64_t(sizeof(double)));
+  body(losses.data());
+  launch(gpu.stream(), dim3(1), kThreads, 0, sum_kernel, tokens, losses.data(), true, loss);
 }
 
+// The sum over all stretches. Blocks for a stretch: as many as its share of all elements asks for, and one at
+// least.
+constexpr int64_t kPartialSums = 2048;
 template <class T>
-void loss_exponentials(cudaStream_t stream, int64_t tokens, int64_t columns, int64_t used, int64_t first,
-                       const int32_t* targets, const State<T>* maximum, T* logits, State<T>* sums) {
-  constexpr int kWidth = int(16 / sizeof(T));
-  launch(stream, dim3(unsigned(tokens)), loss_threads<T>(columns), 0,
-         in_packs(columns, logits) ? loss_exponentials_kernel<T, kWidth> : loss_exponentials_kernel<T, 1>,
-         tokens, columns, used, first, targets, maximum, logits, sums);
-}
-
-template <class T>
-void loss_gradient(cudaStream_t stream, int64_t tokens, int64_t columns, int64_t used, int64_t first,
-                   const int32_t* targets, const State<T>* sums, double scale, T* logits, double* losses) {
-  constexpr int kWidth = int(16 / sizeof(T));
-  launch(stream, dim3(unsigned(tokens)), loss_threads<T>(columns), 0,
-         in_packs(columns, logits) ? loss_gradient_kernel<T, kWidth> : loss_gradient_kernel<T, 1>, tokens,
-         columns, used, first, targets, sums, State<T>(scale), logits, losses);
-}
-
-template <class T>
-void loss_of_all(cudaStream_t stream, int64_t tokens, int64_t columns, int64_t used, const int32_t* targets,
-                 double scale, T* logits, double* losses) {
-  constexpr int kWidth = int(16 / sizeof(T));
-  launch(stream, dim3(unsigned(tokens)), loss_threads<T>(columns), 0,
-         in_packs(columns, logits) ? loss_of_all_kernel<T, kWidth> : loss_of_all_kernel<T, 1>, columns, used,
-         targets, State<T>(scale), logits, losses);
-}
-
-// Blocks for a stretch: as many as its share of all elements asks for, and one at least.
-template <class T>
-void sum_of_squares(cudaStream_t stream, std::span<const Stretch> stretches, double* scratch,
+void sum_of_squares(cudaStream_t stream, std::span<const Stretch> stretches, double* partial,
                     double* result) {
   bool more = false;
   do {
@@ -230,36 +228,98 @@ void sum_of_squares(cudaStream_t stream, std::span<const Stretch> stretches, dou
           of_launch.first[i] + int(std::max<int64_t>(1, ceil_div(stretches[i].count, each)));
     }
     const int blocks = of_launch.first[now];
-    launch(stream, dim3(unsigned(blocks)), kThreads, 0, sum_of_squares_kernel<T>, of_launch, scratch);
-    launch(stream, dim3(1), kThreads, 0, sum_kernel, blocks, scratch, more, result);
+    launch(stream, dim3(unsigned(blocks)), kThreads, 0, sum_of_squares_kernel<T>, of_launch, partial);
+    launch(stream, dim3(1), kThreads, 0, sum_kernel, blocks, partial, more, result);
     stretches = stretches.subspan(now);
     more = true;
   } while (!stretches.empty());
 }
 
-void add_sum(cudaStream_t stream, int64_t count, const double* data, double* result) {
-  launch(stream, dim3(1), kThreads, 0, sum_kernel, count, data, true, result);
+const void* end_of(DataType type, const Stretch& stretch) {
+  return as<char>(stretch.data) + stretch.count * size_of(type);
 }
 
-template <class T>
-void reduce_in_order(cudaStream_t stream, const Sources& sources, bool maximum, int64_t begin, int64_t end,
-                     T* out) {
-  launch(stream, blocks_for(end - begin), kThreads, 0, reduce_in_order_kernel<T>, sources, maximum, begin,
-         end, out);
+}  // namespace
+
+void run(StreamDevice& gpu, DataType type, const LossMaximum& o) {
+  const LossShape& s = o.shape;
+  MPT_DISPATCH(type, {
+    constexpr int kWidth = int(16 / sizeof(T));
+    launch(gpu.stream(), dim3(unsigned(s.tokens)), loss_threads<T>(s.columns), 0,
+           in_packs<T>(s.columns, o.logits) ? loss_maximum_kernel<T, kWidth> : loss_maximum_kernel<T, 1>,
+           s.columns, s.used, o.logits, o.maximum);
+  });
 }
 
-#define MPT_INSTANTIATE(T)                                                                                 \
-  template void loss_maximum(cudaStream_t, int64_t, int64_t, int64_t, const T*, State<T>*);                \
-  template void loss_exponentials(cudaStream_t, int64_t, int64_t, int64_t, int64_t, const int32_t*,        \
-                                  const State<T>*, T*, State<T>*);                                         \
-  template void loss_gradient(cudaStream_t, int64_t, int64_t, int64_t, int64_t, const int32_t*,            \
-                              const State<T>*, double, T*, double*);                                       \
-  template void loss_of_all(cudaStream_t, int64_t, int64_t, int64_t, const int32_t*, double, T*, double*); \
-  template void sum_of_squares<T>(cudaStream_t, std::span<const Stretch>, double*, double*);               \
-  template void reduce_in_order(cudaStream_t, const Sources&, bool, int64_t, int64_t, T*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
-MPT_INSTANTIATE(Bfloat16)
-MPT_INSTANTIATE(Half)
+void run(StreamDevice& gpu, DataType type, const LossExponentials& o) {
+  const LossShape& s = o.shape;
+  const StreamDevice::Numbers targets(gpu, o.targets, s.tokens);
+  MPT_DISPATCH(type, {
+    constexpr int kWidth = int(16 / sizeof(T));
+    const auto kernel = in_packs<T>(s.columns, o.logits) ? loss_exponentials_kernel<T, kWidth>
+                                                         : loss_exponentials_kernel<T, 1>;
+    launch(gpu.stream(), dim3(unsigned(s.tokens)), loss_threads<T>(s.columns), 0, kernel, s.tokens, s.columns,
+           s.used, s.first, targets.data(), o.maximum, o.logits, o.sums);
+  });
+}
+
+void run(StreamDevice& gpu, DataType type, const LossGradient& o) {
+  const LossShape& s = o.shape;
+  const StreamDevice::Numbers targets(gpu, o.targets, s.tokens);
+  const dim3 blocks(unsigned(s.tokens));
+  sum_losses(gpu, s.tokens, o.loss, [&](void* losses) {
+    MPT_DISPATCH(type, {
+      constexpr int kWidth = int(16 / sizeof(T));
+      if (o.cap > 0.0)
+        return launch(gpu.stream(), blocks, kThreads, 0, capped_loss_gradient_kernel<T>, s.tokens, s.columns,
+                      s.used, s.first, targets.data(), o.maximum, o.sums, o.scale, o.cap, o.logits, losses);
+      launch(gpu.stream(), blocks, loss_threads<T>(s.columns), 0,
+             in_packs<T>(s.columns, o.logits) ? loss_gradient_kernel<T, kWidth> : loss_gradient_kernel<T, 1>,
+             s.tokens, s.columns, s.used, s.first, targets.data(), o.sums, o.scale, o.logits, losses);
+    });
+  });
+}
+
+// The maxima and sums of the three steps count here, too: a plan's memory has them.
+void run(StreamDevice& gpu, DataType type, const LossOfAll& o) {
+  const LossShape& s = o.shape;
+  const int64_t unit = size_of(state_type_of(type));
+  const Buffer maximum(gpu, s.tokens * unit), sums(gpu, 2 * s.tokens * unit);
+  const StreamDevice::Numbers targets(gpu, o.targets, s.tokens);
+  sum_losses(gpu, s.tokens, o.loss, [&](void* losses) {
+    MPT_DISPATCH(type, {
+      constexpr int kWidth = int(16 / sizeof(T));
+      launch(gpu.stream(), dim3(unsigned(s.tokens)), loss_threads<T>(s.columns), 0,
+             in_packs<T>(s.columns, o.logits) ? loss_of_all_kernel<T, kWidth> : loss_of_all_kernel<T, 1>,
+             s.columns, s.used, targets.data(), o.scale, o.logits, losses);
+    });
+  });
+}
+
+// One answer for all, and neighbours at once.
+double squared_norm(StreamDevice& gpu, DataType type, std::span<const Stretch> parts) {
+  std::vector<Stretch> joined;
+  for (const Stretch& part : parts) {
+    if (!joined.empty() && end_of(type, joined.back()) == part.data) {
+      joined.back().count += part.count;
+    } else {
+      joined.push_back(part);
+    }
+  }
+  const Scratch room(gpu.streams(), (kPartialSums + 1) * int64_t(sizeof(double)));
+  double* const partial = as<double>(room.data());
+  MPT_DISPATCH(type, sum_of_squares<T>(gpu.stream(), joined, partial, partial + kPartialSums));
+  return gpu.read(partial + kPartialSums);
+}
+
+void reduce(StreamDevice& gpu, DataType type, ReduceOperation operation,
+            const std::vector<const void*>& parts, int64_t begin, int64_t end, void* to) {
+  Sources sources{};
+  sources.count = int(parts.size());
+  std::copy(parts.begin(), parts.end(), sources.at);
+  const bool maximum = operation == ReduceOperation::maximum;
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(end - begin), kThreads, 0, reduce_in_order_kernel<T>,
+                            sources, maximum, begin, end, to));
+}
 
 }  // namespace mpt::runtime::cuda

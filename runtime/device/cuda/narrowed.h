@@ -7,9 +7,27 @@
 
 #include "runtime/device/cuda/call_streams.h"
 #include "runtime/device/cuda/gemm.h"
-#include "runtime/device/cuda/kernels.h"
+#include "runtime/device/cuda/launch.h"
 
 namespace mpt::runtime::cuda {
+
+/// Where a tensor in 8 bits goes: its numbers as they are and transposed, of which one may be null, and the
+/// factor that gives them back.
+struct Fp8Place {
+  uint8_t* rows = nullptr;
+  uint8_t* columns = nullptr;
+  float* from_fp8 = nullptr;
+};
+/// Where a tensor's largest magnitude is or, if it is not `known`, where to leave it; null: nowhere.
+struct Fp8Magnitude {
+  float* at = nullptr;
+  bool known = false;
+};
+/// x [rows, columns] in 8 bits, with its own scale. T is Bfloat16 or Half.
+int64_t fp8_scratch_bytes();
+template <class T>
+void narrow_to_fp8(cudaStream_t, Fp8 format, int64_t rows, int64_t columns, const T* x,
+                   const Fp8Magnitude& magnitude, const Fp8Place& to, void* scratch);
 
 class Narrowed {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/cuda/element.cuh"
-#include "runtime/device/cuda/kernels.h"
+#include "runtime/device/cuda/operators.h"
 
 namespace mpt::runtime::cuda {
 namespace {
@@ -299,104 +299,102 @@ __global__ void head_norm_backward_kernel(Heads heads, const T* query_scale, con
   }
 }
 
-}  // namespace
-
 int64_t column_scratch_bytes(int64_t rows, int64_t columns) {
   return 2 * chunks_of(rows) * columns * int64_t(sizeof(double));
 }
 
 template <class T>
-void bias_backward(cudaStream_t stream, int64_t rows, int64_t columns, const T* dy, State<T>* dbias,
-                   void* scratch) {
-  constexpr int kWidth = int(16 / sizeof(T));
-  if (pack_width<T>(columns, dy) > 1)
-    return column_sums<State<T>, 1, kWidth>(stream, rows, columns, BiasGradient<T, kWidth>{dy, columns},
-                                            scratch, {dbias});
-  column_sums<State<T>, 1, 1>(stream, rows, columns, BiasGradient<T, 1>{dy, columns}, scratch, {dbias});
-}
-
-template <class T>
-void norm_forward(cudaStream_t stream, const NormShape& s, const T* x, const T* residual, const T* scale,
-                  const T* bias, T* sum, T* y, State<T>* statistics) {
-  const bool in_packs = pack_width<T>(s.columns, x, residual, scale, bias, sum, y) > 1;
-  with_row_parts<T>(s.columns, in_packs, [&](int threads, auto width, auto packs) {
-    launch(stream, dim3(unsigned(s.rows)), threads, 0, norm_forward_kernel<T, width(), packs()>, s, x,
-           residual, scale, bias, sum, y, statistics);
-  });
-}
-
-template <class T>
-void norm_backward_input(cudaStream_t stream, const NormShape& s, const T* dy, const T* x, const T* scale,
-                         const State<T>* statistics, const T* residual, T* dx) {
-  const bool in_packs = pack_width<T>(s.columns, dy, x, scale, residual, dx) > 1;
-  with_row_parts<T>(s.columns, in_packs, [&](int threads, auto width, auto packs) {
-    launch(stream, dim3(unsigned(s.rows)), threads, 0, norm_backward_input_kernel<T, width(), packs()>, s, dy,
-           x, scale, statistics, residual, dx);
-  });
-}
-
-template <class T>
-void norm_backward_weight(cudaStream_t stream, const NormShape& s, const T* dy, const T* x,
-                          const State<T>* statistics, State<T>* dscale, State<T>* dbias, void* scratch) {
+void weight_gradient(cudaStream_t stream, const NormBackwardWeight& o, void* scratch) {
   using S = State<T>;
   constexpr int kWidth = int(16 / sizeof(T));
+  const NormShape& s = o.shape;
   const bool centred = s.kind == NormKind::layer_norm;
-  if (pack_width<T>(s.columns, dy, x) > 1) {
-    const NormWeightGradient<T, kWidth> value{dy, x, statistics, s.rows, s.columns, centred};
-    return column_sums<S, 2, kWidth>(stream, s.rows, s.columns, value, scratch, {dscale, dbias});
-  }
-  const NormWeightGradient<T, 1> value{dy, x, statistics, s.rows, s.columns, centred};
-  column_sums<S, 2, 1>(stream, s.rows, s.columns, value, scratch, {dscale, dbias});
+  S *const dscale = as<S>(o.dscale), *const dbias = as<S>(o.dbias);
+  const auto sum = [&]<int W>(std::integral_constant<int, W>) {
+    const NormWeightGradient<T, W> value{as<T>(o.dy), as<T>(o.x), as<S>(o.statistics),
+                                         s.rows,      s.columns,  centred};
+    column_sums<S, 2, W>(stream, s.rows, s.columns, value, scratch, {dscale, dbias});
+  };
+  pack_width<T>(s.columns, o.dy, o.x) > 1 ? sum(std::integral_constant<int, kWidth>())
+                                          : sum(std::integral_constant<int, 1>());
 }
 
 template <class T>
-void head_norm_forward(cudaStream_t stream, const AttentionShape& s, double epsilon, const T* query_scale,
-                       const T* key_scale, T* qkv, T* kept) {
-  const Heads heads{s};
-  launch(stream, blocks_for(s.tokens() * (s.heads + s.kv_heads) * kWarp), kThreads, 0,
-         head_norm_forward_kernel<T>, heads, State<T>(epsilon), query_scale, key_scale, qkv, kept);
-}
-
-int64_t head_norm_scratch_bytes(const AttentionShape& s) {
-  return s.tokens() * (s.heads + s.kv_heads) * int64_t(sizeof(double)) +
-         column_scratch_bytes(s.tokens() * s.heads, s.head_dim);
-}
-
-template <class T>
-void head_norm_backward(cudaStream_t stream, const AttentionShape& s, double epsilon, const T* query_scale,
-                        const T* key_scale, const T* kept, T* dqkv, State<T>* dquery_scale,
-                        State<T>* dkey_scale, void* scratch) {
+void head_norm_gradient(cudaStream_t stream, const HeadNormBackward& o, void* scratch) {
   using S = State<T>;
+  const AttentionShape& s = o.shape;
   const Heads heads{s};
   const int64_t count = s.tokens() * (s.heads + s.kv_heads);
-  S* const reciprocals = static_cast<S*>(scratch);
-  void* const sums = static_cast<double*>(scratch) + count;
-  launch(stream, blocks_for(count * kWarp), kThreads, 0, head_reciprocals_kernel<T>, heads, S(epsilon), kept,
+  const T *const kept = as<T>(o.kept), *const dqkv = as<T>(o.dqkv);
+  S* const reciprocals = as<S>(scratch);
+  void* const sums = as<double>(scratch) + count;
+  launch(stream, blocks_for(count * kWarp), kThreads, 0, head_reciprocals_kernel<T>, heads, o.epsilon, kept,
          reciprocals);
   column_sums<S, 1, 1>(stream, s.tokens() * s.heads, s.head_dim,
                        HeadScaleGradient<T>{heads, 0, s.heads, kept, dqkv, reciprocals}, sums,
-                       {dquery_scale});
+                       {as<S>(o.dquery_scale)});
   column_sums<S, 1, 1>(stream, s.tokens() * s.kv_heads, s.head_dim,
                        HeadScaleGradient<T>{heads, s.heads, s.kv_heads, kept, dqkv, reciprocals}, sums,
-                       {dkey_scale});
-  launch(stream, blocks_for(count * kWarp), kThreads, 0, head_norm_backward_kernel<T>, heads, query_scale,
-         key_scale, kept, reciprocals, dqkv);
+                       {as<S>(o.dkey_scale)});
+  launch(stream, blocks_for(count * kWarp), kThreads, 0, head_norm_backward_kernel<T>, heads, o.query_scale,
+         o.key_scale, kept, reciprocals, o.dqkv);
 }
 
-#define MPT_INSTANTIATE(T)                                                                                   \
-  template void bias_backward(cudaStream_t, int64_t, int64_t, const T*, State<T>*, void*);                   \
-  template void norm_forward(cudaStream_t, const NormShape&, const T*, const T*, const T*, const T*, T*, T*, \
-                             State<T>*);                                                                     \
-  template void norm_backward_input(cudaStream_t, const NormShape&, const T*, const T*, const T*,            \
-                                    const State<T>*, const T*, T*);                                          \
-  template void norm_backward_weight(cudaStream_t, const NormShape&, const T*, const T*, const State<T>*,    \
-                                     State<T>*, State<T>*, void*);                                           \
-  template void head_norm_forward(cudaStream_t, const AttentionShape&, double, const T*, const T*, T*, T*);  \
-  template void head_norm_backward(cudaStream_t, const AttentionShape&, double, const T*, const T*,          \
-                                   const T*, T*, State<T>*, State<T>*, void*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
-MPT_INSTANTIATE(Bfloat16)
-MPT_INSTANTIATE(Half)
+}  // namespace
+
+void run(StreamDevice& gpu, DataType type, const BiasBackward& o) {
+  const Scratch sums(gpu.streams(), column_scratch_bytes(o.rows, o.columns));
+  MPT_DISPATCH(type, {
+    constexpr int kWidth = int(16 / sizeof(T));
+    const T* const dy = as<T>(o.dy);
+    if (pack_width<T>(o.columns, dy) > 1)
+      return column_sums<S, 1, kWidth>(gpu.stream(), o.rows, o.columns,
+                                       BiasGradient<T, kWidth>{dy, o.columns}, sums.data(), {as<S>(o.dbias)});
+    column_sums<S, 1, 1>(gpu.stream(), o.rows, o.columns, BiasGradient<T, 1>{dy, o.columns}, sums.data(),
+                         {as<S>(o.dbias)});
+  });
+}
+
+void run(StreamDevice& gpu, DataType type, const NormForward& o) {
+  const NormShape& s = o.shape;
+  MPT_DISPATCH(type, {
+    const bool in_packs = pack_width<T>(s.columns, o.x, o.residual, o.scale, o.bias, o.sum, o.y) > 1;
+    with_row_parts<T>(s.columns, in_packs, [&](int threads, auto width, auto packs) {
+      launch(gpu.stream(), dim3(unsigned(s.rows)), threads, 0, norm_forward_kernel<T, width(), packs()>, s,
+             o.x, o.residual, o.scale, o.bias, o.sum, o.y, o.statistics);
+    });
+  });
+}
+
+void run(StreamDevice& gpu, DataType type, const NormBackwardInput& o) {
+  const NormShape& s = o.shape;
+  MPT_DISPATCH(type, {
+    const bool in_packs = pack_width<T>(s.columns, o.dy, o.x, o.scale, o.residual, o.dx) > 1;
+    with_row_parts<T>(s.columns, in_packs, [&](int threads, auto width, auto packs) {
+      launch(gpu.stream(), dim3(unsigned(s.rows)), threads, 0,
+             norm_backward_input_kernel<T, width(), packs()>, s, o.dy, o.x, o.scale, o.statistics, o.residual,
+             o.dx);
+    });
+  });
+}
+
+void run(StreamDevice& gpu, DataType type, const NormBackwardWeight& o) {
+  const Scratch sums(gpu.streams(), column_scratch_bytes(o.shape.rows, o.shape.columns));
+  MPT_DISPATCH(type, weight_gradient<T>(gpu.stream(), o, sums.data()));
+}
+
+void run(StreamDevice& gpu, DataType type, const HeadNormForward& o) {
+  const AttentionShape& s = o.shape;
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(s.tokens() * (s.heads + s.kv_heads) * kWarp), kThreads,
+                            0, head_norm_forward_kernel<T>, Heads{s}, o.epsilon, o.query_scale, o.key_scale,
+                            o.qkv, o.kept));
+}
+
+void run(StreamDevice& gpu, DataType type, const HeadNormBackward& o) {
+  const AttentionShape& s = o.shape;
+  const Scratch room(gpu.streams(), s.tokens() * (s.heads + s.kv_heads) * int64_t(sizeof(double)) +
+                                        column_scratch_bytes(s.tokens() * s.heads, s.head_dim));
+  MPT_DISPATCH(type, head_norm_gradient<T>(gpu.stream(), o, room.data()));
+}
 
 }  // namespace mpt::runtime::cuda

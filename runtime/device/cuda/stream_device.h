@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "runtime/device/cuda/call_streams.h"
+#include "runtime/device/cuda/cuda_device.h"
 #include "runtime/device/cuda/kept_lists.h"
-#include "runtime/device/cuda/model_device.h"
 
 namespace mpt::runtime::cuda {
 
@@ -22,7 +22,7 @@ T* as(void* data) {
   return static_cast<T*>(data);
 }
 
-class StreamDevice : public ModelDevice {
+class StreamDevice : public CudaDevice {
  public:
   /// Makes GPU `index` the calling thread's.
   explicit StreamDevice(int index);
@@ -54,7 +54,7 @@ class StreamDevice : public ModelDevice {
   std::unique_ptr<WorkMarks> make_marks(int64_t count) override;
   void wait_for(cudaEvent_t event) override;
 
- protected:
+  // For the operators.
   // A list of numbers for one call, which may be in host memory.
   class Numbers {
    public:
@@ -67,13 +67,15 @@ class StreamDevice : public ModelDevice {
   };
 
   CallStreams& streams() { return streams_; }
-  const void* kept(const void* list, int64_t bytes) override { return lists_.find(list, bytes, stream()); }
+  /// A list of the host's memory, in device memory for as long as the device lives.
   template <class T>
   const T* kept_list(const T* list, int64_t count) {
-    return as<T>(kept(list, count * int64_t(sizeof(T))));
+    return as<T>(lists_.find(list, count * int64_t(sizeof(T)), stream()));
   }
   /// One number of device memory, when all before it is done.
   double read(const double* from);
+
+ protected:
   /// Until the calling thread's stream is done.
   void wait();
 

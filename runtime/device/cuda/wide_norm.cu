@@ -3,7 +3,7 @@
 // As cpu/wide_norm.cpp; a block per token, and one for its keys.
 
 #include "runtime/device/cuda/element.cuh"
-#include "runtime/device/cuda/model_kernels.h"
+#include "runtime/device/cuda/operators.h"
 
 namespace mpt::runtime::cuda {
 namespace {
@@ -103,47 +103,30 @@ dim3 blocks_of_parts(const AttentionShape& s) { return {unsigned(s.tokens()), 2,
 
 }  // namespace
 
-template <class T>
-void wide_norm_squares(cudaStream_t stream, const AttentionShape& s, const T* qkv, State<T>* sums) {
-  launch(stream, blocks_of_parts(s), kThreads, 0, wide_norm_squares_kernel<T>, NormedPart{s, 1}, qkv, sums);
+void run(StreamDevice& gpu, DataType type, const WideNormSquares& o) {
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks_of_parts(o.shape), kThreads, 0, wide_norm_squares_kernel<T>,
+                            NormedPart{o.shape, 1}, o.qkv, o.sums));
 }
 
-template <class T>
-void wide_norm_forward(cudaStream_t stream, const AttentionShape& s, int64_t ranks, double epsilon,
-                       const State<T>* sums, const T* query_scale, const T* key_scale, T* qkv, T* kept) {
-  launch(stream, blocks_of_parts(s), kThreads, 0, wide_norm_forward_kernel<T>, NormedPart{s, ranks},
-         State<T>(epsilon), sums, query_scale, key_scale, qkv, kept);
+void run(StreamDevice& gpu, DataType type, const WideNormForward& o) {
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks_of_parts(o.shape), kThreads, 0, wide_norm_forward_kernel<T>,
+                            NormedPart{o.shape, o.ranks}, o.epsilon, o.sums, o.query_scale, o.key_scale,
+                            o.qkv, o.kept));
 }
 
-template <class T>
-void wide_norm_dots(cudaStream_t stream, const AttentionShape& s, const T* query_scale, const T* key_scale,
-                    const T* kept, const T* dqkv, State<T>* dots) {
-  launch(stream, blocks_of_parts(s), kThreads, 0, wide_norm_dots_kernel<T>, NormedPart{s, 1}, query_scale,
-         key_scale, kept, dqkv, dots);
+void run(StreamDevice& gpu, DataType type, const WideNormDots& o) {
+  MPT_DISPATCH(type, launch(gpu.stream(), blocks_of_parts(o.shape), kThreads, 0, wide_norm_dots_kernel<T>,
+                            NormedPart{o.shape, 1}, o.query_scale, o.key_scale, o.kept, o.dqkv, o.dots));
 }
 
-template <class T>
-void wide_norm_backward(cudaStream_t stream, const AttentionShape& s, int64_t ranks, double epsilon,
-                        const State<T>* sums, const State<T>* dots, const T* query_scale, const T* key_scale,
-                        const T* kept, T* dqkv, State<T>* dquery_scale, State<T>* dkey_scale) {
-  const NormedPart part{s, ranks};
-  launch(stream, blocks_for(s.rotated()), kThreads, 0, wide_norm_scales_kernel<T>, part, State<T>(epsilon),
-         sums, kept, dqkv, dquery_scale, dkey_scale);
-  launch(stream, blocks_of_parts(s), kThreads, 0, wide_norm_backward_kernel<T>, part, State<T>(epsilon), sums,
-         dots, query_scale, key_scale, kept, dqkv);
+void run(StreamDevice& gpu, DataType type, const WideNormBackward& o) {
+  const NormedPart part{o.shape, o.ranks};
+  MPT_DISPATCH(type, {
+    launch(gpu.stream(), blocks_for(o.shape.rotated()), kThreads, 0, wide_norm_scales_kernel<T>, part,
+           o.epsilon, o.sums, o.kept, o.dqkv, o.dquery_scale, o.dkey_scale);
+    launch(gpu.stream(), blocks_of_parts(o.shape), kThreads, 0, wide_norm_backward_kernel<T>, part, o.epsilon,
+           o.sums, o.dots, o.query_scale, o.key_scale, o.kept, o.dqkv);
+  });
 }
-
-#define MPT_INSTANTIATE(T)                                                                                  \
-  template void wide_norm_squares(cudaStream_t, const AttentionShape&, const T*, State<T>*);                \
-  template void wide_norm_forward(cudaStream_t, const AttentionShape&, int64_t, double, const State<T>*,    \
-                                  const T*, const T*, T*, T*);                                              \
-  template void wide_norm_dots(cudaStream_t, const AttentionShape&, const T*, const T*, const T*, const T*, \
-                               State<T>*);                                                                  \
-  template void wide_norm_backward(cudaStream_t, const AttentionShape&, int64_t, double, const State<T>*,   \
-                                   const State<T>*, const T*, const T*, const T*, T*, State<T>*, State<T>*);
-MPT_INSTANTIATE(float)
-MPT_INSTANTIATE(double)
-MPT_INSTANTIATE(Bfloat16)
-MPT_INSTANTIATE(Half)
 
 }  // namespace mpt::runtime::cuda

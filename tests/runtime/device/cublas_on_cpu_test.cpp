@@ -47,11 +47,11 @@ class CublasOnCpu : public testing::Test {
       device.zero(buffer->data(), buffer->bytes());
     const ActivationShape behind{ActivationKind::gelu_tanh, s.rows, s.columns, false, 0.0};
     const ActivationShape between{ActivationKind::gelu_tanh, s.rows, s.inner, false, 0.0};
-    device.linear_forward(kType, s, x.data(), w.data(), shifted, y.data());
-    device.linear_activation_forward(kType, s, behind, x.data(), w.data(), shifted, up.data(), y.data());
-    device.linear_activation_backward(kType, s, between, y.data(), w.data(), x.data(), room.data(),
-                                      dup.data());
-    device.linear_backward_weight(kType, s, y.data(), x.data(), dw.data(), dbias.data());
+    device.run(kType, LinearForward{s, x.data(), w.data(), shifted, y.data()});
+    device.run(kType, LinearActivationForward{s, behind, x.data(), w.data(), shifted, up.data(), y.data()});
+    device.run(kType,
+               LinearActivationBackward{s, between, y.data(), w.data(), x.data(), room.data(), dup.data()});
+    device.run(kType, LinearBackwardWeight{s, y.data(), x.data(), dw.data(), dbias.data()});
     device.synchronize();
     std::vector<uint32_t> found;
     for (const LaunchedProduct& product : cuda_on_cpu::take_products()) found.push_back(product.epilogue);
@@ -64,7 +64,8 @@ class CublasOnCpu : public testing::Test {
     const Buffer x(device, s.rows * s.inner * 2), w(device, s.columns * s.inner * 2),
         y(device, s.rows * s.columns * 2);
     for (const Buffer* buffer : {&x, &w}) device.zero(buffer->data(), buffer->bytes());
-    for (int i = 0; i < times; ++i) device.linear_forward(kType, s, x.data(), w.data(), nullptr, y.data());
+    for (int i = 0; i < times; ++i)
+      device.run(kType, LinearForward{s, x.data(), w.data(), nullptr, y.data()});
     device.synchronize();
     std::vector<int> found;
     for (const LaunchedProduct& product : cuda_on_cpu::take_products()) found.push_back(product.algorithm);
@@ -168,7 +169,7 @@ TEST_F(CublasOnCpu, ManyNumbersOfRowsAreNotTimed) {
   for (const Buffer* buffer : {&x, &w}) device->zero(buffer->data(), buffer->bytes());
   std::vector<size_t> launches;
   for (int64_t rows = 16; rows <= 128; rows += 16) {
-    device->linear_forward(kType, {rows, 32, 64}, x.data(), w.data(), nullptr, y.data());
+    device->run(kType, LinearForward{{rows, 32, 64}, x.data(), w.data(), nullptr, y.data()});
     launches.push_back(cuda_on_cpu::take_products().size());
   }
   EXPECT_GT(launches[0], 1u);
@@ -193,7 +194,7 @@ TEST_F(CublasOnCpu, TimingLeavesGradientsAsTheyAre) {
     fill(kType, dy, 0.25);
     fill(DataType::float32, dw, before);
     fill(DataType::float32, dbias, before);
-    device->linear_backward_weight(kType, s, dy.data(), x.data(), dw.data(), dbias.data());
+    device->run(kType, LinearBackwardWeight{s, dy.data(), x.data(), dw.data(), dbias.data()});
     std::vector<double> got(size_t(s.columns * s.inner)), sums(size_t(s.columns));
     device->download(DataType::float32, dw.data(), int64_t(got.size()), got.data());
     device->download(DataType::float32, dbias.data(), s.columns, sums.data());
@@ -211,8 +212,8 @@ TEST_F(CublasOnCpu, NothingIsTimedInACapture) {
   const LinearShape s = kShape;
   const Buffer x(*device, s.rows * s.inner * 2), w(*device, s.columns * s.inner * 2),
       y(*device, s.rows * s.columns * 2);
-  const auto forward = [&] { device->linear_forward(kType, s, x.data(), w.data(), nullptr, y.data()); };
-  device->linear_backward_input(kType, s, y.data(), w.data(), x.data());  // makes the workspace
+  const auto forward = [&] { device->run(kType, LinearForward{s, x.data(), w.data(), nullptr, y.data()}); };
+  device->run(kType, LinearBackwardInput{s, y.data(), w.data(), x.data()});  // makes the workspace
   cuda_on_cpu::take_products();
   const cudaGraphExec_t graph = device->capture(forward);
   EXPECT_EQ(cuda_on_cpu::take_products().size(), 1u);

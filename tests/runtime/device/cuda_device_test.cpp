@@ -18,21 +18,35 @@ TEST_P(CudaDeviceTest, Linear) {
     Pair dw = make_state(s.columns * s.inner, 7), db = make_state(s.columns, 8);
     const DataType t = GetParam();
     on_both(
-        [&](Device& d, void* px, void* pw, void* pb, void* py) { d.linear_forward(t, s, px, pw, pb, py); }, x,
-        w, bias, y);
+        [&](Device& d, void* px, void* pw, void* pb, void* py) {
+          d.run(t, LinearForward{s, px, pw, pb, py});
+        },
+        x, w, bias, y);
     y.expect_equal("linear_forward", s.inner);
-    on_both([&](Device& d, void* px, void* pw, void* py) { d.linear_forward(t, s, px, pw, nullptr, py); }, x,
-            w, y);
+    on_both(
+        [&](Device& d, void* px, void* pw, void* py) {
+          d.run(t, LinearForward{s, px, pw, nullptr, py});
+        },
+        x, w, y);
     y.expect_equal("linear_forward without bias", s.inner);
-    on_both([&](Device& d, void* pdy, void* pw, void* pdx) { d.linear_backward_input(t, s, pdy, pw, pdx); },
-            dy, w, dx);
+    on_both(
+        [&](Device& d, void* pdy, void* pw, void* pdx) {
+          d.run(t, LinearBackwardInput{s, pdy, pw, pdx});
+        },
+        dy, w, dx);
     dx.expect_equal("linear_backward_input", s.columns);
-    on_both([&](Device& d, void* pdy, void* px, void* pdw,
-                void* pdb) { d.linear_backward_weight(t, s, pdy, px, pdw, pdb); },
-            dy, x, dw, db);
+    on_both(
+        [&](Device& d, void* pdy, void* px, void* pdw, void* pdb) {
+          d.run(t, LinearBackwardWeight{s, pdy, px, pdw, pdb});
+        },
+        dy, x, dw, db);
     dw.expect_equal("linear_backward_weight", s.rows);
     db.expect_equal("its bias", s.rows);
-    on_both([&](Device& d, void* pb, void* py) { d.bias_forward(t, s.rows, s.columns, pb, py); }, bias, y);
+    on_both(
+        [&](Device& d, void* pb, void* py) {
+          d.run(t, BiasForward{s.rows, s.columns, pb, py});
+        },
+        bias, y);
     y.expect_equal("bias_forward", s.inner);
   }
 }
@@ -48,17 +62,21 @@ TEST_P(CudaDeviceTest, LinearWithActivation) {
       Pair x = make(s.rows * s.inner, 1), w = make(s.columns * s.inner, 2), bias = make(s.columns, 3),
            up = make(s.rows * s.columns, 4), y = make(s.rows * s.columns, 5);
       const ActivationShape behind{kind, s.rows, s.columns, false, 0.0};
-      on_both([&](Device& d, void* px, void* pw, void* pb, void* pup,
-                  void* py) { d.linear_activation_forward(t, s, behind, px, pw, pb, pup, py); },
-              x, w, bias, up, y);
+      on_both(
+          [&](Device& d, void* px, void* pw, void* pb, void* pup, void* py) {
+            d.run(t, LinearActivationForward{s, behind, px, pw, pb, pup, py});
+          },
+          x, w, bias, up, y);
       up.expect_equal("up", s.inner);
       y.expect_equal("its activation", s.inner, 4.0, rounded, t);
       Pair dy = make(s.rows * s.columns, 6), before = make(s.rows * s.inner, 7),
            room = make(s.rows * s.inner, 8), dup = make(s.rows * s.inner, 9);
       const ActivationShape between{kind, s.rows, s.inner, false, 0.0};
-      on_both([&](Device& d, void* pdy, void* pw, void* pup, void* pr,
-                  void* pdup) { d.linear_activation_backward(t, s, between, pdy, pw, pup, pr, pdup); },
-              dy, w, before, room, dup);
+      on_both(
+          [&](Device& d, void* pdy, void* pw, void* pup, void* pr, void* pdup) {
+            d.run(t, LinearActivationBackward{s, between, pdy, pw, pup, pr, pdup});
+          },
+          dy, w, before, room, dup);
       dup.expect_equal("its gradient", s.columns, 4.0, back, t);
     }
   }
@@ -80,17 +98,24 @@ TEST_P(CudaDeviceTest, LinearInFp8) {
          dx = make(s.rows * s.inner, 6);
     Pair dw = make_state(s.columns * s.inner, 7), db = make_state(s.columns, 8);
     on_both(
-        [&](Device& d, void* px, void* pw, void* pb, void* py) { d.linear_forward(t, s, px, pw, pb, py); }, x,
-        w, bias, y);
+        [&](Device& d, void* px, void* pw, void* pb, void* py) {
+          d.run(t, LinearForward{s, px, pw, pb, py});
+        },
+        x, w, bias, y);
     y.expect_equal("linear_forward", s.inner, 1.0, 0.0, DataType::float64,
                    lost_in_8_bits(s.inner, 1.5 * 0.02));
-    on_both([&](Device& d, void* pdy, void* pw, void* pdx) { d.linear_backward_input(t, s, pdy, pw, pdx); },
-            dy, w, dx);
+    on_both(
+        [&](Device& d, void* pdy, void* pw, void* pdx) {
+          d.run(t, LinearBackwardInput{s, pdy, pw, pdx});
+        },
+        dy, w, dx);
     dx.expect_equal("linear_backward_input", s.columns, 1e-4, 0.0, DataType::float64,
                     lost_in_8_bits(s.columns, 1e-4 * 0.02));
-    on_both([&](Device& d, void* pdy, void* px, void* pdw,
-                void* pdb) { d.linear_backward_weight(t, s, pdy, px, pdw, pdb); },
-            dy, x, dw, db);
+    on_both(
+        [&](Device& d, void* pdy, void* px, void* pdw, void* pdb) {
+          d.run(t, LinearBackwardWeight{s, pdy, px, pdw, pdb});
+        },
+        dy, x, dw, db);
     dw.expect_equal("linear_backward_weight", s.rows, 4.0, 0.0, DataType::float64,
                     lost_in_8_bits(s.rows, 1e-4 * 1.5));
     db.expect_equal("its bias", s.rows, 1.0);
@@ -110,7 +135,7 @@ Fp8Results results_in_8_bits(Device& d, DataType t, const LinearShape& s, const 
       dw(d, s.columns * s.inner * size_of(state)), db(d, s.columns * size_of(state));
   d.zero(dw.data(), dw.bytes());
   d.zero(db.data(), db.bytes());
-  d.linear_forward(t, s, x, w, nullptr, y.data());
+  d.run(t, LinearForward{s, x, w, nullptr, y.data()});
   backward(dy, w, dx.data(), x, dw.data(), db.data());
   const auto numbers = [&](DataType type, const Buffer& from) {
     std::vector<double> values(size_t(from.bytes() / size_of(type)));
@@ -131,16 +156,16 @@ TEST_P(CudaDeviceTest, WhatIsKeptIn8BitsChangesNoBit) {
       return results_in_8_bits(
           d, t, shape, x.on_gpu.data(), weight.on_gpu.data(), dy.on_gpu.data(),
           [&](const void* pdy, const void* pw, void* dx, const void* px, void* dw, void* db) {
-            if (at_once) return d.linear_backward(t, shape, pdy, pw, dx, px, dw, db);
-            d.linear_backward_input(t, shape, pdy, pw, dx);
-            d.linear_backward_weight(t, shape, pdy, px, dw, db);
+            if (at_once) return d.run(t, LinearBackward{shape, pdy, pw, dx, px, dw, db});
+            d.run(t, LinearBackwardInput{shape, pdy, pw, dx});
+            d.run(t, LinearBackwardWeight{shape, pdy, px, dw, db});
           });
     };
     const Fp8Results plain = of(s, w, false);
     EXPECT_EQ(of(s, w, true), plain);
     const Buffer weight(d, fp8_weight_bytes(s.columns, s.inner)), magnitudes(d, 2 * int64_t(sizeof(float)));
     float* const magnitude = static_cast<float*>(magnitudes.data());
-    d.narrow_weight(t, s, w.on_gpu.data(), weight.data());
+    d.run(t, NarrowWeight{s, w.on_gpu.data(), weight.data()});
     LinearShape kept = s;
     kept.kept = {weight.data(), magnitude, false, nullptr};
     EXPECT_EQ(of(kept, w, false), plain);  // leaves the magnitude of x
@@ -150,9 +175,9 @@ TEST_P(CudaDeviceTest, WhatIsKeptIn8BitsChangesNoBit) {
     // Of dy: what a rectifier leaves of it and of its negative.
     const Buffer positive(d, dy.on_gpu.bytes()), negative(d, dy.on_gpu.bytes());
     d.zero(magnitude + 1, int64_t(sizeof(float)));
-    d.scale(t, dy.count, -1.0, dy.on_gpu.data(), negative.data());
-    d.activation_forward(t, identity, dy.on_gpu.data(), positive.data());
-    d.activation_forward(t, identity, negative.data(), positive.data());
+    d.run(t, Scale{dy.count, -1.0, dy.on_gpu.data(), negative.data()});
+    d.run(t, ActivationForward{identity, dy.on_gpu.data(), positive.data()});
+    d.run(t, ActivationForward{identity, negative.data(), positive.data()});
     kept.kept.dy_magnitude = magnitude + 1;
     EXPECT_EQ(of(kept, w, false), plain);
     EXPECT_EQ(of(kept, w, true), plain);
@@ -173,9 +198,9 @@ TEST_P(CudaDeviceTest, ActivationsFindTheLargestMagnitude) {
       ActivationShape s{ActivationKind::silu, rows, columns, gated, 0.0, found.data()};
       const Pair x = make(rows * s.input_columns(), 1), dy = make(rows * columns, 2);
       const Pair y = make(rows * columns, 3), dx = make(rows * s.input_columns(), 4);
-      gpu_->activation_forward(t, s, x.on_gpu.data(), y.on_gpu.data());
+      gpu_->run(t, ActivationForward{s, x.on_gpu.data(), y.on_gpu.data()});
       s.magnitude = static_cast<float*>(found.data()) + 1;
-      gpu_->activation_backward(t, s, dy.on_gpu.data(), x.on_gpu.data(), dx.on_gpu.data());
+      gpu_->run(t, ActivationBackward{s, dy.on_gpu.data(), x.on_gpu.data(), dx.on_gpu.data()});
       double magnitudes[2];
       gpu_->download(DataType::float32, found.data(), 2, magnitudes);
       for (const Pair* written : {&y, &dx}) {
@@ -200,20 +225,26 @@ TEST_P(CudaDeviceTest, Norms) {
       Pair statistics = make_state(s.statistics(), 7), dscale = make_state(columns, 8),
            dbias = make_state(columns, 9);
       const bool biased = kind == NormKind::layer_norm;
-      on_both([&](Device& d, void* px, void* ps, void* pb, void* py,
-                  void* pst) { d.norm_forward(t, s, px, ps, biased ? pb : nullptr, py, pst); },
-              x, scale, bias, y, statistics);
+      on_both(
+          [&](Device& d, void* px, void* ps, void* pb, void* py, void* pst) {
+            d.run(t, NormForward{s, px, ps, biased ? pb : nullptr, py, pst});
+          },
+          x, scale, bias, y, statistics);
       // One column: the reciprocal deviation is 1 / sqrt(epsilon), which magnifies everything.
       const double magnitude = columns == 1 ? 1000.0 : 10.0;
       y.expect_equal("norm_forward", columns, magnitude);
       statistics.expect_equal("statistics", columns, magnitude);
-      on_both([&](Device& d, void* pdy, void* px, void* ps, void* pst,
-                  void* pdx) { d.norm_backward_input(t, s, pdy, px, ps, pst, pdx); },
-              dy, x, scale, statistics, dx);
+      on_both(
+          [&](Device& d, void* pdy, void* px, void* ps, void* pst, void* pdx) {
+            d.run(t, NormBackwardInput{s, pdy, px, ps, pst, pdx});
+          },
+          dy, x, scale, statistics, dx);
       dx.expect_equal("norm_backward_input", columns, magnitude);
-      on_both([&](Device& d, void* pdy, void* px, void* pst, void* pds,
-                  void* pdb) { d.norm_backward_weight(t, s, pdy, px, pst, pds, biased ? pdb : nullptr); },
-              dy, x, statistics, dscale, dbias);
+      on_both(
+          [&](Device& d, void* pdy, void* px, void* pst, void* pds, void* pdb) {
+            d.run(t, NormBackwardWeight{s, pdy, px, pst, pds, biased ? pdb : nullptr});
+          },
+          dy, x, statistics, dscale, dbias);
       dscale.expect_equal("dscale", rows, magnitude);
       dbias.expect_equal("dbias", rows);
     }
@@ -235,21 +266,45 @@ TEST_P(CudaDeviceTest, NormsWithResiduals) {
       const bool biased = kind == NormKind::layer_norm;
       on_both(
           [&](Device& d, void* pa, void* pb, void* ps, void* pbias, void* psum, void* py, void* pst) {
-            d.residual_norm_forward(t, s, pa, pb, ps, biased ? pbias : nullptr, psum, py, pst);
+            d.run(t, NormForward{.shape = s,
+                                 .x = pb,
+                                 .scale = ps,
+                                 .bias = biased ? pbias : nullptr,
+                                 .y = py,
+                                 .statistics = pst,
+                                 .residual = pa,
+                                 .sum = psum});
           },
           a, b, scale, bias, sum, y, statistics);
       sum.expect_equal("the sum", 1);
       y.expect_equal("its norm", columns);
       statistics.expect_equal("statistics", columns);
       // The CPU rounds the gradient through the norm before it adds the other.
-      on_both([&](Device& d, void* pdy, void* px, void* ps, void* pst, void* pr,
-                  void* pdx) { d.norm_backward_residual(t, s, pdy, px, ps, pst, pr, pdx); },
-              dy, sum, scale, statistics, beside, dx);
+      on_both(
+          [&](Device& d, void* pdy, void* px, void* ps, void* pst, void* pr, void* pdx) {
+            d.run(t, NormBackwardInput{.shape = s,
+                                       .dy = pdy,
+                                       .x = px,
+                                       .scale = ps,
+                                       .statistics = pst,
+                                       .dx = pdx,
+                                       .residual = pr});
+          },
+          dy, sum, scale, statistics, beside, dx);
       dx.expect_equal("norm_backward_residual", columns, 4.0, 4.0, t);
       // The sum may take the place of a summand.
-      on_both([&](Device& d, void* pa, void* pb, void* ps, void* py,
-                  void* pst) { d.residual_norm_forward(t, s, pa, pb, ps, nullptr, pb, py, pst); },
-              a, b, scale, y, statistics);
+      on_both(
+          [&](Device& d, void* pa, void* pb, void* ps, void* py, void* pst) {
+            d.run(t, NormForward{.shape = s,
+                                 .x = pb,
+                                 .scale = ps,
+                                 .bias = nullptr,
+                                 .y = py,
+                                 .statistics = pst,
+                                 .residual = pa,
+                                 .sum = pb});
+          },
+          a, b, scale, y, statistics);
       b.expect_equal("the sum in place", 1);
       y.expect_equal("its norm", columns);
     }
@@ -262,14 +317,18 @@ TEST_P(CudaDeviceTest, HeadNorm) {
     Pair qkv = make(s.tokens() * s.row(), 1), kept = make(s.tokens() * s.rotated(), 2),
          q = make(s.head_dim, 3), k = make(s.head_dim, 4), d_qkv = make(s.tokens() * s.row(), 5);
     Pair dq = make_state(s.head_dim, 6), dk = make_state(s.head_dim, 7);
-    on_both([&](Device& d, void* pq, void* pk, void* p,
-                void* kp) { d.head_norm_forward(t, s, 1e-6, pq, pk, p, kp); },
-            q, k, qkv, kept);
+    on_both(
+        [&](Device& d, void* pq, void* pk, void* p, void* kp) {
+          d.run(t, HeadNormForward{s, 1e-6, pq, pk, p, kp});
+        },
+        q, k, qkv, kept);
     qkv.expect_equal("head_norm_forward", s.head_dim);
     kept.expect_equal("what it kept", 0);
-    on_both([&](Device& d, void* pq, void* pk, void* kp, void* p, void* pdq,
-                void* pdk) { d.head_norm_backward(t, s, 1e-6, pq, pk, kp, p, pdq, pdk); },
-            q, k, kept, d_qkv, dq, dk);
+    on_both(
+        [&](Device& d, void* pq, void* pk, void* kp, void* p, void* pdq, void* pdk) {
+          d.run(t, HeadNormBackward{s, 1e-6, pq, pk, kp, p, pdq, pdk});
+        },
+        q, k, kept, d_qkv, dq, dk);
     d_qkv.expect_equal("head_norm_backward", s.head_dim, 20.0);
     dq.expect_equal("its query scale", s.tokens() * s.heads);
     dk.expect_equal("its key scale", s.tokens() * s.kv_heads);
@@ -283,7 +342,7 @@ TEST_P(CudaDeviceTest, Rotary) {
   const std::vector<int32_t> positions{0, 17, 100'000};
   for (const int direction : {1, -1}) {
     Pair qkv = make(s.tokens() * s.row(), 1);
-    on_both([&](Device& d, void* p) { d.rotary(t, s, {frequencies, positions}, direction, p); }, qkv);
+    on_both([&](Device& d, void* p) { d.run(t, Rotate{s, {frequencies, positions}, direction, p}); }, qkv);
     // An angle of 1e5 radians is known to 1e5 roundoffs of the state type on neither device.
     qkv.expect_equal("rotary", 2);
   }
@@ -308,16 +367,21 @@ TEST_P(CudaDeviceTest, Attention) {
     Pair qkv = make(s.tokens() * s.row(), 1), out = make(out_count, 2), dout = make(out_count, 3),
          d_qkv = make(s.tokens() * s.row(), 4);
     Pair lse = make_state(s.tokens() * s.heads, 5);
-    on_both([&](Device& d, void* p, void* po, void* pl) { d.attention_forward(t, s, p, po, pl); }, qkv, out,
-            lse);
+    on_both(
+        [&](Device& d, void* p, void* po, void* pl) {
+          d.run(t, AttentionForward{s, p, po, pl});
+        },
+        qkv, out, lse);
     const int64_t terms = s.sequence + 4 * s.head_dim;
     // Tensor cores take probabilities and score gradients in 16 bits; probabilities of a query sum to 1.
     const bool rounds = s.head_dim >= 64 || (has_tensor_cores_under_test() && s.head_dim % 8 == 0);
     out.expect_equal("attention_forward", terms, 4.0, rounds ? 1.5 : 0.0, t);
     lse.expect_equal("log_sum_exp", terms);
-    on_both([&](Device& d, void* pd, void* p, void* po, void* pl,
-                void* pdq) { d.attention_backward(t, s, pd, p, po, pl, pdq); },
-            dout, qkv, out, lse, d_qkv);
+    on_both(
+        [&](Device& d, void* pd, void* p, void* po, void* pl, void* pdq) {
+          d.run(t, AttentionBackward{s, pd, p, po, pl, pdq});
+        },
+        dout, qkv, out, lse, d_qkv);
     // Differences of out, one rounding each, go into delta of every score; those of a key sum to a few.
     d_qkv.expect_equal("attention_backward", terms, 40.0, 20.0, t);
   }
@@ -337,7 +401,7 @@ TEST_P(CudaDeviceTest, AttentionToBlocksOfKeys) {
          dq = make_state(s.tokens() * width, 8), dkv = make_state(s.batch * keys * kv_width, 9);
     const auto forward = [&](const std::vector<int32_t>& visible, bool first) {
       return [&, first](Device& d, void* p, void* pk, void* po, void* pl) {
-        d.attention_block_forward(t, {s, keys, visible, {}}, p, pk, first, po, pl);
+        d.run(t, AttentionBlockForward{{s, keys, visible, {}}, p, pk, first, po, pl});
       };
     };
     const int64_t terms = 2 * keys + 4 * s.head_dim;
@@ -351,7 +415,7 @@ TEST_P(CudaDeviceTest, AttentionToBlocksOfKeys) {
       on_both(
           [&, list = visible](Device& d, void* pd, void* p, void* pk, void* po, void* pl, void* pq,
                               void* pdk) {
-            d.attention_block_backward(t, {s, keys, *list, {}}, pd, p, pk, po, pl, pq, pdk);
+            d.run(t, AttentionBlockBackward{{s, keys, *list, {}}, pd, p, pk, po, pl, pq, pdk});
           },
           dout, qkv, *kv, rounded, lse, dq, dkv);
     }

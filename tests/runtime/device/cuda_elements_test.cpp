@@ -16,17 +16,24 @@ TEST_P(CudaDeviceTest, ActivationsAndSums) {
         const ActivationShape s{kind, 7, columns, gated};
         Pair x = make(s.rows * s.input_columns(), 1, 3.0), y = make(s.rows * columns, 2),
              dy = make(s.rows * columns, 3), dx = make(s.rows * s.input_columns(), 4);
-        on_both([&](Device& d, void* px, void* py) { d.activation_forward(t, s, px, py); }, x, y);
+        on_both([&](Device& d, void* px, void* py) { d.run(t, ActivationForward{s, px, py}); }, x, y);
         y.expect_equal("activation_forward", 8);
-        on_both([&](Device& d, void* pdy, void* px, void* pdx) { d.activation_backward(t, s, pdy, px, pdx); },
-                dy, x, dx);
+        on_both(
+            [&](Device& d, void* pdy, void* px, void* pdx) {
+              d.run(t, ActivationBackward{s, pdy, px, pdx});
+            },
+            dy, x, dx);
         dx.expect_equal("activation_backward", 8, 10.0);
       }
     }
   }
   for (const int64_t count : {int64_t{1}, int64_t{1000}, int64_t{1003}}) {
     Pair a = make(count, 1), b = make(count, 2), y = make(count, 3);
-    on_both([&](Device& d, void* pa, void* pb, void* py) { d.residual_add(t, count, pa, pb, py); }, a, b, y);
+    on_both(
+        [&](Device& d, void* pa, void* pb, void* py) {
+          d.run(t, ResidualAdd{count, pa, pb, py});
+        },
+        a, b, y);
     y.expect_equal("residual_add", 1);
     const double want = cpu_->sum_of_squares(t, count, a.on_cpu.data());
     EXPECT_NEAR(gpu_->sum_of_squares(t, count, a.on_gpu.data()), want,
@@ -46,21 +53,29 @@ TEST_P(CudaDeviceTest, EmbeddingsAndPositions) {
     Pair table = make(rows * hidden, 1), y = make(tokens * hidden, 2), dy = make(tokens * hidden, 3),
          places = make(40 * hidden, 4);
     Pair d_table = make_state(rows * hidden, 5), d_places = make_state(40 * hidden, 6);
-    on_both([&](Device& d, void* p,
-                void* py) { d.embedding_forward(t, tokens, hidden, first, rows, ids.data(), p, py); },
-            table, y);
+    on_both(
+        [&](Device& d, void* p, void* py) {
+          d.run(t, EmbeddingForward{{tokens, hidden, first, rows}, ids.data(), p, py});
+        },
+        table, y);
     y.expect_equal("embedding_forward", 0);
-    on_both([&](Device& d, void* p,
-                void* pd) { d.embedding_backward(t, tokens, hidden, first, rows, ids.data(), p, pd); },
-            dy, d_table);
+    on_both(
+        [&](Device& d, void* p, void* pd) {
+          d.run(t, EmbeddingBackward{{tokens, hidden, first, rows}, ids.data(), p, pd});
+        },
+        dy, d_table);
     d_table.expect_equal("embedding_backward", tokens);
     on_both(
-        [&](Device& d, void* p, void* py) { d.position_forward(t, tokens, hidden, positions.data(), p, py); },
+        [&](Device& d, void* p, void* py) {
+          d.run(t, PositionForward{tokens, hidden, positions.data(), p, py});
+        },
         places, y);
     y.expect_equal("position_forward", 1);
-    on_both([&](Device& d, void* p,
-                void* pd) { d.position_backward(t, tokens, hidden, positions.data(), p, pd); },
-            dy, d_places);
+    on_both(
+        [&](Device& d, void* p, void* pd) {
+          d.run(t, PositionBackward{tokens, hidden, positions.data(), p, pd});
+        },
+        dy, d_places);
     d_places.expect_equal("position_backward", tokens);
   }
 }
@@ -76,9 +91,10 @@ TEST_P(CudaDeviceTest, Experts) {
   std::vector<int32_t> chosen(size_t(tokens * top)), chosen_gpu(chosen.size());
   // In four groups of two, of which two are a token's, and then free.
   for (const RouterShape& s : {RouterShape{tokens, experts, top, 4, 2}, router}) {
-    cpu_->router_forward(t, s, logits.on_cpu.data(), p.on_cpu.data(), chosen.data(), weights.on_cpu.data());
-    gpu_->router_forward(t, s, logits.on_gpu.data(), p.on_gpu.data(), chosen_gpu.data(),
-                         weights.on_gpu.data());
+    cpu_->run(t,
+              RouterForward{s, logits.on_cpu.data(), p.on_cpu.data(), chosen.data(), weights.on_cpu.data()});
+    gpu_->run(
+        t, RouterForward{s, logits.on_gpu.data(), p.on_gpu.data(), chosen_gpu.data(), weights.on_gpu.data()});
     EXPECT_EQ(chosen, chosen_gpu);
     p.expect_equal("probabilities", experts);
     weights.expect_equal("weights", experts);
@@ -89,13 +105,17 @@ TEST_P(CudaDeviceTest, Experts) {
     s.scores = scores;
     s.sequence = 7;
     s.first = 3;
-    on_both([&](Device& d, void* pp, void* pw, void* pb,
-                void* pd) { d.router_backward(t, s, pp, chosen.data(), pw, pb, pd); },
-            p, weights, balance, dlogits);
+    on_both(
+        [&](Device& d, void* pp, void* pw, void* pb, void* pd) {
+          d.run(t, RouterBackward{s, pp, chosen.data(), pw, pb, pd});
+        },
+        p, weights, balance, dlogits);
     dlogits.expect_equal("router_backward", 4 * experts);
-    on_both([&](Device& d, void* pp, void* pw,
-                void* pd) { d.router_backward(t, s, pp, chosen.data(), pw, nullptr, pd); },
-            p, weights, dlogits);
+    on_both(
+        [&](Device& d, void* pp, void* pw, void* pd) {
+          d.run(t, RouterBackward{s, pp, chosen.data(), pw, nullptr, pd});
+        },
+        p, weights, dlogits);
     dlogits.expect_equal("router_backward without balance", 4 * experts);
   }
   std::vector<int32_t> rows, places;
@@ -104,17 +124,28 @@ TEST_P(CudaDeviceTest, Experts) {
     places.push_back(int32_t(i * 5 % (tokens * top)));
   }
   on_both(
-      [&](Device& d, void* px, void* pc) { d.gather_rows(t, tokens * top, columns, rows.data(), px, pc); }, x,
-      copies);
+      [&](Device& d, void* px, void* pc) {
+        d.run(t, GatherRows{tokens * top, columns, rows.data(), px, pc});
+      },
+      x, copies);
   copies.expect_equal("gather_rows", 0);
-  on_both([&](Device& d, void* pw, void* pc) { d.scale_rows(t, tokens * top, columns, pw, pc, pc); }, weights,
-          copies);
+  on_both(
+      [&](Device& d, void* pw, void* pc) {
+        d.run(t, ScaleRows{tokens * top, columns, pw, pc, pc});
+      },
+      weights, copies);
   copies.expect_equal("scale_rows", 1);
-  on_both([&](Device& d, void* pc, void* pd) { d.row_dots(t, tokens * top, columns, pc, pc, pd); }, copies,
-          dots);
+  on_both(
+      [&](Device& d, void* pc, void* pd) {
+        d.run(t, RowDots{tokens * top, columns, pc, pc, pd});
+      },
+      copies, dots);
   dots.expect_equal("row_dots", columns, 4.0, 2.0 * double(columns), t);
-  on_both([&](Device& d, void* pc, void* ps) { d.sum_rows(t, tokens, top, columns, places.data(), pc, ps); },
-          copies, summed);
+  on_both(
+      [&](Device& d, void* pc, void* ps) {
+        d.run(t, SumRows{tokens, top, columns, places.data(), pc, ps});
+      },
+      copies, summed);
   summed.expect_equal("sum_rows", top, 4.0, 2.0 * double(top), t);
 }
 
@@ -128,19 +159,22 @@ TEST_P(CudaDeviceTest, CrossEntropy) {
   for (const int64_t columns : {300, 304}) {
     Pair logits = make(tokens * columns, 1, 4.0);
     Pair maximum = make_state(tokens, 2), sums = make_state(2 * tokens, 3);
-    on_both([&](Device& d, void* pl, void* pm) { d.loss_maximum(t, tokens, columns, used, pl, pm); }, logits,
-            maximum);
+    on_both(
+        [&](Device& d, void* pl, void* pm) {
+          d.run(t, LossMaximum{{tokens, columns, used}, pl, pm});
+        },
+        logits, maximum);
     maximum.expect_equal("loss_maximum", 0);
     on_both(
         [&](Device& d, void* pm, void* pl, void* ps) {
-          d.loss_exponentials(t, tokens, columns, used, first, targets.data(), pm, pl, ps);
+          d.run(t, LossExponentials{{tokens, columns, used, first}, targets.data(), pm, pl, ps});
         },
         maximum, logits, sums);
     logits.expect_equal("exponentials", 2);
     sums.expect_equal("sums", used);
     const auto [want, got] = losses(
         [&](Device& d, void* ps, void* pl, double* loss) {
-          d.loss_gradient(t, tokens, columns, used, first, targets.data(), ps, 0.25, pl, loss);
+          d.run(t, LossGradient{{tokens, columns, used, first}, targets.data(), ps, 0.25, pl, loss});
         },
         sums, logits);
     logits.expect_equal("loss_gradient", 4);
@@ -159,7 +193,7 @@ TEST_P(CudaDeviceTest, CrossEntropyAtOnce) {
     Pair logits = make(tokens * columns, 1, 4.0);
     const auto [want, got] = losses(
         [&, c = columns, u = used](Device& d, void* pl, double* loss) {
-          d.loss_of_all(t, tokens, c, u, targets.data(), 0.25, pl, loss);
+          d.run(t, LossOfAll{{tokens, c, u}, targets.data(), 0.25, pl, loss});
         },
         logits);
     logits.expect_equal("loss_of_all", 8);
@@ -210,12 +244,18 @@ TEST_P(CudaDeviceTest, AdamW) {
   for (const int64_t count : {int64_t{3}, int64_t{1024}}) {
     Pair g = make_state(count, 1), p = make_state(count, 2), m = make_state(count, 3),
          v = make_state(count, 4);
-    on_both([&](Device& d, void* pv) { d.adamw(state, count, {0, 0, 0, 1, 0, 1, 0}, pv, pv, pv, pv); }, v);
+    on_both(
+        [&](Device& d, void* pv) {
+          d.run(state, AdamStep{count, {0, 0, 0, 1, 0, 1, 0}, pv, pv, pv, pv});
+        },
+        v);
     Pair variance = make_state(count, 5, 0.0);
     const AdamW options{1e-3, 0.9, 0.95, 1e-8, 0.1, 3, 0.5};
-    on_both([&](Device& d, void* pg, void* pp, void* pm,
-                void* pv) { d.adamw(state, count, options, pg, pp, pm, pv); },
-            g, p, m, variance);
+    on_both(
+        [&](Device& d, void* pg, void* pp, void* pm, void* pv) {
+          d.run(state, AdamStep{count, options, pg, pp, pm, pv});
+        },
+        g, p, m, variance);
     p.expect_equal("parameter", 8);
     m.expect_equal("first moment", 8);
     variance.expect_equal("second moment", 8);
@@ -232,7 +272,8 @@ TEST_P(CudaDeviceTest, AdamWWithCopyAndZero) {
       on_both(
           [&](Device& d, void* pg, void* pp, void* pm, void* pv, void* pc) {
             const NarrowCopy narrow{t, state == t ? nullptr : pc};
-            d.adamw_step(state, count, {1e-3, 0.9, 0.95, 1e-8, 0.1, 3, 0.5}, pg, pp, pm, pv, narrow, zeroes);
+            d.run(state,
+                  AdamStep{count, {1e-3, 0.9, 0.95, 1e-8, 0.1, 3, 0.5}, pg, pp, pm, pv, narrow, zeroes});
           },
           g, p, m, v, copy);
       p.expect_equal("parameter", 8);
@@ -254,8 +295,11 @@ TEST_P(CudaDeviceTest, CopiesAndConversions) {
   Pair wide = make_state(60, 1), own = make(60, 2);
   on_both([&](Device& d, void* from, void* to) { d.convert(state, from, t, to, 60); }, wide, own);
   own.expect_equal("convert", 0);
-  on_both([&](Device& d, void* from, void* to) { d.copy_columns(t, state, 6, 7, from, 10, to, 9); }, own,
-          wide);
+  on_both(
+      [&](Device& d, void* from, void* to) {
+        d.run(t, CopyColumns{state, 6, 7, from, 10, to, 9});
+      },
+      own, wide);
   wide.expect_equal("copy_columns", 0);
   std::vector<double> values{0.5, -2.0, 1024.0}, back(3);
   const Buffer place(*gpu_, 3 * size_of(t));
@@ -290,7 +334,7 @@ TEST_P(CudaDeviceTest, GraphsSeeListsThatChange) {
   const Buffer expected(*gpu_, count * size_of(t)), found(*graphed, count * size_of(t));
   const auto turned = [&](Device& device, const Buffer& buffer) {
     device.upload(t, start.data(), count, buffer.data());
-    for (int i = 0; i < 4; ++i) device.rotary(t, s, {frequencies, positions}, 1, buffer.data());
+    for (int i = 0; i < 4; ++i) device.run(t, Rotate{s, {frequencies, positions}, 1, buffer.data()});
     std::vector<double> values(start.size());
     device.download(t, buffer.data(), count, values.data());
     return values;

@@ -15,12 +15,17 @@ TEST_P(CudaDeviceTest, Convolution) {
     Pair x = make(s.tokens() * s.row, 1), w = make(s.channels * s.length, 2), y = make(count, 3),
          dy = make(count, 4), dx = make(s.tokens() * s.row, 5);
     Pair dw = make_state(s.channels * s.length, 6);
-    on_both([&](Device& d, void* px, void* pw, void* py) { d.convolution_forward(t, s, px, pw, py); }, x, w,
-            y);
+    on_both(
+        [&](Device& d, void* px, void* pw, void* py) {
+          d.run(t, ConvolutionForward{s, px, pw, py});
+        },
+        x, w, y);
     y.expect_equal("convolution_forward", s.length, 8.0);
-    on_both([&](Device& d, void* pdy, void* px, void* pw, void* pdx,
-                void* pdw) { d.convolution_backward(t, s, pdy, px, pw, pdx, pdw); },
-            dy, x, w, dx, dw);
+    on_both(
+        [&](Device& d, void* pdy, void* px, void* pw, void* pdx, void* pdw) {
+          d.run(t, ConvolutionBackward{s, pdy, px, pw, pdx, pdw});
+        },
+        dy, x, w, dx, dw);
     dx.expect_equal("convolution_backward", 2 * s.length, 20.0);
     dw.expect_equal("its weights", s.tokens() + s.length, 20.0);
   }
@@ -39,7 +44,7 @@ TEST_P(CudaDeviceTest, DeltaRule) {
          room = make_state(s.backward_room(), 11);
     on_both(
         [&](Device& d, void* q, void* g, void* a, void* b, void* o, void* r) {
-          d.delta_forward(t, s, {q, g, a, b}, o, r);
+          d.run(t, DeltaForward{s, {q, g, a, b}, o, r});
         },
         qkv, gates, decay, bias, out, room);
     const int64_t terms = 4 * (s.part() + s.key_dim);
@@ -47,7 +52,7 @@ TEST_P(CudaDeviceTest, DeltaRule) {
     on_both(
         [&](Device& d, void* q, void* g, void* a, void* b, void* o, void* dq, void* dg, void* da, void* db,
             void* r) {
-          d.delta_backward(t, s, {q, g, a, b}, o, {dq, dg, da, db}, r);
+          d.run(t, DeltaBackward{s, {q, g, a, b}, o, {dq, dg, da, db}, r});
         },
         qkv, gates, decay, bias, dout, d_qkv, d_gates, d_decay, d_bias, room);
     d_qkv.expect_equal("delta_backward", terms + s.head_dim, 40.0);
@@ -64,13 +69,17 @@ TEST_P(CudaDeviceTest, GatedNorm) {
     Pair x = make(count, 1), gate = make(s.tokens * s.row, 2), scale = make(s.head_dim, 3),
          y = make(count, 4), dy = make(count, 5), dx = make(count, 6), dgate = make(s.tokens * s.row, 7);
     Pair dscale = make_state(s.head_dim, 8);
-    on_both([&](Device& d, void* px, void* pg, void* ps,
-                void* py) { d.gated_norm_forward(t, s, px, pg, ps, py); },
-            x, gate, scale, y);
+    on_both(
+        [&](Device& d, void* px, void* pg, void* ps, void* py) {
+          d.run(t, GatedNormForward{s, px, pg, ps, py});
+        },
+        x, gate, scale, y);
     y.expect_equal("gated_norm_forward", s.head_dim, 10.0);
-    on_both([&](Device& d, void* pdy, void* px, void* pg, void* ps, void* pdx, void* pdg,
-                void* pds) { d.gated_norm_backward(t, s, pdy, px, pg, ps, pdx, pdg, pds); },
-            dy, x, gate, scale, dx, dgate, dscale);
+    on_both(
+        [&](Device& d, void* pdy, void* px, void* pg, void* ps, void* pdx, void* pdg, void* pds) {
+          d.run(t, GatedNormBackward{s, pdy, px, pg, ps, pdx, pdg, pds});
+        },
+        dy, x, gate, scale, dx, dgate, dscale);
     dx.expect_equal("gated_norm_backward", s.head_dim, 20.0);
     dgate.expect_equal("its gate", s.head_dim, 20.0);
     dscale.expect_equal("its scale", s.tokens * s.heads, 10.0);
@@ -83,16 +92,24 @@ TEST_P(CudaDeviceTest, Gates) {
     const int64_t count = s.rows * s.columns;
     Pair x = make(count, 1), gate = make(s.rows * s.gates, 2), y = make(count, 3), dy = make(count, 4),
          dx = make(count, 5), dgate = make(s.rows * s.gates, 6);
-    on_both([&](Device& d, void* px, void* pg, void* py) { d.gate_forward(t, s, px, pg, py); }, x, gate, y);
+    on_both(
+        [&](Device& d, void* px, void* pg, void* py) {
+          d.run(t, GateForward{s, px, pg, py});
+        },
+        x, gate, y);
     y.expect_equal("gate_forward", 4);
-    on_both([&](Device& d, void* pdy, void* px, void* pg, void* pdx,
-                void* pdg) { d.gate_backward(t, s, pdy, px, pg, pdx, pdg); },
-            dy, x, gate, dx, dgate);
+    on_both(
+        [&](Device& d, void* pdy, void* px, void* pg, void* pdx, void* pdg) {
+          d.run(t, GateBackward{s, pdy, px, pg, pdx, pdg});
+        },
+        dy, x, gate, dx, dgate);
     dx.expect_equal("gate_backward", 4);
     dgate.expect_equal("its gate", s.width() + 4, 4.0);
-    on_both([&](Device& d, void* pdy, void* px, void* pg,
-                void* pdg) { d.gate_backward(t, s, pdy, px, pg, pdy, pdg); },
-            dy, x, gate, dgate);
+    on_both(
+        [&](Device& d, void* pdy, void* px, void* pg, void* pdg) {
+          d.run(t, GateBackward{s, pdy, px, pg, pdy, pdg});
+        },
+        dy, x, gate, dgate);
     dy.expect_equal("in place", 4);
   }
 }

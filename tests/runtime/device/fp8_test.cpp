@@ -100,7 +100,8 @@ TEST(Fp8Test, ProductsAreNearThoseOf16Bits) {
   std::vector<double> results[2];
   for (const bool fp8 : {false, true}) {
     Buffer y(*device, wide.rows * wide.columns * 2);
-    device->linear_forward(DataType::bfloat16, fp8 ? narrow : wide, x.data(), w.data(), nullptr, y.data());
+    device->run(DataType::bfloat16,
+                LinearForward{fp8 ? narrow : wide, x.data(), w.data(), nullptr, y.data()});
     results[fp8].resize(size_t(wide.rows * wide.columns));
     device->download(DataType::bfloat16, y.data(), wide.rows * wide.columns, results[fp8].data());
   }
