@@ -8,7 +8,7 @@
 namespace mpt {
 
 WorkBudget::WorkBudget(std::string file, int64_t most_bytes)
-    : file_(std::move(file)), most_(kStepsPerByte * size_t(most_bytes)) {}
+    : file_(std::move(file)), most_(kStepsPerByte * uint64_t(most_bytes)) {}
 
 void WorkBudget::refuse() const {
   throw UserError(Problem{file_, fmt::format("reading it takes more than {} steps", most_),

@@ -23,16 +23,16 @@ inline constexpr int64_t kMostJsonBytes = int64_t{256} << 20;
 /// read or copied. A value costs kValueSteps and its letters.
 class WorkBudget {
  public:
-  static constexpr size_t kValueSteps = 16;
-  static constexpr size_t kStepsPerByte = 16;
+  static constexpr uint64_t kValueSteps = 16;
+  static constexpr uint64_t kStepsPerByte = 16;
 
   /// `file` is the name in errors. The bound is kStepsPerByte for each of the `most_bytes` that it may have.
   WorkBudget(std::string file, int64_t most_bytes);
 
   const std::string& file() const { return file_; }
-  size_t spent() const { return spent_; }
+  uint64_t spent() const { return spent_; }
   /// Throws UserError beyond the bound.
-  void spend(size_t steps) {
+  void spend(uint64_t steps) {
     spent_ += steps;
     if (spent_ > most_) refuse();
   }
@@ -43,7 +43,7 @@ class WorkBudget {
   [[noreturn]] void refuse() const;
 
   std::string file_;
-  size_t most_, spent_ = 0;
+  uint64_t most_, spent_ = 0;
 };
 
 /// Members of an object in the order in which they came. The library's own object looks at all keys when one

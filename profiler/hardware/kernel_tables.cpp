@@ -177,9 +177,13 @@ KernelTables read_tables(const std::string& text, const std::string& file) {
   // A smaller product takes no less than the smallest of its kind (it is padded); beyond the largest, time
   // grows with work.
   const Slopes padded{{0, 0}, {0, 0}, {0, 0}}, with_work{{1, 1}, {1, 1}, {1, 1}};
-  const auto list = [&](const char* key) { return json.contains(key) ? json.at(key) : Json::array(); };
-  const Json gemm = list("gemm"), attention = list("attention_forward"), collective = list("collective"),
-             products = list("products"), cores = list("attention");
+  static const Json none = Json::array();
+  const auto list = [&](const char* key) -> const Json& {
+    const auto found = json.find(key);
+    return found == json.end() ? none : *found;
+  };
+  const Json &gemm = list("gemm"), &attention = list("attention_forward"), &collective = list("collective"),
+             &products = list("products"), &cores = list("attention");
   for (const auto& [dtype, g] : gemm.items()) {
     t.gemm[dtype] = LogGrid({numbers(g["m"]), numbers(g["n"]), numbers(g["k"])}, numbers(g["time_us"], 1e-6),
                             padded, with_work);
