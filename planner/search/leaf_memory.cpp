@@ -43,13 +43,13 @@ bool LeafMemory::may_fit(const SearchProblem& roomier, size_t l, const StageKind
   const Leaf& leaf = list_.leaves[l];
   const DivisionMemory& division =
       divisions_[list_.division_of_leaf[l]][size_t(recompute_of(leaf.recompute))];
-  const std::vector<int64_t> limits = limits_of_ranks(roomier, layout_);
-  if (!above_floors(division, limits, stages)) return false;
   const ScheduleEntry& entry = schedule_catalog()[leaf.schedule];
-  if (entry.made_to_measure) return true;
   Layout layout = layout_;
   layout.chunks = leaf.chunks;
   layout.schedule = entry.name;
+  const std::vector<int64_t> limits = limits_of_ranks(roomier, layout);
+  if (!above_floors(division, limits, stages)) return false;
+  if (entry.made_to_measure) return true;
   const auto peaks = programs_.known_peaks(layout, micro_batches_);
   return peaks == nullptr || peaks->fit({division.footprints, stages.kind_of_stage}, limits);
 }
