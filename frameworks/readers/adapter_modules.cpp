@@ -14,13 +14,13 @@ namespace {
 
 using T = AdapterTarget;
 
-using Names = std::vector<const char*>;
+using ModuleNames = std::vector<const char*>;
 
 struct LayerNames {
   std::string prefix;
   AdapterModules& modules;
 
-  void add(std::string_view part, const Names& names, AdapterTarget target) {
+  void add(std::string_view part, const ModuleNames& names, AdapterTarget target) {
     for (const char* name : names) modules.emplace_back(fmt::format("{}{}{}", prefix, part, name), target);
   }
 };
@@ -30,16 +30,16 @@ void add_mixers(const LayerKind& kind, bool fused, LayerNames& layer) {
   const std::string self = "self_attn.", linear = "linear_attn.";
   if (kind.attention && kind.attention->latent) {
     const bool compressed = kind.attention->latent->query_rank > 0;
-    layer.add(self, compressed ? Names{"q_a_proj", "q_b_proj"} : Names{"q_proj"}, T::qkv);
+    layer.add(self, compressed ? ModuleNames{"q_a_proj", "q_b_proj"} : ModuleNames{"q_proj"}, T::qkv);
     layer.add(self, {"kv_a_proj_with_mqa", "kv_b_proj"}, T::qkv);
   } else if (kind.attention) {
-    layer.add(self, fused ? Names{"qkv_proj"} : Names{"q_proj", "k_proj", "v_proj"}, T::qkv);
+    layer.add(self, fused ? ModuleNames{"qkv_proj"} : ModuleNames{"q_proj", "k_proj", "v_proj"}, T::qkv);
   }
   if (kind.attention) layer.add(self, {"o_proj"}, T::output);
   if (!kind.linear) return;
   layer.add(linear,
-            fused ? Names{"in_proj_qkvz", "in_proj_ba"}
-                  : Names{"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"},
+            fused ? ModuleNames{"in_proj_qkvz", "in_proj_ba"}
+                  : ModuleNames{"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"},
             T::qkv);
   layer.add(linear, {"out_proj"}, T::output);
 }
@@ -47,7 +47,7 @@ void add_mixers(const LayerKind& kind, bool fused, LayerNames& layer) {
 void add_mlp(std::string_view part, const Mlp& mlp, bool fused, LayerNames& layer) {
   const bool one = fused && mlp.gated;
   if (one) layer.add(part, {"gate_up_proj"}, T::up);
-  if (!one) layer.add(part, mlp.gated ? Names{"gate_proj", "up_proj"} : Names{"up_proj"}, T::up);
+  if (!one) layer.add(part, mlp.gated ? ModuleNames{"gate_proj", "up_proj"} : ModuleNames{"up_proj"}, T::up);
   layer.add(part, {"down_proj"}, T::down);
 }
 
@@ -130,8 +130,10 @@ AdapterModules megatron_modules(const ModelSpec& model) {
     const std::string self = "self_attention.";
     if (kind.attention && kind.attention->latent) {
       const bool compressed = kind.attention->latent->query_rank > 0;
-      layer.add(self, compressed ? Names{"linear_q_down_proj", "linear_q_up_proj"} : Names{"linear_q_proj"},
-                T::qkv);
+      layer.add(
+          self,
+          compressed ? ModuleNames{"linear_q_down_proj", "linear_q_up_proj"} : ModuleNames{"linear_q_proj"},
+          T::qkv);
       layer.add(self, {"linear_kv_down_proj", "linear_kv_up_proj"}, T::qkv);
     } else if (kind.attention) {
       layer.add(self, {"linear_qkv"}, T::qkv);

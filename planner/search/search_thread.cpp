@@ -54,8 +54,8 @@ void SearchThread::run_roomier(SharedIncumbent& shared) {
   frontier_ = {};
   for (const Layout& layout : std::exchange(degrees_for_room_, {}))
     add_degrees(layout, shardings_of(*problem_, layout), 0);
-  for (Node& node : nodes_for_room_) {
-    if (node.bound_s <= incumbent_s()) frontier_.push(std::move(node));
+  for (const Node& node : nodes_for_room_) {
+    if (node.bound_s <= incumbent_s()) frontier_.push(node);
   }
   walk();
 }
