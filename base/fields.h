@@ -126,7 +126,7 @@ FieldRule rule_of(M T::*member) {
 
 namespace detail {
 // "blue" of Color::blue, from the name that the compiler gives this function; "(Color)7" of a value without
-// an enumerator. A keyword of C++ has an underscore behind it, which is no part of the name.
+// an enumerator. A keyword of C++ has a trailing underscore, which is no part of the name.
 template <auto kEnumerator>
 constexpr auto enumerator_name() {
   std::string_view text = __PRETTY_FUNCTION__;

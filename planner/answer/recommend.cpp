@@ -27,7 +27,7 @@ std::optional<SearchProblem> roomier_problem(const Resolved& resolved) {
   constexpr double kMostSeconds = 10.0;
   if (!has_default_margin(resolved)) return std::nullopt;
   SearchProblem roomier = without_margin(resolved.problem);
-  roomier.time_limit_s = std::min(kMostSeconds, resolved.request.time_limit_s);
+  roomier.time_limit_s = kMostSeconds;
   return roomier;
 }
 
@@ -46,7 +46,7 @@ std::optional<SearchProblem> problem_beyond(const SearchProblem& problem) {
   }
   if (beyond.any_of.empty()) return std::nullopt;
   beyond.near_misses = false;
-  beyond.time_limit_s = std::min(kMostSeconds, problem.time_limit_s);
+  beyond.time_limit_s = kMostSeconds;
   return beyond;
 }
 

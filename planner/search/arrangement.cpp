@@ -119,7 +119,7 @@ std::unique_ptr<ArrangedSearch> arranged(const SearchProblem& problem,
 
 // "dgx-a100:2 is left idle: with all GPUs a step takes 5.1 s, 8% more".
 std::string idle_groups(const SearchProblem& problem, const std::vector<DeviceGroup>& used, double best_s,
-                        double with_all_s) {
+                        double with_all_s, bool optimal) {
   std::vector<DeviceGroup> idle = problem.cluster.groups;
   for (const DeviceGroup& group : used) idle.erase(std::find(idle.begin(), idle.end(), group));
   if (idle.empty() || !std::isfinite(best_s)) return "";
@@ -128,7 +128,7 @@ std::string idle_groups(const SearchProblem& problem, const std::vector<DeviceGr
   const std::string text =
       fmt::format("{} {} left idle", fmt::join(names, " and "), names.size() == 1 ? "is" : "are");
   if (!std::isfinite(with_all_s)) return text + ": with all GPUs no layout fits or divides.";
-  return fmt::format("{}: with all GPUs the fastest step takes {}, {} more.", text,
+  return fmt::format("{}: with all GPUs the fastest step {}takes {}, {} more.", text, optimal ? "" : "found ",
                      format_seconds(with_all_s), format_percent(with_all_s / best_s - 1.0));
 }
 
@@ -211,7 +211,7 @@ std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem
     used = groups;
   }
   best->notes = std::move(notes);
-  best->left_out = idle_groups(problem, used, time_s(*best), with_all_s);
+  best->left_out = idle_groups(problem, used, time_s(*best), with_all_s, sum.optimal);
   sum.fastest_s = best->result.certificate.fastest_s;
   best->result.certificate = sum;
   if (!sum.optimal && !best->result.best.empty()) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/threads.h"
 #include "planner/search/search_thread.h"
@@ -20,7 +21,6 @@ int kinds_of_parallelism(const Layout& l) {
 struct Found {
   std::vector<Incumbent> best;  // fastest first
   SearchResult about;           // its certificate and near misses
-  double best_s() const { return best.empty() ? kInfinity : best.front().step_time_s; }
 };
 
 // `sum` gets those of `part` that it lacks.
@@ -60,8 +60,9 @@ class Searches {
       resolvers_.push_back(std::make_unique<LayoutResolver>(problem));
   }
 
-  // `known_s`: nothing slower is wanted. `tells`: whether what does not fit is looked into.
-  Found run(const SearchPart& part, double known_s, const OnProgress& on_progress, bool tells = false) {
+  // `known_s`: nothing slower is wanted.
+  Found run(const SearchPart& part, double known_s, const OnProgress& on_progress) {
+    fits_ = fits_ || known_s < kInfinity;
     SharedIncumbent shared(known_s, int(count_), on_progress);
     threads_.resize(count_);
     in_threads(count_, [&](size_t t) {
@@ -70,8 +71,9 @@ class Searches {
     });
     const auto all = [&](auto&& is) { return std::all_of(threads_.begin(), threads_.end(), is); };
     const bool optimal = all([](const auto& t) { return t->optimal(); });
-    const bool nothing_fits = all([](const auto& t) { return !t->found(); });
-    if (tells && optimal && (nothing_fits || problem_.near_misses))
+    fits_ = fits_ || !all([](const auto& t) { return !t->found(); });
+    const bool nothing_fits = !fits_;
+    if (part.tells && optimal && (nothing_fits || problem_.near_misses))
       in_threads(count_, [&](size_t t) { threads_[t]->tell_near_misses(nothing_fits); });
     Found found{incumbents(part.wanted), threads_.front()->take()};
     for (size_t t = 1; t < count_; ++t) merge(found.about, threads_[t]->take());
@@ -109,6 +111,7 @@ class Searches {
 
   const SearchProblem& problem_;
   const size_t count_;
+  bool fits_ = false;  // whether any layout is known that fits
   std::vector<std::unique_ptr<LayoutResolver>> resolvers_;
   std::vector<std::unique_ptr<SearchThread>> threads_;  // of the last run
 };
@@ -237,11 +240,18 @@ double Wanted::most_s(std::span<const double> times) const {
 SearchResult search(const SearchProblem& problem, const Wanted& wanted, const OnProgress& on_progress,
                     const Beside& beside) {
   constexpr int64_t kManyRanks = 64;
-  constexpr double kAtLeast = 1e-6;      // zero would be no limit
   constexpr double kSlack = 1.0 + 1e-9;  // a rounding error must not prune the very layouts that were found
   Searches searches(problem);
   std::vector<Incumbent> best;
-  double seconds = 0.0;
+  const double start_s = now_s();
+  // All parts together keep to the limit of the problem.
+  const auto with_time_left = [&](SearchProblem part) {
+    constexpr double kAtLeast = 1e-6;  // zero would be no limit
+    const double left_s = std::max(kAtLeast, problem.time_limit_s - (now_s() - start_s));
+    if (problem.time_limit_s > 0.0)
+      part.time_limit_s = part.time_limit_s > 0.0 ? std::min(part.time_limit_s, left_s) : left_s;
+    return part;
+  };
   const auto known_s = [&] {
     std::vector<double> times;
     for (const Incumbent& one : best) times.push_back(one.step_time_s);
@@ -250,18 +260,17 @@ SearchResult search(const SearchProblem& problem, const Wanted& wanted, const On
   const auto start = [&](const SearchProblem& part, const OnProgress& watch) {
     const Found found = searches.run({part, nullptr, wanted}, known_s(), watch);
     add_best(best, found.best, wanted);
-    seconds += found.about.certificate.seconds;
   };
   add_best(best, known_incumbents(problem), wanted);
   start(obvious_part(problem), {});  // to its end, whatever stops the rest
   if (problem.ranks >= kManyRanks) start(warm_start(problem), on_progress);
 
-  SearchProblem rest = problem;
-  if (rest.time_limit_s > 0.0) rest.time_limit_s = std::max(kAtLeast, rest.time_limit_s - seconds);
-  Found found = searches.run({rest, beside.roomier, wanted}, known_s(), on_progress, true);
+  const SearchProblem rest = with_time_left(problem);
+  SearchProblem roomier = beside.roomier != nullptr ? *beside.roomier : problem;
+  Found found = searches.run({rest, beside.roomier != nullptr ? &roomier : nullptr, wanted, true}, known_s(),
+                             on_progress);
   SearchResult result = std::move(found.about);
   SearchCertificate& c = result.certificate;
-  c.seconds += seconds;
   add_best(best, found.best, wanted);
   if (!best.empty()) c.fastest_s = best.front().step_time_s;
   if (!best.empty() && !c.optimal) c.gap = std::max(0.0, 1.0 - result.bound_s / c.fastest_s);
@@ -269,16 +278,18 @@ SearchResult search(const SearchProblem& problem, const Wanted& wanted, const On
   result.bound_s = std::min(result.bound_s, best_s);
   for (const Incumbent& one : told(std::move(best), wanted))
     result.best.push_back(searches.evaluated(problem, one));
-  if (!c.optimal) return result;
-  if (beside.roomier != nullptr) {
-    const auto roomier = searches.run_roomier(best_s / kSlack, on_progress);
-    if (!roomier.empty()) result.roomier = searches.evaluated(*beside.roomier, roomier.front());
+  if (c.optimal && beside.roomier != nullptr) {
+    roomier = with_time_left(roomier);
+    const auto faster = searches.run_roomier(best_s / kSlack, on_progress);
+    if (!faster.empty()) result.roomier = searches.evaluated(roomier, faster.front());
   }
-  if (beside.beyond != nullptr && !result.best.empty()) {
+  if (c.optimal && beside.beyond != nullptr && !result.best.empty()) {
+    const SearchProblem beyond = with_time_left(*beside.beyond);
     const double below_s = beside.below * result.best.front().evaluation.step_time_s;
-    const Found beyond = searches.run({*beside.beyond, nullptr, 1}, below_s, on_progress);
-    if (!beyond.best.empty()) result.beyond = searches.evaluated(*beside.beyond, beyond.best.front());
+    const Found faster = searches.run({beyond, nullptr, 1}, below_s, on_progress);
+    if (!faster.best.empty()) result.beyond = searches.evaluated(beyond, faster.best.front());
   }
+  c.seconds = now_s() - start_s;
   return result;
 }
 

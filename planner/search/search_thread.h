@@ -29,6 +29,7 @@ struct SearchPart {
   /// The same with more memory; null: nobody asks for it.
   const SearchProblem* roomier = nullptr;
   Wanted wanted;
+  bool tells = false;  // whether what does not fit is looked into
   size_t threads() const { return size_t(std::max(1, problem.threads)); }
 };
 
