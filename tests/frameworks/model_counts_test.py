@@ -291,7 +291,8 @@ OWN_CLASSES = {"kimi-k3", "step-3.5-flash"}
 
 def zoo_names(program):
     lines = subprocess.run([program, "model", "list"], capture_output=True, text=True, check=True).stdout.splitlines()
-    return [line.split()[0] for line in lines[1:-1] if line.split()[-1] != "-" and line[0] != "-"]
+    rows = [line.split() for line in lines[2:-1]]  # titles and a rule stand above them, a remark below
+    return [row[0] for row in rows if row[-1] != "-"]
 
 
 def compare_zoo(name, program):
