@@ -241,6 +241,7 @@ struct SearchCertificate {
   int64_t over_bound = 0;  // their lower bound passed the best time found
   int64_t simulated = 0;
   bool optimal = false;
+  bool counted = true;  // false: the search was stopped before it had listed the whole space
   double seconds = 0.0;
   int64_t same = 0;         // equal to another layout of the space under another name
   int64_t not_reached = 0;  // left when the search was stopped
@@ -267,6 +268,8 @@ struct SearchCertificate {
     v.field("gap", &T::gap, "share by which the best may be above the optimum",
             optional_field(between(0, 1)));
     v.field("optimal", &T::optimal, "whether every layout is accounted for");
+    v.field("counted", &T::counted, "whether the space was counted to its end before a stop",
+            optional_field());
     v.field("seconds", &T::seconds, "time of the search", between(0, 1e9));
     v.field("pruned", &T::pruned, "layouts that were not simulated, by the tier that pruned them",
             optional_field());

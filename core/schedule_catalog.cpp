@@ -20,7 +20,8 @@ const std::vector<ScheduleEntry> kSchedules{
      .min_chunks = 1,
      .max_chunks = 1,
      .source = "Huang et al. 2019 (arXiv:1811.06965), section 2.3",
-     .generate = generate_gpipe},
+     .generate = generate_gpipe,
+     .repeats = false},
     {.name = "1f1b",
      .min_chunks = 1,
      .max_chunks = 1,
@@ -85,7 +86,8 @@ const std::vector<ScheduleEntry> kSchedules{
      .generate = generate_list,
      .splits_backward = true,
      .placement = generated_placement,
-     .made_to_measure = true},
+     .made_to_measure = true,
+     .repeats = false},
 };
 
 }  // namespace
@@ -99,6 +101,12 @@ const ScheduleEntry& leanest_schedule(const ScheduleEntry& entry, int chunks) {
   }
   MPT_CHECK(false, "no leanest schedule of {} chunks", chunks);
   return entry;
+}
+
+int64_t micro_batches_that_hold_as_much(const ScheduleEntry& entry, int64_t ranks, int64_t micro_batches) {
+  const int64_t middle = 3 * ranks;
+  if (!entry.repeats || micro_batches <= middle) return micro_batches;
+  return middle + micro_batches % ranks;
 }
 
 const ScheduleEntry& find_schedule(const std::string& name, const std::string& where) {

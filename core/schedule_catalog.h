@@ -35,6 +35,8 @@ struct ScheduleEntry {
   /// Chunks per rank with which it holds the fewest micro-batches of all named schedules that have the
   /// placement of a made-to-measure one.
   ChunkRange leanest = {};
+  /// Whether its middle repeats with every round of micro-batches, so that more rounds hold no more.
+  bool repeats = true;
 };
 
 const std::vector<ScheduleEntry>& schedule_catalog();
@@ -42,6 +44,10 @@ const std::vector<ScheduleEntry>& schedule_catalog();
 /// The named schedule of the same placement that holds the fewest micro-batches: a schedule that is made to
 /// measure fits wherever this one does.
 const ScheduleEntry& leanest_schedule(const ScheduleEntry& entry, int chunks);
+
+/// So few micro-batches of a schedule hold the same on every rank, in as many transfer slots: where it
+/// repeats, three rounds of the pipeline and the last, broken one.
+int64_t micro_batches_that_hold_as_much(const ScheduleEntry& entry, int64_t ranks, int64_t micro_batches);
 
 /// Throws UserError naming `where` and the nearest known schedule.
 const ScheduleEntry& find_schedule(const std::string& name, const std::string& where);

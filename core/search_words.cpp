@@ -41,7 +41,8 @@ std::string describe_certificate(const SearchCertificate& c, double step_time_s,
                        distance(c, step_time_s));
   const std::string gap = c.gap >= 1.0 ? "the best may be any amount faster, since not all was bounded"
                                        : fmt::format("the best is at most {} faster", format_percent(c.gap));
-  return fmt::format("Stopped after {}: of {} layouts {}; {}.", time, format_count(c.layouts), fates(c), gap);
+  return fmt::format("Stopped after {}: of {}{} layouts {}; {}.", time, c.counted ? "" : "at least ",
+                     format_count(c.layouts), fates(c), gap);
 }
 
 }  // namespace mpt

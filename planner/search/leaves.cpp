@@ -138,8 +138,10 @@ std::vector<Leaf> leaves_of(const SearchProblem& problem, const Layout& node, No
   return LeafEnumeration(problem, node, not_dividing).run();
 }
 
-LeafList leaf_list_of(const SearchProblem& problem, const Layout& node, NotDividing* not_dividing) {
-  LeafList list(leaves_of(problem, node, not_dividing));
+LeafList leaf_list_of(const SearchProblem& problem, const Layout& node) {
+  NotDividing not_dividing;
+  LeafList list(leaves_of(problem, node, &not_dividing));
+  list.not_dividing = std::move(not_dividing);
   list.apart.assign(list.leaves.size(), true);
   if (!problem.apart_from) return list;
   SearchProblem asked = problem;

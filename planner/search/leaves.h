@@ -38,6 +38,7 @@ struct LeafList {
   std::vector<uint16_t> price_of_leaf;
   std::vector<uint16_t> division_of_leaf;  // into stages, and how they are placed
   std::vector<bool> apart;                 // whether SearchProblem::apart_from lacks the leaf
+  NotDividing not_dividing;                // rules that fail
   size_t prices = 0, divisions = 0;
 };
 
@@ -48,8 +49,8 @@ bool has_schedule(const SearchProblem& problem, const std::string& name);
 std::vector<Leaf> leaves_of(const SearchProblem& problem, const Layout& node,
                             NotDividing* not_dividing = nullptr);
 
-/// The list of a node, whose sharding is not read. `not_dividing` may be null.
-LeafList leaf_list_of(const SearchProblem& problem, const Layout& node, NotDividing* not_dividing);
+/// The list of a node, whose sharding is not read.
+LeafList leaf_list_of(const SearchProblem& problem, const Layout& node);
 
 /// Whether stage numbers go round the ranks. Two chunks can also have the placement of a V.
 bool in_rounds(const Leaf& leaf);

@@ -73,17 +73,24 @@ std::shared_ptr<const Schedule> ProgramCache::schedule(const Layout& layout, int
   return made;
 }
 
+// Layouts that differ in their number of micro-batches share what they hold at most.
+ProgramCache::Key ProgramCache::peaks_key(const Layout& layout, int64_t micro_batches) {
+  Key key = schedule_key(layout, micro_batches);
+  key.micro_batches = micro_batches_that_hold_as_much(*key.schedule, key.pipeline, micro_batches);
+  return key;
+}
+
 std::shared_ptr<const ActivationPeaks> ProgramCache::peaks(const Layout& layout, int64_t micro_batches) {
-  const Key key = schedule_key(layout, micro_batches);
+  const Key key = peaks_key(layout, micro_batches);
   if (const auto found = peaks_.by_key.find(key); found != peaks_.by_key.end()) return found->second;
-  auto made = std::make_shared<const ActivationPeaks>(schedule(layout, micro_batches));
+  auto made = std::make_shared<const ActivationPeaks>(schedule(layout, key.micro_batches));
   keep(peaks_, key, made);
   return made;
 }
 
 std::shared_ptr<const ActivationPeaks> ProgramCache::known_peaks(const Layout& layout,
                                                                  int64_t micro_batches) const {
-  const auto found = peaks_.by_key.find(schedule_key(layout, micro_batches));
+  const auto found = peaks_.by_key.find(peaks_key(layout, micro_batches));
   return found == peaks_.by_key.end() ? nullptr : found->second;
 }
 

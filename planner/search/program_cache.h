@@ -53,6 +53,7 @@ class ProgramCache {
   void keep(Entries<T>& entries, const Key& key, std::shared_ptr<const T> value);
 
   static Key schedule_key(const Layout& layout, int64_t micro_batches);
+  static Key peaks_key(const Layout& layout, int64_t micro_batches);
 
   Entries<Schedule> schedules_;
   Entries<ActivationPeaks> peaks_;

@@ -36,11 +36,16 @@ void add_best(std::vector<Incumbent>& sum, const std::vector<Incumbent>& part, c
   sum.erase(sum.begin() + ptrdiff_t(wanted.count(times)), sum.end());
 }
 
+void add_reasons(NotDividing& sum, const NotDividing& part) {
+  for (const auto& [reason, times] : part) sum[reason] += times;
+}
+
 void merge(SearchResult& sum, SearchResult part) {
   add(sum.certificate, part.certificate);
   sum.bound_s = std::min(sum.bound_s, part.bound_s);
   std::move(part.over_memory.begin(), part.over_memory.end(), std::back_inserter(sum.over_memory));
   sum.more_over_memory += part.more_over_memory;
+  add_reasons(sum.not_dividing, part.not_dividing);
 }
 
 void keep_nearest(std::vector<NearMiss>& misses, size_t told, SearchResult& result) {
@@ -77,6 +82,10 @@ class Searches {
       in_threads(count_, [&](size_t t) { threads_[t]->tell_near_misses(nothing_fits); });
     Found found{incumbents(part.wanted), threads_.front()->take()};
     for (size_t t = 1; t < count_; ++t) merge(found.about, threads_[t]->take());
+    SearchThread::LeafLists lists;  // threads have some of them alike
+    for (const auto& thread : threads_)
+      lists.insert(thread->leaf_lists().begin(), thread->leaf_lists().end());
+    for (const auto& [nodes, list] : lists) add_reasons(found.about.not_dividing, list.not_dividing);
     keep_nearest(found.about.over_memory, nothing_fits && optimal ? 1 : kNearMissesTold, found.about);
     found.about.certificate.seconds = shared.seconds();
     return found;
@@ -216,6 +225,7 @@ void add(SearchCertificate& sum, const SearchCertificate& part) {
   sum.not_reached += part.not_reached;
   sum.seconds += part.seconds;
   sum.optimal = sum.optimal && part.optimal;
+  sum.counted = sum.counted && part.counted;
   if (sum.pruned.empty()) {
     sum.pruned = part.pruned;
     return;

@@ -37,9 +37,11 @@ SearchThread::SearchThread(const SearchPart& part, size_t thread, LayoutResolver
 
 void SearchThread::run() {
   visit_degrees(
-      *problem_, [this](const Layout& layout, const auto& shardings) { list_degrees(layout, shardings); },
-      &result_.not_dividing);
+      *problem_, {thread_, threads_, [this] { return !go_on(); }},
+      [this](const Layout& layout, const auto& shardings) { list_degrees(layout, shardings); },
+      result_.not_dividing);
   listed_ = true;
+  result_.certificate.counted = !shared_->stopped();
   walk();
   finish();
 }
@@ -88,28 +90,14 @@ const LeafList& SearchThread::leaves(const Layout& node) {
   const std::tuple key{node.pipeline, micro_batches(node, problem_->workload), node.overlap_tensor,
                        node.overlap_exchange};
   auto at = leaves_.find(key);
-  if (at == leaves_.end())
-    at = leaves_.emplace(key, leaf_list_of(*problem_, node, &result_.not_dividing)).first;
+  if (at == leaves_.end()) at = leaves_.emplace(key, leaf_list_of(*problem_, node)).first;
   return at->second;
-}
-
-// Splits go round the threads.
-bool SearchThread::is_mine(const Layout& l) {
-  const std::array split{l.tensor, l.context, l.pipeline, l.data};
-  if (split != last_split_) ++splits_seen_;
-  last_split_ = split;
-  return splits_seen_ % threads_ == thread_;
 }
 
 void SearchThread::list_degrees(const Layout& layout, const std::vector<Sharding>& shardings) {
   const auto leaf_count = int64_t(leaves(layout).leaves.size());
-  if (!is_mine(layout) || leaf_count == 0) return;
-  const int64_t layouts = leaf_count * int64_t(shardings.size());
-  result_.certificate.layouts += layouts;
-  if (!go_on()) {
-    result_.certificate.not_reached += layouts;
-    return;
-  }
+  if (leaf_count == 0) return;
+  result_.certificate.layouts += leaf_count * int64_t(shardings.size());
   add_degrees(layout, shardings, leaf_count);
 }
 
@@ -311,9 +299,9 @@ void SearchThread::prune_frontier() {
   }
   const bool front_is_slower = frontier_.empty() || frontier_.top().bound_s > incumbent_s();
   SearchCertificate& c = result_.certificate;
-  c.optimal = front_is_slower && c.not_reached == 0;
+  c.optimal = front_is_slower && c.counted;
   // Nothing is known of nodes that were not looked at; of the rest the front of the frontier is fastest.
-  result_.bound_s = c.not_reached > 0 ? 0.0 : frontier_.empty() ? kInfinity : frontier_.top().bound_s;
+  result_.bound_s = !c.counted ? 0.0 : frontier_.empty() ? kInfinity : frontier_.top().bound_s;
   if (front_is_slower) {
     count(tiers().back(), waiting_);
   } else {

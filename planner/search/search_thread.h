@@ -33,7 +33,8 @@ struct SearchPart {
   size_t threads() const { return size_t(std::max(1, problem.threads)); }
 };
 
-/// Searches every `threads`-th split of the space. Splits stay whole, so that their near misses are complete.
+/// Searches its part of the space, one of as many as there are threads. Splits stay whole, so that their near
+/// misses are complete.
 class SearchThread {
  public:
   /// `resolver`: nobody else uses it meanwhile.
@@ -49,6 +50,9 @@ class SearchThread {
   /// Looks for near misses. Where nothing fits, only the layout that needs least is told.
   void tell_near_misses(bool nothing_fits);
   SearchResult take() { return std::move(result_); }
+  /// Lists of leaves by what their nodes have in common.
+  using LeafLists = std::map<std::tuple<int64_t, int64_t, bool, bool>, LeafList>;
+  const LeafLists& leaf_lists() const { return leaves_; }
 
  private:
   /// Nothing slower is wanted, by the incumbents of this thread and of all others.
@@ -56,7 +60,6 @@ class SearchThread {
   void count(const Tier& tier, int64_t layouts) { pruned_[size_t(&tier - tiers().data())] += layouts; }
   bool prunes_inner(Level level, const Layout& node, InnerBound bound, int64_t layouts);
 
-  bool is_mine(const Layout& layout);
   const LeafList& leaves(const Layout& node);
   void list_degrees(const Layout& layout, const std::vector<Sharding>& shardings);
   void add_degrees(const Layout& layout, const std::vector<Sharding>& shardings, int64_t leaves);
@@ -100,7 +103,7 @@ class SearchThread {
   std::vector<Layout> degrees_;                               // nodes that were not pruned
   std::vector<std::vector<Sharding>> shardings_;              // of each
   std::vector<std::optional<DegreesBounds>> degrees_bounds_;  // none until a child is expanded
-  std::map<std::tuple<int64_t, int64_t, bool, bool>, LeafList> leaves_;
+  LeafLists leaves_;
   std::vector<std::vector<int64_t>> fitted_;
   std::priority_queue<Node> frontier_;
   bool degrees_are_apart_ = true;  // of the degrees that were added last
@@ -119,8 +122,6 @@ class SearchThread {
   Timeline timeline_;
   SearchResult result_;
   int64_t looked_ = 0;
-  std::array<int64_t, 4> last_split_{};
-  size_t splits_seen_ = 0;
 };
 
 }  // namespace mpt::planner

@@ -27,8 +27,9 @@ struct DenseSplit {
 
 class DegreesEnumeration {
  public:
-  DegreesEnumeration(const SearchProblem& problem, const VisitDegrees& visit, NotDividing& not_dividing)
-      : problem_(problem), bounds_(problem.bounds), visit_(visit), not_dividing_(not_dividing) {
+  DegreesEnumeration(const SearchProblem& problem, const VisitDegrees& visit, NotDividing& not_dividing,
+                     const ListedPart& part)
+      : problem_(problem), bounds_(problem.bounds), visit_(visit), not_dividing_(not_dividing), part_(part) {
     node_.precision = problem.precision;
     node_.selective = problem.selective;
     node_.training = problem.training;
@@ -37,20 +38,22 @@ class DegreesEnumeration {
 
   void run() {
     bool any = false;
+    size_t pair = 0;
     for (const int64_t tensor : divisors_of(problem_.ranks)) {
       if (!allowed(bounds_.tensor, tensor)) continue;
       for (const int64_t context : context_degrees(problem_.ranks / tensor)) {
+        const bool listed = pair++ % part_.of == part_.index;
         const int64_t rest = problem_.ranks / tensor / context;
         for (const int64_t pipeline : divisors_of(rest)) {
           const int64_t data = rest / pipeline;
-          if (leaves_group(tensor * context)) {
+          if (listed && leaves_group(tensor * context)) {
             note(
                 fmt::format("tensor x context of {} ranks would leave a group of devices", tensor * context));
             continue;
           }
           if (!allowed(bounds_.pipeline, pipeline) || !allowed(bounds_.data, data)) continue;
           any = true;
-          add_degrees({tensor, context, pipeline, data});
+          if (listed) add_degrees({tensor, context, pipeline, data});
         }
       }
     }
@@ -91,6 +94,7 @@ class DegreesEnumeration {
   }
 
   void add_degrees(const Degrees& degrees) {
+    if (part_.stopped()) return;
     if (refused(
             problem_.refused([&](const frameworks::Framework& f) { return supports_degrees(f, degrees); })))
       return;
@@ -183,6 +187,7 @@ class DegreesEnumeration {
   }
 
   void add_node() {
+    if (part_.stopped()) return;
     node_.layers_per_stage = even_stages_;
     const auto rejection = check_layout(problem_.model, node_, problem_.workload);
     node_.layers_per_stage.clear();
@@ -204,6 +209,7 @@ class DegreesEnumeration {
   const SearchBounds& bounds_;
   const VisitDegrees& visit_;
   NotDividing& not_dividing_;
+  const ListedPart& part_;
   std::map<int64_t, std::vector<int64_t>> divisors_;  // stay where they are
   // Of the degrees at hand: their stages, whether any layout divides the model, and why the first does not.
   std::vector<int64_t> even_stages_;
@@ -236,7 +242,12 @@ std::vector<int64_t> divisors(int64_t value) {
 
 void visit_degrees(const SearchProblem& problem, const VisitDegrees& visit, NotDividing* not_dividing) {
   NotDividing unused;
-  DegreesEnumeration(problem, visit, not_dividing != nullptr ? *not_dividing : unused).run();
+  visit_degrees(problem, {}, visit, not_dividing != nullptr ? *not_dividing : unused);
+}
+
+void visit_degrees(const SearchProblem& problem, const ListedPart& part, const VisitDegrees& visit,
+                   NotDividing& not_dividing) {
+  DegreesEnumeration(problem, visit, not_dividing, part).run();
 }
 
 std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& degrees) {

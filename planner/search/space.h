@@ -36,6 +36,15 @@ using VisitDegrees = std::function<void(const Layout&, const std::vector<Shardin
 /// be hundreds of thousands.
 void visit_degrees(const SearchProblem& problem, const VisitDegrees& visit,
                    NotDividing* not_dividing = nullptr);
+
+/// Part of a space that is listed: every `of`-th pair of tensor and context degrees, whose prices layouts
+/// share most, until `stopped` is true.
+struct ListedPart {
+  size_t index = 0, of = 1;
+  std::function<bool()> stopped = [] { return false; };
+};
+void visit_degrees(const SearchProblem& problem, const ListedPart& part, const VisitDegrees& visit,
+                   NotDividing& not_dividing);
 std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& degrees);
 Layout with_sharding(const Layout& degrees, const Sharding& sharding);
 /// Calls `visit` with every node of sharding.
