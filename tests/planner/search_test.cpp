@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <map>
 
 #include "base/error.h"
@@ -210,10 +211,11 @@ TEST(Search, AnswersForMoreMemoryAndOtherFrameworks) {
   const auto found_s = [](const std::optional<Candidate>& found) {
     return found ? found->evaluation.step_time_s : INFINITY;
   };
+  const int requests = std::getenv("MPT_SOAK") != nullptr ? 300 : 40;
   int roomier_wins = 0, beyond_wins = 0;
   uint32_t seed = 7000;
   for (const frameworks::Framework& asked : frameworks::known_frameworks()) {
-    for (int n = 0; n < 40; ++n, ++seed) {
+    for (int n = 0; n < requests; ++n, ++seed) {
       RandomProblem r(seed, dispatch_of(seed / 3));
       r.problem.framework = std::make_shared<frameworks::Framework>(asked);
       r.problem.threads = n % 4 == 0 ? 3 : 1;
@@ -262,8 +264,9 @@ TEST(Search, IsNeverSlowerThanTheObviousWhereverItStops) {
   plain.fits_recompute = false;
   const double obvious_s = search(plain, 1).best.front().evaluation.step_time_s;
   const SearchResult whole = search(problem, 1);
+  const bool soak = std::getenv("MPT_SOAK") != nullptr;
   int stopped = 0;
-  for (int64_t nodes = 0; nodes < 10000; nodes = nodes < 50 ? nodes + 1 : nodes * 5 / 4) {
+  for (int64_t nodes = 0; nodes < 10000; nodes = nodes < 50 || soak ? nodes + 1 : nodes * 5 / 4) {
     int64_t seen = 0;
     const SearchResult result = search(problem, 1, [&](const SearchProgress&) { return seen++ < nodes; });
     ASSERT_FALSE(result.best.empty()) << nodes;
