@@ -1,11 +1,15 @@
 # The planner's library and examples/plan, for targets that have no libraries of their own: fmt, nlohmann/json and toml++
 # are headers alone, and nothing reads YAML.
+add_library(mpt_fmt INTERFACE)
 foreach(header fmt/format.h nlohmann/json.hpp toml++/toml.h)
   string(MAKE_C_IDENTIFIER MPT_${header} found)
-  find_path(${found} ${header} REQUIRED)
+  find_path(${found} ${header} PATHS /usr/include NO_CMAKE_FIND_ROOT_PATH REQUIRED)
+  # By links: the folder itself may hold headers of another C library than the target's.
+  get_filename_component(library ${header} DIRECTORY)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/headers)
+  file(CREATE_LINK ${${found}}/${library} ${CMAKE_BINARY_DIR}/headers/${library} SYMBOLIC)
 endforeach()
-add_library(mpt_fmt INTERFACE)
-target_include_directories(mpt_fmt SYSTEM INTERFACE ${MPT_fmt_format_h} ${MPT_nlohmann_json_hpp} ${MPT_toml___toml_h})
+target_include_directories(mpt_fmt SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/headers)
 target_compile_definitions(mpt_fmt INTERFACE FMT_HEADER_ONLY)
 set(MPT_FMT mpt_fmt)
 add_library(nlohmann_json::nlohmann_json ALIAS mpt_fmt)
