@@ -173,6 +173,9 @@ struct Prediction {
   }
 };
 
+/// What a layout of the ranking is there for. simplest: the fastest with two kinds of parallelism at most.
+enum class Role { recommended, alternative, simplest };
+
 /// A layout that the search simulated, for the ranking.
 struct RankedLayout {
   Layout layout;
@@ -181,6 +184,7 @@ struct RankedLayout {
   int64_t peak_bytes = 0;
   double tokens_per_s = 0.0;
   Confidence confidence;
+  Role role = Role::alternative;
 
   bool operator==(const RankedLayout&) const = default;
 
@@ -193,6 +197,9 @@ struct RankedLayout {
     v.field("peak_bytes", &T::peak_bytes, "of the fullest rank", between(0, 9e15));
     v.field("tokens_per_s", &T::tokens_per_s, "predicted", between(0, 1e15));
     v.field("confidence", &T::confidence, "how sure the prediction is", optional_field());
+    v.field("role", &T::role,
+            "what it is there for; simplest: the fastest with at most two of tp, pp, cp, ep, dp",
+            optional_field());
   }
 };
 

@@ -49,8 +49,9 @@ const ExportTarget& find_export_target(const std::string& name) {
   for (const ExportTarget& target : export_targets()) names.emplace_back(target.name);
   const std::string expected = fmt::format("one of {}", fmt::join(names, ", "));
   for (const ExportTarget& target : export_targets()) {
-    if (const Framework* its = find_framework(target.name))
-      names.insert(names.end(), its->aliases.begin(), its->aliases.end());
+    const Framework* its = find_framework(target.name);
+    for (const std::string& alias : its != nullptr ? its->other_names() : std::vector<std::string>{})
+      names.push_back(alias);
   }
   throw UserError(
       Problem{"--to", fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, names)), expected, ""});

@@ -10,6 +10,7 @@
 #include "base/quantity.h"
 #include "core/layout_words.h"
 #include "core/search_words.h"
+#include "core/ties.h"
 #include "reports/compare.h"
 #include "reports/next_steps.h"
 #include "reports/utilisation.h"
@@ -221,7 +222,8 @@ Json rows_of(const std::vector<RankedLayout>& layouts) {
   Json out = Json::array();
   for (const RankedLayout& r : layouts) {
     const double more = r.step_time_s / layouts.front().step_time_s - 1.0;
-    out.push_back({layout_name(r.layout), r.step_time_s, format_seconds(r.step_time_s),
+    const char* const simplest = r.role == Role::simplest ? " (simplest)" : "";
+    out.push_back({layout_name(r.layout) + simplest, r.step_time_s, format_seconds(r.step_time_s),
                    format_percent(r.bubble_share), format_bytes(double(r.peak_bytes)),
                    format_count(int64_t(r.tokens_per_s)), r.peak_bytes, r.layout.ranks(),
                    fmt::format("{:+.1f}%", 100.0 * more)});
@@ -314,6 +316,7 @@ std::string render(const Plan& plan, Json data, const Facts& more) {
   data["links"] = links_of(plan);
   data["ranking"] = rows_of(plan.ranking);
   data["front"] = rows_of(plan.front);
+  data["equal_times"] = kEqualTimes;
   data["reasons"] = plan.reasons;
   data["rejected"] = plan.rejected;
   data["evidence"] = plan.evidence;

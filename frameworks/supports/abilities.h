@@ -65,6 +65,7 @@ struct ScheduleAbility {
   int64_t min_chunks = 1, max_chunks = 1;
   MicroBatchRule micro_batches = MicroBatchRule::any;
   bool without_compile = false;  // only where layers are not compiled
+  bool from_rows = false;        // only from a file of its rows
 
   template <class V>
   static void describe(V& v) {
@@ -74,6 +75,8 @@ struct ScheduleAbility {
     v.field("max_chunks", &T::max_chunks, "most virtual stages per pipeline rank", between(1, 100000));
     v.field("micro_batches", &T::micro_batches, "micro-batches of a step that it takes");
     v.field("without_compile", &T::without_compile, "only where layers are not compiled", optional_field());
+    v.field("from_rows", &T::from_rows, "runs only from a file of its rows: searched where it is asked for",
+            optional_field());
   }
 };
 
@@ -224,11 +227,19 @@ struct Framework {
   std::string version;  // that the abilities were read from
   std::string dialect;  // folder of the dialect.json that says which models it has; empty: any
   std::vector<std::string> aliases;
+  std::vector<std::string> sharding_aliases;  // that mean FSDP and tensor ranks alone
   std::vector<std::string> takes_plans_of;
   FrameworkFiles files;
   Abilities abilities;
   Execution execution;
   std::map<std::string, std::string> sources;  // by ability
+
+  /// All that people call it beside its name.
+  std::vector<std::string> other_names() const {
+    std::vector<std::string> names = aliases;
+    names.insert(names.end(), sharding_aliases.begin(), sharding_aliases.end());
+    return names;
+  }
 
   template <class V>
   static void describe(V& v) {
@@ -238,6 +249,9 @@ struct Framework {
     v.field("version", &T::version, "release that the abilities were read from");
     v.field("dialect", &T::dialect, "framework whose dialect.json says which models it has");
     v.field("aliases", &T::aliases, "what else people call it");
+    v.field("sharding_aliases", &T::sharding_aliases,
+            "names of it that mean FSDP and tensor parallelism, without pipelines and context parallelism",
+            rare_field());
     v.field("takes_plans_of", &T::takes_plans_of,
             "frameworks whose step time and memory hold for its export, too");
     v.field("files", &T::files, "what it exports and imports", optional_field());

@@ -340,14 +340,36 @@ std::optional<Rejection> supports_sharding(const Framework& framework, const Lay
   return std::nullopt;
 }
 
+namespace {
+
+// Null: it has none of that name.
+const ScheduleAbility* schedule_named(const Abilities& a, const std::string& name) {
+  const auto found = std::find_if(a.schedules.begin(), a.schedules.end(),
+                                  [&](const ScheduleAbility& s) { return s.schedule == name; });
+  return found == a.schedules.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+bool needs_rows(const Framework& framework, const std::string& schedule) {
+  const ScheduleAbility* const found = schedule_named(framework.abilities, schedule);
+  return found == nullptr || found->from_rows;
+}
+
+std::optional<Rejection> runs_by_name(const Framework& framework, const std::string& schedule) {
+  if (!needs_rows(framework, schedule)) return std::nullopt;
+  return refuse(
+      framework, "schedule",
+      fmt::format("runs {} only from a file of its rows; --schedule {} searches it", schedule, schedule));
+}
+
 std::optional<Rejection> supports_schedule(const Framework& framework, const Layout& layout,
                                            const std::string& schedule, int64_t chunks,
                                            int64_t micro_batches) {
   if (layout.pipeline == 1) return std::nullopt;
   const Abilities& a = framework.abilities;
-  const auto found = std::find_if(a.schedules.begin(), a.schedules.end(),
-                                  [&](const ScheduleAbility& s) { return s.schedule == schedule; });
-  if (found == a.schedules.end()) {
+  const ScheduleAbility* const found = schedule_named(a, schedule);
+  if (found == nullptr) {
     return refuse(framework, "schedule",
                   fmt::format("has no {} schedule; it has {}", schedule, schedule_names_of(a)));
   }

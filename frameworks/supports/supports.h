@@ -48,6 +48,11 @@ std::optional<Rejection> supports_schedule(const Framework& framework, const Lay
                                            const std::string& schedule, int64_t chunks,
                                            int64_t micro_batches);
 
+/// Whether a schedule comes to it as rows of actions, because it has none of that name.
+bool needs_rows(const Framework& framework, const std::string& schedule);
+/// The same as a reason.
+std::optional<Rejection> runs_by_name(const Framework& framework, const std::string& schedule);
+
 /// Whether a schedule with virtual stages takes micro-batches in groups of `group`, of another size than the
 /// pipeline: the last group is whole, or has a micro-batch for each rank (Megatron-LM,
 /// megatron/core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving).

@@ -37,6 +37,16 @@ void set_degrees(const SearchProblem& problem, Layout& l) {
   if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
 }
 
+// None, or the stage that shares out most where the framework shares out something of this layout always.
+int64_t usual_zero(const SearchProblem& problem, const Layout& l) {
+  if (!problem.framework || l.replicas() == 1) return 0;
+  for (const int64_t zero : {0, 3, 2, 1}) {
+    if (!frameworks::supports_sharding(*problem.framework, l, {zero, zero > 0 ? l.replicas() : 1, false}))
+      return zero;
+  }
+  return 0;
+}
+
 void set_schedule(const SearchProblem& problem, Layout& l) {
   const SearchBounds& b = problem.bounds;
   l.chunks = one<int64_t>(b.chunks, 1);
@@ -60,13 +70,13 @@ Layout layout_of_bounds(const SearchProblem& problem) {
   set_degrees(problem, l);
   l.sequence_parallel = one(b.sequence_parallel, l.expert > 1 && l.tensor > 1);
   l.context_method = one(b.context_methods, ContextMethod::ring);
-  l.zero = one<int64_t>(b.zero, 0);
-  l.shard = l.zero > 0 ? l.replicas() : 1;
   l.offload_optimizer = one(b.offload, false);
   l.order = one(b.orders, RankOrder::pipeline_outermost);
   l.micro_batch = one<int64_t>(b.micro_batch, 1);
   l.recompute = one(b.recomputes, Recompute::none);
   problem.set_overlaps(l);
+  l.zero = one<int64_t>(b.zero, usual_zero(problem, l));
+  l.shard = l.zero > 0 ? l.replicas() : 1;
   set_schedule(problem, l);
   return l;
 }

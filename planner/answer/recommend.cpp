@@ -8,6 +8,7 @@
 
 #include "base/interruption.h"
 #include "base/quantity.h"
+#include "core/ties.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
 #include "planner/explain/confidence.h"
@@ -69,6 +70,8 @@ void note_limits_of_framework(const SearchProblem& beyond, const Resolved& resol
 // The search also keeps the layouts that errors are drawn over, and equals that may need less memory. So the
 // recommended layout does not depend on the number of layouts that the user asks for.
 constexpr size_t kMostEquals = 32;
+// Of tp, pp, cp, ep and dp so many are above 1 in what is called simplest, at most.
+constexpr int kSimple = 2;
 
 std::unique_ptr<ArrangedSearch> considered_search(const SearchProblem& problem, size_t keep,
                                                   const Watch& watch, const std::string& what,
@@ -97,6 +100,17 @@ std::optional<Candidate> draw_and_keep(size_t keep, ArrangedSearch& search) {
   return rival;
 }
 
+// The row that is simplest; it may be there already.
+void add_simplest(const std::optional<Candidate>& simplest, const SearchProblem& problem,
+                  std::vector<RankedLayout>& ranking) {
+  if (!simplest) return;
+  auto row = std::find_if(ranking.begin(), ranking.end(),
+                          [&](const RankedLayout& r) { return r.layout == simplest->estimate.layout; });
+  if (row == ranking.end())
+    row = ranking.insert(ranking.end(), ranked(*simplest, problem, published_evidence()));
+  row->role = Role::simplest;
+}
+
 }  // namespace
 
 std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem, size_t keep,
@@ -108,6 +122,7 @@ std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem,
 
 Plan plan_of(const ArrangedSearch& search, const PlanRequest& request) {
   Plan plan = make_plan(search.result, search.problem);
+  plan.ranking.front().role = Role::recommended;
   plan.request = portable(request, search.problem);
   for (const std::string& note : search.notes) plan.reasons.push_back("On " + note + ".");
   return plan;
@@ -160,9 +175,9 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
   const auto keep = size_t(resolved.request.top);
   const auto roomier = roomier_problem(resolved);
   const auto beyond = problem_beyond(resolved.problem);
-  auto search =
-      considered_search(resolved.problem, keep, watch, "",
-                        {roomier ? &*roomier : nullptr, beyond ? &*beyond : nullptr, 1.0 - kWorthSaying});
+  auto search = considered_search(
+      resolved.problem, keep, watch, "",
+      {roomier ? &*roomier : nullptr, beyond ? &*beyond : nullptr, 1.0 - kWorthSaying, kSimple});
   const auto rival = draw_and_keep(keep, *search);
   std::vector<std::string> notes = resolved.notes;
   if (search->result.best.empty() && search->result.roomier) {
@@ -183,9 +198,14 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
   if (!search->left_out.empty()) plan.notes.push_back(search->left_out);
   plan.fitted = fitted_time(search->problem, search->result.best.front());
   const auto add_row = [&](const std::optional<Candidate>& row) {
-    if (row) plan.ranking.push_back(ranked(*row, search->problem, published_evidence()));
+    if (!row) return;
+    const RankedLayout more = ranked(*row, search->problem, published_evidence());
+    if (std::none_of(plan.ranking.begin(), plan.ranking.end(),
+                     [&](const RankedLayout& other) { return works_for_nothing(more, other); }))
+      plan.ranking.push_back(more);
   };
   add_row(rival);
+  add_simplest(search->result.simplest, search->problem, plan.ranking);
   add_row(search->result.roomier);
   if (search->result.beyond) note_limits_of_framework(*beyond, resolved, *search->result.beyond, plan);
   return plan;

@@ -111,7 +111,9 @@ Plan with_roomier(const Plan& plan, const SearchProblem* problem) {
   less.time_limit_s = less.time_limit_s > 0.0 ? std::min(kLongest, less.time_limit_s) : kLongest;
   const PlanOrReason found = plan_or_reason(std::move(less), plan.request);
   Plan more = plan;
-  if (found.plan) more.ranking.push_back(found.plan->ranking.front());
+  if (!found.plan) return more;
+  more.ranking.push_back(found.plan->ranking.front());
+  more.ranking.back().role = Role::alternative;
   return more;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
+#include "core/ties.h"
 #include "planner/explain/placement.h"
 #include "planner/explain/screen.h"
 #include "planner/memory/memory_model.h"

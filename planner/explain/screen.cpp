@@ -12,6 +12,7 @@
 #include "base/quantity.h"
 #include "core/layout_words.h"
 #include "core/search_words.h"
+#include "core/ties.h"
 #include "models/parameter_count.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/details.h"
@@ -137,17 +138,32 @@ std::string describe_risk(const Plan& plan, const Palette& palette) {
   return with_heading(wrapped(risk->why + "; " + remedy, "RISK  "), "RISK", palette.caution("RISK"));
 }
 
-std::string describe_trade(const RankedLayout& r, const RankedLayout& first) {
+// Whether it takes as long as the recommended one and, where that is not the fastest, as the fastest that
+// fits.
+bool is_tie(const RankedLayout& r, const Plan& plan) {
+  const RankedLayout& first = plan.ranking.front();
+  double fastest_s = first.step_time_s;
+  for (const RankedLayout& other : plan.ranking) {
+    if (other.peak_bytes <= std::max(first.peak_bytes, plan.memory_limit_bytes))
+      fastest_s = std::min(fastest_s, other.step_time_s);
+  }
+  return std::abs(r.step_time_s / first.step_time_s - 1.0) < kEqualTimes &&
+         r.step_time_s <= (1.0 + kEqualTimes) * fastest_s;
+}
+
+std::string describe_trade(const RankedLayout& r, const Plan& plan) {
+  const RankedLayout& first = plan.ranking.front();
   const double slower = r.step_time_s / first.step_time_s - 1.0;
-  std::string text = std::abs(slower) < kEqualTimes ? "tie"
-                     : slower > 0.0                 ? format_percent(slower) + " slower"
-                                                    : format_percent(-slower) + " faster";
+  std::string text = is_tie(r, plan) ? "tie"
+                     : slower > 0.0  ? format_percent(slower) + " slower"
+                                     : format_percent(-slower) + " faster";
   text += ", " + describe_memory_change(r.peak_bytes, first.peak_bytes);
   const bool recomputes = r.layout.recompute != Recompute::none;
   if (recomputes != (first.layout.recompute != Recompute::none))
     text += recomputes ? ", recomputes" : ", no recompute";
   if (r.layout.offload_optimizer != first.layout.offload_optimizer)
     text += r.layout.offload_optimizer ? ", optimizer in host memory" : ", no offload";
+  if (r.role == Role::simplest) text += "; simplest";
   return text;
 }
 
@@ -162,18 +178,19 @@ std::string alternatives_table(const std::vector<Alternative>& rows) {
   return table.text(kScreenColumns);
 }
 
-// As many as `lines` hold; the last one stays, since it may be the safe one.
+// As many as `lines` hold; the last one stays, since it may be the safe one, and the simplest.
 std::string describe_alternatives(std::vector<Alternative> rows, size_t lines, const Palette& palette) {
   constexpr size_t kOthers = 3;  // blank, heading, what a tie is
-  const auto is_tie = [](const Alternative& a) { return a.trade.starts_with("tie"); };
+  const auto ties = [](const Alternative& a) { return a.trade.starts_with("tie"); };
   std::string table = alternatives_table(rows);
   while (rows.size() > 1 && newlines_in(table) + kOthers > lines) {
-    rows.erase(rows.end() - 2);
+    const auto stays = [](const Alternative& a) { return a.layout->role == Role::simplest; };
+    rows.erase(rows.end() - (stays(rows.end()[-2]) && rows.size() > 2 ? 3 : 2));
     table = alternatives_table(rows);
   }
   if (rows.empty()) return "";
   std::string text = "\n" + palette.heading("ALTERNATIVES") + "\n" + table;
-  if (std::any_of(rows.begin(), rows.end(), is_tie))
+  if (std::any_of(rows.begin(), rows.end(), ties))
     text += fmt::format("  tie: within {:.0f}%, which the model cannot tell apart\n", 100.0 * kEqualTimes);
   return text;
 }
@@ -260,25 +277,23 @@ std::string describe_next(const std::vector<NextCommand>& next, const Palette& p
 }
 
 std::string describe_memory_change(int64_t bytes, int64_t instead_of) {
-  constexpr double kSame = 0.005;
   const double change = double(bytes - instead_of);
-  if (std::abs(change) <= kSame * double(instead_of)) return "same memory";
+  if (std::abs(change) <= kEqualMemory * double(instead_of)) return "same memory";
   return fmt::format("{} {}", format_bytes(std::abs(change)), change < 0 ? "less" : "more");
 }
 
 std::vector<Alternative> alternatives(const Plan& plan) {
   if (plan.ranking.empty()) return {};
-  const RankedLayout& first = plan.ranking.front();
   const auto risk = memory_risk(plan, published_evidence());
   const RankedLayout* const safe = risk ? safe_layout(plan, *risk) : nullptr;
   std::set<std::string> shown{layout_name(plan.layout)};
   std::vector<Alternative> out;
   for (const RankedLayout& r : plan.ranking) {
     if (shown.insert(layout_name(r.layout)).second && &r != safe)
-      out.push_back({&r, describe_trade(r, first)});
+      out.push_back({&r, describe_trade(r, plan)});
   }
   if (safe != nullptr)
-    out.push_back({safe, fmt::format("{}; safer: {}", describe_trade(*safe, first), risk->option())});
+    out.push_back({safe, fmt::format("{}; safer: {}", describe_trade(*safe, plan), risk->option())});
   return out;
 }
 

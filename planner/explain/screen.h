@@ -16,9 +16,6 @@ namespace mpt::planner {
 
 /// No answer has more lines, unless more layouts were asked for.
 inline constexpr size_t kScreenLines = 40;
-/// Step times that differ by less are a tie: below it the predicted order of two published layouts was no
-/// better than chance (reports/results/accuracy.md, Ties).
-inline constexpr double kEqualTimes = 0.01;
 
 struct NextCommand {
   std::string command, what_for;

@@ -9,6 +9,7 @@
 
 #include "base/quantity.h"
 #include "core/bound_words.h"
+#include "core/ties.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/screen.h"
 #include "planner/search/arrangement.h"

@@ -11,6 +11,7 @@
 #include "base/quantity.h"
 #include "base/threads.h"
 #include "core/schedule_catalog.h"
+#include "frameworks/framework.h"
 #include "models/zoo.h"
 #include "planner/explain/confidence.h"
 #include "planner/request/framework_bounds.h"
@@ -244,6 +245,30 @@ void check_splits(const SearchBounds& bounds, const ModelSpec& model) {
                             "leave --sp out, or name another --tp"});
 }
 
+// Who names a framework by its sharding wants no more than that beside tensor ranks.
+void restrict_to_sharding(Resolved& resolved) {
+  PlanRequest& r = resolved.request;
+  const frameworks::Framework* const named = frameworks::find_framework(r.framework);
+  if (named == nullptr || r.beyond_framework) return;
+  const std::vector<std::string>& of = named->sharding_aliases;
+  if (std::find(of.begin(), of.end(), r.framework) == of.end()) return;
+  SearchBounds& b = r.bounds;
+  if (b.pipeline.empty()) b.pipeline = {1};
+  if (b.context.empty()) b.context = {1};
+  const std::tuple<const char*, const std::vector<int64_t>&, std::vector<int64_t>> can[] = {
+      {"--pp", b.pipeline, {1}}, {"--cp", b.context, {1}}, {"--zero", b.zero, named->abilities.zero}};
+  for (const auto& [option, asked, has] : can) {
+    if (std::all_of(asked.begin(), asked.end(), [&](int64_t value) { return allowed(has, value); })) continue;
+    throw UserError(Problem{
+        option, fmt::format("{} with --framework {}", fmt::join(asked, ","), r.framework),
+        fmt::format("{}: {} means FSDP and tensor parallelism alone", fmt::join(has, " or "), r.framework),
+        fmt::format("leave it out; --framework {} has pipelines and context parallelism", named->name)});
+  }
+  resolved.notes.push_back(fmt::format(
+      "{} means FSDP and tensor parallelism alone: --framework {} has pipelines and context parallelism, too",
+      r.framework, named->name));
+}
+
 void set_runner(Resolved& resolved) {
   const PlanRequest& r = resolved.request;
   SearchProblem& problem = resolved.problem;
@@ -308,8 +333,10 @@ std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration&
   check_required(request);
   auto resolved = std::make_unique<Resolved>();
   resolved->request = request;
+  restrict_to_sharding(*resolved);
   SearchProblem& problem = resolved->problem;
-  problem.bounds = checked(request.bounds);
+  problem.bounds = checked(resolved->request.bounds);
+  problem.from_rows = !problem.bounds.schedules.empty();
   if (request.layout) problem.known = {*request.layout};
   problem.model = model_of(request, resolved->notes);
   check_splits(problem.bounds, problem.model);

@@ -389,11 +389,11 @@
     const wideFront = narrow ? 560 : 1100, height = 300;
     const plot = picture(front, wideFront, height, 'Step time against peak memory of ' + points.length + ' layouts; the table below has the numbers');
     const across = axis(points.map((r) => r[1]), narrow ? 124 : 100, wideFront - 40), up = axis(points.map((r) => r[6]), height - 56, 30);
-    const plan = data.ranking[0][1], alike = 0.03;
+    const plan = data.ranking[0][1], alike = data.equal_times;
     if (!across.powers) {
       const left = across.place(Math.max(across.low, plan * (1 - alike))), right = across.place(Math.min(across.high, plan * (1 + alike)));
       shape('rect', plot, {x: left, y: 20, width: right - left, height: height - 66, fill: 'var(--idle)'});
-      shape('text', plot, {x: (left + right) / 2, y: 16, 'text-anchor': 'middle'}, 'within 3%: too close to call');
+      shape('text', plot, {x: (left + right) / 2, y: 16, 'text-anchor': 'middle'}, 'within ' + 100 * alike + '%: a tie');
     }
     const heights = apart(up.ticks, bytes), times = apart(across.ticks, (t, digits) => seconds(t * 1e6, digits));
     up.ticks.forEach((m, index) => {

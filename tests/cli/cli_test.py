@@ -369,6 +369,14 @@ def what_people_type(folder):
     expect("framework's other name", run("mpt-plan", *job, "4k", *one, "--framework", "fsdp2", "-o", plan_file), 0, "--framework fsdp2 is called pytorch here")
     if json.load(open(plan_file))["layout"]["execution"]["framework"] != "pytorch":
         FAILURES.append("--framework fsdp2 is not pytorch")
+    layout = json.load(open(plan_file))["layout"]
+    if layout["pipeline"] * layout["context"] != 1 or layout["zero"] < 2:
+        FAILURES.append(f"--framework fsdp2 is more than FSDP and tensor ranks: {layout}")
+    expect("FSDP with a pipeline", run("mpt-plan", *job, "4k", *one, "--framework", "fsdp2", "--pp", 2), 2, "--pp: 2 with --framework fsdp2",
+           "--framework pytorch has pipelines")
+    expect("FSDP that shares out optimizer states alone", run("mpt-plan", *job, "4k", *one, "--framework", "fsdp2", "--zero", 1), 2, "--zero: 1 with --framework fsdp2",
+           "expected 2 or 3")
+    expect("estimate of FSDP", run("mpt-plan", "estimate", *job, "4k", *one, "--framework", "fsdp2", "--tp", 2), 0, "zero3")
     expect("Trainer's framework", run("mpt-plan", *job, "4k", *one, "--framework", "transformers"), 0,
            "--framework transformers is called transformers-fsdp here: Hugging Face Trainer with FSDP2")
     expect("published runs' framework", run("mpt-plan", *job, "4k", *one, "--framework", "megatron-deepspeed"), 2, "unknown framework",

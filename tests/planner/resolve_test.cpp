@@ -3,8 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/quantity.h"
+#include "core/ties.h"
+#include "frameworks/framework.h"
+#include "frameworks/supports/supports.h"
 #include "planner/api.h"
 
 namespace mpt::planner {
@@ -157,6 +162,62 @@ TEST(Resolve, TellsInNotesWhatItChanged) {
   EXPECT_NE(resolved->notes[1].find("--memory 200GiB is more than"), std::string::npos);
 }
 
+// Names that people use for FSDP alone; PyTorch itself has pipelines, too.
+TEST(Resolve, TakesFsdpAsShardingBesideTensorRanks) {
+  using Degrees = std::vector<int64_t>;
+  for (const char* name : {"fsdp", "fsdp2", "pytorch-fsdp2"}) {
+    PlanRequest r = request();
+    r.framework = name;
+    const auto resolved = resolve(r);
+    EXPECT_EQ(resolved->problem.bounds.pipeline, Degrees{1}) << name;
+    EXPECT_EQ(resolved->problem.bounds.context, Degrees{1}) << name;
+    EXPECT_TRUE(std::any_of(resolved->notes.begin(), resolved->notes.end(), [](const std::string& note) {
+      return note.find("--framework pytorch has pipelines") != std::string::npos;
+    }));
+    r.bounds.pipeline = {2};
+    EXPECT_NE(error_of(r).find("--pp: 2 with --framework "), std::string::npos) << error_of(r);
+    r.bounds.pipeline = {1};
+    r.bounds.context = {1, 2};
+    EXPECT_NE(error_of(r).find("leave it out; --framework pytorch"), std::string::npos) << error_of(r);
+    r.bounds.context.clear();
+    r.bounds.zero = {1};
+    EXPECT_NE(error_of(r).find("--zero: 1 with --framework "), std::string::npos) << error_of(r);
+    r.beyond_framework = true;
+    EXPECT_EQ(error_of(r), "accepted");
+  }
+  PlanRequest r = request();
+  for (const char* name : {"pytorch", "torch", "torchtitan"}) {
+    r.framework = name;
+    EXPECT_TRUE(resolve(r)->problem.bounds.pipeline.empty()) << name;
+  }
+  r.framework = "fsdp2";
+  const Plan found = plan(r);
+  EXPECT_EQ(found.layout.pipeline * found.layout.context, 1);
+  EXPECT_GE(found.layout.zero, 2);
+  EXPECT_EQ(plan(found.request).layout, found.layout);
+}
+
+// Schedules that a framework takes as a file of rows are searched where somebody asks for them.
+TEST(Resolve, SearchesSchedulesOfRowsWhereTheyAreAskedFor) {
+  PlanRequest r = request();
+  r.bounds.pipeline = {2};
+  for (const char* name : {"pytorch", "torchtitan"}) {
+    r.framework = name;
+    r.execution = {"elementwise=eager"};
+    r.bounds.schedules.clear();
+    const Plan by_default = plan(r);
+    for (const RankedLayout& ranked : by_default.ranking)
+      EXPECT_FALSE(frameworks::needs_rows(*frameworks::find_framework(name), ranked.layout.schedule))
+          << layout_name(ranked.layout);
+    const auto told = [](const std::string& line) {
+      return line.find("runs zb-h1 only from a file of its rows; --schedule zb-h1") != std::string::npos;
+    };
+    EXPECT_TRUE(std::any_of(by_default.rejected.begin(), by_default.rejected.end(), told));
+    r.bounds.schedules = {"zb-h1"};
+    EXPECT_EQ(plan(r).layout.schedule, "zb-h1");
+  }
+}
+
 TEST(Resolve, RefusesWhatDoesNotGoTogether) {
   PlanRequest r = request();
   r.model.name.clear();
@@ -226,6 +287,43 @@ TEST(Estimate, TakesTheLayoutThatTheBoundsName) {
   EXPECT_EQ(e.plan.layout.pipeline, 2);
   EXPECT_EQ(e.plan.layout.data, 2);
   EXPECT_EQ(e.plan.layout.zero, 0);
+}
+
+TEST(Estimate, SharesOutWhatTheFrameworkAlwaysDoes) {
+  PlanRequest r = request();
+  const auto zero_of = [&](const char* framework, int64_t tensor) {
+    r.framework = framework;
+    r.bounds.tensor = {tensor};
+    const Estimated e = estimate(r);
+    EXPECT_FALSE(e.refusal && e.refusal->constraint == "zero") << e.refusal->reason;
+    return e.plan.layout.zero;
+  };
+  EXPECT_EQ(zero_of("fsdp2", 2), 3);
+  EXPECT_EQ(zero_of("torchtitan", 2), 3) << "DDP stands alone there";
+  EXPECT_EQ(zero_of("torchtitan", 1), 0);
+  EXPECT_EQ(zero_of("fsdp2", 8), 0) << "no replicas";
+}
+
+TEST(Plan, SaysWhatEachLayoutIsThereFor) {
+  PlanRequest r = request("llama3-70b", "dgx-h100:8");
+  r.global_batch = 512;
+  const Plan found = plan(r);
+  const auto kinds = [](const RankedLayout& ranked) {
+    return kinds_of_parallelism(ranked.layout.degrees(), ranked.layout.expert);
+  };
+  const auto is = [](Role role) {
+    return [role](const RankedLayout& ranked) { return ranked.role == role; };
+  };
+  const auto& ranking = found.ranking;
+  ASSERT_EQ(ranking.front().role, Role::recommended);
+  EXPECT_EQ(std::count_if(ranking.begin(), ranking.end(), is(Role::recommended)), 1);
+  const auto simplest = std::find_if(ranking.begin(), ranking.end(), is(Role::simplest));
+  if (kinds(ranking.front()) <= 2) {
+    EXPECT_EQ(simplest, ranking.end());
+  } else {
+    ASSERT_NE(simplest, ranking.end());
+    EXPECT_LE(kinds(*simplest), 2);
+  }
 }
 
 TEST(Estimate, OfFewerRanksSaysWhatIsIdle) {
