@@ -141,9 +141,29 @@ struct ExposedCommunication {
   }
 };
 
+/// What the idle share of a pipeline is made of; the three add up to it (docs/glossary.md).
+struct PipelineIdle {
+  double fill = 0.0;
+  double unequal_stages = 0.0;
+  double waiting = 0.0;
+
+  bool operator==(const PipelineIdle&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = PipelineIdle;
+    v.field("fill", &T::fill, "share of the step: idle with stages that all take equally long",
+            between(0, 1));
+    v.field("unequal_stages", &T::unequal_stages, "share of the step: idle because some stages take longer",
+            between(0, 1));
+    v.field("waiting", &T::waiting, "share of the step: idle because of communication", between(0, 1));
+  }
+};
+
 struct Prediction {
   double step_time_s = 0.0;
   double bubble_share = 0.0;
+  std::optional<PipelineIdle> pipeline_idle;  // nothing: no pipeline
   double tokens_per_s = 0.0;
   double model_flop_per_step = 0.0;
   std::vector<RankMemory> memory;
@@ -161,6 +181,8 @@ struct Prediction {
     v.field("step_time_s", &T::step_time_s, "seconds of one optimizer step", between(0, 1e9));
     v.field("bubble_share", &T::bubble_share, "share of the ranks' time in which compute idles",
             between(0, 1));
+    v.field("pipeline_idle", &T::pipeline_idle, "what that share is made of, with a pipeline",
+            optional_field());
     v.field("tokens_per_s", &T::tokens_per_s, "over all ranks", between(0, 1e15));
     v.field("model_flop_per_step", &T::model_flop_per_step, "forward and backward, without recompute",
             between(0, 1e30));
