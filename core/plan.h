@@ -218,6 +218,26 @@ struct RankedLayout {
   }
 };
 
+/// A layout that may not fit, and gains by its expected time beside the safe one, to fall back on.
+struct WeighedRisk {
+  int64_t try_first = 2, fall_back = 1;  // places in the ranking, from 1
+  double expected_s = 0.0;  // a step on average: with the first where it fits, else a trial and the other
+  double gain = 0.0;        // by how much that is less than with the safe one from the start
+
+  bool operator==(const WeighedRisk&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = WeighedRisk;
+    v.field("try_first", &T::try_first, "place in the ranking, from 1, of the layout that may not fit",
+            between(1, 1e6));
+    v.field("fall_back", &T::fall_back, "place in the ranking, from 1, of the safe layout", between(1, 1e6));
+    v.field("expected_s", &T::expected_s, "seconds of a step on average, failed trials counted",
+            between(0, 1e9));
+    v.field("gain", &T::gain, "share by which that is less than a step of the safe layout", between(0, 1));
+  }
+};
+
 /// What an axis of the layout talks over: the outermost level of the network that it crosses.
 struct AxisLink {
   std::string axis;
@@ -349,6 +369,7 @@ struct Plan {
   SearchCertificate search;
   std::vector<AxisLink> links;        // of the axes that the layout splits
   std::vector<RankedLayout> ranking;  // best first; the chosen one is first
+  std::optional<WeighedRisk> risk;    // nothing: no layout that may not fit is worth a trial
   std::vector<RankedLayout> front;   // nothing beats one in time, memory and ranks; empty where not asked for
   std::vector<std::string> reasons;  // why this one
   std::vector<std::string> rejected;  // what ruled the others out
@@ -410,6 +431,8 @@ void Plan::describe(V& v) {
   v.field("search", &T::search, "certificate of the search");
   v.field("links", &T::links, "which axis lies on which level of the network", optional_field());
   v.field("ranking", &T::ranking, "the best layouts");
+  v.field("risk", &T::risk, "a faster layout that may not fit, and the safe one to fall back on",
+          optional_field());
   v.field("front", &T::front, "layouts that none beats in time, memory and ranks", optional_field());
   v.field("reasons", &T::reasons, "why this layout", long_text());
   v.field("rejected", &T::rejected, "what ruled the others out", long_text());

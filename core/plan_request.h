@@ -106,6 +106,7 @@ struct PlanRequest {
   double time_limit_s = 120.0;
   int64_t top = 5;
   bool pareto = false;
+  bool try_first = false;
   std::optional<Layout> layout;
 
   bool operator==(const PlanRequest&) const = default;
@@ -252,6 +253,9 @@ void PlanRequest::describe_search(V& v) {
           option_field(kMoreRestrict, "X", between(1e-3, 1e6)));
   v.field("top", &T::top, "Layouts to rank (default: 5)", option_field(kOutput, "N", between(1, 1000)));
   v.field("pareto", &T::pareto, "Print what trades time against memory and GPUs; -o writes the fastest",
+          option_field(kOutput, nullptr));
+  v.field("try_first", &T::try_first,
+          "Where a faster layout may not fit and is worth a trial: plan it, instead of the safe one",
           option_field(kOutput, nullptr));
   v.field("layout", &T::layout, "exactly this layout, to estimate", option_field(nullptr, nullptr));
 }

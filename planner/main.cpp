@@ -144,7 +144,7 @@ int run(int argc, char** argv) {
   }
   planner::check_from(app, o);
   o.program = shell_word(argv[0]);
-  o.again = planner::command_again(app, o.program);
+  o.again = planner::command_again(app, o.program, {"--output"});
   search_or_simulate(o);
   return stop_requested() ? kExitInterrupted : kExitOk;
 }

@@ -10,6 +10,7 @@
 #include "base/quantity.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
+#include "planner/answer/risk.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/drawn_choice.h"
 #include "planner/explain/explain.h"
@@ -97,6 +98,33 @@ std::optional<Candidate> draw_and_keep(size_t keep, ArrangedSearch& search) {
   return rival;
 }
 
+// The fastest of the layouts that may not fit, or the one to try first, behind the ranking. Its place among
+// them.
+size_t add_roomier(const ArrangedSearch& search, Plan& plan) {
+  const std::vector<Candidate>& all = search.result.roomier;
+  if (all.empty()) return 0;
+  std::vector<RankedLayout> rows;
+  for (const Candidate& c : all) rows.push_back(ranked(c, search.problem, published_evidence()));
+  plan.risk = weigh(plan.ranking.front(), rows);
+  const size_t place = plan.risk ? size_t(plan.risk->try_first) : 0;
+  plan.ranking.push_back(rows[place]);
+  if (plan.risk) plan.risk->try_first = int64_t(plan.ranking.size());
+  return place;
+}
+
+// The plan of the layout to try first, with the safe one behind it in the ranking.
+Plan tried_first(const Plan& safe, const ArrangedSearch& search, size_t risky) {
+  Plan plan = plan_of(without_margin(search.problem), search.result.roomier[risky], safe.request);
+  plan.search = safe.search;
+  plan.search.drawn.reset();
+  plan.ranking.insert(plan.ranking.end(), safe.ranking.begin(), safe.ranking.end() - 1);
+  plan.notes = safe.notes;
+  plan.risk = safe.risk;
+  plan.risk->try_first = 1;
+  plan.risk->fall_back = 2;
+  return plan;
+}
+
 }  // namespace
 
 std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem, size_t keep,
@@ -165,7 +193,7 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
                         {roomier ? &*roomier : nullptr, beyond ? &*beyond : nullptr, 1.0 - kWorthSaying});
   const auto rival = draw_and_keep(keep, *search);
   std::vector<std::string> notes = resolved.notes;
-  if (search->result.best.empty() && search->result.roomier) {
+  if (search->result.best.empty() && !search->result.roomier.empty()) {
     auto likeliest = likeliest_search(resolved, watch);
     if (!likeliest->result.best.empty()) {
       search = std::move(likeliest);
@@ -182,11 +210,11 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
   plan.notes = with_kernel_note(std::move(notes), plan);
   if (!search->left_out.empty()) plan.notes.push_back(search->left_out);
   plan.fitted = fitted_time(search->problem, search->result.best.front());
-  const auto add_row = [&](const std::optional<Candidate>& row) {
-    if (row) plan.ranking.push_back(ranked(*row, search->problem, published_evidence()));
-  };
-  add_row(rival);
-  add_row(search->result.roomier);
+  if (rival) plan.ranking.push_back(ranked(*rival, search->problem, published_evidence()));
+  if (const size_t risky = add_roomier(*search, plan); plan.risk && resolved.request.try_first)
+    return tried_first(plan, *search, risky);
+  if (resolved.request.try_first)
+    plan.notes.emplace_back("No layout that may not fit is worth a trial: this is the safe one.");
   if (search->result.beyond) note_limits_of_framework(*beyond, resolved, *search->result.beyond, plan);
   return plan;
 }

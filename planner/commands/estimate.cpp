@@ -48,6 +48,9 @@ std::string defaults_of(const SearchProblem& problem, const Layout& l) {
 
 std::string describe_verdict(const Plan& plan, const Candidate& candidate, const Palette& palette) {
   const auto& rejection = candidate.evaluation.rejection;
+  const Confidence& sure = plan.prediction.confidence;
+  if (!rejection && may_not_fit(sure))
+    return palette.caution(fmt::format("May not fit ({}).", describe_likelihood(*sure.fits))) + "\n";
   if (!rejection) return palette.good("It fits.") + "\n";
   const std::string heading = "DOES NOT FIT by " + format_bytes(rejection->needed - rejection->available);
   const std::string text =
@@ -120,7 +123,9 @@ std::string advice(const Estimated& mine, const PlanOptions& o) {
     return unlikely ? likeliest_search(*resolved, progress_line()) : std::move(found);
   }();
   if (search->result.best.empty())
-    return "\n" + wrapped("No layout of this cluster fits. mpt-plan without a layout says what would.");
+    return "\n" + wrapped(mine.fits()
+                              ? "No other layout fits among those that the search has for this framework."
+                              : "No layout of this cluster fits. mpt-plan without a layout says what would.");
   const Candidate& best = search->result.best.front();
   const std::string proof =
       wrapped(describe_certificate(search->result.certificate, best.evaluation.step_time_s, waited_s()));
@@ -214,7 +219,9 @@ int score(const PlanOptions& o, bool given) {
   write_files(o.out, e.plan, o.cost, &e.resolved->problem);
   if (!o.out.json) text += advice(e, o);
   print_answer(o.out, text);
-  return o.check && (!e.fits() || e.refusal) ? kExitRunFailed : kExitOk;
+  if (!o.check) return kExitOk;
+  if (!e.fits() || e.refusal) return kExitRunFailed;
+  return may_not_fit(e.plan.prediction.confidence) ? kExitMayNotFit : kExitOk;
 }
 
 std::function<int()> add_estimate(CLI::App& app) {

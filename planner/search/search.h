@@ -53,8 +53,10 @@ struct Wanted {
 };
 
 struct SearchResult {
-  std::vector<Candidate> best;               // fastest first, but for the roomiest of equals
-  std::optional<Candidate> roomier, beyond;  // what was looked for beside, where it is faster than `best`
+  std::vector<Candidate> best;  // fastest first, but for the roomiest of equals
+  std::vector<Candidate>
+      roomier;  // what was looked for beside, where it is faster than `best`: fastest first
+  std::optional<Candidate> beyond;
   SearchCertificate certificate;
   std::vector<NearMiss> over_memory;  // the nearest ones, nearest first
   int64_t more_over_memory = 0;       // splits that over_memory leaves out
