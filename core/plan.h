@@ -238,6 +238,22 @@ struct WeighedRisk {
   }
 };
 
+/// Other layers in the same stages, and what a step would take with them.
+struct OtherStages {
+  std::vector<int64_t> layers_per_stage;
+  double step_time_s = 0.0;
+
+  bool operator==(const OtherStages&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = OtherStages;
+    v.field("layers_per_stage", &T::layers_per_stage, "decoder layers of each virtual stage, in model order",
+            between(0, 100000));
+    v.field("step_time_s", &T::step_time_s, "of a step with them", between(0, 1e9));
+  }
+};
+
 /// What an axis of the layout talks over: the outermost level of the network that it crosses.
 struct AxisLink {
   std::string axis;
@@ -369,7 +385,8 @@ struct Plan {
   SearchCertificate search;
   std::vector<AxisLink> links;        // of the axes that the layout splits
   std::vector<RankedLayout> ranking;  // best first; the chosen one is first
-  std::optional<WeighedRisk> risk;    // nothing: no layout that may not fit is worth a trial
+  std::optional<OtherStages> faster_stages;  // of an estimate: nothing where no other division is faster
+  std::optional<WeighedRisk> risk;           // nothing: no layout that may not fit is worth a trial
   std::vector<RankedLayout> front;   // nothing beats one in time, memory and ranks; empty where not asked for
   std::vector<std::string> reasons;  // why this one
   std::vector<std::string> rejected;  // what ruled the others out
@@ -431,6 +448,8 @@ void Plan::describe(V& v) {
   v.field("search", &T::search, "certificate of the search");
   v.field("links", &T::links, "which axis lies on which level of the network", optional_field());
   v.field("ranking", &T::ranking, "the best layouts");
+  v.field("faster_stages", &T::faster_stages, "of an estimate: layers of the stages with which it is faster",
+          optional_field());
   v.field("risk", &T::risk, "a faster layout that may not fit, and the safe one to fall back on",
           optional_field());
   v.field("front", &T::front, "layouts that none beats in time, memory and ranks", optional_field());

@@ -108,6 +108,7 @@ struct PlanRequest {
   bool pareto = false;
   bool try_first = false;
   std::optional<Layout> layout;
+  std::vector<int64_t> layers_per_stage;
 
   bool operator==(const PlanRequest&) const = default;
 
@@ -258,6 +259,9 @@ void PlanRequest::describe_search(V& v) {
           "Where a faster layout may not fit and is worth a trial: plan it, instead of the safe one",
           option_field(kOutput, nullptr));
   v.field("layout", &T::layout, "exactly this layout, to estimate", option_field(nullptr, nullptr));
+  v.field("layers_per_stage", &T::layers_per_stage,
+          "Decoder layers of each stage of the layout to estimate, in order",
+          option_field(nullptr, nullptr, between(0, 100000)));
 }
 
 }  // namespace mpt

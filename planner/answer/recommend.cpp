@@ -183,7 +183,15 @@ std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const
   return found;
 }
 
+void check_searches(const PlanRequest& request) {
+  if (request.layers_per_stage.empty()) return;
+  throw UserError(Problem{"/layers_per_stage", "of a search",
+                          "of a layout to estimate, with mpt-plan estimate",
+                          "leave it out: a search divides the layers itself"});
+}
+
 Plan plan(const Resolved& resolved, const Watch& watch) {
+  check_searches(resolved.request);
   constexpr double kWorthSaying = 0.02;
   const auto keep = size_t(resolved.request.top);
   const auto roomier = roomier_problem(resolved);
@@ -225,6 +233,7 @@ std::vector<PlanOrReason> compare(const std::vector<PlanRequest>& requests, cons
   std::vector<PlanOrReason> all;
   for (const PlanRequest& request : requests) {
     const auto resolved = resolve(request);
+    check_searches(request);
     all.push_back(plan_or_reason(resolved->problem, request, watch));
     if (all.back().plan) all.back().plan->notes = with_kernel_note(resolved->notes, *all.back().plan);
   }

@@ -15,6 +15,7 @@
 #include "models/parameter_count.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/details.h"
+#include "planner/explain/drawn_choice.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
 #include "reports/table.h"
@@ -222,6 +223,15 @@ std::string describe_choices(const Plan& plan, const ScreenOptions& o) {
          describe_choice("FALL BACK", plan, o.palette) + figures;
 }
 
+// Behind the table of the layouts that it speaks of.
+std::string describe_certainty(const Plan& plan) {
+  if (!plan.search.drawn) return "";
+  std::vector<Layout> ranking;
+  for (const RankedLayout& r : plan.ranking) ranking.push_back(r.layout);
+  const std::string text = describe_order(*plan.search.drawn, ranking);
+  return text.empty() ? "" : wrapped(text, "  ");
+}
+
 std::string describe_reasons(const Plan& plan, size_t lines, const Palette& palette) {
   std::string text;
   for (const std::string& reason : plan.reasons) {
@@ -333,13 +343,14 @@ std::string answer_screen(const Plan& plan, const ScreenOptions& o) {
       "\n" + wrapped(describe_certificate(plan.search, plan.prediction.step_time_s, o.waited_s)) +
       wrapped(describe_prices(plan));
   const std::vector<Alternative> others = alternatives(plan);
-  const size_t used = newlines_in(head) + newlines_in(next) + newlines_in(proof);
+  const std::string order = describe_certainty(plan);
+  const size_t used = newlines_in(head) + newlines_in(next) + newlines_in(proof) + newlines_in(order);
   const size_t left = o.lines > used ? o.lines - used : 0;
   const size_t kept = others.empty() ? 2 : kFewestAlternatives + 2;
   const std::string why =
       describe_reasons(plan, std::min(kMostReasons, left > kept ? left - kept : 0), o.palette);
-  return head + describe_alternatives(others, left - std::min(left, newlines_in(why)), o.palette) + why +
-         next + proof;
+  return head + describe_alternatives(others, left - std::min(left, newlines_in(why)), o.palette) + order +
+         why + next + proof;
 }
 
 }  // namespace mpt::planner
