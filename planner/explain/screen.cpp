@@ -229,7 +229,7 @@ std::string describe_certainty(const Plan& plan) {
   std::vector<Layout> ranking;
   for (const RankedLayout& r : plan.ranking) ranking.push_back(r.layout);
   const std::string text = describe_order(*plan.search.drawn, ranking);
-  return text.empty() ? "" : wrapped(text, "  ");
+  return text.empty() ? "" : wrapped(text);
 }
 
 std::string describe_reasons(const Plan& plan, size_t lines, const Palette& palette) {
