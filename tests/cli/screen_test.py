@@ -305,6 +305,7 @@ def colours():
 with tempfile.TemporaryDirectory() as folder:
     plans(folder)
     next_commands(folder)
+    risks(folder)
     estimates(folder)
     again_and_in_detail(folder)
     waiting(folder)
