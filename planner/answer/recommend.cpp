@@ -114,9 +114,13 @@ size_t add_roomier(const ArrangedSearch& search, Plan& plan) {
 
 // The plan of the layout to try first, with the safe one behind it in the ranking.
 Plan tried_first(const Plan& safe, const ArrangedSearch& search, size_t risky) {
-  Plan plan = plan_of(without_margin(search.problem), search.result.roomier[risky], safe.request);
+  const SearchProblem problem = without_margin(search.problem);
+  Plan plan = plan_of(problem, search.result.roomier[risky], safe.request);
   plan.search = safe.search;
   plan.search.drawn.reset();
+  plan.search.fastest_s = search.result.roomier.front().evaluation.step_time_s;
+  plan.rejected = safe.rejected;
+  plan.fitted = fitted_time(problem, search.result.roomier[risky]);
   plan.ranking.insert(plan.ranking.end(), safe.ranking.begin(), safe.ranking.end() - 1);
   plan.notes = safe.notes;
   plan.risk = safe.risk;

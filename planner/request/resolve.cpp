@@ -350,6 +350,7 @@ PlanRequest request_of(const Plan& plan) {
   request.memory.clear();
   request.memory_margin.clear();
   request.layout = plan.layout;
+  request.layers_per_stage.clear();
   // All of them stand in the layout.
   request.framework.clear();
   request.precision.reset();
