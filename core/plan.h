@@ -141,9 +141,29 @@ struct ExposedCommunication {
   }
 };
 
+/// What the idle share of a pipeline is made of; the three add up to it (docs/glossary.md).
+struct PipelineIdle {
+  double fill = 0.0;
+  double unequal_stages = 0.0;
+  double waiting = 0.0;
+
+  bool operator==(const PipelineIdle&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = PipelineIdle;
+    v.field("fill", &T::fill, "share of the step: idle with stages that all take equally long",
+            between(0, 1));
+    v.field("unequal_stages", &T::unequal_stages, "share of the step: idle because some stages take longer",
+            between(0, 1));
+    v.field("waiting", &T::waiting, "share of the step: idle because of communication", between(0, 1));
+  }
+};
+
 struct Prediction {
   double step_time_s = 0.0;
   double bubble_share = 0.0;
+  std::optional<PipelineIdle> pipeline_idle;  // nothing: no pipeline
   double tokens_per_s = 0.0;
   double model_flop_per_step = 0.0;
   std::vector<RankMemory> memory;
@@ -161,6 +181,8 @@ struct Prediction {
     v.field("step_time_s", &T::step_time_s, "seconds of one optimizer step", between(0, 1e9));
     v.field("bubble_share", &T::bubble_share, "share of the ranks' time in which compute idles",
             between(0, 1));
+    v.field("pipeline_idle", &T::pipeline_idle, "what that share is made of, with a pipeline",
+            optional_field());
     v.field("tokens_per_s", &T::tokens_per_s, "over all ranks", between(0, 1e15));
     v.field("model_flop_per_step", &T::model_flop_per_step, "forward and backward, without recompute",
             between(0, 1e30));
@@ -200,6 +222,42 @@ struct RankedLayout {
     v.field("role", &T::role,
             "what it is there for; simplest: the fastest with at most two of tp, pp, cp, ep, dp",
             optional_field());
+  }
+};
+
+/// A layout that may not fit, and gains by its expected time beside the safe one, to fall back on.
+struct WeighedRisk {
+  int64_t try_first = 2, fall_back = 1;  // places in the ranking, from 1
+  double expected_s = 0.0;  // a step on average: with the first where it fits, else a trial and the other
+  double gain = 0.0;        // by how much that is less than with the safe one from the start
+
+  bool operator==(const WeighedRisk&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = WeighedRisk;
+    v.field("try_first", &T::try_first, "place in the ranking, from 1, of the layout that may not fit",
+            between(1, 1e6));
+    v.field("fall_back", &T::fall_back, "place in the ranking, from 1, of the safe layout", between(1, 1e6));
+    v.field("expected_s", &T::expected_s, "seconds of a step on average, failed trials counted",
+            between(0, 1e9));
+    v.field("gain", &T::gain, "share by which that is less than a step of the safe layout", between(0, 1));
+  }
+};
+
+/// Other layers in the same stages, and what a step would take with them.
+struct OtherStages {
+  std::vector<int64_t> layers_per_stage;
+  double step_time_s = 0.0;
+
+  bool operator==(const OtherStages&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = OtherStages;
+    v.field("layers_per_stage", &T::layers_per_stage, "decoder layers of each virtual stage, in model order",
+            between(0, 100000));
+    v.field("step_time_s", &T::step_time_s, "of a step with them", between(0, 1e9));
   }
 };
 
@@ -334,6 +392,8 @@ struct Plan {
   SearchCertificate search;
   std::vector<AxisLink> links;        // of the axes that the layout splits
   std::vector<RankedLayout> ranking;  // best first; the chosen one is first
+  std::optional<OtherStages> faster_stages;  // of an estimate: nothing where no other division is faster
+  std::optional<WeighedRisk> risk;           // nothing: no layout that may not fit is worth a trial
   std::vector<RankedLayout> front;   // nothing beats one in time, memory and ranks; empty where not asked for
   std::vector<std::string> reasons;  // why this one
   std::vector<std::string> rejected;  // what ruled the others out
@@ -395,6 +455,10 @@ void Plan::describe(V& v) {
   v.field("search", &T::search, "certificate of the search");
   v.field("links", &T::links, "which axis lies on which level of the network", optional_field());
   v.field("ranking", &T::ranking, "the best layouts");
+  v.field("faster_stages", &T::faster_stages, "of an estimate: layers of the stages with which it is faster",
+          optional_field());
+  v.field("risk", &T::risk, "a faster layout that may not fit, and the safe one to fall back on",
+          optional_field());
   v.field("front", &T::front, "layouts that none beats in time, memory and ranks", optional_field());
   v.field("reasons", &T::reasons, "why this layout", long_text());
   v.field("rejected", &T::rejected, "what ruled the others out", long_text());

@@ -106,7 +106,9 @@ struct PlanRequest {
   double time_limit_s = 120.0;
   int64_t top = 5;
   bool pareto = false;
+  bool try_first = false;
   std::optional<Layout> layout;
+  std::vector<int64_t> layers_per_stage;
 
   bool operator==(const PlanRequest&) const = default;
 
@@ -253,7 +255,13 @@ void PlanRequest::describe_search(V& v) {
   v.field("top", &T::top, "Layouts to rank (default: 5)", option_field(kOutput, "N", between(1, 1000)));
   v.field("pareto", &T::pareto, "Print what trades time against memory and GPUs; -o writes the fastest",
           option_field(kOutput, nullptr));
+  v.field("try_first", &T::try_first,
+          "Where a faster layout may not fit and is worth a trial: plan it, instead of the safe one",
+          option_field(kOutput, nullptr));
   v.field("layout", &T::layout, "exactly this layout, to estimate", option_field(nullptr, nullptr));
+  v.field("layers_per_stage", &T::layers_per_stage,
+          "Decoder layers of each stage of the layout to estimate, in order",
+          option_field(nullptr, nullptr, between(0, 100000)));
 }
 
 }  // namespace mpt

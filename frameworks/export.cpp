@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/terminal.h"
 #include "frameworks/framework.h"
 #include "frameworks/registry.h"
 #include "frameworks/supports/supports.h"
@@ -39,6 +40,21 @@ const std::vector<ExportTarget>& export_targets() {
     return all;
   }();
   return targets;
+}
+
+std::optional<TrialCommand> trial_command(const Plan& plan, const std::string& folder, int64_t steps) {
+  constexpr std::string_view kMark = "@steps@";
+  const Framework* framework = find_framework(plan.layout.execution.framework);
+  if (framework == nullptr || framework->trial.script.empty()) return std::nullopt;
+  const std::string in_folder = shell_word(folder) + "/";
+  std::string text = node_count(plan) > 1 ? "sbatch " + in_folder + "job.sbatch " : "bash ";
+  text += in_folder + framework->trial.script;
+  for (std::string word : framework->trial.arguments) {
+    if (const size_t at = word.find(kMark); at != std::string::npos)
+      word.replace(at, kMark.size(), std::to_string(steps));
+    text += " " + shell_word(word);
+  }
+  return TrialCommand{text, framework->trial.where};
 }
 
 const ExportTarget& find_export_target(const std::string& name) {

@@ -17,6 +17,7 @@
 #include "planner/commands/commands.h"
 #include "planner/commands/stoppable.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/pipeline_idle.h"
 #include "planner/simulate/simulator.h"
 
 namespace mpt {
@@ -28,7 +29,11 @@ Plan simulated_again(const std::string& file) {
   const StepProgram program = program_of(plan);
   const planner::Contention contention{plan.rate_by_active_ranks,
                                        plan.layout.tensor * plan.layout.replicas()};
-  store_timeline(plan, program, planner::simulate(program, durations_of(plan, program), contention));
+  const std::vector<double> durations_s = durations_of(plan, program);
+  store_timeline(plan, program, planner::simulate(program, durations_s, contention));
+  Prediction& p = plan.prediction;
+  if (plan.layout.pipeline > 1)
+    p.pipeline_idle = planner::pipeline_idle(program, durations_s, contention, p.step_time_s, p.bubble_share);
   for (RankedLayout& ranked : plan.ranking) {
     if (ranked.layout != plan.layout) continue;
     ranked.step_time_s = plan.prediction.step_time_s;
@@ -139,7 +144,7 @@ int run(int argc, char** argv) {
   }
   planner::check_from(app, o);
   o.program = shell_word(argv[0]);
-  o.again = planner::command_again(app, o.program);
+  o.again = planner::command_again(app, o.program, {"--output"});
   search_or_simulate(o);
   return stop_requested() ? kExitInterrupted : kExitOk;
 }

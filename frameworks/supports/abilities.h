@@ -221,6 +221,23 @@ struct FrameworkFiles {
   }
 };
 
+/// A run of some steps on data that are made up, with what the export writes.
+struct FrameworkTrial {
+  std::string script;                  // of the exported files
+  std::vector<std::string> arguments;  // "@steps@" stands for the number of steps
+  std::string where;                   // what has to be there; may be empty
+  std::string source;                  // where the arguments are documented
+
+  template <class V>
+  static void describe(V& v) {
+    using T = FrameworkTrial;
+    v.field("script", &T::script, "exported file that starts it");
+    v.field("arguments", &T::arguments, "what follows the script; @steps@ stands for the number of steps");
+    v.field("where", &T::where, "where to start it", rare_field());
+    v.field("source", &T::source, "where the arguments are documented", long_text());
+  }
+};
+
 struct Framework {
   std::string name;     // as in --framework
   std::string title;    // as its makers write it
@@ -230,6 +247,7 @@ struct Framework {
   std::vector<std::string> sharding_aliases;  // that mean FSDP and tensor ranks alone
   std::vector<std::string> takes_plans_of;
   FrameworkFiles files;
+  FrameworkTrial trial;  // no script: its exports run on data of the user alone
   Abilities abilities;
   Execution execution;
   std::map<std::string, std::string> sources;  // by ability
@@ -255,6 +273,7 @@ struct Framework {
     v.field("takes_plans_of", &T::takes_plans_of,
             "frameworks whose step time and memory hold for its export, too");
     v.field("files", &T::files, "what it exports and imports", optional_field());
+    v.field("trial", &T::trial, "arguments of a short run on data that are made up", rare_field());
     v.field("abilities", &T::abilities, "what it can run");
     v.field("execution", &T::execution, "what it does with a layout: what differs from mpt-run");
     v.field("sources", &T::sources, "where each ability is documented", long_text());

@@ -9,6 +9,8 @@
 #include "frameworks/supports/supports.h"
 #include "planner/answer/recommend.h"
 #include "planner/explain/kernel_note.h"
+#include "planner/explain/screen.h"
+#include "planner/search/price_cache.h"
 
 namespace mpt::planner {
 namespace {
@@ -63,6 +65,25 @@ void set_schedule(const SearchProblem& problem, Layout& l) {
     l.layers_per_stage = even_stages(problem.model.layers.count(), l.stages());
 }
 
+std::optional<Rejection> refusal_of(const SearchProblem& problem, const Layout& layout) {
+  if (!problem.framework) return std::nullopt;
+  return frameworks::supports(*problem.framework, problem.model, layout, problem.workload);
+}
+
+// By the work of the layers, where the framework takes stages that differ.
+std::optional<Layout> with_balanced_stages(const SearchProblem& problem, const Layout& layout) {
+  if (layout.pipeline == 1 || problem.cluster.mixed() || !layout.recomputed_layers.empty() ||
+      layout.stages() > problem.model.layers.count())
+    return std::nullopt;
+  PriceCache prices(problem);
+  Layout balanced = layout;
+  balanced.layers_per_stage = *prices.balanced(prices.split(layout), layout.stages(), {});
+  const bool same = balanced.layers_per_stage == layout.layers_per_stage;
+  if (same || check_layout(problem.model, balanced, problem.workload) || refusal_of(problem, balanced))
+    return std::nullopt;
+  return balanced;
+}
+
 // The layout that the bounds name; what they leave out is 1, off or what the rest leaves.
 Layout layout_of_bounds(const SearchProblem& problem) {
   const SearchBounds& b = problem.bounds;
@@ -113,17 +134,24 @@ void use_part(const Layout& layout, const Calibration& calibration, std::unique_
   resolved->notes = std::move(notes);
 }
 
-std::optional<Rejection> refusal_of(const SearchProblem& problem, const Layout& layout) {
-  if (!problem.framework) return std::nullopt;
-  return frameworks::supports(*problem.framework, problem.model, layout, problem.workload);
-}
-
 }  // namespace
+
+std::optional<OtherStages> faster_stages(const Estimated& e) {
+  const SearchProblem& problem = e.resolved->problem;
+  const auto layout = with_balanced_stages(problem, e.plan.layout);
+  if (!layout) return std::nullopt;
+  const Evaluation other = evaluate_regardless(problem, estimate(problem, *layout));
+  if ((other.rejection && e.fits()) ||
+      other.step_time_s > (1.0 - kEqualTimes) * e.plan.prediction.step_time_s)
+    return std::nullopt;
+  return OtherStages{layout->layers_per_stage, other.step_time_s};
+}
 
 Layout layout_to_estimate(const Resolved& resolved) {
   const SearchProblem& problem = resolved.problem;
   const PlanRequest& request = resolved.request;
   Layout layout = request.layout ? *request.layout : layout_of_bounds(problem);
+  if (!request.layers_per_stage.empty()) layout.layers_per_stage = request.layers_per_stage;
   layout.precision = problem.precision;
   layout.execution = problem.execution;
   layout.selective = problem.selective;

@@ -109,6 +109,7 @@ class FrontSearch {
 }  // namespace
 
 Front front(const Resolved& resolved, const Watch& watch) {
+  check_searches(resolved.request);
   Front found = FrontSearch(resolved, watch).run();
   if (found.fastest) found.fastest->notes = with_kernel_note(resolved.notes, *found.fastest);
   return found;

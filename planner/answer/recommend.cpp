@@ -11,6 +11,7 @@
 #include "core/ties.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
+#include "planner/answer/risk.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/drawn_choice.h"
 #include "planner/explain/explain.h"
@@ -111,6 +112,40 @@ void add_simplest(const std::optional<Candidate>& simplest, const SearchProblem&
   row->role = Role::simplest;
 }
 
+// The fastest of the layouts that may not fit, or the one to try first, behind the ranking. Its place among
+// them.
+template <class Is>
+size_t add_roomier(const ArrangedSearch& search, Plan& plan, Is&& is_pointless) {
+  const std::vector<Candidate>& all = search.result.roomier;
+  if (all.empty()) return 0;
+  std::vector<RankedLayout> rows;
+  for (const Candidate& c : all) rows.push_back(ranked(c, search.problem, published_evidence()));
+  plan.risk = weigh(plan.ranking.front(), rows);
+  const size_t place = plan.risk ? size_t(plan.risk->try_first) : 0;
+  if (!plan.risk && is_pointless(rows[place])) return place;
+  plan.ranking.push_back(rows[place]);
+  if (plan.risk) plan.risk->try_first = int64_t(plan.ranking.size());
+  return place;
+}
+
+// The plan of the layout to try first, with the safe one behind it in the ranking.
+Plan tried_first(const Plan& safe, const ArrangedSearch& search, size_t risky) {
+  const SearchProblem problem = without_margin(search.problem);
+  Plan plan = plan_of(problem, search.result.roomier[risky], safe.request);
+  plan.search = safe.search;
+  plan.search.drawn.reset();
+  plan.search.fastest_s = search.result.roomier.front().evaluation.step_time_s;
+  plan.rejected = safe.rejected;
+  plan.fitted = fitted_time(problem, search.result.roomier[risky]);
+  plan.ranking.insert(plan.ranking.end(), safe.ranking.begin(), safe.ranking.end() - 1);
+  plan.ranking[1].role = Role::alternative;
+  plan.notes = safe.notes;
+  plan.risk = safe.risk;
+  plan.risk->try_first = 1;
+  plan.risk->fall_back = 2;
+  return plan;
+}
+
 }  // namespace
 
 std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem, size_t keep,
@@ -170,7 +205,15 @@ std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const
   return found;
 }
 
+void check_searches(const PlanRequest& request) {
+  if (request.layers_per_stage.empty()) return;
+  throw UserError(Problem{"/layers_per_stage", "of a search",
+                          "of a layout to estimate, with mpt-plan estimate",
+                          "leave it out: a search divides the layers itself"});
+}
+
 Plan plan(const Resolved& resolved, const Watch& watch) {
+  check_searches(resolved.request);
   constexpr double kWorthSaying = 0.02;
   const auto keep = size_t(resolved.request.top);
   const auto roomier = roomier_problem(resolved);
@@ -180,7 +223,7 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
       {roomier ? &*roomier : nullptr, beyond ? &*beyond : nullptr, 1.0 - kWorthSaying, kSimple});
   const auto rival = draw_and_keep(keep, *search);
   std::vector<std::string> notes = resolved.notes;
-  if (search->result.best.empty() && search->result.roomier) {
+  if (search->result.best.empty() && !search->result.roomier.empty()) {
     auto likeliest = likeliest_search(resolved, watch);
     if (!likeliest->result.best.empty()) {
       search = std::move(likeliest);
@@ -197,16 +240,19 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
   plan.notes = with_kernel_note(std::move(notes), plan);
   if (!search->left_out.empty()) plan.notes.push_back(search->left_out);
   plan.fitted = fitted_time(search->problem, search->result.best.front());
-  const auto add_row = [&](const std::optional<Candidate>& row) {
-    if (!row) return;
-    const RankedLayout more = ranked(*row, search->problem, published_evidence());
-    if (std::none_of(plan.ranking.begin(), plan.ranking.end(),
-                     [&](const RankedLayout& other) { return works_for_nothing(more, other); }))
-      plan.ranking.push_back(more);
+  const auto is_pointless = [&](const RankedLayout& row) {
+    return std::any_of(plan.ranking.begin(), plan.ranking.end(),
+                       [&](const RankedLayout& other) { return works_for_nothing(row, other); });
   };
-  add_row(rival);
+  if (rival) {
+    const RankedLayout row = ranked(*rival, search->problem, published_evidence());
+    if (!is_pointless(row)) plan.ranking.push_back(row);
+  }
   add_simplest(search->result.simplest, search->problem, plan.ranking);
-  add_row(search->result.roomier);
+  if (const size_t risky = add_roomier(*search, plan, is_pointless); plan.risk && resolved.request.try_first)
+    return tried_first(plan, *search, risky);
+  if (resolved.request.try_first)
+    plan.notes.emplace_back("No layout that may not fit is worth a trial: this is the safe one.");
   if (search->result.beyond) note_limits_of_framework(*beyond, resolved, *search->result.beyond, plan);
   return plan;
 }
@@ -217,6 +263,7 @@ std::vector<PlanOrReason> compare(const std::vector<PlanRequest>& requests, cons
   std::vector<PlanOrReason> all;
   for (const PlanRequest& request : requests) {
     const auto resolved = resolve(request);
+    check_searches(request);
     all.push_back(plan_or_reason(resolved->problem, request, watch));
     if (all.back().plan) all.back().plan->notes = with_kernel_note(resolved->notes, *all.back().plan);
   }

@@ -16,6 +16,9 @@ namespace mpt::planner {
 std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem, size_t keep,
                                                    const Watch& watch = {}, const std::string& what = "");
 
+/// Throws UserError where the request says what one layout alone can have.
+void check_searches(const PlanRequest& request);
+
 /// Whether memory is limited so that a plan is likely to fit, and not by the request.
 bool has_default_margin(const Resolved& resolved);
 /// Searches with the largest margin of memory with which any layout fits.

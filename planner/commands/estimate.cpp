@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
@@ -48,6 +49,9 @@ std::string defaults_of(const SearchProblem& problem, const Layout& l) {
 
 std::string describe_verdict(const Plan& plan, const Candidate& candidate, const Palette& palette) {
   const auto& rejection = candidate.evaluation.rejection;
+  const Confidence& sure = plan.prediction.confidence;
+  if (!rejection && may_not_fit(sure))
+    return palette.caution(fmt::format("May not fit ({}).", describe_likelihood(*sure.fits))) + "\n";
   if (!rejection) return palette.good("It fits.") + "\n";
   const std::string heading = "DOES NOT FIT by " + format_bytes(rejection->needed - rejection->available);
   const std::string text =
@@ -109,6 +113,7 @@ std::string describe_better(const SearchProblem& problem, const Candidate& mine,
 std::string advice(const Estimated& mine, const PlanOptions& o) {
   PlanRequest request = o.request;
   request.bounds = {};
+  request.layers_per_stage.clear();
   const auto resolved = resolve_and_tell(request);
   SearchProblem& problem = resolved->problem;
   problem.near_misses = false;
@@ -120,7 +125,9 @@ std::string advice(const Estimated& mine, const PlanOptions& o) {
     return unlikely ? likeliest_search(*resolved, progress_line()) : std::move(found);
   }();
   if (search->result.best.empty())
-    return "\n" + wrapped("No layout of this cluster fits. mpt-plan without a layout says what would.");
+    return "\n" + wrapped(mine.fits()
+                              ? "No other layout fits among those that the search has for this framework."
+                              : "No layout of this cluster fits. mpt-plan without a layout says what would.");
   const Candidate& best = search->result.best.front();
   const std::string proof =
       wrapped(describe_certificate(search->result.certificate, best.evaluation.step_time_s, waited_s()));
@@ -165,11 +172,22 @@ std::string search_again(const CLI::App& command, const EstimateOptions& o) {
   return bounded ? "" : again;
 }
 
+// `given`: the layout is somebody's own file, which no option changes.
+std::string describe_stages(const Plan& plan, bool given) {
+  if (!plan.faster_stages) return "";
+  const auto& [layers, step_s] = *plan.faster_stages;
+  return describe_notes(
+      {fmt::format("Layers {} per stage would take {}, {} less{}.", fmt::join(layers, " "),
+                   format_seconds(step_s), format_percent(1.0 - step_s / plan.prediction.step_time_s),
+                   given ? "" : fmt::format(" (--layers-per-stage {})", fmt::join(layers, ",")))},
+      Palette::of(stdout));
+}
+
 std::string estimate_text(const Estimated& e, const PlanOptions& o, bool given) {
   const SearchProblem& problem = e.resolved->problem;
   const Layout& layout = e.plan.layout;
   std::string text = describe_estimate(problem, e.plan, e.candidate, o, given) +
-                     describe_notes(e.plan.notes, Palette::of(stdout)) +
+                     describe_stages(e.plan, given) + describe_notes(e.plan.notes, Palette::of(stdout)) +
                      describe_judgement(e.plan, o.measured);
   if (o.operators) text += "\n" + describe_operators(problem, layout);
   const std::string host = describe_host(o.request, e.plan);
@@ -206,6 +224,7 @@ int score(const PlanOptions& o, bool given) {
   }
   Estimated e = estimate(o.request);
   e.plan.fitted = fitted_time(e.resolved->problem, e.candidate);
+  e.plan.faster_stages = faster_stages(e);
   if (o.out.json) {
     print_notes(e.plan.notes);
     std::fputs(describe_judgement(e.plan, o.measured).c_str(), stderr);
@@ -214,7 +233,9 @@ int score(const PlanOptions& o, bool given) {
   write_files(o.out, e.plan, o.cost, &e.resolved->problem);
   if (!o.out.json) text += advice(e, o);
   print_answer(o.out, text);
-  return o.check && (!e.fits() || e.refusal) ? kExitRunFailed : kExitOk;
+  if (!o.check) return kExitOk;
+  if (!e.fits() || e.refusal) return kExitRunFailed;
+  return may_not_fit(e.plan.prediction.confidence) ? kExitMayNotFit : kExitOk;
 }
 
 std::function<int()> add_estimate(CLI::App& app) {
@@ -237,6 +258,13 @@ std::function<int()> add_estimate(CLI::App& app) {
   declare_request_file(*command, o->problem);
   declare_problem(*command, o->problem.request);
   declare_layout(*command, o->problem.request);
+  add_number(*command, "--layers-per-stage", o->problem.request.layers_per_stage,
+             "Decoder layers of each pipeline stage, in order, separated by commas (default: even stages)",
+             between(0, 100000))
+      ->expected(1, CLI::detail::expected_max_vector_size)
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->group("Layout");
   declare_check(*command, o->problem);
   declare_measured(*command, o->problem);
   declare_outputs(*command, o->problem.out);

@@ -34,7 +34,9 @@ frameworks::Imported read_configuration(const frameworks::FrameworkCode& code, c
 }  // namespace
 
 void declare_check(CLI::App& command, PlanOptions& o) {
-  command.add_flag("--check", o.check, "End with exit code 1 where the layout does not fit, or cannot run")
+  command
+      .add_flag("--check", o.check,
+                "End with exit code 1 where the layout does not fit or cannot run, 4 where it may not fit")
       ->group("Output");
 }
 

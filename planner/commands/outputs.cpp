@@ -152,9 +152,15 @@ size_t files_of(const OutputOptions& o) {
 std::string describe_cost(const CostOptions& o, const Plan& plan) {
   if (o.tokens.empty()) return "";
   const TrainingCost cost = training_cost(plan, parse_count(o.tokens, "--tokens"), o.price, o.goodput);
-  std::string text = fmt::format("{} tokens take {:.1f} days, {} device-hours", o.tokens, cost.days,
-                                 format_magnitude(cost.device_hours));
-  if (o.price > 0.0) text += fmt::format(", {} at {} a device-hour", format_magnitude(cost.price), o.price);
+  const Confidence& sure = plan.prediction.confidence;
+  const double step_s = plan.prediction.step_time_s;
+  std::string text = fmt::format("{} tokens take {} days, {} device-hours", o.tokens,
+                                 with_range(cost.days, step_s, sure, format_days),
+                                 with_range(cost.device_hours, step_s, sure, format_magnitude));
+  if (o.price > 0.0)
+    text += fmt::format(", {} at {} a device-hour", with_range(cost.price, step_s, sure, format_magnitude),
+                        o.price);
+  if (sure.least_s && sure.most_s) text += ", in brackets 8 of 10 cases";
   return text + ": " + describe_goodput(o) + "\n";
 }
 

@@ -34,8 +34,9 @@ std::string table_of(const Front& front, const CostOptions& cost) {
     if (!cost.tokens.empty()) {
       const TrainingCost whole = training_cost(
           r.layout.ranks(), r.tokens_per_s, parse_count(cost.tokens, "--tokens"), cost.price, cost.goodput);
-      row.push_back(fmt::format("{:.1f}", whole.days));
-      if (cost.price > 0.0) row.push_back(format_magnitude(whole.price));
+      row.push_back(with_range(whole.days, r.step_time_s, r.confidence, format_days));
+      if (cost.price > 0.0)
+        row.push_back(with_range(whole.price, r.step_time_s, r.confidence, format_magnitude));
     }
     row.push_back(layout_name(r.layout));
     table.add_row(std::move(row));

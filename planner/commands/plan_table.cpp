@@ -60,8 +60,11 @@ std::vector<std::string> plan_row(const Compared& compared, const CostOptions& c
   if (!cost.tokens.empty()) {
     const TrainingCost c =
         training_cost(plan, parse_count(cost.tokens, "--tokens"), cost.price, cost.goodput);
-    row.insert(row.end(), {fmt::format("{:.1f}", c.days), format_magnitude(c.device_hours),
-                           cost.price > 0 ? format_magnitude(c.price) : "-"});
+    const auto ranged = [&](double value, std::string (*in_words)(double)) {
+      return with_range(value, plan.prediction.step_time_s, plan.prediction.confidence, in_words);
+    };
+    row.insert(row.end(), {ranged(c.days, format_days), format_magnitude(c.device_hours),
+                           cost.price > 0 ? ranged(c.price, format_magnitude) : "-"});
   }
   return row;
 }

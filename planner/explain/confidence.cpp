@@ -201,6 +201,8 @@ int64_t MemoryMargin::safe_bytes(int64_t usable_bytes) const {
   return int64_t(tenths / 10.0 * double(kGiB));
 }
 
+bool may_not_fit(const Confidence& sure) { return sure.fits && *sure.fits < MemoryMargin::kLikely; }
+
 MemoryMargin memory_margin(const RunsLike& like, const std::vector<Evidence>& all) {
   const Spread used = memory_spread(like, all);
   if (used.empty()) return {};

@@ -89,6 +89,8 @@ struct MemoryMargin {
   /// Of a GPU that may use `usable_bytes`, in whole tenths of a GiB.
   int64_t safe_bytes(int64_t usable_bytes) const;
 };
+/// Whether it is less likely to fit than that; what no run tells is not.
+bool may_not_fit(const Confidence& confidence);
 /// No margin for mpt-run, whose memory is counted exactly.
 MemoryMargin memory_margin(const RunsLike& like, const std::vector<Evidence>& all);
 

@@ -164,6 +164,17 @@ std::optional<DrawnChoice> draw_choice(const SearchResult& result, const SearchP
   return draw_choice(layouts, published_price_errors());
 }
 
+std::string describe_order(const DrawnChoice& d, const std::vector<Layout>& ranking) {
+  constexpr int kSteps = 50;
+  const size_t other = d.measure.size() == 2 ? size_t(d.measure.back()) : 0;
+  if (d.regret_mean < kUncertainOrder || other < 1 || other > ranking.size()) return "";
+  return fmt::format(
+      "Order is uncertain: expect to lose {:.0f}% against the true best. To decide, time these two for {} "
+      "steps: "
+      "{} and {}.",
+      100.0 * d.regret_mean, kSteps, layout_name(ranking.front()), layout_name(ranking[other - 1]));
+}
+
 std::string describe_drawn(const DrawnChoice& d, const std::vector<Layout>& ranking) {
   if (d.other_wins <= 0.0)
     return fmt::format("If prices are off as in published runs, none of {} others near it wins in {} draws.",

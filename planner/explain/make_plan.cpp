@@ -4,6 +4,7 @@
 #include "models/layer_program.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/pipeline_idle.h"
 #include "planner/explain/placement.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
@@ -65,6 +66,7 @@ Plan make_plan(const SearchResult& result, const SearchProblem& problem) {
       models::model_flop_per_token(problem.model, problem.workload.sequence, problem.training) *
       double(problem.workload.tokens_per_step());
   plan.prediction.memory = best.evaluation.memory;
+  plan.prediction.pipeline_idle = pipeline_idle(problem, best);
   plan.prediction.exposed = exposed_communication(plan.layout, breakdown(problem, best));
   plan.search = result.certificate;
   plan.links = links_of(plan.cluster, plan.layout);

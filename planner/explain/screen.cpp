@@ -16,6 +16,7 @@
 #include "models/parameter_count.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/details.h"
+#include "planner/explain/drawn_choice.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
 #include "reports/table.h"
@@ -195,6 +196,59 @@ std::string describe_alternatives(std::vector<Alternative> rows, size_t lines, c
   return text;
 }
 
+std::string choice_lines(const std::string& heading, const Layout& layout, const Workload& workload,
+                         const Palette& palette, const std::string& more) {
+  const std::string first = fmt::format("{:<{}}", heading + "  ", kLabel);
+  const std::string words = describe_layout_in_words(layout, &workload);
+  std::string text = with_heading(wrapped(words, first), heading, palette.heading(heading));
+  return text + wrapped(fmt::format("short form: {} (docs/notation.md){}", layout_name(layout),
+                                    more.empty() ? "" : "; " + more),
+                        std::string(first.size(), ' '));
+}
+
+// The rows of the ranking that a weighed risk names; null where there is none.
+const RankedLayout* risk_row(const Plan& plan, int64_t WeighedRisk::*place) {
+  if (!plan.risk || size_t((*plan.risk).*place) > plan.ranking.size()) return nullptr;
+  return &plan.ranking[size_t((*plan.risk).*place) - 1];
+}
+
+// A layout that the plan is not, in the lines of a choice.
+std::string other_choice(const std::string& heading, const RankedLayout& r, const Plan& plan,
+                         const Palette& palette) {
+  return choice_lines(heading, r.layout, plan.workload, palette, "") +
+         labelled("step", describe_step(r.step_time_s, r.confidence) + "; memory " +
+                              format_bytes(double(r.peak_bytes)));
+}
+
+std::string describe_expected(const WeighedRisk& risk, const RankedLayout& safe) {
+  return labelled("on average", fmt::format("{} a step, where a failed trial falls back: {} less than {}",
+                                            format_seconds(risk.expected_s), format_percent(risk.gain),
+                                            format_seconds(safe.step_time_s)));
+}
+
+// The plan's own layout and its figures; with a layout that may not fit and is worth a trial, both.
+std::string describe_choices(const Plan& plan, const ScreenOptions& o) {
+  const RankedLayout* const first = risk_row(plan, &WeighedRisk::try_first);
+  const RankedLayout* const safe = risk_row(plan, &WeighedRisk::fall_back);
+  const std::string figures = "\n" + describe_figures(plan, o.palette, o.training);
+  if (first == nullptr || safe == nullptr) return describe_choice("RECOMMENDED", plan, o.palette) + figures;
+  const std::string expected = describe_expected(*plan.risk, *safe);
+  if (plan.layout == first->layout)
+    return describe_choice("TRY FIRST", plan, o.palette) + figures + expected + "\n" +
+           other_choice("FALL BACK", *safe, plan, o.palette);
+  return other_choice("TRY FIRST", *first, plan, o.palette) + expected + "\n" +
+         describe_choice("FALL BACK", plan, o.palette) + figures;
+}
+
+// Behind the table of the layouts that it speaks of.
+std::string describe_certainty(const Plan& plan) {
+  if (!plan.search.drawn) return "";
+  std::vector<Layout> ranking;
+  for (const RankedLayout& r : plan.ranking) ranking.push_back(r.layout);
+  const std::string text = describe_order(*plan.search.drawn, ranking);
+  return text.empty() ? "" : wrapped(text);
+}
+
 std::string describe_reasons(const Plan& plan, size_t lines, const Palette& palette) {
   std::string text;
   for (const std::string& reason : plan.reasons) {
@@ -231,12 +285,7 @@ std::string describe_task(const Plan& plan, const Palette& palette) {
 
 std::string describe_choice(const std::string& heading, const Plan& plan, const Palette& palette,
                             const std::string& more) {
-  const std::string first = fmt::format("{:<{}}", heading + "  ", kLabel);
-  const std::string words = describe_layout_in_words(plan.layout, &plan.workload);
-  std::string text = with_heading(wrapped(words, first), heading, palette.heading(heading));
-  return text + wrapped(fmt::format("short form: {} (docs/notation.md){}", layout_name(plan.layout),
-                                    more.empty() ? "" : "; " + more),
-                        std::string(first.size(), ' '));
+  return choice_lines(heading, plan.layout, plan.workload, palette, more);
 }
 
 std::string describe_figures(const Plan& plan, const Palette& palette, const std::string& training,
@@ -287,6 +336,9 @@ std::vector<Alternative> alternatives(const Plan& plan) {
   const auto risk = memory_risk(plan, published_evidence());
   const RankedLayout* const safe = risk ? safe_layout(plan, *risk) : nullptr;
   std::set<std::string> shown{layout_name(plan.layout)};
+  for (const auto place : {&WeighedRisk::try_first, &WeighedRisk::fall_back}) {
+    if (const RankedLayout* const row = risk_row(plan, place)) shown.insert(layout_name(row->layout));
+  }
   std::vector<Alternative> out;
   for (const RankedLayout& r : plan.ranking) {
     if (shown.insert(layout_name(r.layout)).second && &r != safe)
@@ -299,21 +351,21 @@ std::vector<Alternative> alternatives(const Plan& plan) {
 
 std::string answer_screen(const Plan& plan, const ScreenOptions& o) {
   constexpr size_t kMostReasons = 5, kFewestAlternatives = 6;
-  std::string head = describe_task(plan, o.palette) + "\n" + describe_choice("RECOMMENDED", plan, o.palette) +
-                     "\n" + describe_figures(plan, o.palette, o.training) +
-                     describe_notes(o.notes, o.palette);
+  std::string head =
+      describe_task(plan, o.palette) + "\n" + describe_choices(plan, o) + describe_notes(o.notes, o.palette);
   const std::string next = o.next.empty() ? "" : "\n" + describe_next(o.next, o.palette);
   const std::string proof =
       "\n" + wrapped(describe_certificate(plan.search, plan.prediction.step_time_s, o.waited_s)) +
       wrapped(describe_prices(plan));
   const std::vector<Alternative> others = alternatives(plan);
-  const size_t used = newlines_in(head) + newlines_in(next) + newlines_in(proof);
+  const std::string order = describe_certainty(plan);
+  const size_t used = newlines_in(head) + newlines_in(next) + newlines_in(proof) + newlines_in(order);
   const size_t left = o.lines > used ? o.lines - used : 0;
   const size_t kept = others.empty() ? 2 : kFewestAlternatives + 2;
   const std::string why =
       describe_reasons(plan, std::min(kMostReasons, left > kept ? left - kept : 0), o.palette);
-  return head + describe_alternatives(others, left - std::min(left, newlines_in(why)), o.palette) + why +
-         next + proof;
+  return head + describe_alternatives(others, left - std::min(left, newlines_in(why)), o.palette) + order +
+         why + next + proof;
 }
 
 }  // namespace mpt::planner

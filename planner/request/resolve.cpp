@@ -202,6 +202,20 @@ void note_prices(const ClusterSpec& cluster, std::vector<std::string>& notes) {
       fmt::join(names, " and ")));
 }
 
+// Several cards of one machine are meant as often as several machines with one card each.
+void note_single_gpus(const PlanRequest& r, const ClusterSpec& cluster, std::vector<std::string>& notes) {
+  const std::string node = r.cluster.name.substr(0, r.cluster.name.rfind(':'));
+  const bool sized = r.cluster.name.find('x', node.size()) != std::string::npos;
+  if (r.cluster.value || sized || cluster.devices < 2 || cluster.devices_per_node != 1 ||
+      profiler::node_named(node) == nullptr)
+    return;
+  notes.push_back(fmt::format(
+      "{} is {} machines with one GPU each, joined by {} of {}. {} GPUs in one machine are "
+      "--cluster {}:1x{}",
+      cluster.name, cluster.devices, cluster.levels.back().name,
+      format_bandwidth(cluster.levels.back().bandwidth_bytes_per_s), cluster.devices, node, cluster.devices));
+}
+
 ModelSpec model_of(const PlanRequest& r, std::vector<std::string>& notes) {
   if (r.model.value) return *r.model.value;
   const models::ImportedModel read = models::load_imported_model(r.model.name);
@@ -293,6 +307,7 @@ void set_prices(Resolved& resolved, const Calibration& calibration) {
     check_profile(resolved);
   } else {
     note_prices(problem.cluster, resolved.notes);
+    note_single_gpus(resolved.request, problem.cluster, resolved.notes);
   }
   resolved.used = used_part(problem.cluster, problem.ranks);
   resolved.cost = resolved.profile ? make_profile_cost(*resolved.profile, problem.model, problem.workload,
@@ -362,6 +377,7 @@ PlanRequest request_of(const Plan& plan) {
   request.memory.clear();
   request.memory_margin.clear();
   request.layout = plan.layout;
+  request.layers_per_stage.clear();
   // All of them stand in the layout.
   request.framework.clear();
   request.precision.reset();

@@ -313,7 +313,7 @@ SearchResult search(const SearchProblem& problem, const Wanted& wanted, const On
   if (c.optimal && beside.roomier != nullptr) {
     roomier = with_time_left(roomier);
     const auto faster = searches.run_roomier(best_s / kSlack, on_progress);
-    if (!faster.empty()) result.roomier = searches.evaluated(roomier, faster.front());
+    for (const Incumbent& one : faster) result.roomier.push_back(searches.evaluated(roomier, one));
   }
   if (c.optimal && beside.beyond != nullptr && !result.best.empty()) {
     const SearchProblem beyond = with_time_left(*beside.beyond);

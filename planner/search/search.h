@@ -54,9 +54,10 @@ struct Wanted {
 };
 
 struct SearchResult {
-  std::vector<Candidate> best;               // fastest first, but for the simplest of equals
-  std::optional<Candidate> roomier, beyond;  // what was looked for beside, where it is faster than `best`
-  std::optional<Candidate> simplest;         // nothing where the first of `best` is as simple
+  std::vector<Candidate> best;        // fastest first, but for the simplest of equals
+  std::vector<Candidate> roomier;     // where faster than `best`: fastest first
+  std::optional<Candidate> beyond;    // where it is faster than `best`
+  std::optional<Candidate> simplest;  // nothing where the first of `best` is as simple
   SearchCertificate certificate;
   std::vector<NearMiss> over_memory;  // the nearest ones, nearest first
   int64_t more_over_memory = 0;       // splits that over_memory leaves out

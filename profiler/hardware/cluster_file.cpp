@@ -188,6 +188,7 @@ void change_levels(const Json& changes, NodeEntry& node, const std::string& file
   }
 }
 
+// The last level connects nodes.
 void set_devices_per_node(int64_t devices, NodeEntry& node) {
   for (LinkLevel& level : node.levels) {
     level.mesh = std::min(level.mesh, devices);
@@ -352,6 +353,11 @@ NamedCluster read_cluster(Json json, const std::string& file, const std::string&
 NamedCluster load_cluster_file(const std::string& file, std::optional<int64_t> nodes) {
   return read_cluster(load_json(file, int64_t{1} << 20), file, std::filesystem::path(file).stem().string(),
                       nodes);
+}
+
+NamedCluster nodes_of_size(NodeEntry node, const std::string& name, int64_t nodes, int64_t gpus_per_node) {
+  set_devices_per_node(gpus_per_node, node);
+  return {make_nodes(node, name, nodes), node.levels.back()};
 }
 
 void check_kernels(const ClusterSpec& cluster, const std::string& where) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/cluster_spec.h"
+#include "profiler/hardware/nodes.h"
 
 namespace mpt::profiler {
 
@@ -20,6 +21,9 @@ struct NamedCluster {
 /// Reads a cluster file of either form. `nodes`: as many instead of those that the file says. Throws
 /// UserError with every problem found.
 NamedCluster load_cluster_file(const std::string& file, std::optional<int64_t> nodes);
+
+/// `nodes` nodes like one of the catalog, but with so many GPUs each.
+NamedCluster nodes_of_size(NodeEntry node, const std::string& name, int64_t nodes, int64_t gpus_per_node);
 
 /// What collectives get of a line, by the network's name: nine tenths on InfiniBand, three quarters of that
 /// on any other, as in the catalog (docs/validation.md).

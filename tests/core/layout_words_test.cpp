@@ -116,5 +116,20 @@ TEST(LayoutWords, TellsWhatTheShortFormTells) {
   EXPECT_EQ(describe_recompute(l), "selective recompute of core_attn");
 }
 
+TEST(LayoutWords, LayersOfEachStageAreListed) {
+  Layout l;
+  l.pipeline = 4;
+  l.layers_per_stage = {5, 11, 11, 9};
+  EXPECT_NE(describe_layout_in_words(l).find("4 pipeline stages (1f1b, layers 5 11 11 9)"),
+            std::string::npos);
+  l.layers_per_stage = {9, 9, 9, 9};
+  EXPECT_EQ(describe_layers_per_stage(l), "9 layers a stage");
+  l.layers_per_stage.assign(32, 4);
+  l.layers_per_stage.front() = 2;
+  EXPECT_EQ(describe_layers_per_stage(l), "layers 2 4 (31 times)");
+  l.layers_per_stage.clear();
+  EXPECT_EQ(describe_layers_per_stage(l), "");
+}
+
 }  // namespace
 }  // namespace mpt

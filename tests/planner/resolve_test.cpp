@@ -326,6 +326,41 @@ TEST(Plan, SaysWhatEachLayoutIsThereFor) {
   }
 }
 
+// The layers that are proposed give the time that is promised; with them no others are.
+TEST(Estimate, NamesLayersPerStageThatGain) {
+  PlanRequest r = request("llama3-8b");
+  r.sequence = 4096;
+  r.bounds.pipeline = {8};
+  r.bounds.recomputes = {Recompute::full};
+  const Estimated even = estimate(r);
+  EXPECT_EQ(even.plan.layout.layers_per_stage, std::vector<int64_t>(8, 4));
+  const auto other = faster_stages(even);
+  ASSERT_TRUE(other);
+  EXPECT_LT(other->step_time_s, 0.99 * even.plan.prediction.step_time_s);
+  EXPECT_LT(other->layers_per_stage.back(), 4) << "the head is work, too";
+  r.layers_per_stage = other->layers_per_stage;
+  const Estimated balanced = estimate(r);
+  EXPECT_EQ(balanced.plan.layout.layers_per_stage, other->layers_per_stage);
+  EXPECT_DOUBLE_EQ(balanced.plan.prediction.step_time_s, other->step_time_s);
+  EXPECT_FALSE(faster_stages(balanced));
+  r.layers_per_stage = {32};
+  EXPECT_THROW(estimate(r), UserError) << "of eight stages";
+  EXPECT_THROW(plan(r), UserError) << "a search divides them itself";
+}
+
+TEST(Resolve, SaysThatSingleCardsAreMachines) {
+  const auto says_machines = [](const std::string& cluster) {
+    const auto resolved = resolve(request("gpt2-124m", cluster));
+    return std::any_of(resolved->notes.begin(), resolved->notes.end(), [](const std::string& note) {
+      return note.find("machines with one GPU each") != std::string::npos &&
+             note.find("rtx4090:1x8") != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(says_machines("rtx4090:8"));
+  for (const char* plain : {"rtx4090:1", "rtx4090:1x8", "rtx4090:8x1", "dgx-h100:8", "rtx3090:1"})
+    EXPECT_FALSE(says_machines(plain)) << plain;
+}
+
 TEST(Estimate, OfFewerRanksSaysWhatIsIdle) {
   PlanRequest r = request("llama3-8b", "dgx-h100:2");
   r.bounds.tensor = {8};

@@ -123,6 +123,20 @@ TEST(Html, ThePartsOfAStepAddUpToIt) {
   EXPECT_NEAR(bubble_s, 0.25 * idle_s, 1e-12) << "transfers and gradients are no bubble";
 }
 
+TEST(Html, ABubbleIsSplitIntoFillAndUnequalStages) {
+  test::SampleRun s = test::sample_run();
+  Prediction& p = s.plan.prediction;
+  p.exposed = {{CommunicationKind::transfer, 0.3 * p.bubble_share * p.step_time_s}};
+  p.pipeline_idle = PipelineIdle{0.2 * p.bubble_share, 0.4 * p.bubble_share, 0.4 * p.bubble_share};
+  std::map<std::string, double> shares;
+  for (const Json& part : data_of(plan_report(s.plan, s.program, s.predicted))["parts"])
+    shares[part[0]] = part[1].get<double>() / (p.step_time_s * p.bubble_share);
+  EXPECT_NEAR(shares["idle: pipeline fill"], 0.2, 1e-12);
+  EXPECT_NEAR(shares["idle: unequal stages"], 0.4, 1e-12);
+  EXPECT_NEAR(shares["idle: stage transfers"], 0.3, 1e-12);
+  EXPECT_NEAR(shares["idle: other waiting"], 0.1, 1e-12);
+}
+
 TEST(Html, ARunIsHeadedByWhatWasMeasured) {
   test::SampleRun s = test::sample_run();
   for (StepRecord& step : s.result.steps) step.step_time_s = 2.0 * s.plan.prediction.step_time_s;
