@@ -77,6 +77,7 @@ std::vector<NextCommand> next_commands(const PlanOptions& o, const Plan& plan) {
                     "launch files for " + framework});
     add_trial(plan, "run", next);
   }
+  if (plan.risk) return next;  // two layouts to keep and to try fill the screen
   std::string prices;
   if (!o.request.profile.empty()) prices = " --profile " + shell_word(o.request.profile);
   if (!o.request.kernels.empty()) prices = " --kernels " + shell_word(o.request.kernels);

@@ -129,7 +129,8 @@ TEST(Html, ABubbleIsSplitIntoFillAndUnequalStages) {
   p.exposed = {{CommunicationKind::transfer, 0.3 * p.bubble_share * p.step_time_s}};
   p.pipeline_idle = PipelineIdle{0.2 * p.bubble_share, 0.4 * p.bubble_share, 0.4 * p.bubble_share};
   std::map<std::string, double> shares;
-  for (const Json& part : data_of(plan_report(s.plan, s.program, s.predicted))["parts"])
+  const Json data = data_of(plan_report(s.plan, s.program, s.predicted));
+  for (const Json& part : data["parts"])
     shares[part[0]] = part[1].get<double>() / (p.step_time_s * p.bubble_share);
   EXPECT_NEAR(shares["idle: pipeline fill"], 0.2, 1e-12);
   EXPECT_NEAR(shares["idle: unequal stages"], 0.4, 1e-12);
