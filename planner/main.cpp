@@ -26,9 +26,7 @@ namespace {
 Plan simulated_again(const std::string& file) {
   Plan plan = load_plan(file);
   const StepProgram program = program_of(plan);
-  const planner::Contention contention{plan.rate_by_active_ranks,
-                                       plan.layout.tensor * plan.layout.replicas()};
-  store_timeline(plan, program, planner::simulate(program, durations_of(plan, program), contention));
+  store_timeline(plan, program, planner::simulate(plan, program));
   for (RankedLayout& ranked : plan.ranking) {
     if (ranked.layout != plan.layout) continue;
     ranked.step_time_s = plan.prediction.step_time_s;

@@ -46,24 +46,13 @@ std::string defaults_of(const SearchProblem& problem, const Layout& l) {
   return said.empty() ? "" : fmt::format("assumed: {}", fmt::join(said, ", "));
 }
 
-std::string describe_verdict(const Plan& plan, const Candidate& candidate, const Palette& palette) {
-  const auto& rejection = candidate.evaluation.rejection;
-  if (!rejection) return palette.good("It fits.") + "\n";
-  const std::string heading = "DOES NOT FIT by " + format_bytes(rejection->needed - rejection->available);
-  const std::string text =
-      wrapped(fmt::format("{}: stage {} needs {} per {}, there are {}", heading, rejection->stage,
-                          format_bytes(rejection->needed), reports::device_word(plan.cluster),
-                          format_bytes(rejection->available)));
-  return palette.bad(heading) + text.substr(heading.size());
-}
-
 std::string describe_estimate(const SearchProblem& problem, const Plan& plan, const Candidate& candidate,
                               const PlanOptions& o, bool given) {
   const Palette palette = Palette::of(stdout);
   std::string text =
       describe_task(plan, palette) + "\n" +
       describe_choice("YOUR LAYOUT", plan, palette, given ? "" : defaults_of(problem, plan.layout)) + "\n" +
-      describe_verdict(plan, candidate, palette) +
+      describe_verdict(plan, candidate.evaluation.rejection, palette) +
       describe_figures(plan, palette, describe_cost(o.cost, plan), true);
   if (problem.cluster.mixed()) text += wrapped(describe_groups(problem, candidate), "  - ");
   if (o.out.verbose) {

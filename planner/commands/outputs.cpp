@@ -120,8 +120,7 @@ void write_files(const OutputOptions& o, const Plan& plan, const CostOptions& co
   if (!o.output.empty()) save_plan(plan, o.output);
   if (o.report.empty() && o.trace.empty()) return;
   const StepProgram program = program_of(plan);
-  const Contention contention{plan.rate_by_active_ranks, plan.layout.tensor * plan.layout.replicas()};
-  const Timeline timeline = simulate(program, durations_of(plan, program), contention);
+  const Timeline timeline = simulate(plan, program);
   if (!o.report.empty()) {
     reports::Facts facts;
     if (!cost.tokens.empty()) {

@@ -240,6 +240,17 @@ std::string describe_notes(const std::vector<std::string>& notes, const Palette&
   return text;
 }
 
+std::string describe_verdict(const Plan& plan, const std::optional<Rejection>& rejection,
+                             const Palette& palette) {
+  if (!rejection) return palette.good("It fits.") + "\n";
+  const std::string heading = "DOES NOT FIT by " + format_bytes(rejection->needed - rejection->available);
+  const std::string text =
+      wrapped(fmt::format("{}: stage {} needs {} per {}, there are {}", heading, rejection->stage,
+                          format_bytes(rejection->needed), reports::device_word(plan.cluster),
+                          format_bytes(rejection->available)));
+  return palette.bad(heading) + text.substr(heading.size());
+}
+
 std::string describe_next(const std::vector<NextCommand>& next, const Palette& palette) {
   if (next.empty()) return "";
   std::string text = palette.heading("NEXT") + "\n";

@@ -354,6 +354,10 @@ NamedCluster load_cluster_file(const std::string& file, std::optional<int64_t> n
                       nodes);
 }
 
+NamedCluster read_cluster_file(const Json& json, const std::string& file) {
+  return read_cluster(json, file, "cluster", std::nullopt);
+}
+
 void check_kernels(const ClusterSpec& cluster, const std::string& where) {
   const auto check = [&](const DeviceSpec& device, const std::string& at) {
     if (device.kernels.empty() || kernel_tables(device.kernels) != nullptr) return;

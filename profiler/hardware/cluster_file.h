@@ -4,6 +4,7 @@
 // Cluster files (docs/clusters.md). The short form says what a cluster is like and what it has otherwise; the
 // full form is the cluster of a plan.json.
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -20,6 +21,9 @@ struct NamedCluster {
 /// Reads a cluster file of either form. `nodes`: as many instead of those that the file says. Throws
 /// UserError with every problem found.
 NamedCluster load_cluster_file(const std::string& file, std::optional<int64_t> nodes);
+
+/// The same of a parsed file.
+NamedCluster read_cluster_file(const nlohmann::ordered_json& json, const std::string& file);
 
 /// What collectives get of a line, by the network's name: nine tenths on InfiniBand, three quarters of that
 /// on any other, as in the catalog (docs/validation.md).
