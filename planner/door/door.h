@@ -20,8 +20,9 @@ typedef int (*mpt_stop)(void* context);
 /// Answers a question. Both callbacks may be null; during a search they are called one after the other, from
 /// any of its threads, a few times a second. Never fails: an error is an answer, {"error": {...}}. The answer
 /// is for mpt_free().
-char* mpt_answer(const char* question, mpt_progress progress, mpt_stop stop, void* context);
-void mpt_free(char* answer);
+__attribute__((visibility("default"))) char* mpt_answer(const char* question, mpt_progress progress,
+                                                        mpt_stop stop, void* context);
+__attribute__((visibility("default"))) void mpt_free(char* answer);
 }
 
 namespace mpt::planner {

@@ -199,6 +199,8 @@ Json answer_machine(const DoorQuestion& q, const Watch& /*watch*/) {
     for (const std::string& gpu : q.gpus) {
       if (gpu != q.gpus.front()) refuse(gpu + " beside " + q.gpus.front(), "GPUs of one kind");
     }
+    if (q.nvlinks == 0 && q.gpus.size() > 1 && node.levels.front().name == "nvlink")
+      refuse("no NVLink that is up", "NVLinks between its GPUs, as " + node.name + " has them");
     return {{"name", fmt::format("{} x {}", q.gpus.size(), q.gpus.front())},
             {"like", node.name},
             {"nodes", 1},
@@ -260,7 +262,7 @@ const std::vector<DoorAction>& door_actions() {
        answer_diagnose},
       {"export", {"plan", "to"}, {"folder"}, answer_export},
       {"report", {"plan"}, {}, answer_report},
-      {"machine", {"gpus"}, {}, answer_machine},
+      {"machine", {"gpus"}, {"nvlinks"}, answer_machine},
       {"names", {}, {}, answer_names},
       {"version", {}, {}, answer_version}};
   return actions;

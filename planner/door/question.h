@@ -19,6 +19,7 @@ struct DoorQuestion {
   std::string layout, log_name = "log", measured, profile, kernels, folder;
   std::vector<std::string> to, gpus;
   bool search = true;
+  int64_t nvlinks = -1;  // of the GPU that has fewest; below 0: not known
 
   template <class V>
   static void describe(V& v) {
@@ -38,6 +39,7 @@ struct DoorQuestion {
     v.field("to", &T::to, "whom to export to", optional_field());
     v.field("folder", &T::folder, "where to write exports", optional_field(long_text()));
     v.field("gpus", &T::gpus, "the driver's names of a machine's GPUs", optional_field());
+    v.field("nvlinks", &T::nvlinks, "NVLinks that are up, of the GPU that has fewest", optional_field());
   }
 };
 
