@@ -6,9 +6,8 @@
 
 #include <algorithm>
 
-#include "base/digest.h"
-#include "base/embedded.h"
 #include "base/version.h"
+#include "base/words.h"
 #include "core/bound_words.h"
 #include "frameworks/export.h"
 #include "frameworks/framework.h"
@@ -24,27 +23,40 @@
 #include "profiler/hardware/nodes.h"
 #include "reports/html.h"
 
-namespace mpt {
-// Generated.
-namespace models {
-const EmbeddedFiles& family_files();
-const EmbeddedFiles& zoo_files();
-}  // namespace models
-namespace frameworks {
-const EmbeddedFiles& dialect_files();
-const EmbeddedFiles& framework_files();
-}  // namespace frameworks
-namespace profiler {
-const EmbeddedFiles& catalog_files();
-const EmbeddedFiles& kernel_files();
-}  // namespace profiler
-
-namespace planner {
-const EmbeddedFiles& calibration_files();
-const EmbeddedFiles& evidence_files();
-const EmbeddedFiles& price_error_files();
-
+namespace mpt::planner {
 namespace {
+
+struct Question {
+  std::string action;
+  Json request, plan;
+  std::vector<Json> requests;
+  Json log;
+  std::string layout, log_name = "log", measured, profile, kernels, folder;
+  std::vector<std::string> to, gpus;
+  bool search = true;
+  int64_t nvlinks = -1;  // of the GPU that has fewest; below 0: not known
+
+  template <class V>
+  static void describe(V& v) {
+    using T = Question;
+    v.field("do", &T::action, "what to do");
+    v.field("request", &T::request, "as docs/request.schema.json; model and cluster may be as in files",
+            optional_field());
+    v.field("requests", &T::requests, "several of them", optional_field());
+    v.field("plan", &T::plan, "as docs/plan.schema.json", optional_field());
+    v.field("layout", &T::layout, "the layouts that are asked about, such as tp=8,pp=4", optional_field());
+    v.field("log", &T::log, "what a run wrote", optional_field());
+    v.field("log_name", &T::log_name, "its name in errors", optional_field(long_text()));
+    v.field("measured", &T::measured, "a figure of a run with its unit", optional_field());
+    v.field("search", &T::search, "whether to look for a better layout", optional_field());
+    v.field("profile", &T::profile, "file of the plan's prices", optional_field(long_text()));
+    v.field("kernels", &T::kernels, "file of the plan's prices", optional_field(long_text()));
+    v.field("to", &T::to, "whom to export to", optional_field());
+    v.field("folder", &T::folder, "where to write exports", optional_field(long_text()));
+    v.field("gpus", &T::gpus, "the driver's names of a machine's GPUs", optional_field());
+    v.field("nvlinks", &T::nvlinks, "NVLinks that are up, of the GPU that has fewest", optional_field());
+  }
+};
 
 // A request whose model and cluster may be the contents of files that mpt-plan reads.
 struct Asked {
@@ -77,7 +89,7 @@ Asked asked(Json json, const std::string& where) {
 
 Json json_of_plan(const Plan& plan) { return parse_json(plan_to_text(plan), "plan"); }
 
-KnownPlan known_plan(const DoorQuestion& q) {
+KnownPlan known_plan(const Question& q) {
   return {plan_from_text(q.plan.dump(), "plan"), "the plan", q.profile, q.kernels};
 }
 
@@ -91,7 +103,7 @@ Json plan_answer(const Plan& plan) {
   return {{"plan", json_of_plan(plan)}, {"text", answer_screen(plan, screen)}};
 }
 
-Json answer_plan(const DoorQuestion& q, const Watch& watch) {
+Json answer_plan(const Question& q, const Watch& watch) {
   const Asked a = asked(q.request, "request");
   const auto resolved = resolve(a.request);
   std::optional<Plan> found;
@@ -106,7 +118,7 @@ Json answer_plan(const DoorQuestion& q, const Watch& watch) {
   return plan_answer(*found);
 }
 
-Json answer_estimate(const DoorQuestion& q, const Watch& /*watch*/) {
+Json answer_estimate(const Question& q, const Watch& /*watch*/) {
   const Asked a = asked(q.request, "request");
   Estimated e = estimate(a.request);
   e.plan.fitted = fitted_time(e.resolved->problem, e.candidate);
@@ -120,17 +132,17 @@ Json answer_estimate(const DoorQuestion& q, const Watch& /*watch*/) {
                        describe_notes(e.plan.notes)}};
 }
 
-Json answer_explain(const DoorQuestion& q, const Watch& /*watch*/) {
+Json answer_explain(const Question& q, const Watch& /*watch*/) {
   return {{"text", explain(known_plan(q).plan)}};
 }
 
-Json answer_why_not(const DoorQuestion& q, const Watch& /*watch*/) {
+Json answer_why_not(const Question& q, const Watch& /*watch*/) {
   const KnownPlan known = known_plan(q);
   const auto resolved = problem_of(known, parse_bounds(q.layout, "layout"));
   return {{"text", why_not(known, *resolved, q.layout)}};
 }
 
-Json answer_compare(const DoorQuestion& q, const Watch& watch) {
+Json answer_compare(const Question& q, const Watch& watch) {
   std::vector<PlanRequest> requests;
   for (size_t i = 0; i < q.requests.size(); ++i)
     requests.push_back(asked(q.requests[i], fmt::format("requests/{}", i)).request);
@@ -140,7 +152,7 @@ Json answer_compare(const DoorQuestion& q, const Watch& watch) {
   return all;
 }
 
-Json answer_diagnose(const DoorQuestion& q, const Watch& watch) {
+Json answer_diagnose(const Question& q, const Watch& watch) {
   const KnownPlan known = known_plan(q);
   if (q.log.is_null() == q.measured.empty())
     throw UserError(Problem{"log", q.measured.empty() ? "missing" : "beside measured",
@@ -154,7 +166,7 @@ Json answer_diagnose(const DoorQuestion& q, const Watch& watch) {
           {"text", describe_diagnosis(known.plan, run)}};
 }
 
-Json answer_export(const DoorQuestion& q, const Watch& /*watch*/) {
+Json answer_export(const Question& q, const Watch& /*watch*/) {
   const Plan plan = known_plan(q).plan;
   std::vector<ExportedPlan> exports;
   for (const std::string& name : q.to)
@@ -174,7 +186,7 @@ Json answer_export(const DoorQuestion& q, const Watch& /*watch*/) {
   return all;
 }
 
-Json answer_report(const DoorQuestion& q, const Watch& /*watch*/) {
+Json answer_report(const Question& q, const Watch& /*watch*/) {
   const Plan plan = known_plan(q).plan;
   const StepProgram program = program_of(plan);
   const auto* target = frameworks::export_target_of(plan.layout.execution.framework);
@@ -183,7 +195,7 @@ Json answer_report(const DoorQuestion& q, const Watch& /*watch*/) {
 }
 
 // A GPU by its driver's name, as many as stand in one machine.
-Json answer_machine(const DoorQuestion& q, const Watch& /*watch*/) {
+Json answer_machine(const Question& q, const Watch& /*watch*/) {
   const auto refuse = [&](const std::string& found, const std::string& expected) {
     throw UserError(
         Problem{"this machine", found, expected,
@@ -210,7 +222,7 @@ Json answer_machine(const DoorQuestion& q, const Watch& /*watch*/) {
   return {};
 }
 
-Json answer_names(const DoorQuestion& /*q*/, const Watch& /*watch*/) {
+Json answer_names(const Question& /*q*/, const Watch& /*watch*/) {
   Json all{{"models", Json::array()},
            {"clusters", Json::array()},
            {"frameworks", Json::array()},
@@ -228,29 +240,17 @@ Json answer_names(const DoorQuestion& /*q*/, const Watch& /*watch*/) {
   return all;
 }
 
-// Of all that answers depend on but the code.
-std::string digest_of_data() {
-  Digest digest;
-  for (const EmbeddedFiles* files :
-       {&models::zoo_files(), &models::family_files(), &frameworks::framework_files(),
-        &frameworks::dialect_files(), &profiler::catalog_files(), &profiler::kernel_files(),
-        &calibration_files(), &evidence_files(), &price_error_files()}) {
-    for (const auto& [name, text] : *files) {
-      digest.add(name);
-      digest.add(text);
-    }
-  }
-  return digest.text();
+Json answer_version(const Question& /*q*/, const Watch& /*watch*/) {
+  return {{"version", kVersion}, {"data", data_digest()}};
 }
 
-Json answer_version(const DoorQuestion& /*q*/, const Watch& /*watch*/) {
-  return {{"version", kVersion}, {"data", digest_of_data()}};
-}
-
-}  // namespace
-
-const std::vector<DoorAction>& door_actions() {
-  static const std::vector<DoorAction> actions{
+struct Action {
+  const char* name;
+  std::vector<std::string> needs, takes;  // fields of the question
+  Json (*answer)(const Question& question, const Watch& watch);
+};
+const std::vector<Action>& actions() {
+  static const std::vector<Action> all{
       {"plan", {"request"}, {}, answer_plan},
       {"estimate", {"request"}, {}, answer_estimate},
       {"compare", {"requests"}, {}, answer_compare},
@@ -265,8 +265,36 @@ const std::vector<DoorAction>& door_actions() {
       {"machine", {"gpus"}, {"nvlinks"}, answer_machine},
       {"names", {}, {}, answer_names},
       {"version", {}, {}, answer_version}};
-  return actions;
+  return all;
 }
 
-}  // namespace planner
-}  // namespace mpt
+const Action& action_named(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Action& action : actions()) {
+    if (action.name == name) return action;
+    names.emplace_back(action.name);
+  }
+  detail::refuse_word("do", name, fmt::format("one of {}", fmt::join(names, ", ")), names);
+}
+
+}  // namespace
+
+Json answer_of(const Json& question, const Watch& watch) {
+  const auto read = from_json<Question>(question, "question");
+  const Action& action = action_named(read.action);
+  std::vector<std::string> fields = action.needs;
+  fields.insert(fields.end(), action.takes.begin(), action.takes.end());
+  for (const auto& [key, value] : question.items()) {
+    if (key != "do" && std::find(fields.begin(), fields.end(), key) == fields.end())
+      throw UserError(Problem{"question", fmt::format("\"{}\" for {}", key, action.name),
+                              fmt::format("{}", fmt::join(fields, ", ")), "leave it out"});
+  }
+  for (const std::string& name : action.needs) {
+    if (!question.contains(name))
+      throw UserError(
+          Problem{"question", fmt::format("no \"{}\" for {}", name, action.name), "it to be present", ""});
+  }
+  return action.answer(read, watch);
+}
+
+}  // namespace mpt::planner
