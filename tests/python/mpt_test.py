@@ -285,7 +285,7 @@ def test_every_snippet_of_the_page_runs(tmp_path, monkeypatch, capsys):
     for number, snippet in enumerate(found, 1):
         exec(compile(snippet, f"docs/python.md, snippet {number}", "exec"), names)
     assert "RECOMMENDED" in capsys.readouterr().out
-    assert (tmp_path / "plan.json").exists() and (tmp_path / "run8b" / "train_mpt.py").exists()
+    assert (tmp_path / "plan.json").exists() and (tmp_path / "run8b" / "mpt_train.py").exists()
 
 
 def test_no_text_names_the_other_project():
