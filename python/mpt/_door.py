@@ -76,6 +76,7 @@ class _Asking:
         self.stop = False
         self.failed: Optional[BaseException] = None
         self.text = ""
+        self.done = threading.Event()  # Thread.join() takes an interrupted wait for the thread's end (Python 3.11)
 
     def _progress(self, _context: Any, told: bytes) -> None:
         try:
@@ -98,6 +99,8 @@ class _Asking:
             _loaded.mpt_free(answer)
         except BaseException as failed:
             self.failed = self.failed or failed
+        finally:
+            self.done.set()
 
 
 def _error(error: Dict[str, Any]) -> Error:
@@ -122,11 +125,10 @@ def ask(question: Dict[str, Any], on_progress: Optional[Callable[[Progress], Any
     asking = _Asking(json.dumps(question), on_progress)
     interrupted = False
     if threading.current_thread() is threading.main_thread():
-        thread = threading.Thread(target=asking.run, name="mpt", daemon=True)
-        thread.start()
-        while thread.is_alive():
+        threading.Thread(target=asking.run, name="mpt", daemon=True).start()
+        while not asking.done.is_set():
             try:
-                thread.join(0.1)
+                asking.done.wait(0.1)
             except KeyboardInterrupt:
                 if interrupted:
                     raise

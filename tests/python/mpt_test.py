@@ -44,7 +44,7 @@ REQUESTS = [
     ("", dict(model="llama3-8b", cluster="dgx-h100:1", global_batch=64)),
     ("", dict(model="llama3-70b", cluster="dgx-h100:8", global_batch=512, framework="torchtitan")),
     ("", dict(model="mixtral-8x7b", cluster="dgx-a100:4", global_batch=256, seq=2048, zero=[0, 1], top=3)),
-    ("", dict(model="gpt2-1.5b", cluster="rtx4090:1", global_batch=32, seq=1024, framework="transformers-fsdp")),
+    ("", dict(model="gpt2-124m", cluster="rtx4090:1", global_batch=32, seq=1024, framework="transformers-fsdp")),
     ("estimate", dict(model="llama3-8b", cluster="dgx-h100:1", global_batch=64, tp=2, pp=2, zero=1, sp="on")),
     ("estimate", dict(model="llama3-70b", cluster="dgx-h100:1", global_batch=64, zero=3)),
 ]
@@ -137,7 +137,7 @@ def test_models_in_every_form(plan, tmp_path, monkeypatch):
     for model in (tmp_path, str(tmp_path / "config.json"), LLAMA, Configuration(), Model(), "someone/a-llama"):
         other = mpt.plan(model, "dgx-h100:1", 64, threads=1)
         assert other.step_time_s == plan.step_time_s, model
-    assert mpt.plan("meta-llama/Meta-Llama-3-8B", "dgx-h100:1", 64, threads=1).step_time_s == plan.step_time_s
+    assert mpt.plan("meta-llama/Llama-3.1-8B", "dgx-h100:1", 64, threads=1).step_time_s == plan.step_time_s
     with pytest.raises(mpt.InputError) as raised:
         mpt.plan("someone/of-whom-nobody-knows", "dgx-h100:1", 64)
     assert "someone/of-whom-nobody-knows" in str(raised.value)
