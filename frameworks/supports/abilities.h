@@ -180,7 +180,7 @@ struct Abilities {
     v.field("experts_in_any_order", &T::experts_in_any_order,
             "with data outermost, experts may have other replicas than the rest of the model",
             optional_field());
-    v.field("graphs_alone", &T::graphs_alone, "captured graphs take neither pipelines nor spread experts",
+    v.field("graphs_alone", &T::graphs_alone, "no CUDA graphs with pipeline or expert parallelism",
             optional_field());
     v.field("nvfp4_multiple", &T::nvfp4_multiple,
             "tokens and sizes of products in nvfp4 are multiples of this on each rank",
@@ -238,8 +238,7 @@ struct Framework {
     v.field("version", &T::version, "release that the abilities were read from");
     v.field("dialect", &T::dialect, "framework whose dialect.json says which models it has");
     v.field("aliases", &T::aliases, "what else people call it");
-    v.field("takes_plans_of", &T::takes_plans_of,
-            "frameworks whose step time and memory hold for its export, too");
+    v.field("takes_plans_of", &T::takes_plans_of, "frameworks whose plans suit its export, too");
     v.field("files", &T::files, "what it exports and imports", optional_field());
     v.field("abilities", &T::abilities, "what it can run");
     v.field("execution", &T::execution, "what it does with a layout: what differs from mpt-run");
