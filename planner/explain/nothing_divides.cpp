@@ -42,9 +42,10 @@ std::string options_of(const Words& words) {
   return fmt::format("{}", fmt::join(options, " "));
 }
 
-// Gives layouts of the problem, one for each leaf, to `visit` until it returns false.
+// Gives layouts of the problem to `visit` until it returns false: one for each sharding, or for each leaf.
 template <class F>
-void list_layouts(const SearchProblem& problem, F&& visit, NotDividing* not_dividing = nullptr) {
+void list_layouts(const SearchProblem& problem, bool each_leaf, F&& visit,
+                  NotDividing* not_dividing = nullptr) {
   const double end_s = now_s() + kLongestListing;
   bool stopped = false;
   ListedPart part;
@@ -58,8 +59,10 @@ void list_layouts(const SearchProblem& problem, F&& visit, NotDividing* not_divi
         const auto [found, fresh] = leaves.try_emplace(key);
         if (fresh) found->second = leaves_of(problem, node, &noted);
         for (const Sharding& sharding : shardings) {
-          for (const Leaf& leaf : found->second)
-            stopped = stopped || !visit(with_leaf(problem, with_sharding(node, sharding), leaf));
+          for (const Leaf& leaf : found->second) {
+            if (stopped || (!each_leaf && &leaf != &found->second.front())) break;
+            stopped = !visit(with_leaf(problem, with_sharding(node, sharding), leaf));
+          }
         }
       },
       noted);
@@ -76,7 +79,8 @@ SearchProblem bounded(SearchProblem problem, const Words& words) {
 std::vector<std::string> possible_values(const SearchProblem& problem, const Words& all,
                                          const BoundWords& asked) {
   std::set<std::string> found;
-  list_layouts(bounded(problem, without(all, asked.name)), [&](const Layout& layout) {
+  const bool of_leaf = asked.name == "schedule" || asked.name == "chunks" || asked.name == "recompute";
+  list_layouts(bounded(problem, without(all, asked.name)), of_leaf, [&](const Layout& layout) {
     const std::string value = axis_word(asked.name, layout);
     if (!value.empty()) found.insert(value);
     return true;
@@ -238,7 +242,7 @@ std::string counted_devices(int64_t count, const SearchProblem& problem) {
 
 bool has_layouts(const SearchProblem& problem) {
   bool any = false;
-  list_layouts(problem, [&](const Layout&) {
+  list_layouts(problem, false, [&](const Layout&) {
     any = true;
     return false;
   });
