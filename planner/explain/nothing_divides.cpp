@@ -217,7 +217,7 @@ std::string larger_batch(SearchProblem problem) {
 Problem job_in_the_way(const SearchProblem& problem) {
   NotDividing reasons;
   list_layouts(
-      problem, [](const Layout&) { return false; }, &reasons);
+      problem, false, [](const Layout&) { return false; }, &reasons);
   std::vector<std::string> remedies;
   if (const std::string batch = larger_batch(problem); !batch.empty()) remedies.push_back(batch);
   if (problem.framework) {
@@ -259,7 +259,7 @@ Problem nothing_divides(const SearchProblem& problem) {
   if (reason.empty()) {
     NotDividing reasons;
     list_layouts(
-        asked, [](const Layout&) { return false; }, &reasons);
+        asked, false, [](const Layout&) { return false; }, &reasons);
     reason = frequent(reasons);
   }
   return {options_of(conflict), reason, "", remedy_of(problem, all, conflict)};
