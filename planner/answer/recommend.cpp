@@ -185,7 +185,7 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
   }
   Plan plan = plan_of(*search, resolved.request);
   plan.notes = with_kernel_note(std::move(notes), plan);
-  for (std::string& note : idle_options(resolved.request, resolved.problem))
+  for (std::string& note : idle_of_search(resolved.request, resolved.problem, plan.layout))
     plan.notes.push_back(std::move(note));
   if (!search->left_out.empty()) plan.notes.push_back(search->left_out);
   plan.fitted = fitted_time(search->problem, search->result.best.front());

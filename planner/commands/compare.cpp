@@ -217,6 +217,8 @@ std::function<int()> add_compare(CLI::App& app) {
              "costs",
              between(0.0, 1e6))
       ->delimiter(',')
+      ->expected(1, CLI::detail::expected_max_vector_size)
+      ->allow_extra_args(false)
       ->group(headings::kOutput);
   add_output(*command, "--csv", o->csv, "Write the table as CSV")->group(headings::kOutput);
   command->footer(

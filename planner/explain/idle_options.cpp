@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/bound_words.h"
+#include "planner/explain/nothing_divides.h"
 #include "planner/search/space.h"
 
 namespace mpt::planner {
@@ -74,8 +75,20 @@ std::vector<std::string> idle_options(const PlanRequest& request, const SearchPr
   return idle(request, problem, layout, layout.recompute == Recompute::selective);
 }
 
-std::vector<std::string> idle_options(const PlanRequest& request, const SearchProblem& problem) {
-  return idle(request, problem, widest(problem), allowed(problem.bounds.recomputes, Recompute::selective));
+std::vector<std::string> idle_of_search(const PlanRequest& request, const SearchProblem& problem,
+                                        const Layout& best) {
+  std::vector<std::string> notes =
+      idle(request, problem, widest(problem), allowed(problem.bounds.recomputes, Recompute::selective));
+  const std::vector<int64_t>& zero = problem.bounds.zero;
+  if (zero.empty() || zero.front() == 0 || best.replicas() > 1 || problem.ranks == 1) return notes;
+  std::string note =
+      fmt::format("--zero {} changes nothing here: one replica shares nothing out.", zero.front());
+  SearchProblem shared = problem;
+  shared.bounds.data = divisors(problem.ranks);
+  shared.bounds.data.erase(shared.bounds.data.begin());
+  if (!has_layouts(shared)) note += fmt::format(" With more of them: {}.", nothing_divides(shared).found);
+  notes.push_back(std::move(note));
+  return notes;
 }
 
 }  // namespace mpt::planner

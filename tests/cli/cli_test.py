@@ -358,7 +358,7 @@ def reasons_first():
             (moe, ["--ep", 3], "--ep 3: ", "expert"),
             (dense, ["--tp", 3], "--tp 3: ", "8 GPUs cannot be split into groups of --tp 3"),
             (dense, ["--seq", 4097, "--cp", 2], "--cp 2: ", "sequence 4097"),
-            (dense, ["--zero", 3, "--pp", 2, "--framework", "megatron-bridge"], "--pp 2 --zero 3: ", "ZeRO 3 with pipeline parallelism"),
+            (dense, ["--zero", 3, "--pp", 2, "--dp", 2, "--framework", "megatron-bridge"], "--pp 2 --dp 2 --zero 3: ", "ZeRO 3 with pipeline parallelism"),
             (dense, ["--tp", 2, "--framework", "transformers-fsdp"], "--tp 2: ", "no tensor parallelism"),
             (dense, ["--pp", 1, "--schedule", "interleaved", "--tp", 2], "--pp 1 --schedule interleaved: ", "interleaved"),
             (dense, ["--micro-batch", 3, "--dp", 8], "--micro-batch 3: ", "micro_batch")):
@@ -379,10 +379,12 @@ def idle_options():
     dense = ["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 64]
     for words, option in ((["--pp", 1, "--schedule", "1f1b"], "--schedule 1f1b"), (["--dispatch", "once"], "--dispatch"), (["--expert-load", 2], "--expert-load"),
                           (["--price", 2], "--price"), (["--goodput", 0.9], "--goodput"), (["--memory", "70GiB", "--memory-margin", "5%"], "--memory-margin"),
-                          (["--recompute-modules", "mlp", "--recompute", "none"], "--recompute-modules"), (["--tp", 1, "--sp", "on"], "--sp on"),
+                          (["--recompute-modules", "mlp", "--recompute", "none"], "--recompute-modules"),
                           (["--cp", 1, "--cp-method", "all_to_all"], "--cp-method all_to_all")):
         expect(f"idle {words}", run("mpt-plan", *dense, "--micro-batch", 1, *words), 0, f"{option} changes nothing")
         expect(f"estimate, idle {words}", run("mpt-plan", "estimate", *dense, *words), 0, f"{option} changes nothing")
+    expect("ZeRO of one replica", run("mpt-plan", *dense, "--zero", 3, "--pp", 2, "--framework", "megatron-bridge"), 0, "--zero 3 changes nothing here",
+           "With more of them", "ZeRO 3 with pipeline parallelism")
     busy = run("mpt-plan", *dense, "--micro-batch", 1, "--tp", 2, "--sp", "on", "--schedule", "1f1b", "--recompute", "selective", "--recompute-modules", "mlp")
     if "changes nothing" in expect("options that say something", busy, 0):
         FAILURES.append(f"options that say something are called idle:\n{busy.stdout}")
