@@ -174,7 +174,10 @@ std::string frequent(const NotDividing& reasons) {
 std::string broken_by(const SearchProblem& problem, const Layout& layout) {
   if (const auto r = check_layout(problem.model, layout, problem.workload)) return r->reason;
   const auto r = problem.refused([&](const frameworks::Framework& f) {
-    return frameworks::supports(f, problem.model, layout, problem.workload);
+    // That it lacks the model is nothing that a layout changes.
+    return frameworks::supports_model(f, problem.model, problem.precision)
+               ? std::optional<Rejection>()
+               : frameworks::supports(f, problem.model, layout, problem.workload);
   });
   return r ? r->reason : "";
 }
