@@ -52,14 +52,14 @@ struct SearchBounds {
     v.field("pp", &T::pipeline, "Pipeline stages", option_field(kRestrict, "N", degree));
     v.field("dp", &T::data, "Data-parallel degree", option_field(kRestrict, "N", degree));
     v.field("zero", &T::zero,
-            "ZeRO stage: 0 is plain data parallel (DDP), 3 is fully sharded (FSDP, FULL_SHARD)",
+            "ZeRO stage, 0 to 3: 0 is DDP, 3 is fully sharded (FSDP, FULL_SHARD)",
             option_field(kRestrict, "N", between(0, 3)));
     v.field("ep", &T::expert, "Expert-parallel degree", option_field(kRestrict, "N", degree));
     v.field("micro_batch", &T::micro_batch,
-            "Sequences per micro-batch; gradient accumulation runs several of them per step",
+            "Sequences per micro-batch; gradient accumulation runs several",
             option_field(kRestrict, "N", degree));
     v.field("recompute", &T::recomputes,
-            "Activations computed again (activation or gradient checkpointing): none, selective or full",
+            "Activation (gradient) checkpointing: none, selective or full",
             option_field(kRestrict, "HOW"));
     v.field("schedule", &T::schedules, "Pipeline schedule", option_field(kRestrict, "NAME"));
     v.field("sp", &T::sequence_parallel, "Sequence parallel beside tensor parallel",
@@ -184,7 +184,7 @@ void PlanRequest::describe_training(V& v) {
   v.field("deterministic", &T::deterministic,
           "Kernels that give the same result in every run, as Megatron-LM's --deterministic-mode",
           option_field(kMoreWhat, nullptr));
-  v.field("lora", &T::lora, "Rank of LoRA's adapters, which alone are trained (default: all weights are)",
+  v.field("lora", &T::lora, "Rank of LoRA adapters, which alone are trained (default: all weights)",
           option_field(kWhat, "RANK", between(1, 1 << 16)));
   v.field("lora_targets", &T::lora_targets,
           "Linear layers with adapters: qkv, output, up, down, experts (default: the first four)",

@@ -116,8 +116,9 @@ std::string describe_job(const Comparison& c) {
   if (first == nullptr) return "";
   std::vector<std::string> words;
   if (share(c, [](const Plan& p) { return p.model; })) words.push_back(first->model.name);
+  const std::string precision = enum_name(first->layout.precision);
   if (share(c, [](const Plan& p) { return p.layout.precision; }))
-    words.push_back(enum_name(first->layout.precision));
+    words = {words.empty() ? precision : words.front() + " in " + precision};
   if (share(c, [](const Plan& p) { return p.workload; }))
     words.push_back(fmt::format("{} sequences of {} tokens per step", first->workload.global_batch,
                                 first->workload.sequence));

@@ -568,10 +568,10 @@ def axes(folder, eight):
     if [row[:2] for row in rows] != [["1", "0"], ["1", "1"], ["2", "0"], ["2", "1"]] or any(f"tp{row[0]} " not in row[2] + " " for row in rows if row[2]):
         FAILURES.append(f"over two axes: {rows}")
     expect("over frameworks", run("mpt-plan", "compare", *eight, *one, "--over", "framework=torchtitan,megatron-core"), 0, "framework ", "torchtitan ")
-    expect("over, values of none", run("mpt-plan", "compare", *eight, *one, "--over", "ranks=0"), 2, "--over gpus", "from 1")
+    expect("over, values of none", run("mpt-plan", "compare", *eight, *one, "--over", "ranks=0,8"), 2, "--over gpus", "from 1")
     expect("over, no values", run("mpt-plan", "compare", *eight, *one, "--over", "gpus"), 2, "--over gpus=64,128")
-    expect("over, huge values", run("mpt-plan", "compare", *eight, *one, "--over", f"seq={10**30}"), 2, "--seq")
-    expect("over, unknown axis", run("mpt-plan", "compare", *eight, *one, "--over", "colour=1"), 2, "--over", 'unknown "colour"')
+    expect("over, huge values", run("mpt-plan", "compare", *eight, *one, "--over", f"seq=1k,{10**30}"), 2, "--seq")
+    expect("over, unknown axis", run("mpt-plan", "compare", *eight, *one, "--over", "colour=1,2"), 2, "--over", 'unknown "colour"')
     expect("over, misspelt axis", run("mpt-plan", "compare", *eight, *one, "--over", "globl-batch=1,2"), 2, "global-batch")
     expect("over, wrong value", run("mpt-plan", "compare", *eight, *one, "--over", "micro-batch=1,x"), 2, "--over micro-batch")
     expect("over, a value beside it", run("mpt-plan", "compare", *eight, *one, "--over", "global-batch=32,64"), 2, "--over global-batch", "leave one of them out")
