@@ -119,8 +119,8 @@ std::string savers_that_fit(const Estimated& mine, const PlanOptions& o) {
     words += std::string(words.empty() ? "" : ", ") + change.words;
     if (!other->fits()) continue;
     const Prediction& p = other->plan.prediction;
-    return "\n" + wrapped(fmt::format("The same layout fits with{}, that is {}: {}; memory {}.", options,
-                                      words, describe_step(p.step_time_s, p.confidence),
+    return "\n" + wrapped(fmt::format("The same layout fits {}: add{}. {}; memory {}.", words, options,
+                                      describe_step(p.step_time_s, p.confidence),
                                       format_bytes(double(reports::peak_bytes(other->plan)))));
   }
   return "";

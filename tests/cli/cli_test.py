@@ -483,7 +483,7 @@ def plan_commands(folder, base, profile):
     expect("plan, a part of the space", run("mpt-plan", *eight, "--tp", 2, "--cp", 2, "--zero", 1, "--schedule", "zb-h1,zb-v", "--pp", 2, "--beyond-framework"), 0,
            "tp2", "cp2", "zero1", "zb-")
     expect("plan, a schedule that the framework lacks", run("mpt-plan", *eight, "--pp", 2, "--schedule", "zb-v"), 2,
-           "Megatron-LM has no zb-v schedule; it has 1f1b, interleaved", "--beyond-framework")
+           "--schedule zb-v: ", "Megatron-LM has no zb-v schedule; it has 1f1b, interleaved", "--schedule 1f1b", "--framework ")
 
     expect("estimate", run("mpt-plan", "estimate", *eight, "--tp", 4, "--pp", 2, "--sp", "on"), 0, "tp4+sp pp2 dp1", "time goes to",
            "optimizer ", "It fits.", "BETTER", "MFU")
