@@ -182,14 +182,23 @@ std::string broken_by(const SearchProblem& problem, const Layout& layout) {
   return r ? r->reason : "";
 }
 
+std::optional<Layout> layout_asked_for(const SearchProblem& problem) {
+  try {
+    return layout_of_bounds(problem);
+  } catch (const UserError&) {
+    return std::nullopt;  // degrees, or chunks of a schedule, that no layout has
+  }
+}
+
 // The rule that most layouts with the values break: what is not asked for is tried both ways.
 std::string broken_rule(const SearchProblem& problem) {
   const SearchBounds& b = problem.bounds;
-  const Layout asked = layout_of_bounds(problem);
+  const auto asked = layout_asked_for(problem);
+  if (!asked) return "";
   NotDividing broken;
   for (int64_t zero = 0; zero <= 3; ++zero) {
     for (const bool sequence_parallel : {false, true}) {
-      Layout layout = asked;
+      Layout layout = *asked;
       if (b.zero.empty()) layout.zero = zero;
       if (b.sequence_parallel.empty()) layout.sequence_parallel = sequence_parallel && layout.tensor > 1;
       layout.shard = layout.zero > 0 ? layout.replicas() : 1;

@@ -263,7 +263,7 @@ def wrong_plan(folder, model, profile, base):
     plan("ranks of none", "--gpus", "from 1 to", options=["--ranks", "0"])
     plan("fewer ranks", "tp1 pp1 dp2", options=["--ranks", "2", "--tp", "1", "--pp", "1"], code=0)
     plan("degrees that do not multiply", "4 ranks cannot be split into groups of --tp 3", options=["--tp", "3"])
-    plan("micro-batch that does not divide", "no allowed micro-batch divides", options=["--micro-batch", "3"])
+    plan("micro-batch that does not divide", "does not divide by data x micro_batch", options=["--micro-batch", "3"])
     plan("chunks without a schedule", "no allowed schedule and chunks", options=["--pp", "4", "--schedule", "1f1b", "--chunks", "2"])
     plan("huge degree", "--pp", options=["--pp", 10**30])
     plan("negative degree", "--dp", '"-1"', options=["--dp=-1"])
