@@ -813,7 +813,7 @@ def other_clusters(folder):
     expect("estimate, a plan on other devices", run("mpt-plan", "estimate", "--plan", plan, "--cluster", "dgx-h100:2"), 0, "on dgx-h100:2: ", "BETTER")
     expect("estimate, a plan and a degree", run("mpt-plan", "estimate", "--plan", plan, "--tp", 2), 2, "--plan", "excludes --tp")
     expect("estimate, a plan on too few", run("mpt-plan", "estimate", "--plan", plan, "--cluster", "dgx-h100:1"), 2, "at most the 8 devices")
-    expect("sweep, suffixes", run("mpt-plan", "sweep", "--model", "llama3-8b", "--global-batch", 64, "--cluster", "dgx-h100:1", "--over", "seq", "--values", "1K,2K"), 0, "  1K  ", "  2K  ")
+    expect("compare, suffixes", run("mpt-plan", "compare", "--model", "llama3-8b", "--global-batch", 64, "--cluster", "dgx-h100:1", "--over", "seq=1K,2K"), 0, "  1K  ", "  2K  ")
 
 
 def wrong_run(folder, text, plan):
