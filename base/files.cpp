@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <random>
 
 #include "base/quantity.h"
 
@@ -89,10 +89,9 @@ struct Temporary {
 };
 Temporary open_beside(const std::filesystem::path& target, const std::string& where) {
   constexpr int kTries = 16;
-  std::random_device random;
-  for (int i = 0; i < kTries; ++i) {
-    const auto name =
-        target.parent_path() / fmt::format("{}{:08x}{:08x}{}", kTemporary, random(), random(), kTemporaryEnd);
+  uint64_t random = 0;  // std::random_device asks for a newer glibc than the Python wheel does
+  for (int i = 0; i < kTries && ::getentropy(&random, sizeof random) == 0; ++i) {
+    const auto name = target.parent_path() / fmt::format("{}{:016x}{}", kTemporary, random, kTemporaryEnd);
     const int descriptor = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (descriptor >= 0) return {name.string(), descriptor};
     if (errno != EEXIST) break;

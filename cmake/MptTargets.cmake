@@ -84,6 +84,8 @@ endfunction()
 # files' names and contents, so that programs need no data files beside them. FOLDERS: names are "folder/file".
 function(mpt_embed)
   cmake_parse_arguments(ARG "FOLDERS" "OUTPUT;FUNCTION;NAMESPACE" "FILES" ${ARGN})
+  set_property(GLOBAL APPEND PROPERTY MPT_EMBEDDED ${ARG_FILES})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ARG_FILES})
   string(REPLACE ";" "|" files "${ARG_FILES}")
   add_custom_command(
     OUTPUT ${ARG_OUTPUT}
@@ -92,4 +94,18 @@ function(mpt_embed)
     DEPENDS ${ARG_FILES} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
     VERBATIM)
   set_source_files_properties(${ARG_OUTPUT} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+# Writes version.cpp, when every file that is built in is known: data_digest() is of their names and contents.
+function(mpt_write_version)
+  get_property(files GLOBAL PROPERTY MPT_EMBEDDED)
+  list(SORT files)
+  foreach(file IN LISTS files)
+    cmake_path(RELATIVE_PATH file BASE_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE name)
+    file(SHA256 ${file} digest)
+    string(APPEND all "${name} ${digest}\n")
+  endforeach()
+  string(SHA256 digest "${all}")
+  string(SUBSTRING ${digest} 0 16 MPT_DATA_DIGEST)
+  configure_file(${CMAKE_SOURCE_DIR}/base/version.cpp.in ${CMAKE_BINARY_DIR}/version.cpp @ONLY)
 endfunction()

@@ -32,7 +32,7 @@ std::string expert_words(const Layout& l) {
 
 // ZeRO 3 alone is what most people call fully sharded.
 std::string zero_words(const Layout& l) {
-  std::string text = l.zero == 3 ? "ZeRO 3 (fully sharded)" : fmt::format("ZeRO {}", l.zero);
+  std::string text = l.zero == 3 ? "ZeRO 3 (fully sharded, FULL_SHARD)" : fmt::format("ZeRO {}", l.zero);
   if (l.shard < l.replicas()) text += fmt::format(" within groups of {}", l.shard);
   return text;
 }
@@ -83,9 +83,11 @@ std::vector<std::string> layout_words(const Layout& l, const Workload* workload)
     parts.emplace_back("stages of one replica side by side (data outermost)");
   if (l.offload_optimizer) parts.emplace_back("optimizer in host memory");
   const std::string of = " of " + counted(l.micro_batch, "sequence");
-  parts.push_back(workload == nullptr ? "micro-batches" + of
-                                      : counted(micro_batches(l, *workload), "micro-batch") + of);
-  parts.push_back(describe_recompute(l));
+  const int64_t count = workload == nullptr ? 1 : micro_batches(l, *workload);
+  parts.push_back((workload == nullptr ? "micro-batches" : counted(count, "micro-batch")) + of +
+                  (count > 1 ? " (gradient accumulation)" : ""));
+  parts.push_back(describe_recompute(l) +
+                  (l.recompute == Recompute::none ? "" : " (activation checkpointing)"));
   return parts;
 }
 

@@ -49,15 +49,17 @@ struct SearchBounds {
     const FieldRule degree = between(1, double(kMostRanks));
     v.field("tp", &T::tensor, "Tensor-parallel degree", option_field(kRestrict, "N", degree));
     v.field("cp", &T::context, "Context-parallel degree", option_field(kRestrict, "N", degree));
-    v.field("pp", &T::pipeline, "Pipeline stages, each on GPUs of its own",
-            option_field(kRestrict, "N", degree));
+    v.field("pp", &T::pipeline, "Pipeline stages", option_field(kRestrict, "N", degree));
     v.field("dp", &T::data, "Data-parallel degree", option_field(kRestrict, "N", degree));
-    v.field("zero", &T::zero, "ZeRO stage, 0 to 3; 3 is fully sharded, as FSDP",
+    v.field("zero", &T::zero,
+            "ZeRO stage, 0 to 3: 0 is DDP, 3 is fully sharded (FSDP, FULL_SHARD)",
             option_field(kRestrict, "N", between(0, 3)));
     v.field("ep", &T::expert, "Expert-parallel degree", option_field(kRestrict, "N", degree));
-    v.field("micro_batch", &T::micro_batch, "Sequences per micro-batch",
+    v.field("micro_batch", &T::micro_batch,
+            "Sequences per micro-batch; gradient accumulation runs several",
             option_field(kRestrict, "N", degree));
-    v.field("recompute", &T::recomputes, "Activations computed again: none, selective or full",
+    v.field("recompute", &T::recomputes,
+            "Activation (gradient) checkpointing: none, selective or full",
             option_field(kRestrict, "HOW"));
     v.field("schedule", &T::schedules, "Pipeline schedule", option_field(kRestrict, "NAME"));
     v.field("sp", &T::sequence_parallel, "Sequence parallel beside tensor parallel",
@@ -67,10 +69,9 @@ struct SearchBounds {
     v.field("chunks", &T::chunks, "Virtual stages on each GPU of a pipeline",
             option_field(kMoreRestrict, "N", degree));
     v.field("offload", &T::offload, "Optimizer state in CPU memory", option_field(kMoreRestrict, "on|off"));
-    v.field("order", &T::orders,
-            "Axis whose neighbours are farthest apart: pipeline_outermost or data_outermost",
+    v.field("order", &T::orders, "Which axis spans nodes: pipeline_outermost or data_outermost",
             option_field(kMoreRestrict, "AXIS"));
-    v.field("etp", &T::expert_tensor, "Ways to split each expert", option_field(kMoreRestrict, "N", degree));
+    v.field("etp", &T::expert_tensor, "GPUs that share one expert", option_field(kMoreRestrict, "N", degree));
   }
 };
 
@@ -185,10 +186,10 @@ void PlanRequest::describe_training(V& v) {
   v.field("deterministic", &T::deterministic,
           "Kernels that give the same result in every run, as Megatron-LM's --deterministic-mode",
           option_field(kMoreWhat, nullptr));
-  v.field("lora", &T::lora, "Rank of LoRA's adapters, which alone are trained (default: all weights are)",
-          option_field(kMoreWhat, "RANK", between(1, 1 << 16)));
+  v.field("lora", &T::lora, "Rank of LoRA adapters, which alone are trained (default: all weights)",
+          option_field(kWhat, "RANK", between(1, 1 << 16)));
   v.field("lora_targets", &T::lora_targets,
-          "Products that get adapters: qkv, output, up, down, experts (default: the first four)",
+          "Linear layers with adapters: qkv, output, up, down, experts (default: the first four)",
           option_field(kMoreWhat, "NAMES"));
   v.field("frozen_weights", &T::frozen_weights,
           "How weights that are not trained are stored: bf16, fp8 or nf4, as QLoRA does (default: bf16)",
@@ -210,13 +211,13 @@ void PlanRequest::describe_execution(V& v) {
   using T = PlanRequest;
   using namespace headings;
   v.field("execution", &T::execution,
-          "How your framework differs from what is known of it, by the names in a plan's execution "
+          "Settings of your framework that differ from its default, by the names in a plan's execution "
           "(docs/file_formats.md), such as fp8_attention=true,graphs=true (default: as known)",
           option_field(kMoreWhat, "NAME=VALUE"));
   v.field(
       "overlap", &T::overlaps,
       "Communication beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer, "
-      "exchange (default: all but tensor and exchange, the one of tokens with experts; only transfer on "
+      "exchange, the all-to-all of experts (default: all but tensor and exchange; only transfer on "
       "one node with --framework mpt)",
       option_field(kMoreWhat, "NAMES"));
   v.field("recompute_modules", &T::recompute_modules,

@@ -81,26 +81,30 @@ std::string without_python_numbers(const std::string& text) {
 
 // Files of quantised models name each matrix, which says nothing about the model and does not count as its
 // size.
-Json without_quantised_names(Json json, const std::filesystem::path& path) {
+Json without_quantised_names(Json json, const std::string& file) {
   if (!json.is_object()) return json;
   for (const char* key : {"quantization_config", "compression_config"}) json.erase(key);
   if (int64_t(json.dump().size()) > kMaxModelFileBytes)
-    throw UserError(Problem{path.string(), "larger than 1 MiB", "a smaller file", ""});
+    throw UserError(Problem{file, "larger than 1 MiB", "a smaller file", ""});
   return json;
 }
 
 ImportedModel load_path(std::filesystem::path path, const std::string& as) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) path /= "config.json";
-  const Json json = without_quantised_names(
-      parse_json(without_python_numbers(read_file(path, kMostQuantisedBytes)), path.string()), path);
-  const bool hugging_face =
-      json.is_object() && (json.contains("model_type") || json.contains("architectures"));
-  if (hugging_face || !as.empty()) return read_hugging_face(json, path.string(), as);
-  return {read_zoo(json, path.string()).model, {}, {}};
+  return read_model(parse_json(without_python_numbers(read_file(path, kMostQuantisedBytes)), path.string()),
+                    path.string(), as);
 }
 
 }  // namespace
+
+ImportedModel read_model(Json whole, const std::string& file, const std::string& as) {
+  const Json json = without_quantised_names(std::move(whole), file);
+  const bool hugging_face =
+      json.is_object() && (json.contains("model_type") || json.contains("architectures"));
+  if (hugging_face || !as.empty()) return read_hugging_face(json, file, as);
+  return {read_zoo(json, file).model, {}, {}};
+}
 
 std::vector<std::string> zoo_names() {
   std::vector<std::string> names;

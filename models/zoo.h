@@ -20,6 +20,10 @@ struct ZooModel {
 };
 std::vector<ZooModel> zoo_models();
 
+/// A parsed model file, our own or Hugging Face's config.json. `as`: the type to read one as, whatever it
+/// says; empty: its own. Throws UserError that names `file`.
+ImportedModel read_model(nlohmann::ordered_json json, const std::string& file, const std::string& as = "");
+
 /// As load_model(), with what was left out of a Hugging Face config.json. `as`: the type to read one as,
 /// whatever it says; empty: its own.
 ImportedModel load_imported_model(const std::string& name_or_path, const std::string& as = "");

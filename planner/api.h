@@ -9,7 +9,7 @@
 //     request.global_batch = 512;
 //     const mpt::Plan plan = mpt::planner::plan(request);
 //
-// mpt-plan, its imports, comparisons and sweeps call the same functions. Wrong requests throw UserError.
+// mpt-plan, its imports and comparisons call the same functions. Wrong requests throw UserError.
 
 #include <functional>
 #include <memory>

@@ -91,7 +91,9 @@ void search_or_simulate(const planner::PlanOptions& o) {
   }
   screen.notes = plan.notes;
   const std::string host = planner::describe_host(o.request, plan);
-  if (!host.empty()) screen.notes.push_back(host);
+  for (const std::string& note : {host, planner::idle_cost(o.cost, o.cost.price > 0.0)}) {
+    if (!note.empty()) screen.notes.push_back(note);
+  }
   screen.training = planner::describe_cost(o.cost, plan);
   screen.next = planner::next_commands(o, plan);
   const double explained_s = waited_s() - resolved_s - plan.search.seconds;
@@ -132,8 +134,9 @@ int run(int argc, char** argv) {
       {"estimate", planner::add_estimate(app)}, {"explain", planner::add_explain(app)},
       {"export", planner::add_export(app)},     {"import", planner::add_import(app)},
       {"check", planner::add_check(app)},       {"diagnose", planner::add_diagnose(app)},
-      {"compare", planner::add_compare(app)},   {"sweep", planner::add_sweep(app)},
-      {"cluster", planner::add_cluster(app)},   {"model", planner::add_model(app)}};
+      {"compare", planner::add_compare(app)},   {"cluster", planner::add_cluster(app)},
+      {"model", planner::add_model(app)}};
+  if (argc > 1 && std::string_view(argv[1]) == "sweep") planner::refuse_sweep(argc, argv);
   app.footer(std::string(kExamples) + kExitCodes);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   files_of_program().check_writable();

@@ -88,7 +88,8 @@ void set_recipe_sequence(const Settings& recipe, Imported& in) {
     return;
   }
   in.workload.sequence = 2048;
-  in.notes.push_back("the recipe has no length of sequences: 2048 tokens are taken without --seq");
+  in.notes.push_back(in.length_note =
+                         "the recipe has no length of sequences: 2048 tokens are taken without --seq");
 }
 
 // How it trains: its adapters and its optimizer. What has no counterpart becomes a note.

@@ -183,7 +183,7 @@ struct Abilities {
     v.field("experts_in_any_order", &T::experts_in_any_order,
             "with data outermost, experts may have other replicas than the rest of the model",
             optional_field());
-    v.field("graphs_alone", &T::graphs_alone, "captured graphs take neither pipelines nor spread experts",
+    v.field("graphs_alone", &T::graphs_alone, "no CUDA graphs with pipeline or expert parallelism",
             optional_field());
     v.field("nvfp4_multiple", &T::nvfp4_multiple,
             "tokens and sizes of products in nvfp4 are multiples of this on each rank",
@@ -270,8 +270,7 @@ struct Framework {
     v.field("sharding_aliases", &T::sharding_aliases,
             "names of it that mean FSDP and tensor parallelism, without pipelines and context parallelism",
             rare_field());
-    v.field("takes_plans_of", &T::takes_plans_of,
-            "frameworks whose step time and memory hold for its export, too");
+    v.field("takes_plans_of", &T::takes_plans_of, "frameworks whose plans suit its export, too");
     v.field("files", &T::files, "what it exports and imports", optional_field());
     v.field("trial", &T::trial, "arguments of a short run on data that are made up", rare_field());
     v.field("abilities", &T::abilities, "what it can run");

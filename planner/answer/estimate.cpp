@@ -8,6 +8,7 @@
 #include "core/schedule_catalog.h"
 #include "frameworks/supports/supports.h"
 #include "planner/answer/recommend.h"
+#include "planner/explain/idle_options.h"
 #include "planner/explain/kernel_note.h"
 #include "planner/explain/screen.h"
 #include "planner/search/price_cache.h"
@@ -84,24 +85,6 @@ std::optional<Layout> with_balanced_stages(const SearchProblem& problem, const L
   return balanced;
 }
 
-// The layout that the bounds name; what they leave out is 1, off or what the rest leaves.
-Layout layout_of_bounds(const SearchProblem& problem) {
-  const SearchBounds& b = problem.bounds;
-  Layout l;
-  set_degrees(problem, l);
-  l.sequence_parallel = one(b.sequence_parallel, l.expert > 1 && l.tensor > 1);
-  l.context_method = one(b.context_methods, ContextMethod::ring);
-  l.offload_optimizer = one(b.offload, false);
-  l.order = one(b.orders, RankOrder::pipeline_outermost);
-  l.micro_batch = one<int64_t>(b.micro_batch, 1);
-  l.recompute = one(b.recomputes, Recompute::none);
-  problem.set_overlaps(l);
-  l.zero = one<int64_t>(b.zero, usual_zero(problem, l));
-  l.shard = l.zero > 0 ? l.replicas() : 1;
-  set_schedule(problem, l);
-  return l;
-}
-
 void check(const SearchProblem& problem, const Layout& layout) {
   if (layout.ranks() > problem.cluster.devices) {
     throw UserError(
@@ -147,6 +130,29 @@ std::optional<OtherStages> faster_stages(const Estimated& e) {
   return OtherStages{layout->layers_per_stage, other.step_time_s};
 }
 
+bool needs_sequence_parallel(const SearchProblem& problem) {
+  using frameworks::SequenceParallelRule;
+  return problem.framework && problem.framework->abilities.sequence_parallel == SequenceParallelRule::always;
+}
+
+Layout layout_of_bounds(const SearchProblem& problem) {
+  const SearchBounds& b = problem.bounds;
+  Layout l;
+  set_degrees(problem, l);
+  l.sequence_parallel =
+      one(b.sequence_parallel, l.tensor > 1 && (l.expert > 1 || needs_sequence_parallel(problem)));
+  l.context_method = one(b.context_methods, ContextMethod::ring);
+  l.offload_optimizer = one(b.offload, false);
+  l.order = one(b.orders, RankOrder::pipeline_outermost);
+  l.micro_batch = one<int64_t>(b.micro_batch, 1);
+  l.recompute = one(b.recomputes, Recompute::none);
+  problem.set_overlaps(l);
+  l.zero = one<int64_t>(b.zero, usual_zero(problem, l));
+  l.shard = l.zero > 0 ? l.replicas() : 1;
+  set_schedule(problem, l);
+  return l;
+}
+
 Layout layout_to_estimate(const Resolved& resolved) {
   const SearchProblem& problem = resolved.problem;
   const PlanRequest& request = resolved.request;
@@ -175,6 +181,7 @@ Estimated estimate(const PlanRequest& asked, const Calibration& calibration) {
   e.candidate.evaluation = evaluate_regardless(problem, e.candidate.estimate);
   e.plan = plan_of(problem, e.candidate, asked);
   e.plan.notes = with_kernel_note(e.resolved->notes, e.plan);
+  for (std::string& note : idle_options(asked, problem, layout)) e.plan.notes.push_back(std::move(note));
   e.refusal = refusal_of(problem, layout);
   if (e.refusal) e.plan.notes.push_back("This layout cannot run: " + e.refusal->reason + ".");
   return e;

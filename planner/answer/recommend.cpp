@@ -16,6 +16,7 @@
 #include "planner/explain/drawn_choice.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/fitted_time.h"
+#include "planner/explain/idle_options.h"
 #include "planner/explain/kernel_note.h"
 #include "planner/explain/nothing_fits.h"
 #include "planner/explain/screen.h"
@@ -176,7 +177,10 @@ PlanOrReason plan_or_reason(SearchProblem problem, const PlanRequest& request, c
   problem.near_misses = false;
   const auto search = recommended_search(problem, 1, watch);
   if (!search->result.best.empty()) return {plan_of(*search, request), ""};
-  if (search->result.over_memory.empty()) return {std::nullopt, "no layout divides"};
+  if (search->result.over_memory.empty()) {
+    const Problem why = why_nothing_fits(search->result, search->problem);
+    return {std::nullopt, fmt::format("{}: {}", why.where, why.found)};
+  }
   return {std::nullopt, fmt::format("nothing fits: at least {} per {}",
                                     format_bytes(search->result.over_memory.front().nearest.needed),
                                     reports::device_word(problem.cluster))};
@@ -233,11 +237,14 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
   if (search->result.best.empty()) {
     Problem problem = why_nothing_fits(search->result, search->problem);
     const std::string remedy = remedy_of_nothing_fits(resolved, search->result, search->problem, watch);
-    if (!remedy.empty()) problem.remedy = remedy;
+    if (!remedy.empty())
+      problem.remedy = search->result.over_memory.empty() ? problem.remedy + "\n    " + remedy : remedy;
     throw UserError(std::move(problem));
   }
   Plan plan = plan_of(*search, resolved.request);
   plan.notes = with_kernel_note(std::move(notes), plan);
+  for (std::string& note : idle_of_search(resolved.request, resolved.problem, plan.layout))
+    plan.notes.push_back(std::move(note));
   if (!search->left_out.empty()) plan.notes.push_back(search->left_out);
   plan.fitted = fitted_time(search->problem, search->result.best.front());
   const auto is_pointless = [&](const RankedLayout& row) {

@@ -41,6 +41,9 @@ struct PlanOptions {
 void declare_problem(CLI::App& app, PlanRequest& request, bool searches = false);
 void declare_bounds(CLI::App& app, PlanRequest& request);
 void declare_layout(CLI::App& app, PlanRequest& request);
+/// Sets the option `name` of a request, a bound of its search too, from one word of `--over`. Throws
+/// UserError for a name that is none, and for values that the option refuses.
+void set_option(PlanRequest& request, const std::string& name, const std::string& word);
 void declare_request_file(CLI::App& app, PlanOptions& options);
 void declare_outputs(CLI::App& app, OutputOptions& options);
 void declare_cost(CLI::App& app, CostOptions& options);

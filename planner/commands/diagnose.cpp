@@ -3,30 +3,17 @@
 // mpt-plan diagnose: how a measured run compares with its plan, where it lost time, and which change gains
 // most.
 
-#include "planner/diagnose/diagnose.h"
-
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cmath>
 #include <memory>
 
 #include "base/command_line.h"
 #include "base/error.h"
-#include "base/json.h"
-#include "base/quantity.h"
-#include "base/terminal.h"
-#include "core/bound_words.h"
-#include "planner/answer/recommend.h"
+#include "base/files.h"
+#include "planner/answer/diagnosed_run.h"
 #include "planner/commands/commands.h"
 #include "planner/commands/stoppable.h"
-#include "planner/diagnose/judge.h"
-#include "planner/diagnose/next_measurement.h"
-#include "planner/explain/explain.h"
-#include "reports/table.h"
-#include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {
@@ -36,176 +23,6 @@ struct DiagnoseOptions {
   double step_time_s = 0.0, tflop_per_s = 0.0, tokens_per_s = 0.0;
   bool json = false, no_search = false;
 };
-
-// Seconds that a move to a layout predicted at `best_s` saves of a measured step. It is the same share as of
-// the predicted step, and never more than the time above that prediction.
-double gain_of(const Plan& plan, double measured_s, double best_s) {
-  const double as_predicted = measured_s - best_s * measured_s / plan.prediction.step_time_s;
-  return std::min(as_predicted, measured_s - best_s);
-}
-
-// The best layout on the same cluster within `space`, with room for what published runs held if one has it:
-// nobody starts a run without any. Nothing where none fits.
-std::optional<RankedLayout> best_within(const Plan& plan, SearchBounds bounds, const DiagnoseOptions& o) {
-  PlanRequest request = request_of(plan);
-  request.profile = o.profile;
-  request.kernels = o.kernels;
-  request.memory = std::to_string(plan.memory_limit_bytes) + "B";
-  request.gpus = plan.layout.ranks();
-  request.bounds = std::move(bounds);
-  const auto resolved = resolve_and_tell(request);
-  const Stoppable stoppable;
-  const auto best = plan_or_reason(resolved->problem, request, progress_line()).plan;
-  if (!best) return std::nullopt;
-  if (const auto risk = memory_risk(*best, published_evidence())) {
-    resolved->problem.memory_limit_bytes = risk->safe_bytes;
-    const auto roomier = plan_or_reason(resolved->problem, request, progress_line()).plan;
-    if (roomier) return roomier->ranking.front();
-  }
-  return best->ranking.front();
-}
-
-Cause cause_of(const Plan& plan, double measured_s, const RankedLayout& best) {
-  const std::vector<std::string> broken = broken_bounds(plan.request.bounds, best.layout);
-  Cause cause;
-  cause.name = "the layout";
-  cause.evidence =
-      fmt::format("{} is predicted at {}, {} of {} of memory; the plan at {}", layout_name(best.layout),
-                  format_seconds(best.step_time_s), format_bytes(double(best.peak_bytes)),
-                  format_bytes(double(plan.memory_limit_bytes)), format_seconds(plan.prediction.step_time_s));
-  cause.change =
-      fmt::format("plan again on this cluster{}{} and move to the new layout with the next checkpoint",
-                  broken.empty() ? "" : " without ", fmt::join(broken, " and "));
-  cause.seconds = gain_of(plan, measured_s, best.step_time_s);
-  return cause;
-}
-
-// What another layout would give: the layout itself may be the cause. First within what limited the plan's
-// search; where that gains nothing, without those limits.
-void add_better_layout(const Plan& plan, const DiagnoseOptions& o, Diagnosis& diagnosis) {
-  if (o.no_search || (plan.cost.source == "profile" && o.profile.empty()) ||
-      (plan.cost.source == "own kernels" && o.kernels.empty()))
-    return;
-  const size_t before = diagnosis.causes.size();
-  if (const auto best = best_within(plan, plan.request.bounds, o))
-    add_cause(diagnosis, cause_of(plan, diagnosis.measured_s, *best));
-  if (plan.request.bounds == SearchBounds{} || diagnosis.causes.size() > before) return;
-  if (const auto best = best_within(plan, {}, o))
-    add_cause(diagnosis, cause_of(plan, diagnosis.measured_s, *best));
-}
-
-// What the plan itself says where a log has no more than step times.
-std::string expected_shares(const Plan& plan, bool explained) {
-  std::string text =
-      fmt::format("Predicted shares of the step: idle {}", format_percent(plan.prediction.bubble_share));
-  for (const ExposedCommunication& e : plan.prediction.exposed) {
-    if (e.seconds > 0.0)
-      text +=
-          fmt::format(", {} {}", enum_name(e.kind), format_percent(e.seconds / plan.prediction.step_time_s));
-  }
-  text += ".\n";
-  if (!explained) return text;
-  return text + "For causes within the step, run it with mpt-run --log, or time the kernels of one GPU.\n";
-}
-
-// The part of the step that no cause explains, beyond which another measurement is asked for.
-bool leaves_open(const Diagnosis& d, const MeasuredRun& run) {
-  return std::abs(d.unexplained_s) / d.measured_s > (run.instructions.empty() ? kWorthExplaining : 0.01);
-}
-
-Json drift_json(const std::optional<Drift>& drift) {
-  if (!drift) return nullptr;
-  return {{"from_step", drift->from_step},
-          {"before_s", drift->before_s},
-          {"last_s", drift->last_s},
-          {"slope_s_per_step", drift->slope_s}};
-}
-
-Json troubles_json(const std::vector<Trouble>& troubles) {
-  Json list = Json::array();
-  for (const Trouble& t : troubles) list.push_back({{"finding", t.finding}, {"change", t.change}});
-  return list;
-}
-
-Json to_json(const Plan& plan, const MeasuredRun& run, const Diagnosis& d,
-             const std::vector<std::string>& judgement) {
-  Json causes = Json::array();
-  for (const Cause& c : d.causes) {
-    causes.push_back({{"name", c.name},
-                      {"seconds", c.seconds},
-                      {"share", c.seconds / d.measured_s},
-                      {"evidence", c.evidence},
-                      {"change", c.change}});
-  }
-  return {
-      {"predicted_step_time_s", d.predicted_s},
-      {"measured_step_time_s", d.measured_s},
-      {"judgement", judgement},
-      {"causes", causes},
-      {"troubles", troubles_json(run.troubles)},
-      {"drift", drift_json(d.drift)},
-      {"unexplained_s", d.unexplained_s},
-      {"next_measurements", leaves_open(d, run) ? next_measurements(plan, run) : std::vector<std::string>{}}};
-}
-
-std::string table_of(const Diagnosis& d) {
-  reports::Table table({{"cause", reports::Align::left}, {"costs"}, {"of the step"}});
-  std::string seen;
-  for (const Cause& c : d.causes) {
-    table.add_row({c.name, format_seconds(c.seconds), format_percent(c.seconds / d.measured_s)});
-    seen += wrapped(fmt::format("{}: {}", c.name, c.evidence), "  ");
-  }
-  double sum_s = 0.0;
-  for (const Cause& c : d.causes) sum_s += c.seconds;
-  if (sum_s > d.measured_s) seen += wrapped("Causes overlap: without one, another costs less.", "  ");
-  const Cause& most = d.causes.front();
-  return table.text() + "\n" + seen +
-         wrapped(fmt::format("Most to gain: {} ({}): {}.", most.name,
-                             format_percent(most.seconds / d.measured_s), most.change));
-}
-
-// The time that no cause explains, and what would. The layout is no such cause: the prediction is of that
-// layout.
-std::string unexplained(const Plan& plan, const Diagnosis& d, const MeasuredRun& run) {
-  if (!leaves_open(d, run)) return "";
-  std::string text = fmt::format(
-      "Not explained: {} {} than predicted ({} of the step).\n", format_seconds(std::abs(d.unexplained_s)),
-      d.unexplained_s > 0.0 ? "more" : "less", format_percent(std::abs(d.unexplained_s) / d.measured_s));
-  const std::vector<std::string> next = next_measurements(plan, run);
-  if (next.empty()) return text;
-  text += "These measurements would tell:\n";
-  for (const std::string& line : next) text += wrapped(line, "  - ");
-  return text;
-}
-
-std::string describe_troubles(const std::vector<Trouble>& troubles) {
-  std::string text;
-  for (const Trouble& t : troubles)
-    text += wrapped(t.finding, "  ") + wrapped("Try: " + t.change + ".", "    ");
-  return text.empty() ? "" : "What the log reports\n" + text + "\n";
-}
-
-std::string heading(const Plan& plan, const MeasuredRun& run) {
-  return fmt::format("{}\n{} on {} GPUs of {}, {}, {}\n\n", layout_name(plan.layout), plan.model.name,
-                     format_count(plan.layout.ranks()), plan.cluster.name, enum_name(plan.layout.precision),
-                     run.source);
-}
-
-std::string describe(const Plan& plan, const MeasuredRun& run, const Diagnosis& d,
-                     const std::vector<std::string>& judgement) {
-  std::string text = heading(plan, run) + describe_troubles(run.troubles);
-  for (const std::string& line : judgement) text += wrapped(line, "  ");
-  text += "\n";
-  const std::string open = unexplained(plan, d, run);
-  if (!d.causes.empty()) {
-    text += table_of(d);
-  } else if (open.empty()) {
-    text += "The step is as predicted, and nothing found costs 1 % of it or more.\n";
-  }
-  text += open;
-  if (run.instructions.empty()) text += "\n" + expected_shares(plan, open.empty());
-  return text;
-}
 
 struct Given {
   std::string option, text;
@@ -225,54 +42,18 @@ Given given_figure(const DiagnoseOptions& o) {
                           "see --help"});
 }
 
-// Other figures of the log beside the plan: work and memory.
-void add_logged(const Plan& plan, const MeasuredRun& run, std::vector<std::string>& judgement) {
-  const std::string other_work = describe_other_work(plan, run.flop_per_s, run.step_time_s);
-  if (!other_work.empty()) judgement.push_back(other_work);
-  if (run.peak_bytes > 0) {
-    judgement.push_back(fmt::format("Memory at its peak: {} by the log, {} predicted.",
-                                    format_bytes(double(run.peak_bytes)),
-                                    format_bytes(double(reports::peak_bytes(plan)))));
-  }
-}
-
-// A run that ended before its first step.
-void tell_troubles(const DiagnoseOptions& o, const Plan& plan, const MeasuredRun& run) {
-  if (o.json)
-    fmt::print("{}\n", Json{{"troubles", troubles_json(run.troubles)}}.dump(1));
-  else
-    fmt::print("{}{}", heading(plan, run), describe_troubles(run.troubles));
-}
-
 void run(const DiagnoseOptions& o) {
   const Given given = given_figure(o);
-  const Plan plan = load_plan(o.plan);
-  MeasuredRun run;
-  Measurement measured;
-  if (!o.log.empty()) {
-    run = read_run_log(o.log, plan);
-    if (run.step_time_s == 0.0) return tell_troubles(o, plan, run);
-    measured.said = format_seconds(run.step_time_s) + " per step";
-    if (const auto drift = find_drift(run.steps)) {
-      measured.said += fmt::format(" (the median: it grows from {} to {})", format_seconds(drift->before_s),
-                                   format_seconds(drift->last_s));
-    }
-    measured.step_time_s = run.step_time_s;
-    check_possible(measured, o.log, plan);
-  } else {
-    measured = parse_measurement(given.text, given.option, plan);
-    run.step_time_s = measured.step_time_s;
-    run.source = "one figure of a run";
-  }
-  std::vector<std::string> judgement = judge(plan, measured, published_evidence());
-  add_logged(plan, run, judgement);
-  Diagnosis diagnosis = diagnose(plan, run);
-  add_better_layout(plan, o, diagnosis);
-  if (o.json) {
-    fmt::print("{}\n", to_json(plan, run, diagnosis, judgement).dump(1));
-  } else {
-    fmt::print("{}", describe(plan, run, diagnosis, judgement));
-  }
+  const KnownPlan known{load_plan(o.plan), o.plan, o.profile, o.kernels};
+  const std::string log = o.log.empty() ? "" : read_file(o.log);
+  const DiagnosedRun found = [&] {
+    const Stoppable stoppable;
+    const Seek seek{!o.no_search, progress_line()};
+    return o.log.empty() ? diagnose_figure(known, given.text, given.option, seek)
+                         : diagnose_log(known, log, o.log, seek);
+  }();
+  fmt::print("{}",
+             o.json ? diagnosis_json_text(known.plan, found) + "\n" : describe_diagnosis(known.plan, found));
 }
 
 }  // namespace

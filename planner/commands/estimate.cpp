@@ -17,6 +17,7 @@
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "core/search_words.h"
+#include "planner/answer/layout_changes.h"
 #include "planner/answer/recommend.h"
 #include "planner/commands/commands.h"
 #include "planner/commands/stoppable.h"
@@ -42,23 +43,9 @@ std::string defaults_of(const SearchProblem& problem, const Layout& l) {
   const SearchBounds& b = problem.bounds;
   std::vector<std::string> said;
   if (b.zero.empty() && l.replicas() > 1) said.push_back(fmt::format("--zero {}", l.zero));
-  if (b.sequence_parallel.empty() && l.tensor > 1)
+  if (b.sequence_parallel.empty() && l.tensor > 1 && !needs_sequence_parallel(problem))
     said.push_back(fmt::format("--sp {}", l.sequence_parallel ? "on" : "off"));
   return said.empty() ? "" : fmt::format("assumed: {}", fmt::join(said, ", "));
-}
-
-std::string describe_verdict(const Plan& plan, const Candidate& candidate, const Palette& palette) {
-  const auto& rejection = candidate.evaluation.rejection;
-  const Confidence& sure = plan.prediction.confidence;
-  if (!rejection && may_not_fit(sure))
-    return palette.caution(fmt::format("May not fit ({}).", describe_likelihood(*sure.fits))) + "\n";
-  if (!rejection) return palette.good("It fits.") + "\n";
-  const std::string heading = "DOES NOT FIT by " + format_bytes(rejection->needed - rejection->available);
-  const std::string text =
-      wrapped(fmt::format("{}: stage {} needs {} per {}, there are {}", heading, rejection->stage,
-                          format_bytes(rejection->needed), reports::device_word(plan.cluster),
-                          format_bytes(rejection->available)));
-  return palette.bad(heading) + text.substr(heading.size());
 }
 
 std::string describe_estimate(const SearchProblem& problem, const Plan& plan, const Candidate& candidate,
@@ -67,7 +54,7 @@ std::string describe_estimate(const SearchProblem& problem, const Plan& plan, co
   std::string text =
       describe_task(plan, palette) + "\n" +
       describe_choice("YOUR LAYOUT", plan, palette, given ? "" : defaults_of(problem, plan.layout)) + "\n" +
-      describe_verdict(plan, candidate, palette) +
+      describe_verdict(plan, candidate.evaluation.rejection, palette) +
       describe_figures(plan, palette, describe_cost(o.cost, plan), true);
   if (problem.cluster.mixed()) text += wrapped(describe_groups(problem, candidate), "  - ");
   if (o.out.verbose) {
@@ -77,29 +64,39 @@ std::string describe_estimate(const SearchProblem& problem, const Plan& plan, co
   return text;
 }
 
+// "962 ms less idle time and 10 ms less computing": parts of the step that change in one direction.
+std::string changes(const std::vector<std::pair<double, const char*>>& parts, bool less, double least_s) {
+  std::vector<std::string> words;
+  for (const auto& [saved_s, what] : parts) {
+    if ((saved_s > 0.0) == less && std::abs(saved_s) >= least_s)
+      words.push_back(
+          fmt::format("{} {} {}", format_seconds(std::abs(saved_s)), less ? "less" : "more", what));
+  }
+  if (words.size() > 2) words[0] += ", " + words[1], words.erase(words.begin() + 1);
+  return fmt::format("{}", fmt::join(words, " and "));
+}
+
 // What moving to `better` saves, and where.
 std::string describe_saving(const SearchProblem& problem, const Candidate& mine, const Candidate& better) {
   const double saved = mine.evaluation.step_time_s - better.evaluation.step_time_s;
   const Breakdown a = breakdown(problem, mine), b = breakdown(problem, better);
-  const std::pair<double, const char*> parts[] = {{a.compute_s - b.compute_s, "computing"},
-                                                  {a.collectives_s - b.collectives_s, "communication"},
-                                                  {a.idle_s - b.idle_s, "idle"}};
-  std::string where;
-  for (const auto& [seconds, what] : parts) {
-    if (std::abs(seconds) < 1e-3 * std::abs(saved)) continue;
-    where += where.empty() ? ": " : ", ";
-    where += fmt::format("{}{}{} {}", seconds < 0 ? "but " : "", format_seconds(std::abs(seconds)),
-                         seconds < 0 ? " more" : "", what);
-  }
-  return fmt::format("{} {} per step ({}){}.", saved >= 0 ? "saves" : "costs",
+  const std::vector<std::pair<double, const char*>> parts{
+      {a.compute_s - b.compute_s, "computing"},
+      {a.collectives_s - b.collectives_s, "communication"},
+      {a.idle_s - b.idle_s, "idle time"}};
+  const bool saves = saved >= 0.0;
+  const double least_s = std::max(1e-12, 1e-3 * std::abs(saved));
+  const std::string gains = changes(parts, saves, least_s), against = changes(parts, !saves, least_s);
+  return fmt::format("{} {} per step ({}): {}{}{}.", saves ? "saves" : "costs",
                      format_seconds(std::abs(saved)),
-                     format_percent(std::abs(saved) / mine.evaluation.step_time_s), where);
+                     format_percent(std::abs(saved) / mine.evaluation.step_time_s), gains,
+                     gains.empty() || against.empty() ? "" : ", but ", against);
 }
 
 std::string describe_better(const SearchProblem& problem, const Candidate& mine, const Candidate& better,
                             const Plan& plan) {
   const Palette palette = Palette::of(stdout);
-  std::string text = describe_choice("BETTER", plan, palette);
+  std::string text = describe_choice(mine.evaluation.rejection ? "FITS INSTEAD" : "BETTER", plan, palette);
   text += wrapped(
       fmt::format("Moving to it {} It uses {} of {} ({}).", describe_saving(problem, mine, better),
                   format_bytes(double(better.evaluation.peak_bytes)),
@@ -109,12 +106,33 @@ std::string describe_better(const SearchProblem& problem, const Candidate& mine,
   return text;
 }
 
+// The same split with one after another of the changes that save memory; empty where they do not suffice.
+std::string savers_that_fit(const Estimated& mine, const PlanOptions& o) {
+  Layout layout = mine.plan.layout;
+  std::string options, words;
+  for (const LayoutChange& change : layout_changes()) {
+    Layout next = layout;
+    if (mine.fits() || !change.saves_memory || !change.make(next)) continue;
+    const auto other = estimate_instead(o.request, next);
+    if (!other) continue;
+    layout = next;
+    options += std::string(" ") + change.option;
+    words += std::string(words.empty() ? "" : ", ") + change.words;
+    if (!other->fits()) continue;
+    const Prediction& p = other->plan.prediction;
+    return "\n" + wrapped(fmt::format("The same layout fits {}: add{}. {}; memory {}.", words, options,
+                                      describe_step(p.step_time_s, p.confidence),
+                                      format_bytes(double(reports::peak_bytes(other->plan)))));
+  }
+  return "";
+}
+
 // What a search finds that is better than the estimated layout.
 std::string advice(const Estimated& mine, const PlanOptions& o) {
   PlanRequest request = o.request;
   request.bounds = {};
   request.layers_per_stage.clear();
-  const auto resolved = resolve_and_tell(request);
+  const auto resolved = resolve(request);  // its notes stand on the screen already
   SearchProblem& problem = resolved->problem;
   problem.near_misses = false;
   bool unlikely = false;
@@ -135,9 +153,11 @@ std::string advice(const Estimated& mine, const PlanOptions& o) {
   const bool roomier = best.evaluation.peak_bytes < mine.candidate.evaluation.peak_bytes;
   if (unlikely && mine.fits() && !roomier)
     return "\n" + wrapped("No layout is 90% likely to fit, and none is likelier than this one.") + proof;
-  if (!unlikely && mine.fits() && gain <= 1e-9) return "\nNo layout with room in memory is faster.\n" + proof;
+  if (!unlikely && mine.fits() && gain <= 1e-9)
+    return "\nNo layout that leaves some memory free is faster.\n" + proof;
   const Plan better = plan_of(*search, request);
-  std::string text = unlikely ? "\n" + wrapped("No layout is 90% likely to fit. The likeliest is:") : "";
+  std::string text = savers_that_fit(mine, o);
+  if (unlikely) text += "\n" + wrapped("No layout is 90% likely to fit. The likeliest is:");
   text += "\n" + describe_better(problem, mine.candidate, best, better);
   const std::string against = describe_against_best(mine.plan, better, o.measured);
   if (!against.empty()) text += wrapped(against, "  - ");
@@ -190,8 +210,9 @@ std::string estimate_text(const Estimated& e, const PlanOptions& o, bool given) 
                      describe_stages(e.plan, given) + describe_notes(e.plan.notes, Palette::of(stdout)) +
                      describe_judgement(e.plan, o.measured);
   if (o.operators) text += "\n" + describe_operators(problem, layout);
-  const std::string host = describe_host(o.request, e.plan);
-  if (!host.empty()) text += describe_notes({host}, Palette::of(stdout));
+  for (const std::string& note : {describe_host(o.request, e.plan), idle_cost(o.cost, o.cost.price > 0.0)}) {
+    if (!note.empty()) text += describe_notes({note}, Palette::of(stdout));
+  }
   return text;
 }
 

@@ -12,6 +12,7 @@
 #include "base/interruption.h"
 #include "base/json.h"
 #include "base/quantity.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "frameworks/export.h"
 #include "planner/answer/recommend.h"
@@ -45,10 +46,9 @@ class ProgressLine {
     if (std::isfinite(p.best_s) && p.bound_s > 0.0)
       best += fmt::format(" (at most {} more to gain)",
                           format_percent(std::max(0.0, 1.0 - p.bound_s / p.best_s)));
-    const std::string line =
-        fmt::format("\rsearching{}{}: {} layouts, {}, {}\033[K", what.empty() ? "" : " ", what,
-                    format_magnitude(double(p.layouts)), best, format_seconds(p.seconds));
-    std::fputs(line.c_str(), stderr);
+    const std::string line = fmt::format("searching{}{}: {} layouts, {}", what.empty() ? "" : " ", what,
+                                         format_magnitude(double(p.layouts)), best);
+    std::fputs(live_line(line, ", " + format_seconds(p.seconds), stderr).c_str(), stderr);
     std::fflush(stderr);
   }
 
@@ -122,8 +122,7 @@ void write_files(const OutputOptions& o, const Plan& plan, const CostOptions& co
   if (!o.output.empty()) save_plan(plan, o.output);
   if (o.report.empty() && o.trace.empty()) return;
   const StepProgram program = program_of(plan);
-  const Contention contention{plan.rate_by_active_ranks, plan.layout.tensor * plan.layout.replicas()};
-  const Timeline timeline = simulate(program, durations_of(plan, program), contention);
+  const Timeline timeline = simulate(plan, program);
   if (!o.report.empty()) {
     reports::Facts facts;
     if (!cost.tokens.empty()) {
@@ -162,6 +161,12 @@ std::string describe_cost(const CostOptions& o, const Plan& plan) {
                         o.price);
   if (sure.least_s && sure.most_s) text += ", in brackets 8 of 10 cases";
   return text + ": " + describe_goodput(o) + "\n";
+}
+
+std::string idle_cost(const CostOptions& o, bool has_price) {
+  if (!o.tokens.empty() || (!has_price && o.goodput == 1.0)) return "";
+  return fmt::format("{} changes nothing without --tokens, the size of the training.",
+                     has_price ? "--price" : "--goodput");
 }
 
 std::string describe_goodput(const CostOptions& o) {

@@ -40,7 +40,7 @@ std::string table_of(const Front& front, const CostOptions& cost) {
     row.push_back(layout_name(r.layout));
     table.add_row(std::move(row));
   }
-  return table.text(kScreenColumns);
+  return table.text(screen_columns());
 }
 
 // As many rows as a screen holds; with -v all of them.

@@ -165,14 +165,13 @@ MeasuredRun read_trace(const std::string& text, const std::string& file) {
 
 }  // namespace
 
-MeasuredRun read_run_log(const std::filesystem::path& file, const Plan& plan) {
-  const std::string text = read_file(file);
+MeasuredRun read_run_log(const std::string& text, const std::string& name, const Plan& plan) {
   const std::vector<std::string> lines = lines_of(text);
   if (!lines.empty() && lines.front().find("\"mpt-run-log\"") != std::string::npos)
-    return MptLog(lines, file.string()).run(plan);
+    return MptLog(lines, name).run(plan);
   if (text.starts_with('{') && text.find("\"traceEvents\"") != std::string::npos)
-    return read_trace(text, file.string());
-  return read_framework_log(text, file.string(), plan);
+    return read_trace(text, name);
+  return read_framework_log(text, name, plan);
 }
 
 std::string readable_logs() {

@@ -85,7 +85,7 @@ std::string describe_limit(const Plan& plan) {
   const MemoryMargin margin = memory_margin(predicted_by(plan).like, published_evidence());
   const bool by_default = plan.memory_limit_bytes == margin.safe_bytes(int64_t(usable));
   return fmt::format("limited to {}{} usable{}", c.mixed() ? "at most " : "", part_of(limit, usable),
-                     by_default ? ", within which a plan is 90% likely to fit" : "");
+                     by_default ? "; 9 in 10 such plans fit" : "");
 }
 
 std::string describe_throughput(const Plan& plan) {
@@ -176,7 +176,7 @@ std::string alternatives_table(const std::vector<Alternative>& rows) {
                    format_bytes(double(r->peak_bytes)), fits ? "fits: " + describe_likelihood(*fits) : "",
                    trade});
   }
-  return table.text(kScreenColumns);
+  return table.text(screen_columns());
 }
 
 // As many as `lines` hold; the last one stays, since it may be the safe one, and the simplest.
@@ -306,17 +306,31 @@ std::string describe_notes(const std::vector<std::string>& notes, const Palette&
   return text;
 }
 
+std::string describe_verdict(const Plan& plan, const std::optional<Rejection>& rejection,
+                             const Palette& palette) {
+  const Confidence& sure = plan.prediction.confidence;
+  if (!rejection && may_not_fit(sure))
+    return palette.caution(fmt::format("May not fit ({}).", describe_likelihood(*sure.fits))) + "\n";
+  if (!rejection) return palette.good("It fits.") + "\n";
+  const std::string heading = "DOES NOT FIT by " + format_bytes(rejection->needed - rejection->available);
+  const std::string text =
+      wrapped(fmt::format("{}: stage {} needs {} per {}, there are {}", heading, rejection->stage,
+                          format_bytes(rejection->needed), reports::device_word(plan.cluster),
+                          format_bytes(rejection->available)));
+  return palette.bad(heading) + text.substr(heading.size());
+}
+
 std::string describe_next(const std::vector<NextCommand>& next, const Palette& palette) {
   if (next.empty()) return "";
   std::string text = palette.heading("NEXT") + "\n";
   size_t longest = 0;
   for (const NextCommand& n : next) {
-    if (columns_of(n.command) + columns_of(n.what_for) + 6 <= kScreenColumns)
+    if (columns_of(n.command) + columns_of(n.what_for) + 6 <= screen_columns())
       longest = std::max(longest, columns_of(n.command));
   }
   for (const auto& [command, what_for] : next) {
     const size_t width = std::max(longest, columns_of(command));
-    if (width + columns_of(what_for) + 6 <= kScreenColumns) {
+    if (width + columns_of(what_for) + 6 <= screen_columns()) {
       text += fmt::format("  {:<{}}  # {}\n", command, width, what_for);
     } else {
       text += wrapped_command(command, "  ");

@@ -11,6 +11,7 @@
 
 #include "base/terminal.h"
 #include "core/plan.h"
+#include "core/rejection.h"
 
 namespace mpt::planner {
 
@@ -38,6 +39,9 @@ std::string describe_choice(const std::string& heading, const Plan& plan, const 
 /// Step, throughput, memory and where the time goes; then the risk of running out of memory.
 std::string describe_figures(const Plan& plan, const Palette& palette = {}, const std::string& training = "",
                              bool memory_by_kind = false);
+/// "It fits.", "May not fit (64%).", or which stage lacks how much memory.
+std::string describe_verdict(const Plan& plan, const std::optional<Rejection>& rejection,
+                             const Palette& palette = {});
 /// Lines of "NEXT": what a command is for stands beside it where both fit in a line.
 std::string describe_next(const std::vector<NextCommand>& next, const Palette& palette = {});
 /// Lines that begin with "NOTE".

@@ -15,6 +15,10 @@
 #include "planner/search/problem.h"
 #include "profiler/hardware/profile.h"
 
+namespace mpt::models {
+struct ImportedModel;
+}
+
 namespace mpt::planner {
 
 struct Calibration;
@@ -35,6 +39,9 @@ struct Resolved {
 std::unique_ptr<Resolved> resolve(const PlanRequest& request);
 /// With other constants of the cost model than its own, for clusters of one kind of GPU.
 std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration& calibration);
+
+/// What a model's file holds beside the language model, a sentence each.
+std::vector<std::string> tower_notes(const models::ImportedModel& read, const std::string& name);
 
 /// The request to estimate a plan's layout: model, cluster, batch and layout are the plan's own. The number
 /// of GPUs and the memory limit are left to the cluster.

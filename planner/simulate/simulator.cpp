@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "core/plan.h"
 #include "planner/simulate/stream_simulation.h"
 
 namespace mpt::planner {
@@ -84,6 +85,11 @@ Timeline simulate(const StepProgram& program, std::span<const double> durations_
                   const Contention& contention) {
   if (at_full_speed(program, contention)) return simulate(program, durations_s);
   return contended(program, durations_s, contention);
+}
+
+Timeline simulate(const Plan& plan, const StepProgram& program) {
+  return simulate(program, durations_of(plan, program),
+                  Contention{plan.rate_by_active_ranks, plan.layout.tensor * plan.layout.replicas()});
 }
 
 double step_time_within(const StepProgram& program, std::span<const double> durations_s,

@@ -10,6 +10,10 @@
 #include "core/step_program.h"
 #include "core/timeline.h"
 
+namespace mpt {
+struct Plan;
+}
+
 namespace mpt::planner {
 
 /// One loop in id order: start = latest end of the waits and of what last used each of its lanes.
@@ -34,6 +38,9 @@ struct Contention {
 /// others by their duration. Equal to the plain simulation, to the bit, where no rate is below 1.
 Timeline simulate(const StepProgram& program, std::span<const double> durations_s,
                   const Contention& contention);
+
+/// A plan's own durations over its own program: its predicted step.
+Timeline simulate(const Plan& plan, const StepProgram& program);
 
 /// Step time, or infinity as soon as some rank cannot end by `limit_s`: what it has done and what is left of
 /// its work are too much. A search that knows a faster step need not see the end of a slower one. `timeline`

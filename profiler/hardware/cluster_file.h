@@ -4,6 +4,7 @@
 // Cluster files (docs/clusters.md). The short form says what a cluster is like and what it has otherwise; the
 // full form is the cluster of a plan.json.
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -24,6 +25,9 @@ NamedCluster load_cluster_file(const std::string& file, std::optional<int64_t> n
 
 /// `nodes` nodes like one of the catalog, but with so many GPUs each.
 NamedCluster nodes_of_size(NodeEntry node, const std::string& name, int64_t nodes, int64_t gpus_per_node);
+
+/// The same of a parsed file.
+NamedCluster read_cluster_file(const nlohmann::ordered_json& json, const std::string& file);
 
 /// What collectives get of a line, by the network's name: nine tenths on InfiniBand, three quarters of that
 /// on any other, as in the catalog (docs/validation.md).

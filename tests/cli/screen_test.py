@@ -247,8 +247,8 @@ def empty_searches(folder):
     eight = "mpt-plan --model llama3-8b --cluster dgx-h100:1 --global-batch 32 --seq 4096"
     for options, part in (("--tp 3", "8 GPUs cannot be split into groups of --tp 3"),
                           ("--tp 4 --pp 4", "--tp 4 x --pp 4 needs 16 GPUs, there are 8"),
-                          ("--tp 2 --pp 3", "8 GPUs cannot be split into groups of --tp 2 x --pp 3 = 6"),
-                          ("--micro-batch 3", "no allowed micro-batch divides")):
+                          ("--tp 2 --pp 3", "--pp 3: 8 GPUs cannot be split into groups of --pp 3"),
+                          ("--micro-batch 3", "does not divide by data x micro_batch")):
         done = run(folder, f"{eight} {options}")
         check(f"{options}: exit {done.returncode}", done.returncode == 2 and part in done.stdout, done.stdout)
     large = "mpt-plan --model llama3-405b --cluster dgx-h100:1 --global-batch 64 --seq 4096"

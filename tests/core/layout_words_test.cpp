@@ -105,8 +105,9 @@ TEST(LayoutWords, TellsWhatTheShortFormTells) {
   const std::string text = describe_layout_in_words(l);
   for (const char* part :
        {"context parallel 2 (all-to-all)", "2 pipeline stages (1f1b)",
-        "experts over 8 GPUs, each split over 2", "ZeRO 3 (fully sharded) within groups of 4",
-        "data outermost", "optimizer in host memory", "recompute of up to 3 layers per stage"})
+        "experts over 8 GPUs, each split over 2", "ZeRO 3 (fully sharded, FULL_SHARD) within groups of 4",
+        "data outermost", "optimizer in host memory",
+        "recompute of up to 3 layers per stage (activation checkpointing)"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
   l.pipeline = 1;
   l.recomputed_layers = {1};

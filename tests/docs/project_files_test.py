@@ -43,7 +43,7 @@ def check_version():
 
 def check_licence_lines():
     count = 0
-    for folder in ("benchmarks", "core", "models", "planner", "profiler", "reports", "runtime", "tests"):
+    for folder in ("benchmarks", "core", "models", "planner", "profiler", "python", "reports", "runtime", "tests"):
         for file in sorted((ROOT / folder).rglob("*")):
             written = file.is_relative_to(ROOT / "tests/golden")  # by the programs
             if file.suffix in (".h", ".cpp", ".cu", ".cuh", ".py") and not written:

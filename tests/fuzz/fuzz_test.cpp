@@ -100,7 +100,7 @@ TEST(Fuzz, LogsOfRuns) {
       "{\"step\":2,\"step_time_s\":0.1}\n";
   fuzz(good, 1500, [&](const std::string& text) {
     put(file, text);
-    planner::read_run_log(file, plan);
+    planner::read_run_log(read_file(file), file, plan);
   });
 }
 
@@ -142,7 +142,7 @@ TEST(Fuzz, LogsOfFrameworks) {
     for (int line = 0; line < 4; ++line) good += log + errors;
     fuzz(good, 1000, [&](const std::string& text) {
       put(file, text);
-      planner::read_run_log(file, plan);
+      planner::read_run_log(read_file(file), file, plan);
     });
   }
 }

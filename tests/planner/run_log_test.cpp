@@ -30,7 +30,7 @@ class RunLogTest : public ::testing::Test {
 
   MeasuredRun read(const std::string& text) const {
     write_file_atomically(file_, text);
-    return read_run_log(file_, plan_);
+    return read_run_log(read_file(file_), file_, plan_);
   }
   // What the log is refused for, at which line.
   std::string refused(const std::string& text) const {

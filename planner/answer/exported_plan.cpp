@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/answer/exported_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "frameworks/framework.h"
+#include "frameworks/supports/supports.h"
+
+namespace mpt::planner {
+namespace {
+
+// What to know of a plan that was priced for another framework; empty where it was for this one, and for
+// launchers, which start any.
+std::string mismatch(const frameworks::ExportTarget& target, const Plan& plan) {
+  const std::string& framework = plan.layout.execution.framework;
+  if (frameworks::takes_plans_of(target, framework)) return "";
+  return fmt::format("step time and memory are those of {}, not of {}: mpt-plan --framework {} plans for it",
+                     framework, target.name, target.name);
+}
+
+// How to get a plan that the target runs. There is none of a model that it lacks. A plan that was made for
+// the target already is the best that it gets.
+std::string other_plan(const frameworks::ExportTarget& target, const Plan& plan) {
+  const frameworks::Framework* framework = frameworks::find_framework(target.name);
+  const Layout& l = plan.layout;
+  if (framework == nullptr || frameworks::supports_model(*framework, plan.model, l.precision) ||
+      frameworks::supports_training(*framework, l.training))
+    return "; no plan of this model and way to train would run there";
+  if (l.execution.framework == framework->name && !plan.request.beyond_framework) return "";
+  return fmt::format("; mpt-plan --framework {} plans for what it can", target.name);
+}
+
+// The note as a comment at the top of a file that can have one.
+std::string with_comment(const frameworks::ExportedFile& file, const std::string& note) {
+  static const std::vector<std::string> kCommented{".sh", ".py", ".toml", ".yaml", ".sbatch"};
+  const bool commented = std::any_of(kCommented.begin(), kCommented.end(),
+                                     [&](const std::string& ending) { return file.name.ends_with(ending); });
+  if (note.empty() || !commented) return file.text;
+  const size_t at = file.text.starts_with("#!") ? file.text.find('\n') + 1 : 0;
+  return file.text.substr(0, at) + "# Note: " + note + ".\n" + file.text.substr(at);
+}
+
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && std::filesystem::is_directory(folder, error)) return;
+  throw UserError(
+      Problem{"-o " + folder, error ? error.message() : "not a folder", "a folder to write to", ""});
+}
+
+// A file in the folder says what exports wrote there: a line with digest and name for each.
+constexpr std::string_view kListHead = "# Digests of the files that mpt-plan export wrote here\n";
+
+std::string list_line(const std::string& name, const std::string& text) {
+  return text_digest(text) + " " + name + "\n";
+}
+
+// Of a file that an export may have written; else empty. It is an output, so no reader of base/ opens it.
+std::string text_of(const std::filesystem::path& file) {
+  constexpr uintmax_t kMost = uintmax_t{64} << 20;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error) || std::filesystem::file_size(file, error) > kMost)
+    return "";
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Adds the list as it will be. Throws UserError with every file that would be lost: it is neither as an
+// export wrote it nor as this one will.
+void check_own_files(const std::filesystem::path& folder, std::map<std::string, std::string>& texts) {
+  const std::string list = text_of(folder / kExportList);
+  std::string after(kListHead);
+  std::vector<Problem> problems;
+  const auto keep = [&](const std::string& name, bool own) {
+    std::error_code error;
+    if (own || !std::filesystem::exists(std::filesystem::symlink_status(folder / name, error))) return;
+    problems.push_back({"-o " + (folder / name).string(),
+                        "is there already, and is not as mpt-plan export wrote it",
+                        "no file of this name, or that of an earlier export",
+                        "name another folder with -o, or rename the file; nothing was written"});
+  };
+  keep(kExportList, list.starts_with(kListHead));
+  for (const auto& [name, text] : texts) {
+    const std::string there = text_of(folder / name);
+    keep(name, there == text || list.find("\n" + list_line(name, there)) != std::string::npos);
+    after += list_line(name, text);
+  }
+  if (!problems.empty()) throw UserError(std::move(problems));
+  std::istringstream lines(list);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("#") && texts.count(line.substr(line.find(' ') + 1)) == 0) after += line + "\n";
+  }
+  texts[kExportList] = after;
+}
+
+}  // namespace
+
+ExportedPlan exported_plan(const frameworks::ExportTarget& target, const Plan& plan) {
+  frameworks::Exported written = target.write(plan);
+  ExportedPlan all{&target, mismatch(target, plan), std::move(written.files), {}};
+  for (frameworks::ExportedFile& file : all.files) file.text = with_comment(file, all.note);
+  if (const auto rejection = frameworks::cannot_run(target, plan))
+    all.warnings.push_back(rejection->reason + other_plan(target, plan));
+  for (std::string& warning : written.warnings) all.warnings.push_back(std::move(warning));
+  return all;
+}
+
+void write_exported(const std::vector<ExportedPlan>& all, const std::filesystem::path& folder) {
+  std::map<std::string, std::string> texts;
+  for (const ExportedPlan& one : all) {
+    for (const frameworks::ExportedFile& file : one.files) {
+      const auto [known, is_new] = texts.try_emplace(file.name, file.text);
+      if (!is_new && known->second != file.text)
+        throw UserError(Problem{"-o " + (folder / file.name).string(), "two exports write it",
+                                "one export for each file", "export to two folders"});
+    }
+  }
+  check_own_files(folder, texts);
+  make_folder(folder.string());
+  using std::filesystem::perms;
+  for (const ExportedPlan& one : all) {
+    for (const frameworks::ExportedFile& file : one.files) {
+      write_file_atomically(folder / file.name, file.text);
+      if (file.executable)
+        std::filesystem::permissions(folder / file.name,
+                                     perms::owner_exec | perms::group_exec | perms::others_exec,
+                                     std::filesystem::perm_options::add);
+    }
+  }
+  write_file_atomically(folder / kExportList, texts[kExportList]);
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/answer/known_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/terminal.h"
+#include "planner/explain/why_not.h"
+
+namespace mpt::planner {
+namespace {
+
+// The file that the plan's prices came from, by its option; null where the catalog has them.
+const char* priced_by(const Plan& plan) {
+  return plan.cost.source == "profile"       ? "--profile"
+         : plan.cost.source == "own kernels" ? "--kernels"
+                                             : nullptr;
+}
+
+// The same problem on links that are faster; nothing where the prices are a file's.
+std::unique_ptr<Resolved> on_faster_links(KnownPlan known, const SearchBounds& bounds) {
+  if (priced_by(known.plan) != nullptr) return nullptr;
+  for (LinkLevel& level : known.plan.cluster.levels) level.bandwidth_bytes_per_s *= kFasterLinks;
+  for (DeviceGroup& group : known.plan.cluster.groups) {
+    for (LinkLevel& level : group.levels) level.bandwidth_bytes_per_s *= kFasterLinks;
+  }
+  return problem_of(known, bounds);
+}
+
+Candidate chosen(const SearchProblem& problem, const Plan& plan) {
+  Candidate c{estimate(problem, plan.layout), {}};
+  c.evaluation = evaluate_regardless(problem, c.estimate);
+  return c;
+}
+
+// Each line at its own depth.
+std::string wrapped_lines(const std::string& text) {
+  std::string all;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    const size_t depth = std::min(line.find_first_not_of(' '), line.size());
+    all += wrapped(line.substr(depth), line.substr(0, depth));
+    begin = end + 1;
+  }
+  return all;
+}
+
+}  // namespace
+
+bool lacks_prices(const KnownPlan& known) {
+  return priced_by(known.plan) != nullptr &&
+         (known.plan.cost.source == "profile" ? known.profile : known.kernels).empty();
+}
+
+PlanRequest request_again(const KnownPlan& known, SearchBounds bounds) {
+  const Plan& plan = known.plan;
+  PlanRequest request = request_of(plan);
+  request.profile = known.profile;
+  request.kernels = known.kernels;
+  request.memory = std::to_string(plan.memory_limit_bytes) + "B";
+  if (plan.cluster.mixed()) {  // each kind of GPU has a limit of its own
+    request.memory = plan.request.memory;
+    request.memory_margin = plan.request.memory_margin;
+  }
+  request.gpus = plan.layout.ranks();
+  request.bounds = std::move(bounds);
+  return request;
+}
+
+std::unique_ptr<Resolved> problem_of(const KnownPlan& known, const SearchBounds& bounds) {
+  const char* const option = priced_by(known.plan);
+  const auto refuse = [&](const std::string& found) {
+    throw UserError(Problem{
+        option, found,
+        fmt::format("the file that {} was priced with (digest {})", known.name, known.plan.cost.digest),
+        "its times are needed to price other layouts"});
+  };
+  if (lacks_prices(known)) refuse("missing");
+  auto resolved = resolve(request_again(known, bounds));
+  if (option != nullptr && resolved->cost->origin().digest != known.plan.cost.digest) refuse("another file");
+  if (option == nullptr && !(known.profile + known.kernels).empty()) {
+    throw UserError(Problem{known.profile.empty() ? "--kernels" : "--profile", "given",
+                            fmt::format("none: {} was priced by the catalog", known.name), "leave it out"});
+  }
+  return resolved;
+}
+
+std::string why_not(const KnownPlan& known, const Resolved& resolved, const std::string& words) {
+  const SearchProblem& problem = resolved.problem;
+  const auto faster = on_faster_links(known, resolved.request.bounds);
+  const Question question{known.plan, problem, known.plan.request.bounds,
+                          faster ? &faster->problem : nullptr};
+  return fmt::format("Why not {}?\n", words) + wrapped_lines(why_not(question, chosen(problem, known.plan)));
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/door/question.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/version.h"
+#include "base/words.h"
+#include "core/bound_words.h"
+#include "frameworks/export.h"
+#include "frameworks/framework.h"
+#include "models/zoo.h"
+#include "planner/answer/diagnosed_run.h"
+#include "planner/answer/exported_plan.h"
+#include "planner/answer/known_plan.h"
+#include "planner/explain/details.h"
+#include "planner/explain/fitted_time.h"
+#include "planner/explain/screen.h"
+#include "planner/simulate/simulator.h"
+#include "profiler/hardware/cluster_file.h"
+#include "profiler/hardware/nodes.h"
+#include "reports/html.h"
+
+namespace mpt::planner {
+namespace {
+
+struct Question {
+  std::string action;
+  Json request, plan;
+  std::vector<Json> requests;
+  Json log;
+  std::string layout, log_name = "log", measured, profile, kernels, folder;
+  std::vector<std::string> to, gpus;
+  bool search = true;
+  int64_t nvlinks = -1;  // of the GPU that has fewest; below 0: not known
+
+  template <class V>
+  static void describe(V& v) {
+    using T = Question;
+    v.field("do", &T::action, "what to do");
+    v.field("request", &T::request, "as docs/request.schema.json; model and cluster may be as in files",
+            optional_field());
+    v.field("requests", &T::requests, "several of them", optional_field());
+    v.field("plan", &T::plan, "as docs/plan.schema.json", optional_field());
+    v.field("layout", &T::layout, "the layouts that are asked about, such as tp=8,pp=4", optional_field());
+    v.field("log", &T::log, "what a run wrote", optional_field());
+    v.field("log_name", &T::log_name, "its name in errors", optional_field(long_text()));
+    v.field("measured", &T::measured, "a figure of a run with its unit", optional_field());
+    v.field("search", &T::search, "whether to look for a better layout", optional_field());
+    v.field("profile", &T::profile, "file of the plan's prices", optional_field(long_text()));
+    v.field("kernels", &T::kernels, "file of the plan's prices", optional_field(long_text()));
+    v.field("to", &T::to, "whom to export to", optional_field());
+    v.field("folder", &T::folder, "where to write exports", optional_field(long_text()));
+    v.field("gpus", &T::gpus, "the driver's names of a machine's GPUs", optional_field());
+    v.field("nvlinks", &T::nvlinks, "NVLinks that are up, of the GPU that has fewest", optional_field());
+  }
+};
+
+// A request whose model and cluster may be the contents of files that mpt-plan reads.
+struct Asked {
+  PlanRequest request;
+  std::vector<std::string> notes;
+};
+Asked asked(Json json, const std::string& where) {
+  Asked all;
+  std::optional<ModelSpec> model;
+  std::optional<ClusterSpec> cluster;
+  const auto take = [&](const char* key, auto&& read) {
+    const auto found = json.is_object() ? json.find(key) : json.end();
+    if (found == json.end() || !found->is_object()) return;
+    read(*found, where + "/" + key);
+    json.erase(found);
+  };
+  take("model", [&](const Json& value, const std::string& at) {
+    models::ImportedModel read = models::read_model(value, at);
+    all.notes = tower_notes(read, read.model.name);
+    model = std::move(read.model);
+  });
+  take("cluster", [&](const Json& value, const std::string& at) {
+    cluster = profiler::read_cluster_file(value, at).cluster;
+  });
+  all.request = from_json<PlanRequest>(json, where);
+  all.request.model.value = std::move(model);
+  all.request.cluster.value = std::move(cluster);
+  return all;
+}
+
+Json json_of_plan(const Plan& plan) { return parse_json(plan_to_text(plan), "plan"); }
+
+KnownPlan known_plan(const Question& q) {
+  return {plan_from_text(q.plan.dump(), "plan"), "the plan", q.profile, q.kernels};
+}
+
+void add_notes(const std::vector<std::string>& notes, Plan& plan) {
+  plan.notes.insert(plan.notes.begin(), notes.begin(), notes.end());
+}
+
+Json plan_answer(const Plan& plan) {
+  ScreenOptions screen;
+  screen.notes = plan.notes;
+  return {{"plan", json_of_plan(plan)}, {"text", answer_screen(plan, screen)}};
+}
+
+Json answer_plan(const Question& q, const Watch& watch) {
+  const Asked a = asked(q.request, "request");
+  const auto resolved = resolve(a.request);
+  std::optional<Plan> found;
+  if (a.request.pareto) {
+    found = front(*resolved, watch).fastest;
+    if (!found)
+      throw UserError(Problem{"request", "no layout fits", "", "leave pareto out: the error says why"});
+  } else {
+    found = planner::plan(*resolved, watch);
+  }
+  add_notes(a.notes, *found);
+  return plan_answer(*found);
+}
+
+Json answer_estimate(const Question& q, const Watch& /*watch*/) {
+  const Asked a = asked(q.request, "request");
+  Estimated e = estimate(a.request);
+  e.plan.fitted = fitted_time(e.resolved->problem, e.candidate);
+  add_notes(a.notes, e.plan);
+  const auto& rejection = e.candidate.evaluation.rejection;
+  return {{"plan", json_of_plan(e.plan)},
+          {"fits", e.fits()},
+          {"refusal", e.refusal ? Json(e.refusal->reason) : Json()},
+          {"text", describe_task(e.plan) + "\n" + describe_choice("YOUR LAYOUT", e.plan) + "\n" +
+                       describe_verdict(e.plan, rejection) + describe_figures(e.plan, {}, "", true) +
+                       describe_notes(e.plan.notes)}};
+}
+
+Json answer_explain(const Question& q, const Watch& /*watch*/) {
+  return {{"text", explain(known_plan(q).plan)}};
+}
+
+Json answer_why_not(const Question& q, const Watch& /*watch*/) {
+  const KnownPlan known = known_plan(q);
+  const auto resolved = problem_of(known, parse_bounds(q.layout, "layout"));
+  return {{"text", why_not(known, *resolved, q.layout)}};
+}
+
+Json answer_compare(const Question& q, const Watch& watch) {
+  std::vector<PlanRequest> requests;
+  for (size_t i = 0; i < q.requests.size(); ++i)
+    requests.push_back(asked(q.requests[i], fmt::format("requests/{}", i)).request);
+  Json all = Json::array();
+  for (const PlanOrReason& one : compare(requests, watch))
+    all.push_back(one.plan ? Json{{"plan", json_of_plan(*one.plan)}} : Json{{"reason", one.reason}});
+  return all;
+}
+
+Json answer_diagnose(const Question& q, const Watch& watch) {
+  const KnownPlan known = known_plan(q);
+  if (q.log.is_null() == q.measured.empty())
+    throw UserError(Problem{"log", q.measured.empty() ? "missing" : "beside measured",
+                            "a log, or one figure in \"measured\"", ""});
+  if (!q.log.is_null() && !q.log.is_string())
+    throw UserError(Problem{"log", detail::describe_json(q.log), "what the run wrote, as a text", ""});
+  const Seek seek{q.search, watch};
+  const DiagnosedRun run = q.log.is_null() ? diagnose_figure(known, q.measured, "measured", seek)
+                                           : diagnose_log(known, q.log.get<std::string>(), q.log_name, seek);
+  return {{"diagnosis", parse_json(diagnosis_json_text(known.plan, run), "diagnosis")},
+          {"text", describe_diagnosis(known.plan, run)}};
+}
+
+Json answer_export(const Question& q, const Watch& /*watch*/) {
+  const Plan plan = known_plan(q).plan;
+  std::vector<ExportedPlan> exports;
+  for (const std::string& name : q.to)
+    exports.push_back(exported_plan(frameworks::find_export_target(name), plan));
+  if (!q.folder.empty()) write_exported(exports, q.folder);
+  Json all = Json::array();
+  for (const ExportedPlan& one : exports) {
+    Json files = Json::array();
+    for (const frameworks::ExportedFile& file : one.files)
+      files.push_back({{"name", file.name}, {"text", file.text}, {"executable", file.executable}});
+    all.push_back({{"to", one.target->name},
+                   {"what", one.target->what},
+                   {"note", one.note},
+                   {"warnings", one.warnings},
+                   {"files", std::move(files)}});
+  }
+  return all;
+}
+
+Json answer_report(const Question& q, const Watch& /*watch*/) {
+  const Plan plan = known_plan(q).plan;
+  const StepProgram program = program_of(plan);
+  const auto* target = frameworks::export_target_of(plan.layout.execution.framework);
+  return {{"html", reports::plan_report(plan, program, simulate(plan, program), {},
+                                        target != nullptr ? target->name : "")}};
+}
+
+// A GPU by its driver's name, as many as stand in one machine.
+Json answer_machine(const Question& q, const Watch& /*watch*/) {
+  const auto refuse = [&](const std::string& found, const std::string& expected) {
+    throw UserError(
+        Problem{"this machine", found, expected,
+                "describe it in a cluster file (docs/clusters.md), and name that as the cluster"});
+  };
+  if (q.gpus.empty()) refuse("no GPU", "at least one");
+  std::vector<std::string> known;
+  for (const profiler::NodeEntry& node : profiler::catalog_nodes()) {
+    if (!profiler::means_device(q.gpus.front(), node.device.name)) {
+      known.push_back(node.device.name);
+      continue;
+    }
+    for (const std::string& gpu : q.gpus) {
+      if (gpu != q.gpus.front()) refuse(gpu + " beside " + q.gpus.front(), "GPUs of one kind");
+    }
+    if (q.nvlinks == 0 && q.gpus.size() > 1 && node.levels.front().name == "nvlink")
+      refuse("no NVLink that is up", "NVLinks between its GPUs, as " + node.name + " has them");
+    return {{"name", fmt::format("{} x {}", q.gpus.size(), q.gpus.front())},
+            {"like", node.name},
+            {"nodes", 1},
+            {"gpus_per_node", q.gpus.size()}};
+  }
+  refuse(q.gpus.front(), fmt::format("a GPU of the catalog: {}", fmt::join(known, ", ")));
+  return {};
+}
+
+Json answer_names(const Question& /*q*/, const Watch& /*watch*/) {
+  Json all{{"models", Json::array()},
+           {"clusters", Json::array()},
+           {"frameworks", Json::array()},
+           {"exports", Json::array()}};
+  for (const models::ZooModel& model : models::zoo_models())
+    all["models"].push_back({{"name", model.name}, {"ids", model.aliases}});
+  for (const profiler::NodeEntry& node : profiler::catalog_nodes()) {
+    all["clusters"].push_back(
+        {{"name", node.name}, {"gpu", node.device.name}, {"gpus_per_node", node.devices_per_node}});
+  }
+  for (const frameworks::Framework& framework : frameworks::known_frameworks())
+    all["frameworks"].push_back({{"name", framework.name}, {"title", framework.title}});
+  for (const frameworks::ExportTarget& target : frameworks::export_targets())
+    all["exports"].push_back({{"name", target.name}, {"what", target.what}});
+  return all;
+}
+
+Json answer_version(const Question& /*q*/, const Watch& /*watch*/) {
+  return {{"version", kVersion}, {"data", data_digest()}};
+}
+
+struct Action {
+  const char* name;
+  std::vector<std::string> needs, takes;  // fields of the question
+  Json (*answer)(const Question& question, const Watch& watch);
+};
+const std::vector<Action>& actions() {
+  static const std::vector<Action> all{
+      {"plan", {"request"}, {}, answer_plan},
+      {"estimate", {"request"}, {}, answer_estimate},
+      {"compare", {"requests"}, {}, answer_compare},
+      {"explain", {"plan"}, {}, answer_explain},
+      {"why_not", {"plan", "layout"}, {"profile", "kernels"}, answer_why_not},
+      {"diagnose",
+       {"plan"},
+       {"log", "log_name", "measured", "search", "profile", "kernels"},
+       answer_diagnose},
+      {"export", {"plan", "to"}, {"folder"}, answer_export},
+      {"report", {"plan"}, {}, answer_report},
+      {"machine", {"gpus"}, {"nvlinks"}, answer_machine},
+      {"names", {}, {}, answer_names},
+      {"version", {}, {}, answer_version}};
+  return all;
+}
+
+const Action& action_named(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Action& action : actions()) {
+    if (action.name == name) return action;
+    names.emplace_back(action.name);
+  }
+  detail::refuse_word("do", name, fmt::format("one of {}", fmt::join(names, ", ")), names);
+}
+
+}  // namespace
+
+Json answer_of(const Json& question, const Watch& watch) {
+  const auto read = from_json<Question>(question, "question");
+  const Action& action = action_named(read.action);
+  std::vector<std::string> fields = action.needs;
+  fields.insert(fields.end(), action.takes.begin(), action.takes.end());
+  for (const auto& [key, value] : question.items()) {
+    if (key != "do" && std::find(fields.begin(), fields.end(), key) == fields.end())
+      throw UserError(Problem{"question", fmt::format("\"{}\" for {}", key, action.name),
+                              fmt::format("{}", fmt::join(fields, ", ")), "leave it out"});
+  }
+  for (const std::string& name : action.needs) {
+    if (!question.contains(name))
+      throw UserError(
+          Problem{"question", fmt::format("no \"{}\" for {}", name, action.name), "it to be present", ""});
+  }
+  return action.answer(read, watch);
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans how to split the training of large models over many GPUs: the planner of MPT.
+
+    import mpt
+    plan = mpt.plan(model="llama3-70b", cluster="dgx-h100:8", global_batch=512)
+    print(plan)
+    mpt.fits("llama3-8b", cluster="dgx-h100:1", dp=8, zero=3)
+
+docs/python.md describes all of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import os
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
+
+from . import types
+from ._door import Defect, Error, InputError, Problem, Progress, ask as _ask, wrong as _wrong
+from ._inputs import names as _names, request_of as _request_of, this_machine
+from ._read import read as _read
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["Comparison", "Defect", "Diagnosis", "Error", "Estimate", "Export", "Fit", "InputError", "Plan", "Problem", "Progress",
+           "clusters", "compare", "data_version", "diagnose", "estimate", "exports", "fits", "frameworks", "load", "models", "plan",
+           "this_machine", "types"]
+
+_GIB = float(1 << 30)
+OnProgress = Optional[Callable[[Progress], Any]]
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        return str(_ask({"do": "version"}).value["version"])
+    raise AttributeError(f"module 'mpt' has no attribute '{name}'")
+
+
+def data_version() -> str:
+    """A digest of the tables that answers depend on: models, GPUs, kernels, frameworks, constants, published runs."""
+    return str(_ask({"do": "version"}).value["data"])
+
+
+def _frame(rows: Sequence[Dict[str, Any]]) -> Any:
+    try:
+        import pandas
+    except ImportError as missing:
+        raise ImportError("data frames need pandas: pip install pandas") from missing
+    return pandas.DataFrame(rows)
+
+
+def _table(rows: Sequence[Dict[str, Any]]) -> str:
+    """Columns that are numbers are on the right."""
+    if not rows:
+        return ""
+    heads = list(rows[0])
+    cells = [heads] + [[f"{row[head]:.4g}" if isinstance(row[head], float) else "-" if row[head] is None else str(row[head]) for head in heads]
+                       for row in rows]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(heads))]
+    left = [isinstance(rows[0][head], str) for head in heads]
+    return "\n".join("  ".join(cell.ljust(width) if on_left else cell.rjust(width) for cell, width, on_left in zip(line, widths, left)).rstrip()
+                     for line in cells)
+
+
+class Export(NamedTuple):
+    """What an export wrote: for whom, paths, and what to know before they are used."""
+
+    to: str
+    files: List[str]
+    note: str
+    warnings: List[str]
+
+
+class Plan(types.PlanFields):
+    """A plan: the fields of plan.json, and what to ask about them. Printed, it is mpt-plan's answer."""
+
+    json: Dict[str, Any]
+    text: str
+    stopped: bool  # the search was stopped: this is the best so far
+
+    @classmethod
+    def _of(cls, fields: Dict[str, Any], text: str = "", stopped: bool = False) -> "Plan":
+        plan = _read(cls, fields)
+        plan.json, plan.text, plan.stopped = fields, text, stopped
+        return plan
+
+    def __str__(self) -> str:
+        return self.text or self.explain()
+
+    def __repr__(self) -> str:
+        return f"<mpt.Plan {self.model.name} on {self.cluster.name}: {self.step_time_s:.4g} s per step>"
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{html.escape(self.report())}" sandbox="allow-scripts" style="width:100%;height:36em;border:0"></iframe>'
+
+    @property
+    def step_time_s(self) -> float:
+        return self.prediction.step_time_s
+
+    @property
+    def fit(self) -> "Fit":
+        return Fit._of(self)
+
+    def explain(self) -> str:
+        """The answer and the details behind it, as `mpt-plan explain` prints them."""
+        return str(_ask({"do": "explain", "plan": self.json}).value["text"])
+
+    def why_not(self, layout: str = "", *, profile: str = "", kernels: str = "", **degrees: Any) -> str:
+        """Why the plan is another one: why_not(tp=8, pp=4), or why_not("tp=8,pp=4")."""
+        words = [layout] if layout else []
+        for name, value in degrees.items():
+            values = value if isinstance(value, (list, tuple)) else [value]
+            words.append(f"{name.replace('_', '-')}=" + ",".join({True: "on", False: "off"}[v] if isinstance(v, bool) else str(v) for v in values))
+        if not words:
+            raise _wrong("why_not", "nothing", "the layouts that are asked about, such as tp=8")
+        return str(_ask({"do": "why_not", "plan": self.json, "layout": ",".join(words), "profile": profile, "kernels": kernels}).value["text"])
+
+    def export(self, to: Union[str, Sequence[str]], folder: Union[str, "os.PathLike[str]"]) -> List[Export]:
+        """Writes the plan in the words of frameworks and launchers (mpt.exports()), as `mpt-plan export` does."""
+        targets = [to] if isinstance(to, str) else list(to)
+        folder = os.fspath(folder)
+        written = _ask({"do": "export", "plan": self.json, "to": targets, "folder": folder}).value
+        return [Export(one["to"], [os.path.join(folder, file["name"]) for file in one["files"]], one["note"], one["warnings"]) for one in written]
+
+    def diagnose(self, log: Any = None, **more: Any) -> "Diagnosis":
+        return diagnose(self, log, **more)
+
+    def report(self) -> str:
+        """The report as one file of HTML."""
+        return str(_ask({"do": "report", "plan": self.json}).value["html"])
+
+    def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """Writes plan.json, which mpt-plan and mpt-run read."""
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(self.json, file, indent=1, ensure_ascii=False)
+            file.write("\n")
+
+    def frame(self) -> Any:
+        """The ranking as a data frame of pandas."""
+        return _frame([{"layout": _short(row.layout), "step_time_s": row.step_time_s, "tokens_per_s": row.tokens_per_s,
+                        "idle": row.bubble_share, "peak_gib": row.peak_bytes / _GIB,
+                        "likely": row.confidence.fits if row.confidence else None} for row in self.ranking])
+
+
+def _short(layout: types.Layout) -> str:
+    degrees = (("tp", layout.tensor), ("cp", layout.context), ("pp", layout.pipeline), ("dp", layout.data), ("ep", layout.expert))
+    return " ".join(f"{name}{degree}" for name, degree in degrees if degree and degree > 1) or "one GPU"
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """Whether a layout fits. True where the fullest GPU has the memory to the last byte."""
+
+    likely: Optional[float]  # probability that it does not run out of memory; None where no published run tells
+    peak_gib: float  # of the fullest GPU
+    of: float  # GiB that it may use
+    by: Dict[str, float]  # GiB by kind
+
+    @classmethod
+    def _of(cls, plan: Plan) -> "Fit":
+        most = max(plan.prediction.memory, key=lambda memory: memory.peak_bytes)
+        kinds = {"weights": most.parameter_bytes, "gradients": most.gradient_bytes, "optimizer": most.optimizer_bytes,
+                 "activations": most.activation_peak_bytes, "transfers": most.transfer_buffer_bytes}
+        confidence = plan.prediction.confidence
+        return cls(confidence.fits if confidence else None, most.peak_bytes / _GIB, plan.memory_limit_bytes / _GIB,
+                   {kind: value / _GIB for kind, value in kinds.items()})
+
+    def __bool__(self) -> bool:
+        return self.peak_gib <= self.of
+
+    def __repr__(self) -> str:
+        by = ", ".join(f"'{kind}': {gib:.1f}" for kind, gib in self.by.items())
+        likely = "None" if self.likely is None else f"{self.likely:.2f}"
+        return f"Fit(likely={likely}, peak_gib={self.peak_gib:.1f}, of={self.of:.1f}, by={{{by}}})"
+
+
+class Estimate(Plan):
+    """A plan of one given layout. `refusal`: why its framework cannot run it; None where it can."""
+
+    refusal: Optional[str]
+
+
+class Diagnosis(NamedTuple):
+    """A measured run beside its plan. `json`: the fields of `mpt-plan diagnose --json`."""
+
+    json: Dict[str, Any]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def frame(self) -> Any:
+        """The causes as a data frame of pandas."""
+        return _frame(self.json.get("causes", []))
+
+
+class Compared(NamedTuple):
+    name: str
+    plan: Optional[Plan]
+    reason: str  # why there is no plan
+
+
+class Comparison(List[Compared]):
+    """Plans side by side."""
+
+    def _rows(self) -> List[Dict[str, Any]]:
+        def row(one: Compared) -> Dict[str, Any]:
+            p = one.plan
+            return {"name": one.name, "layout": _short(p.layout) if p else one.reason, "step_time_s": p.step_time_s if p else None,
+                    "tokens_per_s": p.prediction.tokens_per_s if p else None, "peak_gib": p.fit.peak_gib if p else None,
+                    "likely": p.fit.likely if p else None}
+        return [row(one) for one in self]
+
+    def frame(self) -> Any:
+        return _frame(self._rows())
+
+    def __str__(self) -> str:
+        return _table(self._rows())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = self._rows()
+        cells = lambda tag, values: "".join(f"<{tag}>{html.escape(f'{v:.4g}' if isinstance(v, float) else str(v))}</{tag}>" for v in values)
+        return "<table><tr>" + cells("th", rows[0] if rows else ()) + "</tr>" + "".join(f"<tr>{cells('td', row.values())}</tr>" for row in rows) + "</table>"
+
+
+def plan(model: Any = None, cluster: Any = None, global_batch: Optional[int] = None, *, on_progress: OnProgress = None,
+         **options: "Unpack[types.Options]") -> Plan:
+    """The recommended plan. `options`: those of mpt-plan, with underscores. Ctrl-C, or an `on_progress` that returns
+    False, ends the search with the best so far."""
+    request = _request_of(model, cluster, {"global_batch": global_batch, **options})
+    answer = _ask({"do": "plan", "request": request}, on_progress)
+    return Plan._of(answer.value["plan"], answer.value["text"], answer.stopped)
+
+
+def estimate(model: Any = None, cluster: Any = None, global_batch: Optional[int] = None, *, layout: Optional[Dict[str, Any]] = None,
+             **options: "Unpack[types.Options]") -> Estimate:
+    """What a layout takes that you have, whether it fits or not: degrees such as tp=8, or `layout` as in a plan."""
+    request = _request_of(model, cluster, {"global_batch": global_batch, "layout": layout, **options})
+    value = _ask({"do": "estimate", "request": request}).value
+    estimated = Estimate._of(value["plan"], value["text"])
+    estimated.refusal = value["refusal"]
+    return estimated
+
+
+def fits(model: Any = None, cluster: Any = None, global_batch: Optional[int] = None, **options: "Unpack[types.Options]") -> Fit:
+    """Whether a layout fits. Without a batch each replica has as many micro-batches as it has stages, which fills them."""
+    degrees = {name: options.get(name) or 1 for name in ("dp", "pp", "micro_batch")}
+    if global_batch is None and options.get("dp") is not None and all(isinstance(degree, int) for degree in degrees.values()):
+        global_batch = degrees["dp"] * degrees["pp"] * degrees["micro_batch"]
+    return estimate(model, cluster, global_batch, **options).fit
+
+
+def compare(*plans: Union[Plan, str, "os.PathLike[str]"], cluster: Any = None, framework: Any = None, on_progress: OnProgress = None,
+            **request: Any) -> Comparison:
+    """Plans side by side; or the best plans of several clusters or frameworks: compare(model=..., cluster=["dgx-h100:8",
+    "dgx-a100:8"], global_batch=512)."""
+    if plans:
+        if cluster is not None or framework is not None or request:
+            raise _wrong("compare", "plans beside a request", "one or the other")
+        held = [one if isinstance(one, Plan) else load(one) for one in plans]
+        return Comparison(Compared(f"{one.model.name} on {one.cluster.name}", one, "") for one in held)
+    clusters_ = list(cluster) if isinstance(cluster, (list, tuple)) else [cluster]
+    frameworks_ = list(framework) if isinstance(framework, (list, tuple)) else [framework]
+    model = request.pop("model", None)
+    requests, titles = [], []
+    for one in clusters_:
+        for software in frameworks_:
+            requests.append(_request_of(model, one, {"framework": software, **request}))
+            where = one.get("name", "cluster") if isinstance(one, dict) else str(one)
+            titles.append(where if len(frameworks_) == 1 else str(software) if len(clusters_) == 1 else f"{where}, {software}")
+    answer = _ask({"do": "compare", "requests": requests}, on_progress)
+    return Comparison(Compared(title, Plan._of(one["plan"], stopped=answer.stopped) if "plan" in one else None, one.get("reason", ""))
+                      for title, one in zip(titles, answer.value))
+
+
+def diagnose(plan: Union[Plan, str, "os.PathLike[str]"], log: Union[None, str, "os.PathLike[str]"] = None, *,
+             measured: Optional[str] = None, search: bool = True, profile: str = "", kernels: str = "",
+             on_progress: OnProgress = None) -> Diagnosis:
+    """How a run compares with its plan, and where it lost time. `log`: the path of what the run wrote; or `measured`, a
+    figure with its unit such as "18.7s"."""
+    held = plan if isinstance(plan, Plan) else load(plan)
+    question: Dict[str, Any] = {"do": "diagnose", "plan": held.json, "search": search, "profile": profile, "kernels": kernels}
+    if log is not None:
+        with open(log, encoding="utf-8", errors="replace") as file:
+            question.update(log=file.read(), log_name=os.fspath(log))
+    if measured is not None:
+        question["measured"] = measured
+    value = _ask(question, on_progress).value
+    return Diagnosis(value["diagnosis"], value["text"])
+
+
+def load(path: Union[str, "os.PathLike[str]"]) -> Plan:
+    """A plan.json, of mpt-plan or of Plan.save()."""
+    with open(path, encoding="utf-8") as file:
+        fields = json.load(file)
+    text = str(_ask({"do": "explain", "plan": fields}).value["text"])  # the planner checks it
+    return Plan._of(fields, text)
+
+
+def models() -> List[str]:
+    """Names of the models that come with the planner. Any other is its config.json."""
+    return [model["name"] for model in _names()["models"]]
+
+
+def clusters() -> List[str]:
+    """Names of the nodes that come with the planner: "dgx-h100:8" is eight of one."""
+    return [cluster["name"] for cluster in _names()["clusters"]]
+
+
+def frameworks() -> List[str]:
+    return [framework["name"] for framework in _names()["frameworks"]]
+
+
+def exports() -> Dict[str, str]:
+    """Whom Plan.export() writes for, and what it writes."""
+    return {target["name"]: target["what"] for target in _names()["exports"]}

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models and clusters as people have them, as the planner reads them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import os
+from typing import Any, Dict, List, Union
+
+from . import types
+from ._door import ask, wrong
+
+
+@functools.lru_cache(maxsize=None)
+def names() -> Dict[str, Any]:
+    return ask({"do": "names"}).value
+
+
+@functools.lru_cache(maxsize=None)
+def _known_models() -> frozenset:
+    return frozenset(name.lower() for model in names()["models"] for name in (model["name"], *model["ids"]))
+
+
+def _cached_config(hub_id: str) -> Union[str, None]:
+    """The path of config.json of a model in Hugging Face's local cache, which is only read."""
+    home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "huggingface")
+    cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
+    folder = os.path.join(cache, "models--" + hub_id.replace("/", "--"))
+    try:
+        with open(os.path.join(folder, "refs", "main")) as file:
+            revision = file.read().strip()
+    except OSError:
+        return None
+    config = os.path.join(folder, "snapshots", revision, "config.json")
+    return config if os.path.exists(config) else None
+
+
+def model_of(model: Any) -> Union[str, Dict[str, Any]]:
+    """A name, a path, a hub id, a dict, a configuration of transformers, or a model that has one."""
+    if isinstance(model, (str, os.PathLike)):
+        name = os.fspath(model)
+        if os.path.exists(name) or name.lower() in _known_models():
+            return name
+        return _cached_config(name) or name
+    if isinstance(model, dict):
+        return model
+    if hasattr(model, "to_json_string") and hasattr(model, "model_type"):
+        return json.loads(model.to_json_string(use_diff=False))
+    if getattr(model, "config", None) is not None:
+        return model_of(model.config)
+    raise wrong("model", f"an object of type {type(model).__name__}",
+                "a name, a path, a dict, a configuration of transformers, or a model with a .config", "see docs/python.md")
+
+
+def cluster_of(cluster: Any) -> Union[str, Dict[str, Any]]:
+    if isinstance(cluster, (str, os.PathLike)):
+        return os.fspath(cluster)
+    if isinstance(cluster, dict):
+        return dict(cluster)
+    raise wrong("cluster", f"an object of type {type(cluster).__name__}", "a name, a path, a dict, or mpt.this_machine()", "see docs/python.md")
+
+
+def request_of(model: Any, cluster: Any, options: Dict[str, Any]) -> Dict[str, Any]:
+    request: Dict[str, Any] = {} if model is None else {"model": model_of(model)}
+    if cluster is not None:
+        request["cluster"] = cluster_of(cluster)
+    bounds: Dict[str, Any] = {}
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name in types.LISTS:
+            value = list(value) if isinstance(value, (list, tuple, set, range)) else [value]
+        if name in types.SWITCHES:
+            value = [{True: "on", False: "off"}.get(one, one) if isinstance(one, bool) else one for one in value]
+        (bounds if name in types.BOUNDS else request)[name] = value  # the planner refuses names that it does not know
+    if bounds:
+        request["bounds"] = bounds
+    return request
+
+
+def _torch_names() -> List[str]:
+    try:
+        import torch
+    except ImportError:
+        return []
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+
+
+class _Nvml:
+    """What is asked of NVIDIA's library, which every driver brings."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL("libnvidia-ml.so.1")
+        self._check(self.library.nvmlInit_v2())
+
+    @staticmethod
+    def _check(code: int) -> None:
+        if code != 0:
+            raise OSError(f"NVML answers {code}")
+
+    def _handles(self) -> List[ctypes.c_void_p]:
+        count = ctypes.c_uint()
+        self._check(self.library.nvmlDeviceGetCount_v2(ctypes.byref(count)))
+        handles = [ctypes.c_void_p() for _ in range(count.value)]
+        for index, handle in enumerate(handles):
+            self._check(self.library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle)))
+        return handles
+
+    def names(self) -> List[str]:
+        found = []
+        for handle in self._handles():
+            text = ctypes.create_string_buffer(96)
+            self._check(self.library.nvmlDeviceGetName(handle, text, ctypes.c_uint(96)))
+            found.append(text.value.decode(errors="replace"))
+        return found
+
+    def links(self) -> int:
+        """NVLinks that are up on the GPU that has fewest."""
+        def of(handle: ctypes.c_void_p) -> int:
+            up = 0
+            for link in range(18):
+                active = ctypes.c_uint()
+                if self.library.nvmlDeviceGetNvLinkState(handle, ctypes.c_uint(link), ctypes.byref(active)) == 0:
+                    up += active.value
+            return up
+        return min((of(handle) for handle in self._handles()), default=0)
+
+
+def this_machine() -> Dict[str, Any]:
+    """The GPUs of this machine as a cluster file's content. Its kind is the catalog's node with that GPU."""
+    try:
+        nvml = _Nvml()
+        found = nvml.names()
+    except (OSError, AttributeError):  # no driver, or one without these functions
+        nvml, found = None, []
+    gpus = _torch_names() or found
+    if not gpus:
+        raise wrong("this machine", "no GPU that torch or NVML names", "at least one",
+                    'name the cluster, such as "dgx-h100:1"; for CPU ranks "this-machine:4" and framework="mpt"')
+    question = {"do": "machine", "gpus": gpus}
+    if nvml is not None and len(gpus) > 1 and len(found) == len(gpus):
+        question["nvlinks"] = nvml.links()
+    return ask(question).value

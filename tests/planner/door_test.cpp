@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The door for programs: the same answers as the functions that mpt-plan calls, to the last digit.
+
+#include "planner/door/door.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/json.h"
+#include "core/bound_words.h"
+#include "planner/answer/known_plan.h"
+
+namespace mpt::planner {
+namespace {
+
+Json ask(const Json& question, const Watch& watch = {}) {
+  return parse_json(answer_json(question.dump(), watch), "answer");
+}
+
+Json llama() {
+  return {{"model", "llama3-8b"}, {"cluster", "dgx-h100:1"}, {"global_batch", 64}, {"threads", 1}};
+}
+
+// What differs between two runs of one search.
+Json without_time(Json plan) {
+  plan["search"].erase("seconds");
+  return plan;
+}
+
+// What mpt-plan prints; skips where it is not built.
+std::optional<std::string> printed(const std::string& arguments) {
+  const std::string program = MPT_BINARY_DIR "/bin/mpt-plan";
+  if (access(program.c_str(), X_OK) != 0) return std::nullopt;
+  std::FILE* const pipe = popen((program + " " + arguments + " 2>/dev/null").c_str(), "r");
+  std::string text;
+  char part[4096];
+  for (size_t n = 0; (n = std::fread(part, 1, sizeof part, pipe)) > 0;) text.append(part, n);
+  EXPECT_EQ(pclose(pipe), 0) << arguments;
+  return text;
+}
+
+void expect_same_plan(const Json& question, const std::string& arguments) {
+  const Json answer = ask(question);
+  ASSERT_TRUE(answer.contains("answer")) << answer.dump(1);
+  const auto text = printed(arguments + " --json");
+  if (!text) GTEST_SKIP() << "mpt-plan is not built";
+  const Json ours = without_time(answer["answer"]["plan"]);
+  const Json theirs = without_time(parse_json(*text, "mpt-plan"));
+  for (const auto& [key, value] : theirs.items())
+    EXPECT_EQ(ours.value(key, Json()).dump(), value.dump()) << key << " of " << arguments;
+  EXPECT_EQ(ours.size(), theirs.size());
+}
+
+TEST(Door, GivesThePlansOfTheProgram) {
+  expect_same_plan({{"do", "plan"}, {"request", llama()}},
+                   "--model llama3-8b --cluster dgx-h100:1 --global-batch 64 --threads 1");
+  Json request = llama();
+  request["framework"] = "torchtitan";
+  request["seq"] = 8192;
+  request["bounds"] = {{"tp", {1, 2}}};
+  expect_same_plan({{"do", "plan"}, {"request", request}},
+                   "--model llama3-8b --cluster dgx-h100:1 --global-batch 64 --threads 1 --framework "
+                   "torchtitan --seq 8192 --tp 1,2");
+  request["bounds"] = {{"tp", {2}}, {"zero", {1}}};
+  expect_same_plan(
+      {{"do", "estimate"}, {"request", request}},
+      "estimate --model llama3-8b --cluster dgx-h100:1 --global-batch 64 --threads 1 --framework "
+      "torchtitan --seq 8192 --tp 2 --zero 1");
+}
+
+TEST(Door, AnswersAboutAPlan) {
+  const Json plan = ask({{"do", "plan"}, {"request", llama()}})["answer"]["plan"];
+  const std::string why = ask({{"do", "why_not"}, {"plan", plan}, {"layout", "tp=8"}})["answer"]["text"];
+  const KnownPlan known{plan_from_text(plan.dump(), "plan"), "plan", "", ""};
+  EXPECT_EQ(why, why_not(known, *problem_of(known, parse_bounds("tp=8", "")), "tp=8"));
+  EXPECT_EQ(ask({{"do", "explain"}, {"plan", plan}})["answer"]["text"], explain(known.plan));
+  const Json diagnosis =
+      ask({{"do", "diagnose"}, {"plan", plan}, {"measured", "1000s"}, {"search", false}})["answer"];
+  EXPECT_EQ(diagnosis["diagnosis"]["measured_step_time_s"], 1000.0);
+  const Json files = ask({{"do", "export"}, {"plan", plan}, {"to", {"pytorch"}}})["answer"][0]["files"];
+  EXPECT_EQ(files[0]["name"], "mpt_train.py");
+  EXPECT_NE(ask({{"do", "report"}, {"plan", plan}})["answer"]["html"].get<std::string>().find("<!DOCTYPE"),
+            std::string::npos);
+}
+
+TEST(Door, TakesTheContentsOfFilesOfModelsAndClusters) {
+  Json request = llama();
+  request["model"] = {{"model_type", "llama"},       {"hidden_size", 4096},
+                      {"intermediate_size", 14336},  {"num_hidden_layers", 32},
+                      {"num_attention_heads", 32},   {"num_key_value_heads", 8},
+                      {"vocab_size", 128256},        {"max_position_embeddings", 8192},
+                      {"tie_word_embeddings", false}};
+  request["cluster"] = {{"name", "ours"}, {"like", "dgx-h100"}, {"nodes", 1}};
+  const Json own = ask({{"do", "plan"}, {"request", request}}),
+             named = ask({{"do", "plan"}, {"request", llama()}});
+  ASSERT_TRUE(own.contains("answer")) << own.dump(1);
+  EXPECT_EQ(own["answer"]["plan"]["prediction"]["step_time_s"],
+            named["answer"]["plan"]["prediction"]["step_time_s"]);
+  EXPECT_EQ(own["answer"]["plan"]["cluster"]["name"], "ours");
+}
+
+TEST(Door, NamesPlaceFindingExpectationAndRemedy) {
+  Json request = llama();
+  request["global_bach"] = 1;
+  const Json error = ask({{"do", "plan"}, {"request", request}})["error"];
+  EXPECT_EQ(error["kind"], "input");
+  EXPECT_EQ(error["problems"][0]["finding"], "unknown key \"global_bach\"");
+  EXPECT_EQ(error["problems"][0]["remedy"], "did you mean \"global_batch\"?");
+  EXPECT_EQ(ask({{"do", "paln"}})["error"]["kind"], "input");
+  EXPECT_EQ(ask({{"do", "plan"}})["error"]["kind"], "input") << "no request";
+  EXPECT_EQ(ask({{"do", "plan"}, {"request", llama()}, {"layout", "tp=8"}})["error"]["kind"], "input")
+      << "a field of another question";
+  EXPECT_EQ(parse_json(answer_json("{"), "answer")["error"]["kind"], "input");
+  EXPECT_EQ(ask({{"do", "machine"}, {"gpus", {"Voodoo 2"}}})["error"]["problems"][0]["finding"], "Voodoo 2");
+}
+
+TEST(Door, KnowsThisMachineByItsDriversNames) {
+  const Json gpus(std::vector<std::string>(4, "NVIDIA H100 80GB HBM3"));
+  const Json cluster = ask({{"do", "machine"}, {"gpus", gpus}})["answer"];
+  EXPECT_EQ(cluster["like"], "dgx-h100");
+  Json request = llama();
+  request["cluster"] = cluster;
+  const Json plan = ask({{"do", "plan"}, {"request", request}});
+  ASSERT_TRUE(plan.contains("answer")) << plan.dump(1);
+  EXPECT_EQ(plan["answer"]["plan"]["cluster"]["devices"], 4);
+}
+
+struct Heard {
+  int told = 0, asked = 0;
+};
+
+TEST(Door, AStopGivesTheBestSoFar) {
+  Json request = llama();
+  request["model"] = "llama3-70b";
+  request["cluster"] = "dgx-h100:32";
+  Heard heard;
+  char* const text = mpt_answer(
+      Json{{"do", "plan"}, {"request", request}}.dump().c_str(),
+      [](void* context, const char* progress) {
+        ++static_cast<Heard*>(context)->told;
+        EXPECT_TRUE(parse_json(progress, "progress").contains("layouts"));
+      },
+      [](void* context) { return ++static_cast<Heard*>(context)->asked > 1 ? 1 : 0; }, &heard);
+  const Json answer = parse_json(text, "answer");
+  mpt_free(text);
+  EXPECT_EQ(heard.asked, 2) << "a stop is asked for once";
+  EXPECT_EQ(heard.told, 2);
+  EXPECT_EQ(answer["stopped"], true);
+  ASSERT_TRUE(answer.contains("answer")) << answer.dump(1);
+  EXPECT_EQ(answer["answer"]["plan"]["search"]["optimal"], false);
+}
+
+}  // namespace
+}  // namespace mpt::planner

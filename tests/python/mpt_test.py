@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The module mpt as its wheel installs it, for pytest in an environment with nothing else: scripts/test python."""
+
+import importlib.metadata
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+
+import pytest
+
+import mpt
+
+SOURCES = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = os.path.join(sysconfig.get_path("scripts"), "mpt-plan")
+LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+         "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 8192, "tie_word_embeddings": False}
+# Some hundred GPUs: long enough to be stopped.
+LONG = dict(model="deepseek-v3", cluster="dgx-h100:256", global_batch=15360, threads=1)
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return mpt.plan("llama3-8b", "dgx-h100:1", 64, threads=1)
+
+
+def printed(*words, folder=None):
+    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def without_time(fields):
+    return {**fields, "search": {**fields["search"], "seconds": 0}}
+
+
+REQUESTS = [
+    ("", dict(model="llama3-8b", cluster="dgx-h100:1", global_batch=64)),
+    ("", dict(model="llama3-70b", cluster="dgx-h100:8", global_batch=512, framework="torchtitan")),
+    ("", dict(model="mixtral-8x7b", cluster="dgx-a100:4", global_batch=256, seq=2048, zero=[0, 1], top=3)),
+    ("", dict(model="gpt2-124m", cluster="rtx4090:1", global_batch=32, seq=1024, framework="transformers-fsdp")),
+    ("estimate", dict(model="llama3-8b", cluster="dgx-h100:1", global_batch=64, tp=2, pp=2, zero=1, sp="on")),
+    ("estimate", dict(model="llama3-70b", cluster="dgx-h100:1", global_batch=64, zero=3)),
+]
+
+
+@pytest.mark.parametrize("command, request_", REQUESTS)
+def test_numbers_are_those_of_the_program_to_the_last_digit(command, request_):
+    words = [command] if command else []
+    for name, value in request_.items():
+        words += ["--" + name.replace("_", "-"), ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    theirs = json.loads(printed(*words, "--threads", "1", "--json"))
+    ours = (mpt.estimate if command else mpt.plan)(**request_, threads=1).json
+    assert without_time(ours) == without_time(theirs)
+
+
+def test_a_plan_prints_as_the_program_does(plan, tmp_path):
+    assert str(plan).startswith("llama3-8b (8.03B parameters) on dgx-h100:1")
+    assert "RECOMMENDED" in str(plan)
+    plan.save(tmp_path / "plan.json")
+    assert plan.explain() == printed("explain", "plan.json", folder=tmp_path)
+    assert plan.why_not(tp=8) in printed("explain", "plan.json", "--why-not", "tp=8", folder=tmp_path)
+    assert mpt.load(tmp_path / "plan.json").json == plan.json
+    assert plan.step_time_s == plan.json["prediction"]["step_time_s"] == plan.ranking[0].step_time_s
+
+
+def test_every_field_has_its_type(plan):
+    def check(value, fields, at):
+        if isinstance(fields, dict) and hasattr(value, "__dataclass_fields__"):
+            for name, inner in fields.items():
+                spelt = name if hasattr(value, name) else name + "_"
+                assert hasattr(value, spelt), f"{at}/{name}"
+                check(getattr(value, spelt), inner, f"{at}/{name}")
+        elif isinstance(fields, list):
+            assert len(value) == len(fields), at
+            for one, inner in zip(value, fields):
+                check(one, inner, at)
+        elif isinstance(fields, dict):
+            for key, inner in fields.items():
+                check(value[key], inner, f"{at}/{key}")
+        else:
+            assert value == fields, at
+    check(plan, plan.json, "")
+
+
+def test_exports_are_those_of_the_program(plan, tmp_path):
+    plan.save(tmp_path / "plan.json")
+    printed("export", "plan.json", "--to", "pytorch,slurm", "-o", "theirs", folder=tmp_path)
+    written = plan.export(["pytorch", "slurm"], tmp_path / "ours")
+    assert [one.to for one in written] == ["pytorch", "slurm"]
+    theirs = {path.name: path.read_text() for path in (tmp_path / "theirs").iterdir()}
+    assert theirs == {path.name: path.read_text() for path in (tmp_path / "ours").iterdir()}
+    (tmp_path / "ours" / "job.sbatch").write_text("my own")
+    with pytest.raises(mpt.InputError, match="is there already"):
+        plan.export("slurm", tmp_path / "ours")
+    assert (tmp_path / "ours" / "job.sbatch").read_text() == "my own"
+
+
+def test_fits_says_what_the_estimate_says():
+    fit = mpt.fits("llama3-8b", cluster="dgx-h100:1", dp=8, zero=3)
+    estimate = mpt.estimate("llama3-8b", "dgx-h100:1", 8, dp=8, zero=3)
+    assert fit == estimate.fit
+    assert fit.peak_gib == pytest.approx(sum(fit.by.values()))
+    assert fit and 0 < fit.peak_gib < fit.of < 80 and 0 <= fit.likely <= 1
+    assert not mpt.fits("llama3-70b", cluster="dgx-h100:1", dp=8, zero=0)
+    assert re.fullmatch(r"Fit\(likely=\d\.\d\d, peak_gib=[\d.]+, of=[\d.]+, by=\{.*\}\)", repr(fit))
+
+
+class Configuration:
+    """As PretrainedConfig of transformers."""
+
+    model_type = "llama"
+
+    def to_json_string(self, use_diff=True):
+        assert not use_diff, "defaults are part of the model"
+        return json.dumps({**LLAMA, "architectures": None})
+
+
+class Model:
+    config = Configuration()
+
+
+def test_models_in_every_form(plan, tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    hub = tmp_path / "hub" / "models--someone--a-llama"
+    (hub / "refs").mkdir(parents=True)
+    (hub / "refs" / "main").write_text("abc123")
+    (hub / "snapshots" / "abc123").mkdir(parents=True)
+    (hub / "snapshots" / "abc123" / "config.json").write_text(json.dumps(LLAMA))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    for model in (tmp_path, str(tmp_path / "config.json"), LLAMA, Configuration(), Model(), "someone/a-llama"):
+        other = mpt.plan(model, "dgx-h100:1", 64, threads=1)
+        assert other.step_time_s == plan.step_time_s, model
+    assert mpt.plan("meta-llama/Llama-3.1-8B", "dgx-h100:1", 64, threads=1).step_time_s == plan.step_time_s
+    with pytest.raises(mpt.InputError) as raised:
+        mpt.plan("someone/of-whom-nobody-knows", "dgx-h100:1", 64)
+    assert "someone/of-whom-nobody-knows" in str(raised.value)
+    with pytest.raises(mpt.InputError, match="int"):
+        mpt.plan(7, "dgx-h100:1", 64)
+
+
+def test_clusters_in_every_form(plan, tmp_path):
+    ours = {"name": "ours", "like": "dgx-h100", "nodes": 1}
+    (tmp_path / "ours.json").write_text(json.dumps(ours))
+    for cluster in (ours, tmp_path / "ours.json", str(tmp_path / "ours.json")):
+        assert mpt.plan("llama3-8b", cluster, 64, threads=1).step_time_s == plan.step_time_s
+    again = plan.json["cluster"]  # of a plan
+    assert mpt.plan("llama3-8b", again, 64, threads=1).step_time_s == plan.step_time_s
+
+
+def test_this_machine_is_told_or_refused(monkeypatch):
+    from mpt import _inputs
+    monkeypatch.setattr(_inputs, "_torch_names", lambda: ["NVIDIA H100 80GB HBM3"] * 4)
+    cluster = mpt.this_machine()
+    assert cluster["like"] == "dgx-h100" and cluster["gpus_per_node"] == 4
+    assert mpt.plan("llama3-8b", cluster, 64, threads=1).layout.tensor >= 1
+    monkeypatch.setattr(_inputs, "_torch_names", lambda: ["NVIDIA GeForce 256"])
+    with pytest.raises(mpt.InputError, match="GeForce 256"):
+        mpt.this_machine()
+
+
+def test_errors_carry_their_parts():
+    with pytest.raises(mpt.InputError) as raised:
+        mpt.plan("llama3-8b", "dgx-h100:1")
+    assert raised.value.place == "global_batch"
+    with pytest.raises(ValueError) as raised:
+        mpt.plan("llama3-8b", "dgx-h100:1", 64, framework="megatorn")
+    error = raised.value
+    assert error.place == "framework" and "megatorn" in error.finding and error.expectation
+    assert (error.place, error.finding, error.expectation, error.remedy) == tuple(error.problems[0])
+    with pytest.raises(mpt.InputError, match="globl_batch"):
+        mpt.plan("llama3-8b", "dgx-h100:1", globl_batch=64)
+
+
+def test_progress_is_told_and_ends_the_search():
+    seen = []
+    plan = mpt.plan(**LONG, on_progress=lambda progress: seen.append(progress) or len(seen) < 3)
+    assert plan.stopped and not plan.search.optimal and len(seen) == 3
+    assert seen[-1].layouts >= seen[0].layouts
+
+    def fails(progress):
+        raise LookupError("mine")
+    with pytest.raises(LookupError, match="mine"):
+        mpt.plan(**LONG, on_progress=fails)
+
+
+def test_ctrl_c_gives_the_best_so_far():
+    script = f"""
+import mpt, os, signal, threading
+threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+plan = mpt.plan(**{LONG!r})
+print(plan.stopped, plan.search.optimal, plan.step_time_s > 0)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "True False True\n", done.stderr
+
+
+def test_the_gil_is_released():
+    counted = 0
+    done = threading.Event()
+
+    def count():
+        nonlocal counted
+        while not done.is_set():
+            counted += 1
+            time.sleep(0.001)
+    thread = threading.Thread(target=count)
+    thread.start()
+    mpt.plan(**{**LONG, "time_limit": 1.0})
+    done.set()
+    thread.join()
+    assert counted > 50
+
+
+def test_from_several_threads_at_once(plan):
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(mpt.plan("llama3-8b", "dgx-h100:1", 64, threads=1))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [without_time(answer.json) for answer in answers] == [without_time(plan.json)] * 4
+
+
+def test_compare_and_diagnose(plan, tmp_path):
+    both = mpt.compare(model="llama3-8b", cluster=["dgx-h100:1", "dgx-a100:1"], global_batch=64, threads=1)
+    assert [one.name for one in both] == ["dgx-h100:1", "dgx-a100:1"]
+    assert both[0].plan.step_time_s < both[1].plan.step_time_s
+    assert "dgx-a100:1" in str(both) and "<table>" in both._repr_html_()
+    nothing = mpt.compare(model="llama3-70b", cluster=["rtx4090:1", "dgx-h100:1"], global_batch=64, threads=1)
+    assert nothing[0].plan is None and "fits" in nothing[0].reason
+    assert len(mpt.compare(plan, plan)) == 2
+    diagnosis = mpt.diagnose(plan, measured="10s", search=False)
+    assert diagnosis.json["measured_step_time_s"] == 10.0 and "10" in str(diagnosis)
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"format":"mpt-run-log"}\n' + "".join(f'{{"step":{step},"step_time_s":9.0}}\n' for step in range(1, 30)))
+    plan.save(tmp_path / "plan.json")
+    theirs = json.loads(printed("diagnose", "plan.json", "log.jsonl", "--no-search", "--json", folder=tmp_path))
+    assert mpt.diagnose(plan, log, search=False).json == theirs
+
+
+def test_frames_where_pandas_is(plan):
+    try:
+        import pandas
+    except ImportError:
+        with pytest.raises(ImportError, match="pip install pandas"):
+            plan.frame()
+        pytest.skip("pandas is not installed: only its absence was tested")
+    assert isinstance(plan.frame(), pandas.DataFrame)
+    assert list(plan.frame()["step_time_s"]) == [row.step_time_s for row in plan.ranking]
+
+
+def test_a_notebook_shows_the_report(plan):
+    shown = plan._repr_html_()
+    assert shown.startswith("<iframe srcdoc=") and "&lt;!DOCTYPE html&gt;" in shown and "<script" not in shown
+
+
+def test_versions_and_names():
+    assert mpt.__version__ == importlib.metadata.version("mpt-plan")
+    assert re.fullmatch("[0-9a-f]{16}", mpt.data_version())
+    assert "llama3-70b" in mpt.models() and "dgx-h100" in mpt.clusters() and "torchtitan" in mpt.frameworks()
+    assert "pytorch" in mpt.exports()
+    assert (pathlib.Path(mpt.__file__).parent / "py.typed").exists()
+
+
+def test_types_are_those_of_the_schemas():
+    subprocess.run([sys.executable, str(SOURCES / "scripts/make_python_types"), "--check"], check=True)
+
+
+def snippets(page):
+    return re.findall(r"^```python\n(.*?)^```", (SOURCES / page).read_text(), re.M | re.S)
+
+
+def test_every_snippet_of_the_page_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    found = snippets("docs/python.md")
+    assert len(found) >= 5
+    names = {}
+    for number, snippet in enumerate(found, 1):
+        exec(compile(snippet, f"docs/python.md, snippet {number}", "exec"), names)
+    assert "RECOMMENDED" in capsys.readouterr().out
+    assert (tmp_path / "plan.json").exists() and (tmp_path / "run8b" / "mpt_train.py").exists()
+
+
+def test_no_text_names_the_other_project():
+    for path in [SOURCES / "README.md", SOURCES / "pyproject.toml", *(SOURCES / "docs").glob("*.md"), *(SOURCES / "python").rglob("*.py")]:
+        assert not re.search(r"pip3? install\s+(-\S+\s+)*['\"]?mpt(?![\w-])", path.read_text()), path
+
+
+def test_libraries_need_no_newer_system():
+    """Versioned symbols of libmpt and mpt-plan are at most those of glibc 2.35; of libraries only glibc's and libgcc_s."""
+    for binary in (pathlib.Path(mpt.__file__).parent / "libmpt.so", PROGRAM):
+        read = subprocess.run(["readelf", "-W", "-d", "--dyn-syms", str(binary)], capture_output=True, text=True)
+        if read.returncode != 0:
+            pytest.skip("readelf is missing")
+        needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", read.stdout))
+        assert needed <= {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}, (binary, needed)
+        versions = {tuple(map(int, version.split("."))) for version in re.findall(r"@GLIBC_([\d.]+)", read.stdout)}
+        assert versions and max(versions) <= (2, 35), (binary, max(versions))
+        assert "GLIBCXX_" not in read.stdout, binary
+    exported = subprocess.run(["readelf", "-W", "--dyn-syms", str(pathlib.Path(mpt.__file__).parent / "libmpt.so")],
+                              capture_output=True, text=True).stdout
+    ours = {line.split()[-1].split("@")[0] for line in exported.splitlines() if " GLOBAL " in line and " UND " not in line}
+    assert ours == {"mpt_answer", "mpt_free"}, ours
