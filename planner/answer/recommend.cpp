@@ -97,6 +97,14 @@ std::optional<Candidate> draw_and_keep(size_t keep, ArrangedSearch& search) {
   return rival;
 }
 
+Plan with_verdict(Plan plan, const PlanRequest& request, const SearchProblem& problem) {
+  plan.request = portable(request, problem);
+  if (!problem.framework) return plan;
+  const ModelVerdict verdict = frameworks::verdict_on(*problem.framework, problem.model, problem.training);
+  if (verdict.verdict != Verdict::exported) plan.verdict = verdict;
+  return plan;
+}
+
 }  // namespace
 
 std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem, size_t keep,
@@ -107,8 +115,7 @@ std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem,
 }
 
 Plan plan_of(const ArrangedSearch& search, const PlanRequest& request) {
-  Plan plan = make_plan(search.result, search.problem);
-  plan.request = portable(request, search.problem);
+  Plan plan = with_verdict(make_plan(search.result, search.problem), request, search.problem);
   for (const std::string& note : search.notes) plan.reasons.push_back("On " + note + ".");
   return plan;
 }
@@ -117,9 +124,7 @@ Plan plan_of(const SearchProblem& problem, const Candidate& candidate, const Pla
   SearchResult one;
   one.best.push_back(candidate);
   one.certificate.layouts = one.certificate.simulated = 1;
-  Plan plan = make_plan(one, problem);
-  plan.request = portable(request, problem);
-  return plan;
+  return with_verdict(make_plan(one, problem), request, problem);
 }
 
 PlanOrReason plan_or_reason(SearchProblem problem, const PlanRequest& request, const Watch& watch) {
