@@ -106,7 +106,7 @@ TEST(ZooPlans, PlanByTheDefaultCommandOrForTheFrameworkThatTheErrorNames) {
         << model << ": " << answer.reason;
   }
   RecordProperty("by_default", by_default);
-  EXPECT_GE(by_default, 70);
+  EXPECT_GE(by_default, 65);
 }
 
 }  // namespace
