@@ -20,6 +20,7 @@
 #include "core/stage_footprint.h"
 #include "core/step_program.h"
 #include "core/timeline.h"
+#include "core/verdict.h"
 
 namespace mpt {
 
@@ -402,6 +403,8 @@ struct Plan {
   std::vector<std::string> evidence;
   std::optional<FittedTime> fitted;  // nothing: not worked out
   std::vector<std::string> notes;    // what to know before the plan is used, a sentence each
+  // Nothing: the framework runs the model and MPT writes it, or layouts were searched beyond the framework.
+  std::optional<ModelVerdict> verdict;
   PlanRequest request;               // what was asked: planning it again gives this plan
 
   bool operator==(const Plan&) const = default;
@@ -467,6 +470,8 @@ void Plan::describe(V& v) {
   v.field("fitted", &T::fitted, "how much of the step time rests on fitted constants of the cost model",
           optional_field());
   v.field("notes", &T::notes, "what to know before the plan is used", optional_field(long_text()));
+  v.field("verdict", &T::verdict, "what the framework makes of the model, where MPT does not write it",
+          rare_field());
   v.field("request", &T::request, "what was asked; mpt-plan --request repeats it");
 }
 

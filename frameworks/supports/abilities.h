@@ -118,6 +118,7 @@ struct Abilities {
   bool shard_groups_cut_experts = true;
   bool experts_in_any_order = true;
   std::vector<TrainingFeature> trains;
+  std::map<TrainingFeature, std::string> trains_unwritten;
 
   template <class V>
   static void describe(V& v) {  // NOLINT(readability-function-size): a line for each field
@@ -189,6 +190,8 @@ struct Abilities {
             "tokens and sizes of products in nvfp4 are multiples of this on each rank",
             optional_field(between(1, 4096)));
     v.field("trains", &T::trains, "ways to train beside full training by AdamW", optional_field());
+    v.field("trains_unwritten", &T::trains_unwritten,
+            "further ones, which MPT does not write for it yet, and where it says so", rare_field());
   }
 };
 

@@ -148,7 +148,9 @@ std::string titan_function(const Plan& plan) {
                  {"parallelism", titan_parallelism(plan)},
                  {"compiled", python_text(compiled)},
                  {"async", python_text(l.overlap_tensor)},
-                 {"recompute", l.recompute == Recompute::full ? "FullAC.Config()" : "None"}});
+                 {"recompute", l.recompute == Recompute::full        ? "FullAC.Config()"
+                               : l.recompute == Recompute::selective ? "SelectiveAC.Config()"
+                                                                     : "None"}});
 }
 
 }  // namespace

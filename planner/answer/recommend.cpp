@@ -139,11 +139,20 @@ Plan tried_first(const Plan& safe, const ArrangedSearch& search, size_t risky) {
   plan.rejected = safe.rejected;
   plan.fitted = fitted_time(problem, search.result.roomier[risky]);
   plan.ranking.insert(plan.ranking.end(), safe.ranking.begin(), safe.ranking.end() - 1);
+  plan.ranking[0].role = Role::recommended;
   plan.ranking[1].role = Role::alternative;
   plan.notes = safe.notes;
   plan.risk = safe.risk;
   plan.risk->try_first = 1;
   plan.risk->fall_back = 2;
+  return plan;
+}
+
+Plan with_verdict(Plan plan, const PlanRequest& request, const SearchProblem& problem) {
+  plan.request = portable(request, problem);
+  if (!problem.framework) return plan;
+  const ModelVerdict verdict = frameworks::verdict_on(*problem.framework, problem.model, problem.training);
+  if (verdict.verdict != Verdict::exported) plan.verdict = verdict;
   return plan;
 }
 
@@ -157,9 +166,8 @@ std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem,
 }
 
 Plan plan_of(const ArrangedSearch& search, const PlanRequest& request) {
-  Plan plan = make_plan(search.result, search.problem);
+  Plan plan = with_verdict(make_plan(search.result, search.problem), request, search.problem);
   plan.ranking.front().role = Role::recommended;
-  plan.request = portable(request, search.problem);
   for (const std::string& note : search.notes) plan.reasons.push_back("On " + note + ".");
   return plan;
 }
@@ -168,9 +176,7 @@ Plan plan_of(const SearchProblem& problem, const Candidate& candidate, const Pla
   SearchResult one;
   one.best.push_back(candidate);
   one.certificate.layouts = one.certificate.simulated = 1;
-  Plan plan = make_plan(one, problem);
-  plan.request = portable(request, problem);
-  return plan;
+  return with_verdict(make_plan(one, problem), request, problem);
 }
 
 PlanOrReason plan_or_reason(SearchProblem problem, const PlanRequest& request, const Watch& watch) {

@@ -72,7 +72,8 @@ std::vector<NextCommand> next_commands(const PlanOptions& o, const Plan& plan) {
   if (is_for_this_runtime(plan.cluster, plan.layout.execution)) {
     next.push_back(
         {fmt::format("{} {} --data FILE", sibling(o.program, "mpt-run"), file), "train on a text file"});
-  } else if (const frameworks::ExportTarget* target = frameworks::export_target_of(framework)) {
+  } else if (const frameworks::ExportTarget* target = frameworks::export_target_of(framework);
+             target != nullptr && !plan.verdict) {
     next.push_back({fmt::format("{} export {} --to {},slurm -o run", o.program, file, target->name),
                     "launch files for " + framework});
     add_trial(plan, "run", next);

@@ -12,6 +12,7 @@
 #include "base/threads.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/framework.h"
+#include "frameworks/supports/supports.h"
 #include "models/zoo.h"
 #include "planner/explain/confidence.h"
 #include "planner/request/framework_bounds.h"
@@ -279,11 +280,40 @@ void restrict_to_sharding(Resolved& resolved) {
       r.framework, named->name));
 }
 
+// A framework that keeps everything in 16 bits keeps it in 32 where it computes in them.
+void widen_states(StateBytes& states) {
+  if (states.weight_bytes != 2 || states.optimizer_bytes != 4) return;
+  states.weight_bytes = states.gradient_bytes = 4;
+  states.optimizer_bytes = 8;
+}
+
+// Without what the framework leaves out of the model.
+void leave_out_untrained(Resolved& resolved) {
+  SearchProblem& problem = resolved.problem;
+  const frameworks::Framework* const framework = frameworks::find_framework(problem.execution.framework);
+  if (framework == nullptr || resolved.request.beyond_framework) return;
+  const int64_t layers = problem.model.next_token_layers;
+  problem.model = frameworks::trained_by(*framework, std::move(problem.model));
+  if (problem.model.next_token_layers == layers) return;
+  resolved.notes.push_back(fmt::format(
+      "{} trains {} without its next-token layers: they are left out of the plan, of memory and of time",
+      framework->title, problem.model.name));
+}
+
+void note_verdict(Resolved& resolved) {
+  const SearchProblem& problem = resolved.problem;
+  if (!problem.framework) return;
+  const ModelVerdict verdict = frameworks::verdict_on(*problem.framework, problem.model, problem.training);
+  if (verdict.verdict == Verdict::not_written) resolved.notes.push_back(verdict.reason);
+}
+
 void set_runner(Resolved& resolved) {
   const PlanRequest& r = resolved.request;
   SearchProblem& problem = resolved.problem;
   problem.precision = precision_of(r, problem.cluster);
   problem.execution = execution_of(r, problem.cluster, resolved.notes);
+  if (problem.precision == Precision::fp32) widen_states(problem.execution.states);
+  leave_out_untrained(resolved);
   problem.selective = selective_of(r, problem.execution);
   problem.training = training_of(r, problem.workload.sequence);
   set_gradients(r, problem, resolved.notes);
@@ -295,6 +325,7 @@ void set_runner(Resolved& resolved) {
   problem.overlaps = overlaps_of(r, problem.cluster, problem.execution);
   if (!r.beyond_framework) problem.framework = bounding_framework(problem);
   check_framework(problem, r.overlaps.empty() ? "/layout/overlap_exchange" : "--overlap");
+  note_verdict(resolved);
 }
 
 void set_prices(Resolved& resolved, const Calibration& calibration) {

@@ -58,6 +58,81 @@ TEST(Resolve, FillsInWhatIsNotSaid) {
   EXPECT_EQ(on_cpus->problem.workload.sequence, 1024) << "the model's limit";
 }
 
+bool has_note(const Resolved& resolved, const std::string& words) {
+  return std::any_of(resolved.notes.begin(), resolved.notes.end(),
+                     [&](const std::string& note) { return note.find(words) != std::string::npos; });
+}
+
+TEST(Resolve, PlansModelsThatRunAndThatMptDoesNotWriteYet) {
+  const auto resolved = resolve(request("nemotron-3-super", "dgx-h100:8"));
+  EXPECT_EQ(resolved->problem.framework->name, "megatron-core");
+  EXPECT_TRUE(has_note(*resolved, "MPT does not write"));
+  EXPECT_TRUE(has_note(*resolved, "megatron-core 0.19.2, megatron/core"));
+  EXPECT_FALSE(has_note(*resolve(request()), "MPT does not write"));
+}
+
+TEST(Resolve, NamesFrameworksThatTrainWhatOneDoesNotRun) {
+  const std::string error = error_of(request("bloom-176b", "dgx-h100:64"));
+  EXPECT_NE(error.find("megatron/training/arguments.py:2314"), std::string::npos) << error;
+  const size_t at = error.find("--framework ");
+  ASSERT_NE(at, std::string::npos) << error;
+  PlanRequest other = request("bloom-176b", "dgx-h100:64");
+  other.framework = error.substr(at + 12, error.find_first_of(" ,", at + 12) - at - 12);
+  EXPECT_EQ(error_of(other), "accepted") << other.framework;
+}
+
+TEST(Resolve, LeavesOutNextTokenLayersThatATrainerLeavesOut) {
+  PlanRequest r = request("deepseek-v3", "dgx-h100:64");
+  EXPECT_EQ(resolve(r)->problem.model.next_token_layers, 1) << "Megatron-LM trains them";
+  for (const char* framework : {"transformers-fsdp", "torchtitan", "deepspeed", "pytorch"}) {
+    r.framework = framework;
+    const auto resolved = resolve(r);
+    EXPECT_EQ(resolved->problem.model.next_token_layers, 0) << framework;
+    EXPECT_TRUE(has_note(*resolved, "without its next-token layers")) << framework;
+  }
+  r.framework = "automodel";
+  r.model.name = "qwen3.5-27b";
+  EXPECT_EQ(resolve(r)->problem.model.next_token_layers, 1);
+}
+
+TEST(Resolve, GpusBeforeAmpereHaveNoBf16) {
+  EXPECT_EQ(resolve(request("llama3-8b", "dgx-1-v100:4"))->problem.precision, Precision::fp16);
+  PlanRequest r = request("llama3-8b", "dgx-1-v100:4");
+  r.precision = Precision::bf16;
+  EXPECT_NE(error_of(r).find("v100-sxm-32gb has no products in bf16"), std::string::npos) << error_of(r);
+  r = request("llama3-8b", "dgx-a100:1");
+  EXPECT_EQ(resolve(r)->problem.precision, Precision::bf16);
+}
+
+TEST(Resolve, AutoModelKeepsAllStatesInThePrecisionOfItsWeights) {
+  PlanRequest r = request();
+  r.framework = "automodel";
+  const auto states = [&] {
+    const StateBytes& s = resolve(r)->problem.execution.states;
+    return std::vector<int64_t>{s.weight_bytes, s.gradient_bytes, s.optimizer_bytes, s.reduced_bytes};
+  };
+  EXPECT_EQ(states(), (std::vector<int64_t>{2, 2, 4, 4}));
+  r.precision = Precision::fp32;
+  EXPECT_EQ(states(), (std::vector<int64_t>{4, 4, 8, 4}));
+}
+
+TEST(Resolve, FineTuningWithHuggingFacesTrainer) {
+  for (const char* framework : {"transformers-fsdp", "transformers-deepspeed"}) {
+    PlanRequest r = request();
+    r.framework = framework;
+    r.lora = 16;
+    EXPECT_TRUE(has_note(*resolve(r), "trains with LoRA")) << framework;
+    r.frozen_weights = FrozenFormat::nf4;
+    const auto resolved = resolve(r);
+    EXPECT_EQ(resolved->problem.training.frozen_format, FrozenFormat::nf4);
+    EXPECT_TRUE(has_note(*resolved, "MPT does not write")) << framework;
+    r.lora = 0;
+    r.frozen_weights.reset();
+    r.optimizer = OptimizerKind::adamw8;
+    EXPECT_TRUE(!has_note(*resolve(r), "MPT does not write")) << framework;
+  }
+}
+
 TEST(Resolve, PadsTheVocabularyForTheOwnRuntimeOnGpus) {
   PlanRequest r = request();
   r.framework = "mpt";
