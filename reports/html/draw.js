@@ -110,8 +110,8 @@ function list(parent, items) {
   items.forEach((text) => element('li', made, text));
 }
 
-// A phone gets narrower drawings with the same height of rows, not the same ones in small.
-function isNarrow() { return window.innerWidth < 760; }
+// A phone and a column get narrower drawings with the same height of rows, not the same ones in small.
+function isNarrow(parent) { return Math.min(window.innerWidth, parent.clientWidth || Infinity) < 720; }
 
 // ---- the recommendation, or the run; why; and what now
 function recommendation(parent, data) {
@@ -171,7 +171,7 @@ function time(parent, data) {
     sums.idle = whole - Object.values(sums).reduce((a, b) => a + b, 0);
     return {name: s[0], sums: sums, whole: whole};
   });
-  const narrow = isNarrow(), wideTime = narrow ? 540 : 1100, timeLeft = narrow ? 104 : 96;
+  const narrow = isNarrow(parent), wideTime = narrow ? 540 : 1100, timeLeft = narrow ? 104 : 96;
   const timeDrawing = picture(time, wideTime, share.length * 44 + 6, 'Share of forward, backward, optimizer and idle time');
   const works = {forward: 'forward', backward: 'backward', weight: 'weight gradient', step: 'optimizer', idle: 'idle'};
   share.forEach((s, index) => {
@@ -210,7 +210,7 @@ function timeline(parent, data) {
   const series = data.series;  // [name, spans]
   const end = lastMoment(series);
   const shown = element('p', timeline, '', {class: 'note', id: 'timeline-shown'});
-  const narrow = isNarrow();
+  const narrow = isNarrow(parent);
   // Of a step with many micro-batches first what can be read: the first passes of the first rank.
   const passes = series[0][1].filter((span) => span[0] === 0 && span[1] <= 3).map((span) => span[4] + span[5]).sort((a, b) => a - b);
   const readable = narrow ? 16 : 40;
@@ -304,26 +304,25 @@ function timeline(parent, data) {
 }
 
 // ---- memory, stacked by kind, with the limit; beside it, as high, memory over the step
-function sizes(data) {
-  const stacks = data.memory.length, few = stacks <= 14, narrow = isNarrow();
+function sizes(parent, data) {
+  const stacks = data.memory.length, few = stacks <= 14, narrow = isNarrow(parent);
   const bar = few ? Math.max(22, Math.min(stacks > 2 ? 64 : 40, 220 / stacks - 6)) : 14, flowHeight = few ? Math.max(246, stacks * (bar + 6) + 26) : 260;
   return {stacks, few, narrow, bar, flowHeight, wide: few || narrow ? 540 : 1100};
 }
 function memory(parent, data) {
-  const {stacks, few, narrow, bar, flowHeight, wide} = sizes(data);
+  const {stacks, few, narrow, bar, flowHeight, wide} = sizes(parent, data);
   const memory = section('Memory of each ' + data.unit, 'memory', parent);
   const kinds = [['weights', '--forward', 'weights'], ['gradients', '--backward', 'gradients'], ['optimizer', '--weight', 'optimizer'], ['transfer', '--transfer', 'transfer buffers'], ['activations', '--reduce', 'activations']];
   const most = Math.max(...data.memory.map((m) => Math.max(kinds.reduce((sum, k) => sum + m[k[0]], 0), m.measured || 0)));
   const showLimit = data.memory_limit < most * 4;
   const top = Math.max(most, showLimit ? data.memory_limit : 0) * 1.04;
-  const memoryLeft = narrow ? 96 : 72, memoryScale = (wide - memoryLeft - 6) / top;
+  const layered = stacks > 1 && data.memory.every((m) => m.layers && m.layers.length < 6);
+  const memoryLeft = (narrow ? 96 : 72) + (layered ? narrow ? 70 : 50 : 0), memoryScale = (wide - memoryLeft - 6) / top;
   const memoryDrawing = picture(memory, wide, few && stacks > 2 ? flowHeight : stacks * (bar + 6) + 6, 'Peak memory of each ' + data.unit + ' by kind');
-  const layered = data.memory.length > 1 && bar >= 22 && data.memory.every((m) => m.layers);
   data.memory.forEach((m, index) => {
     const y = index * (bar + 6);
     let x = memoryLeft;
-    shape('text', memoryDrawing, {x: 0, y: y + bar / 2 + (layered ? -2 : 5)}, data.unit + ' ' + m.rank);
-    if (layered) shape('text', memoryDrawing, {x: 0, y: y + bar / 2 + (narrow ? 15 : 12)}, m.layers + (m.layers === '1' ? ' layer' : ' layers'));
+    shape('text', memoryDrawing, {x: 0, y: y + bar / 2 + 5}, data.unit + ' ' + m.rank + (layered ? ': ' + m.layers + (m.layers === '1' ? ' layer' : ' layers') : ''));
     kinds.forEach((k) => {
       const w = m[k[0]] * memoryScale;
       hover(shape('rect', memoryDrawing, {x: x, y: y, width: Math.max(w, 0), height: bar, fill: 'var(' + k[1] + ')'}), data.unit + ' ' + m.rank + (m.layers ? ' of ' + m.layers + ' layers' : '') + ', ' + k[2] + ': ' + bytes(m[k[0]]));
@@ -351,7 +350,7 @@ function memory(parent, data) {
   element('p', memory, 'Limit ' + data.memory_limit_text + (showLimit ? ' (dashed)' : ', far to the right') + (data.steps ? '; the dark mark is what the run measured' : '') + '.', {class: 'note'});
 }
 function memoryOverTime(parent, data) {
-  const {narrow, flowHeight, wide} = sizes(data);
+  const {narrow, flowHeight, wide} = sizes(parent, data);
   const end = lastMoment(data.series);
   const flow = section('Memory over the step', 'memory-over-time', parent);
   const flowEnd = wide - 5, flowBottom = flowHeight - 40;
@@ -428,7 +427,7 @@ function front(parent, data, pick) {
   if (points.length > 1) {
     const front = section(hasFront ? 'Alternatives: time against memory and ' + data.gpu + 's' : 'Alternatives: time against memory', 'front', parent);
     const legend = element('div', front, null, {class: 'controls'});
-    const narrow = isNarrow(), wideFront = narrow ? 560 : 1100, height = 300;
+    const narrow = isNarrow(parent), wideFront = narrow ? 560 : 1100, height = 300;
     const plot = picture(front, wideFront, height, 'Step time against peak memory of ' + points.length + ' layouts; the table below has the numbers');
     plot.setAttribute('role', 'group');  // its points have names of their own
     const across = axis(points.map((r) => r[1]), narrow ? 124 : 100, wideFront - 40), up = axis(points.map((r) => r[6]), height - 56, 30);
@@ -525,7 +524,7 @@ function instructions(parent, data) {
 // The whole report.
 function report(parent, data) {
   for (const part of [recommendation, reasons, next, comparison, time, timeline]) part(parent, data);
-  const pair = element('div', parent, null, {class: sizes(data).few ? 'pair' : ''});
+  const pair = element('div', parent, null, {class: sizes(parent, data).few ? 'pair' : ''});
   for (const part of [memory, memoryOverTime]) part(pair, data);
   for (const part of [run, front, ranking, cluster, rejected, instructions]) part(parent, data);
 }
