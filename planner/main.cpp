@@ -126,7 +126,8 @@ int run(int argc, char** argv) {
       {"export", planner::add_export(app)},     {"import", planner::add_import(app)},
       {"check", planner::add_check(app)},       {"diagnose", planner::add_diagnose(app)},
       {"compare", planner::add_compare(app)},   {"sweep", planner::add_sweep(app)},
-      {"cluster", planner::add_cluster(app)},   {"model", planner::add_model(app)}};
+      {"cluster", planner::add_cluster(app)},   {"model", planner::add_model(app)},
+      {"page", planner::add_page(app)}};
   app.footer(std::string(kExamples) + kExitCodes);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   files_of_program().check_writable();
