@@ -271,7 +271,7 @@ function draw() {
 // What the planner took where the question says nothing.
 function showDefaults(plan, data) {
   if (!value('framework')) field('framework').options[0].textContent = 'default: ' + plan.layout.execution.framework;
-  if (!value('precision')) field('precision').options[0].textContent = 'default: ' + plan.layout.precision;
+  if (!value('precision')) field('precision').options[0].textContent = plan.layout.precision + ', default';
   field('seq').placeholder = plan.workload.sequence;
   field('memory').placeholder = data.memory_limit_text;
 }

@@ -316,13 +316,15 @@ function memory(parent, data) {
   const most = Math.max(...data.memory.map((m) => Math.max(kinds.reduce((sum, k) => sum + m[k[0]], 0), m.measured || 0)));
   const showLimit = data.memory_limit < most * 4;
   const top = Math.max(most, showLimit ? data.memory_limit : 0) * 1.04;
-  const layered = stacks > 1 && data.memory.every((m) => m.layers && m.layers.length < 6);
+  // Of all chunks of a stage; the bubble tells them apart.
+  const layersOf = (m) => m.layers.split('+').reduce((sum, n) => sum + Number(n), 0);
+  const layered = stacks > 1 && data.memory.every((m) => m.layers);
   const memoryLeft = (narrow ? 96 : 72) + (layered ? narrow ? 70 : 50 : 0), memoryScale = (wide - memoryLeft - 6) / top;
   const memoryDrawing = picture(memory, wide, few && stacks > 2 ? flowHeight : stacks * (bar + 6) + 6, 'Peak memory of each ' + data.unit + ' by kind');
   data.memory.forEach((m, index) => {
     const y = index * (bar + 6);
     let x = memoryLeft;
-    shape('text', memoryDrawing, {x: 0, y: y + bar / 2 + 5}, data.unit + ' ' + m.rank + (layered ? ': ' + m.layers + (m.layers === '1' ? ' layer' : ' layers') : ''));
+    shape('text', memoryDrawing, {x: 0, y: y + bar / 2 + 5}, data.unit + ' ' + m.rank + (layered ? ': ' + layersOf(m) + (layersOf(m) === 1 ? ' layer' : ' layers') : ''));
     kinds.forEach((k) => {
       const w = m[k[0]] * memoryScale;
       hover(shape('rect', memoryDrawing, {x: x, y: y, width: Math.max(w, 0), height: bar, fill: 'var(' + k[1] + ')'}), data.unit + ' ' + m.rank + (m.layers ? ' of ' + m.layers + ' layers' : '') + ', ' + k[2] + ': ' + bytes(m[k[0]]));
