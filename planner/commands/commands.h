@@ -30,6 +30,7 @@ std::function<int()> add_export(CLI::App& app);
 std::function<int()> add_compare(CLI::App& app);
 std::function<int()> add_cluster(CLI::App& app);
 std::function<int()> add_model(CLI::App& app);
+std::function<int()> add_page(CLI::App& app);
 /// What mpt-plan sweep did once: names the command that does it. Never returns.
 [[noreturn]] void refuse_sweep(int argc, char** argv);
 /// mpt-plan --pareto.

@@ -235,22 +235,6 @@ std::optional<MemoryRisk> memory_risk(const Plan& plan, const std::vector<Eviden
                     memory_margin(predicted.like, all).safe_bytes(int64_t(room_bytes(plan)))};
 }
 
-std::string describe_likelihood(double probability) {
-  constexpr double kNearlyOne = 0.99;
-  if (probability >= 1.0) return "100%";
-  if (probability > kNearlyOne) return "over 99%";
-  return fmt::format("{}%", int(100.0 * probability + kRounding));
-}
-
-std::string describe_range(const Confidence& c) {
-  if (!c.least_s || !c.most_s) return "";
-  std::string least = format_seconds(*c.least_s);
-  const std::string most = format_seconds(*c.most_s);
-  const size_t unit = least.rfind(' ');
-  if (unit != std::string::npos && least.substr(unit) == most.substr(most.rfind(' '))) least.resize(unit);
-  return least + " to " + most;
-}
-
 std::string describe_step(double step_time_s, const Confidence& c) {
   std::string text = format_seconds(step_time_s);
   const std::string range = describe_range(c);

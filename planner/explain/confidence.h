@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/confidence.h"
+#include "core/confidence_words.h"
 #include "planner/explain/evidence.h"
 
 namespace mpt {
@@ -107,10 +108,6 @@ struct MemoryRisk {
 /// Mixed clusters have room of their own: nothing.
 std::optional<MemoryRisk> memory_risk(const Plan& plan, const std::vector<Evidence>& all);
 
-/// "97%", rounded down; "over 99%".
-std::string describe_likelihood(double probability);
-/// "26.9 to 31.4 s"; empty where no run tells.
-std::string describe_range(const Confidence& confidence);
 /// "28.6 s, 26.9 to 31.4 s in 8 of 10 cases; fits: 97%", as far as runs tell.
 std::string describe_step(double step_time_s, const Confidence& confidence);
 
