@@ -19,6 +19,7 @@ import sys
 import choice
 import coverage
 import drawn_choice
+import kinds
 import margins
 import orders
 import predictions
@@ -153,14 +154,14 @@ def mean_without_deductions(programs, records):
     return percent(statistics.mean(abs(e) for e in error.values()))
 
 
-def write_evidence(runs, records, told_apart):
-    """What mpt-plan says of a plan's framework: measured over predicted, by framework, kind of model and source, and of runs that
+def evidence_rows(runs, records, told_apart):
+    """What mpt-plan says of a plan's kind: measured over predicted, by kind and source, and of runs that
     failed for memory predicted over the room, with how many runs of that source ran whose peaks are not known. Left out are runs that a request cannot express, or that it leaves open, those that name
     no device with tables of its own or no micro-batch, and memory but for the runs `told_apart`, whose sources say which memory they mean."""
     rows = {}
 
     def row_of(r):
-        sources = rows.setdefault((r["framework"], r["experts"]), {})
+        _, sources = rows.setdefault(json.dumps(r["kind"]), (r["kind"], {}))
         return sources.setdefault(r["family"], {"step_time": [], "peak_memory": [], "failed": [], "ran": 0})
 
     for r in (r for r in runs if coverage.is_like_a_plan(r, records)):
@@ -175,13 +176,23 @@ def write_evidence(runs, records, told_apart):
         else:
             row["ran"] += 1
 
-    def line_of(framework, experts, sources):
-        said = [{"source": name, **{what: sorted(found) if isinstance(found, list) else found for what, found in row.items() if found}}
+    def said(sources):
+        return [{"source": name, **{what: sorted(found) if isinstance(found, list) else found for what, found in row.items() if found}}
                 for name, row in sorted(sources.items())]
-        return json.dumps({"framework": framework, "experts": experts, "sources": said})
+
+    return [{**kind, "sources": said(sources)} for _, (kind, sources) in sorted(rows.items())]
+
+
+def write_evidence(rows, asked):
+    """`asked`: rows of the same runs as a user asks for them. Peaks are of the records' own requests: which states and kernels there
+    were is known of a run that is planned."""
+    table = kinds.measured(rows, {"step_time": asked, "peak_memory": rows})
+
+    def lines(of):
+        return ",\n".join(map(json.dumps, of))
 
     with open(predictions.EVIDENCE, "w") as file:
-        file.write("[\n" + ",\n".join(line_of(*key, sources) for key, sources in sorted(rows.items())) + "\n]\n")
+        file.write(f'{{"new_kinds": [\n{lines(table)}\n],\n"runs": [\n{lines(rows)}\n]}}\n')
 
 
 def constants_part():
@@ -204,10 +215,13 @@ def main():
     sets = [published.of_set(name) for name in ("published", "other", "blind", "wide", "community", "failed")]
     records, others, kept_apart, wide, community, failures = sets
     reports = [validate.report(programs, list(of_set.values()), apart=True) for of_set in sets]
+    asked = [validate.report(programs, list(map(predictions.as_a_user_asks, of_set.values())), apart=True) for of_set in sets]
     report, other, kept_apart_report, wide_report, community_report, failed = reports
     every_run = [r for one in reports for r in one["runs"]]
     everything = records | others | kept_apart | wide | community | failures
-    write_evidence(every_run, everything, records | others)
+    asked_run = [r for one in asked for r in one["runs"]]
+    rows = evidence_rows(every_run, everything, records | others)
+    write_evidence(rows, evidence_rows(asked_run, everything, records | others))
     noise = orders.scatter(report["summary"]["repeated"]["difference"])
     ran = [r for one in reports[:-1] for r in one["runs"]]
     price_errors.write(price_errors.spreads(price_errors.sets_of(everything, [r for r in ran if not r.get("out_of_memory")]), noise))
