@@ -32,6 +32,7 @@ import validate
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 CONSTANTS = os.path.join(ROOT, "planner", "cost", "calibration.json")
 PAGE = os.path.join(ROOT, "reports", "results", "accuracy.md")
+SETS = ("published", "other", "blind", "wide", "community", "failed")
 MEGATRON = {"bridge", "dgxc", "nemo", "megatron", "seqpar", "simumax", "zerobubble", "torchtitan"}
 
 
@@ -68,6 +69,21 @@ def seconds_text(seconds):
     """As format_seconds() in base/quantity.h, to a millisecond."""
     value, unit = (seconds, "s") if seconds >= 1 else (1e3 * seconds, "ms")
     return f"{value:.{0 if value >= 99.95 or value == int(value) else 1 if value >= 9.995 else 2}f} {unit}"
+
+
+def as_a_user_asks(sets, reports, asked):
+    """Errors of the records, and of the same runs without the settings of their records."""
+    lines = ["| set | step times | of records: mean | median | as a user asks: mean | median | peaks | of records: mean | as a user asks: mean |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for name, recorded, user in zip(SETS, reports, asked):
+        (time, memory), (time_asked, memory_asked) = errors_of(recorded["runs"]), errors_of(user["runs"])
+        if time:
+            means = [percent(of(map(abs, errors.values()))) for errors in (time, time_asked) for of in (statistics.mean, statistics.median)]
+            peaks = [percent(statistics.mean(map(abs, errors.values()))) if errors else "-" for errors in (memory, memory_asked)]
+            lines.append(f"| {name} | {len(time)} | {' | '.join(means)} | {len(memory)} | {' | '.join(peaks)} |")
+    runs = [r for of_set in sets for r in of_set.values() if r["request"].get("execution")]
+    return "\n".join([f"{sum(len(r['request']['execution']) for r in runs)} settings of {len(runs)} records say what their software did otherwise than "
+                      "`frameworks/` says. A user\nwho knows no more than model, machine, layout and framework gets the errors without them:\n", *lines])
 
 
 def picture(runs):
@@ -193,6 +209,7 @@ def write_evidence(rows, asked):
 
     with open(predictions.EVIDENCE, "w") as file:
         file.write(f'{{"new_kinds": [\n{lines(table)}\n],\n"runs": [\n{lines(rows)}\n]}}\n')
+    return table
 
 
 def constants_part():
@@ -212,7 +229,7 @@ or counted in documents and sources, and {count['fitted']} were fitted to publis
 
 def main():
     programs = sys.argv[1]
-    sets = [published.of_set(name) for name in ("published", "other", "blind", "wide", "community", "failed")]
+    sets = [published.of_set(name) for name in SETS]
     records, others, kept_apart, wide, community, failures = sets
     reports = [validate.report(programs, list(of_set.values()), apart=True) for of_set in sets]
     asked = [validate.report(programs, list(map(predictions.as_a_user_asks, of_set.values())), apart=True) for of_set in sets]
@@ -220,8 +237,8 @@ def main():
     every_run = [r for one in reports for r in one["runs"]]
     everything = records | others | kept_apart | wide | community | failures
     asked_run = [r for one in asked for r in one["runs"]]
-    rows = evidence_rows(every_run, everything, records | others)
-    write_evidence(rows, evidence_rows(asked_run, everything, records | others))
+    rows, asked_rows = (evidence_rows(of, everything, records | others) for of in (every_run, asked_run))
+    table = write_evidence(rows, asked_rows)
     noise = orders.scatter(report["summary"]["repeated"]["difference"])
     ran = [r for one in reports[:-1] for r in one["runs"]]
     price_errors.write(price_errors.spreads(price_errors.sets_of(everything, [r for r in ran if not r.get("out_of_memory")]), noise))
@@ -272,6 +289,10 @@ are predicted. An error is (predicted - measured) / measured; means are of its a
   {s['ranges']['slower']} more, on average {percent(s['ranges']['distance'])} from it
 - the planner's memory limit would refuse {len(unfit)} of the runs that ran: {', '.join(unfit) or 'none'}
 
+## As a user asks
+
+{as_a_user_asks(sets, reports, asked)}
+
 ## By source
 
 {summary_rows(s['family'])}
@@ -312,7 +333,7 @@ Sets of Megatron-Bridge mix releases, some of them at half the speed of the next
 
 ## How sure predictions are
 
-{coverage.table(everything, every_run, [c for of_set, one in zip(sets, reports) for c in drawn_choice.choices(of_set, one["runs"])])}
+{coverage.table(everything, every_run, [c for of_set, one in zip(sets, reports) for c in drawn_choice.choices(of_set, one["runs"])], (rows, asked_rows, table))}
 
 ## With one source left out
 
