@@ -24,16 +24,19 @@ namespace mpt::planner {
 /// Measured over predicted values of runs, each with a weight.
 ///
 /// Runs of one source are off together, so a source of n runs weighs as the root of n, and of 16 at most.
-/// Sources of the framework and kind of model count in full. All sources together weigh as much as kPooled
-/// single runs beside them, which is all there is where a framework has no runs.
+/// Runs with products in 16 bits and in fewer tell less of each other: kOtherPrecision. Sources of the
+/// framework and kind of model, with or without experts, count in full. All sources together weigh as much as
+/// kPooled single runs beside them, which is all there is where a framework has no runs.
 class Spread {
  public:
-  static constexpr double kPooled = 4.0;
+  static constexpr double kPooled = 4.0, kOtherPrecision = 0.3;
 
   /// `values`: of one source.
   void add(const std::vector<double>& values, double weight);
   void scale(double factor);
   void append(const Spread& other);
+  /// With a normal error of this deviation beside each value's logarithm.
+  Spread widened(double deviation) const;
 
   bool empty() const { return values_.empty(); }
   double weight() const;
@@ -49,12 +52,20 @@ class Spread {
   std::vector<Weighed> values_;
 };
 
-/// Whose runs tell: those of one framework and kind of model, beside the pool of all.
+/// Whose runs tell: those of this kind, beside the pool of all.
 struct RunsLike {
-  std::string framework;
-  bool experts = false;
+  RunKind kind;
   std::string left_out;  // a source that does not count, for tests of what the others tell
 };
+/// What of a kind no run of its software has. Where no run is of its software, that is new, and all software
+/// counts for the rest. Attention to all tokens with dense MLPs, 16 bits and full training are never new: all
+/// else is priced beside them. The spreads below are wider by what new_kind_deviations() says of each part.
+struct NewPart {
+  size_t part = 0;  // place in new_kind_deviations()
+  std::string value;
+};
+std::vector<NewPart> new_parts(const RunsLike& like, const std::vector<Evidence>& all);
+
 Spread step_spread(const RunsLike& like, const std::vector<Evidence>& all);
 /// A run that failed though it was predicted to fit used at least what there was. Runs of such a source that
 /// did not fail count as predicted. One that failed as predicted does not count.
@@ -108,6 +119,8 @@ struct MemoryRisk {
 /// Mixed clusters have room of their own: nothing.
 std::optional<MemoryRisk> memory_risk(const Plan& plan, const std::vector<Evidence>& all);
 
+/// "No published run is of this kind (LoRA with automodel): the range is wide."; empty where one is.
+std::string describe_new_kind(const Plan& plan);
 /// "28.6 s, 26.9 to 31.4 s in 8 of 10 cases; fits: 97%", as far as runs tell.
 std::string describe_step(double step_time_s, const Confidence& confidence);
 

@@ -20,7 +20,7 @@ double memory_share(const Candidate& c, const SearchProblem& problem) {
 }  // namespace
 
 RankedLayout ranked(const Candidate& c, const SearchProblem& problem, const std::vector<Evidence>& evidence) {
-  const RunsLike like{c.estimate.layout.execution.framework, problem.model.moe() != nullptr, ""};
+  const RunsLike like{kind_of(problem.model, c.estimate.layout), ""};
   const double step_s = c.evaluation.step_time_s;
   return {c.estimate.layout,
           step_s,

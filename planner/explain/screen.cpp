@@ -272,6 +272,8 @@ std::string describe_task(const Plan& plan, const Palette& palette) {
                               enum_name(plan.layout.precision), describe_limit(plan)));
   const std::string training = training_words(plan.layout.training);
   if (!training.empty()) text += wrapped(training);
+  const std::string new_kind = describe_new_kind(plan);
+  if (!new_kind.empty()) text += describe_notes({new_kind}, palette);
   if (plan.cost.source != "roofline") return text;
   const std::string note =
       plan.cluster.device.kind == DeviceKind::cpu

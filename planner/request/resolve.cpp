@@ -84,8 +84,9 @@ int64_t with_room(const PlanRequest& r, const SearchProblem& problem, int64_t de
     return int64_t(double(device) * (1.0 - parse_share(r.memory_margin, "--memory-margin")));
   const ClusterSpec& cluster = problem.cluster;
   if (cluster.device.kind == DeviceKind::cpu || !r.profile.empty()) return device;
-  const bool experts = problem.model.moe() != nullptr;
-  return memory_margin({problem.execution.framework, experts, ""}, published_evidence()).safe_bytes(device);
+  const RunKind kind =
+      kind_of(problem.model, problem.execution.framework, problem.precision, problem.training);
+  return memory_margin({kind, ""}, published_evidence()).safe_bytes(device);
 }
 
 // What one rank may use. A device's own memory less what the driver and its libraries hold bounds it, too: a
