@@ -1,14 +1,15 @@
-# The planner's library and examples/plan, for targets that have no libraries of their own: fmt, nlohmann/json and toml++
-# are headers alone, and nothing reads YAML.
-foreach(header fmt/format.h nlohmann/json.hpp toml++/toml.h)
+# The planner's library and examples/plan, for targets that have no libraries of their own: fmt, nlohmann/json, toml++
+# and Eigen are headers alone, and nothing reads YAML.
+foreach(header fmt/format.h nlohmann/json.hpp toml++/toml.h Eigen/Core)
   string(MAKE_C_IDENTIFIER MPT_${header} found)
-  find_path(${found} ${header} REQUIRED)
+  find_path(${found} ${header} PATH_SUFFIXES eigen3 REQUIRED)
 endforeach()
 add_library(mpt_fmt INTERFACE)
-target_include_directories(mpt_fmt SYSTEM INTERFACE ${MPT_fmt_format_h} ${MPT_nlohmann_json_hpp} ${MPT_toml___toml_h})
+target_include_directories(mpt_fmt SYSTEM INTERFACE ${MPT_fmt_format_h} ${MPT_nlohmann_json_hpp} ${MPT_toml___toml_h} ${MPT_Eigen_Core})
 target_compile_definitions(mpt_fmt INTERFACE FMT_HEADER_ONLY)
 set(MPT_FMT mpt_fmt)
 add_library(nlohmann_json::nlohmann_json ALIAS mpt_fmt)
+add_library(Eigen3::Eigen ALIAS mpt_fmt)
 configure_file(base/version.cpp.in ${CMAKE_BINARY_DIR}/version.cpp @ONLY)
 foreach(folder base core models frameworks profiler reports planner)
   add_subdirectory(${folder})

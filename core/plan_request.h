@@ -77,6 +77,37 @@ struct SearchBounds {
 /// Sequences of a step, or tokens of one.
 inline constexpr int64_t kMostSequences = int64_t{1} << 28;
 
+/// What somebody measured of a run. What it leaves out is as in the request.
+struct ObservedRun {
+  std::string layout, measured;  // its short form; "28.1s,61GiB" or "oom"
+  std::optional<Layout> exact;   // the layout, where its short form leaves something open
+  NameOr<ModelSpec> model;
+  NameOr<ClusterSpec> cluster;
+  std::string framework;
+  std::optional<Precision> precision;
+  int64_t gpus = 0, global_batch = 0, sequence = 0;
+
+  bool operator==(const ObservedRun&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = ObservedRun;
+    v.field("layout", &T::layout, "short form of its layout (docs/notation.md)", long_text());
+    v.field("measured", &T::measured,
+            "step time, memory of the fullest GPU, or both: 28.1s,61GiB; oom: memory ran out", long_text());
+    v.field("exact", &T::exact, "the layout itself", optional_field());
+    v.field("model", &T::model, "its model", optional_field(long_text()));
+    v.field("cluster", &T::cluster, "its cluster", optional_field(long_text()));
+    v.field("framework", &T::framework, "software that ran it", optional_field());
+    v.field("precision", &T::precision, "its precision", optional_field());
+    v.field("gpus", &T::gpus, "GPUs that it used", optional_field(between(0, double(kMostRanks))));
+    v.field("global_batch", &T::global_batch, "its sequences per step",
+            optional_field(between(0, double(kMostSequences))));
+    v.field("seq", &T::sequence, "its tokens per sequence",
+            optional_field(between(0, double(kMostSequences))));
+  }
+};
+
 struct PlanRequest {
   NameOr<ModelSpec> model;
   int64_t global_batch = 0, sequence = 0;  // 0: not said
@@ -107,6 +138,7 @@ struct PlanRequest {
   int64_t top = 5;
   bool pareto = false;
   std::optional<Layout> layout;
+  std::vector<ObservedRun> observed;
 
   bool operator==(const PlanRequest&) const = default;
 
@@ -254,6 +286,8 @@ void PlanRequest::describe_search(V& v) {
   v.field("pareto", &T::pareto, "Print what trades time against memory and GPUs; -o writes the fastest",
           option_field(kOutput, nullptr));
   v.field("layout", &T::layout, "exactly this layout, to estimate", option_field(nullptr, nullptr));
+  v.field("observed", &T::observed, "runs that were measured, which correct the predictions (docs/observed.md)",
+          option_field(nullptr, nullptr));
 }
 
 }  // namespace mpt

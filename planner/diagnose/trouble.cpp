@@ -74,7 +74,8 @@ class OutOfMemory {
         {fmt::format("{}; the plan predicts {} of {}.", text, format_bytes(double(reports::peak_bytes(plan))),
                      format_bytes(double(plan.memory_limit_bytes))),
          fmt::format("plan again with a lower --memory than {:.1f}GiB, or with more --recompute",
-                     double(plan.memory_limit_bytes) / double(kGiB))});
+                     double(plan.memory_limit_bytes) / double(kGiB)),
+         true});
   }
 
  private:
