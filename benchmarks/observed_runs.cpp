@@ -77,8 +77,7 @@ void add_pull(const Group& group, const CorrectionPrior& prior, Pull& pull) {
   const Eigen::Index n = group.values.size();
   const size_t features = prior.weights.size();
   const Posterior before(group.points, prior);
-  const Eigen::MatrixXd k =
-      before.covariance() + before.noise_variance() * Eigen::MatrixXd::Identity(n, n);
+  const Eigen::MatrixXd k = before.covariance() + before.noise_variance() * Eigen::MatrixXd::Identity(n, n);
   const Eigen::MatrixXd inverse = k.llt().solve(Eigen::MatrixXd::Identity(n, n));
   const Eigen::VectorXd a = inverse * group.values;
   for (size_t f = 0; f < features; ++f) {
@@ -185,7 +184,8 @@ Json replay(const Json& input) {
   Json out = Json::array();
   for (const Json& layouts : input.at("sets")) {
     const MeasuredSet set = set_of(layouts);
-    out.push_back({{"corrected", corrected_losses(set, prior, kRuns)}, {"predicted", predicted_losses(set, kRuns)}});
+    out.push_back(
+        {{"corrected", corrected_losses(set, prior, kRuns)}, {"predicted", predicted_losses(set, kRuns)}});
   }
   return out;
 }

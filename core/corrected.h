@@ -54,7 +54,8 @@ struct Corrected {
     v.field("measure_next", &T::measure_next,
             "place among the layouts, from 1, of the one to measure next; 0: none is worth it",
             optional_field(between(0, 1e6)));
-    v.field("loss_after", &T::loss_after, "the loss once that one was measured", optional_field(between(0, 1e6)));
+    v.field("loss_after", &T::loss_after, "the loss once that one was measured",
+            optional_field(between(0, 1e6)));
   }
 };
 

@@ -286,7 +286,8 @@ void PlanRequest::describe_search(V& v) {
   v.field("pareto", &T::pareto, "Print what trades time against memory and GPUs; -o writes the fastest",
           option_field(kOutput, nullptr));
   v.field("layout", &T::layout, "exactly this layout, to estimate", option_field(nullptr, nullptr));
-  v.field("observed", &T::observed, "runs that were measured, which correct the predictions (docs/observed.md)",
+  v.field("observed", &T::observed,
+          "runs that were measured, which correct the predictions (docs/observed.md)",
           option_field(nullptr, nullptr));
 }
 

@@ -62,10 +62,8 @@ const std::vector<Part>& part_table() {
        }},
       {R"(mbs(\d+))", read_degree<&SearchBounds::micro_batch>},
       {R"(x(\d+))", read_degree<&SearchBounds::chunks>},
-      {"dp-outermost",
-       [](ShortForm& f, const std::smatch&, const std::string&) {
-         f.bounds.orders = {RankOrder::data_outermost};
-       }},
+      {"dp-outermost", [](ShortForm& f, const std::smatch&,
+                          const std::string&) { f.bounds.orders = {RankOrder::data_outermost}; }},
       {"offload",
        [](ShortForm& f, const std::smatch&, const std::string&) { f.bounds.offload = {Switch::on}; }},
       {R"(recompute=(\d+)/stage)",
@@ -84,8 +82,7 @@ const std::vector<Part>& part_table() {
          std::replace(names.begin(), names.end(), '+', ' ');
          f.recompute_modules = parts_of(names);
        }},
-      {R"([a-z0-9]+(?:-[a-z0-9]+)?)",
-       [](ShortForm& f, const std::smatch& m, const std::string& where) {
+      {R"([a-z0-9]+(?:-[a-z0-9]+)?)", [](ShortForm& f, const std::smatch& m, const std::string& where) {
          f.bounds.schedules = {find_schedule(m[0], where.c_str()).name};
        }}};
   return table;

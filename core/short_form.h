@@ -13,10 +13,10 @@ namespace mpt {
 
 /// What a short form says. What it leaves out is open.
 struct ShortForm {
-  SearchBounds bounds;                        // one value each
+  SearchBounds bounds;  // one value each
   std::vector<std::string> recompute_modules;
-  int64_t shard = 0;                          // of hybrid sharding; 0: all replicas
-  std::optional<int64_t> recomputed_layers;   // of each stage
+  int64_t shard = 0;                         // of hybrid sharding; 0: all replicas
+  std::optional<int64_t> recomputed_layers;  // of each stage
 
   /// A layout of these bounds with what bounds cannot say.
   Layout complete(Layout layout) const;

@@ -54,7 +54,8 @@ std::string describe_waiting(double resolved_s, double searched_s, double explai
 std::string answer(const planner::PlanOptions& o, const Plan& plan, planner::ScreenOptions screen) {
   screen.palette = Palette::of(stdout);
   screen.lines = o.out.verbose ? SIZE_MAX / 2 : planner::kScreenLines - planner::files_of(o.out);
-  return (plan.corrected ? planner::observed_screen(plan, screen) : planner::answer_screen(plan, screen)) + (o.out.verbose ? planner::describe_details(plan) : "");
+  return (plan.corrected ? planner::observed_screen(plan, screen) : planner::answer_screen(plan, screen)) +
+         (o.out.verbose ? planner::describe_details(plan) : "");
 }
 
 void search_or_simulate(const planner::PlanOptions& o) {

@@ -162,9 +162,10 @@ void declare(CLI::App& app, PlanOptions& o) {
   declare_bounds(app, o.request);
   declare_outputs(app, o.out);
   declare_cost(app, o.cost);
-  app.add_option("--observed", o.observed,
-                 "A run that was measured, LAYOUT=FIGURES such as 'tp2 pp8=28.1s,61GiB' or 'tp2 pp4=oom'; a file "
-                 "of such lines, or a log. Repeat it for each run: it corrects the order (docs/observed.md)")
+  app.add_option(
+         "--observed", o.observed,
+         "A run that was measured, LAYOUT=FIGURES such as 'tp2 pp8=28.1s,61GiB' or 'tp2 pp4=oom'; a file "
+         "of such lines, or a log. Repeat it for each run: it corrects the order (docs/observed.md)")
       ->type_name("RUN")
       ->allow_extra_args(false)
       ->group("More to do with a plan");

@@ -8,8 +8,8 @@
 
 namespace mpt::planner {
 
-/// Normal values of mean 0 and standard deviation 1 (Box and Muller 1958), always the same ones. The library's
-/// distribution may differ between libraries.
+/// Normal values of mean 0 and standard deviation 1 (Box and Muller 1958), always the same ones. The
+/// library's distribution may differ between libraries.
 class NormalDraws {
  public:
   double operator()() {

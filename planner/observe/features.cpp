@@ -17,19 +17,30 @@ const std::vector<std::pair<std::string_view, std::string_view>>& observed_prior
 
 namespace {
 
-constexpr Feature kParts[] = {
-    {"recompute_full", "full recompute"},      {"recompute_selective", "selective recompute"},
-    {"tensor_doublings", "tensor parallelism"}, {"context_doublings", "context parallelism"},
-    {"pipeline_doublings", "more stages"},     {"expert_doublings", "expert parallelism"},
-    {"micro_batch_doublings", "larger micro-batches"}, {"zero3", "sharded weights (ZeRO 3)"},
-    {"sequence_parallel", "sequence parallelism"}, {"chunk_doublings", "more chunks per stage"},
-    {"offload", "the optimizer in host memory"}};
+constexpr Feature kParts[] = {{"recompute_full", "full recompute"},
+                              {"recompute_selective", "selective recompute"},
+                              {"tensor_doublings", "tensor parallelism"},
+                              {"context_doublings", "context parallelism"},
+                              {"pipeline_doublings", "more stages"},
+                              {"expert_doublings", "expert parallelism"},
+                              {"micro_batch_doublings", "larger micro-batches"},
+                              {"zero3", "sharded weights (ZeRO 3)"},
+                              {"sequence_parallel", "sequence parallelism"},
+                              {"chunk_doublings", "more chunks per stage"},
+                              {"offload", "the optimizer in host memory"}};
 
 std::vector<double> parts_of(const Layout& l) {
   const auto doublings = [](int64_t n) { return std::log2(double(n)); };
-  return {double(l.recompute == Recompute::full), double(l.recompute == Recompute::selective),
-          doublings(l.tensor), doublings(l.context), doublings(l.pipeline), doublings(l.expert),
-          doublings(l.micro_batch), double(l.zero == 3), double(l.sequence_parallel), doublings(l.chunks),
+  return {double(l.recompute == Recompute::full),
+          double(l.recompute == Recompute::selective),
+          doublings(l.tensor),
+          doublings(l.context),
+          doublings(l.pipeline),
+          doublings(l.expert),
+          doublings(l.micro_batch),
+          double(l.zero == 3),
+          double(l.sequence_parallel),
+          doublings(l.chunks),
           double(l.offload_optimizer)};
 }
 
@@ -127,9 +138,9 @@ std::span<const Feature> memory_features() {
 
 std::vector<double> memory_features_of(const Candidate& candidate) {
   const std::vector<RankMemory>& memory = candidate.evaluation.memory;
-  const RankMemory& fullest = *std::max_element(
-      memory.begin(), memory.end(),
-      [](const RankMemory& a, const RankMemory& b) { return a.peak_bytes < b.peak_bytes; });
+  const RankMemory& fullest =
+      *std::max_element(memory.begin(), memory.end(),
+                        [](const RankMemory& a, const RankMemory& b) { return a.peak_bytes < b.peak_bytes; });
   const auto share = [&](int64_t bytes) { return double(bytes) / double(fullest.peak_bytes); };
   std::vector<double> values{1.0, share(fullest.parameter_bytes), share(fullest.gradient_bytes),
                              share(fullest.optimizer_bytes), share(fullest.activation_peak_bytes)};

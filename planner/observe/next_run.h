@@ -17,8 +17,8 @@ size_t chosen(const LogTimes& log_times, const Posterior& posterior);
 /// What the choice's expected logarithm falls by once a run of `point` is known, on average over what it may
 /// show: knowledge gradient (Frazier, Powell and Dayanik 2009), exact.
 double worth_of_run(const LogTimes& log_times, const Posterior& posterior, size_t point);
-/// By how much the choice takes longer than the fastest, as a share: mean of `draws`. The same input gives the
-/// same result.
+/// By how much the choice takes longer than the fastest, as a share: mean of `draws`. The same input gives
+/// the same result.
 double expected_loss(const LogTimes& log_times, const Posterior& posterior, size_t choice, int draws = 2000);
 
 }  // namespace mpt::planner

@@ -72,7 +72,8 @@ Learned learned_points(const std::vector<std::vector<double>>& values, std::span
   for (size_t f = 0; f < features.size(); ++f) {
     if (features[f].words == nullptr) continue;
     std::vector<double> more(features.size(), 0.0);
-    more[f] = mean(f, [&](double x) { return x > average[f]; }) - mean(f, [&](double x) { return x <= average[f]; });
+    more[f] = mean(f, [&](double x) { return x > average[f]; }) -
+              mean(f, [&](double x) { return x <= average[f]; });
     learned.points.push_back({std::move(more), ""});
     learned.words.push_back(features[f].words);
   }
@@ -112,8 +113,8 @@ std::vector<double> memory_features_of(const SearchProblem&, const Candidate& ca
 
 Corrections corrected_times(const SearchProblem& problem, const Candidates& candidates,
                             const std::vector<Observation>& runs) {
-  Corrections c = corrections_of(problem, candidates, runs, time_features_of, time_features(),
-                                 published_priors().time);
+  Corrections c =
+      corrections_of(problem, candidates, runs, time_features_of, time_features(), published_priors().time);
   for (size_t r = 0; r < runs.size(); ++r) {
     if (!runs[r].measured.seconds) continue;
     const double predicted_s = runs[r].predicted.candidate.evaluation.step_time_s;
@@ -167,7 +168,8 @@ const Observation* run_of(const std::vector<Observation>& runs, const Layout& la
                           const SearchProblem& problem) {
   const auto found = std::find_if(runs.rbegin(), runs.rend(), [&](const Observation& o) {
     const SearchProblem& ran = o.predicted.resolved->problem;
-    return o.predicted.plan.layout == layout && ran.workload == problem.workload && ran.model == problem.model;
+    return o.predicted.plan.layout == layout && ran.workload == problem.workload &&
+           ran.model == problem.model;
   });
   return found == runs.rend() ? nullptr : &*found;
 }
@@ -257,7 +259,8 @@ Corrected corrected(const Answer& a, const Corrections& times, const Corrections
   const NextRun next = next_run(a.choosable, times.posterior, first);
   std::vector<CorrectedLayout> all;
   for (size_t i = 0; i < a.candidates.size(); ++i)
-    all.push_back(corrected_layout(a.candidates[i], a.choosable[i], a.run_of_candidate[i], times.posterior, i));
+    all.push_back(
+        corrected_layout(a.candidates[i], a.choosable[i], a.run_of_candidate[i], times.posterior, i));
   order.resize(all.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t x, size_t y) {
@@ -332,7 +335,8 @@ Plan observed_plan(const Resolved& resolved, const Watch& watch) {
   add_by_memory(resolved, corrected_memory(search->problem, candidates, runs), watch, candidates);
   for (const Observation& o : runs) {
     const SearchProblem& ran = o.predicted.resolved->problem;
-    if (ran.workload == search->problem.workload && ran.model == search->problem.model && ran.ranks == search->problem.ranks)
+    if (ran.workload == search->problem.workload && ran.model == search->problem.model &&
+        ran.ranks == search->problem.ranks)
       add_new({o.predicted.candidate}, candidates);
   }
   if (candidates.empty()) throw UserError(why_nothing_fits(search->result, search->problem));

@@ -39,8 +39,8 @@ ObservedRun run_of_line(const std::string& line, const std::string& where) {
     run.measured = trimmed(line.substr(equals + 1));
   }
   if (run.layout.empty() || run.measured.empty())
-    throw UserError(Problem{where, "'" + line.substr(0, 60) + "'", kForm,
-                            "put both parts in one word, in quotes"});
+    throw UserError(
+        Problem{where, "'" + line.substr(0, 60) + "'", kForm, "put both parts in one word, in quotes"});
   return run;
 }
 
@@ -69,9 +69,8 @@ MeasuredFigures figures_of_log(const std::string& file, const Plan& plan) {
   MeasuredFigures figures;
   if (log.step_time_s > 0.0) figures.seconds = log.step_time_s;
   if (log.peak_bytes > 0) figures.bytes = log.peak_bytes;
-  figures.out_of_memory =
-      !figures.seconds && std::any_of(log.troubles.begin(), log.troubles.end(),
-                                      [](const Trouble& t) { return t.out_of_memory; });
+  figures.out_of_memory = !figures.seconds && std::any_of(log.troubles.begin(), log.troubles.end(),
+                                                          [](const Trouble& t) { return t.out_of_memory; });
   if (figures.seconds || figures.out_of_memory) return figures;
   throw UserError(Problem{file, "no step times", "a log with steps, or of memory that ran out",
                           "give the step time itself, such as =28.1s"});

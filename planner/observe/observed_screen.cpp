@@ -22,7 +22,10 @@ std::string state_of(const CorrectedLayout& c) {
 }
 
 std::string order_table(const Corrected& corrected) {
-  reports::Table table({{"layout", reports::Align::left}, {"predicted"}, {"corrected"}, {"8 in 10 cases"},
+  reports::Table table({{"layout", reports::Align::left},
+                        {"predicted"},
+                        {"corrected"},
+                        {"8 in 10 cases"},
                         {"memory", reports::Align::left}});
   for (size_t i = 0; i < corrected.layouts.size(); ++i) {
     const CorrectedLayout& c = corrected.layouts[i];
@@ -37,18 +40,21 @@ std::string order_table(const Corrected& corrected) {
 std::string step_of(const CorrectedLayout& first) {
   const std::string fits =
       first.ran || !first.confidence.fits ? "" : "; fits: " + describe_likelihood(*first.confidence.fits);
-  return wrapped(fmt::format("{}{}, {} in 8 of 10 cases; {} without the runs{}", format_seconds(first.step_time_s),
-                             first.ran ? " as measured" : "", describe_range(first.confidence),
-                             format_seconds(first.predicted_s), fits),
+  return wrapped(fmt::format("{}{}, {} in 8 of 10 cases; {} without the runs{}",
+                             format_seconds(first.step_time_s), first.ran ? " as measured" : "",
+                             describe_range(first.confidence), format_seconds(first.predicted_s), fits),
                  "  step         ");
 }
 
 std::string next_of(const Corrected& c, const Palette& palette) {
-  const std::string now = fmt::format("Choosing now loses {} against the fastest, on average.", format_percent(c.loss));
+  const std::string now =
+      fmt::format("Choosing now loses {} against the fastest, on average.", format_percent(c.loss));
   if (c.measure_next < 1) return wrapped(now + " No further run is worth its time.");
   const CorrectedLayout& next = c.layouts[size_t(c.measure_next - 1)];
   return palette.heading("MEASURE NEXT") + "\n" +
-         wrapped(fmt::format("{}: {} After this run it is {}.", layout_name(next.layout), now, format_percent(c.loss_after)), "  ");
+         wrapped(fmt::format("{}: {} After this run it is {}.", layout_name(next.layout), now,
+                             format_percent(c.loss_after)),
+                 "  ");
 }
 
 }  // namespace

@@ -220,7 +220,8 @@ TEST(ObservedFeatures, HaveNamesAndASpreadEach) {
 }
 
 TEST(ObservedFeatures, RefuseAPriorThatLacksOne) {
-  const std::string text = R"({"source": "s", "script": "s", "date": "2026-01-01", "time": [], "memory": []})";
+  const std::string text =
+      R"({"source": "s", "script": "s", "date": "2026-01-01", "time": [], "memory": []})";
   try {
     priors_from_text(text, "prior.json");
     FAIL();
@@ -242,7 +243,8 @@ TEST(ShortForm, IsReadAsLayoutsAreWritten) {
   const Plan plan = planner::plan(small_request());
   for (const RankedLayout& r : plan.ranking) {
     const std::string name = layout_name(r.layout);
-    if (name.find('-', name.find("recompute=")) != std::string::npos && name.find("recompute=") != std::string::npos)
+    if (name.find('-', name.find("recompute=")) != std::string::npos &&
+        name.find("recompute=") != std::string::npos)
       continue;  // a range of layers: no single layout
     PlanRequest request = small_request();
     const ShortForm form = parse_short_form(name, "test");
@@ -253,7 +255,9 @@ TEST(ShortForm, IsReadAsLayoutsAreWritten) {
 
 TEST(ShortForm, OfEveryPartIsRead) {
   const ShortForm form = parse_short_form(
-      "recompute=core_attn+mlp tp4+sp cp2a2a pp4 dp8 ep8 etp2 zero3/8 mbs2 interleaved x3 dp-outermost offload", "test");
+      "recompute=core_attn+mlp tp4+sp cp2a2a pp4 dp8 ep8 etp2 zero3/8 mbs2 interleaved x3 dp-outermost "
+      "offload",
+      "test");
   const SearchBounds& b = form.bounds;
   EXPECT_EQ(b.tensor, std::vector<int64_t>{4});
   EXPECT_EQ(b.sequence_parallel, std::vector<Switch>{Switch::on});
@@ -283,7 +287,8 @@ std::string message_of(const std::function<void()>& call) {
   return "no error";
 }
 void expect_parts(const std::string& message, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
+  for (const std::string& part : parts)
+    EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
 }
 
 TEST(ObservedRun, ErrorsNamePlaceFindingExpectationAndRemedy) {
@@ -293,7 +298,8 @@ TEST(ObservedRun, ErrorsNamePlaceFindingExpectationAndRemedy) {
   expect_parts(message_of([] { read_observed("28.1s", "--observed", ""); }),
                {"--observed", "'28.1s'", "LAYOUT=FIGURES", "in quotes"});
   const Plan plan = planner::plan(small_request());
-  expect_parts(message_of([&] { parse_figures("oom,28s", "--observed", plan); }), {"oom alone", "leave its figures out"});
+  expect_parts(message_of([&] { parse_figures("oom,28s", "--observed", plan); }),
+               {"oom alone", "leave its figures out"});
   expect_parts(message_of([&] { parse_figures("fast", "--observed", plan); }), {"--observed", "fast"});
 }
 
@@ -310,13 +316,15 @@ TEST(ObservedRun, IsReadFromLinesOfAFile) {
   EXPECT_EQ(figures.bytes.value_or(0), int64_t{41} << 30);
   EXPECT_TRUE(parse_figures(runs[1].measured, "test", plan).out_of_memory);
   std::ofstream(file) << "tp2 pp4=3.5s\ntp1 dp8\n";
-  expect_parts(message_of([&] { read_observed(file.string(), "--observed", ""); }), {"at line 2", "'tp1 dp8'"});
+  expect_parts(message_of([&] { read_observed(file.string(), "--observed", ""); }),
+               {"at line 2", "'tp1 dp8'"});
   std::filesystem::remove(file);
 }
 
 const CorrectedLayout& corrected_of(const Plan& plan, const Layout& layout) {
   const auto& all = plan.corrected->layouts;
-  const auto found = std::find_if(all.begin(), all.end(), [&](const CorrectedLayout& c) { return c.layout == layout; });
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const CorrectedLayout& c) { return c.layout == layout; });
   if (found == all.end()) throw std::runtime_error("no such layout");
   return *found;
 }
@@ -369,7 +377,8 @@ TEST(ObservedPlan, RefusesARunOnOtherDevices) {
   request.observed = read_observed(run_of(before.ranking.front(), 1.2), "--observed", "");
   PlanRequest other = planner::plan(request).request;
   other.cluster.name = "dgx-a100:1";
-  expect_parts(message_of([&] { planner::plan(other); }), {"--observed", "dgx-h100", "dgx-a100", "\"observed\""});
+  expect_parts(message_of([&] { planner::plan(other); }),
+               {"--observed", "dgx-h100", "dgx-a100", "\"observed\""});
 }
 
 }  // namespace
