@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <numeric>
 
@@ -21,8 +22,8 @@
 namespace mpt::planner {
 namespace {
 
-// Layouts of each search: a correction of a known kind hardly moves one from behind them to the front.
-constexpr size_t kKept = 48;
+// Layouts of each search: the own parts of layouts were tested on sets of at most as many.
+constexpr size_t kKept = 12;
 constexpr double kTenth = 1.2816;  // standard deviations beyond which a tenth lies on each side
 
 using Candidates = std::vector<Candidate>;
@@ -212,7 +213,12 @@ std::vector<std::string> learned(const Corrections& times, const Corrections& me
   std::vector<std::string> sentences;
   if (times.runs > 0) sentences.push_back(words_of(times, "this cluster is", "slower", "faster"));
   if (memory.runs > 0) sentences.push_back(words_of(memory, "a GPU needs", "more memory", "less memory"));
-  if (!sentences.empty()) sentences.front() = from + sentences.front();
+  for (size_t i = 0; i < sentences.size(); ++i) {
+    if (i == 0)
+      sentences[i] = from + sentences[i];
+    else
+      sentences[i].front() = char(std::toupper(sentences[i].front()));
+  }
   return sentences;
 }
 

@@ -64,7 +64,7 @@ def main():
     check("the run keeps its batch", read(third)["request"]["observed"][0]["global_batch"] == 32)
 
     lines = write(os.path.join(folder, "runs.txt"), f"# of Tuesday\n{observed},20GiB\ntp8 pp1=oom\n")
-    expect("a file", run("--request", first, "--observed", lines), 0, "From 2 runs: this cluster is", "a GPU needs", "ran out of memory")
+    expect("a file", run("--request", first, "--observed", lines), 0, "From 2 runs: this cluster is", "A GPU needs", "ran out of memory")
     log = write(os.path.join(folder, "run.log"), "".join(f" iteration {i:8d}/ 100 | elapsed time per iteration (ms): {1250 * predicted:.1f} |\n" for i in range(1, 12)))
     expect("a log", run("--request", first, "--observed", log), 0, "From 1 run: this cluster is", "slower than predicted")
     expect("a log of a layout", run("--request", first, "--observed", f"{layout}={log}"), 0, "From 1 run: this cluster is")
