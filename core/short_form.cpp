@@ -2,6 +2,7 @@
 #include "core/short_form.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <regex>
@@ -29,7 +30,7 @@ int64_t number_in(const std::smatch& match, size_t group, const std::string& whe
 
 using Read = void (*)(ShortForm& form, const std::smatch& match, const std::string& where);
 struct Part {
-  const char* pattern;
+  std::string pattern;
   Read read;
 };
 
@@ -82,7 +83,8 @@ const std::vector<Part>& part_table() {
          std::replace(names.begin(), names.end(), '+', ' ');
          f.recompute_modules = parts_of(names);
        }},
-      {R"([a-z0-9]+(?:-[a-z0-9]+)?)", [](ShortForm& f, const std::smatch& m, const std::string& where) {
+      {fmt::format("{}", fmt::join(schedule_names(), "|")),
+       [](ShortForm& f, const std::smatch& m, const std::string& where) {
          f.bounds.schedules = {find_schedule(m[0], where.c_str()).name};
        }}};
   return table;

@@ -52,9 +52,10 @@ std::string next_of(const Corrected& c, const Palette& palette) {
   if (c.measure_next < 1) return wrapped(now + " No further run is worth its time.");
   const CorrectedLayout& next = c.layouts[size_t(c.measure_next - 1)];
   return palette.heading("MEASURE NEXT") + "\n" +
-         wrapped(fmt::format("{}: {} After this run it is {}.", layout_name(next.layout), now,
+         wrapped(fmt::format("{}: {} After this run it is {}. Then add:", layout_name(next.layout), now,
                              format_percent(c.loss_after)),
-                 "  ");
+                 "  ") +
+         fmt::format("  --observed '{}=TIME,MEMORY'\n", layout_name(next.layout));
 }
 
 }  // namespace

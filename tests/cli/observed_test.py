@@ -56,7 +56,7 @@ def main():
 
     observed = f"{layout}={1.25 * predicted}s"
     expect("one run", run("--request", first, "--observed", observed, "-o", second), 0, "From 1 run: this cluster is", "slower than predicted",
-           "CORRECTED ORDER", "measured", "MEASURE NEXT", "Choosing now loses", f"--observed '{layout}=")
+           "CORRECTED ORDER", "measured", "MEASURE NEXT", "Choosing now loses", "=TIME,MEMORY'")
     corrected = read(second)["corrected"]
     check("the run is in the order", any(row.get("ran") and row["step_time_s"] > 1.15 * row["predicted_s"] for row in corrected["layouts"]))
     check("others are slower, too", all(row["step_time_s"] > row["predicted_s"] for row in corrected["layouts"]))
