@@ -121,7 +121,8 @@ def line_of(run, answer, others):
              "kind": answer["kind"],
              "tokens_per_device": tokens / (layout["tensor"] * layout["context"] * layout["pipeline"] * layout["data"]), "fits": fits,
              "limit_bytes": answer["memory_limit_bytes"], "safe_bytes": answer["safe_bytes"], "memory": prediction["memory"],
-             "priced_by": answer["cost"]["source"], "work_s": list(answer["work_s"].values()), "traits": traits_of(layout)}
+             "priced_by": answer["cost"]["source"], "work_s": list(answer["work_s"].values()), "traits": traits_of(layout),
+             "features": answer["features"]}
     if least < most:
         line["range_s"] = [least, most]
     if sure.get("least_s") is not None:

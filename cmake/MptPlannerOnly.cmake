@@ -1,13 +1,13 @@
-# The planner's library and examples/plan, for targets that have no libraries of their own: fmt, nlohmann/json and toml++
-# are headers alone, and nothing reads YAML. Or libmpt and mpt-plan for the Python wheel, with yaml-cpp inside.
-set(headers fmt/format.h nlohmann/json.hpp toml++/toml.h)
+# The planner's library and examples/plan, for targets that have no libraries of their own: fmt, nlohmann/json, toml++
+# and Eigen are headers alone, and nothing reads YAML. Or libmpt and mpt-plan for the Python wheel, with yaml-cpp inside.
+set(headers fmt/format.h nlohmann/json.hpp toml++/toml.h Eigen/Core)
 if(MPT_WHEEL)
   list(APPEND headers CLI/CLI.hpp yaml-cpp/yaml.h)
   find_library(MPT_YAML libyaml-cpp.a)
 endif()
 foreach(header ${headers})
   string(MAKE_C_IDENTIFIER MPT_${header} found)
-  find_path(${found} ${header} PATHS /usr/include NO_CMAKE_FIND_ROOT_PATH)
+  find_path(${found} ${header} PATH_SUFFIXES eigen3 PATHS /usr/include NO_CMAKE_FIND_ROOT_PATH)
   if(NOT ${found})
     list(APPEND missing ${header})
   endif()
@@ -22,13 +22,14 @@ endif()
 if(missing)
   list(JOIN missing ", " missing)
   message(FATAL_ERROR "Missing: ${missing}. On Debian or Ubuntu: sudo apt-get install "
-    "libfmt-dev nlohmann-json3-dev libcli11-dev libyaml-cpp-dev libtomlplusplus-dev")
+    "libfmt-dev nlohmann-json3-dev libcli11-dev libyaml-cpp-dev libtomlplusplus-dev libeigen3-dev")
 endif()
 add_library(mpt_fmt INTERFACE)
 target_include_directories(mpt_fmt SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/headers)
 target_compile_definitions(mpt_fmt INTERFACE FMT_HEADER_ONLY)
 set(MPT_FMT mpt_fmt)
 add_library(nlohmann_json::nlohmann_json ALIAS mpt_fmt)
+add_library(Eigen3::Eigen ALIAS mpt_fmt)
 if(MPT_WHEEL)
   find_package(Threads REQUIRED)
   link_libraries(Threads::Threads)

@@ -13,6 +13,7 @@
 #include "base/fields.h"
 #include "core/cluster_spec.h"
 #include "core/confidence.h"
+#include "core/corrected.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
 #include "core/plan_request.h"
@@ -402,6 +403,7 @@ struct Plan {
   // none.
   std::vector<std::string> evidence;
   std::optional<FittedTime> fitted;  // nothing: not worked out
+  std::optional<Corrected> corrected;  // by runs that were observed; nothing: there are none
   std::vector<std::string> notes;    // what to know before the plan is used, a sentence each
   // Nothing: the framework runs the model and MPT writes it, or layouts were searched beyond the framework.
   std::optional<ModelVerdict> verdict;
@@ -469,6 +471,7 @@ void Plan::describe(V& v) {
           optional_field(long_text()));
   v.field("fitted", &T::fitted, "how much of the step time rests on fitted constants of the cost model",
           optional_field());
+  v.field("corrected", &T::corrected, "what observed runs make of the predictions", optional_field());
   v.field("notes", &T::notes, "what to know before the plan is used", optional_field(long_text()));
   v.field("verdict", &T::verdict, "what the framework makes of the model, where MPT does not write it",
           rare_field());

@@ -51,15 +51,12 @@ struct SearchBounds {
     v.field("cp", &T::context, "Context-parallel degree", option_field(kRestrict, "N", degree));
     v.field("pp", &T::pipeline, "Pipeline stages", option_field(kRestrict, "N", degree));
     v.field("dp", &T::data, "Data-parallel degree", option_field(kRestrict, "N", degree));
-    v.field("zero", &T::zero,
-            "ZeRO stage, 0 to 3: 0 is DDP, 3 is fully sharded (FSDP, FULL_SHARD)",
+    v.field("zero", &T::zero, "ZeRO stage, 0 to 3: 0 is DDP, 3 is fully sharded (FSDP, FULL_SHARD)",
             option_field(kRestrict, "N", between(0, 3)));
     v.field("ep", &T::expert, "Expert-parallel degree", option_field(kRestrict, "N", degree));
-    v.field("micro_batch", &T::micro_batch,
-            "Sequences per micro-batch; gradient accumulation runs several",
+    v.field("micro_batch", &T::micro_batch, "Sequences per micro-batch; gradient accumulation runs several",
             option_field(kRestrict, "N", degree));
-    v.field("recompute", &T::recomputes,
-            "Activation (gradient) checkpointing: none, selective or full",
+    v.field("recompute", &T::recomputes, "Activation (gradient) checkpointing: none, selective or full",
             option_field(kRestrict, "HOW"));
     v.field("schedule", &T::schedules, "Pipeline schedule", option_field(kRestrict, "NAME"));
     v.field("sp", &T::sequence_parallel, "Sequence parallel beside tensor parallel",
@@ -77,6 +74,37 @@ struct SearchBounds {
 
 /// Sequences of a step, or tokens of one.
 inline constexpr int64_t kMostSequences = int64_t{1} << 28;
+
+/// What somebody measured of a run. What it leaves out is as in the request.
+struct ObservedRun {
+  std::string layout, measured;  // its short form; "28.1s,61GiB" or "oom"
+  std::optional<Layout> exact;   // the layout, where its short form leaves something open
+  NameOr<ModelSpec> model;
+  NameOr<ClusterSpec> cluster;
+  std::string framework;
+  std::optional<Precision> precision;
+  int64_t gpus = 0, global_batch = 0, sequence = 0;
+
+  bool operator==(const ObservedRun&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = ObservedRun;
+    v.field("layout", &T::layout, "short form of its layout (docs/notation.md)", long_text());
+    v.field("measured", &T::measured,
+            "step time, memory of the fullest GPU, or both: 28.1s,61GiB; oom: memory ran out", long_text());
+    v.field("exact", &T::exact, "the layout itself", optional_field());
+    v.field("model", &T::model, "its model", optional_field(long_text()));
+    v.field("cluster", &T::cluster, "its cluster", optional_field(long_text()));
+    v.field("framework", &T::framework, "software that ran it", optional_field());
+    v.field("precision", &T::precision, "its precision", optional_field());
+    v.field("gpus", &T::gpus, "GPUs that it used", optional_field(between(0, double(kMostRanks))));
+    v.field("global_batch", &T::global_batch, "its sequences per step",
+            optional_field(between(0, double(kMostSequences))));
+    v.field("seq", &T::sequence, "its tokens per sequence",
+            optional_field(between(0, double(kMostSequences))));
+  }
+};
 
 struct PlanRequest {
   NameOr<ModelSpec> model;
@@ -110,6 +138,7 @@ struct PlanRequest {
   bool try_first = false;
   std::optional<Layout> layout;
   std::vector<int64_t> layers_per_stage;
+  std::vector<ObservedRun> observed;
 
   bool operator==(const PlanRequest&) const = default;
 
@@ -263,6 +292,9 @@ void PlanRequest::describe_search(V& v) {
   v.field("layers_per_stage", &T::layers_per_stage,
           "Decoder layers of each stage of the layout to estimate, in order",
           option_field(nullptr, nullptr, between(0, 100000)));
+  v.field("observed", &T::observed,
+          "runs that were measured, which correct the predictions (docs/observed.md)",
+          option_field(nullptr, nullptr));
 }
 
 }  // namespace mpt

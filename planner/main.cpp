@@ -18,6 +18,8 @@
 #include "planner/commands/stoppable.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/pipeline_idle.h"
+#include "planner/observe/observed_run.h"
+#include "planner/observe/observed_screen.h"
 #include "planner/simulate/simulator.h"
 
 namespace mpt {
@@ -57,7 +59,8 @@ std::string describe_waiting(double resolved_s, double searched_s, double explai
 std::string answer(const planner::PlanOptions& o, const Plan& plan, planner::ScreenOptions screen) {
   screen.palette = Palette::of(stdout);
   screen.lines = o.out.verbose ? SIZE_MAX / 2 : planner::kScreenLines - planner::files_of(o.out);
-  return planner::answer_screen(plan, screen) + (o.out.verbose ? planner::describe_details(plan) : "");
+  return (plan.corrected ? planner::observed_screen(plan, screen) : planner::answer_screen(plan, screen)) +
+         (o.out.verbose ? planner::describe_details(plan) : "");
 }
 
 void search_or_simulate(const planner::PlanOptions& o) {
@@ -146,6 +149,10 @@ int run(int argc, char** argv) {
     return stop_requested() ? kExitInterrupted : code;
   }
   planner::check_from(app, o);
+  for (const std::string& word : o.observed) {
+    for (ObservedRun& run : planner::read_observed(word, "--observed", o.request_file))
+      o.request.observed.push_back(std::move(run));
+  }
   o.program = shell_word(argv[0]);
   o.again = planner::command_again(app, o.program, {"--output"});
   search_or_simulate(o);

@@ -20,6 +20,7 @@
 #include "planner/explain/kernel_note.h"
 #include "planner/explain/nothing_fits.h"
 #include "planner/explain/screen.h"
+#include "planner/observe/observed_plan.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {
@@ -224,6 +225,7 @@ void check_searches(const PlanRequest& request) {
 
 Plan plan(const Resolved& resolved, const Watch& watch) {
   check_searches(resolved.request);
+  if (!resolved.request.observed.empty()) return observed_plan(resolved, watch);
   constexpr double kWorthSaying = 0.02;
   const auto keep = size_t(resolved.request.top);
   const auto roomier = roomier_problem(resolved);

@@ -31,6 +31,8 @@ struct PlanOptions {
   CostOptions cost;
   std::string program = "mpt-plan", again;  // as they were typed: the program, and the whole command
   std::string from;                         // a plan to simulate again
+  std::string request_file;                 // of --request
+  std::vector<std::string> observed;        // runs, as --observed says them
   std::string measured;                     // a figure of a run, with its unit
   bool print_request = false, operators = false;
   bool check = false;  // a layout that does not fit, or cannot run, is a failure

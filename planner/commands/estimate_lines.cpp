@@ -19,6 +19,7 @@
 #include "planner/cost/calibration.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/work_classes.h"
+#include "planner/observe/features.h"
 
 namespace mpt::planner {
 namespace {
@@ -70,6 +71,8 @@ Json answer_of(Estimated e, const std::vector<Evidence>& evidence, const std::st
               {"notes", plan.notes}};
   const WorkSeconds work = critical_work(e.resolved->problem, e.candidate);
   for (size_t c = 0; c < kWorkClasses; ++c) answer["work_s"][enum_name(WorkClass(c))] = work[c];
+  answer["features"] = {{"time", time_features_of(e.resolved->problem, e.candidate)},
+                        {"memory", memory_features_of(e.candidate)}};
   return answer;
 }
 

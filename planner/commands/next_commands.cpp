@@ -55,6 +55,10 @@ std::string command_again(const CLI::App& options, const std::string& words,
     if (option->count() == 0 || std::find(without.begin(), without.end(), name) != without.end() ||
         std::find(without.begin(), without.end(), option->get_group()) != without.end())
       continue;
+    if (name == "--observed") {  // its words have commas of their own
+      for (const std::string& word : option->results()) text += " " + name + " " + shell_word(word);
+      continue;
+    }
     if (!option->get_positional()) text += " " + name;
     if (option->get_items_expected_max() == 0) continue;
     text += " " + shell_word(fmt::format("{}", fmt::join(option->results(), ",")));

@@ -154,7 +154,11 @@ void declare_layout(CLI::App& app, PlanRequest& request) {
 
 void declare_request_file(CLI::App& app, PlanOptions& o) {
   app.add_option_function<std::string>(
-         "--request", [&o](const std::string& file) { o.request = load_request(file); },
+         "--request",
+         [&o](const std::string& file) {
+           o.request = load_request(file);
+           o.request_file = file;
+         },
          "A request or plan to answer; other options change it (docs/requests.md)")
       ->type_name("FILE")
       ->trigger_on_parse()
@@ -200,6 +204,13 @@ void declare(CLI::App& app, PlanOptions& o) {
   declare_bounds(app, o.request);
   declare_outputs(app, o.out);
   declare_cost(app, o.cost);
+  app.add_option(
+         "--observed", o.observed,
+         "A run that was measured, LAYOUT=FIGURES such as 'tp2 pp8=28.1s,61GiB' or 'tp2 pp4=oom'; a file "
+         "of such lines, or a log. Repeat it for each run: it corrects the order (docs/observed.md)")
+      ->type_name("RUN")
+      ->allow_extra_args(false)
+      ->group("More to do with a plan");
   app.add_option("--from", o.from, "Simulate the step of this plan again instead of searching")
       ->type_name("FILE")
       ->group("More to do with a plan");

@@ -78,13 +78,16 @@ class OutOfMemory {
     const std::string doubt =
         doubt_by_memory(plan, room_ > 0.0 ? room_ : double(plan.memory_limit_bytes), true);
     if (!doubt.empty()) {
-      troubles.push_back({text + " " + doubt, "compare the options of the run with those of the export"});
+      troubles.push_back(
+          {text + " " + doubt, "compare the options of the run with those of the export", true});
       return;
     }
     const std::string smaller = memory_savers(plan.layout);
     const double tenths = std::floor(9.0 * double(reports::peak_bytes(plan)) / double(kGiB));
-    troubles.push_back({text, fmt::format("plan again with --memory {:.1f}GiB{}", tenths / 10.0,
-                                          smaller.empty() ? "" : ", or estimate it with " + smaller)});
+    troubles.push_back({text,
+                        fmt::format("plan again with --memory {:.1f}GiB{}", tenths / 10.0,
+                                    smaller.empty() ? "" : ", or estimate it with " + smaller),
+                        true});
   }
 
  private:

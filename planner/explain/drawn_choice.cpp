@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numbers>
 #include <numeric>
-#include <random>
 #include <string_view>
 #include <utility>
 
@@ -17,6 +15,7 @@
 #include "core/layout_words.h"
 #include "core/schedule_catalog.h"
 #include "planner/explain/confidence.h"
+#include "planner/explain/normal_draws.h"
 
 namespace mpt::planner {
 
@@ -34,21 +33,6 @@ struct NamedError {
     v.field("of", &T::of, "class of work, or part of a layout");
     v.field("spread", &T::spread, "standard deviation of the logarithm of its error", between(0, 10));
   }
-};
-
-// Of mean 0 and standard deviation 1 (Box and Muller 1958). The library's distribution may differ between
-// libraries.
-class Normal {
- public:
-  double operator()() {
-    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform()));
-    return radius * std::cos(2.0 * std::numbers::pi * uniform());
-  }
-
- private:
-  double uniform() { return double(random_() >> 11U) * 0x1p-53; }
-
-  std::mt19937_64 random_{20240229};
 };
 
 constexpr const char* kPartNames[] = {"degrees", "pipeline", "state"};
@@ -92,7 +76,7 @@ class DrawnTimes {
   const PriceErrors& errors_;
   std::vector<LayoutTraits> traits_;
   std::array<std::map<int64_t, double>, 5> kinds_;  // error by kind
-  Normal normal_;
+  NormalDraws normal_;
   std::vector<double> times_;
 };
 
