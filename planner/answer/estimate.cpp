@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "core/schedule_catalog.h"
+#include "core/ties.h"
 #include "frameworks/supports/supports.h"
 #include "planner/answer/recommend.h"
 #include "planner/explain/idle_options.h"

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/quantity.h"
+#include "core/ties.h"
 #include "planner/answer/recommend.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/explain.h"

@@ -65,7 +65,7 @@ bool is_unit(const std::string& text, std::initializer_list<const char*> units) 
 }
 
 MeasuredFigures figures_of_log(const std::string& file, const Plan& plan) {
-  const MeasuredRun log = read_run_log(file, plan);
+  const MeasuredRun log = read_run_log(read_file(file), file, plan);
   MeasuredFigures figures;
   if (log.step_time_s > 0.0) figures.seconds = log.step_time_s;
   if (log.peak_bytes > 0) figures.bytes = log.peak_bytes;
