@@ -64,7 +64,7 @@ void check_written(const frameworks::ExportTarget& target, const Plan& plan) {
   const frameworks::Framework* const framework = frameworks::find_framework(target.name);
   if (framework == nullptr) return;
   const ModelVerdict verdict = frameworks::verdict_on(*framework, plan.model, plan.layout.training);
-  if (verdict.verdict != Verdict::not_written) return;
+  if (verdict.verdict != VerdictKind::not_written) return;
   throw UserError(Problem{
       "--to " + framework->name, verdict.reason, "a framework for which MPT writes it",
       fmt::format("plan with --framework {}",
