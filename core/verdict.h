@@ -9,7 +9,7 @@
 namespace mpt {
 
 /// What a framework makes of a model, and MPT of that.
-enum class Verdict : uint8_t {
+enum class VerdictKind : uint8_t {
   exported,     // it runs, and MPT writes it
   not_written,  // it runs, and MPT does not write it yet
   not_run,      // it does not run
@@ -17,7 +17,7 @@ enum class Verdict : uint8_t {
 };
 
 struct ModelVerdict {
-  Verdict verdict = Verdict::exported;
+  VerdictKind verdict = VerdictKind::exported;
   std::string reason;  // for people, without a full stop; empty where MPT writes it
   std::string source;  // where the framework says so, with its version
 

@@ -160,7 +160,7 @@ ModelVerdict judged(const Framework& framework, const ModelSpec& model) {
   const Lack lack = lacking(dialect, model);
   if (lack.what.empty()) return {};
   const auto not_run = [&](const std::string& what, const std::string& source) {
-    return ModelVerdict{Verdict::not_run,
+    return ModelVerdict{VerdictKind::not_run,
                         fmt::format("{} lacks {}, which {} has", framework.title, what, model.name), source};
   };
   const Asked* const asked = asked_of(framework);
@@ -172,14 +172,14 @@ ModelVerdict judged(const Framework& framework, const ModelSpec& model) {
   std::string place = of_its_type || own.any ? place_of_type(*asked, model.type) : "";
   if (place.empty()) place = place_of_parts(*asked, dialect, model);
   if (!place.empty())
-    return {Verdict::not_written,
+    return {VerdictKind::not_written,
             fmt::format("{} runs {} ({}), and MPT does not write {} for it yet: the plan has no export",
                         framework.title, model.name, place, lack.what),
             place};
   const auto known = dialect.lacks.find(lack.value);
   if (dialect.types.empty() && known != dialect.lacks.end()) return not_run(lack.what, known->second);
   if (of_its_type && !own.classes.empty()) return not_run("the type " + model.type, own.place());
-  return {Verdict::not_judged,
+  return {VerdictKind::not_judged,
           fmt::format("MPT cannot judge whether {} runs {}: what was asked of it names no model with {} and "
                       "its other parts",
                       framework.title, model.name, lack.what),
@@ -214,7 +214,7 @@ std::vector<std::string> frameworks_that_train(const ModelSpec& model, const Tra
   for (const Framework& framework : known_frameworks()) {
     const ModelSpec its = trained_by(framework, model);
     if (supports_training(framework, training) || supports_model(framework, its, precision)) continue;
-    const bool written = verdict_on(framework, its, training).verdict == Verdict::exported;
+    const bool written = verdict_on(framework, its, training).verdict == VerdictKind::exported;
     (written ? names : unwritten).push_back(framework.name);
   }
   names.insert(names.end(), unwritten.begin(), unwritten.end());
@@ -232,7 +232,8 @@ ModelSpec trained_by(const Framework& framework, ModelSpec model) {
 
 std::optional<Rejection> lacks_model(const Framework& framework, const ModelSpec& model) {
   const ModelVerdict& verdict = verdict_on(framework, model);
-  if (verdict.verdict == Verdict::exported || verdict.verdict == Verdict::not_written) return std::nullopt;
+  if (verdict.verdict == VerdictKind::exported || verdict.verdict == VerdictKind::not_written)
+    return std::nullopt;
   return Rejection{"model", -1, 0.0, 0.0, fmt::format("{} ({})", verdict.reason, verdict.source)};
 }
 

@@ -447,13 +447,13 @@ std::optional<Rejection> supports_training(const Framework& framework, const Tra
 
 ModelVerdict verdict_on(const Framework& framework, const ModelSpec& model, const Training& training) {
   const ModelVerdict& verdict = verdict_on(framework, model);
-  if (verdict.verdict != Verdict::exported) return verdict;
+  if (verdict.verdict != VerdictKind::exported) return verdict;
   const auto& unwritten = framework.abilities.trains_unwritten;
   for (const TrainingRow& row : training_rows(training)) {
     const auto found = unwritten.find(row.feature);
     if (!row.present || found == unwritten.end()) continue;
     return {
-        Verdict::not_written,
+        VerdictKind::not_written,
         fmt::format("{} trains with {} ({}), and MPT does not write that for it yet: the plan has no export",
                     framework.title, row.words, found->second),
         found->second};

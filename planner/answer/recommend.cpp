@@ -153,7 +153,7 @@ Plan with_verdict(Plan plan, const PlanRequest& request, const SearchProblem& pr
   plan.request = portable(request, problem);
   if (!problem.framework) return plan;
   const ModelVerdict verdict = frameworks::verdict_on(*problem.framework, problem.model, problem.training);
-  if (verdict.verdict != Verdict::exported) plan.verdict = verdict;
+  if (verdict.verdict != VerdictKind::exported) plan.verdict = verdict;
   return plan;
 }
 

@@ -119,9 +119,9 @@ std::string framework_lines(const ModelSpec& m) {
   for (const frameworks::Framework& f : frameworks::known_frameworks()) {
     const ModelVerdict& v = frameworks::verdict_on(f, frameworks::trained_by(f, m));
     text += model_line(text.empty() ? "frameworks" : "",
-                       v.verdict == Verdict::exported  ? f.title + " runs it, and MPT writes it"
-                       : v.verdict == Verdict::not_run ? fmt::format("{} ({})", v.reason, v.source)
-                                                       : v.reason);
+                       v.verdict == VerdictKind::exported  ? f.title + " runs it, and MPT writes it"
+                       : v.verdict == VerdictKind::not_run ? fmt::format("{} ({})", v.reason, v.source)
+                                                           : v.reason);
   }
   return text;
 }

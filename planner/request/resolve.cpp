@@ -305,7 +305,7 @@ void note_verdict(Resolved& resolved) {
   const SearchProblem& problem = resolved.problem;
   if (!problem.framework) return;
   const ModelVerdict verdict = frameworks::verdict_on(*problem.framework, problem.model, problem.training);
-  if (verdict.verdict == Verdict::not_written) resolved.notes.push_back(verdict.reason);
+  if (verdict.verdict == VerdictKind::not_written) resolved.notes.push_back(verdict.reason);
 }
 
 void set_runner(Resolved& resolved) {

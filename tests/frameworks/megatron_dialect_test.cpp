@@ -172,7 +172,7 @@ TEST(MegatronDialect, RandomModelsComeBackOrAreRefused) {
       const ModelSpec model = RandomModel(seed).model();
       const auto found = models::first_difference(dialect_of(framework), model);
       SCOPED_TRACE(fmt::format("{} {}", framework, seed));
-      EXPECT_EQ(verdict_on(*find_framework(framework), model).verdict != Verdict::exported,
+      EXPECT_EQ(verdict_on(*find_framework(framework), model).verdict != VerdictKind::exported,
                 found.has_value());
       if (found) lacking.insert(enum_name(*found));
       if (found) continue;

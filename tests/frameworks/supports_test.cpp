@@ -266,7 +266,7 @@ ModelVerdict verdict(const char* framework, const ModelSpec& model) {
   return verdict_on(*find_framework(framework), trained_by(*find_framework(framework), model));
 }
 
-Verdict verdict(const char* framework, const char* model) {
+VerdictKind verdict(const char* framework, const char* model) {
   return verdict(framework, models::load_model(model)).verdict;
 }
 
@@ -300,7 +300,7 @@ TEST(Supports, PartsThatFewFrameworksHaveAreNamed) {
         << rejection->reason;
   }
   for (const char* name : {"pytorch", "megatron-core", "megatron-bridge"}) {
-    EXPECT_EQ(verdict(name, hybrid).verdict, Verdict::not_written) << name;
+    EXPECT_EQ(verdict(name, hybrid).verdict, VerdictKind::not_written) << name;
     EXPECT_FALSE(supports_model(*find_framework(name), hybrid, Precision::bf16)) << name;
   }
   EXPECT_FALSE(supports_model(*find_framework("transformers-fsdp"), hybrid, Precision::bf16));
@@ -404,7 +404,7 @@ TEST(Supports, TorchtitanHasItsOwnModelsAndThoseOfItsParts) {
     EXPECT_TRUE(lacks_model(titan, models::load_model(lacks))) << lacks;
   ModelSpec other = models::load_model("gpt-oss-20b");
   other.hidden *= 2;
-  EXPECT_EQ(verdict("torchtitan", other).verdict, Verdict::not_written) << "its flavor has other sizes";
+  EXPECT_EQ(verdict("torchtitan", other).verdict, VerdictKind::not_written) << "its flavor has other sizes";
 }
 
 TEST(Supports, ModelsOfOtherSizesAreBuiltLikeThoseThatAFrameworkHas) {
@@ -417,9 +417,9 @@ TEST(Supports, ModelsOfOtherSizesAreBuiltLikeThoseThatAFrameworkHas) {
   EXPECT_FALSE(lacks_model(automodel, other));
   ModelSpec shared = other;
   shared.layers.change([](LayerKind& kind) { kind.moe->shared_ffn_hidden = 512; });
-  EXPECT_EQ(verdict("automodel", shared).verdict, Verdict::not_judged)
+  EXPECT_EQ(verdict("automodel", shared).verdict, VerdictKind::not_judged)
       << "no model that MPT knows of it has shared experts beside these parts";
-  EXPECT_EQ(verdict("automodel", "mixtral-8x7b"), Verdict::not_written) << "by the class of transformers";
+  EXPECT_EQ(verdict("automodel", "mixtral-8x7b"), VerdictKind::not_written) << "by the class of transformers";
   Layout spread = plain(automodel);
   spread.zero = 3, spread.shard = 8, spread.expert = 8;
   EXPECT_NE(why(automodel, spread, kWorkload, "mixtral-8x7b").find("in its own classes"), std::string::npos);
@@ -463,7 +463,7 @@ TEST(Supports, AModelThatComesBackDifferentIsRefusedByTheFirstSuchValue) {
             std::string::npos);
   EXPECT_EQ(lacks_model(*find_framework("transformers-fsdp"), model)->reason.substr(0, 16),
             "MPT cannot judge");
-  EXPECT_EQ(verdict("pytorch", model).verdict, Verdict::not_written);
+  EXPECT_EQ(verdict("pytorch", model).verdict, VerdictKind::not_written);
   EXPECT_NE(verdict("pytorch", model).reason.find("soft caps on logits"), std::string::npos);
   EXPECT_FALSE(lacks_model(own_runtime(), model));
   const auto alibi = lacks_model(own_runtime(), models::load_model("bloom-176b"));
@@ -478,12 +478,12 @@ TEST(Supports, AutoModelTakesItsOwnModelsWithExpertsAndNoLayerNorms) {
        {"llama3-8b", "llama3.2-1b", "mistral-7b", "gemma-7b", "qwen3-30b-a3b", "gpt-oss-20b"})
     EXPECT_FALSE(lacks_model(automodel, models::load_model(has))) << has;
   for (const char* unwritten : {"mixtral-8x7b", "deepseek-v2", "deepseek-v3", "gpt2-1.5b", "gpt-neox-20b"})
-    EXPECT_EQ(verdict("automodel", unwritten), Verdict::not_written) << unwritten;
+    EXPECT_EQ(verdict("automodel", unwritten), VerdictKind::not_written) << unwritten;
 }
 
 // The models of this year, and what the registries of the packages say of them.
 TEST(Supports, VerdictsOfThisYearsModelsEqualTheRegistries) {
-  using enum Verdict;
+  using enum VerdictKind;
   const std::map<std::string, std::set<std::string>> lacking{
       {"megatron-core",
        {"kimi-k2", "deepseek-v4-flash", "minimax-m3", "minimax-m2.5", "step-3.5-flash", "kimi-k3",
@@ -517,9 +517,9 @@ TEST(Supports, EveryModelOfTheZooRunsSomewhere) {
     int runs = 0;
     for (const Framework& framework : known_frameworks()) {
       const ModelVerdict said = verdict(framework.name.c_str(), models::load_model(model));
-      runs += said.verdict == Verdict::exported || said.verdict == Verdict::not_written ? 1 : 0;
-      judged += said.verdict != Verdict::not_judged ? 1 : 0;
-      EXPECT_EQ(said.reason.find(" lacks ") == std::string::npos, said.verdict != Verdict::not_run)
+      runs += said.verdict == VerdictKind::exported || said.verdict == VerdictKind::not_written ? 1 : 0;
+      judged += said.verdict != VerdictKind::not_judged ? 1 : 0;
+      EXPECT_EQ(said.reason.find(" lacks ") == std::string::npos, said.verdict != VerdictKind::not_run)
           << said.reason;
     }
     EXPECT_GE(runs, 2) << model << ": PyTorch takes any, and another one has it";
@@ -536,11 +536,11 @@ TEST(Supports, WaysToTrainThatNoExportWritesAreSaid) {
     const Framework& framework = *find_framework(name);
     EXPECT_FALSE(supports_training(framework, lora)) << name;
     const ModelVerdict said = verdict_on(framework, model, lora);
-    EXPECT_EQ(said.verdict, Verdict::not_written) << name;
+    EXPECT_EQ(said.verdict, VerdictKind::not_written) << name;
     EXPECT_NE(said.reason.find("LoRA"), std::string::npos) << said.reason;
-    EXPECT_EQ(verdict_on(framework, model, Training{}).verdict, Verdict::exported) << name;
+    EXPECT_EQ(verdict_on(framework, model, Training{}).verdict, VerdictKind::exported) << name;
   }
-  EXPECT_EQ(verdict_on(*find_framework("automodel"), model, lora).verdict, Verdict::exported);
+  EXPECT_EQ(verdict_on(*find_framework("automodel"), model, lora).verdict, VerdictKind::exported);
   EXPECT_TRUE(supports_training(*find_framework("megatron-core"), lora));
 }
 

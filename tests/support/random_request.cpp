@@ -34,7 +34,7 @@ std::vector<std::string> models_of(const frameworks::Framework& framework) {
   std::vector<std::string> names;
   for (const std::string& name : models::zoo_names()) {
     const ModelSpec model = frameworks::trained_by(framework, models::load_model(name));
-    if (frameworks::verdict_on(framework, model).verdict == Verdict::exported &&
+    if (frameworks::verdict_on(framework, model).verdict == VerdictKind::exported &&
         !frameworks::supports_model(framework, model, Precision::bf16))
       names.push_back(name);
   }
