@@ -65,11 +65,19 @@ void check_written(const frameworks::ExportTarget& target, const Plan& plan) {
   if (framework == nullptr) return;
   const ModelVerdict verdict = frameworks::verdict_on(*framework, plan.model, plan.layout.training);
   if (verdict.verdict != VerdictKind::not_written) return;
-  throw UserError(Problem{
-      "--to " + framework->name, verdict.reason, "a framework for which MPT writes it",
-      fmt::format("plan with --framework {}",
-                  frameworks::frameworks_that_train(plan.model, plan.layout.training, plan.layout.precision)
-                      .front())});
+  std::string remedy = "write its files by hand: mpt-plan explain says what the plan is";
+  for (const std::string& name :
+       frameworks::frameworks_that_train(plan.model, plan.layout.training, plan.layout.precision)) {
+    const frameworks::Framework& other = *frameworks::find_framework(name);
+    const ModelSpec its = frameworks::trained_by(other, plan.model);
+    if (frameworks::export_target_of(name) == nullptr ||
+        frameworks::verdict_on(other, its, plan.layout.training).verdict != VerdictKind::exported)
+      continue;
+    remedy = "plan with --framework " + name;
+    break;
+  }
+  throw UserError(
+      Problem{"--to " + framework->name, verdict.reason, "a framework for which MPT writes it", remedy});
 }
 
 // The note as a comment at the top of a file that can have one.
