@@ -51,7 +51,7 @@ if(MPT_WHEEL)
 endif()
 if(EMSCRIPTEN)
   # What reads and writes files is not what takes the time: small rather than fast.
-  foreach(library models frameworks profiler_hardware reports)
+  foreach(library frameworks profiler_hardware reports)
     target_compile_options(mpt_${library} PRIVATE -Oz)
   endforeach()
   add_subdirectory(page)

@@ -23,12 +23,22 @@ function startWorker() {
   worker.port.postMessage({module: planner.module});
   return worker;
 }
+// Bytes that scripts/page wrote as their number and five digits of base 85 for each four.
+function bytesOf(text) {
+  const digits = new Map([...'0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~'].map((c, n) => [c.charCodeAt(0), n]));
+  const begin = text.indexOf(':') + 1, view = new DataView(new ArrayBuffer((text.length - begin) / 5 * 4));
+  for (let from = begin, to = 0; from < text.length; from += 5, to += 4) {
+    let word = 0;
+    for (let k = 0; k < 5; ++k) word = word * 85 + digits.get(text.charCodeAt(from + k));
+    view.setUint32(to, word);
+  }
+  return new Uint8Array(view.buffer, 0, Number(text.slice(0, begin - 1)));
+}
 async function compiled() {
   const inline = $('module').textContent.trim();
   if (!inline) return WebAssembly.compileStreaming(fetch('planner.wasm'));
-  const packed = Uint8Array.from(atob(inline), (c) => c.charCodeAt(0));
   $('module').textContent = '';
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('gzip'));
+  const stream = new Blob([bytesOf(inline)]).stream().pipeThrough(new DecompressionStream('gzip'));
   return WebAssembly.compile(await new Response(stream).arrayBuffer());
 }
 function post(worker, question, progress) {

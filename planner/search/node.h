@@ -4,6 +4,7 @@
 // The tree of the search. Its root is the whole space; each level fixes more of a layout (docs/search.md).
 
 #include <cstdint>
+#include <tuple>
 
 #include "planner/search/leaves.h"
 
@@ -29,8 +30,16 @@ struct Node {
   Leaf leaf;
   int32_t fitted = -1;  // index of its recomputed layers, where they were fitted
 
-  /// Order of the frontier: the top of a heap has the lowest bound.
-  bool operator<(const Node& other) const { return bound_s > other.bound_s; }
+  /// Order of the frontier: the top of a heap has the lowest bound. Of equal ones the deepest and then the
+  /// first of the space: libraries differ in what their heaps do with equals, and counts follow the order.
+  bool operator<(const Node& other) const {
+    if (bound_s != other.bound_s) return bound_s > other.bound_s;
+    const auto place = [](const Node& n) {
+      return std::tuple(-int(n.level), n.degrees, n.sharding, n.leaf.schedule, n.leaf.chunks, n.leaf.split,
+                        n.leaf.recompute, n.fitted, n.fits);
+    };
+    return place(*this) > place(other);
+  }
 };
 
 }  // namespace mpt::planner
