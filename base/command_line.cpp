@@ -9,23 +9,24 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/terminal.h"
 #include "base/version.h"
 
 namespace mpt {
 namespace {
 
-constexpr size_t kWidth = 100, kColumn = 26;
+constexpr size_t kColumn = 26;
 constexpr const char* kHelpGroup = "Help";
 
 bool is_advanced(const std::string& group) { return group.starts_with("More"); }
 
 // Words of `text` in lines that end before the width; `indent` blanks begin each line but the first.
-std::string wrapped(const std::string& text, size_t column, size_t indent) {
+std::string described_lines(const std::string& text, size_t column, size_t indent) {
   std::string out, word;
   std::istringstream words(text);
   bool first = true;
   while (words >> word) {
-    if (!first && column + 1 + word.size() > kWidth) {
+    if (!first && column + 1 + word.size() > screen_columns()) {
       out += "\n" + std::string(indent, ' ');
       column = indent;
     } else if (!first) {
@@ -44,7 +45,7 @@ std::string entry(const std::string& name, const std::string& description) {
   if (description.empty()) return out + "\n";
   const bool fits = out.size() + 2 <= kColumn;
   out += fits ? std::string(kColumn - out.size(), ' ') : "\n" + std::string(kColumn, ' ');
-  return out + wrapped(description, kColumn, kColumn) + "\n";
+  return out + described_lines(description, kColumn, kColumn) + "\n";
 }
 
 // Names the value: the option's own word, or one for its type; without what its checks say.
@@ -378,7 +379,7 @@ std::string help_text(const CLI::App& app, const std::string& program, bool all)
   const std::string name =
       std::filesystem::path(program.substr(0, space)).filename().string() + program.substr(space);
   std::string text =
-      wrapped(app.get_description(), 0, 0) + "\n\n" + usage(app, name) + entries_text(app, nullptr);
+      described_lines(app.get_description(), 0, 0) + "\n\n" + usage(app, name) + entries_text(app, nullptr);
   for (const std::string& group : groups_of(app)) {
     if (all || !is_advanced(group)) text += entries_text(app, &group);
   }

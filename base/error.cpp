@@ -15,6 +15,8 @@
 #include <numeric>
 #include <system_error>
 
+#include "base/terminal.h"
+
 namespace mpt {
 namespace {
 
@@ -84,6 +86,20 @@ bool is_reader_gone(int error) {
   return error == EPIPE || (error == EIO && ::fstat(STDOUT_FILENO, &status) == 0 && S_ISCHR(status.st_mode));
 }
 
+// Findings and lists of names in lines of the screen; remedies, which may be commands, as they are.
+std::string in_lines(const std::string& text) {
+  std::string out;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    const bool wraps = columns_of(line) > screen_columns() && line[0] != ' ';
+    out += wraps ? wrapped(line, "", screen_columns(), false) : line + "\n";
+    begin = end + 1;
+  }
+  out.pop_back();
+  return out;
+}
+
 // Where stderr cannot be written either, the exit code has to say it.
 int tell(int code, const std::string& text) {
   warn(text);
@@ -95,7 +111,7 @@ int run_guarded(std::string_view program, const std::function<int()>& body, std:
   try {
     return body();
   } catch (const UserError& error) {
-    return tell(kExitUserError, fmt::format("{}: error: {}", program, error.what()));
+    return tell(kExitUserError, in_lines(fmt::format("{}: error: {}", program, error.what())));
   } catch (const RunError& error) {
     return tell(kExitRunFailed, fmt::format("{}: run failed: {}", program, error.what()));
   } catch (const NoDeviceError& error) {

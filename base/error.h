@@ -22,6 +22,7 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitRunFailed = 1;       // a run that started and could not finish
 inline constexpr int kExitUserError = 2;       // wrong input
 inline constexpr int kExitNoDevice = 3;        // asked for a GPU and there is none
+inline constexpr int kExitMayNotFit = 4;       // a checked layout is less than 90 % likely to fit
 inline constexpr int kExitInterrupted = 130;   // stopped by SIGINT or SIGTERM, after saving what there is
 inline constexpr int kExitInternalError = 70;  // a defect of this program
 

@@ -3,6 +3,9 @@
 
 #include <fmt/color.h>
 #include <unistd.h>
+#if __has_include(<sys/ioctl.h>)
+#include <sys/ioctl.h>
+#endif
 
 #include <algorithm>
 #include <cstdlib>
@@ -82,12 +85,31 @@ std::string styled(bool colours, const fmt::text_style& style, std::string_view 
 
 }  // namespace
 
+size_t terminal_columns([[maybe_unused]] std::FILE* stream) {
+#ifdef TIOCGWINSZ
+  constexpr size_t kNarrowest = 40;  // a window of a few columns holds no words
+  winsize size{};
+  if (ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    return std::max<size_t>(size.ws_col, kNarrowest);
+#endif
+  return kScreenColumns;
+}
+
+size_t screen_columns() { return std::min(terminal_columns(), kScreenColumns); }
+
 size_t columns_of(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), starts_code_point));
 }
 
-std::string wrapped(std::string_view text, std::string_view first, size_t columns) {
-  return lines_of(words_of(text), first, columns, "", true);
+std::string wrapped(std::string_view text, std::string_view first, size_t columns, bool divides) {
+  return lines_of(words_of(text), first, columns, "", divides);
+}
+
+std::string live_line(std::string_view text, std::string_view end, std::FILE* stream) {
+  const size_t room = terminal_columns(stream) - 1;  // some terminals go on where the last column is filled
+  std::string line = "\r";
+  line += head_of(text, room - std::min(room, columns_of(end)));
+  return (line += end) += "\033[K";
 }
 
 std::string wrapped_command(std::string_view command, std::string_view first, size_t columns) {

@@ -12,16 +12,24 @@ namespace mpt {
 
 /// No line for people is longer.
 inline constexpr size_t kScreenColumns = 100;
+/// Columns of the terminal behind a stream; kScreenColumns where there is none, or it does not tell.
+size_t terminal_columns(std::FILE* stream = stdout);
+/// The most that a line of text has: kScreenColumns, or what a narrower terminal shows.
+size_t screen_columns();
 
 /// Columns of a text on a terminal: code points, not bytes.
 size_t columns_of(std::string_view text);
 
 /// The text in lines of at most `columns`, each with a newline. The first line begins with `first`, the
-/// others with as many blanks. Lines break at blanks; a longer word is divided.
-std::string wrapped(std::string_view text, std::string_view first = "", size_t columns = kScreenColumns);
+/// others with as many blanks. Lines break at blanks; a longer word is divided, if `divides`.
+std::string wrapped(std::string_view text, std::string_view first = "", size_t columns = screen_columns(),
+                    bool divides = true);
 /// A shell command of blank-separated words, which are never divided: lines but the last end in " \".
 std::string wrapped_command(std::string_view command, std::string_view first = "",
-                            size_t columns = kScreenColumns);
+                            size_t columns = screen_columns());
+/// A line that stands until the next one overwrites it, cut to the terminal: a longer one could not be
+/// overwritten. `end` is never cut.
+std::string live_line(std::string_view text, std::string_view end = "", std::FILE* stream = stdout);
 /// A word as a POSIX shell reads it back: as it is, or in single quotes.
 std::string shell_word(std::string_view word);
 

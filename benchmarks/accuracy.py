@@ -19,6 +19,7 @@ import sys
 import choice
 import coverage
 import drawn_choice
+import kinds
 import margins
 import orders
 import predictions
@@ -31,6 +32,7 @@ import validate
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 CONSTANTS = os.path.join(ROOT, "planner", "cost", "calibration.json")
 PAGE = os.path.join(ROOT, "reports", "results", "accuracy.md")
+SETS = ("published", "other", "blind", "wide", "community", "failed")
 MEGATRON = {"bridge", "dgxc", "nemo", "megatron", "seqpar", "simumax", "zerobubble", "torchtitan"}
 
 
@@ -67,6 +69,21 @@ def seconds_text(seconds):
     """As format_seconds() in base/quantity.h, to a millisecond."""
     value, unit = (seconds, "s") if seconds >= 1 else (1e3 * seconds, "ms")
     return f"{value:.{0 if value >= 99.95 or value == int(value) else 1 if value >= 9.995 else 2}f} {unit}"
+
+
+def as_a_user_asks(sets, reports, asked):
+    """Errors of the records, and of the same runs without the settings of their records."""
+    lines = ["| set | step times | of records: mean | median | as a user asks: mean | median | peaks | of records: mean | as a user asks: mean |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for name, recorded, user in zip(SETS, reports, asked):
+        (time, memory), (time_asked, memory_asked) = errors_of(recorded["runs"]), errors_of(user["runs"])
+        if time:
+            means = [percent(of(map(abs, errors.values()))) for errors in (time, time_asked) for of in (statistics.mean, statistics.median)]
+            peaks = [percent(statistics.mean(map(abs, errors.values()))) if errors else "-" for errors in (memory, memory_asked)]
+            lines.append(f"| {name} | {len(time)} | {' | '.join(means)} | {len(memory)} | {' | '.join(peaks)} |")
+    runs = [r for of_set in sets for r in of_set.values() if r["request"].get("execution")]
+    return "\n".join([f"{sum(len(r['request']['execution']) for r in runs)} settings of {len(runs)} records say what their software did otherwise than "
+                      "`frameworks/` says. A user\nwho knows no more than model, machine, layout and framework gets the errors without them:\n", *lines])
 
 
 def picture(runs):
@@ -153,14 +170,14 @@ def mean_without_deductions(programs, records):
     return percent(statistics.mean(abs(e) for e in error.values()))
 
 
-def write_evidence(runs, records, told_apart):
-    """What mpt-plan says of a plan's framework: measured over predicted, by framework, kind of model and source, and of runs that
+def evidence_rows(runs, records, told_apart):
+    """What mpt-plan says of a plan's kind: measured over predicted, by kind and source, and of runs that
     failed for memory predicted over the room, with how many runs of that source ran whose peaks are not known. Left out are runs that a request cannot express, or that it leaves open, those that name
     no device with tables of its own or no micro-batch, and memory but for the runs `told_apart`, whose sources say which memory they mean."""
     rows = {}
 
     def row_of(r):
-        sources = rows.setdefault((r["framework"], r["experts"]), {})
+        _, sources = rows.setdefault(json.dumps(r["kind"]), (r["kind"], {}))
         return sources.setdefault(r["family"], {"step_time": [], "peak_memory": [], "failed": [], "ran": 0})
 
     for r in (r for r in runs if coverage.is_like_a_plan(r, records)):
@@ -175,13 +192,24 @@ def write_evidence(runs, records, told_apart):
         else:
             row["ran"] += 1
 
-    def line_of(framework, experts, sources):
-        said = [{"source": name, **{what: sorted(found) if isinstance(found, list) else found for what, found in row.items() if found}}
+    def said(sources):
+        return [{"source": name, **{what: sorted(found) if isinstance(found, list) else found for what, found in row.items() if found}}
                 for name, row in sorted(sources.items())]
-        return json.dumps({"framework": framework, "experts": experts, "sources": said})
+
+    return [{**kind, "sources": said(sources)} for _, (kind, sources) in sorted(rows.items())]
+
+
+def write_evidence(rows, asked):
+    """`asked`: rows of the same runs as a user asks for them. Peaks are of the records' own requests: which states and kernels there
+    were is known of a run that is planned."""
+    table = kinds.measured(rows, {"step_time": asked, "peak_memory": rows})
+
+    def lines(of):
+        return ",\n".join(map(json.dumps, of))
 
     with open(predictions.EVIDENCE, "w") as file:
-        file.write("[\n" + ",\n".join(line_of(*key, sources) for key, sources in sorted(rows.items())) + "\n]\n")
+        file.write(f'{{"new_kinds": [\n{lines(table)}\n],\n"runs": [\n{lines(rows)}\n]}}\n')
+    return table
 
 
 def constants_part():
@@ -201,13 +229,16 @@ or counted in documents and sources, and {count['fitted']} were fitted to publis
 
 def main():
     programs = sys.argv[1]
-    sets = [published.of_set(name) for name in ("published", "other", "blind", "wide", "community", "failed")]
+    sets = [published.of_set(name) for name in SETS]
     records, others, kept_apart, wide, community, failures = sets
     reports = [validate.report(programs, list(of_set.values()), apart=True) for of_set in sets]
+    asked = [validate.report(programs, list(map(predictions.as_a_user_asks, of_set.values())), apart=True) for of_set in sets]
     report, other, kept_apart_report, wide_report, community_report, failed = reports
     every_run = [r for one in reports for r in one["runs"]]
     everything = records | others | kept_apart | wide | community | failures
-    write_evidence(every_run, everything, records | others)
+    asked_run = [r for one in asked for r in one["runs"]]
+    rows, asked_rows = (evidence_rows(of, everything, records | others) for of in (every_run, asked_run))
+    table = write_evidence(rows, asked_rows)
     noise = orders.scatter(report["summary"]["repeated"]["difference"])
     ran = [r for one in reports[:-1] for r in one["runs"]]
     price_errors.write(price_errors.spreads(price_errors.sets_of(everything, [r for r in ran if not r.get("out_of_memory")]), noise))
@@ -258,6 +289,10 @@ are predicted. An error is (predicted - measured) / measured; means are of its a
   {s['ranges']['slower']} more, on average {percent(s['ranges']['distance'])} from it
 - the planner's memory limit would refuse {len(unfit)} of the runs that ran: {', '.join(unfit) or 'none'}
 
+## As a user asks
+
+{as_a_user_asks(sets, reports, asked)}
+
 ## By source
 
 {summary_rows(s['family'])}
@@ -298,7 +333,7 @@ Sets of Megatron-Bridge mix releases, some of them at half the speed of the next
 
 ## How sure predictions are
 
-{coverage.table(everything, every_run, [c for of_set, one in zip(sets, reports) for c in drawn_choice.choices(of_set, one["runs"])])}
+{coverage.table(everything, every_run, [c for of_set, one in zip(sets, reports) for c in drawn_choice.choices(of_set, one["runs"])], (rows, asked_rows, table))}
 
 ## With one source left out
 

@@ -5,7 +5,10 @@ likely to fit ran out of memory, and whether a choice cost less than was stated.
 Part of accuracy.py's page.
 """
 
+import math
 import statistics
+
+import kinds
 
 LIKELY = (0.99, 0.95, 0.9, 0.7, 0.3, 0.0)
 
@@ -45,10 +48,28 @@ def interval_row(name, runs):
 def intervals(runs):
     groups = {}
     for r in runs:
-        groups.setdefault(f"{r['framework']}{', experts' if r['experts'] else ''}", []).append(r)
+        names = [f"{r['framework']}{', experts' if r['experts'] else ''}", *(f"{part}: {value}" for part in kinds.PARTS[1:]
+                                                                             for value in kinds.values_of(part, r["kind"]) or ["plain"]),
+                 "kind without a record of another source" if r.get("new_in") else "kind with records of other sources"]
+        for name in names:
+            groups.setdefault(name, []).append(r)
     rows = [interval_row("all", runs)] + [interval_row(name, of) for name, of in sorted(groups.items()) if len(of) >= 10]
     return "\n".join(["| | runs | sources | held | mean of sources | faster | highest over lowest |",
                       "| --- | --- | --- | --- | --- | --- | --- |", *rows])
+
+
+def left_out(rows, asked, table):
+    """Kinds that are left out with all of their sources, as if nobody had run them: how much the interval holds without and with what
+    is added, and how much wider that makes it."""
+    added = {entry["part"]: entry["step_time"] for entry in table}
+    lines = ["| left out | step times | held without widening | held | width, times that of before |", "| --- | --- | --- | --- | --- |"]
+    for part in kinds.PARTS[:-1]:
+        runs = kinds.left_out_runs(part, rows, asked, "step_time")
+        wider = [math.log(high / low) / math.log(most / least) for of, _, _ in runs
+                 for (least, most), (low, high) in [(kinds.interval(of), kinds.interval(kinds.widened(of, added[part])))]]
+        lines.append(f"| each kind of {part} | {sum(len(ratios) for _, ratios, _ in runs)} | {percent(kinds.share_held(runs, 'step_time', 0))} | "
+                     f"{percent(kinds.share_held(runs, 'step_time', added[part]))} | {statistics.median(wider):.2f} |")
+    return "\n".join(lines)
 
 
 def likelihoods(runs):
@@ -68,8 +89,8 @@ def choices(sets):
 cost {percent(statistics.mean(c["regret"] for c in sets))}. Another layout is said to win in {percent(statistics.mean(c["other_wins"] for c in sets))} of draws, and won in {percent(statistics.mean(better))} of sets."""
 
 
-def table(records, runs, sets):
-    """The section in Markdown."""
+def table(records, runs, sets, of_kinds):
+    """The section in Markdown. `of_kinds`: see left_out()."""
     like = [r for r in runs if is_like_a_plan(r, records)]
     timed = [r for r in like if r["measured_iter_time_s"] and not r["out_of_memory"] and r.get("expected_s")]
     fitted = [r for r in like if "likely_to_fit" in r]
@@ -80,6 +101,11 @@ def table(records, runs, sets):
 Of {len(called)} layouts that are called at least 95 % likely to fit, {failed} ran out of memory, **{percent(failed / len(called))}**.
 
 {intervals(timed)}
+
+A kind without a record gets a wider interval (`docs/validation.md`). Kinds that are left out, their runs as a user asks for them, each kind
+with one weight:
+
+{left_out(*of_kinds)}
 
 Sources publish runs that worked rather than those that failed, so that fewer fail here than would elsewhere.
 

@@ -41,6 +41,11 @@ def request_of(run):
     return request
 
 
+def as_a_user_asks(run):
+    """The run without what only its record says of its software: a user names model, machine, layout and framework."""
+    return {**run, "request": {name: value for name, value in run["request"].items() if name != "execution"}}
+
+
 def even_stages(layers, stages):
     """As even_stages() in core/layout.cpp; with one less at the ends where only that divides, as most frameworks split them."""
     if stages > 1 and layers % stages and (layers + 2) % stages == 0:
@@ -113,13 +118,17 @@ def line_of(run, answer, others):
     line |= {"predicted_iter_time_s": prediction["step_time_s"], "predicted_peak_mem_gib": observed_gib(observed, answer),
              "model": f"{model['name']} ({model['layers']} layers x {model['hidden']})", "gpu": answer["cluster"]["device"]["name"],
              "framework": layout["execution"]["framework"], "experts": bool(model["moe"]), "precision": layout["precision"],
+             "kind": answer["kind"],
              "tokens_per_device": tokens / (layout["tensor"] * layout["context"] * layout["pipeline"] * layout["data"]), "fits": fits,
              "limit_bytes": answer["memory_limit_bytes"], "safe_bytes": answer["safe_bytes"], "memory": prediction["memory"],
-             "priced_by": answer["cost"]["source"], "work_s": list(answer["work_s"].values()), "traits": traits_of(layout)}
+             "priced_by": answer["cost"]["source"], "work_s": list(answer["work_s"].values()), "traits": traits_of(layout),
+             "features": answer["features"]}
     if least < most:
         line["range_s"] = [least, most]
     if sure.get("least_s") is not None:
         line["expected_s"] = [sure["least_s"], sure["most_s"]]
+    if sure.get("new_in"):
+        line["new_in"] = sure["new_in"]
     if sure.get("fits") is not None:
         line["likely_to_fit"] = sure["fits"]
     return line | ({"unmodelled": unmodelled["gib"]} if "gib" in unmodelled else {})
@@ -131,7 +140,7 @@ def predict(programs, runs, *options, apart=False):
     if apart:
         found = [None] * len(runs)
         with open(EVIDENCE) as file:
-            known = {source["source"] for row in json.load(file) for source in row["sources"]}
+            known = {source["source"] for row in json.load(file)["runs"] for source in row["sources"]}
         for family in {run["family"] for run in runs}:
             places = [i for i, run in enumerate(runs) if run["family"] == family]
             without = ("--without-source", family) if family in known else ()

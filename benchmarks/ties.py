@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Below which difference of predicted step times the predicted order of two published layouts is no better than chance.
 
-Part of accuracy.py's page.
+Part of accuracy.py's page. core/ties.h has the threshold for all of MPT.
 """
 
 import json
 import math
+import os
+import re
 import statistics
 
 EDGES = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
@@ -67,9 +69,17 @@ def by_difference(pairs):
     return [(upper if upper < math.inf else None, tally([p for p in pairs if lower <= p[1] < upper])) for lower, upper in zip(edges, edges[1:])]
 
 
-def threshold(ranges):
-    """The largest edge below which the votes of sources are not significantly better than chance; 0 where they always are."""
-    return max((upper for upper, t in ranges if upper and t["p_of_sources"] >= SIGNIFICANT), default=0.0)
+def threshold(pairs):
+    """The largest edge below which the votes of sources, of all pairs below it, are not significantly better than chance; 0 where they
+    always are."""
+    return max((edge for edge in EDGES if tally([p for p in pairs if p[1] < edge])["p_of_sources"] >= SIGNIFICANT), default=0.0)
+
+
+def threshold_in_use():
+    """kEqualTimes of core/ties.h."""
+    header = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "core", "ties.h")
+    with open(header) as file:
+        return float(re.search(r"kEqualTimes = ([\d.]+);", file.read()).group(1))
 
 
 def percent(x):
@@ -87,24 +97,27 @@ def share(t):
 def table(records, predictions, scatter):
     """The section in Markdown. `scatter`: by how much measurements of the same thing differ."""
     pairs = pairs_of(times_of(records, predictions))
-    every, apart = by_difference(pairs), by_difference([p for p in pairs if p[2] > scatter])
+    pairs_apart = [p for p in pairs if p[2] > scatter]
+    every, apart = by_difference(pairs), by_difference(pairs_apart)
 
     def cells(t):
         return f"{t['pairs']} | {share(t)} | {probability(t['p'])} | {t['most']} : {t['least']} | {probability(t['p_of_sources'])}"
 
     names = [f"{percent(lower)[:-2]} to {percent(upper)}" for lower, upper in zip([0.0, *EDGES], EDGES)] + [f"over {percent(EDGES[-1])}"]
     rows = "\n".join(f"| {name} | {cells(t)} | {cells(a)} |" for name, (_, t), (_, a) in zip(names, every, apart))
-    edge = threshold(every)
-    close = tally([p for p in pairs if p[1] < edge])
+    edge = threshold(pairs)
+    close, next_edge = tally([p for p in pairs if p[1] < edge]), min((e for e in EDGES if e > edge), default=EDGES[-1])
+    further = tally([p for p in pairs if p[1] < next_edge])
     return f"""A pair is two layouts that one source measured of one model, batch and precision, on one machine with one release of the software.
 It is in the right order if the layout predicted faster was measured faster. {len(pairs)} pairs of {len({p[0] for p in pairs})} sources count. Pairs with
 equal predictions or equal measurements are left out. "Apart" also leaves out pairs with measured times within {percent(round(scatter, 3))}.
 p is the probability that chance gets as many right (exact binomial test, one-sided). The pairs of a source share layouts, and
 one source has most of the close pairs. So each source votes once, too: it has more right pairs than wrong ones, or fewer.
 
-**Below a predicted difference of {percent(edge)} the votes are not significantly better than chance** (p >= {SIGNIFICANT}). Among pairs measured
-apart this holds below {percent(threshold(apart))}, but fewer sources vote. Counted one by one, as if they were independent, the {close['pairs']} pairs
-below {percent(edge)} are right in {share(close)}, p = {probability(close['p'])}.
+**Below a predicted difference of {percent(edge)} the votes are not significantly better than chance** (p >= {SIGNIFICANT}): {close['most']} : {close['least']} of all pairs below it,
+p = {probability(close['p_of_sources'])}. Below {percent(next_edge)} they are {further['most']} : {further['least']}, p = {probability(further['p_of_sources'])}. Among pairs measured
+apart this holds below {percent(threshold(pairs_apart))}, but fewer sources vote. Counted one by one, as if they were independent, the {close['pairs']} pairs
+below {percent(edge)} are right in {share(close)}, p = {probability(close['p'])}. MPT calls layouts a tie below {percent(threshold_in_use())} (`core/ties.h`).
 
 | predicted difference | pairs | right | p | votes | p | apart: pairs | right | p | votes | p |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |

@@ -27,6 +27,9 @@ foreach(file README.md LICENSE NOTICE CHANGELOG.md)
   install(FILES ${CMAKE_SOURCE_DIR}/${file} DESTINATION ${CMAKE_INSTALL_DOCDIR})
 endforeach()
 
+# The page, where scripts/page built it.
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/build/site/ DESTINATION ${CMAKE_INSTALL_DATADIR}/mpt/page OPTIONAL)
+
 # What plans: mpt::planner and what it is made of.
 set(libraries base core models frameworks profiler_hardware reports planner)
 foreach(library IN LISTS libraries)

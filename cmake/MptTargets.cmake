@@ -39,6 +39,11 @@ function(mpt_library name)
   add_library(mpt::${name} ALIAS mpt_${name})
   target_include_directories(mpt_${name} PUBLIC $<BUILD_INTERFACE:${root}> $<INSTALL_INTERFACE:include/mpt>)
   target_link_libraries(mpt_${name} PUBLIC ${ARG_LINKS} PRIVATE $<BUILD_INTERFACE:mpt::warnings>)
+  # The planner answers the same on every machine: no contracted operations. Plain x86-64 and WebAssembly have none.
+  if(NOT ARG_FOLDER MATCHES "^runtime" AND NOT EMSCRIPTEN AND
+     (NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64" OR CMAKE_CXX_FLAGS MATCHES "-march|-mfma"))
+    target_compile_options(mpt_${name} PRIVATE -ffp-contract=off)
+  endif()
   if("CLI11::CLI11" IN_LIST ARG_LINKS)
     mpt_speed_up(mpt_${name} mpt_precompiled_commands)
   else()

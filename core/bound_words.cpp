@@ -88,12 +88,14 @@ std::vector<std::string> bounded_options(const SearchBounds& bounds) {
 std::vector<std::string> broken_bounds(const SearchBounds& bounds, const Layout& layout) {
   std::vector<std::string> broken;
   for (const BoundWords& bound : bound_words(bounds)) {
-    const std::string value = kAxes.at(bound.name)(layout);
+    const std::string value = axis_word(bound.name, layout);
     if (!value.empty() && std::find(bound.values.begin(), bound.values.end(), value) == bound.values.end())
       broken.push_back(bound.option());
   }
   return broken;
 }
+
+std::string axis_word(const std::string& name, const Layout& layout) { return kAxes.at(name)(layout); }
 
 SearchBounds parse_bounds(const std::string& text, const std::string& where) {
   Names known;

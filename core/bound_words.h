@@ -28,6 +28,9 @@ std::vector<std::string> bounded_options(const SearchBounds& bounds);
 /// rank) breaks nothing.
 std::vector<std::string> broken_bounds(const SearchBounds& bounds, const Layout& layout);
 
+/// What a layout says on the axis of a bound; empty: it has no such axis.
+std::string axis_word(const std::string& name, const Layout& layout);
+
 /// "tp=8,pp=4" as bounds; a key's values may stand in several words. Throws UserError that names `where`.
 SearchBounds parse_bounds(const std::string& text, const std::string& where);
 

@@ -100,9 +100,9 @@ struct LinkLevel {
     v.field("group_size", &T::group_size, "devices that this level connects", between(1, 10'000'000));
     v.field("latency_s", &T::latency_s, "seconds of one message step", between(0, 10));
     v.field("bandwidth_bytes_per_s", &T::bandwidth_bytes_per_s, "per port and direction", between(1, 1e15));
-    v.field("rails", &T::rails, "ports that a block of the level inside shares; 0: one per device",
+    v.field("rails", &T::rails, "network cards that a block of the level inside shares; 0: one per device",
             optional_field(between(0, 10'000'000)));
-    v.field("oversubscription", &T::oversubscription, "how many times the ports exceed the lines behind them",
+    v.field("oversubscription", &T::oversubscription, "how oversubscribed the switch is",
             optional_field(between(1, 1000)));
     v.field("mesh", &T::mesh, "devices of which each pair has links of its own; 0: all send through a switch",
             optional_field(between(0, 10'000'000)));

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/fields.h"
@@ -16,6 +17,8 @@ namespace mpt {
 struct Confidence {
   std::optional<double> least_s, most_s;  // eight in ten steps take between them
   std::optional<double> fits;             // probability that it does not run out of memory
+  std::vector<std::string> new_in =
+      {};  // what of its kind no published run of its software has: ranges are wide
 
   bool operator==(const Confidence&) const = default;
 
@@ -28,6 +31,9 @@ struct Confidence {
             optional_field(between(0, 1e9)));
     v.field("fits", &T::fits, "probability that it does not run out of memory",
             optional_field(between(0, 1)));
+    v.field("new_in", &T::new_in,
+            "what no published run with this software has, or the software itself: the range is wide",
+            rare_field());
   }
 };
 

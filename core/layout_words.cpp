@@ -20,7 +20,8 @@ std::string counted(int64_t count, std::string_view one) {
 std::string pipeline_words(const Layout& l) {
   std::string text = fmt::format("{} ({}", counted(l.pipeline, "pipeline stage"), l.schedule);
   if (l.chunks > 1) text += fmt::format(", {} chunks each", l.chunks);
-  return text + ")";
+  const std::string layers = describe_layers_per_stage(l);
+  return text + (layers.empty() ? ")" : ", " + layers + ")");
 }
 
 std::string expert_words(const Layout& l) {
@@ -31,7 +32,7 @@ std::string expert_words(const Layout& l) {
 
 // ZeRO 3 alone is what most people call fully sharded.
 std::string zero_words(const Layout& l) {
-  std::string text = l.zero == 3 ? "ZeRO 3 (fully sharded)" : fmt::format("ZeRO {}", l.zero);
+  std::string text = l.zero == 3 ? "ZeRO 3 (fully sharded, FULL_SHARD)" : fmt::format("ZeRO {}", l.zero);
   if (l.shard < l.replicas()) text += fmt::format(" within groups of {}", l.shard);
   return text;
 }
@@ -47,6 +48,22 @@ std::string describe_recompute(const Layout& l) {
   const std::string of = counted(*most, "layer") + (l.stages() == 1 ? "" : " per stage");
   if (*least == *most) return "recompute of " + of;
   return *least == 0 ? "recompute of up to " + of : fmt::format("recompute of {} to {}", *least, of);
+}
+
+std::string describe_layers_per_stage(const Layout& l) {
+  constexpr size_t kMostListed = 16;
+  const auto& layers = l.layers_per_stage;
+  if (layers.empty()) return "";
+  if (std::equal(layers.begin() + 1, layers.end(), layers.begin()))
+    return counted(layers.front(), "layer") + (l.chunks > 1 ? " a chunk" : " a stage");
+  std::string text = "layers";
+  for (size_t s = 0, next = 0; s < layers.size(); s = next) {
+    while (next < layers.size() && layers[next] == layers[s]) ++next;
+    const size_t alike = layers.size() > kMostListed ? next - s : 1;
+    text += fmt::format(" {}{}", layers[s], alike > 1 ? fmt::format(" ({} times)", alike) : "");
+    next = s + alike;
+  }
+  return text;
 }
 
 std::vector<std::string> layout_words(const Layout& l, const Workload* workload) {
@@ -66,9 +83,11 @@ std::vector<std::string> layout_words(const Layout& l, const Workload* workload)
     parts.emplace_back("stages of one replica side by side (data outermost)");
   if (l.offload_optimizer) parts.emplace_back("optimizer in host memory");
   const std::string of = " of " + counted(l.micro_batch, "sequence");
-  parts.push_back(workload == nullptr ? "micro-batches" + of
-                                      : counted(micro_batches(l, *workload), "micro-batch") + of);
-  parts.push_back(describe_recompute(l));
+  const int64_t count = workload == nullptr ? 1 : micro_batches(l, *workload);
+  parts.push_back((workload == nullptr ? "micro-batches" : counted(count, "micro-batch")) + of +
+                  (count > 1 ? " (gradient accumulation)" : ""));
+  parts.push_back(describe_recompute(l) +
+                  (l.recompute == Recompute::none ? "" : " (activation checkpointing)"));
   return parts;
 }
 

@@ -13,6 +13,7 @@
 #include "base/fields.h"
 #include "core/cluster_spec.h"
 #include "core/confidence.h"
+#include "core/corrected.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
 #include "core/plan_request.h"
@@ -20,6 +21,7 @@
 #include "core/stage_footprint.h"
 #include "core/step_program.h"
 #include "core/timeline.h"
+#include "core/verdict.h"
 
 namespace mpt {
 
@@ -141,9 +143,29 @@ struct ExposedCommunication {
   }
 };
 
+/// What the idle share of a pipeline is made of; the three add up to it (docs/glossary.md).
+struct PipelineIdle {
+  double fill = 0.0;
+  double unequal_stages = 0.0;
+  double waiting = 0.0;
+
+  bool operator==(const PipelineIdle&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = PipelineIdle;
+    v.field("fill", &T::fill, "share of the step: idle with stages that all take equally long",
+            between(0, 1));
+    v.field("unequal_stages", &T::unequal_stages, "share of the step: idle because some stages take longer",
+            between(0, 1));
+    v.field("waiting", &T::waiting, "share of the step: idle because of communication", between(0, 1));
+  }
+};
+
 struct Prediction {
   double step_time_s = 0.0;
   double bubble_share = 0.0;
+  std::optional<PipelineIdle> pipeline_idle;  // nothing: no pipeline
   double tokens_per_s = 0.0;
   double model_flop_per_step = 0.0;
   std::vector<RankMemory> memory;
@@ -161,6 +183,8 @@ struct Prediction {
     v.field("step_time_s", &T::step_time_s, "seconds of one optimizer step", between(0, 1e9));
     v.field("bubble_share", &T::bubble_share, "share of the ranks' time in which compute idles",
             between(0, 1));
+    v.field("pipeline_idle", &T::pipeline_idle, "what that share is made of, with a pipeline",
+            optional_field());
     v.field("tokens_per_s", &T::tokens_per_s, "over all ranks", between(0, 1e15));
     v.field("model_flop_per_step", &T::model_flop_per_step, "forward and backward, without recompute",
             between(0, 1e30));
@@ -173,6 +197,9 @@ struct Prediction {
   }
 };
 
+/// What a layout of the ranking is there for. simplest: the fastest with two kinds of parallelism at most.
+enum class Role { recommended, alternative, simplest };
+
 /// A layout that the search simulated, for the ranking.
 struct RankedLayout {
   Layout layout;
@@ -181,6 +208,7 @@ struct RankedLayout {
   int64_t peak_bytes = 0;
   double tokens_per_s = 0.0;
   Confidence confidence;
+  Role role = Role::alternative;
 
   bool operator==(const RankedLayout&) const = default;
 
@@ -193,6 +221,45 @@ struct RankedLayout {
     v.field("peak_bytes", &T::peak_bytes, "of the fullest rank", between(0, 9e15));
     v.field("tokens_per_s", &T::tokens_per_s, "predicted", between(0, 1e15));
     v.field("confidence", &T::confidence, "how sure the prediction is", optional_field());
+    v.field("role", &T::role,
+            "what it is there for; simplest: the fastest with at most two of tp, pp, cp, ep, dp",
+            optional_field());
+  }
+};
+
+/// A layout that may not fit, and gains by its expected time beside the safe one, to fall back on.
+struct WeighedRisk {
+  int64_t try_first = 2, fall_back = 1;  // places in the ranking, from 1
+  double expected_s = 0.0;  // a step on average: with the first where it fits, else a trial and the other
+  double gain = 0.0;        // by how much that is less than with the safe one from the start
+
+  bool operator==(const WeighedRisk&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = WeighedRisk;
+    v.field("try_first", &T::try_first, "place in the ranking, from 1, of the layout that may not fit",
+            between(1, 1e6));
+    v.field("fall_back", &T::fall_back, "place in the ranking, from 1, of the safe layout", between(1, 1e6));
+    v.field("expected_s", &T::expected_s, "seconds of a step on average, failed trials counted",
+            between(0, 1e9));
+    v.field("gain", &T::gain, "share by which that is less than a step of the safe layout", between(0, 1));
+  }
+};
+
+/// Other layers in the same stages, and what a step would take with them.
+struct OtherStages {
+  std::vector<int64_t> layers_per_stage;
+  double step_time_s = 0.0;
+
+  bool operator==(const OtherStages&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = OtherStages;
+    v.field("layers_per_stage", &T::layers_per_stage, "decoder layers of each virtual stage, in model order",
+            between(0, 100000));
+    v.field("step_time_s", &T::step_time_s, "of a step with them", between(0, 1e9));
   }
 };
 
@@ -327,6 +394,8 @@ struct Plan {
   SearchCertificate search;
   std::vector<AxisLink> links;        // of the axes that the layout splits
   std::vector<RankedLayout> ranking;  // best first; the chosen one is first
+  std::optional<OtherStages> faster_stages;  // of an estimate: nothing where no other division is faster
+  std::optional<WeighedRisk> risk;           // nothing: no layout that may not fit is worth a trial
   std::vector<RankedLayout> front;   // nothing beats one in time, memory and ranks; empty where not asked for
   std::vector<std::string> reasons;  // why this one
   std::vector<std::string> rejected;  // what ruled the others out
@@ -334,7 +403,10 @@ struct Plan {
   // none.
   std::vector<std::string> evidence;
   std::optional<FittedTime> fitted;  // nothing: not worked out
+  std::optional<Corrected> corrected;  // by runs that were observed; nothing: there are none
   std::vector<std::string> notes;    // what to know before the plan is used, a sentence each
+  // Nothing: the framework runs the model and MPT writes it, or layouts were searched beyond the framework.
+  std::optional<ModelVerdict> verdict;
   PlanRequest request;               // what was asked: planning it again gives this plan
 
   bool operator==(const Plan&) const = default;
@@ -388,6 +460,10 @@ void Plan::describe(V& v) {
   v.field("search", &T::search, "certificate of the search");
   v.field("links", &T::links, "which axis lies on which level of the network", optional_field());
   v.field("ranking", &T::ranking, "the best layouts");
+  v.field("faster_stages", &T::faster_stages, "of an estimate: layers of the stages with which it is faster",
+          optional_field());
+  v.field("risk", &T::risk, "a faster layout that may not fit, and the safe one to fall back on",
+          optional_field());
   v.field("front", &T::front, "layouts that none beats in time, memory and ranks", optional_field());
   v.field("reasons", &T::reasons, "why this layout", long_text());
   v.field("rejected", &T::rejected, "what ruled the others out", long_text());
@@ -395,7 +471,10 @@ void Plan::describe(V& v) {
           optional_field(long_text()));
   v.field("fitted", &T::fitted, "how much of the step time rests on fitted constants of the cost model",
           optional_field());
+  v.field("corrected", &T::corrected, "what observed runs make of the predictions", optional_field());
   v.field("notes", &T::notes, "what to know before the plan is used", optional_field(long_text()));
+  v.field("verdict", &T::verdict, "what the framework makes of the model, where MPT does not write it",
+          rare_field());
   v.field("request", &T::request, "what was asked; mpt-plan --request repeats it");
 }
 

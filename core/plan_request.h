@@ -49,15 +49,14 @@ struct SearchBounds {
     const FieldRule degree = between(1, double(kMostRanks));
     v.field("tp", &T::tensor, "Tensor-parallel degree", option_field(kRestrict, "N", degree));
     v.field("cp", &T::context, "Context-parallel degree", option_field(kRestrict, "N", degree));
-    v.field("pp", &T::pipeline, "Pipeline stages, each on GPUs of its own",
-            option_field(kRestrict, "N", degree));
+    v.field("pp", &T::pipeline, "Pipeline stages", option_field(kRestrict, "N", degree));
     v.field("dp", &T::data, "Data-parallel degree", option_field(kRestrict, "N", degree));
-    v.field("zero", &T::zero, "ZeRO stage, 0 to 3; 3 is fully sharded, as FSDP",
+    v.field("zero", &T::zero, "ZeRO stage, 0 to 3: 0 is DDP, 3 is fully sharded (FSDP, FULL_SHARD)",
             option_field(kRestrict, "N", between(0, 3)));
     v.field("ep", &T::expert, "Expert-parallel degree", option_field(kRestrict, "N", degree));
-    v.field("micro_batch", &T::micro_batch, "Sequences per micro-batch",
+    v.field("micro_batch", &T::micro_batch, "Sequences per micro-batch; gradient accumulation runs several",
             option_field(kRestrict, "N", degree));
-    v.field("recompute", &T::recomputes, "Activations computed again: none, selective or full",
+    v.field("recompute", &T::recomputes, "Activation (gradient) checkpointing: none, selective or full",
             option_field(kRestrict, "HOW"));
     v.field("schedule", &T::schedules, "Pipeline schedule", option_field(kRestrict, "NAME"));
     v.field("sp", &T::sequence_parallel, "Sequence parallel beside tensor parallel",
@@ -67,15 +66,45 @@ struct SearchBounds {
     v.field("chunks", &T::chunks, "Virtual stages on each GPU of a pipeline",
             option_field(kMoreRestrict, "N", degree));
     v.field("offload", &T::offload, "Optimizer state in CPU memory", option_field(kMoreRestrict, "on|off"));
-    v.field("order", &T::orders,
-            "Axis whose neighbours are farthest apart: pipeline_outermost or data_outermost",
+    v.field("order", &T::orders, "Which axis spans nodes: pipeline_outermost or data_outermost",
             option_field(kMoreRestrict, "AXIS"));
-    v.field("etp", &T::expert_tensor, "Ways to split each expert", option_field(kMoreRestrict, "N", degree));
+    v.field("etp", &T::expert_tensor, "GPUs that share one expert", option_field(kMoreRestrict, "N", degree));
   }
 };
 
 /// Sequences of a step, or tokens of one.
 inline constexpr int64_t kMostSequences = int64_t{1} << 28;
+
+/// What somebody measured of a run. What it leaves out is as in the request.
+struct ObservedRun {
+  std::string layout, measured;  // its short form; "28.1s,61GiB" or "oom"
+  std::optional<Layout> exact;   // the layout, where its short form leaves something open
+  NameOr<ModelSpec> model;
+  NameOr<ClusterSpec> cluster;
+  std::string framework;
+  std::optional<Precision> precision;
+  int64_t gpus = 0, global_batch = 0, sequence = 0;
+
+  bool operator==(const ObservedRun&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = ObservedRun;
+    v.field("layout", &T::layout, "short form of its layout (docs/notation.md)", long_text());
+    v.field("measured", &T::measured,
+            "step time, memory of the fullest GPU, or both: 28.1s,61GiB; oom: memory ran out", long_text());
+    v.field("exact", &T::exact, "the layout itself", optional_field());
+    v.field("model", &T::model, "its model", optional_field(long_text()));
+    v.field("cluster", &T::cluster, "its cluster", optional_field(long_text()));
+    v.field("framework", &T::framework, "software that ran it", optional_field());
+    v.field("precision", &T::precision, "its precision", optional_field());
+    v.field("gpus", &T::gpus, "GPUs that it used", optional_field(between(0, double(kMostRanks))));
+    v.field("global_batch", &T::global_batch, "its sequences per step",
+            optional_field(between(0, double(kMostSequences))));
+    v.field("seq", &T::sequence, "its tokens per sequence",
+            optional_field(between(0, double(kMostSequences))));
+  }
+};
 
 struct PlanRequest {
   NameOr<ModelSpec> model;
@@ -106,7 +135,10 @@ struct PlanRequest {
   double time_limit_s = 120.0;
   int64_t top = 5;
   bool pareto = false;
+  bool try_first = false;
   std::optional<Layout> layout;
+  std::vector<int64_t> layers_per_stage;
+  std::vector<ObservedRun> observed;
 
   bool operator==(const PlanRequest&) const = default;
 
@@ -183,10 +215,10 @@ void PlanRequest::describe_training(V& v) {
   v.field("deterministic", &T::deterministic,
           "Kernels that give the same result in every run, as Megatron-LM's --deterministic-mode",
           option_field(kMoreWhat, nullptr));
-  v.field("lora", &T::lora, "Rank of LoRA's adapters, which alone are trained (default: all weights are)",
-          option_field(kMoreWhat, "RANK", between(1, 1 << 16)));
+  v.field("lora", &T::lora, "Rank of LoRA adapters, which alone are trained (default: all weights)",
+          option_field(kWhat, "RANK", between(1, 1 << 16)));
   v.field("lora_targets", &T::lora_targets,
-          "Products that get adapters: qkv, output, up, down, experts (default: the first four)",
+          "Linear layers with adapters: qkv, output, up, down, experts (default: the first four)",
           option_field(kMoreWhat, "NAMES"));
   v.field("frozen_weights", &T::frozen_weights,
           "How weights that are not trained are stored: bf16, fp8 or nf4, as QLoRA does (default: bf16)",
@@ -208,13 +240,13 @@ void PlanRequest::describe_execution(V& v) {
   using T = PlanRequest;
   using namespace headings;
   v.field("execution", &T::execution,
-          "How your framework differs from what is known of it, by the names in a plan's execution "
+          "Settings of your framework that differ from its default, by the names in a plan's execution "
           "(docs/file_formats.md), such as fp8_attention=true,graphs=true (default: as known)",
           option_field(kMoreWhat, "NAME=VALUE"));
   v.field(
       "overlap", &T::overlaps,
       "Communication beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer, "
-      "exchange (default: all but tensor and exchange, the one of tokens with experts; only transfer on "
+      "exchange, the all-to-all of experts (default: all but tensor and exchange; only transfer on "
       "one node with --framework mpt)",
       option_field(kMoreWhat, "NAMES"));
   v.field("recompute_modules", &T::recompute_modules,
@@ -253,7 +285,16 @@ void PlanRequest::describe_search(V& v) {
   v.field("top", &T::top, "Layouts to rank (default: 5)", option_field(kOutput, "N", between(1, 1000)));
   v.field("pareto", &T::pareto, "Print what trades time against memory and GPUs; -o writes the fastest",
           option_field(kOutput, nullptr));
+  v.field("try_first", &T::try_first,
+          "Where a faster layout may not fit and is worth a trial: plan it, instead of the safe one",
+          option_field(kOutput, nullptr));
   v.field("layout", &T::layout, "exactly this layout, to estimate", option_field(nullptr, nullptr));
+  v.field("layers_per_stage", &T::layers_per_stage,
+          "Decoder layers of each stage of the layout to estimate, in order",
+          option_field(nullptr, nullptr, between(0, 100000)));
+  v.field("observed", &T::observed,
+          "runs that were measured, which correct the predictions (docs/observed.md)",
+          option_field(nullptr, nullptr));
 }
 
 }  // namespace mpt

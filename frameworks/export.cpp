@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/terminal.h"
 #include "frameworks/framework.h"
 #include "frameworks/registry.h"
 #include "frameworks/supports/supports.h"
@@ -41,6 +42,21 @@ const std::vector<ExportTarget>& export_targets() {
   return targets;
 }
 
+std::optional<TrialCommand> trial_command(const Plan& plan, const std::string& folder, int64_t steps) {
+  constexpr std::string_view kMark = "@steps@";
+  const Framework* framework = find_framework(plan.layout.execution.framework);
+  if (framework == nullptr || framework->trial.script.empty()) return std::nullopt;
+  const std::string in_folder = shell_word(folder) + "/";
+  std::string text = node_count(plan) > 1 ? "sbatch " + in_folder + "job.sbatch " : "bash ";
+  text += in_folder + framework->trial.script;
+  for (std::string word : framework->trial.arguments) {
+    if (const size_t at = word.find(kMark); at != std::string::npos)
+      word.replace(at, kMark.size(), std::to_string(steps));
+    text += " " + shell_word(word);
+  }
+  return TrialCommand{text, framework->trial.where};
+}
+
 const ExportTarget& find_export_target(const std::string& name) {
   const Framework* framework = find_framework(name);
   if (const ExportTarget* target = target_named(framework != nullptr ? framework->name : name))
@@ -49,8 +65,9 @@ const ExportTarget& find_export_target(const std::string& name) {
   for (const ExportTarget& target : export_targets()) names.emplace_back(target.name);
   const std::string expected = fmt::format("one of {}", fmt::join(names, ", "));
   for (const ExportTarget& target : export_targets()) {
-    if (const Framework* its = find_framework(target.name))
-      names.insert(names.end(), its->aliases.begin(), its->aliases.end());
+    const Framework* its = find_framework(target.name);
+    for (const std::string& alias : its != nullptr ? its->other_names() : std::vector<std::string>{})
+      names.push_back(alias);
   }
   throw UserError(
       Problem{"--to", fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, names)), expected, ""});

@@ -73,6 +73,13 @@ std::string comment_text(std::string text);
 /// Why the target's framework cannot run the plan as it is; nothing where it can, and for launchers.
 std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan);
 
+/// The command of a run of `steps` steps on data that are made up, for what `folder` holds of the plan's
+/// framework; on several nodes by the exported Slurm job. Nothing where such a run needs more.
+struct TrialCommand {
+  std::string command, where;  // where: what has to be there; may be empty
+};
+std::optional<TrialCommand> trial_command(const Plan& plan, const std::string& folder, int64_t steps);
+
 /// A file of a framework's folder that exports merge or fill in (CMakeLists.txt).
 std::string template_text(const std::string& name);
 /// The template `name`.in with values in the places of their @names@. Every template may have title, nodes,

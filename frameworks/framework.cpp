@@ -40,7 +40,7 @@ std::vector<Framework> read_frameworks() {
 }
 
 bool goes_by(const Framework& framework, const std::string& name) {
-  const std::vector<std::string>& aliases = framework.aliases;
+  const std::vector<std::string> aliases = framework.other_names();
   return framework.name == name || std::find(aliases.begin(), aliases.end(), name) != aliases.end();
 }
 
@@ -85,8 +85,9 @@ const Framework& framework_named(const std::string& name, const std::string& whe
   if (const Framework* known = find_framework(name)) return *known;
   std::vector<std::string> names = framework_names();
   const std::string expected = fmt::format("one of {}", fmt::join(names, ", "));
-  for (const Framework& other : known_frameworks())
-    names.insert(names.end(), other.aliases.begin(), other.aliases.end());
+  for (const Framework& other : known_frameworks()) {
+    for (const std::string& alias : other.other_names()) names.push_back(alias);
+  }
   throw UserError(
       Problem{where, fmt::format("unknown framework \"{}\"{}", name.substr(0, 80), did_you_mean(name, names)),
               expected, ""});

@@ -28,6 +28,7 @@ struct Imported {
   Workload workload;
   std::string open_vocabulary;     // tokenizer of a vocabulary whose size is not known
   int64_t micro_batch_group = 0;   // micro-batches of a virtual stage in turn; 0: the pipeline degree
+  std::string length_note;         // the one of `notes` on a sequence length that the file lacks
   std::vector<std::string> notes;  // what was not understood, or has no counterpart
 };
 

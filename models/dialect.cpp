@@ -94,9 +94,7 @@ class Writer {
     written_.words.push_back({name_of(row), value, usual});
   }
 
-  void lack(Value value) {
-    if (!written_.lacking) written_.lacking = value;
-  }
+  void lack(Value value) { written_.lacking.push_back(value); }
 
   void write_choice(const DialectRow& row) {
     const auto choice = std::find_if(row.choices.begin(), row.choices.end(), [&](const Choice& c) {
@@ -322,6 +320,14 @@ class OwnWords : public WordSource {
   std::map<std::string, Json> words_;
 };
 
+Values read_back(const Dialect& dialect, const Values& values, const Written& written) {
+  Values back = read(dialect, OwnWords(written.words));
+  for (const DialectRow& row : dialect.rows) {
+    if (row.free && row.value) back[*row.value] = known(values, *row.value);
+  }
+  return back;
+}
+
 // Checks of a table.
 
 void check_values(const Conditions& conditions, const std::string& at, JsonProblems& problems) {
@@ -439,12 +445,23 @@ std::optional<Value> first_difference(const Dialect& dialect, const ModelSpec& m
   const Values values = values_of(model);
   if (const auto part = unsaid_mixer(dialect, values)) return part;
   const Written written = write(dialect, values);
-  if (written.lacking) return written.lacking;
-  Values back = read(dialect, OwnWords(written.words));
-  for (const DialectRow& row : dialect.rows) {
-    if (row.free && row.value) back[*row.value] = known(values, *row.value);
+  if (!written.lacking.empty()) return written.lacking.front();
+  return first_difference(model, model_of(read_back(dialect, values, written)));
+}
+
+std::set<Value> differences(const Dialect& dialect, const ModelSpec& model) {
+  const Values values = values_of(model);
+  const Written written = write(dialect, values);
+  std::set<Value> found(written.lacking.begin(), written.lacking.end());
+  if (const auto part = unsaid_mixer(dialect, values)) found.insert(*part);
+  try {
+    const Values back = values_of(model_of(read_back(dialect, values, written)));
+    for (const auto& [value, ours] : values) {
+      if (known(back, value) != ours) found.insert(value);
+    }
+  } catch (const UserError&) {  // these words alone are no model
   }
-  return first_difference(model, model_of(back));
+  return found;
 }
 
 std::string field_of(const Dialect& dialect, const Word& word, bool& contrary) {

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -159,6 +160,7 @@ struct Dialect {
   std::vector<std::string> models;            // of the zoo, which it has by name whatever the rows say
   std::map<std::string, std::string> fields;  // words by second spelling; "!x": the contrary of the switch x
   std::vector<std::string> refused;           // words of models that no ModelSpec describes
+  std::map<Value, std::string> lacks;         // values that no part of it has, and where it says so
   std::vector<std::string> not_taken_over;    // words that a plan has no place for
   std::map<std::string, std::string> former;  // words that the framework refuses by now, and present ones
   std::map<std::string, int64_t> vocabularies;  // of tokenizers, by how their names begin, in small letters
@@ -174,6 +176,7 @@ struct Dialect {
     v.field("models", &T::models, "models of the zoo that it has by name", rare_field());
     v.field("fields", &T::fields, "words by the second spelling; !x: the contrary of x", rare_field());
     v.field("refused", &T::refused, "words of models that no plan describes", rare_field());
+    v.field("lacks", &T::lacks, "values that no part of it has, and where it says so", rare_field());
     v.field("not_taken_over", &T::not_taken_over, "words that a plan has no place for", rare_field());
     v.field("former", &T::former, "words that the framework refuses by now, and present ones", rare_field());
     v.field("vocabularies", &T::vocabularies, "sizes by how a tokenizer's name begins", rare_field());
@@ -187,7 +190,7 @@ Dialect read_dialect(std::string_view text, const std::string& where, const std:
 
 struct Written {
   std::vector<Word> words;
-  std::optional<Value> lacking;  // the first value that no word says
+  std::vector<Value> lacking;  // values that no word says
 };
 /// `given`: the values of rows about the plan.
 Written write(const Dialect& dialect, const Values& values, const std::map<std::string, Json>& given = {});
@@ -197,6 +200,8 @@ Values read(const Dialect& dialect, const WordSource& words);
 /// The first value that comes back different when the model is written and read; nothing: the dialect has the
 /// model.
 std::optional<Value> first_difference(const Dialect& dialect, const ModelSpec& model);
+/// All that no word says or that come back different.
+std::set<Value> differences(const Dialect& dialect, const ModelSpec& model);
 
 /// The word in the second spelling; `contrary`: whether it means the contrary.
 std::string field_of(const Dialect& dialect, const Word& word, bool& contrary);

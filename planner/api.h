@@ -9,7 +9,7 @@
 //     request.global_batch = 512;
 //     const mpt::Plan plan = mpt::planner::plan(request);
 //
-// mpt-plan, its imports, comparisons and sweeps call the same functions. Wrong requests throw UserError.
+// mpt-plan, its imports and comparisons call the same functions. Wrong requests throw UserError.
 
 #include <functional>
 #include <memory>
@@ -54,6 +54,8 @@ struct Estimated {
 /// Prices `request.layout`, or without one the layout that the bounds name: what they leave out is 1, off or
 /// what the rest leaves. A layout that somebody runs fits if it fits a GPU's memory to the last byte.
 Estimated estimate(const PlanRequest& request);
+/// Other layers in its stages with which a step is faster beyond a tie, fits as well, and the framework runs.
+std::optional<OtherStages> faster_stages(const Estimated& estimated);
 /// The layout that estimate() prices: a request's own, or that of its bounds. Not checked.
 Layout layout_to_estimate(const Resolved& resolved);
 /// With other constants of the cost model.

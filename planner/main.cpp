@@ -17,6 +17,9 @@
 #include "planner/commands/commands.h"
 #include "planner/commands/stoppable.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/pipeline_idle.h"
+#include "planner/observe/observed_run.h"
+#include "planner/observe/observed_screen.h"
 #include "planner/simulate/simulator.h"
 
 namespace mpt {
@@ -26,7 +29,13 @@ namespace {
 Plan simulated_again(const std::string& file) {
   Plan plan = load_plan(file);
   const StepProgram program = program_of(plan);
-  store_timeline(plan, program, planner::simulate(plan, program));
+  const planner::Contention contention{plan.rate_by_active_ranks,
+                                       plan.layout.tensor * plan.layout.replicas()};
+  const std::vector<double> durations_s = durations_of(plan, program);
+  store_timeline(plan, program, planner::simulate(program, durations_s, contention));
+  Prediction& p = plan.prediction;
+  if (plan.layout.pipeline > 1)
+    p.pipeline_idle = planner::pipeline_idle(program, durations_s, contention, p.step_time_s, p.bubble_share);
   for (RankedLayout& ranked : plan.ranking) {
     if (ranked.layout != plan.layout) continue;
     ranked.step_time_s = plan.prediction.step_time_s;
@@ -50,7 +59,8 @@ std::string describe_waiting(double resolved_s, double searched_s, double explai
 std::string answer(const planner::PlanOptions& o, const Plan& plan, planner::ScreenOptions screen) {
   screen.palette = Palette::of(stdout);
   screen.lines = o.out.verbose ? SIZE_MAX / 2 : planner::kScreenLines - planner::files_of(o.out);
-  return planner::answer_screen(plan, screen) + (o.out.verbose ? planner::describe_details(plan) : "");
+  return (plan.corrected ? planner::observed_screen(plan, screen) : planner::answer_screen(plan, screen)) +
+         (o.out.verbose ? planner::describe_details(plan) : "");
 }
 
 void search_or_simulate(const planner::PlanOptions& o) {
@@ -84,7 +94,9 @@ void search_or_simulate(const planner::PlanOptions& o) {
   }
   screen.notes = plan.notes;
   const std::string host = planner::describe_host(o.request, plan);
-  if (!host.empty()) screen.notes.push_back(host);
+  for (const std::string& note : {host, planner::idle_cost(o.cost, o.cost.price > 0.0)}) {
+    if (!note.empty()) screen.notes.push_back(note);
+  }
   screen.training = planner::describe_cost(o.cost, plan);
   screen.next = planner::next_commands(o, plan);
   const double explained_s = waited_s() - resolved_s - plan.search.seconds;
@@ -125,8 +137,9 @@ int run(int argc, char** argv) {
       {"estimate", planner::add_estimate(app)}, {"explain", planner::add_explain(app)},
       {"export", planner::add_export(app)},     {"import", planner::add_import(app)},
       {"check", planner::add_check(app)},       {"diagnose", planner::add_diagnose(app)},
-      {"compare", planner::add_compare(app)},   {"sweep", planner::add_sweep(app)},
-      {"cluster", planner::add_cluster(app)},   {"model", planner::add_model(app)}};
+      {"compare", planner::add_compare(app)},   {"cluster", planner::add_cluster(app)},
+      {"model", planner::add_model(app)},       {"page", planner::add_page(app)}};
+  if (argc > 1 && std::string_view(argv[1]) == "sweep") planner::refuse_sweep(argc, argv);
   app.footer(std::string(kExamples) + kExitCodes);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   files_of_program().check_writable();
@@ -136,8 +149,12 @@ int run(int argc, char** argv) {
     return stop_requested() ? kExitInterrupted : code;
   }
   planner::check_from(app, o);
+  for (const std::string& word : o.observed) {
+    for (ObservedRun& run : planner::read_observed(word, "--observed", o.request_file))
+      o.request.observed.push_back(std::move(run));
+  }
   o.program = shell_word(argv[0]);
-  o.again = planner::command_again(app, o.program);
+  o.again = planner::command_again(app, o.program, {"--output"});
   search_or_simulate(o);
   return stop_requested() ? kExitInterrupted : kExitOk;
 }

@@ -8,8 +8,10 @@
 
 #include "base/json.h"
 #include "base/quantity.h"
+#include "core/confidence_words.h"
 #include "core/layout_words.h"
 #include "core/search_words.h"
+#include "core/ties.h"
 #include "reports/compare.h"
 #include "reports/next_steps.h"
 #include "reports/utilisation.h"
@@ -59,6 +61,12 @@ Json rows_of(const std::vector<ComparisonRow>& rows) {
 
 Json memory_of(const Plan& plan, const RunResult* result) {
   Json out = Json::array();
+  std::map<int64_t, std::string> layers;  // "9", "3+3" of a rank with two stages
+  for (size_t s = 0; s < std::min(plan.schedule.rank_of_stage.size(), plan.layout.layers_per_stage.size());
+       ++s) {
+    std::string& of = layers[plan.schedule.rank_of_stage[s]];
+    of += fmt::format("{}{}", of.empty() ? "" : "+", plan.layout.layers_per_stage[s]);
+  }
   for (const RankMemory& m : plan.prediction.memory) {
     Json row{{"rank", m.rank},
              {"weights", m.parameter_bytes},
@@ -66,6 +74,7 @@ Json memory_of(const Plan& plan, const RunResult* result) {
              {"optimizer", m.optimizer_bytes},
              {"transfer", m.transfer_buffer_bytes},
              {"activations", m.activation_peak_bytes},
+             {"layers", layers[m.rank]},
              {"text", format_bytes(double(m.peak_bytes))}};
     if (result != nullptr) row["measured"] = result->peak_bytes[size_t(m.rank)];
     out.push_back(std::move(row));
@@ -76,7 +85,8 @@ Json memory_of(const Plan& plan, const RunResult* result) {
 // Memory of a rank at equal distances over the step, of each the highest.
 class MemoryLine {
  public:
-  MemoryLine(double end_s, int64_t held) : end_s_(end_s), highest_(kMostPoints, -1), held_(held) {}
+  MemoryLine(double end_s, int64_t held, size_t passes)
+      : end_s_(end_s), highest_(passes > kMostPasses ? kFewPoints : kMostPoints, -1), held_(held) {}
 
   // A pass fills memory as it goes forward and frees it as it goes backward; its workspace comes on top.
   void add(const Span& span, const Instruction& i) {
@@ -100,9 +110,10 @@ class MemoryLine {
   }
 
  private:
-  static constexpr size_t kMostPoints = 480;
+  // Of more passes than can be told apart, the envelope: each point spans several of them.
+  static constexpr size_t kMostPoints = 480, kFewPoints = 40, kMostPasses = 160;
   size_t slot(double time_s) const {
-    return std::min(kMostPoints - 1, size_t(time_s / end_s_ * double(kMostPoints)));
+    return std::min(highest_.size() - 1, size_t(time_s / end_s_ * double(highest_.size())));
   }
   void note(size_t slot, int64_t bytes) { highest_[slot] = std::max(highest_[slot], bytes); }
 
@@ -116,9 +127,11 @@ Json memory_over_time(const StepProgram& program, const Timeline& timeline) {
   constexpr size_t kMostRanks = 8;
   const double end_s = std::max(1e-9, step_time_s(timeline));
   const size_t ranks = size_t(program.ranks);
+  const auto passes = size_t(std::count_if(program.instructions.begin(), program.instructions.end(),
+                                           [](const Instruction& i) { return i.is_compute(); }));
   std::vector<MemoryLine> lines;
   for (size_t rank = 0; rank < ranks; ++rank) {
-    lines.emplace_back(end_s, program.static_bytes[rank]);
+    lines.emplace_back(end_s, program.static_bytes[rank], passes / ranks);
     lines.back().add({0.0, 0.0}, {});
   }
   for (InstructionId id = 0; id < program.size(); ++id) {
@@ -221,7 +234,8 @@ Json rows_of(const std::vector<RankedLayout>& layouts) {
   Json out = Json::array();
   for (const RankedLayout& r : layouts) {
     const double more = r.step_time_s / layouts.front().step_time_s - 1.0;
-    out.push_back({layout_name(r.layout), r.step_time_s, format_seconds(r.step_time_s),
+    const char* const simplest = r.role == Role::simplest ? " (simplest)" : "";
+    out.push_back({layout_name(r.layout) + simplest, r.step_time_s, format_seconds(r.step_time_s),
                    format_percent(r.bubble_share), format_bytes(double(r.peak_bytes)),
                    format_count(int64_t(r.tokens_per_s)), r.peak_bytes, r.layout.ranks(),
                    fmt::format("{:+.1f}%", 100.0 * more)});
@@ -232,10 +246,13 @@ Json rows_of(const std::vector<RankedLayout>& layouts) {
 // [name, figure, what stands under it]: the measured ones where there are any.
 Json headline_of(const Plan& plan, const RunResult* result) {
   const Prediction& p = plan.prediction;
-  const std::string limit = "of " + format_bytes(double(plan.memory_limit_bytes));
+  std::string limit = "of " + format_bytes(double(plan.memory_limit_bytes));
+  const std::string range = describe_range(p.confidence);
   const std::string rate = describe_utilisation(plan);
   if (result == nullptr) {
-    return {{"Step time", format_seconds(p.step_time_s), "predicted"},
+    if (p.confidence.fits) limit += "; fits: " + describe_likelihood(*p.confidence.fits);
+    return {{"Step time", format_seconds(p.step_time_s),
+             range.empty() ? "predicted" : range + " in 8 of 10 cases"},
             {"Tokens/s", format_count(int64_t(p.tokens_per_s)), rate},
             {"Idle", format_percent(p.bubble_share), "of the step, all causes"},
             {"Peak memory", format_bytes(double(peak_bytes(plan))), limit}};
@@ -298,9 +315,8 @@ std::string devices_text(const ClusterSpec& cluster) {
   return text;
 }
 
-std::string render(const Plan& plan, Json data, const Facts& more) {
-  const std::string title = fmt::format("{} on {}", plan.model.name, plan.cluster.name);
-  data["title"] = title;
+void describe_plan(const Plan& plan, const Facts& more, Json& data) {
+  data["title"] = fmt::format("{} on {}", plan.model.name, plan.cluster.name);
   data["subtitle"] = fmt::format("{} layers, hidden {}; {} sequences of {} tokens per step on {}",
                                  plan.model.layers.count(), plan.model.hidden, plan.workload.global_batch,
                                  plan.workload.sequence, devices_text(plan.cluster));
@@ -314,6 +330,7 @@ std::string render(const Plan& plan, Json data, const Facts& more) {
   data["links"] = links_of(plan);
   data["ranking"] = rows_of(plan.ranking);
   data["front"] = rows_of(plan.front);
+  data["equal_times"] = kEqualTimes;
   data["reasons"] = plan.reasons;
   data["rejected"] = plan.rejected;
   data["evidence"] = plan.evidence;
@@ -321,6 +338,9 @@ std::string render(const Plan& plan, Json data, const Facts& more) {
   data["memory_limit_text"] = format_bytes(double(plan.memory_limit_bytes));
   data["ranks"] = plan.layout.pipeline;
   data["kinds"] = enum_names<InstructionKind>();
+}
+
+std::string render(const Json& data) {
   // "<" must not end the script element that holds the data.
   std::string json;
   for (const char c : json_text(data)) {
@@ -329,15 +349,18 @@ std::string render(const Plan& plan, Json data, const Facts& more) {
     else
       json += c;
   }
-  const std::map<std::string_view, std::string> parts = {{"title", escape_html(title)},
+  const std::map<std::string_view, std::string> parts = {{"title", escape_html(data.at("title"))},
                                                          {"style", std::string(html_file("report.css"))},
-                                                         {"script", std::string(html_file("report.js"))},
+                                                         {"draw", std::string(html_file("draw.js"))},
+                                                         {"script", std::string(html_file("start.js"))},
                                                          {"data", json}};
   return filled(html_file("report.html"), parts);
 }
 
-Json plan_data(const Plan& plan, const RunResult* result, const std::string& export_target) {
+Json plan_data(const Plan& plan, const RunResult* result, const Facts& more,
+               const std::string& export_target) {
   Json data;
+  describe_plan(plan, more, data);
   data["headline"] = headline_of(plan, result);
   data["parts"] = parts_of(plan, result);
   data["next"] = next_of(result != nullptr ? next_steps(plan, *result) : next_steps(plan, export_target));
@@ -351,6 +374,14 @@ void add_series(Json& data, const char* name, const StepProgram& program, const 
   bool cut = false;
   data["series"].push_back({name, spans_of(program, timeline, cut)});
   if (cut) data["cut"] = true;
+}
+
+Json predicted_data(const Plan& plan, const StepProgram& program, const Timeline& predicted,
+                    const Facts& facts, const std::string& export_target) {
+  Json data = plan_data(plan, nullptr, facts, export_target);
+  data["memory_over_time"] = memory_over_time(program, predicted);
+  add_series(data, "predicted", program, predicted);
+  return data;
 }
 
 }  // namespace
@@ -372,17 +403,19 @@ std::string escape_html(const std::string& text) {
   return out;
 }
 
+std::string plan_report_data(const Plan& plan, const StepProgram& program, const Timeline& predicted,
+                             const Facts& facts, const std::string& export_target) {
+  return json_text(predicted_data(plan, program, predicted, facts, export_target));
+}
+
 std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted,
                         const Facts& facts, const std::string& export_target) {
-  Json data = plan_data(plan, nullptr, export_target);
-  data["memory_over_time"] = memory_over_time(program, predicted);
-  add_series(data, "predicted", program, predicted);
-  return render(plan, std::move(data), facts);
+  return render(predicted_data(plan, program, predicted, facts, export_target));
 }
 
 std::string run_report(const Plan& plan, const StepProgram& program, const std::optional<Timeline>& predicted,
                        const RunResult& result) {
-  Json data = plan_data(plan, &result, "");
+  Json data = plan_data(plan, &result, {}, "");
   data["memory_over_time"] = memory_over_time(program, predicted ? *predicted : result.timeline);
   if (predicted) {
     add_series(data, "predicted", program, *predicted);
@@ -391,7 +424,7 @@ std::string run_report(const Plan& plan, const StepProgram& program, const std::
   add_series(data, "measured", program, result.timeline);
   data["comparison"] = rows_of(compare_run(plan, result));
   data["steps"] = steps_of(result);
-  return render(plan, std::move(data), {});
+  return render(data);
 }
 
 }  // namespace mpt::reports

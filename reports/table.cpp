@@ -100,4 +100,29 @@ std::string Table::text(size_t columns) const {
   return out;
 }
 
+// The first `keys` columns and those from `begin` to before `end`.
+Table Table::part(size_t keys, size_t begin, size_t end) const {
+  const auto chosen = [&](const auto& all) {
+    std::decay_t<decltype(all)> some(all.begin(), all.begin() + ptrdiff_t(keys));
+    some.insert(some.end(), all.begin() + ptrdiff_t(begin), all.begin() + ptrdiff_t(end));
+    return some;
+  };
+  Table table(chosen(columns_));
+  for (const auto& row : rows_) table.rows_.push_back(chosen(row));
+  return table;
+}
+
+std::string Table::stacked(size_t keys, size_t columns) const {
+  const auto fits = [&](size_t begin, size_t end) {
+    const std::vector<size_t> widths = part(keys, begin, end).widths(0);
+    return std::accumulate(widths.begin(), widths.end(), kGap * widths.size()) <= columns;
+  };
+  std::string out;
+  for (size_t begin = keys, end = 0; begin < columns_.size(); begin = end) {
+    for (end = begin + 1; end < columns_.size() && fits(begin, end + 1);) ++end;
+    out += (out.empty() ? "" : "\n") + part(keys, begin, end).text(columns);
+  }
+  return out;
+}
+
 }  // namespace mpt::reports

@@ -26,9 +26,13 @@ class Table {
   /// has, as far as words and numbers allow; 0: as many as it takes.
   /// Columns without any title have no heading.
   std::string text(size_t columns = 0) const;
+  /// The same where lines are too short for all columns: further columns go on in tables below, behind the
+  /// first `keys` ones.
+  std::string stacked(size_t keys, size_t columns) const;
 
  private:
   std::vector<size_t> widths(size_t columns) const;
+  Table part(size_t keys, size_t begin, size_t end) const;
 
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;

@@ -76,6 +76,21 @@ const char* name_of(CommunicationKind kind) {
   return "";
 }
 
+// What neither transfers nor the step's end explain. Plans of before know no more than that.
+void add_waits(const Plan& plan, double waits_s, std::vector<TimePart>& parts) {
+  const auto& idle = plan.prediction.pipeline_idle;
+  const double step_s = plan.prediction.step_time_s;
+  if (idle) {
+    const double fill_s = std::min(waits_s, idle->fill * step_s);
+    const double unequal_s = std::min(waits_s - fill_s, idle->unequal_stages * step_s);
+    parts.push_back({"pipeline fill", fill_s, true});
+    parts.push_back({"unequal stages", unequal_s, true});
+    waits_s -= fill_s + unequal_s;
+  }
+  const bool bubble = plan.layout.pipeline > 1 && !idle;
+  parts.push_back({bubble ? "pipeline bubble" : "other waiting", waits_s, true});
+}
+
 }  // namespace
 
 std::vector<TimePart> time_parts(const Plan& plan) {
@@ -94,7 +109,7 @@ std::vector<TimePart> time_parts(const Plan& plan) {
   }
   std::vector<TimePart> parts{{"compute", compute_s, false}};
   parts.insert(parts.end(), busy.begin(), busy.end());
-  parts.push_back({plan.layout.pipeline > 1 ? "pipeline bubble" : "other waiting", waits_s, true});
+  add_waits(plan, waits_s, parts);
   parts.insert(parts.end(), idle.begin(), idle.end());
   return parts;
 }

@@ -32,7 +32,7 @@ struct TimePart {
 /// Where the predicted step goes: parts that add up to it. The idle ones add up to bubble_share of it; that
 /// sum is what every text calls idle.
 std::vector<TimePart> time_parts(const Plan& plan);
-/// "compute 89.0%, tensor-parallel traffic 5.7%, idle 5.3% (pipeline bubble 4.9%, ...)": without parts that
+/// "compute 89.0%, tensor-parallel traffic 5.7%, idle 5.3% (pipeline fill 2.7%, ...)": without parts that
 /// round to nothing.
 std::string describe_time_parts(const Plan& plan);
 

@@ -142,7 +142,7 @@ Exported export_automodel(const Plan& plan) {
               {"model",
                {{"_target_", "nemo_automodel.NeMoAutoModelForCausalLM.from_config"},
                 {"config", model},
-                {"torch_dtype", "float32"}}},
+                {"torch_dtype", l.execution.states.weight_bytes == 4 ? "float32" : "bfloat16"}}},
               {"distributed", recipe_distributed(plan)},
               {"loss_fn", {{"_target_", "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy"}}},
               {"optimizer", {{"_target_", "torch.optim.AdamW"}}}};

@@ -88,7 +88,8 @@ void set_recipe_sequence(const Settings& recipe, Imported& in) {
     return;
   }
   in.workload.sequence = 2048;
-  in.notes.push_back("the recipe has no length of sequences: 2048 tokens are taken without --seq");
+  in.notes.push_back(in.length_note =
+                         "the recipe has no length of sequences: 2048 tokens are taken without --seq");
 }
 
 // How it trains: its adapters and its optimizer. What has no counterpart becomes a note.
@@ -134,8 +135,21 @@ void set_recipe_optimizer(const Settings& recipe, Imported& in) {
     in.notes.push_back(fmt::format("optimizer {}: priced as AdamW", cut_text(name, 40)));
 }
 
+// Weights, gradients and moments are of one type, bf16 unless the recipe names another.
+void set_recipe_states(const Settings& recipe, Imported& in) {
+  const std::string key = recipe.has("model.dtype") ? "model.dtype" : "model.torch_dtype";
+  std::string name = recipe.text(key, "auto");
+  name = name.substr(name.rfind('.') + 1);
+  if (name == "float32" || name == "fp32")
+    in.execution = {"weight_bytes=4", "gradient_bytes=4", "optimizer_bytes=8"};
+  else if (name != "auto" && name != "bfloat16" && name != "bf16")
+    throw UserError(
+        Problem{recipe.at(key), fmt::format("\"{}\"", cut_text(name, 40)), "auto, bfloat16 or float32", ""});
+}
+
 void set_recipe_training(const Settings& recipe, Imported& in) {
   set_recipe_optimizer(recipe, in);
+  set_recipe_states(recipe, in);
   if (recipe.has("peft")) set_adapters(recipe, in);
 }
 

@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <set>
-
 #include "base/error.h"
 #include "base/json.h"
 #include "frameworks/export.h"
@@ -20,10 +18,8 @@
 namespace mpt::frameworks {
 namespace {
 
-// Those that torch.distributed.pipelining has a class of; any other runs from its rows.
-bool has_class(const std::string& schedule) {
-  static const std::set<std::string> classes{"gpipe", "1f1b", "interleaved", "zb-v", "dualpipe-v"};
-  return classes.contains(schedule);
+bool runs_from_rows(const Layout& l) {
+  return l.pipeline > 1 && needs_rows(*find_framework("pytorch"), l.schedule);
 }
 
 // How Hugging Face names the weights. Models that it does not have get Llama's names.
@@ -41,8 +37,8 @@ TrainerConditions trainer_conditions(const Plan& plan, bool refused) {
   const bool ring = l.context > 1 && l.context_method == ContextMethod::ring;
   const std::string weights = weight_names(m);
   return {{"pipeline", l.pipeline > 1},
-          {"schedule class", l.pipeline > 1 && has_class(l.schedule)},
-          {"schedule rows", l.pipeline > 1 && !has_class(l.schedule)},
+          {"schedule class", l.pipeline > 1 && !runs_from_rows(l)},
+          {"schedule rows", runs_from_rows(l)},
           {"tensor", l.tensor > 1},
           {"context", l.context > 1},
           {"context ring", ring},
@@ -116,7 +112,7 @@ std::string schedule_constants(const Plan& plan) {
          fmt::format("SCHEDULE = \"{}\"\n", l.schedule) +
          fmt::format("RANK_OF_STAGE = {}  # its pipeline rank\n",
                      python_text(Json(plan.schedule.rank_of_stage))) +
-         (l.pipeline > 1 && !has_class(l.schedule) ? rows_constant(plan) : "");
+         (runs_from_rows(l) ? rows_constant(plan) : "");
 }
 
 std::string plan_constants(const Plan& plan, const std::string& refused) {

@@ -65,6 +65,7 @@ struct ScheduleAbility {
   int64_t min_chunks = 1, max_chunks = 1;
   MicroBatchRule micro_batches = MicroBatchRule::any;
   bool without_compile = false;  // only where layers are not compiled
+  bool from_rows = false;        // only from a file of its rows
 
   template <class V>
   static void describe(V& v) {
@@ -74,6 +75,8 @@ struct ScheduleAbility {
     v.field("max_chunks", &T::max_chunks, "most virtual stages per pipeline rank", between(1, 100000));
     v.field("micro_batches", &T::micro_batches, "micro-batches of a step that it takes");
     v.field("without_compile", &T::without_compile, "only where layers are not compiled", optional_field());
+    v.field("from_rows", &T::from_rows, "runs only from a file of its rows: searched where it is asked for",
+            optional_field());
   }
 };
 
@@ -115,6 +118,7 @@ struct Abilities {
   bool shard_groups_cut_experts = true;
   bool experts_in_any_order = true;
   std::vector<TrainingFeature> trains;
+  std::map<TrainingFeature, std::string> trains_unwritten;
 
   template <class V>
   static void describe(V& v) {  // NOLINT(readability-function-size): a line for each field
@@ -180,12 +184,14 @@ struct Abilities {
     v.field("experts_in_any_order", &T::experts_in_any_order,
             "with data outermost, experts may have other replicas than the rest of the model",
             optional_field());
-    v.field("graphs_alone", &T::graphs_alone, "captured graphs take neither pipelines nor spread experts",
+    v.field("graphs_alone", &T::graphs_alone, "no CUDA graphs with pipeline or expert parallelism",
             optional_field());
     v.field("nvfp4_multiple", &T::nvfp4_multiple,
             "tokens and sizes of products in nvfp4 are multiples of this on each rank",
             optional_field(between(1, 4096)));
     v.field("trains", &T::trains, "ways to train beside full training by AdamW", optional_field());
+    v.field("trains_unwritten", &T::trains_unwritten,
+            "further ones, which MPT does not write for it yet, and where it says so", rare_field());
   }
 };
 
@@ -218,17 +224,43 @@ struct FrameworkFiles {
   }
 };
 
+/// A run of some steps on data that are made up, with what the export writes.
+struct FrameworkTrial {
+  std::string script;                  // of the exported files
+  std::vector<std::string> arguments;  // "@steps@" stands for the number of steps
+  std::string where;                   // what has to be there; may be empty
+  std::string source;                  // where the arguments are documented
+
+  template <class V>
+  static void describe(V& v) {
+    using T = FrameworkTrial;
+    v.field("script", &T::script, "exported file that starts it");
+    v.field("arguments", &T::arguments, "what follows the script; @steps@ stands for the number of steps");
+    v.field("where", &T::where, "where to start it", rare_field());
+    v.field("source", &T::source, "where the arguments are documented", long_text());
+  }
+};
+
 struct Framework {
   std::string name;     // as in --framework
   std::string title;    // as its makers write it
   std::string version;  // that the abilities were read from
   std::string dialect;  // folder of the dialect.json that says which models it has; empty: any
   std::vector<std::string> aliases;
+  std::vector<std::string> sharding_aliases;  // that mean FSDP and tensor ranks alone
   std::vector<std::string> takes_plans_of;
   FrameworkFiles files;
+  FrameworkTrial trial;  // no script: its exports run on data of the user alone
   Abilities abilities;
   Execution execution;
   std::map<std::string, std::string> sources;  // by ability
+
+  /// All that people call it beside its name.
+  std::vector<std::string> other_names() const {
+    std::vector<std::string> names = aliases;
+    names.insert(names.end(), sharding_aliases.begin(), sharding_aliases.end());
+    return names;
+  }
 
   template <class V>
   static void describe(V& v) {
@@ -238,9 +270,12 @@ struct Framework {
     v.field("version", &T::version, "release that the abilities were read from");
     v.field("dialect", &T::dialect, "framework whose dialect.json says which models it has");
     v.field("aliases", &T::aliases, "what else people call it");
-    v.field("takes_plans_of", &T::takes_plans_of,
-            "frameworks whose step time and memory hold for its export, too");
+    v.field("sharding_aliases", &T::sharding_aliases,
+            "names of it that mean FSDP and tensor parallelism, without pipelines and context parallelism",
+            rare_field());
+    v.field("takes_plans_of", &T::takes_plans_of, "frameworks whose plans suit its export, too");
     v.field("files", &T::files, "what it exports and imports", optional_field());
+    v.field("trial", &T::trial, "arguments of a short run on data that are made up", rare_field());
     v.field("abilities", &T::abilities, "what it can run");
     v.field("execution", &T::execution, "what it does with a layout: what differs from mpt-run");
     v.field("sources", &T::sources, "where each ability is documented", long_text());

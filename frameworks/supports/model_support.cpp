@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 
 #include "base/text.h"
+#include "frameworks/asked.h"
 #include "frameworks/dialects.h"
+#include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
 #include "models/family.h"
 #include "models/hf_config.h"
@@ -91,7 +94,22 @@ bool is_in_its_file(const ModelSpec& model, Value difference) {
   return difference == Value::rotary_scaling && scaling && scaling->kind == RotaryScalingKind::other;
 }
 
-// Why no type of the framework has the model; empty: one has.
+// Whether the file of its own type says all of the model.
+bool is_of_its_type(const ModelSpec& model) {
+  if (models::find_family(model.type) == nullptr) return false;
+  const auto difference = models::difference_of_type(models::with_usual_training(model), model.type);
+  return !difference || is_in_its_file(model, *difference);
+}
+
+bool trains_next_tokens(const models::Dialect& dialect, const std::string& type) {
+  const auto trained = dialect.trained_by.find(Value::next_token_layers);
+  if (trained != dialect.trained_by.end())
+    return std::find(trained->second.begin(), trained->second.end(), type) != trained->second.end();
+  return std::any_of(dialect.rows.begin(), dialect.rows.end(),
+                     [](const auto& row) { return row.value == Value::next_token_layers; });
+}
+
+// What no type of the framework has; empty: one has all.
 std::string lacking_type(const models::Dialect& dialect, const ModelSpec& model) {
   const auto& types = dialect.types;
   const bool knows = std::find(types.begin(), types.end(), model.type) != types.end();
@@ -102,47 +120,120 @@ std::string lacking_type(const models::Dialect& dialect, const ModelSpec& model)
     const auto difference = models::difference_of_type(models::with_usual_training(model), type);
     if (difference && !(knows && is_in_its_file(model, *difference))) return words_for(*difference, model);
   }
+  if (model.next_token_layers == 0 || trains_next_tokens(dialect, type)) return "";
+  return models::words_of(Value::next_token_layers);
+}
+
+struct Lack {
+  std::string what;  // empty: nothing
+  Value value = Value::unequal_layers;
+};
+
+Lack lacking(const models::Dialect& dialect, const ModelSpec& model) {
+  if (!dialect.types.empty()) return {lacking_type(dialect, model)};
+  const auto value = difference_by_layer(dialect, model);
+  if (!value || has_by_name(dialect, model)) return {};
+  return {words_for(*value, model), *value};
+}
+
+// Where the package has all that the dialect does not say; empty: it lacks some of it.
+std::string place_of_parts(const Asked& asked, const models::Dialect& dialect, const ModelSpec& model) {
   const models::Values values = models::values_of(model);
-  for (const auto& [value, trained_by] : dialect.trained_by) {
-    const auto said = values.find(value);
-    const bool has = said != values.end() && said->second != Json(0) && said->second != Json(false);
-    if (has && std::find(trained_by.begin(), trained_by.end(), type) == trained_by.end())
-      return words_for(value, model);
+  std::string place;
+  for (const Value value : models::differences(dialect, model)) {
+    place = asked.place_of(value, values.contains(value) ? values.at(value) : Json());
+    if (place.empty()) break;
+  }
+  return place;
+}
+
+// The first package that has the type; empty: none.
+std::string place_of_type(const Asked& asked, const std::string& type) {
+  for (const AskedRegistry& registry : asked.registries) {
+    if (const std::string place = registry.place_of(type); !place.empty()) return place;
   }
   return "";
 }
 
-std::string lacking(const Framework& framework, const ModelSpec& model) {
+ModelVerdict judged(const Framework& framework, const ModelSpec& model) {
   const models::Dialect& dialect = dialect_of(framework.name);
-  if (!dialect.types.empty()) return lacking_type(dialect, model);
-  const auto value = difference_by_layer(dialect, model);
-  return !value || has_by_name(dialect, model) ? "" : words_for(*value, model);
+  const Lack lack = lacking(dialect, model);
+  if (lack.what.empty()) return {};
+  const auto not_run = [&](const std::string& what, const std::string& source) {
+    return ModelVerdict{Verdict::not_run,
+                        fmt::format("{} lacks {}, which {} has", framework.title, what, model.name), source};
+  };
+  const Asked* const asked = asked_of(framework);
+  if (asked == nullptr) return not_run(lack.what, framework.title + ", " + dialect.source);
+  if (model.next_token_layers > 0 && !trains_next_tokens(dialect, model.type))
+    return not_run(models::words_of(Value::next_token_layers), dialect.source);
+  const AskedRegistry& own = asked->registries.front();
+  const bool of_its_type = is_of_its_type(model);
+  std::string place = of_its_type || own.any ? place_of_type(*asked, model.type) : "";
+  if (place.empty()) place = place_of_parts(*asked, dialect, model);
+  if (!place.empty())
+    return {Verdict::not_written,
+            fmt::format("{} runs {} ({}), and MPT does not write {} for it yet: the plan has no export",
+                        framework.title, model.name, place, lack.what),
+            place};
+  const auto known = dialect.lacks.find(lack.value);
+  if (dialect.types.empty() && known != dialect.lacks.end()) return not_run(lack.what, known->second);
+  if (of_its_type && !own.classes.empty()) return not_run("the type " + model.type, own.place());
+  return {Verdict::not_judged,
+          fmt::format("MPT cannot judge whether {} runs {}: what was asked of it names no model with {} and "
+                      "its other parts",
+                      framework.title, model.name, lack.what),
+          own.place()};
 }
 
 struct Answer {
   std::string framework;
   ModelSpec model;
-  std::string lacks;
+  ModelVerdict verdict;
 };
 
 }  // namespace
 
 // Searches ask for each layout: the last answers are kept.
-std::optional<Rejection> lacks_model(const Framework& framework, const ModelSpec& model) {
-  if (framework.dialect.empty()) return std::nullopt;
+const ModelVerdict& verdict_on(const Framework& framework, const ModelSpec& model) {
   constexpr size_t kKept = 16;
-  thread_local std::vector<Answer> answers;
-  auto found = std::find_if(answers.begin(), answers.end(), [&](const Answer& a) {
+  thread_local std::deque<Answer> answers;
+  static const ModelVerdict any_model;
+  if (framework.dialect.empty()) return any_model;
+  const auto found = std::find_if(answers.begin(), answers.end(), [&](const Answer& a) {
     return a.framework == framework.name && a.model == model;
   });
-  if (found == answers.end()) {
-    if (answers.size() == kKept) answers.erase(answers.begin());
-    answers.push_back({framework.name, model, lacking(framework, model)});
-    found = answers.end() - 1;
+  if (found != answers.end()) return found->verdict;
+  if (answers.size() == kKept) answers.pop_front();
+  return answers.emplace_back(framework.name, model, judged(framework, model)).verdict;
+}
+
+std::vector<std::string> frameworks_that_train(const ModelSpec& model, const Training& training,
+                                               Precision precision) {
+  std::vector<std::string> names, unwritten;
+  for (const Framework& framework : known_frameworks()) {
+    const ModelSpec its = trained_by(framework, model);
+    if (supports_training(framework, training) || supports_model(framework, its, precision)) continue;
+    const bool written = verdict_on(framework, its, training).verdict == Verdict::exported;
+    (written ? names : unwritten).push_back(framework.name);
   }
-  if (found->lacks.empty()) return std::nullopt;
-  return Rejection{"model", -1, 0.0, 0.0,
-                   fmt::format("{} lacks {}, which {} has", framework.title, found->lacks, model.name)};
+  names.insert(names.end(), unwritten.begin(), unwritten.end());
+  return names;
+}
+
+ModelSpec trained_by(const Framework& framework, ModelSpec model) {
+  if (framework.dialect.empty() || model.next_token_layers == 0) return model;
+  const models::Dialect& dialect = dialect_of(framework.name);
+  ModelSpec without = model;
+  without.next_token_layers = 0;
+  const std::string type = dialect.types.empty() ? "" : type_in(dialect, model);
+  return trains_next_tokens(dialect, type.empty() ? model.type : type) ? model : without;
+}
+
+std::optional<Rejection> lacks_model(const Framework& framework, const ModelSpec& model) {
+  const ModelVerdict& verdict = verdict_on(framework, model);
+  if (verdict.verdict == Verdict::exported || verdict.verdict == Verdict::not_written) return std::nullopt;
+  return Rejection{"model", -1, 0.0, 0.0, fmt::format("{} ({})", verdict.reason, verdict.source)};
 }
 
 }  // namespace mpt::frameworks

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "frameworks/asked.h"
 #include "models/value_map.h"
 
 namespace mpt::frameworks {
@@ -28,9 +29,16 @@ std::string words(E value) {
   return replaced(enum_name(value), '_', ' ');
 }
 
+// Classes of a package below the framework know nothing of its groups of experts.
+bool spreads_type(const Framework& framework, const std::string& type) {
+  const Asked* const asked = asked_of(framework);
+  return asked == nullptr || asked->registries.size() < 2 ||
+         !asked->registries.front().place_of(type).empty();
+}
+
 // What the rules of a split look at, and which of them is broken. Rules whose switches a search tries by
 // itself come last: the first that is broken is the one nearest to what was asked for.
-struct Asked {
+struct SplitRules {
   const Framework& framework;
   const ModelSpec& model;
   const Layout& layout;
@@ -96,6 +104,8 @@ struct Asked {
       return no("expert", "keeps each expert whole on one rank");
     if (has_experts && model.moe()->expert.bias && split > 1 && !can.splits_expert_biases)
       return no("expert", "does not split experts that have biases");
+    if (spreads && !spreads_type(framework, model.type))
+      return no("expert", "spreads experts in its own classes of models alone");
     const auto lacks = spreads ? lacks_for_spreading() : std::nullopt;
     if (!lacks) return std::nullopt;
     return no("expert", fmt::format("does not spread experts of models with {}", models::words_of(*lacks)));
@@ -308,10 +318,10 @@ std::optional<Rejection> supports_degrees(const Framework& framework, const Degr
 std::optional<Rejection> supports_split(const Framework& framework, const ModelSpec& model,
                                         const Layout& layout, const Workload& workload) {
   if (auto r = supports_degrees(framework, layout.degrees())) return r;
-  const Asked asked{framework, model, layout, workload};
-  if (auto r = asked.sizes()) return r;
-  if (auto r = asked.experts()) return r;
-  return asked.switches();
+  const SplitRules rules{framework, model, layout, workload};
+  if (auto r = rules.sizes()) return r;
+  if (auto r = rules.experts()) return r;
+  return rules.switches();
 }
 
 std::optional<Rejection> supports_sharding(const Framework& framework, const Layout& l, const Sharing& s) {
@@ -340,14 +350,36 @@ std::optional<Rejection> supports_sharding(const Framework& framework, const Lay
   return std::nullopt;
 }
 
+namespace {
+
+// Null: it has none of that name.
+const ScheduleAbility* schedule_named(const Abilities& a, const std::string& name) {
+  const auto found = std::find_if(a.schedules.begin(), a.schedules.end(),
+                                  [&](const ScheduleAbility& s) { return s.schedule == name; });
+  return found == a.schedules.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+bool needs_rows(const Framework& framework, const std::string& schedule) {
+  const ScheduleAbility* const found = schedule_named(framework.abilities, schedule);
+  return found == nullptr || found->from_rows;
+}
+
+std::optional<Rejection> runs_by_name(const Framework& framework, const std::string& schedule) {
+  if (!needs_rows(framework, schedule)) return std::nullopt;
+  return refuse(
+      framework, "schedule",
+      fmt::format("runs {} only from a file of its rows; --schedule {} searches it", schedule, schedule));
+}
+
 std::optional<Rejection> supports_schedule(const Framework& framework, const Layout& layout,
                                            const std::string& schedule, int64_t chunks,
                                            int64_t micro_batches) {
   if (layout.pipeline == 1) return std::nullopt;
   const Abilities& a = framework.abilities;
-  const auto found = std::find_if(a.schedules.begin(), a.schedules.end(),
-                                  [&](const ScheduleAbility& s) { return s.schedule == schedule; });
-  if (found == a.schedules.end()) {
+  const ScheduleAbility* const found = schedule_named(a, schedule);
+  if (found == nullptr) {
     return refuse(framework, "schedule",
                   fmt::format("has no {} schedule; it has {}", schedule, schedule_names_of(a)));
   }
@@ -389,7 +421,8 @@ std::optional<Rejection> supports_stages(const Framework& framework, bool equal)
 std::optional<Rejection> supports_recompute(const Framework& framework, Recompute recompute, bool partial) {
   const Abilities& a = framework.abilities;
   if (!contains(a.recomputes, recompute))
-    return refuse(framework, "recompute", fmt::format("has no {} recompute", enum_name(recompute)));
+    return Rejection{"recompute", -1, 0.0, 0.0,
+                     fmt::format("MPT plans no {} recompute for {}", enum_name(recompute), framework.title)};
   if (partial && a.partial_recompute == PartialRecompute::none)
     return refuse(framework, "recompute", "recomputes all layers or none");
   return std::nullopt;
@@ -405,10 +438,27 @@ std::vector<TrainingFeature> features_of(const Training& training) {
 
 std::optional<Rejection> supports_training(const Framework& framework, const Training& training) {
   for (const TrainingRow& row : training_rows(training)) {
-    if (row.present && !contains(framework.abilities.trains, row.feature))
+    const Abilities& a = framework.abilities;
+    if (row.present && !contains(a.trains, row.feature) && !a.trains_unwritten.contains(row.feature))
       return refuse(framework, "training", fmt::format("does not train with {}", row.words));
   }
   return std::nullopt;
+}
+
+ModelVerdict verdict_on(const Framework& framework, const ModelSpec& model, const Training& training) {
+  const ModelVerdict& verdict = verdict_on(framework, model);
+  if (verdict.verdict != Verdict::exported) return verdict;
+  const auto& unwritten = framework.abilities.trains_unwritten;
+  for (const TrainingRow& row : training_rows(training)) {
+    const auto found = unwritten.find(row.feature);
+    if (!row.present || found == unwritten.end()) continue;
+    return {
+        Verdict::not_written,
+        fmt::format("{} trains with {} ({}), and MPT does not write that for it yet: the plan has no export",
+                    framework.title, row.words, found->second),
+        found->second};
+  }
+  return verdict;
 }
 
 std::optional<Rejection> supports(const Framework& framework, const ModelSpec& model, const Layout& l,

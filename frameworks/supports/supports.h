@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/rejection.h"
+#include "core/verdict.h"
 #include "frameworks/supports/abilities.h"
 
 namespace mpt::frameworks {
@@ -16,7 +17,21 @@ namespace mpt::frameworks {
 std::optional<Rejection> supports(const Framework& framework, const ModelSpec& model, const Layout& layout,
                                   const Workload& workload);
 
-/// Whether it has the model: whether its words say all of it, or it has its type of config.json.
+/// By its dialect: whether its words say all of the model, or it has its type of config.json. Where they do
+/// not, by what was asked of its package: a model of its registry, or of parts that it has, runs.
+const ModelVerdict& verdict_on(const Framework& framework, const ModelSpec& model);
+
+/// The same of the model and the way to train it.
+ModelVerdict verdict_on(const Framework& framework, const ModelSpec& model, const Training& training);
+
+/// The model as the framework trains it: without next-token layers where it leaves these out.
+ModelSpec trained_by(const Framework& framework, ModelSpec model);
+
+/// Frameworks that train the model in this way; those that MPT writes it for come first.
+std::vector<std::string> frameworks_that_train(const ModelSpec& model, const Training& training,
+                                               Precision precision);
+
+/// Whether it does not run the model, or MPT cannot judge it.
 std::optional<Rejection> lacks_model(const Framework& framework, const ModelSpec& model);
 
 /// Whether it has the model and multiplies in this precision.
@@ -47,6 +62,11 @@ std::optional<Rejection> supports_sharding(const Framework& framework, const Lay
 std::optional<Rejection> supports_schedule(const Framework& framework, const Layout& layout,
                                            const std::string& schedule, int64_t chunks,
                                            int64_t micro_batches);
+
+/// Whether a schedule comes to it as rows of actions, because it has none of that name.
+bool needs_rows(const Framework& framework, const std::string& schedule);
+/// The same as a reason.
+std::optional<Rejection> runs_by_name(const Framework& framework, const std::string& schedule);
 
 /// Whether a schedule with virtual stages takes micro-batches in groups of `group`, of another size than the
 /// pipeline: the last group is whole, or has a micro-batch for each rank (Megatron-LM,

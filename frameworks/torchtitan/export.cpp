@@ -11,30 +11,32 @@
 #include "base/json.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/export.h"
+#include "frameworks/framework.h"
 #include "frameworks/pytorch/trainer_file.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/registry.h"
+#include "frameworks/supports/supports.h"
 #include "frameworks/torchtitan/models.h"
 
 namespace mpt::frameworks {
 namespace {
 
 // What PyTorch calls a schedule; a CSV file then says the rest. V-shaped ones place stages as ZBVZeroBubble.
-struct TitanSchedule {
-  const char* name;
-  bool exact;
-};
-TitanSchedule torch_schedule(const Layout& l) {
-  static const std::map<std::string, TitanSchedule> schedules{{"gpipe", {"GPipe", true}},
-                                                              {"1f1b", {"1F1B", true}},
-                                                              {"interleaved", {"Interleaved1F1B", true}},
-                                                              {"zb-v", {"ZBVZeroBubble", false}},
-                                                              {"v-half", {"ZBVZeroBubble", false}},
-                                                              {"v-min", {"ZBVZeroBubble", false}},
-                                                              {"dualpipe-v", {"DualPipeV", true}}};
+const char* torch_schedule(const Layout& l) {
+  static const std::map<std::string, const char*> schedules{{"gpipe", "GPipe"},
+                                                            {"1f1b", "1F1B"},
+                                                            {"interleaved", "Interleaved1F1B"},
+                                                            {"zb-v", "ZBVZeroBubble"},
+                                                            {"v-half", "ZBVZeroBubble"},
+                                                            {"v-min", "ZBVZeroBubble"},
+                                                            {"dualpipe-v", "DualPipeV"}};
   const auto found = schedules.find(l.schedule);
   if (found != schedules.end()) return found->second;
-  return {l.chunks > 1 ? "Interleaved1F1B" : "1F1B", false};
+  return l.chunks > 1 ? "Interleaved1F1B" : "1F1B";
+}
+
+bool runs_from_csv(const Layout& l) {
+  return l.pipeline > 1 && needs_rows(*find_framework("torchtitan"), l.schedule);
 }
 
 std::string csv_of(const Plan& plan) {
@@ -92,11 +94,10 @@ std::string titan_training(const Plan& plan) {
 std::string titan_pipeline(const Plan& plan) {
   const Layout& l = plan.layout;
   if (l.pipeline == 1) return titan_argument("pipeline_parallel_degree", 1);
-  const TitanSchedule schedule = torch_schedule(l);
   std::string text = titan_argument("pipeline_parallel_degree", l.pipeline) +
-                     titan_argument("pipeline_parallel_schedule", schedule.name);
+                     titan_argument("pipeline_parallel_schedule", torch_schedule(l));
   // Relative paths would start at the folder in which torchtitan runs.
-  if (!schedule.exact) {
+  if (runs_from_csv(l)) {
     text += "            # The name above only says which stages a rank has.\n";
     text += "            pipeline_parallel_schedule_csv=os.path.join(HERE, \"schedule.csv\"),\n";
   }
@@ -109,7 +110,7 @@ std::string titan_pipeline(const Plan& plan) {
 
 // Of schedules that are a file of their own.
 std::string schedule_constant(const Layout& l) {
-  if (l.pipeline == 1 || torch_schedule(l).exact) return "";
+  if (!runs_from_csv(l)) return "";
   return fmt::format("SCHEDULE = \"{}\"  # of schedule.csv\n", l.schedule);
 }
 
@@ -147,7 +148,9 @@ std::string titan_function(const Plan& plan) {
                  {"parallelism", titan_parallelism(plan)},
                  {"compiled", python_text(compiled)},
                  {"async", python_text(l.overlap_tensor)},
-                 {"recompute", l.recompute == Recompute::full ? "FullAC.Config()" : "None"}});
+                 {"recompute", l.recompute == Recompute::full        ? "FullAC.Config()"
+                               : l.recompute == Recompute::selective ? "SelectiveAC.Config()"
+                                                                     : "None"}});
 }
 
 }  // namespace

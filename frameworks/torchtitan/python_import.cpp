@@ -144,9 +144,8 @@ void set_titan_recompute(const Settings& config, Imported& in) {
   in.layout.recompute = policy == "None"            ? Recompute::none
                         : policy == "FullAC.Config" ? Recompute::full
                                                     : Recompute::selective;
-  if (in.layout.recompute == Recompute::selective)
-    in.notes.push_back(
-        fmt::format("{} chooses operators: taken as recompute of the attention core", cut_text(policy, 40)));
+  if (in.layout.recompute == Recompute::selective && policy != "SelectiveAC.Config")
+    in.notes.push_back(fmt::format("{}: taken as SelectiveAC", cut_text(policy, 40)));
 }
 
 }  // namespace

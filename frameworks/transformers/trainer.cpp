@@ -18,7 +18,10 @@ Json trainer_arguments(const Plan& plan, const std::string& model) {
                  {"gradient_accumulation_steps", micro_batches(l, plan.workload)}};
   if (l.precision == Precision::bf16 || is_narrow(l.precision)) arguments["bf16"] = true;
   if (l.precision == Precision::fp16) arguments["fp16"] = true;
-  if (l.training.optimizer == OptimizerKind::adamw8) arguments["optim"] = "adamw_bnb_8bit";
+  // FSDP shares weights out as DTensors, whose states bitsandbytes does not keep and torchao does.
+  const bool shares_weights = l.execution.framework == "transformers-fsdp";
+  if (l.training.optimizer == OptimizerKind::adamw8)
+    arguments["optim"] = shares_weights ? "adamw_torch_8bit" : "adamw_bnb_8bit";
   if (l.training.optimizer == OptimizerKind::adafactor) arguments["optim"] = "adafactor";
   return arguments;
 }
@@ -62,7 +65,7 @@ void read_trainer_arguments(const std::filesystem::path& file, Imported& in) {
     in.workload.global_batch = l.data * l.micro_batch * steps;
   if (arguments.flag("gradient_checkpointing", false)) l.recompute = Recompute::full;
   const std::string optimizer = arguments.text("optim", "adamw_torch_fused");
-  if (optimizer == "adamw_bnb_8bit" || optimizer == "adamw_8bit")
+  if (optimizer == "adamw_bnb_8bit" || optimizer == "adamw_8bit" || optimizer == "adamw_torch_8bit")
     l.training.optimizer = OptimizerKind::adamw8;
   if (optimizer == "adafactor") l.training.optimizer = OptimizerKind::adafactor;
   const std::string named = arguments.text("config_name", arguments.text("model_name_or_path", ""));

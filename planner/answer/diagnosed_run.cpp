@@ -12,6 +12,7 @@
 #include "base/terminal.h"
 #include "core/bound_words.h"
 #include "planner/answer/recommend.h"
+#include "planner/diagnose/doubt.h"
 #include "planner/diagnose/judge.h"
 #include "planner/diagnose/next_measurement.h"
 #include "planner/explain/explain.h"
@@ -58,17 +59,31 @@ Cause cause_of(const Plan& plan, double measured_s, const RankedLayout& best) {
   return cause;
 }
 
+// A step that no layout is predicted to take, and less than nine in ten published runs took.
+std::string doubt_by_time(const Plan& plan, double measured_s, const RankedLayout& best) {
+  const auto range = published_range(plan, published_evidence());
+  const double least_s = plan.prediction.step_time_s * (range ? range->low : 1.0 - kWorthExplaining);
+  if (measured_s >= least_s || measured_s > best.step_time_s) return "";
+  return fmt::format(
+      "That is faster than any layout that MPT knows for this job: the fastest, {}, is predicted at {}. "
+      "Check the batch, the sequence length, the precision and the layout of the run.",
+      layout_name(best.layout), format_seconds(best.step_time_s));
+}
+
 // What another layout would give: the layout itself may be the cause. First within what limited the plan's
 // search; where that gains nothing, without those limits.
 void add_better_layout(const KnownPlan& known, const Seek& seek, Diagnosis& diagnosis) {
   if (!seek.better_layout || lacks_prices(known)) return;
   const Plan& plan = known.plan;
   const size_t before = diagnosis.causes.size();
-  if (const auto best = best_within(known, plan.request.bounds, seek.watch))
+  const bool bounded = plan.request.bounds != SearchBounds{};
+  if (const auto best = bounded ? best_within(known, plan.request.bounds, seek.watch) : std::nullopt)
     add_cause(diagnosis, cause_of(plan, diagnosis.measured_s, *best));
-  if (plan.request.bounds == SearchBounds{} || diagnosis.causes.size() > before) return;
-  if (const auto best = best_within(known, {}, seek.watch))
+  if (diagnosis.causes.size() > before) return;
+  if (const auto best = best_within(known, {}, seek.watch)) {
     add_cause(diagnosis, cause_of(plan, diagnosis.measured_s, *best));
+    if (diagnosis.doubt.empty()) diagnosis.doubt = doubt_by_time(plan, diagnosis.measured_s, *best);
+  }
 }
 
 // What the plan itself says where a log has no more than step times.
@@ -127,6 +142,7 @@ std::string unexplained(const Plan& plan, const Diagnosis& d, const MeasuredRun&
   std::string text = fmt::format(
       "Not explained: {} {} than predicted ({} of the step).\n", format_seconds(std::abs(d.unexplained_s)),
       d.unexplained_s > 0.0 ? "more" : "less", format_percent(std::abs(d.unexplained_s) / d.measured_s));
+  if (!d.doubt.empty()) return text + "Measure nothing before it is clear that the run is of this plan.\n";
   const std::vector<std::string> next = next_measurements(plan, run);
   if (next.empty()) return text;
   text += "These measurements would tell:\n";
@@ -147,23 +163,27 @@ std::string heading(const Plan& plan, const MeasuredRun& run) {
                      run.source);
 }
 
-// Other figures of the log beside the plan: work and memory.
-void add_logged(const Plan& plan, const MeasuredRun& run, std::vector<std::string>& judgement) {
+// Other figures of the log beside the plan: work and memory. Returns why the run is not the plan, if the
+// memory says so.
+std::string add_logged(const Plan& plan, const MeasuredRun& run, std::vector<std::string>& judgement) {
   const std::string other_work = describe_other_work(plan, run.flop_per_s, run.step_time_s);
   if (!other_work.empty()) judgement.push_back(other_work);
-  if (run.peak_bytes > 0) {
-    judgement.push_back(fmt::format("Memory at its peak: {} by the log, {} predicted.",
-                                    format_bytes(double(run.peak_bytes)),
-                                    format_bytes(double(reports::peak_bytes(plan)))));
-  }
+  if (run.peak_bytes <= 0) return "";
+  const std::string doubt = doubt_by_memory(plan, double(run.peak_bytes), false);
+  judgement.push_back(
+      fmt::format("Memory at its peak: {} by the log, {} predicted.{}{}", format_bytes(double(run.peak_bytes)),
+                  format_bytes(double(reports::peak_bytes(plan))), doubt.empty() ? "" : " ", doubt));
+  return doubt;
 }
 
 DiagnosedRun diagnosed(const KnownPlan& known, MeasuredRun run, const Measurement& measured,
                        const Seek& seek) {
   DiagnosedRun all{std::move(run), {}, judge(known.plan, measured, published_evidence())};
-  add_logged(known.plan, all.run, all.judgement);
+  const std::string doubt = add_logged(known.plan, all.run, all.judgement);
   all.diagnosis = diagnose(known.plan, all.run);
+  all.diagnosis.doubt = doubt;
   add_better_layout(known, seek, all.diagnosis);
+  if (doubt.empty() && !all.diagnosis.doubt.empty()) all.judgement.push_back(all.diagnosis.doubt);
   return all;
 }
 
@@ -212,7 +232,9 @@ std::string diagnosis_json_text(const Plan& plan, const DiagnosedRun& diagnosed)
       {"troubles", troubles_json(run.troubles)},
       {"drift", drift_json(d.drift)},
       {"unexplained_s", d.unexplained_s},
-      {"next_measurements", leaves_open(d, run) ? next_measurements(plan, run) : std::vector<std::string>{}}};
+      {"doubt", d.doubt},
+      {"next_measurements", leaves_open(d, run) && d.doubt.empty() ? next_measurements(plan, run)
+                                                                    : std::vector<std::string>{}}};
   return all.dump(1);
 }
 

@@ -6,9 +6,13 @@
 
 #include "base/error.h"
 #include "core/schedule_catalog.h"
+#include "core/ties.h"
 #include "frameworks/supports/supports.h"
 #include "planner/answer/recommend.h"
+#include "planner/explain/idle_options.h"
 #include "planner/explain/kernel_note.h"
+#include "planner/explain/screen.h"
+#include "planner/search/price_cache.h"
 
 namespace mpt::planner {
 namespace {
@@ -37,6 +41,16 @@ void set_degrees(const SearchProblem& problem, Layout& l) {
   if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
 }
 
+// None, or the stage that shares out most where the framework shares out something of this layout always.
+int64_t usual_zero(const SearchProblem& problem, const Layout& l) {
+  if (!problem.framework || l.replicas() == 1) return 0;
+  for (const int64_t zero : {0, 3, 2, 1}) {
+    if (!frameworks::supports_sharding(*problem.framework, l, {zero, zero > 0 ? l.replicas() : 1, false}))
+      return zero;
+  }
+  return 0;
+}
+
 void set_schedule(const SearchProblem& problem, Layout& l) {
   const SearchBounds& b = problem.bounds;
   l.chunks = one<int64_t>(b.chunks, 1);
@@ -53,22 +67,23 @@ void set_schedule(const SearchProblem& problem, Layout& l) {
     l.layers_per_stage = even_stages(problem.model.layers.count(), l.stages());
 }
 
-// The layout that the bounds name; what they leave out is 1, off or what the rest leaves.
-Layout layout_of_bounds(const SearchProblem& problem) {
-  const SearchBounds& b = problem.bounds;
-  Layout l;
-  set_degrees(problem, l);
-  l.sequence_parallel = one(b.sequence_parallel, l.expert > 1 && l.tensor > 1);
-  l.context_method = one(b.context_methods, ContextMethod::ring);
-  l.zero = one<int64_t>(b.zero, 0);
-  l.shard = l.zero > 0 ? l.replicas() : 1;
-  l.offload_optimizer = one(b.offload, false);
-  l.order = one(b.orders, RankOrder::pipeline_outermost);
-  l.micro_batch = one<int64_t>(b.micro_batch, 1);
-  l.recompute = one(b.recomputes, Recompute::none);
-  problem.set_overlaps(l);
-  set_schedule(problem, l);
-  return l;
+std::optional<Rejection> refusal_of(const SearchProblem& problem, const Layout& layout) {
+  if (!problem.framework) return std::nullopt;
+  return frameworks::supports(*problem.framework, problem.model, layout, problem.workload);
+}
+
+// By the work of the layers, where the framework takes stages that differ.
+std::optional<Layout> with_balanced_stages(const SearchProblem& problem, const Layout& layout) {
+  if (layout.pipeline == 1 || problem.cluster.mixed() || !layout.recomputed_layers.empty() ||
+      layout.stages() > problem.model.layers.count())
+    return std::nullopt;
+  PriceCache prices(problem);
+  Layout balanced = layout;
+  balanced.layers_per_stage = *prices.balanced(prices.split(layout), layout.stages(), {});
+  const bool same = balanced.layers_per_stage == layout.layers_per_stage;
+  if (same || check_layout(problem.model, balanced, problem.workload) || refusal_of(problem, balanced))
+    return std::nullopt;
+  return balanced;
 }
 
 void check(const SearchProblem& problem, const Layout& layout) {
@@ -103,17 +118,47 @@ void use_part(const Layout& layout, const Calibration& calibration, std::unique_
   resolved->notes = std::move(notes);
 }
 
-std::optional<Rejection> refusal_of(const SearchProblem& problem, const Layout& layout) {
-  if (!problem.framework) return std::nullopt;
-  return frameworks::supports(*problem.framework, problem.model, layout, problem.workload);
+}  // namespace
+
+std::optional<OtherStages> faster_stages(const Estimated& e) {
+  const SearchProblem& problem = e.resolved->problem;
+  const auto layout = with_balanced_stages(problem, e.plan.layout);
+  if (!layout) return std::nullopt;
+  const Evaluation other = evaluate_regardless(problem, estimate(problem, *layout));
+  if ((other.rejection && e.fits()) ||
+      other.step_time_s > (1.0 - kEqualTimes) * e.plan.prediction.step_time_s)
+    return std::nullopt;
+  return OtherStages{layout->layers_per_stage, other.step_time_s};
 }
 
-}  // namespace
+bool needs_sequence_parallel(const SearchProblem& problem) {
+  using frameworks::SequenceParallelRule;
+  return problem.framework && problem.framework->abilities.sequence_parallel == SequenceParallelRule::always;
+}
+
+Layout layout_of_bounds(const SearchProblem& problem) {
+  const SearchBounds& b = problem.bounds;
+  Layout l;
+  set_degrees(problem, l);
+  l.sequence_parallel =
+      one(b.sequence_parallel, l.tensor > 1 && (l.expert > 1 || needs_sequence_parallel(problem)));
+  l.context_method = one(b.context_methods, ContextMethod::ring);
+  l.offload_optimizer = one(b.offload, false);
+  l.order = one(b.orders, RankOrder::pipeline_outermost);
+  l.micro_batch = one<int64_t>(b.micro_batch, 1);
+  l.recompute = one(b.recomputes, Recompute::none);
+  problem.set_overlaps(l);
+  l.zero = one<int64_t>(b.zero, usual_zero(problem, l));
+  l.shard = l.zero > 0 ? l.replicas() : 1;
+  set_schedule(problem, l);
+  return l;
+}
 
 Layout layout_to_estimate(const Resolved& resolved) {
   const SearchProblem& problem = resolved.problem;
   const PlanRequest& request = resolved.request;
   Layout layout = request.layout ? *request.layout : layout_of_bounds(problem);
+  if (!request.layers_per_stage.empty()) layout.layers_per_stage = request.layers_per_stage;
   layout.precision = problem.precision;
   layout.execution = problem.execution;
   layout.selective = problem.selective;
@@ -137,6 +182,7 @@ Estimated estimate(const PlanRequest& asked, const Calibration& calibration) {
   e.candidate.evaluation = evaluate_regardless(problem, e.candidate.estimate);
   e.plan = plan_of(problem, e.candidate, asked);
   e.plan.notes = with_kernel_note(e.resolved->notes, e.plan);
+  for (std::string& note : idle_options(asked, problem, layout)) e.plan.notes.push_back(std::move(note));
   e.refusal = refusal_of(problem, layout);
   if (e.refusal) e.plan.notes.push_back("This layout cannot run: " + e.refusal->reason + ".");
   return e;

@@ -38,6 +38,19 @@ std::string other_plan(const frameworks::ExportTarget& target, const Plan& plan)
   return fmt::format("; mpt-plan --framework {} plans for what it can", target.name);
 }
 
+// Throws UserError for a model that runs there and that MPT does not write yet.
+void check_written(const frameworks::ExportTarget& target, const Plan& plan) {
+  const frameworks::Framework* const framework = frameworks::find_framework(target.name);
+  if (framework == nullptr) return;
+  const ModelVerdict verdict = frameworks::verdict_on(*framework, plan.model, plan.layout.training);
+  if (verdict.verdict != Verdict::not_written) return;
+  throw UserError(Problem{
+      "--to " + framework->name, verdict.reason, "a framework for which MPT writes it",
+      fmt::format("plan with --framework {}",
+                  frameworks::frameworks_that_train(plan.model, plan.layout.training, plan.layout.precision)
+                      .front())});
+}
+
 // The note as a comment at the top of a file that can have one.
 std::string with_comment(const frameworks::ExportedFile& file, const std::string& note) {
   static const std::vector<std::string> kCommented{".sh", ".py", ".toml", ".yaml", ".sbatch"};
@@ -104,6 +117,7 @@ void check_own_files(const std::filesystem::path& folder, std::map<std::string, 
 }  // namespace
 
 ExportedPlan exported_plan(const frameworks::ExportTarget& target, const Plan& plan) {
+  check_written(target, plan);
   frameworks::Exported written = target.write(plan);
   ExportedPlan all{&target, mismatch(target, plan), std::move(written.files), {}};
   for (frameworks::ExportedFile& file : all.files) file.text = with_comment(file, all.note);

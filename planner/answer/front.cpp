@@ -81,6 +81,7 @@ class FrontSearch {
 
   void keep_point(Plan plan, SearchProblem& problem) {
     front_.points.push_back(plan.ranking.front());
+    front_.points.back().role = Role::alternative;
     problem.memory_limit_bytes = int64_t(kLessMemory * double(plan.ranking.front().peak_bytes));
     for (DevicePool& pool : problem.pools)
       pool.memory_limit_bytes = std::min(pool.memory_limit_bytes, problem.memory_limit_bytes);
@@ -108,6 +109,7 @@ class FrontSearch {
 }  // namespace
 
 Front front(const Resolved& resolved, const Watch& watch) {
+  check_searches(resolved.request);
   Front found = FrontSearch(resolved, watch).run();
   if (found.fastest) found.fastest->notes = with_kernel_note(resolved.notes, *found.fastest);
   return found;

@@ -8,15 +8,19 @@
 
 #include "base/interruption.h"
 #include "base/quantity.h"
+#include "core/ties.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
+#include "planner/answer/risk.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/drawn_choice.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/fitted_time.h"
+#include "planner/explain/idle_options.h"
 #include "planner/explain/kernel_note.h"
 #include "planner/explain/nothing_fits.h"
 #include "planner/explain/screen.h"
+#include "planner/observe/observed_plan.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {
@@ -69,6 +73,8 @@ void note_limits_of_framework(const SearchProblem& beyond, const Resolved& resol
 // The search also keeps the layouts that errors are drawn over, and equals that may need less memory. So the
 // recommended layout does not depend on the number of layouts that the user asks for.
 constexpr size_t kMostEquals = 32;
+// Of tp, pp, cp, ep and dp so many are above 1 in what is called simplest, at most.
+constexpr int kSimple = 2;
 
 std::unique_ptr<ArrangedSearch> considered_search(const SearchProblem& problem, size_t keep,
                                                   const Watch& watch, const std::string& what,
@@ -97,6 +103,60 @@ std::optional<Candidate> draw_and_keep(size_t keep, ArrangedSearch& search) {
   return rival;
 }
 
+// The row that is simplest; it may be there already.
+void add_simplest(const std::optional<Candidate>& simplest, const SearchProblem& problem,
+                  std::vector<RankedLayout>& ranking) {
+  if (!simplest) return;
+  auto row = std::find_if(ranking.begin(), ranking.end(),
+                          [&](const RankedLayout& r) { return r.layout == simplest->estimate.layout; });
+  if (row == ranking.end())
+    row = ranking.insert(ranking.end(), ranked(*simplest, problem, published_evidence()));
+  row->role = Role::simplest;
+}
+
+// The fastest of the layouts that may not fit, or the one to try first, behind the ranking. Its place among
+// them.
+template <class Is>
+size_t add_roomier(const ArrangedSearch& search, Plan& plan, Is&& is_pointless) {
+  const std::vector<Candidate>& all = search.result.roomier;
+  if (all.empty()) return 0;
+  std::vector<RankedLayout> rows;
+  for (const Candidate& c : all) rows.push_back(ranked(c, search.problem, published_evidence()));
+  plan.risk = weigh(plan.ranking.front(), rows);
+  const size_t place = plan.risk ? size_t(plan.risk->try_first) : 0;
+  if (!plan.risk && is_pointless(rows[place])) return place;
+  plan.ranking.push_back(rows[place]);
+  if (plan.risk) plan.risk->try_first = int64_t(plan.ranking.size());
+  return place;
+}
+
+// The plan of the layout to try first, with the safe one behind it in the ranking.
+Plan tried_first(const Plan& safe, const ArrangedSearch& search, size_t risky) {
+  const SearchProblem problem = without_margin(search.problem);
+  Plan plan = plan_of(problem, search.result.roomier[risky], safe.request);
+  plan.search = safe.search;
+  plan.search.drawn.reset();
+  plan.search.fastest_s = search.result.roomier.front().evaluation.step_time_s;
+  plan.rejected = safe.rejected;
+  plan.fitted = fitted_time(problem, search.result.roomier[risky]);
+  plan.ranking.insert(plan.ranking.end(), safe.ranking.begin(), safe.ranking.end() - 1);
+  plan.ranking[0].role = Role::recommended;
+  plan.ranking[1].role = Role::alternative;
+  plan.notes = safe.notes;
+  plan.risk = safe.risk;
+  plan.risk->try_first = 1;
+  plan.risk->fall_back = 2;
+  return plan;
+}
+
+Plan with_verdict(Plan plan, const PlanRequest& request, const SearchProblem& problem) {
+  plan.request = portable(request, problem);
+  if (!problem.framework) return plan;
+  const ModelVerdict verdict = frameworks::verdict_on(*problem.framework, problem.model, problem.training);
+  if (verdict.verdict != Verdict::exported) plan.verdict = verdict;
+  return plan;
+}
+
 }  // namespace
 
 std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem, size_t keep,
@@ -107,8 +167,8 @@ std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem,
 }
 
 Plan plan_of(const ArrangedSearch& search, const PlanRequest& request) {
-  Plan plan = make_plan(search.result, search.problem);
-  plan.request = portable(request, search.problem);
+  Plan plan = with_verdict(make_plan(search.result, search.problem), request, search.problem);
+  plan.ranking.front().role = Role::recommended;
   for (const std::string& note : search.notes) plan.reasons.push_back("On " + note + ".");
   return plan;
 }
@@ -117,16 +177,17 @@ Plan plan_of(const SearchProblem& problem, const Candidate& candidate, const Pla
   SearchResult one;
   one.best.push_back(candidate);
   one.certificate.layouts = one.certificate.simulated = 1;
-  Plan plan = make_plan(one, problem);
-  plan.request = portable(request, problem);
-  return plan;
+  return with_verdict(make_plan(one, problem), request, problem);
 }
 
 PlanOrReason plan_or_reason(SearchProblem problem, const PlanRequest& request, const Watch& watch) {
   problem.near_misses = false;
   const auto search = recommended_search(problem, 1, watch);
   if (!search->result.best.empty()) return {plan_of(*search, request), ""};
-  if (search->result.over_memory.empty()) return {std::nullopt, "no layout divides"};
+  if (search->result.over_memory.empty()) {
+    const Problem why = why_nothing_fits(search->result, search->problem);
+    return {std::nullopt, fmt::format("{}: {}", why.where, why.found)};
+  }
   return {std::nullopt, fmt::format("nothing fits: at least {} per {}",
                                     format_bytes(search->result.over_memory.front().nearest.needed),
                                     reports::device_word(problem.cluster))};
@@ -155,17 +216,26 @@ std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const
   return found;
 }
 
+void check_searches(const PlanRequest& request) {
+  if (request.layers_per_stage.empty()) return;
+  throw UserError(Problem{"/layers_per_stage", "of a search",
+                          "of a layout to estimate, with mpt-plan estimate",
+                          "leave it out: a search divides the layers itself"});
+}
+
 Plan plan(const Resolved& resolved, const Watch& watch) {
+  check_searches(resolved.request);
+  if (!resolved.request.observed.empty()) return observed_plan(resolved, watch);
   constexpr double kWorthSaying = 0.02;
   const auto keep = size_t(resolved.request.top);
   const auto roomier = roomier_problem(resolved);
   const auto beyond = problem_beyond(resolved.problem);
-  auto search =
-      considered_search(resolved.problem, keep, watch, "",
-                        {roomier ? &*roomier : nullptr, beyond ? &*beyond : nullptr, 1.0 - kWorthSaying});
+  auto search = considered_search(
+      resolved.problem, keep, watch, "",
+      {roomier ? &*roomier : nullptr, beyond ? &*beyond : nullptr, 1.0 - kWorthSaying, kSimple});
   const auto rival = draw_and_keep(keep, *search);
   std::vector<std::string> notes = resolved.notes;
-  if (search->result.best.empty() && search->result.roomier) {
+  if (search->result.best.empty() && !search->result.roomier.empty()) {
     auto likeliest = likeliest_search(resolved, watch);
     if (!likeliest->result.best.empty()) {
       search = std::move(likeliest);
@@ -175,18 +245,29 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
   if (search->result.best.empty()) {
     Problem problem = why_nothing_fits(search->result, search->problem);
     const std::string remedy = remedy_of_nothing_fits(resolved, search->result, search->problem, watch);
-    if (!remedy.empty()) problem.remedy = remedy;
+    if (!remedy.empty())
+      problem.remedy = search->result.over_memory.empty() ? problem.remedy + "\n    " + remedy : remedy;
     throw UserError(std::move(problem));
   }
   Plan plan = plan_of(*search, resolved.request);
   plan.notes = with_kernel_note(std::move(notes), plan);
+  for (std::string& note : idle_of_search(resolved.request, resolved.problem, plan.layout))
+    plan.notes.push_back(std::move(note));
   if (!search->left_out.empty()) plan.notes.push_back(search->left_out);
   plan.fitted = fitted_time(search->problem, search->result.best.front());
-  const auto add_row = [&](const std::optional<Candidate>& row) {
-    if (row) plan.ranking.push_back(ranked(*row, search->problem, published_evidence()));
+  const auto is_pointless = [&](const RankedLayout& row) {
+    return std::any_of(plan.ranking.begin(), plan.ranking.end(),
+                       [&](const RankedLayout& other) { return works_for_nothing(row, other); });
   };
-  add_row(rival);
-  add_row(search->result.roomier);
+  if (rival) {
+    const RankedLayout row = ranked(*rival, search->problem, published_evidence());
+    if (!is_pointless(row)) plan.ranking.push_back(row);
+  }
+  add_simplest(search->result.simplest, search->problem, plan.ranking);
+  if (const size_t risky = add_roomier(*search, plan, is_pointless); plan.risk && resolved.request.try_first)
+    return tried_first(plan, *search, risky);
+  if (resolved.request.try_first)
+    plan.notes.emplace_back("No layout that may not fit is worth a trial: this is the safe one.");
   if (search->result.beyond) note_limits_of_framework(*beyond, resolved, *search->result.beyond, plan);
   return plan;
 }
@@ -197,6 +278,7 @@ std::vector<PlanOrReason> compare(const std::vector<PlanRequest>& requests, cons
   std::vector<PlanOrReason> all;
   for (const PlanRequest& request : requests) {
     const auto resolved = resolve(request);
+    check_searches(request);
     all.push_back(plan_or_reason(resolved->problem, request, watch));
     if (all.back().plan) all.back().plan->notes = with_kernel_note(resolved->notes, *all.back().plan);
   }

@@ -16,6 +16,16 @@ namespace mpt::planner {
 std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem, size_t keep,
                                                    const Watch& watch = {}, const std::string& what = "");
 
+/// Throws UserError where the request says what one layout alone can have.
+void check_searches(const PlanRequest& request);
+
+/// The layout that the bounds name; what they leave out is 1, off or what the rest leaves. Not checked.
+/// Throws UserError for degrees and chunks that no layout has.
+Layout layout_of_bounds(const SearchProblem& problem);
+
+/// Whether its framework has no tensor parallelism without sequence parallelism.
+bool needs_sequence_parallel(const SearchProblem& problem);
+
 /// Whether memory is limited so that a plan is likely to fit, and not by the request.
 bool has_default_margin(const Resolved& resolved);
 /// Searches with the largest margin of memory with which any layout fits.

@@ -21,7 +21,7 @@
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
 #include "planner/answer/recommend.h"
-#include "planner/explain/nothing_fits.h"
+#include "planner/explain/nothing_divides.h"
 #include "planner/search/arrangement.h"
 #include "profiler/hardware/nodes.h"
 #include "reports/utilisation.h"
@@ -161,8 +161,13 @@ std::string with_other_framework(const Trials& trials, const SearchProblem& prob
 
 std::string remedy_of_nothing_fits(const Resolved& resolved, const SearchResult& result,
                                    const SearchProblem& problem, const Watch& watch) {
-  if (!result.certificate.optimal || result.over_memory.empty()) return "";
+  if (!result.certificate.optimal) return "";
   const Trials trials(resolved, watch);
+  if (result.over_memory.empty()) {
+    SearchProblem free = problem;
+    free.framework.reset();
+    return problem.framework && has_layouts(free) ? with_other_framework(trials, problem) : "";
+  }
   std::string remedy = without_bounds(trials, problem);
   if (remedy.empty()) remedy = with_more_memory(trials, result, problem);
   if (!remedy.empty()) return remedy;

@@ -31,6 +31,8 @@ struct PlanOptions {
   CostOptions cost;
   std::string program = "mpt-plan", again;  // as they were typed: the program, and the whole command
   std::string from;                         // a plan to simulate again
+  std::string request_file;                 // of --request
+  std::vector<std::string> observed;        // runs, as --observed says them
   std::string measured;                     // a figure of a run, with its unit
   bool print_request = false, operators = false;
   bool check = false;  // a layout that does not fit, or cannot run, is a failure
@@ -41,6 +43,9 @@ struct PlanOptions {
 void declare_problem(CLI::App& app, PlanRequest& request, bool searches = false);
 void declare_bounds(CLI::App& app, PlanRequest& request);
 void declare_layout(CLI::App& app, PlanRequest& request);
+/// Sets the option `name` of a request, a bound of its search too, from one word of `--over`. Throws
+/// UserError for a name that is none, and for values that the option refuses.
+void set_option(PlanRequest& request, const std::string& name, const std::string& word);
 void declare_request_file(CLI::App& app, PlanOptions& options);
 void declare_outputs(CLI::App& app, OutputOptions& options);
 void declare_cost(CLI::App& app, CostOptions& options);

@@ -28,9 +28,11 @@ std::function<int()> add_import(CLI::App& app);
 std::function<int()> add_explain(CLI::App& app);
 std::function<int()> add_export(CLI::App& app);
 std::function<int()> add_compare(CLI::App& app);
-std::function<int()> add_sweep(CLI::App& app);
 std::function<int()> add_cluster(CLI::App& app);
 std::function<int()> add_model(CLI::App& app);
+std::function<int()> add_page(CLI::App& app);
+/// What mpt-plan sweep did once: names the command that does it. Never returns.
+[[noreturn]] void refuse_sweep(int argc, char** argv);
 /// mpt-plan --pareto.
 void plan_front(const PlanOptions& options);
 
@@ -78,6 +80,8 @@ void write_files(const OutputOptions& o, const Plan& plan, const CostOptions& co
 void print_answer(const OutputOptions& o, const std::string& text);
 /// "15T tokens take 84.1 days, ..." where --tokens is given; else empty.
 std::string describe_cost(const CostOptions& o, const Plan& plan);
+/// A sentence where a price or goodput was given and no training; else empty.
+std::string idle_cost(const CostOptions& o, bool has_price);
 /// What such days leave out, or count in by --goodput.
 std::string describe_goodput(const CostOptions& o);
 

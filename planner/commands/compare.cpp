@@ -1,109 +1,188 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mpt-plan compare: plans side by side, or the best plans of several clusters or frameworks for one model.
+// mpt-plan compare: plans side by side, or the best plans along axes: clusters, frameworks, and any other
+// option of a request.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
+#include "base/command_line.h"
 #include "base/error.h"
+#include "base/files.h"
+#include "base/terminal.h"
 #include "planner/commands/commands.h"
 #include "planner/commands/plan_table.h"
 
 namespace mpt::planner {
 namespace {
 
+constexpr size_t kMostPoints = 256;
+
+struct Axis {
+  std::string name;
+  std::vector<std::string> values;
+};
+
 struct CompareOptions {
-  std::vector<std::string> plans, clusters, frameworks;
+  std::vector<std::string> plans, clusters, frameworks, over;
+  std::vector<double> prices;
+  std::string csv;
   PlanRequest request;
   CostOptions cost;
 };
 
-std::string table_of(const std::vector<Compared>& compared, const CostOptions& cost) {
-  std::vector<reports::Column> columns = plan_columns({"", reports::Align::left}, compared, cost);
-  columns.push_back({"speed"});
-  reports::Table table(columns);
-  const Plan* const first = first_plan(compared);
-  for (const Compared& c : compared) {
-    std::vector<std::string> row = plan_row(c, cost);
-    row.push_back(
-        c.plan ? fmt::format("{:.2f}x", c.plan->prediction.tokens_per_s / first->prediction.tokens_per_s)
-               : "-");
-    table.add_row(std::move(row));
+// "gpus=64,128"
+Axis parse_axis(const std::string& text) {
+  const size_t equals = text.find('=');
+  Axis axis{text.substr(0, equals), {}};
+  if (axis.name == "ranks") axis.name = "gpus";
+  for (size_t begin = equals; begin < text.size();) {
+    const size_t end = std::min(text.find(',', ++begin), text.size());
+    if (end > begin) axis.values.push_back(text.substr(begin, end - begin));
+    begin = end;
   }
-  return table.text();
+  if (axis.values.empty())
+    throw UserError(Problem{"--over", "\"" + text.substr(0, 40) + "\"", "an option and its values",
+                            "for example --over gpus=64,128"});
+  return axis;
 }
 
-std::vector<Compared> from_files(const std::vector<std::string>& files) {
-  std::vector<Compared> compared;
-  for (const std::string& file : files) compared.push_back({file, load_plan(file), ""});
-  return compared;
-}
-
-// The best plan of each cluster for each framework.
-std::vector<Compared> from_searches(const CompareOptions& o) {
-  const std::vector<std::string> frameworks =
-      o.frameworks.empty() ? std::vector<std::string>{""} : o.frameworks;
-  std::vector<std::string> names;
-  std::vector<PlanRequest> requests;
-  for (const std::string& cluster : o.clusters) {
-    for (const std::string& framework : frameworks) {
-      requests.push_back(o.request);
-      requests.back().cluster = {cluster, {}};
-      requests.back().framework = framework;
-      names.push_back(frameworks.size() == 1   ? cluster
-                      : o.clusters.size() == 1 ? framework
-                                               : fmt::format("{}, {}", cluster, framework));
-    }
+// An option stands on its axis, and once.
+void check_axes(const CLI::App& command, const std::vector<Axis>& axes) {
+  for (size_t n = 0; n < axes.size(); ++n) {
+    const std::string option = "--" + axes[n].name;
+    const CLI::Option* const given = command.get_option_no_throw(option);
+    const bool twice = std::any_of(axes.begin(), axes.begin() + ptrdiff_t(n),
+                                   [&](const Axis& other) { return other.name == axes[n].name; });
+    if (!twice && (given == nullptr || given->count() == 0)) continue;
+    throw UserError(Problem{"--over " + axes[n].name, "given with " + (twice ? "--over again" : option),
+                            "one of the two", "leave one of them out"});
   }
-  return named(names, compare_watched(requests));
 }
 
-std::string unlike_the_first(const Plan& plan, const Plan& first, const std::string& name) {
-  if (plan.model == first.model && plan.workload == first.workload &&
-      plan.layout.precision == first.layout.precision)
-    return "";
-  return fmt::format("  note: {} is of another job: {}", name, describe_job(plan, true, true));
+// Clusters and frameworks are axes where there are several of them.
+std::vector<Axis> axes_of(const CLI::App& command, CompareOptions& o) {
+  std::vector<Axis> axes;
+  for (const std::string& text : o.over) axes.push_back(parse_axis(text));
+  check_axes(command, axes);
+  if (o.frameworks.size() == 1) o.request.framework = o.frameworks.front();
+  if (o.frameworks.size() > 1) axes.insert(axes.begin(), {"framework", o.frameworks});
+  if (o.clusters.size() == 1) o.request.cluster = {o.clusters.front(), {}};
+  if (o.clusters.size() > 1) axes.insert(axes.begin(), {"cluster", o.clusters});
+  return axes;
 }
 
-void check(const CompareOptions& o) {
-  const size_t searches = o.clusters.size() * std::max<size_t>(1, o.frameworks.size());
-  if (o.plans.empty() != (o.clusters.empty() && o.frameworks.empty()) && o.plans.size() + searches >= 2 &&
-      (!o.plans.empty() || !o.clusters.empty()))
-    return;
+// One for all, or one for each cluster.
+void check_prices(const std::vector<double>& prices, const std::vector<Axis>& axes) {
+  const auto clusters =
+      std::find_if(axes.begin(), axes.end(), [](const Axis& a) { return a.name == "cluster"; });
+  const size_t count = clusters == axes.end() ? 1 : clusters->values.size();
+  if (prices.size() <= 1 || prices.size() == count) return;
   throw UserError(Problem{
-      "command line",
-      fmt::format("{} plans, {} clusters and {} frameworks", o.plans.size(), o.clusters.size(),
-                  o.frameworks.size()),
-      "two or more plan files, or --model with two or more --cluster, or one --cluster with two or more "
-      "--framework",
+      "--price", fmt::format("{} prices for {} cluster{}", prices.size(), count, count == 1 ? "" : "s"),
+      "one for all, or one for each cluster in their order", "for example --price 2.5"});
+}
+
+struct Point {
+  Compared compared;
+  PlanRequest request;
+};
+
+std::vector<Point> points_of(const CompareOptions& o, const std::vector<Axis>& axes) {
+  const double price = o.prices.size() == 1 ? o.prices.front() : 0.0;
+  std::vector<Point> points{{{{}, price, {}, ""}, o.request}};
+  for (const Axis& axis : axes) {
+    std::vector<Point> more;
+    for (const Point& point : points) {
+      for (size_t v = 0; v < axis.values.size(); ++v) {
+        Point& next = more.emplace_back(point);
+        set_option(next.request, axis.name, axis.values[v]);
+        next.compared.at.push_back(axis.values[v]);
+        if (axis.name == "cluster" && o.prices.size() > 1) next.compared.price = o.prices[v];
+      }
+    }
+    points = std::move(more);
+    if (points.size() > kMostPoints)
+      throw UserError(Problem{"--over", fmt::format("more than {} plans", kMostPoints), "fewer values", ""});
+  }
+  return points;
+}
+
+std::vector<Compared> from_searches(const CompareOptions& o, const std::vector<Axis>& axes) {
+  std::vector<Compared> rows;
+  std::vector<PlanRequest> requests;
+  for (Point& point : points_of(o, axes)) {
+    rows.push_back(std::move(point.compared));
+    requests.push_back(std::move(point.request));
+  }
+  std::vector<PlanOrReason> answers = compare_watched(requests);
+  for (size_t n = 0; n < rows.size(); ++n) {
+    rows[n].plan = std::move(answers[n].plan);
+    rows[n].why = std::move(answers[n].reason);
+  }
+  return rows;
+}
+
+std::vector<Compared> from_files(const CompareOptions& o) {
+  std::vector<Compared> rows;
+  for (const std::string& file : o.plans)
+    rows.push_back({{file}, o.prices.empty() ? 0.0 : o.prices.front(), load_plan(file), ""});
+  return rows;
+}
+
+void check(const CompareOptions& o, const std::vector<Axis>& axes) {
+  size_t searches = axes.empty() ? 0 : 1;
+  for (const Axis& axis : axes) searches *= std::min(axis.values.size(), kMostPoints + 1);
+  const bool somewhere = !axes.empty() || !o.clusters.empty() || !o.frameworks.empty();
+  if (o.plans.empty() ? searches >= 2 : o.plans.size() >= 2 && !somewhere) return;
+  throw UserError(Problem{
+      "command line", fmt::format("{} plan files and {} searches", o.plans.size(), searches),
+      "two or more plan files, or a model with two or more values: --cluster A,B, --framework A,B or --over "
+      "gpus=64,128",
       "see --help"});
 }
 
-void run(const CompareOptions& o) {
-  check(o);
-  const bool files = !o.plans.empty();
-  const std::vector<Compared> compared = files ? from_files(o.plans) : from_searches(o);
-  const Plan* const first = first_plan(compared);
-  if (first != nullptr) {
-    const bool same_framework = std::all_of(compared.begin(), compared.end(), [&](const Compared& c) {
-      return !c.plan || c.plan->layout.execution.framework == first->layout.execution.framework;
-    });
-    fmt::print("{}", describe_job(*first, true, same_framework));
-  }
-  fmt::print("{}{}", table_of(compared, o.cost), describe_days(compared, o.cost));
-  for (const Compared& c : compared) {
-    if (c.plan) fmt::print("{}", unlike_the_first(*c.plan, *first, c.name));
-  }
+void run(const CLI::App& command, CompareOptions& o) {
+  const std::vector<Axis> axes = axes_of(command, o);
+  check(o, axes);
+  check_prices(o.prices, axes);
+  Comparison comparison{{}, o.plans.empty() ? from_searches(o, axes) : from_files(o), o.cost};
+  for (const Axis& axis : axes) comparison.axes.push_back(axis.name);
+  if (axes.empty()) comparison.axes = {"plan"};
+  const std::string idle = idle_cost(o.cost, !o.prices.empty());
+  fmt::print("{}{}", describe(comparison), idle.empty() ? "" : wrapped("note: " + idle));
+  if (o.csv.empty()) return;
+  write_file_atomically(o.csv, csv_of(comparison));
+  fmt::print("wrote {}\n", o.csv);
 }
 
 }  // namespace
 
+void refuse_sweep(int argc, char** argv) {
+  std::string over, values, rest;
+  for (int i = 2; i < argc; ++i) {
+    const std::string word = argv[i], name = word.substr(0, word.find('='));
+    std::string* const target = name == "--over" ? &over : name == "--values" ? &values : nullptr;
+    if (target == nullptr && name != "--plot") rest += " " + shell_word(word);
+    if (target == nullptr && name != "--plot") continue;
+    const bool in_one_word = name != word;
+    const std::string value = in_one_word ? word.substr(name.size() + 1) : ++i < argc ? argv[i] : "";
+    if (target != nullptr) *target = value;
+  }
+  if (over.empty()) over = "gpus";
+  if (values.empty()) values = "64,128";
+  throw UserError(
+      Problem{"sweep", "is not a command", "",
+              fmt::format("mpt-plan compare --over {}{}", shell_word(over + "=" + values), rest)});
+}
+
 std::function<int()> add_compare(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "compare", "Plans side by side, or the best plans of several clusters or frameworks");
+  CLI::App* command =
+      app.add_subcommand("compare", "Plans side by side, or the best plans over values of an option");
   auto o = std::make_shared<CompareOptions>();
   command->add_option("plans", o->plans, "Plan files");
   declare_problem(*command, o->request);
@@ -122,14 +201,34 @@ std::function<int()> add_compare(CLI::App& app) {
       ->expected(1, 64)
       ->type_name("NAMES")
       ->group(framework_group);
+  command
+      ->add_option("--over", o->over,
+                   "An option and its values, such as gpus=64,128 or tp=1,2,4; again for another option. "
+                   "Each combination is searched for its best plan")
+      ->type_name("OPTION=VALUES")
+      ->expected(1, CLI::detail::expected_max_vector_size)
+      ->allow_extra_args(false)
+      ->group("What to compare");
   declare_bounds(*command, o->request);
   declare_cost(*command, o->cost);
+  command->remove_option(command->get_option("--price"));
+  add_number(*command, "--price", o->prices,
+             "Price of a GPU-hour, or one for each cluster, separated by commas: prints what the training "
+             "costs",
+             between(0.0, 1e6))
+      ->delimiter(',')
+      ->expected(1, CLI::detail::expected_max_vector_size)
+      ->allow_extra_args(false)
+      ->group(headings::kOutput);
+  add_output(*command, "--csv", o->csv, "Write the table as CSV")->group(headings::kOutput);
   command->footer(
       "Examples:\n  mpt-plan compare a.json b.json\n"
       "  mpt-plan compare --model llama3-70b --cluster dgx-h100:64,dgx-h100:128 --global-batch 2048 --tokens "
-      "15T");
-  return [o] {
-    run(*o);
+      "15T\n"
+      "  mpt-plan compare --model llama3-70b --cluster dgx-h100 --over gpus=64,128 --over "
+      "global-batch=256,512");
+  return [command, o] {
+    run(*command, *o);
     return kExitOk;
   };
 }

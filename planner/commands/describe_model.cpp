@@ -6,6 +6,8 @@
 
 #include "base/quantity.h"
 #include "base/text.h"
+#include "frameworks/framework.h"
+#include "frameworks/supports/supports.h"
 #include "models/footprint.h"
 #include "models/layer_kinds.h"
 #include "models/layer_program.h"
@@ -112,6 +114,18 @@ std::string work_line(const ModelSpec& m, const std::vector<int64_t>& sequences)
   return model_line("FLOP per token", fmt::format("{}", fmt::join(parts, ", ")));
 }
 
+std::string framework_lines(const ModelSpec& m) {
+  std::string text;
+  for (const frameworks::Framework& f : frameworks::known_frameworks()) {
+    const ModelVerdict& v = frameworks::verdict_on(f, frameworks::trained_by(f, m));
+    text += model_line(text.empty() ? "frameworks" : "",
+                       v.verdict == Verdict::exported  ? f.title + " runs it, and MPT writes it"
+                       : v.verdict == Verdict::not_run ? fmt::format("{} ({})", v.reason, v.source)
+                                                       : v.reason);
+  }
+  return text;
+}
+
 // Of all layers in bf16 on one rank.
 std::string memory_line(const ModelSpec& m) {
   Layout layout;
@@ -178,6 +192,7 @@ std::string describe_model(const models::ImportedModel& read, const std::vector<
   text += model_line("sequence", fmt::format("at most {} tokens", format_count(m.max_positions)));
   text += work_line(m, sequences) + memory_line(m);
   if (stages > 1) text += stage_lines(m, stages);
+  text += framework_lines(m);
   for (const models::Tower& tower : read.towers) text += model_line("left out", models::tower_text(tower));
   if (!read.ignored.empty())
     text += model_line("not read",

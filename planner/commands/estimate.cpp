@@ -12,10 +12,12 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "core/search_words.h"
+#include "planner/answer/layout_changes.h"
 #include "planner/answer/recommend.h"
 #include "planner/commands/commands.h"
 #include "planner/commands/stoppable.h"
@@ -41,7 +43,7 @@ std::string defaults_of(const SearchProblem& problem, const Layout& l) {
   const SearchBounds& b = problem.bounds;
   std::vector<std::string> said;
   if (b.zero.empty() && l.replicas() > 1) said.push_back(fmt::format("--zero {}", l.zero));
-  if (b.sequence_parallel.empty() && l.tensor > 1)
+  if (b.sequence_parallel.empty() && l.tensor > 1 && !needs_sequence_parallel(problem))
     said.push_back(fmt::format("--sp {}", l.sequence_parallel ? "on" : "off"));
   return said.empty() ? "" : fmt::format("assumed: {}", fmt::join(said, ", "));
 }
@@ -62,29 +64,39 @@ std::string describe_estimate(const SearchProblem& problem, const Plan& plan, co
   return text;
 }
 
+// "962 ms less idle time and 10 ms less computing": parts of the step that change in one direction.
+std::string changes(const std::vector<std::pair<double, const char*>>& parts, bool less, double least_s) {
+  std::vector<std::string> words;
+  for (const auto& [saved_s, what] : parts) {
+    if ((saved_s > 0.0) == less && std::abs(saved_s) >= least_s)
+      words.push_back(
+          fmt::format("{} {} {}", format_seconds(std::abs(saved_s)), less ? "less" : "more", what));
+  }
+  if (words.size() > 2) words[0] += ", " + words[1], words.erase(words.begin() + 1);
+  return fmt::format("{}", fmt::join(words, " and "));
+}
+
 // What moving to `better` saves, and where.
 std::string describe_saving(const SearchProblem& problem, const Candidate& mine, const Candidate& better) {
   const double saved = mine.evaluation.step_time_s - better.evaluation.step_time_s;
   const Breakdown a = breakdown(problem, mine), b = breakdown(problem, better);
-  const std::pair<double, const char*> parts[] = {{a.compute_s - b.compute_s, "computing"},
-                                                  {a.collectives_s - b.collectives_s, "communication"},
-                                                  {a.idle_s - b.idle_s, "idle"}};
-  std::string where;
-  for (const auto& [seconds, what] : parts) {
-    if (std::abs(seconds) < 1e-3 * std::abs(saved)) continue;
-    where += where.empty() ? ": " : ", ";
-    where += fmt::format("{}{}{} {}", seconds < 0 ? "but " : "", format_seconds(std::abs(seconds)),
-                         seconds < 0 ? " more" : "", what);
-  }
-  return fmt::format("{} {} per step ({}){}.", saved >= 0 ? "saves" : "costs",
+  const std::vector<std::pair<double, const char*>> parts{
+      {a.compute_s - b.compute_s, "computing"},
+      {a.collectives_s - b.collectives_s, "communication"},
+      {a.idle_s - b.idle_s, "idle time"}};
+  const bool saves = saved >= 0.0;
+  const double least_s = std::max(1e-12, 1e-3 * std::abs(saved));
+  const std::string gains = changes(parts, saves, least_s), against = changes(parts, !saves, least_s);
+  return fmt::format("{} {} per step ({}): {}{}{}.", saves ? "saves" : "costs",
                      format_seconds(std::abs(saved)),
-                     format_percent(std::abs(saved) / mine.evaluation.step_time_s), where);
+                     format_percent(std::abs(saved) / mine.evaluation.step_time_s), gains,
+                     gains.empty() || against.empty() ? "" : ", but ", against);
 }
 
 std::string describe_better(const SearchProblem& problem, const Candidate& mine, const Candidate& better,
                             const Plan& plan) {
   const Palette palette = Palette::of(stdout);
-  std::string text = describe_choice("BETTER", plan, palette);
+  std::string text = describe_choice(mine.evaluation.rejection ? "FITS INSTEAD" : "BETTER", plan, palette);
   text += wrapped(
       fmt::format("Moving to it {} It uses {} of {} ({}).", describe_saving(problem, mine, better),
                   format_bytes(double(better.evaluation.peak_bytes)),
@@ -94,11 +106,33 @@ std::string describe_better(const SearchProblem& problem, const Candidate& mine,
   return text;
 }
 
+// The same split with one after another of the changes that save memory; empty where they do not suffice.
+std::string savers_that_fit(const Estimated& mine, const PlanOptions& o) {
+  Layout layout = mine.plan.layout;
+  std::string options, words;
+  for (const LayoutChange& change : layout_changes()) {
+    Layout next = layout;
+    if (mine.fits() || !change.saves_memory || !change.make(next)) continue;
+    const auto other = estimate_instead(o.request, next);
+    if (!other) continue;
+    layout = next;
+    options += std::string(" ") + change.option;
+    words += std::string(words.empty() ? "" : ", ") + change.words;
+    if (!other->fits()) continue;
+    const Prediction& p = other->plan.prediction;
+    return "\n" + wrapped(fmt::format("The same layout fits {}: add{}. {}; memory {}.", words, options,
+                                      describe_step(p.step_time_s, p.confidence),
+                                      format_bytes(double(reports::peak_bytes(other->plan)))));
+  }
+  return "";
+}
+
 // What a search finds that is better than the estimated layout.
 std::string advice(const Estimated& mine, const PlanOptions& o) {
   PlanRequest request = o.request;
   request.bounds = {};
-  const auto resolved = resolve_and_tell(request);
+  request.layers_per_stage.clear();
+  const auto resolved = resolve(request);  // its notes stand on the screen already
   SearchProblem& problem = resolved->problem;
   problem.near_misses = false;
   bool unlikely = false;
@@ -109,7 +143,9 @@ std::string advice(const Estimated& mine, const PlanOptions& o) {
     return unlikely ? likeliest_search(*resolved, progress_line()) : std::move(found);
   }();
   if (search->result.best.empty())
-    return "\n" + wrapped("No layout of this cluster fits. mpt-plan without a layout says what would.");
+    return "\n" + wrapped(mine.fits()
+                              ? "No other layout fits among those that the search has for this framework."
+                              : "No layout of this cluster fits. mpt-plan without a layout says what would.");
   const Candidate& best = search->result.best.front();
   const std::string proof =
       wrapped(describe_certificate(search->result.certificate, best.evaluation.step_time_s, waited_s()));
@@ -117,9 +153,11 @@ std::string advice(const Estimated& mine, const PlanOptions& o) {
   const bool roomier = best.evaluation.peak_bytes < mine.candidate.evaluation.peak_bytes;
   if (unlikely && mine.fits() && !roomier)
     return "\n" + wrapped("No layout is 90% likely to fit, and none is likelier than this one.") + proof;
-  if (!unlikely && mine.fits() && gain <= 1e-9) return "\nNo layout with room in memory is faster.\n" + proof;
+  if (!unlikely && mine.fits() && gain <= 1e-9)
+    return "\nNo layout that leaves some memory free is faster.\n" + proof;
   const Plan better = plan_of(*search, request);
-  std::string text = unlikely ? "\n" + wrapped("No layout is 90% likely to fit. The likeliest is:") : "";
+  std::string text = savers_that_fit(mine, o);
+  if (unlikely) text += "\n" + wrapped("No layout is 90% likely to fit. The likeliest is:");
   text += "\n" + describe_better(problem, mine.candidate, best, better);
   const std::string against = describe_against_best(mine.plan, better, o.measured);
   if (!against.empty()) text += wrapped(against, "  - ");
@@ -154,15 +192,27 @@ std::string search_again(const CLI::App& command, const EstimateOptions& o) {
   return bounded ? "" : again;
 }
 
+// `given`: the layout is somebody's own file, which no option changes.
+std::string describe_stages(const Plan& plan, bool given) {
+  if (!plan.faster_stages) return "";
+  const auto& [layers, step_s] = *plan.faster_stages;
+  return describe_notes(
+      {fmt::format("Layers {} per stage would take {}, {} less{}.", fmt::join(layers, " "),
+                   format_seconds(step_s), format_percent(1.0 - step_s / plan.prediction.step_time_s),
+                   given ? "" : fmt::format(" (--layers-per-stage {})", fmt::join(layers, ",")))},
+      Palette::of(stdout));
+}
+
 std::string estimate_text(const Estimated& e, const PlanOptions& o, bool given) {
   const SearchProblem& problem = e.resolved->problem;
   const Layout& layout = e.plan.layout;
   std::string text = describe_estimate(problem, e.plan, e.candidate, o, given) +
-                     describe_notes(e.plan.notes, Palette::of(stdout)) +
+                     describe_stages(e.plan, given) + describe_notes(e.plan.notes, Palette::of(stdout)) +
                      describe_judgement(e.plan, o.measured);
   if (o.operators) text += "\n" + describe_operators(problem, layout);
-  const std::string host = describe_host(o.request, e.plan);
-  if (!host.empty()) text += describe_notes({host}, Palette::of(stdout));
+  for (const std::string& note : {describe_host(o.request, e.plan), idle_cost(o.cost, o.cost.price > 0.0)}) {
+    if (!note.empty()) text += describe_notes({note}, Palette::of(stdout));
+  }
   return text;
 }
 
@@ -195,6 +245,7 @@ int score(const PlanOptions& o, bool given) {
   }
   Estimated e = estimate(o.request);
   e.plan.fitted = fitted_time(e.resolved->problem, e.candidate);
+  e.plan.faster_stages = faster_stages(e);
   if (o.out.json) {
     print_notes(e.plan.notes);
     std::fputs(describe_judgement(e.plan, o.measured).c_str(), stderr);
@@ -203,7 +254,9 @@ int score(const PlanOptions& o, bool given) {
   write_files(o.out, e.plan, o.cost, &e.resolved->problem);
   if (!o.out.json) text += advice(e, o);
   print_answer(o.out, text);
-  return o.check && (!e.fits() || e.refusal) ? kExitRunFailed : kExitOk;
+  if (!o.check) return kExitOk;
+  if (!e.fits() || e.refusal) return kExitRunFailed;
+  return may_not_fit(e.plan.prediction.confidence) ? kExitMayNotFit : kExitOk;
 }
 
 std::function<int()> add_estimate(CLI::App& app) {
@@ -226,6 +279,13 @@ std::function<int()> add_estimate(CLI::App& app) {
   declare_request_file(*command, o->problem);
   declare_problem(*command, o->problem.request);
   declare_layout(*command, o->problem.request);
+  add_number(*command, "--layers-per-stage", o->problem.request.layers_per_stage,
+             "Decoder layers of each pipeline stage, in order, separated by commas (default: even stages)",
+             between(0, 100000))
+      ->expected(1, CLI::detail::expected_max_vector_size)
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->group("Layout");
   declare_check(*command, o->problem);
   declare_measured(*command, o->problem);
   declare_outputs(*command, o->problem.out);

@@ -19,6 +19,7 @@
 #include "planner/cost/calibration.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/work_classes.h"
+#include "planner/observe/features.h"
 
 namespace mpt::planner {
 namespace {
@@ -66,9 +67,12 @@ Json answer_of(Estimated e, const std::vector<Evidence>& evidence, const std::st
               {"safe_bytes", margin.safe_bytes(plan.memory_limit_bytes)},
               {"cost", to_json(plan.cost)},
               {"prediction", to_json(prediction)},
+              {"kind", to_json(predicted.like.kind)},
               {"notes", plan.notes}};
   const WorkSeconds work = critical_work(e.resolved->problem, e.candidate);
   for (size_t c = 0; c < kWorkClasses; ++c) answer["work_s"][enum_name(WorkClass(c))] = work[c];
+  answer["features"] = {{"time", time_features_of(e.resolved->problem, e.candidate)},
+                        {"memory", memory_features_of(e.candidate)}};
   return answer;
 }
 

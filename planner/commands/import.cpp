@@ -34,7 +34,9 @@ frameworks::Imported read_configuration(const frameworks::FrameworkCode& code, c
 }  // namespace
 
 void declare_check(CLI::App& command, PlanOptions& o) {
-  command.add_flag("--check", o.check, "End with exit code 1 where the layout does not fit, or cannot run")
+  command
+      .add_flag("--check", o.check,
+                "End with exit code 1 where the layout does not fit or cannot run, 4 where it may not fit")
       ->group("Output");
 }
 
@@ -75,7 +77,8 @@ std::function<int()> add_import(CLI::App& app) {
     if (o->problem.request.cluster.empty())
       throw UserError(Problem{"--cluster", "missing", "where it runs, such as dgx-h100:8", "see --help"});
     const frameworks::FrameworkCode& code = frameworks::find_importer(o->from, o->file);
-    const frameworks::Imported in = read_configuration(code, *o);
+    frameworks::Imported in = read_configuration(code, *o);
+    if (o->problem.request.sequence > 0) std::erase(in.notes, in.length_note);
     print_notes(in.notes);
     PlanOptions options = o->problem;
     options.request = imported_request(in, options.request,

@@ -4,6 +4,8 @@
 #include <map>
 #include <string>
 
+#include "frameworks/framework.h"
+#include "frameworks/supports/supports.h"
 #include "models/footprint.h"
 #include "models/layer_kinds.h"
 #include "models/layer_program.h"
@@ -99,6 +101,19 @@ Json towers_of(const models::ImportedModel& read) {
   return list;
 }
 
+// What each framework makes of the model.
+Json verdicts_on(const ModelSpec& m) {
+  Json list = Json::array();
+  for (const frameworks::Framework& framework : frameworks::known_frameworks()) {
+    const ModelSpec trained = frameworks::trained_by(framework, m);
+    Json row = to_json(frameworks::verdict_on(framework, trained));
+    row["framework"] = framework.name;
+    row["next_token_layers"] = trained.next_token_layers;
+    list.push_back(std::move(row));
+  }
+  return list;
+}
+
 }  // namespace
 
 Json model_counts(const models::ImportedModel& read, const std::vector<int64_t>& sequences, int64_t stages) {
@@ -113,6 +128,7 @@ Json model_counts(const models::ImportedModel& read, const std::vector<int64_t>&
             {"kinds", kinds_of(m, kinds)},
             {"work", std::move(work)},
             {"towers", towers_of(read)},
+            {"frameworks", verdicts_on(m)},
             {"not_read", read.ignored},
             {"notes", read.notes}};
   if (stages > 1) text["stages"] = stages_of(m, stages);

@@ -10,6 +10,7 @@
 
 #include "base/terminal.h"
 #include "frameworks/export.h"
+#include "planner/answer/risk.h"
 #include "planner/commands/commands.h"
 #include "planner/request/framework_bounds.h"
 
@@ -27,6 +28,23 @@ const char* another_kind(const Layout& l) {
   return l.pipeline > 1 ? "pp=1" : l.tensor > 1 ? "tp=1" : l.ranks() > 1 ? "tp=2" : "recompute=full";
 }
 
+void add_trial(const Plan& plan, const std::string& folder, std::vector<NextCommand>& next) {
+  const auto trial = frameworks::trial_command(plan, folder, kTrialSteps);
+  if (!plan.risk || !trial) return;
+  next.push_back({trial->command, fmt::format("a trial of {} steps{}", kTrialSteps,
+                                              trial->where.empty() ? "" : ", " + trial->where)});
+}
+
+// The layout that may not fit, where the plan is the one to fall back on.
+void add_try_first(const PlanOptions& o, const Plan& plan, std::vector<NextCommand>& next) {
+  const frameworks::ExportTarget* target = frameworks::export_target_of(plan.layout.execution.framework);
+  if (!plan.risk || plan.risk->fall_back != 1 || o.again.empty() || target == nullptr) return;
+  next.push_back({o.again + " --try-first -o try-first.json", "TRY FIRST as a plan"});
+  next.push_back({fmt::format("{} export try-first.json --to {},slurm -o try-first", o.program, target->name),
+                  "its launch files"});
+  add_trial(plan, "try-first", next);
+}
+
 }  // namespace
 
 std::string command_again(const CLI::App& options, const std::string& words,
@@ -37,6 +55,10 @@ std::string command_again(const CLI::App& options, const std::string& words,
     if (option->count() == 0 || std::find(without.begin(), without.end(), name) != without.end() ||
         std::find(without.begin(), without.end(), option->get_group()) != without.end())
       continue;
+    if (name == "--observed") {  // its words have commas of their own
+      for (const std::string& word : option->results()) text += " " + name + " " + shell_word(word);
+      continue;
+    }
     if (!option->get_positional()) text += " " + name;
     if (option->get_items_expected_max() == 0) continue;
     text += " " + shell_word(fmt::format("{}", fmt::join(option->results(), ",")));
@@ -48,15 +70,19 @@ std::vector<NextCommand> next_commands(const PlanOptions& o, const Plan& plan) {
   const std::string file = shell_word(o.out.output.empty() ? "plan.json" : o.out.output);
   const std::string& framework = plan.layout.execution.framework;
   std::vector<NextCommand> next;
+  add_try_first(o, plan, next);
   if (o.out.output.empty() && !o.again.empty())
     next.push_back({fmt::format("{} -o {}", o.again, file), "keep the plan"});
   if (is_for_this_runtime(plan.cluster, plan.layout.execution)) {
     next.push_back(
         {fmt::format("{} {} --data FILE", sibling(o.program, "mpt-run"), file), "train on a text file"});
-  } else if (const frameworks::ExportTarget* target = frameworks::export_target_of(framework)) {
+  } else if (const frameworks::ExportTarget* target = frameworks::export_target_of(framework);
+             target != nullptr && !plan.verdict) {
     next.push_back({fmt::format("{} export {} --to {},slurm -o run", o.program, file, target->name),
                     "launch files for " + framework});
+    add_trial(plan, "run", next);
   }
+  if (plan.risk) return next;  // two layouts to keep and to try fill the screen
   std::string prices;
   if (!o.request.profile.empty()) prices = " --profile " + shell_word(o.request.profile);
   if (!o.request.kernels.empty()) prices = " --kernels " + shell_word(o.request.kernels);

@@ -33,7 +33,7 @@ const std::map<std::string, const char*>& usual_values() {
       {"micro_batch", "1"},
       {"recompute", "none"},
       {"schedule", "1f1b, or interleaved with --chunks"},
-      {"sp", "off, or on where tensor and expert parallel meet"},
+      {"sp", "off, or on where tensor and expert parallel meet, or where the framework has it always"},
       {"cp_method", "ring"},
       {"chunks", "the fewest that the schedule has"},
       {"offload", "off"},
@@ -52,6 +52,14 @@ std::string word_of(const std::string& field, const std::string& word) {
 std::string described(const std::string& field, const char* doc) {
   if (field != "schedule") return doc;
   return fmt::format("{}: {}", doc, fmt::join(schedule_names(), ", "));
+}
+
+// Several values of an option that has one are a comparison.
+void check_single(const std::string& field, const std::string& word) {
+  if (word.find(',') == std::string::npos) return;
+  throw UserError(Problem{option_of(field), "\"" + word.substr(0, 40) + "\"", "one value",
+                          fmt::format("mpt-plan compare --over {}={} plans each of them",
+                                      option_of(field).substr(2), word.substr(0, 40))});
 }
 
 // Visitor that makes an option of each field that is one.
@@ -74,6 +82,7 @@ struct Declarer {
     } else {
       constexpr bool is_list = detail::ElementOf<M>::is_list;
       const auto read = [this_target = &target, member, field, rule](const CLI::results_t& words) {
+        if (!is_list && !std::is_same_v<E, std::string>) check_single(field, words.back());
         std::vector<std::string> values;
         for (const std::string& word : words) values.push_back(word_of(field, word));
         set_from_words(this_target->*member, values, option_of(field), rule);
@@ -93,7 +102,40 @@ struct Declarer {
   void field(const char*, M Other::*, const char*, FieldRule) {}
 };
 
+// Visitor that sets one of them from a word, and lists all.
+template <class T>
+struct OptionSetter {
+  T& target;
+  const std::string &wanted, &word;
+  std::vector<std::string>& known;
+  bool found = false;
+
+  template <class M>
+  void field(const char* name, M T::*member, const char*, FieldRule rule) {
+    using E = typename detail::ElementOf<M>::type;
+    constexpr bool is_word =
+        (!std::is_class_v<E> || std::is_same_v<E, std::string>)&&!std::is_same_v<M, bool>;
+    if constexpr (is_word) {
+      if (rule.heading == nullptr || rule.heading == headings::kOutput) return;
+      known.push_back(option_of(name).substr(2));
+      if (known.back() != wanted) return;
+      found = true;
+      set_from_words(target.*member, {word_of(name, word)}, "--over " + wanted, rule);
+    }
+  }
+};
+
 }  // namespace
+
+void set_option(PlanRequest& request, const std::string& name, const std::string& word) {
+  std::vector<std::string> known;
+  OptionSetter<PlanRequest> of_request{request, name, word, known};
+  PlanRequest::describe(of_request);
+  OptionSetter<SearchBounds> of_bounds{request.bounds, name, word, known};
+  SearchBounds::describe(of_bounds);
+  if (!of_request.found && !of_bounds.found)
+    detail::refuse_word("--over", name, "an option with values", known);
+}
 
 void declare_problem(CLI::App& app, PlanRequest& request, bool searches) {
   Declarer<PlanRequest> declarer{app, request, searches};
@@ -112,7 +154,11 @@ void declare_layout(CLI::App& app, PlanRequest& request) {
 
 void declare_request_file(CLI::App& app, PlanOptions& o) {
   app.add_option_function<std::string>(
-         "--request", [&o](const std::string& file) { o.request = load_request(file); },
+         "--request",
+         [&o](const std::string& file) {
+           o.request = load_request(file);
+           o.request_file = file;
+         },
          "A request or plan to answer; other options change it (docs/requests.md)")
       ->type_name("FILE")
       ->trigger_on_parse()
@@ -158,6 +204,13 @@ void declare(CLI::App& app, PlanOptions& o) {
   declare_bounds(app, o.request);
   declare_outputs(app, o.out);
   declare_cost(app, o.cost);
+  app.add_option(
+         "--observed", o.observed,
+         "A run that was measured, LAYOUT=FIGURES such as 'tp2 pp8=28.1s,61GiB' or 'tp2 pp4=oom'; a file "
+         "of such lines, or a log. Repeat it for each run: it corrects the order (docs/observed.md)")
+      ->type_name("RUN")
+      ->allow_extra_args(false)
+      ->group("More to do with a plan");
   app.add_option("--from", o.from, "Simulate the step of this plan again instead of searching")
       ->type_name("FILE")
       ->group("More to do with a plan");

@@ -12,6 +12,7 @@
 #include "base/interruption.h"
 #include "base/json.h"
 #include "base/quantity.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "frameworks/export.h"
 #include "planner/answer/recommend.h"
@@ -45,10 +46,9 @@ class ProgressLine {
     if (std::isfinite(p.best_s) && p.bound_s > 0.0)
       best += fmt::format(" (at most {} more to gain)",
                           format_percent(std::max(0.0, 1.0 - p.bound_s / p.best_s)));
-    const std::string line =
-        fmt::format("\rsearching{}{}: {} layouts, {}, {}\033[K", what.empty() ? "" : " ", what,
-                    format_magnitude(double(p.layouts)), best, format_seconds(p.seconds));
-    std::fputs(line.c_str(), stderr);
+    const std::string line = fmt::format("searching{}{}: {} layouts, {}", what.empty() ? "" : " ", what,
+                                         format_magnitude(double(p.layouts)), best);
+    std::fputs(live_line(line, ", " + format_seconds(p.seconds), stderr).c_str(), stderr);
     std::fflush(stderr);
   }
 
@@ -111,7 +111,9 @@ Plan with_roomier(const Plan& plan, const SearchProblem* problem) {
   less.time_limit_s = less.time_limit_s > 0.0 ? std::min(kLongest, less.time_limit_s) : kLongest;
   const PlanOrReason found = plan_or_reason(std::move(less), plan.request);
   Plan more = plan;
-  if (found.plan) more.ranking.push_back(found.plan->ranking.front());
+  if (!found.plan) return more;
+  more.ranking.push_back(found.plan->ranking.front());
+  more.ranking.back().role = Role::alternative;
   return more;
 }
 
@@ -149,10 +151,22 @@ size_t files_of(const OutputOptions& o) {
 std::string describe_cost(const CostOptions& o, const Plan& plan) {
   if (o.tokens.empty()) return "";
   const TrainingCost cost = training_cost(plan, parse_count(o.tokens, "--tokens"), o.price, o.goodput);
-  std::string text = fmt::format("{} tokens take {:.1f} days, {} device-hours", o.tokens, cost.days,
-                                 format_magnitude(cost.device_hours));
-  if (o.price > 0.0) text += fmt::format(", {} at {} a device-hour", format_magnitude(cost.price), o.price);
+  const Confidence& sure = plan.prediction.confidence;
+  const double step_s = plan.prediction.step_time_s;
+  std::string text = fmt::format("{} tokens take {} days, {} device-hours", o.tokens,
+                                 with_range(cost.days, step_s, sure, format_days),
+                                 with_range(cost.device_hours, step_s, sure, format_magnitude));
+  if (o.price > 0.0)
+    text += fmt::format(", {} at {} a device-hour", with_range(cost.price, step_s, sure, format_magnitude),
+                        o.price);
+  if (sure.least_s && sure.most_s) text += ", in brackets 8 of 10 cases";
   return text + ": " + describe_goodput(o) + "\n";
+}
+
+std::string idle_cost(const CostOptions& o, bool has_price) {
+  if (!o.tokens.empty() || (!has_price && o.goodput == 1.0)) return "";
+  return fmt::format("{} changes nothing without --tokens, the size of the training.",
+                     has_price ? "--price" : "--goodput");
 }
 
 std::string describe_goodput(const CostOptions& o) {

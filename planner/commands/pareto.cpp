@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 #include <limits>
 
 #include "base/error.h"
@@ -34,18 +35,18 @@ std::string table_of(const Front& front, const CostOptions& cost) {
     if (!cost.tokens.empty()) {
       const TrainingCost whole = training_cost(
           r.layout.ranks(), r.tokens_per_s, parse_count(cost.tokens, "--tokens"), cost.price, cost.goodput);
-      row.push_back(fmt::format("{:.1f}", whole.days));
+      row.push_back(format_days(whole.days));
       if (cost.price > 0.0) row.push_back(format_magnitude(whole.price));
     }
     row.push_back(layout_name(r.layout));
     table.add_row(std::move(row));
   }
-  return table.text(kScreenColumns);
+  return table.text(screen_columns());
 }
 
 // As many rows as a screen holds; with -v all of them.
 std::string shown_table(Front& front, const PlanOptions& o) {
-  constexpr ptrdiff_t kOtherLines = 11;
+  constexpr ptrdiff_t kOtherLines = 12;
   const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
   std::string table = table_of(front, o.cost);
   const size_t all = front.points.size();
@@ -72,6 +73,15 @@ std::string shown_table(Front& front, const PlanOptions& o) {
   return table;
 }
 
+// Rows of one framework have one range, which a column of its own would repeat.
+std::string describe_range_of_days(const Front& front, const CostOptions& cost) {
+  const RankedLayout& r = front.points.front();
+  const auto& [least_s, most_s] = std::tie(r.confidence.least_s, r.confidence.most_s);
+  if (cost.tokens.empty() || !least_s || !most_s) return "";
+  return wrapped(fmt::format("8 of 10 trainings take {:.2f} to {:.2f} times the days and the price.",
+                             *least_s / r.step_time_s, *most_s / r.step_time_s));
+}
+
 }  // namespace
 
 void plan_front(const PlanOptions& o) {
@@ -93,7 +103,8 @@ void plan_front(const PlanOptions& o) {
            shown_table(front, o) +
            wrapped(
                "Each row is the fastest layout for that many GPUs and that memory; memory falls by a fifth "
-               "or more per row. Short forms: docs/notation.md.");
+               "or more per row. Short forms: docs/notation.md.") +
+           describe_range_of_days(front, o.cost);
     if (!front.complete) text += "Stopped before the end: there may be more rows, and faster ones.\n";
   }
   write_files(o.out, *front.fastest, o.cost, &resolved->problem);

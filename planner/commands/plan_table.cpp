@@ -2,87 +2,175 @@
 #include "planner/commands/plan_table.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "base/quantity.h"
+#include "base/terminal.h"
 #include "planner/commands/commands.h"
-#include "planner/diagnose/judge.h"
+#include "planner/explain/confidence.h"
 #include "planner/explain/utilisation.h"
+#include "reports/table.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {
+namespace {
 
-std::vector<Compared> named(const std::vector<std::string>& names, std::vector<PlanOrReason> answers) {
-  std::vector<Compared> compared;
-  for (size_t n = 0; n < names.size(); ++n)
-    compared.push_back({names[n], std::move(answers[n].plan), std::move(answers[n].reason)});
-  return compared;
+const Plan* first_plan(const Comparison& c) {
+  const auto first = std::find_if(c.rows.begin(), c.rows.end(), [](const Compared& r) { return r.plan; });
+  return first == c.rows.end() ? nullptr : &*first->plan;
 }
 
-const Plan* first_plan(const std::vector<Compared>& compared) {
-  const auto first = std::find_if(compared.begin(), compared.end(), [](const Compared& c) { return c.plan; });
-  return first == compared.end() ? nullptr : &*first->plan;
+// Whether all plans have the same of something.
+template <class F>
+bool share(const Comparison& c, F&& of) {
+  const Plan* const first = first_plan(c);
+  return std::all_of(c.rows.begin(), c.rows.end(),
+                     [&](const Compared& r) { return !r.plan || of(*r.plan) == of(*first); });
 }
 
-std::vector<reports::Column> plan_columns(const reports::Column& first, const std::vector<Compared>& compared,
-                                          const CostOptions& cost) {
-  const Plan* const plan = first_plan(compared);
-  const bool cpu = plan != nullptr && plan->cluster.device.kind == DeviceKind::cpu;
-  const std::string unit = cpu ? "rank" : "GPU";
-  std::vector<reports::Column> columns{first,        {"layout", reports::Align::left},
-                                       {unit + "s"}, {"step time"},
-                                       {"tokens/s"}, {"per " + unit},
-                                       {"MFU"},      {"idle"},
-                                       {"memory"}};
-  if (!cost.tokens.empty()) columns.insert(columns.end(), {{"days"}, {unit + "-hours"}, {"cost"}});
-  return columns;
-}
+// What plan and search took, as a table and CSV show it.
+struct Figures {
+  const Plan& plan;
+  const Confidence& sure = plan.prediction.confidence;
+  TrainingCost cost;
 
-std::vector<std::string> plan_row(const Compared& compared, const CostOptions& cost) {
-  constexpr size_t kPlain = 9, kOfTraining = 3;
-  if (!compared.plan) {
-    std::vector<std::string> row{compared.name, compared.why};
-    row.resize(kPlain + (cost.tokens.empty() ? 0 : kOfTraining), "-");
-    return row;
+  Figures(const Compared& c, const CostOptions& o) : plan(*c.plan) {
+    if (!o.tokens.empty()) cost = training_cost(plan, parse_count(o.tokens, "--tokens"), c.price, o.goodput);
   }
-  const Plan& plan = *compared.plan;
-  const double rate = plan.prediction.tokens_per_s;
-  std::vector<std::string> row{compared.name,
-                               layout_name(plan.layout),
-                               format_count(plan.layout.ranks()),
-                               format_seconds(plan.prediction.step_time_s),
-                               format_count(int64_t(rate)),
-                               format_count(int64_t(rate / double(plan.layout.ranks()))),
-                               format_percent(model_flop_utilisation(plan)),
-                               format_percent(plan.prediction.bubble_share),
-                               format_bytes(double(reports::peak_bytes(plan)))};
-  if (!cost.tokens.empty()) {
-    const TrainingCost c =
-        training_cost(plan, parse_count(cost.tokens, "--tokens"), cost.price, cost.goodput);
-    row.insert(row.end(), {fmt::format("{:.1f}", c.days), format_magnitude(c.device_hours),
-                           cost.price > 0 ? format_magnitude(c.price) : "-"});
+  double rate() const { return plan.prediction.tokens_per_s; }
+  // "13.1 (12.0 to 18.2)": a figure that grows with the step time.
+  std::string ranged(double value, std::string (*words)(double)) const {
+    return with_range(value, plan.prediction.step_time_s, sure, words);
   }
-  return row;
+};
+
+using Cell = std::string (*)(const Figures&, const Plan& first);
+
+struct Shown {
+  const char* title;  // {}: GPU, or rank
+  Cell cell;
+};
+constexpr Shown kOfStep[] = {
+    {"{}s", [](const Figures& f, const Plan&) { return format_count(f.plan.layout.ranks()); }},
+    {"step time",
+     [](const Figures& f, const Plan&) { return format_seconds(f.plan.prediction.step_time_s); }},
+    {"8 of 10 steps",
+     [](const Figures& f, const Plan&) {
+       const std::string range = describe_range(f.sure);
+       return range.empty() ? "-" : range;
+     }},
+    {"speed",
+     [](const Figures& f, const Plan& first) {
+       return fmt::format("{:.2f}x", f.rate() / first.prediction.tokens_per_s);
+     }},
+    {"memory",
+     [](const Figures& f, const Plan&) { return format_bytes(double(reports::peak_bytes(f.plan))); }},
+    {"tokens/s", [](const Figures& f, const Plan&) { return format_count(int64_t(f.rate())); }},
+    {"per {}", [](const Figures& f,
+                  const Plan&) { return format_count(int64_t(f.rate() / double(f.plan.layout.ranks()))); }},
+    {"MFU", [](const Figures& f, const Plan&) { return format_percent(model_flop_utilisation(f.plan)); }},
+    {"idle", [](const Figures& f, const Plan&) { return format_percent(f.plan.prediction.bubble_share); }}};
+constexpr Shown kOfTraining[] = {
+    {"days", [](const Figures& f, const Plan&) { return f.ranged(f.cost.days, format_days); }},
+    {"{}-hours", [](const Figures& f, const Plan&) { return format_magnitude(f.cost.device_hours); }},
+    {"cost", [](const Figures& f, const Plan&) {
+       return f.cost.price > 0.0 ? f.ranged(f.cost.price, format_magnitude) : "-";
+     }}};
+
+std::vector<Shown> shown(const CostOptions& cost) {
+  std::vector<Shown> all(std::begin(kOfStep), std::end(kOfStep));
+  if (!cost.tokens.empty()) all.insert(all.end(), std::begin(kOfTraining), std::end(kOfTraining));
+  return all;
 }
 
-std::string describe_job(const Plan& plan, bool same_workload, bool same_framework) {
-  std::string text = fmt::format("{} in {}", plan.model.name, enum_name(plan.layout.precision));
-  if (same_workload)
-    text += fmt::format(", {} sequences of {} tokens per step", plan.workload.global_batch,
-                        plan.workload.sequence);
-  return text + (same_framework ? ", for " + plan.layout.execution.framework : "") + "\n";
+std::string table_of(const Comparison& c) {
+  const Plan* const first = first_plan(c);
+  const std::vector<Shown> cells = shown(c.cost);
+  const std::string unit = first != nullptr ? reports::device_word(first->cluster) : "GPU";
+  std::vector<reports::Column> columns;
+  for (const std::string& axis : c.axes) columns.push_back({axis, reports::Align::left});
+  for (const Shown& s : cells) columns.push_back({fmt::format(fmt::runtime(s.title), unit)});
+  columns.push_back({"layout", reports::Align::left});
+  reports::Table table(columns);
+  for (const Compared& r : c.rows) {
+    std::vector<std::string> row = r.at;
+    const std::optional<Figures> figures = r.plan ? std::optional(Figures(r, c.cost)) : std::nullopt;
+    for (const Shown& s : cells) row.push_back(figures ? s.cell(*figures, *first) : "-");
+    row.push_back(r.plan ? layout_name(r.plan->layout) : r.why);
+    table.add_row(std::move(row));
+  }
+  return table.stacked(c.axes.size(), terminal_columns());
 }
 
-std::string describe_days(const std::vector<Compared>& compared, const CostOptions& cost) {
-  const Plan* const plan = first_plan(compared);
-  if (cost.tokens.empty() || plan == nullptr) return "";
-  std::string text = fmt::format("Days for {} tokens: {}.\n", cost.tokens, describe_goodput(cost));
-  const bool alike = std::all_of(compared.begin(), compared.end(), [&](const Compared& c) {
-    return !c.plan || c.plan->layout.execution.framework == plan->layout.execution.framework;
+// "llama3-8b in bf16, 32 sequences of 4096 tokens per step, for megatron-core": what all rows share.
+std::string describe_job(const Comparison& c) {
+  const Plan* const first = first_plan(c);
+  if (first == nullptr) return "";
+  std::vector<std::string> words;
+  if (share(c, [](const Plan& p) { return p.model; })) words.push_back(first->model.name);
+  const std::string precision = enum_name(first->layout.precision);
+  if (share(c, [](const Plan& p) { return p.layout.precision; }))
+    words = {words.empty() ? precision : words.front() + " in " + precision};
+  if (share(c, [](const Plan& p) { return p.workload; }))
+    words.push_back(fmt::format("{} sequences of {} tokens per step", first->workload.global_batch,
+                                first->workload.sequence));
+  if (share(c, [](const Plan& p) { return p.layout.execution.framework; }))
+    words.push_back("for " + first->layout.execution.framework);
+  return words.empty() ? "" : wrapped(fmt::format("{}", fmt::join(words, ", ")));
+}
+
+// Rows whose range rests on the runs of others.
+std::string describe_unpublished(const Comparison& c) {
+  std::vector<std::string> rows;
+  for (const Compared& r : c.rows) {
+    if (r.plan && !is_published(*r.plan, published_evidence()))
+      rows.push_back(fmt::format("{}", fmt::join(r.at, " ")));
+  }
+  if (rows.empty()) return "";
+  return wrapped(
+      fmt::format("Nobody has published a run of this framework and kind of model: {}. Expect "
+                  "larger errors than of the other kinds.",
+                  fmt::join(rows, ", ")));
+}
+
+std::string describe_days(const Comparison& c) {
+  if (c.cost.tokens.empty() || first_plan(c) == nullptr) return "";
+  return wrapped(fmt::format("Days for {} tokens: {}.", c.cost.tokens, describe_goodput(c.cost)));
+}
+
+}  // namespace
+
+std::string describe(const Comparison& c) {
+  const bool ranges = std::any_of(c.rows.begin(), c.rows.end(), [&](const Compared& r) {
+    return r.plan && Figures(r, c.cost).sure.least_s;
   });
-  const auto range = published_range(*plan, published_evidence());
-  if (alike && range) text += fmt::format("{} Days and cost scale with it.\n", describe_range(*range));
+  return describe_job(c) + table_of(c) +
+         (ranges ? wrapped("8 of 10 published runs like these took between the two ends of a range.") : "") +
+         describe_days(c) + describe_unpublished(c);
+}
+
+std::string csv_of(const Comparison& c) {
+  std::string text = fmt::format(
+      "{},layout,devices,step_time_s,least_s,most_s,tokens_per_s,model_flop_utilisation,bubble_share,"
+      "peak_bytes,days,device_hours,cost\n",
+      fmt::join(c.axes, ","));
+  for (const Compared& r : c.rows) {
+    text += fmt::format("{},", fmt::join(r.at, ","));
+    if (!r.plan) {
+      text += ",,,,,,,,,,,\n";
+      continue;
+    }
+    const Figures f(r, c.cost);
+    const Prediction& p = r.plan->prediction;
+    const auto number = [](double value) { return value > 0.0 ? fmt::format("{:.9g}", value) : ""; };
+    text += fmt::format("{},{},{:.9g},{},{},{:.9g},{:.9g},{:.6g},{},{},{},{}\n", layout_name(r.plan->layout),
+                        r.plan->layout.ranks(), p.step_time_s, number(f.sure.least_s.value_or(0.0)),
+                        number(f.sure.most_s.value_or(0.0)), p.tokens_per_s, model_flop_utilisation(*r.plan),
+                        p.bubble_share, reports::peak_bytes(*r.plan), number(f.cost.days),
+                        number(f.cost.device_hours), number(f.cost.price));
+  }
   return text;
 }
 

@@ -25,6 +25,7 @@ struct Diagnosis {
   std::vector<Cause> causes;  // largest first; only those that cost at least 1 % of the step
   double unexplained_s = 0.0;
   std::optional<Drift> drift;
+  std::string doubt;  // why the run is not the plan, where its figures say so
 };
 
 /// In its place, if it costs enough.

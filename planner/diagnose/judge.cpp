@@ -135,6 +135,13 @@ std::string describe_judgement(const Plan& plan, const std::string& text) {
   for (const std::string& line :
        judge(plan, parse_measurement(text, "--measured", plan), published_evidence()))
     lines += wrapped(line, "  ");
+  const auto range = published_range(plan, published_evidence());
+  const double measured_s = parse_measurement(text, "--measured", plan).step_time_s;
+  if (range && measured_s > range->high * plan.prediction.step_time_s)
+    lines += wrapped(
+        "Where the time goes: write this layout with -o plan.json, and mpt-plan diagnose plan.json "
+        "LOG reads the log of the run.",
+        "  ");
   return lines;
 }
 

@@ -5,10 +5,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/quantity.h"
 #include "base/text.h"
+#include "planner/answer/layout_changes.h"
+#include "planner/diagnose/doubt.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {
@@ -70,11 +73,21 @@ class OutOfMemory {
     std::string text = fmt::format("{} ran out of GPU memory (line {})", ranks_text(ranks_), line_);
     if (asked_ > 0.0) text += fmt::format(", asking for {} more", format_bytes(asked_));
     if (room_ > 0.0) text += fmt::format(" of {}", format_bytes(room_));
-    troubles.push_back(
-        {fmt::format("{}; the plan predicts {} of {}.", text, format_bytes(double(reports::peak_bytes(plan))),
-                     format_bytes(double(plan.memory_limit_bytes))),
-         fmt::format("plan again with a lower --memory than {:.1f}GiB, or with more --recompute",
-                     double(plan.memory_limit_bytes) / double(kGiB))});
+    text += fmt::format("; the plan predicts {} of {}.", format_bytes(double(reports::peak_bytes(plan))),
+                        format_bytes(double(plan.memory_limit_bytes)));
+    const std::string doubt =
+        doubt_by_memory(plan, room_ > 0.0 ? room_ : double(plan.memory_limit_bytes), true);
+    if (!doubt.empty()) {
+      troubles.push_back(
+          {text + " " + doubt, "compare the options of the run with those of the export", true});
+      return;
+    }
+    const std::string smaller = memory_savers(plan.layout);
+    const double tenths = std::floor(9.0 * double(reports::peak_bytes(plan)) / double(kGiB));
+    troubles.push_back({text,
+                        fmt::format("plan again with --memory {:.1f}GiB{}", tenths / 10.0,
+                                    smaller.empty() ? "" : ", or estimate it with " + smaller),
+                        true});
   }
 
  private:

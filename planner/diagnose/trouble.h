@@ -16,6 +16,7 @@ namespace mpt::planner {
 struct Trouble {
   std::string finding;  // a sentence
   std::string change;   // what to do, without its full stop
+  bool out_of_memory = false;  // of a GPU
 };
 
 /// Memory and time-outs, with the ranks that report them.

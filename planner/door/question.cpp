@@ -33,7 +33,7 @@ struct Question {
   Json log;
   std::string layout, log_name = "log", measured, profile, kernels, folder;
   std::vector<std::string> to, gpus;
-  bool search = true;
+  bool search = true, draw = false;
   int64_t nvlinks = -1;  // of the GPU that has fewest; below 0: not known
 
   template <class V>
@@ -49,6 +49,8 @@ struct Question {
     v.field("log_name", &T::log_name, "its name in errors", optional_field(long_text()));
     v.field("measured", &T::measured, "a figure of a run with its unit", optional_field());
     v.field("search", &T::search, "whether to look for a better layout", optional_field());
+    v.field("draw", &T::draw, "whether to answer what reports/html/draw.js draws a plan from, too",
+            optional_field());
     v.field("profile", &T::profile, "file of the plan's prices", optional_field(long_text()));
     v.field("kernels", &T::kernels, "file of the plan's prices", optional_field(long_text()));
     v.field("to", &T::to, "whom to export to", optional_field());
@@ -97,10 +99,33 @@ void add_notes(const std::vector<std::string>& notes, Plan& plan) {
   plan.notes.insert(plan.notes.begin(), notes.begin(), notes.end());
 }
 
-Json plan_answer(const Plan& plan) {
+struct Drawn {
+  StepProgram program;
+  Timeline timeline;
+  std::string target;  // that writes the plan's launch files; may be empty
+};
+Drawn drawn(const Plan& plan) {
+  Drawn d{program_of(plan), {}, ""};
+  d.timeline = simulate(plan, d.program);
+  if (const auto* target = frameworks::export_target_of(plan.layout.execution.framework))
+    d.target = target->name;
+  return d;
+}
+
+// What reports/html/draw.js draws a plan from, where it was asked for.
+void add_drawing(const Question& q, const Plan& plan, Json& answer) {
+  if (!q.draw) return;
+  const Drawn d = drawn(plan);
+  answer["drawing"] =
+      parse_json(reports::plan_report_data(plan, d.program, d.timeline, {}, d.target), "drawing");
+}
+
+Json plan_answer(const Question& q, const Plan& plan) {
   ScreenOptions screen;
   screen.notes = plan.notes;
-  return {{"plan", json_of_plan(plan)}, {"text", answer_screen(plan, screen)}};
+  Json answer{{"plan", json_of_plan(plan)}, {"text", answer_screen(plan, screen)}};
+  add_drawing(q, plan, answer);
+  return answer;
 }
 
 Json answer_plan(const Question& q, const Watch& watch) {
@@ -115,7 +140,7 @@ Json answer_plan(const Question& q, const Watch& watch) {
     found = planner::plan(*resolved, watch);
   }
   add_notes(a.notes, *found);
-  return plan_answer(*found);
+  return plan_answer(q, *found);
 }
 
 Json answer_estimate(const Question& q, const Watch& /*watch*/) {
@@ -124,12 +149,14 @@ Json answer_estimate(const Question& q, const Watch& /*watch*/) {
   e.plan.fitted = fitted_time(e.resolved->problem, e.candidate);
   add_notes(a.notes, e.plan);
   const auto& rejection = e.candidate.evaluation.rejection;
-  return {{"plan", json_of_plan(e.plan)},
-          {"fits", e.fits()},
-          {"refusal", e.refusal ? Json(e.refusal->reason) : Json()},
-          {"text", describe_task(e.plan) + "\n" + describe_choice("YOUR LAYOUT", e.plan) + "\n" +
-                       describe_verdict(e.plan, rejection) + describe_figures(e.plan, {}, "", true) +
-                       describe_notes(e.plan.notes)}};
+  Json answer{{"plan", json_of_plan(e.plan)},
+              {"fits", e.fits()},
+              {"refusal", e.refusal ? Json(e.refusal->reason) : Json()},
+              {"text", describe_task(e.plan) + "\n" + describe_choice("YOUR LAYOUT", e.plan) + "\n" +
+                           describe_verdict(e.plan, rejection) + describe_figures(e.plan, {}, "", true) +
+                           describe_notes(e.plan.notes)}};
+  add_drawing(q, e.plan, answer);
+  return answer;
 }
 
 Json answer_explain(const Question& q, const Watch& /*watch*/) {
@@ -188,10 +215,8 @@ Json answer_export(const Question& q, const Watch& /*watch*/) {
 
 Json answer_report(const Question& q, const Watch& /*watch*/) {
   const Plan plan = known_plan(q).plan;
-  const StepProgram program = program_of(plan);
-  const auto* target = frameworks::export_target_of(plan.layout.execution.framework);
-  return {{"html", reports::plan_report(plan, program, simulate(plan, program), {},
-                                        target != nullptr ? target->name : "")}};
+  const Drawn d = drawn(plan);
+  return {{"html", reports::plan_report(plan, d.program, d.timeline, {}, d.target)}};
 }
 
 // A GPU by its driver's name, as many as stand in one machine.
@@ -251,8 +276,8 @@ struct Action {
 };
 const std::vector<Action>& actions() {
   static const std::vector<Action> all{
-      {"plan", {"request"}, {}, answer_plan},
-      {"estimate", {"request"}, {}, answer_estimate},
+      {"plan", {"request"}, {"draw"}, answer_plan},
+      {"estimate", {"request"}, {"draw"}, answer_estimate},
       {"compare", {"requests"}, {}, answer_compare},
       {"explain", {"plan"}, {}, answer_explain},
       {"why_not", {"plan", "layout"}, {"profile", "kernels"}, answer_why_not},

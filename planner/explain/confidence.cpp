@@ -2,9 +2,11 @@
 #include "planner/explain/confidence.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/quantity.h"
 #include "core/plan.h"
@@ -37,31 +39,38 @@ std::vector<double> memory_used(const SourceEvidence& s) {
 // A source of more runs tells no more about other sources' runs.
 constexpr size_t kMostRuns = 16;
 
-Spread spread_of(const RunsLike& like, const std::vector<Evidence>& all, Values values) {
+Spread spread_of(const RunsLike& like, const std::vector<Evidence>& all, Values values,
+                 double NewKind::*deviation) {
   Spread own, pool;
   for (const Evidence& e : all) {
+    const bool alike =
+        e.kind.framework == like.kind.framework && e.kind.has_experts() == like.kind.has_experts();
+    const bool as_narrow = e.kind.is_narrow() == like.kind.is_narrow();
     for (const SourceEvidence& s : e.sources) {
       const std::vector<double> of_source = values(s);
       if (of_source.empty() || s.source == like.left_out) continue;
-      const double weight = std::sqrt(double(std::min(of_source.size(), kMostRuns)));
+      const double weight = std::sqrt(double(std::min(of_source.size(), kMostRuns))) *
+                            (as_narrow ? 1.0 : Spread::kOtherPrecision);
       pool.add(of_source, weight);
-      if (e.framework == like.framework && e.experts == like.experts) own.add(of_source, weight);
+      if (alike) own.add(of_source, weight);
     }
   }
   if (pool.empty()) return own;
   pool.scale(Spread::kPooled / pool.weight());
   own.append(pool);
-  return own;
+  std::set<size_t> parts;
+  for (const NewPart& part : new_parts(like, all)) parts.insert(part.part);
+  double variance = 0.0;
+  for (const size_t part : parts) variance += std::pow(new_kind_deviations().at(part).*deviation, 2);
+  return variance > 0.0 ? own.widened(std::sqrt(variance)) : own;
 }
 
 bool is_own(const std::string& framework) { return framework == Execution{}.framework; }
 
 // On CPUs there is nothing beside the tensors of mpt-run. What drivers and libraries of GPUs take is not.
-bool counts_exactly(const Predicted& p) { return p.on_cpus && is_own(p.like.framework); }
+bool counts_exactly(const Predicted& p) { return p.on_cpus && is_own(p.like.kind.framework); }
 
-RunsLike runs_like(const Plan& plan) {
-  return {plan.layout.execution.framework, (plan.model.moe() != nullptr), ""};
-}
+RunsLike runs_like(const Plan& plan) { return {kind_of(plan.model, plan.layout), ""}; }
 
 double room_bytes(const Plan& plan) {
   return double(rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0));
@@ -74,24 +83,30 @@ struct RunCount {
                        sources == 1 ? "" : "s");
   }
 };
-RunCount runs_counted(const Evidence* e, Values values) {
+RunCount runs_counted(const std::vector<Evidence>& own, Values values) {
   RunCount count;
-  for (size_t s = 0; e != nullptr && s < e->sources.size(); ++s) {
-    const size_t runs = values(e->sources[s]).size();
-    count.runs += runs;
-    count.sources += runs > 0 ? 1 : 0;
+  std::set<std::string> sources;
+  for (const Evidence& e : own) {
+    for (const SourceEvidence& s : e.sources) {
+      const size_t runs = values(s).size();
+      count.runs += runs;
+      if (runs > 0) sources.insert(s.source);
+    }
   }
+  count.sources = sources.size();
   return count;
 }
 
-const Evidence* evidence_of(const Plan& plan, const std::vector<Evidence>& all) {
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Evidence& e) {
-    return e.framework == plan.layout.execution.framework && e.experts == (plan.model.moe() != nullptr);
+// Of its framework, and with experts where it has them.
+std::vector<Evidence> evidence_of(const Plan& plan, std::vector<Evidence> all) {
+  std::erase_if(all, [&](const Evidence& e) {
+    return e.kind.framework != plan.layout.execution.framework ||
+           e.kind.has_experts() != (plan.model.moe() != nullptr);
   });
-  return found == all.end() ? nullptr : &*found;
+  return all;
 }
 
-std::string step_line(const Plan& plan, const Evidence* own, const std::vector<Evidence>& all) {
+std::string step_line(const Plan& plan, const std::vector<Evidence>& own, const std::vector<Evidence>& all) {
   if (plan.cost.source == "profile") return "step time: no run tells, the prices are of your own profile";
   if (plan.cost.source == "roofline")
     return fmt::format("step time: no run tells, {} is priced by its peak rates alone",
@@ -103,15 +118,16 @@ std::string step_line(const Plan& plan, const Evidence* own, const std::vector<E
                      runs_counted(own, step_times).words());
 }
 
-std::string failed_line(const Plan& plan, const Evidence* own) {
+std::string failed_line(const Plan& plan, const std::vector<Evidence>& own) {
   size_t failed = 0, accepted = 0;
   double leanest = 1.0;
-  for (size_t s = 0; own != nullptr && s < own->sources.size(); ++s) {
-    for (const double share : own->sources[s].failed) {
-      ++failed;
-      if (share > 1.0) continue;
-      ++accepted;
-      leanest = std::min(leanest, share);
+  for (const Evidence& e : own) {
+    for (const SourceEvidence& s : e.sources) {
+      failed += s.failed.size();
+      for (const double share : s.failed) {
+        accepted += share <= 1.0 ? 1 : 0;
+        leanest = std::min(leanest, share);
+      }
     }
   }
   if (failed == 0) return "";
@@ -134,6 +150,18 @@ void Spread::scale(double factor) {
 
 void Spread::append(const Spread& other) {
   values_.insert(values_.end(), other.values_.begin(), other.values_.end());
+}
+
+Spread Spread::widened(double deviation) const {
+  // Middles of five equal parts of a normal distribution.
+  constexpr double kNormal[] = {-1.2815515655446004, -0.5244005127080407, 0.0, 0.5244005127080407,
+                                1.2815515655446004};
+  Spread wider;
+  for (const Weighed& v : values_) {
+    for (const double z : kNormal)
+      wider.values_.push_back({v.value * std::exp(deviation * z), v.weight / double(std::size(kNormal))});
+  }
+  return wider;
 }
 
 double Spread::weight() const {
@@ -162,11 +190,34 @@ double Spread::share_within(double value) const {
 }
 
 Spread step_spread(const RunsLike& like, const std::vector<Evidence>& all) {
-  return spread_of(like, all, step_times);
+  return spread_of(like, all, step_times, &NewKind::step_time);
 }
 
 Spread memory_spread(const RunsLike& like, const std::vector<Evidence>& all) {
-  return spread_of(like, all, memory_used);
+  return spread_of(like, all, memory_used, &NewKind::peak_memory);
+}
+
+std::vector<NewPart> new_parts(const RunsLike& like, const std::vector<Evidence>& all) {
+  std::vector<RunKind> told, same;
+  for (const Evidence& e : all) {
+    const auto counts = [&](const SourceEvidence& s) { return s.source != like.left_out; };
+    if (!std::any_of(e.sources.begin(), e.sources.end(), counts)) continue;
+    told.push_back(e.kind);
+    if (e.kind.framework == like.kind.framework) same.push_back(e.kind);
+  }
+  std::vector<NewPart> parts;
+  if (same.empty()) parts.push_back({0, like.kind.framework});
+  size_t number = 0;
+  for (const auto part : {&RunKind::layers, &RunKind::precision, &RunKind::training}) {
+    ++number;
+    std::set<std::string> known;
+    for (const RunKind& kind : same.empty() ? told : same)
+      known.insert((kind.*part).begin(), (kind.*part).end());
+    for (const std::string& value : like.kind.*part) {
+      if (!known.contains(value)) parts.push_back({number, value});
+    }
+  }
+  return parts;
 }
 
 StepRange step_range(const Spread& spread) { return {spread.quantile(kTail), spread.quantile(1.0 - kTail)}; }
@@ -175,14 +226,20 @@ bool errors_are_known(const std::string& prices, const std::string& framework) {
   return prices != "profile" && prices != "roofline" && !is_own(framework);
 }
 
+bool is_published(const Plan& plan, const std::vector<Evidence>& all) {
+  return is_own(plan.layout.execution.framework) || plan.cost.source == "profile" ||
+         runs_counted(evidence_of(plan, all), step_times).runs > 0;
+}
+
 Confidence confidence(const Predicted& p, const std::vector<Evidence>& all) {
   Confidence sure;
-  if (errors_are_known(p.prices, p.like.framework)) {
+  if (errors_are_known(p.prices, p.like.kind.framework)) {
     const Spread spread = step_spread(p.like, all);
     if (!spread.empty()) {
       const auto [low, high] = step_range(spread);
       sure.least_s = low * p.step_time_s;
       sure.most_s = high * p.step_time_s;
+      for (const NewPart& part : new_parts(p.like, all)) sure.new_in.push_back(part.value);
     }
   }
   if (!(p.memory_share > 0.0)) return sure;
@@ -200,6 +257,8 @@ int64_t MemoryMargin::safe_bytes(int64_t usable_bytes) const {
   const double tenths = std::floor(10.0 * double(usable_bytes) / factor / double(kGiB));
   return int64_t(tenths / 10.0 * double(kGiB));
 }
+
+bool may_not_fit(const Confidence& sure) { return sure.fits && *sure.fits < MemoryMargin::kLikely; }
 
 MemoryMargin memory_margin(const RunsLike& like, const std::vector<Evidence>& all) {
   const Spread used = memory_spread(like, all);
@@ -228,20 +287,13 @@ std::optional<MemoryRisk> memory_risk(const Plan& plan, const std::vector<Eviden
                     memory_margin(predicted.like, all).safe_bytes(int64_t(room_bytes(plan)))};
 }
 
-std::string describe_likelihood(double probability) {
-  constexpr double kNearlyOne = 0.99;
-  if (probability >= 1.0) return "100%";
-  if (probability > kNearlyOne) return "over 99%";
-  return fmt::format("{}%", int(100.0 * probability + kRounding));
-}
-
-std::string describe_range(const Confidence& c) {
-  if (!c.least_s || !c.most_s) return "";
-  std::string least = format_seconds(*c.least_s);
-  const std::string most = format_seconds(*c.most_s);
-  const size_t unit = least.rfind(' ');
-  if (unit != std::string::npos && least.substr(unit) == most.substr(most.rfind(' '))) least.resize(unit);
-  return least + " to " + most;
+std::string describe_new_kind(const Plan& plan) {
+  std::vector<std::string> words = plan.prediction.confidence.new_in;
+  if (words.empty()) return "";
+  const std::string& framework = plan.layout.execution.framework;
+  std::erase(words, framework);
+  return fmt::format("No published run is of this kind ({}{}{}): the range is wide.", fmt::join(words, ", "),
+                     words.empty() ? "" : " with ", framework);
 }
 
 std::string describe_step(double step_time_s, const Confidence& c) {
@@ -254,11 +306,11 @@ std::string describe_step(double step_time_s, const Confidence& c) {
 
 std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evidence>& all) {
   if (is_own(plan.layout.execution.framework) || all.empty()) return {};
-  const Evidence* own = evidence_of(plan, all);
+  const std::vector<Evidence> own = evidence_of(plan, all);
   std::vector<std::string> lines{
       fmt::format("Published runs of {}, models {} experts, beside MPT's predictions{}",
                   plan.layout.execution.framework, plan.model.moe() != nullptr ? "with" : "without",
-                  own == nullptr ? ": none; runs of all frameworks tell" : "; few count beside all others'")};
+                  own.empty() ? ": none; runs of all frameworks tell" : "; few count beside all others'")};
   lines.push_back(step_line(plan, own, all));
   const std::string failed = failed_line(plan, own);
   if (!failed.empty()) lines.push_back(failed);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/confidence.h"
+#include "core/confidence_words.h"
 #include "planner/explain/evidence.h"
 
 namespace mpt {
@@ -23,16 +24,19 @@ namespace mpt::planner {
 /// Measured over predicted values of runs, each with a weight.
 ///
 /// Runs of one source are off together, so a source of n runs weighs as the root of n, and of 16 at most.
-/// Sources of the framework and kind of model count in full. All sources together weigh as much as kPooled
-/// single runs beside them, which is all there is where a framework has no runs.
+/// Runs with products in 16 bits and in fewer tell less of each other: kOtherPrecision. Sources of the
+/// framework and kind of model, with or without experts, count in full. All sources together weigh as much as
+/// kPooled single runs beside them, which is all there is where a framework has no runs.
 class Spread {
  public:
-  static constexpr double kPooled = 4.0;
+  static constexpr double kPooled = 4.0, kOtherPrecision = 0.3;
 
   /// `values`: of one source.
   void add(const std::vector<double>& values, double weight);
   void scale(double factor);
   void append(const Spread& other);
+  /// With a normal error of this deviation beside each value's logarithm.
+  Spread widened(double deviation) const;
 
   bool empty() const { return values_.empty(); }
   double weight() const;
@@ -48,12 +52,20 @@ class Spread {
   std::vector<Weighed> values_;
 };
 
-/// Whose runs tell: those of one framework and kind of model, beside the pool of all.
+/// Whose runs tell: those of this kind, beside the pool of all.
 struct RunsLike {
-  std::string framework;
-  bool experts = false;
+  RunKind kind;
   std::string left_out;  // a source that does not count, for tests of what the others tell
 };
+/// What of a kind no run of its software has. Where no run is of its software, that is new, and all software
+/// counts for the rest. Attention to all tokens with dense MLPs, 16 bits and full training are never new: all
+/// else is priced beside them. The spreads below are wider by what new_kind_deviations() says of each part.
+struct NewPart {
+  size_t part = 0;  // place in new_kind_deviations()
+  std::string value;
+};
+std::vector<NewPart> new_parts(const RunsLike& like, const std::vector<Evidence>& all);
+
 Spread step_spread(const RunsLike& like, const std::vector<Evidence>& all);
 /// A run that failed though it was predicted to fit used at least what there was. Runs of such a source that
 /// did not fail count as predicted. One that failed as predicted does not count.
@@ -69,6 +81,10 @@ StepRange step_range(const Spread& spread);
 /// Whether published runs tell how far off step times are: not those of a user's own profile, of a GPU
 /// without measured kernels, and of mpt-run.
 bool errors_are_known(const std::string& prices, const std::string& framework);
+
+/// Whether a step time of the plan's framework and kind of model was published; true where none is needed:
+/// of mpt-run, and with a user's own profile.
+bool is_published(const Plan& plan, const std::vector<Evidence>& all);
 
 /// A prediction to be judged.
 struct Predicted {
@@ -89,6 +105,8 @@ struct MemoryMargin {
   /// Of a GPU that may use `usable_bytes`, in whole tenths of a GiB.
   int64_t safe_bytes(int64_t usable_bytes) const;
 };
+/// Whether it is less likely to fit than that; what no run tells is not.
+bool may_not_fit(const Confidence& confidence);
 /// No margin for mpt-run, whose memory is counted exactly.
 MemoryMargin memory_margin(const RunsLike& like, const std::vector<Evidence>& all);
 
@@ -101,10 +119,8 @@ struct MemoryRisk {
 /// Mixed clusters have room of their own: nothing.
 std::optional<MemoryRisk> memory_risk(const Plan& plan, const std::vector<Evidence>& all);
 
-/// "97%", rounded down; "over 99%".
-std::string describe_likelihood(double probability);
-/// "26.9 to 31.4 s"; empty where no run tells.
-std::string describe_range(const Confidence& confidence);
+/// "No published run is of this kind (LoRA with automodel): the range is wide."; empty where one is.
+std::string describe_new_kind(const Plan& plan);
 /// "28.6 s, 26.9 to 31.4 s in 8 of 10 cases; fits: 97%", as far as runs tell.
 std::string describe_step(double step_time_s, const Confidence& confidence);
 

@@ -40,7 +40,7 @@ std::string ranking_table(const Plan& plan) {
                    fits ? describe_likelihood(*fits) : "-", format_percent(r.bubble_share),
                    format_bytes(double(r.peak_bytes)), format_count(int64_t(r.tokens_per_s))});
   }
-  return table.text(kScreenColumns);
+  return table.text(screen_columns());
 }
 
 std::string listed(const char* heading, const std::vector<std::string>& lines) {
@@ -95,7 +95,7 @@ std::string describe_memory_table(const Plan& plan) {
       memory.size() > kShown ? fmt::format("  and {} more stages\n", memory.size() - kShown) : "";
   return fmt::format("Memory per {} of each stage, {} usable\n", reports::device_word(plan.cluster),
                      format_bytes(double(plan.memory_limit_bytes))) +
-         table.text(kScreenColumns) + more;
+         table.text(screen_columns()) + more;
 }
 
 std::string describe_evidence(const Plan& plan) {

@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numbers>
 #include <numeric>
-#include <random>
 #include <string_view>
 #include <utility>
 
@@ -17,6 +15,7 @@
 #include "core/layout_words.h"
 #include "core/schedule_catalog.h"
 #include "planner/explain/confidence.h"
+#include "planner/explain/normal_draws.h"
 
 namespace mpt::planner {
 
@@ -34,21 +33,6 @@ struct NamedError {
     v.field("of", &T::of, "class of work, or part of a layout");
     v.field("spread", &T::spread, "standard deviation of the logarithm of its error", between(0, 10));
   }
-};
-
-// Of mean 0 and standard deviation 1 (Box and Muller 1958). The library's distribution may differ between
-// libraries.
-class Normal {
- public:
-  double operator()() {
-    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform()));
-    return radius * std::cos(2.0 * std::numbers::pi * uniform());
-  }
-
- private:
-  double uniform() { return double(random_() >> 11U) * 0x1p-53; }
-
-  std::mt19937_64 random_{20240229};
 };
 
 constexpr const char* kPartNames[] = {"degrees", "pipeline", "state"};
@@ -92,7 +76,7 @@ class DrawnTimes {
   const PriceErrors& errors_;
   std::vector<LayoutTraits> traits_;
   std::array<std::map<int64_t, double>, 5> kinds_;  // error by kind
-  Normal normal_;
+  NormalDraws normal_;
   std::vector<double> times_;
 };
 
@@ -162,6 +146,17 @@ std::optional<DrawnChoice> draw_choice(const SearchResult& result, const SearchP
   }
   if (layouts.size() < 2) return std::nullopt;
   return draw_choice(layouts, published_price_errors());
+}
+
+std::string describe_order(const DrawnChoice& d, const std::vector<Layout>& ranking) {
+  constexpr int kSteps = 50;
+  const size_t other = d.measure.size() == 2 ? size_t(d.measure.back()) : 0;
+  if (d.regret_mean < kUncertainOrder || other < 1 || other > ranking.size()) return "";
+  return fmt::format(
+      "Order is uncertain: expect to lose {:.0f}% against the true best. To decide, time these two for {} "
+      "steps: "
+      "{} and {}.",
+      100.0 * d.regret_mean, kSteps, layout_name(ranking.front()), layout_name(ranking[other - 1]));
 }
 
 std::string describe_drawn(const DrawnChoice& d, const std::vector<Layout>& ranking) {

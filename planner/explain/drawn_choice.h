@@ -68,6 +68,10 @@ inline constexpr double kNearFront = 0.1;
 inline constexpr size_t kMostDrawn = 6;
 std::optional<DrawnChoice> draw_choice(const SearchResult& result, const SearchProblem& problem);
 
+/// From this loss on, on average over the draws, two timings are worth their while.
+inline constexpr double kUncertainOrder = 0.02;
+/// What the first screen says of it, and which two layouts to time; empty where the order is certain enough.
+std::string describe_order(const DrawnChoice& drawn, const std::vector<Layout>& ranking);
 /// One sentence for people.
 std::string describe_drawn(const DrawnChoice& drawn, const std::vector<Layout>& ranking);
 

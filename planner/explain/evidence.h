@@ -1,17 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What others' runs took and used beside their predictions: planner/explain/evidence.json, built in, which
-// `./scripts/bench accuracy` writes from the runs in reports/validation/. planner/explain/confidence.h says
-// what that tells of a plan.
+// What others' runs took and used beside their predictions, and how far off a run of another kind may be:
+// planner/explain/evidence.json, built in, which `./scripts/bench accuracy` writes from the runs in
+// reports/validation/. planner/explain/confidence.h says what that tells of a plan.
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/fields.h"
+#include "core/layout.h"
+#include "core/model_spec.h"
 
 namespace mpt::planner {
+
+/// What decides whether runs tell of each other, in words. A part is empty where it is as plain as can be:
+/// attention to all tokens and dense MLPs, 16 bits, all weights trained.
+struct RunKind {
+  std::string framework;
+  std::vector<std::string> layers = {}, precision = {}, training = {};
+
+  bool has_experts() const { return !layers.empty() && layers.front() == kExperts; }
+  bool is_narrow() const { return !precision.empty() && precision.front() != "fp32"; }
+  static constexpr const char* kExperts = "experts";
+
+  template <class V>
+  static void describe(V& v) {
+    using T = RunKind;
+    v.field("framework", &T::framework, "as in frameworks/ and reports/validation/frameworks/");
+    v.field("layers", &T::layers, "what some have beside attention to all tokens and dense MLPs",
+            rare_field());
+    v.field("precision", &T::precision, "of products, where it is not 16 bits", rare_field());
+    v.field("training", &T::training, "what is not trained", rare_field());
+  }
+};
+RunKind kind_of(const ModelSpec& model, const std::string& framework, Precision precision,
+                const Training& training);
+RunKind kind_of(const ModelSpec& model, const Layout& layout);
 
 /// Runs that one source published.
 struct SourceEvidence {
@@ -35,21 +61,38 @@ struct SourceEvidence {
   }
 };
 
-/// Of models with or without experts in one framework.
+/// Of one kind.
 struct Evidence {
-  std::string framework;
-  bool experts = false;
+  RunKind kind;
   std::vector<SourceEvidence> sources;
 
   template <class V>
   static void describe(V& v) {
-    using T = Evidence;
-    v.field("framework", &T::framework, "as in frameworks/ and reports/validation/frameworks/");
-    v.field("experts", &T::experts, "whether the models have experts");
-    v.field("sources", &T::sources, "runs by who published them");
+    describe_part(v, &Evidence::kind);
+    v.field("sources", &Evidence::sources, "runs by who published them");
   }
 };
 
 std::vector<Evidence> published_evidence();
+
+/// Standard deviations of the logarithms of measured over predicted values that come on top where a kind is
+/// new in one part: seen when each kind was left out.
+struct NewKind {
+  std::string part;
+  double step_time = 0.0, peak_memory = 0.0;
+  std::string source;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = NewKind;
+    v.field("part", &T::part, "part of a kind");
+    v.field("step_time", &T::step_time, "deviation of step times", between(0, 10));
+    v.field("peak_memory", &T::peak_memory, "deviation of peaks", between(0, 10));
+    v.field("source", &T::source, "what it was found from", long_text());
+  }
+};
+
+/// Of the software, and of each further part of a kind in order; built in.
+const std::vector<NewKind>& new_kind_deviations();
 
 }  // namespace mpt::planner

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
+#include "core/ties.h"
 #include "planner/explain/placement.h"
 #include "planner/explain/screen.h"
 #include "planner/memory/memory_model.h"
@@ -185,7 +186,8 @@ std::vector<std::string> rejections(const SearchResult& result, const SearchProb
                               format_count(result.more_over_memory)));
   for (const auto& [reason, count] : result.not_dividing) {
     if (out.size() >= 2 * kMost) break;
-    out.push_back(fmt::format("divides: {}{}", reason, count > 1 ? fmt::format(" ({} times)", count) : ""));
+    out.push_back(
+        fmt::format("not possible: {}{}", reason, count > 1 ? fmt::format(" ({} times)", count) : ""));
   }
   if (result.certificate.over_bound > 0 && result.certificate.optimal && !result.best.empty()) {
     out.push_back(

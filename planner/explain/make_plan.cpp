@@ -4,6 +4,7 @@
 #include "models/layer_program.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/pipeline_idle.h"
 #include "planner/explain/placement.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
@@ -19,7 +20,7 @@ double memory_share(const Candidate& c, const SearchProblem& problem) {
 }  // namespace
 
 RankedLayout ranked(const Candidate& c, const SearchProblem& problem, const std::vector<Evidence>& evidence) {
-  const RunsLike like{c.estimate.layout.execution.framework, problem.model.moe() != nullptr, ""};
+  const RunsLike like{kind_of(problem.model, c.estimate.layout), ""};
   const double step_s = c.evaluation.step_time_s;
   return {c.estimate.layout,
           step_s,
@@ -65,6 +66,7 @@ Plan make_plan(const SearchResult& result, const SearchProblem& problem) {
       models::model_flop_per_token(problem.model, problem.workload.sequence, problem.training) *
       double(problem.workload.tokens_per_step());
   plan.prediction.memory = best.evaluation.memory;
+  plan.prediction.pipeline_idle = pipeline_idle(problem, best);
   plan.prediction.exposed = exposed_communication(plan.layout, breakdown(problem, best));
   plan.search = result.certificate;
   plan.links = links_of(plan.cluster, plan.layout);

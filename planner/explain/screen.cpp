@@ -12,9 +12,11 @@
 #include "base/quantity.h"
 #include "core/layout_words.h"
 #include "core/search_words.h"
+#include "core/ties.h"
 #include "models/parameter_count.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/details.h"
+#include "planner/explain/drawn_choice.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
 #include "reports/table.h"
@@ -83,7 +85,7 @@ std::string describe_limit(const Plan& plan) {
   const MemoryMargin margin = memory_margin(predicted_by(plan).like, published_evidence());
   const bool by_default = plan.memory_limit_bytes == margin.safe_bytes(int64_t(usable));
   return fmt::format("limited to {}{} usable{}", c.mixed() ? "at most " : "", part_of(limit, usable),
-                     by_default ? ", within which a plan is 90% likely to fit" : "");
+                     by_default ? "; 9 in 10 such plans fit" : "");
 }
 
 std::string describe_throughput(const Plan& plan) {
@@ -137,17 +139,32 @@ std::string describe_risk(const Plan& plan, const Palette& palette) {
   return with_heading(wrapped(risk->why + "; " + remedy, "RISK  "), "RISK", palette.caution("RISK"));
 }
 
-std::string describe_trade(const RankedLayout& r, const RankedLayout& first) {
+// Whether it takes as long as the recommended one and, where that is not the fastest, as the fastest that
+// fits.
+bool is_tie(const RankedLayout& r, const Plan& plan) {
+  const RankedLayout& first = plan.ranking.front();
+  double fastest_s = first.step_time_s;
+  for (const RankedLayout& other : plan.ranking) {
+    if (other.peak_bytes <= std::max(first.peak_bytes, plan.memory_limit_bytes))
+      fastest_s = std::min(fastest_s, other.step_time_s);
+  }
+  return std::abs(r.step_time_s / first.step_time_s - 1.0) < kEqualTimes &&
+         r.step_time_s <= (1.0 + kEqualTimes) * fastest_s;
+}
+
+std::string describe_trade(const RankedLayout& r, const Plan& plan) {
+  const RankedLayout& first = plan.ranking.front();
   const double slower = r.step_time_s / first.step_time_s - 1.0;
-  std::string text = std::abs(slower) < kEqualTimes ? "tie"
-                     : slower > 0.0                 ? format_percent(slower) + " slower"
-                                                    : format_percent(-slower) + " faster";
+  std::string text = is_tie(r, plan) ? "tie"
+                     : slower > 0.0  ? format_percent(slower) + " slower"
+                                     : format_percent(-slower) + " faster";
   text += ", " + describe_memory_change(r.peak_bytes, first.peak_bytes);
   const bool recomputes = r.layout.recompute != Recompute::none;
   if (recomputes != (first.layout.recompute != Recompute::none))
     text += recomputes ? ", recomputes" : ", no recompute";
   if (r.layout.offload_optimizer != first.layout.offload_optimizer)
     text += r.layout.offload_optimizer ? ", optimizer in host memory" : ", no offload";
+  if (r.role == Role::simplest) text += "; simplest";
   return text;
 }
 
@@ -159,23 +176,77 @@ std::string alternatives_table(const std::vector<Alternative>& rows) {
                    format_bytes(double(r->peak_bytes)), fits ? "fits: " + describe_likelihood(*fits) : "",
                    trade});
   }
-  return table.text(kScreenColumns);
+  return table.text(screen_columns());
 }
 
-// As many as `lines` hold; the last one stays, since it may be the safe one.
+// As many as `lines` hold; the last one stays, since it may be the safe one, and the simplest.
 std::string describe_alternatives(std::vector<Alternative> rows, size_t lines, const Palette& palette) {
   constexpr size_t kOthers = 3;  // blank, heading, what a tie is
-  const auto is_tie = [](const Alternative& a) { return a.trade.starts_with("tie"); };
+  const auto ties = [](const Alternative& a) { return a.trade.starts_with("tie"); };
   std::string table = alternatives_table(rows);
   while (rows.size() > 1 && newlines_in(table) + kOthers > lines) {
-    rows.erase(rows.end() - 2);
+    const auto stays = [](const Alternative& a) { return a.layout->role == Role::simplest; };
+    rows.erase(rows.end() - (stays(rows.end()[-2]) && rows.size() > 2 ? 3 : 2));
     table = alternatives_table(rows);
   }
   if (rows.empty()) return "";
   std::string text = "\n" + palette.heading("ALTERNATIVES") + "\n" + table;
-  if (std::any_of(rows.begin(), rows.end(), is_tie))
+  if (std::any_of(rows.begin(), rows.end(), ties))
     text += fmt::format("  tie: within {:.0f}%, which the model cannot tell apart\n", 100.0 * kEqualTimes);
   return text;
+}
+
+std::string choice_lines(const std::string& heading, const Layout& layout, const Workload& workload,
+                         const Palette& palette, const std::string& more) {
+  const std::string first = fmt::format("{:<{}}", heading + "  ", kLabel);
+  const std::string words = describe_layout_in_words(layout, &workload);
+  std::string text = with_heading(wrapped(words, first), heading, palette.heading(heading));
+  return text + wrapped(fmt::format("short form: {} (docs/notation.md){}", layout_name(layout),
+                                    more.empty() ? "" : "; " + more),
+                        std::string(first.size(), ' '));
+}
+
+// The rows of the ranking that a weighed risk names; null where there is none.
+const RankedLayout* risk_row(const Plan& plan, int64_t WeighedRisk::*place) {
+  if (!plan.risk || size_t((*plan.risk).*place) > plan.ranking.size()) return nullptr;
+  return &plan.ranking[size_t((*plan.risk).*place) - 1];
+}
+
+// A layout that the plan is not, in the lines of a choice.
+std::string other_choice(const std::string& heading, const RankedLayout& r, const Plan& plan,
+                         const Palette& palette) {
+  return choice_lines(heading, r.layout, plan.workload, palette, "") +
+         labelled("step", describe_step(r.step_time_s, r.confidence) + "; memory " +
+                              format_bytes(double(r.peak_bytes)));
+}
+
+std::string describe_expected(const WeighedRisk& risk, const RankedLayout& safe) {
+  return labelled("on average", fmt::format("{} a step, where a failed trial falls back: {} less than {}",
+                                            format_seconds(risk.expected_s), format_percent(risk.gain),
+                                            format_seconds(safe.step_time_s)));
+}
+
+// The plan's own layout and its figures; with a layout that may not fit and is worth a trial, both.
+std::string describe_choices(const Plan& plan, const ScreenOptions& o) {
+  const RankedLayout* const first = risk_row(plan, &WeighedRisk::try_first);
+  const RankedLayout* const safe = risk_row(plan, &WeighedRisk::fall_back);
+  const std::string figures = "\n" + describe_figures(plan, o.palette, o.training);
+  if (first == nullptr || safe == nullptr) return describe_choice("RECOMMENDED", plan, o.palette) + figures;
+  const std::string expected = describe_expected(*plan.risk, *safe);
+  if (plan.layout == first->layout)
+    return describe_choice("TRY FIRST", plan, o.palette) + figures + expected + "\n" +
+           other_choice("FALL BACK", *safe, plan, o.palette);
+  return other_choice("TRY FIRST", *first, plan, o.palette) + expected + "\n" +
+         describe_choice("FALL BACK", plan, o.palette) + figures;
+}
+
+// Behind the table of the layouts that it speaks of.
+std::string describe_certainty(const Plan& plan) {
+  if (!plan.search.drawn) return "";
+  std::vector<Layout> ranking;
+  for (const RankedLayout& r : plan.ranking) ranking.push_back(r.layout);
+  const std::string text = describe_order(*plan.search.drawn, ranking);
+  return text.empty() ? "" : wrapped(text);
 }
 
 std::string describe_reasons(const Plan& plan, size_t lines, const Palette& palette) {
@@ -201,6 +272,8 @@ std::string describe_task(const Plan& plan, const Palette& palette) {
                               enum_name(plan.layout.precision), describe_limit(plan)));
   const std::string training = training_words(plan.layout.training);
   if (!training.empty()) text += wrapped(training);
+  const std::string new_kind = describe_new_kind(plan);
+  if (!new_kind.empty()) text += describe_notes({new_kind}, palette);
   if (plan.cost.source != "roofline") return text;
   const std::string note =
       plan.cluster.device.kind == DeviceKind::cpu
@@ -214,12 +287,7 @@ std::string describe_task(const Plan& plan, const Palette& palette) {
 
 std::string describe_choice(const std::string& heading, const Plan& plan, const Palette& palette,
                             const std::string& more) {
-  const std::string first = fmt::format("{:<{}}", heading + "  ", kLabel);
-  const std::string words = describe_layout_in_words(plan.layout, &plan.workload);
-  std::string text = with_heading(wrapped(words, first), heading, palette.heading(heading));
-  return text + wrapped(fmt::format("short form: {} (docs/notation.md){}", layout_name(plan.layout),
-                                    more.empty() ? "" : "; " + more),
-                        std::string(first.size(), ' '));
+  return choice_lines(heading, plan.layout, plan.workload, palette, more);
 }
 
 std::string describe_figures(const Plan& plan, const Palette& palette, const std::string& training,
@@ -242,6 +310,9 @@ std::string describe_notes(const std::vector<std::string>& notes, const Palette&
 
 std::string describe_verdict(const Plan& plan, const std::optional<Rejection>& rejection,
                              const Palette& palette) {
+  const Confidence& sure = plan.prediction.confidence;
+  if (!rejection && may_not_fit(sure))
+    return palette.caution(fmt::format("May not fit ({}).", describe_likelihood(*sure.fits))) + "\n";
   if (!rejection) return palette.good("It fits.") + "\n";
   const std::string heading = "DOES NOT FIT by " + format_bytes(rejection->needed - rejection->available);
   const std::string text =
@@ -256,12 +327,12 @@ std::string describe_next(const std::vector<NextCommand>& next, const Palette& p
   std::string text = palette.heading("NEXT") + "\n";
   size_t longest = 0;
   for (const NextCommand& n : next) {
-    if (columns_of(n.command) + columns_of(n.what_for) + 6 <= kScreenColumns)
+    if (columns_of(n.command) + columns_of(n.what_for) + 6 <= screen_columns())
       longest = std::max(longest, columns_of(n.command));
   }
   for (const auto& [command, what_for] : next) {
     const size_t width = std::max(longest, columns_of(command));
-    if (width + columns_of(what_for) + 6 <= kScreenColumns) {
+    if (width + columns_of(what_for) + 6 <= screen_columns()) {
       text += fmt::format("  {:<{}}  # {}\n", command, width, what_for);
     } else {
       text += wrapped_command(command, "  ");
@@ -271,45 +342,46 @@ std::string describe_next(const std::vector<NextCommand>& next, const Palette& p
 }
 
 std::string describe_memory_change(int64_t bytes, int64_t instead_of) {
-  constexpr double kSame = 0.005;
   const double change = double(bytes - instead_of);
-  if (std::abs(change) <= kSame * double(instead_of)) return "same memory";
+  if (std::abs(change) <= kEqualMemory * double(instead_of)) return "same memory";
   return fmt::format("{} {}", format_bytes(std::abs(change)), change < 0 ? "less" : "more");
 }
 
 std::vector<Alternative> alternatives(const Plan& plan) {
   if (plan.ranking.empty()) return {};
-  const RankedLayout& first = plan.ranking.front();
   const auto risk = memory_risk(plan, published_evidence());
   const RankedLayout* const safe = risk ? safe_layout(plan, *risk) : nullptr;
   std::set<std::string> shown{layout_name(plan.layout)};
+  for (const auto place : {&WeighedRisk::try_first, &WeighedRisk::fall_back}) {
+    if (const RankedLayout* const row = risk_row(plan, place)) shown.insert(layout_name(row->layout));
+  }
   std::vector<Alternative> out;
   for (const RankedLayout& r : plan.ranking) {
     if (shown.insert(layout_name(r.layout)).second && &r != safe)
-      out.push_back({&r, describe_trade(r, first)});
+      out.push_back({&r, describe_trade(r, plan)});
   }
   if (safe != nullptr)
-    out.push_back({safe, fmt::format("{}; safer: {}", describe_trade(*safe, first), risk->option())});
+    out.push_back({safe, fmt::format("{}; safer: {}", describe_trade(*safe, plan), risk->option())});
   return out;
 }
 
 std::string answer_screen(const Plan& plan, const ScreenOptions& o) {
   constexpr size_t kMostReasons = 5, kFewestAlternatives = 6;
-  std::string head = describe_task(plan, o.palette) + "\n" + describe_choice("RECOMMENDED", plan, o.palette) +
-                     "\n" + describe_figures(plan, o.palette, o.training) +
-                     describe_notes(o.notes, o.palette);
+  std::string head =
+      describe_task(plan, o.palette) + "\n" + describe_choices(plan, o) + describe_notes(o.notes, o.palette);
   const std::string next = o.next.empty() ? "" : "\n" + describe_next(o.next, o.palette);
   const std::string proof =
       "\n" + wrapped(describe_certificate(plan.search, plan.prediction.step_time_s, o.waited_s)) +
       wrapped(describe_prices(plan));
   const std::vector<Alternative> others = alternatives(plan);
-  const size_t used = newlines_in(head) + newlines_in(next) + newlines_in(proof);
+  const std::string order = describe_certainty(plan);
+  const size_t used = newlines_in(head) + newlines_in(next) + newlines_in(proof) + newlines_in(order);
   const size_t left = o.lines > used ? o.lines - used : 0;
   const size_t kept = others.empty() ? 2 : kFewestAlternatives + 2;
   const std::string why =
       describe_reasons(plan, std::min(kMostReasons, left > kept ? left - kept : 0), o.palette);
-  return head + describe_alternatives(others, left - std::min(left, newlines_in(why)), o.palette) + why +
-         next + proof;
+  return head + describe_alternatives(others, left - std::min(left, newlines_in(why)), o.palette) + order +
+         why + next + proof;
 }
 
 }  // namespace mpt::planner

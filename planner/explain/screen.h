@@ -17,9 +17,6 @@ namespace mpt::planner {
 
 /// No answer has more lines, unless more layouts were asked for.
 inline constexpr size_t kScreenLines = 40;
-/// Step times that differ by less are a tie: below it the predicted order of two published layouts was no
-/// better than chance (reports/results/accuracy.md, Ties).
-inline constexpr double kEqualTimes = 0.01;
 
 struct NextCommand {
   std::string command, what_for;
@@ -42,7 +39,7 @@ std::string describe_choice(const std::string& heading, const Plan& plan, const 
 /// Step, throughput, memory and where the time goes; then the risk of running out of memory.
 std::string describe_figures(const Plan& plan, const Palette& palette = {}, const std::string& training = "",
                              bool memory_by_kind = false);
-/// "It fits.", or which stage lacks how much memory.
+/// "It fits.", "May not fit (64%).", or which stage lacks how much memory.
 std::string describe_verdict(const Plan& plan, const std::optional<Rejection>& rejection,
                              const Palette& palette = {});
 /// Lines of "NEXT": what a command is for stands beside it where both fit in a line.

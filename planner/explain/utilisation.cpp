@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/utilisation.h"
 
+#include <fmt/format.h>
+
 namespace mpt::planner {
 
 TrainingCost training_cost(int64_t ranks, double tokens_per_s, double tokens, double price_per_device_hour,
@@ -18,5 +20,14 @@ TrainingCost training_cost(const Plan& plan, double tokens, double price_per_dev
   return training_cost(plan.layout.ranks(), plan.prediction.tokens_per_s, tokens, price_per_device_hour,
                        goodput);
 }
+
+std::string with_range(double value, double step_s, const Confidence& c, std::string (*in_words)(double)) {
+  const std::string plain = in_words(value);
+  if (!c.least_s || !c.most_s || !(step_s > 0.0)) return plain;
+  return fmt::format("{} ({} to {})", plain, in_words(value * *c.least_s / step_s),
+                     in_words(value * *c.most_s / step_s));
+}
+
+std::string format_days(double days) { return fmt::format("{:.1f}", days); }
 
 }  // namespace mpt::planner

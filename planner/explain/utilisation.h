@@ -3,6 +3,8 @@
 
 // What a plan is worth: the share of the devices' peak that it uses, and what a whole training costs with it.
 
+#include <string>
+
 #include "core/plan.h"
 #include "reports/utilisation.h"
 
@@ -20,5 +22,12 @@ TrainingCost training_cost(int64_t ranks, double tokens_per_s, double tokens, do
                            double goodput = 1.0);
 TrainingCost training_cost(const Plan& plan, double tokens, double price_per_device_hour,
                            double goodput = 1.0);
+
+/// "84.1 (76.2 to 104.0)": days, hours or money of steps that take `step_s`, and those of the range in which
+/// eight in ten steps lie. Without the range where no run tells it.
+std::string with_range(double value, double step_s, const Confidence& confidence,
+                       std::string (*in_words)(double));
+/// With one decimal.
+std::string format_days(double days);
 
 }  // namespace mpt::planner

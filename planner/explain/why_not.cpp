@@ -8,8 +8,11 @@
 #include <cmath>
 
 #include "base/quantity.h"
+#include "base/terminal.h"
 #include "core/bound_words.h"
+#include "core/ties.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/nothing_divides.h"
 #include "planner/explain/screen.h"
 #include "planner/search/arrangement.h"
 
@@ -112,15 +115,10 @@ std::string beyond_framework(const Question& q, const Candidate& chosen) {
                      ratio < 1.0 ? "faster" : "slower");
 }
 
-std::string rules_that_fail(const Question& q, const Candidate& chosen, const SearchResult& result) {
-  std::string text = "No layout of this kind is possible:\n";
-  constexpr size_t kMost = 8;
-  size_t told = 0;
-  for (const auto& [reason, count] : result.not_dividing) {
-    if (told++ < kMost) text += "  " + reason + "\n";
-  }
-  if (told > kMost) text += fmt::format("  and {} more\n", told - kMost);
-  return text + beyond_framework(q, chosen);
+std::string rules_that_fail(const Question& q, const Candidate& chosen) {
+  const Problem why = nothing_divides(q.part);
+  return "No layout of this kind is possible:\n" +
+         wrapped(fmt::format("{}: {}", why.where, why.found), "  ") + beyond_framework(q, chosen);
 }
 
 std::string over_memory(const Question& q, const SearchResult& result) {
@@ -208,8 +206,7 @@ std::string compared(const Question& q, const SearchResult& result, const Candid
 std::string why_not(const Question& question, const Candidate& chosen) {
   const SearchResult result = search(question.part, 1);
   if (!result.best.empty()) return compared(question, result, chosen);
-  return result.over_memory.empty() ? rules_that_fail(question, chosen, result)
-                                    : over_memory(question, result);
+  return result.over_memory.empty() ? rules_that_fail(question, chosen) : over_memory(question, result);
 }
 
 }  // namespace mpt::planner

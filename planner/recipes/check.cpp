@@ -41,7 +41,7 @@ std::string sentence(const Problem& problem, const std::string& file) {
   return text;
 }
 
-void refuse(CheckedRecipe& checked, Verdict verdict, const UserError& error) {
+void refuse(CheckedRecipe& checked, RecipeVerdict verdict, const UserError& error) {
   checked.verdict = verdict;
   checked.reason = sentence(error.problems().front(), checked.file.string());
   checked.remedy = error.problems().front().remedy;
@@ -67,20 +67,21 @@ std::optional<Rejection> refusal_by_framework(const SearchProblem& problem, cons
 }
 
 // What the cluster lacks, and what model, batch or framework forbid.
-std::optional<std::pair<Verdict, std::string>> verdict_of(const SearchProblem& problem, const Layout& layout,
-                                                          const RecipeRequest& recipe) {
+std::optional<std::pair<RecipeVerdict, std::string>> verdict_of(const SearchProblem& problem,
+                                                                const Layout& layout,
+                                                                const RecipeRequest& recipe) {
   if (layout.ranks() > problem.cluster.devices)
-    return std::pair{Verdict::does_not_fit, fmt::format("it needs {} GPUs, {} has {}", layout.ranks(),
-                                                        problem.cluster.name, problem.cluster.devices)};
+    return std::pair{RecipeVerdict::does_not_fit, fmt::format("it needs {} GPUs, {} has {}", layout.ranks(),
+                                                              problem.cluster.name, problem.cluster.devices)};
   const int64_t replica = layout.tensor * layout.context * layout.pipeline;
   if (recipe.takes_all && problem.ranks % replica != 0)
     return std::pair{
-        Verdict::illegal,
+        RecipeVerdict::illegal,
         fmt::format("{} GPUs do not divide by tensor x context x pipeline = {}", problem.ranks, replica)};
   if (const auto r = check_layout(problem.model, layout, problem.workload))
-    return std::pair{Verdict::illegal, r->reason};
+    return std::pair{RecipeVerdict::illegal, r->reason};
   if (const auto r = refusal_by_framework(problem, layout, recipe))
-    return std::pair{Verdict::illegal, r->reason};
+    return std::pair{RecipeVerdict::illegal, r->reason};
   return std::nullopt;
 }
 
@@ -92,13 +93,13 @@ void set_costs(CheckedRecipe& checked, const Estimated& estimated) {
   checked.limit_bytes = problem.memory_limit_bytes;
   const auto& rejection = estimated.candidate.evaluation.rejection;
   if (rejection) {
-    checked.verdict = Verdict::does_not_fit;
+    checked.verdict = RecipeVerdict::does_not_fit;
     checked.reason = fmt::format("stage {} needs {} per {}, there are {}", rejection->stage,
                                  format_bytes(rejection->needed), reports::device_word(problem.cluster),
                                  format_bytes(rejection->available));
     return;
   }
-  checked.verdict = Verdict::fits;
+  checked.verdict = RecipeVerdict::fits;
   static const std::vector<Evidence> evidence = published_evidence();
   if (const auto risk = memory_risk(estimated.plan, evidence)) checked.notes.push_back(risk->why);
 }
@@ -149,9 +150,9 @@ ReadRecipe read(const Recipe& recipe, const PlanRequest& asked) {
   try {
     result.request = read_recipe(recipe, asked);
   } catch (const frameworks::FrameworkRefusal& refusal) {
-    refuse(checked, Verdict::illegal, refusal);
+    refuse(checked, RecipeVerdict::illegal, refusal);
   } catch (const UserError& error) {
-    refuse(checked, Verdict::not_read, error);
+    refuse(checked, RecipeVerdict::not_read, error);
   }
   return result;
 }
@@ -181,10 +182,10 @@ void set_verdict(const CheckedRecipe& judged, ReadRecipe& recipe) {
 
 std::string change_of(const CheckedRecipe& now, const CheckedRecipe& before) {
   if (now.verdict != before.verdict)
-    return now.verdict == Verdict::fits           ? "now fits"
-           : now.verdict == Verdict::does_not_fit ? "now does not fit"
-           : now.verdict == Verdict::illegal      ? "now illegal"
-                                                  : "now not read";
+    return now.verdict == RecipeVerdict::fits           ? "now fits"
+           : now.verdict == RecipeVerdict::does_not_fit ? "now does not fit"
+           : now.verdict == RecipeVerdict::illegal      ? "now illegal"
+                                                        : "now not read";
   std::string text;
   const auto add = [&](double from, double to, const char* what) {
     if (from <= 0.0 || std::abs(to / from - 1.0) < kSameShare) return;
@@ -205,7 +206,7 @@ CheckedRecipe check_recipe(const RecipeRequest& recipe) {
   try {
     judge_layout(asked, recipe, checked);
   } catch (const UserError& error) {
-    refuse(checked, Verdict::illegal, error);
+    refuse(checked, RecipeVerdict::illegal, error);
   }
   return checked;
 }
@@ -238,13 +239,13 @@ void compare_with_base(std::vector<CheckedRecipe>& now, const std::vector<Checke
 
 bool any_refused(const std::vector<CheckedRecipe>& checked) {
   return std::any_of(checked.begin(), checked.end(), [](const CheckedRecipe& c) {
-    return c.verdict == Verdict::illegal || c.verdict == Verdict::does_not_fit;
+    return c.verdict == RecipeVerdict::illegal || c.verdict == RecipeVerdict::does_not_fit;
   });
 }
 
 bool any_unread(const std::vector<CheckedRecipe>& checked) {
   return std::any_of(checked.begin(), checked.end(),
-                     [](const CheckedRecipe& c) { return c.verdict == Verdict::not_read; });
+                     [](const CheckedRecipe& c) { return c.verdict == RecipeVerdict::not_read; });
 }
 
 }  // namespace mpt::planner

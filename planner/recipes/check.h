@@ -15,7 +15,7 @@
 namespace mpt {
 
 /// not_read: the recipe cannot be judged, since it is wrong in itself or is no training that plans describe.
-enum class Verdict { fits, illegal, does_not_fit, not_read };
+enum class RecipeVerdict { fits, illegal, does_not_fit, not_read };
 
 }  // namespace mpt
 
@@ -24,7 +24,7 @@ namespace mpt::planner {
 struct CheckedRecipe {
   std::string recipe, framework;
   std::filesystem::path file;  // that holds it
-  Verdict verdict = Verdict::not_read;
+  RecipeVerdict verdict = RecipeVerdict::not_read;
   std::string reason, remedy;  // where the verdict is not fits
   std::string model, layout;   // empty where it is not read
   int64_t gpus = 0;

@@ -22,7 +22,7 @@ constexpr int kCheckVersion = 1;
 constexpr const char* kSarifSchema =
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 
-std::string words_of(Verdict verdict) {
+std::string words_of(RecipeVerdict verdict) {
   std::string name = enum_name(verdict);
   std::replace(name.begin(), name.end(), '_', ' ');
   return name;
@@ -32,7 +32,7 @@ std::string explanation(const CheckedRecipe& c) {
   return c.remedy.empty() ? c.reason : fmt::format("{}: {}", c.reason, c.remedy);
 }
 
-size_t count_of(const CheckReport& report, Verdict verdict) {
+size_t count_of(const CheckReport& report, RecipeVerdict verdict) {
   return size_t(std::count_if(report.recipes.begin(), report.recipes.end(),
                               [&](const CheckedRecipe& c) { return c.verdict == verdict; }));
 }
@@ -40,12 +40,14 @@ size_t count_of(const CheckReport& report, Verdict verdict) {
 std::string summary(const CheckReport& report) {
   const size_t all = report.recipes.size();
   std::string text = fmt::format("{} {} on {}: {} fit", all, all == 1 ? "recipe" : "recipes", report.cluster,
-                                 count_of(report, Verdict::fits));
-  for (const Verdict verdict : {Verdict::illegal, Verdict::does_not_fit, Verdict::not_read}) {
+                                 count_of(report, RecipeVerdict::fits));
+  for (const RecipeVerdict verdict :
+       {RecipeVerdict::illegal, RecipeVerdict::does_not_fit, RecipeVerdict::not_read}) {
     const size_t count = count_of(report, verdict);
     if (count > 0)
-      text += fmt::format(", {} {}", count,
-                          verdict == Verdict::does_not_fit && count > 1 ? "do not fit" : words_of(verdict));
+      text +=
+          fmt::format(", {} {}", count,
+                      verdict == RecipeVerdict::does_not_fit && count > 1 ? "do not fit" : words_of(verdict));
   }
   text += ".";
   if (!report.others.empty())
@@ -96,7 +98,7 @@ std::string uri_of(const std::string& path) {
 std::string junit_case(const CheckedRecipe& c) {
   const std::string head = fmt::format("    <testcase classname=\"{}\" name=\"{}\"",
                                        reports::escape_html(c.framework), reports::escape_html(c.recipe));
-  if (c.verdict == Verdict::fits) {
+  if (c.verdict == RecipeVerdict::fits) {
     const std::string costs =
         fmt::format("{}, {} per step, {} of {}", c.layout, format_seconds(c.step_time_s),
                     format_bytes(double(c.peak_bytes)), format_bytes(double(c.limit_bytes)));
@@ -104,7 +106,7 @@ std::string junit_case(const CheckedRecipe& c) {
                               reports::escape_html(costs),
                               c.change.empty() ? "" : reports::escape_html("; " + c.change));
   }
-  const char* const element = c.verdict == Verdict::not_read ? "error" : "failure";
+  const char* const element = c.verdict == RecipeVerdict::not_read ? "error" : "failure";
   return head + fmt::format(">\n      <{0} type=\"{1}\" message=\"{2}\">{3}</{0}>\n    </testcase>\n",
                             element, enum_name(c.verdict), reports::escape_html(c.reason),
                             reports::escape_html(explanation(c)));
@@ -122,15 +124,15 @@ constexpr std::array<SarifRule, 4> kSarifRules{{
 
 // Index of its rule; nothing for what needs no result.
 std::optional<size_t> rule_of_recipe(const CheckedRecipe& c) {
-  if (c.verdict == Verdict::illegal) return 0;
-  if (c.verdict == Verdict::does_not_fit) return 1;
-  if (c.verdict == Verdict::not_read) return 2;
+  if (c.verdict == RecipeVerdict::illegal) return 0;
+  if (c.verdict == RecipeVerdict::does_not_fit) return 1;
+  if (c.verdict == RecipeVerdict::not_read) return 2;
   if (c.change.starts_with('+') && c.change.find("% step time") != std::string::npos) return 3;
   return std::nullopt;
 }
 
 Json sarif_result(const CheckedRecipe& c, size_t rule) {
-  const std::string text = c.verdict == Verdict::fits ? c.change : explanation(c);
+  const std::string text = c.verdict == RecipeVerdict::fits ? c.change : explanation(c);
   return Json{{"ruleId", kSarifRules[rule].id},
               {"ruleIndex", rule},
               {"level", kSarifRules[rule].level},
@@ -156,7 +158,7 @@ std::string check_screen(const CheckReport& report, bool verbose) {
   std::string text;
   if (!report.recipes.empty()) text += check_table(report).text() + "\n";
   for (const CheckedRecipe& c : report.recipes) {
-    if (c.verdict != Verdict::fits)
+    if (c.verdict != RecipeVerdict::fits)
       text += wrapped(printable(fmt::format("{}: {}: {}", c.recipe, words_of(c.verdict), explanation(c))));
     if (!verbose) continue;
     for (const std::string& note : c.notes) text += wrapped(printable(c.recipe + ": note: " + note));
@@ -170,8 +172,9 @@ std::string check_screen(const CheckReport& report, bool verbose) {
 }
 
 std::string junit_text(const CheckReport& report) {
-  const size_t errors = count_of(report, Verdict::not_read);
-  const size_t failures = count_of(report, Verdict::illegal) + count_of(report, Verdict::does_not_fit);
+  const size_t errors = count_of(report, RecipeVerdict::not_read);
+  const size_t failures =
+      count_of(report, RecipeVerdict::illegal) + count_of(report, RecipeVerdict::does_not_fit);
   std::string cases;
   for (const CheckedRecipe& c : report.recipes) cases += junit_case(c);
   const std::string counts =
@@ -197,7 +200,7 @@ std::string check_json_text(const CheckReport& report) {
   Json json{{"format", "mpt-plan-check"}, {"version", kCheckVersion}, {"cluster", report.cluster}};
   if (!report.base.empty()) json["base"] = report.base;
   json["counts"] = Json::object();
-  for (const auto& [verdict, name] : EnumNames<Verdict>::table())
+  for (const auto& [verdict, name] : EnumNames<RecipeVerdict>::table())
     json["counts"][name] = count_of(report, verdict);
   json["recipes"] = to_json(report.recipes);
   json["removed"] = report.removed;

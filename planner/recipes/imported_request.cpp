@@ -85,7 +85,8 @@ PlanRequest imported_request(frameworks::Imported in, const PlanRequest& asked, 
   request.layout = in.layout;
   // The framework has a model that its own file names, though no export may write it.
   const frameworks::Framework* known = frameworks::find_framework(framework);
-  if (asked.model.empty() && known != nullptr && frameworks::lacks_model(*known, *request.model.value))
+  if (asked.model.empty() && known != nullptr &&
+      frameworks::lacks_model(*known, frameworks::trained_by(*known, *request.model.value)))
     request.beyond_framework = true;
   return request;
 }

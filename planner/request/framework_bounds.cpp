@@ -58,15 +58,8 @@ void check_always_overlaps(const SearchProblem& problem, const frameworks::Frame
               fmt::format("--overlap {}", fmt::join(always, ","))});
 }
 
-// Frameworks that train in this way.
 std::vector<std::string> others_that_train(const SearchProblem& problem) {
-  std::vector<std::string> names;
-  for (const frameworks::Framework& other : frameworks::known_frameworks()) {
-    if (!frameworks::supports_training(other, problem.training) &&
-        !frameworks::supports_model(other, problem.model, problem.precision))
-      names.push_back(other.name);
-  }
-  return names;
+  return frameworks::frameworks_that_train(problem.model, problem.training, problem.precision);
 }
 
 [[noreturn]] void refuse_training(const SearchProblem& problem, const std::string& reason) {
@@ -84,9 +77,15 @@ void check_framework(const SearchProblem& problem, const std::string& overlaps) 
   if (!problem.framework) return;
   const frameworks::Framework& framework = *problem.framework;
   if (const auto r = frameworks::supports_model(framework, problem.model, problem.precision)) {
-    throw UserError(Problem{r->constraint == "precision" ? "--precision" : "--model", r->reason,
-                            "a model and a precision that the framework trains",
-                            "name another --framework, or search with --beyond-framework"});
+    const std::vector<std::string> others = others_that_train(problem);
+    throw UserError(Problem{
+        r->constraint == "precision" ? "--precision" : "--model", r->reason,
+        "a model and a precision that the framework trains",
+        others.empty()
+            ? "search with --beyond-framework"
+            : fmt::format(
+                  "name a framework that trains it, --framework {}, or search with --beyond-framework",
+                  fmt::join(others, " or "))});
   }
   if (const auto r = frameworks::supports_training(framework, problem.training))
     refuse_training(problem, r->reason);

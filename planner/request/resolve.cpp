@@ -11,6 +11,8 @@
 #include "base/quantity.h"
 #include "base/threads.h"
 #include "core/schedule_catalog.h"
+#include "frameworks/framework.h"
+#include "frameworks/supports/supports.h"
 #include "models/zoo.h"
 #include "planner/explain/confidence.h"
 #include "planner/request/framework_bounds.h"
@@ -82,8 +84,9 @@ int64_t with_room(const PlanRequest& r, const SearchProblem& problem, int64_t de
     return int64_t(double(device) * (1.0 - parse_share(r.memory_margin, "--memory-margin")));
   const ClusterSpec& cluster = problem.cluster;
   if (cluster.device.kind == DeviceKind::cpu || !r.profile.empty()) return device;
-  const bool experts = problem.model.moe() != nullptr;
-  return memory_margin({problem.execution.framework, experts, ""}, published_evidence()).safe_bytes(device);
+  const RunKind kind =
+      kind_of(problem.model, problem.execution.framework, problem.precision, problem.training);
+  return memory_margin({kind, ""}, published_evidence()).safe_bytes(device);
 }
 
 // What one rank may use. A device's own memory less what the driver and its libraries hold bounds it, too: a
@@ -201,6 +204,20 @@ void note_prices(const ClusterSpec& cluster, std::vector<std::string>& notes) {
       fmt::join(names, " and ")));
 }
 
+// Several cards of one machine are meant as often as several machines with one card each.
+void note_single_gpus(const PlanRequest& r, const ClusterSpec& cluster, std::vector<std::string>& notes) {
+  const std::string node = r.cluster.name.substr(0, r.cluster.name.rfind(':'));
+  const bool sized = r.cluster.name.find('x', node.size()) != std::string::npos;
+  if (r.cluster.value || sized || cluster.devices < 2 || cluster.devices_per_node != 1 ||
+      profiler::node_named(node) == nullptr)
+    return;
+  notes.push_back(fmt::format(
+      "{} is {} machines with one GPU each, joined by {} of {}. {} GPUs in one machine are "
+      "--cluster {}:1x{}",
+      cluster.name, cluster.devices, cluster.levels.back().name,
+      format_bandwidth(cluster.levels.back().bandwidth_bytes_per_s), cluster.devices, node, cluster.devices));
+}
+
 ModelSpec model_of(const PlanRequest& r, std::vector<std::string>& notes) {
   if (r.model.value) return *r.model.value;
   const models::ImportedModel read = models::load_imported_model(r.model.name);
@@ -240,11 +257,64 @@ void check_splits(const SearchBounds& bounds, const ModelSpec& model) {
                             "leave --sp out, or name another --tp"});
 }
 
+// Who names a framework by its sharding wants no more than that beside tensor ranks.
+void restrict_to_sharding(Resolved& resolved) {
+  PlanRequest& r = resolved.request;
+  const frameworks::Framework* const named = frameworks::find_framework(r.framework);
+  if (named == nullptr || r.beyond_framework) return;
+  const std::vector<std::string>& of = named->sharding_aliases;
+  if (std::find(of.begin(), of.end(), r.framework) == of.end()) return;
+  SearchBounds& b = r.bounds;
+  if (b.pipeline.empty()) b.pipeline = {1};
+  if (b.context.empty()) b.context = {1};
+  const std::tuple<const char*, const std::vector<int64_t>&, std::vector<int64_t>> can[] = {
+      {"--pp", b.pipeline, {1}}, {"--cp", b.context, {1}}, {"--zero", b.zero, named->abilities.zero}};
+  for (const auto& [option, asked, has] : can) {
+    if (std::all_of(asked.begin(), asked.end(), [&](int64_t value) { return allowed(has, value); })) continue;
+    throw UserError(Problem{
+        option, fmt::format("{} with --framework {}", fmt::join(asked, ","), r.framework),
+        fmt::format("{}: {} means FSDP and tensor parallelism alone", fmt::join(has, " or "), r.framework),
+        fmt::format("leave it out; --framework {} has pipelines and context parallelism", named->name)});
+  }
+  resolved.notes.push_back(fmt::format(
+      "{} means FSDP and tensor parallelism alone: --framework {} has pipelines and context parallelism, too",
+      r.framework, named->name));
+}
+
+// A framework that keeps everything in 16 bits keeps it in 32 where it computes in them.
+void widen_states(StateBytes& states) {
+  if (states.weight_bytes != 2 || states.optimizer_bytes != 4) return;
+  states.weight_bytes = states.gradient_bytes = 4;
+  states.optimizer_bytes = 8;
+}
+
+// Without what the framework leaves out of the model.
+void leave_out_untrained(Resolved& resolved) {
+  SearchProblem& problem = resolved.problem;
+  const frameworks::Framework* const framework = frameworks::find_framework(problem.execution.framework);
+  if (framework == nullptr || resolved.request.beyond_framework) return;
+  const int64_t layers = problem.model.next_token_layers;
+  problem.model = frameworks::trained_by(*framework, std::move(problem.model));
+  if (problem.model.next_token_layers == layers) return;
+  resolved.notes.push_back(fmt::format(
+      "{} trains {} without its next-token layers: they are left out of the plan, of memory and of time",
+      framework->title, problem.model.name));
+}
+
+void note_verdict(Resolved& resolved) {
+  const SearchProblem& problem = resolved.problem;
+  if (!problem.framework) return;
+  const ModelVerdict verdict = frameworks::verdict_on(*problem.framework, problem.model, problem.training);
+  if (verdict.verdict == Verdict::not_written) resolved.notes.push_back(verdict.reason);
+}
+
 void set_runner(Resolved& resolved) {
   const PlanRequest& r = resolved.request;
   SearchProblem& problem = resolved.problem;
   problem.precision = precision_of(r, problem.cluster);
   problem.execution = execution_of(r, problem.cluster, resolved.notes);
+  if (problem.precision == Precision::fp32) widen_states(problem.execution.states);
+  leave_out_untrained(resolved);
   problem.selective = selective_of(r, problem.execution);
   problem.training = training_of(r, problem.workload.sequence);
   set_gradients(r, problem, resolved.notes);
@@ -256,6 +326,7 @@ void set_runner(Resolved& resolved) {
   problem.overlaps = overlaps_of(r, problem.cluster, problem.execution);
   if (!r.beyond_framework) problem.framework = bounding_framework(problem);
   check_framework(problem, r.overlaps.empty() ? "/layout/overlap_exchange" : "--overlap");
+  note_verdict(resolved);
 }
 
 void set_prices(Resolved& resolved, const Calibration& calibration) {
@@ -264,6 +335,7 @@ void set_prices(Resolved& resolved, const Calibration& calibration) {
     check_profile(resolved);
   } else {
     note_prices(problem.cluster, resolved.notes);
+    note_single_gpus(resolved.request, problem.cluster, resolved.notes);
   }
   resolved.used = used_part(problem.cluster, problem.ranks);
   resolved.cost = resolved.profile ? make_profile_cost(*resolved.profile, problem.model, problem.workload,
@@ -314,8 +386,10 @@ std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration&
   check_required(request);
   auto resolved = std::make_unique<Resolved>();
   resolved->request = request;
+  restrict_to_sharding(*resolved);
   SearchProblem& problem = resolved->problem;
-  problem.bounds = checked(request.bounds);
+  problem.bounds = checked(resolved->request.bounds);
+  problem.from_rows = !problem.bounds.schedules.empty();
   if (request.layout) problem.known = {*request.layout};
   problem.model = model_of(request, resolved->notes);
   check_splits(problem.bounds, problem.model);
@@ -341,6 +415,7 @@ PlanRequest request_of(const Plan& plan) {
   request.memory.clear();
   request.memory_margin.clear();
   request.layout = plan.layout;
+  request.layers_per_stage.clear();
   // All of them stand in the layout.
   request.framework.clear();
   request.precision.reset();

@@ -54,6 +54,18 @@ void check_has_modules(const std::string& framework) {
                           ""});
 }
 
+// NVIDIA's GPUs before Ampere multiply in fp16 alone.
+const DeviceSpec* without_bf16(const ClusterSpec& cluster) {
+  constexpr int64_t kAmpere = 80;
+  const auto lacks = [](const DeviceSpec& d) {
+    return d.compute_capability > 0 && d.compute_capability < kAmpere;
+  };
+  for (const DeviceGroup& group : cluster.groups) {
+    if (lacks(group.device)) return &group.device;
+  }
+  return lacks(cluster.device) ? &cluster.device : nullptr;
+}
+
 }  // namespace
 
 Execution execution_of(const PlanRequest& r, const ClusterSpec& cluster, std::vector<std::string>& notes) {
@@ -97,11 +109,17 @@ SelectiveRecompute selective_of(const PlanRequest& r, const Execution& execution
 Precision precision_of(const PlanRequest& r, const ClusterSpec& cluster) {
   const DeviceSpec& device = cluster.device;
   const bool cpu = device.kind == DeviceKind::cpu;
-  const Precision usual = r.layout ? r.layout->precision : cpu ? Precision::fp32 : Precision::bf16;
+  const DeviceSpec* const old = cpu ? nullptr : without_bf16(cluster);
+  const Precision usual = r.layout ? r.layout->precision
+                          : cpu    ? Precision::fp32
+                          : old    ? Precision::fp16
+                                   : Precision::bf16;
   const Precision precision = r.precision.value_or(usual);
   const auto refuse = [precision](const std::string& expected, const char* remedy) {
     throw UserError(Problem{"--precision", enum_name(precision), expected, remedy});
   };
+  if (old != nullptr && precision == Precision::bf16)
+    refuse("fp16 or fp32: " + old->name + " has no products in bf16", "use --precision fp16");
   if (!is_narrow(precision)) return precision;
   const std::string one_it_has = "a precision that " + device.name + " has";
   if (cpu) refuse("fp32, bf16 or fp16 on CPU ranks", "");

@@ -201,7 +201,8 @@ std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem
       next->problem.time_limit_s = std::max(1e-6, problem.time_limit_s - sum.seconds);
     const SearchProblem roomier = without_margin(next->problem);
     next->result =
-        search(next->problem, wanted, on_progress, {beside.roomier != nullptr ? &roomier : nullptr});
+        search(next->problem, wanted, on_progress,
+               {beside.roomier != nullptr ? &roomier : nullptr, nullptr, 1.0, beside.simplest_kinds});
     add(sum, next->result.certificate);
     bound_s = std::min(bound_s, next->result.certificate.optimal ? time_s(*next) : next->result.bound_s);
     notes.push_back(told(name_of(groups), next->result));

@@ -68,7 +68,8 @@ class LeafEnumeration {
       return note(fmt::format("more than {} stages x micro-batches", kMostScheduleCells));
     if (entry.made_to_measure && !is_worth_making(entry, chunks)) return false;
     const auto rejection = problem_.refused([&](const frameworks::Framework& f) {
-      return supports_schedule(f, node_, entry.name, chunks, micro_batches_);
+      auto refused = supports_schedule(f, node_, entry.name, chunks, micro_batches_);
+      return refused || problem_.from_rows || one_rank() ? refused : runs_by_name(f, entry.name);
     });
     return rejection ? note(rejection->reason) : true;
   }
@@ -146,6 +147,7 @@ LeafList leaf_list_of(const SearchProblem& problem, const Layout& node) {
   if (!problem.apart_from) return list;
   SearchProblem asked = problem;
   asked.framework = problem.apart_from;
+  asked.from_rows = true;
   const bool fits_alike = asked.framework->abilities.partial_recompute == frameworks::PartialRecompute::any;
   for (const Leaf& leaf : leaves_of(asked, node)) {
     const auto at = std::find(list.leaves.begin(), list.leaves.end(), leaf);

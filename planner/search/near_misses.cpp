@@ -41,7 +41,7 @@ std::string NearMisses::Split::name() const {
 }
 
 void NearMisses::add(Level level, const Layout& node, double floor_bytes, int64_t count) {
-  const auto most_on_top = [](const Miss& a, const Miss& b) { return a.needed < b.needed; };
+  const auto most_on_top = [](const Miss& a, const Miss& b) { return a.needs_less(b); };
   Split& split = split_of(node);
   split.count += count;
   if (split.misses.size() == kNodesKept) {
@@ -49,7 +49,7 @@ void NearMisses::add(Level level, const Layout& node, double floor_bytes, int64_
     std::pop_heap(split.misses.begin(), split.misses.end(), most_on_top);
     split.misses.pop_back();
   }
-  split.misses.push_back({floor_bytes, level, false, node, {}});
+  split.misses.push_back({floor_bytes, level, false, node, {}, made_++});
   std::push_heap(split.misses.begin(), split.misses.end(), most_on_top);
 }
 
@@ -65,7 +65,7 @@ std::vector<NearMisses::Miss> NearMisses::expand(const Miss& miss) {
 std::vector<NearMisses::Miss> NearMisses::shardings(const Miss& degrees) {
   std::vector<Miss> misses;
   for (const Sharding& sharding : shardings_of(problem_, degrees.node)) {
-    Miss miss{0.0, Level::sharding, false, with_sharding(degrees.node, sharding), {}};
+    Miss miss{0.0, Level::sharding, false, with_sharding(degrees.node, sharding), {}, made_++};
     miss.needed = sharding_bound(problem_, miss.node, resolver_.prices().split(miss.node)).floor_bytes;
     misses.push_back(std::move(miss));
   }
@@ -78,7 +78,7 @@ void NearMisses::add_leaves(const Miss& sharding, std::vector<Miss>& heap) {
     const Layout layout = resolver_.layout(sharding.node, leaf);
     const std::vector<int64_t> floors =
         memory_floors(layout, placement_of(layout, leaf), resolver_.footprints(layout));
-    heap.push_back({needed(layout, floors), Level::leaf, false, sharding.node, leaf});
+    heap.push_back({needed(layout, floors), Level::leaf, false, sharding.node, leaf, made_++});
     std::push_heap(heap.begin(), heap.end());
   }
 }
@@ -145,7 +145,7 @@ std::optional<NearMiss> NearMisses::least() {
 
 // `split`: with its lowest floors first.
 std::optional<NearMisses::Miss> NearMisses::nearest_of(const Split& split) {
-  const auto by_need = [](const Miss& a, const Miss& b) { return a.needed < b.needed; };
+  const auto by_need = [](const Miss& a, const Miss& b) { return a.needs_less(b); };
   std::vector<Miss> nodes, leaves;
   for (size_t n = 0; n < split.misses.size() && n < kNodesExpanded; ++n) {
     const Miss& miss = split.misses[n];
@@ -170,7 +170,7 @@ std::vector<NearMiss> NearMisses::nearest(size_t most) {
   std::vector<Split*> splits;
   for (auto& [degrees, split] : splits_) {
     std::sort(split.misses.begin(), split.misses.end(),
-              [](const Miss& a, const Miss& b) { return a.needed < b.needed; });
+              [](const Miss& a, const Miss& b) { return a.needs_less(b); });
     if (!split.misses.empty()) splits.push_back(&split);
   }
   std::stable_sort(splits.begin(), splits.end(), [](const Split* a, const Split* b) {

@@ -43,7 +43,11 @@ class NearMisses {
     bool exact = false;
     Layout node;  // the leaf's parent, where it is a leaf
     Leaf leaf;
-    bool operator<(const Miss& other) const { return needed > other.needed; }  // a heap's top is the least
+    int64_t number = 0;  // by which equal needs are told apart, as libraries sort and heap them differently
+    bool needs_less(const Miss& other) const {
+      return needed < other.needed || (needed == other.needed && number < other.number);
+    }
+    bool operator<(const Miss& other) const { return other.needs_less(*this); }  // a heap's top is the least
   };
   struct Split {
     std::array<int64_t, 5> degrees{};  // tensor, context, pipeline, data, expert
@@ -65,6 +69,7 @@ class NearMisses {
   const SearchProblem& problem_;
   LayoutResolver& resolver_;
   std::map<std::array<int64_t, 5>, Split> splits_;
+  int64_t made_ = 0;  // misses
 };
 
 }  // namespace mpt::planner

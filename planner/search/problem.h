@@ -53,6 +53,8 @@ struct SearchProblem {
   std::vector<Layout> known;   // somebody has them: nothing slower is an answer, where they fit
   double time_limit_s = 0.0;   // 0: none
   int look_every = 8;          // nodes between two looks at the clock
+  int most_kinds = 5;          // of tensor, context, pipeline, data and expert parallelism that a layout has
+  bool from_rows = true;       // schedules that the framework takes as files of rows alone, too
   bool fits_recompute = true;  // full recompute of as few layers as memory asks for, too
   bool near_misses = true;     // tell which layouts fell to memory by how much, even where others fit
   int threads = 1;

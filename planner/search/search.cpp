@@ -8,14 +8,15 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/threads.h"
+#include "core/ties.h"
 #include "planner/search/search_thread.h"
 
 namespace mpt::planner {
 namespace {
 
-int kinds_of_parallelism(const Layout& l) {
-  return int(l.tensor > 1) + int(l.context > 1) + int(l.pipeline > 1) + int(l.data > 1) + int(l.expert > 1);
-}
+constexpr double kSlack = 1.0 + 1e-9;  // a rounding error must not prune the very layouts that were found
+
+int kinds_of(const Layout& l) { return kinds_of_parallelism(l.degrees(), l.expert); }
 
 // Layouts of one set, and what its search found out.
 struct Found {
@@ -186,8 +187,8 @@ std::vector<Incumbent> known_incumbents(const SearchProblem& problem) {
     layout.execution = problem.execution;
     problem.set_overlaps(layout);
     const Degrees degrees{layout.tensor, layout.context, layout.pipeline, layout.data};
-    if (layout.ranks() != problem.ranks || !is_within(problem.bounds, layout) ||
-        check_division(problem.model, degrees, problem.workload) ||
+    if (layout.ranks() != problem.ranks || kinds_of(layout) > problem.most_kinds ||
+        !is_within(problem.bounds, layout) || check_division(problem.model, degrees, problem.workload) ||
         check_layout(problem.model, layout, problem.workload) ||
         problem.refused([&](const frameworks::Framework& f) {
           return frameworks::supports(f, problem.model, layout, problem.workload);
@@ -199,20 +200,55 @@ std::vector<Incumbent> known_incumbents(const SearchProblem& problem) {
   return known;
 }
 
-// The roomiest of the equals goes first, then the fastest.
+// The simplest of the equals goes first, then the fastest. Whoever works most for nothing stands behind
+// somebody who does not: some are left.
 std::vector<Incumbent> told(std::vector<Incumbent> best, const Wanted& wanted) {
   if (best.empty()) return best;
-  const double most_s = (1.0 + wanted.equal_share) * best.front().step_time_s;
-  const auto end =
-      std::find_if(best.begin(), best.end(), [&](const Incumbent& one) { return one.step_time_s > most_s; });
-  const auto roomiest = std::min_element(best.begin(), end, [](const Incumbent& a, const Incumbent& b) {
-    return std::pair(a.peak_bytes, kinds_of_parallelism(a.layout)) <
-           std::pair(b.peak_bytes, kinds_of_parallelism(b.layout));
-  });
-  if (wanted.equals > 0) std::rotate(best.begin(), roomiest, roomiest + 1);
+  if (wanted.equals > 0) {
+    const std::vector<Incumbent> all = best;
+    std::erase_if(best, [&](const Incumbent& one) {
+      return std::any_of(all.begin(), all.end(), [&](const Incumbent& other) {
+        return works_for_nothing(one, other, wanted.equal_share);
+      });
+    });
+    const double most_s = (1.0 + wanted.equal_share) * best.front().step_time_s;
+    const auto end = std::find_if(best.begin(), best.end(),
+                                  [&](const Incumbent& one) { return one.step_time_s > most_s; });
+    const auto order = [](const Incumbent& one) { return std::pair(kinds_of(one.layout), one.peak_bytes); };
+    const auto simplest = std::min_element(
+        best.begin(), end, [&](const Incumbent& a, const Incumbent& b) { return order(a) < order(b); });
+    std::rotate(best.begin(), simplest, simplest + 1);
+  }
   if (best.size() > wanted.fastest) best.erase(best.begin() + ptrdiff_t(wanted.fastest), best.end());
   return best;
 }
+
+// The best layouts of a set, part after part.
+class BestOf {
+ public:
+  BestOf(Searches& searches, Wanted wanted) : searches_(searches), wanted_(wanted) {}
+
+  // Nothing slower is wanted.
+  double most_s() const {
+    std::vector<double> times;
+    for (const Incumbent& one : best_) times.push_back(one.step_time_s);
+    return wanted_.most_s(times) * kSlack;
+  }
+  void add(const std::vector<Incumbent>& more) { add_best(best_, more, wanted_); }
+  SearchResult run(const SearchProblem& part, const OnProgress& watch, const SearchProblem* roomier = nullptr,
+                   bool tells = false) {
+    Found found = searches_.run({part, roomier, wanted_, tells}, most_s(), watch);
+    add(found.best);
+    return std::move(found.about);
+  }
+  double fastest_s() const { return best_.empty() ? kInfinity : best_.front().step_time_s; }
+  std::vector<Incumbent> told() const { return planner::told(best_, wanted_); }
+
+ private:
+  Searches& searches_;
+  const Wanted wanted_;
+  std::vector<Incumbent> best_;
+};
 
 }  // namespace
 
@@ -250,9 +286,7 @@ double Wanted::most_s(std::span<const double> times) const {
 SearchResult search(const SearchProblem& problem, const Wanted& wanted, const OnProgress& on_progress,
                     const Beside& beside) {
   constexpr int64_t kManyRanks = 64;
-  constexpr double kSlack = 1.0 + 1e-9;  // a rounding error must not prune the very layouts that were found
   Searches searches(problem);
-  std::vector<Incumbent> best;
   const double start_s = now_s();
   // All parts together keep to the limit of the problem.
   const auto with_time_left = [&](SearchProblem part) {
@@ -262,42 +296,38 @@ SearchResult search(const SearchProblem& problem, const Wanted& wanted, const On
       part.time_limit_s = part.time_limit_s > 0.0 ? std::min(part.time_limit_s, left_s) : left_s;
     return part;
   };
-  const auto known_s = [&] {
-    std::vector<double> times;
-    for (const Incumbent& one : best) times.push_back(one.step_time_s);
-    return wanted.most_s(times) * kSlack;
-  };
-  const auto start = [&](const SearchProblem& part, const OnProgress& watch) {
-    const Found found = searches.run({part, nullptr, wanted}, known_s(), watch);
-    add_best(best, found.best, wanted);
-  };
-  add_best(best, known_incumbents(problem), wanted);
-  start(obvious_part(problem), {});  // to its end, whatever stops the rest
-  if (problem.ranks >= kManyRanks) start(warm_start(problem), on_progress);
+  BestOf best(searches, wanted);
+  best.add(known_incumbents(problem));
+  best.run(obvious_part(problem), {});  // to its end, whatever stops the rest
+  if (problem.ranks >= kManyRanks) best.run(warm_start(problem), on_progress);
 
   const SearchProblem rest = with_time_left(problem);
   SearchProblem roomier = beside.roomier != nullptr ? *beside.roomier : problem;
-  Found found = searches.run({rest, beside.roomier != nullptr ? &roomier : nullptr, wanted, true}, known_s(),
-                             on_progress);
-  SearchResult result = std::move(found.about);
+  SearchResult result = best.run(rest, on_progress, beside.roomier != nullptr ? &roomier : nullptr, true);
   SearchCertificate& c = result.certificate;
-  add_best(best, found.best, wanted);
-  if (!best.empty()) c.fastest_s = best.front().step_time_s;
-  if (!best.empty() && !c.optimal) c.gap = std::max(0.0, 1.0 - result.bound_s / c.fastest_s);
-  const double best_s = best.empty() ? kInfinity : c.fastest_s;
+  const double best_s = best.fastest_s();
+  if (std::isfinite(best_s)) c.fastest_s = best_s;
+  if (std::isfinite(best_s) && !c.optimal) c.gap = std::max(0.0, 1.0 - result.bound_s / best_s);
   result.bound_s = std::min(result.bound_s, best_s);
-  for (const Incumbent& one : told(std::move(best), wanted))
-    result.best.push_back(searches.evaluated(problem, one));
+  for (const Incumbent& one : best.told()) result.best.push_back(searches.evaluated(problem, one));
   if (c.optimal && beside.roomier != nullptr) {
     roomier = with_time_left(roomier);
     const auto faster = searches.run_roomier(best_s / kSlack, on_progress);
-    if (!faster.empty()) result.roomier = searches.evaluated(roomier, faster.front());
+    for (const Incumbent& one : faster) result.roomier.push_back(searches.evaluated(roomier, one));
   }
   if (c.optimal && beside.beyond != nullptr && !result.best.empty()) {
     const SearchProblem beyond = with_time_left(*beside.beyond);
     const double below_s = beside.below * result.best.front().evaluation.step_time_s;
     const Found faster = searches.run({beyond, nullptr, 1}, below_s, on_progress);
     if (!faster.best.empty()) result.beyond = searches.evaluated(beyond, faster.best.front());
+  }
+  if (!result.best.empty() && kinds_of(result.best.front().estimate.layout) > beside.simplest_kinds) {
+    SearchProblem simple = with_time_left(problem);
+    simple.most_kinds = beside.simplest_kinds;
+    BestOf simplest(searches, {1, wanted.equals, wanted.equal_share});
+    simplest.run(obvious_part(simple), {});
+    simplest.run(simple, on_progress);
+    for (const Incumbent& one : simplest.told()) result.simplest = searches.evaluated(problem, one);
   }
   c.seconds = now_s() - start_s;
   return result;

@@ -35,8 +35,9 @@ struct NearMiss {
 };
 
 /// How many of the best layouts a search keeps: the `fastest`, and those that take at most the share
-/// `equal_share` longer than the first, up to `equals` in all. Fewer are found sooner. Of the equals only the
-/// one that needs least memory is told, as the first.
+/// `equal_share` longer than the first, up to `equals` in all. Fewer are found sooner. Where equals are
+/// wanted, the one with the fewest kinds of parallelism is told first, then the roomiest; and none is told
+/// that recomputes or offloads more than another of those kept for nothing.
 struct Wanted {
   size_t fastest = 1;
   size_t equals = 0;
@@ -53,8 +54,10 @@ struct Wanted {
 };
 
 struct SearchResult {
-  std::vector<Candidate> best;               // fastest first, but for the roomiest of equals
-  std::optional<Candidate> roomier, beyond;  // what was looked for beside, where it is faster than `best`
+  std::vector<Candidate> best;        // fastest first, but for the simplest of equals
+  std::vector<Candidate> roomier;     // where faster than `best`: fastest first
+  std::optional<Candidate> beyond;    // where it is faster than `best`
+  std::optional<Candidate> simplest;  // nothing where the first of `best` is as simple
   SearchCertificate certificate;
   std::vector<NearMiss> over_memory;  // the nearest ones, nearest first
   int64_t more_over_memory = 0;       // splits that over_memory leaves out
@@ -80,6 +83,7 @@ struct Beside {
   const SearchProblem* roomier = nullptr;  // the problem with more memory
   const SearchProblem* beyond = nullptr;   // the problem with other frameworks
   double below = 1.0;                      // share of the best time that a layout beyond must be faster than
+  int simplest_kinds = 5;                  // the simplest has at most so many kinds of parallelism
 };
 
 /// The best layouts that fit. Empty `best`: nothing fits, and over_memory says by how much.

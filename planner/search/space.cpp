@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "core/plan.h"
+#include "core/ties.h"
 
 namespace mpt::planner {
 namespace {
@@ -53,7 +54,8 @@ class DegreesEnumeration {
           }
           if (!allowed(bounds_.pipeline, pipeline) || !allowed(bounds_.data, data)) continue;
           any = true;
-          if (listed) add_degrees({tensor, context, pipeline, data});
+          const Degrees degrees{tensor, context, pipeline, data};
+          if (listed && kinds_of_parallelism(degrees, 1) <= problem_.most_kinds) add_degrees(degrees);
         }
       }
     }
@@ -151,6 +153,7 @@ class DegreesEnumeration {
     for (const int64_t expert :
          divisors_of(problem_.model.moe() != nullptr ? problem_.model.moe()->experts : 1)) {
       if (pool % expert != 0 || !allowed(bounds_.expert, expert)) continue;
+      if (kinds_of_parallelism(d, expert) > problem_.most_kinds) continue;
       // With data outermost, experts beyond the ranks that share a sequence would talk over the slowest
       // links.
       const bool far = split.order == RankOrder::data_outermost && expert > 1;

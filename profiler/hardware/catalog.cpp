@@ -21,22 +21,29 @@ namespace {
 constexpr const char* kThisMachine = "this-machine";
 struct NameAndCount {
   std::string name;
-  std::optional<int64_t> count;
+  std::optional<int64_t> count, gpus_per_node;
 };
 
+// "dgx-h100:8", or "rtx4090:2x8" for eight GPUs in each of two nodes.
 NameAndCount split_name(const std::string& text) {
+  constexpr int64_t kMostOfANode = 4096;
   const size_t colon = text.rfind(':');
-  NameAndCount out{text.substr(0, colon), {}};
+  NameAndCount out{text.substr(0, colon), {}, {}};
   if (colon == std::string::npos) return out;
-  int64_t count = 0;
+  int64_t count = 0, each = 1;
   const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, count);
-  if (error != std::errc{} || stop != end || count < 1 || count > kMostDevices) {
+  auto read = std::from_chars(text.data() + colon + 1, end, count);
+  const bool sized = read.ec == std::errc{} && read.ptr != end && *read.ptr == 'x';
+  if (sized) read = std::from_chars(read.ptr + 1, end, each);
+  if (read.ec != std::errc{} || read.ptr != end || count < 1 || count > kMostDevices || each < 1 ||
+      each > kMostOfANode) {
     throw UserError(Problem{
         "--cluster " + text.substr(0, 80), fmt::format("the count \"{}\"", text.substr(colon + 1, 40)),
-        fmt::format("a whole number from 1 to {}", kMostDevices), "for example dgx-h100:8 for eight nodes"});
+        fmt::format("a whole number of nodes from 1 to {}, and behind an x the GPUs of each", kMostDevices),
+        "for example dgx-h100:8 for eight nodes, dgx-h100:8x4 for eight nodes of four GPUs"});
   }
   out.count = count;
+  if (sized) out.gpus_per_node = each;
   return out;
 }
 
@@ -135,12 +142,20 @@ NamedCluster load_part(const std::string& name, const std::optional<Profile>& pr
   std::error_code error;
   if (std::filesystem::is_regular_file(name, error)) return load_cluster_file(name, {});
   const NameAndCount wanted = split_name(name);
+  const bool in_catalog = !is_path(wanted.name) && wanted.name != kThisMachine;
+  if (wanted.gpus_per_node && !in_catalog)
+    throw UserError(Problem{
+        "--cluster " + name.substr(0, 80), fmt::format("{} GPUs of each node", *wanted.gpus_per_node),
+        "that of nodes of the catalog alone", "write gpus_per_node in the cluster file, or leave it out"});
   if (is_path(wanted.name)) return load_cluster_file(wanted.name, wanted.count);
   if (wanted.name == kThisMachine)
     return load_this_machine(wanted.count.value_or(std::max<int64_t>(gpus, 1)), profile);
   const NodeEntry* const node = node_named(wanted.name);
   if (node == nullptr) throw unknown_cluster(wanted.name);
   const int64_t count = wanted.count ? *wanted.count : nodes_for(gpus, *node);
+  if (wanted.gpus_per_node)
+    return nodes_of_size(*node, fmt::format("{}:{}x{}", wanted.name, count, *wanted.gpus_per_node), count,
+                         *wanted.gpus_per_node);
   return {make_nodes(*node, fmt::format("{}:{}", wanted.name, count), count), node->levels.back()};
 }
 

@@ -141,10 +141,10 @@ struct Network {
     v.field("ports_per_node", &T::ports_per_node, "network cards of a node",
             optional_field(between(1, 4096)));
     v.field("line_rate", &T::line_rate, "what a card is sold as, such as 400Gb/s");
-    v.field("bandwidth_bytes_per_s", &T::bandwidth_bytes_per_s, "what messages get of one card",
+    v.field("bandwidth_bytes_per_s", &T::bandwidth_bytes_per_s, "achieved bandwidth per card and direction",
             between(1, 1e15));
     v.field("latency_s", &T::latency_s, "of one message step", optional_field(between(0, 10)));
-    v.field("oversubscription", &T::oversubscription, "how many times the ports exceed the lines behind them",
+    v.field("oversubscription", &T::oversubscription, "how oversubscribed the switch is",
             optional_field(between(1, 1000)));
   }
 };
@@ -188,6 +188,7 @@ void change_levels(const Json& changes, NodeEntry& node, const std::string& file
   }
 }
 
+// The last level connects nodes.
 void set_devices_per_node(int64_t devices, NodeEntry& node) {
   for (LinkLevel& level : node.levels) {
     level.mesh = std::min(level.mesh, devices);
@@ -352,6 +353,11 @@ NamedCluster read_cluster(Json json, const std::string& file, const std::string&
 NamedCluster load_cluster_file(const std::string& file, std::optional<int64_t> nodes) {
   return read_cluster(load_json(file, int64_t{1} << 20), file, std::filesystem::path(file).stem().string(),
                       nodes);
+}
+
+NamedCluster nodes_of_size(NodeEntry node, const std::string& name, int64_t nodes, int64_t gpus_per_node) {
+  set_devices_per_node(gpus_per_node, node);
+  return {make_nodes(node, name, nodes), node.levels.back()};
 }
 
 NamedCluster read_cluster_file(const Json& json, const std::string& file) {

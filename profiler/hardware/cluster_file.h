@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/cluster_spec.h"
+#include "profiler/hardware/nodes.h"
 
 namespace mpt::profiler {
 
@@ -21,6 +22,9 @@ struct NamedCluster {
 /// Reads a cluster file of either form. `nodes`: as many instead of those that the file says. Throws
 /// UserError with every problem found.
 NamedCluster load_cluster_file(const std::string& file, std::optional<int64_t> nodes);
+
+/// `nodes` nodes like one of the catalog, but with so many GPUs each.
+NamedCluster nodes_of_size(NodeEntry node, const std::string& name, int64_t nodes, int64_t gpus_per_node);
 
 /// The same of a parsed file.
 NamedCluster read_cluster_file(const nlohmann::ordered_json& json, const std::string& file);

@@ -21,10 +21,14 @@ MachineDescription describe_machine() {
   uname(&system);
   if (machine.device.empty()) machine.device = system.machine;
   machine.system = fmt::format("{} {}, {}", system.sysname, system.release, "g++ " __VERSION__);
+#ifdef MPT_WITHOUT_THREADS
+  machine.cores = 1;
+#else
   // The cores this process may use, which in a container are fewer than the machine has.
   cpu_set_t allowed;
   machine.cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed)
                                                                       : sysconf(_SC_NPROCESSORS_ONLN);
+#endif
   machine.memory_bytes = int64_t(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   return machine;
 }

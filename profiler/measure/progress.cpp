@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/quantity.h"
+#include "base/terminal.h"
 
 namespace mpt::profiler {
 Progress::Progress(int total, bool quiet)
@@ -24,10 +25,10 @@ void Progress::advance() {
   constexpr int kWidth = 32;
   const int filled = kWidth * done_ / total_;
   const double left_s = (now_s() - start_s_) / done_ * (total_ - done_);
-  const std::string line = fmt::format(
-      "\r\033[K  [{}{}] {}/{}  about {} left", std::string(size_t(filled), '#'),
-      std::string(size_t(kWidth - filled), '.'), done_, total_, format_duration(std::max(left_s, 0.0)));
-  std::fputs(line.c_str(), stderr);
+  const std::string line = fmt::format("  [{}{}] {}/{}  about {} left", std::string(size_t(filled), '#'),
+                                       std::string(size_t(kWidth - filled), '.'), done_, total_,
+                                       format_duration(std::max(left_s, 0.0)));
+  std::fputs(live_line(line, "", stderr).c_str(), stderr);
   std::fflush(stderr);
 }
 

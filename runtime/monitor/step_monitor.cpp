@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/quantity.h"
+#include "base/terminal.h"
 #include "reports/table.h"
 
 namespace mpt::runtime {
@@ -43,6 +44,7 @@ StepMonitor::~StepMonitor() {
   if (!terminal_ || options_.quiet || options_.watch) return;
   try {
     fmt::print("\r\033[K");
+    std::fflush(stdout);                // what is said next may go to stderr
   } catch (const std::system_error&) {  // run_program() tells it
   }
 }
@@ -214,7 +216,8 @@ void StepMonitor::print(const reports::StepRecord& r) {
   if (options_.watch && !r.ranks.empty()) {
     draw(r);
   } else if (terminal_) {
-    fmt::print("\r\033[K{}{}{}", line(r), time_left(r), notable ? "\n" : "");
+    const std::string left = time_left(r);
+    fmt::print("{}", notable ? "\r\033[K" + line(r) + left + "\n" : live_line(line(r), left));
   } else if (pacer_.is_due(r.step, options_.steps, now_s()) || notable) {
     fmt::print("{}\n", line(r));
   }

@@ -263,7 +263,7 @@ def wrong_plan(folder, model, profile, base):
     plan("ranks of none", "--gpus", "from 1 to", options=["--ranks", "0"])
     plan("fewer ranks", "tp1 pp1 dp2", options=["--ranks", "2", "--tp", "1", "--pp", "1"], code=0)
     plan("degrees that do not multiply", "4 ranks cannot be split into groups of --tp 3", options=["--tp", "3"])
-    plan("micro-batch that does not divide", "no allowed micro-batch divides", options=["--micro-batch", "3"])
+    plan("micro-batch that does not divide", "does not divide by data x micro_batch", options=["--micro-batch", "3"])
     plan("chunks without a schedule", "no allowed schedule and chunks", options=["--pp", "4", "--schedule", "1f1b", "--chunks", "2"])
     plan("huge degree", "--pp", options=["--pp", 10**30])
     plan("negative degree", "--dp", '"-1"', options=["--dp=-1"])
@@ -327,6 +327,8 @@ def wrong_plan(folder, model, profile, base):
     expect("plan, model missing", run("mpt-plan", "--cluster", "dgx-h100:1", "--global-batch", 8), 2, "--model")
     check_help()
     what_people_type(folder)
+    reasons_first()
+    idle_options()
     expect("plan, version", run("mpt-plan", "--version"), 0, "mpt 0.")
     expect("plan, catalog", run("mpt-plan", "--model", "gpt2-1.5b", "--cluster", "dgx-h100:1", "--global-batch", 64), 0, "Prices: kernels of h100")
 
@@ -337,7 +339,7 @@ def check_help():
                   "Examples:", "Exit codes:", "docs/clusters.md", "--help-all")
     if len(text.splitlines()) > 80:
         FAILURES.append(f"plan, help: {len(text.splitlines())} lines")
-    commands = ["estimate", "explain", "export", "import", "diagnose", "compare", "sweep", "cluster", "model", "check"]
+    commands = ["estimate", "explain", "export", "import", "diagnose", "compare", "cluster", "model", "check", "page"]
     for command in [[]] + [[name] for name in commands]:
         text = expect(f"plan {command}, all help", run("mpt-plan", *command, "--help-all"), 0, "Usage: mpt-plan", "Examples:")
         for noise in ("INT", "TEXT", "FLOAT", " in [", "{", "REQUIRED"):
@@ -346,6 +348,46 @@ def check_help():
         for line in text.splitlines():
             if len(line) > 110:
                 FAILURES.append(f"plan {command}, all help: a line of {len(line)}: {line}")
+
+
+def reasons_first():
+    """A search that finds nothing names the values that were asked for, and its remedies find something."""
+    moe = ["--model", "qwen3-30b-a3b", "--cluster", "dgx-h100:2", "--global-batch", 64]
+    dense = ["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 64]
+    for job, asked, where, reason in (
+            (moe, ["--ep", 3], "--ep 3: ", "expert"),
+            (dense, ["--tp", 3], "--tp 3: ", "8 GPUs cannot be split into groups of --tp 3"),
+            (dense, ["--seq", 4097, "--cp", 2], "--cp 2: ", "sequence 4097"),
+            (dense, ["--zero", 3, "--pp", 2, "--dp", 2, "--framework", "megatron-bridge"], "--pp 2 --dp 2 --zero 3: ", "ZeRO 3 with pipeline parallelism"),
+            (dense, ["--tp", 2, "--framework", "transformers-fsdp"], "--tp 2: ", "no tensor parallelism"),
+            (dense, ["--pp", 1, "--schedule", "interleaved", "--tp", 2], "--pp 1 --schedule interleaved: ", "interleaved"),
+            (dense, ["--micro-batch", 3, "--dp", 8], "--micro-batch 3: ", "micro_batch")):
+        done = run("mpt-plan", *job, *asked)
+        expect(f"reason of {asked}", done, 2, "error: " + where, reason)
+        remedies = [re.findall(r"(--[a-z-]+) (\S+)", line) for line in done.stderr.splitlines()[1:] if line.startswith("    --")]
+        remedies = [(option, value.rstrip(",:")) for line in remedies for option, value in line]
+        if not remedies or any(option in ("--tp", "--pp", "--ep") and asked[0] == "--seq" for option, _ in remedies):
+            FAILURES.append(f"remedies of {asked}: {done.stderr}")
+        for option, value in remedies:
+            words = [str(word) for word in asked]
+            words = [word for n, word in enumerate(words) if word != option and (n == 0 or words[n - 1] != option)]
+            expect(f"remedy {option} {value} of {asked}", run("mpt-plan", *job, *words, option, value), 0, "RECOMMENDED")
+
+
+def idle_options():
+    """Options that change nothing are named."""
+    dense = ["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 64]
+    for words, option in ((["--pp", 1, "--schedule", "1f1b"], "--schedule 1f1b"), (["--dispatch", "once"], "--dispatch"), (["--expert-load", 2], "--expert-load"),
+                          (["--price", 2], "--price"), (["--goodput", 0.9], "--goodput"), (["--memory", "70GiB", "--memory-margin", "5%"], "--memory-margin"),
+                          (["--recompute-modules", "mlp", "--recompute", "none"], "--recompute-modules"),
+                          (["--cp", 1, "--cp-method", "all_to_all"], "--cp-method all_to_all")):
+        expect(f"idle {words}", run("mpt-plan", *dense, "--micro-batch", 1, *words), 0, f"{option} changes nothing")
+        expect(f"estimate, idle {words}", run("mpt-plan", "estimate", *dense, *words), 0, f"{option} changes nothing")
+    expect("ZeRO of one replica", run("mpt-plan", *dense, "--zero", 3, "--pp", 2, "--framework", "megatron-bridge"), 0, "--zero 3 changes nothing here",
+           "With more of them", "ZeRO 3 with pipeline parallelism")
+    busy = run("mpt-plan", *dense, "--micro-batch", 1, "--tp", 2, "--sp", "on", "--schedule", "1f1b", "--recompute", "selective", "--recompute-modules", "mlp")
+    if "changes nothing" in expect("options that say something", busy, 0):
+        FAILURES.append(f"options that say something are called idle:\n{busy.stdout}")
 
 
 def what_people_type(folder):
@@ -369,6 +411,14 @@ def what_people_type(folder):
     expect("framework's other name", run("mpt-plan", *job, "4k", *one, "--framework", "fsdp2", "-o", plan_file), 0, "--framework fsdp2 is called pytorch here")
     if json.load(open(plan_file))["layout"]["execution"]["framework"] != "pytorch":
         FAILURES.append("--framework fsdp2 is not pytorch")
+    layout = json.load(open(plan_file))["layout"]
+    if layout["pipeline"] * layout["context"] != 1 or layout["zero"] < 2:
+        FAILURES.append(f"--framework fsdp2 is more than FSDP and tensor ranks: {layout}")
+    expect("FSDP with a pipeline", run("mpt-plan", *job, "4k", *one, "--framework", "fsdp2", "--pp", 2), 2, "--pp: 2 with --framework fsdp2",
+           "--framework pytorch has pipelines")
+    expect("FSDP that shares out optimizer states alone", run("mpt-plan", *job, "4k", *one, "--framework", "fsdp2", "--zero", 1), 2, "--zero: 1 with --framework fsdp2",
+           "expected 2 or 3")
+    expect("estimate of FSDP", run("mpt-plan", "estimate", *job, "4k", *one, "--framework", "fsdp2", "--tp", 2), 0, "zero3")
     expect("Trainer's framework", run("mpt-plan", *job, "4k", *one, "--framework", "transformers"), 0,
            "--framework transformers is called transformers-fsdp here: Hugging Face Trainer with FSDP2")
     expect("published runs' framework", run("mpt-plan", *job, "4k", *one, "--framework", "megatron-deepspeed"), 2, "unknown framework",
@@ -387,7 +437,12 @@ def what_people_type(folder):
     if text.count("nobody has measured") != 1:
         FAILURES.append(f"the note on prices stands {text.count('nobody has measured')} times")
     expect("several nodes of a file", run("mpt-plan", "cluster", own + ":4"), 0, "32 GPUs in 4 nodes of 8")
-    expect("sweep over gpus", run("mpt-plan", "sweep", *job, "4k", "--cluster", "dgx-h100", "--over", "gpus", "--values", "8,16"), 0, "    16  tp1")
+    expect("several numbers of GPUs", run("mpt-plan", *job, "4k", "--cluster", "dgx-h100", "--gpus", "8,16"), 2, "--gpus", "compare --over gpus=8,16")
+    expect("several lengths", run("mpt-plan", *job, "4k,8k", *one), 2, "--seq", "compare --over seq=4k,8k")
+    several = run("mpt-plan", "sweep", *job, "4k", "--cluster", "dgx-h100", "--over", "gpus", "--values=8,16", "--plot", "a.svg")
+    expect("sweep of old", several, 2, "compare --over gpus=8,16")
+    instead = shlex.split("mpt-plan compare" + " ".join(several.stderr.split("mpt-plan compare")[1].split()).join([" ", ""]))
+    expect("what it says instead", run(*instead), 0, "  8  ", "  16  ")
 
 
 def plan_commands(folder, base, profile):
@@ -436,7 +491,7 @@ def plan_commands(folder, base, profile):
     expect("plan, a part of the space", run("mpt-plan", *eight, "--tp", 2, "--cp", 2, "--zero", 1, "--schedule", "zb-h1,zb-v", "--pp", 2, "--beyond-framework"), 0,
            "tp2", "cp2", "zero1", "zb-")
     expect("plan, a schedule that the framework lacks", run("mpt-plan", *eight, "--pp", 2, "--schedule", "zb-v"), 2,
-           "Megatron-LM has no zb-v schedule; it has 1f1b, interleaved", "--beyond-framework")
+           "--schedule zb-v: ", "Megatron-LM has no zb-v schedule; it has 1f1b, interleaved", "--schedule 1f1b", "--framework ")
 
     expect("estimate", run("mpt-plan", "estimate", *eight, "--tp", 4, "--pp", 2, "--sp", "on"), 0, "tp4+sp pp2 dp1", "time goes to",
            "optimizer ", "It fits.", "BETTER", "MFU")
@@ -483,7 +538,7 @@ def plan_commands(folder, base, profile):
     # The default leaves room; what it costs is the last alternative; without it the risk is said, and a limit that avoids it.
     tight = ["mpt-plan", "--model", "llama2-70b", "--cluster", "dgx-a100:4", "--global-batch", 64, "--seq", 2048, "--top", 1]
     roomy = run(*tight)
-    expect("search, with room", roomy, 0, " of 74.0 GiB usable, within which a plan is 90% likely to fit", "; fits: 9", "ALTERNATIVES")
+    expect("search, with room", roomy, 0, " of 74.0 GiB usable; 9 in 10 such plans fit", "; fits: 9", "ALTERNATIVES")
     said = run(*tight, "--memory-margin", 0)
     expect("search, without room", said, 0, "RISK")
     if "RISK" in roomy.stdout:
@@ -499,19 +554,49 @@ def plan_commands(folder, base, profile):
     expect("compare, plan missing", run("mpt-plan", "compare", gpu_plan, "/no/plan.json"), 2, "/no/plan.json")
     expect("estimate, devices left idle", run("mpt-plan", "estimate", *eight, "--tp", 4, "--dp", 1), 0, "leave 4 of 8 devices idle")
     expect("plan, price below nothing", run("mpt-plan", *eight, "--tokens", "1T", "--price", "-1"), 2, "--price")
-    expect("sweep, values of none", run("mpt-plan", "sweep", *eight, "--over", "ranks", "--values", "0"), 2, "--values")
-    expect("sweep, huge values", run("mpt-plan", "sweep", *eight, "--over", "seq", "--values", 10**30), 2, "--values")
     expect("compare one", run("mpt-plan", "compare", gpu_plan), 2, "two or more")
     expect("compare nothing", run("mpt-plan", "compare"), 2, "two or more")
 
-    csv, plot = f"{folder}/sweep.csv", f"{folder}/sweep.svg"
-    expect("sweep", run("mpt-plan", "sweep", *eight, "--over", "memory", "--values", "1GiB,40GiB,70GiB", "--csv", csv, "--plot", plot), 0,
-           "nothing fits: at least", "tokens/s", "wrote")
-    if len(open(csv).read().splitlines()) != 4 or "<polyline" not in open(plot).read():
-        FAILURES.append("sweep: the CSV has not four lines, or the plot no curve")
-    expect("sweep, unknown axis", run("mpt-plan", "sweep", *eight, "--over", "colour", "--values", "1"), 2, "--over")
-    expect("sweep, wrong value", run("mpt-plan", "sweep", *eight, "--over", "ranks", "--values", "1,x"), 2, "--values")
-    expect("sweep, file that cannot be", run("mpt-plan", "sweep", *eight, "--over", "ranks", "--values", "1", "--csv", f"{folder}/no/s.csv"), 2, "--csv")
+    axes(folder, eight)
+
+
+def axes(folder, eight):
+    """compare --over: a row for each combination, and what no row can be."""
+    csv = f"{folder}/compare.csv"
+    del eight[2:4]
+    one = ["--cluster", "dgx-h100:1"]
+    expect("over memory", run("mpt-plan", "compare", *eight, *one, "--over", "memory=1GiB,40GiB,70GiB", "--csv", csv), 0,
+           "nothing fits: at least", "tokens/s", "wrote " + csv)
+    rows = [line.split(",") for line in open(csv).read().splitlines()]
+    if len(rows) != 4 or {len(row) for row in rows} != {13} or rows[1][1:] != [""] * 12 or not float(rows[3][4]) < float(rows[3][3]) < float(rows[3][5]):
+        FAILURES.append(f"over memory: the CSV has {rows}")
+    two = run("mpt-plan", "compare", *eight, *one, "--over", "tp=1,2", "--over", "zero=0,1", "--dp", "4,8", "--csv", csv)
+    expect("over two axes", two, 0, "tp  zero")
+    rows = [line.split(",") for line in open(csv).read().splitlines()][1:]
+    if [row[:2] for row in rows] != [["1", "0"], ["1", "1"], ["2", "0"], ["2", "1"]] or any(f"tp{row[0]} " not in row[2] + " " for row in rows if row[2]):
+        FAILURES.append(f"over two axes: {rows}")
+    expect("over frameworks", run("mpt-plan", "compare", *eight, *one, "--over", "framework=torchtitan,megatron-core"), 0, "framework ", "torchtitan ")
+    expect("over, values of none", run("mpt-plan", "compare", *eight, *one, "--over", "ranks=0,8"), 2, "--over gpus", "from 1")
+    expect("over, no values", run("mpt-plan", "compare", *eight, *one, "--over", "gpus"), 2, "--over gpus=64,128")
+    expect("over, huge values", run("mpt-plan", "compare", *eight, *one, "--over", f"seq=1k,{10**30}"), 2, "--seq")
+    expect("over, unknown axis", run("mpt-plan", "compare", *eight, *one, "--over", "colour=1,2"), 2, "--over", 'unknown "colour"')
+    expect("over, misspelt axis", run("mpt-plan", "compare", *eight, *one, "--over", "globl-batch=1,2"), 2, "global-batch")
+    expect("over, wrong value", run("mpt-plan", "compare", *eight, *one, "--over", "micro-batch=1,x"), 2, "--over micro-batch")
+    expect("over, a value beside it", run("mpt-plan", "compare", *eight, *one, "--over", "global-batch=32,64"), 2, "--over global-batch", "leave one of them out")
+    expect("over, twice", run("mpt-plan", "compare", *eight, *one, "--over", "tp=1,2", "--over", "tp=4,8"), 2, "--over tp")
+    expect("over, too many", run("mpt-plan", "compare", *eight, *one, "--over", "tp=" + ",".join(["1"] * 300)), 2, "more than 256")
+    expect("over, one value", run("mpt-plan", "compare", *eight, *one, "--over", "tp=1"), 2, "two or more")
+    expect("over, file that cannot be", run("mpt-plan", "compare", *eight, *one, "--over", "tp=1,2", "--csv", f"{folder}/no/s.csv"), 2, "--csv")
+    priced = [*eight, "--tokens", "1T", "--cluster", "dgx-a100:1,dgx-h100:1", "--csv", csv]
+    costs = []
+    for prices in ("2", "1,2", "2,4"):
+        expect(f"prices {prices}", run("mpt-plan", "compare", *priced, "--price", prices), 0, "days", " to ")
+        costs.append([float(line.split(",")[12]) for line in open(csv).read().splitlines()[1:]])
+    if [round(a / b, 6) for a, b in zip(costs[0] + costs[2], costs[1] + costs[1])] != [2, 1, 2, 2]:
+        FAILURES.append(f"prices: {costs}")
+    expect("prices, too many", run("mpt-plan", "compare", *priced, "--price", "1,2,3"), 2, "--price", "3 prices for 2 clusters")
+    expect("rows that nobody has published", run("mpt-plan", "compare", "--model", "mixtral-8x7b", "--global-batch", 64, "--seq", 4096, "--cluster", "dgx-h100:2",
+           "--framework", "megatron-core,deepspeed"), 0, "Nobody has published a run of this framework and kind of model: deepspeed.")
 
 
 def not_chosen(folder, eight):
@@ -628,24 +713,28 @@ def judged(folder):
 
 
 def compared(folder):
-    """compare and sweep: the same layout on as many GPUs costs the same, whatever the cluster has besides."""
+    """compare: the same layout on as many GPUs costs the same, whatever the cluster has besides."""
     job = ["--model", "llama3-8b", "--global-batch", 64, "--seq", 4096, "--tokens", "1T", "--price", 2]
     one = run("mpt-plan", "compare", *job, "--cluster", "dgx-h100:2,dgx-h100:4")
-    part = run("mpt-plan", "sweep", *job, "--cluster", "dgx-h100:8", "--over", "ranks", "--values", "16,32")
-    expect("compare, a training", one, 0, "GPUs", "per GPU", "GPU-hours", "llama3-8b in bf16, 64 sequences of 4096", "no failures, saving or evaluation", "8 of 10 steps take")
-    expect("sweep, a training", part, 0, "GPUs", "no failures, saving or evaluation")
-    cells = [[re.split(r" {2,}", line.strip())[1:9] for line in said.stdout.splitlines() if re.match(r" *(dgx-h100:|16 |32 )", line)] for said in (one, part)]
-    if len(cells[0]) != 2 or cells[0] != cells[1]:
-        FAILURES.append(f"compare and sweep differ: {cells}")
-    days = [float(re.search(r"(\d+\.\d) +\S+ +\S+ +1\.00x", said.stdout).group(1)) for said in
-            (one, run("mpt-plan", "compare", *job, "--cluster", "dgx-h100:2,dgx-h100:4", "--goodput", 0.8))]
+    part = run("mpt-plan", "compare", *job, "--cluster", "dgx-h100:8", "--over", "ranks=16,32")
+    expect("compare, a training", one, 0, "GPUs", "per GPU", "GPU-hours", "llama3-8b in bf16, 64 sequences of 4096", "no failures, saving or evaluation", "8 of 10 published runs")
+    expect("compare, a training on parts", part, 0, "GPUs", "no failures, saving or evaluation")
+    cells = [[re.split(r" {2,}", line.strip())[1:] for line in said.stdout.splitlines() if re.match(r" *(dgx-h100:|16 |32 )", line)] for said in (one, part)]
+    if len(cells[0]) != 4 or cells[0] != cells[1]:
+        FAILURES.append(f"compare over clusters and over GPUs differ: {cells}")
+    csv = f"{folder}/days.csv"
+    days = []
+    for goodput in (1, 0.8):
+        run("mpt-plan", "compare", *job, "--cluster", "dgx-h100:2,dgx-h100:4", "--goodput", goodput, "--csv", csv)
+        days.append(float(open(csv).read().splitlines()[1].split(",")[11]))
     if abs(days[0] / days[1] - 0.8) > 0.01:
         FAILURES.append(f"compare, a goodput of 0.8: {days} days")
     expect("compare, a goodput of none", run("mpt-plan", "compare", *job, "--cluster", "dgx-h100:2,dgx-h100:4", "--goodput", 0), 2, "--goodput")
     expect("compare, frameworks", run("mpt-plan", "compare", *job, "--cluster", "dgx-h100:2", "--framework", "fsdp,megatron-core,torchtitan"), 0,
            "\n  fsdp ", "\n  megatron-core ", "\n  torchtitan ", "1.00x")
     expect("compare, one framework on one cluster", run("mpt-plan", "compare", *job, "--cluster", "dgx-h100:2", "--framework", "fsdp"), 2, "two or more")
-    expect("compare, frameworks nowhere", run("mpt-plan", "compare", *job, "--framework", "fsdp,nemo"), 2, "two or more")
+    expect("compare, frameworks nowhere", run("mpt-plan", "compare", *job, "--framework", "fsdp,nemo"), 2, "--cluster")
+    expect("compare, plans and a cluster", run("mpt-plan", "compare", f"{folder}/typed.json", f"{folder}/typed.json", "--cluster", "dgx-h100:2"), 2, "two or more")
     twins = run("mpt-plan", *job[:6], "--cluster", "dgx-a100-40gb:1+dgx-a100-40gb:1@12.5GB/s", "--json")
     expect("plan, two equal clusters", twins, 0)
     told = [reason.split(" per step")[0] for reason in json.loads(twins.stdout)["reasons"] if reason.startswith("On dgx-a100-40gb")]
@@ -732,7 +821,7 @@ def other_clusters(folder):
     expect("estimate, a plan on other devices", run("mpt-plan", "estimate", "--plan", plan, "--cluster", "dgx-h100:2"), 0, "on dgx-h100:2: ", "BETTER")
     expect("estimate, a plan and a degree", run("mpt-plan", "estimate", "--plan", plan, "--tp", 2), 2, "--plan", "excludes --tp")
     expect("estimate, a plan on too few", run("mpt-plan", "estimate", "--plan", plan, "--cluster", "dgx-h100:1"), 2, "at most the 8 devices")
-    expect("sweep, suffixes", run("mpt-plan", "sweep", "--model", "llama3-8b", "--global-batch", 64, "--cluster", "dgx-h100:1", "--over", "seq", "--values", "1K,2K"), 0, "  1K  ", "  2K  ")
+    expect("compare, suffixes", run("mpt-plan", "compare", "--model", "llama3-8b", "--global-batch", 64, "--cluster", "dgx-h100:1", "--over", "seq=1K,2K"), 0, "  1K  ", "  2K  ")
 
 
 def wrong_run(folder, text, plan):

@@ -114,6 +114,47 @@ def troubles_of_logs(scratch, plan, predicted):
         check(name, code == 2 and all(word in output for word in words), output)
 
 
+def titan(memory, seconds, tokens, gpus):
+    return "".join(f"[titan] step: {i:2}  loss:  8.0  grad_norm:  1.0  memory: {memory:.1f}GiB(50.0%)  tps: {tokens / seconds / gpus:,.0f}  tflops: 1.0  mfu: 1.0%\n"
+                   for i in range(8))
+
+
+def peak_of(plan):
+    return max(rank["peak_bytes"] for rank in plan["prediction"]["memory"]) / 2**30
+
+
+def other_runs(scratch):
+    """Logs of runs that are not their plan: their memory, or their time, says so."""
+    plans = {}
+    for recompute in ("full", "none"):
+        path = os.path.join(scratch, f"{recompute}.json")
+        code, output = run("mpt-plan", "estimate", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--framework", "torchtitan", "--global-batch", 64,
+                           "--seq", 8192, "--dp", 8, "--zero", 3, "--recompute", recompute, "-o", path)
+        check(f"a plan with recompute {recompute}", code == 0, output)
+        plans[recompute] = json.load(open(path))
+    predicted, tokens = plans["full"]["prediction"]["step_time_s"], 64 * 8192
+    full = os.path.join(scratch, "full.json")
+    as_planned = write(scratch, "as-planned.log", titan(peak_of(plans["full"]), predicted, tokens, 8))
+    told = causes(full, as_planned, "--no-search")
+    check("a run with the plan's memory", told.get("doubt") == "", told)
+    # Without recompute the same run has this memory: that is the cause to look at first, and no other.
+    without = write(scratch, "without.log", titan(peak_of(plans["none"]), 1.37 * predicted, tokens, 8))
+    told = causes(full, without, "--no-search")
+    check("a run without recompute", "Without recompute (activation checkpointing off)" in told.get("doubt", "") and told["next_measurements"] == [], told)
+    code, output = text_of(full, without, "--no-search")
+    check("a run without recompute, in words", code == 0 and "probably not this plan" in output and "NCCL:" not in output, output)
+    told = causes(os.path.join(scratch, "none.json"), as_planned, "--no-search")
+    check("a run with recompute that its plan has not", "With full recompute" in told.get("doubt", ""), told)
+    oom = write(scratch, "oom.log", "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.11 GiB "
+                "of which 1.50 GiB is free.\n")
+    code, output = text_of(full, oom)
+    check("out of memory far above the plan", code == 0 and "probably not this plan" in output and "more --recompute" not in output
+          and "--recompute full" not in output, output)
+    faster = causes(full, "--step-time", predicted / 2)
+    check("faster than any layout", "faster than any layout" in faster.get("doubt", "") and faster["next_measurements"] == [], faster)
+    check("as predicted", causes(full, "--step-time", predicted).get("doubt") == "", "a doubt")
+
+
 def main():
     with tempfile.TemporaryDirectory() as scratch:
         plan = os.path.join(scratch, "plan.json")
@@ -179,6 +220,7 @@ def main():
         diagnosis = causes(plan, log, "--no-search")
         check("torchtitan's log", abs(diagnosis["measured_step_time_s"] / predicted - 2.0) < 0.01, diagnosis)
 
+        other_runs(scratch)
         logs_of_frameworks(scratch, plan, predicted)
         troubles_of_logs(scratch, plan, predicted)
 

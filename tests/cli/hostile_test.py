@@ -221,7 +221,7 @@ def outputs_in_the_place_of_inputs(folder, file):
     small = ["--cluster", "dgx-h100:1", "--global-batch", 16, "--seq", 64]
     kept("-o on the model", model, ["--model", model, *small, "-o", model], "the same file as --model")
     kept("estimate -o on the plan", file, ["estimate", "--plan", file, "-o", file], "the same file as --plan")
-    kept("sweep --csv on the model", model, ["sweep", "--over", "ranks", "--values", "8", "--model", model, *small, "--csv", model], "--csv")
+    kept("compare --csv on the model", model, ["compare", "--over", "ranks=4,8", "--model", model, *small, "--csv", model], "--csv")
     script = write(os.path.join(folder, "kept.sh"), SMALL)
     kept("import -o on the script", script, ["import", script, "--cluster", "dgx-h100:1", "-o", script], "--output")
     plan = write(os.path.join(folder, "deepspeed.json"), read(file))

@@ -37,7 +37,6 @@ INPUTS = {
     ("mpt-plan", "estimate"): {**REQUEST, "--request": ("--request",), "--plan": ("--plan",)},
     ("mpt-plan", "import"): {"FILE": ON, **with_words(["SCRIPT"])},
     ("mpt-plan", "check"): {"PATHS": ON, **with_words(["SCRIPT"])},
-    ("mpt-plan", "sweep"): with_words(["--over", "ranks", "--values", "8"]),
     ("mpt-plan", "cluster"): {"NAME": ()},
     ("mpt-plan", "model"): {"NAME": ()},
     ("mpt-plan", "export"): {"PLAN": ("--to", "slurm")},
@@ -58,7 +57,7 @@ FOLDERS = {("mpt-plan", "check", "--base"), ("mpt-plan", "export", "--output"), 
 # With them a command writes no file.
 ALONE = {("mpt-plan", "estimate", "--requests"), ("mpt-plan", "estimate", "--calibration")}
 # Placeholders of values that are no files.
-WORDS = set("N X NAME NAMES SIZE SHARE COUNT HOW AXIS on|off RANK FORMAT PARTS LENGTHS NAME=VALUE VALUES LAYOUT NUMBER FIGURE REV TYPE WORD "
+WORDS = set("N X NAME NAMES SIZE SHARE COUNT HOW AXIS on|off RANK FORMAT PARTS LENGTHS NAME=VALUE OPTION=VALUES LAYOUT NUMBER FIGURE REV TYPE WORD "
             "TOKENS PORT STEPS SECONDS FACTOR WHAT GIB GPU".split())
 FILES = {"FILE", "FILE.html", "FILES", "FOLDER", "PATH", "MODEL", "CLUSTER", "CLUSTERS"}
 FAILED = []

@@ -105,8 +105,9 @@ TEST(LayoutWords, TellsWhatTheShortFormTells) {
   const std::string text = describe_layout_in_words(l);
   for (const char* part :
        {"context parallel 2 (all-to-all)", "2 pipeline stages (1f1b)",
-        "experts over 8 GPUs, each split over 2", "ZeRO 3 (fully sharded) within groups of 4",
-        "data outermost", "optimizer in host memory", "recompute of up to 3 layers per stage"})
+        "experts over 8 GPUs, each split over 2", "ZeRO 3 (fully sharded, FULL_SHARD) within groups of 4",
+        "data outermost", "optimizer in host memory",
+        "recompute of up to 3 layers per stage (activation checkpointing)"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
   l.pipeline = 1;
   l.recomputed_layers = {1};
@@ -114,6 +115,21 @@ TEST(LayoutWords, TellsWhatTheShortFormTells) {
   l.recompute = Recompute::selective;
   l.recomputed_layers.clear();
   EXPECT_EQ(describe_recompute(l), "selective recompute of core_attn");
+}
+
+TEST(LayoutWords, LayersOfEachStageAreListed) {
+  Layout l;
+  l.pipeline = 4;
+  l.layers_per_stage = {5, 11, 11, 9};
+  EXPECT_NE(describe_layout_in_words(l).find("4 pipeline stages (1f1b, layers 5 11 11 9)"),
+            std::string::npos);
+  l.layers_per_stage = {9, 9, 9, 9};
+  EXPECT_EQ(describe_layers_per_stage(l), "9 layers a stage");
+  l.layers_per_stage.assign(32, 4);
+  l.layers_per_stage.front() = 2;
+  EXPECT_EQ(describe_layers_per_stage(l), "layers 2 4 (31 times)");
+  l.layers_per_stage.clear();
+  EXPECT_EQ(describe_layers_per_stage(l), "");
 }
 
 }  // namespace

@@ -66,14 +66,15 @@ def check_probabilities():
 
 
 def check_threshold():
-    """Six sources agree where predictions differ by over 2 %, and at random below 1 %. Between these five that agree are significant, 1 in
-    32; four are not."""
-    for agreeing, expected in ((5, 0.01), (4, 0.02)):
-        pairs = [(str(s), apart, 0.1, apart > 0.01 or s % 2 == 0) for s in range(6) for apart in (0.002, 0.007, 0.015, 0.025, 0.04, 0.07)
-                 if apart != 0.015 or s < agreeing]
-        ranges = ties.by_difference(pairs)
-        check([upper for upper, t in ranges if t["pairs"]] == list(ties.EDGES), ranges)
-        check(ties.threshold(ranges) == expected, (agreeing, ranges))
+    """Six sources agree where predictions differ by over 2 %, and at random below 1 %. Of all that differ by less than 2 % six that agree
+    are significant, 1 in 64; five of six are not, 7 in 64."""
+    for agreeing, expected in ((6, 0.01), (5, 0.02)):
+        pairs = []
+        for s in range(6):
+            pairs += [(str(s), 0.002, 0.1, s % 2 == 0)] + [(str(s), 0.015, 0.1, s < agreeing)] * 2 + [(str(s), 0.025, 0.1, True)] * 4
+        check([upper for upper, t in ties.by_difference(pairs) if t["pairs"]] == [0.005, 0.02, 0.03], ties.by_difference(pairs))
+        check(ties.threshold(pairs) == expected, (agreeing, ties.threshold(pairs)))
+    check(0 < ties.threshold_in_use() < 0.1, "the threshold of core/ties.h")
 
 
 def check_ties_page():

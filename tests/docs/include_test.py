@@ -42,7 +42,7 @@ def circle_through(room):
 
 problems = []
 count = 0
-for folder in ("base", "core", "models", "frameworks", "profiler", "planner", "runtime", "reports"):
+for folder in ("base", "core", "models", "frameworks", "profiler", "planner", "runtime", "reports", "page"):
     for file in (root / folder).rglob("*"):
         if file.suffix not in (".h", ".cpp", ".cu", ".cuh"):
             continue

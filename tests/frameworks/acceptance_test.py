@@ -31,7 +31,7 @@ def run(command):
 
 
 def export(program, framework, target, options, folder, rightly):
-    """Plans and exports into the folder; returns None, or the verdict that ends the case. `rightly`: there must be no plan."""
+    """Plans and exports into the folder; returns None, or the verdict that ends the case. `rightly`: there must be no plan, or no export."""
     os.makedirs(folder)
     plan = os.path.join(folder, "plan.json")
     code, said = run([program, *options, "--framework", framework, "-o", plan])
@@ -39,7 +39,7 @@ def export(program, framework, target, options, folder, rightly):
         return {"outcome": "rightly not planned" if rightly else "not planned", "message": " ".join(said.split())[:400], "differences": []}
     code, said = run([program, "export", plan, "--to", target, "-o", folder])
     if code != 0:
-        return {"outcome": "not exported", "message": " ".join(said.split())[:400], "differences": []}
+        return {"outcome": "rightly not planned" if rightly else "not exported", "message": " ".join(said.split())[:400], "differences": []}
     if "warning" in said.lower():
         return {"outcome": "exported with a warning", "message": " ".join(said.split())[:400], "differences": []}
     return None

@@ -30,7 +30,7 @@ TEST(Framework, GoesByWhatPeopleCallIt) {
   std::set<std::string> known;
   for (const Framework& framework : known_frameworks()) {
     EXPECT_TRUE(known.insert(framework.name).second) << framework.name;
-    for (const std::string& alias : framework.aliases)
+    for (const std::string& alias : framework.other_names())
       EXPECT_TRUE(known.insert(alias).second) << alias << " is two";
     for (const std::string& other : framework.takes_plans_of) {
       ASSERT_NE(find_framework(other), nullptr) << other;
@@ -46,7 +46,7 @@ TEST(Framework, TheDocumentHasTheirNames) {
     const size_t row = page.find("\n| `" + framework.name + "` |");
     ASSERT_NE(row, std::string::npos) << framework.name;
     const std::string line = page.substr(row + 1, page.find('\n', row + 1) - row - 1);
-    for (const std::string& alias : framework.aliases)
+    for (const std::string& alias : framework.other_names())
       EXPECT_NE(line.find("`" + alias + "`"), std::string::npos) << line << " lacks " << alias;
   }
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -257,7 +258,16 @@ TEST(Supports, ModelsAreRefusedByTheFeatureThatIsMissing) {
   const Framework& titan = *find_framework("torchtitan");
   EXPECT_NE(why(titan, plain(titan), kWorkload, "deepseek-v3")
                 .find(models::words_of(models::Value::next_token_layers)),
-            std::string::npos);
+            std::string::npos)
+      << "whoever plans asks for the model that it trains";
+}
+
+ModelVerdict verdict(const char* framework, const ModelSpec& model) {
+  return verdict_on(*find_framework(framework), trained_by(*find_framework(framework), model));
+}
+
+Verdict verdict(const char* framework, const char* model) {
+  return verdict(framework, models::load_model(model)).verdict;
 }
 
 // Models of the classes of transformers run where these are what trains; elsewhere the missing part is named.
@@ -266,8 +276,7 @@ TEST(Supports, PartsThatFewFrameworksHaveAreNamed) {
     return models::load_model(std::string(MPT_SOURCE_DIR) + "/tests/models/configs/" + file + ".json");
   };
   const auto lacks = [&](const char* framework, const std::string& file) {
-    const auto rejection = lacks_model(*find_framework(framework), model_of(file));
-    return rejection ? rejection->reason : "";
+    return verdict_on(*find_framework(framework), model_of(file)).reason;
   };
   const auto has = [](const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;
@@ -284,11 +293,15 @@ TEST(Supports, PartsThatFewFrameworksHaveAreNamed) {
       << lacks("mpt", "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16");
   EXPECT_TRUE(has(lacks("deepspeed", "nvidia--Llama-3_3-Nemotron-Super-49B-v1"), "the type nemotron-nas"));
   const ModelSpec hybrid = model_of("nvidia--Nemotron-H-56B-Base-8K");
-  for (const char* name : {"mpt", "pytorch", "torchtitan", "megatron-core", "megatron-bridge"}) {
+  for (const char* name : {"mpt", "torchtitan"}) {
     const auto rejection = supports_model(*find_framework(name), hybrid, Precision::bf16);
     ASSERT_TRUE(rejection) << name;
     EXPECT_NE(rejection->reason.find(", which " + hybrid.name + " has"), std::string::npos)
         << rejection->reason;
+  }
+  for (const char* name : {"pytorch", "megatron-core", "megatron-bridge"}) {
+    EXPECT_EQ(verdict(name, hybrid).verdict, Verdict::not_written) << name;
+    EXPECT_FALSE(supports_model(*find_framework(name), hybrid, Precision::bf16)) << name;
   }
   EXPECT_FALSE(supports_model(*find_framework("transformers-fsdp"), hybrid, Precision::bf16));
 }
@@ -391,7 +404,7 @@ TEST(Supports, TorchtitanHasItsOwnModelsAndThoseOfItsParts) {
     EXPECT_TRUE(lacks_model(titan, models::load_model(lacks))) << lacks;
   ModelSpec other = models::load_model("gpt-oss-20b");
   other.hidden *= 2;
-  EXPECT_TRUE(lacks_model(titan, other)) << "its flavor has other sizes";
+  EXPECT_EQ(verdict("torchtitan", other).verdict, Verdict::not_written) << "its flavor has other sizes";
 }
 
 TEST(Supports, ModelsOfOtherSizesAreBuiltLikeThoseThatAFrameworkHas) {
@@ -404,8 +417,13 @@ TEST(Supports, ModelsOfOtherSizesAreBuiltLikeThoseThatAFrameworkHas) {
   EXPECT_FALSE(lacks_model(automodel, other));
   ModelSpec shared = other;
   shared.layers.change([](LayerKind& kind) { kind.moe->shared_ffn_hidden = 512; });
-  EXPECT_TRUE(lacks_model(automodel, shared)) << "no model that it has has shared experts beside these parts";
-  EXPECT_TRUE(lacks_model(automodel, models::load_model("mixtral-8x7b")));
+  EXPECT_EQ(verdict("automodel", shared).verdict, Verdict::not_judged)
+      << "no model that MPT knows of it has shared experts beside these parts";
+  EXPECT_EQ(verdict("automodel", "mixtral-8x7b"), Verdict::not_written) << "by the class of transformers";
+  Layout spread = plain(automodel);
+  spread.zero = 3, spread.shard = 8, spread.expert = 8;
+  EXPECT_NE(why(automodel, spread, kWorkload, "mixtral-8x7b").find("in its own classes"), std::string::npos);
+  EXPECT_EQ(why(automodel, spread, kWorkload, "qwen3-30b-a3b"), "");
   EXPECT_FALSE(lacks_model(*find_framework("megatron-bridge"), models::load_model("llama3.2-3b")));
   EXPECT_TRUE(lacks_model(*find_framework("megatron-core"), models::load_model("llama3.2-3b")));
 }
@@ -430,7 +448,8 @@ TEST(Supports, AutoModelTrainsNextTokenLayersOfSomeTypesAlone) {
   for (const char* name : {"deepseek-v3.2", "glm-5.1"}) {
     ModelSpec model = models::load_model(name);
     EXPECT_TRUE(lacks_model(automodel, model)) << name;
-    model.next_token_layers = 0;
+    model = trained_by(automodel, model);
+    EXPECT_EQ(model.next_token_layers, 0) << name;
     EXPECT_FALSE(lacks_model(automodel, model)) << name;
   }
   EXPECT_FALSE(lacks_model(automodel, models::load_model("qwen3.5-27b")));
@@ -442,8 +461,10 @@ TEST(Supports, AModelThatComesBackDifferentIsRefusedByTheFirstSuchValue) {
   model.logit_cap = 30.0;
   EXPECT_NE(lacks_model(*find_framework("transformers-fsdp"), model)->reason.find("soft caps on logits"),
             std::string::npos);
-  EXPECT_NE(lacks_model(*find_framework("pytorch"), model)->reason.find("soft caps on logits"),
-            std::string::npos);
+  EXPECT_EQ(lacks_model(*find_framework("transformers-fsdp"), model)->reason.substr(0, 16),
+            "MPT cannot judge");
+  EXPECT_EQ(verdict("pytorch", model).verdict, Verdict::not_written);
+  EXPECT_NE(verdict("pytorch", model).reason.find("soft caps on logits"), std::string::npos);
   EXPECT_FALSE(lacks_model(own_runtime(), model));
   const auto alibi = lacks_model(own_runtime(), models::load_model("bloom-176b"));
   ASSERT_TRUE(alibi);
@@ -456,8 +477,71 @@ TEST(Supports, AutoModelTakesItsOwnModelsWithExpertsAndNoLayerNorms) {
   for (const char* has :
        {"llama3-8b", "llama3.2-1b", "mistral-7b", "gemma-7b", "qwen3-30b-a3b", "gpt-oss-20b"})
     EXPECT_FALSE(lacks_model(automodel, models::load_model(has))) << has;
-  for (const char* lacks : {"mixtral-8x7b", "deepseek-v2", "deepseek-v3", "gpt2-1.5b", "gpt-neox-20b"})
-    EXPECT_TRUE(lacks_model(automodel, models::load_model(lacks))) << lacks;
+  for (const char* unwritten : {"mixtral-8x7b", "deepseek-v2", "deepseek-v3", "gpt2-1.5b", "gpt-neox-20b"})
+    EXPECT_EQ(verdict("automodel", unwritten), Verdict::not_written) << unwritten;
+}
+
+// The models of this year, and what the registries of the packages say of them.
+TEST(Supports, VerdictsOfThisYearsModelsEqualTheRegistries) {
+  using enum Verdict;
+  const std::map<std::string, std::set<std::string>> lacking{
+      {"megatron-core",
+       {"kimi-k2", "deepseek-v4-flash", "minimax-m3", "minimax-m2.5", "step-3.5-flash", "kimi-k3",
+        "gemma4-31b", "mimo-v2-flash", "llama4-scout"}},
+      {"megatron-bridge", {"kimi-k3", "llama4-scout"}},
+      {"torchtitan",
+       {"deepseek-v4-flash", "minimax-m3", "minimax-m2.5", "step-3.5-flash", "kimi-k3", "gemma4-31b",
+        "mimo-v2-flash", "llama4-scout", "nemotron-3-super", "nemotron-3-ultra", "qwen3-next-80b-a3b",
+        "glm-5.1", "glm-4.7"}},
+      {"transformers-fsdp", {"step-3.5-flash"}},
+      {"automodel", {}}};
+  for (const char* model :
+       {"deepseek-v4-flash", "minimax-m3", "minimax-m2.5", "step-3.5-flash", "kimi-k3", "gemma4-31b",
+        "mimo-v2-flash", "llama4-scout", "nemotron-3-super", "nemotron-3-ultra", "qwen3-next-80b-a3b",
+        "qwen3.5-397b-a17b", "glm-5.1", "glm-4.7", "kimi-k2", "gpt-oss-120b"}) {
+    for (const auto& [framework, without] : lacking) {
+      const ModelVerdict said = verdict(framework.c_str(), models::load_model(model));
+      const bool runs = said.verdict == exported || said.verdict == not_written;
+      EXPECT_EQ(runs, !without.contains(model)) << model << " " << framework << ": " << said.reason;
+      EXPECT_EQ(said.source.empty(), said.verdict == exported) << model << " " << framework;
+    }
+    EXPECT_EQ(verdict("pytorch", model) == not_run, false) << model;
+    EXPECT_EQ(verdict("deepspeed", model), verdict("transformers-deepspeed", model)) << model;
+  }
+}
+
+// Every model of the zoo trains somewhere, and each verdict that it does not run says where.
+TEST(Supports, EveryModelOfTheZooRunsSomewhere) {
+  int judged = 0;
+  for (const std::string& model : models::zoo_names()) {
+    int runs = 0;
+    for (const Framework& framework : known_frameworks()) {
+      const ModelVerdict said = verdict(framework.name.c_str(), models::load_model(model));
+      runs += said.verdict == Verdict::exported || said.verdict == Verdict::not_written ? 1 : 0;
+      judged += said.verdict != Verdict::not_judged ? 1 : 0;
+      EXPECT_EQ(said.reason.find(" lacks ") == std::string::npos, said.verdict != Verdict::not_run)
+          << said.reason;
+    }
+    EXPECT_GE(runs, 2) << model << ": PyTorch takes any, and another one has it";
+  }
+  EXPECT_GE(judged, 0.95 * double(models::zoo_names().size() * known_frameworks().size()));
+}
+
+TEST(Supports, WaysToTrainThatNoExportWritesAreSaid) {
+  const ModelSpec model = models::load_model("llama3-8b");
+  Training lora;
+  lora.adapter_rank = 16;
+  lora.adapter_targets = {AdapterTarget::qkv};
+  for (const char* name : {"transformers-fsdp", "transformers-deepspeed", "deepspeed", "torchtitan"}) {
+    const Framework& framework = *find_framework(name);
+    EXPECT_FALSE(supports_training(framework, lora)) << name;
+    const ModelVerdict said = verdict_on(framework, model, lora);
+    EXPECT_EQ(said.verdict, Verdict::not_written) << name;
+    EXPECT_NE(said.reason.find("LoRA"), std::string::npos) << said.reason;
+    EXPECT_EQ(verdict_on(framework, model, Training{}).verdict, Verdict::exported) << name;
+  }
+  EXPECT_EQ(verdict_on(*find_framework("automodel"), model, lora).verdict, Verdict::exported);
+  EXPECT_TRUE(supports_training(*find_framework("megatron-core"), lora));
 }
 
 TEST(Supports, DeepSpeedDoesNotSpreadExpertsWithBiases) {

@@ -42,9 +42,11 @@ with tempfile.TemporaryDirectory() as scratch:
         assert run("bash", "-c", script).split() == ["--version"], program
     for name in ("README.md", "LICENSE", "NOTICE", "CHANGELOG.md"):
         assert glob.glob(f"{prefix}/share/doc/*/{name}"), f"{name} is not installed"
-    script = (f"source {prefix}/share/bash-completion/completions/mpt-plan; COMP_WORDS=(mpt-plan export --t); COMP_CWORD=2; _mpt_plan; "
-              'echo "${COMPREPLY[@]}"')
-    assert run("bash", "-c", script).split() == ["--to"]
+    for words, wanted in (("export --t", ["--to"]), ("--framework megatron-c", ["megatron-core"]), ("--model llama3-7", ["llama3-70b"]),
+                          ("--cluster dgx-h1", ["dgx-h100"])):
+        script = (f"source {prefix}/share/bash-completion/completions/mpt-plan; COMP_WORDS=(mpt-plan {words}); COMP_CWORD=2; _mpt_plan; "
+                  'echo "${COMPREPLY[@]}"')
+        assert run("bash", "-c", script).split() == wanted, words
     example = os.path.join(scratch, "example")
     run(CMAKE, "-G", GENERATOR, "-S", os.path.join(HERE, "../../examples/plan"), "-B", example, f"-DCMAKE_PREFIX_PATH={prefix}")
     run(CMAKE, "--build", example)

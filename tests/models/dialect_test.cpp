@@ -168,7 +168,7 @@ TEST(Dialect, ListsAndRowsOfOneFramework) {
   EXPECT_EQ(first_difference(lists, windows), std::nullopt);
   const ModelSpec chunks = plain([](LayerKind& k) { k.attention->chunk = 128; });
   EXPECT_EQ(first_difference(lists, chunks), Value::chunk);
-  EXPECT_EQ(write(lists, values_of(chunks)).lacking, Value::mixers);
+  EXPECT_EQ(write(lists, values_of(chunks)).lacking, std::vector{Value::mixers});
   const Values values = read(lists, Given({{"layers", "2"},
                                            {"width", "64"},
                                            {"heads", "4"},

@@ -61,7 +61,7 @@ class Check : public testing::Test {
 
 TEST_F(Check, AWholeRecipeFitsAndHasItsCosts) {
   const CheckedRecipe c = megatron(kLlama8b + "--tensor-model-parallel-size 2 --global-batch-size 32");
-  EXPECT_EQ(c.verdict, Verdict::fits) << c.reason;
+  EXPECT_EQ(c.verdict, RecipeVerdict::fits) << c.reason;
   EXPECT_EQ(c.framework, "megatron-core");
   EXPECT_EQ(c.gpus, 8);
   EXPECT_NEAR(c.parameters, 8.03e9, 0.01e9);
@@ -72,7 +72,7 @@ TEST_F(Check, AWholeRecipeFitsAndHasItsCosts) {
 
 TEST_F(Check, MoreMemoryThanThereIs) {
   const CheckedRecipe c = megatron(kLlama8b + "--micro-batch-size 16 --global-batch-size 128");
-  EXPECT_EQ(c.verdict, Verdict::does_not_fit);
+  EXPECT_EQ(c.verdict, RecipeVerdict::does_not_fit);
   EXPECT_GT(c.peak_bytes, c.limit_bytes);
   EXPECT_NE(c.reason.find("per GPU, there are"), std::string::npos) << c.reason;
 }
@@ -80,7 +80,7 @@ TEST_F(Check, MoreMemoryThanThereIs) {
 TEST_F(Check, MoreGpusThanThereAre) {
   const CheckedRecipe c =
       megatron(kLlama8b + "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4");
-  EXPECT_EQ(c.verdict, Verdict::does_not_fit);
+  EXPECT_EQ(c.verdict, RecipeVerdict::does_not_fit);
   EXPECT_NE(c.reason.find("needs 32 GPUs, dgx-h100:1 has 8"), std::string::npos) << c.reason;
 }
 
@@ -99,7 +99,7 @@ TEST_F(Check, WhatTheFrameworkRefuses) {
       {"--checkpoint-activations", "no longer takes"}};
   for (const auto& [flags, reason] : cases) {
     const CheckedRecipe c = megatron(kLlama8b + flags);
-    EXPECT_EQ(c.verdict, Verdict::illegal) << flags;
+    EXPECT_EQ(c.verdict, RecipeVerdict::illegal) << flags;
     EXPECT_NE(c.reason.find(reason), std::string::npos) << c.reason;
   }
 }
@@ -107,10 +107,10 @@ TEST_F(Check, WhatTheFrameworkRefuses) {
 TEST_F(Check, GpusThatNoNumberOfReplicasFills) {
   const CheckedRecipe c =
       megatron(kLlama8b + "--context-parallel-size 3 --seq-length 3072 --global-batch-size 8", "dgx-h100:1");
-  EXPECT_EQ(c.verdict, Verdict::illegal);
+  EXPECT_EQ(c.verdict, RecipeVerdict::illegal);
   EXPECT_NE(c.reason.find("8 GPUs do not divide by tensor x context x pipeline = 3"), std::string::npos)
       << c.reason;
-  EXPECT_EQ(megatron(kLlama8b + "--num-virtual-stages-per-pipeline-rank 2").verdict, Verdict::illegal)
+  EXPECT_EQ(megatron(kLlama8b + "--num-virtual-stages-per-pipeline-rank 2").verdict, RecipeVerdict::illegal)
       << "virtual stages without a pipeline";
 }
 
@@ -118,16 +118,17 @@ TEST_F(Check, GroupsOfMicroBatchesAreMegatronsOwn) {
   const std::string stages =
       kLlama8b +
       "--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2 --global-batch-size 20 ";
-  EXPECT_EQ(megatron(stages + "--microbatch-group-size-per-virtual-pipeline-stage 5").verdict, Verdict::fits);
+  EXPECT_EQ(megatron(stages + "--microbatch-group-size-per-virtual-pipeline-stage 5").verdict,
+            RecipeVerdict::fits);
   EXPECT_EQ(megatron(stages + "--microbatch-group-size-per-virtual-pipeline-stage 9").verdict,
-            Verdict::illegal)
+            RecipeVerdict::illegal)
       << "a group of one is left over";
 }
 
 TEST_F(Check, FewerKeyValueHeadsThanTensorRanks) {
   const std::string two =
       kLlama8b + "--num-query-groups 2 --tensor-model-parallel-size 8 --global-batch-size 8";
-  EXPECT_EQ(megatron(two).verdict, Verdict::fits) << "Megatron-LM gathers them";
+  EXPECT_EQ(megatron(two).verdict, RecipeVerdict::fits) << "Megatron-LM gathers them";
 }
 
 // pytorch/torchtitan pull request 4016.
@@ -142,10 +143,10 @@ TEST_F(Check, TorchtitanDoesNotReplicateKeyValueHeads) {
   };
   for (const auto& [flavor, tensor] : {std::pair{"122B-A10B", 4}, {"397B-A17B", 8}}) {
     const CheckedRecipe c = checked("qwen.py", recipe(flavor, tensor), "dgx-b200:32");
-    EXPECT_EQ(c.verdict, Verdict::illegal) << flavor;
+    EXPECT_EQ(c.verdict, RecipeVerdict::illegal) << flavor;
     EXPECT_NE(c.reason.find("for 2 key-value heads"), std::string::npos) << c.reason;
   }
-  EXPECT_EQ(checked("qwen.py", recipe("397B-A17B", 2), "dgx-b200:32").verdict, Verdict::not_read);
+  EXPECT_EQ(checked("qwen.py", recipe("397B-A17B", 2), "dgx-b200:32").verdict, RecipeVerdict::not_read);
 }
 
 // The same: 61 layers on every rank, four sequences each, needed 276 GiB and more.
@@ -160,7 +161,7 @@ TEST_F(Check, TorchtitansDeepSeekRecipeNeedsMoreThanAnyGpuHas) {
       "        parallelism=ParallelismConfig(pipeline_parallel_schedule=\"Interleaved1F1B\", "
       "expert_parallel_degree=2),\n        activation_checkpoint=SelectiveAC.Config())\n",
       "dgx-b200:16");
-  EXPECT_EQ(c.verdict, Verdict::does_not_fit) << c.reason;
+  EXPECT_EQ(c.verdict, RecipeVerdict::does_not_fit) << c.reason;
 }
 
 TEST_F(Check, NoTrainingIsNotRead) {
@@ -176,7 +177,7 @@ TEST_F(Check, NoTrainingIsNotRead) {
        "own.model"}};
   for (const auto& [command, reason] : cases) {
     const CheckedRecipe c = checked("run.sh", std::string("torchrun ") + command);
-    EXPECT_EQ(c.verdict, Verdict::not_read) << command;
+    EXPECT_EQ(c.verdict, RecipeVerdict::not_read) << command;
     EXPECT_NE(c.reason.find(reason), std::string::npos) << c.reason;
   }
 }
@@ -189,7 +190,7 @@ TEST_F(Check, ARecipeMayTrainInAWayThatNoExportWrites) {
       "distributed:\n  dp_size: none\n  ep_size: 8\ndataset:\n  seq_length: 2048\n";
   const CheckedRecipe whole = checked("full.yaml", recipe);
   const CheckedRecipe adapted = checked("lora.yaml", recipe + "peft:\n  dim: 8\n  target_modules: ['*']\n");
-  EXPECT_EQ(adapted.verdict, Verdict::fits) << adapted.reason;
+  EXPECT_EQ(adapted.verdict, RecipeVerdict::fits) << adapted.reason;
   EXPECT_NE(whole.peak_bytes, adapted.peak_bytes);
 }
 
@@ -221,7 +222,7 @@ TEST_F(Check, RecipesAreFoundByWhatStandsInThem) {
 // A plan that is cut off must not pass as a file without a recipe.
 TEST_F(Check, ADamagedPlanIsNotRead) {
   const CheckedRecipe c = checked("plan.json", "{\"format\": \"mpt-plan\", \"model\": ");
-  EXPECT_EQ(c.verdict, Verdict::not_read);
+  EXPECT_EQ(c.verdict, RecipeVerdict::not_read);
   EXPECT_NE(c.reason.find("not valid JSON"), std::string::npos) << c.reason;
 }
 
@@ -248,19 +249,19 @@ TEST_F(Check, DeepSpeedTakesTheModelBesideIt) {
   const CheckedRecipe c = checked("ds.json",
                                   "{\"zero_optimization\": {\"stage\": 2}, \"train_batch_size\": 16, "
                                   "\"train_micro_batch_size_per_gpu\": 1, \"bf16\": {\"enabled\": true}}");
-  EXPECT_EQ(c.verdict, Verdict::fits) << c.reason;
+  EXPECT_EQ(c.verdict, RecipeVerdict::fits) << c.reason;
   EXPECT_NEAR(c.parameters, 1.236e9, 0.01e9);
 }
 
 TEST_F(Check, ChangesAgainstABase) {
   CheckedRecipe before;
   before.recipe = "a.sh";
-  before.verdict = Verdict::fits;
+  before.verdict = RecipeVerdict::fits;
   before.step_time_s = 1.0;
   before.peak_bytes = 1000;
   CheckedRecipe slower = before, larger = before, fresh = before, same = before;
   slower.step_time_s = 1.03;
-  larger.verdict = Verdict::does_not_fit;
+  larger.verdict = RecipeVerdict::does_not_fit;
   fresh.recipe = "b.sh";
   same.step_time_s = 1.001;
   std::vector<CheckedRecipe> now{slower, larger, fresh, same};

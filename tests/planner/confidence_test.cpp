@@ -21,7 +21,7 @@ const std::vector<double> kTen{0.8, 0.9, 0.95, 1.0, 1.0, 1.05, 1.1, 1.2, 1.3, 2.
 
 // Sources of one framework, each with the same runs.
 Evidence alike(const std::string& framework, size_t sources, const std::vector<double>& ratios) {
-  Evidence e{framework, false, {}};
+  Evidence e{{framework}, {}};
   for (size_t s = 0; s < sources; ++s)
     e.sources.push_back({fmt::format("{} {}", framework, s), ratios, ratios, {}, 0});
   return e;
@@ -75,7 +75,7 @@ TEST(Spread, ManyRunsOfOneSourceWeighLessThanTheSameRunsOfMany) {
   std::vector<Evidence> many = one;
   one.front().sources.push_back({"large", slow, {}, {}, 0});
   for (int s = 0; s < 100; ++s) many.front().sources.push_back({fmt::format("s{}", s), {1.5}, {}, {}, 0});
-  const RunsLike like{"torchtitan", false, ""};
+  const RunsLike like{{"torchtitan"}, ""};
   EXPECT_LT(step_spread(like, many).share_within(1.2), step_spread(like, one).share_within(1.2));
   EXPECT_GT(step_spread(like, one).share_within(1.2), 0.3) << "100 runs of one source do not outvote three";
 }
@@ -92,7 +92,7 @@ TEST(Confidence, TheIntervalContainsThePredictionWhereRunsTookLessAndMore) {
 TEST(Confidence, FewerSourcesMakeTheIntervalWider) {
   const std::vector<double> narrow{0.97, 0.98, 0.99, 1.0, 1.0, 1.01, 1.02, 1.03, 1.04};
   const std::vector<double> wide{0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.3, 1.6, 2.0};
-  const RunsLike like{"torchtitan", false, ""};
+  const RunsLike like{{"torchtitan"}, ""};
   double before = 1e9;
   for (const size_t sources : {0, 1, 2, 8}) {
     const double now = width(like, {alike("torchtitan", sources, narrow), alike("nemo", 20, wide)});
@@ -105,9 +105,9 @@ TEST(Confidence, FewerSourcesMakeTheIntervalWider) {
 TEST(Confidence, ASourceThatIsLeftOutDoesNotCount) {
   std::vector<Evidence> all{alike("torchtitan", 2, kTen)};
   all.front().sources.push_back({"slow", std::vector<double>(50, 3.0), {}, {}, 0});
-  const RunsLike without{"torchtitan", false, "slow"};
+  const RunsLike without{{"torchtitan"}, "slow"};
   EXPECT_LT(step_range(step_spread(without, all)).high, 2.5);
-  EXPECT_GT(step_range(step_spread({"torchtitan", false, ""}, all)).high, 2.5);
+  EXPECT_GT(step_range(step_spread({{"torchtitan"}, ""}, all)).high, 2.5);
 }
 
 TEST(Confidence, IsNotForPricesThatNoRunHad) {
@@ -127,6 +127,63 @@ TEST(Confidence, AFrameworkWithoutRunsIsJudgedByAllOthers) {
   EXPECT_FALSE(none.least_s || none.most_s || none.fits);
 }
 
+TEST(NewKinds, AreThoseThatNoRunOfTheirSoftwareHas) {
+  std::vector<Evidence> all{alike("torchtitan", 2, kTen), alike("nemo", 2, kTen)};
+  all[1].kind = {"nemo", {"experts"}, {"fp8"}, {}};
+  const auto new_in = [&](const RunKind& kind, const std::string& left_out = "") {
+    std::string text;
+    for (const NewPart& part : new_parts({kind, left_out}, all))
+      text += fmt::format("{}:{} ", new_kind_deviations().at(part.part).part, part.value);
+    return text;
+  };
+  EXPECT_EQ(new_in({"torchtitan"}), "");
+  EXPECT_EQ(new_in({"nemo", {}, {}, {}}), "") << "what is plain is never new";
+  EXPECT_EQ(new_in({"torchtitan", {"experts"}, {"fp8"}, {"LoRA"}}),
+            "layers:experts precision:fp8 training:LoRA ");
+  EXPECT_EQ(new_in({"automodel", {"experts"}, {"fp8"}, {"LoRA"}}), "software:automodel training:LoRA ")
+      << "without runs of it other software counts";
+  all[0].sources.resize(1);
+  EXPECT_EQ(new_in({"torchtitan"}, all[0].sources.front().source), "software:torchtitan ");
+}
+
+// Each new part widens, and more of them widen more: step times, margins, and what may not fit.
+TEST(NewKinds, AreLessSure) {
+  const std::vector<Evidence> all{alike("torchtitan", 8, kTen)};
+  double before = width({{"torchtitan"}, ""}, all), room = memory_margin({{"torchtitan"}, ""}, all).factor;
+  for (const RunKind& kind :
+       {RunKind{"torchtitan", {}, {}, {"LoRA"}}, RunKind{"torchtitan", {"linear mixers"}, {}, {"LoRA"}},
+        RunKind{"torchtitan", {"linear mixers"}, {"nvfp4"}, {"LoRA"}}}) {
+    EXPECT_GT(width({kind, ""}, all), before);
+    EXPECT_GT(memory_margin({kind, ""}, all).factor, room);
+    before = width({kind, ""}, all);
+    room = memory_margin({kind, ""}, all).factor;
+  }
+}
+
+TEST(NewKinds, AreSaid) {
+  Plan plan = plan_with(0.5);
+  EXPECT_EQ(describe_new_kind(plan), "");
+  plan.layout.training.adapter_rank = 8;
+  plan.layout.precision = Precision::nvfp4;
+  plan.prediction.confidence = sure(plan, kOneSource);
+  EXPECT_EQ(describe_new_kind(plan),
+            "No published run is of this kind (nvfp4, LoRA with torchtitan): the range is wide.");
+  plan.prediction.confidence = sure(plan, {alike("nemo", 2, kTen)});
+  plan.prediction.confidence.new_in.resize(1);
+  EXPECT_EQ(describe_new_kind(plan), "No published run is of this kind (torchtitan): the range is wide.");
+}
+
+// An error of a fifth more and less beside each value, by its own calculation.
+TEST(Spread, WidenedHasTheSameMiddleAndMoreVariance) {
+  Spread one;
+  one.add({2.0}, 3.0);
+  const Spread wide = one.widened(0.2);
+  EXPECT_NEAR(wide.weight(), 3.0, 1e-12);
+  EXPECT_DOUBLE_EQ(wide.quantile(0.5), 2.0);
+  EXPECT_NEAR(std::log(wide.quantile(0.9) / 2.0), 0.2 * 1.2816, 1e-4) << "nine in ten of a normal error";
+  EXPECT_NEAR(wide.quantile(0.1) * wide.quantile(0.9), 4.0, 1e-9);
+}
+
 TEST(Memory, TheFullerTheLessLikelyToFit) {
   double before = 1.0;
   for (double share = 0.3; share < 1.3; share += 0.05) {
@@ -141,7 +198,7 @@ TEST(Memory, TheFullerTheLessLikelyToFit) {
 // What the margin allows is what is likely to fit, to the last tenth of a GiB.
 TEST(Memory, TheMarginIsWhereAPlanIsLikelyToFit) {
   const std::vector<Evidence> all{alike("torchtitan", 2, kTen), alike("nemo", 4, {1.0, 1.1, 1.25, 1.4})};
-  const MemoryMargin margin = memory_margin({"torchtitan", false, ""}, all);
+  const MemoryMargin margin = memory_margin({{"torchtitan"}, ""}, all);
   EXPECT_GT(margin.factor, 1.0);
   EXPECT_GE(*sure(plan_with(0.999 / margin.factor), all).fits, MemoryMargin::kLikely);
   EXPECT_LT(*sure(plan_with(1.001 / margin.factor), all).fits, MemoryMargin::kLikely);
@@ -156,9 +213,9 @@ TEST(Memory, TheMarginIsWhereAPlanIsLikelyToFit) {
 
 // On CPUs, where nothing else has a share. On GPUs the driver and NCCL have, which nobody has measured.
 TEST(Memory, OfTheOwnRuntimeOnCpusIsCounted) {
-  EXPECT_EQ(memory_margin({"torchtitan", false, ""}, {}).factor, 1.0);
-  const MemoryMargin margin = memory_margin({Execution{}.framework, false, ""}, kOneSource);
-  EXPECT_EQ(margin.factor, memory_margin({"unheard of", false, ""}, kOneSource).factor);
+  EXPECT_EQ(memory_margin({{"torchtitan"}, ""}, {}).factor, 1.0);
+  const MemoryMargin margin = memory_margin({{Execution{}.framework}, ""}, kOneSource);
+  EXPECT_EQ(margin.factor, memory_margin({{"unheard of"}, ""}, kOneSource).factor);
   EXPECT_GT(margin.factor, 1.0);
   Plan plan = plan_with(0.97);
   plan.layout.execution = Execution{};
@@ -218,7 +275,7 @@ Coverage coverage(const std::vector<Evidence>& all) {
   for (const Evidence& e : all) {
     for (const SourceEvidence& s : e.sources) {
       if (s.step_time.empty()) continue;
-      const StepRange range = step_range(step_spread({e.framework, e.experts, s.source}, all));
+      const StepRange range = step_range(step_spread({e.kind, s.source}, all));
       const auto within = double(std::count_if(s.step_time.begin(), s.step_time.end(),
                                                [&](double r) { return r >= range.low && r <= range.high; }));
       held += within;
@@ -244,7 +301,7 @@ TEST(Memory, WhatIsCalledLikelyToFitFitsOfSourcesThatAreLeftOut) {
   double runs = 0.0, beyond_90 = 0.0, beyond_95 = 0.0;
   for (const Evidence& e : all) {
     for (const SourceEvidence& s : e.sources) {
-      const Spread used = memory_spread({e.framework, e.experts, s.source}, all);
+      const Spread used = memory_spread({e.kind, s.source}, all);
       for (const double ratio : s.peak_memory) {
         runs += 1.0;
         beyond_90 += ratio > used.quantile(0.9) ? 1.0 : 0.0;

@@ -82,6 +82,9 @@ TEST(Door, AnswersAboutAPlan) {
   EXPECT_EQ(diagnosis["diagnosis"]["measured_step_time_s"], 1000.0);
   const Json files = ask({{"do", "export"}, {"plan", plan}, {"to", {"pytorch"}}})["answer"][0]["files"];
   EXPECT_EQ(files[0]["name"], "mpt_train.py");
+  const Json drawn = ask({{"do", "plan"}, {"request", llama()}, {"draw", true}})["answer"];
+  EXPECT_EQ(drawn["drawing"]["ranking"].size(), plan["ranking"].size());
+  EXPECT_FALSE(drawn["drawing"]["series"][0][1].empty()) << "the step's timeline";
   EXPECT_NE(ask({{"do", "report"}, {"plan", plan}})["answer"]["html"].get<std::string>().find("<!DOCTYPE"),
             std::string::npos);
 }

@@ -109,6 +109,22 @@ TEST(DrawnChoice, IsSaidInASentence) {
           layout_name(ranking[1]) + " to decide.");
 }
 
+TEST(DrawnChoice, TheFirstScreenNamesTwoLayoutsToTime) {
+  std::vector<Layout> ranking(3);
+  ranking[1].micro_batch = 4;
+  ranking[2].micro_batch = 2;
+  DrawnChoice drawn{1000, 5, 0.74, 0.074, 0.218, {1, 3}};
+  const std::string text = describe_order(drawn, ranking);
+  EXPECT_NE(text.find("lose 7%"), std::string::npos) << text;
+  EXPECT_NE(text.find(layout_name(ranking[0])), std::string::npos) << text;
+  EXPECT_NE(text.find(layout_name(ranking[2])), std::string::npos) << text;
+  drawn.regret_mean = 0.9 * kUncertainOrder;
+  EXPECT_EQ(describe_order(drawn, ranking), "") << "certain enough";
+  drawn.regret_mean = 0.074;
+  ranking.pop_back();
+  EXPECT_EQ(describe_order(drawn, ranking), "") << "a ranking without the other one";
+}
+
 PlanRequest small_request() {
   PlanRequest request;
   request.model.name = "llama3-8b";

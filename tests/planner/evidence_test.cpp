@@ -20,12 +20,12 @@ TEST(Evidence, ThatIsBuiltInIsSortedAndOfKnownFrameworks) {
        std::filesystem::directory_iterator(MPT_SOURCE_DIR "/reports/validation/frameworks"))
     names.push_back(file.path().stem().string());
   for (const Evidence& e : all) {
-    EXPECT_EQ(std::count(names.begin(), names.end(), e.framework), 1) << e.framework;
+    EXPECT_EQ(std::count(names.begin(), names.end(), e.kind.framework), 1) << e.kind.framework;
     std::set<std::string> sources;
     for (const SourceEvidence& s : e.sources) {
-      EXPECT_TRUE(sources.insert(s.source).second) << s.source << " twice in " << e.framework;
+      EXPECT_TRUE(sources.insert(s.source).second) << s.source << " twice in " << e.kind.framework;
       for (const std::vector<double>* values : {&s.step_time, &s.peak_memory, &s.failed})
-        EXPECT_TRUE(std::is_sorted(values->begin(), values->end())) << e.framework << " " << s.source;
+        EXPECT_TRUE(std::is_sorted(values->begin(), values->end())) << e.kind.framework << " " << s.source;
     }
   }
 }

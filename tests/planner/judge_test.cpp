@@ -40,7 +40,7 @@ double predicted_tflops(const Plan& plan) {
 std::vector<Evidence> twenty_runs() {
   SourceEvidence source{"some source", {}, {}, {}, 0};
   for (int n = 0; n < 20; ++n) source.step_time.push_back(0.81 + 0.02 * n);
-  return {{"some-framework", false, {source}}};
+  return {{{"some-framework"}, {source}}};
 }
 
 std::string judged(const Plan& plan, const std::string& text) {

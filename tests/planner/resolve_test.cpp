@@ -3,8 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/quantity.h"
+#include "core/ties.h"
+#include "frameworks/framework.h"
+#include "frameworks/supports/supports.h"
 #include "planner/api.h"
 
 namespace mpt::planner {
@@ -51,6 +56,81 @@ TEST(Resolve, FillsInWhatIsNotSaid) {
   EXPECT_EQ(on_cpus->problem.precision, Precision::fp32);
   EXPECT_EQ(on_cpus->problem.execution.framework, "mpt");
   EXPECT_EQ(on_cpus->problem.workload.sequence, 1024) << "the model's limit";
+}
+
+bool has_note(const Resolved& resolved, const std::string& words) {
+  return std::any_of(resolved.notes.begin(), resolved.notes.end(),
+                     [&](const std::string& note) { return note.find(words) != std::string::npos; });
+}
+
+TEST(Resolve, PlansModelsThatRunAndThatMptDoesNotWriteYet) {
+  const auto resolved = resolve(request("nemotron-3-super", "dgx-h100:8"));
+  EXPECT_EQ(resolved->problem.framework->name, "megatron-core");
+  EXPECT_TRUE(has_note(*resolved, "MPT does not write"));
+  EXPECT_TRUE(has_note(*resolved, "megatron-core 0.19.2, megatron/core"));
+  EXPECT_FALSE(has_note(*resolve(request()), "MPT does not write"));
+}
+
+TEST(Resolve, NamesFrameworksThatTrainWhatOneDoesNotRun) {
+  const std::string error = error_of(request("bloom-176b", "dgx-h100:64"));
+  EXPECT_NE(error.find("megatron/training/arguments.py:2314"), std::string::npos) << error;
+  const size_t at = error.find("--framework ");
+  ASSERT_NE(at, std::string::npos) << error;
+  PlanRequest other = request("bloom-176b", "dgx-h100:64");
+  other.framework = error.substr(at + 12, error.find_first_of(" ,", at + 12) - at - 12);
+  EXPECT_EQ(error_of(other), "accepted") << other.framework;
+}
+
+TEST(Resolve, LeavesOutNextTokenLayersThatATrainerLeavesOut) {
+  PlanRequest r = request("deepseek-v3", "dgx-h100:64");
+  EXPECT_EQ(resolve(r)->problem.model.next_token_layers, 1) << "Megatron-LM trains them";
+  for (const char* framework : {"transformers-fsdp", "torchtitan", "deepspeed", "pytorch"}) {
+    r.framework = framework;
+    const auto resolved = resolve(r);
+    EXPECT_EQ(resolved->problem.model.next_token_layers, 0) << framework;
+    EXPECT_TRUE(has_note(*resolved, "without its next-token layers")) << framework;
+  }
+  r.framework = "automodel";
+  r.model.name = "qwen3.5-27b";
+  EXPECT_EQ(resolve(r)->problem.model.next_token_layers, 1);
+}
+
+TEST(Resolve, GpusBeforeAmpereHaveNoBf16) {
+  EXPECT_EQ(resolve(request("llama3-8b", "dgx-1-v100:4"))->problem.precision, Precision::fp16);
+  PlanRequest r = request("llama3-8b", "dgx-1-v100:4");
+  r.precision = Precision::bf16;
+  EXPECT_NE(error_of(r).find("v100-sxm-32gb has no products in bf16"), std::string::npos) << error_of(r);
+  r = request("llama3-8b", "dgx-a100:1");
+  EXPECT_EQ(resolve(r)->problem.precision, Precision::bf16);
+}
+
+TEST(Resolve, AutoModelKeepsAllStatesInThePrecisionOfItsWeights) {
+  PlanRequest r = request();
+  r.framework = "automodel";
+  const auto states = [&] {
+    const StateBytes& s = resolve(r)->problem.execution.states;
+    return std::vector<int64_t>{s.weight_bytes, s.gradient_bytes, s.optimizer_bytes, s.reduced_bytes};
+  };
+  EXPECT_EQ(states(), (std::vector<int64_t>{2, 2, 4, 4}));
+  r.precision = Precision::fp32;
+  EXPECT_EQ(states(), (std::vector<int64_t>{4, 4, 8, 4}));
+}
+
+TEST(Resolve, FineTuningWithHuggingFacesTrainer) {
+  for (const char* framework : {"transformers-fsdp", "transformers-deepspeed"}) {
+    PlanRequest r = request();
+    r.framework = framework;
+    r.lora = 16;
+    EXPECT_TRUE(has_note(*resolve(r), "trains with LoRA")) << framework;
+    r.frozen_weights = FrozenFormat::nf4;
+    const auto resolved = resolve(r);
+    EXPECT_EQ(resolved->problem.training.frozen_format, FrozenFormat::nf4);
+    EXPECT_TRUE(has_note(*resolved, "MPT does not write")) << framework;
+    r.lora = 0;
+    r.frozen_weights.reset();
+    r.optimizer = OptimizerKind::adamw8;
+    EXPECT_TRUE(!has_note(*resolve(r), "MPT does not write")) << framework;
+  }
 }
 
 TEST(Resolve, PadsTheVocabularyForTheOwnRuntimeOnGpus) {
@@ -157,6 +237,62 @@ TEST(Resolve, TellsInNotesWhatItChanged) {
   EXPECT_NE(resolved->notes[1].find("--memory 200GiB is more than"), std::string::npos);
 }
 
+// Names that people use for FSDP alone; PyTorch itself has pipelines, too.
+TEST(Resolve, TakesFsdpAsShardingBesideTensorRanks) {
+  using Degrees = std::vector<int64_t>;
+  for (const char* name : {"fsdp", "fsdp2", "pytorch-fsdp2"}) {
+    PlanRequest r = request();
+    r.framework = name;
+    const auto resolved = resolve(r);
+    EXPECT_EQ(resolved->problem.bounds.pipeline, Degrees{1}) << name;
+    EXPECT_EQ(resolved->problem.bounds.context, Degrees{1}) << name;
+    EXPECT_TRUE(std::any_of(resolved->notes.begin(), resolved->notes.end(), [](const std::string& note) {
+      return note.find("--framework pytorch has pipelines") != std::string::npos;
+    }));
+    r.bounds.pipeline = {2};
+    EXPECT_NE(error_of(r).find("--pp: 2 with --framework "), std::string::npos) << error_of(r);
+    r.bounds.pipeline = {1};
+    r.bounds.context = {1, 2};
+    EXPECT_NE(error_of(r).find("leave it out; --framework pytorch"), std::string::npos) << error_of(r);
+    r.bounds.context.clear();
+    r.bounds.zero = {1};
+    EXPECT_NE(error_of(r).find("--zero: 1 with --framework "), std::string::npos) << error_of(r);
+    r.beyond_framework = true;
+    EXPECT_EQ(error_of(r), "accepted");
+  }
+  PlanRequest r = request();
+  for (const char* name : {"pytorch", "torch", "torchtitan"}) {
+    r.framework = name;
+    EXPECT_TRUE(resolve(r)->problem.bounds.pipeline.empty()) << name;
+  }
+  r.framework = "fsdp2";
+  const Plan found = plan(r);
+  EXPECT_EQ(found.layout.pipeline * found.layout.context, 1);
+  EXPECT_GE(found.layout.zero, 2);
+  EXPECT_EQ(plan(found.request).layout, found.layout);
+}
+
+// Schedules that a framework takes as a file of rows are searched where somebody asks for them.
+TEST(Resolve, SearchesSchedulesOfRowsWhereTheyAreAskedFor) {
+  PlanRequest r = request();
+  r.bounds.pipeline = {2};
+  for (const char* name : {"pytorch", "torchtitan"}) {
+    r.framework = name;
+    r.execution = {"elementwise=eager"};
+    r.bounds.schedules.clear();
+    const Plan by_default = plan(r);
+    for (const RankedLayout& ranked : by_default.ranking)
+      EXPECT_FALSE(frameworks::needs_rows(*frameworks::find_framework(name), ranked.layout.schedule))
+          << layout_name(ranked.layout);
+    const auto told = [](const std::string& line) {
+      return line.find("runs zb-h1 only from a file of its rows; --schedule zb-h1") != std::string::npos;
+    };
+    EXPECT_TRUE(std::any_of(by_default.rejected.begin(), by_default.rejected.end(), told));
+    r.bounds.schedules = {"zb-h1"};
+    EXPECT_EQ(plan(r).layout.schedule, "zb-h1");
+  }
+}
+
 TEST(Resolve, RefusesWhatDoesNotGoTogether) {
   PlanRequest r = request();
   r.model.name.clear();
@@ -226,6 +362,78 @@ TEST(Estimate, TakesTheLayoutThatTheBoundsName) {
   EXPECT_EQ(e.plan.layout.pipeline, 2);
   EXPECT_EQ(e.plan.layout.data, 2);
   EXPECT_EQ(e.plan.layout.zero, 0);
+}
+
+TEST(Estimate, SharesOutWhatTheFrameworkAlwaysDoes) {
+  PlanRequest r = request();
+  const auto zero_of = [&](const char* framework, int64_t tensor) {
+    r.framework = framework;
+    r.bounds.tensor = {tensor};
+    const Estimated e = estimate(r);
+    EXPECT_FALSE(e.refusal && e.refusal->constraint == "zero") << e.refusal->reason;
+    return e.plan.layout.zero;
+  };
+  EXPECT_EQ(zero_of("fsdp2", 2), 3);
+  EXPECT_EQ(zero_of("torchtitan", 2), 3) << "DDP stands alone there";
+  EXPECT_EQ(zero_of("torchtitan", 1), 0);
+  EXPECT_EQ(zero_of("fsdp2", 8), 0) << "no replicas";
+}
+
+TEST(Plan, SaysWhatEachLayoutIsThereFor) {
+  PlanRequest r = request("llama3-70b", "dgx-h100:8");
+  r.global_batch = 512;
+  const Plan found = plan(r);
+  const auto kinds = [](const RankedLayout& ranked) {
+    return kinds_of_parallelism(ranked.layout.degrees(), ranked.layout.expert);
+  };
+  const auto is = [](Role role) {
+    return [role](const RankedLayout& ranked) { return ranked.role == role; };
+  };
+  const auto& ranking = found.ranking;
+  ASSERT_EQ(ranking.front().role, Role::recommended);
+  EXPECT_EQ(std::count_if(ranking.begin(), ranking.end(), is(Role::recommended)), 1);
+  const auto simplest = std::find_if(ranking.begin(), ranking.end(), is(Role::simplest));
+  if (kinds(ranking.front()) <= 2) {
+    EXPECT_EQ(simplest, ranking.end());
+  } else {
+    ASSERT_NE(simplest, ranking.end());
+    EXPECT_LE(kinds(*simplest), 2);
+  }
+}
+
+// The layers that are proposed give the time that is promised; with them no others are.
+TEST(Estimate, NamesLayersPerStageThatGain) {
+  PlanRequest r = request("llama3-8b");
+  r.sequence = 4096;
+  r.bounds.pipeline = {8};
+  r.bounds.recomputes = {Recompute::full};
+  const Estimated even = estimate(r);
+  EXPECT_EQ(even.plan.layout.layers_per_stage, std::vector<int64_t>(8, 4));
+  const auto other = faster_stages(even);
+  ASSERT_TRUE(other);
+  EXPECT_LT(other->step_time_s, 0.99 * even.plan.prediction.step_time_s);
+  EXPECT_LT(other->layers_per_stage.back(), 4) << "the head is work, too";
+  r.layers_per_stage = other->layers_per_stage;
+  const Estimated balanced = estimate(r);
+  EXPECT_EQ(balanced.plan.layout.layers_per_stage, other->layers_per_stage);
+  EXPECT_DOUBLE_EQ(balanced.plan.prediction.step_time_s, other->step_time_s);
+  EXPECT_FALSE(faster_stages(balanced));
+  r.layers_per_stage = {32};
+  EXPECT_THROW(estimate(r), UserError) << "of eight stages";
+  EXPECT_THROW(plan(r), UserError) << "a search divides them itself";
+}
+
+TEST(Resolve, SaysThatSingleCardsAreMachines) {
+  const auto says_machines = [](const std::string& cluster) {
+    const auto resolved = resolve(request("gpt2-124m", cluster));
+    return std::any_of(resolved->notes.begin(), resolved->notes.end(), [](const std::string& note) {
+      return note.find("machines with one GPU each") != std::string::npos &&
+             note.find("rtx4090:1x8") != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(says_machines("rtx4090:8"));
+  for (const char* plain : {"rtx4090:1", "rtx4090:1x8", "rtx4090:8x1", "dgx-h100:8", "rtx3090:1"})
+    EXPECT_FALSE(says_machines(plain)) << plain;
 }
 
 TEST(Estimate, OfFewerRanksSaysWhatIsIdle) {

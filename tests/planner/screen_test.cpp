@@ -10,6 +10,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "core/ties.h"
 #include "frameworks/framework.h"
 #include "planner/explain/explain.h"
 #include "planner/search/arrangement.h"
@@ -95,6 +96,28 @@ TEST(Screen, CallsATieWhatTheModelCannotTellApart) {
   EXPECT_EQ(alternatives(plan).front().trade, "tie, same memory");
   plan.ranking.back().step_time_s *= 1.0 + 0.9 * kEqualTimes;
   EXPECT_EQ(alternatives(plan).front().trade, "1.8% slower, same memory");
+}
+
+// However many rows there are, and however few lines: it is what people can run at once.
+TEST(Screen, TheSimplestStaysAndIsCalledSo) {
+  Plan plan = searched(7);
+  for (int64_t n = 2; n < 30; ++n) {
+    RankedLayout other = plan.ranking.front();
+    other.layout.micro_batch = 100 + n;
+    other.step_time_s *= 1.0 + 0.01 * double(n);
+    other.role = n == 5 || n == 29 ? Role::simplest : Role::alternative;
+    plan.ranking.push_back(other);
+  }
+  for (const int64_t place : {5, 29}) {
+    Plan one = plan;
+    for (RankedLayout& r : one.ranking) {
+      if (r.layout.micro_batch != 100 + place) r.role = Role::alternative;
+    }
+    const std::string text = answer_screen(one);
+    EXPECT_NE(text.find("mbs" + std::to_string(100 + place)), std::string::npos) << text;
+    EXPECT_NE(text.find("; simplest"), std::string::npos) << text;
+    EXPECT_LE(lines_in(text), kScreenLines);
+  }
 }
 
 // A plan that published runs call a risk: only an option that a search has tried is named.

@@ -52,6 +52,14 @@ TEST(TrainingCost, GoodputLengthensAllOfIt) {
   EXPECT_DOUBLE_EQ(cost.price, 12.5 * 24 * 4 * 2.5);
 }
 
+TEST(TrainingCost, TheRangeOfAStepGoesOn) {
+  Confidence sure;
+  EXPECT_EQ(with_range(10.0, 2.0, sure, format_days), "10.0") << "no run tells";
+  sure.least_s = 1.8;
+  sure.most_s = 2.6;
+  EXPECT_EQ(with_range(10.0, 2.0, sure, format_days), "10.0 (9.0 to 13.0)");
+}
+
 // Times of a noisy profile may be shorter than any that the machine reaches.
 TEST(Utilisation, AboveThePeakIsNotPossibleAndNotPrinted) {
   Plan told = plan_of_four();

@@ -72,5 +72,42 @@ TEST(ZooPlans, AreWithinTheirLimitsOrRefusedWithAReason) {
   EXPECT_GT(counts.refused, 0);
 }
 
+std::string error_of(const PlanRequest& request) {
+  try {
+    resolve(request);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// By the default command. What the default framework does not run, another one does that the error names.
+TEST(ZooPlans, PlanByTheDefaultCommandOrForTheFrameworkThatTheErrorNames) {
+  const bool all = std::getenv("MPT_SOAK") != nullptr;
+  int by_default = 0, n = 0;
+  for (const std::string& model : models::zoo_names()) {
+    PlanRequest request;
+    request.model.name = model;
+    request.cluster.name = "dgx-h100:64";
+    request.global_batch = 1024;
+    request.time_limit_s = 10.0;
+    const std::string error = error_of(request), words = "--framework ";
+    by_default += error.empty() ? 1 : 0;
+    if (!error.empty()) {
+      const size_t at = error.find(words);
+      ASSERT_NE(at, std::string::npos) << model << ": " << error;
+      const size_t begin = at + words.size();
+      request.framework = error.substr(begin, error.find_first_of(" ,", begin) - begin);
+      EXPECT_EQ(error_of(request), "") << model;
+    }
+    if (!all && n++ % 13 != 0) continue;
+    const PlanOrReason answer = plan_or_reason(resolve(request)->problem, request);
+    EXPECT_TRUE(answer.plan || answer.reason.find("nothing fits") != std::string::npos)
+        << model << ": " << answer.reason;
+  }
+  RecordProperty("by_default", by_default);
+  EXPECT_GE(by_default, 65);
+}
+
 }  // namespace
 }  // namespace mpt::planner

@@ -37,7 +37,6 @@ TEST(Catalog, BadNamesAndCountsAreUserErrors) {
   }
 }
 
-// What drivers call their devices.
 TEST(Catalog, AVariantIsItsNodeWithChanges) {
   const ClusterSpec plain = load_cluster("dgx-b200:2", {}), dated = load_cluster("dgx-b200@2025:2", {});
   EXPECT_EQ(dated.name, "dgx-b200@2025:2");
@@ -57,6 +56,25 @@ TEST(Catalog, AVariantIsItsNodeWithChanges) {
   EXPECT_THROW(load_cluster("dgx-b200@2031:2", {}), UserError);
 }
 
+TEST(Catalog, ANodeMayHaveAnotherNumberOfGpus) {
+  const ClusterSpec one = load_cluster("rtx4090:1x8", {}), two = load_cluster("rtx4090:2x8", {});
+  EXPECT_EQ(one.name, "rtx4090:1x8");
+  EXPECT_EQ(one.devices, 8);
+  EXPECT_EQ(one.devices_per_node, 8);
+  ASSERT_EQ(one.levels.size(), 1u);
+  EXPECT_EQ(one.levels.front().name, "pcie");
+  EXPECT_EQ(one.levels.front().group_size, 8);
+  EXPECT_EQ(two.devices, 16);
+  ASSERT_EQ(two.levels.size(), 2u);
+  EXPECT_EQ(two.levels.front().group_size, 8);
+  EXPECT_EQ(two.levels.back().group_size, 16);
+  EXPECT_EQ(load_cluster("rtx4090:8", {}).devices_per_node, 1);
+  EXPECT_EQ(load_cluster("dgx-h100:2x4", {}).levels.front().group_size, 4);
+  for (const char* wrong : {"rtx4090:x8", "rtx4090:2x", "rtx4090:2x0", "rtx4090:2x8x2", "this-machine:2x4"})
+    EXPECT_THROW(load_cluster(wrong, {}), UserError) << wrong;
+}
+
+// What drivers call their devices.
 TEST(Catalog, KnowsReportedDevices) {
   const std::pair<const char*, const char*> names[] = {
       {"NVIDIA H200", "h200-sxm-141gb"},

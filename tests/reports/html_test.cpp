@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reports/html.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/json.h"
@@ -99,6 +101,35 @@ TEST(Html, MemoryOverTheStepPeaksWhereThePlanSays) {
   }
 }
 
+TEST(Html, OfManyPassesMemoryIsDrawnAsTheirEnvelope) {
+  const test::SampleRun s = test::sample_run("1f1b", 4, 128);
+  const Json data = Json::parse(plan_report_data(s.plan, s.program, s.predicted));
+  for (const Json& line : data["memory_over_time"]) {
+    const auto points = line[1].get<std::vector<int64_t>>();
+    const auto peak = *std::max_element(points.begin(), points.end());
+    EXPECT_EQ(peak, s.plan.prediction.memory[line[0].get<size_t>()].peak_bytes);
+    // Filled once and emptied once: between the two no point falls.
+    const auto first = std::find(points.begin(), points.end(), peak);
+    const auto last = std::find(points.rbegin(), points.rend(), peak).base();
+    EXPECT_TRUE(std::all_of(first, last, [&](int64_t v) { return v == peak; }));
+    EXPECT_GT(last - first, ptrdiff_t(points.size() / 2));
+  }
+}
+
+TEST(Html, SaysHowSureItIsAndWhichStageHasWhichLayers) {
+  test::SampleRun s = test::sample_run("interleaved");
+  s.plan.prediction.confidence = {26.9, 31.4, 0.978};
+  const Json data = Json::parse(plan_report_data(s.plan, s.program, s.predicted));
+  EXPECT_EQ(data["headline"][0][2], "26.9 to 31.4 s in 8 of 10 cases");
+  EXPECT_NE(data["headline"][3][2].get<std::string>().find("; fits: 97%"), std::string::npos);
+  const auto& layers = s.plan.layout.layers_per_stage;
+  ASSERT_EQ(layers.size(), 2 * data["memory"].size());
+  for (const Json& m : data["memory"]) {
+    const auto rank = m["rank"].get<size_t>();
+    EXPECT_EQ(m["layers"], fmt::format("{}+{}", layers[rank], layers[rank + data["memory"].size()]));
+  }
+}
+
 TEST(Html, ThePartsOfAStepAddUpToIt) {
   test::SampleRun s = test::sample_run();
   Prediction& p = s.plan.prediction;
@@ -121,6 +152,21 @@ TEST(Html, ThePartsOfAStepAddUpToIt) {
   EXPECT_NEAR(told_idle_s, idle_s, 1e-12);
   EXPECT_NEAR(causes_of_idle_s, idle_s, 1e-12);
   EXPECT_NEAR(bubble_s, 0.25 * idle_s, 1e-12) << "transfers and gradients are no bubble";
+}
+
+TEST(Html, ABubbleIsSplitIntoFillAndUnequalStages) {
+  test::SampleRun s = test::sample_run();
+  Prediction& p = s.plan.prediction;
+  p.exposed = {{CommunicationKind::transfer, 0.3 * p.bubble_share * p.step_time_s}};
+  p.pipeline_idle = PipelineIdle{0.2 * p.bubble_share, 0.4 * p.bubble_share, 0.4 * p.bubble_share};
+  std::map<std::string, double> shares;
+  const Json data = data_of(plan_report(s.plan, s.program, s.predicted));
+  for (const Json& part : data["parts"])
+    shares[part[0]] = part[1].get<double>() / (p.step_time_s * p.bubble_share);
+  EXPECT_NEAR(shares["idle: pipeline fill"], 0.2, 1e-12);
+  EXPECT_NEAR(shares["idle: unequal stages"], 0.4, 1e-12);
+  EXPECT_NEAR(shares["idle: stage transfers"], 0.3, 1e-12);
+  EXPECT_NEAR(shares["idle: other waiting"], 0.1, 1e-12);
 }
 
 TEST(Html, ARunIsHeadedByWhatWasMeasured) {

@@ -54,5 +54,23 @@ TEST(Table, BreaksWordsToKeepAWidthAndNeverANumber) {
   EXPECT_EQ(numbers.text(10), numbers.text());
 }
 
+TEST(Table, GoesOnBelowWhereLinesAreTooShort) {
+  Table table({{"name", Align::left}, {"one"}, {"two"}, {"three", Align::left}});
+  table.add_row({"a", "1,000", "2,000", "words that go on"});
+  table.add_row({"b", "1", "-", "-"});
+  EXPECT_EQ(table.stacked(1, 1000), table.text());
+  EXPECT_EQ(table.stacked(1, 22),
+            "  name    one    two\n"
+            "  ----  -----  -----\n"
+            "  a     1,000  2,000\n"
+            "  b         1      -\n"
+            "\n"
+            "  name  three\n"
+            "  ----  --------------\n"
+            "  a     words that go\n"
+            "        on\n"
+            "  b     -\n");
+}
+
 }  // namespace
 }  // namespace mpt::reports

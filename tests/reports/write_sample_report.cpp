@@ -1,36 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Writes the report of a sample run to stdout, or of its plan alone with the argument "plan", or with "many"
-// of a plan of many micro-batches, or with "plots" a page with the plot that stands alone.
+// of a plan of many micro-batches.
 
 #include <cstdio>
 #include <string>
 
 #include "base/error.h"
 #include "reports/html.h"
-#include "reports/line_plot.h"
 #include "tests/support/sample_run.h"
-
-namespace {
-
-std::string page_of_plots() {
-  const mpt::reports::LinePlot line{
-      "Step time over devices", "devices", "seconds", {{8.0, 3.0, "tp8"}, {16384.0, 0.5, "tp8 pp16"}}};
-  return "<!DOCTYPE html>\n<html><head><meta name=\"viewport\" content=\"width=device-width, "
-         "initial-scale=1\">"
-         "<style>svg { width: 100%; }</style></head>\n<body>" +
-         mpt::reports::to_svg(line) + "</body></html>\n";
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   return mpt::run_program("write_sample_report", [&] {
     const std::string kind = argc > 1 ? argv[1] : "run";
-    if (kind == "plots") {
-      std::fputs(page_of_plots().c_str(), stdout);
-      return 0;
-    }
     const bool many = kind == "many";
     mpt::test::SampleRun s = many ? mpt::test::sample_run("1f1b", 4, 128) : mpt::test::sample_run();
     if (many) s.plan.model.name = "many micro-batches";

@@ -28,11 +28,14 @@ struct RequestDice {
   bool once_in(uint32_t n) { return random() % n == 0; }
 };
 
-// Those that the framework trains in bf16, as far as the largest cluster may hold them.
+// Those that the framework trains in bf16 and that its export writes, as far as the largest cluster may hold
+// them.
 std::vector<std::string> models_of(const frameworks::Framework& framework) {
   std::vector<std::string> names;
   for (const std::string& name : models::zoo_names()) {
-    if (!frameworks::supports_model(framework, models::load_model(name), Precision::bf16))
+    const ModelSpec model = frameworks::trained_by(framework, models::load_model(name));
+    if (frameworks::verdict_on(framework, model).verdict == Verdict::exported &&
+        !frameworks::supports_model(framework, model, Precision::bf16))
       names.push_back(name);
   }
   return names;

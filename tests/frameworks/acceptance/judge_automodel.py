@@ -109,7 +109,7 @@ def compare_weights(c, recipe):
     other, meshes, resharded, compute = set(), set(), set(), set()
     for part in recipe.model_parts:
         adapts = c.layout.get("training", {}).get("adapter_rank", 0) > 0  # weights are then as the checkpoint's
-        other |= {name for name, weight in part.named_parameters() if weight.dtype != (torch.bfloat16 if adapts else torch.float32)}
+        other |= {name for name, weight in part.named_parameters() if weight.dtype != (torch.bfloat16 if adapts or c.execution["weight_bytes"] == 2 else torch.float32)}
         frozen = {name for name, weight in part.named_parameters() if weight.requires_grad != ("lora_" in name)}
         c.same("weights that are trained or frozen otherwise", [], sorted(frozen) if adapts else [])
         in_experts = any(".experts.lora_" in name for name, _ in part.named_parameters())
@@ -122,7 +122,7 @@ def compare_weights(c, recipe):
             if group is not None and is_layer(name):  # the embedding and the head stay gathered for the backward
                 resharded.add(group.post_forward_mesh_info is not None)
                 compute.add(module._get_fsdp_state()._mp_policy.param_dtype)
-    c.same("weights in other types than fp32", [], sorted(other))
+    c.same("weights in other types than the plan has", [], sorted(other))
     if layout["zero"] > 0 and layout["shard"] > 1:
         c.same("shard", [layout["shard"]], sorted(meshes))
         c.same("zero", [layout["zero"] == 3], sorted(resharded))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Megatron-LM: its argument parser, validation and configuration classes read what run_megatron.sh starts."""
 
+import json
 import os
 import sys
 import types
@@ -22,8 +23,9 @@ from megatron.training.training import get_megatron_ddp_config, get_megatron_opt
 from megatron_fields import compare_layout, compare_model, compare_optimizer, compare_yarn, queues_of_launches  # noqa: E402
 from torch.distributed.run import get_args_parser  # noqa: E402
 
-# What a user adds: data, tokenizer and the length of the training.
-TRAINING = "--mock-data --tokenizer-type NullTokenizer --lr 1e-4 --train-iters 10".split()
+# What a user adds: data, tokenizer and the length of the training. The trial that mpt-plan prints has them.
+with open(os.path.join(os.path.dirname(__file__), "../../../frameworks/megatron-core/framework.json"), encoding="utf-8") as file:
+    TRAINING = [word.replace("@steps@", "10") for word in json.load(file)["trial"]["arguments"]]
 
 
 def launched(folder, node):

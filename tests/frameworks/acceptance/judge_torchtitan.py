@@ -143,7 +143,7 @@ def compare_layers(c, layers):
     c.same("type of weights in compute", {"fp32": torch.float32}.get(c.layout["precision"], torch.bfloat16), state._mp_policy.param_dtype)
     c.same("gradients reduced in", torch.float32, state._mp_policy.reduce_dtype)
     wrapped = sum(any(isinstance(module, CheckpointWrapper) for module in layer.modules()) for layer in layers)
-    c.same("layers wrapped for recompute", len(layers) if c.layout["recompute"] == "full" else 0, wrapped)
+    c.same("layers wrapped for recompute", len(layers) if c.layout["recompute"] != "none" else 0, wrapped)
 
 
 def build(c, config, pipeline_rank):

@@ -1,104 +1,121 @@
 'use strict';
-(function () {
-  const errors = [];
-  window.addEventListener('error', (event) => { errors.push(event.message); document.documentElement.dataset.errors = String(errors.length); });
-  const data = JSON.parse(document.getElementById('data').textContent);
-  const main = document.getElementById('main');
-  document.getElementById('title').textContent = data.title;
-  document.getElementById('subtitle').textContent = data.subtitle;
+// What MPT draws of plans and runs, for the report, the page and notebooks: functions (parent, data), where data is what
+// reports/html.cpp writes. Only mptDraw is global.
+const mptDraw = (function () {
 
-  // ---- small builders; text always goes in as text, never as markup
-  function element(name, parent, text, attributes) {
-    const made = document.createElement(name);
-    if (text !== undefined && text !== null) made.textContent = text;
-    for (const key in attributes || {}) made.setAttribute(key, attributes[key]);
-    if (parent) parent.appendChild(made);
-    return made;
+// ---- small builders; text always goes in as text, never as markup
+function element(name, parent, text, attributes) {
+  const made = document.createElement(name);
+  if (text !== undefined && text !== null) made.textContent = text;
+  for (const key in attributes || {}) {
+    if (key === 'style') made.style.cssText = attributes.style;  // what a strict policy of a page allows
+    else made.setAttribute(key, attributes[key]);
   }
-  function shape(name, parent, attributes, text) {
-    const made = document.createElementNS('http://www.w3.org/2000/svg', name);
-    for (const key in attributes) made.setAttribute(key, attributes[key]);
-    if (text !== undefined) made.textContent = text;
-    parent.appendChild(made);
-    return made;
+  if (parent) parent.appendChild(made);
+  return made;
+}
+function shape(name, parent, attributes, text) {
+  const made = document.createElementNS('http://www.w3.org/2000/svg', name);
+  for (const key in attributes) made.setAttribute(key, attributes[key]);
+  if (text !== undefined) made.textContent = text;
+  parent.appendChild(made);
+  return made;
+}
+function section(title, id, parent) {
+  const made = element('section', parent, null, {id: id, 'aria-labelledby': id + '-title'});
+  element('h2', made, title, {id: id + '-title'});
+  return made;
+}
+function picture(parent, width, height, label) {
+  return shape('svg', parent, {viewBox: '0 0 ' + width + ' ' + height, role: 'img', 'aria-label': label});
+}
+// The one bubble of figures beside what is pointed at.
+function bubble() {
+  return document.getElementById('tip') || element('div', document.body, '', {id: 'tip', role: 'status'});
+}
+function hover(target, text) {
+  const tip = bubble();
+  const show = (event) => {
+    tip.textContent = text;
+    tip.style.visibility = 'visible';
+    tip.style.left = Math.max(0, Math.min(event.clientX + 12, window.innerWidth - 270)) + 'px';
+    tip.style.top = (event.clientY + 14) + 'px';
+  };
+  target.addEventListener('pointermove', show);
+  target.addEventListener('pointerdown', show);  // a tap
+  target.addEventListener('pointerleave', () => { tip.style.visibility = 'hidden'; });
+  // The same for the keyboard.
+  target.addEventListener('focus', () => {
+    const box = target.getBoundingClientRect();
+    tip.textContent = text;
+    tip.style.visibility = 'visible';
+    tip.style.left = Math.min(box.right, window.innerWidth - 270) + 'px';
+    tip.style.top = (box.bottom + 4) + 'px';
+  });
+  target.addEventListener('blur', () => { tip.style.visibility = 'hidden'; });
+}
+function choosable(target, act) {
+  target.setAttribute('role', 'button');
+  target.style.cursor = 'pointer';
+  target.addEventListener('click', act);
+  target.addEventListener('keydown', (event) => {
+    if (event.key !== 'Enter' && event.key !== ' ') return;
+    event.preventDefault();
+    act();
+  });
+}
+function seconds(us, digits) {
+  const places = digits || 3;
+  if (us < 1e-3) return '0';  // a picosecond is a rounding error
+  return us >= 1e6 ? (us / 1e6).toPrecision(places) + ' s' : us >= 1e3 ? (us / 1e3).toPrecision(places) + ' ms' : us.toPrecision(places) + ' us';
+}
+function bytes(n, digits) {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  if (n === 0) return '0';
+  let u = 0;
+  while (n >= 1024 && u < 4) { n /= 1024; ++u; }
+  return n.toPrecision(digits || 3) + ' ' + units[u];
+}
+// Of an axis whose ends are close, with as many digits as tell its ticks apart.
+function apart(values, format) {
+  for (let digits = 3; ; ++digits) {
+    const texts = values.map((v) => format(v, digits));
+    if (digits === 7 || new Set(texts).size === values.length) return texts;
   }
-  function section(title, id, parent) {
-    const made = element('section', parent || main, null, {id: id, 'aria-labelledby': id + '-title'});
-    element('h2', made, title, {id: id + '-title'});
-    return made;
-  }
-  function picture(parent, width, height, label) {
-    return shape('svg', parent, {viewBox: '0 0 ' + width + ' ' + height, role: 'img', 'aria-label': label});
-  }
-  const tip = element('div', document.body, '', {id: 'tip', role: 'status'});
-  function hover(target, text) {
-    const show = (event) => {
-      tip.textContent = text;
-      tip.style.visibility = 'visible';
-      tip.style.left = Math.max(0, Math.min(event.clientX + 12, window.innerWidth - 270)) + 'px';
-      tip.style.top = (event.clientY + 14) + 'px';
-    };
-    target.addEventListener('pointermove', show);
-    target.addEventListener('pointerdown', show);  // a tap
-    target.addEventListener('pointerleave', () => { tip.style.visibility = 'hidden'; });
-    // The same for the keyboard.
-    target.addEventListener('focus', () => {
-      const box = target.getBoundingClientRect();
-      tip.textContent = text;
-      tip.style.visibility = 'visible';
-      tip.style.left = Math.min(box.right, window.innerWidth - 270) + 'px';
-      tip.style.top = (box.bottom + 4) + 'px';
+}
+// A head that begins with '*' is of a column of names, which keeps its width. `pick(row)`: names are buttons that call it.
+function table(parent, heads, rows, chosen, pick) {
+  const frame = element('div', parent, null, {class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'table'});
+  const made = element('table', frame);
+  const kinds = heads.map((text, index) => text[0] === '*' ? 'name' : index === 0 ? 'first' : '');
+  const head = element('tr', element('thead', made));
+  heads.forEach((text, index) => element('th', head, text.replace('*', ''), {scope: 'col', class: kinds[index]}));
+  const body = element('tbody', made);
+  rows.forEach((row, index) => {
+    const line = element('tr', body, null, chosen === index ? {class: 'chosen'} : {});
+    row.forEach((cell, place) => {
+      if (typeof cell === 'number') element('i', element('td', line, null, {class: 'bar'}), null, {style: 'width:' + (cell * 100).toFixed(1) + '%'});
+      else if (pick && kinds[place] === 'name') element('button', element('td', line, null, {class: 'name'}), cell, {type: 'button'}).onclick = () => pick(index);
+      else element('td', line, cell, {class: kinds[place]});
     });
-    target.addEventListener('blur', () => { tip.style.visibility = 'hidden'; });
-  }
-  function seconds(us, digits) {
-    const places = digits || 3;
-    if (us < 1e-3) return '0';  // a picosecond is a rounding error
-    return us >= 1e6 ? (us / 1e6).toPrecision(places) + ' s' : us >= 1e3 ? (us / 1e3).toPrecision(places) + ' ms' : us.toPrecision(places) + ' us';
-  }
-  function bytes(n, digits) {
-    const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
-    if (n === 0) return '0';
-    let u = 0;
-    while (n >= 1024 && u < 4) { n /= 1024; ++u; }
-    return n.toPrecision(digits || 3) + ' ' + units[u];
-  }
-  // Of an axis whose ends are close, with as many digits as tell its ticks apart.
-  function apart(values, format) {
-    for (let digits = 3; ; ++digits) {
-      const texts = values.map((v) => format(v, digits));
-      if (digits === 7 || new Set(texts).size === values.length) return texts;
-    }
-  }
-  // A head that begins with '*' is of a column of names, which keeps its width.
-  function table(parent, heads, rows, chosen) {
-    const frame = element('div', parent, null, {class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'table'});
-    const made = element('table', frame);
-    const kinds = heads.map((text, index) => text[0] === '*' ? 'name' : index === 0 ? 'first' : '');
-    const head = element('tr', element('thead', made));
-    heads.forEach((text, index) => element('th', head, text.replace('*', ''), {scope: 'col', class: kinds[index]}));
-    const body = element('tbody', made);
-    rows.forEach((row, index) => {
-      const line = element('tr', body, null, chosen === index ? {class: 'chosen'} : {});
-      row.forEach((cell, place) => {
-        if (typeof cell === 'number') element('i', element('td', line, null, {class: 'bar'}), null, {style: 'width:' + (cell * 100).toFixed(1) + '%'});
-        else element('td', line, cell, {class: kinds[place]});
-      });
-    });
-    // Where columns lie beyond the edge, that is said: phones show no scroll bar.
-    const more = element('p', parent, 'More columns to the right: scroll the table sideways \u2192', {class: 'note more'});
-    const tell = () => { more.style.display = frame.scrollWidth > frame.clientWidth + 2 ? '' : 'none'; };
-    tell();
-    window.addEventListener('resize', tell);
-  }
-  function list(parent, items) {
-    const made = element('ul', parent);
-    items.forEach((text) => element('li', made, text));
-  }
+  });
+  // Where columns lie beyond the edge, that is said: phones show no scroll bar.
+  const more = element('p', parent, 'More columns to the right: scroll the table sideways \u2192', {class: 'note more'});
+  const tell = () => { more.style.display = frame.scrollWidth > frame.clientWidth + 2 ? '' : 'none'; };
+  tell();
+  new ResizeObserver(tell).observe(frame);
+}
+function list(parent, items) {
+  const made = element('ul', parent);
+  items.forEach((text) => element('li', made, text));
+}
 
-  // ---- the recommendation, or the run; why; and what now
-  const isRun = Boolean(data.comparison);
-  const first = section(isRun ? 'The run' : 'Recommendation', 'recommendation');
+// A phone and a column get narrower drawings with the same height of rows, not the same ones in small.
+function isNarrow(parent) { return Math.min(window.innerWidth, parent.clientWidth || Infinity) < 720; }
+
+// ---- the recommendation, or the run; why; and what now
+function recommendation(parent, data) {
+  const first = section(data.comparison ? 'The run' : 'Recommendation', 'recommendation', parent);
   const headline = element('dl', first, null, {class: 'headline'});
   data.headline.forEach((fact) => {
     const cell = element('div', headline);
@@ -112,8 +129,10 @@
     element('dt', cell, fact[0]);
     element('dd', cell, fact[1]);
   });
-  list(section('Why this layout', 'reasons'), data.reasons);
-  const next = section('What now', 'next');
+}
+function reasons(parent, data) { list(section('Why this layout', 'reasons', parent), data.reasons); }
+function next(parent, data) {
+  const next = section('What now', 'next', parent);
   data.next.forEach((step) => {
     element('h3', next, step[0]);
     element('p', next, step[1]);
@@ -124,10 +143,15 @@
     element('p', next, data.evidence[0]);
     list(next, data.evidence.slice(1));
   }
-  if (isRun) table(section('Measured against predicted', 'comparison'), ['', 'predicted', 'measured', 'measured is'], data.comparison);
+}
+function comparison(parent, data) {
+  if (data.comparison) table(section('Measured against predicted', 'comparison', parent), ['', 'predicted', 'measured', 'measured is'], data.comparison);
+}
 
-  // ---- where the time goes, by cause
-  const time = section('Where the time goes', 'time');
+// ---- where the time goes, by cause and by kind of work
+const colours = ['forward', 'backward', 'backward', 'weight', 'transfer', 'transfer', 'reduce', 'reduce', 'reduce', 'step'];
+function time(parent, data) {
+  const time = section('Where the time goes', 'time', parent);
   const stepSum = data.parts.reduce((sum, p) => sum + (p[0].startsWith('idle: ') ? 0 : p[1]), 0) || 1;
   const measuredSum = data.parts.reduce((sum, p) => sum + (p[2] || 0), 0);
   const percent = (part, whole) => (part / whole * 100).toFixed(1) + '%';
@@ -135,10 +159,43 @@
     const row = [p[0].startsWith('idle: ') ? '\u2003of it: ' + p[0].slice(6) : p[0], p[1] / stepSum, seconds(p[1] * 1e6), percent(p[1], stepSum)];
     return measuredSum ? row.concat(p[2] === null ? ['', ''] : [seconds(p[2] * 1e6), percent(p[2], measuredSum)]) : row;
   }));
+  // Of all compute time, by kind of work.
+  const share = data.series.map((s) => {
+    const sums = {};
+    let last = 0;
+    s[1].forEach((span) => {
+      last = Math.max(last, span[4] + span[5]);
+      if (span[1] <= 3 || span[1] === 9) sums[colours[span[1]]] = (sums[colours[span[1]]] || 0) + span[5];
+    });
+    const whole = last * data.ranks;
+    sums.idle = whole - Object.values(sums).reduce((a, b) => a + b, 0);
+    return {name: s[0], sums: sums, whole: whole};
+  });
+  const narrow = isNarrow(parent), wideTime = narrow ? 540 : 1100, timeLeft = narrow ? 104 : 96;
+  const timeDrawing = picture(time, wideTime, share.length * 44 + 6, 'Share of forward, backward, optimizer and idle time');
+  const works = {forward: 'forward', backward: 'backward', weight: 'weight gradient', step: 'optimizer', idle: 'idle'};
+  share.forEach((s, index) => {
+    const y = index * 44;
+    let x = timeLeft;
+    shape('text', timeDrawing, {x: 0, y: y + 23}, s.name);
+    Object.keys(works).forEach((k) => {
+      const part = (s.sums[k] || 0) / s.whole, w = part * (wideTime - timeLeft - 4);
+      hover(shape('rect', timeDrawing, {x: x, y: y + 4, width: Math.max(0, w), height: 28, fill: 'var(--' + k + ')', stroke: 'var(--line)'}), s.name + ', ' + works[k] + ': ' + (part * 100).toFixed(1) + '%');
+      const text = works[k] + ' ' + (part * 100).toFixed(0) + '%';
+      if (w > text.length * (narrow ? 10 : 7)) shape('text', timeDrawing, {x: x + w / 2, y: y + 23, 'text-anchor': 'middle', class: k === 'idle' ? '' : 'on-bar'}, text);
+      x += w;
+    });
+  });
+  element('p', time, 'The table has the causes, averaged over all ' + data.gpu + 's. The bars show the same step by kind of work; the pale part is idle time.', {class: 'note'});
+}
 
-  // ---- the pipeline's timeline: predicted above measured on one axis
-  const colours = ['forward', 'backward', 'backward', 'weight', 'transfer', 'transfer', 'reduce', 'reduce', 'reduce', 'step'];
-  const timeline = section('One step, ' + data.unit + ' by ' + data.unit, 'timeline');
+function lastMoment(series) {
+  return Math.max(1, ...series.map((s) => s[1].reduce((m, span) => Math.max(m, span[4] + span[5]), 0)));
+}
+
+// ---- the pipeline's timeline: predicted above measured on one axis
+function timeline(parent, data) {
+  const timeline = section('One step, ' + data.unit + ' by ' + data.unit, 'timeline', parent);
   const controls = element('div', timeline, null, {class: 'controls'});
   const buttons = {};
   [['zoom-in', 'Zoom in', '+'], ['zoom-out', 'Zoom out', '\u2212'], ['left', 'Move left', '\u2190'], ['right', 'Move right', '\u2192'], ['whole', 'Whole step', 'All']].forEach((b) => {
@@ -151,10 +208,9 @@
     item.appendChild(document.createTextNode(l[1]));
   });
   const series = data.series;  // [name, spans]
-  const end = Math.max(1, ...series.map((s) => s[1].reduce((m, span) => Math.max(m, span[4] + span[5]), 0)));
+  const end = lastMoment(series);
   const shown = element('p', timeline, '', {class: 'note', id: 'timeline-shown'});
-  // A phone gets a narrower drawing with the same height of rows, not the same one in small.
-  const narrow = window.innerWidth < 760;
+  const narrow = isNarrow(parent);
   // Of a step with many micro-batches first what can be read: the first passes of the first rank.
   const passes = series[0][1].filter((span) => span[0] === 0 && span[1] <= 3).map((span) => span[4] + span[5]).sort((a, b) => a - b);
   const readable = narrow ? 16 : 40;
@@ -229,8 +285,8 @@
   }, {passive: false});
   let dragged = null;
   drawing.addEventListener('pointerdown', (event) => { dragged = {at: event.clientX, from: view.from}; });
-  window.addEventListener('pointerup', () => { dragged = null; });
   drawing.addEventListener('pointermove', (event) => {
+    if (event.buttons === 0) dragged = null;
     if (!dragged) return;
     const box = drawing.getBoundingClientRect();
     place(dragged.from - (event.clientX - dragged.at) / box.width * (view.to - view.from), view.to - view.from);
@@ -245,25 +301,33 @@
   timeline.appendChild(shown);
   element('p', timeline, (data.cut ? 'Compute only: the step has too many instructions to draw all. ' : '') +
     'Point at a bar, or tap it, for its figures. Drag to move; the buttons, Ctrl and wheel, or + and - zoom.', {class: 'note'});
+}
 
-  // ---- memory, stacked by kind, with the limit; beside it, as high, memory over the step
-  const stacks = data.memory.length, few = stacks <= 14;
-  const pair = element('div', main, null, {class: few ? 'pair' : ''});
-  const memory = section('Memory of each ' + data.unit, 'memory', pair);
+// ---- memory, stacked by kind, with the limit; beside it, as high, memory over the step
+function sizes(parent, data) {
+  const stacks = data.memory.length, few = stacks <= 14, narrow = isNarrow(parent);
+  const bar = few ? Math.max(22, Math.min(stacks > 2 ? 64 : 40, 220 / stacks - 6)) : 14, flowHeight = few ? Math.max(246, stacks * (bar + 6) + 26) : 260;
+  return {stacks, few, narrow, bar, flowHeight, wide: few || narrow ? 540 : 1100};
+}
+function memory(parent, data) {
+  const {stacks, few, narrow, bar, flowHeight, wide} = sizes(parent, data);
+  const memory = section('Memory of each ' + data.unit, 'memory', parent);
   const kinds = [['weights', '--forward', 'weights'], ['gradients', '--backward', 'gradients'], ['optimizer', '--weight', 'optimizer'], ['transfer', '--transfer', 'transfer buffers'], ['activations', '--reduce', 'activations']];
   const most = Math.max(...data.memory.map((m) => Math.max(kinds.reduce((sum, k) => sum + m[k[0]], 0), m.measured || 0)));
   const showLimit = data.memory_limit < most * 4;
   const top = Math.max(most, showLimit ? data.memory_limit : 0) * 1.04;
-  const wideMemory = few || narrow ? 540 : 1100, memoryLeft = narrow ? 96 : 64, memoryScale = (wideMemory - memoryLeft - 6) / top;
-  const bar = few ? Math.max(22, Math.min(stacks > 2 ? 64 : 40, 220 / stacks - 6)) : 14, flowHeight = few ? Math.max(246, stacks * (bar + 6) + 26) : 260;
-  const memoryDrawing = picture(memory, wideMemory, few && stacks > 2 ? flowHeight : stacks * (bar + 6) + 6, 'Peak memory of each ' + data.unit + ' by kind');
+  // Of all chunks of a stage; the bubble tells them apart.
+  const layersOf = (m) => m.layers.split('+').reduce((sum, n) => sum + Number(n), 0);
+  const layered = stacks > 1 && data.memory.every((m) => m.layers);
+  const memoryLeft = (narrow ? 96 : 72) + (layered ? narrow ? 70 : 50 : 0), memoryScale = (wide - memoryLeft - 6) / top;
+  const memoryDrawing = picture(memory, wide, few && stacks > 2 ? flowHeight : stacks * (bar + 6) + 6, 'Peak memory of each ' + data.unit + ' by kind');
   data.memory.forEach((m, index) => {
     const y = index * (bar + 6);
     let x = memoryLeft;
-    shape('text', memoryDrawing, {x: 0, y: y + bar / 2 + 5}, data.unit + ' ' + m.rank);
+    shape('text', memoryDrawing, {x: 0, y: y + bar / 2 + 5}, data.unit + ' ' + m.rank + (layered ? ': ' + layersOf(m) + (layersOf(m) === 1 ? ' layer' : ' layers') : ''));
     kinds.forEach((k) => {
       const w = m[k[0]] * memoryScale;
-      hover(shape('rect', memoryDrawing, {x: x, y: y, width: Math.max(w, 0), height: bar, fill: 'var(' + k[1] + ')'}), data.unit + ' ' + m.rank + ', ' + k[2] + ': ' + bytes(m[k[0]]));
+      hover(shape('rect', memoryDrawing, {x: x, y: y, width: Math.max(w, 0), height: bar, fill: 'var(' + k[1] + ')'}), data.unit + ' ' + m.rank + (m.layers ? ' of ' + m.layers + ' layers' : '') + ', ' + k[2] + ': ' + bytes(m[k[0]]));
       x += w;
     });
     if (m.measured !== undefined) {
@@ -286,10 +350,13 @@
     table(memory, ['*'].concat(data.memory.map((m) => data.unit + ' ' + m.rank)), kinds.map((k) => [k[2]].concat(data.memory.map((m) => bytes(m[k[0]])))));
   }
   element('p', memory, 'Limit ' + data.memory_limit_text + (showLimit ? ' (dashed)' : ', far to the right') + (data.steps ? '; the dark mark is what the run measured' : '') + '.', {class: 'note'});
-
-  const flow = section('Memory over the step', 'memory-over-time', pair);
-  const wideFlow = few || narrow ? 540 : 1100, flowEnd = wideFlow - 5, flowBottom = flowHeight - 40;
-  const flowDrawing = picture(flow, wideFlow, flowHeight, 'Memory over one step, with the limit');
+}
+function memoryOverTime(parent, data) {
+  const {narrow, flowHeight, wide} = sizes(parent, data);
+  const end = lastMoment(data.series);
+  const flow = section('Memory over the step', 'memory-over-time', parent);
+  const flowEnd = wide - 5, flowBottom = flowHeight - 40;
+  const flowDrawing = picture(flow, wide, flowHeight, 'Memory over one step, with the limit');
   const flowLeft = narrow ? 104 : 70;
   const flowMost = Math.max(...data.memory_over_time.map((m) => Math.max(...m[1])));
   const flowTop = Math.max(flowMost, data.memory_limit < flowMost * 4 ? data.memory_limit : 0) * 1.05;
@@ -314,37 +381,10 @@
   shape('text', flowDrawing, {x: flowLeft, y: flowBottom + 22}, '0');
   shape('text', flowDrawing, {x: flowEnd, y: flowBottom + 22, 'text-anchor': 'end'}, seconds(end));
   element('p', flow, 'Each forward pass fills memory and each backward pass frees it; of close points the highest is drawn.', {class: 'note'});
+}
 
-  // ---- where the compute time of all goes, by kind of work
-  const share = series.map((s) => {
-    const sums = {};
-    let last = 0;
-    s[1].forEach((span) => {
-      last = Math.max(last, span[4] + span[5]);
-      if (span[1] <= 3 || span[1] === 9) sums[colours[span[1]]] = (sums[colours[span[1]]] || 0) + span[5];
-    });
-    const whole = last * data.ranks;
-    sums.idle = whole - Object.values(sums).reduce((a, b) => a + b, 0);
-    return {name: s[0], sums: sums, whole: whole};
-  });
-  const wideTime = narrow ? 540 : 1100, timeLeft = narrow ? 104 : 96;
-  const timeDrawing = picture(time, wideTime, share.length * 44 + 6, 'Share of forward, backward, optimizer and idle time');
-  const works = {forward: 'forward', backward: 'backward', weight: 'weight gradient', step: 'optimizer', idle: 'idle'};
-  share.forEach((s, index) => {
-    const y = index * 44;
-    let x = timeLeft;
-    shape('text', timeDrawing, {x: 0, y: y + 23}, s.name);
-    Object.keys(works).forEach((k) => {
-      const part = (s.sums[k] || 0) / s.whole, w = part * (wideTime - timeLeft - 4);
-      hover(shape('rect', timeDrawing, {x: x, y: y + 4, width: Math.max(0, w), height: 28, fill: 'var(--' + k + ')', stroke: 'var(--line)'}), s.name + ', ' + works[k] + ': ' + (part * 100).toFixed(1) + '%');
-      const text = works[k] + ' ' + (part * 100).toFixed(0) + '%';
-      if (w > text.length * (narrow ? 10 : 7)) shape('text', timeDrawing, {x: x + w / 2, y: y + 23, 'text-anchor': 'middle', class: k === 'idle' ? '' : 'on-bar'}, text);
-      x += w;
-    });
-  });
-  element('p', time, 'The table has the causes, averaged over all ' + data.gpu + 's. The bars show the same step by kind of work; the pale part is idle time.', {class: 'note'});
-
-  // ---- the run
+// ---- the run
+function run(parent, data) {
   function curve(parent, column, label, format) {
     const drawn = picture(parent, 540, 210, label);
     const values = data.steps.map((s) => s[column]);
@@ -361,12 +401,15 @@
     shape('text', drawn, {x: 530, y: 200, 'text-anchor': 'end'}, 'step ' + data.steps[data.steps.length - 1][0]);
   }
   if (data.steps && data.steps.length) {
-    const run = element('div', main, null, {class: 'pair'});
+    const run = element('div', parent, null, {class: 'pair'});
     curve(section('Loss', 'loss', run), 1, 'Loss by step', (v) => v.toFixed(3));
     curve(section('Tokens per second', 'throughput', run), 2, 'Tokens per second by step', (v) => v >= 1000 ? (v / 1000).toPrecision(3) + 'K' : v.toPrecision(3));
   }
+}
 
-  // ---- time against memory: of the whole front where it was asked for, else of the ranked layouts
+// ---- time against memory: of the whole front where it was asked for, else of the ranked layouts
+// `pick(row)`: points are buttons that call it with the row of the ranking, or of the front.
+function front(parent, data, pick) {
   const hasFront = data.front.length > 0, points = hasFront ? data.front : data.ranking;
   // Ticks and a place for each value between `from` and `to`, in powers where values differ much. Values that
   // are close stay close: an axis spans a fifth of its highest value at least.
@@ -384,16 +427,17 @@
     return {place: (v) => from + share(v) * (to - from), ticks: ticks, powers: powers, low: low, high: high};
   }
   if (points.length > 1) {
-    const front = section(hasFront ? 'Alternatives: time against memory and ' + data.gpu + 's' : 'Alternatives: time against memory', 'front');
+    const front = section(hasFront ? 'Alternatives: time against memory and ' + data.gpu + 's' : 'Alternatives: time against memory', 'front', parent);
     const legend = element('div', front, null, {class: 'controls'});
-    const wideFront = narrow ? 560 : 1100, height = 300;
+    const narrow = isNarrow(parent), wideFront = narrow ? 560 : 1100, height = 300;
     const plot = picture(front, wideFront, height, 'Step time against peak memory of ' + points.length + ' layouts; the table below has the numbers');
+    plot.setAttribute('role', 'group');  // its points have names of their own
     const across = axis(points.map((r) => r[1]), narrow ? 124 : 100, wideFront - 40), up = axis(points.map((r) => r[6]), height - 56, 30);
-    const plan = data.ranking[0][1], alike = 0.03;
+    const plan = data.ranking[0][1], alike = data.equal_times;
     if (!across.powers) {
       const left = across.place(Math.max(across.low, plan * (1 - alike))), right = across.place(Math.min(across.high, plan * (1 + alike)));
       shape('rect', plot, {x: left, y: 20, width: right - left, height: height - 66, fill: 'var(--idle)'});
-      shape('text', plot, {x: (left + right) / 2, y: 16, 'text-anchor': 'middle'}, 'within 3%: too close to call');
+      shape('text', plot, {x: (left + right) / 2, y: 16, 'text-anchor': 'middle'}, 'within ' + 100 * alike + '%: a tie');
     }
     const heights = apart(up.ticks, bytes), times = apart(across.ticks, (t, digits) => seconds(t * 1e6, digits));
     up.ticks.forEach((m, index) => {
@@ -438,6 +482,7 @@
         const text = r[0] + ' on ' + r[7] + ': ' + r[2] + ', ' + r[4] + ', ' + r[5] + ' tokens/s';
         const dot = shape('circle', group, {cx: across.place(r[1]), cy: up.place(r[6]), r: chosen ? 9 : 6, fill: colour, stroke: 'var(--card)', tabindex: '0', 'aria-label': text});
         hover(dot, text);
+        if (pick) choosable(dot, () => pick(points.indexOf(r)));
         number(group, across.place(r[1]), up.place(r[6]), String(points.indexOf(r) + 1));
       });
       if (counts.length === 1) return;
@@ -456,21 +501,36 @@
       table(front, ['#', '*layout', data.gpu + 's', 'step time', 'peak memory', 'tokens/s'], points.map((r, index) => [String(index + 1), r[0], String(r[7]), r[2], r[4], r[5]]));
     }
   }
-  table(section('The best layouts', 'ranking'), ['#', '*layout', 'step time', 'against 1', 'idle', 'peak memory', 'tokens/s'],
-    data.ranking.map((r, index) => [String(index + 1), r[0], r[2], index === 0 ? '' : r[8], r[3], r[4], r[5]]), 0);
+}
+function ranking(parent, data, pick) {
+  table(section('The best layouts', 'ranking', parent), ['#', '*layout', 'step time', 'against 1', 'idle', 'peak memory', 'tokens/s'],
+    data.ranking.map((r, index) => [String(index + 1), r[0], r[2], index === 0 ? '' : r[8], r[3], r[4], r[5]]), 0, pick);
+}
 
-  // ---- details: the cluster, what was left out, every instruction
-  const cluster = section('The cluster, and what each link carries', 'cluster');
+// ---- details: the cluster, what was left out, every instruction
+function cluster(parent, data) {
+  const cluster = section('The cluster, and what each link carries', 'cluster', parent);
   table(cluster, [data.gpu === 'GPU' ? '*GPU' : '*device', 'number', 'per node', 'memory', 'memory bandwidth', 'peak'], data.devices);
   table(cluster, ['*link', '*used by', data.gpu + 's that it connects', 'bandwidth per ' + data.gpu, 'latency'], data.links);
-  const rejected = section('What was left out', 'rejected');
+}
+function rejected(parent, data) {
+  const rejected = section('What was left out', 'rejected', parent);
   element('p', rejected, data.search);
   list(rejected, data.rejected);
   element('p', rejected, 'Times from: ' + data.costs, {class: 'note'});
-  if (data.instructions) {
-    table(section('Every kind of work, predicted and measured', 'instructions'), ['*', 'predicted', 'measured', 'measured is'], data.instructions);
-  }
-  document.documentElement.dataset.errors = String(errors.length);
-  document.documentElement.dataset.overflow = String(document.documentElement.scrollWidth > window.innerWidth + 1);
-  document.documentElement.dataset.ready = 'true';
+}
+function instructions(parent, data) {
+  if (data.instructions) table(section('Every kind of work, predicted and measured', 'instructions', parent), ['*', 'predicted', 'measured', 'measured is'], data.instructions);
+}
+
+// The whole report.
+function report(parent, data) {
+  for (const part of [recommendation, reasons, next, comparison, time, timeline]) part(parent, data);
+  const pair = element('div', parent, null, {class: sizes(parent, data).few ? 'pair' : ''});
+  for (const part of [memory, memoryOverTime]) part(pair, data);
+  for (const part of [run, front, ranking, cluster, rejected, instructions]) part(parent, data);
+}
+
+return {element, shape, section, picture, hover, seconds, bytes, table, list, recommendation, reasons, next, comparison, time, timeline, memory,
+  memoryOverTime, run, front, ranking, cluster, rejected, instructions, report};
 })();

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much wider what is said of a prediction must be where no published run is of its kind: measured by leaving kinds out.
+
+A kind has four parts: software, layers, precision, and what is trained. Each value of a part is left out in turn, with every source that
+has it, and its runs are predicted as a user asks for them, without settings that a record has from its source: nobody has written such
+settings for a kind that was never run. What must be added to the spread of all other runs so that the interval holds as much of these
+as it says is the part's deviation in planner/explain/evidence.json. planner/explain/confidence.h has the same rules in C++, which
+tests/docs/kinds_test.py compares.
+"""
+
+import math
+
+TAIL = 0.11  # as kTail in planner/explain/confidence.cpp
+LIKELY = 0.9  # as MemoryMargin::kLikely
+POOLED, OTHER_PRECISION, MOST_RUNS = 4.0, 0.3, 16  # as in Spread and confidence.cpp
+# Middles of five equal parts of a normal distribution, as in Spread::widened().
+NORMAL = (-1.2815515655446004, -0.5244005127080407, 0.0, 0.5244005127080407, 1.2815515655446004)
+HELD = {"step_time": 0.8, "peak_memory": LIKELY}
+PARTS = ("software", "layers", "precision", "training")
+
+
+def values_of(part, kind):
+    """A part's values in a kind; none where it is as plain as can be, beside which all else is priced."""
+    return [kind["framework"]] if part == "software" else kind.get(part, [])
+
+
+def is_narrow(kind):
+    return values_of("precision", kind) not in ([], ["fp32"])
+
+
+def has_experts(kind):
+    return "experts" in values_of("layers", kind)
+
+
+def values(source, measure):
+    """As step_times() and memory_used() in confidence.cpp."""
+    found = list(source.get(measure, []))
+    failed = source.get("failed", [])
+    if measure == "peak_memory" and any(share <= 1 for share in failed):
+        found += [1 / share for share in failed if share <= 1] + [1.0] * source.get("ran", 0)
+    return found
+
+
+def spread(kind, rows, measure, left_out=""):
+    own, pool = [], []
+    for row in rows:
+        alike = row["framework"] == kind["framework"] and has_experts(row) == has_experts(kind)
+        for source in row["sources"]:
+            of_source = values(source, measure)
+            if not of_source or source["source"] == left_out:
+                continue
+            weight = math.sqrt(min(len(of_source), MOST_RUNS)) * (1 if is_narrow(row) == is_narrow(kind) else OTHER_PRECISION) / len(of_source)
+            pool += [(value, weight) for value in of_source]
+            own += [(value, weight) for value in of_source] if alike else []
+    total = sum(weight for _, weight in pool)
+    return own + [(value, weight * POOLED / total) for value, weight in pool]
+
+
+def widened(of, deviation):
+    return [(value * math.exp(deviation * z), weight / len(NORMAL)) for value, weight in of for z in NORMAL] if deviation else of
+
+
+def quantile(of, share):
+    wanted, below = (share - 1e-9) * sum(weight for _, weight in of), 0.0
+    for value, weight in sorted(of):
+        below += weight
+        if below >= wanted:
+            return value
+    return max(of)[0]
+
+
+def new_parts(kind, rows, left_out=""):
+    """[(part, value)] that no run of its software has. Where no run is of its software, all software counts for the others."""
+    told = [row for row in rows if any(source["source"] != left_out for source in row["sources"])]
+    same = [row for row in told if row["framework"] == kind["framework"]]
+    found = [] if same else [(PARTS[0], kind["framework"])]
+    for part in PARTS[1:]:
+        known = {value for row in same or told for value in values_of(part, row)}
+        found += [(part, value) for value in values_of(part, kind) if value not in known]
+    return found
+
+
+def spread_of(kind, rows, table, measure, left_out=""):
+    """What mpt-plan's interval and margin come from."""
+    new = {part for part, _ in new_parts(kind, rows, left_out)}
+    return widened(spread(kind, rows, measure, left_out), math.sqrt(sum(entry[measure] ** 2 for entry in table if entry["part"] in new)))
+
+
+def interval(of):
+    return quantile(of, TAIL), quantile(of, 1 - TAIL)
+
+
+def ends(of, measure):
+    """What holds as many runs as is said."""
+    return (0.0, quantile(of, LIKELY)) if measure == "peak_memory" else interval(of)
+
+
+def left_out_kinds(part, rows):
+    """(a value of the part, rows that have it, all others)."""
+    for value in sorted({value for row in rows for value in values_of(part, row)}):
+        yield value, *([row for row in rows if (value in values_of(part, row)) == has] for has in (True, False))
+
+
+def left_out_runs(part, rows, asked, measure):
+    """[(spread of all others, ratios of one source, weight)] of kinds that are left out, one by one: kinds weigh alike, and sources in
+    them as in a spread. `asked`: rows of the same runs as a user asks for them."""
+    found = []
+    for value, _, rest in left_out_kinds(part, rows):
+        of_kind = []
+        for row in asked:
+            for source in row["sources"] if value in values_of(part, row) else []:
+                ratios = source.get(measure, [])
+                if ratios:
+                    of_kind.append((spread(row, rest, measure, source["source"]), ratios, math.sqrt(min(len(ratios), MOST_RUNS))))
+        total = sum(weight for _, _, weight in of_kind)
+        found += [(of, ratios, weight / total) for of, ratios, weight in of_kind]
+    return found
+
+
+def share_held(runs, measure, added):
+    """Share of the left-out runs that a spread with this deviation beside it holds."""
+    held = 0.0
+    for of, ratios, weight in runs:
+        low, high = ends(widened(of, added), measure)
+        held += weight * sum(low <= ratio <= high for ratio in ratios) / len(ratios)
+    return held / sum(weight for _, _, weight in runs)
+
+
+def least_deviation(runs, measure):
+    """To a hundredth."""
+    low, high = 0, 200
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if share_held(runs, measure, middle / 100) >= HELD[measure] else (middle + 1, high)
+    return low / 100
+
+
+def measured(rows, asked):
+    """The table: of each part what must be added, and of how many runs of how many kinds that was seen."""
+    table, everything = [], {"step_time": [], "peak_memory": []}
+    for part in PARTS[:-1]:
+        entry, count, kinds = {"part": part}, {}, len(list(left_out_kinds(part, rows)))
+        for measure, all_runs in everything.items():
+            runs = left_out_runs(part, rows, asked[measure], measure)
+            all_runs += [(of, ratios, weight / kinds) for of, ratios, weight in runs]
+            entry[measure], count[measure] = least_deviation(runs, measure), sum(len(ratios) for _, ratios, _ in runs)
+        table.append({**entry, "source": f"{kinds} kinds left out in turn, {count['step_time']} step times and {count['peak_memory']} peaks "
+                                         "(benchmarks/kinds.py)"})
+    together = {measure: least_deviation(runs, measure) for measure, runs in everything.items()}
+    return [*table, {"part": PARTS[-1], **together, "source": "no record trains otherwise: kinds of the other parts together, each part with one weight"}]

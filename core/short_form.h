@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Reads the short form that layout_name() writes (docs/notation.md).
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/plan_request.h"
+
+namespace mpt {
+
+/// What a short form says. What it leaves out is open.
+struct ShortForm {
+  SearchBounds bounds;  // one value each
+  std::vector<std::string> recompute_modules;
+  int64_t shard = 0;                         // of hybrid sharding; 0: all replicas
+  std::optional<int64_t> recomputed_layers;  // of each stage
+
+  /// A layout of these bounds with what bounds cannot say.
+  Layout complete(Layout layout) const;
+};
+
+/// "tp4+sp pp4 dp4 zero1 mbs1 interleaved x3 recompute=1/stage"; parts in any order. Throws UserError that
+/// names `where` and the part.
+ShortForm parse_short_form(const std::string& text, const std::string& where);
+/// Whether it begins as a short form does.
+bool is_short_form(const std::string& text);
+/// The same parts in one order, to compare.
+std::string sorted_parts(const std::string& text);
+
+}  // namespace mpt

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/fields.h"
+
+namespace mpt {
+
+/// What a framework makes of a model, and MPT of that.
+enum class Verdict : uint8_t {
+  exported,     // it runs, and MPT writes it
+  not_written,  // it runs, and MPT does not write it yet
+  not_run,      // it does not run
+  not_judged,   // MPT does not know
+};
+
+struct ModelVerdict {
+  Verdict verdict = Verdict::exported;
+  std::string reason;  // for people, without a full stop; empty where MPT writes it
+  std::string source;  // where the framework says so, with its version
+
+  bool operator==(const ModelVerdict&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = ModelVerdict;
+    v.field("verdict", &T::verdict, "whether it runs, and whether MPT writes it");
+    v.field("reason", &T::reason, "why MPT does not write it, or why it does not run", long_text());
+    v.field("source", &T::source, "where the framework says so, with its version", long_text());
+  }
+};
+
+}  // namespace mpt

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// mpt-plan page: the planner for browsers, as scripts/page built it, to a folder.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+
+#include "base/command_line.h"
+#include "base/error.h"
+#include "planner/commands/commands.h"
+
+namespace mpt::planner {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Where an installation has the page, or the source tree that the program was built in.
+fs::path built_page() {
+  std::error_code error;
+  const fs::path programs = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const char* place : {"../share/mpt/page", "../../site"}) {
+    if (fs::exists(programs / place / "mpt.html", error)) return fs::canonical(programs / place);
+  }
+  throw UserError(Problem{"page", "the page was not built with this mpt-plan",
+                          "mpt.html in build/site of its source tree, or installed with it",
+                          "run scripts/page in the source tree: it says what it needs; docs/page.md"});
+}
+
+void copy_page(const fs::path& folder) {
+  const fs::path page = built_page();
+  try {
+    fs::create_directories(folder);
+    for (const fs::directory_entry& file : fs::directory_iterator(page)) {
+      fs::copy_file(file, folder / file.path().filename(), fs::copy_options::overwrite_existing);
+      fmt::print("wrote {}\n", (folder / file.path().filename()).string());
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw UserError(Problem{"--output", error.what(), "a folder that can be written", "name another one"});
+  }
+}
+
+}  // namespace
+
+std::function<int()> add_page(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("page", "Write the planner as a page for browsers, without a server");
+  auto folder = std::make_shared<std::string>("site");
+  command->add_option("-o,--output", *folder, "Folder to write to (default: site)")->type_name("FOLDER");
+  command->footer(
+      "index.html with planner.wasm is for hosts of static files. mpt.html is the same in one "
+      "file, which works from a disk and offline.\n\nExamples:\n  mpt-plan page -o site");
+  return [folder] {
+    copy_page(*folder);
+    return kExitOk;
+  };
+}
+
+}  // namespace mpt::planner

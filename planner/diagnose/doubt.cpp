@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/diagnose/doubt.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/quantity.h"
+#include "planner/answer/layout_changes.h"
+#include "planner/explain/confidence.h"
+#include "reports/utilisation.h"
+
+namespace mpt::planner {
+namespace {
+
+// Predictions of memory that are less far off say nothing, whatever published runs are.
+constexpr double kFar = 1.2;
+
+struct Variant {
+  const char* words;
+  double bytes = 0.0, step_s = 0.0;
+};
+
+std::vector<Variant> variants_of(const Plan& plan) {
+  std::vector<Variant> variants;
+  for (const LayoutChange& change : layout_changes()) {
+    Layout layout = plan.layout;
+    const auto other = change.make(layout) ? estimate_instead(request_of(plan), layout) : std::nullopt;
+    if (other)
+      variants.push_back(
+          {change.words, double(reports::peak_bytes(other->plan)), other->plan.prediction.step_time_s});
+  }
+  return variants;
+}
+
+// Those that explain the memory at least twice as well as the plan, the nearest first.
+std::vector<Variant> explaining(const Plan& plan, double bytes, bool at_least) {
+  constexpr size_t kMost = 2;
+  const double own = std::abs(std::log(bytes / double(reports::peak_bytes(plan))));
+  const auto distance = [&](const Variant& v) { return std::abs(std::log(bytes / v.bytes)); };
+  std::vector<Variant> variants = variants_of(plan);
+  std::erase_if(variants,
+                [&](const Variant& v) { return distance(v) > own / 2.0 && !(at_least && v.bytes > bytes); });
+  std::sort(variants.begin(), variants.end(),
+            [&](const Variant& a, const Variant& b) { return distance(a) < distance(b); });
+  if (variants.size() > kMost) variants.resize(kMost);
+  return variants;
+}
+
+}  // namespace
+
+std::string doubt_by_memory(const Plan& plan, double bytes, bool at_least) {
+  const double ratio = bytes / double(reports::peak_bytes(plan));
+  const Spread used = memory_spread(predicted_by(plan).like, published_evidence());
+  const double most = used.empty() ? kFar : std::max(kFar, used.quantile(0.9));
+  const double least = used.empty() ? 1.0 / kFar : std::min(1.0 / kFar, used.quantile(0.1));
+  if (ratio <= most && (ratio >= least || at_least)) return "";
+  std::string text = fmt::format(
+      "That is {}{:.2f} times the prediction, where 9 of 10 published runs use {} {:.2f} times: the run is "
+      "probably not this plan.",
+      at_least ? "at least " : "", ratio, ratio > 1.0 ? "at most" : "at least", ratio > 1.0 ? most : least);
+  std::vector<std::string> explained;
+  for (const Variant& v : explaining(plan, bytes, at_least))
+    explained.push_back(fmt::format("{} it is predicted at {} and {} per step", v.words,
+                                    format_bytes(v.bytes), format_seconds(v.step_s)));
+  if (explained.empty())
+    return text + " Check the model, the sequence length, the micro-batch and the precision of the run.";
+  explained.front()[0] = char(std::toupper(static_cast<unsigned char>(explained.front()[0])));
+  return fmt::format("{} {}. Check that first.", text, fmt::join(explained, "; "));
+}
+
+}  // namespace mpt::planner

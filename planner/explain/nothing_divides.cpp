@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/explain/nothing_divides.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <set>
+
+#include "base/clock.h"
+#include "base/quantity.h"
+#include "base/text.h"
+#include "core/bound_words.h"
+#include "frameworks/framework.h"
+#include "planner/answer/recommend.h"
+#include "planner/search/leaves.h"
+#include "reports/utilisation.h"
+
+namespace mpt::planner {
+namespace {
+
+constexpr double kLongestListing = 2.0;  // seconds of each listing
+
+using Words = std::vector<BoundWords>;
+
+SearchBounds bounds_of(const Words& words) {
+  std::vector<std::string> parts;
+  for (const BoundWords& w : words) {
+    for (const std::string& value : w.values) parts.push_back(w.name + "=" + value);
+  }
+  return parts.empty() ? SearchBounds{} : parse_bounds(fmt::format("{}", fmt::join(parts, ",")), "");
+}
+
+Words without(Words words, const std::string& name) {
+  std::erase_if(words, [&](const BoundWords& w) { return w.name == name; });
+  return words;
+}
+
+std::string options_of(const Words& words) {
+  std::vector<std::string> options;
+  for (const BoundWords& w : words) options.push_back(w.option());
+  return fmt::format("{}", fmt::join(options, " "));
+}
+
+// Gives layouts of the problem to `visit` until it returns false: one for each sharding, or for each leaf.
+template <class F>
+void list_layouts(const SearchProblem& problem, bool each_leaf, F&& visit,
+                  NotDividing* not_dividing = nullptr) {
+  const double end_s = now_s() + kLongestListing;
+  bool stopped = false;
+  ListedPart part;
+  part.stopped = [&] { return stopped || now_s() > end_s; };
+  std::map<std::pair<int64_t, int64_t>, std::vector<Leaf>> leaves;  // by what they depend on
+  NotDividing noted;
+  visit_degrees(
+      problem, part,
+      [&](const Layout& node, const std::vector<Sharding>& shardings) {
+        const std::pair key{node.pipeline, micro_batches(node, problem.workload)};
+        const auto [found, fresh] = leaves.try_emplace(key);
+        if (fresh) found->second = leaves_of(problem, node, &noted);
+        for (const Sharding& sharding : shardings) {
+          for (const Leaf& leaf : found->second) {
+            if (stopped || (!each_leaf && &leaf != &found->second.front())) break;
+            stopped = !visit(with_leaf(problem, with_sharding(node, sharding), leaf));
+          }
+        }
+      },
+      noted);
+  if (not_dividing != nullptr) *not_dividing = std::move(noted);
+}
+
+SearchProblem bounded(SearchProblem problem, const Words& words) {
+  problem.bounds = bounds_of(words);
+  return problem;
+}
+
+// The values of one option that layouts with the other bounds have: of numbers the nearest to the one that
+// was asked for.
+std::vector<std::string> possible_values(const SearchProblem& problem, const Words& all,
+                                         const BoundWords& asked) {
+  std::set<std::string> found;
+  const bool of_leaf = asked.name == "schedule" || asked.name == "chunks" || asked.name == "recompute";
+  list_layouts(bounded(problem, without(all, asked.name)), of_leaf, [&](const Layout& layout) {
+    const std::string value = axis_word(asked.name, layout);
+    if (!value.empty()) found.insert(value);
+    return true;
+  });
+  const auto wanted = number_of<int64_t>(asked.values.front());
+  if (!wanted) return {found.begin(), found.end()};
+  std::optional<int64_t> below, above;
+  for (const std::string& word : found) {
+    const int64_t value = number_of<int64_t>(word).value_or(*wanted);
+    if (value < *wanted) below = std::max(below.value_or(value), value);
+    if (value > *wanted) above = std::min(above.value_or(value), value);
+  }
+  std::vector<std::string> nearest;
+  if (below) nearest.push_back(std::to_string(*below));
+  if (above) nearest.push_back(std::to_string(*above));
+  return nearest;
+}
+
+// Bounds of which none can be left out for there still to be no layout.
+Words fewest(const SearchProblem& problem, Words words) {
+  for (size_t n = 0; n < words.size();) {
+    const Words fewer = without(words, words[n].name);
+    if (has_layouts(bounded(problem, fewer)))
+      ++n;
+    else
+      words = fewer;
+  }
+  return words;
+}
+
+std::string remedy_of(const SearchProblem& problem, const Words& all, const Words& conflict) {
+  std::vector<std::string> remedies;
+  for (const BoundWords& w : conflict) {
+    std::vector<std::string> options;
+    for (const std::string& value : possible_values(problem, all, w))
+      options.push_back(fmt::format("--{} {}", w.name, value));
+    if (!options.empty()) remedies.push_back(fmt::format("{}", fmt::join(options, " or ")));
+  }
+  if (!remedies.empty())
+    return fmt::format("{}{}", fmt::join(remedies, ", or "),
+                       conflict.size() > 1 || remedies.size() > 1 ? " instead" : " instead of it");
+  Words rest = all;
+  for (const BoundWords& w : conflict) rest = without(rest, w.name);
+  return "leave out " + options_of(has_layouts(bounded(problem, rest)) ? conflict : all);
+}
+
+// Where every degree that is given has one value: what they need together, and what that says of the ranks.
+std::string degrees_in_the_way(const SearchProblem& problem) {
+  const SearchBounds& b = problem.bounds;
+  const std::pair<const char*, const std::vector<int64_t>*> degrees[] = {
+      {"--tp", &b.tensor}, {"--cp", &b.context}, {"--pp", &b.pipeline}, {"--dp", &b.data}};
+  std::vector<std::string> given;
+  int64_t product = 1;
+  for (const auto& [name, values] : degrees) {
+    if (values->empty()) continue;
+    if (values->size() > 1) return "";
+    given.push_back(fmt::format("{} {}", name, values->front()));
+    product *= std::min<int64_t>(values->front(), 10'000'000);
+    if (product > 100'000'000) break;
+  }
+  const std::string options = fmt::format("{}", fmt::join(given, " x "));
+  if (product > problem.ranks)
+    return fmt::format("{} needs {}, there {} {}", options, counted_devices(product, problem),
+                       problem.ranks == 1 ? "is" : "are", format_count(problem.ranks));
+  if (product <= 1 || problem.ranks % product != 0)
+    return product <= 1 ? ""
+                        : fmt::format("{} cannot be split into groups of {}{}",
+                                      counted_devices(problem.ranks, problem), options,
+                                      given.size() == 1 ? "" : fmt::format(" = {}", format_count(product)));
+  if (product == problem.ranks || b.data.empty()) return "";
+  return fmt::format("{} uses {} of {}", options, format_count(product),
+                     counted_devices(problem.ranks, problem));
+}
+
+// The most frequent ones first.
+std::string frequent(const NotDividing& reasons) {
+  constexpr size_t kMost = 3;
+  std::vector<std::pair<int64_t, std::string>> sorted;
+  for (const auto& [reason, count] : reasons) sorted.emplace_back(-count, reason);
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<std::string> told;
+  for (const auto& [count, reason] : sorted) {
+    if (told.size() < kMost) told.push_back(reason);
+  }
+  const std::string more =
+      sorted.size() > kMost ? fmt::format("; and {} more", sorted.size() - kMost) : std::string();
+  return fmt::format("{}{}", fmt::join(told, "; "), more);
+}
+
+// What the model, the batch or the framework says of a layout that has the values.
+std::string broken_by(const SearchProblem& problem, const Layout& layout) {
+  if (const auto r = check_layout(problem.model, layout, problem.workload)) return r->reason;
+  const auto r = problem.refused([&](const frameworks::Framework& f) {
+    // That it lacks the model is nothing that a layout changes.
+    return frameworks::supports_model(f, problem.model, problem.precision)
+               ? std::optional<Rejection>()
+               : frameworks::supports(f, problem.model, layout, problem.workload);
+  });
+  return r ? r->reason : "";
+}
+
+std::optional<Layout> layout_asked_for(const SearchProblem& problem) {
+  try {
+    return layout_of_bounds(problem);
+  } catch (const UserError&) {
+    return std::nullopt;  // degrees, or chunks of a schedule, that no layout has
+  }
+}
+
+// The rule that most layouts with the values break: what is not asked for is tried both ways.
+std::string broken_rule(const SearchProblem& problem) {
+  const SearchBounds& b = problem.bounds;
+  const auto asked = layout_asked_for(problem);
+  if (!asked) return "";
+  NotDividing broken;
+  for (int64_t zero = 0; zero <= 3; ++zero) {
+    for (const bool sequence_parallel : {false, true}) {
+      Layout layout = *asked;
+      if (b.zero.empty()) layout.zero = zero;
+      if (b.sequence_parallel.empty()) layout.sequence_parallel = sequence_parallel && layout.tensor > 1;
+      layout.shard = layout.zero > 0 ? layout.replicas() : 1;
+      problem.set_overlaps(layout);
+      const std::string reason = broken_by(problem, layout);
+      if (reason.empty()) return "";
+      ++broken[reason];
+    }
+  }
+  const auto most = std::max_element(broken.begin(), broken.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most->first;
+}
+
+// The next larger batch with which there are layouts.
+std::string larger_batch(SearchProblem problem) {
+  const int64_t batch = problem.workload.global_batch;
+  const double end_s = now_s() + kLongestListing;
+  for (int64_t unit = 1; unit <= 4 * problem.ranks && now_s() < end_s; unit *= 2) {
+    problem.workload.global_batch = (batch + unit - 1) / unit * unit;
+    if (problem.workload.global_batch != batch && has_layouts(problem))
+      return fmt::format("--global-batch {}", problem.workload.global_batch);
+  }
+  return "";
+}
+
+// Without bounds to blame: the job itself is in the way.
+Problem job_in_the_way(const SearchProblem& problem) {
+  NotDividing reasons;
+  list_layouts(
+      problem, false, [](const Layout&) { return false; }, &reasons);
+  std::vector<std::string> remedies;
+  if (const std::string batch = larger_batch(problem); !batch.empty()) remedies.push_back(batch);
+  if (problem.framework) {
+    SearchProblem free = problem;
+    free.framework.reset();
+    if (has_layouts(free)) remedies.emplace_back("another --framework, or --beyond-framework");
+  }
+  if (remedies.empty())
+    remedies.push_back(fmt::format("another number of {}s", reports::device_word(problem.cluster)));
+  return {"layouts",
+          fmt::format("none divides the model and the batch over {}: {}",
+                      counted_devices(problem.ranks, problem), frequent(reasons)),
+          "", fmt::format("{}", fmt::join(remedies, ", or "))};
+}
+
+}  // namespace
+
+std::string counted_devices(int64_t count, const SearchProblem& problem) {
+  return fmt::format("{} {}{}", format_count(count), reports::device_word(problem.cluster),
+                     count == 1 ? "" : "s");
+}
+
+bool has_layouts(const SearchProblem& problem) {
+  bool any = false;
+  list_layouts(problem, false, [&](const Layout&) {
+    any = true;
+    return false;
+  });
+  return any;
+}
+
+Problem nothing_divides(const SearchProblem& problem) {
+  const Words all = bound_words(problem.bounds);
+  const Words conflict = fewest(problem, all);
+  if (conflict.empty()) return job_in_the_way(problem);
+  const SearchProblem asked = bounded(problem, conflict);
+  std::string reason = degrees_in_the_way(asked);
+  if (reason.empty()) reason = broken_rule(asked);
+  if (reason.empty()) {
+    NotDividing reasons;
+    list_layouts(
+        asked, false, [](const Layout&) { return false; }, &reasons);
+    reason = frequent(reasons);
+  }
+  return {options_of(conflict), reason, "", remedy_of(problem, all, conflict)};
+}
+
+}  // namespace mpt::planner

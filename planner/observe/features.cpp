@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/observe/features.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "planner/explain/work_classes.h"
+
+namespace mpt::planner {
+
+const std::vector<std::pair<std::string_view, std::string_view>>& observed_prior_files();  // generated
+
+namespace {
+
+constexpr Feature kParts[] = {{"recompute_full", "full recompute"},
+                              {"recompute_selective", "selective recompute"},
+                              {"tensor_doublings", "tensor parallelism"},
+                              {"context_doublings", "context parallelism"},
+                              {"pipeline_doublings", "more stages"},
+                              {"expert_doublings", "expert parallelism"},
+                              {"micro_batch_doublings", "larger micro-batches"},
+                              {"zero3", "sharded weights (ZeRO 3)"},
+                              {"sequence_parallel", "sequence parallelism"},
+                              {"chunk_doublings", "more chunks per stage"},
+                              {"offload", "the optimizer in host memory"}};
+
+std::vector<double> parts_of(const Layout& l) {
+  const auto doublings = [](int64_t n) { return std::log2(double(n)); };
+  return {double(l.recompute == Recompute::full),
+          double(l.recompute == Recompute::selective),
+          doublings(l.tensor),
+          doublings(l.context),
+          doublings(l.pipeline),
+          doublings(l.expert),
+          doublings(l.micro_batch),
+          double(l.zero == 3),
+          double(l.sequence_parallel),
+          doublings(l.chunks),
+          double(l.offload_optimizer)};
+}
+
+// `own`, then the parts of layouts.
+std::vector<Feature> with_parts(std::vector<Feature> own) {
+  own.insert(own.end(), std::begin(kParts), std::end(kParts));
+  return own;
+}
+void append_parts(const Layout& layout, std::vector<double>& values) {
+  const std::vector<double> parts = parts_of(layout);
+  values.insert(values.end(), parts.begin(), parts.end());
+}
+
+struct NamedSpread {
+  std::string of;
+  double spread = 0.0;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = NamedSpread;
+    v.field("of", &T::of, "feature; layout: of each layout's own; measurement: of one measurement");
+    v.field("spread", &T::spread, "standard deviation of its weight", between(0, 10));
+  }
+};
+
+struct PriorFile {
+  std::string source, script, date;
+  std::vector<NamedSpread> time, memory;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = PriorFile;
+    v.field("source", &T::source, "runs that it was fitted to", long_text());
+    v.field("script", &T::script, "what fitted it", long_text());
+    v.field("date", &T::date, "when, ISO 8601");
+    v.field("time", &T::time, "of the logarithm of measured over predicted step times");
+    v.field("memory", &T::memory, "of the logarithm of measured over predicted peaks");
+  }
+};
+
+double spread_of(const std::vector<NamedSpread>& spreads, const std::string& name, const std::string& where) {
+  const auto found =
+      std::find_if(spreads.begin(), spreads.end(), [&](const NamedSpread& s) { return s.of == name; });
+  if (found == spreads.end())
+    throw UserError(Problem{where, "no spread of " + name, "one of each feature", "fit it again"});
+  return found->spread;
+}
+
+CorrectionPrior prior_of(const std::vector<NamedSpread>& spreads, std::span<const Feature> features,
+                         const std::string& where) {
+  CorrectionPrior prior;
+  for (const Feature& f : features) prior.weights.push_back(spread_of(spreads, f.name, where));
+  prior.layout = spread_of(spreads, "layout", where);
+  prior.measurement = spread_of(spreads, "measurement", where);
+  return prior;
+}
+
+}  // namespace
+
+std::span<const Feature> time_features() {
+  static const std::vector<Feature> features =
+      with_parts({{"all", nullptr},
+                  {"products", "much time in matrix products"},
+                  {"attention", "much time in attention"},
+                  {"elementwise", "much time in norms and activations"},
+                  {"grouped_products", "much time in experts' products"},
+                  {"tensor_collectives", "tensor or context traffic"},
+                  {"expert_exchange", "expert traffic"},
+                  {"data_parallel", "gradient or sharding traffic"},
+                  {"transfers", "traffic between stages"},
+                  {"optimizer", "much time in the optimizer"},
+                  {"host", "a slow host"},
+                  {"bubble", "idle stages"}});
+  return features;
+}
+
+std::vector<double> time_features_of(const SearchProblem& problem, const Candidate& candidate) {
+  const WorkSeconds work = critical_work(problem, candidate);
+  const double step_s = std::accumulate(work.begin(), work.end(), 0.0);
+  std::vector<double> values{1.0};
+  for (const double seconds : work) values.push_back(seconds / step_s);
+  values.push_back(candidate.evaluation.bubble_share);
+  append_parts(candidate.estimate.layout, values);
+  return values;
+}
+
+std::span<const Feature> memory_features() {
+  static const std::vector<Feature> features = with_parts({{"all", nullptr},
+                                                           {"parameters", "large weights"},
+                                                           {"gradients", "large gradients"},
+                                                           {"optimizer", "large optimizer states"},
+                                                           {"activations", "large activations"}});
+  return features;
+}
+
+std::vector<double> memory_features_of(const Candidate& candidate) {
+  const std::vector<RankMemory>& memory = candidate.evaluation.memory;
+  const RankMemory& fullest =
+      *std::max_element(memory.begin(), memory.end(),
+                        [](const RankMemory& a, const RankMemory& b) { return a.peak_bytes < b.peak_bytes; });
+  const auto share = [&](int64_t bytes) { return double(bytes) / double(fullest.peak_bytes); };
+  std::vector<double> values{1.0, share(fullest.parameter_bytes), share(fullest.gradient_bytes),
+                             share(fullest.optimizer_bytes), share(fullest.activation_peak_bytes)};
+  append_parts(candidate.estimate.layout, values);
+  return values;
+}
+
+ObservedPriors priors_from_text(const std::string& text, const std::string& file) {
+  const auto read = from_json<PriorFile>(parse_json(text, file), file);
+  return {prior_of(read.time, time_features(), file + "/time"),
+          prior_of(read.memory, memory_features(), file + "/memory")};
+}
+
+ObservedPriors published_priors() {
+  const auto& [file, text] = observed_prior_files().front();
+  return priors_from_text(std::string(text), std::string(file));
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/observe/next_run.h"
+
+#include <Eigen/Eigenvalues>
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <vector>
+
+#include "planner/explain/normal_draws.h"
+
+namespace mpt::planner {
+namespace {
+
+double share_below(double z) { return normal_share_below(z, 0.0, 1.0); }
+double density(double z) { return std::exp(-0.5 * z * z) / std::sqrt(2.0 * std::numbers::pi); }
+
+// Where the mean of one layout goes with what a run shows, in its standard deviations.
+struct Line {
+  double at_zero = 0.0, slope = 0.0;
+};
+
+// The lowest lines from left to right, and where each begins.
+struct Envelope {
+  std::vector<Line> lines;
+  std::vector<double> begins;
+};
+
+Envelope lower_envelope(std::vector<Line> lines) {
+  std::sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
+    return a.slope != b.slope ? a.slope > b.slope : a.at_zero < b.at_zero;
+  });
+  Envelope lowest;
+  for (const Line& line : lines) {
+    if (!lowest.lines.empty() && lowest.lines.back().slope == line.slope) continue;
+    double begin = -std::numeric_limits<double>::infinity();
+    while (!lowest.lines.empty()) {
+      const Line& last = lowest.lines.back();
+      begin = (line.at_zero - last.at_zero) / (last.slope - line.slope);
+      if (begin > lowest.begins.back()) break;
+      lowest.lines.pop_back();
+      lowest.begins.pop_back();
+      begin = -std::numeric_limits<double>::infinity();
+    }
+    lowest.lines.push_back(line);
+    lowest.begins.push_back(begin);
+  }
+  return lowest;
+}
+
+double expected_lowest(const Envelope& lowest) {
+  double sum = 0.0;
+  for (size_t i = 0; i < lowest.lines.size(); ++i) {
+    const double from = lowest.begins[i];
+    const double to =
+        i + 1 < lowest.lines.size() ? lowest.begins[i + 1] : std::numeric_limits<double>::infinity();
+    sum += lowest.lines[i].at_zero * (share_below(to) - share_below(from)) +
+           lowest.lines[i].slope * (density(from) - density(to));
+  }
+  return sum;
+}
+
+}  // namespace
+
+size_t chosen(const LogTimes& log_times, const Posterior& posterior) {
+  Eigen::Index best = 0;
+  (log_times + posterior.means().head(log_times.size())).minCoeff(&best);
+  return size_t(best);
+}
+
+double worth_of_run(const LogTimes& log_times, const Posterior& posterior, size_t point) {
+  const double spread = std::sqrt(posterior.run_variance(point));
+  std::vector<Line> lines;
+  double now = std::numeric_limits<double>::infinity();
+  for (Eigen::Index i = 0; i < log_times.size(); ++i) {
+    const double mean = log_times(i) + posterior.mean(size_t(i));
+    now = std::min(now, mean);
+    lines.push_back({mean, posterior.covariance()(i, Eigen::Index(point)) / spread});
+  }
+  return std::max(0.0, now - expected_lowest(lower_envelope(std::move(lines))));
+}
+
+double expected_loss(const LogTimes& log_times, const Posterior& posterior, size_t choice, int draws) {
+  const Eigen::Index n = log_times.size();
+  // A root of the covariance, which need not be of full rank.
+  const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(posterior.covariance().topLeftCorner(n, n));
+  const Eigen::MatrixXd root =
+      solver.eigenvectors() * solver.eigenvalues().cwiseMax(0.0).cwiseSqrt().asDiagonal();
+  NormalDraws normal;
+  Eigen::VectorXd z(n);
+  double sum = 0.0;
+  for (int d = 0; d < draws; ++d) {
+    for (Eigen::Index i = 0; i < n; ++i) z(i) = normal();
+    const Eigen::VectorXd times = log_times + posterior.means().head(n) + root * z;
+    sum += std::expm1(times(Eigen::Index(choice)) - times.minCoeff());
+  }
+  return sum / draws;
+}
+
+}  // namespace mpt::planner

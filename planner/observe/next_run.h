@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What another run is worth: the choice among layouts after it is better than the choice now.
+
+#include <Eigen/Core>
+
+#include "planner/observe/correction.h"
+
+namespace mpt::planner {
+
+/// Layouts to choose from are the first points of a posterior. `log_times`: of their predictions.
+using LogTimes = Eigen::VectorXd;
+
+/// The layout with the least expected logarithm of its time.
+size_t chosen(const LogTimes& log_times, const Posterior& posterior);
+/// What the choice's expected logarithm falls by once a run of `point` is known, on average over what it may
+/// show: knowledge gradient (Frazier, Powell and Dayanik 2009), exact.
+double worth_of_run(const LogTimes& log_times, const Posterior& posterior, size_t point);
+/// By how much the choice takes longer than the fastest, as a share: mean of `draws`. The same input gives
+/// the same result.
+double expected_loss(const LogTimes& log_times, const Posterior& posterior, size_t choice, int draws = 2000);
+
+}  // namespace mpt::planner

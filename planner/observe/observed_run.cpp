@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/observe/observed_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/quantity.h"
+#include "core/short_form.h"
+#include "planner/diagnose/measurement.h"
+#include "planner/diagnose/run_log.h"
+
+namespace mpt::planner {
+namespace {
+
+constexpr const char* kOutOfMemory = "oom";
+constexpr const char* kForm = "LAYOUT=FIGURES, such as 'tp2 pp8 mbs1=28.1s,61GiB' or 'tp2 pp4 mbs2=oom'";
+
+std::string trimmed(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r");
+  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+bool is_file(const std::string& name) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(name, ignored);
+}
+
+// A short form has an equals sign of its own: the last one ends it.
+ObservedRun run_of_line(const std::string& line, const std::string& where) {
+  const size_t equals = line.rfind('=');
+  ObservedRun run;
+  if (equals != std::string::npos) {
+    run.layout = trimmed(line.substr(0, equals));
+    run.measured = trimmed(line.substr(equals + 1));
+  }
+  if (run.layout.empty() || run.measured.empty())
+    throw UserError(
+        Problem{where, "'" + line.substr(0, 60) + "'", kForm, "put both parts in one word, in quotes"});
+  return run;
+}
+
+// Whether the first line that says something is a run.
+bool has_runs(const std::vector<std::string>& lines) {
+  const auto said = std::find_if(lines.begin(), lines.end(), [](const std::string& line) {
+    const std::string text = trimmed(line);
+    return !text.empty() && text.front() != '#';
+  });
+  return said != lines.end() && is_short_form(*said) && said->find('=') != std::string::npos;
+}
+
+std::vector<std::string> lines_of(const std::string& file) {
+  std::istringstream in(read_file(file));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+bool is_unit(const std::string& text, std::initializer_list<const char*> units) {
+  return std::any_of(units.begin(), units.end(), [&](const char* unit) { return text.ends_with(unit); });
+}
+
+MeasuredFigures figures_of_log(const std::string& file, const Plan& plan) {
+  const MeasuredRun log = read_run_log(read_file(file), file, plan);
+  MeasuredFigures figures;
+  if (log.step_time_s > 0.0) figures.seconds = log.step_time_s;
+  if (log.peak_bytes > 0) figures.bytes = log.peak_bytes;
+  figures.out_of_memory = !figures.seconds && std::any_of(log.troubles.begin(), log.troubles.end(),
+                                                          [](const Trouble& t) { return t.out_of_memory; });
+  if (figures.seconds || figures.out_of_memory) return figures;
+  throw UserError(Problem{file, "no step times", "a log with steps, or of memory that ran out",
+                          "give the step time itself, such as =28.1s"});
+}
+
+// The figures as a text that means the same anywhere.
+std::string text_of(const MeasuredFigures& figures) {
+  if (figures.out_of_memory) return kOutOfMemory;
+  std::string text = figures.seconds ? fmt::format("{}s", *figures.seconds) : "";
+  if (figures.bytes) text += fmt::format("{}{}B", text.empty() ? "" : ",", *figures.bytes);
+  return text;
+}
+
+std::optional<Layout> known_layout(const std::string& form, const std::vector<Candidate>& known) {
+  const std::string parts = sorted_parts(form);
+  for (const Candidate& c : known) {
+    if (sorted_parts(layout_name(c.estimate.layout)) == parts) return c.estimate.layout;
+  }
+  return std::nullopt;
+}
+
+// The request that the run answered.
+PlanRequest request_of_run(const ObservedRun& run, const PlanRequest& asked) {
+  PlanRequest request = asked;
+  request.observed.clear();
+  request.bounds = {};
+  request.layout.reset();
+  if (!run.model.name.empty()) request.model = run.model;
+  if (!run.cluster.name.empty()) request.cluster = run.cluster;
+  if (!run.framework.empty()) request.framework = run.framework;
+  if (run.precision) request.precision = run.precision;
+  if (run.gpus > 0 || !run.cluster.name.empty()) request.gpus = run.gpus;
+  if (run.global_batch > 0) request.global_batch = run.global_batch;
+  if (run.sequence > 0) request.sequence = run.sequence;
+  request.memory.clear();
+  request.memory_margin = "0";
+  return request;
+}
+
+Layout layout_of_run(const ObservedRun& run, PlanRequest request, const std::vector<Candidate>& known) {
+  if (run.exact) return *run.exact;
+  if (const auto layout = known_layout(run.layout, known)) return *layout;
+  const ShortForm form = parse_short_form(run.layout, "--observed");
+  request.bounds = form.bounds;
+  if (!form.recompute_modules.empty()) request.recompute_modules = form.recompute_modules;
+  return form.complete(layout_to_estimate(*resolve(request)));
+}
+
+void refuse_other(const char* what, const std::string& ran, const std::string& asked, const char* remedy) {
+  throw UserError(Problem{"--observed", fmt::format("a run {} {}", what, ran), asked, remedy});
+}
+
+// What was learned of other devices, links or software tells nothing here.
+void check_alike(const Estimated& run, const Resolved& resolved) {
+  const ClusterSpec &ran = run.resolved->problem.cluster, &asked = resolved.problem.cluster;
+  const auto link = [](const ClusterSpec& c) { return c.levels.empty() ? LinkLevel{} : c.levels.front(); };
+  if (ran.device != asked.device || ran.devices_per_node != asked.devices_per_node ||
+      link(ran).bandwidth_bytes_per_s != link(asked).bandwidth_bytes_per_s)
+    refuse_other("on", ran.name, "nodes like those of " + asked.name,
+                 "plan without --request, or take the run out of its \"observed\"");
+  const std::string& software = run.resolved->problem.execution.framework;
+  if (software != resolved.problem.execution.framework)
+    refuse_other("of", software, resolved.problem.execution.framework,
+                 "name the framework that ran, or take the run out of \"observed\"");
+}
+
+ObservedRun complete(ObservedRun run, const Estimated& predicted, const PlanRequest& request) {
+  const SearchProblem& problem = predicted.resolved->problem;
+  const PlanRequest there = portable(request, problem);
+  run.exact = predicted.plan.layout;
+  run.model = there.model;
+  run.cluster = there.cluster;
+  run.framework = request.framework;
+  run.precision = problem.precision;
+  run.gpus = request.gpus;
+  run.global_batch = problem.workload.global_batch;
+  run.sequence = problem.workload.sequence;
+  return run;
+}
+
+}  // namespace
+
+MeasuredFigures parse_figures(const std::string& text, const std::string& where, const Plan& plan) {
+  if (is_file(text)) return figures_of_log(text, plan);
+  MeasuredFigures figures;
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, ',');) {
+    word = trimmed(word);
+    if (word == kOutOfMemory || word == "OOM")
+      figures.out_of_memory = true;
+    else if (is_unit(word, {"iB", "MB", "GB", "TB"}) || (is_unit(word, {"B"}) && !is_unit(word, {"/B"})))
+      figures.bytes = parse_bytes(word, where);
+    else
+      figures.seconds = parse_measurement(word, where, plan).step_time_s;
+  }
+  const bool ran = figures.seconds || figures.bytes;
+  if (ran == figures.out_of_memory)
+    throw UserError(Problem{where, "'" + text + "'", "a step time, memory, or both; or oom alone",
+                            "a run that ran out of memory has no step: leave its figures out"});
+  return figures;
+}
+
+std::vector<ObservedRun> read_observed(const std::string& word, const std::string& option,
+                                       const std::string& request_file) {
+  if (!is_file(word)) return {run_of_line(word, option)};
+  const std::vector<std::string> lines = lines_of(word);
+  std::vector<ObservedRun> runs;
+  if (!has_runs(lines)) {
+    if (request_file.empty())
+      throw UserError(Problem{option, word + " does not say which layout ran", "LAYOUT=" + word,
+                              "or give the plan that ran: --request plan.json"});
+    ObservedRun& run = runs.emplace_back();
+    run.exact = load_plan(request_file).layout;
+    run.layout = layout_name(*run.exact);
+    run.measured = word;
+    return runs;
+  }
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string line = trimmed(lines[i]);
+    if (!line.empty() && line.front() != '#')
+      runs.push_back(run_of_line(line, fmt::format("{} at line {}", word, i + 1)));
+  }
+  return runs;
+}
+
+Observation observation_of(const ObservedRun& run, const Resolved& resolved,
+                           const std::vector<Candidate>& known) {
+  PlanRequest request = request_of_run(run, resolved.request);
+  request.layout = layout_of_run(run, request, known);
+  Observation o{run, {}, estimate(request)};
+  check_alike(o.predicted, resolved);
+  o.measured = parse_figures(run.measured, "--observed '" + run.layout + "'", o.predicted.plan);
+  o.run = complete(run, o.predicted, request);
+  o.run.layout = layout_name(o.predicted.plan.layout);
+  o.run.measured = text_of(o.measured);
+  return o;
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/observe/observed_screen.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/quantity.h"
+#include "planner/explain/confidence.h"
+#include "planner/explain/details.h"
+#include "reports/table.h"
+
+namespace mpt::planner {
+namespace {
+
+constexpr size_t kRows = 8;
+
+std::string state_of(const CorrectedLayout& c) {
+  if (c.out_of_memory) return "ran out of memory";
+  if (c.ran) return "measured";
+  return c.confidence.fits ? "fits: " + describe_likelihood(*c.confidence.fits) : "";
+}
+
+std::string order_table(const Corrected& corrected) {
+  reports::Table table({{"layout", reports::Align::left},
+                        {"predicted"},
+                        {"corrected"},
+                        {"8 in 10 cases"},
+                        {"memory", reports::Align::left}});
+  for (size_t i = 0; i < corrected.layouts.size(); ++i) {
+    const CorrectedLayout& c = corrected.layouts[i];
+    const bool shown = i < kRows || c.ran || c.out_of_memory || int64_t(i) + 1 == corrected.measure_next;
+    if (!shown) continue;
+    table.add_row({layout_name(c.layout), format_seconds(c.predicted_s), format_seconds(c.step_time_s),
+                   describe_range(c.confidence), state_of(c)});
+  }
+  return table.text(kScreenColumns);
+}
+
+std::string step_of(const CorrectedLayout& first) {
+  const std::string fits =
+      first.ran || !first.confidence.fits ? "" : "; fits: " + describe_likelihood(*first.confidence.fits);
+  return wrapped(fmt::format("{}{}, {} in 8 of 10 cases; {} without the runs{}",
+                             format_seconds(first.step_time_s), first.ran ? " as measured" : "",
+                             describe_range(first.confidence), format_seconds(first.predicted_s), fits),
+                 "  step         ");
+}
+
+std::string next_of(const Corrected& c, const Palette& palette) {
+  const std::string now =
+      fmt::format("Choosing now loses {} against the fastest, on average.", format_percent(c.loss));
+  if (c.measure_next < 1) return wrapped(now + " No further run is worth its time.");
+  const CorrectedLayout& next = c.layouts[size_t(c.measure_next - 1)];
+  return palette.heading("MEASURE NEXT") + "\n" +
+         wrapped(fmt::format("{}: {} After this run it is {}. Then add:", layout_name(next.layout), now,
+                             format_percent(c.loss_after)),
+                 "  ") +
+         fmt::format("  --observed '{}=TIME,MEMORY'\n", layout_name(next.layout));
+}
+
+}  // namespace
+
+std::string observed_screen(const Plan& plan, const ScreenOptions& o) {
+  const Corrected& corrected = *plan.corrected;
+  std::string text;
+  for (const std::string& sentence : corrected.learned) text += wrapped(sentence);
+  text += describe_task(plan, o.palette) + "\n" + describe_choice("RECOMMENDED", plan, o.palette) + "\n" +
+          step_of(corrected.layouts.front());
+  if (!o.training.empty()) text += wrapped(o.training, "  training     ");
+  text += describe_notes(o.notes, o.palette) + "\n" + o.palette.heading("CORRECTED ORDER") + "\n" +
+          order_table(corrected) + "\n" + next_of(corrected, o.palette);
+  return o.next.empty() ? text : text + "\n" + describe_next(o.next, o.palette);
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,10 @@
+'use strict';
+const errors = [];
+window.addEventListener('error', (event) => { errors.push(event.message); document.documentElement.dataset.errors = String(errors.length); });
+const data = JSON.parse(document.getElementById('data').textContent);
+document.getElementById('title').textContent = data.title;
+document.getElementById('subtitle').textContent = data.subtitle;
+mptDraw.report(document.getElementById('main'), data);
+document.documentElement.dataset.errors = String(errors.length);
+document.documentElement.dataset.overflow = String(document.documentElement.scrollWidth > window.innerWidth + 1);
+document.documentElement.dataset.ready = 'true';

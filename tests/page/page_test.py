@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page in headless Chromium, from one file and with the network off: typing, wrong input, a dropped file, a click in a
+plot, sliders, a link opened in a new tab, widths and the policy.
+
+Usage: page_test.py FOLDER [PICTURES]. FOLDER has the built page (scripts/page); pictures of four widths go to PICTURES.
+Exits with 77, a skip for ctest, where the page or Chromium is missing.
+"""
+
+import json
+import os
+import sys
+import tempfile
+
+import browser
+
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
+         "num_key_value_heads": 8, "intermediate_size": 8192, "vocab_size": 128256, "tie_word_embeddings": True,
+         "max_position_embeddings": 131072, "hidden_act": "silu", "_name_or_path": "<img src=x onerror=alert(1)>"}
+SMALL = "#model=llama3-8b&cluster=dgx-h100:1&global_batch=64"
+SECTIONS = ["recommendation", "memory", "time", "teach", "timeline", "front", "ranking", "why-not", "proof", "cluster"]
+# Names, overflow, identifiers, and contrast of text by WCAG 2.2, 1.4.3. Text of drawings: tests/reports/browser_test.py.
+LOOK = r"""(() => {
+  const wrong = [];
+  if (document.documentElement.scrollWidth > innerWidth + 1) wrong.push('wider than ' + innerWidth);
+  for (const e of document.querySelectorAll('button, input, select, svg'))
+    if (!(e.textContent.trim() || e.getAttribute('aria-label') || (e.labels && e.labels.length))) wrong.push('no name: ' + e.outerHTML.slice(0, 80));
+  const ids = [...document.querySelectorAll('[id]')].map((e) => e.id);
+  for (const id of new Set(ids)) if (ids.filter((other) => other === id).length > 1) wrong.push('twice: ' + id);
+  for (const e of document.querySelectorAll('[aria-describedby]'))
+    for (const id of e.getAttribute('aria-describedby').split(' ')) if (!document.getElementById(id)) wrong.push('describes nothing: ' + id);
+  const parts = (colour) => colour.match(/[\d.]+/g).map(Number);
+  const light = (colour) => parts(colour).slice(0, 3).map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor, p = parts(c); if (p.length < 4 || p[3] > 0) return c; } return 'rgb(255, 255, 255)'; };
+  let seen = 0;
+  for (const e of document.querySelectorAll('body *:not(svg *):not(script):not(option)')) {
+    if (![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) || !e.getClientRects().length) continue;
+    const style = getComputedStyle(e), size = parseFloat(style.fontSize), large = size >= 24 || size >= 18.7 && style.fontWeight >= 700;
+    const two = [light(style.color), light(ground(e))].sort((a, b) => a - b), ratio = (two[1] + 0.05) / (two[0] + 0.05);
+    ++seen;
+    if (ratio < (large ? 3 : 4.5)) wrong.push('contrast ' + ratio.toFixed(2) + ': ' + e.outerHTML.slice(0, 80));
+  }
+  if (seen < 60) wrong.push('only ' + seen + ' texts seen');
+  return wrong;
+})()"""
+
+
+def answered(page, act):
+    """Waits for the answer to what `act` does."""
+    before = page.run("Number(document.documentElement.dataset.answers || 0)")
+    act()
+    page.wait(f"Number(document.documentElement.dataset.answers || 0) > {before} && !document.querySelector('#out.old')")
+
+
+def expect(right, what):
+    if not right:
+        sys.exit(f"not so: {what}")
+    print(f"{what}: so")
+
+
+def drop(page, name, text, target="document.body"):
+    page.run(f"""(() => {{
+      const transfer = new DataTransfer();
+      transfer.items.add(new File([{json.dumps(text)}], {json.dumps(name)}));
+      {target}.dispatchEvent(new DragEvent('drop', {{dataTransfer: transfer, bubbles: true, cancelable: true}}));
+    }})()""")
+
+
+def check_answer(page):
+    page.wait("document.querySelector('#step')")
+    missing = [s for s in SECTIONS if not page.run(f"Boolean(document.getElementById('{s}'))")]
+    expect(not missing, f"every section is drawn{missing or ''}")
+    step = page.run("document.querySelector('#step').textContent")
+    expect("per step" in step and "in 8 of 10 cases" in step and "fits: " in step, "step, range and likelihood come first")
+    expect(page.run("document.querySelectorAll('#timeline-drawing rect').length") > 50, "the timeline is drawn")
+    expect(page.run("scrollY") == 0 and page.run("document.querySelector('#step').getBoundingClientRect().bottom < innerHeight"), "it needs no scrolling")
+
+
+def check_typing(page):
+    answered(page, lambda: page.type("global_batch", "128"))
+    expect("128 sequences" in page.run("document.querySelector('#recommendation').textContent"), "typing asks")
+    expect("global_batch=128" in page.run("location.hash"), "the address holds the question")
+    page.type("model", "llama3-8x")
+    page.wait("document.getElementById('q-model').getAttribute('aria-invalid') === 'true'")
+    expect("llama3-8b" in page.run("document.getElementById('q-model-error').textContent"), "an unknown model is told at its field")
+    expect(page.run("document.getElementById('out').classList.contains('old')"), "the answer of before stays, dimmed")
+    page.type("global_batch", "12x")
+    page.type("model", "llama3-8b")
+    page.wait("document.getElementById('q-global_batch').getAttribute('aria-invalid') === 'true'")
+    expect(page.run("document.getElementById('q-global_batch-error').textContent").strip(), "a wrong number is told at its field")
+    answered(page, lambda: page.type("global_batch", "64"))
+    expect(not page.run("document.querySelector('[aria-invalid]')"), "a right number clears it")
+
+
+def check_files(page):
+    answered(page, lambda: drop(page, "config.json", json.dumps(LLAMA)))
+    expect("16 layers, hidden 2048" in page.run("document.querySelector('#recommendation').textContent"), "a dropped config.json is planned")
+    expect(page.run("document.images.length") == 0, "its name stays text")
+    drop(page, "notes.txt", "not json")
+    expect("not a JSON object" in page.run("new Promise((r) => setTimeout(() => r(document.getElementById('q-model-error').textContent), 100))"), "another file is refused")
+    answered(page, lambda: page.type("model", "llama3-8b"))
+
+
+def check_clicks(page):
+    answered(page, lambda: page.run("document.querySelectorAll('#front circle')[1].dispatchEvent(new MouseEvent('click'))"))
+    expect(not page.run("document.getElementById('compared').hidden"), "a point of the plot is compared")
+    expect("difference" in page.run("document.getElementById('compared').textContent"), "by its causes")
+    before = page.run("document.getElementById('timeline').textContent")
+
+    def drag():
+        page.run("(() => { const s = document.getElementById('if-batch'); s.value = String(Number(s.value) - 2); s.dispatchEvent(new Event('input')); })()")
+    answered(page, drag)
+    expect("per step" in page.run("document.getElementById('what-if').textContent"), "a slider asks the planner")
+    expect(page.run("document.getElementById('timeline').textContent") != before, "and the timeline moves")
+    answered(page, lambda: page.run("(document.getElementById('why-not-layout').value = 'tp=4', document.querySelector('#why-not form').requestSubmit())"))
+    expect("tp4" in page.run("document.getElementById('why-not-said').textContent"), "why not is answered")
+
+
+def check_nothing_fits(page):
+    page.type("model", "llama3-70b")
+    page.wait("!document.getElementById('problem').hidden")
+    expect("GiB" in page.run("document.getElementById('problem').textContent"), "where nothing fits, what is missing is told")
+    answered(page, lambda: page.type("model", "llama3-8b"))
+
+
+def check_widths(chromium, address, pictures):
+    for width, height in ((390, 844), (1024, 768), (1440, 900), (1920, 1080)):
+        for dark in (False, True) if width in (390, 1440) else (False,):
+            page = chromium.open(address, width, height, dark)
+            page.wait("document.querySelector('#step')")
+            wrong = page.run(LOOK)
+            expect(not wrong, f"at {width}{', dark' if dark else ''}: names, identifiers, width and contrast are right {wrong or ''}")
+            if pictures:
+                name = os.path.join(pictures, f"page-{width}{'-dark' if dark else ''}")
+                page.picture(name + ".png")
+                page.resize(width, page.run("Math.min(9000, document.documentElement.scrollHeight)"))
+                page.picture(name + "-whole.png")
+
+
+def main():
+    folder, pictures = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
+    file = os.path.join(os.path.abspath(folder), "mpt.html")
+    if browser.PROGRAM is None or not os.path.exists(file):
+        print(f"SKIPPED: {'chromium is not installed' if browser.PROGRAM is None else 'scripts/page has not been run'}")
+        sys.exit(77)
+    if pictures:
+        os.makedirs(pictures, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, browser.Browser(scratch) as chromium:
+        page = chromium.open("file://" + file + SMALL)
+        page.call("Network.enable")
+        page.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
+        check_answer(page)
+        check_typing(page)
+        check_files(page)
+        check_clicks(page)
+        check_nothing_fits(page)
+        link = page.run("location.href")
+        other = chromium.open(link)
+        other.wait("document.querySelector('#step')")
+        expect(other.run("document.querySelector('#step').textContent") == page.run("document.querySelector('#step').textContent"), "a link opened in a new tab is the plan")
+        check_widths(chromium, "file://" + file + SMALL, pictures)
+        expect(not chromium.errors, f"no error in the console {chromium.errors or ''}")
+
+
+main()
