@@ -147,6 +147,7 @@ Json answer_estimate(const Question& q, const Watch& /*watch*/) {
   const Asked a = asked(q.request, "request");
   Estimated e = estimate(a.request);
   e.plan.fitted = fitted_time(e.resolved->problem, e.candidate);
+  e.plan.faster_stages = faster_stages(e);
   add_notes(a.notes, e.plan);
   const auto& rejection = e.candidate.evaluation.rejection;
   Json answer{{"plan", json_of_plan(e.plan)},

@@ -205,8 +205,8 @@ class Level:
     group_size: int  # devices that this level connects
     latency_s: float  # seconds of one message step
     bandwidth_bytes_per_s: float  # per port and direction
-    rails: Optional[int] = None  # ports that a block of the level inside shares; 0: one per device
-    oversubscription: Optional[float] = None  # how many times the ports exceed the lines behind them
+    rails: Optional[int] = None  # network cards that a block of the level inside shares; 0: one per device
+    oversubscription: Optional[float] = None  # how oversubscribed the switch is
     mesh: Optional[int] = None  # devices of which each pair has links of its own; 0: all send through a switch
 
 
@@ -235,19 +235,19 @@ class Cluster:
 class Bounds:
     tp: List[int] = field(default_factory=list)  # Tensor-parallel degree
     cp: List[int] = field(default_factory=list)  # Context-parallel degree
-    pp: List[int] = field(default_factory=list)  # Pipeline stages, each on GPUs of its own
+    pp: List[int] = field(default_factory=list)  # Pipeline stages
     dp: List[int] = field(default_factory=list)  # Data-parallel degree
-    zero: List[int] = field(default_factory=list)  # ZeRO stage, 0 to 3; 3 is fully sharded, as FSDP
+    zero: List[int] = field(default_factory=list)  # ZeRO stage, 0 to 3: 0 is DDP, 3 is fully sharded (FSDP, FULL_SHARD)
     ep: List[int] = field(default_factory=list)  # Expert-parallel degree
-    micro_batch: List[int] = field(default_factory=list)  # Sequences per micro-batch
-    recompute: List[Literal["none", "selective", "full"]] = field(default_factory=list)  # Activations computed again: none, selective or full
+    micro_batch: List[int] = field(default_factory=list)  # Sequences per micro-batch; gradient accumulation runs several
+    recompute: List[Literal["none", "selective", "full"]] = field(default_factory=list)  # Activation (gradient) checkpointing: none, selective or full
     schedule: List[str] = field(default_factory=list)  # Pipeline schedule
     sp: List[Literal["off", "on"]] = field(default_factory=list)  # Sequence parallel beside tensor parallel
     cp_method: List[Literal["ring", "all_to_all"]] = field(default_factory=list)  # How context ranks attend: ring or all_to_all
     chunks: List[int] = field(default_factory=list)  # Virtual stages on each GPU of a pipeline
     offload: List[Literal["off", "on"]] = field(default_factory=list)  # Optimizer state in CPU memory
-    order: List[Literal["pipeline_outermost", "data_outermost"]] = field(default_factory=list)  # Axis whose neighbours are farthest apart: pipeline_outermost or data_outermost
-    etp: List[int] = field(default_factory=list)  # Ways to split each expert
+    order: List[Literal["pipeline_outermost", "data_outermost"]] = field(default_factory=list)  # Which axis spans nodes: pipeline_outermost or data_outermost
+    etp: List[int] = field(default_factory=list)  # GPUs that share one expert
 
 
 @dataclass
@@ -382,14 +382,14 @@ class PlanRequest:
     optimizer: Optional[Literal["adamw", "adamw8", "adafactor", "sgd", "muon"]] = None  # adamw, adamw8 (moments in 8 bits), adafactor, sgd or muon (default: adamw)
     gradients: Optional[Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]] = None  # Precision in which gradients are summed and kept, fp32 or bf16 (default: as the framework does)
     deterministic: Optional[bool] = None  # Kernels that give the same result in every run, as Megatron-LM's --deterministic-mode
-    lora: Optional[int] = None  # Rank of LoRA's adapters, which alone are trained (default: all weights are)
-    lora_targets: List[Literal["qkv", "output", "up", "down", "experts"]] = field(default_factory=list)  # Products that get adapters: qkv, output, up, down, experts (default: the first four)
+    lora: Optional[int] = None  # Rank of LoRA adapters, which alone are trained (default: all weights)
+    lora_targets: List[Literal["qkv", "output", "up", "down", "experts"]] = field(default_factory=list)  # Linear layers with adapters: qkv, output, up, down, experts (default: the first four)
     frozen_weights: Optional[Literal["bf16", "fp8", "nf4"]] = None  # How weights that are not trained are stored: bf16, fp8 or nf4, as QLoRA does (default: bf16)
     freeze: List[Literal["embedding", "mixers", "mlps", "experts", "head"]] = field(default_factory=list)  # Parts that are not trained: embedding, mixers, mlps, experts, head
     lengths: List[str] = field(default_factory=list)  # Lengths of the sequences that are packed to --seq tokens: mean:longest, or lengths with their shares, such as 512=0.3,2048=0.7 (default: nothing is packed)
     offload_activations: List[Literal["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"]] = field(default_factory=list)  # Modules whose activations wait in CPU memory, by Megatron Core's names: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act
-    execution: List[str] = field(default_factory=list)  # How your framework differs from what is known of it, by the names in a plan's execution (docs/file_formats.md), such as fp8_attention=true,graphs=true (default: as known)
-    overlap: List[str] = field(default_factory=list)  # Communication beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer, exchange (default: all but tensor and exchange, the one of tokens with experts; only transfer on one node with --framework mpt)
+    execution: List[str] = field(default_factory=list)  # Settings of your framework that differ from its default, by the names in a plan's execution (docs/file_formats.md), such as fp8_attention=true,graphs=true (default: as known)
+    overlap: List[str] = field(default_factory=list)  # Communication beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer, exchange, the all-to-all of experts (default: all but tensor and exchange; only transfer on one node with --framework mpt)
     recompute_modules: List[str] = field(default_factory=list)  # What selective recompute runs again, by Megatron Core's names: core_attn, layernorm, mla_up_proj, mlp, moe, moe_act (default: core_attn)
     expert_load: Optional[float] = None  # Expert imbalance: tokens of the busiest GPU over the average, for its time and memory; mpt-run measures it (default: 1)
     dispatch: Optional[Literal["each", "once"]] = None  # each: a token is sent once for every expert it goes to. once: once for every GPU or node, as DeepEP and HybridEP do (default: each)
@@ -400,7 +400,9 @@ class PlanRequest:
     time_limit: Optional[float] = None  # Seconds of search, then the best so far and how far it may be from the optimum (default: 120)
     top: Optional[int] = None  # Layouts to rank (default: 5)
     pareto: Optional[bool] = None  # Print what trades time against memory and GPUs; -o writes the fastest
+    try_first: Optional[bool] = None  # Where a faster layout may not fit and is worth a trial: plan it, instead of the safe one
     layout: Optional[Layout] = None  # exactly this layout, to estimate
+    layers_per_stage: List[int] = field(default_factory=list)  # Decoder layers of each stage of the layout to estimate, in order
 
 
 @dataclass
@@ -463,6 +465,13 @@ class Memory:
 
 
 @dataclass
+class PipelineIdle:
+    fill: float  # share of the step: idle with stages that all take equally long
+    unequal_stages: float  # share of the step: idle because some stages take longer
+    waiting: float  # share of the step: idle because of communication
+
+
+@dataclass
 class Exposed:
     kind: Literal["tensor", "context", "expert", "sharding", "transfer", "gradients"]  # kind of traffic
     seconds: float  # by which it lengthens the step
@@ -473,6 +482,7 @@ class Confidence:
     least_s: Optional[float] = None  # a step takes less than this in one case of ten
     most_s: Optional[float] = None  # a step takes more than this in one case of ten
     fits: Optional[float] = None  # probability that it does not run out of memory
+    new_in: List[str] = field(default_factory=list)  # what no published run with this software has, or the software itself: the range is wide
 
 
 @dataclass
@@ -484,6 +494,7 @@ class Prediction:
     memory: List[Memory]  # peak of each pipeline rank
     start_s: List[float]  # simulated start of each instruction of the lowered program; may be empty
     end_s: List[float]  # simulated end of each instruction
+    pipeline_idle: Optional[PipelineIdle] = None  # what that share is made of, with a pipeline
     exposed: List[Exposed] = field(default_factory=list)  # communication that compute does not hide, by kind
     confidence: Optional[Confidence] = None  # how sure it is
 
@@ -530,6 +541,7 @@ class Ranking:
     peak_bytes: int  # of the fullest rank
     tokens_per_s: float  # predicted
     confidence: Optional[Confidence] = None  # how sure the prediction is
+    role: Optional[Literal["recommended", "alternative", "simplest"]] = None  # what it is there for; simplest: the fastest with at most two of tp, pp, cp, ep, dp
 
 
 @dataclass
@@ -546,6 +558,20 @@ class Link:
     axis: str  # tensor, context, expert, pipeline, or gradients of all replicas
     degree: int  # ranks of a group
     level: Level  # outermost level of the network that a group crosses
+
+
+@dataclass
+class FasterStages:
+    layers_per_stage: List[int]  # decoder layers of each virtual stage, in model order
+    step_time_s: float  # of a step with them
+
+
+@dataclass
+class Risk:
+    try_first: int  # place in the ranking, from 1, of the layout that may not fit
+    fall_back: int  # place in the ranking, from 1, of the safe layout
+    expected_s: float  # seconds of a step on average, failed trials counted
+    gain: float  # share by which that is less than a step of the safe layout
 
 
 @dataclass
@@ -583,6 +609,8 @@ class PlanFields:
     request: PlanRequest  # what was asked; mpt-plan --request repeats it
     input_digests: InputDigests  # digests of what the prediction is about
     links: List[Link] = field(default_factory=list)  # which axis lies on which level of the network
+    faster_stages: Optional[FasterStages] = None  # of an estimate: layers of the stages with which it is faster
+    risk: Optional[Risk] = None  # a faster layout that may not fit, and the safe one to fall back on
     front: List[Ranking] = field(default_factory=list)  # layouts that none beats in time, memory and ranks
     evidence: List[str] = field(default_factory=list)  # what published runs took and held beside their predictions
     fitted: Optional[Fitted] = None  # how much of the step time rests on fitted constants of the cost model
@@ -600,14 +628,14 @@ class Options(TypedDict, total=False):
     optimizer: Literal["adamw", "adamw8", "adafactor", "sgd", "muon"]  # adamw, adamw8 (moments in 8 bits), adafactor, sgd or muon (default: adamw)
     gradients: Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]  # Precision in which gradients are summed and kept, fp32 or bf16 (default: as the framework does)
     deterministic: bool  # Kernels that give the same result in every run, as Megatron-LM's --deterministic-mode
-    lora: int  # Rank of LoRA's adapters, which alone are trained (default: all weights are)
-    lora_targets: Union[Literal["qkv", "output", "up", "down", "experts"], Sequence[Literal["qkv", "output", "up", "down", "experts"]]]  # Products that get adapters: qkv, output, up, down, experts (default: the first four)
+    lora: int  # Rank of LoRA adapters, which alone are trained (default: all weights)
+    lora_targets: Union[Literal["qkv", "output", "up", "down", "experts"], Sequence[Literal["qkv", "output", "up", "down", "experts"]]]  # Linear layers with adapters: qkv, output, up, down, experts (default: the first four)
     frozen_weights: Literal["bf16", "fp8", "nf4"]  # How weights that are not trained are stored: bf16, fp8 or nf4, as QLoRA does (default: bf16)
     freeze: Union[Literal["embedding", "mixers", "mlps", "experts", "head"], Sequence[Literal["embedding", "mixers", "mlps", "experts", "head"]]]  # Parts that are not trained: embedding, mixers, mlps, experts, head
     lengths: Union[str, Sequence[str]]  # Lengths of the sequences that are packed to --seq tokens: mean:longest, or lengths with their shares, such as 512=0.3,2048=0.7 (default: nothing is packed)
     offload_activations: Union[Literal["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"], Sequence[Literal["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"]]]  # Modules whose activations wait in CPU memory, by Megatron Core's names: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act
-    execution: Union[str, Sequence[str]]  # How your framework differs from what is known of it, by the names in a plan's execution (docs/file_formats.md), such as fp8_attention=true,graphs=true (default: as known)
-    overlap: Union[str, Sequence[str]]  # Communication beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer, exchange (default: all but tensor and exchange, the one of tokens with experts; only transfer on one node with --framework mpt)
+    execution: Union[str, Sequence[str]]  # Settings of your framework that differ from its default, by the names in a plan's execution (docs/file_formats.md), such as fp8_attention=true,graphs=true (default: as known)
+    overlap: Union[str, Sequence[str]]  # Communication beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer, exchange, the all-to-all of experts (default: all but tensor and exchange; only transfer on one node with --framework mpt)
     recompute_modules: Union[str, Sequence[str]]  # What selective recompute runs again, by Megatron Core's names: core_attn, layernorm, mla_up_proj, mlp, moe, moe_act (default: core_attn)
     expert_load: float  # Expert imbalance: tokens of the busiest GPU over the average, for its time and memory; mpt-run measures it (default: 1)
     dispatch: Literal["each", "once"]  # each: a token is sent once for every expert it goes to. once: once for every GPU or node, as DeepEP and HybridEP do (default: each)
@@ -618,24 +646,26 @@ class Options(TypedDict, total=False):
     time_limit: float  # Seconds of search, then the best so far and how far it may be from the optimum (default: 120)
     top: int  # Layouts to rank (default: 5)
     pareto: bool  # Print what trades time against memory and GPUs; -o writes the fastest
+    try_first: bool  # Where a faster layout may not fit and is worth a trial: plan it, instead of the safe one
+    layers_per_stage: Union[int, Sequence[int]]  # Decoder layers of each stage of the layout to estimate, in order
     tp: Union[int, Sequence[int]]  # Tensor-parallel degree
     cp: Union[int, Sequence[int]]  # Context-parallel degree
-    pp: Union[int, Sequence[int]]  # Pipeline stages, each on GPUs of its own
+    pp: Union[int, Sequence[int]]  # Pipeline stages
     dp: Union[int, Sequence[int]]  # Data-parallel degree
-    zero: Union[int, Sequence[int]]  # ZeRO stage, 0 to 3; 3 is fully sharded, as FSDP
+    zero: Union[int, Sequence[int]]  # ZeRO stage, 0 to 3: 0 is DDP, 3 is fully sharded (FSDP, FULL_SHARD)
     ep: Union[int, Sequence[int]]  # Expert-parallel degree
-    micro_batch: Union[int, Sequence[int]]  # Sequences per micro-batch
-    recompute: Union[Literal["none", "selective", "full"], Sequence[Literal["none", "selective", "full"]]]  # Activations computed again: none, selective or full
+    micro_batch: Union[int, Sequence[int]]  # Sequences per micro-batch; gradient accumulation runs several
+    recompute: Union[Literal["none", "selective", "full"], Sequence[Literal["none", "selective", "full"]]]  # Activation (gradient) checkpointing: none, selective or full
     schedule: Union[str, Sequence[str]]  # Pipeline schedule
     sp: Union[bool, Union[Literal["off", "on"], Sequence[Literal["off", "on"]]]]  # Sequence parallel beside tensor parallel
     cp_method: Union[Literal["ring", "all_to_all"], Sequence[Literal["ring", "all_to_all"]]]  # How context ranks attend: ring or all_to_all
     chunks: Union[int, Sequence[int]]  # Virtual stages on each GPU of a pipeline
     offload: Union[bool, Union[Literal["off", "on"], Sequence[Literal["off", "on"]]]]  # Optimizer state in CPU memory
-    order: Union[Literal["pipeline_outermost", "data_outermost"], Sequence[Literal["pipeline_outermost", "data_outermost"]]]  # Axis whose neighbours are farthest apart: pipeline_outermost or data_outermost
-    etp: Union[int, Sequence[int]]  # Ways to split each expert
+    order: Union[Literal["pipeline_outermost", "data_outermost"], Sequence[Literal["pipeline_outermost", "data_outermost"]]]  # Which axis spans nodes: pipeline_outermost or data_outermost
+    etp: Union[int, Sequence[int]]  # GPUs that share one expert
 
 
 BOUNDS = ('tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')
-LISTS = ('chunks', 'cp', 'cp_method', 'dp', 'ep', 'etp', 'execution', 'freeze', 'lengths', 'lora_targets', 'micro_batch', 'offload', 'offload_activations', 'order', 'overlap', 'pp', 'recompute', 'recompute_modules', 'schedule', 'sp', 'tp', 'zero')
+LISTS = ('chunks', 'cp', 'cp_method', 'dp', 'ep', 'etp', 'execution', 'freeze', 'layers_per_stage', 'lengths', 'lora_targets', 'micro_batch', 'offload', 'offload_activations', 'order', 'overlap', 'pp', 'recompute', 'recompute_modules', 'schedule', 'sp', 'tp', 'zero')
 SWITCHES = ('offload', 'sp')
-OPTIONS = ('global_batch', 'seq', 'precision', 'framework', 'gpus', 'memory', 'profile', 'optimizer', 'gradients', 'deterministic', 'lora', 'lora_targets', 'frozen_weights', 'freeze', 'lengths', 'offload_activations', 'execution', 'overlap', 'recompute_modules', 'expert_load', 'dispatch', 'kernels', 'memory_margin', 'beyond_framework', 'threads', 'time_limit', 'top', 'pareto', 'tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')
+OPTIONS = ('global_batch', 'seq', 'precision', 'framework', 'gpus', 'memory', 'profile', 'optimizer', 'gradients', 'deterministic', 'lora', 'lora_targets', 'frozen_weights', 'freeze', 'lengths', 'offload_activations', 'execution', 'overlap', 'recompute_modules', 'expert_load', 'dispatch', 'kernels', 'memory_margin', 'beyond_framework', 'threads', 'time_limit', 'top', 'pareto', 'try_first', 'layers_per_stage', 'tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')
