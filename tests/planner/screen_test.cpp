@@ -125,6 +125,7 @@ TEST(Screen, TheSaferLayoutIsTheLastRowAndItsOptionIsNamedWhereThereIsOne) {
   Plan plan = searched(7);
   plan.cluster = profiler::load_cluster("dgx-h100:1", std::nullopt);
   plan.layout.execution = frameworks::load_framework("megatron-core", "test");
+  plan.layout.precision = Precision::bf16;
   plan.memory_limit_bytes = rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0);
   for (RankMemory& m : plan.prediction.memory) m.peak_bytes = plan.memory_limit_bytes;
   plan.ranking.resize(1);
