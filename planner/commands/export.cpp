@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "base/command_line.h"
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/terminal.h"
 #include "frameworks/framework.h"
 #include "planner/answer/exported_plan.h"
 #include "planner/commands/commands.h"
@@ -29,6 +31,26 @@ std::string targets_text() {
   for (const frameworks::ExportTarget& target : frameworks::export_targets())
     text += fmt::format("\n  {:<22} {}", target.name, target.what);
   return text;
+}
+
+// A short run on data that are made up, and the command that judges its log; on several nodes by the job that
+// was exported beside.
+void tell_trial(const ExportOptions& o, const Plan& plan, const std::vector<ExportedPlan>& all) {
+  constexpr int64_t kSteps = 50;
+  constexpr std::string_view kJob = "sbatch ";
+  const auto exported = [&](const std::string& name) {
+    return std::any_of(all.begin(), all.end(), [&](const ExportedPlan& e) { return e.target->name == name; });
+  };
+  const auto trial = frameworks::trial_command(plan, o.folder, kSteps);
+  if (!trial || !exported(plan.layout.execution.framework)) return;
+  const bool job = trial->command.starts_with(kJob);
+  if (job && !exported("slurm")) return;
+  fmt::print("A trial of {} steps on made-up data{}:\n{}{}", kSteps,
+             trial->where.empty() ? "" : ", " + trial->where,
+             wrapped_command(job ? "sbatch --wait --output trial.log " + trial->command.substr(kJob.size())
+                                 : trial->command + " 2>&1 | tee trial.log",
+                             "  "),
+             wrapped_command(fmt::format("mpt-plan diagnose {} trial.log", shell_word(o.plan)), "  "));
 }
 
 void run(const ExportOptions& o) {
@@ -57,6 +79,7 @@ void run(const ExportOptions& o) {
       fmt::print("  wrote {}\n", (folder / file.name).string());
     for (const std::string& warning : one.warnings) fmt::print("  warning: {}\n", warning);
   }
+  tell_trial(o, plan, all);
 }
 
 }  // namespace
