@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tuple>
 #include <limits>
 
 #include "base/error.h"
@@ -76,13 +75,8 @@ std::string shown_table(Front& front, const PlanOptions& o) {
 // Rows of one framework have one range, which a column of its own would repeat.
 std::string describe_range_of_days(const Front& front, const CostOptions& cost) {
   const RankedLayout& r = front.points.front();
-<<<<<<< HEAD
-  const auto& [least_s, most_s] = std::tie(r.confidence.least_s, r.confidence.most_s);
-  if (cost.tokens.empty() || !least_s || !most_s) return "";
-=======
   const Confidence& sure = r.confidence;
   if (cost.tokens.empty() || !sure.least_s || !sure.most_s) return "";
->>>>>>> risk
   return wrapped(fmt::format("8 of 10 trainings take {:.2f} to {:.2f} times the days and the price.",
                              *sure.least_s / r.step_time_s, *sure.most_s / r.step_time_s));
 }

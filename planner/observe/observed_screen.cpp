@@ -34,7 +34,7 @@ std::string order_table(const Corrected& corrected) {
     table.add_row({layout_name(c.layout), format_seconds(c.predicted_s), format_seconds(c.step_time_s),
                    describe_range(c.confidence), state_of(c)});
   }
-  return table.text(kScreenColumns);
+  return table.text(screen_columns());
 }
 
 std::string step_of(const CorrectedLayout& first) {
