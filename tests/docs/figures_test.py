@@ -46,7 +46,7 @@ def check_figures():
             shutil.copytree(os.path.join(SOURCES, name), os.path.join(root, name))
         os.makedirs(os.path.join(root, "core"))
         os.makedirs(os.path.join(root, "planner/explain"))
-        for name in ("README.md", "CHANGELOG.md", "core/plan.h", "planner/explain/screen.h"):
+        for name in ("README.md", "CHANGELOG.md", "core/plan.h", "core/ties.h"):
             shutil.copy(os.path.join(SOURCES, name), os.path.join(root, name))
         check_a_change(root, "docs/frameworks.md", "published layouts that ran out of memory, ", "published layouts that ran out of memory, 1")
         check_a_change(root, "README.md", "MPT's choice was the fastest in ", "MPT's choice was the fastest in 1")
