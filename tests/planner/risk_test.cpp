@@ -63,7 +63,8 @@ TEST(Risk, TheScreenShowsBothLayouts) {
   Plan plan = make_plan(search(r.problem, 5), r.problem);
   plan.ranking.resize(1);
   RankedLayout first = plan.ranking.front();
-  first.layout.micro_batch *= 64;
+  first.layout.recompute = first.layout.recompute == Recompute::full ? Recompute::none : Recompute::full;
+  first.layout.recomputed_layers.clear();
   first.step_time_s *= 0.5;
   first.confidence.fits = 0.79;
   plan.ranking.push_back(first);
