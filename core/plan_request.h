@@ -179,8 +179,7 @@ void PlanRequest::describe_problem(V& v) {
   v.field("seq", &T::sequence,
           "Tokens per sequence; in 8k, k is 1024 (default: 4096, or less if the model's limit is lower)",
           option_field(kWhat, "N", between(1, double(kMostSequences))));
-  v.field("precision", &T::precision,
-          "fp32, bf16, fp16, fp8, mxfp8 or nvfp4 (default: bf16 on GPUs, fp32 on CPUs)",
+  v.field("precision", &T::precision, "fp32, bf16, fp16, fp8, mxfp8 or nvfp4 (default: bf16; on CPUs fp32)",
           option_field(kWhat, "NAME"));
   v.field("framework", &T::framework,
           "Software that will run the plan; an unknown name lists all (default: megatron-core on GPUs, mpt "
@@ -194,8 +193,7 @@ void PlanRequest::describe_problem(V& v) {
           "GPUs to use, or CPU ranks; names the nodes where --cluster has no count (default: all of the "
           "cluster)",
           option_field(kWhere, "N", between(1, double(kMostRanks))));
-  v.field("memory", &T::memory,
-          "Limit of each GPU, such as 70GiB (default: its own, less what driver and framework take)",
+  v.field("memory", &T::memory, "Limit of each GPU, such as 70GiB (default: what driver and framework leave)",
           option_field(kWhere, "SIZE"));
   v.field("profile", &T::profile, "Times of this machine, written by mpt-profile (default: none)",
           option_field(kWhere, "FILE", long_text()));
@@ -285,8 +283,7 @@ void PlanRequest::describe_search(V& v) {
   v.field("top", &T::top, "Layouts to rank (default: 5)", option_field(kOutput, "N", between(1, 1000)));
   v.field("pareto", &T::pareto, "Print what trades time against memory and GPUs; -o writes the fastest",
           option_field(kOutput, nullptr));
-  v.field("try_first", &T::try_first,
-          "Where a faster layout may not fit and is worth a trial: plan it, instead of the safe one",
+  v.field("try_first", &T::try_first, "Plan the layout that may not fit, where it is worth a trial",
           option_field(kOutput, nullptr));
   v.field("layout", &T::layout, "exactly this layout, to estimate", option_field(nullptr, nullptr));
   v.field("layers_per_stage", &T::layers_per_stage,

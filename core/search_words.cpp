@@ -27,10 +27,8 @@ std::string fates(const SearchCertificate& c) {
 std::string distance(const SearchCertificate& c, double step_time_s) {
   if (c.fastest_s <= 0.0 || step_time_s <= c.fastest_s) return "none is faster by MPT's model";
   const double less = 1.0 - c.fastest_s / step_time_s;
-  return fmt::format(
-      "the fastest by MPT's model takes {} less time than this one, which is simpler or smaller, "
-      "or recomputes or offloads less",
-      less < 5e-4 ? "under 0.1%" : format_percent(less));
+  return fmt::format("the fastest by MPT's model takes {} less, and is less simple or larger",
+                     less < 5e-4 ? "under 0.1%" : format_percent(less));
 }
 
 }  // namespace

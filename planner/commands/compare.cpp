@@ -152,7 +152,10 @@ void run(const CLI::App& command, CompareOptions& o) {
   check_prices(o.prices, axes);
   Comparison comparison{{}, o.plans.empty() ? from_searches(o, axes) : from_files(o), o.cost};
   for (const Axis& axis : axes) comparison.axes.push_back(axis.name);
-  if (axes.empty()) comparison.axes = {"plan"};
+  if (axes.empty()) {
+    comparison.axes = {"plan"};
+    comparison.are_files = true;
+  }
   const std::string idle = idle_cost(o.cost, !o.prices.empty());
   fmt::print("{}{}", describe(comparison), idle.empty() ? "" : wrapped("note: " + idle));
   if (o.csv.empty()) return;

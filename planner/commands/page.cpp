@@ -50,7 +50,7 @@ std::function<int()> add_page(CLI::App& app) {
   auto folder = std::make_shared<std::string>("site");
   command->add_option("-o,--output", *folder, "Folder to write to (default: site)")->type_name("FOLDER");
   command->footer(
-      "index.html with planner.wasm is for hosts of static files. mpt.html is the same in one "
+      "index.html with planner.wasm is for hosts of static files. mpt.html is the same in one\n"
       "file, which works from a disk and offline.\n\nExamples:\n  mpt-plan page -o site");
   return [folder] {
     copy_page(*folder);

@@ -121,6 +121,22 @@ std::string describe_job(const Comparison& c) {
   return words.empty() ? "" : wrapped(fmt::format("{}", fmt::join(words, ", ")));
 }
 
+// Plans that train something else than the first: no column compares them. Axes are meant to differ.
+std::string describe_other_jobs(const Comparison& c) {
+  const Plan* const first = first_plan(c);
+  std::string text;
+  for (const Compared& r : c.rows) {
+    if (!c.are_files || !r.plan ||
+        (r.plan->model == first->model && r.plan->workload == first->workload &&
+         r.plan->layout.precision == first->layout.precision))
+      continue;
+    text += wrapped(fmt::format("note: {} is of another job: {} in {}, {} sequences of {} tokens per step",
+                                fmt::join(r.at, " "), r.plan->model.name, enum_name(r.plan->layout.precision),
+                                r.plan->workload.global_batch, r.plan->workload.sequence));
+  }
+  return text;
+}
+
 // Rows whose range rests on the runs of others.
 std::string describe_unpublished(const Comparison& c) {
   std::vector<std::string> rows;
@@ -148,7 +164,7 @@ std::string describe(const Comparison& c) {
   });
   return describe_job(c) + table_of(c) +
          (ranges ? wrapped("8 of 10 published runs like these took between the two ends of a range.") : "") +
-         describe_days(c) + describe_unpublished(c);
+         describe_days(c) + describe_other_jobs(c) + describe_unpublished(c);
 }
 
 std::string csv_of(const Comparison& c) {

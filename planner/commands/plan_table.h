@@ -23,7 +23,8 @@ struct Compared {
 struct Comparison {
   std::vector<std::string> axes;
   std::vector<Compared> rows;
-  CostOptions cost;  // whose price is that of the rows
+  CostOptions cost;        // whose price is that of the rows
+  bool are_files = false;  // rows are plans of files, and not of axes
 };
 
 /// The job, the table within the columns of the terminal, the assumptions behind its days, and what to know

@@ -368,15 +368,29 @@ class Layout:
 
 
 @dataclass
+class Observed:
+    layout: str  # short form of its layout (docs/notation.md)
+    measured: str  # step time, memory of the fullest GPU, or both: 28.1s,61GiB; oom: memory ran out
+    exact: Optional[Layout] = None  # the layout itself
+    model: Optional[Union[str, Model]] = None  # its model
+    cluster: Optional[Union[str, Cluster]] = None  # its cluster
+    framework: Optional[str] = None  # software that ran it
+    precision: Optional[Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]] = None  # its precision
+    gpus: Optional[int] = None  # GPUs that it used
+    global_batch: Optional[int] = None  # its sequences per step
+    seq: Optional[int] = None  # its tokens per sequence
+
+
+@dataclass
 class PlanRequest:
     model: Optional[Union[str, Model]] = None  # Name such as llama3-70b (mpt-plan model list), Hugging Face id, or path of a config.json
     global_batch: Optional[int] = None  # Sequences per optimizer step
     seq: Optional[int] = None  # Tokens per sequence; in 8k, k is 1024 (default: 4096, or less if the model's limit is lower)
-    precision: Optional[Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]] = None  # fp32, bf16, fp16, fp8, mxfp8 or nvfp4 (default: bf16 on GPUs, fp32 on CPUs)
+    precision: Optional[Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]] = None  # fp32, bf16, fp16, fp8, mxfp8 or nvfp4 (default: bf16; on CPUs fp32)
     framework: Optional[str] = None  # Software that will run the plan; an unknown name lists all (default: megatron-core on GPUs, mpt on CPUs)
     cluster: Optional[Union[str, Cluster]] = None  # Nodes such as dgx-h100:8 (mpt-plan cluster list), a cluster file (docs/clusters.md), this-machine:4 for CPU ranks, or several joined: dgx-a100:8+dgx-h100:4@100Gb/s@5ms
     gpus: Optional[int] = None  # GPUs to use, or CPU ranks; names the nodes where --cluster has no count (default: all of the cluster)
-    memory: Optional[str] = None  # Limit of each GPU, such as 70GiB (default: its own, less what driver and framework take)
+    memory: Optional[str] = None  # Limit of each GPU, such as 70GiB (default: what driver and framework leave)
     profile: Optional[str] = None  # Times of this machine, written by mpt-profile (default: none)
     bounds: Optional[Bounds] = None  # values that the search may take
     optimizer: Optional[Literal["adamw", "adamw8", "adafactor", "sgd", "muon"]] = None  # adamw, adamw8 (moments in 8 bits), adafactor, sgd or muon (default: adamw)
@@ -400,9 +414,10 @@ class PlanRequest:
     time_limit: Optional[float] = None  # Seconds of search, then the best so far and how far it may be from the optimum (default: 120)
     top: Optional[int] = None  # Layouts to rank (default: 5)
     pareto: Optional[bool] = None  # Print what trades time against memory and GPUs; -o writes the fastest
-    try_first: Optional[bool] = None  # Where a faster layout may not fit and is worth a trial: plan it, instead of the safe one
+    try_first: Optional[bool] = None  # Plan the layout that may not fit, where it is worth a trial
     layout: Optional[Layout] = None  # exactly this layout, to estimate
     layers_per_stage: List[int] = field(default_factory=list)  # Decoder layers of each stage of the layout to estimate, in order
+    observed: List[Observed] = field(default_factory=list)  # runs that were measured, which correct the predictions (docs/observed.md)
 
 
 @dataclass
@@ -587,6 +602,33 @@ class Fitted:
 
 
 @dataclass
+class CorrectedLayout:
+    layout: Layout  # the layout
+    predicted_s: float  # step time without the runs
+    step_time_s: float  # expected step time with them
+    confidence: Optional[Confidence] = None  # how sure that is
+    ran: Optional[bool] = None  # whether one of the runs was its
+    out_of_memory: Optional[bool] = None  # whether that ran out of memory
+
+
+@dataclass
+class Corrected:
+    runs: int  # observed runs that count
+    learned: List[str]  # what they show
+    layouts: List[CorrectedLayout]  # recommended first, then by expected step time
+    loss: float  # share by which the recommended one takes longer than the fastest, on average
+    measure_next: Optional[int] = None  # place among the layouts, from 1, of the one to measure next; 0: none is worth it
+    loss_after: Optional[float] = None  # the loss once that one was measured
+
+
+@dataclass
+class Verdict:
+    verdict: Literal["exported", "not_written", "not_run", "not_judged"]  # whether it runs, and whether MPT writes it
+    reason: str  # why MPT does not write it, or why it does not run
+    source: str  # where the framework says so, with its version
+
+
+@dataclass
 class PlanFields:
     format: str  # always "mpt-plan"
     version: int  # version of this format
@@ -614,16 +656,18 @@ class PlanFields:
     front: List[Ranking] = field(default_factory=list)  # layouts that none beats in time, memory and ranks
     evidence: List[str] = field(default_factory=list)  # what published runs took and held beside their predictions
     fitted: Optional[Fitted] = None  # how much of the step time rests on fitted constants of the cost model
+    corrected: Optional[Corrected] = None  # what observed runs make of the predictions
     notes: List[str] = field(default_factory=list)  # what to know before the plan is used
+    verdict: Optional[Verdict] = None  # what the framework makes of the model, where MPT does not write it
 
 
 class Options(TypedDict, total=False):
     global_batch: int  # Sequences per optimizer step
     seq: int  # Tokens per sequence; in 8k, k is 1024 (default: 4096, or less if the model's limit is lower)
-    precision: Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]  # fp32, bf16, fp16, fp8, mxfp8 or nvfp4 (default: bf16 on GPUs, fp32 on CPUs)
+    precision: Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]  # fp32, bf16, fp16, fp8, mxfp8 or nvfp4 (default: bf16; on CPUs fp32)
     framework: str  # Software that will run the plan; an unknown name lists all (default: megatron-core on GPUs, mpt on CPUs)
     gpus: int  # GPUs to use, or CPU ranks; names the nodes where --cluster has no count (default: all of the cluster)
-    memory: str  # Limit of each GPU, such as 70GiB (default: its own, less what driver and framework take)
+    memory: str  # Limit of each GPU, such as 70GiB (default: what driver and framework leave)
     profile: str  # Times of this machine, written by mpt-profile (default: none)
     optimizer: Literal["adamw", "adamw8", "adafactor", "sgd", "muon"]  # adamw, adamw8 (moments in 8 bits), adafactor, sgd or muon (default: adamw)
     gradients: Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]  # Precision in which gradients are summed and kept, fp32 or bf16 (default: as the framework does)
@@ -646,8 +690,9 @@ class Options(TypedDict, total=False):
     time_limit: float  # Seconds of search, then the best so far and how far it may be from the optimum (default: 120)
     top: int  # Layouts to rank (default: 5)
     pareto: bool  # Print what trades time against memory and GPUs; -o writes the fastest
-    try_first: bool  # Where a faster layout may not fit and is worth a trial: plan it, instead of the safe one
+    try_first: bool  # Plan the layout that may not fit, where it is worth a trial
     layers_per_stage: Union[int, Sequence[int]]  # Decoder layers of each stage of the layout to estimate, in order
+    observed: Union[Observed, Sequence[Observed]]  # runs that were measured, which correct the predictions (docs/observed.md)
     tp: Union[int, Sequence[int]]  # Tensor-parallel degree
     cp: Union[int, Sequence[int]]  # Context-parallel degree
     pp: Union[int, Sequence[int]]  # Pipeline stages
@@ -666,6 +711,6 @@ class Options(TypedDict, total=False):
 
 
 BOUNDS = ('tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')
-LISTS = ('chunks', 'cp', 'cp_method', 'dp', 'ep', 'etp', 'execution', 'freeze', 'layers_per_stage', 'lengths', 'lora_targets', 'micro_batch', 'offload', 'offload_activations', 'order', 'overlap', 'pp', 'recompute', 'recompute_modules', 'schedule', 'sp', 'tp', 'zero')
+LISTS = ('chunks', 'cp', 'cp_method', 'dp', 'ep', 'etp', 'execution', 'freeze', 'layers_per_stage', 'lengths', 'lora_targets', 'micro_batch', 'observed', 'offload', 'offload_activations', 'order', 'overlap', 'pp', 'recompute', 'recompute_modules', 'schedule', 'sp', 'tp', 'zero')
 SWITCHES = ('offload', 'sp')
-OPTIONS = ('global_batch', 'seq', 'precision', 'framework', 'gpus', 'memory', 'profile', 'optimizer', 'gradients', 'deterministic', 'lora', 'lora_targets', 'frozen_weights', 'freeze', 'lengths', 'offload_activations', 'execution', 'overlap', 'recompute_modules', 'expert_load', 'dispatch', 'kernels', 'memory_margin', 'beyond_framework', 'threads', 'time_limit', 'top', 'pareto', 'try_first', 'layers_per_stage', 'tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')
+OPTIONS = ('global_batch', 'seq', 'precision', 'framework', 'gpus', 'memory', 'profile', 'optimizer', 'gradients', 'deterministic', 'lora', 'lora_targets', 'frozen_weights', 'freeze', 'lengths', 'offload_activations', 'execution', 'overlap', 'recompute_modules', 'expert_load', 'dispatch', 'kernels', 'memory_margin', 'beyond_framework', 'threads', 'time_limit', 'top', 'pareto', 'try_first', 'layers_per_stage', 'observed', 'tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')

@@ -73,7 +73,7 @@ def logs_of_frameworks(scratch, plan, predicted):
              "GPT-NeoX": [f" samples/sec: {rate:.3f} | iteration {i:8}/ 100 | elapsed time per iteration (ms): {1200 * predicted:.1f} | lm_loss: 1.1E+01 |"
                           for i in steps],
              "DeepSpeed": [f"[2026-01-01 00:00:00,985] [INFO] [timer.py:215:stop] epoch=0/micro_step={i}/global_step={i}, RunningAvgSamplesPerSec=1.0, "
-                           f"CurrSamplesPerSec={rate}, MemAllocated=1.0GB, MaxMemAllocated=2.0GB" for i in steps],
+                           f"CurrSamplesPerSec={rate}, MemAllocated=1.0GB, MaxMemAllocated=7.0GB" for i in steps],
              "the Hugging Face Trainer": ["  Total train batch size (w. parallel, distributed & accumulation) = 32", "{'loss': 1.2, 'grad_norm': 1.0}"] +
                                          [f"  {i}%|#    | {i}/100 [00:0{i}<10:00, {1.2 * predicted:8.6f}s/it]" for i in steps],
              "Megatron-LM": megatron([1.2 * predicted] * 8).splitlines()}
