@@ -174,8 +174,7 @@ void declare_outputs(CLI::App& app, OutputOptions& o) {
       ->group(headings::kOutput);
   add_output(app, "--trace", o.trace, "Write the simulated step as a trace for Perfetto")->group(kMoreOutput);
   app.add_flag("--json", o.json, "Print the plan as JSON instead of text")->group(headings::kOutput);
-  app.add_flag("-v,--verbose", o.verbose,
-               "Print the details behind the answer, too: ranking, memory, reasons, published runs")
+  app.add_flag("-v,--verbose", o.verbose, "Print the details, too: ranking, memory, reasons, published runs")
       ->group(headings::kOutput);
 }
 

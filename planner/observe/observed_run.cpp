@@ -25,9 +25,10 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
+// Whoever reads it refuses what is no regular file.
 bool is_file(const std::string& name) {
   std::error_code ignored;
-  return std::filesystem::is_regular_file(name, ignored);
+  return std::filesystem::exists(name, ignored);
 }
 
 // A short form has an equals sign of its own: the last one ends it.

@@ -358,7 +358,7 @@ def reasons_first():
             (moe, ["--ep", 3], "--ep 3: ", "expert"),
             (dense, ["--tp", 3], "--tp 3: ", "8 GPUs cannot be split into groups of --tp 3"),
             (dense, ["--seq", 4097, "--cp", 2], "--cp 2: ", "sequence 4097"),
-            (dense, ["--zero", 3, "--pp", 2, "--dp", 4, "--framework", "megatron-bridge"], "--zero 3", "ZeRO 3 with pipeline parallelism"),
+            (dense, ["--zero", 3, "--pp", 2, "--dp", 4, "--framework", "megatron-bridge"], "--pp 2 --dp 4 --zero 3: ", "ZeRO 3 with pipeline parallelism"),
             (dense, ["--tp", 2, "--framework", "transformers-fsdp"], "--tp 2: ", "no tensor parallelism"),
             (dense, ["--pp", 1, "--schedule", "interleaved", "--tp", 2], "--pp 1 --schedule interleaved: ", "interleaved"),
             (dense, ["--micro-batch", 3, "--dp", 8], "--micro-batch 3: ", "micro_batch")):
