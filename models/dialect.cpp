@@ -206,7 +206,7 @@ class Reader {
 
   Json read_name(const DialectRow& row) const {
     const std::string name = word(row);
-    const Json otherwise = resolved(row, row.otherwise, values_);
+    Json otherwise = resolved(row, row.otherwise, values_);
     if (!words_.has(name)) return otherwise;
     const std::string text = words_.text(name, "");
     std::set<std::string> allowed;
@@ -224,7 +224,7 @@ class Reader {
   Json read_list(const DialectRow& row) const {
     const std::string name = word(row);
     if (!words_.has(name)) return Json();
-    const Json list = Json::parse(words_.text(name, ""), nullptr, false);
+    Json list = Json::parse(words_.text(name, ""), nullptr, false);
     const auto is_known = [&](const Json& entry) { return entry.is_string() && can_have(row, entry); };
     if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_known))
       words_.refuse(name, fmt::format("a list of {}", fmt::join(row.values, ", ")));
@@ -234,7 +234,7 @@ class Reader {
   Json read_number(const DialectRow& row) const {
     const std::string name = word(row);
     const ValueType type = form_of(*row.value)->type;
-    const Json otherwise = resolved(row, row.otherwise, values_);
+    Json otherwise = resolved(row, row.otherwise, values_);
     FieldRule rule = rule_of(*row.value);
     if (type == ValueType::option) {
       if (!words_.has(name) || words_.text(name, "") == "None") return otherwise;

@@ -150,7 +150,7 @@ std::string place_of_parts(const Asked& asked, const models::Dialect& dialect, c
 // The first package that has the type; empty: none.
 std::string place_of_type(const Asked& asked, const std::string& type) {
   for (const AskedRegistry& registry : asked.registries) {
-    if (const std::string place = registry.place_of(type); !place.empty()) return place;
+    if (std::string place = registry.place_of(type); !place.empty()) return place;
   }
   return "";
 }
@@ -205,7 +205,8 @@ const ModelVerdict& verdict_on(const Framework& framework, const ModelSpec& mode
   });
   if (found != answers.end()) return found->verdict;
   if (answers.size() == kKept) answers.pop_front();
-  return answers.emplace_back(framework.name, model, judged(framework, model)).verdict;
+  answers.push_back({framework.name, model, judged(framework, model)});
+  return answers.back().verdict;
 }
 
 std::vector<std::string> frameworks_that_train(const ModelSpec& model, const Training& training,

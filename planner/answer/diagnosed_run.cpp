@@ -31,8 +31,9 @@ double gain_of(const Plan& plan, double measured_s, double best_s) {
 
 // The best layout on the same cluster within `bounds`, with room for what published runs held if one has it:
 // nobody starts a run without any. Nothing where none fits.
-std::optional<RankedLayout> best_within(const KnownPlan& known, SearchBounds bounds, const Watch& watch) {
-  const PlanRequest request = request_again(known, std::move(bounds));
+std::optional<RankedLayout> best_within(const KnownPlan& known, const SearchBounds& bounds,
+                                        const Watch& watch) {
+  const PlanRequest request = request_again(known, bounds);
   const auto resolved = resolve(request);
   const auto best = plan_or_reason(resolved->problem, request, watch).plan;
   if (!best) return std::nullopt;
@@ -169,16 +170,16 @@ std::string add_logged(const Plan& plan, const MeasuredRun& run, std::vector<std
   const std::string other_work = describe_other_work(plan, run.flop_per_s, run.step_time_s);
   if (!other_work.empty()) judgement.push_back(other_work);
   if (run.peak_bytes <= 0) return "";
-  const std::string doubt = doubt_by_memory(plan, double(run.peak_bytes), false);
-  judgement.push_back(
-      fmt::format("Memory at its peak: {} by the log, {} predicted.{}{}", format_bytes(double(run.peak_bytes)),
-                  format_bytes(double(reports::peak_bytes(plan))), doubt.empty() ? "" : " ", doubt));
+  std::string doubt = doubt_by_memory(plan, double(run.peak_bytes), false);
+  judgement.push_back(fmt::format(
+      "Memory at its peak: {} by the log, {} predicted.{}{}", format_bytes(double(run.peak_bytes)),
+      format_bytes(double(reports::peak_bytes(plan))), doubt.empty() ? "" : " ", doubt));
   return doubt;
 }
 
-DiagnosedRun diagnosed(const KnownPlan& known, MeasuredRun run, const Measurement& measured,
+DiagnosedRun diagnosed(const KnownPlan& known, const MeasuredRun& run, const Measurement& measured,
                        const Seek& seek) {
-  DiagnosedRun all{std::move(run), {}, judge(known.plan, measured, published_evidence())};
+  DiagnosedRun all{run, {}, judge(known.plan, measured, published_evidence())};
   const std::string doubt = add_logged(known.plan, all.run, all.judgement);
   all.diagnosis = diagnose(known.plan, all.run);
   all.diagnosis.doubt = doubt;
@@ -201,7 +202,7 @@ DiagnosedRun diagnose_log(const KnownPlan& known, const std::string& text, const
   }
   measured.step_time_s = run.step_time_s;
   check_possible(measured, name, known.plan);
-  return diagnosed(known, std::move(run), measured, seek);
+  return diagnosed(known, run, measured, seek);
 }
 
 DiagnosedRun diagnose_figure(const KnownPlan& known, const std::string& figure, const std::string& name,
@@ -210,7 +211,7 @@ DiagnosedRun diagnose_figure(const KnownPlan& known, const std::string& figure, 
   MeasuredRun run;
   run.step_time_s = measured.step_time_s;
   run.source = "one figure of a run";
-  return diagnosed(known, std::move(run), measured, seek);
+  return diagnosed(known, run, measured, seek);
 }
 
 std::string diagnosis_json_text(const Plan& plan, const DiagnosedRun& diagnosed) {
@@ -224,17 +225,16 @@ std::string diagnosis_json_text(const Plan& plan, const DiagnosedRun& diagnosed)
                       {"evidence", c.evidence},
                       {"change", c.change}});
   }
-  const Json all{
-      {"predicted_step_time_s", d.predicted_s},
-      {"measured_step_time_s", d.measured_s},
-      {"judgement", judgement},
-      {"causes", causes},
-      {"troubles", troubles_json(run.troubles)},
-      {"drift", drift_json(d.drift)},
-      {"unexplained_s", d.unexplained_s},
-      {"doubt", d.doubt},
-      {"next_measurements", leaves_open(d, run) && d.doubt.empty() ? next_measurements(plan, run)
-                                                                    : std::vector<std::string>{}}};
+  const Json all{{"predicted_step_time_s", d.predicted_s},
+                 {"measured_step_time_s", d.measured_s},
+                 {"judgement", judgement},
+                 {"causes", causes},
+                 {"troubles", troubles_json(run.troubles)},
+                 {"drift", drift_json(d.drift)},
+                 {"unexplained_s", d.unexplained_s},
+                 {"doubt", d.doubt},
+                 {"next_measurements", leaves_open(d, run) && d.doubt.empty() ? next_measurements(plan, run)
+                                                                              : std::vector<std::string>{}}};
   return all.dump(1);
 }
 

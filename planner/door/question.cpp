@@ -26,7 +26,7 @@
 namespace mpt::planner {
 namespace {
 
-struct Question {
+struct QuestionOfProgram {
   std::string action;
   Json request, plan;
   std::vector<Json> requests;
@@ -38,7 +38,7 @@ struct Question {
 
   template <class V>
   static void describe(V& v) {
-    using T = Question;
+    using T = QuestionOfProgram;
     v.field("do", &T::action, "what to do");
     v.field("request", &T::request, "as docs/request.schema.json; model and cluster may be as in files",
             optional_field());
@@ -91,7 +91,7 @@ Asked asked(Json json, const std::string& where) {
 
 Json json_of_plan(const Plan& plan) { return parse_json(plan_to_text(plan), "plan"); }
 
-KnownPlan known_plan(const Question& q) {
+KnownPlan known_plan(const QuestionOfProgram& q) {
   return {plan_from_text(q.plan.dump(), "plan"), "the plan", q.profile, q.kernels};
 }
 
@@ -113,14 +113,14 @@ Drawn drawn(const Plan& plan) {
 }
 
 // What reports/html/draw.js draws a plan from, where it was asked for.
-void add_drawing(const Question& q, const Plan& plan, Json& answer) {
+void add_drawing(const QuestionOfProgram& q, const Plan& plan, Json& answer) {
   if (!q.draw) return;
   const Drawn d = drawn(plan);
   answer["drawing"] =
       parse_json(reports::plan_report_data(plan, d.program, d.timeline, {}, d.target), "drawing");
 }
 
-Json plan_answer(const Question& q, const Plan& plan) {
+Json plan_answer(const QuestionOfProgram& q, const Plan& plan) {
   ScreenOptions screen;
   screen.notes = plan.notes;
   Json answer{{"plan", json_of_plan(plan)}, {"text", answer_screen(plan, screen)}};
@@ -128,7 +128,7 @@ Json plan_answer(const Question& q, const Plan& plan) {
   return answer;
 }
 
-Json answer_plan(const Question& q, const Watch& watch) {
+Json answer_plan(const QuestionOfProgram& q, const Watch& watch) {
   const Asked a = asked(q.request, "request");
   const auto resolved = resolve(a.request);
   std::optional<Plan> found;
@@ -143,7 +143,7 @@ Json answer_plan(const Question& q, const Watch& watch) {
   return plan_answer(q, *found);
 }
 
-Json answer_estimate(const Question& q, const Watch& /*watch*/) {
+Json answer_estimate(const QuestionOfProgram& q, const Watch& /*watch*/) {
   const Asked a = asked(q.request, "request");
   Estimated e = estimate(a.request);
   e.plan.fitted = fitted_time(e.resolved->problem, e.candidate);
@@ -160,17 +160,17 @@ Json answer_estimate(const Question& q, const Watch& /*watch*/) {
   return answer;
 }
 
-Json answer_explain(const Question& q, const Watch& /*watch*/) {
+Json answer_explain(const QuestionOfProgram& q, const Watch& /*watch*/) {
   return {{"text", explain(known_plan(q).plan)}};
 }
 
-Json answer_why_not(const Question& q, const Watch& /*watch*/) {
+Json answer_why_not(const QuestionOfProgram& q, const Watch& /*watch*/) {
   const KnownPlan known = known_plan(q);
   const auto resolved = problem_of(known, parse_bounds(q.layout, "layout"));
   return {{"text", why_not(known, *resolved, q.layout)}};
 }
 
-Json answer_compare(const Question& q, const Watch& watch) {
+Json answer_compare(const QuestionOfProgram& q, const Watch& watch) {
   std::vector<PlanRequest> requests;
   for (size_t i = 0; i < q.requests.size(); ++i)
     requests.push_back(asked(q.requests[i], fmt::format("requests/{}", i)).request);
@@ -180,7 +180,7 @@ Json answer_compare(const Question& q, const Watch& watch) {
   return all;
 }
 
-Json answer_diagnose(const Question& q, const Watch& watch) {
+Json answer_diagnose(const QuestionOfProgram& q, const Watch& watch) {
   const KnownPlan known = known_plan(q);
   if (q.log.is_null() == q.measured.empty())
     throw UserError(Problem{"log", q.measured.empty() ? "missing" : "beside measured",
@@ -194,7 +194,7 @@ Json answer_diagnose(const Question& q, const Watch& watch) {
           {"text", describe_diagnosis(known.plan, run)}};
 }
 
-Json answer_export(const Question& q, const Watch& /*watch*/) {
+Json answer_export(const QuestionOfProgram& q, const Watch& /*watch*/) {
   const Plan plan = known_plan(q).plan;
   std::vector<ExportedPlan> exports;
   for (const std::string& name : q.to)
@@ -214,14 +214,14 @@ Json answer_export(const Question& q, const Watch& /*watch*/) {
   return all;
 }
 
-Json answer_report(const Question& q, const Watch& /*watch*/) {
+Json answer_report(const QuestionOfProgram& q, const Watch& /*watch*/) {
   const Plan plan = known_plan(q).plan;
   const Drawn d = drawn(plan);
   return {{"html", reports::plan_report(plan, d.program, d.timeline, {}, d.target)}};
 }
 
 // A GPU by its driver's name, as many as stand in one machine.
-Json answer_machine(const Question& q, const Watch& /*watch*/) {
+Json answer_machine(const QuestionOfProgram& q, const Watch& /*watch*/) {
   const auto refuse = [&](const std::string& found, const std::string& expected) {
     throw UserError(
         Problem{"this machine", found, expected,
@@ -248,7 +248,7 @@ Json answer_machine(const Question& q, const Watch& /*watch*/) {
   return {};
 }
 
-Json answer_names(const Question& /*q*/, const Watch& /*watch*/) {
+Json answer_names(const QuestionOfProgram& /*q*/, const Watch& /*watch*/) {
   Json all{{"models", Json::array()},
            {"clusters", Json::array()},
            {"frameworks", Json::array()},
@@ -266,14 +266,14 @@ Json answer_names(const Question& /*q*/, const Watch& /*watch*/) {
   return all;
 }
 
-Json answer_version(const Question& /*q*/, const Watch& /*watch*/) {
+Json answer_version(const QuestionOfProgram& /*q*/, const Watch& /*watch*/) {
   return {{"version", kVersion}, {"data", data_digest()}};
 }
 
 struct Action {
   const char* name;
   std::vector<std::string> needs, takes;  // fields of the question
-  Json (*answer)(const Question& question, const Watch& watch);
+  Json (*answer)(const QuestionOfProgram& question, const Watch& watch);
 };
 const std::vector<Action>& actions() {
   static const std::vector<Action> all{
@@ -306,7 +306,7 @@ const Action& action_named(const std::string& name) {
 }  // namespace
 
 Json answer_of(const Json& question, const Watch& watch) {
-  const auto read = from_json<Question>(question, "question");
+  const auto read = from_json<QuestionOfProgram>(question, "question");
   const Action& action = action_named(read.action);
   std::vector<std::string> fields = action.needs;
   fields.insert(fields.end(), action.takes.begin(), action.takes.end());

@@ -22,7 +22,7 @@ TrainingCost training_cost(const Plan& plan, double tokens, double price_per_dev
 }
 
 std::string with_range(double value, double step_s, const Confidence& c, std::string (*in_words)(double)) {
-  const std::string plain = in_words(value);
+  std::string plain = in_words(value);
   if (!c.least_s || !c.most_s || !(step_s > 0.0)) return plain;
   return fmt::format("{} ({} to {})", plain, in_words(value * *c.least_s / step_s),
                      in_words(value * *c.most_s / step_s));

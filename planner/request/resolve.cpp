@@ -270,7 +270,9 @@ void restrict_to_sharding(Resolved& resolved) {
   const std::tuple<const char*, const std::vector<int64_t>&, std::vector<int64_t>> can[] = {
       {"--pp", b.pipeline, {1}}, {"--cp", b.context, {1}}, {"--zero", b.zero, named->abilities.zero}};
   for (const auto& [option, asked, has] : can) {
-    if (std::all_of(asked.begin(), asked.end(), [&](int64_t value) { return allowed(has, value); })) continue;
+    if (std::all_of(asked.begin(), asked.end(),
+                    [&, &has = has](int64_t value) { return allowed(has, value); }))
+      continue;
     throw UserError(Problem{
         option, fmt::format("{} with --framework {}", fmt::join(asked, ","), r.framework),
         fmt::format("{}: {} means FSDP and tensor parallelism alone", fmt::join(has, " or "), r.framework),

@@ -39,7 +39,7 @@ ModelSpec imported(const char* framework, const std::string& text) {
   return *(framework == kFrameworks[0] ? import_megatron_core(file) : import_megatron_bridge(file)).model;
 }
 
-void expect_back(const char* framework, ModelSpec model) {
+void expect_back(const char* framework, const ModelSpec& model) {
   const std::string text = exported(framework, model);
   ModelSpec back = imported(framework, text);
   if (framework == kFrameworks[1]) back.max_positions = model.max_positions;

@@ -230,7 +230,7 @@ TEST(ObservedFeatures, RefuseAPriorThatLacksOne) {
   }
 }
 
-PlanRequest small_request() {
+PlanRequest observed_request() {
   PlanRequest request;
   request.model.name = "llama3-8b";
   request.cluster.name = "dgx-h100:1";
@@ -240,13 +240,13 @@ PlanRequest small_request() {
 }
 
 TEST(ShortForm, IsReadAsLayoutsAreWritten) {
-  const Plan plan = planner::plan(small_request());
+  const Plan plan = planner::plan(observed_request());
   for (const RankedLayout& r : plan.ranking) {
     const std::string name = layout_name(r.layout);
     if (name.find('-', name.find("recompute=")) != std::string::npos &&
         name.find("recompute=") != std::string::npos)
       continue;  // a range of layers: no single layout
-    PlanRequest request = small_request();
+    PlanRequest request = observed_request();
     const ShortForm form = parse_short_form(name, "test");
     request.bounds = form.bounds;
     EXPECT_EQ(layout_name(form.complete(layout_to_estimate(*resolve(request)))), name);
@@ -297,7 +297,7 @@ TEST(ObservedRun, ErrorsNamePlaceFindingExpectationAndRemedy) {
   expect_parts(message_of([] { parse_short_form("tp2 tp4", "--observed"); }), {"'tp4'", "each part once"});
   expect_parts(message_of([] { read_observed("28.1s", "--observed", ""); }),
                {"--observed", "'28.1s'", "LAYOUT=FIGURES", "in quotes"});
-  const Plan plan = planner::plan(small_request());
+  const Plan plan = planner::plan(observed_request());
   expect_parts(message_of([&] { parse_figures("oom,28s", "--observed", plan); }),
                {"oom alone", "leave its figures out"});
   expect_parts(message_of([&] { parse_figures("fast", "--observed", plan); }), {"--observed", "fast"});
@@ -310,7 +310,7 @@ TEST(ObservedRun, IsReadFromLinesOfAFile) {
   ASSERT_EQ(runs.size(), 2U);
   EXPECT_EQ(runs[0].layout, "tp2 pp4 recompute=full");
   EXPECT_EQ(runs[0].measured, "3.5s, 41GiB");
-  const Plan plan = planner::plan(small_request());
+  const Plan plan = planner::plan(observed_request());
   const MeasuredFigures figures = parse_figures(runs[0].measured, "test", plan);
   EXPECT_DOUBLE_EQ(figures.seconds.value_or(0.0), 3.5);
   EXPECT_EQ(figures.bytes.value_or(0), int64_t{41} << 30);
@@ -334,8 +334,8 @@ std::string run_of(const RankedLayout& r, double factor) {
 }
 
 TEST(ObservedPlan, FollowsARunAndKeepsItForOtherBatches) {
-  const Plan before = planner::plan(small_request());
-  PlanRequest request = small_request();
+  const Plan before = planner::plan(observed_request());
+  PlanRequest request = observed_request();
   request.observed = read_observed(run_of(before.ranking.front(), 1.2), "--observed", "");
   const Plan after = planner::plan(request);
   ASSERT_TRUE(after.corrected);
@@ -361,8 +361,8 @@ TEST(ObservedPlan, FollowsARunAndKeepsItForOtherBatches) {
 }
 
 TEST(ObservedPlan, LeavesOutALayoutThatRanOutOfMemory) {
-  const Plan before = planner::plan(small_request());
-  PlanRequest request = small_request();
+  const Plan before = planner::plan(observed_request());
+  PlanRequest request = observed_request();
   request.observed = read_observed(layout_name(before.layout) + "=oom", "--observed", "");
   const Plan after = planner::plan(request);
   EXPECT_NE(after.layout, before.layout);
@@ -372,8 +372,8 @@ TEST(ObservedPlan, LeavesOutALayoutThatRanOutOfMemory) {
 }
 
 TEST(ObservedPlan, RefusesARunOnOtherDevices) {
-  const Plan before = planner::plan(small_request());
-  PlanRequest request = small_request();
+  const Plan before = planner::plan(observed_request());
+  PlanRequest request = observed_request();
   request.observed = read_observed(run_of(before.ranking.front(), 1.2), "--observed", "");
   PlanRequest other = planner::plan(request).request;
   other.cluster.name = "dgx-a100:1";

@@ -72,7 +72,7 @@ TEST(ZooPlans, AreWithinTheirLimitsOrRefusedWithAReason) {
   EXPECT_GT(counts.refused, 0);
 }
 
-std::string error_of(const PlanRequest& request) {
+std::string refusal_of_request(const PlanRequest& request) {
   try {
     resolve(request);
   } catch (const UserError& error) {
@@ -91,14 +91,14 @@ TEST(ZooPlans, PlanByTheDefaultCommandOrForTheFrameworkThatTheErrorNames) {
     request.cluster.name = "dgx-h100:64";
     request.global_batch = 1024;
     request.time_limit_s = 10.0;
-    const std::string error = error_of(request), words = "--framework ";
+    const std::string error = refusal_of_request(request), words = "--framework ";
     by_default += error.empty() ? 1 : 0;
     if (!error.empty()) {
       const size_t at = error.find(words);
       ASSERT_NE(at, std::string::npos) << model << ": " << error;
       const size_t begin = at + words.size();
       request.framework = error.substr(begin, error.find_first_of(" ,", begin) - begin);
-      EXPECT_EQ(error_of(request), "") << model;
+      EXPECT_EQ(refusal_of_request(request), "") << model;
     }
     if (!all && n++ % 13 != 0) continue;
     const PlanOrReason answer = plan_or_reason(resolve(request)->problem, request);
