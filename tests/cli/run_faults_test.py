@@ -29,8 +29,9 @@ def run(*arguments, stdout=subprocess.PIPE):
 
 def expect(name, done, code, *parts, absent=()):
     output = (done.stdout or "") + done.stderr
-    missing = [part for part in parts if part not in output]
-    present = [part for part in absent if part in output]
+    words = " ".join(output.split())  # errors are wrapped
+    missing = [part for part in parts if part not in output and part not in words]
+    present = [part for part in absent if part in output or part in words]
     if done.returncode != code or missing or present:
         FAILURES.append(f"{name}: exit {done.returncode}, wanted {code}; missing {missing}; present {present}\n{output}")
 
