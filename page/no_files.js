@@ -4,4 +4,4 @@ const none = {};
 for (const call of ['chmod', 'fchmodat', 'fstat64', 'fstatat64', 'getcwd', 'lstat64', 'mkdir', 'open', 'openat', 'readlink', 'rename', 'stat64', 'unlink', 'rmdir', 'getdents64']) {
   none['__syscall_' + call] = new Function('return ' + kNoSuchFile + ';');
 }
-mergeInto(LibraryManager.library, none);
+mergeInto(LibraryManager["library"], none);

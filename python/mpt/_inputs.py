@@ -92,8 +92,8 @@ class _Nvml:
     """What is asked of NVIDIA's library, which every driver brings."""
 
     def __init__(self) -> None:
-        self.library = ctypes.CDLL("libnvidia-ml.so.1")
-        self._check(self.library.nvmlInit_v2())
+        self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        self._check(self.nvml.nvmlInit_v2())
 
     @staticmethod
     def _check(code: int) -> None:
@@ -102,17 +102,17 @@ class _Nvml:
 
     def _handles(self) -> List[ctypes.c_void_p]:
         count = ctypes.c_uint()
-        self._check(self.library.nvmlDeviceGetCount_v2(ctypes.byref(count)))
+        self._check(self.nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)))
         handles = [ctypes.c_void_p() for _ in range(count.value)]
         for index, handle in enumerate(handles):
-            self._check(self.library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle)))
+            self._check(self.nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle)))
         return handles
 
     def names(self) -> List[str]:
         found = []
         for handle in self._handles():
             text = ctypes.create_string_buffer(96)
-            self._check(self.library.nvmlDeviceGetName(handle, text, ctypes.c_uint(96)))
+            self._check(self.nvml.nvmlDeviceGetName(handle, text, ctypes.c_uint(96)))
             found.append(text.value.decode(errors="replace"))
         return found
 
@@ -122,7 +122,7 @@ class _Nvml:
             up = 0
             for link in range(18):
                 active = ctypes.c_uint()
-                if self.library.nvmlDeviceGetNvLinkState(handle, ctypes.c_uint(link), ctypes.byref(active)) == 0:
+                if self.nvml.nvmlDeviceGetNvLinkState(handle, ctypes.c_uint(link), ctypes.byref(active)) == 0:
                     up += active.value
             return up
         return min((of(handle) for handle in self._handles()), default=0)
