@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reports/trace.h"
 
-#include <set>
-
 #include "base/json.h"
 
 namespace mpt::reports {
@@ -10,10 +8,6 @@ namespace {
 
 constexpr const char* kStreamNames[kStreamCount] = {"compute",       "activations out", "activations in",
                                                     "gradients out", "gradients in",    "reduction"};
-
-constexpr const char* kTrackNames[kInnerTracks] = {
-    "operators of micro-batch 0", "tensor-parallel collectives", "context-parallel exchange",
-    "expert-parallel exchange", "data-parallel traffic by piece"};
 
 Json name_event(const char* what, int process, int thread, const std::string& name) {
   return {{"ph", "M"}, {"name", what}, {"pid", process}, {"tid", thread}, {"args", {{"name", name}}}};
@@ -49,28 +43,9 @@ void add_memory(const StepProgram& program, const Timeline& timeline, int rank, 
   }
 }
 
-void add_inside(const StepProgram& program, const std::vector<InnerSpan>& inside, Json& events) {
-  std::set<std::pair<int, int>> named;
-  for (const InnerSpan& span : inside) {
-    const int rank = program.rank_of_stage[size_t(program.instructions[size_t(span.instruction)].stage)];
-    const int thread = kStreamCount + span.track;
-    if (named.emplace(rank, thread).second)
-      events.push_back(name_event("thread_name", rank, thread, kTrackNames[span.track]));
-    events.push_back({{"ph", "X"},
-                      {"name", span.name},
-                      {"cat", "inside"},
-                      {"pid", rank},
-                      {"tid", thread},
-                      {"ts", span.start_s * 1e6},
-                      {"dur", (span.end_s - span.start_s) * 1e6},
-                      {"args", {{"id", span.instruction}}}});
-  }
-}
-
 }  // namespace
 
-std::string trace_json(const StepProgram& program, const std::vector<NamedTimeline>& timelines,
-                       const std::vector<InnerSpan>& inside) {
+std::string trace_json(const StepProgram& program, const std::vector<NamedTimeline>& timelines) {
   Json events = Json::array();
   for (size_t t = 0; t < timelines.size(); ++t) {
     for (int rank = 0; rank < program.ranks; ++rank) {
@@ -88,7 +63,6 @@ std::string trace_json(const StepProgram& program, const std::vector<NamedTimeli
       }
     }
   }
-  add_inside(program, inside, events);
   return json_text(Json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}) + "\n";
 }
 

@@ -72,8 +72,8 @@ std::string command_again(const CLI::App& options, const std::string& words,
 std::vector<NextCommand> next_commands(const PlanOptions& options, const Plan& plan);
 /// Lines that are printed for each file that was asked for.
 size_t files_of(const OutputOptions& o);
-/// Writes what --output, --report and --trace ask for. `problem`: that the plan answers; with it the trace
-/// shows what is inside instructions.
+/// Writes what --output, --report and --trace ask for. `problem`: that the plan answers; with it the
+/// report has a layout that needs clearly less memory.
 void write_files(const OutputOptions& o, const Plan& plan, const CostOptions& cost = {},
                  const SearchProblem* problem = nullptr);
 /// Prints `text`, and with it the names of the files that were written.

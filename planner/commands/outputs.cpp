@@ -18,7 +18,6 @@
 #include "planner/answer/recommend.h"
 #include "planner/commands/commands.h"
 #include "planner/commands/stoppable.h"
-#include "planner/explain/streams.h"
 #include "planner/explain/utilisation.h"
 #include "reports/html.h"
 #include "reports/next_steps.h"
@@ -85,16 +84,6 @@ std::vector<PlanOrReason> compare_watched(const std::vector<PlanRequest>& reques
   return compare(requests, progress_line());
 }
 
-// With what is inside instructions, where the problem is at hand that prices it.
-void write_trace(const std::string& file, const Plan& plan, const StepProgram& program,
-                 const Timeline& timeline, const SearchProblem* problem) {
-  std::optional<StreamStep> step;
-  if (problem != nullptr) step = simulate_streams(*problem, plan.layout, program);
-  write_file_atomically(
-      file, step ? reports::trace_json(program, {{"predicted", step->timeline}}, inner_spans(*step))
-                 : reports::trace_json(program, {{"predicted", timeline}}));
-}
-
 // The plan with a layout that needs clearly less memory at the end of its ranking, where there is one:
 // whoever runs out of memory turns to it.
 Plan with_roomier(const Plan& plan, const SearchProblem* problem) {
@@ -133,7 +122,8 @@ void write_files(const OutputOptions& o, const Plan& plan, const CostOptions& co
     write_file_atomically(o.report, reports::plan_report(with_roomier(plan, problem), program, timeline,
                                                          facts, target != nullptr ? target->name : ""));
   }
-  if (!o.trace.empty()) write_trace(o.trace, plan, program, timeline, problem);
+  if (!o.trace.empty())
+    write_file_atomically(o.trace, reports::trace_json(program, {{"predicted", timeline}}));
 }
 
 void print_answer(const OutputOptions& o, const std::string& text) {

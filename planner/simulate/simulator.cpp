@@ -2,11 +2,13 @@
 #include "planner/simulate/simulator.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <queue>
+#include <utility>
 
 #include "base/error.h"
 #include "core/plan.h"
-#include "planner/simulate/stream_simulation.h"
 
 namespace mpt::planner {
 double Contention::rate(int64_t active_lanes) const {
@@ -59,18 +61,58 @@ bool at_full_speed(const StepProgram& program, const Contention& contention) {
   return true;
 }
 
-// Instructions as tasks, none of which a collective slows.
+// By events: when an instruction ends, what waited for it alone starts. All that computes advances at one
+// rate, so that its ends lie on a clock that runs at that rate.
 Timeline contended(const StepProgram& program, std::span<const double> durations_s,
                    const Contention& contention) {
-  StreamProgram tasks;
-  tasks.ranks = program.ranks;
-  std::vector<TaskLane> lanes;
+  const size_t count = program.instructions.size();
+  std::vector<std::vector<InstructionId>> followers(count);
+  std::vector<int> waiting(count, 0);
+  std::vector<InstructionId> last_on_lane(size_t(program.ranks) * kStreamCount, -1);
+  const auto wait = [&](InstructionId id, InstructionId earlier) {
+    followers[size_t(earlier)].push_back(id);
+    ++waiting[size_t(id)];
+  };
   for (InstructionId id = 0; id < program.size(); ++id) {
-    lanes.clear();
-    for (const Lane& lane : program.lanes(id)) lanes.push_back({lane.rank, int(lane.stream)});
-    tasks.add({durations_s[size_t(id)], 0.0, id}, lanes, program.waits(id));
+    for (const InstructionId earlier : program.waits(id)) wait(id, earlier);
+    for (const Lane& lane : program.lanes(id)) {
+      const InstructionId last = std::exchange(last_on_lane[size_t(lane.index())], id);
+      if (last >= 0) wait(id, last);
+    }
   }
-  return {simulate(tasks, contention)};
+
+  using End = std::pair<double, InstructionId>;
+  using Ends = std::priority_queue<End, std::vector<End>, std::greater<>>;
+  Ends computing, others;
+  double now_s = 0.0, clock_s = 0.0;
+  Timeline timeline{std::vector<Span>(count)};
+  const auto start = [&](InstructionId id) {
+    timeline.spans[size_t(id)].start_s = now_s;
+    if (program.lanes(id).front().stream == Stream::compute) {
+      computing.emplace(clock_s + durations_s[size_t(id)], id);
+    } else {
+      others.emplace(now_s + durations_s[size_t(id)], id);
+    }
+  };
+  for (InstructionId id = 0; id < program.size(); ++id) {
+    if (waiting[size_t(id)] == 0) start(id);
+  }
+  while (!computing.empty() || !others.empty()) {
+    const double rate = contention.rate(int64_t(computing.size()));
+    constexpr double kNever = std::numeric_limits<double>::infinity();
+    const double computed_s = computing.empty() ? kNever : now_s + (computing.top().first - clock_s) / rate;
+    const double other_s = others.empty() ? kNever : others.top().first;
+    Ends& next = computed_s <= other_s ? computing : others;
+    clock_s = computed_s <= other_s ? computing.top().first : clock_s + (other_s - now_s) * rate;
+    now_s = std::min(computed_s, other_s);
+    const InstructionId ended = next.top().second;
+    next.pop();
+    timeline.spans[size_t(ended)].end_s = now_s;
+    for (const InstructionId id : followers[size_t(ended)]) {
+      if (--waiting[size_t(id)] == 0) start(id);
+    }
+  }
+  return timeline;
 }
 
 }  // namespace

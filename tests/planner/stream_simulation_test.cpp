@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/simulate/stream_simulation.h"
+#include "tests/planner/stream_simulation.h"
 
 #include <gtest/gtest.h>
 

@@ -44,28 +44,6 @@ TEST(Trace, MemoryOverTimeReachesTheRanksPeak) {
   EXPECT_EQ(highest, peak_bytes(s.program));
 }
 
-TEST(Trace, WhatIsInsideAnInstructionHasTracksOfItsOwn) {
-  const test::SampleRun s = test::sample_run("1f1b", 1, 2);
-  const Span& whole = s.predicted.spans[0];
-  const double middle_s = (whole.start_s + whole.end_s) / 2;
-  const Json trace = parse_json(trace_json(s.program, {{"predicted", s.predicted}},
-                                           {{0, kOperators, "attention.qkv", whole.start_s, middle_s},
-                                            {0, kOperators, "attention.output", middle_s, whole.end_s},
-                                            {0, 1, "all-reduce", middle_s, whole.end_s}}),
-                                "trace");
-  std::map<int, std::string> tracks;
-  std::map<int, int> spans;
-  for (const Json& event : trace["traceEvents"]) {
-    const int thread = event.value("tid", -1);
-    if (thread < kStreamCount) continue;
-    if (event["ph"] == "M") tracks[thread] = event["args"]["name"];
-    if (event["ph"] == "X") ++spans[thread];
-  }
-  EXPECT_EQ(tracks, (std::map<int, std::string>{{kStreamCount, "operators of micro-batch 0"},
-                                                {kStreamCount + 1, "tensor-parallel collectives"}}));
-  EXPECT_EQ(spans, (std::map<int, int>{{kStreamCount, 2}, {kStreamCount + 1, 1}}));
-}
-
 TEST(Trace, AsWritten) {
   const test::SampleRun s = test::sample_run("1f1b", 1, 1);
   test::expect_golden("reports/trace.json", trace_json(s.program, {{"predicted", s.predicted}}));

@@ -5,22 +5,20 @@
 // in closed form runs here as it would: a layer's weights are gathered while the one before it computes, its
 // gradients reduced while the next one does.
 
-#include <utility>
 #include <vector>
 
 #include "planner/search/evaluate.h"
-#include "planner/simulate/stream_simulation.h"
+#include "tests/planner/stream_simulation.h"
 
 namespace mpt::planner {
 
-struct ExpandedStep {
+struct StreamStep {
   StreamProgram program;
-  std::vector<std::pair<int32_t, int32_t>> ends;  // first and last task of each instruction
+  std::vector<Span> spans;  // by task
+  Timeline timeline;        // by instruction of the step's program
 };
 
 /// Of `program`, which is that of `layout`.
-ExpandedStep expand_step(const SearchProblem& problem, const Layout& layout, const StepProgram& program);
-/// How many tasks that has, at most.
-int64_t stream_tasks(const SearchProblem& problem, const Layout& layout, const StepProgram& program);
+StreamStep simulate_streams(const SearchProblem& problem, const Layout& layout, const StepProgram& program);
 
 }  // namespace mpt::planner

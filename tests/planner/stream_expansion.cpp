@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/explain/stream_expansion.h"
-
-#include <fmt/format.h>
+#include "tests/planner/stream_expansion.h"
 
 #include <algorithm>
 #include <utility>
@@ -25,18 +23,11 @@ struct StageParts {
   double dispatch_s = 0.0;  // of one instruction
 };
 
-// What a task is called; nothing is put together where nobody asks.
-struct Name {
-  const std::string& of;
-  const char* suffix = "";
-};
-
 // Tasks of one instruction, one behind the other but for what runs beside.
 class InstructionLine {
  public:
-  /// `named`: whether its tasks get labels.
-  InstructionLine(StreamProgram& program, InstructionId id, int rank, bool named, std::vector<int32_t> waits)
-      : program_(program), id_(id), rank_(rank), named_(named), open_(std::move(waits)) {}
+  InstructionLine(StreamProgram& program, InstructionId id, int rank, std::vector<int32_t> waits)
+      : program_(program), id_(id), rank_(rank), open_(std::move(waits)) {}
 
   /// What the next task behind the others waits for.
   const std::vector<int32_t>& open() const { return open_; }
@@ -44,12 +35,12 @@ class InstructionLine {
 
   /// Starts or ends the instruction: takes its compute stream, however short it is.
   int32_t mark(double seconds) {
-    open_ = {add(int(Stream::compute), seconds, 0.0, {}, open_)};
+    open_ = {add(int(Stream::compute), seconds, 0.0, open_)};
     return open_.front();
   }
   /// Data-parallel traffic, beside what comes next.
-  int32_t send(double seconds, double lost, std::string label, std::span<const int32_t> waits) {
-    return add(task_stream(CommunicationKind::sharding), seconds, lost, std::move(label), waits);
+  int32_t send(double seconds, double lost, std::span<const int32_t> waits) {
+    return add(task_stream(CommunicationKind::sharding), seconds, lost, waits);
   }
   void run(const PieceTimes& piece, InstructionKind pass, bool recomputes) {
     const double operators_s = piece.operators_s(pass, recomputes);
@@ -57,56 +48,36 @@ class InstructionLine {
     // A piece that was timed as a whole may be faster than its operators one by one.
     const double stretch = operators_s > 0.0 ? std::max(0.0, 1.0 + std::min(0.0, rest_s) / operators_s) : 1.0;
     for (const OperatorTime& op : piece.operators) {
-      if (pass == InstructionKind::forward) run({op.name}, stretch * op.forward_s, op.forward, 1.0);
+      if (pass == InstructionKind::forward) run(stretch * op.forward_s, op.forward, 1.0);
       if (has_input_gradient(pass) && recomputes && op.again > 0.0)
-        run({op.name, " again"}, stretch * op.again * op.forward_s, op.forward, op.again);
+        run(stretch * op.again * op.forward_s, op.forward, op.again);
     }
     const bool weights = has_weight_gradient(pass);
     for (auto op = piece.operators.rbegin(); op != piece.operators.rend(); ++op) {
       if (has_input_gradient(pass))
-        run({op->name, " back"}, stretch * op->input_gradient_s, weights ? op->backward : op->split_backward,
-            1.0);
+        run(stretch * op->input_gradient_s, weights ? op->backward : op->split_backward, 1.0);
       if (!weights) continue;
       static const OperatorCollectives none;
-      run({op->name, " weight"}, stretch * op->weight_gradient_s,
-          has_input_gradient(pass) ? op->weight : none, 1.0);
+      run(stretch * op->weight_gradient_s, has_input_gradient(pass) ? op->weight : none, 1.0);
     }
-    static const std::string host = "host";
-    compute(rest_s, {host});
+    compute(rest_s);
   }
 
  private:
-  int32_t add(int stream, double seconds, double lost, std::string label, std::span<const int32_t> waits) {
+  int32_t add(int stream, double seconds, double lost, std::span<const int32_t> waits) {
     const TaskLane lane{rank_, stream};
-    StreamTask task{seconds, lost, id_};
-    if (!label.empty()) {
-      task.label = int32_t(program_.labels.size());
-      program_.labels.push_back(std::move(label));
-    }
-    return program_.add(task, std::span(&lane, 1), waits);
+    return program_.add({seconds, lost, id_}, std::span(&lane, 1), waits);
   }
-  void compute(double seconds, const Name& name) {
-    if (seconds <= 0.0) return;
-    if (follows_compute()) {
-      program_.tasks.back().seconds += seconds;
-    } else {
-      open_ = {add(int(Stream::compute), seconds, 0.0, label_of(name), open_)};
-    }
-  }
-  // Whether the next task would but lengthen the one before, which nothing else waits for and nobody asks
-  // the name of.
-  bool follows_compute() const {
-    const auto last = int32_t(program_.tasks.size()) - 1;
-    return !named_ && open_.size() == 1 && open_.front() == last &&
-           program_.lanes(size_t(last)).front().stream == int(Stream::compute);
+  void compute(double seconds) {
+    if (seconds > 0.0) open_ = {add(int(Stream::compute), seconds, 0.0, open_)};
   }
   void communicate(const CollectiveCost& c, double share, double lost) {
     const double seconds = share * c.apart_s;
-    if (seconds > 0.0) open_ = {add(task_stream(c.kind), seconds, lost, label_of(c), open_)};
+    if (seconds > 0.0) open_ = {add(task_stream(c.kind), seconds, lost, open_)};
   }
 
   // What gathers inputs comes before the operator, what sends results behind it, and the rest beside.
-  void run(const Name& name, double compute_s, const OperatorCollectives& collectives, double share) {
+  void run(double compute_s, const OperatorCollectives& collectives, double share) {
     const auto gathers = [](const CollectiveCost& c) {
       return c.collective.kind == models::CollectiveKind::all_gather;
     };
@@ -117,33 +88,28 @@ class InstructionLine {
       if (gathers(c)) communicate(c, share, lost);
     }
     if (beside_s > 0.0) {
-      compute((1.0 - beside_share) * compute_s, name);
-      run_beside(name, beside_share * compute_s, collectives, share);
+      compute((1.0 - beside_share) * compute_s);
+      run_beside(beside_share * compute_s, collectives, share);
     } else {
-      compute(compute_s, name);
+      compute(compute_s);
     }
     for (const CollectiveCost& c : collectives.costs) {
       if (!gathers(c)) communicate(c, share, lost);
     }
   }
-  void run_beside(const Name& name, double compute_s, const OperatorCollectives& collectives, double share) {
+  void run_beside(double compute_s, const OperatorCollectives& collectives, double share) {
     const std::vector<int32_t> before = open_;
     std::vector<int32_t> last = before;
     for (const CollectiveCost& c : collectives.costs) {
       const double seconds = share * (c.seconds - c.apart_s - c.away_s);
-      if (seconds > 0.0)
-        last = {add(task_stream(c.kind), seconds, collectives.beside.lost, label_of(c), last)};
+      if (seconds > 0.0) last = {add(task_stream(c.kind), seconds, collectives.beside.lost, last)};
     }
-    open_ = {add(int(Stream::compute), compute_s, 0.0, label_of(name), before)};
+    open_ = {add(int(Stream::compute), compute_s, 0.0, before)};
     open_.insert(open_.end(), last.begin(), last.end());
   }
-  std::string label_of(const Name& name) const { return named_ ? name.of + name.suffix : ""; }
-  std::string label_of(const CollectiveCost& c) const { return named_ ? collective_name(c) : ""; }
-
   StreamProgram& program_;
   const InstructionId id_;
   const int rank_;
-  const bool named_;
   std::vector<int32_t> open_;
 };
 
@@ -170,7 +136,8 @@ class Expansion {
     std::sort(last_of_stages_.begin(), last_of_stages_.end());
   }
 
-  ExpandedStep expand() {
+  /// First and last task of each instruction.
+  std::vector<std::pair<int32_t, int32_t>> expand(StreamProgram& program) && {
     program_.ranks = steps_.ranks;
     ends_.resize(steps_.instructions.size());
     if (gathers_ahead()) gather_ahead();
@@ -182,7 +149,8 @@ class Expansion {
         keep_whole(id, i);
       }
     }
-    return {std::move(program_), std::move(ends_)};
+    program = std::move(program_);
+    return std::move(ends_);
   }
 
  private:
@@ -238,28 +206,26 @@ class Expansion {
     }
     for (size_t s = 0; s < stages_.size(); ++s) {
       const StageParts& stage = stages_[s];
-      InstructionLine line(program_, first[s], steps_.rank_of_stage[s], true, {});
+      InstructionLine line(program_, first[s], steps_.rank_of_stage[s], {});
       for (const Part& part : stage.parts)
-        ahead_[s].push_back(
-            line.send(part.share * stage.state.gather_s, stage.lost, "gather " + part.piece->name, {}));
+        ahead_[s].push_back(line.send(part.share * stage.state.gather_s, stage.lost, {}));
     }
   }
 
   void take_apart(InstructionId id, const Instruction& i) {
     const auto s = size_t(i.stage);
     const StageParts& stage = stages_[s];
-    const bool forward = i.kind == InstructionKind::forward, named = i.micro_batch == 0;
+    const bool forward = i.kind == InstructionKind::forward;
     const bool gathers = layout_.zero_of_micro_batch() == 3 && i.kind != InstructionKind::weight_gradient;
     const bool scatters = layout_.zero_of_micro_batch() >= 2 && has_weight_gradient(i.kind);
     const bool reduces = std::binary_search(last_of_stages_.begin(), last_of_stages_.end(), id);
     const std::vector<int32_t> ahead =
         forward ? std::exchange(ahead_[s], {}) : std::vector<int32_t>{};  // of the first forward alone
-    InstructionLine line(program_, id, steps_.rank_of_stage[s], named, ends_of(steps_.waits(id)));
+    InstructionLine line(program_, id, steps_.rank_of_stage[s], ends_of(steps_.waits(id)));
     ends_[size_t(id)].first = line.mark(stage.dispatch_s);
     // Traffic of one piece's share, behind what has been done so far.
-    const auto send = [&](const Part& part, double stage_s, const char* what, bool with_name) {
-      return line.send(part.share * stage_s, stage.lost, with_name ? what + part.piece->name : "",
-                       line.open());
+    const auto send = [&](const Part& part, double stage_s) {
+      return line.send(part.share * stage_s, stage.lost, line.open());
     };
     std::vector<int32_t> sent;
     int32_t gathered = -1;
@@ -269,9 +235,7 @@ class Expansion {
         return stage.parts[forward ? at : count - 1 - at];
       };
       const Part& part = part_at(k);
-      const auto gather = [&](const Part& of) {
-        return send(of, stage.state.traffic.gather_s, "gather ", named);
-      };
+      const auto gather = [&](const Part& of) { return send(of, stage.state.traffic.gather_s); };
       if (gathers) {
         const bool early = layout_.overlap_parameter_gather;
         const int32_t own = early && k > 0 ? gathered : gather(part);
@@ -280,9 +244,9 @@ class Expansion {
       }
       if (!ahead.empty()) line.wait_for(ahead[k]);
       line.run(*part.piece, i.kind, part.recomputes);
-      if (scatters) sent.push_back(send(part, stage.state.traffic.scatter_s, "scatter ", named));
+      if (scatters) sent.push_back(send(part, stage.state.traffic.scatter_s));
       if (scatters && !layout_.overlap_gradient_reduce) line.wait_for(sent.back());
-      if (reduces) buckets_[s].push_back(send(part, stage.state.reduction_s, "reduce ", true));
+      if (reduces) buckets_[s].push_back(send(part, stage.state.reduction_s));
     }
     for (const int32_t task : sent) line.wait_for(task);
     ends_[size_t(id)].second = line.mark(0.0);
@@ -322,32 +286,13 @@ class Expansion {
 
 }  // namespace
 
-ExpandedStep expand_step(const SearchProblem& problem, const Layout& layout, const StepProgram& program) {
-  return Expansion(problem, layout, program).expand();
-}
-
-int64_t stream_tasks(const SearchProblem& problem, const Layout& layout, const StepProgram& program) {
-  models::PiecePrograms programs(problem.model, layout, problem.workload.sequence);
-  // Of an operator's two gradients and forwards at most two run in one instruction, each with collectives.
-  const auto tasks_of = [](const models::LayerProgram& piece) {
-    int64_t tasks = 2;
-    for (const models::Operator& op : piece.operators)
-      tasks += 4 + int64_t(op.forward_collectives.size() + op.backward_collectives.size());
-    return tasks;
-  };
-  const auto contents = stage_contents(problem.model, layout);
-  std::vector<int64_t> of_stage;
-  for (const StageContent& content : contents) {
-    int64_t& tasks = of_stage.emplace_back(2);
-    if (content.has_embedding) tasks += tasks_of(programs.embedding());
-    for (int64_t l = 0; l < content.layer_count; ++l)
-      tasks += tasks_of(programs.layer(programs.kinds()->of(content.first_layer + l)));
-    if (content.has_head) tasks += tasks_of(programs.last_stage());
-  }
-  int64_t all = 0;
-  for (const Instruction& i : program.instructions)
-    all += i.kind <= InstructionKind::weight_gradient ? of_stage[size_t(i.stage)] : 1;
-  return all;
+StreamStep simulate_streams(const SearchProblem& problem, const Layout& layout, const StepProgram& program) {
+  StreamStep step;
+  const auto ends = Expansion(problem, layout, program).expand(step.program);
+  step.spans = simulate(step.program, contention_of(problem, layout));
+  for (const auto& [first, last] : ends)
+    step.timeline.spans.push_back({step.spans[size_t(first)].start_s, step.spans[size_t(last)].end_s});
+  return step;
 }
 
 }  // namespace mpt::planner

@@ -2,10 +2,10 @@
 #pragma once
 
 // A step in streams: tasks finer than instructions, which slow each other down where a rank computes and
-// communicates at once. The simulator of searches (simulate/simulator.h) prices that inside an instruction.
+// communicates at once. The simulator of searches (planner/simulate/simulator.h) prices that inside an
+// instruction: this is the oracle of its closed forms.
 
 #include <span>
-#include <string>
 #include <vector>
 
 #include "core/plan.h"
@@ -29,7 +29,6 @@ struct StreamTask {
   /// time they share longer.
   double lost = 0.0;
   InstructionId instruction = 0;
-  int32_t label = -1;
   int32_t first_lane = 0, lane_count = 0;
   int32_t first_wait = 0, wait_count = 0;
 };
@@ -40,7 +39,6 @@ struct StreamProgram {
   std::vector<StreamTask> tasks;
   std::vector<TaskLane> lane_table;
   std::vector<int32_t> wait_table;
-  std::vector<std::string> labels;
 
   int32_t add(StreamTask task, std::span<const TaskLane> lanes, std::span<const int32_t> waits);
   std::span<const TaskLane> lanes(size_t task) const {
