@@ -64,8 +64,7 @@ std::function<int()> add_diagnose(CLI::App& app) {
       "How a measured run compares with its plan, where it lost time, and which change gains most");
   auto o = std::make_shared<DiagnoseOptions>();
   command->add_option("plan", o->plan, "Plan file")->required();
-  command->add_option("log", o->log,
-                      "What the run wrote: mpt-run's --log or --trace, or the log of " + readable_logs());
+  command->add_option("log", o->log, "What the run wrote: mpt-run's --log, or the log of " + readable_logs());
   add_number(*command, "--step-time", o->step_time_s, "Measured seconds of a step, where there is no log",
              between(1e-9, 1e7));
   add_number(*command, "--tflops", o->tflop_per_s,

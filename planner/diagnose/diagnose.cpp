@@ -169,7 +169,6 @@ class Diagnoser {
     inside_ = reports::inside_shares(plan_, program_, predicted_);
     for (const double share : inside_) kernel_share_ -= share;
     kernel_share_ = std::max(0.05, kernel_share_);
-    if (run_.ranks.empty()) take_whole_lanes();
     for (const reports::RankRecord& r : run_.ranks) {
       const double expected = busy_[size_t(pipeline_rank(r))] * kernel_share_;
       if (expected > 0.0) slowness_.push_back(r.compute_s / expected);
@@ -179,19 +178,6 @@ class Diagnoser {
     std::vector<double> sorted = slowness_;
     std::sort(sorted.begin(), sorted.end());
     usual_ = sorted[(sorted.size() - 1) / 2];
-  }
-
-  // A trace knows lanes alone: kernels and the collectives between them are one.
-  void take_whole_lanes() {
-    whole_lanes_ = true;
-    inside_ = {};
-    kernel_share_ = 1.0;
-    const std::vector<double> busy = busy_of(measured_);
-    for (size_t pipeline = 0; pipeline < busy.size(); ++pipeline) {
-      reports::RankRecord& record = run_.ranks.emplace_back();
-      record.rank = grid_.rank({.pipeline = int64_t(pipeline)});
-      record.compute_s = busy[pipeline];
-    }
   }
 
   int pipeline_rank(const reports::RankRecord& r) const { return int(grid_.coordinates(r.rank).pipeline); }
@@ -235,7 +221,7 @@ class Diagnoser {
       const RankCoordinates at = grid_.coordinates(r.rank);
       double& of_stage = (at.data == 0 && at.context == 0 ? excess : elsewhere)[size_t(at.pipeline)];
       of_stage = std::max(of_stage, r.compute_s * (1.0 - usual_ / slowness_[i]));
-      slow.push_back(std::to_string(whole_lanes_ ? at.pipeline : r.rank));
+      slow.push_back(std::to_string(r.rank));
       worst = std::max(worst, slowness_[i] / usual_);
     }
     if (slow.empty() || slow.size() * 2 > run_.ranks.size()) return;
@@ -245,7 +231,7 @@ class Diagnoser {
                                      simulated(with_compute(together, elsewhere)) - simulated(together));
     const double cost = std::max(here, waited_for_straggler_);
     const size_t shown = std::min<size_t>(slow.size(), 4);
-    add(fmt::format("slow {}rank{} {}{}", whole_lanes_ ? "pipeline " : "", slow.size() > 1 ? "s" : "",
+    add(fmt::format("slow rank{} {}{}", slow.size() > 1 ? "s" : "",
                     fmt::join(slow.begin(), slow.begin() + int64_t(shown), ", "),
                     slow.size() > shown ? ", ..." : ""),
         fmt::format("its compute takes {:.2f} times what other ranks take for theirs", worst),
@@ -257,9 +243,8 @@ class Diagnoser {
     if (usual_ <= 1.0) return;
     std::vector<double> excess;
     for (const double busy : busy_) excess.push_back(busy * kernel_share_ * (usual_ - 1.0));
-    add(whole_lanes_ ? "slow kernels or collectives" : "slow kernels",
-        fmt::format("compute{} takes {:.2f} times what the plan expects, on the median rank",
-                    whole_lanes_ ? ", collectives inside it included," : "", usual_),
+    add("slow kernels",
+        fmt::format("compute takes {:.2f} times what the plan expects, on the median rank", usual_),
         "measure this machine with mpt-profile and plan again; check clocks and power limits",
         measured_step_s_ - without_compute(excess));
   }
@@ -332,7 +317,6 @@ class Diagnoser {
   std::array<double, 4> inside_{};  // shares of it, by CommunicationKind
   double mean_busy_ = 0.0, kernel_share_ = 1.0, usual_ = 1.0, measured_step_s_ = 0.0,
          waited_for_straggler_ = 0.0;
-  bool whole_lanes_ = false;
   Diagnosis result_;
 };
 

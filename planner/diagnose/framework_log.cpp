@@ -100,8 +100,7 @@ MeasuredRun read_framework_log(const std::string& text, const std::string& name,
   run.troubles = find_troubles(file, plan);
   run.source = "a log without steps";
   if (!run.troubles.empty()) return run;
-  throw UserError(Problem{name, "no step times",
-                          "a log or trace of mpt-run (--log, --trace), or a log of " + readable_logs(),
+  throw UserError(Problem{name, "no step times", "a log of mpt-run (--log), or of " + readable_logs(),
                           "or give --step-time SECONDS"});
 }
 

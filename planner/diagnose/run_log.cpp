@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -38,11 +37,6 @@ int64_t index_at(const Json& row, const char* key) {
 std::string text_at(const Json& row, const char* key) {
   const auto found = row.find(key);
   return found != row.end() && found->is_string() ? found->get<std::string>() : "";
-}
-const Json& object_at(const Json& row, const char* key) {
-  static const Json nothing = Json::object();
-  const auto found = row.find(key);
-  return found != row.end() && found->is_object() ? *found : nothing;
 }
 const Json& list_at(const Json& row, const char* key) {
   static const Json nothing = Json::array();
@@ -126,51 +120,12 @@ class MptLog {
   std::vector<Json> rows_;
 };
 
-// A trace of mpt-run (--trace): the step that was measured, by the lanes of the first replica.
-MeasuredRun read_trace(const std::string& text, const std::string& file) {
-  const Json trace = parse_json(text, file);
-  const auto wrong = [&](const char* found) {
-    throw UserError(Problem{file, found, "a trace of mpt-run (--trace) with a measured step", ""});
-  };
-  const auto events = trace.find("traceEvents");
-  if (events == trace.end() || !events->is_array()) wrong("no traceEvents");
-  std::set<int64_t> measured;  // processes
-  for (const Json& event : *events) {
-    if (event.is_object() && text_at(event, "name") == "process_name" &&
-        text_at(object_at(event, "args"), "name").starts_with("measured"))
-      measured.insert(index_at(event, "pid"));
-  }
-  double begin = INFINITY, end = 0.0;
-  std::map<std::pair<InstructionKind, int64_t>, std::pair<double, int64_t>> sums;
-  for (const Json& event : *events) {
-    if (!event.is_object() || !measured.contains(index_at(event, "pid"))) continue;
-    const auto kind = enum_value<InstructionKind>(text_at(event, "cat"));
-    if (!kind) continue;
-    const double start = number_at(event, "ts") * 1e-6, seconds = number_at(event, "dur") * 1e-6;
-    begin = std::min(begin, start);
-    end = std::max(end, start + seconds);
-    auto& [sum, count] = sums[{*kind, index_at(object_at(event, "args"), "stage")}];
-    sum += seconds;
-    ++count;
-  }
-  if (sums.empty()) wrong("no measured step");
-  MeasuredRun run;
-  run.source = "mpt-run's trace, one step";
-  run.step_time_s = end - begin;
-  check_step_time(run, file);
-  for (const auto& [key, sum] : sums)
-    run.instructions.push_back({key.first, key.second, sum.first / double(sum.second)});
-  return run;
-}
-
 }  // namespace
 
 MeasuredRun read_run_log(const std::string& text, const std::string& name, const Plan& plan) {
   const std::vector<std::string> lines = lines_of(text);
   if (!lines.empty() && lines.front().find("\"mpt-run-log\"") != std::string::npos)
     return MptLog(lines, name).run(plan);
-  if (text.starts_with('{') && text.find("\"traceEvents\"") != std::string::npos)
-    return read_trace(text, name);
   return read_framework_log(text, name, plan);
 }
 

@@ -31,11 +31,9 @@ struct MeasuredRun {
   double part(frameworks::StepPart p) const { return part_s[size_t(p)]; }
 };
 
-/// The text of a log of mpt-run (--log) or of a framework with a log reader (frameworks/log.h), or a trace of
-/// mpt-run
-/// (--trace), told apart by its content; `name` is its name in errors. A log without steps counts where it
-/// says why. Throws UserError, also
-/// for a log of another batch, sequence length or number of GPUs than the plan's.
+/// The text of a log of mpt-run (--log) or of a framework with a log reader (frameworks/log.h), told apart by
+/// its content; `name` is its name in errors. A log without steps counts where it says why. Throws UserError,
+/// also for a log of another batch, sequence length or number of GPUs than the plan's.
 MeasuredRun read_run_log(const std::string& text, const std::string& name, const Plan& plan);
 
 /// The frameworks whose logs it reads, with what their lines of steps have.

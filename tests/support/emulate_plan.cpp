@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "reports/trace.h"
 #include "runtime/monitor/step_monitor.h"
 #include "tests/support/emulation.h"
 
@@ -15,7 +14,7 @@ namespace mpt {
 namespace {
 
 struct Options {
-  std::string plan, log, trace, slow_rank, slow_link;
+  std::string plan, log, slow_rank, slow_link;
   int64_t steps = 3;
   double time_scale = 1.0, slow_data_s = 0.0;
 };
@@ -45,19 +44,13 @@ int run(int argc, char** argv) {
   app.add_option("--slow-link", o.slow_link, "KIND:FACTOR, such as transfer:4: this traffic takes longer");
   app.add_option("--slow-data", o.slow_data_s, "Seconds that each step waits for its data");
   app.add_option("--log", o.log);
-  app.add_option("--trace", o.trace);
   CLI11_PARSE(app, argc, argv);
   const Plan plan = load_plan(o.plan);
   const std::atomic<bool> stop{false};
   runtime::StepMonitor monitor(plan, {.steps = o.steps, .log = o.log, .quiet = true});
-  const reports::RunResult result = runtime::emulate(
+  runtime::emulate(
       plan, o.steps, o.time_scale, std::chrono::minutes(5), faults_of(o),
       [&](const reports::StepRecord& record) { monitor.on_step(record); }, stop);
-  if (!o.trace.empty()) {
-    std::vector<reports::NamedTimeline> timelines{{"measured", result.timeline}};
-    if (const auto predicted = stored_timeline(plan)) timelines.push_back({"predicted", *predicted});
-    write_file_atomically(o.trace, reports::trace_json(program_of(plan), timelines));
-  }
   return kExitOk;
 }
 
