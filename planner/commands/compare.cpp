@@ -165,24 +165,6 @@ void run(const CLI::App& command, CompareOptions& o) {
 
 }  // namespace
 
-void refuse_sweep(int argc, char** argv) {
-  std::string over, values, rest;
-  for (int i = 2; i < argc; ++i) {
-    const std::string word = argv[i], name = word.substr(0, word.find('='));
-    std::string* const target = name == "--over" ? &over : name == "--values" ? &values : nullptr;
-    if (target == nullptr && name != "--plot") rest += " " + shell_word(word);
-    if (target == nullptr && name != "--plot") continue;
-    const bool in_one_word = name != word;
-    const std::string value = in_one_word ? word.substr(name.size() + 1) : ++i < argc ? argv[i] : "";
-    if (target != nullptr) *target = value;
-  }
-  if (over.empty()) over = "gpus";
-  if (values.empty()) values = "64,128";
-  throw UserError(
-      Problem{"sweep", "is not a command", "",
-              fmt::format("mpt-plan compare --over {}{}", shell_word(over + "=" + values), rest)});
-}
-
 std::function<int()> add_compare(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("compare", "Plans side by side, or the best plans over values of an option");
