@@ -36,8 +36,7 @@ struct DeviceSpec {
 
   bool operator==(const DeviceSpec&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = DeviceSpec;
     v.field("name", &T::name, "name of the device");
     v.field("kind", &T::kind, "cpu or gpu");
@@ -93,8 +92,7 @@ struct LinkLevel {
   }
   bool operator==(const LinkLevel&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = LinkLevel;
     v.field("name", &T::name, "name of the level");
     v.field("group_size", &T::group_size, "devices that this level connects", between(1, 10'000'000));
@@ -119,8 +117,7 @@ struct DeviceGroup {
 
   bool operator==(const DeviceGroup&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = DeviceGroup;
     v.field("name", &T::name, "name of the group");
     v.field("device", &T::device, "its device");
@@ -147,8 +144,7 @@ struct ClusterSpec {
   bool mixed() const { return !groups.empty(); }
   bool operator==(const ClusterSpec&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = ClusterSpec;
     v.field("name", &T::name, "name of the cluster");
     v.field("device", &T::device, "the device; with groups, what every device has at least");

@@ -22,8 +22,7 @@ struct Confidence {
 
   bool operator==(const Confidence&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Confidence;
     v.field("least_s", &T::least_s, "a step takes less than this in one case of ten",
             optional_field(between(0, 1e9)));
@@ -49,8 +48,7 @@ struct DrawnChoice {
 
   bool operator==(const DrawnChoice&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = DrawnChoice;
     v.field("draws", &T::draws, "how often errors were drawn", between(0, 1e9));
     v.field("layouts", &T::layouts, "layouts among which each draw chooses", between(0, 1e6));

@@ -21,8 +21,7 @@ struct CorrectedLayout {
 
   bool operator==(const CorrectedLayout&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = CorrectedLayout;
     v.field("layout", &T::layout, "the layout");
     v.field("predicted_s", &T::predicted_s, "step time without the runs", between(0, 1e9));
@@ -43,8 +42,7 @@ struct Corrected {
 
   bool operator==(const Corrected&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Corrected;
     v.field("runs", &T::runs, "observed runs that count", between(0, 1e6));
     v.field("learned", &T::learned, "what they show", long_text());

@@ -52,8 +52,7 @@ struct Kernels {
 
   bool operator==(const Kernels&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Kernels;
     const FieldRule may = optional_field();
     v.field("attention", &T::attention, "flash, cudnn, flash1, flash2, unfused, plain or own", may);
@@ -114,8 +113,7 @@ struct Kept {
 
   bool operator==(const Kept&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Kept;
     const FieldRule may = optional_field();
     v.field("receives_in_place", &T::receives_in_place, "received tensors are kept as they are", may);
@@ -152,8 +150,7 @@ struct StateBytes {
 
   bool operator==(const StateBytes&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = StateBytes;
     v.field("weight_bytes", &T::weight_bytes, "bytes of one weight; 0: by precision",
             optional_field(between(0, 64)));
@@ -184,8 +181,7 @@ struct Traffic {
 
   bool operator==(const Traffic&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Traffic;
     const FieldRule may = optional_field();
     v.field("scatters_transfers", &T::scatters_transfers, "tensor ranks send shares between stages", may);
@@ -228,8 +224,7 @@ struct HostTimes {
 
   bool operator==(const HostTimes&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = HostTimes;
     v.field("launch_us", &T::launch_us, "host's microseconds per kernel", optional_field(between(0, 1e4)));
     v.field("expert_layer_us", &T::expert_layer_us, "host's microseconds per layer of experts, both ways",
@@ -250,8 +245,7 @@ struct Allocator {
 
   bool operator==(const Allocator&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Allocator;
     v.field("context_gib", &T::context_gib, "GiB of a process beside its tensors",
             optional_field(between(0, 64)));
@@ -276,8 +270,7 @@ struct Execution {
 
   bool operator==(const Execution&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     v.field("framework", &Execution::framework, "name of the framework", optional_field());
     describe_part(v, &Execution::kernels);
     describe_part(v, &Execution::kept);

@@ -19,8 +19,7 @@ struct GpuDescription {
   std::vector<int64_t> peers;
   bool operator==(const GpuDescription&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = GpuDescription;
     v.field("bus_id", &T::bus_id, "place on the PCI bus");
     v.field("memory_bytes", &T::memory_bytes, "memory of the GPU", between(0, 1e16));

@@ -39,8 +39,7 @@ struct RotaryScaling {
 
   bool operator==(const RotaryScaling&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = RotaryScaling;
     v.field("kind", &T::kind, "rule of the scaling");
     v.field("factor", &T::factor, "by which frequencies fall", between(1e-3, 1e6));
@@ -72,8 +71,7 @@ struct Rotary {
 
   bool operator==(const Rotary&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Rotary;
     v.field("base", &T::base, "base of the frequencies", optional_field(between(1, 1e12)));
     v.field("fraction", &T::fraction, "share of a head that is rotated", rare_field(between(0, 1)));
@@ -91,8 +89,7 @@ struct LatentAttention {
 
   bool operator==(const LatentAttention&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = LatentAttention;
     v.field("query_rank", &T::query_rank, "rank of the query compression; 0 if absent", between(0, 1 << 20));
     v.field("key_value_rank", &T::key_value_rank, "rank of the key-value compression", between(1, 1 << 20));
@@ -113,8 +110,7 @@ struct AttentionIndex {
 
   bool operator==(const AttentionIndex&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = AttentionIndex;
     v.field("heads", &T::heads, "heads of the index", between(1, 1 << 16));
     v.field("head_dim", &T::head_dim, "size of such a head", between(1, 1 << 16));
@@ -136,8 +132,7 @@ struct CompressedAttention {
 
   bool operator==(const CompressedAttention&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = CompressedAttention;
     v.field("query_rank", &T::query_rank, "rank of the query compression", between(1, 1 << 20));
     v.field("output_groups", &T::output_groups, "groups of heads that are projected first",
@@ -180,8 +175,7 @@ struct Attention {
   }
   bool operator==(const Attention&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Attention;
     v.field("heads", &T::heads, "query heads", between(1, 1 << 16));
     v.field("kv_heads", &T::kv_heads, "key and value heads", between(1, 1 << 16));
@@ -236,8 +230,7 @@ struct LinearMixer {
 
   bool operator==(const LinearMixer&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = LinearMixer;
     v.field("kind", &T::kind, "kind of mixer");
     v.field("heads", &T::heads, "heads of values", between(1, 1 << 16));
@@ -263,8 +256,7 @@ struct ShortConvolution {
 
   bool operator==(const ShortConvolution&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     v.field("length", &ShortConvolution::length, "tokens that it spans", between(1, 64));
   }
 };
@@ -282,8 +274,7 @@ struct Mlp {
 
   bool operator==(const Mlp&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Mlp;
     v.field("ffn_hidden", &T::ffn_hidden, "inner width", between(1, 1 << 24));
     v.field("gated", &T::gated, "it is gated (SwiGLU, GeGLU)");
@@ -321,8 +312,7 @@ struct MixtureOfExperts {
 
   bool operator==(const MixtureOfExperts&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = MixtureOfExperts;
     v.field("experts", &T::experts, "routed experts per layer", between(1, 1 << 16));
     v.field("experts_per_token", &T::experts_per_token, "routed experts that see each token",
@@ -368,8 +358,7 @@ struct LayerKind {
   bool has_mlp() const { return mlp || moe; }
   bool operator==(const LayerKind&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = LayerKind;
     v.field("attention", &T::attention, "attention", optional_field());
     v.field("linear", &T::linear, "a mixer of linear cost", optional_field());

@@ -18,8 +18,7 @@ struct LayerRun {
 
   bool operator==(const LayerRun&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     v.field("repeat", &LayerRun::repeat, "how often the kinds follow each other", between(1, 100000));
     v.field("of", &LayerRun::of, "names of kinds, in order");
   }
@@ -89,8 +88,7 @@ class LayerList {
   /// Whether layer for layer is equal, whatever kinds are called and runs are cut into.
   bool operator==(const LayerList& other) const;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     v.field("kinds", &LayerList::kinds, "kinds of layers, by name");
     v.field("order", &LayerList::runs, "the layers, lowest first");
   }

@@ -60,8 +60,7 @@ struct SelectiveRecompute {
 
   bool operator==(const SelectiveRecompute&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = SelectiveRecompute;
     v.field("core", &T::core, "the attention core", optional_field());
     v.field("norms", &T::norms, "norms that are no part of a product", optional_field());
@@ -143,8 +142,7 @@ struct Layout {
   int64_t expert_replicas() const { return tensor * context * data / (expert * expert_split()); }
   bool operator==(const Layout&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Layout;
     constexpr double kMaxDegree = kMostRanks;
     v.field("tensor", &T::tensor, "tensor-parallel degree", between(1, kMaxDegree));
@@ -198,8 +196,7 @@ struct Workload {
   int64_t tokens_per_step() const { return global_batch * sequence; }
   bool operator==(const Workload&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Workload;
     v.field("global_batch", &T::global_batch, "sequences per optimizer step", between(1, 1 << 28));
     v.field("sequence", &T::sequence, "tokens per sequence", between(1, 1 << 28));

@@ -62,8 +62,7 @@ struct ModelSpec {
   /// Whether a layer has a sliding window.
   bool has_windows() const;
 
-  template <class V>
-  static void describe(V& v);
+  static void describe(auto& v);
 };
 
 /// Whether both are the same, whatever they are called.
@@ -75,8 +74,7 @@ void validate_model(const ModelSpec& model, const std::string& file);
 
 std::string model_spec_to_text(const ModelSpec& model);
 
-template <class V>
-void ModelSpec::describe(V& v) {
+void ModelSpec::describe(auto& v) {
   using T = ModelSpec;
   v.field("name", &T::name, "name of the model");
   v.field("type", &T::type, "model_type of its config.json", rare_field());

@@ -42,8 +42,7 @@ struct ScheduleRows {
 
   bool operator==(const ScheduleRows&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = ScheduleRows;
     v.field("name", &T::name, "name of the schedule");
     v.field("ranks", &T::ranks, "pipeline ranks", between(1, 100000));
@@ -63,8 +62,7 @@ struct InstructionDuration {
 
   bool operator==(const InstructionDuration&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = InstructionDuration;
     v.field("kind", &T::kind, "kind of instruction");
     v.field("stage", &T::stage, "virtual stage; -1 where there is none", between(-1, 100000));
@@ -86,8 +84,7 @@ struct CostOrigin {
 
   bool operator==(const CostOrigin&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = CostOrigin;
     v.field("source", &T::source, "profile, kernels, own kernels or roofline");
     v.field("machine", &T::machine, "machine of the measurements", long_text());
@@ -109,8 +106,7 @@ struct RankMemory {
 
   bool operator==(const RankMemory&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = RankMemory;
     constexpr double kMax = 9e15;
     v.field("rank", &T::rank, "pipeline rank", between(0, 100000));
@@ -135,8 +131,7 @@ struct ExposedCommunication {
 
   bool operator==(const ExposedCommunication&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = ExposedCommunication;
     v.field("kind", &T::kind, "kind of traffic");
     v.field("seconds", &T::seconds, "by which it lengthens the step", between(0, 1e9));
@@ -151,8 +146,7 @@ struct PipelineIdle {
 
   bool operator==(const PipelineIdle&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = PipelineIdle;
     v.field("fill", &T::fill, "share of the step: idle with stages that all take equally long",
             between(0, 1));
@@ -177,8 +171,7 @@ struct Prediction {
 
   bool operator==(const Prediction&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Prediction;
     v.field("step_time_s", &T::step_time_s, "seconds of one optimizer step", between(0, 1e9));
     v.field("bubble_share", &T::bubble_share, "share of the ranks' time in which compute idles",
@@ -212,8 +205,7 @@ struct RankedLayout {
 
   bool operator==(const RankedLayout&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = RankedLayout;
     v.field("layout", &T::layout, "the layout");
     v.field("step_time_s", &T::step_time_s, "predicted", between(0, 1e9));
@@ -235,8 +227,7 @@ struct WeighedRisk {
 
   bool operator==(const WeighedRisk&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = WeighedRisk;
     v.field("try_first", &T::try_first, "place in the ranking, from 1, of the layout that may not fit",
             between(1, 1e6));
@@ -254,8 +245,7 @@ struct OtherStages {
 
   bool operator==(const OtherStages&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = OtherStages;
     v.field("layers_per_stage", &T::layers_per_stage, "decoder layers of each virtual stage, in model order",
             between(0, 100000));
@@ -271,8 +261,7 @@ struct AxisLink {
 
   bool operator==(const AxisLink&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = AxisLink;
     v.field("axis", &T::axis, "tensor, context, expert, pipeline, or gradients of all replicas");
     v.field("degree", &T::degree, "ranks of a group", between(1, 10'000'000));
@@ -292,8 +281,7 @@ struct PrunedLayouts {
 
   bool operator==(const PrunedLayouts&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = PrunedLayouts;
     v.field("tier", &T::tier, "test of the search that pruned them");
     v.field("reason", &T::reason, "what the tier proves");
@@ -319,8 +307,7 @@ struct SearchCertificate {
 
   bool operator==(const SearchCertificate&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = SearchCertificate;
     constexpr double kMax = 9e15;
     v.field("layouts", &T::layouts, "layouts in the space", between(0, kMax));
@@ -352,8 +339,7 @@ struct ConstantShare {
 
   bool operator==(const ConstantShare&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = ConstantShare;
     v.field("name", &T::name, "the constant's name in planner/cost/calibration.json");
     v.field("share", &T::share, "change of the step time by the change of the constant, both relative",
@@ -368,8 +354,7 @@ struct FittedTime {
 
   bool operator==(const FittedTime&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = FittedTime;
     v.field("share", &T::share, "share of the step time that rests on fitted constants", between(0, 1));
     v.field("constants", &T::constants, "which of them it rests on, the largest share first");
@@ -392,8 +377,8 @@ struct Plan {
   std::vector<double> rate_by_active_ranks;  // speed of one of n ranks that compute at once; empty: always 1
   Prediction prediction;
   SearchCertificate search;
-  std::vector<AxisLink> links;        // of the axes that the layout splits
-  std::vector<RankedLayout> ranking;  // best first; the chosen one is first
+  std::vector<AxisLink> links;               // of the axes that the layout splits
+  std::vector<RankedLayout> ranking;         // best first; the chosen one is first
   std::optional<OtherStages> faster_stages;  // of an estimate: nothing where no other division is faster
   std::optional<WeighedRisk> risk;           // nothing: no layout that may not fit is worth a trial
   std::vector<RankedLayout> front;   // nothing beats one in time, memory and ranks; empty where not asked for
@@ -402,17 +387,16 @@ struct Plan {
   // Beside which published runs the prediction stands, and what they took and held; empty where there are
   // none.
   std::vector<std::string> evidence;
-  std::optional<FittedTime> fitted;  // nothing: not worked out
+  std::optional<FittedTime> fitted;    // nothing: not worked out
   std::optional<Corrected> corrected;  // by runs that were observed; nothing: there are none
-  std::vector<std::string> notes;    // what to know before the plan is used, a sentence each
+  std::vector<std::string> notes;      // what to know before the plan is used, a sentence each
   // Nothing: the framework runs the model and MPT writes it, or layouts were searched beyond the framework.
   std::optional<ModelVerdict> verdict;
-  PlanRequest request;               // what was asked: planning it again gives this plan
+  PlanRequest request;  // what was asked: planning it again gives this plan
 
   bool operator==(const Plan&) const = default;
 
-  template <class V>
-  static void describe(V& v);
+  static void describe(auto& v);
 };
 
 ScheduleRows schedule_rows(const Schedule& schedule);
@@ -439,8 +423,7 @@ std::optional<Timeline> stored_timeline(const Plan& plan);
 /// JSON Schema (draft 2020-12) of plan.json, made from the field lists; kept in docs/plan.schema.json.
 std::string plan_schema_text();
 
-template <class V>
-void Plan::describe(V& v) {
+void Plan::describe(auto& v) {
   using T = Plan;
   v.field("format", &T::format, "always \"mpt-plan\"");
   v.field("version", &T::version, "version of this format", between(kPlanVersion, kPlanVersion));

@@ -42,8 +42,7 @@ struct SearchBounds {
 
   bool operator==(const SearchBounds&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = SearchBounds;
     using namespace headings;
     const FieldRule degree = between(1, double(kMostRanks));
@@ -87,8 +86,7 @@ struct ObservedRun {
 
   bool operator==(const ObservedRun&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = ObservedRun;
     v.field("layout", &T::layout, "short form of its layout (docs/notation.md)", long_text());
     v.field("measured", &T::measured,
@@ -142,8 +140,7 @@ struct PlanRequest {
 
   bool operator==(const PlanRequest&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     describe_problem(v);
     describe_training(v);
     describe_execution(v);
@@ -151,14 +148,10 @@ struct PlanRequest {
   }
 
  private:
-  template <class V>
-  static void describe_problem(V& v);
-  template <class V>
-  static void describe_training(V& v);
-  template <class V>
-  static void describe_execution(V& v);
-  template <class V>
-  static void describe_search(V& v);
+  static void describe_problem(auto& v);
+  static void describe_training(auto& v);
+  static void describe_execution(auto& v);
+  static void describe_search(auto& v);
 };
 
 /// Reads a request, or the one that a plan of format "mpt-plan" answers. Throws UserError with every problem.
@@ -167,8 +160,7 @@ std::string request_to_text(const PlanRequest& request);
 /// JSON Schema (draft 2020-12), made from the field list; kept in docs/request.schema.json.
 std::string request_schema_text();
 
-template <class V>
-void PlanRequest::describe_problem(V& v) {
+void PlanRequest::describe_problem(auto& v) {
   using T = PlanRequest;
   using namespace headings;
   v.field("model", &T::model,
@@ -200,8 +192,7 @@ void PlanRequest::describe_problem(V& v) {
   v.field("bounds", &T::bounds, "values that the search may take", option_field(nullptr, nullptr));
 }
 
-template <class V>
-void PlanRequest::describe_training(V& v) {
+void PlanRequest::describe_training(auto& v) {
   using T = PlanRequest;
   using namespace headings;
   v.field("optimizer", &T::optimizer,
@@ -233,8 +224,7 @@ void PlanRequest::describe_training(V& v) {
           option_field(kMoreWhat, "NAMES"));
 }
 
-template <class V>
-void PlanRequest::describe_execution(V& v) {
+void PlanRequest::describe_execution(auto& v) {
   using T = PlanRequest;
   using namespace headings;
   v.field("execution", &T::execution,
@@ -265,8 +255,7 @@ void PlanRequest::describe_execution(V& v) {
           option_field(kMoreWhere, "FILE", long_text()));
 }
 
-template <class V>
-void PlanRequest::describe_search(V& v) {
+void PlanRequest::describe_search(auto& v) {
   using T = PlanRequest;
   using namespace headings;
   v.field("memory_margin", &T::memory_margin,

@@ -30,8 +30,7 @@ struct StageFootprint {
   int64_t slot_bytes() const { return receives_in_place ? 0 : boundary_bytes; }
   bool operator==(const StageFootprint&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = StageFootprint;
     constexpr double kMax = 9e15;
     v.field("parameter_bytes", &T::parameter_bytes, "weights", between(0, kMax));

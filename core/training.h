@@ -52,8 +52,7 @@ struct Training {
   bool offloads(OffloadModule module) const { return contains(offloaded, module); }
   bool operator==(const Training&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Training;
     v.field("optimizer", &T::optimizer, "what updates the weights", rare_field());
     v.field("bf16_gradients", &T::bf16_gradients, "gradients are summed and kept in 16 bits", rare_field());

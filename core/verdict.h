@@ -23,8 +23,7 @@ struct ModelVerdict {
 
   bool operator==(const ModelVerdict&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = ModelVerdict;
     v.field("verdict", &T::verdict, "whether it runs, and whether MPT writes it");
     v.field("reason", &T::reason, "why MPT does not write it, or why it does not run", long_text());

@@ -34,8 +34,7 @@ struct Constant {
   double least() const { return range.front(); }
   double most() const { return range.back(); }
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Constant;
     v.field("name", &T::name, "as in Calibration");
     v.field("value", &T::value, "in its unit");
@@ -145,8 +144,7 @@ struct Calibration {
   static std::span<const Member> members();
 
   /// Values outside of their ranges are refused.
-  template <class V>
-  static void describe(V& v);
+  static void describe(auto& v);
 };
 
 /// The values of the file.
@@ -154,8 +152,7 @@ const Calibration& shipped_calibration();
 /// The same with those that the JSON object in `file` changes, by name. Throws UserError.
 Calibration load_calibration(const std::string& file);
 
-template <class V>
-void Calibration::describe(V& v) {
+void Calibration::describe(auto& v) {
   for (size_t i = 0; i < members().size(); ++i) {
     const auto& [name, member] = members()[i];
     const Constant& c = constants()[i];

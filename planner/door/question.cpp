@@ -36,8 +36,7 @@ struct QuestionOfProgram {
   bool search = true, draw = false;
   int64_t nvlinks = -1;  // of the GPU that has fewest; below 0: not known
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = QuestionOfProgram;
     v.field("do", &T::action, "what to do");
     v.field("request", &T::request, "as docs/request.schema.json; model and cluster may be as in files",

@@ -27,8 +27,7 @@ struct NamedError {
   std::string of;
   double spread = 0.0;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = NamedError;
     v.field("of", &T::of, "class of work, or part of a layout");
     v.field("spread", &T::spread, "standard deviation of the logarithm of its error", between(0, 10));

@@ -17,8 +17,7 @@ struct EvidenceFile {
   std::vector<NewKind> new_kinds;
   std::vector<Evidence> runs;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     v.field("new_kinds", &EvidenceFile::new_kinds, "what comes on top where a kind is new");
     v.field("runs", &EvidenceFile::runs, "published runs by kind");
   }

@@ -25,8 +25,7 @@ struct RunKind {
   bool is_narrow() const { return !precision.empty() && precision.front() != "fp32"; }
   static constexpr const char* kExperts = "experts";
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = RunKind;
     v.field("framework", &T::framework, "as in frameworks/ and reports/validation/frameworks/");
     v.field("layers", &T::layers, "what some have beside attention to all tokens and dense MLPs",
@@ -46,8 +45,7 @@ struct SourceEvidence {
   std::vector<double> failed;  // predicted peaks over a rank's room, where memory ran out; ascending
   int64_t ran = 0;             // runs that did not run out, whose peaks were not published
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = SourceEvidence;
     v.field("source", &T::source, "family of the runs in reports/validation/");
     v.field("step_time", &T::step_time, "measured over predicted, ascending",
@@ -66,8 +64,7 @@ struct Evidence {
   RunKind kind;
   std::vector<SourceEvidence> sources;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     describe_part(v, &Evidence::kind);
     v.field("sources", &Evidence::sources, "runs by who published them");
   }
@@ -82,8 +79,7 @@ struct NewKind {
   double step_time = 0.0, peak_memory = 0.0;
   std::string source;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = NewKind;
     v.field("part", &T::part, "part of a kind");
     v.field("step_time", &T::step_time, "deviation of step times", between(0, 10));

@@ -58,8 +58,7 @@ struct NamedSpread {
   std::string of;
   double spread = 0.0;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = NamedSpread;
     v.field("of", &T::of, "feature; layout: of each layout's own; measurement: of one measurement");
     v.field("spread", &T::spread, "standard deviation of its weight", between(0, 10));
@@ -70,8 +69,7 @@ struct PriorFile {
   std::string source, script, date;
   std::vector<NamedSpread> time, memory;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = PriorFile;
     v.field("source", &T::source, "runs that it was fitted to", long_text());
     v.field("script", &T::script, "what fitted it", long_text());

@@ -34,8 +34,7 @@ struct CheckedRecipe {
   std::string change;                          // against a base; empty: none, or no base
   std::vector<std::string> notes;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = CheckedRecipe;
     v.field("recipe", &T::recipe, "file, with # and a name where it holds several", long_text());
     v.field("framework", &T::framework, "whose recipe it is");
