@@ -15,13 +15,15 @@ namespace {
 constexpr StageFootprint kSaved{.saved_bytes = 1};
 constexpr StageFootprint kForWeight{.saved_for_weight_bytes = 1};
 
-// Of activations and workspace. A rank's instructions are listed in the order of its row, so the row has the
-// activations' peak.
-int64_t peak_of_row(const std::vector<Action>& row, const std::vector<StageFootprint>& footprints) {
+// Of activations and workspace; something above `enough` where it is more. A rank's instructions are listed
+// in the order of its row, so the row has the activations' peak.
+int64_t peak_of_row(const std::vector<Action>& row, const FootprintsByStage& footprints,
+                    int64_t enough = std::numeric_limits<int64_t>::max()) {
   int64_t held = 0, most = 0;
   for (const Action& action : row) {
     const ActionMemory memory = memory_of(action.kind, footprints[size_t(action.stage)]);
     most = std::max(most, held + memory.transient_bytes());
+    if (most > enough) break;
     held += memory.acquire_bytes - memory.release_bytes;
   }
   return most;
@@ -29,20 +31,6 @@ int64_t peak_of_row(const std::vector<Action>& row, const std::vector<StageFootp
 
 constexpr size_t kKinds = 4;    // of actions
 constexpr int kMostChunks = 4;  // with more, moments cost more than the row
-
-// Whether as many micro-batches are held behind the actions as before them.
-bool leaves_all_as_it_was(std::span<const uint16_t> codes, size_t stages) {
-  std::vector<int> saved(stages, 0), for_weight = saved;
-  for (const uint16_t code : codes) {
-    const auto kind = ActionKind(code % kKinds);
-    const size_t at = code / kKinds;
-    saved[at] += kind == ActionKind::forward ? 1 : kind == ActionKind::weight_gradient ? 0 : -1;
-    for_weight[at] += kind == ActionKind::input_gradient ? 1 : kind == ActionKind::weight_gradient ? -1 : 0;
-  }
-  const auto none = [](int count) { return count == 0; };
-  return std::all_of(saved.begin(), saved.end(), none) &&
-         std::all_of(for_weight.begin(), for_weight.end(), none);
-}
 
 // Micro-batches of each of a rank's stages that are held, and kept for their weight gradient.
 struct Held {
@@ -88,41 +76,8 @@ ActivationPeaks::ActivationPeaks(std::shared_ptr<const Schedule> schedule)
     : schedule_(std::move(schedule)), stages_(schedule_->rows.size()), moments_(schedule_->rows.size()) {
   for (size_t s = 0; s < schedule_->rank_of_stage.size(); ++s)
     stages_[size_t(schedule_->rank_of_stage[s])].push_back(int(s));
-  const bool by_row = schedule_->chunks > kMostChunks;
-  if (by_row) {
-    codes_.resize(stages_.size());
-    most_held_.resize(stages_.size());
-  }
-  for (size_t r = 0; r < stages_.size(); ++r) {
-    if (by_row) {
-      encode(r);
-      add(r, find_fullest(r));
-    } else {
-      for (const Moment& moment : find_moments(r)) add(r, moment);
-    }
-  }
-}
-
-void ActivationPeaks::encode(size_t rank) {
-  const std::vector<int>& stages = stages_[rank];
-  std::vector<uint16_t> row;
-  for (const Action& a : schedule_->rows[rank]) {
-    const auto at = std::lower_bound(stages.begin(), stages.end(), a.stage) - stages.begin();
-    row.push_back(uint16_t(size_t(at) * kKinds + size_t(a.kind)));
-  }
-  // In its middle a schedule does the same for every round of micro-batches. What repeats the round before,
-  // and leaves as much held as it found, holds nothing that the round before did not.
-  const size_t round = row.size() / size_t(schedule_->micro_batches) * size_t(schedule_->ranks);
-  std::vector<uint16_t>& codes = codes_[rank];
-  for (size_t i = 0; i < row.size();) {
-    const bool again = i >= round && i + round <= row.size() &&
-                       std::equal(&row[i], &row[i] + round, &row[i - round]) &&
-                       leaves_all_as_it_was({&row[i], round}, stages.size());
-    if (again) {
-      i += round;
-    } else {
-      codes.push_back(row[i++]);
-    }
+  for (size_t r = 0; r < stages_.size() && schedule_->chunks <= kMostChunks; ++r) {
+    for (const Moment& moment : find_moments(r)) add(r, moment);
   }
 }
 
@@ -146,28 +101,6 @@ std::vector<ActivationPeaks::Moment> ActivationPeaks::find_moments(size_t rank) 
     });
   }
   return moments;
-}
-
-// With the most micro-batches held: where all stages are alike the peak is there or near.
-ActivationPeaks::Moment ActivationPeaks::find_fullest(size_t rank) {
-  const std::vector<int>& stages = stages_[rank];
-  Moment fullest{};
-  int32_t most = -1, count = 0;
-  Held held(stages.size());
-  std::vector<int32_t>& most_held = most_held_[rank];
-  most_held.assign(2 * stages.size(), 0);
-  for (const Action& a : schedule_->rows[rank]) {
-    const size_t at = index_of(stages, a.stage);
-    count += a.kind == ActionKind::forward ? 1 : a.kind == ActionKind::input_gradient ? 0 : -1;
-    held.run(a, at, [&] {
-      most_held[at] = std::max(most_held[at], held.saved[at]);
-      most_held[stages.size() + at] = std::max(most_held[stages.size() + at], held.for_weight[at]);
-      if (count <= most) return;
-      most = count;
-      fullest = {a.kind, int32_t(at), held.saved, held.for_weight};
-    });
-  }
-  return fullest;
 }
 
 void ActivationPeaks::add(size_t rank, const Moment& m) {
@@ -212,48 +145,11 @@ int64_t ActivationPeaks::static_bytes(size_t rank, const FootprintsByStage& foot
   return bytes;
 }
 
-// As if each stage held its most at once, while the action that needs most room runs.
-int64_t ActivationPeaks::most_bytes(size_t rank, const FootprintsByStage& footprints) const {
-  const std::vector<int>& stages = stages_[rank];
-  const std::vector<int32_t>& most_held = most_held_[rank];
-  int64_t held = static_bytes(rank, footprints), workspace = 0;
-  for (size_t i = 0; i < stages.size(); ++i) {
-    const StageFootprint& f = footprints[size_t(stages[i])];
-    held += most_held[i] * f.saved_bytes + most_held[stages.size() + i] * f.saved_for_weight_bytes;
-    for (size_t kind = 0; kind < kKinds; ++kind)
-      workspace = std::max(workspace, memory_of(ActionKind(kind), f).workspace_bytes);
-  }
-  return held + workspace;
-}
-
-int64_t ActivationPeaks::peak_of_codes(size_t rank, const FootprintsByStage& footprints,
-                                       int64_t enough) const {
-  // Most of what does not fit is too much at the fullest moment.
-  if (const int64_t fullest = peak_of_moments(rank, footprints, enough); fullest > enough) return fullest;
-  struct Step {
-    int64_t transient_bytes, kept_bytes;
-  };
-  static thread_local std::vector<Step> steps;  // by code
-  steps.clear();
-  for (const int s : stages_[rank]) {
-    for (size_t kind = 0; kind < kKinds; ++kind) {
-      const ActionMemory memory = memory_of(ActionKind(kind), footprints[size_t(s)]);
-      steps.push_back({memory.transient_bytes(), memory.acquire_bytes - memory.release_bytes});
-    }
-  }
-  int64_t held = 0, most = 0;
-  for (const uint16_t code : codes_[rank]) {
-    most = std::max(most, held + steps[code].transient_bytes);
-    if (most > enough) break;
-    held += steps[code].kept_bytes;
-  }
-  return most;
-}
-
 int64_t ActivationPeaks::peak_within(size_t rank, const FootprintsByStage& footprints, int64_t enough) const {
   const int64_t statics = static_bytes(rank, footprints);
-  return statics + (codes_.empty() ? peak_of_moments(rank, footprints, enough - statics)
-                                   : peak_of_codes(rank, footprints, enough - statics));
+  const int64_t left = enough - statics;
+  return statics + (moments_[rank].empty() ? peak_of_row(schedule_->rows[rank], footprints, left)
+                                           : peak_of_moments(rank, footprints, left));
 }
 
 int64_t ActivationPeaks::rank_peak_bytes(size_t rank, const FootprintsByStage& footprints) const {
@@ -261,7 +157,6 @@ int64_t ActivationPeaks::rank_peak_bytes(size_t rank, const FootprintsByStage& f
 }
 
 bool ActivationPeaks::rank_fits(size_t rank, const FootprintsByStage& footprints, int64_t limit_bytes) const {
-  if (!most_held_.empty() && most_bytes(rank, footprints) <= limit_bytes) return true;
   return peak_within(rank, footprints, limit_bytes) <= limit_bytes;
 }
 
@@ -281,7 +176,6 @@ bool ActivationPeaks::fit(const FootprintsByStage& footprints, std::span<const i
 size_t ActivationPeaks::bytes() const {
   size_t bytes = 0;
   for (const auto& moments : moments_) bytes += moments.size() * sizeof(int32_t);
-  for (const auto& row : codes_) bytes += row.size() * sizeof(uint16_t);
   return bytes;
 }
 

@@ -64,13 +64,9 @@ class ActivationPeaks {
     std::vector<int32_t> saved, for_weight;  // by index into the rank's stages
   };
   std::vector<Moment> find_moments(size_t rank) const;
-  Moment find_fullest(size_t rank);
   void add(size_t rank, const Moment& moment);
-  void encode(size_t rank);
   // Something above `enough` where the peak is.
   int64_t peak_within(size_t rank, const FootprintsByStage& footprints, int64_t enough) const;
-  int64_t peak_of_codes(size_t rank, const FootprintsByStage& footprints, int64_t enough) const;
-  int64_t most_bytes(size_t rank, const FootprintsByStage& footprints) const;
   int64_t peak_of_moments(size_t rank, const FootprintsByStage& footprints, int64_t enough) const;
 
   int64_t static_bytes(size_t rank, const FootprintsByStage& footprints) const;
@@ -78,13 +74,9 @@ class ActivationPeaks {
   std::shared_ptr<const Schedule> schedule_;
   mutable std::vector<StageSlots> slots_;
   std::vector<std::vector<int>> stages_;  // of each rank
-  // Of each rank its moments one after the other: stage and kind of action as a code, then what is held.
+  // Of each rank its moments one after the other: stage and kind of action as a code, then what is held. None
+  // of many chunks.
   std::vector<std::vector<int32_t>> moments_;
-  // Rows of such codes, without repetitions that hold what was held before; their fullest moment alone is
-  // among the moments.
-  std::vector<std::vector<uint16_t>> codes_;
-  // Of each rank with codes the most that each of its stages ever holds, saved and for weight gradients.
-  std::vector<std::vector<int32_t>> most_held_;
 };
 
 }  // namespace mpt
