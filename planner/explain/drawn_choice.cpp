@@ -23,17 +23,6 @@ const std::vector<std::pair<std::string_view, std::string_view>>& price_error_fi
 
 namespace {
 
-struct NamedError {
-  std::string of;
-  double spread = 0.0;
-
-  static void describe(auto& v) {
-    using T = NamedError;
-    v.field("of", &T::of, "class of work, or part of a layout");
-    v.field("spread", &T::spread, "standard deviation of the logarithm of its error", between(0, 10));
-  }
-};
-
 constexpr const char* kPartNames[] = {"degrees", "pipeline", "state"};
 
 // Step times of all layouts under errors that are drawn anew each time.
@@ -85,7 +74,8 @@ PriceErrors published_price_errors() {
   const auto& [file, text] = price_error_files().front();
   const std::string name(file);
   PriceErrors errors;
-  for (const NamedError& e : from_json<std::vector<NamedError>>(parse_json(std::string(text), name), name)) {
+  for (const NamedSpread& e :
+       from_json<std::vector<NamedSpread>>(parse_json(std::string(text), name), name)) {
     if (const auto work = enum_value<WorkClass>(e.of)) errors.work[size_t(*work)] = e.spread;
     for (size_t p = 0; p < kLayoutParts; ++p) {
       if (e.of == kPartNames[p]) errors.parts[p] = e.spread;

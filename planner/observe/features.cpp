@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -17,53 +18,36 @@ const std::vector<std::pair<std::string_view, std::string_view>>& observed_prior
 
 namespace {
 
-constexpr Feature kParts[] = {{"recompute_full", "full recompute"},
-                              {"recompute_selective", "selective recompute"},
-                              {"tensor_doublings", "tensor parallelism"},
-                              {"context_doublings", "context parallelism"},
-                              {"pipeline_doublings", "more stages"},
-                              {"expert_doublings", "expert parallelism"},
-                              {"micro_batch_doublings", "larger micro-batches"},
-                              {"zero3", "sharded weights (ZeRO 3)"},
-                              {"sequence_parallel", "sequence parallelism"},
-                              {"chunk_doublings", "more chunks per stage"},
-                              {"offload", "the optimizer in host memory"}};
+double doublings(int64_t n) { return std::log2(double(n)); }
 
-std::vector<double> parts_of(const Layout& l) {
-  const auto doublings = [](int64_t n) { return std::log2(double(n)); };
-  return {double(l.recompute == Recompute::full),
-          double(l.recompute == Recompute::selective),
-          doublings(l.tensor),
-          doublings(l.context),
-          doublings(l.pipeline),
-          doublings(l.expert),
-          doublings(l.micro_batch),
-          double(l.zero == 3),
-          double(l.sequence_parallel),
-          doublings(l.chunks),
-          double(l.offload_optimizer)};
-}
+using L = Layout;
+struct Part {
+  Feature feature;
+  double (*of)(const L& layout);
+};
+constexpr Part kPartFeatures[] = {
+    {{"recompute_full", "full recompute"}, [](const L& l) { return double(l.recompute == Recompute::full); }},
+    {{"recompute_selective", "selective recompute"},
+     [](const L& l) { return double(l.recompute == Recompute::selective); }},
+    {{"tensor_doublings", "tensor parallelism"}, [](const L& l) { return doublings(l.tensor); }},
+    {{"context_doublings", "context parallelism"}, [](const L& l) { return doublings(l.context); }},
+    {{"pipeline_doublings", "more stages"}, [](const L& l) { return doublings(l.pipeline); }},
+    {{"expert_doublings", "expert parallelism"}, [](const L& l) { return doublings(l.expert); }},
+    {{"micro_batch_doublings", "larger micro-batches"}, [](const L& l) { return doublings(l.micro_batch); }},
+    {{"zero3", "sharded weights (ZeRO 3)"}, [](const L& l) { return double(l.zero == 3); }},
+    {{"sequence_parallel", "sequence parallelism"}, [](const L& l) { return double(l.sequence_parallel); }},
+    {{"chunk_doublings", "more chunks per stage"}, [](const L& l) { return doublings(l.chunks); }},
+    {{"offload", "the optimizer in host memory"}, [](const L& l) { return double(l.offload_optimizer); }}};
 
 // `own`, then the parts of layouts.
 std::vector<Feature> with_parts(std::vector<Feature> own) {
-  own.insert(own.end(), std::begin(kParts), std::end(kParts));
+  for (const Part& part : kPartFeatures) own.push_back(part.feature);
   return own;
 }
-void append_parts(const Layout& layout, std::vector<double>& values) {
-  const std::vector<double> parts = parts_of(layout);
-  values.insert(values.end(), parts.begin(), parts.end());
+std::vector<double> with_parts(std::vector<double> own, const Layout& layout) {
+  for (const Part& part : kPartFeatures) own.push_back(part.of(layout));
+  return own;
 }
-
-struct NamedSpread {
-  std::string of;
-  double spread = 0.0;
-
-  static void describe(auto& v) {
-    using T = NamedSpread;
-    v.field("of", &T::of, "feature; layout: of each layout's own; measurement: of one measurement");
-    v.field("spread", &T::spread, "standard deviation of its weight", between(0, 10));
-  }
-};
 
 struct PriorFile {
   std::string source, script, date;
@@ -121,8 +105,7 @@ std::vector<double> time_features_of(const SearchProblem& problem, const Candida
   std::vector<double> values{1.0};
   for (const double seconds : work) values.push_back(seconds / step_s);
   values.push_back(candidate.evaluation.bubble_share);
-  append_parts(candidate.estimate.layout, values);
-  return values;
+  return with_parts(std::move(values), candidate.estimate.layout);
 }
 
 std::span<const Feature> memory_features() {
@@ -140,10 +123,9 @@ std::vector<double> memory_features_of(const Candidate& candidate) {
       *std::max_element(memory.begin(), memory.end(),
                         [](const RankMemory& a, const RankMemory& b) { return a.peak_bytes < b.peak_bytes; });
   const auto share = [&](int64_t bytes) { return double(bytes) / double(fullest.peak_bytes); };
-  std::vector<double> values{1.0, share(fullest.parameter_bytes), share(fullest.gradient_bytes),
-                             share(fullest.optimizer_bytes), share(fullest.activation_peak_bytes)};
-  append_parts(candidate.estimate.layout, values);
-  return values;
+  return with_parts({1.0, share(fullest.parameter_bytes), share(fullest.gradient_bytes),
+                     share(fullest.optimizer_bytes), share(fullest.activation_peak_bytes)},
+                    candidate.estimate.layout);
 }
 
 ObservedPriors priors_from_text(const std::string& text, const std::string& file) {

@@ -48,8 +48,6 @@ double log_room(const SearchProblem& problem, const Candidate& c) {
   return std::log(room_bytes(problem, c.estimate.layout) / double(c.evaluation.peak_bytes));
 }
 
-std::string name_of(const Layout& layout) { return layout_name(layout); }
-
 // Weighted sums of features, to say what was learned: of what all candidates have, and by how much those
 // differ that have more than the average of one.
 struct Learned {
@@ -99,7 +97,7 @@ Corrections corrections_of(const SearchProblem& problem, const Candidates& candi
   std::vector<std::vector<double>> values;
   for (const Candidate& c : candidates) {
     values.push_back(features_of(problem, c));
-    points.push_back({values.back(), name_of(c.estimate.layout)});
+    points.push_back({values.back(), layout_name(c.estimate.layout)});
   }
   for (const Observation& o : runs)
     points.push_back({features_of(o.predicted.resolved->problem, o.predicted.candidate), o.run.layout});
@@ -107,10 +105,6 @@ Corrections corrections_of(const SearchProblem& problem, const Candidates& candi
   const size_t first_learned = points.size();
   points.insert(points.end(), learned.points.begin(), learned.points.end());
   return {Posterior(points, prior), std::move(learned), candidates.size(), first_learned, 0};
-}
-
-std::vector<double> memory_features_of(const SearchProblem&, const Candidate& candidate) {
-  return planner::memory_features_of(candidate);
 }
 
 Corrections corrected_times(const SearchProblem& problem, const Candidates& candidates,
@@ -128,8 +122,10 @@ Corrections corrected_times(const SearchProblem& problem, const Candidates& cand
 
 Corrections corrected_memory(const SearchProblem& problem, const Candidates& candidates,
                              const std::vector<Observation>& runs) {
-  Corrections c = corrections_of(problem, candidates, runs, memory_features_of, memory_features(),
-                                 published_priors().memory);
+  Corrections c = corrections_of(
+      problem, candidates, runs,
+      [](const SearchProblem&, const Candidate& candidate) { return memory_features_of(candidate); },
+      memory_features(), published_priors().memory);
   for (size_t r = 0; r < runs.size(); ++r) {
     const Candidate& predicted = runs[r].predicted.candidate;
     const auto peak = double(predicted.evaluation.peak_bytes);
@@ -250,7 +246,7 @@ Answer choosable_of(const Resolved& resolved, Candidates candidates, std::vector
     const Candidate& c = a.candidates[i];
     const Observation* run = run_of(a.runs, c.estimate.layout, problem);
     a.run_of_candidate.push_back(run);
-    a.choosable.push_back({{time_features_of(problem, c), name_of(c.estimate.layout)},
+    a.choosable.push_back({{time_features_of(problem, c), layout_name(c.estimate.layout)},
                            c.evaluation.step_time_s,
                            likely_to_fit(problem, c, run, memory, i),
                            run != nullptr && run->measured.seconds.has_value()});
