@@ -408,35 +408,22 @@ std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration&
 }
 
 PlanRequest request_of(const Plan& plan) {
-  PlanRequest request = plan.request;
-  request.model.value = plan.model;
-  request.cluster.value = plan.cluster;
+  const PlanRequest& asked = plan.request;
+  PlanRequest request;
+  request.model = {asked.model.name, plan.model};
+  request.cluster = {asked.cluster.name, plan.cluster};
   request.global_batch = plan.workload.global_batch;
   request.sequence = plan.workload.sequence;
-  request.gpus = 0;
-  request.memory.clear();
-  request.memory_margin.clear();
-  request.layout = plan.layout;
-  request.layers_per_stage.clear();
-  // All of them stand in the layout.
-  request.framework.clear();
-  request.precision.reset();
-  request.execution.clear();
-  request.overlaps.clear();
-  request.recompute_modules.clear();
-  request.optimizer.reset();
-  request.gradients.reset();
-  request.lora = 0;
-  request.lora_targets.clear();
-  request.frozen_weights.reset();
-  request.freeze.clear();
-  request.lengths.clear();
-  request.offload_activations.clear();
-  request.expert_load = 0.0;
-  request.dispatch.reset();
-  // Files of prices are named again by who has them.
-  request.profile.clear();
-  request.kernels.clear();
+  request.layout = plan.layout;  // in which most of the other options stand
+  request.deterministic = asked.deterministic;
+  request.bounds = asked.bounds;
+  request.beyond_framework = asked.beyond_framework;
+  request.threads = asked.threads;
+  request.time_limit_s = asked.time_limit_s;
+  request.top = asked.top;
+  request.pareto = asked.pareto;
+  request.try_first = asked.try_first;
+  request.observed = asked.observed;
   return request;
 }
 
