@@ -32,8 +32,8 @@ struct Draft {
 
 class Lowering {
  public:
-  Lowering(const Layout& layout, const Schedule& schedule, bool tied, const LowerOptions& options)
-      : layout_(layout), schedule_(schedule), tied_(tied), options_(options) {
+  Lowering(const Layout& layout, const Schedule& schedule, bool tied)
+      : layout_(layout), schedule_(schedule), tied_(tied) {
     const size_t cells = size_t(schedule.stages()) * size_t(schedule.micro_batches);
     for (auto* table : {&forward_, &input_gradient_, &weight_gradient_, &activation_in_, &gradient_in_}) {
       table->assign(cells, -1);
@@ -61,8 +61,7 @@ class Lowering {
   bool crosses(int stage, int other) const { return rank_of(stage) != rank_of(other); }
   Lane lane(int rank, Stream stream) const {
     const bool transfer = stream != Stream::compute && stream != Stream::reduction;
-    const bool beside = !options_.single_lane && (layout_.overlap_transfer || !transfer);
-    return {rank, beside ? stream : Stream::compute};
+    return {rank, layout_.overlap_transfer || !transfer ? stream : Stream::compute};
   }
 
   int add(const Draft& draft) {
@@ -289,7 +288,6 @@ class Lowering {
   const Layout& layout_;
   const Schedule& schedule_;
   const bool tied_;
-  const LowerOptions& options_;
   std::vector<Draft> drafts_;
   std::vector<int> order_;
   std::vector<int> forward_, input_gradient_, weight_gradient_;  // draft of each stage and micro-batch
@@ -359,10 +357,10 @@ void set_bytes(const std::vector<StageFootprint>& footprints, StepProgram& progr
 }
 
 StepProgram lower(const Layout& layout, const Schedule& schedule,
-                  const std::vector<StageFootprint>& footprints, const LowerOptions& options) {
+                  const std::vector<StageFootprint>& footprints) {
   check_arguments(layout, schedule, footprints);
   const bool tied = footprints.front().tied_embedding_bytes > 0;
-  StepProgram program = Lowering(layout, schedule, tied, options).run();
+  StepProgram program = Lowering(layout, schedule, tied).run();
   set_bytes(footprints, program);
   if (auto defect = find_defect(program))
     MPT_CHECK(false, "lowering made a program with a defect: {}", *defect);

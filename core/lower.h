@@ -13,16 +13,11 @@
 
 namespace mpt {
 
-struct LowerOptions {
-  /// All of a rank's work on its compute lane: nothing overlaps. Always valid, by the one rule.
-  bool single_lane = false;
-};
-
 /// Lowers a schedule without defects. Instructions are placed by nominal durations (forward 1, backward 2,
 /// transfers 0) and listed by nominal start; a pure function of its arguments.
 /// Throws UserError if the schedule has a defect or does not fit the layout and the footprints.
 StepProgram lower(const Layout& layout, const Schedule& schedule,
-                  const std::vector<StageFootprint>& footprints, const LowerOptions& options = {});
+                  const std::vector<StageFootprint>& footprints);
 
 /// Gives a program of lower() the bytes of other stages. It is the program that lower() makes of them, if
 /// both tie the embedding or neither does.

@@ -9,7 +9,6 @@
 #include "base/json.h"
 #include "core/lower.h"
 #include "core/schedule_catalog.h"
-#include "core/schema.h"
 
 namespace mpt {
 namespace {
@@ -299,16 +298,6 @@ std::vector<double> durations_of(const Plan& plan, const StepProgram& program) {
     durations.push_back(found->second);
   }
   return durations;
-}
-
-std::string plan_schema_text() {
-  Json schema = parse_json(schema_text<Plan>("mpt plan"), "schema");
-  Json digests{{"type", "object"}, {"additionalProperties", false}};
-  for (const char* const key : kInputs) digests["properties"][key] = {{"type", "string"}};
-  digests["description"] = "digests of what the prediction is about";
-  schema["properties"][kInputDigests] = digests;
-  schema["required"].push_back(kInputDigests);
-  return schema.dump(2) + "\n";
 }
 
 }  // namespace mpt

@@ -420,9 +420,6 @@ void store_timeline(Plan& plan, const StepProgram& program, const Timeline& time
 /// The simulated step, or nothing if the plan holds none.
 std::optional<Timeline> stored_timeline(const Plan& plan);
 
-/// JSON Schema (draft 2020-12) of plan.json, made from the field lists; kept in docs/plan.schema.json.
-std::string plan_schema_text();
-
 void Plan::describe(auto& v) {
   using T = Plan;
   v.field("format", &T::format, "always \"mpt-plan\"");

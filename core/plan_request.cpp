@@ -2,7 +2,6 @@
 #include "core/plan_request.h"
 
 #include "base/json.h"
-#include "core/schema.h"
 
 namespace mpt {
 namespace {
@@ -30,7 +29,5 @@ PlanRequest load_request(const std::string& file) {
 }
 
 std::string request_to_text(const PlanRequest& request) { return json_text(to_json(request), 1) + "\n"; }
-
-std::string request_schema_text() { return schema_text<PlanRequest>("mpt plan request"); }
 
 }  // namespace mpt

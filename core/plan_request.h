@@ -157,8 +157,6 @@ struct PlanRequest {
 /// Reads a request, or the one that a plan of format "mpt-plan" answers. Throws UserError with every problem.
 PlanRequest load_request(const std::string& file);
 std::string request_to_text(const PlanRequest& request);
-/// JSON Schema (draft 2020-12), made from the field list; kept in docs/request.schema.json.
-std::string request_schema_text();
 
 void PlanRequest::describe_problem(auto& v) {
   using T = PlanRequest;

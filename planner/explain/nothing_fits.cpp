@@ -36,8 +36,4 @@ Problem why_nothing_fits(const SearchResult& result, const SearchProblem& proble
           "given"};
 }
 
-void throw_nothing_fits(const SearchResult& result, const SearchProblem& problem) {
-  throw UserError(why_nothing_fits(result, problem));
-}
-
 }  // namespace mpt::planner

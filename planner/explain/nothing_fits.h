@@ -13,7 +13,5 @@ namespace mpt::planner {
 
 /// What is in the way. The remedy is what helps in general: a caller that has tried one knows better.
 Problem why_nothing_fits(const SearchResult& result, const SearchProblem& problem);
-/// Throws it. Never returns.
-[[noreturn]] void throw_nothing_fits(const SearchResult& result, const SearchProblem& problem);
 
 }  // namespace mpt::planner

@@ -63,12 +63,6 @@ double expected_lowest(const Envelope& lowest) {
 
 }  // namespace
 
-size_t chosen(const LogTimes& log_times, const Posterior& posterior) {
-  Eigen::Index best = 0;
-  (log_times + posterior.means().head(log_times.size())).minCoeff(&best);
-  return size_t(best);
-}
-
 double worth_of_run(const LogTimes& log_times, const Posterior& posterior, size_t point) {
   const double spread = std::sqrt(posterior.run_variance(point));
   std::vector<Line> lines;

@@ -12,8 +12,6 @@ namespace mpt::planner {
 /// Layouts to choose from are the first points of a posterior. `log_times`: of their predictions.
 using LogTimes = Eigen::VectorXd;
 
-/// The layout with the least expected logarithm of its time.
-size_t chosen(const LogTimes& log_times, const Posterior& posterior);
 /// What the choice's expected logarithm falls by once a run of `point` is known, on average over what it may
 /// show: knowledge gradient (Frazier, Powell and Dayanik 2009), exact.
 double worth_of_run(const LogTimes& log_times, const Posterior& posterior, size_t point);

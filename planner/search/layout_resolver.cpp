@@ -98,20 +98,4 @@ std::shared_ptr<const StepProgram> LayoutResolver::program(const Layout& layout)
                            models::trains_shared_table(problem_.model, layout));
 }
 
-std::vector<Layout> enumerate_layouts(const SearchProblem& problem) {
-  LayoutResolver resolver(problem);
-  std::vector<Layout> layouts;
-  visit_shardings(problem, [&](const Layout& node) {
-    for (const Leaf& leaf : leaves_of(problem, node)) {
-      const StageKinds* stages = resolver.stages(node, leaf);
-      if (stages == nullptr) continue;
-      Layout layout = resolver.layout(node, leaf);
-      const bool open = leaf.recompute == RecomputeChoice::fitted;
-      if (open && resolver.fit(problem, layout, *stages) == FitOutcome::duplicate) continue;
-      layouts.push_back(std::move(layout));
-    }
-  });
-  return layouts;
-}
-
 }  // namespace mpt::planner

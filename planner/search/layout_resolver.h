@@ -60,8 +60,4 @@ class LayoutResolver {
   ProgramCache programs_;
 };
 
-/// Every layout of the space, resolved, each once; duplicates are left out. For small spaces: the search
-/// itself never makes this list.
-std::vector<Layout> enumerate_layouts(const SearchProblem& problem);
-
 }  // namespace mpt::planner

@@ -10,7 +10,7 @@
 
 #include "core/layout.h"
 #include "core/model_spec.h"
-#include "core/schema.h"
+#include "tests/support/schema.h"
 
 namespace mpt {
 namespace {

@@ -78,9 +78,10 @@ void for_each_case(const std::function<void(const Case&)>& body) {
             if (ranks > 1)
               footprints.front().tied_embedding_bytes = footprints.back().tied_embedding_bytes = 64;
             Case c{entry.name,
-                   lower(layout, entry.generate(ranks, chunks, micro_batches), footprints, {single_lane}),
+                   lower(layout, entry.generate(ranks, chunks, micro_batches), footprints),
                    {},
                    single_lane};
+            if (single_lane) c.program = test::on_single_lanes(std::move(c.program));
             for (InstructionId id = 0; id < c.program.size(); ++id) c.durations_s.push_back(seconds(random));
             body(c);
           }

@@ -36,19 +36,20 @@ std::vector<Case> cases() {
   return all;
 }
 
-StepProgram program_for(const Case& c, bool single_lane = false) {
+StepProgram program_for(const Case& c) {
   Layout layout;
   layout.pipeline = c.pipeline;
   layout.chunks = c.chunks;
   layout.data = c.data;
   const Schedule schedule = find_schedule(c.schedule, "test").generate(c.pipeline, c.chunks, c.micro_batches);
-  return lower(layout, schedule, test::distinct_footprints(c.pipeline * c.chunks), {single_lane});
+  return lower(layout, schedule, test::distinct_footprints(c.pipeline * c.chunks));
 }
 
 TEST(Lower, EveryProgramObeysTheOneRule) {
   for (const Case& c : cases()) {
-    for (const bool single_lane : {false, true}) {
-      const auto defect = find_defect(program_for(c, single_lane));
+    const StepProgram program = program_for(c);
+    for (const StepProgram& each : {program, test::on_single_lanes(program)}) {
+      const auto defect = find_defect(each);
       EXPECT_FALSE(defect) << c.schedule << ": " << *defect;
     }
   }

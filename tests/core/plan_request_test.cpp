@@ -8,6 +8,7 @@
 #include "core/recompute_modules.h"
 #include "tests/support/core_plan.h"
 #include "tests/support/golden.h"
+#include "tests/support/schema.h"
 
 namespace mpt {
 namespace {
@@ -81,7 +82,7 @@ TEST(PlanRequest, EveryProblemIsNamed) {
 }
 
 TEST(PlanRequest, SchemaIsTheOneInDocs) {
-  test::expect_source_file("docs/request.schema.json", request_schema_text());
+  test::expect_source_file("docs/request.schema.json", schema_text<PlanRequest>("mpt plan request"));
 }
 
 // Visitor that looks for a field's description.

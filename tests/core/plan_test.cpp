@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "tests/support/core_plan.h"
 #include "tests/support/golden.h"
+#include "tests/support/schema.h"
 
 namespace mpt {
 namespace {
@@ -184,7 +185,15 @@ TEST(Plan, DurationsCoverTheProgramOrSayWhichIsMissing) {
 }
 
 TEST(Plan, SchemaInTheTreeIsTheOneOfTheFieldLists) {
-  test::expect_source_file("docs/plan.schema.json", plan_schema_text());
+  Json schema = parse_json(schema_text<Plan>("mpt plan"), "schema");
+  Json digests{{"type", "object"}, {"additionalProperties", false}};
+  const Json plan = parse_json(plan_to_text(test::core_plan("1f1b", 2, 1, 2)), "plan");
+  for (const auto& [input, digest] : plan.at("input_digests").items())
+    digests["properties"][input] = {{"type", "string"}};
+  digests["description"] = "digests of what the prediction is about";
+  schema["properties"]["input_digests"] = digests;
+  schema["required"].push_back("input_digests");
+  test::expect_source_file("docs/plan.schema.json", schema.dump(2) + "\n");
 }
 
 }  // namespace

@@ -430,7 +430,7 @@ TEST(Search, ASpaceThatIsEmptySaysWhy) {
     const SearchResult result = search(r.problem, 1);
     EXPECT_TRUE(result.best.empty());
     try {
-      throw_nothing_fits(result, r.problem);
+      throw UserError(why_nothing_fits(result, r.problem));
     } catch (const UserError& error) {
       return std::string(error.what());
     }
@@ -518,7 +518,7 @@ TEST(Search, NothingFitsSaysWhatTheSmallestNeeds) {
   const SearchResult result = search(r.problem, 5);
   ASSERT_TRUE(result.best.empty());
   try {
-    throw_nothing_fits(result, r.problem);
+    throw UserError(why_nothing_fits(result, r.problem));
   } catch (const UserError& error) {
     const std::string text = error.what();
     for (const char* part : {"memory: ", " needs at least ", "; there are 1000 B", "the smallest is ",

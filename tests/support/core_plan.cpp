@@ -72,4 +72,9 @@ Plan core_plan(const std::string& schedule, int64_t pipeline, int64_t chunks, in
   return plan;
 }
 
+StepProgram on_single_lanes(StepProgram program) {
+  for (Lane& lane : program.lane_table) lane.stream = Stream::compute;
+  return program;
+}
+
 }  // namespace mpt::test

@@ -19,4 +19,7 @@ Plan core_plan(const std::string& schedule, int64_t pipeline, int64_t chunks, in
 /// Footprints with distinct bytes per stage, so that a mix-up changes a sum.
 std::vector<StageFootprint> distinct_footprints(int64_t stages);
 
+/// All of a rank's work on its compute lane: nothing overlaps. Always valid, by the one rule.
+StepProgram on_single_lanes(StepProgram program);
+
 }  // namespace mpt::test

@@ -3,6 +3,8 @@
 
 #include "base/quantity.h"
 #include "core/schedule_catalog.h"
+#include "planner/search/layout_resolver.h"
+#include "planner/search/leaves.h"
 #include "tests/support/make_plan.h"
 
 namespace mpt::test {
@@ -151,3 +153,23 @@ void RandomProblem::limit_space() {
 }
 
 }  // namespace mpt::test
+
+namespace mpt::planner {
+
+std::vector<Layout> enumerate_layouts(const SearchProblem& problem) {
+  LayoutResolver resolver(problem);
+  std::vector<Layout> layouts;
+  visit_shardings(problem, [&](const Layout& node) {
+    for (const Leaf& leaf : leaves_of(problem, node)) {
+      const StageKinds* stages = resolver.stages(node, leaf);
+      if (stages == nullptr) continue;
+      Layout layout = resolver.layout(node, leaf);
+      const bool open = leaf.recompute == RecomputeChoice::fitted;
+      if (open && resolver.fit(problem, layout, *stages) == FitOutcome::duplicate) continue;
+      layouts.push_back(std::move(layout));
+    }
+  });
+  return layouts;
+}
+
+}  // namespace mpt::planner

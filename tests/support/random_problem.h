@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <random>
+#include <vector>
 
 #include "planner/search/problem.h"
 
@@ -29,3 +30,11 @@ struct RandomProblem {
 };
 
 }  // namespace mpt::test
+
+namespace mpt::planner {
+
+/// Every layout of the space, resolved, each once; duplicates are left out. For small spaces: the search
+/// itself never makes this list.
+std::vector<Layout> enumerate_layouts(const SearchProblem& problem);
+
+}  // namespace mpt::planner

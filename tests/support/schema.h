@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// JSON Schemas (draft 2020-12) out of field lists. Include this only from .cpp files, as base/json.h.
+// JSON Schemas (draft 2020-12) out of field lists: those in docs/ are kept by tests.
 
 #include <string>
 
