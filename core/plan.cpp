@@ -222,6 +222,7 @@ Plan plan_from_text(const std::string& text, const std::string& file) {
   check_head(json, file);
   const Json digests = json.contains(kInputDigests) ? json[kInputDigests] : Json();
   json.erase(kInputDigests);
+  json.erase("fitted");  // plans of 0.3.0 have it
   Plan plan = from_json<Plan>(json, file);
   check_consistency(plan, file);
   const StepProgram program = program_of(plan);

@@ -331,36 +331,6 @@ struct SearchCertificate {
   }
 };
 
-/// By how much the step time changes with a constant of the cost model: relative change of the one by that of
-/// the other.
-struct ConstantShare {
-  std::string name;
-  double share = 0.0;
-
-  bool operator==(const ConstantShare&) const = default;
-
-  static void describe(auto& v) {
-    using T = ConstantShare;
-    v.field("name", &T::name, "the constant's name in planner/cost/calibration.json");
-    v.field("share", &T::share, "change of the step time by the change of the constant, both relative",
-            between(0, 1e3));
-  }
-};
-
-/// How much of the step time rests on constants that were fitted to published runs.
-struct FittedTime {
-  double share = 0.0;                    // of the step time
-  std::vector<ConstantShare> constants;  // those that matter, the largest share first; they overlap
-
-  bool operator==(const FittedTime&) const = default;
-
-  static void describe(auto& v) {
-    using T = FittedTime;
-    v.field("share", &T::share, "share of the step time that rests on fitted constants", between(0, 1));
-    v.field("constants", &T::constants, "which of them it rests on, the largest share first");
-  }
-};
-
 struct Plan {
   std::string format = "mpt-plan";
   int64_t version = kPlanVersion;
@@ -387,7 +357,6 @@ struct Plan {
   // Beside which published runs the prediction stands, and what they took and held; empty where there are
   // none.
   std::vector<std::string> evidence;
-  std::optional<FittedTime> fitted;    // nothing: not worked out
   std::optional<Corrected> corrected;  // by runs that were observed; nothing: there are none
   std::vector<std::string> notes;      // what to know before the plan is used, a sentence each
   // Nothing: the framework runs the model and MPT writes it, or layouts were searched beyond the framework.
@@ -449,8 +418,6 @@ void Plan::describe(auto& v) {
   v.field("rejected", &T::rejected, "what ruled the others out", long_text());
   v.field("evidence", &T::evidence, "what published runs took and held beside their predictions",
           optional_field(long_text()));
-  v.field("fitted", &T::fitted, "how much of the step time rests on fitted constants of the cost model",
-          optional_field());
   v.field("corrected", &T::corrected, "what observed runs make of the predictions", optional_field());
   v.field("notes", &T::notes, "what to know before the plan is used", optional_field(long_text()));
   v.field("verdict", &T::verdict, "what the framework makes of the model, where MPT does not write it",

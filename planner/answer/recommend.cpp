@@ -15,7 +15,6 @@
 #include "planner/explain/confidence.h"
 #include "planner/explain/drawn_choice.h"
 #include "planner/explain/explain.h"
-#include "planner/explain/fitted_time.h"
 #include "planner/explain/idle_options.h"
 #include "planner/explain/kernel_note.h"
 #include "planner/explain/nothing_fits.h"
@@ -138,7 +137,6 @@ Plan tried_first(const Plan& safe, const ArrangedSearch& search, size_t risky) {
   plan.search.drawn.reset();
   plan.search.fastest_s = search.result.roomier.front().evaluation.step_time_s;
   plan.rejected = safe.rejected;
-  plan.fitted = fitted_time(problem, search.result.roomier[risky]);
   plan.ranking.insert(plan.ranking.end(), safe.ranking.begin(), safe.ranking.end() - 1);
   plan.ranking[0].role = Role::recommended;
   plan.ranking[1].role = Role::alternative;
@@ -254,7 +252,6 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
   for (std::string& note : idle_of_search(resolved.request, resolved.problem, plan.layout))
     plan.notes.push_back(std::move(note));
   if (!search->left_out.empty()) plan.notes.push_back(search->left_out);
-  plan.fitted = fitted_time(search->problem, search->result.best.front());
   const auto is_pointless = [&](const RankedLayout& row) {
     return std::any_of(plan.ranking.begin(), plan.ranking.end(),
                        [&](const RankedLayout& other) { return works_for_nothing(row, other); });

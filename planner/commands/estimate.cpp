@@ -24,7 +24,6 @@
 #include "planner/diagnose/judge.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/explain.h"
-#include "planner/explain/fitted_time.h"
 #include "planner/explain/operators.h"
 #include "planner/explain/placement.h"
 #include "reports/utilisation.h"
@@ -57,10 +56,7 @@ std::string describe_estimate(const SearchProblem& problem, const Plan& plan, co
       describe_verdict(plan, candidate.evaluation.rejection, palette) +
       describe_figures(plan, palette, describe_cost(o.cost, plan), true);
   if (problem.cluster.mixed()) text += wrapped(describe_groups(problem, candidate), "  - ");
-  if (o.out.verbose) {
-    text += "\n" + describe_memory_table(plan) + describe_evidence(plan);
-    text += wrapped(describe_fitted_time(plan));
-  }
+  if (o.out.verbose) text += "\n" + describe_memory_table(plan) + describe_evidence(plan);
   return text;
 }
 
@@ -244,7 +240,6 @@ int score(const PlanOptions& o, bool given) {
     return kExitOk;
   }
   Estimated e = estimate(o.request);
-  e.plan.fitted = fitted_time(e.resolved->problem, e.candidate);
   e.plan.faster_stages = faster_stages(e);
   if (o.out.json) {
     print_notes(e.plan.notes);

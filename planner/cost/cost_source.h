@@ -30,9 +30,6 @@ class CostSource {
 
   /// The constants of the cost model that prices rest on.
   const Calibration& constants() const { return c_; }
-  /// The same source with other constants; null: its prices rest on none. It may refer to what this one
-  /// refers to.
-  virtual std::unique_ptr<CostSource> with(const Calibration&) const { return nullptr; }
 
   /// A piece under each recompute, by Recompute; the layout's own is of no account.
   virtual std::array<PieceSeconds, 3> pieces_s(profiler::Piece piece, const Layout& layout,

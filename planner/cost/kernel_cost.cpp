@@ -151,9 +151,6 @@ class KernelCost final : public CostSource {
     return own_ != nullptr ? CostOrigin{"own kernels", device_.name, "", own_->digest}
                            : CostOrigin{"kernels", device_.name, "", ""};
   }
-  std::unique_ptr<CostSource> with(const Calibration& constants) const override {
-    return std::make_unique<KernelCost>(cluster_, execution_, tables_, links_, own_, constants);
-  }
 
  private:
   PhaseSeconds of_layer_s(const models::Operator& op, const Layout& layout) const {

@@ -66,7 +66,6 @@ class ProfileCost final : public CostSource {
         profile_(profile),
         model_(model),
         workload_(workload),
-        precision_(precision),
         cluster_(cluster),
         runtime_(runtime_on(cluster)),
         unmeasured_(make_device_cost(cluster, runtime_, constants)),
@@ -177,9 +176,6 @@ class ProfileCost final : public CostSource {
             profiler::profile_digest(profile_),
             profiler::noise_of(profile_, workload_.sequence).worst_spread};
   }
-  std::unique_ptr<CostSource> with(const Calibration& constants) const override {
-    return std::make_unique<ProfileCost>(profile_, model_, workload_, precision_, cluster_, constants);
-  }
 
  private:
   static Execution runtime_on(const ClusterSpec& cluster) {
@@ -248,7 +244,6 @@ class ProfileCost final : public CostSource {
   const Profile& profile_;
   const ModelSpec& model_;
   const Workload workload_;
-  const Precision precision_;
   const ClusterSpec& cluster_;
   const Execution runtime_;                 // on the cluster's devices
   std::unique_ptr<CostSource> unmeasured_;  // prices links and kernels without times in the profile

@@ -79,9 +79,6 @@ class RooflineCost final : public CostSource {
     return std::vector<double>(size_t(cluster_.cores_per_node), 1.0);
   }
   CostOrigin origin() const override { return {"roofline", cluster_.device.name, "", ""}; }
-  std::unique_ptr<CostSource> with(const Calibration& constants) const override {
-    return std::make_unique<RooflineCost>(cluster_, constants, execution_);
-  }
 
  private:
   // The attention core stays in bf16 where products run in fewer bits.

@@ -16,7 +16,6 @@
 #include "planner/answer/exported_plan.h"
 #include "planner/answer/known_plan.h"
 #include "planner/explain/details.h"
-#include "planner/explain/fitted_time.h"
 #include "planner/explain/screen.h"
 #include "planner/simulate/simulator.h"
 #include "profiler/hardware/cluster_file.h"
@@ -145,7 +144,6 @@ Json answer_plan(const QuestionOfProgram& q, const Watch& watch) {
 Json answer_estimate(const QuestionOfProgram& q, const Watch& /*watch*/) {
   const Asked a = asked(q.request, "request");
   Estimated e = estimate(a.request);
-  e.plan.fitted = fitted_time(e.resolved->problem, e.candidate);
   e.plan.faster_stages = faster_stages(e);
   add_notes(a.notes, e.plan);
   const auto& rejection = e.candidate.evaluation.rejection;

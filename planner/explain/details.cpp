@@ -12,7 +12,6 @@
 #include "models/footprint.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/drawn_choice.h"
-#include "planner/explain/fitted_time.h"
 #include "planner/explain/screen.h"
 #include "reports/table.h"
 #include "reports/utilisation.h"
@@ -115,8 +114,7 @@ std::string describe_draws(const Plan& plan) {
 std::string describe_details(const Plan& plan) {
   return "\nLayouts that were simulated, the fastest first\n" + ranking_table(plan) + "\n" +
          describe_memory_table(plan) + listed("Why this one", plan.reasons) +
-         listed("What ruled the others out", plan.rejected) + describe_evidence(plan) + describe_draws(plan) +
-         (plan.fitted ? "\n" + wrapped(describe_fitted_time(plan)) : "");
+         listed("What ruled the others out", plan.rejected) + describe_evidence(plan) + describe_draws(plan);
 }
 
 std::string describe_plan(const Plan& plan) {

@@ -590,18 +590,6 @@ class Risk:
 
 
 @dataclass
-class Constant:
-    name: str  # the constant's name in planner/cost/calibration.json
-    share: float  # change of the step time by the change of the constant, both relative
-
-
-@dataclass
-class Fitted:
-    share: float  # share of the step time that rests on fitted constants
-    constants: List[Constant]  # which of them it rests on, the largest share first
-
-
-@dataclass
 class CorrectedLayout:
     layout: Layout  # the layout
     predicted_s: float  # step time without the runs
@@ -655,7 +643,6 @@ class PlanFields:
     risk: Optional[Risk] = None  # a faster layout that may not fit, and the safe one to fall back on
     front: List[Ranking] = field(default_factory=list)  # layouts that none beats in time, memory and ranks
     evidence: List[str] = field(default_factory=list)  # what published runs took and held beside their predictions
-    fitted: Optional[Fitted] = None  # how much of the step time rests on fitted constants of the cost model
     corrected: Optional[Corrected] = None  # what observed runs make of the predictions
     notes: List[str] = field(default_factory=list)  # what to know before the plan is used
     verdict: Optional[Verdict] = None  # what the framework makes of the model, where MPT does not write it

@@ -502,8 +502,7 @@ def plan_commands(folder, base, profile):
     expect("estimate, chunks that the schedule lacks", run("mpt-plan", "estimate", *eight, "--pp", 2, "--schedule", "zb-v", "--chunks", 3), 2, "--chunks")
     expect("estimate, no model", run("mpt-plan", "estimate", "--cluster", "dgx-h100:1"), 2, "--model")
 
-    expect("explain", run("mpt-plan", "explain", gpu_plan, "--tokens", "1T"), 0, "Why this one", "Searched all ", "MFU", "1T tokens take",
-           "of the step time rests on constants")
+    expect("explain", run("mpt-plan", "explain", gpu_plan, "--tokens", "1T"), 0, "Why this one", "Searched all ", "MFU", "1T tokens take")
     expect("explain, slower", run("mpt-plan", "explain", gpu_plan, "--why-not", "tp=8,pp=1"), 0, "The fastest of the", "more than the plan (",
            "What would change the answer")
     expect("explain, over memory", run("mpt-plan", "explain", gpu_plan, "--why-not", "tp=1,pp=1,cp=1,zero=0,offload=off"), 0,
