@@ -101,7 +101,7 @@ MeasuredRun read_framework_log(const std::string& text, const std::string& name,
   run.source = "a log without steps";
   if (!run.troubles.empty()) return run;
   throw UserError(Problem{name, "no step times", "a log of mpt-run (--log), or of " + readable_logs(),
-                          "or give --step-time SECONDS"});
+                          "or give one figure: --measured 18.7s"});
 }
 
 }  // namespace mpt::planner

@@ -695,10 +695,10 @@ def judged(folder):
     expect("estimate, measured by time", in_one_line(run("mpt-plan", "estimate", *mine, "--measured", "40s")), 0, "times the predicted time", "Slower than 9 in 10")
     for wrong in ("380", "380TFLOP", "fast", "2000TFLOP/s", "0.1s", "MFU 141%"):
         expect(f"estimate, measured {wrong}", run("mpt-plan", "estimate", *mine, "--measured", wrong), 2, "--measured", "expected")
-    expect("diagnose, work per second", in_one_line(run("mpt-plan", "diagnose", plan, "--tflops", 380)), 0, "380 TFLOP/s per GPU", "count", "recompute?", "Not explained")
-    expect("diagnose, tokens per second", in_one_line(run("mpt-plan", "diagnose", plan, "--tokens-per-s", 43870, "--no-search")), 0, "The step is as predicted")
-    expect("diagnose, faster than the hardware", run("mpt-plan", "diagnose", plan, "--step-time", 1), 2, "faster than the GPUs can be", "989 TFLOP/s")
-    expect("diagnose, two figures", run("mpt-plan", "diagnose", plan, "--step-time", 20, "--tflops", 380), 2, "several measurements")
+    expect("diagnose, work per second", in_one_line(run("mpt-plan", "diagnose", plan, "--measured", "380TFLOP/s")), 0, "380 TFLOP/s per GPU", "count", "recompute?", "Not explained")
+    expect("diagnose, tokens per second", in_one_line(run("mpt-plan", "diagnose", plan, "--measured", "43870tokens/s", "--no-search")), 0, "The step is as predicted")
+    expect("diagnose, faster than the hardware", run("mpt-plan", "diagnose", plan, "--measured", "1s"), 2, "faster than the GPUs can be", "989 TFLOP/s")
+    expect("diagnose, a log and a figure", run("mpt-plan", "diagnose", plan, plan, "--measured", "20s"), 2, "given with --measured")
     flags = write(f"{folder}/my_run.txt", "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --group-query-attention --num-query-groups 8 "
                   "--ffn-hidden-size 14336 --swiglu --seq-length 4096 --max-position-embeddings 8192 --micro-batch-size 1 --global-batch-size 64 "
                   "--tensor-model-parallel-size 2 --bf16 --untie-embeddings-and-output-weights --vocab-size 128256 --normalization RMSNorm "
@@ -1172,7 +1172,7 @@ def values_that_are_none(folder):
     plan = f"{folder}/values.json"
     run("mpt-plan", *job, "-o", plan)
     expect("values, an option that is needed", run("mpt-plan", "export", plan), 2, "--to: missing")
-    expect("values, below the least", run("mpt-plan", "diagnose", plan, "--step-time", 0), 2, '--step-time: "0"; expected numbers from 1e-09')
+    expect("values, below the least", run("mpt-plan", *job, "--goodput", 0), 2, '--goodput: "0"; expected numbers from 0.01')
     expect("values, a number beyond all", run("mpt-plan", "explain", write(f"{folder}/large.json", '{"format": 1e999}')), 2, "a number that is too large")
     expect("values, fp8 on CPUs", run("mpt-profile", "--model", "tiny-gpt", "--precision", "fp8"), 2, "--precision: fp8 on CPUs", "fp32, bf16 or fp16")
     zoo = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/zoo/llama3-8b.json")

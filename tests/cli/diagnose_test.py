@@ -150,9 +150,9 @@ def other_runs(scratch):
     code, output = text_of(full, oom)
     check("out of memory far above the plan", code == 0 and "probably not this plan" in output and "more --recompute" not in output
           and "--recompute full" not in output, output)
-    faster = causes(full, "--step-time", predicted / 2)
+    faster = causes(full, "--measured", f"{predicted / 2}s")
     check("faster than any layout", "faster than any layout" in faster.get("doubt", "") and faster["next_measurements"] == [], faster)
-    check("as predicted", causes(full, "--step-time", predicted).get("doubt") == "", "a doubt")
+    check("as predicted", causes(full, "--measured", f"{predicted}s").get("doubt") == "", "a doubt")
 
 
 def main():
@@ -188,15 +188,15 @@ def main():
         slow = json.load(open(bad))["prediction"]["step_time_s"]
         best = None
         for measured in (slow, 1.5 * slow, 0.8 * slow):
-            told = causes(bad, "--step-time", measured)
+            told = causes(bad, "--measured", f"{measured}s")
             won = [c["seconds"] for c in told["causes"] if c["name"] == "the layout"]
             if best is None:
                 best = measured - won[0] if won else 0.0
             right = min(measured - best, measured * (1 - best / slow))
             check(f"gain of {measured / slow} times the predicted step", len(won) == 1 and abs(won[0] - right) < 1e-6 * slow, (won, right))
-        told = causes(bad, "--step-time", 1.001 * best)
+        told = causes(bad, "--measured", f"{1.001 * best}s")
         check("a run as fast as the best layout", told["causes"] == [], told)
-        code, output = run("mpt-plan", "diagnose", bad, "--step-time", 1.001 * best)
+        code, output = run("mpt-plan", "diagnose", bad, "--measured", f"{1.001 * best}s")
         check("a run as fast as the best layout, in words", code == 0 and "Not explained: " in output and "less than predicted" in output
               and "nothing found costs" not in output, output)
 
@@ -222,7 +222,7 @@ def main():
         nothing = write(scratch, "nothing.log", "hello\n")
         code, output = run("mpt-plan", "--from", plan, "--trace", trace)
         check("a trace of the plan", code == 0, output)
-        for name, options, words in (("no log", [plan], "--step-time"), ("a trace", [plan, trace], "a log of mpt-run (--log)"), ("a log of nothing", [plan, nothing], "elapsed time per iteration"),
+        for name, options, words in (("no log", [plan], "--measured"), ("a trace", [plan, trace], "a log of mpt-run (--log)"), ("a log of nothing", [plan, nothing], "elapsed time per iteration"),
                                      ("no plan", [log, log], "JSON")):
             code, output = run("mpt-plan", "diagnose", *options)
             check(name, code == 2 and words in output, output)
