@@ -141,7 +141,7 @@ std::string describe_other_jobs(const Comparison& c) {
 std::string describe_unpublished(const Comparison& c) {
   std::vector<std::string> rows;
   for (const Compared& r : c.rows) {
-    if (r.plan && !is_published(*r.plan, published_evidence()))
+    if (r.plan && !r.plan->prediction.confidence.new_in.empty())
       rows.push_back(fmt::format("{}", fmt::join(r.at, " ")));
   }
   if (rows.empty()) return "";
