@@ -113,6 +113,16 @@ std::string_view cut_text(std::string_view text, size_t bytes) {
   return text.substr(0, bytes);
 }
 
+std::vector<std::string> split_at(std::string_view text, char letter) {
+  std::vector<std::string> parts;
+  for (size_t end = text.find(letter); end != std::string_view::npos; end = text.find(letter)) {
+    parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(end + 1);
+  }
+  parts.emplace_back(text);
+  return parts;
+}
+
 std::string lower_case(std::string text) {
   for (char& letter : text) letter = char(std::tolower(static_cast<unsigned char>(letter)));
   return text;

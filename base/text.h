@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace mpt {
 
@@ -26,6 +27,8 @@ bool is_printable(std::string_view text);
 std::string_view cut_text(std::string_view text, size_t bytes);
 
 /// With small letters in place of A to Z.
+/// What stands between the `letter`s, empty parts too.
+std::vector<std::string> split_at(std::string_view text, char letter);
 std::string lower_case(std::string text);
 /// With another letter in each place of `letter`.
 std::string replaced(std::string text, char letter, char other);

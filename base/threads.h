@@ -4,6 +4,8 @@
 // Threads of libraries that also run where there are none, as in a browser. Such a build defines
 // MPT_WITHOUT_THREADS.
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <exception>
 #include <vector>
@@ -42,6 +44,22 @@ void in_threads(size_t count, F&& body) {
   for (const std::exception_ptr& error : thrown) {
     if (error) std::rethrow_exception(error);
   }
+}
+
+/// Calls body(0) to body(count - 1) on `threads` threads, each index as soon as one is free. The first
+/// exception ends all.
+template <class F>
+void on_threads(size_t count, size_t threads, F&& body) {
+  std::atomic<size_t> next{0};
+  std::atomic<bool> has_failed{false};
+  in_threads(std::min(count, std::max<size_t>(1, threads)), [&](size_t) {
+    try {
+      for (size_t i = next++; i < count && !has_failed; i = next++) body(i);
+    } catch (...) {
+      has_failed = true;
+      throw;
+    }
+  });
 }
 
 }  // namespace mpt

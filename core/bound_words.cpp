@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "base/text.h"
 #include "base/words.h"
 
 namespace mpt {
@@ -101,10 +102,7 @@ SearchBounds parse_bounds(const std::string& text, const std::string& where) {
   Names known;
   SearchBounds::describe(known);
   std::map<std::string, std::vector<std::string>> words;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string part = text.substr(begin, end - begin);
-    begin = end + 1;
+  for (const std::string& part : split_at(text, ',')) {
     const size_t equals = part.find('=');
     const std::string key = part.substr(0, equals);
     const bool is_known = std::find(known.names.begin(), known.names.end(), key) != known.names.end();

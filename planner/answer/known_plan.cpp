@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/terminal.h"
+#include "base/text.h"
 #include "planner/explain/why_not.h"
 
 namespace mpt::planner {
@@ -38,12 +39,9 @@ Candidate chosen(const SearchProblem& problem, const Plan& plan) {
 // Each line at its own depth.
 std::string wrapped_lines(const std::string& text) {
   std::string all;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
+  for (const std::string& line : split_at(text.substr(0, text.find_last_not_of('\n') + 1), '\n')) {
     const size_t depth = std::min(line.find_first_not_of(' '), line.size());
     all += wrapped(line.substr(depth), line.substr(0, depth));
-    begin = end + 1;
   }
   return all;
 }

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/terminal.h"
+#include "base/text.h"
 #include "planner/commands/commands.h"
 #include "planner/commands/plan_table.h"
 
@@ -40,11 +41,8 @@ Axis parse_axis(const std::string& text) {
   const size_t equals = text.find('=');
   Axis axis{text.substr(0, equals), {}};
   if (axis.name == "ranks") axis.name = "gpus";
-  for (size_t begin = equals; begin < text.size();) {
-    const size_t end = std::min(text.find(',', ++begin), text.size());
-    if (end > begin) axis.values.push_back(text.substr(begin, end - begin));
-    begin = end;
-  }
+  if (equals != std::string::npos) axis.values = split_at(text.substr(equals + 1), ',');
+  std::erase(axis.values, "");
   if (axis.values.empty())
     throw UserError(Problem{"--over", "\"" + text.substr(0, 40) + "\"", "an option and its values",
                             "for example --over gpus=64,128"});

@@ -6,13 +6,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
-#include <sstream>
-#include <thread>
 
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/json.h"
+#include "base/text.h"
+#include "base/threads.h"
 #include "base/words.h"
 #include "planner/commands/commands.h"
 #include "planner/commands/stoppable.h"
@@ -29,11 +28,10 @@ struct NumberedLine {
 };
 
 std::vector<NumberedLine> lines_of_file(const std::string& file) {
-  std::istringstream in(read_file(file));
+  const std::vector<std::string> texts = split_at(read_file(file), '\n');
   std::vector<NumberedLine> lines;
-  std::string text;
-  for (int64_t number = 1; std::getline(in, text); ++number) {
-    if (!text.empty()) lines.push_back({fmt::format("{}:{}", file, number), text});
+  for (size_t n = 0; n < texts.size(); ++n) {
+    if (!texts[n].empty()) lines.push_back({fmt::format("{}:{}", file, n + 1), texts[n]});
   }
   return lines;
 }
@@ -134,15 +132,9 @@ int answer_lines(const LinesOptions& o) {
   const std::vector<NumberedLine> lines = lines_of_file(o.file);
   std::vector<Answer> answers(lines.size());
   const Stoppable stoppable;
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
-    for (size_t i = next++; i < lines.size() && !stop_requested(); i = next++)
-      answers[i] = answer_line(lines[i], calibration, evidence, o.without_source);
-  };
-  std::vector<std::jthread> threads;
-  for (int t = 1; t < default_threads(); ++t) threads.emplace_back(work);
-  work();
-  threads.clear();
+  on_threads(lines.size(), size_t(default_threads()), [&](size_t i) {
+    if (!stop_requested()) answers[i] = answer_line(lines[i], calibration, evidence, o.without_source);
+  });
   if (stop_requested()) return kExitOk;  // the program ends as one that was interrupted
   for (const Answer& answer : answers) fmt::print("{}\n", answer.text);
   const auto failed = [](const Answer& answer) { return answer.failed; };

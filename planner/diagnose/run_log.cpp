@@ -7,22 +7,12 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "frameworks/log.h"
 #include "planner/diagnose/framework_log.h"
 
 namespace mpt::planner {
 namespace {
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  size_t begin = 0;
-  while (begin < text.size()) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return lines;
-}
 
 double number_at(const Json& row, const char* key) {
   const auto found = row.find(key);
@@ -57,7 +47,7 @@ class MptLog {
       try {
         row = parse_json(lines[n], fmt::format("{} at line {}", file, n + 1));
       } catch (const UserError&) {
-        if (n + 1 < lines.size()) throw;  // the last line of a run that was killed may be cut
+        if (n + 1 < lines.size()) throw;  // the last line may be empty, or cut where a run was killed
       }
       if (row.is_object() && row.contains("step_time_s")) rows_.push_back(std::move(row));
     }
@@ -123,9 +113,8 @@ class MptLog {
 }  // namespace
 
 MeasuredRun read_run_log(const std::string& text, const std::string& name, const Plan& plan) {
-  const std::vector<std::string> lines = lines_of(text);
-  if (!lines.empty() && lines.front().find("\"mpt-run-log\"") != std::string::npos)
-    return MptLog(lines, name).run(plan);
+  const std::vector<std::string> lines = split_at(text, '\n');
+  if (lines.front().find("\"mpt-run-log\"") != std::string::npos) return MptLog(lines, name).run(plan);
   return read_framework_log(text, name, plan);
 }
 

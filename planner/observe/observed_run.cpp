@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <sstream>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/quantity.h"
+#include "base/text.h"
 #include "core/short_form.h"
 #include "planner/diagnose/measurement.h"
 #include "planner/diagnose/run_log.h"
@@ -52,13 +52,6 @@ bool has_runs(const std::vector<std::string>& lines) {
     return !text.empty() && text.front() != '#';
   });
   return said != lines.end() && is_short_form(*said) && said->find('=') != std::string::npos;
-}
-
-std::vector<std::string> lines_of(const std::string& file) {
-  std::istringstream in(read_file(file));
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
 }
 
 bool is_unit(const std::string& text, std::initializer_list<const char*> units) {
@@ -157,9 +150,8 @@ ObservedRun complete(ObservedRun run, const Estimated& predicted, const PlanRequ
 MeasuredFigures parse_figures(const std::string& text, const std::string& where, const Plan& plan) {
   if (is_file(text)) return figures_of_log(text, plan);
   MeasuredFigures figures;
-  std::istringstream in(text);
-  for (std::string word; std::getline(in, word, ',');) {
-    word = trimmed(word);
+  for (const std::string& part : split_at(text, ',')) {
+    const std::string word = trimmed(part);
     if (word == kOutOfMemory || word == "OOM")
       figures.out_of_memory = true;
     else if (is_unit(word, {"iB", "MB", "GB", "TB"}) || (is_unit(word, {"B"}) && !is_unit(word, {"/B"})))
@@ -177,7 +169,7 @@ MeasuredFigures parse_figures(const std::string& text, const std::string& where,
 std::vector<ObservedRun> read_observed(const std::string& word, const std::string& option,
                                        const std::string& request_file) {
   if (!is_file(word)) return {run_of_line(word, option)};
-  const std::vector<std::string> lines = lines_of(word);
+  const std::vector<std::string> lines = split_at(read_file(word), '\n');
   std::vector<ObservedRun> runs;
   if (!has_runs(lines)) {
     if (request_file.empty())

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <exception>
 #include <map>
@@ -122,20 +121,6 @@ void judge_layout(const PlanRequest& request, const RecipeRequest& recipe, Check
   set_costs(checked, estimate(request));
 }
 
-// Calls `work` with every index below `count`, on several threads. The first exception ends all.
-void on_threads(size_t count, int64_t threads, const std::function<void(size_t)>& work) {
-  std::atomic<size_t> next{0};
-  std::atomic<bool> has_failed{false};
-  in_threads(std::min(count, size_t(std::max<int64_t>(1, threads))), [&](size_t) {
-    try {
-      for (size_t i = next++; i < count && !has_failed; i = next++) work(i);
-    } catch (...) {
-      has_failed = true;
-      throw;
-    }
-  });
-}
-
 struct ReadRecipe {
   CheckedRecipe checked;
   std::optional<RecipeRequest> request;
@@ -215,7 +200,7 @@ std::vector<CheckedRecipe> check_recipes(const std::vector<Recipe>& recipes, con
   PlanRequest on = asked;
   on.cluster.value =
       asked.cluster.value ? asked.cluster.value : profiler::load_cluster(asked.cluster.name, {}, asked.gpus);
-  const int64_t threads = asked.threads > 0 ? asked.threads : default_threads();
+  const auto threads = size_t(asked.threads > 0 ? asked.threads : default_threads());
   std::vector<ReadRecipe> read_recipes(recipes.size());
   on_threads(recipes.size(), threads, [&](size_t i) { read_recipes[i] = read(recipes[i], on); });
   const std::vector<std::vector<size_t>> groups = equal_requests(read_recipes);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/framework.h"
@@ -358,12 +359,9 @@ bool exists(const std::string& path) {
 // Whether one of the clusters that are joined is a file, "two-racks.json:4" among them.
 bool names_files(const std::string& cluster) {
   if (exists(cluster)) return true;
-  for (size_t begin = 0; begin <= cluster.size();) {
-    const size_t end = std::min(cluster.find('+', begin), cluster.size());
-    const std::string part = cluster.substr(begin, end - begin);
+  for (const std::string& part : split_at(cluster, '+')) {
     const std::string whole = part.substr(0, part.find('@'));
     if (exists(whole) || exists(whole.substr(0, whole.rfind(':')))) return true;
-    begin = end + 1;
   }
   return false;
 }

@@ -25,6 +25,11 @@ TEST(Text, PrintableShowsWhatATerminalWouldCarryOut) {
   EXPECT_EQ(printable_lines("one\n\x1b"), "one\n\\x1b");
 }
 
+TEST(Text, IsSplitAtALetter) {
+  EXPECT_EQ(split_at("a,,b,", ','), (std::vector<std::string>{"a", "", "b", ""}));
+  EXPECT_EQ(split_at("", ','), std::vector<std::string>{""});
+}
+
 TEST(Text, OrdinaryTextStaysAsItIs) {
   for (const char* text : {"", "llama3-70b", "Modell für alle", "模型", "🙂 \"quoted\" \\ `x` $y"}) {
     EXPECT_EQ(printable(text), text);
