@@ -148,6 +148,11 @@ Json memory_over_time(const StepProgram& program, const Timeline& timeline) {
   return out;
 }
 
+// Parts of a step that ranks time.
+constexpr double RankRecord::*kTimed[] = {&RankRecord::compute_s,  &RankRecord::tensor_s,
+                                          &RankRecord::context_s,  &RankRecord::expert_s,
+                                          &RankRecord::sharding_s, &RankRecord::idle_s};
+
 // Seconds by cause that a measured step took on the ranks' average; nothing where ranks were not timed.
 std::optional<RankRecord> mean_rank(const RunResult* result) {
   if (result == nullptr) return std::nullopt;
@@ -156,15 +161,11 @@ std::optional<RankRecord> mean_rank(const RunResult* result) {
   for (size_t s = warm_up_steps(result->steps.size()); s < result->steps.size(); ++s) {
     for (const RankRecord& r : result->steps[s].ranks) {
       count += 1.0;
-      for (double RankRecord::*part : {&RankRecord::compute_s, &RankRecord::tensor_s, &RankRecord::context_s,
-                                       &RankRecord::expert_s, &RankRecord::sharding_s, &RankRecord::idle_s})
-        sum.*part += r.*part;
+      for (double RankRecord::*part : kTimed) sum.*part += r.*part;
     }
   }
   if (count == 0.0) return std::nullopt;
-  for (double RankRecord::*part : {&RankRecord::compute_s, &RankRecord::tensor_s, &RankRecord::context_s,
-                                   &RankRecord::expert_s, &RankRecord::sharding_s, &RankRecord::idle_s})
-    sum.*part /= count;
+  for (double RankRecord::*part : kTimed) sum.*part /= count;
   return sum;
 }
 
@@ -304,15 +305,6 @@ std::string filled(std::string_view page, const std::map<std::string_view, std::
     page.remove_prefix(end + 2);
   }
   return out.append(page);
-}
-
-// "32 x h100-sxm-80gb", "16 x a100-sxm-80gb + 16 x h100-sxm-80gb".
-std::string devices_text(const ClusterSpec& cluster) {
-  if (!cluster.mixed()) return fmt::format("{} x {}", cluster.devices, cluster.device.name);
-  std::string text;
-  for (const DeviceGroup& group : cluster.groups)
-    text += fmt::format("{}{} x {}", text.empty() ? "" : " + ", group.devices, group.device.name);
-  return text;
 }
 
 void describe_plan(const Plan& plan, const Facts& more, Json& data) {

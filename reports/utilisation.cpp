@@ -20,6 +20,15 @@ const char* device_word(const ClusterSpec& cluster) {
   return cluster.device.kind == DeviceKind::cpu ? "rank" : "GPU";
 }
 
+std::string devices_text(const ClusterSpec& cluster) {
+  if (!cluster.mixed()) return fmt::format("{} x {}", format_count(cluster.devices), cluster.device.name);
+  std::string text;
+  for (const DeviceGroup& group : cluster.groups)
+    text +=
+        fmt::format("{}{} x {}", text.empty() ? "" : " + ", format_count(group.devices), group.device.name);
+  return text;
+}
+
 double peak_flop_per_s(const Plan& plan) {
   const ClusterSpec& cluster = plan.cluster;
   if (!cluster.mixed() || plan.layout.ranks() != cluster.devices)

@@ -15,6 +15,8 @@ namespace mpt::reports {
 double peak_flop_per_s(const DeviceSpec& device, Precision precision);
 /// What one of them is called: "GPU", or "rank" of a CPU.
 const char* device_word(const ClusterSpec& cluster);
+/// "32 x h100-sxm-80gb", "16 x a100-sxm-80gb + 16 x h100-sxm-80gb".
+std::string devices_text(const ClusterSpec& cluster);
 /// Of all ranks together, at the plan's precision.
 double peak_flop_per_s(const Plan& plan);
 

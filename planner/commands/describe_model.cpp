@@ -8,10 +8,10 @@
 #include "base/text.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
-#include "models/footprint.h"
 #include "models/layer_kinds.h"
 #include "models/layer_program.h"
 #include "models/parameter_count.h"
+#include "planner/commands/model_counts.h"
 
 namespace mpt::planner {
 namespace {
@@ -148,24 +148,14 @@ std::string memory_line(const ModelSpec& m) {
                                 format_bytes(kept), format_bytes(keys)));
 }
 
-// Parameters of the stages of an even pipeline, neighbours with as many together.
-std::string stage_lines(const ModelSpec& m, int64_t stages) {
-  Layout layout;
-  layout.pipeline = stages;
-  layout.layers_per_stage = even_stages(m.layers.count(), stages);
-  const models::StagePieces pieces(m, layout, 1);
-  const auto contents = stage_contents(m, layout);
+// Neighbours with as many layers and parameters together.
+std::string stage_lines(const Json& stages) {
   std::string text;
-  for (size_t s = 0; s < contents.size();) {
-    const int64_t parameters = pieces.parameters(contents[s]).total();
-    size_t end = s + 1;
-    while (end < contents.size() && contents[end].layer_count == contents[s].layer_count &&
-           pieces.parameters(contents[end]).total() == parameters)
-      ++end;
+  for (size_t s = 0, end = 0; s < stages.size(); s = end) {
+    while (end < stages.size() && stages[end] == stages[s]) ++end;
     text += model_line(end - s == 1 ? fmt::format("stage {}", s) : fmt::format("stages {} to {}", s, end - 1),
-                       fmt::format("{} layers, {} parameters each", contents[s].layer_count,
-                                   format_magnitude(double(parameters))));
-    s = end;
+                       fmt::format("{} layers, {} parameters each", stages[s]["layers"].get<int64_t>(),
+                                   format_magnitude(stages[s]["parameters"].get<double>())));
   }
   return text;
 }
@@ -191,7 +181,7 @@ std::string describe_model(const models::ImportedModel& read, const std::vector<
                                            m.tied_embeddings ? "tied to the embeddings" : "of their own"));
   text += model_line("sequence", fmt::format("at most {} tokens", format_count(m.max_positions)));
   text += work_line(m, sequences) + memory_line(m);
-  if (stages > 1) text += stage_lines(m, stages);
+  if (stages > 1) text += stage_lines(stage_counts(m, stages));
   text += framework_lines(m);
   for (const models::Tower& tower : read.towers) text += model_line("left out", models::tower_text(tower));
   if (!read.ignored.empty())

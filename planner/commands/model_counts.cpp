@@ -79,17 +79,6 @@ Json kinds_of(const ModelSpec& m, const models::LayerKinds& kinds) {
   return list;
 }
 
-Json stages_of(const ModelSpec& m, int64_t stages) {
-  Layout layout;
-  layout.pipeline = stages;
-  layout.layers_per_stage = even_stages(m.layers.count(), stages);
-  const models::StagePieces pieces(m, layout, 1);
-  Json list = Json::array();
-  for (const StageContent& content : stage_contents(m, layout))
-    list.push_back({{"layers", content.layer_count}, {"parameters", pieces.parameters(content).total()}});
-  return list;
-}
-
 Json towers_of(const models::ImportedModel& read) {
   Json list = Json::array();
   for (const models::Tower& tower : read.towers) {
@@ -116,6 +105,17 @@ Json verdicts_on(const ModelSpec& m) {
 
 }  // namespace
 
+Json stage_counts(const ModelSpec& m, int64_t stages) {
+  Layout layout;
+  layout.pipeline = stages;
+  layout.layers_per_stage = even_stages(m.layers.count(), stages);
+  const models::StagePieces pieces(m, layout, 1);
+  Json list = Json::array();
+  for (const StageContent& content : stage_contents(m, layout))
+    list.push_back({{"layers", content.layer_count}, {"parameters", pieces.parameters(content).total()}});
+  return list;
+}
+
 Json model_counts(const models::ImportedModel& read, const std::vector<int64_t>& sequences, int64_t stages) {
   const ModelSpec& m = read.model;
   const models::ParameterCount count = models::count_parameters(m);
@@ -131,7 +131,7 @@ Json model_counts(const models::ImportedModel& read, const std::vector<int64_t>&
             {"frameworks", verdicts_on(m)},
             {"not_read", read.ignored},
             {"notes", read.notes}};
-  if (stages > 1) text["stages"] = stages_of(m, stages);
+  if (stages > 1) text["stages"] = stage_counts(m, stages);
   return text;
 }
 

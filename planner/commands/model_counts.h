@@ -12,4 +12,7 @@ namespace mpt::planner {
 /// even pipeline, FLOP of every operator at several lengths, bytes of a token, and keys that were left out.
 Json model_counts(const models::ImportedModel& read, const std::vector<int64_t>& sequences, int64_t stages);
 
+/// Layers and parameters of each stage of an even pipeline.
+Json stage_counts(const ModelSpec& model, int64_t stages);
+
 }  // namespace mpt::planner

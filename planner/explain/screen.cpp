@@ -60,14 +60,9 @@ std::string counted(int64_t count, const char* one) {
 std::string describe_devices(const Plan& plan) {
   const ClusterSpec& c = plan.cluster;
   if (c.device.kind == DeviceKind::cpu) return counted(c.devices, "CPU rank");
-  std::string text;
-  for (const DeviceGroup& group : c.groups)
-    text +=
-        fmt::format("{}{} x {}", text.empty() ? "" : " + ", format_count(group.devices), group.device.name);
+  std::string text = reports::devices_text(c);
   if (!c.mixed())
-    text =
-        fmt::format("{}, {} x {}", counted((c.devices + c.devices_per_node - 1) / c.devices_per_node, "node"),
-                    format_count(c.devices), c.device.name);
+    text = counted((c.devices + c.devices_per_node - 1) / c.devices_per_node, "node") + ", " + text;
   return plan.layout.ranks() < c.devices
              ? fmt::format("{} of which {} are used", text, format_count(plan.layout.ranks()))
              : text;
