@@ -18,16 +18,6 @@ double step_time_s(const Timeline& timeline) {
   return last - first;
 }
 
-double busy_s(const StepProgram& program, const Timeline& timeline, int rank) {
-  double busy = 0.0;
-  for (InstructionId id = 0; id < program.size(); ++id) {
-    if (program.instructions[size_t(id)].is_compute() && program.lanes(id).front().rank == rank) {
-      busy += timeline.spans[size_t(id)].seconds();
-    }
-  }
-  return busy;
-}
-
 double bubble_share(const StepProgram& program, const Timeline& timeline) {
   const double step = step_time_s(timeline);
   if (step <= 0.0) return 0.0;

@@ -25,9 +25,6 @@ struct Timeline {
 /// From the earliest start to the latest end of the step.
 double step_time_s(const Timeline& timeline);
 
-/// Seconds that rank `rank` spends in compute instructions.
-double busy_s(const StepProgram& program, const Timeline& timeline, int rank);
-
 /// Share of the ranks' step time in which their compute lane does nothing: 1 - sum of busy / (ranks x step).
 /// Contains warm-up, drain, waiting for transfers and exposed communication at the step's end.
 double bubble_share(const StepProgram& program, const Timeline& timeline);

@@ -22,6 +22,7 @@
 #include "frameworks/supports/supports.h"
 #include "planner/answer/recommend.h"
 #include "planner/explain/nothing_divides.h"
+#include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
 #include "profiler/hardware/nodes.h"
 #include "reports/utilisation.h"
@@ -75,7 +76,7 @@ std::string with_more_memory(const Trials& trials, const SearchResult& result, c
   if (trials.request().memory.empty() || problem.cluster.mixed() || result.over_memory.empty()) return "";
   const double tenths = std::ceil(10.0 * result.over_memory.front().nearest.needed / double(kGiB));
   const auto needed = int64_t(tenths / 10.0 * double(kGiB));
-  if (needed > rank_limit_bytes(problem.cluster.device, problem.execution, 0)) return "";
+  if (needed > tensor_bytes(problem.cluster.device, problem.execution)) return "";
   SearchProblem larger = problem;
   larger.memory_limit_bytes = needed;
   const auto found = trials.fitting(std::move(larger), "with more memory");

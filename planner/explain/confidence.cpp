@@ -73,7 +73,7 @@ bool counts_exactly(const Predicted& p) { return p.on_cpus && is_own(p.like.kind
 RunsLike runs_like(const Plan& plan) { return {kind_of(plan.model, plan.layout), ""}; }
 
 double room_bytes(const Plan& plan) {
-  return double(rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0));
+  return double(tensor_bytes(plan.cluster.device, plan.layout.execution));
 }
 
 struct RunCount {

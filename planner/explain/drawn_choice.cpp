@@ -84,8 +84,6 @@ PriceErrors published_price_errors() {
   return errors;
 }
 
-double DrawnLayout::step_s() const { return std::accumulate(work.begin(), work.end(), 0.0); }
-
 DrawnLayout drawn_layout(const SearchProblem& problem, const Candidate& candidate) {
   return {candidate.estimate.layout, critical_work(problem, candidate)};
 }

@@ -50,8 +50,6 @@ PriceErrors published_price_errors();
 struct DrawnLayout {
   Layout layout;
   WorkSeconds work{};  // along its critical path
-
-  double step_s() const;
 };
 DrawnLayout drawn_layout(const SearchProblem& problem, const Candidate& candidate);
 

@@ -71,10 +71,7 @@ std::string describe_devices(const Plan& plan) {
 std::string describe_limit(const Plan& plan) {
   const ClusterSpec& c = plan.cluster;
   const auto limit = double(plan.memory_limit_bytes);
-  int64_t most = rank_limit_bytes(c.device, plan.layout.execution, 0);
-  for (const DeviceGroup& group : c.groups)
-    most = std::max(most, rank_limit_bytes(group.device, plan.layout.execution, 0));
-  const auto usable = double(most);
+  const auto usable = double(most_tensor_bytes(c, plan.layout.execution));
   if (limit >= usable && c.mixed()) return fmt::format("at most {} usable", format_bytes(limit));
   if (limit >= usable) return fmt::format("{} usable", part_of(limit, double(c.device.memory_bytes)));
   const MemoryMargin margin = memory_margin(predicted_by(plan).like, published_evidence());

@@ -14,6 +14,7 @@
 #include "planner/explain/explain.h"
 #include "planner/explain/nothing_divides.h"
 #include "planner/explain/screen.h"
+#include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
 
 namespace mpt::planner {
@@ -34,10 +35,7 @@ std::string more_or_less(double seconds) {
 
 // What a rank can use at most, whatever limit was set.
 double largest_limit(const SearchProblem& problem) {
-  int64_t limit = rank_limit_bytes(problem.cluster.device, problem.execution, 0);
-  for (const DeviceGroup& group : problem.cluster.groups)
-    limit = std::max(limit, rank_limit_bytes(group.device, problem.execution, 0));
-  return double(limit);
+  return double(most_tensor_bytes(problem.cluster, problem.execution));
 }
 
 bool limit_was_lowered(const SearchProblem& problem) {

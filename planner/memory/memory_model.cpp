@@ -78,6 +78,14 @@ int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution, const
   return int64_t(double(device.memory_bytes - process) / (1.0 + execution.allocator.allocator_slack));
 }
 
+int64_t most_tensor_bytes(const ClusterSpec& cluster, const Execution& execution,
+                          const Calibration& constants) {
+  int64_t most = tensor_bytes(cluster.device, execution, constants);
+  for (const DeviceGroup& group : cluster.groups)
+    most = std::max(most, tensor_bytes(group.device, execution, constants));
+  return most;
+}
+
 std::vector<int64_t> communicator_bytes(const ModelSpec& model, DeviceKind device, const Layout& layout,
                                         const Calibration& constants) {
   std::vector<int64_t> bytes(size_t(layout.pipeline), 0);

@@ -34,6 +34,9 @@ int64_t framework_bytes(const DeviceSpec& device, const Calibration& constants =
 /// calls take (core/gpu_memory.h).
 int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution,
                      const Calibration& constants = shipped_calibration());
+/// The same of the largest device of a cluster.
+int64_t most_tensor_bytes(const ClusterSpec& cluster, const Execution& execution,
+                          const Calibration& constants = shipped_calibration());
 
 /// Buffers of NCCL's communicators on each pipeline rank of mpt-run: beside the tensors, and known once a
 /// layout is. Other frameworks have them in their context_gib, and CPU ranks none.

@@ -16,6 +16,7 @@
 #include "frameworks/supports/supports.h"
 #include "models/zoo.h"
 #include "planner/explain/confidence.h"
+#include "planner/memory/memory_model.h"
 #include "planner/request/framework_bounds.h"
 #include "planner/request/resolve_runner.h"
 #include "planner/request/resolve_training.h"
@@ -95,9 +96,7 @@ int64_t with_room(const PlanRequest& r, const SearchProblem& problem, int64_t de
 int64_t memory_limit(const PlanRequest& r, const SearchProblem& problem, const Calibration& calibration,
                      std::vector<std::string>& notes) {
   const ClusterSpec& cluster = problem.cluster;
-  int64_t device = rank_limit_bytes(cluster.device, problem.execution, 0, calibration);
-  for (const DeviceGroup& group : cluster.groups)
-    device = std::max(device, rank_limit_bytes(group.device, problem.execution, 0, calibration));
+  const int64_t device = most_tensor_bytes(cluster, problem.execution, calibration);
   if (device <= 0)
     throw UserError(Problem{
         "--cluster",
@@ -123,7 +122,7 @@ std::vector<int64_t> limits_of_pools(const PlanRequest& r, const SearchProblem& 
                                      const Calibration& calibration) {
   std::vector<int64_t> limits;
   for (const DeviceGroup& group : problem.cluster.groups) {
-    const int64_t device = rank_limit_bytes(group.device, problem.execution, 0, calibration);
+    const int64_t device = tensor_bytes(group.device, problem.execution, calibration);
     limits.push_back(r.memory.empty() ? with_room(r, problem, device)
                                       : std::min(device, problem.memory_limit_bytes));
   }

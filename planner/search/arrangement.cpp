@@ -13,21 +13,7 @@
 
 namespace mpt::planner {
 
-int64_t rank_limit_bytes(const DeviceSpec& device, const Execution& execution, int64_t most_bytes,
-                         const Calibration& constants) {
-  const int64_t own = tensor_bytes(device, execution, constants);
-  return most_bytes > 0 ? std::min(own, most_bytes) : own;
-}
-
 namespace {
-
-std::vector<int64_t> limits_of_groups(const ClusterSpec& cluster, const Execution& execution,
-                                      int64_t most_bytes) {
-  std::vector<int64_t> limits;
-  for (const DeviceGroup& group : cluster.groups)
-    limits.push_back(rank_limit_bytes(group.device, execution, most_bytes));
-  return limits;
-}
 
 // Every order of every selection of the groups, those with the most devices first; equal groups that change
 // places are one order.
@@ -134,9 +120,6 @@ std::string idle_groups(const SearchProblem& problem, const std::vector<DeviceGr
 
 }  // namespace
 
-Pools::Pools(const ClusterSpec& cluster, const Execution& execution, int64_t most_bytes)
-    : Pools(cluster, execution, limits_of_groups(cluster, execution, most_bytes)) {}
-
 Pools::Pools(const ClusterSpec& cluster, const Execution& execution, const std::vector<int64_t>& limits) {
   for (size_t g = 0; g < cluster.groups.size(); ++g) {
     views_.push_back(std::make_unique<ClusterSpec>(group_view(cluster, g)));
@@ -157,13 +140,13 @@ void Pools::set(SearchProblem& problem) const {
 SearchProblem without_margin(SearchProblem problem) {
   const ClusterSpec& cluster = problem.cluster;
   if (problem.pools.empty()) {
-    problem.memory_limit_bytes = rank_limit_bytes(cluster.device, problem.execution, 0);
+    problem.memory_limit_bytes = tensor_bytes(cluster.device, problem.execution);
     return problem;
   }
   problem.memory_limit_bytes = 0;
   for (size_t g = 0; g < problem.pools.size(); ++g) {
     int64_t& limit = problem.pools[g].memory_limit_bytes;
-    limit = rank_limit_bytes(cluster.groups[g].device, problem.execution, 0);
+    limit = tensor_bytes(cluster.groups[g].device, problem.execution);
     problem.memory_limit_bytes = std::max(problem.memory_limit_bytes, limit);
   }
   return problem;

@@ -16,8 +16,6 @@ namespace mpt::planner {
 /// Prices and limits of a mixed cluster's groups; empty for a cluster of one kind.
 class Pools {
  public:
-  /// `most_bytes` bounds what a rank may use, 0: what its device has.
-  Pools(const ClusterSpec& cluster, const Execution& execution, int64_t most_bytes);
   /// `limits`: what a rank of each group may use.
   Pools(const ClusterSpec& cluster, const Execution& execution, const std::vector<int64_t>& limits);
   Pools(const Pools&) = delete;
@@ -30,11 +28,6 @@ class Pools {
   std::vector<std::unique_ptr<CostSource>> sources_;
   std::vector<DevicePool> pools_;
 };
-
-/// What a rank's tensors may take: the device's memory without what driver, libraries and allocator take, and
-/// no more than `most_bytes` if that is not 0.
-int64_t rank_limit_bytes(const DeviceSpec& device, const Execution& execution, int64_t most_bytes,
-                         const Calibration& constants = shipped_calibration());
 
 /// The problem with all that its ranks can use, without a margin or a limit that was asked for.
 SearchProblem without_margin(SearchProblem problem);

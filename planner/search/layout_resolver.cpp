@@ -45,10 +45,6 @@ bool LayoutResolver::is_duplicate(const Layout& node, const Leaf& leaf, Division
   return leaf.split == StageSplit::by_memory && division == balanced(node, leaf, StageSplit::balanced);
 }
 
-bool LayoutResolver::is_duplicate(const Layout& node, const Leaf& leaf) {
-  return is_duplicate(node, leaf, division(node, leaf));
-}
-
 const StageKinds* LayoutResolver::stages(const Layout& node, const Leaf& leaf) {
   const Division division = this->division(node, leaf);
   return is_duplicate(node, leaf, division) ? nullptr : &prices_.stages(node, leaf, division);

@@ -28,9 +28,8 @@ class LayoutResolver {
   /// The layout of a leaf of a sharding node. Fitted recompute is still open: it stands as no recompute,
   /// which is never slower.
   Layout layout(const Layout& node, const Leaf& leaf);
-  /// Whether the stages of a leaf are those of a simpler split, so that it is a layout under a second name.
-  bool is_duplicate(const Layout& node, const Leaf& leaf);
-  /// The stages of a leaf of `node`; null for a duplicate.
+  /// The stages of a leaf of `node`; null where they are those of a simpler split, so that it is a layout
+  /// under a second name.
   const StageKinds* stages(const Layout& node, const Leaf& leaf);
 
   /// Fits a layout that layout() left open: recompute becomes full, of as few layers as fit into the limits

@@ -243,11 +243,6 @@ std::vector<int64_t> divisors(int64_t value) {
   return small;
 }
 
-void visit_degrees(const SearchProblem& problem, const VisitDegrees& visit, NotDividing* not_dividing) {
-  NotDividing unused;
-  visit_degrees(problem, {}, visit, not_dividing != nullptr ? *not_dividing : unused);
-}
-
 void visit_degrees(const SearchProblem& problem, const ListedPart& part, const VisitDegrees& visit,
                    NotDividing& not_dividing) {
   DegreesEnumeration(problem, visit, not_dividing, part).run();
@@ -283,16 +278,6 @@ Layout with_sharding(const Layout& degrees, const Sharding& sharding) {
   layout.shard = sharding.shard;
   layout.offload_optimizer = sharding.offload;
   return layout;
-}
-
-void visit_shardings(const SearchProblem& problem, const std::function<void(const Layout&)>& visit,
-                     NotDividing* not_dividing) {
-  visit_degrees(
-      problem,
-      [&](const Layout& degrees, const std::vector<Sharding>& shardings) {
-        for (const Sharding& sharding : shardings) visit(with_sharding(degrees, sharding));
-      },
-      not_dividing);
 }
 
 }  // namespace mpt::planner

@@ -32,24 +32,18 @@ inline bool allowed(const std::vector<Switch>& bound, bool value) {
 
 /// Gets a node of degrees and its children, of which it has at least one.
 using VisitDegrees = std::function<void(const Layout&, const std::vector<Sharding>&)>;
-/// Calls `visit` with every node of degrees that has a child; those of one split follow each other. There may
-/// be hundreds of thousands.
-void visit_degrees(const SearchProblem& problem, const VisitDegrees& visit,
-                   NotDividing* not_dividing = nullptr);
-
 /// Part of a space that is listed: every `of`-th pair of tensor and context degrees, whose prices layouts
 /// share most, until `stopped` is true.
 struct ListedPart {
   size_t index = 0, of = 1;
   std::function<bool()> stopped = [] { return false; };
 };
+/// Calls `visit` with every node of degrees that has a child; those of one split follow each other. There may
+/// be hundreds of thousands.
 void visit_degrees(const SearchProblem& problem, const ListedPart& part, const VisitDegrees& visit,
                    NotDividing& not_dividing);
 std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& degrees);
 Layout with_sharding(const Layout& degrees, const Sharding& sharding);
-/// Calls `visit` with every node of sharding.
-void visit_shardings(const SearchProblem& problem, const std::function<void(const Layout&)>& visit,
-                     NotDividing* not_dividing = nullptr);
 
 std::vector<int64_t> divisors(int64_t value);
 

@@ -10,7 +10,7 @@
 namespace mpt {
 namespace {
 
-TEST(Timeline, BusyAndBubbleOfAHandMadeStep) {
+TEST(Timeline, TimeAndBubbleOfAHandMadeStep) {
   Layout layout;
   const StepProgram program =
       lower(layout, find_schedule("1f1b", "t").generate(1, 1, 1), test::distinct_footprints(1));
@@ -18,7 +18,6 @@ TEST(Timeline, BusyAndBubbleOfAHandMadeStep) {
   ASSERT_EQ(program.size(), 4);
   const Timeline timeline{{{0, 1}, {1, 3}, {3, 4}, {4, 5}}};
   EXPECT_DOUBLE_EQ(step_time_s(timeline), 5);
-  EXPECT_DOUBLE_EQ(busy_s(program, timeline, 0), 4);
   EXPECT_DOUBLE_EQ(bubble_share(program, timeline), 0.2);
   EXPECT_DOUBLE_EQ(step_time_s(Timeline{}), 0);
 }

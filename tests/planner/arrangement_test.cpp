@@ -18,6 +18,12 @@
 namespace mpt::planner {
 namespace {
 
+std::vector<int64_t> limits_of(const ClusterSpec& cluster, const Execution& execution) {
+  std::vector<int64_t> limits;
+  for (const DeviceGroup& group : cluster.groups) limits.push_back(tensor_bytes(group.device, execution));
+  return limits;
+}
+
 // A small random problem on two or three groups of devices of different speed and memory.
 struct MixedProblem : test::RandomProblem {
   explicit MixedProblem(uint32_t seed) : RandomProblem(seed) {
@@ -42,7 +48,8 @@ struct MixedProblem : test::RandomProblem {
     problem.ranks = problem.cluster.devices;
     problem.execution.allocator.counts_each_buffer =
         false;  // NCCL's buffers of mpt-run are more than these GPUs have
-    pools = std::make_unique<Pools>(problem.cluster, problem.execution, 0);
+    pools = std::make_unique<Pools>(problem.cluster, problem.execution,
+                                    limits_of(problem.cluster, problem.execution));
     pools->set(problem);
   }
   // What Pools takes off a GPU's memory for driver and libraries.
@@ -106,12 +113,12 @@ TEST(Arrangement, GroupsOfEqualDevicesAndAFastLinkAreLikeOneCluster) {
   one.precision = Precision::bf16;
   one.cluster = profiler::load_cluster("dgx-h100:2", std::nullopt);
   one.ranks = one.cluster.devices;
-  one.memory_limit_bytes = rank_limit_bytes(one.cluster.device, {}, 0);
+  one.memory_limit_bytes = tensor_bytes(one.cluster.device, {});
   const auto source = make_device_cost(one.cluster, {});
   one.cost = source.get();
   SearchProblem two = one;
   two.cluster = profiler::load_cluster("dgx-h100:1+dgx-h100:1", std::nullopt);
-  const Pools pools(two.cluster, {}, 0);
+  const Pools pools(two.cluster, {}, limits_of(two.cluster, {}));
   pools.set(two);
   // Joined by the same network that connects two nodes.
   EXPECT_DOUBLE_EQ(search(two, 1).best.front().evaluation.step_time_s,
@@ -129,7 +136,7 @@ TEST(Arrangement, FasterDevicesGetMoreLayersAndSmallOnesFewer) {
   problem.bounds.pipeline = {2};
   problem.bounds.chunks = {1};
   problem.bounds.orders = {RankOrder::pipeline_outermost};
-  const Pools pools(cluster, {}, 0);
+  const Pools pools(cluster, {}, limits_of(cluster, {}));
   pools.set(problem);
   const auto best = search(problem, 1).best;
   ASSERT_FALSE(best.empty());
@@ -145,7 +152,7 @@ TEST(Arrangement, TheClusterIsNamedInTheOrderOfItsRanks) {
   problem.precision = Precision::bf16;
   problem.cluster = profiler::load_cluster("dgx-a100:2+dgx-h100:2@25GB/s@1ms", std::nullopt);
   problem.ranks = problem.cluster.devices;
-  const Pools pools(problem.cluster, {}, 0);
+  const Pools pools(problem.cluster, {}, limits_of(problem.cluster, {}));
   pools.set(problem);
   const auto found = search_arrangements(problem, 1, {});
   const ClusterSpec& cluster = found->problem.cluster;

@@ -11,6 +11,7 @@
 #include "base/quantity.h"
 #include "core/plan.h"
 #include "frameworks/framework.h"
+#include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
 #include "profiler/hardware/catalog.h"
 
@@ -39,7 +40,7 @@ Plan plan_with(double share) {
   plan.layout.precision = Precision::bf16;
   plan.cost.source = "kernels";
   plan.prediction.step_time_s = 10.0;
-  const auto room = double(rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0));
+  const auto room = double(tensor_bytes(plan.cluster.device, plan.layout.execution));
   plan.prediction.memory.resize(2);
   plan.prediction.memory[1].peak_bytes = int64_t(share * room);
   return plan;
@@ -226,10 +227,9 @@ TEST(Memory, OfTheOwnRuntimeOnCpusIsCounted) {
   EXPECT_LT(*sure(plan, kOneSource).fits, 1.0);
   plan.cluster.device.kind = DeviceKind::cpu;
   EXPECT_FALSE(memory_risk(plan, kOneSource));
-  EXPECT_EQ(*sure(plan, kOneSource).fits,
-            plan.prediction.memory[1].peak_bytes <= rank_limit_bytes(plan.cluster.device, Execution{}, 0)
-                ? 1.0
-                : 0.0);
+  EXPECT_EQ(
+      *sure(plan, kOneSource).fits,
+      plan.prediction.memory[1].peak_bytes <= tensor_bytes(plan.cluster.device, Execution{}) ? 1.0 : 0.0);
 }
 
 TEST(Memory, RunsThatFailedThoughPredictedToFitCount) {

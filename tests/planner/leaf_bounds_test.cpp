@@ -59,7 +59,7 @@ TEST(LeafBounds, AndMemoryAreThoseOfTheLayoutsThemselves) {
           const Leaf& leaf = list.leaves[l];
           bounds.select(l);
           ASSERT_FALSE(bounds.recompute_is_too_slow(0.0));
-          ASSERT_EQ(bounds.is_duplicate(), resolver.is_duplicate(node, leaf));
+          ASSERT_EQ(bounds.is_duplicate(), resolver.stages(node, leaf) == nullptr);
           if (bounds.is_duplicate()) {
             ++duplicates;
             continue;

@@ -14,6 +14,7 @@
 #include "core/ties.h"
 #include "frameworks/framework.h"
 #include "planner/explain/explain.h"
+#include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
 #include "profiler/hardware/catalog.h"
 #include "reports/utilisation.h"
@@ -127,7 +128,7 @@ TEST(Screen, TheSaferLayoutIsTheLastRowAndItsOptionIsNamedWhereThereIsOne) {
   plan.cluster = profiler::load_cluster("dgx-h100:1", std::nullopt);
   plan.layout.execution = frameworks::load_framework("megatron-core", "test");
   plan.layout.precision = Precision::bf16;
-  plan.memory_limit_bytes = rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0);
+  plan.memory_limit_bytes = tensor_bytes(plan.cluster.device, plan.layout.execution);
   for (RankMemory& m : plan.prediction.memory) m.peak_bytes = plan.memory_limit_bytes;
   plan.ranking.resize(1);
   plan.ranking.front().peak_bytes = plan.memory_limit_bytes;

@@ -15,6 +15,7 @@
 #include "models/zoo.h"
 #include "planner/search/leaves.h"
 #include "profiler/hardware/catalog.h"
+#include "tests/support/random_problem.h"
 
 namespace mpt::planner {
 namespace {
@@ -225,7 +226,7 @@ TEST(Space, ARefusalNamesWhatWasAskedFor) {
   p.bounds.expert_tensor = {2};
   NotDividing reasons;
   visit_degrees(
-      p, [](const Layout&, const auto&) { ADD_FAILURE(); }, &reasons);
+      p, {}, [](const Layout&, const auto&) { ADD_FAILURE(); }, reasons);
   for (const auto& [reason, count] : reasons)
     EXPECT_NE(reason.find("experts stay whole or are split 4 ways"), std::string::npos) << reason;
   EXPECT_FALSE(reasons.empty());
@@ -235,7 +236,7 @@ TEST(Space, ARefusalNamesWhatWasAskedFor) {
   p.bounds.expert_tensor = {4};
   reasons.clear();
   visit_degrees(
-      p, [](const Layout&, const auto&) { ADD_FAILURE(); }, &reasons);
+      p, {}, [](const Layout&, const auto&) { ADD_FAILURE(); }, reasons);
   ASSERT_EQ(reasons.size(), 1u) << reasons.begin()->first << "; " << reasons.rbegin()->first;
   EXPECT_NE(reasons.begin()->first.find("does not split experts that have biases"), std::string::npos);
 }

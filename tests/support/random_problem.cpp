@@ -156,6 +156,17 @@ void RandomProblem::limit_space() {
 
 namespace mpt::planner {
 
+void visit_degrees(const SearchProblem& problem, const VisitDegrees& visit) {
+  NotDividing unused;
+  visit_degrees(problem, {}, visit, unused);
+}
+
+void visit_shardings(const SearchProblem& problem, const std::function<void(const Layout&)>& visit) {
+  visit_degrees(problem, [&](const Layout& degrees, const std::vector<Sharding>& shardings) {
+    for (const Sharding& sharding : shardings) visit(with_sharding(degrees, sharding));
+  });
+}
+
 std::vector<Layout> enumerate_layouts(const SearchProblem& problem) {
   LayoutResolver resolver(problem);
   std::vector<Layout> layouts;

@@ -4,11 +4,12 @@
 // A small random search problem for every seed: together they cover the space, and each is small enough for
 // brute force.
 
+#include <functional>
 #include <memory>
 #include <random>
 #include <vector>
 
-#include "planner/search/problem.h"
+#include "planner/search/space.h"
 
 namespace mpt::test {
 
@@ -33,6 +34,10 @@ struct RandomProblem {
 
 namespace mpt::planner {
 
+/// Of the whole space.
+void visit_degrees(const SearchProblem& problem, const VisitDegrees& visit);
+/// Calls `visit` with every node of sharding.
+void visit_shardings(const SearchProblem& problem, const std::function<void(const Layout&)>& visit);
 /// Every layout of the space, resolved, each once; duplicates are left out. For small spaces: the search
 /// itself never makes this list.
 std::vector<Layout> enumerate_layouts(const SearchProblem& problem);
