@@ -151,20 +151,19 @@ Json memory_over_time(const StepProgram& program, const Timeline& timeline) {
 // Seconds by cause that a measured step took on the ranks' average; nothing where ranks were not timed.
 std::optional<RankRecord> mean_rank(const RunResult* result) {
   if (result == nullptr) return std::nullopt;
+  constexpr double RankRecord::*kParts[] = {&RankRecord::compute_s,  &RankRecord::tensor_s,
+                                            &RankRecord::context_s,  &RankRecord::expert_s,
+                                            &RankRecord::sharding_s, &RankRecord::idle_s};
   RankRecord sum;
   double count = 0.0;
   for (size_t s = warm_up_steps(result->steps.size()); s < result->steps.size(); ++s) {
     for (const RankRecord& r : result->steps[s].ranks) {
       count += 1.0;
-      for (double RankRecord::*part : {&RankRecord::compute_s, &RankRecord::tensor_s, &RankRecord::context_s,
-                                       &RankRecord::expert_s, &RankRecord::sharding_s, &RankRecord::idle_s})
-        sum.*part += r.*part;
+      for (double RankRecord::*part : kParts) sum.*part += r.*part;
     }
   }
   if (count == 0.0) return std::nullopt;
-  for (double RankRecord::*part : {&RankRecord::compute_s, &RankRecord::tensor_s, &RankRecord::context_s,
-                                   &RankRecord::expert_s, &RankRecord::sharding_s, &RankRecord::idle_s})
-    sum.*part /= count;
+  for (double RankRecord::*part : kParts) sum.*part /= count;
   return sum;
 }
 
@@ -293,6 +292,15 @@ Json steps_of(const RunResult& result) {
   return steps;
 }
 
+std::string with_escapes(const std::string& text, const std::map<char, std::string_view>& escapes) {
+  std::string out;
+  for (const char c : text) {
+    const auto escape = escapes.find(c);
+    out += escape == escapes.end() ? std::string_view(&c, 1) : escape->second;
+  }
+  return out;
+}
+
 // Marks such as {{title}} by their texts, in one pass, so that marks within a text stay.
 std::string filled(std::string_view page, const std::map<std::string_view, std::string>& parts) {
   std::string out;
@@ -342,18 +350,11 @@ void describe_plan(const Plan& plan, const Facts& more, Json& data) {
 
 std::string render(const Json& data) {
   // "<" must not end the script element that holds the data.
-  std::string json;
-  for (const char c : json_text(data)) {
-    if (c == '<')
-      json += "\\u003c";
-    else
-      json += c;
-  }
-  const std::map<std::string_view, std::string> parts = {{"title", escape_html(data.at("title"))},
-                                                         {"style", std::string(html_file("report.css"))},
-                                                         {"draw", std::string(html_file("draw.js"))},
-                                                         {"script", std::string(html_file("start.js"))},
-                                                         {"data", json}};
+  const std::string json = with_escapes(json_text(data), {{'<', "\\u003c"}});
+  const std::map<std::string_view, std::string> parts = {
+      {"head", std::string(html_file("head.html"))},   {"title", escape_html(data.at("title"))},
+      {"style", std::string(html_file("report.css"))}, {"draw", std::string(html_file("draw.js"))},
+      {"script", std::string(html_file("start.js"))},  {"data", json}};
   return filled(html_file("report.html"), parts);
 }
 
@@ -387,25 +388,12 @@ Json predicted_data(const Plan& plan, const StepProgram& program, const Timeline
 }  // namespace
 
 std::string escape_html(const std::string& text) {
-  std::string out;
-  for (const char c : printable(text)) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += c;
-  }
-  return out;
+  return with_escapes(printable(text), {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}});
 }
 
-std::string plan_report_data(const Plan& plan, const StepProgram& program, const Timeline& predicted,
-                             const Facts& facts, const std::string& export_target) {
-  return json_text(predicted_data(plan, program, predicted, facts, export_target));
+Json plan_report_data(const Plan& plan, const StepProgram& program, const Timeline& predicted,
+                      const std::string& export_target) {
+  return predicted_data(plan, program, predicted, {}, export_target);
 }
 
 std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted,

@@ -89,8 +89,6 @@ Asked asked(Json json, const std::string& where) {
   return all;
 }
 
-Json json_of_plan(const Plan& plan) { return parse_json(plan_to_text(plan), "plan"); }
-
 KnownPlan known_plan(const QuestionOfProgram& q) {
   return {plan_from_text(q.plan.dump(), "plan"), "the plan", q.profile, q.kernels};
 }
@@ -116,14 +114,13 @@ Drawn drawn(const Plan& plan) {
 void add_drawing(const QuestionOfProgram& q, const Plan& plan, Json& answer) {
   if (!q.draw) return;
   const Drawn d = drawn(plan);
-  answer["drawing"] =
-      parse_json(reports::plan_report_data(plan, d.program, d.timeline, {}, d.target), "drawing");
+  answer["drawing"] = reports::plan_report_data(plan, d.program, d.timeline, d.target);
 }
 
 Json plan_answer(const QuestionOfProgram& q, const Plan& plan) {
   ScreenOptions screen;
   screen.notes = plan.notes;
-  Json answer{{"plan", json_of_plan(plan)}, {"text", answer_screen(plan, screen)}};
+  Json answer{{"plan", plan_to_json(plan)}, {"text", answer_screen(plan, screen)}};
   add_drawing(q, plan, answer);
   return answer;
 }
@@ -150,7 +147,7 @@ Json answer_estimate(const QuestionOfProgram& q, const Watch& /*watch*/) {
   e.plan.faster_stages = faster_stages(e);
   add_notes(a.notes, e.plan);
   const auto& rejection = e.candidate.evaluation.rejection;
-  Json answer{{"plan", json_of_plan(e.plan)},
+  Json answer{{"plan", plan_to_json(e.plan)},
               {"fits", e.fits()},
               {"refusal", e.refusal ? Json(e.refusal->reason) : Json()},
               {"text", describe_task(e.plan) + "\n" + describe_choice("YOUR LAYOUT", e.plan) + "\n" +
@@ -176,7 +173,7 @@ Json answer_compare(const QuestionOfProgram& q, const Watch& watch) {
     requests.push_back(asked(q.requests[i], fmt::format("requests/{}", i)).request);
   Json all = Json::array();
   for (const PlanOrReason& one : compare(requests, watch))
-    all.push_back(one.plan ? Json{{"plan", json_of_plan(*one.plan)}} : Json{{"reason", one.reason}});
+    all.push_back(one.plan ? Json{{"plan", plan_to_json(*one.plan)}} : Json{{"reason", one.reason}});
   return all;
 }
 
