@@ -20,10 +20,11 @@ import browser  # noqa: E402
 QUESTIONS = [("llama3-8b", "dgx-h100:1", 64, 8, 150), ("llama3-70b", "dgx-h100:8", 512, 64, 1000), ("llama3-70b", "dgx-h100:128", 2048, 128, 500)]
 CHANGE = """(async () => {
   const root = document.documentElement, field = document.getElementById('q-global_batch');
-  const begun = performance.now(), before = root.dataset.answers;
+  const answered = new Promise((done) => new MutationObserver(done).observe(root, {attributeFilter: ['data-answers']}));
+  const begun = performance.now();
   field.value = '%d';
   field.dispatchEvent(new Event('input', {bubbles: true}));
-  while (root.dataset.answers === before) await new Promise((next) => { const t = new MessageChannel(); t.port1.onmessage = next; t.port2.postMessage(0); });
+  await answered;
   return [performance.now() - begun, document.getElementById('problem').hidden && !document.querySelector('[aria-invalid]')];
 })()"""
 
