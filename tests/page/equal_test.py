@@ -46,14 +46,19 @@ def by_native(program, request, folder):
     with open(path, "w") as file:
         json.dump(request, file)
     done = subprocess.run([program, "--request", path, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    return json.loads(done.stdout) if done.returncode == 0 else done.stderr
+    return json.loads(done.stdout) if done.returncode == 0 else on_one_line(done.stderr)
+
+
+def on_one_line(error):
+    """As the program wraps errors to the terminal's width."""
+    return " ".join(error.removeprefix("mpt-plan: error: ").split())
 
 
 def by_python(request):
     try:
         return _door.ask({"do": "plan", "request": request}).value["plan"]
     except InputError as error:
-        return f"mpt-plan: error: {error}"
+        return on_one_line(str(error))
 
 
 def difference(one, other, place=""):
@@ -90,11 +95,11 @@ def main():
             by_module.stdin.write(json.dumps({"do": "plan", "request": request}) + "\n")
             by_module.stdin.flush()
             answer = json.loads(by_module.stdout.readline())
-            wrong = _door and difference(native.strip() if isinstance(native, str) else native, by_python(request))
+            wrong = _door and difference(native, by_python(request))
             if wrong:
                 sys.exit(f"{json.dumps(request)}: natively and in Python {wrong}")
             if isinstance(native, str):
-                if native.strip() != "mpt-plan: error: " + answer.get("error", {}).get("text", "none"):
+                if native != on_one_line(answer.get("error", {}).get("text", "none")):
                     sys.exit(f"{json.dumps(request)}: natively {native}; in the page {answer.get('error')}")
                 refused += 1
                 continue
