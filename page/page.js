@@ -328,7 +328,7 @@ function drawChoices(parent, plan, data) {
     element('em', button, word);
     element('strong', button, row[2]);
     element('span', button, row[4] + (sure.fits !== undefined && sure.fits !== null ? ', fits ' + percent(sure.fits) : ''));
-    element('code', button, row[0]);
+    element('code', button, row[0].replace(' (simplest)', ''));
     const more = plan.ranking[index].step_time_s / plan.ranking[0].step_time_s - 1;
     if (index > 0) element('small', button, (Math.abs(more) * 100).toFixed(1) + '% ' + (more < 0 ? 'faster' : 'slower') + ' than the plan');
     button.onclick = () => compare(index);
