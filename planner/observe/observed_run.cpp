@@ -54,7 +54,7 @@ bool has_runs(const std::vector<std::string>& lines) {
   return said != lines.end() && is_short_form(*said) && said->find('=') != std::string::npos;
 }
 
-std::vector<std::string> lines_of(const std::string& file) {
+std::vector<std::string> lines_of_file(const std::string& file) {
   std::istringstream in(read_file(file));
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) lines.push_back(line);
@@ -177,7 +177,7 @@ MeasuredFigures parse_figures(const std::string& text, const std::string& where,
 std::vector<ObservedRun> read_observed(const std::string& word, const std::string& option,
                                        const std::string& request_file) {
   if (!is_file(word)) return {run_of_line(word, option)};
-  const std::vector<std::string> lines = lines_of(word);
+  const std::vector<std::string> lines = lines_of_file(word);
   std::vector<ObservedRun> runs;
   if (!has_runs(lines)) {
     if (request_file.empty())
