@@ -125,7 +125,7 @@ function fill(request) {
   const take = (key) => { const one = rest[key]; delete rest[key]; return one === undefined ? '' : one; };
   for (const key of ['model', 'cluster']) {
     const one = take(key);
-    files[key] = typeof one === 'object' ? {name: one.name || one._name_or_path || 'file', value: one} : null;
+    files[key] = typeof one === 'object' ? {name: one.name || one._name_or_path || one.like || 'file', value: one} : null;
     field(key).value = files[key] ? 'file: ' + files[key].name : one;
   }
   const counted = /^([^:+@]+):(\d+)$/.exec(value('cluster'));
@@ -172,8 +172,8 @@ function changed() {
   timer = setTimeout(answer, 10);
   const lora = Boolean(value('train'));
   $('rank-field').hidden = !lora;
-  const batch = Number(whole(value('global_batch'))), length = Number(whole(value('seq')) || 4096);
-  $('tokens-hint').textContent = batch > 0 && length > 0 ? (batch * length / 1e6).toPrecision(3) + 'M tokens per step' : '';
+  const tokens = Number(whole(value('global_batch'))) * Number(whole(value('seq')) || 4096);
+  $('tokens-hint').textContent = tokens > 0 ? (tokens < 1e6 ? (tokens / 1e3).toPrecision(3) + 'K' : (tokens / 1e6).toPrecision(3) + 'M') + ' tokens per step' : '';
   $('folded').textContent = [value('model'), 'on', value('nodes') ? value('nodes') + ' x' : '', value('cluster') + ',', 'batch', value('global_batch')].join(' ');
 }
 function tell(text, button, act) {

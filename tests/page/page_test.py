@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import tempfile
+import urllib.parse
 
 import browser
 
@@ -188,6 +189,14 @@ def check_nothing_fits(page):
     answered(page, lambda: page.type("model", "llama3-8b"))
 
 
+def check_risk(chromium, file):
+    eight = urllib.parse.quote(json.dumps({"like": "rtx4090", "nodes": 1, "gpus_per_node": 8}))
+    page = chromium.open(f"file://{file}#model=llama3-8b&cluster={eight}&global_batch=64&framework=torchtitan")
+    page.wait("document.querySelector('.choices')")
+    said = page.run("document.querySelector('.choices').textContent")
+    expect("TRY FIRST" in said and "FALL BACK" in said, "what to try first and what to fall back to")
+
+
 def check_widths(chromium, address, pictures):
     for width, height in ((390, 844), (1024, 768), (1440, 900), (1920, 1080)):
         for dark in (False, True) if width in (390, 1440) else (False,):
@@ -226,6 +235,7 @@ def main():
         other = chromium.open(link)
         other.wait("document.querySelector('#step')")
         expect(other.run("document.querySelector('#step').textContent") == page.run("document.querySelector('#step').textContent"), "a link opened in a new tab is the plan")
+        check_risk(chromium, file)
         check_widths(chromium, "file://" + file + SMALL, pictures)
         expect(not chromium.errors, f"no error in the console {chromium.errors or ''}")
         check_policy(page)
