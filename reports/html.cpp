@@ -59,7 +59,7 @@ Json rows_of(const std::vector<ComparisonRow>& rows) {
   return out;
 }
 
-Json memory_of(const Plan& plan, const RunResult* result) {
+Json memory_rows(const Plan& plan, const RunResult* result) {
   Json out = Json::array();
   std::map<int64_t, std::string> layers;  // "9", "3+3" of a rank with two stages
   for (size_t s = 0; s < std::min(plan.schedule.rank_of_stage.size(), plan.layout.layers_per_stage.size());
@@ -365,7 +365,7 @@ Json plan_data(const Plan& plan, const RunResult* result, const Facts& more,
   data["headline"] = headline_of(plan, result);
   data["parts"] = parts_of(plan, result);
   data["next"] = next_of(result != nullptr ? next_steps(plan, *result) : next_steps(plan, export_target));
-  data["memory"] = memory_of(plan, result);
+  data["memory"] = memory_rows(plan, result);
   data["series"] = Json::array();
   data["cut"] = false;
   return data;

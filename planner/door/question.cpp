@@ -267,13 +267,13 @@ Json answer_version(const QuestionOfProgram& /*q*/, const Watch& /*watch*/) {
   return {{"version", kVersion}, {"data", data_digest()}};
 }
 
-struct Action {
+struct DoorAction {
   const char* name;
   std::vector<std::string> needs, takes;  // fields of the question
   Json (*answer)(const QuestionOfProgram& question, const Watch& watch);
 };
-const std::vector<Action>& actions() {
-  static const std::vector<Action> all{
+const std::vector<DoorAction>& actions() {
+  static const std::vector<DoorAction> all{
       {"plan", {"request"}, {"draw"}, answer_plan},
       {"estimate", {"request"}, {"draw"}, answer_estimate},
       {"compare", {"requests"}, {}, answer_compare},
@@ -291,9 +291,9 @@ const std::vector<Action>& actions() {
   return all;
 }
 
-const Action& action_named(const std::string& name) {
+const DoorAction& action_named(const std::string& name) {
   std::vector<std::string> names;
-  for (const Action& action : actions()) {
+  for (const DoorAction& action : actions()) {
     if (action.name == name) return action;
     names.emplace_back(action.name);
   }
@@ -304,7 +304,7 @@ const Action& action_named(const std::string& name) {
 
 Json answer_of(const Json& question, const Watch& watch) {
   const auto read = from_json<QuestionOfProgram>(question, "question");
-  const Action& action = action_named(read.action);
+  const DoorAction& action = action_named(read.action);
   std::vector<std::string> fields = action.needs;
   fields.insert(fields.end(), action.takes.begin(), action.takes.end());
   for (const auto& [key, value] : question.items()) {
