@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names in unnamed namespaces are unique within a target, since unity builds compile its sources together, however many at a time.
+"""Names in unnamed namespaces are unique within a target, and hide none of base and core, since unity builds compile a target's sources
+together, however many at a time.
 
 Usage: unity_names_test.py SOURCES. Exits with 77, a skip for ctest, where universal-ctags is missing.
 """
@@ -30,25 +31,34 @@ def types_of(signature):
     return tuple(re.sub(r"\s*\b\w+$", "", parameter.strip()) for parameter in parameters)
 
 
+def tags_of(files):
+    done = subprocess.run(["ctags", "--output-format=json", "--fields=+KSs", "--c++-kinds=fvsceg", "--kinds-c++=+p", "-f", "-", *files], check=True,
+                          stdout=subprocess.PIPE, text=True)
+    return list(map(json.loads, done.stdout.splitlines()))
+
+
 def main():
     os.chdir(sys.argv[1])
     if shutil.which("ctags") is None:
         print("SKIPPED: universal-ctags is not installed")
         sys.exit(77)
     files = sorted(name for folder in FOLDERS for name in glob.glob(folder + "/**/*.cpp", recursive=True))
-    tags = subprocess.run(["ctags", "--output-format=json", "--fields=+KSs", "--c++-kinds=fvsceg", "-f", "-", *files], check=True,
-                          stdout=subprocess.PIPE, text=True).stdout
+    headers = [name for folder in ("base", "core") for name in glob.glob(folder + "/**/*.h", recursive=True)]
+    shared = {tag["name"] for tag in tags_of(headers) if tag.get("scope") == "mpt"}
     places = collections.defaultdict(set)
+    hidden = []
     count = 0
-    for tag in map(json.loads, tags.splitlines()):
-        if not tag.get("scope", "").split("::")[-1].startswith("__anon"):
+    for tag in tags_of(files):
+        if tag["kind"] == "prototype" or not tag.get("scope", "").split("::")[-1].startswith("__anon"):
             continue
         count += 1
+        if tag["name"] in shared and tag["scope"].count("::") > 1:
+            hidden.append(f"{tag['name']} in {tag['path']} hides mpt::{tag['name']}")
         types = types_of(tag.get("signature", "")) if tag["kind"] == "function" else ()
         places[target_of(tag["path"]), tag["name"], types].add(tag["path"])
     twice = [f"{name} in {', '.join(sorted(paths))}" for (_, name, _), paths in sorted(places.items()) if len(paths) > 1]
-    if twice or count < 1000:
-        sys.exit("names of one target that are there twice:\n" + "\n".join(twice) if twice else f"only {count} names seen")
+    if twice or hidden or count < 1000:
+        sys.exit("\n".join(["names of one target that are there twice, or hide another:", *twice, *hidden, f"{count} names seen"]))
     print(f"{count} names in unnamed namespaces, each once in its target")
 
 
