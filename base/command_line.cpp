@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/module.h"
 #include "base/terminal.h"
 #include "base/version.h"
 
@@ -391,7 +392,9 @@ std::string help_text(const CLI::App& app, const std::string& program, bool all)
 }
 
 std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
-  app.set_version_flag("--version", version_text(), "Show the version and what was built in")
+  const std::string documents = beside_program({"../share/doc/mpt/docs", "../../../docs"});
+  app.set_version_flag("--version", version_text() + (documents.empty() ? "" : "\n  docs/: " + documents),
+                       "Show the version and what was built in")
       ->group(kHelpGroup);
   prepare_help(app);
   try {

@@ -7,16 +7,20 @@
 
 namespace mpt {
 
-void* open_module(const char* file, std::string& reason) {
+std::string beside_program(const std::vector<std::string>& places) {
   std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  for (const std::filesystem::path& place : {program / file, program.parent_path() / "lib" / "mpt" / file}) {
-    if (!std::filesystem::exists(place, error)) continue;
-    void* const module = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (module == nullptr) reason = dlerror();
-    return module;
+  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  for (const std::string& place : places) {
+    if (std::filesystem::exists(folder / place, error)) return std::filesystem::canonical(folder / place);
   }
-  return nullptr;
+  return "";
+}
+
+void* open_module(const char* file, std::string& reason) {
+  const std::string place = beside_program({file, std::string("../lib/mpt/") + file});
+  void* const module = place.empty() ? nullptr : dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!place.empty() && module == nullptr) reason = dlerror();
+  return module;
 }
 
 void* symbol_of(void* module, const char* name) { return dlsym(module, name); }

@@ -5,8 +5,12 @@
 // lack what a module needs.
 
 #include <string>
+#include <vector>
 
 namespace mpt {
+
+/// The first of some places that there is, from the program's folder; empty where there is none.
+std::string beside_program(const std::vector<std::string>& places);
 
 /// Beside the program in a build tree, in lib/mpt beside bin/ once installed. Null with an empty `reason` if
 /// there is no such file, with the loader's words if it cannot be loaded. Never closed: the module's own

@@ -1,14 +1,15 @@
-# cmake --install: programs, manual pages, completion, the GPU and MPI modules, and the planning libraries for find_package(mpt).
+# cmake --install: programs, documents, manual pages, completion, the GPU and MPI modules, and the planning libraries for
+# find_package(mpt). The three programs are enough: manual pages and modules are installed where they were built.
 # cpack makes a Debian package of it.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS mpt-plan mpt-run mpt-profile RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 if(MPT_CUDA_FOUND)
-  install(TARGETS mpt_cuda LIBRARY DESTINATION lib/mpt)
+  install(TARGETS mpt_cuda LIBRARY DESTINATION lib/mpt OPTIONAL)
 endif()
 if(MPT_MPI_FOUND)
-  install(TARGETS mpt_mpi LIBRARY DESTINATION lib/mpt)
+  install(TARGETS mpt_mpi LIBRARY DESTINATION lib/mpt OPTIONAL)
 endif()
 
 find_package(Python3 COMPONENTS Interpreter QUIET)
@@ -20,12 +21,16 @@ if(Python3_FOUND)
     DEPENDS mpt-plan mpt-run mpt-profile ${CMAKE_SOURCE_DIR}/scripts/make_manual
     VERBATIM)
   add_custom_target(manual ALL DEPENDS ${manual}/man/man1/mpt-plan.1.gz)
-  install(DIRECTORY ${manual}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR})
-  install(DIRECTORY ${manual}/completions/ DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(DIRECTORY ${manual}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR} OPTIONAL)
+  install(DIRECTORY ${manual}/completions/ DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions OPTIONAL)
 endif()
 foreach(file README.md LICENSE NOTICE CHANGELOG.md)
   install(FILES ${CMAKE_SOURCE_DIR}/${file} DESTINATION ${CMAKE_INSTALL_DOCDIR})
 endforeach()
+
+# The documents that programs name, under the names that they give them.
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
+  FILES_MATCHING PATTERN "*.md" PATTERN "*.json" PATTERN "outputs" EXCLUDE PATTERN "pictures" EXCLUDE)
 
 # The page, where scripts/page built it.
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/build/site/ DESTINATION ${CMAKE_INSTALL_DATADIR}/mpt/page OPTIONAL)

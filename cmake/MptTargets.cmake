@@ -22,7 +22,11 @@ function(mpt_speed_up target headers_of)
     target_precompile_headers(${target} REUSE_FROM ${headers_of})
   endif()
   if(MPT_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    set(batch ${MPT_UNITY_BATCH})
+    if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests(/|$)")
+      set(batch 6)  # cases of several files have the same names
+    endif()
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${batch})
   endif()
 endfunction()
 

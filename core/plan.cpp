@@ -270,11 +270,15 @@ std::optional<Timeline> stored_timeline(const Plan& plan) {
 
 Plan load_plan(const std::filesystem::path& file) { return plan_from_text(read_file(file), file.string()); }
 
-std::string plan_to_text(const Plan& plan) {
-  Json json = parse_json(json_text(to_json(plan)), "plan");  // as whoever reads it will see it
-  for (const char* const key : kInputs) json[kInputDigests][key] = value_digest(json[key]);
-  return json_text(json, 1) + "\n";
+Json plan_to_json(const Plan& plan) {
+  Json json = to_json(plan);
+  // Of the inputs as whoever reads them will see them.
+  for (const char* const key : kInputs)
+    json[kInputDigests][key] = value_digest(parse_json(json_text(json[key]), key));
+  return json;
 }
+
+std::string plan_to_text(const Plan& plan) { return json_text(plan_to_json(plan), 1) + "\n"; }
 
 void save_plan(const Plan& plan, const std::filesystem::path& file) {
   write_file_atomically(file, plan_to_text(plan));

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -377,6 +378,7 @@ Schedule schedule_from_rows(const ScheduleRows& rows, const std::string& file);
 Plan load_plan(const std::filesystem::path& file);
 Plan plan_from_text(const std::string& text, const std::string& file);
 std::string plan_to_text(const Plan& plan);
+nlohmann::ordered_json plan_to_json(const Plan& plan);
 void save_plan(const Plan& plan, const std::filesystem::path& file);
 
 /// Lowers the plan's schedule over its own footprints.

@@ -14,7 +14,7 @@ const EmbeddedFiles& dialect_files();  // generated
 
 namespace {
 
-models::Dialect read_file(const std::string& folder, const std::string& framework) {
+models::Dialect read_table(const std::string& folder, const std::string& framework) {
   const std::string file = folder + "/dialect.json";
   const auto text = embedded_text(dialect_files(), file);
   MPT_CHECK(text, "no dialect of {}", folder);
@@ -32,7 +32,7 @@ const models::Dialect& dialect_of(const std::string& framework) {
   return *dialects.find(framework, [](const std::string& name) {
     const Framework* const known = find_framework(name);
     MPT_CHECK(known != nullptr && known->name == name, "{} has no dialect", name);
-    return std::optional(read_file(known->dialect, name));
+    return std::optional(read_table(known->dialect, name));
   });
 }
 

@@ -65,7 +65,7 @@ std::optional<std::set<int64_t>> numbered(Config& config, const Names& lists, co
   return layers;
 }
 
-int64_t number_of(Config& config, const Names& keys, int64_t otherwise) {
+int64_t number_in(Config& config, const Names& keys, int64_t otherwise) {
   auto entry = find_key(config, keys);
   return entry ? entry->object.count_or(entry->key.c_str(), otherwise) : otherwise;
 }
@@ -90,13 +90,13 @@ Names read_mixers(FamilyReader& reader, int64_t layers) {
     for (const int64_t l : *chosen) {
       if (l >= 0 && l < layers) names[size_t(l)] = rule.at_indices;
     }
-  } else if (const int64_t period = number_of(c, rule.every, rule.period); period > 0) {
+  } else if (const int64_t period = number_in(c, rule.every, rule.period); period > 0) {
     for (int64_t l = 0; l < layers; ++l) {
       const int64_t place = rule.from_top ? layers - l - 1 : l + 1;
       if (place % period == 0) names[size_t(l)] = rule.at_period;
     }
   } else if (!rule.from.empty()) {
-    for (int64_t l = number_of(c, rule.from, reader.count_of(Value::window_from)); l < layers; ++l)
+    for (int64_t l = number_in(c, rule.from, reader.count_of(Value::window_from)); l < layers; ++l)
       names[size_t(l)] = "window";
   }
   return names;
@@ -119,9 +119,9 @@ Names read_mlps(FamilyReader& reader, int64_t layers) {
   Names names(size_t(layers), "dense");
   const auto chosen = numbered(c, rule.indices, rule.numbers_in_text, 0);
   const auto except = numbered(c, rule.except, {}, 0).value_or(std::set<int64_t>{});
-  const auto period = [&](const Names& keys) { return std::max<int64_t>(1, number_of(c, keys, 1)); };
-  const ExpertLayers by_rule{number_of(c, rule.from, reader.count_of(Value::leading_dense)),
-                             number_of(c, rule.until, layers - 1), period(rule.interval), period(rule.modulo),
+  const auto period = [&](const Names& keys) { return std::max<int64_t>(1, number_in(c, keys, 1)); };
+  const ExpertLayers by_rule{number_in(c, rule.from, reader.count_of(Value::leading_dense)),
+                             number_in(c, rule.until, layers - 1), period(rule.interval), period(rule.modulo),
                              period(rule.every)};
   for (int64_t l = 0; l < layers; ++l) {
     if (chosen ? chosen->contains(l) : by_rule.has(l) && !except.contains(l)) names[size_t(l)] = "experts";

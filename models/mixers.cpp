@@ -270,7 +270,7 @@ void add_gated_norm(LayerBuilder& b, int64_t width, int64_t parameters) {
   b.last().parameters = parameters;
 }
 
-void add_output(LayerBuilder& b, int64_t inner) {
+void add_projection(LayerBuilder& b, int64_t inner) {
   b.linear({"mixer.output", M::mixer_output, b.model().hidden, inner, false, Parallel::rows}).saves(inner);
 }
 
@@ -301,7 +301,7 @@ void add_own_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   b.last().backward_workspace_bytes = passing_workspace(b, passing + b.rounded_states(heads * backward));
   b.add({"mixer.norm", M::mixer, b.shape(OperatorKind::norm, w.values)});
   b.last().parameters = l.head_dim;
-  add_output(b, w.values);
+  add_projection(b, w.values);
 }
 
 // Queries and keys are repeated for the heads of values that share them. Its kernels keep these, the values,
@@ -318,7 +318,7 @@ void add_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   add_core(b, l, w, 2 * repeated + w.values, 2 * w.heads);
   b.saves_all_tokens(2 * repeated + w.values + w.heads * l.chunk).saves_states(w.heads);
   add_gated_norm(b, w.values, l.head_dim);
-  add_output(b, w.values);
+  add_projection(b, w.values);
 }
 
 // As the above with a decay for every channel, which a product of low rank makes, and a gate made alike or by
@@ -336,7 +336,7 @@ void add_kimi_delta(LayerBuilder& b, const LinearMixer& l) {
   add_core(b, l, w, channels + w.values, w.heads + w.values);
   b.saves_all_tokens(channels + w.values + 2 * w.heads * l.chunk);
   add_gated_norm(b, w.values, l.head_dim);
-  add_output(b, w.values);
+  add_projection(b, w.values);
 }
 
 void add_lightning(LayerBuilder& b, const LinearMixer& l) {
@@ -346,7 +346,7 @@ void add_lightning(LayerBuilder& b, const LinearMixer& l) {
   add_core(b, l, w, 2 * w.keys + w.values, 0);
   b.saves_all_tokens(2 * w.keys + w.values);
   add_gated_norm(b, w.values, w.values);
-  add_output(b, w.values);
+  add_projection(b, w.values);
 }
 
 // Its kernel keeps what the first product made and the scan's output; convolution and states are made again
@@ -362,7 +362,7 @@ void add_mamba2(LayerBuilder& b, const LinearMixer& l) {
   OperatorShape shape = b.shape(OperatorKind::norm, w.values);
   b.add({"mixer.norm", M::mixer, shape}).saves_all_tokens(w.values);
   b.last().parameters = l.output_norm ? w.values : 0;
-  add_output(b, w.values);
+  add_projection(b, w.values);
 }
 
 // The selective scan of single channels, whose steps and states a product of the channels makes. It keeps
@@ -382,7 +382,7 @@ void add_mamba1(LayerBuilder& b, const LinearMixer& l) {
   add_core(b, l, w, 3 * w.values, w.values * (l.key_dim + 1));
   b.saves_all_tokens(2 * w.values + 2 * l.key_dim);
   b.gated("mixer.gate", M::mixer, w.values, 2 * w.values);
-  add_output(b, w.values);
+  add_projection(b, w.values);
 }
 
 // Two gates and a value from one product; the first gate multiplies what the convolution reads, the other
@@ -394,7 +394,7 @@ void add_short_convolution(LayerBuilder& b, const ShortConvolution& c) {
       .saves_all_tokens(3 * width);
   add_convolution(b, width, c.length, false, false);
   b.saves_all_tokens(width);
-  add_output(b, width);
+  add_projection(b, width);
 }
 
 }  // namespace

@@ -13,8 +13,8 @@
 namespace mpt::models {
 namespace {
 
-constexpr int64_t kMostOfASize = 1 << 18;  // products of four stay below 2^63 with kMostLayers
-constexpr int64_t kMostLayers = 1 << 12;
+constexpr int64_t kMostOfASize = 1 << 18;  // products of four stay below 2^63 with kMostTowerLayers
+constexpr int64_t kMostTowerLayers = 1 << 12;
 
 // The first of the keys that has a whole number within reason; 0 without one.
 int64_t size_of(const Json& tower, std::initializer_list<const char*> keys) {
@@ -38,7 +38,7 @@ Tower tower_of(const std::string& key, const Json& json) {
   Tower tower{key, size_of(json, {"depth", "num_hidden_layers", "vt_num_hidden_layers", "encoder_layers"}),
               size_of(json, {"hidden_size", "vt_hidden_size", "d_model"}), 0};
   const int64_t mlp = size_of(json, {"intermediate_size", "vt_intermediate_size", "encoder_ffn_dim"});
-  tower.layers = std::min(tower.layers, kMostLayers);
+  tower.layers = std::min(tower.layers, kMostTowerLayers);
   if (tower.layers == 0 || tower.width == 0 || mlp == 0) return tower;
   const int64_t heads = size_of(json, {"num_attention_heads", "num_heads", "vt_num_attention_heads"});
   const int64_t given = size_of(json, {"qkv_hidden_size"}), of_head = size_of(json, {"head_dim"});

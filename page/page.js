@@ -9,9 +9,10 @@ const field = (name) => $('q-' + name);  // of the question
 
 // ---- the planner in its worker
 // A worker answers one question at a time. A question that came too late is not waited for: its worker ends, and one that
-// stands ready takes over.
+// stands ready takes over, which has read the planner's tables for a question of its own.
+const kRehearsal = {do: 'plan', request: {model: 'qwen3-0.6b', cluster: 'dgx-h100:1', global_batch: 8, bounds: {tp: [1], pp: [1], cp: [1]}}};
 const planner = {module: null, loaded: null, idle: null, spare: null, running: null};
-function startWorker() {
+function startWorker(rehearses) {
   const worker = {port: new Worker(planner.script)};
   worker.ready = new Promise((done) => {
     worker.port.onmessage = (event) => {
@@ -21,6 +22,7 @@ function startWorker() {
     };
   });
   worker.port.postMessage({module: planner.module});
+  if (rehearses) worker.ready = worker.ready.then(() => post(worker, kRehearsal)).then(() => worker);
   return worker;
 }
 // Bytes that scripts/page wrote as their number and five digits of base 85 for each four.
@@ -55,7 +57,7 @@ async function load() {
   await planner.idle.ready;
   const names = await post(planner.idle, {do: 'names'}), version = await post(planner.idle, {do: 'version'});
   takeNames(names.answer, version.answer);
-  planner.spare = startWorker();
+  setTimeout(() => { planner.spare = planner.spare || startWorker(true); }, 2000);  // after the first answer
 }
 // Ends what runs now: its promise is never kept.
 function cancel() {
@@ -63,8 +65,8 @@ function cancel() {
   if (!worker) return;
   worker.port.terminate();
   planner.running = null;
-  planner.idle = planner.spare;
-  planner.spare = startWorker();
+  planner.idle = planner.spare || startWorker();
+  planner.spare = startWorker(true);
   worker.over();
 }
 // Waits for what runs now, or ends it if this question is urgent.
@@ -123,7 +125,7 @@ function fill(request) {
   const take = (key) => { const one = rest[key]; delete rest[key]; return one === undefined ? '' : one; };
   for (const key of ['model', 'cluster']) {
     const one = take(key);
-    files[key] = typeof one === 'object' ? {name: one.name || one._name_or_path || 'file', value: one} : null;
+    files[key] = typeof one === 'object' ? {name: one.name || one._name_or_path || one.like || 'file', value: one} : null;
     field(key).value = files[key] ? 'file: ' + files[key].name : one;
   }
   const counted = /^([^:+@]+):(\d+)$/.exec(value('cluster'));
@@ -143,6 +145,7 @@ function fill(request) {
   for (const [name] of boundFields) { field(name).value = (bounds[name] || []).join(','); delete bounds[name]; }
   if (Object.keys(bounds).length) rest.bounds = bounds;
   extra = rest;
+  for (const folded of $('form').querySelectorAll('details')) folded.open = folded.open || [...folded.querySelectorAll('input, select')].some((input) => input.value);
 }
 function addressOf(request) {
   const all = new URLSearchParams();
@@ -166,11 +169,11 @@ const now = {request: null, plan: null, data: null};
 let timer = null, asked = 0;
 function changed() {
   clearTimeout(timer);
-  timer = setTimeout(answer, 40);
+  timer = setTimeout(answer, 10);
   const lora = Boolean(value('train'));
   $('rank-field').hidden = !lora;
-  const batch = Number(whole(value('global_batch'))), length = Number(whole(value('seq')) || 4096);
-  $('tokens-hint').textContent = batch > 0 && length > 0 ? (batch * length / 1e6).toPrecision(3) + 'M tokens per step' : '';
+  const tokens = Number(whole(value('global_batch'))) * Number(whole(value('seq')) || 4096);
+  $('tokens-hint').textContent = tokens > 0 ? (tokens < 1e6 ? (tokens / 1e3).toPrecision(3) + 'K' : (tokens / 1e6).toPrecision(3) + 'M') + ' tokens per step' : '';
   $('folded').textContent = [value('model'), 'on', value('nodes') ? value('nodes') + ' x' : '', value('cluster') + ',', 'batch', value('global_batch')].join(' ');
 }
 function tell(text, button, act) {
@@ -184,7 +187,7 @@ function clearErrors() {
 }
 // The field that a place of an error means: "--model", "request at /bounds/tp/0" or "request/model at /hidden_size".
 function fieldOf(place) {
-  const path = place.startsWith('--') ? [place.slice(2).replace(/-/g, '_')] : place.startsWith('request') ? place.slice(7).replace(' at ', '').split('/').filter(Boolean) : [];
+  const path = place.startsWith('--') ? [place.slice(2).split(' ')[0].replace(/-/g, '_')] : place.startsWith('request') ? place.slice(7).replace(' at ', '').split('/').filter(Boolean) : [];
   const name = path[0] === 'bounds' ? path[1] : path[0];
   return name ? field(name) : null;
 }
@@ -197,6 +200,7 @@ function showError(error) {
     if (input) {
       input.setAttribute('aria-invalid', 'true');
       $(input.id + '-error').textContent = text;
+      if (input.closest('details')) input.closest('details').open = true;
     } else {
       rest.push(problem);
     }
@@ -256,32 +260,33 @@ function draw() {
   out.textContent = '';
   document.title = data.headline[0][1] + ': ' + data.title + ' - MPT';
   showDefaults(plan, data);
-  drawTop(out, plan, data);
+  // The places first: a browser that is asked for widths between drawings lays the page out each time.
   const columns = () => { const pair = element('div', out, null, {class: 'pair'}); return [element('div', pair), element('div', pair)]; };
-  const first = columns();
+  const top = element('div', out), first = columns(), middle = element('div', out), last = columns(), end = element('div', out);
+  for (const place of [...first, middle, ...last]) place.mptWidth = place.clientWidth;
+  drawTop(top, plan, data);
   mptDraw.memory(first[0], data);
   mptDraw.time(first[1], data);
-  const teach = section('What if', 'teach', out);
+  const teach = section('What if', 'teach', middle);
   element('p', teach, 'Drag: the planner answers for each value. The plan above stays as it is.', {class: 'note'});
   drawSliders(teach, plan);
   element('p', teach, '', {id: 'what-if', role: 'status'});
   const steps = element('div', teach, null, {id: 'steps'});
+  steps.mptWidth = middle.mptWidth;
   mptDraw.timeline(steps, data);
-  mptDraw.front(out, data, compare);
-  section('Against the plan', 'compared', out).hidden = true;
-  mptDraw.ranking(out, data, compare);
-  const last = columns();
+  mptDraw.front(middle, data, compare);
+  section('Against the plan', 'compared', middle).hidden = true;
+  mptDraw.ranking(middle, data, compare);
   drawWhyNot(last[0]);
   mptDraw.reasons(last[0], data);
-  mptDraw.memoryOverTime(last[0], data);
   drawProof(last[1], plan, data);
-  mptDraw.cluster(out, data);
+  mptDraw.cluster(end, data);
   window.scrollTo(0, scrolled);
 }
 // What the planner took where the question says nothing.
 function showDefaults(plan, data) {
   if (!value('framework')) field('framework').options[0].textContent = 'default: ' + plan.layout.execution.framework;
-  if (!value('precision')) field('precision').options[0].textContent = plan.layout.precision + ', default';
+  if (!value('precision')) field('precision').options[0].textContent = plan.layout.precision;
   field('seq').placeholder = plan.workload.sequence;
   field('memory').placeholder = data.memory_limit_text;
 }
@@ -323,7 +328,7 @@ function drawChoices(parent, plan, data) {
     element('em', button, word);
     element('strong', button, row[2]);
     element('span', button, row[4] + (sure.fits !== undefined && sure.fits !== null ? ', fits ' + percent(sure.fits) : ''));
-    element('code', button, row[0]);
+    element('code', button, row[0].replace(' (simplest)', ''));
     const more = plan.ranking[index].step_time_s / plan.ranking[0].step_time_s - 1;
     if (index > 0) element('small', button, (Math.abs(more) * 100).toFixed(1) + '% ' + (more < 0 ? 'faster' : 'slower') + ' than the plan');
     button.onclick = () => compare(index);
@@ -576,8 +581,10 @@ $('form').addEventListener('input', changed);
 $('form').addEventListener('submit', (event) => event.preventDefault());
 $('fold').onclick = () => { const open = $('ask').classList.toggle('open'); $('fold').setAttribute('aria-expanded', String(open)); };
 window.addEventListener('hashchange', () => { fill(requestAt(location.hash)); changed(); });
-let narrow = window.innerWidth < 760;
-window.addEventListener('resize', () => { if (narrow !== (narrow = window.innerWidth < 760) && now.plan) draw(); });
+// Drawings are of one width or another (mptDraw): drawn again where a place passes from one to the other.
+window.addEventListener('resize', () => {
+  if ([...document.querySelectorAll('.pair > div')].some((place) => mptDraw.isNarrow(place) !== mptDraw.isNarrow({clientWidth: place.clientWidth}))) draw();
+});
 fill(location.hash.length > 1 ? requestAt(location.hash) : {model: 'llama3-70b', cluster: 'dgx-h100:8', global_batch: 512});
 changed();
 planner.loaded = load();

@@ -59,7 +59,7 @@ Json rows_of(const std::vector<ComparisonRow>& rows) {
   return out;
 }
 
-Json memory_of(const Plan& plan, const RunResult* result) {
+Json memory_rows(const Plan& plan, const RunResult* result) {
   Json out = Json::array();
   std::map<int64_t, std::string> layers;  // "9", "3+3" of a rank with two stages
   for (size_t s = 0; s < std::min(plan.schedule.rank_of_stage.size(), plan.layout.layers_per_stage.size());
@@ -294,6 +294,15 @@ Json steps_of(const RunResult& result) {
   return steps;
 }
 
+std::string with_escapes(const std::string& text, const std::map<char, std::string_view>& escapes) {
+  std::string out;
+  for (const char c : text) {
+    const auto escape = escapes.find(c);
+    out += escape == escapes.end() ? std::string_view(&c, 1) : escape->second;
+  }
+  return out;
+}
+
 // Marks such as {{title}} by their texts, in one pass, so that marks within a text stay.
 std::string filled(std::string_view page, const std::map<std::string_view, std::string>& parts) {
   std::string out;
@@ -334,18 +343,11 @@ void describe_plan(const Plan& plan, const Facts& more, Json& data) {
 
 std::string render(const Json& data) {
   // "<" must not end the script element that holds the data.
-  std::string json;
-  for (const char c : json_text(data)) {
-    if (c == '<')
-      json += "\\u003c";
-    else
-      json += c;
-  }
-  const std::map<std::string_view, std::string> parts = {{"title", escape_html(data.at("title"))},
-                                                         {"style", std::string(html_file("report.css"))},
-                                                         {"draw", std::string(html_file("draw.js"))},
-                                                         {"script", std::string(html_file("start.js"))},
-                                                         {"data", json}};
+  const std::string json = with_escapes(json_text(data), {{'<', "\\u003c"}});
+  const std::map<std::string_view, std::string> parts = {
+      {"head", std::string(html_file("head.html"))},   {"title", escape_html(data.at("title"))},
+      {"style", std::string(html_file("report.css"))}, {"draw", std::string(html_file("draw.js"))},
+      {"script", std::string(html_file("start.js"))},  {"data", json}};
   return filled(html_file("report.html"), parts);
 }
 
@@ -356,7 +358,7 @@ Json plan_data(const Plan& plan, const RunResult* result, const Facts& more,
   data["headline"] = headline_of(plan, result);
   data["parts"] = parts_of(plan, result);
   data["next"] = next_of(result != nullptr ? next_steps(plan, *result) : next_steps(plan, export_target));
-  data["memory"] = memory_of(plan, result);
+  data["memory"] = memory_rows(plan, result);
   data["series"] = Json::array();
   data["cut"] = false;
   return data;
@@ -379,25 +381,12 @@ Json predicted_data(const Plan& plan, const StepProgram& program, const Timeline
 }  // namespace
 
 std::string escape_html(const std::string& text) {
-  std::string out;
-  for (const char c : printable(text)) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += c;
-  }
-  return out;
+  return with_escapes(printable(text), {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}});
 }
 
-std::string plan_report_data(const Plan& plan, const StepProgram& program, const Timeline& predicted,
-                             const Facts& facts, const std::string& export_target) {
-  return json_text(predicted_data(plan, program, predicted, facts, export_target));
+Json plan_report_data(const Plan& plan, const StepProgram& program, const Timeline& predicted,
+                      const std::string& export_target) {
+  return predicted_data(plan, program, predicted, {}, export_target);
 }
 
 std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted,

@@ -20,9 +20,9 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 /// `export_target` writes the plan's launch files; empty where nothing does.
 std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted,
                         const Facts& facts = {}, const std::string& export_target = "");
-/// What that report is drawn from by reports/html/draw.js, as JSON.
-std::string plan_report_data(const Plan& plan, const StepProgram& program, const Timeline& predicted,
-                             const Facts& facts = {}, const std::string& export_target = "");
+/// What that report is drawn from by reports/html/draw.js.
+nlohmann::ordered_json plan_report_data(const Plan& plan, const StepProgram& program,
+                                        const Timeline& predicted, const std::string& export_target = "");
 /// `predicted` is absent for plans too large to keep their simulated step.
 std::string run_report(const Plan& plan, const StepProgram& program, const std::optional<Timeline>& predicted,
                        const RunResult& result);

@@ -99,7 +99,7 @@ void set_precision_flags(const std::string& value, MegatronFlags& flags) {
   if (has("mxfp8")) flags.set("fp8-recipe", "mxfp8");
 }
 
-constexpr size_t kMostNameBytes = 4096;  // names may repeat each other
+constexpr size_t kMostAdapterBytes = 4096;  // names may repeat each other
 
 class BridgeFields {
  public:
@@ -144,7 +144,7 @@ class BridgeFields {
         path += line.tokens[at].text;
       if (path.empty() || at + 1 >= line.tokens.size() || !line.tokens[at].is("=")) continue;
       const auto value = python_value(line.tokens, at + 1, names_, budget_);
-      const bool known = value && !value->is_object() && json_text(*value).size() <= kMostNameBytes;
+      const bool known = value && !value->is_object() && json_text(*value).size() <= kMostAdapterBytes;
       if (known && path.find('.') == std::string::npos) names_[path] = *value;
       const bool single = known && !value->is_array();
       take(path, single ? python_text(*value) : text_of(line.tokens, at + 1),

@@ -204,40 +204,63 @@ std::optional<Rejection> supports_overlaps(const Framework& framework, const Lay
   return std::nullopt;
 }
 
+// A rule of sharing that is broken. Its text is made where somebody reads it: a search asks for thousands of
+// layouts.
+struct Broken {
+  const char* constraint = nullptr;  // nothing: no rule is broken
+  const char* what = "";             // "{}" is the number
+  int64_t number = 0;
+
+  explicit operator bool() const { return constraint != nullptr; }
+};
+
 // ZeRO stages, as the layout has replicas to share states out over.
-std::optional<Rejection> supports_zero(const Framework& framework, const Layout& l, const Sharing& s) {
-  const Abilities& a = framework.abilities;
+Broken zero_rule(const Abilities& a, const Layout& l, const Sharing& s) {
   const bool alone = l.tensor == 1 && l.pipeline == 1 && l.context == 1;
-  if (!contains(l.pipeline > 1 ? a.zero_in_pipeline : a.zero, s.zero)) {
-    return refuse(
-        framework, "zero",
-        fmt::format("has no ZeRO {}{}", s.zero, l.pipeline > 1 ? " with pipeline parallelism" : ""));
-  }
+  if (!contains(l.pipeline > 1 ? a.zero_in_pipeline : a.zero, s.zero))
+    return {"zero", l.pipeline > 1 ? "has no ZeRO {} with pipeline parallelism" : "has no ZeRO {}", s.zero};
   if (s.zero == 0 && a.plain_replicas_alone && !alone)
-    return refuse(framework, "zero", "combines plain replicas with no other parallelism");
-  return std::nullopt;
+    return {"zero", "combines plain replicas with no other parallelism"};
+  return {};
 }
 
 // Newton-Schulz steps need whole matrices: ranks own some each, and what backward shares out is pieces.
-std::optional<Rejection> supports_muon(const Framework& framework, const Sharing& s) {
-  if (s.zero > 1)
-    return refuse(framework, "zero", "updates whole matrices with Muon, not the shares of ZeRO 2 and 3");
-  if (s.offload) return refuse(framework, "offload", "has no Muon in the host's memory");
-  return std::nullopt;
+Broken muon_rule(const Sharing& s) {
+  if (s.zero > 1) return {"zero", "updates whole matrices with Muon, not the shares of ZeRO 2 and 3"};
+  if (s.offload) return {"offload", "has no Muon in the host's memory"};
+  return {};
 }
 
 // States that part of the replicas share out.
-std::optional<Rejection> supports_shard_groups(const Framework& framework, const Layout& l,
-                                               const Sharing& s) {
-  const Abilities& a = framework.abilities;
+Broken shard_group_rule(const Abilities& a, const Layout& l, const Sharing& s) {
   if (!contains(a.zero_with_shard_groups, s.zero))
-    return refuse(framework, "zero", fmt::format("has no hybrid sharding with ZeRO {}", s.zero));
+    return {"zero", "has no hybrid sharding with ZeRO {}", s.zero};
   if (l.expert > 1 && !a.shard_groups_cut_experts && l.expert_replicas() % (l.replicas() / s.shard) != 0)
-    return refuse(framework, "zero", "needs shard groups that divide the replicas of experts");
-  return std::nullopt;
+    return {"zero", "needs shard groups that divide the replicas of experts"};
+  return {};
 }
 
 bool gathers_alone(const Layout& l) { return l.overlap_parameter_gather && !l.overlap_gradient_reduce; }
+
+Broken sharing_rule(const Abilities& a, const Layout& l, const Sharing& s) {
+  // With one replica there is nothing to share out.
+  const bool replicates = l.reduces_gradients() && l.replicas() > 1;
+  Broken broken;
+  if (replicates) broken = zero_rule(a, l, s);
+  if (!broken && l.training.optimizer == OptimizerKind::muon) broken = muon_rule(s);
+  if (!broken && s.zero > 0 && s.shard < l.replicas()) broken = shard_group_rule(a, l, s);
+  if (broken) return broken;
+  if (s.zero > 0 && gathers_alone(l) && !a.gather_overlap_alone)
+    return {"overlap", "overlaps parameter gathering only beside gradient reduction"};
+  if (a.shards_hold_groups && s.zero > 0 && !holds_groups(l, s))
+    return {"zero", "shares states out over whole groups of context and expert ranks, not over {} replicas",
+            s.shard};
+  if (s.offload && !contains(a.zero_with_offload, s.zero))
+    return {"offload", "has no optimizer state in the host's memory with ZeRO {}", s.zero};
+  if (l.expert > 1 && replicates && !contains(a.zero_with_experts, s.zero))
+    return {"expert", "has no expert parallelism with ZeRO {}", s.zero};
+  return {};
+}
 
 struct TrainingRow {
   bool present;
@@ -324,30 +347,15 @@ std::optional<Rejection> supports_split(const Framework& framework, const ModelS
   return rules.switches();
 }
 
-std::optional<Rejection> supports_sharding(const Framework& framework, const Layout& l, const Sharing& s) {
-  const Abilities& a = framework.abilities;
-  // With one replica there is nothing to share out.
-  const bool replicates = l.reduces_gradients() && l.replicas() > 1;
-  std::optional<Rejection> r;
-  if (replicates) r = supports_zero(framework, l, s);
-  if (!r && l.training.optimizer == OptimizerKind::muon) r = supports_muon(framework, s);
-  if (!r && s.zero > 0 && s.shard < l.replicas()) r = supports_shard_groups(framework, l, s);
-  if (r) return r;
-  if (s.zero > 0 && gathers_alone(l) && !a.gather_overlap_alone)
-    return refuse(framework, "overlap", "overlaps parameter gathering only beside gradient reduction");
-  if (a.shards_hold_groups && s.zero > 0 && !holds_groups(l, s)) {
-    return refuse(framework, "zero",
-                  fmt::format("shares states out over whole groups of context and expert ranks, not over {} "
-                              "replicas",
-                              s.shard));
-  }
-  if (s.offload && !contains(a.zero_with_offload, s.zero)) {
-    return refuse(framework, "offload",
-                  fmt::format("has no optimizer state in the host's memory with ZeRO {}", s.zero));
-  }
-  if (l.expert > 1 && replicates && !contains(a.zero_with_experts, s.zero))
-    return refuse(framework, "expert", fmt::format("has no expert parallelism with ZeRO {}", s.zero));
-  return std::nullopt;
+bool refuses_sharding(const Framework& framework, const Layout& layout, const Sharing& sharing) {
+  return bool(sharing_rule(framework.abilities, layout, sharing));
+}
+
+std::optional<Rejection> supports_sharding(const Framework& framework, const Layout& layout,
+                                           const Sharing& sharing) {
+  const Broken broken = sharing_rule(framework.abilities, layout, sharing);
+  if (!broken) return std::nullopt;
+  return refuse(framework, broken.constraint, fmt::format(fmt::runtime(broken.what), broken.number));
 }
 
 namespace {

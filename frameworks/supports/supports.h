@@ -56,6 +56,8 @@ struct Sharing {
 };
 std::optional<Rejection> supports_sharding(const Framework& framework, const Layout& layout,
                                            const Sharing& sharing);
+/// Whether that refuses, without the reason.
+bool refuses_sharding(const Framework& framework, const Layout& layout, const Sharing& sharing);
 
 /// Schedule and chunks for a step of `micro_batches` of a layout; of the layout it reads the pipeline, what
 /// overlaps and the kernels.

@@ -23,7 +23,7 @@ namespace {
 
 constexpr size_t kMostPoints = 256;
 
-struct Axis {
+struct ComparedAxis {
   std::string name;
   std::vector<std::string> values;
 };
@@ -37,9 +37,9 @@ struct CompareOptions {
 };
 
 // "gpus=64,128"
-Axis parse_axis(const std::string& text) {
+ComparedAxis parse_axis(const std::string& text) {
   const size_t equals = text.find('=');
-  Axis axis{text.substr(0, equals), {}};
+  ComparedAxis axis{text.substr(0, equals), {}};
   if (axis.name == "ranks") axis.name = "gpus";
   if (equals != std::string::npos) axis.values = split_at(text.substr(equals + 1), ',');
   std::erase(axis.values, "");
@@ -50,12 +50,12 @@ Axis parse_axis(const std::string& text) {
 }
 
 // An option stands on its axis, and once.
-void check_axes(const CLI::App& command, const std::vector<Axis>& axes) {
+void check_axes(const CLI::App& command, const std::vector<ComparedAxis>& axes) {
   for (size_t n = 0; n < axes.size(); ++n) {
     const std::string option = "--" + axes[n].name;
     const CLI::Option* const given = command.get_option_no_throw(option);
     const bool twice = std::any_of(axes.begin(), axes.begin() + ptrdiff_t(n),
-                                   [&](const Axis& other) { return other.name == axes[n].name; });
+                                   [&](const ComparedAxis& other) { return other.name == axes[n].name; });
     if (!twice && (given == nullptr || given->count() == 0)) continue;
     throw UserError(Problem{"--over " + axes[n].name, "given with " + (twice ? "--over again" : option),
                             "one of the two", "leave one of them out"});
@@ -63,8 +63,8 @@ void check_axes(const CLI::App& command, const std::vector<Axis>& axes) {
 }
 
 // Clusters and frameworks are axes where there are several of them.
-std::vector<Axis> axes_of(const CLI::App& command, CompareOptions& o) {
-  std::vector<Axis> axes;
+std::vector<ComparedAxis> axes_of(const CLI::App& command, CompareOptions& o) {
+  std::vector<ComparedAxis> axes;
   for (const std::string& text : o.over) axes.push_back(parse_axis(text));
   check_axes(command, axes);
   if (o.frameworks.size() == 1) o.request.framework = o.frameworks.front();
@@ -75,9 +75,9 @@ std::vector<Axis> axes_of(const CLI::App& command, CompareOptions& o) {
 }
 
 // One for all, or one for each cluster.
-void check_prices(const std::vector<double>& prices, const std::vector<Axis>& axes) {
+void check_prices(const std::vector<double>& prices, const std::vector<ComparedAxis>& axes) {
   const auto clusters =
-      std::find_if(axes.begin(), axes.end(), [](const Axis& a) { return a.name == "cluster"; });
+      std::find_if(axes.begin(), axes.end(), [](const ComparedAxis& a) { return a.name == "cluster"; });
   const size_t count = clusters == axes.end() ? 1 : clusters->values.size();
   if (prices.size() <= 1 || prices.size() == count) return;
   throw UserError(Problem{
@@ -90,10 +90,10 @@ struct Point {
   PlanRequest request;
 };
 
-std::vector<Point> points_of(const CompareOptions& o, const std::vector<Axis>& axes) {
+std::vector<Point> points_of(const CompareOptions& o, const std::vector<ComparedAxis>& axes) {
   const double price = o.prices.size() == 1 ? o.prices.front() : 0.0;
   std::vector<Point> points{{{{}, price, {}, ""}, o.request}};
-  for (const Axis& axis : axes) {
+  for (const ComparedAxis& axis : axes) {
     std::vector<Point> more;
     for (const Point& point : points) {
       for (size_t v = 0; v < axis.values.size(); ++v) {
@@ -110,7 +110,7 @@ std::vector<Point> points_of(const CompareOptions& o, const std::vector<Axis>& a
   return points;
 }
 
-std::vector<Compared> from_searches(const CompareOptions& o, const std::vector<Axis>& axes) {
+std::vector<Compared> from_searches(const CompareOptions& o, const std::vector<ComparedAxis>& axes) {
   std::vector<Compared> rows;
   std::vector<PlanRequest> requests;
   for (Point& point : points_of(o, axes)) {
@@ -132,9 +132,9 @@ std::vector<Compared> from_files(const CompareOptions& o) {
   return rows;
 }
 
-void check(const CompareOptions& o, const std::vector<Axis>& axes) {
+void check(const CompareOptions& o, const std::vector<ComparedAxis>& axes) {
   size_t searches = axes.empty() ? 0 : 1;
-  for (const Axis& axis : axes) searches *= std::min(axis.values.size(), kMostPoints + 1);
+  for (const ComparedAxis& axis : axes) searches *= std::min(axis.values.size(), kMostPoints + 1);
   const bool somewhere = !axes.empty() || !o.clusters.empty() || !o.frameworks.empty();
   if (o.plans.empty() ? searches >= 2 : o.plans.size() >= 2 && !somewhere) return;
   throw UserError(Problem{
@@ -145,11 +145,11 @@ void check(const CompareOptions& o, const std::vector<Axis>& axes) {
 }
 
 void run(const CLI::App& command, CompareOptions& o) {
-  const std::vector<Axis> axes = axes_of(command, o);
+  const std::vector<ComparedAxis> axes = axes_of(command, o);
   check(o, axes);
   check_prices(o.prices, axes);
   Comparison comparison{{}, o.plans.empty() ? from_searches(o, axes) : from_files(o), o.cost};
-  for (const Axis& axis : axes) comparison.axes.push_back(axis.name);
+  for (const ComparedAxis& axis : axes) comparison.axes.push_back(axis.name);
   if (axes.empty()) {
     comparison.axes = {"plan"};
     comparison.are_files = true;

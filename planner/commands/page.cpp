@@ -10,6 +10,7 @@
 
 #include "base/command_line.h"
 #include "base/error.h"
+#include "base/module.h"
 #include "planner/commands/commands.h"
 
 namespace mpt::planner {
@@ -19,11 +20,8 @@ namespace fs = std::filesystem;
 
 // Where an installation has the page, or the source tree that the program was built in.
 fs::path built_page() {
-  std::error_code error;
-  const fs::path programs = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const char* place : {"../share/mpt/page", "../../site"}) {
-    if (fs::exists(programs / place / "mpt.html", error)) return fs::canonical(programs / place);
-  }
+  const fs::path file = beside_program({"../share/mpt/page/mpt.html", "../../site/mpt.html"});
+  if (!file.empty()) return file.parent_path();
   throw UserError(Problem{"page", "the page was not built with this mpt-plan",
                           "mpt.html in build/site of its source tree, or installed with it",
                           "run scripts/page in the source tree: it says what it needs; docs/page.md"});

@@ -87,8 +87,6 @@ Asked asked(Json json, const std::string& where) {
   return all;
 }
 
-Json json_of_plan(const Plan& plan) { return parse_json(plan_to_text(plan), "plan"); }
-
 KnownPlan known_plan(const QuestionOfProgram& q) {
   return {plan_from_text(q.plan.dump(), "plan"), "the plan", q.profile, q.kernels};
 }
@@ -114,14 +112,13 @@ Drawn drawn(const Plan& plan) {
 void add_drawing(const QuestionOfProgram& q, const Plan& plan, Json& answer) {
   if (!q.draw) return;
   const Drawn d = drawn(plan);
-  answer["drawing"] =
-      parse_json(reports::plan_report_data(plan, d.program, d.timeline, {}, d.target), "drawing");
+  answer["drawing"] = reports::plan_report_data(plan, d.program, d.timeline, d.target);
 }
 
 Json plan_answer(const QuestionOfProgram& q, const Plan& plan) {
   ScreenOptions screen;
   screen.notes = plan.notes;
-  Json answer{{"plan", json_of_plan(plan)}, {"text", answer_screen(plan, screen)}};
+  Json answer{{"plan", plan_to_json(plan)}, {"text", answer_screen(plan, screen)}};
   add_drawing(q, plan, answer);
   return answer;
 }
@@ -147,7 +144,7 @@ Json answer_estimate(const QuestionOfProgram& q, const Watch& /*watch*/) {
   e.plan.faster_stages = faster_stages(e);
   add_notes(a.notes, e.plan);
   const auto& rejection = e.candidate.evaluation.rejection;
-  Json answer{{"plan", json_of_plan(e.plan)},
+  Json answer{{"plan", plan_to_json(e.plan)},
               {"fits", e.fits()},
               {"refusal", e.refusal ? Json(e.refusal->reason) : Json()},
               {"text", describe_task(e.plan) + "\n" + describe_choice("YOUR LAYOUT", e.plan) + "\n" +
@@ -173,7 +170,7 @@ Json answer_compare(const QuestionOfProgram& q, const Watch& watch) {
     requests.push_back(asked(q.requests[i], fmt::format("requests/{}", i)).request);
   Json all = Json::array();
   for (const PlanOrReason& one : compare(requests, watch))
-    all.push_back(one.plan ? Json{{"plan", json_of_plan(*one.plan)}} : Json{{"reason", one.reason}});
+    all.push_back(one.plan ? Json{{"plan", plan_to_json(*one.plan)}} : Json{{"reason", one.reason}});
   return all;
 }
 
@@ -267,13 +264,13 @@ Json answer_version(const QuestionOfProgram& /*q*/, const Watch& /*watch*/) {
   return {{"version", kVersion}, {"data", data_digest()}};
 }
 
-struct Action {
+struct DoorAction {
   const char* name;
   std::vector<std::string> needs, takes;  // fields of the question
   Json (*answer)(const QuestionOfProgram& question, const Watch& watch);
 };
-const std::vector<Action>& actions() {
-  static const std::vector<Action> all{
+const std::vector<DoorAction>& actions() {
+  static const std::vector<DoorAction> all{
       {"plan", {"request"}, {"draw"}, answer_plan},
       {"estimate", {"request"}, {"draw"}, answer_estimate},
       {"compare", {"requests"}, {}, answer_compare},
@@ -291,9 +288,9 @@ const std::vector<Action>& actions() {
   return all;
 }
 
-const Action& action_named(const std::string& name) {
+const DoorAction& action_named(const std::string& name) {
   std::vector<std::string> names;
-  for (const Action& action : actions()) {
+  for (const DoorAction& action : actions()) {
     if (action.name == name) return action;
     names.emplace_back(action.name);
   }
@@ -304,7 +301,7 @@ const Action& action_named(const std::string& name) {
 
 Json answer_of(const Json& question, const Watch& watch) {
   const auto read = from_json<QuestionOfProgram>(question, "question");
-  const Action& action = action_named(read.action);
+  const DoorAction& action = action_named(read.action);
   std::vector<std::string> fields = action.needs;
   fields.insert(fields.end(), action.takes.begin(), action.takes.end());
   for (const auto& [key, value] : question.items()) {

@@ -24,7 +24,7 @@ struct LengthShare {
                           "512=0.3,2048=0.7"});
 }
 
-double number_of(const std::string& text, const std::string& whole) {
+double number_given(const std::string& text, const std::string& whole) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
   if (text.empty() || *end != '\0' || !(value > 0.0) || value > 1e9)
@@ -65,13 +65,15 @@ std::vector<LengthShare> shares_of(const std::vector<std::string>& words) {
   if (words.size() == 1 && words.front().find(':') != std::string::npos) {
     const std::string& word = words.front();
     const size_t colon = word.find(':');
-    return by_mean(number_of(word.substr(0, colon), word), number_of(word.substr(colon + 1), word), word);
+    return by_mean(number_given(word.substr(0, colon), word), number_given(word.substr(colon + 1), word),
+                   word);
   }
   std::vector<LengthShare> shares;
   for (const std::string& word : words) {
     const size_t equals = word.find('=');
     if (equals == std::string::npos) refuse_lengths("\"" + word + "\"", "length=share");
-    shares.push_back({number_of(word.substr(0, equals), word), number_of(word.substr(equals + 1), word)});
+    shares.push_back(
+        {number_given(word.substr(0, equals), word), number_given(word.substr(equals + 1), word)});
   }
   return shares;
 }

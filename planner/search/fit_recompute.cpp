@@ -10,7 +10,7 @@ namespace {
 
 using frameworks::PartialRecompute;
 
-PartialRecompute rule_of(const SearchProblem& problem) {
+PartialRecompute recompute_rule(const SearchProblem& problem) {
   return problem.framework ? problem.framework->abilities.partial_recompute : PartialRecompute::any;
 }
 
@@ -22,7 +22,7 @@ class RecomputeFitter {
         stages_(stages),
         peaks_(peaks),
         all_fit_(all_fit),
-        rule_(rule_of(problem)),
+        rule_(recompute_rule(problem)),
         layout_(layout),
         counts_(stages.kind_of_stage.size(), 0),
         footprint_of_stage_(counts_.size(), 0),

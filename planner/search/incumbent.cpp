@@ -8,7 +8,7 @@
 namespace mpt::planner {
 namespace {
 
-void lower(std::atomic<double>& value, double to) {
+void lower_value(std::atomic<double>& value, double to) {
   double now = value.load();
   while (to < now && !value.compare_exchange_weak(now, to)) {
   }
@@ -25,8 +25,8 @@ SharedIncumbent::SharedIncumbent(double step_time_s, int threads, const OnProgre
       frontiers_s_(size_t(threads)) {}
 
 double SharedIncumbent::seconds() const { return now_s() - start_s_; }
-void SharedIncumbent::lower_to(double step_time_s) { lower(step_time_s_, step_time_s); }
-void SharedIncumbent::found(double step_time_s) { lower(best_s_, step_time_s); }
+void SharedIncumbent::lower_to(double step_time_s) { lower_value(step_time_s_, step_time_s); }
+void SharedIncumbent::found(double step_time_s) { lower_value(best_s_, step_time_s); }
 
 void SharedIncumbent::report(size_t thread, int64_t layouts, double frontier_s, double time_limit_s) {
   layouts_[thread].store(layouts, std::memory_order_relaxed);

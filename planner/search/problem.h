@@ -73,9 +73,9 @@ struct SearchProblem {
   }
   /// Why none of its frameworks takes something; nothing where one does. `rule`: of one framework.
   template <class Rule>
-  std::optional<Rejection> refused(Rule&& rule) const {
+  auto refused(Rule&& rule) const {
     if (framework) return rule(*framework);
-    std::optional<Rejection> last;
+    decltype(rule(*framework)) last{};
     for (const frameworks::Framework* one : any_of) {
       if (last = rule(*one); !last) break;
     }

@@ -71,7 +71,7 @@ class SearchThread {
   /// Whether the framework that the search stands apart from refuses something; true without one.
   template <class Rule>
   bool is_apart(Rule&& rule) const {
-    return !problem_->apart_from || rule(*problem_->apart_from).has_value();
+    return !problem_->apart_from || bool(rule(*problem_->apart_from));
   }
   /// Whether nodes that memory prunes, and need so much, wait for run_roomier().
   bool waits_for_room(double floor_bytes) const {

@@ -264,7 +264,7 @@ std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& d
         if (reaches_host ? !allowed(bounds.offload, offload) : offload) continue;
         const Sharding sharding{zero, shard, offload};
         if (!problem.refused(
-                [&](const frameworks::Framework& f) { return supports_sharding(f, degrees, sharding); }))
+                [&](const frameworks::Framework& f) { return refuses_sharding(f, degrees, sharding); }))
           shardings.push_back(sharding);
       }
     }

@@ -83,7 +83,7 @@ int64_t ranks_of(const ProfileRequest& request) {
              : std::min<int64_t>(request.max_ranks, request.target.backend->device_count());
 }
 
-StoppingRule rule_of(const ProfileRequest& request) {
+StoppingRule timing_rule(const ProfileRequest& request) {
   StoppingRule rule;
   rule.budget_s = request.quick ? 0.02 : 0.12;
   rule.least_samples = request.quick ? 3 : 5;
@@ -103,7 +103,7 @@ std::vector<ComputeRequest> computes_of(const ProfileRequest& request, int64_t m
     computes.push_back(
         {request.model, sequence, request.precision,
          fitting_micro_batches(request.model, sequence, request.max_micro_batch, memory_bytes / 2),
-         tensor_widths(request.model, request.max_tensor), rule_of(request), request.target});
+         tensor_widths(request.model, request.max_tensor), timing_rule(request), request.target});
   }
   return computes;
 }
@@ -171,14 +171,14 @@ Profile profile_machine(const ProfileRequest& request) {
   const int64_t ranks = ranks_of(request);
   // First, while the other processes are here.
   TransportTimings transport =
-      measure_transport({ranks, request.launch, shortened(rule_of(request)), request.target}, advance);
+      measure_transport({ranks, request.launch, shortened(timing_rule(request)), request.target}, advance);
   profile.machine.hosts = transport.hosts;
   profile.transport = std::move(transport.timings);
   if (request.launch && request.launch->process > 0) return profile;
   set_head(request, profile);
   warm_up(request.target);
   measure_layers(computes, advance, profile);
-  take(profile, measure_rates(rule_of(request), request.target, advance));
+  take(profile, measure_rates(timing_rule(request), request.target, advance));
   // Ranks on CPUs share caches and memory; GPUs do not.
   profile.rate_by_active_ranks = request.target.backend == nullptr
                                      ? measure_concurrency(computes.front(), int(ranks), advance)

@@ -16,7 +16,7 @@
 namespace mpt::profiler {
 namespace {
 
-constexpr size_t kMostSizes = 12, kMostOperators = 2, kMostGroups = 5, kMostGpus = 2;
+constexpr size_t kMostSizes = 12, kMostOperators = 2, kMostShownGroups = 5, kMostGpus = 2;
 
 // Says how many rows did not fit.
 std::string screen_rows(const std::vector<std::vector<std::string>>& rows,
@@ -147,7 +147,7 @@ std::string transport_table(const Profile& profile) {
                       {"1 MiB"},
                       {"16 MiB"},
                       {"bus bandwidth at 16 MiB"}},
-                     kMostGroups);
+                     kMostShownGroups);
 }
 
 std::string concurrency_line(const Profile& profile) {

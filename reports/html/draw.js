@@ -100,10 +100,8 @@ function table(parent, heads, rows, chosen, pick) {
     });
   });
   // Where columns lie beyond the edge, that is said: phones show no scroll bar.
-  const more = element('p', parent, 'More columns to the right: scroll the table sideways \u2192', {class: 'note more'});
-  const tell = () => { more.style.display = frame.scrollWidth > frame.clientWidth + 2 ? '' : 'none'; };
-  tell();
-  new ResizeObserver(tell).observe(frame);
+  const more = element('p', parent, 'More columns to the right: scroll the table sideways \u2192', {class: 'note more', hidden: ''});
+  new ResizeObserver(() => { more.hidden = frame.scrollWidth <= frame.clientWidth + 2; }).observe(frame);
 }
 function list(parent, items) {
   const made = element('ul', parent);
@@ -111,7 +109,8 @@ function list(parent, items) {
 }
 
 // A phone and a column get narrower drawings with the same height of rows, not the same ones in small.
-function isNarrow(parent) { return Math.min(window.innerWidth, parent.clientWidth || Infinity) < 720; }
+// `mptWidth`: its width, where somebody has measured it before drawing.
+function isNarrow(parent) { return Math.min(window.innerWidth, parent.mptWidth || parent.clientWidth || Infinity) < 720; }
 
 // ---- the recommendation, or the run; why; and what now
 function recommendation(parent, data) {
@@ -319,7 +318,7 @@ function memory(parent, data) {
   // Of all chunks of a stage; the bubble tells them apart.
   const layersOf = (m) => m.layers.split('+').reduce((sum, n) => sum + Number(n), 0);
   const layered = stacks > 1 && data.memory.every((m) => m.layers);
-  const memoryLeft = (narrow ? 96 : 72) + (layered ? narrow ? 70 : 50 : 0), memoryScale = (wide - memoryLeft - 6) / top;
+  const memoryLeft = (narrow ? 96 : 72) + (layered ? narrow ? 70 : 50 : 0), memoryScale = (wide - memoryLeft - 66) / top;
   const memoryDrawing = picture(memory, wide, few && stacks > 2 ? flowHeight : stacks * (bar + 6) + 6, 'Peak memory of each ' + data.unit + ' by kind');
   data.memory.forEach((m, index) => {
     const y = index * (bar + 6);
@@ -330,6 +329,7 @@ function memory(parent, data) {
       hover(shape('rect', memoryDrawing, {x: x, y: y, width: Math.max(w, 0), height: bar, fill: 'var(' + k[1] + ')'}), data.unit + ' ' + m.rank + (m.layers ? ' of ' + m.layers + ' layers' : '') + ', ' + k[2] + ': ' + bytes(m[k[0]]));
       x += w;
     });
+    shape('text', memoryDrawing, {x: wide, y: y + bar / 2 + 5, 'text-anchor': 'end', class: 'ink'}, m.text);
     if (m.measured !== undefined) {
       const at = memoryLeft + m.measured * memoryScale;
       hover(shape('rect', memoryDrawing, {x: at - 1.5, y: y - 2, width: 3, height: bar + 4, fill: 'var(--ink)'}), 'measured: ' + bytes(m.measured));
@@ -531,6 +531,6 @@ function report(parent, data) {
   for (const part of [run, front, ranking, cluster, rejected, instructions]) part(parent, data);
 }
 
-return {element, shape, section, picture, hover, seconds, bytes, table, list, recommendation, reasons, next, comparison, time, timeline, memory,
+return {element, shape, isNarrow, section, picture, hover, seconds, bytes, table, list, recommendation, reasons, next, comparison, time, timeline, memory,
   memoryOverTime, run, front, ranking, cluster, rejected, instructions, report};
 })();

@@ -7,10 +7,10 @@
 namespace mpt::runtime {
 namespace {
 
-struct Layout {
+struct BitLayout {
   int mantissa, bias;
 };
-constexpr Layout layout(Fp8 format) { return format == Fp8::e4m3 ? Layout{3, 7} : Layout{2, 15}; }
+constexpr BitLayout layout(Fp8 format) { return format == Fp8::e4m3 ? BitLayout{3, 7} : BitLayout{2, 15}; }
 constexpr uint8_t kNan = 0x7f;  // of either format
 
 constexpr uint8_t to_code(float value, Fp8 format) {

@@ -9,6 +9,7 @@ import glob
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import tempfile
 
 BUILD, CMAKE, GENERATOR = sys.argv[1:4]
 HERE = os.path.dirname(os.path.abspath(__file__))
+PROGRAMS = ("mpt-plan", "mpt-run", "mpt-profile")
 PLAN = ("--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 32, "-o")
 
 
@@ -33,7 +35,11 @@ with tempfile.TemporaryDirectory() as scratch:
     version = run(f"{prefix}/bin/mpt-run", "--version")
     for words in ("mpt 0.", "CPU kernels:", "GPU module:"):
         assert words in version, version
-    for program in ("mpt-plan", "mpt-run", "mpt-profile"):
+    documents = f"{prefix}/share/doc/mpt/docs"
+    assert f"docs/: {os.path.realpath(documents)}" in version, version
+    for named in re.findall(r"\bdocs/\w+\.md", run("grep", "-rhoE", r"docs/\w+\.md", *(f"{prefix}/bin/{name}" for name in PROGRAMS), "-a")):
+        assert os.path.exists(os.path.join(documents, os.path.basename(named))), f"{named} is not installed"
+    for program in PROGRAMS:
         page = gzip.open(glob.glob(f"{prefix}/**/man1/{program}.1.gz", recursive=True)[0], "rt").read()
         for words in (".SH NAME", ".SH EXIT STATUS", "130", "\\-\\-help"):
             assert words in page, (program, words)

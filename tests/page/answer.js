@@ -6,11 +6,10 @@ const createPlanner = require(path.resolve(process.argv[2], 'planner.js'));
 
 createPlanner({tell: () => {}}).then((planner) => {
   readline.createInterface({input: process.stdin}).on('line', (line) => {
-    const size = planner.lengthBytesUTF8(line) + 1, at = planner._malloc(size), begun = process.hrtime.bigint();
+    const size = planner.lengthBytesUTF8(line) + 1, at = planner._malloc(size);
     planner.stringToUTF8(line, at, size);
     const answer = planner._mpt_ask(at);
-    const seconds = Number(process.hrtime.bigint() - begun) / 1e9;
-    process.stdout.write(planner.UTF8ToString(answer) + '\t' + seconds + '\n');
+    process.stdout.write(planner.UTF8ToString(answer) + '\n');
     planner._mpt_free(answer);
     planner._free(at);
   });

@@ -71,6 +71,7 @@ class Page:
         self.session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Runtime", "Log", "Page"):
             self.call(domain + ".enable")
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)  # as the page in front
         self.resize(width, height)
         if dark:
             self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
@@ -83,7 +84,7 @@ class Page:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500)
 
     def run(self, script):
-        told = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        told = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True, userGesture=True)
         if "exceptionDetails" in told:
             raise RuntimeError(f"{script}: {told['exceptionDetails']}")
         return told["result"].get("value")

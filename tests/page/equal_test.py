@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page's module answers as mpt-plan does: the same layout, ranking and counts, and every number to 12 digits.
+"""The page's module answers as mpt-plan does: the same layout, ranking and counts, and every number to 12 digits. So does the Python
+module, where the interpreter has it.
 
 Usage: equal_test.py FOLDER MPT_PLAN [REQUESTS [SEED]]. FOLDER has planner.js and planner.wasm (scripts/page builds them).
 Exits with 77, a skip for ctest, where they or node are missing.
@@ -12,7 +13,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
+
+try:
+    from mpt import InputError, _door
+except ImportError:
+    _door = None
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SMALL, LARGE = ["llama3-8b", "llama2-7b", "qwen3-8b", "qwen3-0.6b", "qwen3-1.7b"], ["llama3-70b", "mixtral-8x7b", "qwen3-30b-a3b", "llama2-70b"]
@@ -41,7 +46,19 @@ def by_native(program, request, folder):
     with open(path, "w") as file:
         json.dump(request, file)
     done = subprocess.run([program, "--request", path, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    return json.loads(done.stdout) if done.returncode == 0 else done.stderr
+    return json.loads(done.stdout) if done.returncode == 0 else on_one_line(done.stderr)
+
+
+def on_one_line(error):
+    """As the program wraps errors to the terminal's width."""
+    return " ".join(error.removeprefix("mpt-plan: error: ").split())
+
+
+def by_python(request):
+    try:
+        return _door.ask({"do": "plan", "request": request}).value["plan"]
+    except InputError as error:
+        return on_one_line(str(error))
 
 
 def difference(one, other, place=""):
@@ -71,19 +88,18 @@ def main():
     by_module = subprocess.Popen([node, "--no-experimental-fetch", os.path.join(HERE, "answer.js"), folder], stdin=subprocess.PIPE,
                                  stdout=subprocess.PIPE, text=True)
     planned = refused = bits = 0
-    native_s = module_s = 0.0
+    native_s = module_s = 0.0  # of searches alone
     with tempfile.TemporaryDirectory() as scratch:
         for request in requests(count, seed):
-            begun = time.time()
             native = by_native(program, request, scratch)
-            native_s += time.time() - begun
             by_module.stdin.write(json.dumps({"do": "plan", "request": request}) + "\n")
             by_module.stdin.flush()
-            text, seconds = by_module.stdout.readline().rsplit("\t", 1)
-            module_s += float(seconds)
-            answer = json.loads(text)
+            answer = json.loads(by_module.stdout.readline())
+            wrong = _door and difference(native, by_python(request))
+            if wrong:
+                sys.exit(f"{json.dumps(request)}: natively and in Python {wrong}")
             if isinstance(native, str):
-                if native.strip() != "mpt-plan: error: " + answer.get("error", {}).get("text", "none"):
+                if native != on_one_line(answer.get("error", {}).get("text", "none")):
                     sys.exit(f"{json.dumps(request)}: natively {native}; in the page {answer.get('error')}")
                 refused += 1
                 continue
@@ -94,13 +110,16 @@ def main():
             wrong = difference(native, plan)
             if wrong:
                 sys.exit(f"{json.dumps(request)}: natively and in the page {wrong}")
+            native_s += native["search"]["seconds"]
+            module_s += plan["search"]["seconds"]
             bits += difference(json.dumps(native["durations"]), json.dumps(plan["durations"])) is None
     by_module.stdin.close()
     by_module.wait()
     if planned < count / 2:
         sys.exit(f"only {planned} of {count} requests have a plan")
-    print(f"{planned} plans and {refused} refusals are equal; durations to the last bit: {bits}; "
-          f"{native_s:.1f} s natively, {module_s:.1f} s in node")
+    where = "natively, in Python and in the page" if _door else "natively and in the page"
+    print(f"{planned} plans and {refused} refusals are equal {where}; durations to the last bit: {bits}; searches took "
+          f"{native_s:.1f} s natively and {module_s:.1f} s in node, {module_s / native_s:.2f} times as long, on one thread")
 
 
 main()

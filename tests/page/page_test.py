@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import tempfile
+import urllib.parse
 
 import browser
 
@@ -81,8 +82,8 @@ def check_typing(page):
     expect("128 sequences" in page.run("document.querySelector('#recommendation').textContent"), "typing asks")
     expect("global_batch=128" in page.run("location.hash"), "the address holds the question")
     page.type("model", "llama3-8x")
-    page.wait("document.getElementById('q-model').getAttribute('aria-invalid') === 'true'")
-    expect("llama3-8b" in page.run("document.getElementById('q-model-error').textContent"), "an unknown model is told at its field")
+    page.wait("document.getElementById('q-model-error').textContent.includes('llama3-8b')")  # what was typed before it is wrong, too
+    expect(page.run("document.getElementById('q-model').getAttribute('aria-invalid')") == "true", "an unknown model is told at its field")
     expect(page.run("document.getElementById('out').classList.contains('old')"), "the answer of before stays, dimmed")
     page.type("global_batch", "12x")
     page.type("model", "llama3-8b")
@@ -90,6 +91,16 @@ def check_typing(page):
     expect(page.run("document.getElementById('q-global_batch-error').textContent").strip(), "a wrong number is told at its field")
     answered(page, lambda: page.type("global_batch", "64"))
     expect(not page.run("document.querySelector('[aria-invalid]')"), "a right number clears it")
+    page.run("document.getElementById('q-tp').closest('details').open = true")
+    page.type("tp", "3")
+    page.wait("document.getElementById('q-tp-error').textContent.includes('tp 3')")
+    expect(page.run("document.getElementById('q-tp').getAttribute('aria-invalid')") == "true", "a bound that divides nothing is told at its field")
+    page.run("document.getElementById('q-tp').value = ''")
+    # A question that is typed over: its answer never shows.
+    page.type("model", "llama3-70b")
+    answered(page, lambda: page.type("model", "qwen3-8b"))
+    expect("qwen3-8b" in page.run("document.title"), "an older search is cancelled")
+    answered(page, lambda: page.type("model", "llama3-8b"))
 
 
 def check_files(page):
@@ -99,6 +110,61 @@ def check_files(page):
     drop(page, "notes.txt", "not json")
     expect("not a JSON object" in page.run("new Promise((r) => setTimeout(() => r(document.getElementById('q-model-error').textContent), 100))"), "another file is refused")
     answered(page, lambda: page.type("model", "llama3-8b"))
+
+
+    page.run(f"""(() => {{
+      const transfer = new DataTransfer();
+      transfer.setData('text', {json.dumps(json.dumps(LLAMA))});
+      document.getElementById('q-model').dispatchEvent(new ClipboardEvent('paste', {{clipboardData: transfer, bubbles: true, cancelable: true}}));
+    }})()""")
+    page.wait("document.querySelector('#recommendation').textContent.includes('16 layers, hidden 2048')")
+    expect(page.run("document.getElementById('q-model').value") == "file: pasted", "a pasted config.json is planned")
+    answered(page, lambda: page.type("model", "llama3-8b"))
+
+
+def check_copies(page):
+    page.run("""(() => {
+      window.saved = [];
+      const url = URL.createObjectURL;
+      URL.createObjectURL = (blob) => { blob.text().then((text) => saved.push(text)); return url(blob); };
+    })()""")
+
+    def after(act):
+        page.run("saved.length = 0")
+        page.run(act)
+        page.wait("saved.length")
+        return page.run("saved[0]")
+    click = "[...document.querySelectorAll('.actions button')].find((b) => b.textContent === '%s').click()"
+    plan = json.loads(after(click % "plan.json"))
+    expect(plan["model"]["name"] == "llama3-8b" and plan["input_digests"], "plan.json is downloaded")
+    expect(after(click % "Report").startswith("<!DOCTYPE html>"), "and the report, as one file")
+    export = "(() => { const to = document.getElementById('export'); to.value = '%s'; to.dispatchEvent(new Event('change')); })()"
+    expect("--tensor-model-parallel-size" in after(export % "megatron-core"), "and what a framework reads")
+    page.run(click % "Copy command")
+    page.wait("document.getElementById('toast').textContent.includes('mpt-plan --model llama3-8b --cluster dgx-h100:1 --global-batch 64')")
+    expect(True, "the command is copied")
+
+
+def check_keys(page):
+    page.run("document.querySelector('#front circle').focus()")
+    answered(page, lambda: page.press("Enter"))
+    expect(not page.run("document.getElementById('compared').hidden"), "a point is chosen by the keyboard")
+    page.run("(document.getElementById('timeline-drawing').focus(), document.getElementById('timeline-whole').click())")
+    whole = float(page.run("document.getElementById('timeline-drawing').dataset.to"))
+    page.press("+", 187)
+    expect(float(page.run("document.getElementById('timeline-drawing').dataset.to")) < whole, "the timeline zooms by the keyboard")
+
+
+def check_print(page):
+    page.call("Emulation.setEmulatedMedia", media="print")
+    shown = page.run("['ask', 'recommendation'].map((id) => document.getElementById(id).getClientRects().length > 0)")
+    page.call("Emulation.setEmulatedMedia", media="")
+    expect(shown == [False, True], "the answer is printed without fields")
+
+
+def check_policy(page):
+    page.run("(() => { const s = document.createElement('script'); s.textContent = 'window.foreign = true'; document.head.appendChild(s); })()")
+    expect(not page.run("window.foreign"), "another script does not run")
 
 
 def check_clicks(page):
@@ -121,6 +187,14 @@ def check_nothing_fits(page):
     page.wait("!document.getElementById('problem').hidden")
     expect("GiB" in page.run("document.getElementById('problem').textContent"), "where nothing fits, what is missing is told")
     answered(page, lambda: page.type("model", "llama3-8b"))
+
+
+def check_risk(chromium, file):
+    eight = urllib.parse.quote(json.dumps({"like": "rtx4090", "nodes": 1, "gpus_per_node": 8}))
+    page = chromium.open(f"file://{file}#model=llama3-8b&cluster={eight}&global_batch=64&framework=torchtitan")
+    page.wait("document.querySelector('.choices')")
+    said = page.run("document.querySelector('.choices').textContent")
+    expect("TRY FIRST" in said and "FALL BACK" in said, "what to try first and what to fall back to")
 
 
 def check_widths(chromium, address, pictures):
@@ -153,13 +227,18 @@ def main():
         check_typing(page)
         check_files(page)
         check_clicks(page)
+        check_copies(page)
+        check_keys(page)
+        check_print(page)
         check_nothing_fits(page)
         link = page.run("location.href")
         other = chromium.open(link)
         other.wait("document.querySelector('#step')")
         expect(other.run("document.querySelector('#step').textContent") == page.run("document.querySelector('#step').textContent"), "a link opened in a new tab is the plan")
+        check_risk(chromium, file)
         check_widths(chromium, "file://" + file + SMALL, pictures)
         expect(not chromium.errors, f"no error in the console {chromium.errors or ''}")
+        check_policy(page)
 
 
 main()

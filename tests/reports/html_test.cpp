@@ -103,7 +103,7 @@ TEST(Html, MemoryOverTheStepPeaksWhereThePlanSays) {
 
 TEST(Html, OfManyPassesMemoryIsDrawnAsTheirEnvelope) {
   const test::SampleRun s = test::sample_run("1f1b", 4, 128);
-  const Json data = Json::parse(plan_report_data(s.plan, s.program, s.predicted));
+  const Json data = plan_report_data(s.plan, s.program, s.predicted);
   for (const Json& line : data["memory_over_time"]) {
     const auto points = line[1].get<std::vector<int64_t>>();
     const auto peak = *std::max_element(points.begin(), points.end());
@@ -119,7 +119,7 @@ TEST(Html, OfManyPassesMemoryIsDrawnAsTheirEnvelope) {
 TEST(Html, SaysHowSureItIsAndWhichStageHasWhichLayers) {
   test::SampleRun s = test::sample_run("interleaved");
   s.plan.prediction.confidence = {26.9, 31.4, 0.978};
-  const Json data = Json::parse(plan_report_data(s.plan, s.program, s.predicted));
+  const Json data = plan_report_data(s.plan, s.program, s.predicted);
   EXPECT_EQ(data["headline"][0][2], "26.9 to 31.4 s in 8 of 10 cases");
   EXPECT_NE(data["headline"][3][2].get<std::string>().find("; fits: 97%"), std::string::npos);
   const auto& layers = s.plan.layout.layers_per_stage;

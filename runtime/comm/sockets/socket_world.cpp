@@ -28,7 +28,7 @@ struct Hello {
   char address[64];
 };
 constexpr char kMagic[8] = "mpt-run";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kProtocolVersion = 1;
 
 class SocketWire final : public Wire {
  public:
@@ -104,7 +104,7 @@ class SocketWire final : public Wire {
 Hello make_hello(const SocketWorldOptions& o, int port, const std::string& address) {
   Hello hello{};
   std::memcpy(hello.magic, kMagic, sizeof hello.magic);
-  hello.version = kVersion;
+  hello.version = kProtocolVersion;
   hello.process = uint32_t(o.launch.process);
   hello.processes = uint32_t(o.launch.processes);
   hello.port = uint32_t(port);
@@ -226,7 +226,7 @@ class Meeting {
   void admit(Caller& caller, size_t first) {
     Hello& hello = caller.hello;
     hello.address[sizeof hello.address - 1] = '\0';
-    if (std::memcmp(hello.magic, kMagic, sizeof kMagic) != 0 || hello.version != kVersion ||
+    if (std::memcmp(hello.magic, kMagic, sizeof kMagic) != 0 || hello.version != kProtocolVersion ||
         hello.processes != peers_.size() || hello.process < first || hello.process >= hello.processes ||
         peers_[hello.process])
       return;

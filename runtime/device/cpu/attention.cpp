@@ -165,14 +165,14 @@ class HeadBackward {
 
 // One head of `data` [b*rows, stride], at column `column`.
 template <class T>
-ConstStridedView<T> columns_of(const T* data, int64_t batch, int64_t rows, int64_t stride, int64_t column,
-                               int64_t width) {
+ConstStridedView<T> head_columns(const T* data, int64_t batch, int64_t rows, int64_t stride, int64_t column,
+                                 int64_t width) {
   return ConstStridedView<T>(data + batch * rows * stride + column, rows, width,
                              Eigen::OuterStride<>(stride));
 }
 template <class T>
-StridedView<T> columns_of(T* data, int64_t batch, int64_t rows, int64_t stride, int64_t column,
-                          int64_t width) {
+StridedView<T> head_columns(T* data, int64_t batch, int64_t rows, int64_t stride, int64_t column,
+                            int64_t width) {
   return StridedView<T>(data + batch * rows * stride + column, rows, width, Eigen::OuterStride<>(stride));
 }
 
@@ -183,10 +183,10 @@ struct BlockHead {
       : key_column(head / (block.shape.heads / block.shape.kv_heads) * block.shape.head_dim),
         value_column(block.shape.kv_heads * block.shape.head_dim +
                      head / (block.shape.heads / block.shape.kv_heads) * block.shape.values()),
-        q(columns_of(qkv, batch, block.shape.sequence, block.shape.row(), head * block.shape.head_dim,
-                     block.shape.head_dim)),
-        k(columns_of(kv, batch, block.keys, block.shape.kv_row(), key_column, block.shape.head_dim)),
-        v(columns_of(kv, batch, block.keys, block.shape.kv_row(), value_column, block.shape.values())) {}
+        q(head_columns(qkv, batch, block.shape.sequence, block.shape.row(), head * block.shape.head_dim,
+                       block.shape.head_dim)),
+        k(head_columns(kv, batch, block.keys, block.shape.kv_row(), key_column, block.shape.head_dim)),
+        v(head_columns(kv, batch, block.keys, block.shape.kv_row(), value_column, block.shape.values())) {}
   int64_t key_column, value_column;
   ConstStridedView<T> q, k, v;
 };
@@ -265,7 +265,7 @@ void attention_block_forward(const AttentionBlock& block, const T* qkv, const T*
   for (int64_t b = 0; b < s.batch; ++b) {
     for (int64_t h = 0; h < s.heads; ++h) {
       const BlockHead<T> head(block, qkv, kv, b, h);
-      auto o = columns_of(out, b, s.sequence, s.outputs(), h * s.values(), s.values());
+      auto o = head_columns(out, b, s.sequence, s.outputs(), h * s.values(), s.values());
       T* lse = log_sum_exp + (b * s.heads + h) * s.sequence;
       for_each_block(s.sequence, seen_by, [&](const QueryBlock& queries) {
         auto p = scores.topLeftCorner(queries.rows, queries.keys);
@@ -301,9 +301,9 @@ void attention_block_backward(const AttentionBlock& block, const T* dout, const 
   for (int64_t b = 0; b < s.batch; ++b) {
     for (int64_t h = 0; h < s.heads; ++h) {
       const BlockHead<T> head(block, qkv, kv, b, h);
-      auto d_q = columns_of(dq, b, s.sequence, width, h * s.head_dim, s.head_dim);
-      auto d_k = columns_of(dkv, b, block.keys, s.kv_row(), head.key_column, s.head_dim);
-      auto d_v = columns_of(dkv, b, block.keys, s.kv_row(), head.value_column, s.values());
+      auto d_q = head_columns(dq, b, s.sequence, width, h * s.head_dim, s.head_dim);
+      auto d_k = head_columns(dkv, b, block.keys, s.kv_row(), head.key_column, s.head_dim);
+      auto d_v = head_columns(dkv, b, block.keys, s.kv_row(), head.value_column, s.values());
       backward.add(head.q, head.k, head.v, head_of(s, out, b, h), head_of(s, dout, b, h),
                    log_sum_exp + (b * s.heads + h) * s.sequence, seen_in(block), d_q, d_k, d_v);
     }
