@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,10 @@ ImportedModel read_model(nlohmann::ordered_json json, const std::string& file, c
 /// As load_model(), with what was left out of a Hugging Face config.json. `as`: the type to read one as,
 /// whatever it says; empty: its own.
 ImportedModel load_imported_model(const std::string& name_or_path, const std::string& as = "");
+
+/// The model of an id on the hub: the zoo's, else what Hugging Face's cache on this machine has, else one of
+/// the zoo with the same sizes, which a note says. Nothing for others.
+std::optional<ImportedModel> model_of_id(const std::string& id, const std::string& as = "");
 
 /// A model by name of the zoo or an alias, by path to a file of our own format, or by path to a Hugging Face
 /// config.json (or the folder that holds one). Throws UserError; an unknown name lists the nearest.

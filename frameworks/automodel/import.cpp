@@ -180,7 +180,7 @@ Imported import_automodel(const std::filesystem::path& file) {
   in.workload.global_batch =
       recipe.number("step_scheduler.global_batch_size", rule_of(&Workload::global_batch), 32);
   set_recipe_sequence(recipe, in);
-  in.model = hugging_face_model(recipe_model(recipe), file.parent_path(), in.unknown_model);
+  set_hugging_face_model(in, recipe_model(recipe), file.parent_path());
   set_recipe_schedule(recipe, in);
   set_recipe_training(recipe, in);
   check_imported(in, file.string());

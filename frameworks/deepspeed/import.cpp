@@ -86,7 +86,7 @@ Imported import_deepspeed(const std::filesystem::path& file) {
   in.workload.sequence = code.number("SEQUENCE", rule_of(&Workload::sequence), 2048);
   if (!code.has("SEQUENCE"))
     in.notes.push_back(in.length_note = "the file has no sequence length: 2048 is taken without --seq");
-  in.model = hugging_face_model(code.text("MODEL", ""), file.parent_path(), in.unknown_model);
+  set_hugging_face_model(in, code.text("MODEL", ""), file.parent_path());
   set_stages(in, {}, module.string());
   check_imported(in, file.string());
   return in;

@@ -52,7 +52,7 @@ void read_trainer_arguments(const std::filesystem::path& file, Imported& in) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
     in.notes.push_back("there is no train.json beside it: give --global-batch and --seq");
-    in.model = hugging_face_model("", file.parent_path(), in.unknown_model);
+    set_hugging_face_model(in, "", file.parent_path());
     return;
   }
   const Settings arguments(load_json(path, kMostImportedBytes), path.string());
@@ -69,7 +69,7 @@ void read_trainer_arguments(const std::filesystem::path& file, Imported& in) {
     l.training.optimizer = OptimizerKind::adamw8;
   if (optimizer == "adafactor") l.training.optimizer = OptimizerKind::adafactor;
   const std::string named = arguments.text("config_name", arguments.text("model_name_or_path", ""));
-  in.model = hugging_face_model(named, file.parent_path(), in.unknown_model);
+  set_hugging_face_model(in, named, file.parent_path());
 }
 
 }  // namespace mpt::frameworks
