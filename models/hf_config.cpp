@@ -81,17 +81,6 @@ std::string type_of(const Json& config, const Json& text) {
   return "";
 }
 
-// The type whose class the file names: files that bring their own code (auto_map) call their type what they
-// like.
-std::string type_of_class(const Json& config) {
-  const Json names = config.value("architectures", Json());
-  const Json name = names.is_array() && !names.empty() ? names.front() : Json();
-  for (const std::string& type : family_types()) {
-    if (name == find_family(type)->architecture) return type;
-  }
-  return "";
-}
-
 // Keys that say nothing about layers: how a file was made, what a tokenizer or a training needs.
 bool says_nothing(const std::string& key) {
   static const std::set<std::string> known{"architectures",
@@ -148,17 +137,13 @@ std::vector<std::string> hugging_face_types() {
 ImportedModel read_hugging_face(const Json& config, const std::string& file, const std::string& as) {
   if (!config.is_object()) throw UserError(Problem{file, "not an object", "a Hugging Face config.json", ""});
   const TextPart text = text_part(config);
-  const std::string own = as.empty() ? type_of(config, text.json) : as;
-  const bool by_class = as.empty() && find_family(own) == nullptr;
-  const std::string type = by_class ? type_of_class(config) : own;
+  const std::string type = as.empty() ? type_of(config, text.json) : as;
   const Family* const family = find_family(type);
-  if (family == nullptr) refuse_type(own, as.empty() ? file + " at " + text.pointer + "/model_type" : "--as");
+  if (family == nullptr)
+    refuse_type(type, as.empty() ? file + " at " + text.pointer + "/model_type" : "--as");
   JsonProblems problems(file);
   ConfigLog log{problems, {}, {}, {}};
   Config top(text.json, text.pointer, log);
-  if (by_class)
-    top.tell(fmt::format("the type {} is not known: the file is read as {}, which has its class {}",
-                         cut_text(own, 40), type, family->architecture));
   ModelDraft draft;
   FamilyReader reader(*family, top, draft);
   visit_values(reader, draft);

@@ -21,44 +21,22 @@ constexpr int64_t kMostQuantisedBytes = int64_t{16} << 20;  // with the names of
 
 std::string stem(std::string_view file) { return std::string(file.substr(0, file.rfind('.'))); }
 
-// A model file that may also list ids of the model, and where its sizes are from.
-struct ZooFile {
-  ModelSpec model;
-  std::vector<std::string> aliases, same_sizes;
-  std::string source;
-
-  template <class V>
-  static void describe(V& v) {
-    describe_part(v, &ZooFile::model);
-    v.field("aliases", &ZooFile::aliases, "its ids on the Hugging Face hub", rare_field());
-    v.field("same_sizes", &ZooFile::same_sizes,
-            "ids of models of the same sizes, whose settings beside them may differ", rare_field());
-    v.field("source", &ZooFile::source, "where its sizes are from", rare_field(long_text()));
-  }
-};
-ZooFile read_zoo(const Json& json, const std::string& where) {
-  auto file = from_json<ZooFile>(json, where);
+ZooModel read_zoo(const Json& json, const std::string& where) {
+  auto file = from_json<ZooModel>(json, where);
   validate_model(file.model, where);
   return file;
-}
-ZooFile read_zoo(std::string_view file, std::string_view text) {
-  const std::string where = "zoo/" + std::string(file);
-  return read_zoo(parse_json(std::string(text), where), where);
 }
 
 std::string without_owner(const std::string& id) { return lower_case(id.substr(id.find('/') + 1)); }
 
-// "meta-llama/Llama-3.1-8B", or the part behind its owner.
-std::optional<std::string> alias_of(const ZooFile& file, const std::string& name) {
-  const auto found = std::find_if(file.aliases.begin(), file.aliases.end(), [&](const std::string& id) {
-    return lower_case(name) == lower_case(id) || lower_case(name) == without_owner(id);
-  });
-  return found == file.aliases.end() ? std::nullopt : std::optional(*found);
+// Whether it is "meta-llama/Llama-3.1-8B", or the part behind its owner.
+bool is_called(const std::string& id, const std::string& name) {
+  return lower_case(name) == lower_case(id) || lower_case(name) == without_owner(id);
 }
 
 using Words = std::vector<std::string>;
 
-bool has(const Words& words, const std::string& word) {
+bool is_among(const Words& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
@@ -80,21 +58,12 @@ Words sizes_in_name(const std::string& id) {
   static const Words marks{"",   "instruct", "base", "chat", "it",  "pt",
                            "hf", "bnb",      "4bit", "8bit", "awq", "gptq"};
   Words words = words_of_name(id);
-  std::erase_if(words, [](const std::string& word) { return has(marks, word); });
+  std::erase_if(words, [](const std::string& word) { return is_among(marks, word); });
   return words;
 }
 
-bool has_sizes_of(const std::string& id, ZooFile file, const std::string& name) {
-  file.aliases.push_back(name);
-  file.aliases.insert(file.aliases.end(), file.same_sizes.begin(), file.same_sizes.end());
-  return std::any_of(file.aliases.begin(), file.aliases.end(),
-                     [words = sizes_in_name(id)](const auto& known) {
-                       return !words.empty() && sizes_in_name(known) == words;
-                     });
-}
-
-// The zoo's name that shares most with what was asked for: of its family, whose version counts more than the
-// size, and that more than the rest. Empty: there is none of its family.
+// The zoo's name of the same family that shares most with what was asked for, sizes before all else; empty:
+// there is none.
 std::string nearest_of_family(const std::string& asked) {
   const Words words = words_of_name(asked);
   std::string best;
@@ -102,11 +71,8 @@ std::string nearest_of_family(const std::string& asked) {
   for (const std::string& name : zoo_names()) {
     const Words own = words_of_name(name);
     int score = 0;
-    for (const std::string& word : own) {
-      const bool number = !word.empty() && word.front() <= '9', size = number && word.back() > '9';
-      score += !has(words, word) ? -1 : size ? 3 : number ? 4 : 1;
-    }
-    if (!has(words, own.front()) || score <= best_score) continue;
+    for (const std::string& word : own) score += !is_among(words, word) ? 0 : word.ends_with('b') ? 3 : 2;
+    if (!is_among(words, own.front()) || score <= best_score) continue;
     best = name;
     best_score = score;
   }
@@ -158,18 +124,17 @@ ImportedModel load_path(std::filesystem::path path, const std::string& as) {
 // they have not.
 std::optional<std::filesystem::path> cached_config(std::string id) {
   std::filesystem::path hub;
-  for (const auto& [variable, below] : {std::pair{"HOME", ".cache/huggingface/hub"},
-                                        {"XDG_CACHE_HOME", "huggingface/hub"},
-                                        {"HF_HOME", "hub"},
-                                        {"HF_HUB_CACHE", ""}}) {
+  for (const auto& [variable, below] :
+       {std::pair{"HOME", ".cache/huggingface/hub"}, {"HF_HOME", "hub"}, {"HF_HUB_CACHE", ""}}) {
     if (const char* const value = std::getenv(variable); value != nullptr && *value != '\0')
       hub = std::filesystem::path(value) / below;
   }
   const auto folder = hub / ("models--" + id.replace(id.find('/'), 1, "--"));
   std::error_code error;
   if (!std::filesystem::is_regular_file(folder / "refs" / "main", error)) return std::nullopt;
-  const std::filesystem::path revision = read_file(folder / "refs" / "main", 200);
-  const auto config = folder / "snapshots" / revision.filename() / "config.json";
+  std::string revision = read_file(folder / "refs" / "main", 200);
+  revision.erase(std::min(revision.find_first_of("\n/"), revision.size()));
+  const auto config = folder / "snapshots" / revision / "config.json";
   return std::filesystem::is_regular_file(config, error) ? std::optional(config) : std::nullopt;
 }
 
@@ -189,50 +154,58 @@ std::vector<std::string> zoo_names() {
   return names;
 }
 
-std::vector<ZooModel> zoo_models() {
-  std::vector<ZooModel> models;
-  for (const auto& [file, text] : zoo_files()) {
-    const ZooFile read = read_zoo(file, text);
-    models.push_back({stem(file), read.aliases, read.source});
-  }
-  return models;
+const std::vector<ZooModel>& zoo_models() {
+  static const std::vector<ZooModel> all = [] {
+    std::vector<ZooModel> models;
+    for (const auto& [file, text] : zoo_files()) {
+      const std::string where = "zoo/" + std::string(file);
+      models.push_back(read_zoo(parse_json(std::string(text), where), where));
+      models.back().name = stem(file);
+    }
+    return models;
+  }();
+  return all;
 }
 
 ModelSpec load_model(const std::string& name_or_path) { return load_imported_model(name_or_path).model; }
 
 std::optional<ImportedModel> model_of_id(const std::string& id, const std::string& as) {
   const bool whole = looks_like_id(id);
-  std::optional<ImportedModel> like;
-  for (const auto& [file, text] : zoo_files()) {
-    ZooFile read = read_zoo(file, text);
-    const auto alias = alias_of(read, id);
-    if (!alias && (like || !has_sizes_of(id, read, stem(file)))) continue;
-    read.model.hub_id = alias ? *alias : whole ? id : "";
-    if (alias) return ImportedModel{read.model, {}, {}};
-    like = {read.model,
-            {},
-            {},
-            {fmt::format("{} is taken to have the sizes of {}; for its own settings, such as its longest "
-                         "sequence, name its config.json",
-                         cut_text(id, 80), stem(file))}};
+  const auto known = [](ModelSpec model, const std::string& hub_id) {
+    model.hub_id = hub_id;
+    return ImportedModel{std::move(model), {}, {}};
+  };
+  for (const ZooModel& zoo : zoo_models()) {
+    if (zoo.name == id) return known(zoo.model, zoo.aliases.empty() ? "" : zoo.aliases.front());
+    for (const std::string& alias : zoo.aliases) {
+      if (is_called(alias, id)) return known(zoo.model, alias);
+    }
   }
-  const auto path = whole ? cached_config(id) : std::nullopt;
-  if (!path) return like;
-  ImportedModel read = load_path(*path, as);
-  read.model.name = cut_text(id.substr(id.find('/') + 1), 80);
-  read.model.hub_id = id;
-  return read;
+  if (const auto path = whole ? cached_config(id) : std::nullopt) {
+    ImportedModel read = load_path(*path, as);
+    read.model.name = cut_text(id.substr(id.find('/') + 1), 80);
+    read.model.hub_id = id;
+    return read;
+  }
+  const Words sizes = sizes_in_name(id);
+  const auto is_copy = [&](const std::string& other) { return sizes_in_name(other) == sizes; };
+  for (const ZooModel& zoo : zoo_models()) {
+    if (sizes.empty() ||
+        (!is_copy(zoo.name) && std::none_of(zoo.aliases.begin(), zoo.aliases.end(), is_copy) &&
+         std::none_of(zoo.same_sizes.begin(), zoo.same_sizes.end(), is_copy)))
+      continue;
+    ImportedModel read = known(zoo.model, whole ? id : "");
+    read.notes.push_back(
+        fmt::format("{} is taken to have the sizes of {}; for its own settings, such as its "
+                    "longest sequence, name its config.json",
+                    cut_text(id, 80), zoo.name));
+    return read;
+  }
+  return std::nullopt;
 }
 
 ImportedModel load_imported_model(const std::string& name_or_path, const std::string& as) {
-  for (const auto& [file, text] : zoo_files()) {
-    if (stem(file) != name_or_path) continue;
-    ZooFile read = read_zoo(file, text);
-    // A model that was asked for by an id is exported by it.
-    if (!read.aliases.empty())
-      read.model.hub_id = alias_of(read, name_or_path).value_or(read.aliases.front());
-    return {read.model, {}, {}};
-  }
+  if (is_among(zoo_names(), name_or_path)) return *model_of_id(name_or_path);
   std::error_code error;
   if (std::filesystem::exists(name_or_path, error)) return load_path(name_or_path, as);
   const bool id = looks_like_id(name_or_path);

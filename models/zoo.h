@@ -15,11 +15,22 @@ std::vector<std::string> zoo_names();
 
 /// One of them with its other names: the ids of Hugging Face whose config.json has the same architecture.
 struct ZooModel {
-  std::string name;
-  std::vector<std::string> aliases;
+  std::string name;  // of its file
+  ModelSpec model;
+  std::vector<std::string> aliases, same_sizes;
   std::string source;  // of its sizes
+
+  template <class V>
+  static void describe(V& v) {
+    using T = ZooModel;
+    describe_part(v, &T::model);
+    v.field("aliases", &T::aliases, "its ids on the Hugging Face hub", rare_field());
+    v.field("same_sizes", &T::same_sizes,
+            "ids of models of the same sizes, whose settings beside them may differ", rare_field());
+    v.field("source", &T::source, "where its sizes are from", rare_field(long_text()));
+  }
 };
-std::vector<ZooModel> zoo_models();
+const std::vector<ZooModel>& zoo_models();
 
 /// A parsed model file, our own or Hugging Face's config.json. `as`: the type to read one as, whatever it
 /// says; empty: its own. Throws UserError that names `file`.

@@ -27,8 +27,7 @@ bool drops_out_by_default(const Json& config) {
 // Of any model on the hub that has the architecture.
 std::string equal_hub_id(const ModelSpec& model) {
   for (const models::ZooModel& known : models::zoo_models()) {
-    if (!known.aliases.empty() && same_architecture(models::load_model(known.name), model))
-      return known.aliases.front();
+    if (!known.aliases.empty() && same_architecture(known.model, model)) return known.aliases.front();
   }
   return "";
 }

@@ -231,20 +231,6 @@ TEST(ConfigKeys, WithoutAttentionThereAreNoPositions) {
   EXPECT_FALSE(bamba.layers.any([](const LayerKind& kind) { return kind.attention.has_value(); }));
 }
 
-// Files with code of their own have a type of their own, and often a class that is known.
-TEST(ConfigKeys, AnUnknownTypeIsReadByItsClass) {
-  const ImportedModel read = read_hugging_face(
-      shaped("my_llama",
-             R"(,"rope_theta":5e5,"architectures":["LlamaForCausalLM"],"auto_map":{"AutoConfig":"c.C"})"),
-      "config.json");
-  EXPECT_EQ(read.model.type, "llama");
-  ASSERT_EQ(read.notes.size(), 1u);
-  EXPECT_NE(read.notes.front().find("my_llama"), std::string::npos);
-  EXPECT_NE(refusal_of(shaped("my_llama", R"(,"architectures":["OtherForCausalLM"])"))
-                .find("unknown type \"my_llama\""),
-            std::string::npos);
-}
-
 TEST(Zoo, Mixtral8x22BHasTheVocabularyOfItsFile) { EXPECT_EQ(load_model("mixtral-8x22b").vocab, 32000); }
 
 }  // namespace
