@@ -147,6 +147,7 @@ struct Kept {
 struct StateBytes {
   // Per parameter, in mixed precision; this project's runtime has 2 + 4 + 12.
   int64_t weight_bytes = 0, fp8_weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0, reduced_bytes = 0;
+  bool offloads_gradients = false;
 
   bool operator==(const StateBytes&) const = default;
 
@@ -162,6 +163,8 @@ struct StateBytes {
             "bytes of one parameter's optimizer state; 0: by precision", optional_field(between(0, 64)));
     v.field("reduced_bytes", &T::reduced_bytes, "bytes of one gradient while it is reduced; 0: 4",
             optional_field(between(0, 8)));
+    v.field("offloads_gradients", &T::offloads_gradients,
+            "shares of gradients wait in the host's memory beside an offloaded optimizer", optional_field());
   }
 };
 

@@ -45,22 +45,18 @@ struct Heads {
 
 // Those that an exchange over context ranks cannot share out, or nothing.
 std::optional<Heads> undivided_heads(const ModelSpec& model, const Layout& l) {
-  if (l.context == 1 || l.context_method != ContextMethod::all_to_all) return std::nullopt;
+  if (l.context == 1) return std::nullopt;
+  const bool ring = l.context_method != ContextMethod::all_to_all;  // for attention; mixers exchange heads
   const int64_t ranks = l.tensor * l.context;
   for (const auto& [name, kind] : model.layers.kinds) {
     std::vector<Heads> all;
-    if (kind.attention) all.push_back({kind.attention->heads, kind.attention->kv_heads});
+    if (kind.attention && !ring) all.push_back({kind.attention->heads, kind.attention->kv_heads});
     if (kind.linear) all.push_back({kind.linear->heads, kind.linear->key_heads});
     for (const Heads& h : all) {
       if (h.heads % ranks != 0 || h.keys % ranks != 0) return h;
     }
   }
   return std::nullopt;
-}
-
-// Where attention goes round a ring, the states of other mixers would have to, too.
-bool has_other_mixers(const ModelSpec& model) {
-  return model.layers.any([](const LayerKind& k) { return k.linear || k.convolution; });
 }
 
 // Rules that are not plain divisibility of the model or the batch. A search asks of millions of layouts:
@@ -102,10 +98,6 @@ std::optional<Rejection> check_sharding(const ModelSpec& model, const Layout& la
          const Heads h = *undivided_heads(m, l);
          return fmt::format("{} heads, {} for keys, do not divide by tensor x context {}", h.heads, h.keys,
                             l.tensor * l.context);
-       }},
-      {layout.context > 1 && layout.context_method == ContextMethod::ring && has_other_mixers(model),
-       [](const ModelSpec&, const Layout&) {
-         return std::string("ring context parallelism is for attention alone: other mixers exchange heads");
        }},
       {!layout.recomputed_layers.empty() && (layout.recompute != Recompute::full ||
                                              int64_t(layout.recomputed_layers.size()) != layout.stages()),

@@ -57,6 +57,20 @@ Precision precision_named(const std::string& name, const std::string& where) {
                           fmt::format("one of {}", fmt::join(names, ", ")), ""});
 }
 
+void set_optimizer(Imported& in, const std::string& name) {
+  const std::string small = lower_case(name);
+  for (const auto& [word, kind] : {std::pair{"8bit", OptimizerKind::adamw8},
+                                   {"adafactor", OptimizerKind::adafactor},
+                                   {"sgd", OptimizerKind::sgd},
+                                   {"muon", OptimizerKind::muon},
+                                   {"adam", OptimizerKind::adamw}}) {
+    if (small.find(word) == std::string::npos) continue;
+    in.layout.training.optimizer = kind;
+    return;
+  }
+  in.notes.push_back(fmt::format("optimizer {}: priced as AdamW", cut_text(name, 40)));
+}
+
 void set_whole_experts(Layout& layout) {
   layout.expert_tensor = layout.expert > 1 && layout.tensor > 1 ? 1 : 0;
 }

@@ -20,12 +20,12 @@ inline constexpr int64_t kMostImportedBytes = 8 << 20;
 struct Imported {
   std::optional<ModelSpec> model;
   std::string unknown_model;  // the file's name for a model that is not known
+  std::string framework;      // that runs it, where the importer is of another one; empty: the importer's
   Layout layout;              // data-parallel degree 0: what the ranks leave
   int64_t shard_groups = 1;   // replicas are cut into as many groups, each of which shares out the states
-  bool deduplicates_dispatch = false, fp8_head = false;  // Execution's
-  std::optional<int64_t> vocabulary_multiple;            // Execution's, where the file decides on it
-  std::vector<std::string> execution;                    // other fields of Execution, as "name=value"
+  std::vector<std::string> execution;  // fields of Execution that the file decides on, as "name=value"
   Workload workload;
+  int64_t accumulated = 1;         // micro-batches of a step, where it has no global batch
   std::string open_vocabulary;     // tokenizer of a vocabulary whose size is not known
   int64_t micro_batch_group = 0;   // micro-batches of a virtual stage in turn; 0: the pipeline degree
   std::string length_note;         // the one of `notes` on a sequence length that the file lacks
@@ -58,6 +58,9 @@ void set_fsdp(Imported& in, const FsdpRanks& ranks, const std::string& file);
 
 /// "bf16", as in a plan. Throws UserError.
 Precision precision_named(const std::string& name, const std::string& where);
+
+/// By what a framework calls it; a note for one that is priced as AdamW.
+void set_optimizer(Imported& in, const std::string& name);
 
 /// Where a rank spreads experts, each is whole; else experts are split as the dense layers are.
 void set_whole_experts(Layout& layout);

@@ -39,10 +39,10 @@ const std::vector<FrameworkCode>& framework_code() {
        export_torchtitan,
        {import_torchtitan, torchtitan_configurations, import_torchtitan_configuration}},
       {"deepspeed", export_deepspeed, {import_deepspeed}},
-      {"transformers-deepspeed", export_transformers_deepspeed, {import_transformers_deepspeed}},
+      {"transformers-deepspeed", export_transformers_deepspeed, {import_transformers}},
       {"pytorch", export_pytorch, {import_pytorch}},
-      {"transformers-fsdp", export_transformers_fsdp, {import_transformers_fsdp}},
       {"automodel", export_automodel, {import_automodel}},
+      {"transformers-fsdp", export_transformers_fsdp, {import_transformers}},
       {"mpt"},
   };
   return table;

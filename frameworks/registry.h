@@ -65,9 +65,9 @@ Imported import_torchtitan_configuration(const std::filesystem::path& file, cons
 Imported import_pytorch(const std::filesystem::path& file);
 /// DeepSpeed's JSON, with an exported mpt_deepspeed.py beside it where there is one. Throws UserError.
 Imported import_deepspeed(const std::filesystem::path& file);
-/// accelerate's YAML, with train.json beside it where there is one. Throw UserError.
-Imported import_transformers_fsdp(const std::filesystem::path& file);
-Imported import_transformers_deepspeed(const std::filesystem::path& file);
+/// accelerate's YAML, with train.json beside it where there is one, or a recipe of LLaMA-Factory or axolotl.
+/// Throws UserError.
+Imported import_transformers(const std::filesystem::path& file);
 /// A recipe's YAML. Throws UserError.
 Imported import_automodel(const std::filesystem::path& file);
 

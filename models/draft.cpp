@@ -110,6 +110,8 @@ ModelSpec model_of(const ModelDraft& d) {
   ModelSpec m = d.model;
   m.layers =
       d.made ? *d.made : LayerList::of(int64_t(d.mixers.size()), [&](int64_t l) { return kind_of(d, l); });
+  const auto rotates = [](const LayerKind& kind) { return kind.attention && kind.attention->rotary; };
+  if (m.position == PositionKind::rotary && !m.layers.any(rotates)) m.position = PositionKind::none;
   return m;
 }
 

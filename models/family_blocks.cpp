@@ -16,10 +16,11 @@ struct Part {
 
 // A letter or a word for each layer, each of them one part.
 const std::map<std::string, Part>& nemotron_parts() {
-  static const std::map<std::string, Part> parts{{"M", {"linear", "none"}},  {"mamba", {"linear", "none"}},
-                                                 {"*", {"full", "none"}},    {"attention", {"full", "none"}},
-                                                 {"-", {"none", "dense"}},   {"mlp", {"none", "dense"}},
-                                                 {"E", {"none", "experts"}}, {"moe", {"none", "experts"}}};
+  static const std::map<std::string, Part> parts{
+      {"M", {"linear", "none"}},   {"mamba", {"linear", "none"}},   {"linear_attention", {"linear", "none"}},
+      {"*", {"full", "none"}},     {"attention", {"full", "none"}}, {"full_attention", {"full", "none"}},
+      {"-", {"none", "dense"}},    {"mlp", {"none", "dense"}},      {"E", {"none", "experts"}},
+      {"moe", {"none", "experts"}}};
   return parts;
 }
 

@@ -74,6 +74,12 @@ void read_gemma4(FamilyReader& r, ModelDraft& d) {
   if (!d.full.keys_are_values) d.full.kv_heads = d.window.kv_heads;
   d.mixers.back() = "full";
   d.borrowers = std::min<int64_t>(d.borrowers, int64_t(d.mixers.size()) - 1);
+  // transformers 5 saves what full layers have of their own by layer; the last one is full.
+  if (c.has("per_layer_config")) {
+    Config own = c.inner("per_layer_config").inner(std::to_string(d.mixers.size() - 1).c_str());
+    d.full.head_dim = own.size_or("head_dim", d.window.head_dim);
+    d.full.kv_heads = own.size_or("num_key_value_heads", d.window.kv_heads);
+  }
   if (c.flag_or("enable_moe_block", false)) return;
   d.mlps = Names(d.mixers.size(), "dense");
   d.moe.reset();
@@ -169,11 +175,13 @@ void write_granite_hybrid(FamilyWriter& w, ModelDraft& d) {
 
 // Kimi Linear 48B; Kimi K3 calls itself the same.
 void write_kimi_linear(FamilyWriter& w, ModelDraft& d) {
-  Json linear = Json::array();
+  Json linear = Json::array(), full = Json::array();
   for (size_t l = 0; l < d.mixers.size(); ++l) {
-    if (d.mixers[l] == "linear") linear.push_back(int64_t(l) + 1);
+    (d.mixers[l] == "linear" ? linear : full).push_back(int64_t(l) + 1);
   }
   w.put("linear_attn_config/kda_layers", linear);
+  w.put("linear_attn_config/full_attn_layers", full);
+  w.put("first_k_dense_replace", std::find(d.mlps.begin(), d.mlps.end(), "experts") - d.mlps.begin());
 }
 
 // Attention in one of eight layers, experts in every second one, and the selective scan in all others.
@@ -330,6 +338,12 @@ void read_lightning(FamilyReader&, ModelDraft& d) {
   d.linear->head_dim = d.linear->key_dim = d.full.head_dim;
 }
 
+void write_lightning(FamilyWriter&, ModelDraft& d) {
+  if (!d.linear) return;
+  d.full.heads = d.linear->heads;
+  d.full.head_dim = d.linear->head_dim;
+}
+
 // Two thirds of the width that the file says, rounded up (Lfm2MLP).
 void read_lfm2(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
@@ -374,7 +388,7 @@ const std::map<std::string, FamilyCode>& codes() {
       {"mamba", {read_mamba, write_mamba}},
       {"kimi_linear", {nullptr, write_kimi_linear}},
       {"laguna", {read_laguna, write_laguna}},
-      {"lightning", {read_lightning}},
+      {"lightning", {read_lightning, write_lightning}},
       {"llama4", {read_llama4}},
       {"step3p5", {read_step3p5, write_step3p5}},
       {"lfm2", {read_lfm2, write_lfm2}},

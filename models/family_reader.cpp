@@ -256,11 +256,10 @@ void FamilyReader::scaling(std::optional<RotaryScaling>& place) {
     s.factor = double(positions) / double(s.original_positions);
 }
 
-// A family with experts has none where it names 0 for files that say nothing.
+// A family with experts has none where the file says 0, or it says 0 for files that say nothing.
 bool FamilyReader::has_experts() {
-  const auto named = family_.numbers.find(Value::experts);
-  const bool none = named != family_.numbers.end() && named->second == 0.0 && !says(Value::experts);
-  return family_.has_keys(Value::experts) && !none;
+  const bool known = says(Value::experts) || family_.numbers.contains(Value::experts);
+  return family_.has_keys(Value::experts) && !(known && count_of(Value::experts) == 0);
 }
 
 void FamilyReader::list(Value value, std::vector<std::string>& place) {

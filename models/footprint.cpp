@@ -90,7 +90,8 @@ ParameterBytes bytes_per_parameter(const Layout& layout) {
     bytes.weight = e.states.fp8_weight_bytes - (transposed ? 0 : 1);
   }
   if (keeps_fp4_weights(layout)) bytes.weight = 2;
-  bytes.gradient = gradient_element_bytes(layout);
+  const bool on_host = layout.offload_optimizer && e.states.offloads_gradients && layout.zero >= 2;
+  bytes.gradient = on_host ? 0 : gradient_element_bytes(layout);
   if (e.states.optimizer_bytes > 0) bytes.optimizer = e.states.optimizer_bytes;
   const int64_t other = moment_bytes(layout.training.optimizer) - moment_bytes(OptimizerKind::adamw);
   bytes.optimizer = std::max<int64_t>(0, bytes.optimizer + other);
@@ -120,7 +121,7 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   if (layout.zero >= 3)
     f.parameter_bytes += LayerBuilder::rounded((zero >= 3 ? gathered : counts.whole) * whole) +
                          LayerBuilder::rounded(zero >= 3 ? counts.largest_frozen_bytes : counts.frozen_bytes);
-  if (zero >= 2) f.gradient_bytes += LayerBuilder::rounded(counts.largest * unit.gradient);
+  if (zero >= 2) f.gradient_bytes += LayerBuilder::rounded(counts.largest * gradient_element_bytes(layout));
 }
 
 // Columns and rows of the products that a layer's weight gradients are.

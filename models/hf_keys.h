@@ -51,7 +51,7 @@ class Config {
 
   double real_or(const char* key, double otherwise) {
     if (!has(key)) return otherwise;
-    if ((*json_)[key].is_number()) return (*json_)[key].get<double>();
+    if (scalar(key).is_number()) return scalar(key).get<double>();
     add(key, detail::describe_json((*json_)[key]), "a number");
     return otherwise;
   }
@@ -115,13 +115,21 @@ class Config {
 
   void note(const char* key) const { log_->read.insert(pointer_ + "/" + key); }
 
+  // Some files list a number for each layer though all are the same.
+  const Json& scalar(const char* key) const {
+    const Json& value = (*json_)[key];
+    const auto differs = [&](const Json& entry) { return entry != value.front(); };
+    const bool same = value.is_array() && !value.empty() && std::none_of(value.begin(), value.end(), differs);
+    return same ? value.front() : value;
+  }
+
   int64_t missing(const char* key) {
     add(key, "missing", "a positive whole number");
     return 1;
   }
 
   int64_t number(const char* key, int64_t minimum) {
-    const Json& value = (*json_)[key];
+    const Json& value = scalar(key);
     const double size = value.is_number_integer() ? value.get<double>() : -1.0;
     if (size >= double(minimum) && size <= double(kMaxSize)) return value.get<int64_t>();
     add(key, detail::describe_json(value), fmt::format("a whole number from {} to {}", minimum, kMaxSize));

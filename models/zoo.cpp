@@ -2,6 +2,7 @@
 #include "models/zoo.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 
@@ -20,39 +21,62 @@ constexpr int64_t kMostQuantisedBytes = int64_t{16} << 20;  // with the names of
 
 std::string stem(std::string_view file) { return std::string(file.substr(0, file.rfind('.'))); }
 
-// A model file that may also list ids of the model, and where its sizes are from.
-struct ZooFile {
-  ModelSpec model;
-  std::vector<std::string> aliases;
-  std::string source;
-
-  template <class V>
-  static void describe(V& v) {
-    describe_part(v, &ZooFile::model);
-    v.field("aliases", &ZooFile::aliases, "its ids on the Hugging Face hub", rare_field());
-    v.field("source", &ZooFile::source, "where its sizes are from", rare_field(long_text()));
-  }
-};
-ZooFile read_zoo(const Json& json, const std::string& where) {
-  auto file = from_json<ZooFile>(json, where);
+ZooModel read_zoo(const Json& json, const std::string& where) {
+  auto file = from_json<ZooModel>(json, where);
   validate_model(file.model, where);
   return file;
 }
-ZooFile read_zoo(std::string_view file, std::string_view text) {
-  const std::string where = "zoo/" + std::string(file);
-  return read_zoo(parse_json(std::string(text), where), where);
+
+std::string without_owner(const std::string& id) { return lower_case(id.substr(id.find('/') + 1)); }
+
+// Whether it is "meta-llama/Llama-3.1-8B", or the part behind its owner.
+bool is_called(const std::string& id, const std::string& name) {
+  return lower_case(name) == lower_case(id) || lower_case(name) == without_owner(id);
 }
 
-// "meta-llama/Llama-3.1-8B", or the part behind its owner.
-bool is_called(const std::string& alias, const std::string& name) {
-  const std::string wanted = lower_case(name), id = lower_case(alias);
-  return wanted == id || wanted == id.substr(id.find('/') + 1);
+using Words = std::vector<std::string>;
+
+bool is_among(const Words& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-std::optional<std::string> alias_of(const ZooFile& file, const std::string& name) {
-  const auto found = std::find_if(file.aliases.begin(), file.aliases.end(),
-                                  [&](const std::string& alias) { return is_called(alias, name); });
-  return found == file.aliases.end() ? std::nullopt : std::optional(*found);
+// "owner/Qwen2.5-32B" as qwen, 2.5 and 32b.
+Words words_of_name(const std::string& id) {
+  Words words;
+  char last = ' ';
+  for (const char c : without_owner(id)) {
+    const bool digit = c >= '0' && c <= '9', letter = c >= 'a' && c <= 'z';
+    if (last == ' ' || (last >= 'a' && digit)) words.emplace_back();
+    last = digit || letter || c == '.' ? c : ' ';
+    if (last != ' ') words.back() += c;
+  }
+  return words;
+}
+
+// Without marks of what a model was trained further for and of how a copy is stored.
+Words sizes_in_name(const std::string& id) {
+  static const Words marks{"",   "instruct", "base", "chat", "it",  "pt",
+                           "hf", "bnb",      "4bit", "8bit", "awq", "gptq"};
+  Words words = words_of_name(id);
+  std::erase_if(words, [](const std::string& word) { return is_among(marks, word); });
+  return words;
+}
+
+// The zoo's name of the same family that shares most with what was asked for, sizes before all else; empty:
+// there is none.
+std::string nearest_of_family(const std::string& asked) {
+  const Words words = words_of_name(asked);
+  std::string best;
+  int best_score = 0;
+  for (const std::string& name : zoo_names()) {
+    const Words own = words_of_name(name);
+    int score = 0;
+    for (const std::string& word : own) score += !is_among(words, word) ? 0 : word.ends_with('b') ? 3 : 2;
+    if (!is_among(words, own.front()) || score <= best_score) continue;
+    best = name;
+    best_score = score;
+  }
+  return best;
 }
 
 // "owner/name", as Hugging Face has them; no path of a file.
@@ -96,6 +120,24 @@ ImportedModel load_path(std::filesystem::path path, const std::string& as) {
                     path.string(), as);
 }
 
+// The config.json that Hugging Face's libraries have downloaded (huggingface_hub/constants.py); nothing where
+// they have not.
+std::optional<std::filesystem::path> cached_config(std::string id) {
+  std::filesystem::path hub;
+  for (const auto& [variable, below] :
+       {std::pair{"HOME", ".cache/huggingface/hub"}, {"HF_HOME", "hub"}, {"HF_HUB_CACHE", ""}}) {
+    if (const char* const value = std::getenv(variable); value != nullptr && *value != '\0')
+      hub = std::filesystem::path(value) / below;
+  }
+  const auto folder = hub / ("models--" + id.replace(id.find('/'), 1, "--"));
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(folder / "refs" / "main", error)) return std::nullopt;
+  std::string revision = read_file(folder / "refs" / "main", 200);
+  revision.erase(std::min(revision.find_first_of("\n/"), revision.size()));
+  const auto config = folder / "snapshots" / revision / "config.json";
+  return std::filesystem::is_regular_file(config, error) ? std::optional(config) : std::nullopt;
+}
+
 }  // namespace
 
 ImportedModel read_model(Json whole, const std::string& file, const std::string& as) {
@@ -112,40 +154,71 @@ std::vector<std::string> zoo_names() {
   return names;
 }
 
-std::vector<ZooModel> zoo_models() {
-  std::vector<ZooModel> models;
-  for (const auto& [file, text] : zoo_files()) {
-    const ZooFile read = read_zoo(file, text);
-    models.push_back({stem(file), read.aliases, read.source});
-  }
-  return models;
+const std::vector<ZooModel>& zoo_models() {
+  static const std::vector<ZooModel> all = [] {
+    std::vector<ZooModel> models;
+    for (const auto& [file, text] : zoo_files()) {
+      const std::string where = "zoo/" + std::string(file);
+      models.push_back(read_zoo(parse_json(std::string(text), where), where));
+      models.back().name = stem(file);
+    }
+    return models;
+  }();
+  return all;
 }
 
 ModelSpec load_model(const std::string& name_or_path) { return load_imported_model(name_or_path).model; }
 
-ImportedModel load_imported_model(const std::string& name_or_path, const std::string& as) {
-  // A model that was asked for by an id is exported by it.
-  const auto named = [&](ZooFile read) -> ImportedModel {
-    if (!read.aliases.empty())
-      read.model.hub_id = alias_of(read, name_or_path).value_or(read.aliases.front());
-    return {read.model, {}, {}};
+std::optional<ImportedModel> model_of_id(const std::string& id, const std::string& as) {
+  const bool whole = looks_like_id(id);
+  const auto known = [](ModelSpec model, const std::string& hub_id) {
+    model.hub_id = hub_id;
+    return ImportedModel{std::move(model), {}, {}};
   };
-  for (const auto& [file, text] : zoo_files()) {
-    if (stem(file) == name_or_path) return named(read_zoo(file, text));
+  for (const ZooModel& zoo : zoo_models()) {
+    if (zoo.name == id) return known(zoo.model, zoo.aliases.empty() ? "" : zoo.aliases.front());
+    for (const std::string& alias : zoo.aliases) {
+      if (is_called(alias, id)) return known(zoo.model, alias);
+    }
   }
+  if (const auto path = whole ? cached_config(id) : std::nullopt) {
+    ImportedModel read = load_path(*path, as);
+    read.model.name = cut_text(id.substr(id.find('/') + 1), 80);
+    read.model.hub_id = id;
+    return read;
+  }
+  const Words sizes = sizes_in_name(id);
+  const auto is_copy = [&](const std::string& other) { return sizes_in_name(other) == sizes; };
+  for (const ZooModel& zoo : zoo_models()) {
+    if (sizes.empty() ||
+        (!is_copy(zoo.name) && std::none_of(zoo.aliases.begin(), zoo.aliases.end(), is_copy) &&
+         std::none_of(zoo.same_sizes.begin(), zoo.same_sizes.end(), is_copy)))
+      continue;
+    ImportedModel read = known(zoo.model, whole ? id : "");
+    read.notes.push_back(
+        fmt::format("{} is taken to have the sizes of {}; for its own settings, such as its "
+                    "longest sequence, name its config.json",
+                    cut_text(id, 80), zoo.name));
+    return read;
+  }
+  return std::nullopt;
+}
+
+ImportedModel load_imported_model(const std::string& name_or_path, const std::string& as) {
+  if (is_among(zoo_names(), name_or_path)) return *model_of_id(name_or_path);
   std::error_code error;
   if (std::filesystem::exists(name_or_path, error)) return load_path(name_or_path, as);
-  for (const auto& [file, text] : zoo_files()) {
-    const ZooFile read = read_zoo(file, text);
-    if (alias_of(read, name_or_path)) return named(read);
-  }
   const bool id = looks_like_id(name_or_path);
   if (!id && (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json")))
     return load_path(name_or_path, as);
+  if (auto model = model_of_id(name_or_path, as)) return *model;
+  const std::string family = nearest_of_family(name_or_path);
   const std::string last = name_or_path.substr(id ? name_or_path.find('/') + 1 : 0);
   throw UserError(Problem{
       "--model",
-      fmt::format("unknown model \"{}\"{}", name_or_path.substr(0, 80), did_you_mean(last, zoo_names())),
+      fmt::format(
+          "unknown model \"{}\"{}", name_or_path.substr(0, 80),
+          family.empty() ? did_you_mean(last, zoo_names()) : fmt::format("; did you mean \"{}\"?", family)),
       fmt::format("one of the {} names of mpt-plan model list, or the path of a model file or Hugging Face "
                   "config.json",
                   zoo_names().size()),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,11 +15,22 @@ std::vector<std::string> zoo_names();
 
 /// One of them with its other names: the ids of Hugging Face whose config.json has the same architecture.
 struct ZooModel {
-  std::string name;
-  std::vector<std::string> aliases;
+  std::string name;  // of its file
+  ModelSpec model;
+  std::vector<std::string> aliases, same_sizes;
   std::string source;  // of its sizes
+
+  template <class V>
+  static void describe(V& v) {
+    using T = ZooModel;
+    describe_part(v, &T::model);
+    v.field("aliases", &T::aliases, "its ids on the Hugging Face hub", rare_field());
+    v.field("same_sizes", &T::same_sizes,
+            "ids of models of the same sizes, whose settings beside them may differ", rare_field());
+    v.field("source", &T::source, "where its sizes are from", rare_field(long_text()));
+  }
 };
-std::vector<ZooModel> zoo_models();
+const std::vector<ZooModel>& zoo_models();
 
 /// A parsed model file, our own or Hugging Face's config.json. `as`: the type to read one as, whatever it
 /// says; empty: its own. Throws UserError that names `file`.
@@ -27,6 +39,10 @@ ImportedModel read_model(nlohmann::ordered_json json, const std::string& file, c
 /// As load_model(), with what was left out of a Hugging Face config.json. `as`: the type to read one as,
 /// whatever it says; empty: its own.
 ImportedModel load_imported_model(const std::string& name_or_path, const std::string& as = "");
+
+/// The model of an id on the hub: the zoo's, else what Hugging Face's cache on this machine has, else one of
+/// the zoo with the same sizes, which a note says. Nothing for others.
+std::optional<ImportedModel> model_of_id(const std::string& id, const std::string& as = "");
 
 /// A model by name of the zoo or an alias, by path to a file of our own format, or by path to a Hugging Face
 /// config.json (or the folder that holds one). Throws UserError; an unknown name lists the nearest.

@@ -94,24 +94,11 @@ void set_recipe_sequence(const Settings& recipe, Imported& in) {
 
 // How it trains: its adapters and its optimizer. What has no counterpart becomes a note.
 
-// One pattern or a list of them.
-std::vector<std::string> patterns_at(const Settings& recipe, const std::string& key) {
-  const Json* const value = recipe.find(key);
-  if (value == nullptr) return {};
-  if (value->is_string()) return {value->get<std::string>()};
-  std::vector<std::string> patterns;
-  if (!value->is_array()) return patterns;
-  for (const Json& item : *value) {
-    if (item.is_string()) patterns.push_back(item.get<std::string>());
-  }
-  return patterns;
-}
-
 void set_adapters(const Settings& recipe, Imported& in) {
   Training& training = in.layout.training;
   training.adapter_rank = recipe.number("peft.dim", rule_of(&Training::adapter_rank), 8);
-  std::vector<std::string> targets = patterns_at(recipe, "peft.target_modules");
-  const std::vector<std::string> excluded = patterns_at(recipe, "peft.exclude_modules");
+  std::vector<std::string> targets = recipe.texts("peft.target_modules");
+  const std::vector<std::string> excluded = recipe.texts("peft.exclude_modules");
   const bool all = recipe.flag("peft.match_all_linear", false) || !excluded.empty();
   if (targets.empty() && !all) targets = {"*_proj"};
   set_adapter_targets(match_recipe(in, hugging_face_modules, all ? excluded : targets, all),
@@ -120,19 +107,6 @@ void set_adapters(const Settings& recipe, Imported& in) {
   if (recipe.flag("quantization.load_in_4bit", false)) training.frozen_format = FrozenFormat::nf4;
   if (recipe.flag("quantization.load_in_8bit", false))
     in.notes.emplace_back("quantization.load_in_8bit: frozen weights are priced in 16 bits");
-}
-
-void set_recipe_optimizer(const Settings& recipe, Imported& in) {
-  static const std::map<std::string, OptimizerKind> names{
-      {"SGD", OptimizerKind::sgd},         {"AdamW8bit", OptimizerKind::adamw8},
-      {"Adam8bit", OptimizerKind::adamw8}, {"Adafactor", OptimizerKind::adafactor},
-      {"Muon", OptimizerKind::muon},       {"DistMuon", OptimizerKind::muon}};
-  const std::string target = recipe.text("optimizer._target_", "torch.optim.AdamW");
-  const std::string name = target.substr(target.rfind('.') + 1);
-  const auto found = names.find(name);
-  if (found != names.end()) in.layout.training.optimizer = found->second;
-  if (found == names.end() && name.find("Adam") == std::string::npos)
-    in.notes.push_back(fmt::format("optimizer {}: priced as AdamW", cut_text(name, 40)));
 }
 
 // Weights, gradients and moments are of one type, bf16 unless the recipe names another.
@@ -148,7 +122,13 @@ void set_recipe_states(const Settings& recipe, Imported& in) {
 }
 
 void set_recipe_training(const Settings& recipe, Imported& in) {
-  set_recipe_optimizer(recipe, in);
+  for (const auto& [key, what] :
+       {std::pair{"teacher_model", "weights and forward of the teacher are not in a plan"},
+        {"model.backend.te_fp8", "products of Transformer Engine in 8 bits are priced in bf16"}}) {
+    if (recipe.has(key)) in.notes.push_back(fmt::format("{}: {}", key, what));
+  }
+  const std::string optimizer = recipe.text("optimizer._target_", "torch.optim.AdamW");
+  set_optimizer(in, optimizer.substr(optimizer.rfind('.') + 1));
   set_recipe_states(recipe, in);
   if (recipe.has("peft")) set_adapters(recipe, in);
 }
@@ -180,7 +160,7 @@ Imported import_automodel(const std::filesystem::path& file) {
   in.workload.global_batch =
       recipe.number("step_scheduler.global_batch_size", rule_of(&Workload::global_batch), 32);
   set_recipe_sequence(recipe, in);
-  in.model = hugging_face_model(recipe_model(recipe), file.parent_path(), in.unknown_model);
+  set_hugging_face_model(in, recipe_model(recipe), file.parent_path());
   set_recipe_schedule(recipe, in);
   set_recipe_training(recipe, in);
   check_imported(in, file.string());

@@ -3,6 +3,8 @@
 
 // DeepSpeed's configuration, for its own export and import and for those of the Hugging Face Trainer.
 
+#include <optional>
+
 #include "frameworks/export.h"
 #include "frameworks/import.h"
 #include "frameworks/readers/settings.h"
@@ -15,7 +17,8 @@ Json deepspeed_config(const Plan& plan);
 /// Of plans for other frameworks: what DeepSpeed does not have.
 void add_deepspeed_warnings(const Plan& plan, std::vector<std::string>& warnings);
 
-/// Layout and batch of DeepSpeed's configuration; `pipeline` ranks have equal stages. Throws UserError.
-Imported read_deepspeed(const Settings& config, int64_t pipeline);
+/// Layout and batch of DeepSpeed's configuration; `pipeline` ranks have equal stages. `trainer`: what
+/// precisions that are "auto" stand for; nothing: unknown. Throws UserError.
+Imported read_deepspeed(const Settings& config, int64_t pipeline, std::optional<Precision> trainer = {});
 
 }  // namespace mpt::frameworks

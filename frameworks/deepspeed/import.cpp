@@ -5,6 +5,8 @@
 
 #include "frameworks/deepspeed/deepspeed.h"
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/registry.h"
@@ -34,8 +36,8 @@ void set_deepspeed_batch(const Settings& config, Imported& in) {
   l.micro_batch = std::max<int64_t>(1, micro);
   in.workload.global_batch = batch;
   l.data = 0;  // what the ranks leave, where the file says no batch
+  in.accumulated = std::max<int64_t>(1, steps);
   if (batch > 0 && micro > 0 && steps > 0 && batch % (micro * steps) == 0) l.data = batch / (micro * steps);
-  if (micro == 0) in.notes.push_back("train_micro_batch_size_per_gpu is left open: 1 is taken");
 }
 
 void set_deepspeed_zero(const Settings& config, Imported& in) {
@@ -48,15 +50,33 @@ void set_deepspeed_zero(const Settings& config, Imported& in) {
   if (device == "nvme") in.notes.push_back("optimizer state on NVMe is not in a plan");
   if (config.has("zero_optimization.offload_param"))
     in.notes.push_back("zero_optimization.offload_param: weights in the host's memory are not in a plan");
+  for (const std::string key :
+       {"zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients"}) {
+    const Json* const value = config.find("zero_optimization." + key);
+    if (value != nullptr && *value != false && *value != 1)
+      in.notes.push_back(key +
+                         " is not in a plan: weights and gradients go whole, in 16 bits, between all ranks");
+  }
   const int64_t shard = config.number("zero_optimization.mics_shard_size", rule_of(&Layout::shard), 0);
   if (shard > 0 && l.data > 0) in.shard_groups = std::max<int64_t>(1, l.replicas() / shard);
   if (shard > 0 && l.data == 0)
     in.notes.push_back("zero_optimization.mics_shard_size needs the number of ranks");
 }
 
+// "auto" is the Trainer's precision.
+Precision deepspeed_precision(const Settings& config, std::optional<Precision> trainer,
+                              std::vector<std::string>& notes) {
+  if (flag_or_auto(config, "bf16.enabled", false)) return Precision::bf16;
+  if (flag_or_auto(config, "fp16.enabled", false)) return Precision::fp16;
+  const Json *const bf16 = config.find("bf16.enabled"), *const fp16 = config.find("fp16.enabled");
+  if ((bf16 == nullptr || *bf16 != "auto") && (fp16 == nullptr || *fp16 != "auto")) return Precision::fp32;
+  if (!trainer) notes.emplace_back("bf16.enabled is \"auto\", which the Trainer decides: bf16 is taken");
+  return trainer.value_or(Precision::bf16);
+}
+
 }  // namespace
 
-Imported read_deepspeed(const Settings& config, int64_t pipeline) {
+Imported read_deepspeed(const Settings& config, int64_t pipeline, std::optional<Precision> trainer) {
   Imported in;
   Layout& l = in.layout;
   l.pipeline = pipeline;
@@ -68,9 +88,7 @@ Imported read_deepspeed(const Settings& config, int64_t pipeline) {
   set_whole_experts(l);
   set_deepspeed_batch(config, in);
   set_deepspeed_zero(config, in);
-  l.precision = flag_or_auto(config, "bf16.enabled", false)   ? Precision::bf16
-                : flag_or_auto(config, "fp16.enabled", false) ? Precision::fp16
-                                                              : Precision::fp32;
+  l.precision = deepspeed_precision(config, trainer, in.notes);
   l.recompute = config.has("activation_checkpointing") ? Recompute::full : Recompute::none;
   return in;
 }
@@ -82,11 +100,13 @@ Imported import_deepspeed(const std::filesystem::path& file) {
   const bool has_module = std::filesystem::is_regular_file(module, error);
   const Settings code(has_module ? read_python(module).values : Json::object(), module.string());
   Imported in = read_deepspeed(config, code.number("STAGES", rule_of(&Layout::pipeline), 1));
+  if (number_or_auto(config, "train_micro_batch_size_per_gpu", rule_of(&Layout::micro_batch)) == 0)
+    in.notes.emplace_back("train_micro_batch_size_per_gpu is left open: 1 is taken");
   if (code.flag("RECOMPUTE", false)) in.layout.recompute = Recompute::full;
   in.workload.sequence = code.number("SEQUENCE", rule_of(&Workload::sequence), 2048);
   if (!code.has("SEQUENCE"))
     in.notes.push_back(in.length_note = "the file has no sequence length: 2048 is taken without --seq");
-  in.model = hugging_face_model(code.text("MODEL", ""), file.parent_path(), in.unknown_model);
+  set_hugging_face_model(in, code.text("MODEL", ""), file.parent_path());
   set_stages(in, {}, module.string());
   check_imported(in, file.string());
   return in;

@@ -95,20 +95,18 @@ ShellCommand arguments_in_variables(const std::string& text, const std::filesyst
 void refuse_other_programs(const std::string& program, const std::string& file) {
   const std::filesystem::path path = program;
   const std::string name = path.filename().string();
-  const auto in_name = [&](const char* other) { return name.find(other) != std::string::npos; };
-  const auto in_path = [&](const char* other) {
-    return std::find(path.begin(), path.end(), other) != path.end();
-  };
-  for (const char* other :
-       {"bert", "t5", "mamba", "vlm", "vision", "ict", "retro", "hybrid", "mimo", "multimodal"}) {
-    if (!in_name(other) && !in_path(other)) continue;
-    throw UserError(Problem{file, fmt::format("it starts {}", program),
-                            "a GPT model, as pretrain_gpt.py trains", "plans are for decoders alone"});
-  }
-  for (const char* other : {"generat", "inference", "server", "evaluat", "convert", "tasks"}) {
-    if (!in_name(other) && !in_path(other)) continue;
-    throw UserError(Problem{file, fmt::format("it starts {}", program), "a training, as pretrain_gpt.py runs",
-                            "plans are for trainings"});
+  static const std::vector<std::string> kModels{"bert", "t5",    "mamba",  "vlm",  "vision",
+                                                "ict",  "retro", "hybrid", "mimo", "multimodal"};
+  static const std::vector<std::string> kTasks{"generat", "inference", "server",
+                                               "evaluat", "convert",   "tasks"};
+  for (const auto& [words, expected] : {std::pair{&kModels, "a GPT model, as pretrain_gpt.py trains"},
+                                        {&kTasks, "a training, as pretrain_gpt.py runs"}}) {
+    for (const std::string& other : *words) {
+      if (name.find(other) == std::string::npos && std::find(path.begin(), path.end(), other) == path.end())
+        continue;
+      throw UserError(Problem{file, fmt::format("it starts {}", program), expected,
+                              "plans are for trainings of decoders alone"});
+    }
   }
 }
 
@@ -117,6 +115,22 @@ std::string program_of_test(const std::filesystem::path& file) {
   const std::filesystem::path model = file.parent_path().parent_path();
   if (model.parent_path().filename() != "test_cases") return "";
   return fmt::format("pretrain_{}.py", model.filename().string());
+}
+
+// Whose file it is by words that only others have; empty: Megatron-LM's own. In a script their flags are not
+// Megatron-LM's.
+std::string other_program(const std::string& text, const MegatronFlags& flags) {
+  for (const auto& [words, program] : {std::pair{"megatron sft", "ms-swift"},
+                                       {"megatron pt", "ms-swift"},
+                                       {"swift sft", "ms-swift"},
+                                       {"pipe-parallel-size", "GPT-NeoX"},
+                                       {"pipe_parallel_size", "GPT-NeoX"}}) {
+    if (!flags.has("num-layers") && text.find(words) != std::string::npos) return program;
+  }
+  for (const char* flag : {"deepspeed", "zero-stage", "ds-sequence-parallel-size"}) {
+    if (flags.has(flag)) return "Megatron-DeepSpeed";
+  }
+  return "";
 }
 
 bool is_false(const std::string& text) { return text == "false" || text == "False"; }
@@ -144,10 +158,16 @@ MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
     flags.take(arguments);
     refuse_other_programs(program, flags.file_);
   }
-  if (flags.values_.count("num-layers") == 0 && flags.values_.count("hybrid-layer-pattern") == 0 &&
-      flags.values_.count("hybrid-override-pattern") == 0) {
-    throw UserError(Problem{flags.file_, "no --num-layers", "Megatron-LM arguments, such as its scripts hold",
-                            "name the file that holds the --flags"});
+  const std::string program = other_program(text, flags);
+  if (!program.empty() ||
+      (flags.values_.count("num-layers") == 0 && flags.values_.count("hybrid-layer-pattern") == 0 &&
+       flags.values_.count("hybrid-override-pattern") == 0)) {
+    throw UserError(Problem{flags.file_, program.empty() ? "no --num-layers" : "a file of " + program,
+                            "Megatron-LM arguments, such as its scripts hold",
+                            program.empty()
+                                ? "name the file that holds the --flags"
+                                : "price its layout by mpt-plan estimate with --model (a hub id will do), "
+                                  "--framework, --tp, --pp, --dp, --zero and --global-batch"});
   }
   return flags;
 }

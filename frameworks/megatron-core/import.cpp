@@ -208,15 +208,6 @@ void set_attention_backend(const MegatronFlags& f, Imported& in) {
     in.notes.emplace_back("--attention-backend flash: priced as cuDNN's attention, which is about as fast");
 }
 
-// States per parameter other than Adam's two.
-void set_optimizer(const MegatronFlags& f, Imported& in) {
-  const std::string name = f.text("optimizer", "adam");
-  if (name == "sgd") in.layout.training.optimizer = OptimizerKind::sgd;
-  if (name == "muon" || name == "dist_muon") in.layout.training.optimizer = OptimizerKind::muon;
-  if (name != "adam" && in.layout.training.optimizer == OptimizerKind::adamw)
-    in.notes.push_back(fmt::format("--optimizer {}: priced as Adam", cut_text(name, 40)));
-}
-
 // "0:384 200B:768 400B:1152": the last one, with which most of a training runs.
 int64_t scheduled_batch(const MegatronFlags& f) {
   int64_t batch = 0;
@@ -262,11 +253,13 @@ void set_execution(const MegatronFlags& f, Imported& in) {
     change("dropout=true");
   // Megatron-LM's default; what is padded already is not padded again.
   const bool pads = !f.has("no-pad-vocab-size") && !f.has("disable-pad-vocab-size");
-  in.vocabulary_multiple = pads && (f.has("vocab-size") || !f.has("padded-vocab-size"))
-                               ? f.number("make-vocab-size-divisible-by", between(1, 1 << 20), 128)
-                               : 1;
-  in.fp8_head = f.has("fp8-output-proj");
-  in.deduplicates_dispatch = f.text("moe-token-dispatcher-type", "allgather") == "flex";
+  const bool padded = pads && (f.has("vocab-size") || !f.has("padded-vocab-size"));
+  change(fmt::format("vocabulary_multiple={}",
+                     padded ? f.number("make-vocab-size-divisible-by", between(1, 1 << 20), 128) : 1));
+  if (f.has("fp8-output-proj")) change("fp8_head=true");
+  if (f.text("moe-token-dispatcher-type", "allgather") != "flex") return;
+  change("deduplicates_dispatch=true");  // with kernels that leave the room between experts' rows
+  change("pads_expert_rows=false");
 }
 
 }  // namespace
@@ -288,7 +281,7 @@ Imported megatron_import(const MegatronFlags& f, const std::string& framework) {
   in.workload.global_batch = f.has("global-batch-size")
                                  ? f.number("global-batch-size", rule_of(&Workload::global_batch), 1)
                                  : scheduled_batch(f);
-  set_optimizer(f, in);
+  set_optimizer(in, f.text("optimizer", "adam"));
   in.layout.training.deterministic = f.has("deterministic-mode");
   in.open_vocabulary = open_vocabulary(f);
   in.micro_batch_group = f.number("microbatch-group-size-per-virtual-pipeline-stage", between(0, 1e6), 0);

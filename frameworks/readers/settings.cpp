@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <sstream>
+
 #include "base/error.h"
 
 namespace mpt::frameworks {
@@ -45,6 +48,17 @@ std::string Settings::text(const std::string& key, const std::string& otherwise)
   if (value == nullptr) return otherwise;
   if (value->is_string()) return value->get<std::string>();
   throw UserError(Problem{at(key), detail::describe_json(*value), "a text", ""});
+}
+
+std::vector<std::string> Settings::texts(const std::string& key) const {
+  const Json* const value = find(key);
+  std::vector<std::string> texts;
+  if (value == nullptr) return texts;
+  for (const Json& item : value->is_array() ? *value : Json::array({*value})) {
+    std::istringstream text(item.is_string() ? item.get<std::string>() : "");
+    for (std::string part; std::getline(text, part, ',');) texts.push_back(part);
+  }
+  return texts;
 }
 
 std::vector<int64_t> layers_of_modules(const Settings& settings, const std::string& key) {

@@ -5,6 +5,7 @@
 // within an object. Errors name file and key.
 
 #include <string>
+#include <vector>
 
 #include "base/fields.h"
 #include "base/json.h"
@@ -24,6 +25,8 @@ class Settings {
   int64_t number(const std::string& key, const FieldRule& rule, int64_t otherwise) const;
   bool flag(const std::string& key, bool otherwise) const;
   std::string text(const std::string& key, const std::string& otherwise) const;
+  /// A list of texts, or one with commas between them. What is no text is left out.
+  std::vector<std::string> texts(const std::string& key) const;
 
  private:
   Json json_;

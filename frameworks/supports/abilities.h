@@ -55,6 +55,7 @@ enum class TrainingFeature {
   adafactor,
   sgd,
   muon,
+  muon_on_shares,  // which gathers the matrices that ZeRO 2 and 3 share out
   packed_sequences,
   activation_offload,
   deterministic,
@@ -88,7 +89,7 @@ struct Abilities {
   bool experts_need_sequence_parallel = false;
   std::vector<ContextMethod> context_methods;  // empty: no context parallelism
   bool sequence_divides_by_tensor = false;
-  bool ring_with_windows = true;
+  bool ring_with_windows = true, ring_with_mixers = false;
   bool context_in_pipeline = true;
   std::vector<int64_t> zero, zero_in_pipeline, zero_with_shard_groups, zero_with_offload, zero_with_experts;
   bool plain_replicas_alone = false;
@@ -133,6 +134,8 @@ struct Abilities {
     v.field("sequence_divides_by_tensor", &T::sequence_divides_by_tensor,
             "the sequence must divide by 2 x context x tensor");
     v.field("ring_with_windows", &T::ring_with_windows, "ring attention of models with sliding windows");
+    v.field("ring_with_mixers", &T::ring_with_mixers,
+            "ring attention beside mixers that exchange heads over context ranks", optional_field());
     v.field("context_in_pipeline", &T::context_in_pipeline, "context parallelism in a pipeline");
     v.field("zero", &T::zero, "ZeRO stages without a pipeline", between(0, 3));
     v.field("zero_in_pipeline", &T::zero_in_pipeline, "ZeRO stages with a pipeline", between(0, 3));

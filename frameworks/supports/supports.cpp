@@ -24,6 +24,15 @@ std::optional<Rejection> refuse(const Framework& framework, const char* constrai
   return Rejection{constraint, -1, 0.0, 0.0, framework.title + " " + what};
 }
 
+// What a framework has and MPT does not plan has a source; what it lacks has none.
+std::optional<Rejection> refuse_unplanned(const Framework& framework, const char* constraint,
+                                          const char* ability, const std::string& what) {
+  const auto source = framework.sources.find(ability);
+  if (source == framework.sources.end()) return refuse(framework, constraint, "has no " + what);
+  return Rejection{constraint, -1, 0.0, 0.0,
+                   fmt::format("MPT plans no {} for {} ({})", what, framework.title, source->second)};
+}
+
 template <class E>
 std::string words(E value) {
   return replaced(enum_name(value), '_', ' ');
@@ -93,7 +102,7 @@ struct SplitRules {
   std::optional<Rejection> experts() const {
     if (spreads && !can.expert) return no("expert", "has no expert parallelism");
     if (has_experts && tensor && !can.expert_beside_tensor)
-      return no("expert", "has no experts with tensor parallelism");
+      return refuse_unplanned(framework, "expert", "expert_beside_tensor", "experts with tensor parallelism");
     if (has_experts && pipeline && !can.experts_in_pipeline)
       return no("expert", "has no experts in a pipeline");
     if (has_experts && context && !can.experts_with_context)
@@ -127,6 +136,10 @@ struct SplitRules {
     if (context && layout.context_method == ContextMethod::ring && model.has_windows() &&
         !can.ring_with_windows)
       return no("context", "has no ring attention with sliding windows");
+    const auto is_mixer = [](const LayerKind& kind) { return kind.linear || kind.convolution; };
+    if (context && layout.context_method == ContextMethod::ring && !can.ring_with_mixers &&
+        model.layers.any(is_mixer))
+      return no("context", "has no ring attention beside mixers that exchange heads");
     if (!pipeline || layout.data == 1) return std::nullopt;
     if (!contains(can.orders, layout.order))
       return no("order", fmt::format("does not number ranks {}", enum_name(layout.order)));
@@ -225,8 +238,9 @@ Broken zero_rule(const Abilities& a, const Layout& l, const Sharing& s) {
 }
 
 // Newton-Schulz steps need whole matrices: ranks own some each, and what backward shares out is pieces.
-Broken muon_rule(const Sharing& s) {
-  if (s.zero > 1) return {"zero", "updates whole matrices with Muon, not the shares of ZeRO 2 and 3"};
+Broken muon_rule(const Abilities& a, const Sharing& s) {
+  if (s.zero > 1 && !a.trains_unwritten.contains(TrainingFeature::muon_on_shares))
+    return {"zero", "updates whole matrices with Muon, not the shares of ZeRO 2 and 3"};
   if (s.offload) return {"offload", "has no Muon in the host's memory"};
   return {};
 }
@@ -247,7 +261,7 @@ Broken sharing_rule(const Abilities& a, const Layout& l, const Sharing& s) {
   const bool replicates = l.reduces_gradients() && l.replicas() > 1;
   Broken broken;
   if (replicates) broken = zero_rule(a, l, s);
-  if (!broken && l.training.optimizer == OptimizerKind::muon) broken = muon_rule(s);
+  if (!broken && l.training.optimizer == OptimizerKind::muon) broken = muon_rule(a, s);
   if (!broken && s.zero > 0 && s.shard < l.replicas()) broken = shard_group_rule(a, l, s);
   if (broken) return broken;
   if (s.zero > 0 && gathers_alone(l) && !a.gather_overlap_alone)
@@ -330,7 +344,7 @@ std::optional<Rejection> supports_model(const Framework& framework, const ModelS
 
 std::optional<Rejection> supports_degrees(const Framework& framework, const Degrees& l) {
   const Abilities& a = framework.abilities;
-  if (l.tensor > 1 && !a.tensor) return refuse(framework, "tensor", "has no tensor parallelism");
+  if (l.tensor > 1 && !a.tensor) return refuse_unplanned(framework, "tensor", "tensor", "tensor parallelism");
   if (l.context > 1 && a.context_methods.empty())
     return refuse(framework, "context", "has no context parallelism");
   if (l.pipeline > 1 && a.schedules.empty())

@@ -175,8 +175,9 @@ Imported import_torchtitan_python(const std::filesystem::path& file, const std::
   }
   in.model = model_of_python(python, config, file, in);
   set_titan_ranks(config, in);
-  in.layout.precision = titan_precision(config, in.fp8_head);
-  in.fp8_head = in.fp8_head && is_narrow(in.layout.precision);
+  bool fp8_head = false;
+  in.layout.precision = titan_precision(config, fp8_head);
+  if (fp8_head && is_narrow(in.layout.precision)) in.execution.emplace_back("fp8_head=true");
   TitanPipeline pipeline = titan_pipeline(config);
   const std::string named = pipeline.has_csv && in.layout.pipeline > 1 ? schedule_of_csv(python) : "";
   if (!named.empty()) pipeline.has_csv = false;

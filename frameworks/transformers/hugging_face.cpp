@@ -27,8 +27,7 @@ bool drops_out_by_default(const Json& config) {
 // Of any model on the hub that has the architecture.
 std::string equal_hub_id(const ModelSpec& model) {
   for (const models::ZooModel& known : models::zoo_models()) {
-    if (!known.aliases.empty() && same_architecture(models::load_model(known.name), model))
-      return known.aliases.front();
+    if (!known.aliases.empty() && same_architecture(known.model, model)) return known.aliases.front();
   }
   return "";
 }
@@ -36,13 +35,8 @@ std::string equal_hub_id(const ModelSpec& model) {
 }  // namespace
 
 std::string hub_id(const ModelSpec& model) {
-  for (const models::ZooModel& known : models::zoo_models()) {
-    const auto& ids = known.aliases;
-    if (std::find(ids.begin(), ids.end(), model.hub_id) != ids.end() &&
-        same_architecture(models::load_model(known.name), model))
-      return model.hub_id;
-  }
-  return "";
+  const auto found = model.hub_id.empty() ? std::nullopt : models::model_of_id(model.hub_id);
+  return found && same_architecture(found->model, model) ? model.hub_id : "";
 }
 
 std::string add_hugging_face_model(const ModelSpec& model, const std::string& framework, Exported& exported,
@@ -68,18 +62,19 @@ std::string add_hugging_face_model(const ModelSpec& model, const std::string& fr
   return "config.json";
 }
 
-std::optional<ModelSpec> hugging_face_model(const std::string& reference, const std::filesystem::path& folder,
-                                            std::string& unknown) {
-  for (const models::ZooModel& known : models::zoo_models()) {
-    if (std::find(known.aliases.begin(), known.aliases.end(), reference) != known.aliases.end())
-      return models::load_model(reference);
+void set_hugging_face_model(Imported& in, const std::string& reference, const std::filesystem::path& folder) {
+  if (auto known = models::model_of_id(reference)) {
+    in.model = std::move(known->model);
+    in.notes.insert(in.notes.end(), known->notes.begin(), known->notes.end());
+    return;
   }
   std::filesystem::path path = folder / reference;
   std::error_code error;
   if (std::filesystem::is_directory(path, error) || reference.empty()) path /= "config.json";
-  if (std::filesystem::is_regular_file(path, error)) return models::load_model(path.string());
-  unknown = cut_text(reference, 60);
-  return std::nullopt;
+  if (std::filesystem::is_regular_file(path, error))
+    in.model = models::load_model(path.string());
+  else
+    in.unknown_model = cut_text(reference, 60);
 }
 
 }  // namespace mpt::frameworks

@@ -3,7 +3,6 @@
 
 // A model as frameworks on Hugging Face's classes take it: by its id on the hub, or by a config.json.
 
-#include <optional>
 #include <string>
 
 #include "core/model_spec.h"
@@ -24,10 +23,8 @@ enum class BalanceLoss { left_to_framework, trained };
 std::string add_hugging_face_model(const ModelSpec& model, const std::string& framework, Exported& exported,
                                    BalanceLoss balance = BalanceLoss::left_to_framework);
 
-/// The model that `reference` names in a file of `folder`: an id on the hub that we know, or a config.json.
-/// Without a reference the config.json of the folder is the model's.
-/// Nothing where it is neither; `unknown` is then the reference.
-std::optional<ModelSpec> hugging_face_model(const std::string& reference, const std::filesystem::path& folder,
-                                            std::string& unknown);
+/// Sets the model that `reference` names in a file of `folder`: an id on the hub that we know, or a
+/// config.json. Without a reference the config.json of the folder is the model's. Notes what is not known.
+void set_hugging_face_model(Imported& in, const std::string& reference, const std::filesystem::path& folder);
 
 }  // namespace mpt::frameworks

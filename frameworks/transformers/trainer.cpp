@@ -5,7 +5,14 @@
 
 #include "frameworks/transformers/trainer.h"
 
-#include "frameworks/readers/settings.h"
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "frameworks/deepspeed/deepspeed.h"
+#include "frameworks/readers/adapter_modules.h"
 #include "frameworks/transformers/hugging_face.h"
 
 namespace mpt::frameworks {
@@ -47,29 +54,111 @@ ExportedFile accelerate_script(const Plan& plan, const std::string& settings, co
           filled("run_accelerate.sh", plan, {{"settings", settings}, {"options", options}}), true};
 }
 
+namespace {
+
+bool is_on(const Settings& s, const char* key) {
+  const Json* const value = s.find(key);
+  return value != nullptr && *value != false && *value != "false" && *value != "none";
+}
+
+void set_trainer_settings(const Settings& s, const std::filesystem::path& folder, Imported& in) {
+  Layout& l = in.layout;
+  in.workload.sequence = s.number("block_size", rule_of(&Workload::sequence), 1024);
+  // The Trainer's own default of sequences per GPU is 8.
+  l.micro_batch = s.number("per_device_train_batch_size", rule_of(&Layout::micro_batch), 8);
+  in.workload.global_batch = 0;
+  in.accumulated = s.number("gradient_accumulation_steps", rule_of(&Workload::global_batch), 1);
+  if (l.data > 0 &&
+      l.data * l.micro_batch * in.accumulated <= int64_t(rule_of(&Workload::global_batch).maximum))
+    in.workload.global_batch = l.data * l.micro_batch * in.accumulated;
+  if (is_on(s, "gradient_checkpointing")) l.recompute = Recompute::full;
+  set_optimizer(in, s.text("optim", "adamw_torch_fused"));
+  set_hugging_face_model(in, s.text("config_name", s.text("model_name_or_path", "")), folder);
+}
+
+// Settings of programs that train by the Trainer, under its names and PEFT's: hiyouga/LLaMA-Factory,
+// src/llamafactory/hparams, and axolotl-ai-cloud/axolotl, src/axolotl/utils/schemas. Null: of neither.
+Json trainer_names(Json recipe) {
+  static const std::pair<const char*, const char*> kNames[] = {
+      {"cutoff_len", "block_size"},
+      {"finetuning_type", "adapter"},
+      {"lora_rank", "lora_r"},
+      {"lora_target", "lora_target_modules"},
+      {"quantization_bit", "load_in_4bit"},
+      {"base_model", "model_name_or_path"},
+      {"sequence_len", "block_size"},
+      {"micro_batch_size", "per_device_train_batch_size"},
+      {"optimizer", "optim"}};
+  const bool factory = recipe.contains("cutoff_len");
+  if (!factory && !recipe.contains("sequence_len")) return nullptr;
+  for (const auto& [theirs, ours] : kNames) {
+    if (recipe.contains(theirs)) recipe[ours] = recipe[theirs];
+  }
+  if (!factory) return recipe;
+  if (!recipe.contains("adapter")) recipe["adapter"] = "lora";
+  recipe["gradient_checkpointing"] = !recipe.value("disable_gradient_checkpointing", false);
+  return recipe;
+}
+
+// Adapters of low rank, over weights in 4 bits where the file says so.
+void set_trainer_adapters(const Settings& s, Imported& in) {
+  const std::string kind = s.text("adapter", "full");
+  if (kind == "full" || kind.empty()) return;
+  if (kind != "lora" && kind != "qlora")
+    throw UserError(Problem{s.at("the kind of training"), fmt::format("\"{}\"", cut_text(kind, 40)),
+                            "full, lora or qlora", "plans have no other adapters"});
+  Training& training = in.layout.training;
+  training.adapter_rank = s.number("lora_r", rule_of(&Training::adapter_rank), 8);
+  const Json* const bits = s.find("load_in_4bit");
+  if (bits != nullptr && (*bits == true || *bits == 4)) training.frozen_format = FrozenFormat::nf4;
+  std::vector<std::string> targets = s.texts("lora_target_modules");
+  const bool all = targets.empty() || targets.front() == "all" || targets.front() == "all-linear";
+  if (all) targets.clear();
+  set_adapter_targets(match_recipe(in, hugging_face_modules, targets, all), targets, s.at("LoRA"), in);
+}
+
+}  // namespace
+
+std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::path& file) {
+  const Settings s(recipe.is_object() ? trainer_names(recipe) : nullptr, file.string());
+  if (!s.has("block_size")) return std::nullopt;
+  Imported in;
+  const Precision precision = is_on(s, "bf16")   ? Precision::bf16
+                              : is_on(s, "fp16") ? Precision::fp16
+                                                 : Precision::fp32;
+  const bool fsdp = s.has("fsdp") || s.has("fsdp_config");
+  if (s.has("deepspeed")) {
+    std::filesystem::path config = file.parent_path() / s.text("deepspeed", "");
+    std::error_code error;  // else it stands where the program starts
+    if (!std::filesystem::is_regular_file(config, error)) config = s.text("deepspeed", "");
+    in = read_deepspeed(Settings(load_json(config, kMostImportedBytes), config.string()), 1, precision);
+  } else if (fsdp) {
+    const std::vector<std::string> how = s.texts("fsdp");
+    set_fsdp(in, {1, 0, std::find(how.begin(), how.end(), "shard_grad_op") == how.end()}, file.string());
+  } else {
+    in.notes.emplace_back("neither DeepSpeed nor FSDP is named: each GPU has all weights and states");
+  }
+  if (is_on(s, "fsdp_config.fsdp_offload_params") || is_on(s, "fsdp_config.offload_params"))
+    in.notes.emplace_back("fsdp_offload_params: weights in the host's memory are not in a plan");
+  in.framework = fsdp ? "transformers-fsdp" : "transformers-deepspeed";
+  in.layout.precision = precision;
+  set_trainer_settings(s, file.parent_path(), in);
+  set_trainer_adapters(s, in);
+  in.notes.push_back(
+      fmt::format("sequences are priced as long as the longest, {} tokens", in.workload.sequence));
+  set_stages(in, {}, file.string());
+  check_imported(in, file.string());
+  return in;
+}
+
 void read_trainer_arguments(const std::filesystem::path& file, Imported& in) {
   const std::filesystem::path path = file.parent_path() / "train.json";
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
     in.notes.push_back("there is no train.json beside it: give --global-batch and --seq");
-    in.model = hugging_face_model("", file.parent_path(), in.unknown_model);
-    return;
+    return set_hugging_face_model(in, "", file.parent_path());
   }
-  const Settings arguments(load_json(path, kMostImportedBytes), path.string());
-  Layout& l = in.layout;
-  in.workload.sequence = arguments.number("block_size", rule_of(&Workload::sequence), 1024);
-  // The Trainer's own default of sequences per GPU is 8.
-  l.micro_batch = arguments.number("per_device_train_batch_size", rule_of(&Layout::micro_batch), 8);
-  const int64_t steps = arguments.number("gradient_accumulation_steps", rule_of(&Workload::global_batch), 1);
-  if (l.data > 0 && l.data * l.micro_batch * steps <= int64_t(rule_of(&Workload::global_batch).maximum))
-    in.workload.global_batch = l.data * l.micro_batch * steps;
-  if (arguments.flag("gradient_checkpointing", false)) l.recompute = Recompute::full;
-  const std::string optimizer = arguments.text("optim", "adamw_torch_fused");
-  if (optimizer == "adamw_bnb_8bit" || optimizer == "adamw_8bit" || optimizer == "adamw_torch_8bit")
-    l.training.optimizer = OptimizerKind::adamw8;
-  if (optimizer == "adafactor") l.training.optimizer = OptimizerKind::adafactor;
-  const std::string named = arguments.text("config_name", arguments.text("model_name_or_path", ""));
-  in.model = hugging_face_model(named, file.parent_path(), in.unknown_model);
+  set_trainer_settings(Settings(load_json(path, kMostImportedBytes), path.string()), file.parent_path(), in);
 }
 
 }  // namespace mpt::frameworks

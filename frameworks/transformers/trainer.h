@@ -3,6 +3,8 @@
 
 // Arguments of Hugging Face's Trainer as a JSON file, and accelerate's launch: what both kinds of it share.
 
+#include <optional>
+
 #include "base/json.h"
 #include "frameworks/export.h"
 #include "frameworks/import.h"
@@ -19,6 +21,10 @@ Json accelerate_config(const Plan& plan, const char* kind);
 /// A script that starts a training script of the user's with these files. `settings`: lines of the shell
 /// before, `options`: more options of accelerate launch.
 ExportedFile accelerate_script(const Plan& plan, const std::string& settings, const std::string& options);
+
+/// A recipe of LLaMA-Factory or axolotl, which train by the Trainer; nothing for other files. Throws
+/// UserError.
+std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::path& file);
 
 /// Fills in batch, sequence and model from train.json beside `file`, where there is one.
 void read_trainer_arguments(const std::filesystem::path& file, Imported& in);

@@ -75,7 +75,7 @@ Asked asked(Json json, const std::string& where) {
   };
   take("model", [&](const Json& value, const std::string& at) {
     models::ImportedModel read = models::read_model(value, at);
-    all.notes = tower_notes(read, read.model.name);
+    all.notes = model_notes(read, read.model.name);
     model = std::move(read.model);
   });
   take("cluster", [&](const Json& value, const std::string& at) {

@@ -61,16 +61,14 @@ void set_execution(frameworks::Imported& in, const std::string& framework, const
   Execution& execution = in.layout.execution;
   execution = frameworks::load_framework(framework, "--from");
   frameworks::set_device(execution, device);
-  if (in.deduplicates_dispatch) frameworks::send_tokens_once(execution);
-  execution.kernels.fp8_head = in.fp8_head;
-  if (in.vocabulary_multiple) execution.kernels.vocabulary_multiple = *in.vocabulary_multiple;
   execution = frameworks::with_changes(execution, in.execution, "--from");
 }
 
 }  // namespace
 
 PlanRequest imported_request(frameworks::Imported in, const PlanRequest& asked, const std::string& file,
-                             const std::string& framework) {
+                             const std::string& importer) {
+  const std::string& framework = in.framework.empty() ? importer : in.framework;
   PlanRequest request = asked;
   request.model.value = model_of(in, asked, file);
   request.cluster.value = profiler::load_cluster(asked.cluster.name, {}, asked.gpus);
@@ -78,7 +76,8 @@ PlanRequest imported_request(frameworks::Imported in, const PlanRequest& asked, 
   complete_layout(in, *request.model.value, ranks, file);
   set_execution(in, framework, request.cluster.value->device);
   if (request.global_batch == 0) request.global_batch = in.workload.global_batch;
-  if (request.global_batch == 0) request.global_batch = in.layout.micro_batch * in.layout.data;
+  if (request.global_batch == 0)
+    request.global_batch = in.layout.micro_batch * in.accumulated * in.layout.data;
   in.workload.global_batch = request.global_batch;
   if (request.sequence == 0) request.sequence = in.workload.sequence;
   frameworks::check_imported(in, file);

@@ -8,9 +8,9 @@
 
 namespace mpt::planner {
 
-/// The request to estimate what `file` says of a run of `framework`; what the file leaves open follows from
-/// `asked`, whose cluster must be named. Throws UserError.
+/// The request to estimate what `file` says of a run, read by the framework `importer`; what the file leaves
+/// open follows from `asked`, whose cluster must be named. Throws UserError.
 PlanRequest imported_request(frameworks::Imported imported, const PlanRequest& asked, const std::string& file,
-                             const std::string& framework);
+                             const std::string& importer);
 
 }  // namespace mpt::planner

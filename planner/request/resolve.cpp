@@ -221,7 +221,7 @@ void note_single_gpus(const PlanRequest& r, const ClusterSpec& cluster, std::vec
 ModelSpec model_of(const PlanRequest& r, std::vector<std::string>& notes) {
   if (r.model.value) return *r.model.value;
   const models::ImportedModel read = models::load_imported_model(r.model.name);
-  for (std::string& note : tower_notes(read, r.model.name)) notes.push_back(std::move(note));
+  for (std::string& note : model_notes(read, r.model.name)) notes.push_back(std::move(note));
   return read.model;
 }
 
@@ -367,8 +367,8 @@ bool names_files(const std::string& cluster) {
 
 }  // namespace
 
-std::vector<std::string> tower_notes(const models::ImportedModel& read, const std::string& name) {
-  std::vector<std::string> notes;
+std::vector<std::string> model_notes(const models::ImportedModel& read, const std::string& name) {
+  std::vector<std::string> notes = read.notes;
   for (const models::Tower& tower : read.towers) {
     notes.push_back(fmt::format(
         "{}: plans are of the language model; {} stand beside it and are left out of memory and time", name,

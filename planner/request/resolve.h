@@ -41,7 +41,7 @@ std::unique_ptr<Resolved> resolve(const PlanRequest& request);
 std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration& calibration);
 
 /// What a model's file holds beside the language model, a sentence each.
-std::vector<std::string> tower_notes(const models::ImportedModel& read, const std::string& name);
+std::vector<std::string> model_notes(const models::ImportedModel& read, const std::string& name);
 
 /// The request to estimate a plan's layout: model, cluster, batch and layout are the plan's own. The number
 /// of GPUs and the memory limit are left to the cluster.

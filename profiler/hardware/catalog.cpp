@@ -104,15 +104,16 @@ bool is_path(const std::string& name) {
          std::filesystem::is_regular_file(name, error);
 }
 
-// Nodes that hold so many GPUs; one node where they fill none.
+// Nodes that hold so many GPUs, as many of each; one node where they fill none.
 int64_t nodes_for(int64_t gpus, const NodeEntry& node) {
-  const int64_t per_node = node.devices_per_node;
+  const int64_t per_node = node.devices_per_node, nodes = (gpus + per_node - 1) / per_node;
   if (gpus <= per_node) return 1;
-  if (gpus % per_node == 0) return gpus / per_node;
+  if (gpus % nodes == 0) return nodes;
   const int64_t fewer = gpus / per_node * per_node;
-  throw UserError(Problem{"--gpus", std::to_string(gpus),
-                          fmt::format("whole nodes of {}, which have {} GPUs each", node.name, per_node),
-                          fmt::format("--gpus {} or {}", fewer, fewer + per_node)});
+  throw UserError(
+      Problem{"--gpus", std::to_string(gpus),
+              fmt::format("as many GPUs of each node of {}, which have {} each", node.name, per_node),
+              fmt::format("--gpus {} or {}", fewer, fewer + per_node)});
 }
 
 NamedCluster load_this_machine(int64_t ranks, const std::optional<Profile>& profile) {
@@ -153,9 +154,9 @@ NamedCluster load_part(const std::string& name, const std::optional<Profile>& pr
   const NodeEntry* const node = node_named(wanted.name);
   if (node == nullptr) throw unknown_cluster(wanted.name);
   const int64_t count = wanted.count ? *wanted.count : nodes_for(gpus, *node);
-  if (wanted.gpus_per_node)
-    return nodes_of_size(*node, fmt::format("{}:{}x{}", wanted.name, count, *wanted.gpus_per_node), count,
-                         *wanted.gpus_per_node);
+  const bool whole = wanted.count || gpus <= node->devices_per_node || gpus % node->devices_per_node == 0;
+  const int64_t each = wanted.gpus_per_node.value_or(whole ? 0 : gpus / count);
+  if (each > 0) return nodes_of_size(*node, fmt::format("{}:{}x{}", wanted.name, count, each), count, each);
   return {make_nodes(*node, fmt::format("{}:{}", wanted.name, count), count), node->levels.back()};
 }
 

@@ -18,32 +18,10 @@ def names() -> Dict[str, Any]:
     return ask({"do": "names"}).value
 
 
-@functools.lru_cache(maxsize=None)
-def _known_models() -> frozenset:
-    return frozenset(name.lower() for model in names()["models"] for name in (model["name"], *model["ids"]))
-
-
-def _cached_config(hub_id: str) -> Union[str, None]:
-    """The path of config.json of a model in Hugging Face's local cache, which is only read."""
-    home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "huggingface")
-    cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
-    folder = os.path.join(cache, "models--" + hub_id.replace("/", "--"))
-    try:
-        with open(os.path.join(folder, "refs", "main")) as file:
-            revision = file.read().strip()
-    except OSError:
-        return None
-    config = os.path.join(folder, "snapshots", revision, "config.json")
-    return config if os.path.exists(config) else None
-
-
 def model_of(model: Any) -> Union[str, Dict[str, Any]]:
     """A name, a path, a hub id, a dict, a configuration of transformers, or a model that has one."""
     if isinstance(model, (str, os.PathLike)):
-        name = os.fspath(model)
-        if os.path.exists(name) or name.lower() in _known_models():
-            return name
-        return _cached_config(name) or name
+        return os.fspath(model)
     if isinstance(model, dict):
         return model
     if hasattr(model, "to_json_string") and hasattr(model, "model_type"):

@@ -399,7 +399,7 @@ def what_people_type(folder):
     typed = json.load(open(plan_file))
     if typed["workload"]["sequence"] != 4096 or typed["cluster"]["devices"] != 16:
         FAILURES.append(f"gpus: {typed['workload']}, {typed['cluster']['devices']} GPUs")
-    expect("gpus of no whole nodes", run("mpt-plan", *job, "4k", "--cluster", "dgx-h100", "--gpus", 12), 2, "--gpus 8 or 16")
+    expect("gpus of no equal nodes", run("mpt-plan", *job, "4k", "--cluster", "dgx-h100", "--gpus", 13), 2, "--gpus 8 or 16")
     expect("gpus that are not there", run("mpt-plan", *job, "4k", *one, "--gpus", 16), 2, "at most 8", "without a count")
     expect("sequence", run("mpt-plan", *job, "8 parsecs", *one), 2, "--seq", "8k or 1M (k is 1024)")
     expect("memory without unit", run("mpt-plan", *job, "4k", *one, "--memory", 20), 2, "--memory", "write 20GiB or 20GB")

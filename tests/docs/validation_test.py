@@ -4,6 +4,7 @@
 Usage: validation_test.py SOURCES BIN
 """
 
+import glob
 import json
 import math
 import os
@@ -40,6 +41,21 @@ REQUEST = {"model": "llama3-8b", "global_batch": 64, "seq": 4096, "framework": "
 def run_of(name="small", layout=None, request=None, **changes):
     return {"id": name, "set": "other", "family": "made-up", "software": "Megatron-LM", "source": {"where": "nobody", "path": "", "version": ""},
             "request": REQUEST | (request or {}) | {"layout": LAYOUT | (layout or {})}, "observed": {"seconds": 9.0}, **changes}
+
+
+def check_bytes_of_frameworks():
+    """Where all published runs of a framework's own software keep other bytes than framework.json says, the file is wrong."""
+    titles = {}
+    for path in glob.glob(os.path.join(SOURCES, "frameworks", "*", "framework.json")):
+        with open(path, encoding="utf-8") as file:
+            titles[json.load(file)["title"]] = []
+    for run in records.read():
+        changed = any(change.split("=")[0] in ("weight_bytes", "gradient_bytes", "optimizer_bytes") for change in run["request"].get("execution", []))
+        for title, runs in titles.items():
+            if run["software"].startswith(title):
+                runs.append(changed)
+    for title, runs in titles.items():
+        check(not runs or not all(runs), f"all {len(runs)} records of {title} override the bytes of its framework.json")
 
 
 def check_statistics():
@@ -148,6 +164,7 @@ def check_picture():
     check("zero" not in drawn and "good &amp; well" in drawn, drawn)
 
 
+check_bytes_of_frameworks()
 check_statistics()
 check_memory()
 check_open_fields()
@@ -155,4 +172,4 @@ check_software_of_published_runs()
 check_report()
 check_draws()
 check_picture()
-print("statistics, memory, open fields, other software, report, draws, picture")
+print("bytes of frameworks, statistics, memory, open fields, other software, report, draws, picture")

@@ -224,7 +224,7 @@ TEST(Export, TorchtitanConvertsWhatThePlanRunsIn8Bits) {
   EXPECT_EQ(text.find("filter_fqns"), std::string::npos) << text;
   const Imported back = import_torchtitan(written(export_torchtitan(plan), "torchtitan"));
   EXPECT_EQ(back.layout.precision, Precision::fp8);
-  EXPECT_TRUE(back.fp8_head);
+  EXPECT_EQ(back.execution, std::vector<std::string>{"fp8_head=true"});
 }
 
 TEST(Export, TorchtitanConvertsWhatThePlanRunsIn4Bits) {
@@ -236,7 +236,7 @@ TEST(Export, TorchtitanConvertsWhatThePlanRunsIn4Bits) {
       << text;
   const Imported back = import_torchtitan(written(export_torchtitan(plan), "torchtitan"));
   EXPECT_EQ(back.layout.precision, Precision::nvfp4);
-  EXPECT_FALSE(back.fp8_head);
+  EXPECT_EQ(back.execution, std::vector<std::string>{});
 }
 
 Plan plan_for_deepspeed(int64_t tensor, int64_t context) {

@@ -20,11 +20,11 @@ TEST(HuggingFace, EveryModelOfTheZooComesBack) {
     const std::string reference = add_hugging_face_model(model, "transformers-fsdp", exported);
     EXPECT_TRUE(exported.warnings.empty()) << name;
     for (const ExportedFile& file : exported.files) write_file_atomically(folder / file.name, file.text);
-    std::string unknown;
-    auto back = hugging_face_model(reference, folder, unknown);
-    ASSERT_TRUE(back) << name;
-    back->max_positions = model.max_positions;
-    EXPECT_TRUE(same_model(*back, model)) << name << " as " << reference;
+    Imported back;
+    set_hugging_face_model(back, reference, folder);
+    ASSERT_TRUE(back.model) << name;
+    back.model->max_positions = model.max_positions;
+    EXPECT_TRUE(same_model(*back.model, model)) << name << " as " << reference;
   }
 }
 

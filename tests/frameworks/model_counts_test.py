@@ -261,7 +261,7 @@ def compare(name, program):
     keys = MODELS[name]
     as_type = name.split()[0]
     config = AutoConfig.for_model(as_type, **keys)
-    written = {**json.loads(config.to_json_string(use_diff=False)), **keys, "model_type": as_type}
+    written = {**json.loads(config.to_json_string(use_diff=False)), "model_type": as_type}  # as a tuned model is saved
     with tempfile.TemporaryDirectory() as folder:
         said = described(program, written, as_type, folder)
         found = way_back(program, config, folder, as_type)

@@ -149,8 +149,8 @@ TEST(Recipes, BatchesGradientsAndKernelsOfMegatron) {
   EXPECT_FALSE(has(megatron_recipe(half + "--accumulate-allreduce-grads-in-fp32"), "gradient_bytes=2"));
   EXPECT_FALSE(has(megatron_recipe(base), "gradient_bytes=2"));
   EXPECT_TRUE(has(megatron_recipe(base + "--attention-backend unfused"), "attention=unfused"));
-  EXPECT_EQ(megatron_recipe(base + "--no-pad-vocab-size").vocabulary_multiple, 1);
-  EXPECT_TRUE(has_note(megatron_recipe(base + "--optimizer lion"), "--optimizer lion: priced as Adam"));
+  EXPECT_TRUE(has(megatron_recipe(base + "--no-pad-vocab-size"), "vocabulary_multiple=1"));
+  EXPECT_TRUE(has_note(megatron_recipe(base + "--optimizer lion"), "optimizer lion: priced as AdamW"));
   EXPECT_EQ(megatron_recipe(base + "--optimizer muon").layout.training.optimizer, OptimizerKind::muon);
   EXPECT_TRUE(has_note(megatron_recipe(base + "--cuda-graph-modules attn"), "--cuda-graph-modules"));
 }
@@ -279,6 +279,105 @@ TEST(Recipes, YamlOfMegatronBridge) {
   EXPECT_EQ(in.layout.recompute, Recompute::selective);
   EXPECT_EQ(in.layout.precision, Precision::bf16);
   EXPECT_EQ(in.workload.global_batch, 64);
+}
+
+Imported fsdp_recipe(const std::string& text) {
+  return import_transformers(recipe_file("recipe.yaml", text));
+}
+
+// LLaMA-Factory and axolotl train by the Trainer, with DeepSpeed, FSDP or neither.
+TEST(Recipes, ThoseOfLlamaFactory) {
+  recipe_file("ds_z3_config.json",
+              R"({"zero_optimization":{"stage":3,"overlap_comm":true},"bf16":{"enabled":"auto"},
+      "fp16":{"enabled":"auto"},"train_micro_batch_size_per_gpu":"auto","gradient_accumulation_steps":"auto"})");
+  const std::string base =
+      "model_name_or_path: Qwen/Qwen2.5-32B-Instruct\nstage: sft\ncutoff_len: 2048\n"
+      "per_device_train_batch_size: 1\ngradient_accumulation_steps: 2\nbf16: true\n";
+  const Imported full = fsdp_recipe(base + "finetuning_type: full\ndeepspeed: ds_z3_config.json\n");
+  EXPECT_EQ(full.framework, "transformers-deepspeed");
+  EXPECT_EQ(full.layout.zero, 3);
+  EXPECT_EQ(full.layout.precision, Precision::bf16);
+  EXPECT_EQ(full.layout.recompute, Recompute::full);
+  EXPECT_EQ(full.workload.sequence, 2048);
+  EXPECT_EQ(full.accumulated, 2);
+  EXPECT_EQ(full.workload.global_batch, 0);
+  EXPECT_FALSE(full.layout.training.adapts());
+  EXPECT_EQ(full.model->hub_id, "Qwen/Qwen2.5-32B-Instruct");
+  EXPECT_FALSE(has_note(full, "left open"));
+  const Imported lora = fsdp_recipe(base +
+                                    "quantization_bit: 4\nlora_rank: 16\nlora_target: q_proj,v_proj\n"
+                                    "disable_gradient_checkpointing: true\n");
+  EXPECT_EQ(lora.layout.training.adapter_rank, 16);
+  EXPECT_EQ(lora.layout.training.frozen_format, FrozenFormat::nf4);
+  EXPECT_EQ(lora.layout.training.adapter_targets, std::vector<AdapterTarget>{AdapterTarget::qkv});
+  EXPECT_EQ(lora.layout.recompute, Recompute::none);
+  EXPECT_EQ(lora.layout.zero, 0);
+  EXPECT_TRUE(has_note(lora, "each GPU has all weights"));
+  EXPECT_NE(refused([&] { fsdp_recipe(base + "finetuning_type: freeze\n"); }).find("\"freeze\""),
+            std::string::npos);
+  EXPECT_NE(refused([&] { fsdp_recipe(base + "deepspeed: other.json\n"); }).find("other.json"),
+            std::string::npos);
+}
+
+TEST(Recipes, ThoseOfAxolotl) {
+  const Imported in = fsdp_recipe(
+      "base_model: meta-llama/Llama-3.1-70B\nload_in_4bit: true\nadapter: qlora\nlora_r: 64\n"
+      "lora_target_linear: true\nsequence_len: 4096\nmicro_batch_size: 1\ngradient_accumulation_steps: 16\n"
+      "bf16: auto\noptimizer: paged_adamw_8bit\ngradient_checkpointing: true\n"
+      "fsdp:\n  - full_shard\n  - auto_wrap\nfsdp_config:\n  fsdp_offload_params: true\n");
+  EXPECT_EQ(in.framework, "transformers-fsdp");
+  EXPECT_EQ(in.model->name, "llama3-70b");
+  EXPECT_EQ(in.layout.zero, 3);
+  EXPECT_EQ(in.layout.precision, Precision::bf16);
+  EXPECT_EQ(in.layout.recompute, Recompute::full);
+  EXPECT_EQ(in.layout.training.adapter_rank, 64);
+  EXPECT_EQ(in.layout.training.adapter_targets.size(), 4u) << "all linear layers";
+  EXPECT_EQ(in.layout.training.frozen_format, FrozenFormat::nf4);
+  EXPECT_EQ(in.layout.training.optimizer, OptimizerKind::adamw8);
+  EXPECT_EQ(in.accumulated, 16);
+  EXPECT_EQ(in.workload.global_batch, 0) << "it follows from the GPUs";
+  EXPECT_TRUE(has_note(in, "fsdp_offload_params"));
+}
+
+// What the Trainer decides is not fp32, and what a plan has no place for is told.
+TEST(Recipes, DeepSpeedsAutoAndItsOtherGroups) {
+  const auto read = [](const std::string& more) {
+    return import_deepspeed(recipe_file("ds.json", R"({"zero_optimization":{"stage":3)" + more + "}"));
+  };
+  const Imported in =
+      read(R"(,"zero_hpz_partition_size":8,"zero_quantized_weights":true},"bf16":{"enabled":"auto"})");
+  EXPECT_EQ(in.layout.precision, Precision::bf16);
+  EXPECT_TRUE(has_note(in, "bf16 is taken"));
+  EXPECT_TRUE(has_note(in, "zero_hpz_partition_size"));
+  EXPECT_TRUE(has_note(in, "zero_quantized_weights"));
+  EXPECT_EQ(read("}").layout.precision, Precision::fp32);
+  EXPECT_EQ(read(R"(},"fp16":{"enabled":true})").layout.precision, Precision::fp16);
+  EXPECT_EQ(read(R"(},"gradient_accumulation_steps":4)").accumulated, 4);
+}
+
+TEST(Recipes, FilesOfOtherProgramsAreNamed) {
+  const auto told = [](const std::string& name, const std::string& text) {
+    return refused([&] { import_megatron_core(recipe_file(name, text)); });
+  };
+  EXPECT_NE(
+      told("s.sh", "megatron sft --model Qwen/Qwen3-32B --tensor_model_parallel_size 8").find("ms-swift"),
+      std::string::npos);
+  EXPECT_NE(told("neox.yml", "{\"pipe_parallel_size\": 2, \"num-layers\": 12}").find("GPT-NeoX"),
+            std::string::npos);
+  const std::string mds =
+      told("m.sh", kQwen.substr(0, kQwen.find("--swiglu")) + "--zero-stage 3 --normalization rmsnorm");
+  EXPECT_NE(mds.find("Megatron-DeepSpeed"), std::string::npos);
+  EXPECT_NE(mds.find("mpt-plan estimate"), std::string::npos);
+}
+
+TEST(Recipes, AutoModelsTeacherAndProductsOfTransformerEngineAreTold) {
+  const Imported in = import_automodel(recipe_file(
+      "kd.yaml",
+      "step_scheduler: {global_batch_size: 32}\nmodel:\n  pretrained_model_name_or_path: Qwen/Qwen3-30B-A3B\n"
+      "  backend: {experts: te, te_fp8: {recipe: mxfp8}}\nteacher_model: {pretrained_model_name_or_path: "
+      "Qwen/Qwen3-32B}\n"));
+  EXPECT_TRUE(has_note(in, "teacher_model"));
+  EXPECT_TRUE(has_note(in, "te_fp8"));
 }
 
 }  // namespace

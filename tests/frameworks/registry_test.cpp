@@ -63,6 +63,9 @@ TEST(Registry, FilesOfOneEndingGoByWhatTheyHold) {
   EXPECT_EQ(importer_of("a.yaml", "distributed_type: DEEPSPEED"), "transformers-deepspeed");
   EXPECT_EQ(importer_of("a.yaml", "fsdp_config:"), "transformers-fsdp");
   EXPECT_EQ(importer_of("a.yaml", "step_scheduler:"), "automodel");
+  EXPECT_EQ(importer_of("a.yaml", "cutoff_len: 2048"), "transformers-fsdp") << "LLaMA-Factory";
+  EXPECT_EQ(importer_of("a.yaml", "base_model: me/mine\nsequence_len: 2048"), "transformers-fsdp")
+      << "axolotl";
   EXPECT_EQ(importer_of("a.py", "from torchtitan.trainer import Trainer"), "torchtitan");
   EXPECT_EQ(importer_of("a.py", "init_device_mesh()"), "pytorch");
   EXPECT_EQ(importer_of("a.json", "{}"), "deepspeed");

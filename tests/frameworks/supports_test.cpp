@@ -173,6 +173,8 @@ const Case kCases[] = {
      [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {4}; }},
     {"pytorch", "", [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {4}; }},
     {"transformers-fsdp", "has no tensor parallelism", [](Layout& l) { l.tensor = 2, l.data = 4; }},
+    {"deepspeed", "MPT plans no tensor parallelism for DeepSpeed (docs/_tutorials/autotp",
+     [](Layout& l) { l.tensor = 2, l.data = 4; }},
     {"deepspeed", "has no hybrid sharding with ZeRO 2", [](Layout& l) { l.zero = 2, l.shard = 4; }},
     {"deepspeed", "has no ZeRO 2 with pipeline parallelism",
      [](Layout& l) {
@@ -241,7 +243,9 @@ TEST(Supports, ExpertsCombineWithWhatTheFrameworkSays) {
   const auto with_tensor = [](Layout& l) {
     l.tensor = 2, l.data = 4, l.shard = 4, l.sequence_parallel = true;
   };
-  EXPECT_EQ(reason("automodel", with_tensor), "NeMo AutoModel has no experts with tensor parallelism");
+  EXPECT_EQ(reason("automodel", with_tensor)
+                .find("MPT plans no experts with tensor parallelism for NeMo AutoModel (nemo"),
+            0u);
   EXPECT_EQ(reason("torchtitan", with_tensor), "");
 }
 
@@ -567,6 +571,36 @@ TEST(PartialRecompute, LevelsRiseFromNoneToAll) {
     }
   }
   EXPECT_EQ(recomputed_at_level(PartialRecompute::every_nth, 8 - 3 + 1, 8, 8), 2);
+}
+
+// Attention goes round a ring while other mixers exchange heads (Megatron-LM, mamba_context_parallel.py).
+TEST(Supports, RingAttentionBesideMixersThatExchangeHeads) {
+  const ModelSpec model = models::load_model("nemotron-3-nano");
+  Layout layout;
+  layout.data = layout.context = 2;
+  layout.precision = Precision::bf16;
+  layout.context_method = ContextMethod::ring;
+  layout.layers_per_stage = {model.layers.count()};
+  layout.zero = 1;
+  layout.shard = 4;
+  layout.overlap_gradient_reduce = layout.overlap_parameter_gather = true;
+  const Workload workload{8, 4096};
+  EXPECT_FALSE(supports(*find_framework("megatron-bridge"), model, layout, workload));
+  layout.zero = 3;
+  const auto no = supports(*find_framework("automodel"), model, layout, workload);
+  ASSERT_TRUE(no);
+  EXPECT_NE(no->reason.find("beside mixers that exchange heads"), std::string::npos) << no->reason;
+  layout.context = 3;
+  EXPECT_TRUE(check_layout(model, layout, workload)) << "64 heads of Mamba";
+}
+
+// megatron-core 0.19.2 asks nothing of the precision of experts.
+TEST(Supports, MegatronTrainsExpertsInAnyOfItsPrecisions) {
+  for (const char* name : {"megatron-core", "megatron-bridge"}) {
+    for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16})
+      EXPECT_FALSE(supports_model(*find_framework(name), models::load_model("mixtral-8x7b"), precision))
+          << name;
+  }
 }
 
 }  // namespace

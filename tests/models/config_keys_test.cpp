@@ -173,6 +173,64 @@ TEST(ConfigKeys, FilesThatAreWrittenHoldWhatIsUsed) {
   }
 }
 
+// transformers 5 calls all recurrent layers linear attention, and saves what single layers have of their own.
+TEST(ConfigKeys, NamesOfTransformers5MeanTheOldOnes) {
+  const auto read = [](const char* type, const std::string& more) {
+    return import_hugging_face(shaped(type, "," + more), "config.json");
+  };
+  const std::string granite = R"("num_local_experts":4,"num_experts_per_tok":2,"shared_intermediate_size":64,
+      "mamba_n_heads":16,"mamba_d_head":64,"layer_types":)";
+  EXPECT_EQ(read("granitemoehybrid",
+                 granite + R"(["linear_attention","linear_attention","full_attention","linear_attention"])"),
+            read("granitemoehybrid", granite + R"(["mamba","mamba","attention","mamba"])"));
+  const std::string nemotron = R"("mamba_num_heads":8,"mamba_head_dim":64,"n_routed_experts":4,
+      "num_experts_per_tok":2,"moe_intermediate_size":64,)";
+  EXPECT_EQ(read("nemotron_h",
+                 nemotron + R"("layers_block_type":["linear_attention","moe","full_attention","mlp"])"),
+            read("nemotron_h", nemotron + R"("hybrid_override_pattern":"ME*-")"));
+  const std::string gemma =
+      R"("head_dim":32,"num_key_value_heads":4,"num_experts":4,"top_k_experts":2,"moe_intermediate_size":64,
+      "layer_types":["sliding_attention","sliding_attention","sliding_attention","full_attention"],)";
+  EXPECT_EQ(read("gemma4_text", gemma + R"("per_layer_config":{"3":{"head_dim":64}})"),
+            read("gemma4_text", gemma + R"("global_head_dim":64)"));
+  const std::string kimi = R"("kv_lora_rank":64,"qk_nope_head_dim":16,"qk_rope_head_dim":8,"v_head_dim":16,
+      "num_experts_per_token":2,"moe_intermediate_size":64,"num_experts":8,"num_shared_experts":1,)";
+  EXPECT_EQ(
+      read("kimi_linear", kimi + R"("linear_num_heads":8,"linear_head_dim":64,"linear_conv_kernel_dim":4,
+      "layer_types":["linear_attention","linear_attention","linear_attention","full_attention"],
+      "mlp_layer_types":["dense","sparse","sparse","sparse"])"),
+      read("kimi_linear", kimi + R"("first_k_dense_replace":1,
+      "linear_attn_config":{"num_heads":8,"head_dim":64,"short_conv_kernel_size":4,"full_attn_layers":[4]})"));
+}
+
+TEST(ConfigKeys, ListsOfEqualNumbersAreOneNumber) {
+  const std::string more = R"(,"num_experts":8,"moe_intermediate_size":[64,64,64,64],"moe_topk":)";
+  EXPECT_EQ(import_hugging_face(shaped("hunyuan_v1_moe", more + "[2,2,2,2]"), "config.json")
+                .moe()
+                ->experts_per_token,
+            2);
+  EXPECT_NE(refusal_of(shaped("hunyuan_v1_moe", more + "[2,2,4,2]")).find("/moe_topk: a list"),
+            std::string::npos);
+}
+
+TEST(ConfigKeys, NoExpertsAreADenseModel) {
+  const ModelSpec granite = import_hugging_face(
+      shaped("granitemoehybrid",
+             R"(,"num_local_experts":0,"num_experts_per_tok":0,"shared_intermediate_size":96,
+             "layer_types":["mamba","mamba","attention","mamba"],"mamba_n_heads":16,"mamba_d_head":64)"),
+      "config.json");
+  EXPECT_EQ(granite.moe(), nullptr);
+  EXPECT_EQ(granite.mlp().ffn_hidden, 96);
+  EXPECT_EQ(import_hugging_face(shaped("qwen3_moe", R"(,"num_experts":0)"), "config.json").moe(), nullptr);
+}
+
+TEST(ConfigKeys, WithoutAttentionThereAreNoPositions) {
+  const ModelSpec bamba = import_hugging_face(
+      shaped("bamba", R"(,"attn_layer_indices":null,"mamba_n_heads":16,"mamba_d_head":64)"), "config.json");
+  EXPECT_EQ(bamba.position, PositionKind::none);
+  EXPECT_FALSE(bamba.layers.any([](const LayerKind& kind) { return kind.attention.has_value(); }));
+}
+
 TEST(Zoo, Mixtral8x22BHasTheVocabularyOfItsFile) { EXPECT_EQ(load_model("mixtral-8x22b").vocab, 32000); }
 
 }  // namespace

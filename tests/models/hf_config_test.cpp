@@ -465,5 +465,62 @@ TEST(Zoo, UnknownNamesListTheNearest) {
   EXPECT_THROW(load_model(""), UserError);
 }
 
+std::string told_of(const std::string& name) {
+  try {
+    load_model(name);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// Family first, its version, then the size, then what follows.
+TEST(Zoo, TheNearestNameIsOfTheSameFamily) {
+  EXPECT_NE(told_of("Qwen/Qwen2.5-Max-32B").find("did you mean \"qwen2.5-32b\"?"), std::string::npos);
+  EXPECT_NE(told_of("llama3-80b-instruct").find("did you mean \"llama3-"), std::string::npos);
+  EXPECT_NE(told_of("zai-org/GLM-4.8").find("did you mean \"glm-"), std::string::npos);
+}
+
+// Models trained further, and copies that are stored in another way, have the sizes of what they are made of.
+TEST(Zoo, IdsOfAFamilyHaveItsSizes) {
+  const std::pair<const char*, const char*> ids[] = {
+      {"Qwen/Qwen2.5-32B-Instruct", "qwen2.5-32b"},
+      {"Qwen2.5-14B-Instruct", "qwen2.5-14b"},
+      {"Qwen/Qwen2.5-Coder-32B-Instruct", "qwen2.5-32b"},
+      {"Qwen/Qwen3-8B-Base", "qwen3-8b"},
+      {"zai-org/GLM-4.6", "glm-4.5"},
+      {"deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "qwen2.5-32b"},
+      {"meta-llama/Meta-Llama-3-8B", "llama3-8b"},
+      {"meta-llama/Meta-Llama-3-70B-Instruct", "llama3-70b"},
+      {"unsloth/Qwen2.5-7B-Instruct-bnb-4bit", "qwen2.5-7b-instruct"}};
+  for (const auto& [id, name] : ids) {
+    const ImportedModel read = load_imported_model(id);
+    EXPECT_TRUE(same_model(read.model, load_model(name))) << id;
+    ASSERT_EQ(read.notes.size(), 1u) << id;
+    EXPECT_NE(read.notes.front().find(std::string("the sizes of ") + name), std::string::npos) << id;
+    EXPECT_EQ(read.model.hub_id, std::string(id).find('/') == std::string::npos ? "" : id);
+  }
+  EXPECT_TRUE(load_imported_model("meta-llama/Llama-3.1-8B").notes.empty()) << "the zoo's own";
+  EXPECT_NE(told_of("mistralai/Mistral-7B-Instruct-v0.3").find("unknown model"), std::string::npos)
+      << "its vocabulary is another";
+}
+
+// What was downloaded before is read where Hugging Face's libraries keep it.
+TEST(Zoo, ReadsTheCacheOfHuggingFace) {
+  const std::filesystem::path hub = testing::TempDir() + "/hub", model = hub / "models--me--mine-1B";
+  std::filesystem::create_directories(model / "refs");
+  std::filesystem::create_directories(model / "snapshots" / "abc");
+  write_file_atomically(model / "refs" / "main", "abc");
+  write_file_atomically(model / "snapshots" / "abc" / "config.json",
+                        write_hugging_face(load_model("qwen3-0.6b"), "qwen3").dump());
+  ASSERT_EQ(setenv("HF_HUB_CACHE", hub.c_str(), 1), 0);
+  const ModelSpec read = load_model("me/mine-1B");
+  EXPECT_EQ(read.name, "mine-1B");
+  EXPECT_EQ(read.hub_id, "me/mine-1B");
+  EXPECT_EQ(read.layers, load_model("qwen3-0.6b").layers);
+  EXPECT_NE(told_of("me/other-1B").find("unknown model"), std::string::npos);
+  unsetenv("HF_HUB_CACHE");
+}
+
 }  // namespace
 }  // namespace mpt::models

@@ -107,6 +107,12 @@ TEST(Split, ZeroSharesOutWhatItsStageSays) {
   EXPECT_EQ(host_state_bytes(model, layout, {64, kSequence}), std::vector<int64_t>{0});
   layout.offload_optimizer = true;
   EXPECT_EQ(bytes(0).optimizer_bytes, 0);
+  // DeepSpeed moves the shares of gradients to the host, too: of the piece at work alone they stay.
+  layout.execution.states.offloads_gradients = true;
+  EXPECT_EQ(bytes(1).gradient_bytes, all.gradient_bytes);
+  EXPECT_NEAR(double(bytes(2).gradient_bytes), double(largest) * double(all.gradient_bytes) / double(count),
+              1e-3 * double(all.gradient_bytes));
+  layout.execution.states.offloads_gradients = false;
   // Two moments and a master weight, in fp32, too.
   for (const Precision precision : {Precision::bf16, Precision::fp32}) {
     layout.precision = precision;

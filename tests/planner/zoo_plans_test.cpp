@@ -100,10 +100,11 @@ TEST(ZooPlans, PlanByTheDefaultCommandOrForTheFrameworkThatTheErrorNames) {
       request.framework = error.substr(begin, error.find_first_of(" ,", begin) - begin);
       EXPECT_EQ(refusal_of_request(request), "") << model;
     }
-    if (!all && n++ % 13 != 0) continue;
+    const bool largest = model == "kimi-k3" || model == "deepseek-v4-pro";  // too large for these GPUs there
+    if (!all && !largest && n++ % 13 != 0) continue;
+    if (largest) request.cluster.name = "dgx-b300:64";
     const PlanOrReason answer = plan_or_reason(resolve(request)->problem, request);
-    EXPECT_TRUE(answer.plan || answer.reason.find("nothing fits") != std::string::npos)
-        << model << ": " << answer.reason;
+    EXPECT_TRUE(answer.plan) << model << ": " << answer.reason;
   }
   RecordProperty("by_default", by_default);
   EXPECT_GE(by_default, 65);

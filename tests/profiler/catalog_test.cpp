@@ -75,6 +75,18 @@ TEST(Catalog, ANodeMayHaveAnotherNumberOfGpus) {
 }
 
 // What drivers call their devices.
+// Racks are filled by trays of four GPUs: jobs get as many of each rack.
+TEST(Catalog, GpusThatFillNoWholeNodesAreEqualPartsOfThem) {
+  const ClusterSpec racks = load_cluster("gb200-nvl72", {}, 256);
+  EXPECT_EQ(racks.name, "gb200-nvl72:4x64");
+  EXPECT_EQ(racks.devices, 256);
+  EXPECT_EQ(racks.devices_per_node, 64);
+  EXPECT_EQ(racks, load_cluster("gb200-nvl72:4x64", {}, 0));
+  EXPECT_EQ(load_cluster("gb200-nvl72", {}, 144).name, "gb200-nvl72:2");
+  EXPECT_EQ(load_cluster("gb200-nvl72", {}, 4).name, "gb200-nvl72:1");
+  EXPECT_THROW(load_cluster("dgx-h100", {}, 13), UserError);
+}
+
 TEST(Catalog, KnowsReportedDevices) {
   const std::pair<const char*, const char*> names[] = {
       {"NVIDIA H200", "h200-sxm-141gb"},

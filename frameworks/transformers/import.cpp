@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// accelerate's YAML with FSDP, and the Trainer's arguments beside it.
+// accelerate's YAML with FSDP or DeepSpeed, and the Trainer's arguments beside it.
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "frameworks/deepspeed/deepspeed.h"
 #include "frameworks/readers/settings.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
@@ -37,31 +40,54 @@ bool reshards(const Settings& config, std::vector<std::string>& notes) {
   return true;
 }
 
-}  // namespace
-
-Imported import_transformers_fsdp(const std::filesystem::path& file) {
-  const Settings config(read_yaml(file), file.string());
-  Imported in;
+void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
   Layout& l = in.layout;
-  const std::string kind = config.text("distributed_type", "NO");
-  if (kind != "FSDP")
-    throw UserError(
-        Problem{config.at("distributed_type"), fmt::format("\"{}\"", kind.substr(0, 40)), "FSDP", ""});
   const std::string sizes = "parallelism_config.parallelism_config_";
   l.context = config.number(sizes + "cp_size", rule_of(&Layout::context), 1);
   l.tensor = config.number(sizes + "tp_size", rule_of(&Layout::tensor), 1);
-  const int64_t ranks = config.number("num_processes", rule_of(&Layout::data), 0);
   const int64_t replicate = config.number(sizes + "dp_replicate_size", rule_of(&Layout::data), 1);
   const int64_t open = ranks / std::max<int64_t>(1, l.context * l.tensor * replicate);
   set_fsdp(in,
            {replicate, config.number(sizes + "dp_shard_size", rule_of(&Layout::data), open),
             reshards(config, in.notes)},
-           file.string());
+           config.at("fsdp_config"));
   l.precision = mixed_precision(config, in.notes);
   if (config.flag("fsdp_config.fsdp_offload_params", false))
     in.notes.push_back("fsdp_offload_params: weights in the host's memory are not in a plan");
-  read_trainer_arguments(file, in);
   if (config.flag("fsdp_config.fsdp_activation_checkpointing", false)) l.recompute = Recompute::full;
+}
+
+Imported read_accelerate_deepspeed(const Settings& config, int64_t ranks,
+                                   const std::filesystem::path& folder) {
+  const std::string key = "deepspeed_config.deepspeed_config_file";
+  if (!config.has(key))
+    throw UserError(Problem{config.at(key), "missing", "the path of DeepSpeed's JSON", ""});
+  const std::filesystem::path path = folder / config.text(key, "");
+  Imported in = read_deepspeed(Settings(load_json(path, kMostImportedBytes), path.string()), 1);
+  Layout& l = in.layout;
+  if (l.data == 0 && ranks > 0) l.data = std::max<int64_t>(1, ranks / (l.tensor * l.context));
+  return in;
+}
+
+}  // namespace
+
+Imported import_transformers(const std::filesystem::path& file) {
+  const Json yaml = read_yaml(file);
+  if (auto tuner = read_tuner(yaml, file)) return *tuner;
+  const Settings config(yaml, file.string());
+  const std::string kind = config.text("distributed_type", "NO");
+  if (kind != "FSDP" && kind != "DEEPSPEED")
+    throw UserError(Problem{config.at("distributed_type"), fmt::format("\"{}\"", kind.substr(0, 40)),
+                            "FSDP or DEEPSPEED", ""});
+  const int64_t ranks = config.number("num_processes", rule_of(&Layout::data), 0);
+  Imported in;
+  if (kind == "DEEPSPEED") in = read_accelerate_deepspeed(config, ranks, file.parent_path());
+  if (kind == "FSDP") set_accelerate_fsdp(config, ranks, in);
+  in.framework = kind == "FSDP" ? "transformers-fsdp" : "transformers-deepspeed";
+  const int64_t batch = kind == "FSDP" ? 0 : in.workload.global_batch;
+  in.workload.global_batch = 0;
+  read_trainer_arguments(file, in);
+  if (batch > 0) in.workload.global_batch = batch;
   set_stages(in, {}, file.string());
   check_imported(in, file.string());
   return in;
