@@ -333,7 +333,7 @@ Sets of Megatron-Bridge mix releases, some of them at half the speed of the next
 
 ## How sure predictions are
 
-{coverage.table(everything, every_run, [c for of_set, one in zip(sets, reports) for c in drawn_choice.choices(of_set, one["runs"])], (rows, asked_rows, table))}
+{coverage.table(everything, every_run, asked_run, [c for of_set, one in zip(sets, reports) for c in drawn_choice.choices(of_set, one["runs"])], (rows, asked_rows, table))}
 
 ## With one source left out
 
@@ -358,7 +358,7 @@ A10G (mist); so were the rate of an all-to-all between nodes, what fp8 gains and
 for the host, which launches them one by one, was seen in Megatron-Bridge's runs of both files; that ATorch sums the gradients of each
 projection apart, and that Paddle's release of 2.5.1 has the first FlashAttention, was read in their sources; so was that Qwen3 has
 norms on its queries and keys, that Megatron-LM pads experts' rows in a copy, and which recipes run attention and head in fp8. Two
-runs of Megatron-LM's CI on A100 in deterministic mode are 13 % too short without `deterministic_weight_gradient_rate`, and 2 % with it. The
+runs of Megatron-LM's CI on A100 in deterministic mode are 13 % too short: no other run has this mode, so nothing is priced for it. The
 share of the memory bandwidth that single kernels reach lies between what either file would choose.
 
 Then came 397 layouts of Aleph Alpha's sweep (arXiv:2311.05610; Llama 13B, 30B and 65B on A100). Before anything was

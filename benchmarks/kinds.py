@@ -15,6 +15,8 @@ LIKELY = 0.9  # as MemoryMargin::kLikely
 POOLED, OTHER_PRECISION, MOST_RUNS = 4.0, 0.3, 16  # as in Spread and confidence.cpp
 # Middles of five equal parts of a normal distribution, as in Spread::widened().
 NORMAL = (-1.2815515655446004, -0.5244005127080407, 0.0, 0.5244005127080407, 1.2815515655446004)
+# Student's t that a tenth exceeds, by degrees of freedom from 1: a deviation that few kinds tell is less sure than its value says.
+STUDENT = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372, 1.363, 1.356, 1.350, 1.345, 1.341, 1.337, 1.333, 1.330, 1.328, 1.325)
 HELD = {"step_time": 0.8, "peak_memory": LIKELY}
 PARTS = ("software", "layers", "precision", "training")
 
@@ -135,6 +137,11 @@ def least_deviation(runs, measure):
     return low / 100
 
 
+def of_few(deviation, kinds):
+    """What holds as much of a further kind, where so many kinds told the deviation."""
+    return round(deviation * STUDENT[min(max(1, kinds - 1), len(STUDENT)) - 1] / NORMAL[-1], 2)
+
+
 def measured(rows, asked):
     """The table: of each part what must be added, and of how many runs of how many kinds that was seen."""
     table, everything = [], {"step_time": [], "peak_memory": []}
@@ -143,8 +150,10 @@ def measured(rows, asked):
         for measure, all_runs in everything.items():
             runs = left_out_runs(part, rows, asked[measure], measure)
             all_runs += [(of, ratios, weight / kinds) for of, ratios, weight in runs]
-            entry[measure], count[measure] = least_deviation(runs, measure), sum(len(ratios) for _, ratios, _ in runs)
+            entry[measure] = of_few(least_deviation(runs, measure), kinds)
+            count[measure] = sum(len(ratios) for _, ratios, _ in runs)
         table.append({**entry, "source": f"{kinds} kinds left out in turn, {count['step_time']} step times and {count['peak_memory']} peaks "
                                          "(benchmarks/kinds.py)"})
-    together = {measure: least_deviation(runs, measure) for measure, runs in everything.items()}
+    all_kinds = sum(len(list(left_out_kinds(part, rows))) for part in PARTS[:-1])
+    together = {measure: of_few(least_deviation(runs, measure), all_kinds) for measure, runs in everything.items()}
     return [*table, {"part": PARTS[-1], **together, "source": "no record trains otherwise: kinds of the other parts together, each part with one weight"}]

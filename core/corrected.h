@@ -17,6 +17,7 @@ struct CorrectedLayout {
   Layout layout;
   double predicted_s = 0.0, step_time_s = 0.0;  // without and with what was observed
   Confidence confidence;
+  int64_t peak_bytes = 0;                   // expected, of the fullest rank; 0: no run told its memory
   bool ran = false, out_of_memory = false;  // it was one of the runs
 
   bool operator==(const CorrectedLayout&) const = default;
@@ -27,6 +28,8 @@ struct CorrectedLayout {
     v.field("predicted_s", &T::predicted_s, "step time without the runs", between(0, 1e9));
     v.field("step_time_s", &T::step_time_s, "expected step time with them", between(0, 1e9));
     v.field("confidence", &T::confidence, "how sure that is", optional_field());
+    v.field("peak_bytes", &T::peak_bytes, "expected peak of the fullest rank; 0: no run told its memory",
+            optional_field(between(0, 9e15)));
     v.field("ran", &T::ran, "whether one of the runs was its", optional_field());
     v.field("out_of_memory", &T::out_of_memory, "whether that ran out of memory", optional_field());
   }

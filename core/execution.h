@@ -39,8 +39,8 @@ struct Kernels {
   // Of operators with OperatorShape::extra. The kernels are plain ones.
   bool extras_apart = false;
   bool early_products = false;  // until 2022
-  bool graphs = false, fuses_experts = false, pads_expert_rows = false, fp8_attention = false,
-       fp8_head = false;
+  bool graphs = false, router_graphs = false, fuses_experts = false, pads_expert_rows = false,
+       fp8_attention = false, fp8_head = false;
   bool fp8_in_any_order = false;  // no transposed copy of a weight is kept
   bool gathers_logits = false;    // each tensor rank computes the loss over the whole vocabulary
   int64_t vocabulary_multiple = 1;
@@ -63,6 +63,8 @@ struct Kernels {
             "experts' biases, limits of activations and scaled rotary positions have kernels of their own",
             may);
     v.field("graphs", &T::graphs, "kernels are launched from graphs", may);
+    v.field("router_graphs", &T::router_graphs,
+            "routers and what prepares their exchange are launched from graphs", may);
     v.field("early_products", &T::early_products, "matrix products of cuBLAS 11", may);
     v.field("fuses_experts", &T::fuses_experts, "experts' products narrow their inputs to fp8 themselves",
             may);
@@ -219,8 +221,8 @@ struct Traffic {
 struct HostTimes {
   double launch_us = 0.0;  // interpreter, dispatcher and driver together
   // Beyond the kernels' launches: routing, counts that the host waits for, permutation and modules of
-  // experts.
-  double expert_layer_us = 0.0;
+  // experts. The latter with Kernels::router_graphs.
+  double expert_layer_us = 0.0, graphed_expert_layer_us = 0.0;
   double micro_batch_us = 0.0;  // scheduling, waiting for messages
   double step_ms = 0.0;         // data, optimizer's checks, logging
   bool blocking_launches = false;
@@ -231,6 +233,8 @@ struct HostTimes {
     using T = HostTimes;
     v.field("launch_us", &T::launch_us, "host's microseconds per kernel", optional_field(between(0, 1e4)));
     v.field("expert_layer_us", &T::expert_layer_us, "host's microseconds per layer of experts, both ways",
+            optional_field(between(0, 1e6)));
+    v.field("graphed_expert_layer_us", &T::graphed_expert_layer_us, "the same where graphs launch the router",
             optional_field(between(0, 1e6)));
     v.field("micro_batch_us", &T::micro_batch_us, "host's microseconds per micro-batch and stage",
             optional_field(between(0, 1e6)));

@@ -44,8 +44,6 @@ LayerBuilder& LayerBuilder::product(const LinearSizes& sizes) {
                                                            : shape(OperatorKind::linear, sizes.columns);
   s.inner = sizes.inner;
   if (!sizes.fp8 && is_narrow(s.precision)) s.precision = Precision::bf16;
-  // What row-parallel products add is added behind the sum over ranks, and its gradient summed up apart.
-  s.biased = sizes.bias && sizes.parallel == Parallel::columns && layout_.training.deterministic;
   input_is_local_ = sizes.parallel != Parallel::rows;
   add({sizes.name, sizes.module, s});
   Operator& op = last();

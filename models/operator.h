@@ -49,7 +49,6 @@ struct OperatorShape {
   int64_t context = 1;  // ranks that share an attention core's sequence in a ring: this one does 1 / context
   bool gated = false;
   bool frozen = false;  // its weights get no gradient
-  bool biased = false;  // a product with a bias, where kernels are deterministic
   // More than its kind does: a weighted bias on a grouped product, a limit on what goes into an activation, a
   // factor on rotary positions (YaRN, arXiv:2309.00071, section 3.4); an RMS norm of single kernels.
   bool extra = false;
@@ -99,7 +98,6 @@ void OperatorShape::describe(V& v) {
           optional_field(between(1, 1e7)));
   v.field("gated", &T::gated, "gated activation", optional_field());
   v.field("frozen", &T::frozen, "its weights get no gradient", rare_field());
-  v.field("biased", &T::biased, "a product with a bias, where kernels are deterministic", optional_field());
   v.field("extra", &T::extra, "a weighted bias, a limit of an activation, a factor on rotary positions",
           optional_field());
   v.field("scaled", &T::scaled, "an attention core's scores have another factor than 1 / sqrt(head_dim)",

@@ -112,7 +112,6 @@ void LayerBuilder::freeze() {
     const double bits = rules.quantised && is_product(op) ? stored_bits(t.frozen_format, layout_.precision)
                                                           : 8.0 * double(element_bytes(layout_.precision));
     op.frozen_bytes = int64_t(std::ceil(double(op.parameters) * bits / 8.0));
-    op.shape.biased = false;
     op.weight_operand_bytes = op.weight_workspace_bytes = 0;
     if (!is_product(op)) continue;
     op.saved_bytes = 0;

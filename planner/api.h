@@ -49,7 +49,8 @@ struct Estimated {
   Plan plan;
   std::optional<Rejection> refusal;  // why its framework cannot run it
 
-  bool fits() const { return !candidate.evaluation.rejection; }
+  /// As predicted, or by the memory of observed runs where they tell it.
+  bool fits() const;
 };
 /// Prices `request.layout`, or without one the layout that the bounds name: what they leave out is 1, off or
 /// what the rest leaves. A layout that somebody runs fits if it fits a GPU's memory to the last byte.

@@ -18,7 +18,6 @@
 #include "planner/commands/stoppable.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/pipeline_idle.h"
-#include "planner/observe/observed_run.h"
 #include "planner/observe/observed_screen.h"
 #include "planner/simulate/simulator.h"
 
@@ -148,10 +147,7 @@ int run(int argc, char** argv) {
     return stop_requested() ? kExitInterrupted : code;
   }
   planner::check_from(app, o);
-  for (const std::string& word : o.observed) {
-    for (ObservedRun& run : planner::read_observed(word, "--observed", o.request_file))
-      o.request.observed.push_back(std::move(run));
-  }
+  planner::read_runs(o, o.request_file);
   o.program = shell_word(argv[0]);
   o.again = planner::command_again(app, o.program, {"--output"});
   search_or_simulate(o);

@@ -272,6 +272,10 @@ Exported export_megatron_bridge(const Plan& plan) {
                                 {"imports", imports_text(plan)},
                                 {"body", body},
                                 {"pretrained", plan.layout.training.adapts() ? kPretrained : ""}})});
+  exported.files.push_back(
+      {"mpt_bridge_trial.py",
+       filled("mpt_bridge_trial.py", plan, {{"family", recipe.family}, {"recipe", recipe.name}})});
+  exported.files.push_back({"run_bridge_trial.sh", filled("run_bridge_trial.sh", plan), true});
   return exported;
 }
 

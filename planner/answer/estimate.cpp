@@ -12,6 +12,7 @@
 #include "planner/explain/idle_options.h"
 #include "planner/explain/kernel_note.h"
 #include "planner/explain/screen.h"
+#include "planner/observe/observed_plan.h"
 #include "planner/search/price_cache.h"
 
 namespace mpt::planner {
@@ -120,6 +121,13 @@ void use_part(const Layout& layout, const Calibration& calibration, std::unique_
 
 }  // namespace
 
+bool Estimated::fits() const {
+  if (!plan.corrected || plan.corrected->layouts.front().peak_bytes == 0)
+    return !candidate.evaluation.rejection;
+  constexpr double kRather = 0.5;
+  return plan.corrected->layouts.front().confidence.fits.value_or(1.0) >= kRather;
+}
+
 std::optional<OtherStages> faster_stages(const Estimated& e) {
   const SearchProblem& problem = e.resolved->problem;
   const auto layout = with_balanced_stages(problem, e.plan.layout);
@@ -185,6 +193,7 @@ Estimated estimate(const PlanRequest& asked, const Calibration& calibration) {
   for (std::string& note : idle_options(asked, problem, layout)) e.plan.notes.push_back(std::move(note));
   e.refusal = refusal_of(problem, layout);
   if (e.refusal) e.plan.notes.push_back("This layout cannot run: " + e.refusal->reason + ".");
+  if (!asked.observed.empty()) correct(asked, e);
   return e;
 }
 

@@ -20,6 +20,7 @@
 #include "planner/explain/nothing_fits.h"
 #include "planner/explain/screen.h"
 #include "planner/observe/observed_plan.h"
+#include "planner/observe/observed_run.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {
@@ -147,6 +148,14 @@ Plan tried_first(const Plan& safe, const ArrangedSearch& search, size_t risky) {
   return plan;
 }
 
+// By the runs of its request.
+PlanOrReason corrected_or_reason(const Resolved& resolved, const Watch& watch) {
+  auto found = observed_plan(resolved, watch);
+  if (auto* problem = std::get_if<Problem>(&found))
+    return {std::nullopt, fmt::format("{}: {}", problem->where, problem->found)};
+  return {std::get<Plan>(std::move(found)), ""};
+}
+
 Plan with_verdict(Plan plan, const PlanRequest& request, const SearchProblem& problem) {
   plan.request = portable(request, problem);
   if (!problem.framework) return plan;
@@ -223,7 +232,11 @@ void check_searches(const PlanRequest& request) {
 
 Plan plan(const Resolved& resolved, const Watch& watch) {
   check_searches(resolved.request);
-  if (!resolved.request.observed.empty()) return observed_plan(resolved, watch);
+  if (!resolved.request.observed.empty()) {
+    auto by_runs = observed_plan(resolved, watch);
+    if (auto* problem = std::get_if<Problem>(&by_runs)) throw UserError(std::move(*problem));
+    return std::get<Plan>(std::move(by_runs));
+  }
   constexpr double kWorthSaying = 0.02;
   const auto keep = size_t(resolved.request.top);
   const auto roomier = roomier_problem(resolved);
@@ -276,8 +289,12 @@ std::vector<PlanOrReason> compare(const std::vector<PlanRequest>& requests, cons
   for (const PlanRequest& request : requests) {
     const auto resolved = resolve(request);
     check_searches(request);
-    all.push_back(plan_or_reason(resolved->problem, request, watch));
-    if (all.back().plan) all.back().plan->notes = with_kernel_note(resolved->notes, *all.back().plan);
+    const std::string unlike = drop_unlike_runs(*resolved);
+    all.push_back(resolved->request.observed.empty() ? plan_or_reason(resolved->problem, request, watch)
+                                                     : corrected_or_reason(*resolved, watch));
+    if (!all.back().plan) continue;
+    all.back().plan->notes = with_kernel_note(resolved->notes, *all.back().plan);
+    if (!unlike.empty()) all.back().plan->notes.push_back(unlike);
   }
   return all;
 }

@@ -46,6 +46,9 @@ void declare_layout(CLI::App& app, PlanRequest& request);
 /// Sets the option `name` of a request, a bound of its search too, from one word of `--over`. Throws
 /// UserError for a name that is none, and for values that the option refuses.
 void set_option(PlanRequest& request, const std::string& name, const std::string& word);
+/// Runs that were measured; read_runs() puts them into the request. `plan`: of which a log alone is.
+void declare_observed(CLI::App& app, PlanOptions& options);
+void read_runs(PlanOptions& options, const std::string& plan);
 void declare_request_file(CLI::App& app, PlanOptions& options);
 void declare_outputs(CLI::App& app, OutputOptions& options);
 void declare_cost(CLI::App& app, CostOptions& options);

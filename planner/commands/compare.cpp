@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "planner/commands/commands.h"
 #include "planner/commands/plan_table.h"
+#include "planner/explain/utilisation.h"
 
 namespace mpt::planner {
 namespace {
@@ -32,8 +33,7 @@ struct CompareOptions {
   std::vector<std::string> plans, clusters, frameworks, over;
   std::vector<double> prices;
   std::string csv;
-  PlanRequest request;
-  CostOptions cost;
+  PlanOptions base;
 };
 
 // "gpus=64,128"
@@ -67,11 +67,32 @@ std::vector<ComparedAxis> axes_of(const CLI::App& command, CompareOptions& o) {
   std::vector<ComparedAxis> axes;
   for (const std::string& text : o.over) axes.push_back(parse_axis(text));
   check_axes(command, axes);
-  if (o.frameworks.size() == 1) o.request.framework = o.frameworks.front();
+  if (o.frameworks.size() == 1) o.base.request.framework = o.frameworks.front();
   if (o.frameworks.size() > 1) axes.insert(axes.begin(), {"framework", o.frameworks});
-  if (o.clusters.size() == 1) o.request.cluster = {o.clusters.front(), {}};
+  if (o.clusters.size() == 1) o.base.request.cluster = {o.clusters.front(), {}};
   if (o.clusters.size() > 1) axes.insert(axes.begin(), {"cluster", o.clusters});
   return axes;
+}
+
+// A run is of one point of the axes: it has to say which.
+void check_runs(const std::vector<ObservedRun>& runs, const std::vector<ComparedAxis>& axes) {
+  for (const ObservedRun& run : runs) {
+    const bool placed = !run.cluster.name.empty();
+    const std::pair<const char*, bool> said[] = {
+        {"model", !run.model.name.empty()},      {"cluster", placed},
+        {"gpus", placed || run.gpus > 0},        {"framework", !run.framework.empty()},
+        {"global-batch", run.global_batch > 0},  {"seq", run.sequence > 0},
+        {"precision", run.precision.has_value()}};
+    for (const ComparedAxis& axis : axes) {
+      for (const auto& [name, known] : said) {
+        if (axis.name != name || known) continue;
+        throw UserError(Problem{"--observed '" + run.layout + "'", "does not say its " + axis.name,
+                                "a run of one of the plans to compare",
+                                "keep it in a plan: mpt-plan ... --observed ... -o plan.json; then mpt-plan "
+                                "compare --request plan.json --over ..."});
+      }
+    }
+  }
 }
 
 // One for all, or one for each cluster.
@@ -92,7 +113,7 @@ struct Point {
 
 std::vector<Point> points_of(const CompareOptions& o, const std::vector<ComparedAxis>& axes) {
   const double price = o.prices.size() == 1 ? o.prices.front() : 0.0;
-  std::vector<Point> points{{{{}, price, {}, ""}, o.request}};
+  std::vector<Point> points{{{{}, price, {}, ""}, o.base.request}};
   for (const ComparedAxis& axis : axes) {
     std::vector<Point> more;
     for (const Point& point : points) {
@@ -119,7 +140,7 @@ std::vector<Compared> from_searches(const CompareOptions& o, const std::vector<C
   }
   std::vector<PlanOrReason> answers = compare_watched(requests);
   for (size_t n = 0; n < rows.size(); ++n) {
-    rows[n].plan = std::move(answers[n].plan);
+    if (answers[n].plan) rows[n].plan = as_observed(std::move(*answers[n].plan));
     rows[n].why = std::move(answers[n].reason);
   }
   return rows;
@@ -128,7 +149,7 @@ std::vector<Compared> from_searches(const CompareOptions& o, const std::vector<C
 std::vector<Compared> from_files(const CompareOptions& o) {
   std::vector<Compared> rows;
   for (const std::string& file : o.plans)
-    rows.push_back({{file}, o.prices.empty() ? 0.0 : o.prices.front(), load_plan(file), ""});
+    rows.push_back({{file}, o.prices.empty() ? 0.0 : o.prices.front(), as_observed(load_plan(file)), ""});
   return rows;
 }
 
@@ -148,13 +169,15 @@ void run(const CLI::App& command, CompareOptions& o) {
   const std::vector<ComparedAxis> axes = axes_of(command, o);
   check(o, axes);
   check_prices(o.prices, axes);
-  Comparison comparison{{}, o.plans.empty() ? from_searches(o, axes) : from_files(o), o.cost};
+  read_runs(o.base, o.base.request_file);
+  check_runs(o.base.request.observed, axes);
+  Comparison comparison{{}, o.plans.empty() ? from_searches(o, axes) : from_files(o), o.base.cost};
   for (const ComparedAxis& axis : axes) comparison.axes.push_back(axis.name);
   if (axes.empty()) {
     comparison.axes = {"plan"};
     comparison.are_files = true;
   }
-  const std::string idle = idle_cost(o.cost, !o.prices.empty());
+  const std::string idle = idle_cost(o.base.cost, !o.prices.empty());
   fmt::print("{}{}", describe(comparison), idle.empty() ? "" : wrapped("note: " + idle));
   if (o.csv.empty()) return;
   write_file_atomically(o.csv, csv_of(comparison));
@@ -168,7 +191,9 @@ std::function<int()> add_compare(CLI::App& app) {
       app.add_subcommand("compare", "Plans side by side, or the best plans over values of an option");
   auto o = std::make_shared<CompareOptions>();
   command->add_option("plans", o->plans, "Plan files");
-  declare_problem(*command, o->request);
+  declare_request_file(*command, o->base);
+  command->remove_option(command->get_option("--print-request"));
+  declare_problem(*command, o->base.request);
   const std::string framework = command->get_option("--framework")->get_description();
   const std::string framework_group = command->get_option("--framework")->get_group();
   command->remove_option(command->get_option("--cluster"));
@@ -192,8 +217,9 @@ std::function<int()> add_compare(CLI::App& app) {
       ->expected(1, CLI::detail::expected_max_vector_size)
       ->allow_extra_args(false)
       ->group("What to compare");
-  declare_bounds(*command, o->request);
-  declare_cost(*command, o->cost);
+  declare_bounds(*command, o->base.request);
+  declare_observed(*command, o->base);
+  declare_cost(*command, o->base.cost);
   command->remove_option(command->get_option("--price"));
   add_number(*command, "--price", o->prices,
              "Price of a GPU-hour, or one for each cluster, separated by commas: prints what the training "

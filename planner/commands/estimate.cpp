@@ -17,6 +17,7 @@
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "core/search_words.h"
+#include "core/ties.h"
 #include "planner/answer/layout_changes.h"
 #include "planner/answer/recommend.h"
 #include "planner/commands/commands.h"
@@ -26,6 +27,7 @@
 #include "planner/explain/explain.h"
 #include "planner/explain/operators.h"
 #include "planner/explain/placement.h"
+#include "planner/explain/utilisation.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {
@@ -47,13 +49,14 @@ std::string defaults_of(const SearchProblem& problem, const Layout& l) {
   return said.empty() ? "" : fmt::format("assumed: {}", fmt::join(said, ", "));
 }
 
-std::string describe_estimate(const SearchProblem& problem, const Plan& plan, const Candidate& candidate,
-                              const PlanOptions& o, bool given) {
+std::string describe_estimate(const Estimated& e, const PlanOptions& o, bool given) {
+  const SearchProblem& problem = e.resolved->problem;
+  const Plan& plan = e.plan;
   const Palette palette = Palette::of(stdout);
   std::string text =
       describe_task(plan, palette) + "\n" +
       describe_choice("YOUR LAYOUT", plan, palette, given ? "" : defaults_of(problem, plan.layout)) + "\n" +
-      describe_verdict(plan, candidate.evaluation.rejection, palette) +
+      describe_verdict(plan, e.fits() ? std::nullopt : e.candidate.evaluation.rejection, palette) +
       describe_figures(plan, palette, describe_cost(o.cost, plan), true);
   if (problem.cluster.mixed()) text += wrapped(describe_groups(problem, candidate), "  - ");
   if (o.out.verbose) text += "\n" + describe_memory_table(plan) + describe_evidence(plan);
@@ -123,11 +126,34 @@ std::string savers_that_fit(const Estimated& mine, const PlanOptions& o) {
   return "";
 }
 
+// What is faster by the runs that were observed.
+std::string advice_by_runs(const Estimated& mine, const PlanRequest& request, const std::string& again) {
+  const Stoppable stoppable;
+  const Plan better = plan(request, progress_line());
+  const CorrectedLayout& first = better.corrected->layouts.front();
+  const double gain = 1.0 - first.step_time_s / mine.plan.corrected->layouts.front().step_time_s;
+  if (mine.fits() && gain <= kEqualTimes)
+    return "\nBy the runs no layout that is likely to fit is faster beyond a tie.\n";
+  const Palette palette = Palette::of(stdout);
+  std::string text = "\n" + describe_choice(mine.fits() ? "BETTER" : "FITS INSTEAD", better, palette) +
+                     wrapped(fmt::format("By the runs its step takes {}: {} {}.",
+                                         describe_step(first.step_time_s, first.confidence),
+                                         format_percent(std::abs(gain)), gain > 0.0 ? "less" : "more"),
+                             "  - ");
+  if (again.empty()) return text;
+  return text + "\n" + describe_next({{again + " -o plan.json", "the better layout as a plan"}}, palette);
+}
+
 // What a search finds that is better than the estimated layout.
 std::string advice(const Estimated& mine, const PlanOptions& o) {
   PlanRequest request = o.request;
   request.bounds = {};
   request.layers_per_stage.clear();
+  if (mine.plan.corrected) {
+    request.layout.reset();
+    request.observed = mine.plan.request.observed;
+    return advice_by_runs(mine, request, o.again);
+  }
   const auto resolved = resolve(request);  // its notes stand on the screen already
   SearchProblem& problem = resolved->problem;
   problem.near_misses = false;
@@ -202,8 +228,8 @@ std::string describe_stages(const Plan& plan, bool given) {
 std::string estimate_text(const Estimated& e, const PlanOptions& o, bool given) {
   const SearchProblem& problem = e.resolved->problem;
   const Layout& layout = e.plan.layout;
-  std::string text = describe_estimate(problem, e.plan, e.candidate, o, given) +
-                     describe_stages(e.plan, given) + describe_notes(e.plan.notes, Palette::of(stdout)) +
+  std::string text = describe_estimate(e, o, given) + describe_stages(e.plan, given) +
+                     describe_notes(e.plan.notes, Palette::of(stdout)) +
                      describe_judgement(e.plan, o.measured);
   if (o.operators) text += "\n" + describe_operators(problem, layout);
   for (const std::string& note : {describe_host(o.request, e.plan), idle_cost(o.cost, o.cost.price > 0.0)}) {
@@ -251,7 +277,7 @@ int score(const PlanOptions& o, bool given) {
   print_answer(o.out, text);
   if (!o.check) return kExitOk;
   if (!e.fits() || e.refusal) return kExitRunFailed;
-  return may_not_fit(e.plan.prediction.confidence) ? kExitMayNotFit : kExitOk;
+  return may_not_fit(as_observed(e.plan).prediction.confidence) ? kExitMayNotFit : kExitOk;
 }
 
 std::function<int()> add_estimate(CLI::App& app) {
@@ -281,6 +307,7 @@ std::function<int()> add_estimate(CLI::App& app) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->group("Layout");
+  declare_observed(*command, o->problem);
   declare_check(*command, o->problem);
   declare_measured(*command, o->problem);
   declare_outputs(*command, o->problem.out);
@@ -297,6 +324,7 @@ std::function<int()> add_estimate(CLI::App& app) {
     check_lines(*command, o->lines);
     if (!o->lines.file.empty()) return answer_lines(o->lines);
     check_plan_options(*command, *o);
+    read_runs(o->problem, o->plan.empty() ? o->problem.request_file : o->plan);
     o->problem.again = search_again(*command, *o);
     return score(o->problem, o->problem.request.layout.has_value());
   };

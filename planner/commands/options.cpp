@@ -14,6 +14,7 @@
 #include "base/words.h"
 #include "core/schedule_catalog.h"
 #include "planner/commands/command_line.h"
+#include "planner/observe/observed_run.h"
 
 namespace mpt::planner {
 namespace {
@@ -152,6 +153,23 @@ void declare_layout(CLI::App& app, PlanRequest& request) {
   SearchBounds::describe(declarer);
 }
 
+void declare_observed(CLI::App& app, PlanOptions& o) {
+  app.add_option(
+         "--observed", o.observed,
+         "A run that was measured, LAYOUT=FIGURES such as 'tp2 pp8=28.1s,61GiB' or 'tp2 pp4=oom'; a file "
+         "of such lines, or a log. Repeat it for each run: it corrects predictions (docs/observed.md)")
+      ->type_name("RUN")
+      ->allow_extra_args(false)
+      ->group("More to do with a plan");
+}
+
+void read_runs(PlanOptions& o, const std::string& plan) {
+  for (const std::string& word : o.observed) {
+    for (ObservedRun& run : read_observed(word, "--observed", plan))
+      o.request.observed.push_back(std::move(run));
+  }
+}
+
 void declare_request_file(CLI::App& app, PlanOptions& o) {
   app.add_option_function<std::string>(
          "--request",
@@ -203,13 +221,7 @@ void declare(CLI::App& app, PlanOptions& o) {
   declare_bounds(app, o.request);
   declare_outputs(app, o.out);
   declare_cost(app, o.cost);
-  app.add_option(
-         "--observed", o.observed,
-         "A run that was measured, LAYOUT=FIGURES such as 'tp2 pp8=28.1s,61GiB' or 'tp2 pp4=oom'; a file "
-         "of such lines, or a log. Repeat it for each run: it corrects the order (docs/observed.md)")
-      ->type_name("RUN")
-      ->allow_extra_args(false)
-      ->group("More to do with a plan");
+  declare_observed(app, o);
   app.add_option("--from", o.from, "Simulate the step of this plan again instead of searching")
       ->type_name("FILE")
       ->group("More to do with a plan");

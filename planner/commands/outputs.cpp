@@ -138,8 +138,9 @@ size_t files_of(const OutputOptions& o) {
   return size_t(!o.output.empty()) + size_t(!o.report.empty()) + size_t(!o.trace.empty());
 }
 
-std::string describe_cost(const CostOptions& o, const Plan& plan) {
+std::string describe_cost(const CostOptions& o, const Plan& asked) {
   if (o.tokens.empty()) return "";
+  const Plan plan = as_observed(asked);
   const TrainingCost cost = training_cost(plan, parse_count(o.tokens, "--tokens"), o.price, o.goodput);
   const Confidence& sure = plan.prediction.confidence;
   const double step_s = plan.prediction.step_time_s;

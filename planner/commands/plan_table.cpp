@@ -137,6 +137,21 @@ std::string describe_other_jobs(const Comparison& c) {
   return text;
 }
 
+// What observed runs show, by row.
+std::string describe_runs(const Comparison& c) {
+  const auto is_corrected = [](const Compared& r) { return r.plan && r.plan->corrected; };
+  if (std::none_of(c.rows.begin(), c.rows.end(), is_corrected)) return "";
+  std::string text;
+  for (const Compared& r : c.rows) {
+    if (!r.plan) continue;
+    text +=
+        wrapped(fmt::format("{}: {}", fmt::join(r.at, " "),
+                            is_corrected(r) ? fmt::format("{}", fmt::join(r.plan->corrected->learned, " "))
+                                            : "as predicted: the runs are of other nodes or software."));
+  }
+  return text + "\n";
+}
+
 // Rows whose range rests on the runs of others.
 std::string describe_unpublished(const Comparison& c) {
   std::vector<std::string> rows;
@@ -162,9 +177,12 @@ std::string describe(const Comparison& c) {
   const bool ranges = std::any_of(c.rows.begin(), c.rows.end(), [&](const Compared& r) {
     return r.plan && Figures(r, c.cost).sure.least_s;
   });
-  return describe_job(c) + table_of(c) +
-         (ranges ? wrapped("8 of 10 published runs like these took between the two ends of a range.") : "") +
-         describe_days(c) + describe_other_jobs(c) + describe_unpublished(c);
+  const std::string runs = describe_runs(c);
+  const char* const took = runs.empty()
+                               ? "8 of 10 published runs like these took between the two ends of a range."
+                               : "8 of 10 steps take between the two ends of a range.";
+  return runs + describe_job(c) + table_of(c) + (ranges ? wrapped(took) : "") + describe_days(c) +
+         describe_other_jobs(c) + describe_unpublished(c);
 }
 
 std::string csv_of(const Comparison& c) {

@@ -19,7 +19,6 @@ constexpr Calibration::Member kMembers[] = {
     {"sustained", &Calibration::sustained},
     {"input_gradient_rate", &Calibration::input_gradient_rate},
     {"weight_gradient_rate", &Calibration::weight_gradient_rate},
-    {"deterministic_weight_gradient_rate", &Calibration::deterministic_weight_gradient_rate},
     {"unmeasured_product_share", &Calibration::unmeasured_product_share},
     {"unaligned_rate", &Calibration::unaligned_rate},
     {"unaligned_batched_rate", &Calibration::unaligned_batched_rate},
@@ -106,6 +105,11 @@ void check_constant(const Constant& c, const std::string& at, JsonProblems& prob
   if (fitted == c.fitted_to.empty()) {
     problems.add(at + "/fitted_to", fitted ? "nothing" : "runs",
                  fitted ? "the families that it was fitted to" : "nothing: only fitted constants have it");
+  }
+  if (fitted == (c.decided_by.empty() || c.apart.empty())) {
+    problems.add(at + "/decided_by", fitted ? "nothing, or no \"apart\"" : "runs",
+                 fitted ? "the families whose runs decide it, and what else sets these apart"
+                        : "nothing: only fitted constants have it");
   }
 }
 

@@ -30,6 +30,9 @@ struct Constant {
   ConstantOrigin origin = ConstantOrigin::measured;
   std::string meaning, source;
   std::vector<std::string> fitted_to;  // families of published runs; empty where it was not fitted
+  // Of fitted ones: families whose steps depend on it most, and what else these runs have alone.
+  std::vector<std::string> decided_by;
+  std::string apart;
 
   double least() const { return range.front(); }
   double most() const { return range.back(); }
@@ -44,6 +47,10 @@ struct Constant {
     v.field("meaning", &T::meaning, "what it is", long_text());
     v.field("source", &T::source, "where the value is from, and why it is plausible", long_text());
     v.field("fitted_to", &T::fitted_to, "families of published runs", optional_field());
+    v.field("decided_by", &T::decided_by, "families whose steps depend on it most (benchmarks/constants.py)",
+            optional_field());
+    v.field("apart", &T::apart, "what else these runs have alone, and what runs without it tell",
+            optional_field(long_text()));
   }
 };
 
@@ -58,7 +65,6 @@ struct Calibration {
   double sustained = 0.0;
   double input_gradient_rate = 0.0;
   double weight_gradient_rate = 0.0;
-  double deterministic_weight_gradient_rate = 0.0;
   double unmeasured_product_share = 0.0;
   double unaligned_rate = 0.0;
   double unaligned_batched_rate = 0.0;

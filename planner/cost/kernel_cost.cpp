@@ -272,13 +272,6 @@ class KernelCost final : public CostSource {
     return own ? own : tables_.exact_product_s(pass, m, n, k);
   }
 
-  // In fp8 Transformer Engine sums biases' gradients apart (pytorch/module/grouped_linear.py, backward).
-  double bias_gradient_rate(const OperatorShape& s) const {
-    const bool hopper = device_.fp8_flop_per_s > 0.0 && !device_.mxfp8;
-    return s.biased && !hopper && !is_narrow(product_precision(s)) ? c_.deterministic_weight_gradient_rate
-                                                                   : 1.0;
-  }
-
   // A device without fp8 multiplies in 16 bits.
   Precision product_precision(const OperatorShape& s) const {
     return is_narrow(s.precision) && device_.fp8_flop_per_s <= 0.0 ? Precision::bf16 : s.precision;
@@ -307,8 +300,8 @@ class KernelCost final : public CostSource {
                       : gemm_s(precision, rows, inner, columns) / c_.input_gradient_rate + cast;
     } else {
       const auto exact = exact_s("weight_gradient", s.columns, s.inner, s.rows);
-      const double rate = c_.weight_gradient_rate * bias_gradient_rate(s);
-      seconds = exact ? *exact / rates_.kernels : gemm_s(precision, columns, inner, rows) / rate + cast;
+      seconds = exact ? *exact / rates_.kernels
+                      : gemm_s(precision, columns, inner, rows) / c_.weight_gradient_rate + cast;
     }
     return c_.kernel_gap_s + seconds;
   }
@@ -331,14 +324,12 @@ class KernelCost final : public CostSource {
       each = gemm_s(Precision::bf16, rows, inner, columns) / c_.input_gradient_rate;
       results = double(s.rows) * inner;
     } else {
-      each =
-          gemm_s(Precision::bf16, columns, inner, rows) / (c_.weight_gradient_rate * bias_gradient_rate(s));
+      each = gemm_s(Precision::bf16, columns, inner, rows) / c_.weight_gradient_rate;
       results = groups * columns * inner;
     }
     double seconds = groups * each;
     if (const auto flop_per_s = tables_.grouped_flop_per_s(rows, std::min(columns, inner))) {
-      const double bias = phase == Phase::weight_gradient ? bias_gradient_rate(s) : 1.0;
-      const double rate = rates_.kernels * bias * (execution_.kernels.fuses_experts ? 1.0 : c_.grouped_rate);
+      const double rate = rates_.kernels * (execution_.kernels.fuses_experts ? 1.0 : c_.grouped_rate);
       seconds = std::min(seconds, 2.0 * double(s.rows) * columns * inner / (*flop_per_s * rate));
     }
     if (narrow) seconds = narrowed_s(seconds, results, grouped_speedup(s.precision));
@@ -428,8 +419,10 @@ class KernelCost final : public CostSource {
     const Launches l = launches_of(op.shape, execution_);
     const double launch_s = execution_.host.launch_us * 1e-6;
     // Each layer of experts has one router.
-    const double routed_s =
-        op.shape.kind == models::OperatorKind::router ? 0.5 * execution_.host.expert_layer_us * 1e-6 : 0.0;
+    const HostTimes& host = execution_.host;
+    const double layer_us =
+        execution_.kernels.router_graphs ? host.graphed_expert_layer_us : host.expert_layer_us;
+    const double routed_s = op.shape.kind == models::OperatorKind::router ? 0.5 * layer_us * 1e-6 : 0.0;
     return {(l.forward + double(op.forward_collectives.size())) * launch_s + routed_s,
             (l.input_gradient + double(op.backward_collectives.size())) * launch_s + routed_s,
             l.weight_gradient * launch_s};

@@ -17,6 +17,7 @@
 #include "planner/explain/confidence.h"
 #include "planner/explain/details.h"
 #include "planner/explain/drawn_choice.h"
+#include "planner/explain/utilisation.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
 #include "reports/table.h"
@@ -254,7 +255,11 @@ std::string describe_reasons(const Plan& plan, size_t lines, const Palette& pale
 
 std::string describe_task(const Plan& plan, const Palette& palette) {
   const Workload& w = plan.workload;
-  std::string text = wrapped(
+  std::string text;
+  if (plan.corrected) {
+    for (const std::string& sentence : plan.corrected->learned) text += wrapped(sentence);
+  }
+  text += wrapped(
       fmt::format("{} on {}: {}", describe_model(plan.model), plan.cluster.name, describe_devices(plan)));
   const std::string& framework = plan.layout.execution.framework;
   text += wrapped(fmt::format("{} of {} tokens per step ({} tokens); {}, {}; {}",
@@ -282,15 +287,17 @@ std::string describe_choice(const std::string& heading, const Plan& plan, const 
   return choice_lines(heading, plan.layout, plan.workload, palette, more);
 }
 
-std::string describe_figures(const Plan& plan, const Palette& palette, const std::string& training,
+std::string describe_figures(const Plan& predicted, const Palette& palette, const std::string& training,
                              bool memory_by_kind) {
-  std::string text =
-      labelled("step", describe_step(plan.prediction.step_time_s, plan.prediction.confidence)) +
-      labelled("throughput", describe_throughput(plan)) +
-      labelled("memory", describe_memory_use(plan, memory_by_kind)) +
-      labelled("time goes to", reports::describe_time_parts(plan));
+  const Plan plan = as_observed(predicted);
+  std::string step = describe_step(plan.prediction.step_time_s, plan.prediction.confidence);
+  if (plan.corrected)
+    step += fmt::format("; {} without the runs", format_seconds(predicted.prediction.step_time_s));
+  std::string text = labelled("step", step) + labelled("throughput", describe_throughput(plan)) +
+                     labelled("memory", describe_memory_use(plan, memory_by_kind)) +
+                     labelled("time goes to", reports::describe_time_parts(plan));
   if (!training.empty()) text += labelled("training", training);
-  return text + describe_risk(plan, palette);
+  return plan.corrected ? text : text + describe_risk(plan, palette);
 }
 
 std::string describe_notes(const std::vector<std::string>& notes, const Palette& palette) {
@@ -302,7 +309,10 @@ std::string describe_notes(const std::vector<std::string>& notes, const Palette&
 
 std::string describe_verdict(const Plan& plan, const std::optional<Rejection>& rejection,
                              const Palette& palette) {
-  const Confidence& sure = plan.prediction.confidence;
+  if (plan.corrected && plan.corrected->layouts.front().out_of_memory)
+    return palette.bad("DOES NOT FIT: it ran out of memory.") + "\n";
+  const Confidence& sure =
+      plan.corrected ? plan.corrected->layouts.front().confidence : plan.prediction.confidence;
   if (!rejection && may_not_fit(sure))
     return palette.caution(fmt::format("May not fit ({}).", describe_likelihood(*sure.fits))) + "\n";
   if (!rejection) return palette.good("It fits.") + "\n";

@@ -31,12 +31,14 @@ struct ScreenOptions {
   size_t lines = kScreenLines;     // at most, where the sections that may be shorter are
 };
 
-/// What was understood: model, cluster, batch, framework and precision, and what to know of the prices.
+/// What observed runs show, and what was understood: model, cluster, batch, framework and precision, and what
+/// to know of the prices.
 std::string describe_task(const Plan& plan, const Palette& palette = {});
 /// "RECOMMENDED  tensor parallel 2, ..." and the short form. `more`: said behind the short form.
 std::string describe_choice(const std::string& heading, const Plan& plan, const Palette& palette = {},
                             const std::string& more = "");
-/// Step, throughput, memory and where the time goes; then the risk of running out of memory.
+/// Step, throughput, memory and where the time goes, as observed runs correct them; then the risk of running
+/// out of memory.
 std::string describe_figures(const Plan& plan, const Palette& palette = {}, const std::string& training = "",
                              bool memory_by_kind = false);
 /// "It fits.", "May not fit (64%).", or which stage lacks how much memory.

@@ -5,6 +5,26 @@
 
 namespace mpt::planner {
 
+Plan as_observed(Plan plan) {
+  if (!plan.corrected) return plan;
+  const CorrectedLayout& own = plan.corrected->layouts.front();
+  Prediction& p = plan.prediction;
+  const double slower = own.step_time_s / p.step_time_s;
+  p.step_time_s = own.step_time_s;
+  p.tokens_per_s /= slower;
+  for (ExposedCommunication& e : p.exposed) e.seconds *= slower;
+  p.confidence = own.confidence;
+  if (own.peak_bytes == 0) return plan;
+  const double more = double(own.peak_bytes) / double(reports::peak_bytes(plan));
+  for (RankMemory& m : p.memory) {
+    for (int64_t RankMemory::*bytes :
+         {&RankMemory::parameter_bytes, &RankMemory::gradient_bytes, &RankMemory::optimizer_bytes,
+          &RankMemory::transfer_buffer_bytes, &RankMemory::activation_peak_bytes, &RankMemory::peak_bytes})
+      m.*bytes = int64_t(more * double(m.*bytes));
+  }
+  return plan;
+}
+
 TrainingCost training_cost(int64_t ranks, double tokens_per_s, double tokens, double price_per_device_hour,
                            double goodput) {
   constexpr double kSecondsPerHour = 3600.0;

@@ -12,6 +12,9 @@ namespace mpt::planner {
 
 using reports::model_flop_utilisation;
 
+/// With step, rate, range and memory as observed runs correct them; each part of both in proportion.
+Plan as_observed(Plan plan);
+
 /// What training on `tokens` takes, at `price` per device and hour.
 struct TrainingCost {
   double days = 0.0, device_hours = 0.0, price = 0.0;

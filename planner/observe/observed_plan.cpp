@@ -71,6 +71,9 @@ Learned learned_points(const std::vector<std::vector<double>>& values, std::span
   learned.words.push_back(nullptr);
   for (size_t f = 0; f < features.size(); ++f) {
     if (features[f].words == nullptr) continue;
+    const auto has_more = [&](const std::vector<double>& v) { return v[f] > average[f]; };
+    const auto having = size_t(std::count_if(values.begin(), values.end(), has_more));
+    if (having == 0 || having == values.size()) continue;  // all have the same
     std::vector<double> more(features.size(), 0.0);
     more[f] = mean(f, [&](double x) { return x > average[f]; }) -
               mean(f, [&](double x) { return x <= average[f]; });
@@ -219,17 +222,6 @@ std::vector<std::string> learned(const Corrections& times, const Corrections& me
   return sentences;
 }
 
-CorrectedLayout corrected_layout(const Candidate& c, const Choosable& choosable, const Observation* run,
-                                 const Posterior& posterior, size_t place) {
-  CorrectedLayout out{c.estimate.layout, choosable.predicted_s, 0.0, {}, choosable.ran, false};
-  const double mean = std::log(choosable.predicted_s) + posterior.mean(place);
-  const double spread = kTenth * std::sqrt(posterior.run_variance(place));
-  out.step_time_s = std::exp(mean);
-  out.confidence = {std::exp(mean - spread), std::exp(mean + spread), choosable.likely_to_fit};
-  out.out_of_memory = run != nullptr && run->measured.out_of_memory;
-  return out;
-}
-
 // The candidates with what runs tell of each.
 struct Answer {
   Candidates candidates;
@@ -254,6 +246,22 @@ Answer choosable_of(const Resolved& resolved, Candidates candidates, std::vector
   return a;
 }
 
+CorrectedLayout corrected_layout(const Answer& a, const Posterior& posterior, const Corrections& memory,
+                                 size_t place) {
+  const Candidate& c = a.candidates[place];
+  const Choosable& choosable = a.choosable[place];
+  const Observation* const run = a.run_of_candidate[place];
+  CorrectedLayout out{c.estimate.layout, choosable.predicted_s, 0.0, {}, 0, choosable.ran, false};
+  const double mean = std::log(choosable.predicted_s) + posterior.mean(place);
+  const double spread = kTenth * std::sqrt(posterior.run_variance(place));
+  out.step_time_s = std::exp(mean);
+  out.confidence = {std::exp(mean - spread), std::exp(mean + spread), choosable.likely_to_fit};
+  if (memory.runs > 0)
+    out.peak_bytes = int64_t(double(c.evaluation.peak_bytes) * std::exp(memory.posterior.mean(place)));
+  out.out_of_memory = run != nullptr && run->measured.out_of_memory;
+  return out;
+}
+
 Corrected corrected(const Answer& a, const Corrections& times, const Corrections& memory, size_t first,
                     std::vector<size_t>& order) {
   Corrected out;
@@ -262,8 +270,7 @@ Corrected corrected(const Answer& a, const Corrections& times, const Corrections
   const NextRun next = next_run(a.choosable, times.posterior, first);
   std::vector<CorrectedLayout> all;
   for (size_t i = 0; i < a.candidates.size(); ++i)
-    all.push_back(
-        corrected_layout(a.candidates[i], a.choosable[i], a.run_of_candidate[i], times.posterior, i));
+    all.push_back(corrected_layout(a, times.posterior, memory, i));
   order.resize(all.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t x, size_t y) {
@@ -327,7 +334,7 @@ NextRun next_run(std::span<const Choosable> layouts, const Posterior& posterior,
   return next;
 }
 
-Plan observed_plan(const Resolved& resolved, const Watch& watch) {
+std::variant<Plan, Problem> observed_plan(const Resolved& resolved, const Watch& watch) {
   std::unique_ptr<ArrangedSearch> search, roomier;
   Candidates candidates = searched(resolved.problem, watch, "", search);
   if (has_default_margin(resolved))
@@ -342,7 +349,7 @@ Plan observed_plan(const Resolved& resolved, const Watch& watch) {
         ran.ranks == search->problem.ranks)
       add_new({o.predicted.candidate}, candidates);
   }
-  if (candidates.empty()) throw UserError(why_nothing_fits(search->result, search->problem));
+  if (candidates.empty()) return why_nothing_fits(search->result, search->problem);
   const Corrections memory = corrected_memory(search->problem, candidates, runs);
   const Corrections times = corrected_times(search->problem, candidates, runs);
   const Answer answer = choosable_of(resolved, std::move(candidates), std::move(runs), memory);
@@ -358,6 +365,25 @@ Plan observed_plan(const Resolved& resolved, const Watch& watch) {
   plan.notes = with_kernel_note(resolved.notes, plan);
   plan.corrected = all;
   return plan;
+}
+
+void correct(const PlanRequest& asked, Estimated& e) {
+  const auto resolved = resolve(asked);  // the estimate's may be the part of the cluster that its layout uses
+  if (std::string unlike = drop_unlike_runs(*resolved); !unlike.empty())
+    e.plan.notes.push_back(std::move(unlike));
+  std::vector<Observation> runs;
+  for (const ObservedRun& run : resolved->request.observed)
+    runs.push_back(observation_of(run, *resolved, {e.candidate}));
+  if (runs.empty()) return;
+  const SearchProblem& problem = e.resolved->problem;
+  const Candidates one{e.candidate};
+  const Corrections memory = corrected_memory(problem, one, runs);
+  const Corrections times = corrected_times(problem, one, runs);
+  const Answer answer = choosable_of(*e.resolved, one, std::move(runs), memory);
+  std::vector<size_t> order;
+  e.plan.corrected = corrected(answer, times, memory, 0, order);
+  e.plan.request.observed.clear();
+  for (const Observation& o : answer.runs) e.plan.request.observed.push_back(o.run);
 }
 
 }  // namespace mpt::planner

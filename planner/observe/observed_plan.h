@@ -5,8 +5,10 @@
 
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "base/error.h"
 #include "planner/api.h"
 #include "planner/observe/features.h"
 #include "planner/observe/next_run.h"
@@ -33,6 +35,10 @@ struct NextRun {
 /// The recommended one first; then the one whose run is worth most.
 NextRun next_run(std::span<const Choosable> layouts, const Posterior& posterior, size_t recommended);
 
-Plan observed_plan(const Resolved& resolved, const Watch& watch);
+/// Or why no layout fits.
+std::variant<Plan, Problem> observed_plan(const Resolved& resolved, const Watch& watch);
+/// Sets `corrected` of an estimated layout by the runs of its request. Those of other nodes or software do
+/// not count, which a note says.
+void correct(const PlanRequest& asked, Estimated& estimated);
 
 }  // namespace mpt::planner

@@ -113,22 +113,21 @@ Layout layout_of_run(const ObservedRun& run, PlanRequest request, const std::vec
   return form.complete(layout_to_estimate(*resolve(request)));
 }
 
-void refuse_other(const char* what, const std::string& ran, const std::string& asked, const char* remedy) {
-  throw UserError(Problem{"--observed", fmt::format("a run {} {}", what, ran), asked, remedy});
-}
-
 // What was learned of other devices, links or software tells nothing here.
-void check_alike(const Estimated& run, const Resolved& resolved) {
-  const ClusterSpec &ran = run.resolved->problem.cluster, &asked = resolved.problem.cluster;
+std::optional<Problem> unlike(const SearchProblem& run, const SearchProblem& problem) {
+  const auto other = [](const char* what, const std::string& ran, const std::string& asked,
+                        const char* remedy) {
+    return Problem{"--observed", fmt::format("a run {} {}", what, ran), asked, remedy};
+  };
+  const ClusterSpec &ran = run.cluster, &asked = problem.cluster;
   const auto link = [](const ClusterSpec& c) { return c.levels.empty() ? LinkLevel{} : c.levels.front(); };
   if (ran.device != asked.device || ran.devices_per_node != asked.devices_per_node ||
       link(ran).bandwidth_bytes_per_s != link(asked).bandwidth_bytes_per_s)
-    refuse_other("on", ran.name, "nodes like those of " + asked.name,
+    return other("on", ran.name, "nodes like those of " + asked.name,
                  "plan without --request, or take the run out of its \"observed\"");
-  const std::string& software = run.resolved->problem.execution.framework;
-  if (software != resolved.problem.execution.framework)
-    refuse_other("of", software, resolved.problem.execution.framework,
-                 "name the framework that ran, or take the run out of \"observed\"");
+  const std::string &software = run.execution.framework, &wanted = problem.execution.framework;
+  if (software == wanted) return std::nullopt;
+  return other("of", software, wanted, "name the framework that ran, or take the run out of \"observed\"");
 }
 
 ObservedRun complete(ObservedRun run, const Estimated& predicted, const PlanRequest& request) {
@@ -189,12 +188,22 @@ std::vector<ObservedRun> read_observed(const std::string& word, const std::strin
   return runs;
 }
 
+std::string drop_unlike_runs(Resolved& resolved) {
+  const size_t dropped = std::erase_if(resolved.request.observed, [&](const ObservedRun& run) {
+    return unlike(resolve(request_of_run(run, resolved.request))->problem, resolved.problem).has_value();
+  });
+  if (dropped == 0) return "";
+  return fmt::format("{} observed run{} of other nodes or software: nothing here follows from {}.", dropped,
+                     dropped == 1 ? " is" : "s are", dropped == 1 ? "it" : "them");
+}
+
 Observation observation_of(const ObservedRun& run, const Resolved& resolved,
                            const std::vector<Candidate>& known) {
   PlanRequest request = request_of_run(run, resolved.request);
   request.layout = layout_of_run(run, request, known);
   Observation o{run, {}, estimate(request)};
-  check_alike(o.predicted, resolved);
+  if (auto problem = unlike(o.predicted.resolved->problem, resolved.problem))
+    throw UserError(std::move(*problem));
   o.measured = parse_figures(run.measured, "--observed '" + run.layout + "'", o.predicted.plan);
   o.run = complete(run, o.predicted, request);
   o.run.layout = layout_name(o.predicted.plan.layout);

@@ -33,6 +33,9 @@ struct Observation {
   MeasuredFigures measured;
   Estimated predicted;
 };
+/// Takes out the runs on other devices or links, and by other software: they tell nothing here. A sentence of
+/// how many those are; empty where there are none.
+std::string drop_unlike_runs(Resolved& resolved);
 /// `known`: layouts that a search found, of which one may have the run's short form. Throws UserError, also
 /// for a run on other devices or links, and by other software.
 Observation observation_of(const ObservedRun& run, const Resolved& resolved,

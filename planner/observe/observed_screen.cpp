@@ -62,10 +62,8 @@ std::string next_of(const Corrected& c, const Palette& palette) {
 
 std::string observed_screen(const Plan& plan, const ScreenOptions& o) {
   const Corrected& corrected = *plan.corrected;
-  std::string text;
-  for (const std::string& sentence : corrected.learned) text += wrapped(sentence);
-  text += describe_task(plan, o.palette) + "\n" + describe_choice("RECOMMENDED", plan, o.palette) + "\n" +
-          step_of(corrected.layouts.front());
+  std::string text = describe_task(plan, o.palette) + "\n" + describe_choice("RECOMMENDED", plan, o.palette) +
+                     "\n" + step_of(corrected.layouts.front());
   if (!o.training.empty()) text += wrapped(o.training, "  training     ");
   text += describe_notes(o.notes, o.palette) + "\n" + o.palette.heading("CORRECTED ORDER") + "\n" +
           order_table(corrected) + "\n" + next_of(corrected, o.palette);

@@ -206,8 +206,7 @@ void set_deterministic(SearchProblem& problem, std::vector<std::string>& notes) 
   // Megatron-LM refuses its fused loss in this mode (megatron/training/arguments.py).
   if (problem.execution.kernels.loss == LossKernel::fused) problem.execution.kernels.loss = LossKernel::fp32;
   notes.emplace_back(
-      "deterministic kernels: two runs on A100 alone tell what they cost, and it is laid on the weight "
-      "gradients of products with biases; steps on other GPUs or of other models may be longer");
+      "deterministic kernels: no run tells what they alone cost, so steps may be longer than predicted");
 }
 
 }  // namespace mpt::planner

@@ -61,14 +61,16 @@ struct FieldNames {
 TEST(Frameworks, FilesSpeakOfThingsThatExist) {
   FieldNames abilities;
   Abilities::describe(abilities);
+  FieldNames execution;
+  Execution::describe(execution);
   std::set<std::string> names;
   ASSERT_GE(known_frameworks().size(), 9u);
   for (const Framework& f : known_frameworks()) {
     EXPECT_TRUE(names.insert(f.name).second) << f.name;
     EXPECT_FALSE(f.title.empty() || f.version.empty() || f.sources.empty()) << f.name;
     for (const auto& [what, source] : f.sources) {
-      const bool known =
-          abilities.names.contains(what) || what == "all" || what == "execution" || what == "without_compile";
+      const bool known = abilities.names.contains(what) || execution.names.contains(what) || what == "all" ||
+                         what == "execution" || what == "without_compile";
       EXPECT_TRUE(known && !source.empty()) << f.name << " " << what;
     }
     EXPECT_TRUE(f.sources.contains("execution")) << f.name;

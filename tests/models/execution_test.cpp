@@ -79,22 +79,6 @@ TEST(Execution, TheHeadRunsInFp8OnlyWhereItIsTold) {
   EXPECT_EQ(output(), Precision::bf16);
 }
 
-// Biases of row-parallel products are added behind the sum over ranks.
-TEST(Execution, ProductsWithBiasesAreMarkedWhereKernelsAreDeterministic) {
-  const ModelSpec model = load_model("gpt3-175b");
-  Layout layout;
-  const auto biased = [&] {
-    std::vector<std::string> names;
-    for (const Operator& op : layer_program(model, 0, layout, 2048).operators) {
-      if (op.shape.biased) names.emplace_back(op.name);
-    }
-    return names;
-  };
-  EXPECT_TRUE(biased().empty());
-  layout.training.deterministic = true;
-  EXPECT_EQ(biased(), (std::vector<std::string>{"attention.qkv", "mlp.up"}));
-}
-
 // Korthikanti et al. 2022 (arXiv:2205.05198), table 2: selective recompute leaves s b h (10 + 24 / t), of
 // which 2 / t are the attention core's output.
 TEST(Execution, SelectiveRecomputeKeepsThePapersBytes) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -50,6 +51,10 @@ TEST(CalibrationFile, EachConstantSaysWhereItIsFrom) {
     EXPECT_TRUE(c.origin != ConstantOrigin::fitted || has_two_digits(c.value)) << c.name << ": " << c.value;
     for (const std::string& family : c.fitted_to)
       EXPECT_TRUE(std::filesystem::exists(kRecords / (family + ".jsonl"))) << c.name << ": " << family;
+    // What decides a constant is part of what it was fitted to.
+    for (const std::string& family : c.decided_by)
+      EXPECT_TRUE(std::find(c.fitted_to.begin(), c.fitted_to.end(), family) != c.fitted_to.end())
+          << c.name << ": " << family;
   }
 }
 
@@ -76,6 +81,8 @@ TEST(CalibrationFile, IsRefusedWhereAConstantIsWrong) {
   expect_error(error_of([](Json& j) { j[0]["value"] = 2.0; }), "/0/value");
   expect_error(error_of([](Json& j) { j[0]["range"] = {1.0}; }), "/0/range");
   expect_error(error_of([](Json& j) { j[0].erase("fitted_to"); }), "/0/fitted_to");
+  expect_error(error_of([](Json& j) { j[0].erase("decided_by"); }), "/0/decided_by");
+  expect_error(error_of([](Json& j) { j[0].erase("apart"); }), "/0/decided_by");
   expect_error(error_of([](Json& j) { j[0]["origin"] = "guessed"; }), "/0/origin");
   expect_error(error_of([](Json& j) { j.erase(1); }), "/1");
   expect_error(error_of([](Json& j) { j[1]["name"] = "input_gradient"; }), "input_gradient_rate");

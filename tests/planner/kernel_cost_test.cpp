@@ -80,31 +80,6 @@ TEST_F(KernelCostTest, GradientsAreTheProductsThatTheyAre) {
 // cudnn-frontend, benchmark/sdpa_benchmark_training/results, gpt_oss, bf16: TFLOP/s forward and backward of
 // attention with windows. The tables' rates of whole sequences as long are a quarter (H200) to five times
 // (GB300) higher.
-// NVIDIA/CUDALibrarySamples, issue 90 (A100): with biases' gradients 2.5 times as long. In fp8 they are
-// summed apart.
-TEST_F(KernelCostTest, ADeterministicWeightGradientOfABiasedProductIsSlower) {
-  const auto ratio = [&](const char* cluster, OperatorShape s, Phase phase) {
-    cluster_ = profiler::load_cluster(cluster, std::nullopt);
-    Calibration c = shipped_calibration();
-    c.kernel_gap_s = 0.0;
-    const auto source = cost({}, c);
-    const double plain = source->operator_s(s, phase);
-    s.biased = true;
-    return source->operator_s(s, phase) / plain;
-  };
-  const OperatorShape wide = product(8192, 16384, 4096);
-  EXPECT_NEAR(ratio("dgx-a100:1", wide, Phase::weight_gradient), 2.5, 0.01);
-  EXPECT_NEAR(ratio("gb200-nvl72:1", wide, Phase::weight_gradient), 2.5, 0.01);
-  EXPECT_EQ(ratio("dgx-a100:1", wide, Phase::input_gradient), 1.0);
-  EXPECT_EQ(ratio("dgx-h100:1", wide, Phase::weight_gradient), 1.0);
-  EXPECT_EQ(ratio("gb200-nvl72:1", product(8192, 16384, 4096, Precision::mxfp8), Phase::weight_gradient),
-            1.0);
-  OperatorShape experts = product(65536, 5760, 2880);
-  experts.kind = OperatorKind::expert_linear;
-  experts.batch = 2;
-  EXPECT_GT(ratio("gb200-nvl72:1", experts, Phase::weight_gradient), 2.2);
-}
-
 TEST_F(KernelCostTest, ABiasOfExpertsThatIsAddedApartMovesItsRowsInFp32) {
   OperatorShape s = product(65536, 2880, 2880);
   s.kind = OperatorKind::expert_linear;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <Eigen/Dense>
@@ -12,11 +13,14 @@
 #include "base/error.h"
 #include "core/short_form.h"
 #include "planner/api.h"
+#include "planner/explain/screen.h"
+#include "planner/explain/utilisation.h"
 #include "planner/observe/features.h"
 #include "planner/observe/next_run.h"
 #include "planner/observe/observed_plan.h"
 #include "planner/observe/observed_run.h"
 #include "planner/observe/observed_screen.h"
+#include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {
@@ -370,6 +374,82 @@ TEST(ObservedPlan, LeavesOutALayoutThatRanOutOfMemory) {
   const CorrectedLayout& failed = corrected_of(after, before.layout);
   EXPECT_TRUE(failed.out_of_memory);
   EXPECT_EQ(failed.confidence.fits.value_or(1.0), 0.0);
+}
+
+TEST(ObservedEstimate, IsCorrectedInTimeMemoryAndWhetherItFits) {
+  PlanRequest request = observed_request();
+  request.bounds.tensor = {2};
+  const Estimated before = estimate(request);
+  EXPECT_FALSE(before.plan.corrected);
+  const double step_s = before.plan.prediction.step_time_s;
+  const auto peak = double(before.candidate.evaluation.peak_bytes);
+  request.observed =
+      read_observed(fmt::format("tp2={}s,{}B", 1.2 * step_s, int64_t(0.5 * peak)), "--observed", "");
+  const Estimated ran = estimate(request);
+  ASSERT_TRUE(ran.plan.corrected);
+  EXPECT_TRUE(ran.fits());
+  const Plan shown = as_observed(ran.plan);
+  EXPECT_NEAR(shown.prediction.step_time_s / step_s, 1.2, 0.03);
+  EXPECT_NEAR(shown.prediction.tokens_per_s * shown.prediction.step_time_s,
+              before.plan.prediction.tokens_per_s * step_s, 1.0);
+  EXPECT_NEAR(double(reports::peak_bytes(shown)) / peak, 0.5, 0.03);
+  EXPECT_EQ(shown.prediction.confidence.fits, 1.0);
+  expect_parts(describe_task(ran.plan) + describe_figures(ran.plan),
+               {"From 1 run: this cluster is", "than predicted", "without the runs"});
+
+  request.bounds.tensor = {4};  // another layout: by what both have
+  const Estimated other = estimate(request);
+  const CorrectedLayout& corrected = other.plan.corrected->layouts.front();
+  EXPECT_FALSE(corrected.ran);
+  EXPECT_GT(corrected.step_time_s, 1.03 * corrected.predicted_s);
+  EXPECT_LT(double(corrected.peak_bytes), 0.95 * double(other.candidate.evaluation.peak_bytes));
+
+  request.bounds.tensor = {2};
+  request.observed = read_observed("tp2=oom", "--observed", "");
+  const Estimated failed = estimate(request);
+  EXPECT_FALSE(failed.fits());
+  expect_parts(describe_verdict(failed.plan, std::nullopt), {"DOES NOT FIT: it ran out of memory."});
+}
+
+TEST(ObservedEstimate, LeavesOutRunsOnOtherDevicesAndSaysSo) {
+  PlanRequest request = observed_request();
+  request.observed = read_observed("tp2=3s", "--observed", "");
+  PlanRequest other = estimate(request).plan.request;
+  other.cluster = {"dgx-a100:1", {}};
+  const Estimated e = estimate(other);
+  EXPECT_FALSE(e.plan.corrected);
+  expect_parts(fmt::format("{}", fmt::join(e.plan.notes, " ")),
+               {"1 observed run is of other nodes or software"});
+}
+
+TEST(ObservedComparison, CorrectsTheRowsOfTheSameNodes) {
+  const Plan before = planner::plan(observed_request());
+  PlanRequest request = observed_request();
+  request.observed = read_observed(run_of(before.ranking.front(), 1.2), "--observed", "");
+  std::vector<PlanRequest> rows(3, planner::plan(request).request);
+  rows[1].global_batch = 128;
+  rows[2].cluster = {"dgx-a100:1", {}};
+  const auto answers = compare(rows);
+  for (const size_t row : {0U, 1U}) {
+    ASSERT_TRUE(answers[row].plan && answers[row].plan->corrected) << row;
+    EXPECT_GT(as_observed(*answers[row].plan).prediction.step_time_s,
+              1.03 * answers[row].plan->prediction.step_time_s);
+  }
+  ASSERT_TRUE(answers[2].plan);
+  EXPECT_FALSE(answers[2].plan->corrected);
+}
+
+// What all layouts have alike tells nothing of a kind.
+TEST(ObservedPlan, SaysNothingOfWhatAllLayoutsShare) {
+  PlanRequest request = observed_request();
+  request.bounds.tensor = {8};
+  request.bounds.recomputes = {Recompute::full};
+  request.observed = read_observed("tp8 recompute=full=30s", "--observed", "");
+  const Plan plan = planner::plan(request);
+  for (const std::string& sentence : plan.corrected->learned) {
+    EXPECT_EQ(sentence.find("full recompute"), std::string::npos) << sentence;
+    EXPECT_EQ(sentence.find("tensor parallelism"), std::string::npos) << sentence;
+  }
 }
 
 TEST(ObservedPlan, RefusesARunOnOtherDevices) {

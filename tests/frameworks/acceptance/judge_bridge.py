@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import os
 import re
+import sys
 
 import hub
 from judging import judge
@@ -14,6 +15,7 @@ import stubs  # noqa: E402
 stubs.use("transformer_engine", "transformer_engine_torch", "nvidia_resiliency_ext", "modelopt", "megatron.energon", "diffusers")
 from megatron.bridge import AutoBridge  # noqa: E402
 from megatron.bridge.training.config import runtime_config_update  # noqa: E402
+from megatron.bridge.training.tokenizers.tokenizer import build_tokenizer  # noqa: E402
 from megatron_fields import compare_layout, compare_model, compare_optimizer, compare_yarn, queues_of_launches  # noqa: E402
 from transformers import AutoConfig  # noqa: E402
 
@@ -50,12 +52,25 @@ def compare_positions(c, model):
         compare_yarn(c, model)
 
 
+def compare_trial(c, folder):
+    """The exported script of a short run, up to its first step: made-up data, and nothing read or written."""
+    sys.path.insert(0, folder)
+    config = importlib.import_module("mpt_bridge_trial").trial(50)
+    runtime_config_update(config)
+    c.same("steps of a trial", 50, config.train.train_iters)
+    c.same("data, checkpoints and evaluation of a trial", [None, None, None, 0],
+           [config.dataset.blend, config.checkpoint.save, config.checkpoint.load, config.validation.eval_iters])
+    c.same("words of a trial", c.model["vocab"], build_tokenizer(config.tokenizer).vocab_size)
+
+
 def check(folder, c):
     stubs.gpu(c.plan["cluster"]["device"]["name"])
     os.environ.update(RANK="0", WORLD_SIZE=str(c.ranks), LOCAL_RANK="0")
     module = exported(folder)
     config = module.apply(recipe(c, module.__doc__))
-    if config.peft is not None:  # the user's own
+    if config.peft is None:
+        compare_trial(c, folder)
+    else:  # the user's own
         config.checkpoint.pretrained_checkpoint = folder
         targets = {"qkv": "linear_qkv", "output": "linear_proj", "up": "*.mlp.linear_fc1", "down": "*.mlp.linear_fc2"}
         wanted = c.layout["training"]["adapter_targets"]

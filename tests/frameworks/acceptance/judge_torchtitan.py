@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """torchtitan: its configuration classes, parallel dimensions, pipeline split, schedule and parallelized model read the export."""
 
+import json
 import logging
 import os
 import sys
@@ -31,6 +32,19 @@ def configuration(folder):
     """The exported function, as `-m torchtitan.train --module mpt_torchtitan --config mpt_plan` calls it."""
     sys.path.insert(0, folder)
     return ConfigManager().parse_args(["--module", "mpt_torchtitan", "--config", "mpt_plan"])
+
+
+def compare_trial(c):
+    """The configuration of the trial that mpt-plan prints, and its first batch."""
+    with open(os.path.join(os.path.dirname(__file__), "../../../frameworks/torchtitan/framework.json"), encoding="utf-8") as file:
+        words = [word.replace("@steps@", "50") for word in json.load(file)["trial"]["arguments"]]
+    config = ConfigManager().parse_args(["--module", "mpt_torchtitan", "--config", "mpt_plan", *words])
+    c.same("steps of a trial", 50, config.training.steps)
+    tokenizer = config.tokenizer.build(tokenizer_path=config.hf_assets_path)
+    loader = config.dataloader.build(dp_world_size=1, dp_rank=0, tokenizer=tokenizer, seq_len=config.training.seq_len, local_batch_size=1,
+                                     snapshot_every_n_steps=None)
+    inputs, labels = next(iter(loader))
+    c.same("tokens of a trial", [[1, c.workload["sequence"]]] * 3, [list(part.shape) for part in (inputs["input"], inputs["positions"], labels)])
 
 
 def compare_configuration(c, config):
@@ -184,6 +198,7 @@ def check(folder, c):
     config = configuration(folder)
     compare_configuration(c, config)
     compare_model(c, config.model_spec.model)
+    compare_trial(c)
     for rank in sorted({0, c.layout["pipeline"] - 1}):
         verdict = apart(lambda: verdict_of(lambda comparison: in_folder(comparison, folder, config, rank), c.plan))
         if verdict["outcome"] == "refused":

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which published runs decide each fitted constant of planner/cost/calibration.json, and what else sets them apart.
+
+Usage: constants.py FOLDER_OF_PROGRAMS [--write]: writes what it finds into the file, too.
+
+A run depends on a constant by how much its step time changes, relative to the change of the constant. The families that decide it hold
+nine tenths of that over all runs of its fit, each family with its mean. A trait sets the deciding runs apart where all of them have one
+value of it and no run that does not depend on the constant has it: then the constant may stand for the trait. What only such runs
+decide is dropped, or applies to the trait alone.
+"""
+
+import collections
+import json
+import os
+import statistics
+import sys
+import tempfile
+
+import predictions
+import records
+import validate
+
+CONSTANTS = os.path.join(records.FOLDER, "..", "..", "..", "planner", "cost", "calibration.json")
+DEPENDS = 0.02  # of a step time, where the constant changes by the whole of itself
+DECIDES = 0.9
+
+
+def traits(run, line):
+    """What one setting of a run could stand for: where, when, with what it ran."""
+    request = run["request"]
+    execution = dict(word.split("=", 1) for word in request.get("execution") or [])
+    return {"GPU": line["gpu"], "software": run["software"], "framework": line["framework"], "precision": line["precision"],
+            "attention": execution.get("attention", "as its framework"), "deterministic": bool(request.get("deterministic")),
+            "experts": line["experts"], "source": run["family"]}
+
+
+def step_times(programs, runs, changes):
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(changes, file)
+        file.flush()
+        return [line if not line["skipped"] and validate.time_error(line) is not None else None
+                for line in predictions.predict(programs, runs, "--calibration", file.name)]
+
+
+def sensitivities(programs, runs, constant, before):
+    least, most = constant["range"]
+    step = 0.1 * constant["value"]
+    other = constant["value"] + step if constant["value"] + step <= most else max(least, constant["value"] - step)
+    after = step_times(programs, runs, {constant["name"]: other})
+    change = other / constant["value"] - 1
+    return [None if a is None or b is None else abs(b["predicted_iter_time_s"] / a["predicted_iter_time_s"] - 1) / abs(change)
+            for a, b in zip(before, after)]
+
+
+def decided_by(programs, constant, runs, before):
+    found = sensitivities(programs, runs, constant, before)
+    by_family = collections.defaultdict(list)
+    for run, share in zip(runs, found):
+        if share is not None:
+            by_family[run["family"]].append(share)
+    means = sorted(((statistics.mean(shares), family) for family, shares in by_family.items()), reverse=True)
+    total, held, families = sum(mean for mean, _ in means), 0.0, []
+    for mean, family in means:
+        if held >= DECIDES * total:
+            break
+        held += mean
+        families.append(family)
+    deciding = [traits(run, line) for run, line, share in zip(runs, before, found) if share is not None and share >= DEPENDS]
+    others = [traits(run, line) for run, line, share in zip(runs, before, found) if share is not None and share < DEPENDS]
+    apart = [f"{name} {next(iter(values))}" for name in (deciding[0] if deciding else {})
+             if len(values := {of[name] for of in deciding}) == 1 and not any(of[name] in values for of in others)]
+    beside = sum(any(other["source"] == of["source"] for other in others) for of in deciding)
+    return {"decided_by": families, "runs": len(deciding), "of": len(deciding) + len(others), "apart": apart,
+            "beside_runs_of_their_source": beside}
+
+
+def words(found):
+    if not found["runs"]:
+        return f"None of {found['of']} runs depends on it by {100 * DEPENDS:.0f} %."
+    beside = f", {found['beside_runs_of_their_source']} of them beside others of the same source that do not"
+    alone = f"All of these and no others have: {', '.join(found['apart'])}." if found["apart"] else "No trait is theirs alone."
+    return f"{found['runs']} of {found['of']} runs depend on it by {100 * DEPENDS:.0f} %{beside}. {alone}"
+
+
+def written(text, all_found):
+    """The file with what was found behind the families of each fit."""
+    lines, found = [], None
+    for line in text.split("\n"):
+        for one in all_found:
+            if line.startswith(f'  {{"name": "{one["name"]}",'):
+                found = one
+        if line.startswith('   "decided_by":'):
+            continue
+        if line.startswith('   "fitted_to":') and found:
+            end = "}" + line.rsplit("}", 1)[1] if "}" in line else "},"
+            line = line.rsplit("]", 1)[0] + "],\n   " + f'"decided_by": {json.dumps(found["decided_by"])}, "apart": {json.dumps(words(found))}' + end
+            found = None
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def main():
+    programs = sys.argv[1]
+    with open(CONSTANTS) as file:
+        text = file.read()
+    runs = [run for run in records.read() if run["set"] == "published" and not run.get("unmodelled", {}).get("seconds")]
+    lines, all_found = step_times(programs, runs, {}), []
+    for constant in (c for c in json.loads(text) if c["origin"] == "fitted"):
+        chosen = [i for i, run in enumerate(runs) if run["family"] in constant["fitted_to"]]
+        all_found.append({"name": constant["name"], **decided_by(programs, constant, [runs[i] for i in chosen], [lines[i] for i in chosen])})
+        print(json.dumps(all_found[-1]), flush=True)
+    if "--write" in sys.argv:
+        with open(CONSTANTS, "w") as file:
+            file.write(written(text, all_found))
+
+
+if __name__ == "__main__":
+    main()
