@@ -4,10 +4,14 @@
 
 #include <fmt/ranges.h>
 
+#include <stdlib.h>
+
 #include <CLI/CLI.hpp>
 #include <memory>
 
 #include "base/error.h"
+#include "base/files.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "frameworks/framework.h"
 #include "frameworks/registry.h"
@@ -19,11 +23,75 @@ namespace {
 
 struct ImportOptions {
   std::string file, from, configuration;
+  bool captured = false;
   PlanOptions problem;
 };
 
-frameworks::Imported read_configuration(const frameworks::FrameworkCode& code, const ImportOptions& o) {
-  const frameworks::Importer& importer = code.importer;
+// What python -m mpt.capture writes: the configuration that a framework parsed, as files of its importer.
+struct Captured {
+  std::string framework, reads;
+  int64_t ranks = 0;
+  Json run, files;  // by their names: a list of lines, or what JSON and YAML hold
+
+  template <class V>
+  static void describe(V& v) {
+    using T = Captured;
+    v.field("framework", &T::framework, "whose importer reads it");
+    v.field("ranks", &T::ranks, "processes of the command", between(1, double(kMostRanks)));
+    v.field("run", &T::run, "what was executed");
+    v.field("reads", &T::reads, "the file that is imported");
+    v.field("files", &T::files, "");
+  }
+};
+
+// The files in a temporary folder, for as long as they are read.
+class UnpackedFiles {
+ public:
+  explicit UnpackedFiles(const Json& files) {
+    if (mkdtemp(folder_.data()) == nullptr) throw RunError(folder_ + " cannot be made");
+    for (const auto& [name, content] : files.items()) {
+      std::string text = content.is_array() ? "" : content.dump();
+      for (const Json& line : content.is_array() ? content : Json::array())
+        text += line.is_string() ? line.get<std::string>() + "\n" : "";
+      write_file_atomically(path_of(name), text);
+    }
+  }
+  UnpackedFiles(const UnpackedFiles&) = delete;
+  UnpackedFiles& operator=(const UnpackedFiles&) = delete;
+  ~UnpackedFiles() {
+    std::error_code error;
+    std::filesystem::remove_all(folder_, error);
+  }
+  std::filesystem::path path_of(const std::string& name) const {
+    return std::filesystem::path(folder_) / std::filesystem::path(name).filename();
+  }
+  const std::string& folder() const { return folder_; }
+
+ private:
+  std::string folder_ = (std::filesystem::temp_directory_path() / "mpt-captured-XXXXXX").string();
+};
+
+frameworks::Imported read_captured(ImportOptions& o) {
+  const auto captured = from_json<Captured>(load_json(o.file, 2 * frameworks::kMostImportedBytes), o.file);
+  if (!captured.files.is_object() || !captured.files.contains(captured.reads))
+    throw UserError(Problem{o.file, "no captured file", "what python -m mpt.capture writes", ""});
+  const UnpackedFiles files(captured.files);
+  if (o.problem.request.gpus == 0) o.problem.request.gpus = captured.ranks;
+  o.from = captured.framework;
+  try {
+    return frameworks::find_importer(o.from, o.file).importer.read(files.path_of(captured.reads));
+  } catch (const UserError& error) {
+    std::vector<Problem> problems = error.problems();
+    for (Problem& problem : problems) {
+      if (problem.where.starts_with(files.folder()))
+        problem.where.replace(0, files.folder().size() + 1, o.file + ", ");
+    }
+    throw UserError(std::move(problems));
+  }
+}
+
+frameworks::Imported read_configuration(const ImportOptions& o) {
+  const frameworks::Importer& importer = frameworks::find_importer(o.from, o.file).importer;
   if (o.configuration.empty()) return importer.read(o.file);
   if (importer.read_part == nullptr)
     throw UserError(Problem{"--config", fmt::format("\"{}\" of {}", cut_text(o.configuration, 40), o.file),
@@ -65,6 +133,7 @@ std::function<int()> add_import(CLI::App& app) {
       ->add_option("--config", o->configuration,
                    "Which configuration of a file that holds several, as torchtitan's do (default: the last)")
       ->type_name("NAME");
+  command->add_flag("--captured", o->captured, "The file is what python -m mpt.capture wrote");
   declare_problem(*command, o->problem.request);
   declare_check(*command, o->problem);
   declare_measured(*command, o->problem);
@@ -76,8 +145,8 @@ std::function<int()> add_import(CLI::App& app) {
   return [o] {
     if (o->problem.request.cluster.empty())
       throw UserError(Problem{"--cluster", "missing", "where it runs, such as dgx-h100:8", "see --help"});
+    frameworks::Imported in = o->captured ? read_captured(*o) : read_configuration(*o);
     const frameworks::FrameworkCode& code = frameworks::find_importer(o->from, o->file);
-    frameworks::Imported in = read_configuration(code, *o);
     if (o->problem.request.sequence > 0) std::erase(in.notes, in.length_note);
     print_notes(in.notes);
     PlanOptions options = o->problem;

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import importlib
 import json
 import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
@@ -33,9 +34,11 @@ _GIB = float(1 << 30)
 OnProgress = Optional[Callable[[Progress], Any]]
 
 
-def __getattr__(name: str) -> str:
+def __getattr__(name: str) -> Any:
     if name == "__version__":
         return str(_ask({"do": "version"}).value["version"])
+    if name in ("capture", "monitor", "torch"):  # imported when they are used: mpt.torch needs PyTorch
+        return importlib.import_module(f"mpt.{name}")
     raise AttributeError(f"module 'mpt' has no attribute '{name}'")
 
 
