@@ -23,11 +23,11 @@ def flat_experts(kinds):
 def flat(model):
     """Values of the lowest layer that has them. "windowed" and moe's "layers" say for each layer whether it is of that kind."""
     kinds = layer_kinds(model)
-    attention = kinds[0]["attention"]
+    attention = next(kind["attention"] for kind in kinds if "attention" in kind)
     rotary = attention.get("rotary", {"base": 10000.0})
-    windows = [kind["attention"].get("window") for kind in kinds]
+    windows = [kind.get("attention", {}).get("window") for kind in kinds]
     has_experts = any("moe" in kind for kind in kinds)
-    mlp = next((kind["mlp"] for kind in kinds if "mlp" in kind), None) or kinds[0]["moe"]["expert"]
+    mlp = next((kind["mlp"] for kind in kinds if "mlp" in kind), None) or next(kind["moe"]["expert"] for kind in kinds if "moe" in kind)
     defaults = {"norm_placement": "pre", "norm_bias": True, "norm_epsilon": 1e-5, "parallel_residual": False, "embedding_norm": False,
                 "head_bias": False, "next_token_layers": 0}
     return {**defaults, **model, "layers": len(kinds), "attention": "latent" if "latent" in attention else "multi_head",

@@ -4,14 +4,7 @@
 import json
 import os
 
-CONFIGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/configs")
-# Models without a file in that folder: the kind of their configuration. Their sizes come from the plan.
-KINDS = {"meta-llama/": "llama", "mistralai/Mistral-": "mistral", "mistralai/Mixtral-": "mixtral", "Qwen/Qwen2": "qwen2",
-         "Qwen/Qwen3-235B": "qwen3_moe", "Qwen/Qwen3-30B": "qwen3_moe", "Qwen/Qwen3-": "qwen3", "openai/gpt-oss": "gpt_oss", "google/gemma-2-": "gemma2",
-         "google/gemma-": "gemma", "deepseek-ai/DeepSeek-V2": "deepseek_v2", "deepseek-ai/DeepSeek-V3": "deepseek_v3",
-         "microsoft/Phi-3": "phi3"}
-CLASSES = {"gpt_oss": "GptOssForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM",
-           "deepseek_v3": "DeepseekV3ForCausalLM"}
+FOLDERS = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models", folder) for folder in ("configs", "siblings")]
 
 
 def sizes(model):
@@ -34,13 +27,16 @@ def sizes(model):
 
 
 def configuration(name, model):
+    """The model's own file where the tests have it; else one of its type with the plan's sizes."""
     from transformers import AutoConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     owner, _, rest = name.partition("/")
     for stem in (rest, "Meta-" + rest, rest.removesuffix("-Base"), rest.replace("Meta-Llama-3-", "Meta-Llama-3.1-")):
-        path = os.path.join(CONFIGS, f"{owner}--{stem}.json")
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                values = json.load(file)
-            return AutoConfig.for_model(values.pop("model_type"), **values)
-    kind = next(kind for start, kind in KINDS.items() if name.startswith(start))
-    return AutoConfig.for_model(kind, architectures=[CLASSES.get(kind, kind.capitalize() + "ForCausalLM")], **sizes(model))
+        for folder in FOLDERS:
+            path = os.path.join(folder, f"{owner}--{stem}.json")
+            if os.path.exists(path):
+                with open(path, encoding="utf-8") as file:
+                    values = json.load(file)
+                return AutoConfig.for_model(values.pop("model_type"), **values)
+    kind = model["type"]
+    return AutoConfig.for_model(kind, architectures=[MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[kind]], **sizes(model))

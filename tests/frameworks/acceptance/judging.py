@@ -42,7 +42,8 @@ class Comparison:
 
     @property
     def nodes(self):
-        per_node = min(self.plan["cluster"]["devices_per_node"], self.ranks)
+        cluster = self.plan["cluster"]
+        per_node = min(cluster.get("devices_per_host") or cluster["devices_per_node"], self.ranks)
         return -(-self.ranks // per_node)
 
     @property

@@ -3,6 +3,7 @@
 
 import os
 
+import drawn
 from pytorch_plans import PYTORCH
 
 MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
@@ -311,7 +312,7 @@ UNPLANNED = {
         "llama3-8b-offload-zero0", "llama3-8b-zero3-outermost", "mixtral-8x7b-fp16", "mixtral-8x7b-exchange-1f1b",
         "gpt-oss-20b-expert-tensor", "mistral-7b-ring")),
     ("megatron", "llama3-8b-lora"),
-    ("automodel", "llama3-8b-context"), ("automodel", "gpt2-1.5b"), ("automodel", "gpt-neox-20b"), ("automodel", "mixtral-8x7b"),
+    ("automodel", "gpt2-1.5b"), ("automodel", "gpt-neox-20b"), ("automodel", "mixtral-8x7b"),
     ("automodel", "deepseek-v2"), ("automodel", "deepseek-v3"),
 }
 UNPLANNED.add(("automodel", "gemma2-27b"))  # transformers' attention by PyTorch leaves soft caps out
@@ -340,3 +341,5 @@ FRAMEWORKS = {
     "pytorch": ("pytorch", "pytorch", "torch", PYTORCH),
     "launchers": ("megatron-core", "megatron-core,torchtitan,automodel,slurm,kubernetes", "launchers", LAUNCHERS),
 }
+for name, cases in drawn.kept().items():
+    FRAMEWORKS[name] = (*FRAMEWORKS[name][:3], {**FRAMEWORKS[name][3], **cases})
