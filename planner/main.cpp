@@ -138,7 +138,6 @@ int run(int argc, char** argv) {
       {"check", planner::add_check(app)},       {"diagnose", planner::add_diagnose(app)},
       {"compare", planner::add_compare(app)},   {"cluster", planner::add_cluster(app)},
       {"model", planner::add_model(app)},       {"page", planner::add_page(app)}};
-  if (argc > 1 && std::string_view(argv[1]) == "sweep") planner::refuse_sweep(argc, argv);
   app.footer(std::string(kExamples) + kExitCodes);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   files_of_program().check_writable();

@@ -31,8 +31,6 @@ std::function<int()> add_compare(CLI::App& app);
 std::function<int()> add_cluster(CLI::App& app);
 std::function<int()> add_model(CLI::App& app);
 std::function<int()> add_page(CLI::App& app);
-/// What mpt-plan sweep did once: names the command that does it. Never returns.
-[[noreturn]] void refuse_sweep(int argc, char** argv);
 /// mpt-plan --pareto.
 void plan_front(const PlanOptions& options);
 

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <set>
 
 #include "base/command_line.h"
 #include "base/error.h"
@@ -76,23 +77,16 @@ std::vector<Axis> axes_of(const CLI::App& command, CompareOptions& o) {
   return axes;
 }
 
-// A run is of one point of the axes: it has to say which.
+// A run is of one point of the axes. Those of a plan say which.
 void check_runs(const std::vector<ObservedRun>& runs, const std::vector<Axis>& axes) {
+  const std::set<std::string> told{"model",     "cluster",      "gpus", "framework",
+                                   "precision", "global-batch", "seq"};
   for (const ObservedRun& run : runs) {
-    const bool placed = !run.cluster.name.empty();
-    const std::pair<const char*, bool> said[] = {
-        {"model", !run.model.name.empty()},      {"cluster", placed},
-        {"gpus", placed || run.gpus > 0},        {"framework", !run.framework.empty()},
-        {"global-batch", run.global_batch > 0},  {"seq", run.sequence > 0},
-        {"precision", run.precision.has_value()}};
     for (const Axis& axis : axes) {
-      for (const auto& [name, known] : said) {
-        if (axis.name != name || known) continue;
-        throw UserError(Problem{"--observed '" + run.layout + "'", "does not say its " + axis.name,
-                                "a run of one of the plans to compare",
-                                "keep it in a plan: mpt-plan ... --observed ... -o plan.json; then mpt-plan "
-                                "compare --request plan.json --over ..."});
-      }
+      if (run.cluster.name.empty() && told.contains(axis.name))
+        throw UserError(Problem{
+            "--observed '" + run.layout + "'", "does not say its " + axis.name, "a run that a plan keeps",
+            "mpt-plan ... --observed ... -o plan.json, then compare --request plan.json"});
     }
   }
 }
@@ -187,24 +181,6 @@ void run(const CLI::App& command, CompareOptions& o) {
 }
 
 }  // namespace
-
-void refuse_sweep(int argc, char** argv) {
-  std::string over, values, rest;
-  for (int i = 2; i < argc; ++i) {
-    const std::string word = argv[i], name = word.substr(0, word.find('='));
-    std::string* const target = name == "--over" ? &over : name == "--values" ? &values : nullptr;
-    if (target == nullptr && name != "--plot") rest += " " + shell_word(word);
-    if (target == nullptr && name != "--plot") continue;
-    const bool in_one_word = name != word;
-    const std::string value = in_one_word ? word.substr(name.size() + 1) : ++i < argc ? argv[i] : "";
-    if (target != nullptr) *target = value;
-  }
-  if (over.empty()) over = "gpus";
-  if (values.empty()) values = "64,128";
-  throw UserError(
-      Problem{"sweep", "is not a command", "",
-              fmt::format("mpt-plan compare --over {}{}", shell_word(over + "=" + values), rest)});
-}
 
 std::function<int()> add_compare(CLI::App& app) {
   CLI::App* command =

@@ -226,11 +226,6 @@ bool errors_are_known(const std::string& prices, const std::string& framework) {
   return prices != "profile" && prices != "roofline" && !is_own(framework);
 }
 
-bool is_published(const Plan& plan, const std::vector<Evidence>& all) {
-  return is_own(plan.layout.execution.framework) || plan.cost.source == "profile" ||
-         runs_counted(evidence_of(plan, all), step_times).runs > 0;
-}
-
 Confidence confidence(const Predicted& p, const std::vector<Evidence>& all) {
   Confidence sure;
   if (errors_are_known(p.prices, p.like.kind.framework)) {

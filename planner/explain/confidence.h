@@ -82,10 +82,6 @@ StepRange step_range(const Spread& spread);
 /// without measured kernels, and of mpt-run.
 bool errors_are_known(const std::string& prices, const std::string& framework);
 
-/// Whether a step time of the plan's framework and kind of model was published; true where none is needed:
-/// of mpt-run, and with a user's own profile.
-bool is_published(const Plan& plan, const std::vector<Evidence>& all);
-
 /// A prediction to be judged.
 struct Predicted {
   RunsLike like;
