@@ -173,7 +173,7 @@ struct StateBytes {
 /// How ranks talk to each other.
 struct Traffic {
   bool scatters_transfers = false;  // receivers gather them inside the node (arXiv:2104.04473, section 4.1)
-  bool sums_beside_weight_gradient = false, sums_each_projection = false;
+  bool sums_beside_weight_gradient = false;
   bool keeps_gathered_in_pipeline = false;  // pytorch, distributed/pipelining/stage.py
   bool sums_shares_in_backward = false;     // piece by piece (pytorch, HYBRID_SHARD)
   double sharded_network_rate = 1.0;        // scatters of gradients reach the same
@@ -192,8 +192,6 @@ struct Traffic {
     v.field("scatters_transfers", &T::scatters_transfers, "tensor ranks send shares between stages", may);
     v.field("sums_beside_weight_gradient", &T::sums_beside_weight_gradient,
             "input gradients are summed over tensor ranks beside the weight gradient's product", may);
-    v.field("sums_each_projection", &T::sums_each_projection,
-            "input gradients of queries, keys, values and an MLP's halves are summed one by one", may);
     v.field("keeps_gathered_in_pipeline", &T::keeps_gathered_in_pipeline,
             "in a pipeline sharded weights and gradients stay whole between micro-batches", may);
     v.field("sums_shares_in_backward", &T::sums_shares_in_backward,

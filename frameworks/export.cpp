@@ -45,7 +45,7 @@ const std::vector<ExportTarget>& export_targets() {
 std::optional<TrialCommand> trial_command(const Plan& plan, const std::string& folder, int64_t steps) {
   constexpr std::string_view kMark = "@steps@";
   const Framework* framework = find_framework(plan.layout.execution.framework);
-  // Adapters need weights to stand beside.
+  // Adapters need weights.
   if (framework == nullptr || framework->trial.script.empty() || plan.layout.training.adapts())
     return std::nullopt;
   const std::string in_folder = shell_word(folder) + "/";

@@ -98,11 +98,7 @@ void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op
     if (sequence) op.forward_collectives.push_back(gathered(sizes.inner));
     Collective sum = sum_over_tensor(sizes.inner);
     sum.beside_weight = execution().traffic.sums_beside_weight_gradient;
-    const auto projections =
-        std::count_if(sizes.parts.begin(), sizes.parts.end(), [](int64_t c) { return c > 0; });
-    const bool apart = execution().traffic.sums_each_projection && !sequence;
-    for (int64_t sums = apart ? std::max<int64_t>(1, projections) : 1; sums > 0; --sums)
-      op.backward_collectives.push_back(sum);
+    op.backward_collectives.push_back(sum);
     if (!sequence) return;
     Collective again = gathered(sizes.inner);
     again.beside = true;

@@ -148,14 +148,6 @@ Plan tried_first(const Plan& safe, const ArrangedSearch& search, size_t risky) {
   return plan;
 }
 
-// By the runs of its request.
-PlanOrReason corrected_or_reason(const Resolved& resolved, const Watch& watch) {
-  auto found = observed_plan(resolved, watch);
-  if (auto* problem = std::get_if<Problem>(&found))
-    return {std::nullopt, fmt::format("{}: {}", problem->where, problem->found)};
-  return {std::get<Plan>(std::move(found)), ""};
-}
-
 Plan with_verdict(Plan plan, const PlanRequest& request, const SearchProblem& problem) {
   plan.request = portable(request, problem);
   if (!problem.framework) return plan;
@@ -233,9 +225,9 @@ void check_searches(const PlanRequest& request) {
 Plan plan(const Resolved& resolved, const Watch& watch) {
   check_searches(resolved.request);
   if (!resolved.request.observed.empty()) {
-    auto by_runs = observed_plan(resolved, watch);
-    if (auto* problem = std::get_if<Problem>(&by_runs)) throw UserError(std::move(*problem));
-    return std::get<Plan>(std::move(by_runs));
+    Problem why;
+    if (auto by_runs = observed_plan(resolved, watch, why)) return std::move(*by_runs);
+    throw UserError(std::move(why));
   }
   constexpr double kWorthSaying = 0.02;
   const auto keep = size_t(resolved.request.top);
@@ -290,8 +282,13 @@ std::vector<PlanOrReason> compare(const std::vector<PlanRequest>& requests, cons
     const auto resolved = resolve(request);
     check_searches(request);
     const std::string unlike = drop_unlike_runs(*resolved);
-    all.push_back(resolved->request.observed.empty() ? plan_or_reason(resolved->problem, request, watch)
-                                                     : corrected_or_reason(*resolved, watch));
+    if (resolved->request.observed.empty()) {
+      all.push_back(plan_or_reason(resolved->problem, request, watch));
+    } else {
+      Problem why;
+      auto by_runs = observed_plan(*resolved, watch, why);
+      all.push_back({std::move(by_runs), why.where + ": " + why.found});
+    }
     if (!all.back().plan) continue;
     all.back().plan->notes = with_kernel_note(resolved->notes, *all.back().plan);
     if (!unlike.empty()) all.back().plan->notes.push_back(unlike);

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <set>
 
 #include "base/command_line.h"
 #include "base/error.h"
@@ -74,23 +75,16 @@ std::vector<ComparedAxis> axes_of(const CLI::App& command, CompareOptions& o) {
   return axes;
 }
 
-// A run is of one point of the axes: it has to say which.
+// A run is of one point of the axes. Those of a plan say which.
 void check_runs(const std::vector<ObservedRun>& runs, const std::vector<ComparedAxis>& axes) {
+  const std::set<std::string> told{"model",     "cluster",      "gpus", "framework",
+                                   "precision", "global-batch", "seq"};
   for (const ObservedRun& run : runs) {
-    const bool placed = !run.cluster.name.empty();
-    const std::pair<const char*, bool> said[] = {
-        {"model", !run.model.name.empty()},      {"cluster", placed},
-        {"gpus", placed || run.gpus > 0},        {"framework", !run.framework.empty()},
-        {"global-batch", run.global_batch > 0},  {"seq", run.sequence > 0},
-        {"precision", run.precision.has_value()}};
     for (const ComparedAxis& axis : axes) {
-      for (const auto& [name, known] : said) {
-        if (axis.name != name || known) continue;
-        throw UserError(Problem{"--observed '" + run.layout + "'", "does not say its " + axis.name,
-                                "a run of one of the plans to compare",
-                                "keep it in a plan: mpt-plan ... --observed ... -o plan.json; then mpt-plan "
-                                "compare --request plan.json --over ..."});
-      }
+      if (run.cluster.name.empty() && told.contains(axis.name))
+        throw UserError(Problem{
+            "--observed '" + run.layout + "'", "does not say its " + axis.name, "a run that a plan keeps",
+            "mpt-plan ... --observed ... -o plan.json, then compare --request plan.json"});
     }
   }
 }

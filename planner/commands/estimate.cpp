@@ -17,7 +17,6 @@
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "core/search_words.h"
-#include "core/ties.h"
 #include "planner/answer/layout_changes.h"
 #include "planner/answer/recommend.h"
 #include "planner/commands/commands.h"
@@ -126,34 +125,14 @@ std::string savers_that_fit(const Estimated& mine, const PlanOptions& o) {
   return "";
 }
 
-// What is faster by the runs that were observed.
-std::string advice_by_runs(const Estimated& mine, const PlanRequest& request, const std::string& again) {
-  const Stoppable stoppable;
-  const Plan better = plan(request, progress_line());
-  const CorrectedLayout& first = better.corrected->layouts.front();
-  const double gain = 1.0 - first.step_time_s / mine.plan.corrected->layouts.front().step_time_s;
-  if (mine.fits() && gain <= kEqualTimes)
-    return "\nBy the runs no layout that is likely to fit is faster beyond a tie.\n";
-  const Palette palette = Palette::of(stdout);
-  std::string text = "\n" + describe_choice(mine.fits() ? "BETTER" : "FITS INSTEAD", better, palette) +
-                     wrapped(fmt::format("By the runs its step takes {}: {} {}.",
-                                         describe_step(first.step_time_s, first.confidence),
-                                         format_percent(std::abs(gain)), gain > 0.0 ? "less" : "more"),
-                             "  - ");
-  if (again.empty()) return text;
-  return text + "\n" + describe_next({{again + " -o plan.json", "the better layout as a plan"}}, palette);
-}
-
 // What a search finds that is better than the estimated layout.
 std::string advice(const Estimated& mine, const PlanOptions& o) {
   PlanRequest request = o.request;
   request.bounds = {};
   request.layers_per_stage.clear();
-  if (mine.plan.corrected) {
-    request.layout.reset();
-    request.observed = mine.plan.request.observed;
-    return advice_by_runs(mine, request, o.again);
-  }
+  if (mine.plan.corrected)
+    return "\n" +
+           describe_next({{o.again, "all layouts, in the order that the runs correct"}}, Palette::of(stdout));
   const auto resolved = resolve(request);  // its notes stand on the screen already
   SearchProblem& problem = resolved->problem;
   problem.near_misses = false;

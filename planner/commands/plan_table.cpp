@@ -137,33 +137,27 @@ std::string describe_other_jobs(const Comparison& c) {
   return text;
 }
 
-// What observed runs show, by row.
+// What observed runs show, by row. A note of a row says where they tell nothing.
 std::string describe_runs(const Comparison& c) {
-  const auto is_corrected = [](const Compared& r) { return r.plan && r.plan->corrected; };
-  if (std::none_of(c.rows.begin(), c.rows.end(), is_corrected)) return "";
   std::string text;
   for (const Compared& r : c.rows) {
-    if (!r.plan) continue;
-    text +=
-        wrapped(fmt::format("{}: {}", fmt::join(r.at, " "),
-                            is_corrected(r) ? fmt::format("{}", fmt::join(r.plan->corrected->learned, " "))
-                                            : "as predicted: the runs are of other nodes or software."));
+    if (r.plan && r.plan->corrected)
+      text +=
+          wrapped(fmt::format("{}: {}", fmt::join(r.at, " "), fmt::join(r.plan->corrected->learned, " ")));
+    else if (r.plan && !r.plan->request.observed.empty())
+      text += wrapped(fmt::format("{}: as predicted, since the runs are not of it.", fmt::join(r.at, " ")));
   }
-  return text + "\n";
+  return text;
 }
 
 // Rows whose range rests on the runs of others.
 std::string describe_unpublished(const Comparison& c) {
-  std::vector<std::string> rows;
+  std::string text;
   for (const Compared& r : c.rows) {
-    if (r.plan && !r.plan->prediction.confidence.new_in.empty())
-      rows.push_back(fmt::format("{}", fmt::join(r.at, " ")));
+    const std::string kind = r.plan ? describe_new_kind(*r.plan) : "";
+    if (!kind.empty()) text += wrapped(fmt::format("{}: {}", fmt::join(r.at, " "), kind));
   }
-  if (rows.empty()) return "";
-  return wrapped(
-      fmt::format("Nobody has published a run of this framework and kind of model: {}. Expect "
-                  "larger errors than of the other kinds.",
-                  fmt::join(rows, ", ")));
+  return text;
 }
 
 std::string describe_days(const Comparison& c) {

@@ -30,7 +30,7 @@ struct Constant {
   ConstantOrigin origin = ConstantOrigin::measured;
   std::string meaning, source;
   std::vector<std::string> fitted_to;  // families of published runs; empty where it was not fitted
-  // Of fitted ones: families whose steps depend on it most, and what else these runs have alone.
+  // Of fitted ones: families with the steps that depend on it most, and other traits of these runs alone.
   std::vector<std::string> decided_by;
   std::string apart;
 

@@ -334,7 +334,7 @@ NextRun next_run(std::span<const Choosable> layouts, const Posterior& posterior,
   return next;
 }
 
-std::variant<Plan, Problem> observed_plan(const Resolved& resolved, const Watch& watch) {
+std::optional<Plan> observed_plan(const Resolved& resolved, const Watch& watch, Problem& why) {
   std::unique_ptr<ArrangedSearch> search, roomier;
   Candidates candidates = searched(resolved.problem, watch, "", search);
   if (has_default_margin(resolved))
@@ -349,7 +349,8 @@ std::variant<Plan, Problem> observed_plan(const Resolved& resolved, const Watch&
         ran.ranks == search->problem.ranks)
       add_new({o.predicted.candidate}, candidates);
   }
-  if (candidates.empty()) return why_nothing_fits(search->result, search->problem);
+  why = why_nothing_fits(search->result, search->problem);
+  if (candidates.empty()) return std::nullopt;
   const Corrections memory = corrected_memory(search->problem, candidates, runs);
   const Corrections times = corrected_times(search->problem, candidates, runs);
   const Answer answer = choosable_of(resolved, std::move(candidates), std::move(runs), memory);

@@ -3,9 +3,9 @@
 
 // The plan of a request with observed runs: predictions of the layouts near the best, corrected.
 
+#include <optional>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "base/error.h"
@@ -35,8 +35,8 @@ struct NextRun {
 /// The recommended one first; then the one whose run is worth most.
 NextRun next_run(std::span<const Choosable> layouts, const Posterior& posterior, size_t recommended);
 
-/// Or why no layout fits.
-std::variant<Plan, Problem> observed_plan(const Resolved& resolved, const Watch& watch);
+/// Nothing where no layout fits, which `why` then says.
+std::optional<Plan> observed_plan(const Resolved& resolved, const Watch& watch, Problem& why);
 /// Sets `corrected` of an estimated layout by the runs of its request. Those of other nodes or software do
 /// not count, which a note says.
 void correct(const PlanRequest& asked, Estimated& estimated);

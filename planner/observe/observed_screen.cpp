@@ -37,15 +37,6 @@ std::string order_table(const Corrected& corrected) {
   return table.text(screen_columns());
 }
 
-std::string step_of(const CorrectedLayout& first) {
-  const std::string fits =
-      first.ran || !first.confidence.fits ? "" : "; fits: " + describe_likelihood(*first.confidence.fits);
-  return wrapped(fmt::format("{}{}, {} in 8 of 10 cases; {} without the runs{}",
-                             format_seconds(first.step_time_s), first.ran ? " as measured" : "",
-                             describe_range(first.confidence), format_seconds(first.predicted_s), fits),
-                 "  step         ");
-}
-
 std::string next_of(const Corrected& c, const Palette& palette) {
   const std::string now =
       fmt::format("Choosing now loses {} against the fastest, on average.", format_percent(c.loss));
@@ -63,8 +54,7 @@ std::string next_of(const Corrected& c, const Palette& palette) {
 std::string observed_screen(const Plan& plan, const ScreenOptions& o) {
   const Corrected& corrected = *plan.corrected;
   std::string text = describe_task(plan, o.palette) + "\n" + describe_choice("RECOMMENDED", plan, o.palette) +
-                     "\n" + step_of(corrected.layouts.front());
-  if (!o.training.empty()) text += wrapped(o.training, "  training     ");
+                     "\n" + describe_figures(plan, o.palette, o.training);
   text += describe_notes(o.notes, o.palette) + "\n" + o.palette.heading("CORRECTED ORDER") + "\n" +
           order_table(corrected) + "\n" + next_of(corrected, o.palette);
   return o.next.empty() ? text : text + "\n" + describe_next(o.next, o.palette);

@@ -284,6 +284,7 @@ class Execution:
     dropout: Optional[bool] = None  # dropout masks are kept
     extras_apart: Optional[bool] = None  # experts' biases, limits of activations and scaled rotary positions have kernels of their own
     graphs: Optional[bool] = None  # kernels are launched from graphs
+    router_graphs: Optional[bool] = None  # routers and what prepares their exchange are launched from graphs
     early_products: Optional[bool] = None  # matrix products of cuBLAS 11
     fuses_experts: Optional[bool] = None  # experts' products narrow their inputs to fp8 themselves
     pads_expert_rows: Optional[bool] = None  # in fp8 experts' rows are copied to multiples of what products take
@@ -316,7 +317,6 @@ class Execution:
     reduced_bytes: Optional[int] = None  # bytes of one gradient while it is reduced; 0: 4
     scatters_transfers: Optional[bool] = None  # tensor ranks send shares between stages
     sums_beside_weight_gradient: Optional[bool] = None  # input gradients are summed over tensor ranks beside the weight gradient's product
-    sums_each_projection: Optional[bool] = None  # input gradients of queries, keys, values and an MLP's halves are summed one by one
     keeps_gathered_in_pipeline: Optional[bool] = None  # in a pipeline sharded weights and gradients stay whole between micro-batches
     sums_shares_in_backward: Optional[bool] = None  # gradients' shares are summed beside the last backward
     sharded_network_rate: Optional[float] = None  # of the network's rate, what gathers of sharded weights reach
@@ -327,6 +327,7 @@ class Execution:
     exchanges_shared_heads: Optional[bool] = None  # tensor ranks exchange what all heads share: sums of a norm over all heads, a latent key's rotary part
     launch_us: Optional[float] = None  # host's microseconds per kernel
     expert_layer_us: Optional[float] = None  # host's microseconds per layer of experts, both ways
+    graphed_expert_layer_us: Optional[float] = None  # the same where graphs launch the router
     micro_batch_us: Optional[float] = None  # host's microseconds per micro-batch and stage
     step_ms: Optional[float] = None  # host's milliseconds per step
     blocking_launches: Optional[bool] = None  # the host waits for each kernel
@@ -595,6 +596,7 @@ class CorrectedLayout:
     predicted_s: float  # step time without the runs
     step_time_s: float  # expected step time with them
     confidence: Optional[Confidence] = None  # how sure that is
+    peak_bytes: Optional[int] = None  # expected peak of the fullest rank; 0: no run told its memory
     ran: Optional[bool] = None  # whether one of the runs was its
     out_of_memory: Optional[bool] = None  # whether that ran out of memory
 

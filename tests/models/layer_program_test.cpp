@@ -93,27 +93,6 @@ TEST(LayerProgram, ADenseLayerHasTwoReductionsEachWay) {
   EXPECT_EQ(backward, (std::vector<Collective>{expected, expected}));
 }
 
-// Three projections of the attention and two halves of a gated MLP; with sequence parallelism one scatter
-// each.
-TEST(LayerProgram, ProjectionsOfTheirOwnSumTheirGradientsOneByOne) {
-  const ModelSpec m = load_model("llama3-8b");
-  Layout layout = layout_of(8, 2, Precision::bf16);
-  layout.execution.traffic.sums_each_projection = true;
-  const auto sums = [&] {
-    std::pair<size_t, size_t> counts;
-    for (const Operator& op : layer_program(m, 0, layout, 4096).operators) {
-      counts.first += op.forward_collectives.size();
-      counts.second += op.backward_collectives.size();
-    }
-    return counts;
-  };
-  EXPECT_EQ(sums(), std::pair(size_t{2}, size_t{5}));
-  layout.sequence_parallel = true;
-  const auto together = sums();
-  layout.execution.traffic.sums_each_projection = false;
-  EXPECT_EQ(sums(), together);
-}
-
 TEST(LayerProgram, WhatIsKeptInEightBitsIsGatheredInEight) {
   const ModelSpec m = load_model("llama3-8b");
   Layout layout = layout_of(4, 1, Precision::bf16);
