@@ -62,19 +62,18 @@ def automodel(binary, root):
 
 
 def megatron(binary, root):
-    """Functional tests. Files below tests/test_utils/recipes say on which GPUs they run."""
+    """Functional tests. Files below tests/test_utils/recipes say on how many nodes of which kind they run."""
     places, folder = {}, "tests/functional_tests/test_cases"
-    for path in sorted(glob.glob("tests/test_utils/recipes/*/*.yaml", root_dir=root), reverse=True):  # h100 after gb200: it is preferred
+    for path in sorted(glob.glob("tests/test_utils/recipes/*/*.yaml", root_dir=root)):  # gb200 before h100, which is preferred
         with open(os.path.join(root, path), encoding="utf-8") as file:
             text = file.read()
-        said = dict(re.findall(r"^  (model|nodes|gpus): (\S+)", text, re.MULTILINE))
-        nodes, gpus = int(said.get("nodes", 1)), int(said.get("nodes", 1)) * int(said.get("gpus", 8))
-        place = (f"gb200-nvl72:{-(-gpus // 72)}" if "gb200" in path.split("/") else f"dgx-h100:{nodes}", gpus)
-        for names in re.findall(r"test_case: \[([^\]]*)\]", text):
-            for name in names.split(","):
-                case = f"{folder}/{said.get('model')}/{name.strip()}/model_config.yaml"
-                if os.path.exists(os.path.join(root, case)) and (case not in places or "gb200" not in place[0]):
-                    places[case] = place
+        said = dict(re.findall(r"^  (model|nodes): (\S+)", text, re.MULTILINE))
+        nodes, on_racks = int(said.get("nodes", 1)), "gb200" in path.split("/")
+        place = ("gb200-nvl72:1", 4 * nodes) if on_racks else (f"dgx-h100:{nodes}", 8 * nodes)
+        for name in re.findall(r"test_case: \[([^\],]*)\]", text):
+            case = f"{folder}/{said.get('model')}/{name}/model_config.yaml"
+            if os.path.exists(os.path.join(root, case)):
+                places[case] = place
     return grouped(binary, root, places)
 
 

@@ -34,7 +34,9 @@ bool is_recipe(const FrameworkFiles& files, const std::string& name, const std::
 const std::vector<FrameworkCode>& framework_code() {
   static const std::vector<FrameworkCode> table{
       {"megatron-core", export_megatron_core, {import_megatron_core}},
-      {"megatron-bridge", export_megatron_bridge, {import_megatron_bridge}},
+      {"megatron-bridge",
+       export_megatron_bridge,
+       {import_megatron_bridge, megatron_bridge_recipes, import_megatron_bridge_recipe}},
       {"torchtitan",
        export_torchtitan,
        {import_torchtitan, torchtitan_configurations, import_torchtitan_configuration}},

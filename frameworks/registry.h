@@ -54,8 +54,12 @@ Exported export_kubernetes(const Plan& plan);
 /// variables that the script sets. Settings that a plan does not hold are notes; values that cannot be read
 /// are errors. Throws UserError.
 Imported import_megatron_core(const std::filesystem::path& file);
-/// Fields of a Megatron-Bridge configuration, set line by line. Throws UserError.
+/// Fields of a Megatron-Bridge configuration, set line by line, or the one recipe of a file. Throws
+/// UserError.
 Imported import_megatron_bridge(const std::filesystem::path& file);
+/// The functions of a Python file that are recipes, and one of them. An empty name stands for the file.
+std::vector<std::string> megatron_bridge_recipes(const std::filesystem::path& file);
+Imported import_megatron_bridge_recipe(const std::filesystem::path& file, const std::string& name);
 /// A torchtitan configuration in Python, or in TOML as until 0.2. Throws UserError.
 Imported import_torchtitan(const std::filesystem::path& file);
 /// The functions of a Python file that return configurations, and the configuration of one of them.

@@ -7,7 +7,9 @@
 
 #include <map>
 
+#include "frameworks/asked.h"
 #include "frameworks/export.h"
+#include "frameworks/framework.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/transformers/hugging_face.h"
@@ -115,6 +117,17 @@ void add_adapters(const Training& t, Json& recipe) {
                             {"bnb_4bit_quant_storage", "bfloat16"}};
 }
 
+// Context ranks run its own classes of models by Transformer Engine's attention alone
+// (nemo_automodel/_transformers/capabilities.py:266-277). On GPUs that is the default where it is installed.
+void add_context_attention(const Plan& plan, Json& recipe) {
+  const Asked* const asked = asked_of(*find_framework("automodel"));
+  if (plan.layout.context == 1 || asked == nullptr ||
+      asked->registries.front().place_of(plan.model.type).empty())
+    return;
+  recipe["model"]["backend"] = {{"_target_", "nemo_automodel.components.models.common.BackendConfig"},
+                                {"attn", "te"}};
+}
+
 void add_automodel_warnings(const Layout& l, std::vector<std::string>& warnings) {
   add_warnings(
       {{l.zero == 1, "FSDP shares gradients out beside optimizer state: ZeRO 1 becomes ZeRO 2"},
@@ -135,13 +148,14 @@ Exported export_automodel(const Plan& plan) {
   Exported exported;
   const Layout& l = plan.layout;
   const std::string model = add_hugging_face_model(plan.model, "automodel", exported);
+  const bool own_file = model == "config.json";
   Json recipe{{"recipe", "TrainFinetuneRecipeForNextTokenPrediction"},
               {"step_scheduler",
                {{"global_batch_size", plan.workload.global_batch},
                 {"local_batch_size", l.pipeline > 1 ? plan.workload.global_batch / l.data : l.micro_batch}}},
               {"model",
                {{"_target_", "nemo_automodel.NeMoAutoModelForCausalLM.from_config"},
-                {"config", model},
+                {"config", own_file ? "." : model},  // of a file alone it would ask the hub
                 {"torch_dtype", l.execution.states.weight_bytes == 4 ? "float32" : "bfloat16"}}},
               {"distributed", recipe_distributed(plan)},
               {"loss_fn", {{"_target_", "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy"}}},
@@ -151,6 +165,7 @@ Exported export_automodel(const Plan& plan) {
     if (!head_in_fp8(l)) recipe["fp8"]["filter_fqns"] = Json::array({"lm_head"});
   }
   add_adapters(l.training, recipe);
+  add_context_attention(plan, recipe);
   if (l.training.optimizer == OptimizerKind::sgd)
     recipe["optimizer"] = {{"_target_", "torch.optim.SGD"}, {"momentum", 0.9}};
   // Random tokens of the plan's length, until you put your own here.
@@ -163,12 +178,11 @@ Exported export_automodel(const Plan& plan) {
       exported.files.begin(),
       {"automodel.yaml",
        fmt::format("# {}. For NeMo AutoModel 0.7.0.\n", export_title(plan)) + yaml_text(recipe)});
-  exported.files.push_back(
-      {"run_automodel.sh",
-       filled("run_automodel.sh", plan,
-              {{"pretrained", pretrained_text(l.training)},
-               {"model", model == "config.json" ? "--model.config=\"$here/config.json\" " : ""}}),
-       true});
+  exported.files.push_back({"run_automodel.sh",
+                            filled("run_automodel.sh", plan,
+                                   {{"pretrained", pretrained_text(l.training)},
+                                    {"model", own_file ? "--model.config=\"$here\" " : ""}}),
+                            true});
   add_automodel_warnings(l, exported.warnings);
   return exported;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Megatron-Bridge: lines "config.model.num_layers = 32" of Python, "model.num_layers=32" as its recipes take
-// them on the command line, or the same in YAML; and NeMo's
-// "recipe.trainer.strategy.tensor_model_parallel_size = 2". Its fields are Megatron-LM's flags by other
-// names.
+// them on the command line, or the same in YAML; functions of its own recipes, which return a configuration;
+// and NeMo's "recipe.trainer.strategy.tensor_model_parallel_size = 2". Its fields are Megatron-LM's flags by
+// other names.
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "frameworks/dialects.h"
+#include "frameworks/export.h"
 #include "frameworks/megatron-bridge/assignments.h"
 #include "frameworks/megatron-core/import.h"
 #include "frameworks/readers/adapter_modules.h"
@@ -22,13 +23,14 @@
 #include "frameworks/readers/shell_state.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
+#include "frameworks/transformers/hugging_face.h"
 #include "models/zoo.h"
 
 namespace mpt::frameworks {
 namespace {
 
 // The zoo's model of the recipe that a file calls, llama3_8b_pretrain_config() or
-// llm.llama3_8b.pretrain_recipe(), or of an id on the Hugging Face hub.
+// llm.llama3_8b.pretrain_recipe(), or of the checkpoint on the Hugging Face hub that it takes.
 
 // "llama318b" of "Llama-3.1-8B" and of "llama31_8b".
 std::string letters_and_digits(std::string name) {
@@ -57,8 +59,8 @@ std::optional<ModelSpec> model_of_recipe(const std::string& text) {
   for (const models::ZooModel& model : models::zoo_models()) {
     const bool is_named =
         std::any_of(model.aliases.begin(), model.aliases.end(), [&](const std::string& alias) {
-          return text.find('"' + alias + '"') != std::string::npos ||
-                 text.find('\'' + alias + '\'') != std::string::npos;
+          return text.find("from_hf_pretrained(\"" + alias + '"') != std::string::npos ||
+                 text.find("from_hf_pretrained('" + alias + '\'') != std::string::npos;
         });
     if (is_named) return models::load_model(model.name);
   }
@@ -99,6 +101,12 @@ void set_precision_flags(const std::string& value, MegatronFlags& flags) {
   if (has("mxfp8")) flags.set("fp8-recipe", "mxfp8");
 }
 
+// Empty where there is no such text.
+std::string text_at(const Json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 constexpr size_t kMostAdapterBytes = 4096;  // names may repeat each other
 
 class BridgeFields {
@@ -119,15 +127,61 @@ class BridgeFields {
                               "lines that set fields of a configuration, as mpt-plan export writes them",
                               "set the model's sizes in a copy of the file"});
     }
-    if (chunks_ && !overlaps_) flags_.set("no-overlap-p2p-communication", std::vector<ShellWord>{});
+    finish();
+  }
+
+  BridgeFields(const std::filesystem::path& file, const PythonFunction& recipe)
+      : flags_(file.string()), budget_(file.string(), kMostImportedBytes) {
+    const Json said = result_of(recipe, budget_);
+    const Json defaults = parse_json(template_text("common.json"), "frameworks/megatron-bridge/common.json");
+    const auto common = defaults.find(text_at(said, kCallKey));
+    Json fields = common != defaults.end() && common->is_object() ? *common : Json::object();
+    fields.merge_patch(said);
+    take_checkpoint(said.at("model"), file.string() + " at " + recipe.name);
+    for (const char* part : {"tokenizer", "checkpoint", "logger", "validation", "scheduler", "env_vars"})
+      fields.erase(part);
+    take_map("", fields);
+    for (const PythonUnread& unread : recipe.unread) notes_.push_back(unread.text + " was not understood");
+    finish();
   }
 
   const MegatronFlags& flags() const { return flags_; }
+  const std::optional<ModelSpec>& model() const { return model_; }
   const std::vector<std::string>& notes() const { return notes_; }
   const Json& peft() const { return peft_; }
   bool wide_gradients() const { return wide_gradients_; }
 
  private:
+  void finish() {
+    if (chunks_ && !overlaps_) flags_.set("no-overlap-p2p-communication", std::vector<ShellWord>{});
+  }
+
+  // AutoBridge.from_hf_pretrained("id").to_megatron_provider(): the model is the checkpoint's.
+  void take_checkpoint(const Json& model, const std::string& place) {
+    const Json* made = &model;
+    while (made->is_object() && made->contains(kOfKey)) made = &made->at(kOfKey);
+    const std::string call = text_at(*made, kCallKey);
+    if (!call.ends_with("from_hf_pretrained")) {
+      if (model.is_object() && model.contains("num_layers")) return;  // a provider with its sizes
+      throw UserError(Problem{place, fmt::format("a model made by {}()", cut_text(call, 60)),
+                              "a provider with its sizes, or AutoBridge.from_hf_pretrained() of an id", ""});
+    }
+    const auto arguments = made->find(kArgumentsKey);
+    const bool any = arguments != made->end() && arguments->is_array() && !arguments->empty();
+    const Json id = any ? arguments->front() : Json();
+    std::string unknown(cut_text(python_text(id), 60));
+    if (id.is_string())
+      model_ = hugging_face_model(id, std::filesystem::path(flags_.file()).parent_path(), unknown);
+    if (!model_)
+      throw UserError(Problem{place, fmt::format("model {}, which is not known", unknown),
+                              "one of `mpt-plan model list`", "plan with --model and its config.json"});
+    const auto depths = model.find("mtp_num_layers");
+    if (depths != model.end() && (depths->is_null() || *depths == 0)) model_->next_token_layers = 0;
+    if (model.contains("num_layers") || model.contains("hidden_size"))
+      throw UserError(
+          Problem{place, "sizes of another model than the checkpoint's", "the checkpoint's own", ""});
+  }
+
   static bool says_sizes(const std::string& text) {
     return text.find("num_layers =") != std::string::npos || text.find("num_layers=") != std::string::npos ||
            text.find("num_layers:") != std::string::npos;
@@ -165,14 +219,18 @@ class BridgeFields {
 
   void take_map(const std::string& prefix, const Json& map) {
     for (const auto& [key, value] : map.items()) {
+      if (key == kCallKey || key == kArgumentsKey || key == kOfKey) continue;  // whose fields these are
       std::string path = prefix;
       if (!path.empty()) path += '.';
       path += key;
       budget_.spend(path.size());
       if (path == "peft" && value.is_object()) {
         peft_ = value;
-        peft_[kCallKey] = value.value("_target_", "LoRA");
+        if (!value.contains(kCallKey)) peft_[kCallKey] = value.value("_target_", "LoRA");
+      } else if (value.is_object() && value.contains(kNameKey)) {
+        take(path, text_at(value, kNameKey), value);
       } else if (value.is_object()) {
+        if (path == "mixed_precision" && value.contains(kCallKey)) take(path, json_text(value), value);
         take_map(path, value);
       } else {
         take(path, python_text(value), value);
@@ -232,6 +290,7 @@ class BridgeFields {
 
   MegatronFlags flags_;
   WorkBudget budget_;
+  std::optional<ModelSpec> model_;
   std::vector<std::string> notes_;
   std::map<std::string, Json> names_;  // that the file gives values
   Json peft_;
@@ -296,18 +355,51 @@ void set_bridge_adapters(const Json& peft, const std::string& place, Imported& i
   set_adapter_targets(match_recipe(in, names_of, patterns, excludes), patterns, place, in);
 }
 
-}  // namespace
+// Its recipes are functions that return a configuration with its model.
+bool is_bridge_recipe(const PythonFunction& function) {
+  return function.name.ends_with("_config") && !function.name.starts_with('_') &&
+         function.result.is_object() && function.result.contains("model");
+}
 
-Imported import_megatron_bridge(const std::filesystem::path& file) {
-  const BridgeFields fields(file);
-  Imported in = megatron_import(fields.flags(), "megatron-bridge");
+Imported import_fields(const BridgeFields& fields) {
+  Imported in = megatron_import(fields.flags(), "megatron-bridge", fields.model());
   if (fields.wide_gradients()) {
     in.execution.emplace_back("gradient_bytes=4");
     in.execution.emplace_back("reduced_bytes=4");
   }
-  set_bridge_adapters(fields.peft(), file.string() + " at peft", in);
+  set_bridge_adapters(fields.peft(), fields.flags().file() + " at peft", in);
   in.notes.insert(in.notes.begin(), fields.notes().begin(), fields.notes().end());
   return in;
+}
+
+}  // namespace
+
+std::vector<std::string> megatron_bridge_recipes(const std::filesystem::path& file) {
+  std::vector<std::string> names;
+  for (const PythonFunction& function : read_python(file).functions) {
+    if (is_bridge_recipe(function)) names.push_back(function.name);
+  }
+  if (names.empty()) names.emplace_back();  // the file itself
+  return names;
+}
+
+Imported import_megatron_bridge_recipe(const std::filesystem::path& file, const std::string& name) {
+  for (const PythonFunction& function : read_python(file).functions) {
+    if (is_bridge_recipe(function) && function.name == name)
+      return import_fields(BridgeFields(file, function));
+  }
+  throw UserError(Problem{file.string(), fmt::format("no recipe \"{}\"", cut_text(name, 60)),
+                          fmt::format("one of {}", fmt::join(megatron_bridge_recipes(file), ", ")), ""});
+}
+
+Imported import_megatron_bridge(const std::filesystem::path& file) {
+  const std::vector<std::string> names =
+      file.extension() == ".py" ? megatron_bridge_recipes(file) : std::vector<std::string>{""};
+  if (names.size() > 1)
+    throw UserError(Problem{file.string(), fmt::format("{} recipes", names.size()), "one of them",
+                            fmt::format("name it, such as --config {}", names.back())});
+  return names.front().empty() ? import_fields(BridgeFields(file))
+                               : import_megatron_bridge_recipe(file, names.front());
 }
 
 }  // namespace mpt::frameworks

@@ -264,12 +264,13 @@ void set_execution(const MegatronFlags& f, Imported& in) {
 
 }  // namespace
 
-Imported megatron_import(const MegatronFlags& f, const std::string& framework) {
+Imported megatron_import(const MegatronFlags& f, const std::string& framework,
+                         std::optional<ModelSpec> model) {
   const models::Dialect& dialect = dialect_of(framework);
   refuse_former_flags(f, dialect);
   Imported in;
   in.notes = f.notes();
-  in.model = megatron_model(f, framework, in.notes);
+  in.model = model ? std::move(*model) : megatron_model(f, framework, in.notes);
   set_split(f, in);
   spread_kv_heads(in);
   in.layout.precision = precision_of(f, in.notes);

@@ -17,8 +17,10 @@ namespace mpt::frameworks {
 ModelSpec megatron_model(const MegatronFlags& flags, const std::string& framework,
                          std::vector<std::string>& notes);
 
-/// Model, layout, batch and what else changes memory and time.
-Imported megatron_import(const MegatronFlags& flags, const std::string& framework);
+/// Model, layout, batch and what else changes memory and time. The flags describe the model, unless one is
+/// given.
+Imported megatron_import(const MegatronFlags& flags, const std::string& framework,
+                         std::optional<ModelSpec> model = std::nullopt);
 
 /// Size of the embedding of the models that `tokenizer`, an id on the Hugging Face hub or a folder of that
 /// name, comes with. Nothing where it is not known.

@@ -206,12 +206,26 @@ class ExpressionReader {
       if (at_ >= tokens_.size() || tokens_[at_].kind != TokenKind::name) throw NotUnderstood{};
       path += "." + tokens_[at_++].text;
     }
-    if (takes("(")) return call(path, depth);
+    if (takes("(")) return methods(call(path, depth), depth);
     if (auto value = names_(path)) return std::move(*value);
     return Json{{kNameKey, path}};
   }
 
-  Json call(const std::string& function, int depth) {
+  // f(...).g(...)
+  Json methods(Json made, int depth) {
+    for (int i = 0; takes("."); ++i) {
+      if (at_ >= tokens_.size() || tokens_[at_].kind != TokenKind::name || i == kDeepestPython)
+        throw NotUnderstood{};
+      const std::string method = tokens_[at_++].text;
+      expect("(");
+      Json next = call(method, depth, false);
+      next[kOfKey] = std::move(made);
+      made = std::move(next);
+    }
+    return made;
+  }
+
+  Json call(const std::string& function, int depth, bool looks_up = true) {
     ObjectBuilder made;
     made.set(kCallKey, function, budget_);
     Json arguments = Json::array();
@@ -230,7 +244,7 @@ class ExpressionReader {
     }
     if (!arguments.empty()) made.set(kArgumentsKey, std::move(arguments), budget_);
     Json call = made.take();
-    if (auto result = calls_ ? calls_(function, call) : std::nullopt) return std::move(*result);
+    if (auto result = calls_ && looks_up ? calls_(function, call) : std::nullopt) return std::move(*result);
     return call;
   }
 
@@ -289,26 +303,57 @@ class ModuleReader {
   explicit ModuleReader(WorkBudget& budget) : budget_(budget) {}
 
   PythonFile read(const std::vector<LogicalLine>& lines) {
+    lines_ = &lines;
+    for (size_t i = 0; i < lines.size(); ++i) {
+      const std::vector<PythonToken>& tokens = lines[i].tokens;
+      if (lines[i].indent == 0 && tokens.size() > 1 && tokens.front().text == "def")
+        ahead_[tokens[1].text] = i;
+    }
     for (const LogicalLine& line : lines) {
       if (line.indent == 0) finish_function();
-      try {
-        statement(line);
-      } catch (const NotUnderstood&) {
-        tell_unread(line, "");
-      }
+      guarded(line);
     }
     finish_function();
     return {values_.take(), std::move(imports_), std::move(functions_)};
   }
 
  private:
+  void guarded(const LogicalLine& line) {
+    try {
+      statement(line);
+    } catch (const NotUnderstood&) {
+      tell_unread(line, "");
+    }
+  }
+
   void finish_function() {
     if (function_) {
+      ahead_.erase(function_->name);
       places_[function_->name].push_back(functions_.size());
       functions_.push_back(std::move(*function_));
     }
     function_.reset();
     locals_.clear();
+    body_indent_ = 0;
+  }
+
+  // A function may call one that stands further down. What is read so far waits.
+  void read_ahead(const std::string& name) {
+    const auto found = ahead_.find(name);
+    if (found == ahead_.end() || depth_ == kDeepestPython) return;
+    ++depth_;
+    const size_t begin = found->second;
+    ahead_.erase(found);
+    auto function = std::exchange(function_, std::nullopt);
+    auto locals = std::exchange(locals_, {});
+    const int64_t indent = std::exchange(body_indent_, 0);
+    for (size_t i = begin; i < lines_->size() && (i == begin || (*lines_)[i].indent > 0); ++i)
+      guarded((*lines_)[i]);
+    early_[name] = std::move(*function_);
+    function_ = std::move(function);
+    locals_ = std::move(locals);
+    body_indent_ = indent;
+    --depth_;
   }
 
   void tell_unread(const LogicalLine& line, const std::string& argument) {
@@ -326,7 +371,12 @@ class ModuleReader {
     };
     const Calls calls = [&](const std::string& name, const Json& call) -> std::optional<Json> {
       const auto found = places_.find(name);
-      if (found == places_.end()) return std::nullopt;
+      if (found == places_.end()) {
+        read_ahead(name);
+        const auto early = early_.find(name);
+        if (early == early_.end() || early->second.result.is_null()) return std::nullopt;
+        return result_of_call(early->second, call, budget_);
+      }
       for (const size_t place : found->second) {
         budget_.spend(WorkBudget::kValueSteps);
         if (functions_[place].result.is_null()) continue;
@@ -376,6 +426,10 @@ class ModuleReader {
     const std::vector<PythonToken>& tokens = line.tokens;
     const std::string& first = tokens.front().text;
     if (tokens.front().kind == TokenKind::text && tokens.size() == 1) return;  // a docstring
+    if (function_ && line.indent > 0) {
+      if (body_indent_ == 0) body_indent_ = line.indent;
+      if (line.indent > body_indent_) throw NotUnderstood{};
+    }
     if (first == "from" && line.indent == 0) return read_import(tokens);
     if (first == "def" && line.indent == 0 && tokens.size() > 1) return begin_function(line);
     if (first == "import" || first == "from" || first == "class" || first == "@" || first == "assert") return;
@@ -429,6 +483,11 @@ class ModuleReader {
   std::map<std::string, std::vector<size_t>> places_;  // of functions by their names
   std::optional<PythonFunction> function_;
   std::map<std::string, LocalValue> locals_;
+  int64_t body_indent_ = 0;  // of the function's statements; 0: none was read
+  const std::vector<LogicalLine>* lines_ = nullptr;
+  std::map<std::string, size_t> ahead_;          // lines where functions begin that are not read yet
+  std::map<std::string, PythonFunction> early_;  // those that were called before their place
+  int depth_ = 0;
 };
 
 }  // namespace
@@ -441,6 +500,10 @@ PythonFile read_python(const std::filesystem::path& file) {
 PythonFile python_file(const std::string& text, WorkBudget& budget) {
   budget.spend(text.size());
   return ModuleReader(budget).read(python_lines(text, budget.file()));
+}
+
+Json result_of(const PythonFunction& function, WorkBudget& budget) {
+  return result_of_call(function, Json::object(), budget).value_or(Json());
 }
 
 std::optional<Json> python_value(const std::vector<PythonToken>& tokens, size_t at,

@@ -17,9 +17,11 @@
 namespace mpt::frameworks {
 
 /// A call is an object of its keywords, with its function's name under kCallKey and a list of what has no
-/// keyword under kArgumentsKey. A name that the file gives no value is {kNameKey: name}.
+/// keyword under kArgumentsKey; what a method is called of stands under kOfKey. A name that the file gives no
+/// value is {kNameKey: name}. What stands in a branch or a loop is not understood.
 inline constexpr const char* kCallKey = "()";
 inline constexpr const char* kArgumentsKey = "*";
+inline constexpr const char* kOfKey = ".";
 inline constexpr const char* kNameKey = "$";
 
 struct PythonUnread {
@@ -44,6 +46,9 @@ struct PythonFile {
 /// Throws UserError where brackets or texts do not end, or values grow beyond bounds.
 PythonFile read_python(const std::filesystem::path& file);
 PythonFile python_file(const std::string& text, WorkBudget& budget);
+
+/// What the function returns when it is called without arguments.
+Json result_of(const PythonFunction& function, WorkBudget& budget);
 
 /// The value of the expression that begins at token `at` of a line; nothing if it is not understood. `known`
 /// names have values.

@@ -62,30 +62,17 @@ int64_t chunks_of(const TitanPipeline& p, const Imported& in, const std::string&
   return stages / in.layout.pipeline;
 }
 
-void check_titan_heads(const Settings& config, int64_t heads) {
-  const char* const key = "parallelism.tensor_parallel_degree";
-  const int64_t tensor = config.number(key, rule_of(&Layout::tensor), 1);
-  if (heads % tensor == 0) return;
-  throw FrameworkRefusal(
-      Problem{config.at(key), fmt::format("{} tensor ranks for {} key-value heads", tensor, heads),
-              "a degree that divides the key-value heads", "torchtitan does not replicate them"});
-}
-
 }  // namespace
 
-std::optional<ModelSpec> titan_model_named(const Settings& config, const std::string& name,
-                                           const std::string& flavor, Imported& in) {
+std::optional<ModelSpec> titan_model_named(const std::string& name, const std::string& flavor, Imported& in) {
   for (const TitanModel& model : titan_models()) {
     if (name != model.name || flavor != model.flavor) continue;
-    if (model.zoo.empty()) {
-      check_titan_heads(config, model.kv_heads);
-      break;
-    }
     Json sizes = to_json(models::load_model(model.zoo));
     if (!model.changes.is_null()) sizes.merge_patch(model.changes);
     auto known = from_json<ModelSpec>(sizes, "frameworks/torchtitan/models.json");
     if (known.next_token_layers > 0) in.notes.push_back("torchtitan's model has no next-token layers");
     known.next_token_layers = 0;
+    if (model.sees) in.notes.push_back("the encoder of pictures is not in the plan");
     return known;
   }
   in.unknown_model = fmt::format("{} {} of torchtitan", cut_text(name, 40), cut_text(flavor, 40));

@@ -29,10 +29,8 @@ Precision titan_plain_precision(const Settings& config);
 /// local one once.
 void set_titan_sequences(const Settings& config, Imported& in);
 
-/// The model of that name and flavor; nothing where it is not known, and `in` says which that is. Throws
-/// FrameworkRefusal where the model cannot be split over the tensor ranks, even one that no plan describes.
-std::optional<ModelSpec> titan_model_named(const Settings& config, const std::string& name,
-                                           const std::string& flavor, Imported& in);
+/// The model of that name and flavor; nothing where it is not known, and `in` says which that is.
+std::optional<ModelSpec> titan_model_named(const std::string& name, const std::string& flavor, Imported& in);
 
 struct TitanPipeline {
   std::string schedule = "1F1B";  // as PyTorch calls it

@@ -11,23 +11,24 @@ namespace mpt::frameworks {
 
 /// A model that torchtitan has by name (torchtitan/models/*/__init__.py at v0.3.0): a row of models.json.
 /// Exports write those that are equal to the zoo's in all that a plan knows. Imports also read others, and
-/// those of v0.2.2. The 236B has an epsilon of 1e-5, and YaRN without a factor on attention.
+/// those of v0.2.2 and of commit 067f987d. The 236B has an epsilon of 1e-5, and YaRN without a factor on
+/// attention.
 struct TitanModel {
   std::string name, flavor;
-  std::string zoo;       // the zoo's model that it is; empty: no plan describes it
+  std::string zoo;       // the zoo's model that it is
   Json changes;          // of that model's file, as a patch (RFC 7386); null: none
   bool written = false;  // by exports
-  int64_t kv_heads = 1;  // of models that no plan describes: tensor ranks must divide them all the same
+  bool sees = false;     // it has an encoder of pictures, too, which no plan describes
 
   template <class V>
   static void describe(V& v) {
     using T = TitanModel;
     v.field("name", &T::name, "folder of torchtitan/models");
     v.field("flavor", &T::flavor, "name of its sizes");
-    v.field("zoo", &T::zoo, "the zoo's model that it is", rare_field());
+    v.field("zoo", &T::zoo, "the zoo's model that it is");
     v.field("changes", &T::changes, "what differs from that model, as a patch of its file", rare_field());
     v.field("written", &T::written, "exports write it", rare_field());
-    v.field("kv_heads", &T::kv_heads, "key and value heads", rare_field(between(1, 1 << 16)));
+    v.field("sees", &T::sees, "it encodes pictures, too", rare_field());
   }
 };
 const std::vector<TitanModel>& titan_models();

@@ -78,7 +78,7 @@ std::optional<ModelSpec> model_of_python(const PythonFile& python, const Setting
     return from_json<ModelSpec>(sizes, file.string() + " at MODEL");
   }
   const std::string family = family_of(python, function, file), flavor = flavor_of(config);
-  auto model = titan_model_named(config, family, flavor, in);
+  auto model = titan_model_named(family, flavor, in);
   const auto layers = config.number("model_spec.num_mtp_layers", rule_of(&ModelSpec::next_token_layers), 0);
   if (model) model->next_token_layers = layers;
   return model;

@@ -47,7 +47,7 @@ Imported import_torchtitan_toml(const std::filesystem::path& file) {
     throw UserError(Problem{file.string(), "no [section]", "a torchtitan configuration in TOML", ""});
   const Settings t(json, file.string());
   Imported in;
-  in.model = titan_model_named(t, t.text("model.name", "llama3"), t.text("model.flavor", ""), in);
+  in.model = titan_model_named(t.text("model.name", "llama3"), t.text("model.flavor", ""), in);
   set_toml_ranks(t, in);
   Layout& l = in.layout;
   l.precision = titan_plain_precision(t);

@@ -28,6 +28,8 @@ namespace {
 
 // A smaller change of step time or memory is none.
 constexpr double kSameShare = 0.005;
+// Tokens of a sequence. Shorter ones are not tried: few data sets are.
+constexpr int64_t kShortestSequence = 128;
 
 // One sentence without its remedy, and without the file, which stands before it.
 std::string sentence(const Problem& problem, const std::string& file) {
@@ -103,6 +105,20 @@ void set_costs(CheckedRecipe& checked, const Estimated& estimated) {
   if (const auto risk = memory_risk(estimated.plan, evidence)) checked.notes.push_back(risk->why);
 }
 
+// A recipe that leaves the length of sequences to its data is not too large while shorter ones fit.
+PlanRequest with_length_that_fits(const PlanRequest& request, const RecipeRequest& recipe,
+                                  CheckedRecipe& checked) {
+  if (!recipe.open_length) return request;
+  PlanRequest shorter = request;
+  while (shorter.sequence > kShortestSequence && estimate(shorter).candidate.evaluation.rejection)
+    shorter.sequence /= 2;
+  if (shorter.sequence == request.sequence || estimate(shorter).candidate.evaluation.rejection)
+    return request;
+  checked.notes.push_back(
+      fmt::format("{} tokens do not fit: judged with sequences of {}", request.sequence, shorter.sequence));
+  return shorter;
+}
+
 // Throws UserError for what no layout would help.
 void judge_layout(const PlanRequest& request, const RecipeRequest& recipe, CheckedRecipe& checked) {
   const auto resolved = resolve(request);
@@ -118,7 +134,7 @@ void judge_layout(const PlanRequest& request, const RecipeRequest& recipe, Check
     std::tie(checked.verdict, checked.reason) = *refusal;
     return;
   }
-  set_costs(checked, estimate(request));
+  set_costs(checked, estimate(with_length_that_fits(request, recipe, checked)));
 }
 
 struct ReadRecipe {
@@ -144,11 +160,11 @@ ReadRecipe read(const Recipe& recipe, const PlanRequest& asked) {
 
 // Indices of recipes that ask for the same.
 std::vector<std::vector<size_t>> equal_requests(const std::vector<ReadRecipe>& recipes) {
-  std::map<std::tuple<std::string, int64_t, bool, bool>, std::vector<size_t>> by_request;
+  std::map<std::tuple<std::string, int64_t, bool, bool, bool>, std::vector<size_t>> by_request;
   for (size_t i = 0; i < recipes.size(); ++i) {
     if (const auto& request = recipes[i].request)
       by_request[{request_to_text(request->request), request->micro_batch_group, request->takes_all,
-                  request->own_file}]
+                  request->own_file, request->open_length}]
           .push_back(i);
   }
   std::vector<std::vector<size_t>> groups;

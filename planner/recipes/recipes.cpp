@@ -191,14 +191,18 @@ std::map<std::string, Recipe> recipes_of_base(const std::vector<fs::path>& paths
 
 RecipeRequest read_recipe(const Recipe& recipe, const PlanRequest& asked) {
   if (recipe.framework == kPlan)
-    return {with_asked(request_of(load_plan(recipe.file)), asked), 0, false, false, {}};
+    return {with_asked(request_of(load_plan(recipe.file)), asked), 0, false, false, false, {}};
   if (recipe.framework == kRequest)
-    return {with_asked(load_request(recipe.file.string()), asked), 0, false, false, {}};
+    return {with_asked(load_request(recipe.file.string()), asked), 0, false, false, false, {}};
   const frameworks::FrameworkCode& code = frameworks::find_importer(recipe.framework, recipe.file.string());
   const frameworks::Imported in = recipe.part.empty() ? code.importer.read(recipe.file)
                                                       : code.importer.read_part(recipe.file, recipe.part);
   const std::string name = recipe.part.empty() ? recipe.file.string() : recipe.part;
-  return {imported_request(in, asked, name, code.framework), in.micro_batch_group, in.layout.data == 0, true,
+  return {imported_request(in, asked, name, code.framework),
+          in.micro_batch_group,
+          in.layout.data == 0,
+          true,
+          !in.length_note.empty() && asked.sequence == 0,
           in.notes};
 }
 

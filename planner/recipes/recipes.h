@@ -44,6 +44,7 @@ struct RecipeRequest {
   int64_t micro_batch_group = 0;   // as frameworks::Imported has it
   bool takes_all = false;          // its data-parallel degree follows from the number of GPUs
   bool own_file = false;           // a file of the framework's own, which has its model
+  bool open_length = false;        // neither it nor `asked` says how long sequences are
   std::vector<std::string> notes;  // of the importer
 };
 /// A recipe on the cluster of `asked`, whose other fields replace the recipe's. Throws UserError where it

@@ -329,11 +329,23 @@ TEST(Export, AutoModelsRecipeStartsFromAnyFolder) {
   EXPECT_NE(recipe.find("  tokenizer: null\n"), std::string::npos) << recipe;
   const ExportedFile& script = file_of(own, "run_automodel.sh");
   EXPECT_TRUE(script.executable);
-  EXPECT_NE(script.text.find("\"$here/automodel.yaml\" --model.config=\"$here/config.json\" \"$@\""),
-            std::string::npos)
+  EXPECT_NE(script.text.find("\"$here/automodel.yaml\" --model.config=\"$here\" \"$@\""), std::string::npos)
       << script.text;
   plan.model = models::load_model("llama3-8b");
-  EXPECT_EQ(file_of(export_automodel(plan), "run_automodel.sh").text.find("config.json"), std::string::npos);
+  EXPECT_EQ(file_of(export_automodel(plan), "run_automodel.sh").text.find("--model.config"), std::string::npos);
+}
+
+// Its own classes split sequences over context ranks by Transformer Engine's attention alone.
+TEST(Export, AutoModelsContextRanksNameTheirAttention) {
+  const auto recipe = [](const char* model, int64_t context) {
+    Plan plan = a_plan();
+    plan.model = models::load_model(model);
+    plan.layout.context = context;
+    return file_of(export_automodel(plan), "automodel.yaml").text;
+  };
+  EXPECT_NE(recipe("qwen3-8b", 2).find("attn: te"), std::string::npos);
+  EXPECT_EQ(recipe("qwen3-8b", 1).find("attn: te"), std::string::npos);
+  EXPECT_EQ(recipe("mistral-7b", 2).find("attn: te"), std::string::npos) << "a class of transformers";
 }
 
 TEST(Export, AutoModelComputesIn16BitsWithoutFsdp) {

@@ -57,6 +57,26 @@ def two():
   EXPECT_EQ(file.functions[1].unread[1].text, "line 10: config.y = 3 if c else 4");
 }
 
+TEST(PythonFile, FunctionsCallThoseThatStandFurtherDown) {
+  const PythonFile file = python(R"py(def one():
+    config = two()
+    config.z = 3
+    return config
+
+def two():
+    return three(2)
+
+def three(y):
+    return F(x=y, again=three(1))
+)py");
+  ASSERT_EQ(file.functions.size(), 3);
+  EXPECT_EQ(file.functions[0].name, "one");
+  EXPECT_EQ(file.functions[0].result["x"], 2);
+  EXPECT_EQ(file.functions[0].result["z"], 3);
+  EXPECT_EQ(file.functions[1].result["x"], 2);
+  EXPECT_EQ(file.functions[2].result["x"][kNameKey], "y");
+}
+
 TEST(PythonFile, AnArgumentThatIsNotUnderstoodLeavesTheOthers) {
   const PythonFile file = python(R"py(
 def one() -> Trainer.Config:

@@ -225,10 +225,11 @@ TEST(Recipes, AConfigurationThatIsNotUnderstoodIsRefusedByName) {
 
 TEST(Recipes, ParametersOfTorchtitansModels) {
   const std::tuple<const char*, const char*, double> models[] = {
-      {"llama3", "1B", 1.236e9},     {"llama3", "8B", 8.03e9},     {"qwen3", "0.6B", 0.596e9},
-      {"qwen3", "1.7B", 1.72e9},     {"qwen3", "14B", 14.77e9},    {"qwen3", "32B", 32.76e9},
-      {"qwen3", "4B", 4.02e9},       {"qwen3", "30B-A3B", 30.5e9}, {"deepseek_v3", "16B", 15.7e9},
-      {"deepseek_v3", "671B", 671e9}};
+      {"llama3", "1B", 1.236e9},      {"llama3", "8B", 8.03e9},           {"qwen3", "0.6B", 0.596e9},
+      {"qwen3", "1.7B", 1.72e9},      {"qwen3", "14B", 14.77e9},          {"qwen3", "32B", 32.76e9},
+      {"qwen3", "4B", 4.02e9},        {"qwen3", "30B-A3B", 30.5e9},       {"deepseek_v3", "16B", 15.7e9},
+      {"deepseek_v3", "671B", 671e9}, {"qwen3_5", "0.8B", 1.0e9},         {"qwen3_5", "4B", 4.84e9},
+      {"qwen3_5", "35B-A3B", 34.7e9}, {"kimi_k2_7", "Kimi-K2.5", 1.03e12}};
   for (const auto& [family, flavor, count] : models) {
     const std::string text = fmt::format(
         "from torchtitan.models.{} import model_registry\ndef f() -> Trainer.Config:\n"
@@ -263,6 +264,75 @@ TEST(Recipes, NemoAndBridgeRecipesNameTheirModel) {
         import_megatron_bridge(recipe_file("none.py", "import megatron.bridge\nconfig = own_config()\n"));
       }).find("no recipe of a model that is known"),
       std::string::npos);
+}
+
+// As src/megatron/bridge/recipes/llama/h100/llama3.py: the second function changes what the first returns.
+constexpr const char* kBridgeRecipes = R"py(from megatron.bridge import AutoBridge
+from megatron.bridge.recipes.common import _peft_common, _pretrain_common
+
+def small_pretrain_config(hf_path: str = "meta-llama/Llama-3.1-8B") -> ConfigContainer:
+    cfg = _pretrain_common()
+    cfg.model = AutoBridge.from_hf_pretrained(hf_path).to_megatron_provider(load_weights=False)
+    cfg.tokenizer.vocab_size = DEFAULT_NULL_TOKENIZER_VOCAB_SIZE
+    cfg.model.tensor_model_parallel_size = 2
+    cfg.model.context_parallel_size = 1
+    if cfg.model.context_parallel_size > 1:
+        cfg.model.tensor_model_parallel_size = 8
+    return cfg
+
+def fp8_pretrain_config() -> ConfigContainer:
+    cfg = small_pretrain_config()
+    cfg.train.micro_batch_size = 4
+    cfg.mixed_precision = get_mixed_precision_config("bf16_with_fp8_current_scaling_mixed")
+    return cfg
+
+def small_peft_config() -> ConfigContainer:
+    cfg = _peft_common()
+    cfg.model = AutoBridge.from_hf_pretrained("meta-llama/Llama-3.1-70B").to_megatron_provider()
+    cfg.peft.dim = 16
+    return cfg
+
+def own_config() -> ConfigContainer:
+    cfg = _pretrain_common()
+    cfg.model = OwnProvider()
+    return cfg
+)py";
+
+TEST(Recipes, FunctionsOfMegatronBridgeAreReadOneByOne) {
+  const std::string file = recipe_file("bridge_functions.py", kBridgeRecipes);
+  EXPECT_EQ(megatron_bridge_recipes(file),
+            (std::vector<std::string>{"small_pretrain_config", "fp8_pretrain_config", "small_peft_config",
+                                      "own_config"}));
+  const Imported small = import_megatron_bridge_recipe(file, "small_pretrain_config");
+  EXPECT_NEAR(parameters_of(small), 8.03e9, 0.01e9);
+  EXPECT_EQ(small.layout.tensor, 2) << "not what stands in a branch";
+  EXPECT_EQ(small.layout.micro_batch, 2) << "of _pretrain_common()";
+  EXPECT_EQ(small.workload.global_batch, 32);
+  EXPECT_EQ(small.workload.sequence, 4096);
+  EXPECT_EQ(small.layout.zero, 1);
+  EXPECT_EQ(small.layout.precision, Precision::bf16);
+  EXPECT_TRUE(has_note(small, "if cfg.model.context_parallel_size > 1"));
+  const Imported fp8 = import_megatron_bridge_recipe(file, "fp8_pretrain_config");
+  EXPECT_EQ(fp8.layout.tensor, 2);
+  EXPECT_EQ(fp8.layout.micro_batch, 4);
+  EXPECT_EQ(fp8.layout.precision, Precision::fp8);
+  const Imported peft = import_megatron_bridge_recipe(file, "small_peft_config");
+  EXPECT_EQ(peft.layout.training.adapter_rank, 16);
+  EXPECT_EQ(peft.workload.sequence, 2048);
+  EXPECT_NE(refused([&] { import_megatron_bridge_recipe(file, "own_config"); }).find("made by OwnProvider()"),
+            std::string::npos);
+  EXPECT_NE(refused([&] { import_megatron_bridge(file); }).find("4 recipes"), std::string::npos);
+}
+
+TEST(Recipes, AModelIsNotReadFromTheNameOfATokenizer) {
+  EXPECT_NE(refused([] {
+              import_megatron_bridge(
+                  recipe_file("nemo_tokenizer.py",
+                              "from nemo.collections import llm\ntokenizer = run.Config(object, "
+                              "model_name=\"EleutherAI/gpt-neox-20b\")\nrecipe = run.Config(llm.MambaModel)\n"
+                              "recipe.trainer.strategy.tensor_model_parallel_size = 1\n"));
+            }).find("no recipe of a model that is known"),
+            std::string::npos);
 }
 
 TEST(Recipes, YamlOfMegatronBridge) {

@@ -37,6 +37,8 @@ MODULES = {
     "diffusers": "0.36.0",
     # Megatron-Bridge imports this loader of pictures and sound for every model.
     "megatron.energon": "7.0.0",
+    # torchtitan's attention of sequences of many lengths registers these kernels on Blackwell; they are compiled on the GPU.
+    "flash_attn": "4.0.0",
 }
 
 
@@ -180,6 +182,12 @@ def older_fsdp():
     """Gives FSDP a method that AutoModel 0.7 guards, for it is made for a PyTorch that still had it. No gradient is summed on a CPU."""
     from torch.distributed.fsdp._fully_shard import _fsdp_param
     _fsdp_param.FSDPParam.to_accumulated_grad_if_needed = lambda _: None
+
+
+def flash_attention():
+    """Gives FlashAttention's stand-in the two functions that PyTorch looks for (torch/nn/attention/_fa4.py)."""
+    module = importlib.import_module("flash_attn.cute.interface")
+    module._flash_attn_fwd = module._flash_attn_bwd = StandIn()
 
 
 def plain_gloo():

@@ -10,7 +10,8 @@ from judging import apart, judge, verdict_of
 
 import stubs  # noqa: E402
 
-stubs.use()
+stubs.use("flash_attn")
+stubs.flash_attention()
 stubs.cpu_ranks()
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402

@@ -39,7 +39,8 @@ def compare_config(c, config):
     c.same("vocab", model["vocab"], config.vocab_size)
     c.same("heads", model["heads"], config.num_attention_heads)
     c.same("kv_heads", model["kv_heads"], first(config, "num_key_value_heads", "num_attention_heads"))
-    c.same("head_dim", model["head_dim"], getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    if model["attention"] != "latent":  # whose head_dim is the rotary part in transformers
+        c.same("head_dim", model["head_dim"], getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
     c.same("norm_epsilon", model["norm_epsilon"], first(config, "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"))
     activation = first(config, "hidden_act", "activation_function")
     # One function under two names (transformers/activations.py: NewGELUActivation, PytorchGELUTanh).
