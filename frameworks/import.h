@@ -26,10 +26,14 @@ struct Imported {
   std::optional<int64_t> vocabulary_multiple;            // Execution's, where the file decides on it
   std::vector<std::string> execution;                    // other fields of Execution, as "name=value"
   Workload workload;
-  std::string open_vocabulary;     // tokenizer of a vocabulary whose size is not known
-  int64_t micro_batch_group = 0;   // micro-batches of a virtual stage in turn; 0: the pipeline degree
-  std::string length_note;         // the one of `notes` on a sequence length that the file lacks
-  std::vector<std::string> notes;  // what was not understood, or has no counterpart
+  std::string open_vocabulary;       // tokenizer of a vocabulary whose size is not known
+  int64_t micro_batch_group = 0;     // micro-batches of a virtual stage in turn; 0: the pipeline degree
+  std::string length_note;           // the one of `notes` on a sequence length that the file lacks
+  std::vector<std::string> notes;    // what was not understood, or has no counterpart
+  std::vector<std::string> unknown;  // keys that the framework does not have, as far as the file's own
+                                     // program takes others: the recipe cannot be judged
+  std::optional<Problem> refused;    // by the framework's own rules for its settings
+  int64_t ranks = 0, nodes = 0;      // that the file starts; 0: it does not say
 };
 
 /// The framework itself refuses the layout of a file that can be read.

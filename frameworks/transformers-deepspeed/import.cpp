@@ -7,7 +7,9 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "frameworks/asked.h"
 #include "frameworks/deepspeed/deepspeed.h"
+#include "frameworks/framework.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/transformers/trainer.h"
@@ -25,6 +27,7 @@ Imported import_transformers_deepspeed(const std::filesystem::path& file) {
     throw UserError(Problem{config.at(key), "missing", "the path of DeepSpeed's JSON", ""});
   const std::filesystem::path path = file.parent_path() / config.text(key, "");
   Imported in = read_deepspeed(Settings(load_json(path, kMostImportedBytes), path.string()), 1);
+  in.unknown = asked_of(framework_named("transformers-deepspeed", ""))->unknown_keys(config.all(), "");
   Layout& l = in.layout;
   const int64_t ranks = config.number("num_processes", rule_of(&Layout::data), 0);
   if (l.data == 0 && ranks > 0) l.data = std::max<int64_t>(1, ranks / (l.tensor * l.context));

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "frameworks/asked.h"
+#include "frameworks/framework.h"
 #include "frameworks/readers/settings.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
@@ -47,17 +49,28 @@ Imported import_transformers_fsdp(const std::filesystem::path& file) {
   if (kind != "FSDP")
     throw UserError(
         Problem{config.at("distributed_type"), fmt::format("\"{}\"", kind.substr(0, 40)), "FSDP", ""});
-  const std::string sizes = "parallelism_config.parallelism_config_";
-  l.context = config.number(sizes + "cp_size", rule_of(&Layout::context), 1);
-  l.tensor = config.number(sizes + "tp_size", rule_of(&Layout::tensor), 1);
+  in.unknown = asked_of(framework_named("transformers-fsdp", ""))->unknown_keys(config.all(), "");
+  l.context = config.number("parallelism_config.parallelism_config_cp_size", rule_of(&Layout::context), 1);
+  l.tensor = config.number("parallelism_config.parallelism_config_tp_size", rule_of(&Layout::tensor), 1);
+  if (const char* const key = "parallelism_config.parallelism_config_sp_size";
+      config.number(key, between(1, 1e6), 1) > 1)
+    throw UserError(Problem{config.at(key), "sequences over several ranks by Ulysses", "1",
+                            "plans have it for DeepSpeed alone"});
   const int64_t ranks = config.number("num_processes", rule_of(&Layout::data), 0);
-  const int64_t replicate = config.number(sizes + "dp_replicate_size", rule_of(&Layout::data), 1);
+  const int64_t replicate =
+      config.number("parallelism_config.parallelism_config_dp_replicate_size", rule_of(&Layout::data), 1);
   const int64_t open = ranks / std::max<int64_t>(1, l.context * l.tensor * replicate);
-  set_fsdp(in,
-           {replicate, config.number(sizes + "dp_shard_size", rule_of(&Layout::data), open),
-            reshards(config, in.notes)},
-           file.string());
+  set_fsdp(
+      in,
+      {replicate,
+       config.number("parallelism_config.parallelism_config_dp_shard_size", rule_of(&Layout::data), open),
+       reshards(config, in.notes)},
+      file.string());
   l.precision = mixed_precision(config, in.notes);
+  for (const char* key : {"dynamo_config", "fsdp_config.fsdp_activation_checkpointing_offload"}) {
+    if (config.has(key) && *config.find(key) != false)
+      in.notes.push_back(fmt::format("{} is not taken over", key));
+  }
   if (config.flag("fsdp_config.fsdp_offload_params", false))
     in.notes.push_back("fsdp_offload_params: weights in the host's memory are not in a plan");
   read_trainer_arguments(file, in);
