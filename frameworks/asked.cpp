@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/asked.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 #include "base/embedded.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "frameworks/import.h"
 #include "models/family.h"
 #include "models/value_map.h"
 
@@ -35,6 +42,75 @@ std::string Asked::place_of(models::Value value, const Json& content) const {
     place = found->second;
   }
   return place;
+}
+
+std::string Asked::kind_of(const std::string& key) const {
+  for (const auto& [kind, names] : keys) {
+    if (std::binary_search(names.begin(), names.end(), key)) return kind;
+  }
+  return "";
+}
+
+std::optional<Json> Asked::value_of(const std::string& key, const std::vector<std::string>& words,
+                                    const std::string& where) const {
+  const std::string kind = kind_of(key);
+  const std::string& package = registries.front().package;
+  if (kind.empty()) {
+    std::vector<std::string> known;
+    for (const auto& [of_kind, names] : keys) known.insert(known.end(), names.begin(), names.end());
+    throw FrameworkRefusal(
+        Problem{where, fmt::format("not known to {}{}", package, did_you_mean(key, known)), "", ""});
+  }
+  if (kind == "flag" || kind == "off") return kind == "flag";
+  if (words.empty()) return std::nullopt;
+  const auto refuse = [&](const std::string& word, const std::string& expected) {
+    throw FrameworkRefusal(Problem{where, fmt::format("\"{}\"", cut_text(word, 40)),
+                                   fmt::format("{}, as {} takes it", expected, package), ""});
+  };
+  const bool several = kind.ends_with('s');
+  const std::string one = kind.substr(0, kind.size() - size_t(several));
+  const auto allowed = choices.find(key);
+  Json values = Json::array();
+  for (const std::string& word : words) {
+    const auto number = number_of<double>(word);
+    if (one == "other") return std::nullopt;
+    if (one != "text" && !number) refuse(word, "a number");
+    if (one == "int" && !number_of<int64_t>(word)) refuse(word, "a whole number");
+    if (allowed != choices.end() &&
+        std::find(allowed->second.begin(), allowed->second.end(), word) == allowed->second.end())
+      refuse(word, fmt::format("one of {}", fmt::join(allowed->second, ", ")));
+    values.push_back(one == "text" ? Json(word) : Json(*number));
+    if (!several) return values.front();
+  }
+  return values;
+}
+
+std::vector<std::string> Asked::unknown_keys(const Json& settings, const std::string& section) const {
+  std::vector<std::string> unknown;
+  for (const auto& [name, value] : settings.items()) {
+    const std::string key = section + name, kind = kind_of(key);
+    if (kind.empty() && !name.starts_with('_')) unknown.push_back(key);  // _: of the reader of the file
+    if (kind != "section" || !value.is_object()) continue;
+    const std::vector<std::string> inner = unknown_keys(value, key + ".");
+    unknown.insert(unknown.end(), inner.begin(), inner.end());
+  }
+  return unknown;
+}
+
+std::optional<Problem> Asked::refusal(const std::map<std::string, std::optional<Json>>& given, bool whole,
+                                      const std::string& file) const {
+  SettingValues values;
+  for (const auto& [name, value] : defaults.items()) {
+    if (whole || !value.is_null()) values[name] = value;
+  }
+  for (const auto& [name, value] : given) {
+    values.erase(name);
+    if (value) values[name] = *value;
+  }
+  const auto broken = broken_rule(rules, std::move(values));
+  if (!broken) return std::nullopt;
+  return Problem{file, fmt::format("{} refuses it", broken->place),
+                 std::string(cut_text(broken->condition, 200)), ""};
 }
 
 const Asked* asked_of(const Framework& framework) {

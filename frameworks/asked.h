@@ -10,6 +10,7 @@
 
 #include "base/fields.h"
 #include "base/json.h"
+#include "frameworks/rules.h"
 #include "frameworks/supports/abilities.h"
 #include "models/values.h"
 
@@ -40,6 +41,26 @@ struct Asked {
   std::vector<AskedRegistry> registries;  // its own before those of packages below
   std::map<models::Value, std::map<std::string, std::string>> parts;
 
+  // Settings by how they are written: flag, off, int, float, text, other, their plurals, and section.
+  std::map<std::string, std::vector<std::string>> keys;
+  std::map<std::string, std::string> sets;  // names that the rules have for keys
+  std::map<std::string, std::vector<std::string>> choices;
+  Json defaults;  // of names that the rules need
+  std::vector<RuleFile> rules;
+
+  /// How a setting is written; empty for one that the framework does not have.
+  std::string kind_of(const std::string& key) const;
+  /// The value that words give to a setting; nothing where they are no literal. Throws FrameworkRefusal at
+  /// `where` for an unknown key, and for a value that it cannot have.
+  std::optional<Json> value_of(const std::string& key, const std::vector<std::string>& words,
+                               const std::string& where) const;
+  /// Keys of a section, "distributed.", that the framework does not have.
+  std::vector<std::string> unknown_keys(const Json& settings, const std::string& section) const;
+  /// Why the framework's own rules refuse settings. `given`: by the names of the rules, without a value where
+  /// it is not known. `whole`: what is not given is not given elsewhere.
+  std::optional<Problem> refusal(const std::map<std::string, std::optional<Json>>& given, bool whole,
+                                 const std::string& file) const;
+
   /// Where it has a value of that content; empty: nowhere.
   std::string place_of(models::Value value, const Json& content) const;
 
@@ -48,6 +69,11 @@ struct Asked {
     v.field("registries", &Asked::registries, "its models; its own before those of a package below");
     v.field("parts", &Asked::parts, "values of models beyond its dialect's, by what they are; *: anything",
             rare_field());
+    v.field("keys", &Asked::keys, "its settings, by how they are written", rare_field());
+    v.field("sets", &Asked::sets, "names that the rules have for keys", rare_field());
+    v.field("choices", &Asked::choices, "texts that a setting may be", rare_field());
+    v.field("defaults", &Asked::defaults, "of names that the rules need", rare_field());
+    v.field("rules", &Asked::rules, "what it checks, in its order", rare_field());
   }
 };
 

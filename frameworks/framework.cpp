@@ -44,6 +44,12 @@ bool goes_by(const Framework& framework, const std::string& name) {
   return framework.name == name || std::find(aliases.begin(), aliases.end(), name) != aliases.end();
 }
 
+// "0.19.2" of "core_v0.19.2".
+std::string version_number(const Framework& framework) {
+  const size_t begin = framework.version.find_first_of("0123456789");
+  return begin == std::string::npos ? "" : framework.version.substr(begin);
+}
+
 // Numbers and truth values as JSON has them; all else is a name.
 Json value_of(const std::string& text) {
   const auto parsed = json_of(text);
@@ -74,6 +80,10 @@ const Framework& usual_framework() {
 }
 
 const Framework* find_framework(const std::string& name) {
+  if (const size_t equals = name.find("=="); equals != std::string::npos) {
+    const Framework* const known = find_framework(name.substr(0, equals));
+    return known != nullptr && version_number(*known) == name.substr(equals + 2) ? known : nullptr;
+  }
   if (const Framework* const named = framework_of_name(name)) return named;
   const std::vector<Framework>& all = known_frameworks();
   const auto found =
@@ -83,6 +93,12 @@ const Framework* find_framework(const std::string& name) {
 
 const Framework& framework_named(const std::string& name, const std::string& where) {
   if (const Framework* known = find_framework(name)) return *known;
+  const Framework* const other_version = find_framework(name.substr(0, name.find("==")));
+  if (other_version != nullptr)
+    throw UserError(Problem{where, name.substr(0, 80),
+                            fmt::format("{}=={}, whose settings and rules are known", other_version->name,
+                                        version_number(*other_version)),
+                            "leave the version out, or take that one"});
   std::vector<std::string> names = framework_names();
   const std::string expected = fmt::format("one of {}", fmt::join(names, ", "));
   for (const Framework& other : known_frameworks()) {

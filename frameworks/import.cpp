@@ -21,8 +21,12 @@ void check_stages(const Layout& layout, const ModelSpec& model, const std::strin
 
 void check_imported(const Imported& in, const std::string& file) {
   if (in.model) {
-    from_json<ModelSpec>(to_json(*in.model), file);
-    validate_model(*in.model, file);
+    try {
+      from_json<ModelSpec>(to_json(*in.model), file);
+      validate_model(*in.model, file);
+    } catch (const UserError& error) {  // sizes that do not divide each other
+      throw FrameworkRefusal(error.problems().front());
+    }
   }
   Layout layout = in.layout;
   layout.data = std::max<int64_t>(1, layout.data);

@@ -25,11 +25,15 @@ struct Imported {
   int64_t shard_groups = 1;   // replicas are cut into as many groups, each of which shares out the states
   std::vector<std::string> execution;  // fields of Execution that the file decides on, as "name=value"
   Workload workload;
-  int64_t accumulated = 1;         // micro-batches of a step, where it has no global batch
-  std::string open_vocabulary;     // tokenizer of a vocabulary whose size is not known
-  int64_t micro_batch_group = 0;   // micro-batches of a virtual stage in turn; 0: the pipeline degree
-  std::string length_note;         // the one of `notes` on a sequence length that the file lacks
-  std::vector<std::string> notes;  // what was not understood, or has no counterpart
+  int64_t accumulated = 1;            // micro-batches of a step, where it has no global batch
+  std::string open_vocabulary;       // tokenizer of a vocabulary whose size is not known
+  int64_t micro_batch_group = 0;     // micro-batches of a virtual stage in turn; 0: the pipeline degree
+  std::string length_note;           // the one of `notes` on a sequence length that the file lacks
+  std::vector<std::string> notes;    // what was not understood, or has no counterpart
+  std::vector<std::string> unknown;  // keys that the framework does not have, as far as the file's own
+                                     // program takes others: the recipe cannot be judged
+  std::optional<Problem> refused;    // by the framework's own rules for its settings
+  int64_t ranks = 0, nodes = 0;      // that the file starts; 0: it does not say
 };
 
 /// The framework itself refuses the layout of a file that can be read.

@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "frameworks/asked.h"
+#include "frameworks/framework.h"
 #include "frameworks/readers/adapter_modules.h"
 #include "frameworks/readers/settings.h"
 #include "frameworks/readers/yaml_file.h"
@@ -139,6 +141,16 @@ Imported import_automodel(const std::filesystem::path& file) {
   const Settings recipe(with_nulls(read_yaml(file)), file.string());
   Imported in;
   Layout& l = in.layout;
+  if (const Json* const distributed = recipe.find("distributed");
+      distributed != nullptr && distributed->is_object())
+    in.unknown = asked_of(framework_named("automodel", ""))->unknown_keys(*distributed, "distributed.");
+  for (const char* key : {"distributed.offload_policy", "distributed.tp_plan", "distributed.enable_compile",
+                          "distributed.autocast_dtype", "distributed.multimodal",
+                          "distributed.zero_dp_strategy", "distributed.activation_checkpointing_scope",
+                          "distributed.moe", "distributed.defer_fsdp_grad_sync"}) {
+    if (recipe.has(key)) in.notes.push_back(fmt::format("{} is not taken over", key));
+  }
+  in.nodes = recipe.number("ci.nodes", between(1, 1e6), 0);
   l.tensor = recipe.number("distributed.tp_size", rule_of(&Layout::tensor), 1);
   l.context = recipe.number("distributed.cp_size", rule_of(&Layout::context), 1);
   l.pipeline = recipe.number("distributed.pp_size", rule_of(&Layout::pipeline), 1);

@@ -43,12 +43,38 @@ ShellCommand unfolded(const ShellCommand& command, WorkBudget& budget) {
   return words;
 }
 
+// The number behind a launcher's option, "--nnodes 2" or "--nnodes=2"; 0 where it is no number.
+int64_t launched(const ShellCommand& launcher, const char* option, int64_t otherwise) {
+  for (size_t i = 0; i < launcher.size(); ++i) {
+    if (!is_flag(launcher[i].text) || flag_name(launcher[i].text) != option) continue;
+    const size_t equals = launcher[i].text.find('=');
+    const ShellWord& word =
+        equals != std::string::npos || i + 1 == launcher.size() ? launcher[i] : launcher[i + 1];
+    const std::string text = equals != std::string::npos ? word.text.substr(equals + 1) : word.text;
+    const bool known = word.unknown.empty() && word.several.empty();
+    return known ? std::clamp<int64_t>(number_of<int64_t>(text).value_or(0), 0, kMostRanks) : 0;
+  }
+  return otherwise;
+}
+
+int64_t slurm_nodes(const std::string& text) {
+  for (const std::string option : {"#SBATCH --nodes=", "#SBATCH --nodes ", "#SBATCH -N "}) {
+    const size_t at = text.find(option);
+    if (at == std::string::npos) continue;
+    const std::string number = text.substr(at + option.size(), 9);
+    return number_of<int64_t>(number.substr(0, number.find_first_not_of("0123456789"))).value_or(0);
+  }
+  return 0;
+}
+
 // Behind the program's name; all words where none is named.
-ShellCommand arguments_of(const ShellCommand& command, std::string& program) {
+ShellCommand arguments_of(const ShellCommand& command, std::string& program, int64_t& ranks) {
   const auto found = std::find_if(command.begin(), command.end(),
                                   [](const ShellWord& word) { return word.text.ends_with(".py"); });
   if (found == command.end()) return command;
   program = found->text;
+  const ShellCommand launcher(command.begin(), found);
+  ranks = launched(launcher, "nproc-per-node", 0) * launched(launcher, "nnodes", 1);
   return {found + 1, command.end()};
 }
 
@@ -61,7 +87,7 @@ bool says_the_model(const ShellCommand& command) {
 }
 
 // A list has its flags on lines of their own; a script has them in one command.
-ShellCommand training_command(const std::vector<ShellCommand>& commands, std::string& program,
+ShellCommand training_command(const std::vector<ShellCommand>& commands, std::string& program, int64_t& ranks,
                               std::vector<std::string>& notes, WorkBudget& budget) {
   ShellCommand list;
   std::vector<ShellCommand> starts;
@@ -77,14 +103,14 @@ ShellCommand training_command(const std::vector<ShellCommand>& commands, std::st
   if (starts.empty()) return list;
   if (starts.size() > 1)
     notes.push_back(fmt::format("{} commands name a model: the last is read", starts.size()));
-  return arguments_of(starts.back(), program);
+  return arguments_of(starts.back(), program, ranks);
 }
 
 // A script that another one sources, or a part of one, starts nothing.
-ShellCommand arguments_in_variables(const std::string& text, const std::filesystem::path& file,
+ShellCommand arguments_in_variables(const std::map<std::string, ShellCommand>& variables,
                                     WorkBudget& budget) {
   ShellCommand all;
-  for (const ShellCommand& value : shell_variables(text, file, budget)) {
+  for (const auto& [name, value] : variables) {
     const ShellCommand words = unfolded(value, budget);
     if (!words.empty() && is_flag(words.front().text)) all.insert(all.end(), words.begin(), words.end());
   }
@@ -117,6 +143,11 @@ std::string program_of_test(const std::filesystem::path& file) {
   return fmt::format("pretrain_{}.py", model.filename().string());
 }
 
+// "[moe layernorm]", but not an expression such as "[0]*3+[1]*58" or "[0,1]".
+bool is_list(const std::string& text) {
+  return text.starts_with('[') && text.find(']') == text.size() - 1 && text.find(',') == std::string::npos;
+}
+
 // Whose file it is by words that only others have; empty: Megatron-LM's own. In a script their flags are not
 // Megatron-LM's.
 std::string other_program(const std::string& text, const MegatronFlags& flags) {
@@ -127,7 +158,7 @@ std::string other_program(const std::string& text, const MegatronFlags& flags) {
                                        {"pipe_parallel_size", "GPT-NeoX"}}) {
     if (!flags.has("num-layers") && text.find(words) != std::string::npos) return program;
   }
-  for (const char* flag : {"deepspeed", "zero-stage", "ds-sequence-parallel-size"}) {
+  for (const char* flag : {"deepspeed", "deepspeed-config", "zero-stage", "ds-sequence-parallel-size"}) {
     if (flags.has(flag)) return "Megatron-DeepSpeed";
   }
   return "";
@@ -144,20 +175,24 @@ MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
   if (file.extension() == ".yaml" || file.extension() == ".yml") {
     flags.take_yaml(text, budget);
     std::error_code error;
-    refuse_other_programs(program_of_test(std::filesystem::absolute(file, error)), flags.file_);
+    flags.program_ = program_of_test(std::filesystem::absolute(file, error));
+    flags.of_test_ = true;
   } else {
-    std::string program;
     const std::vector<ShellCommand> commands = shell_commands(text, file, budget);
     for (const ShellCommand& command : commands) {
       if (command.front().text == "source" && !command.front().unknown.empty())
         flags.notes_.push_back(
             fmt::format("{}: not beside the script, not read", *command.front().unknown.begin()));
     }
-    ShellCommand arguments = training_command(commands, program, flags.notes_, budget);
-    if (arguments.empty()) arguments = arguments_in_variables(text, file, budget);
+    ShellCommand arguments = training_command(commands, flags.program_, flags.ranks_, flags.notes_, budget);
+    const std::map<std::string, ShellCommand> variables = shell_variables(text, file, budget);
+    for (const auto& [name, words] : variables) flags.take_environment(name, words);
+    if (arguments.empty()) arguments = arguments_in_variables(variables, budget);
     flags.take(arguments);
-    refuse_other_programs(program, flags.file_);
+    flags.nodes_ = std::min<int64_t>(slurm_nodes(text), kMostRanks);
   }
+  refuse_other_programs(flags.program_, flags.file_);
+  flags.environment_["env.WORLD_SIZE"] = flags.ranks_ > 0 ? std::optional<Json>(flags.ranks_) : std::nullopt;
   const std::string program = other_program(text, flags);
   if (!program.empty() ||
       (flags.values_.count("num-layers") == 0 && flags.values_.count("hybrid-layer-pattern") == 0 &&
@@ -170,6 +205,11 @@ MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
                                   "--framework, --tp, --pp, --dp, --zero and --global-batch"});
   }
   return flags;
+}
+
+bool MegatronFlags::own_program() const {
+  const std::string name = std::filesystem::path(program_).filename().string();
+  return !of_test_ && (name.empty() || name.starts_with("pretrain_"));
 }
 
 void MegatronFlags::set(const std::string& name, const std::vector<ShellWord>& values) {
@@ -203,7 +243,12 @@ void MegatronFlags::take(const ShellCommand& command) {
     notes_.push_back(fmt::format("what {} adds is not in the script: not read", fmt::join(left_open, ", ")));
 }
 
-// MODEL_ARGS of functional tests: "--num-layers: 12" on a line each.
+void MegatronFlags::take_environment(const std::string& name, const ShellCommand& words) {
+  if (words.size() == 1 && words.front().unknown.empty() && words.front().several.empty())
+    environment_["env." + name] = words.front().text;
+}
+
+// ENV_VARS and MODEL_ARGS of functional tests: "--num-layers: 12" on a line each.
 void MegatronFlags::take_yaml(const std::string& text, WorkBudget& budget) {
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -217,10 +262,15 @@ void MegatronFlags::take_yaml(const std::string& text, WorkBudget& budget) {
     }
     line.erase(0, std::min(line.size(), line.find_first_not_of(" \t")));
     const size_t colon = line.find(':');
-    if (!is_flag(line) || colon == std::string::npos) continue;
-    std::string value = line.substr(colon + 1);
-    ShellCommand words = argument_words(value, budget);
+    if (colon == std::string::npos) continue;
+    ShellCommand words = argument_words(line.substr(colon + 1), budget);
+    if (!is_flag(line)) {
+      take_environment(line.substr(0, colon), words);
+      continue;
+    }
     if (words.size() == 1 && words.front().text == "true") words.clear();
+    if (!words.empty() && is_list(words.front().text))
+      words = argument_words(words.front().text.substr(1, words.front().text.size() - 2), budget);
     values_[flag_name(line.substr(0, colon))] = words;
   }
 }

@@ -31,6 +31,16 @@ class MegatronFlags : public models::WordSource {
   const std::map<std::string, std::vector<ShellWord>>& all() const { return values_; }
   /// Notes of what the script leaves open.
   const std::vector<std::string>& notes() const { return notes_; }
+  /// Whether one of Megatron-LM's own programs takes the flags, as far as the file says.
+  bool own_program() const;
+  /// Whether they are all that a program gets; a list of flags may be a part of them.
+  bool is_whole() const { return !program_.empty(); }
+  /// Processes that the script starts; 0: it does not say.
+  int64_t ranks() const { return ranks_; }
+  /// That the script asks Slurm for; 0: it does not say.
+  int64_t nodes() const { return nodes_; }
+  /// What the script sets beside its flags, as "env." and a name; of values that it tells.
+  const std::map<std::string, std::optional<Json>>& environment() const { return environment_; }
 
   std::vector<std::string> texts(const std::string& name) const;
 
@@ -44,11 +54,15 @@ class MegatronFlags : public models::WordSource {
 
  private:
   void take(const ShellCommand& command);
+  void take_environment(const std::string& name, const ShellCommand& words);
   void take_yaml(const std::string& text, WorkBudget& budget);
 
-  std::string file_;
+  std::string file_, program_;
+  bool of_test_ = false;  // whose program is not in the file
+  int64_t ranks_ = 0, nodes_ = 0;
   std::map<std::string, std::vector<ShellWord>> values_;
   std::vector<std::string> notes_;
+  std::map<std::string, std::optional<Json>> environment_;
 };
 
 }  // namespace mpt::frameworks

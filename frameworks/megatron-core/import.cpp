@@ -11,7 +11,9 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "core/recompute_modules.h"
+#include "frameworks/asked.h"
 #include "frameworks/dialects.h"
+#include "frameworks/framework.h"
 #include "frameworks/readers/expressions.h"
 #include "frameworks/registry.h"
 
@@ -23,6 +25,37 @@ void refuse_former_flags(const MegatronFlags& f, const models::Dialect& dialect)
     if (f.has(name))
       throw FrameworkRefusal(Problem{f.at(name), "a flag that Megatron-LM no longer takes", now, ""});
   }
+}
+
+// Why Megatron-LM's own code refuses the flags. Throws FrameworkRefusal for flags that it does not have, and
+// for values that they cannot have; another program's flags of its own are told in `in`.
+std::optional<Problem> flags_refused(const MegatronFlags& f, const Asked& asked, Imported& in) {
+  std::map<std::string, std::optional<Json>> given = f.environment();
+  for (const auto& [flag, words] : f.all()) {
+    std::vector<std::string> texts;
+    bool known = true;
+    for (const ShellWord& word : words) {
+      texts.push_back(word.text);
+      known = known && word.unknown.empty() && word.several.empty();
+    }
+    if (!f.has(flag) && known) continue;
+    if (asked.kind_of(flag).empty() && !f.own_program()) {
+      in.unknown.push_back("--" + flag);
+      continue;
+    }
+    const auto name = asked.sets.find(flag);
+    const std::string setting = name == asked.sets.end() ? replaced(flag, '-', '_') : name->second;
+    const auto value = asked.value_of(flag, known ? texts : std::vector<std::string>{}, f.at(flag));
+    given[setting] = known ? value : std::nullopt;
+  }
+  if (const auto layout = f.has("pipeline-model-parallel-layout")
+                              ? expanded_layout(f.source("pipeline-model-parallel-layout"))
+                              : std::nullopt) {
+    for (const auto& [letter, layer] :
+         {std::pair{'E', "embedding"}, {'t', "decoder"}, {'m', "mtp"}, {'L', "loss"}})
+      given[fmt::format("flatten_layout.{}", layer)] = std::count(layout->begin(), layout->end(), letter);
+  }
+  return asked.refusal(given, f.is_whole(), f.file());
 }
 
 Recompute recompute_of(const MegatronFlags& f) {
@@ -58,15 +91,13 @@ void set_recompute(const MegatronFlags& f, const ModelSpec& m, Imported& in) {
 // Layers of each pipeline rank, all of its virtual stages together. The embedding and the loss may count as a
 // layer each.
 std::vector<int64_t> layers_of_ranks(const MegatronFlags& f, const ModelSpec& m, int64_t ranks) {
-  const int64_t first =
-      f.number("decoder-first-pipeline-num-layers", between(0, double(m.layers.count())), 0);
-  const int64_t last =
-      f.number("decoder-last-pipeline-num-layers", between(0, double(m.layers.count() - first)), 0);
+  const int64_t first = f.number("decoder-first-pipeline-num-layers", between(0, 1e5), 0);
+  const int64_t last = f.number("decoder-last-pipeline-num-layers", between(0, 1e5), 0);
   const int64_t extra = int64_t(f.has("account-for-embedding-in-pipeline-split")) +
                         int64_t(f.has("account-for-loss-in-pipeline-split"));
   const int64_t others = ranks - int64_t(first > 0) - int64_t(last > 0);
   const int64_t left = m.layers.count() + extra - first - last;
-  if (others < 0 || (others == 0 ? left != 0 : left % others != 0)) {
+  if (others < 0 || left < 0 || (others == 0 ? left != 0 : left % others != 0)) {
     throw FrameworkRefusal(
         Problem{f.at("pipeline-model-parallel-size"),
                 others > 0 ? fmt::format("{} layers for {} pipeline ranks", left, others)
@@ -262,13 +293,9 @@ void set_execution(const MegatronFlags& f, Imported& in) {
   change("pads_expert_rows=false");
 }
 
-}  // namespace
-
-Imported megatron_import(const MegatronFlags& f, const std::string& framework,
-                         std::optional<ModelSpec> model) {
+void read_flags(const MegatronFlags& f, const std::string& framework, std::optional<ModelSpec> model,
+                Imported& in) {
   const models::Dialect& dialect = dialect_of(framework);
-  refuse_former_flags(f, dialect);
-  Imported in;
   in.notes = f.notes();
   in.model = model ? std::move(*model) : megatron_model(f, framework, in.notes);
   set_split(f, in);
@@ -290,6 +317,24 @@ Imported megatron_import(const MegatronFlags& f, const std::string& framework,
     if (f.has(name)) in.notes.push_back(fmt::format("--{} is not taken over", name));
   }
   check_imported(in, f.file());
+}
+
+}  // namespace
+
+Imported megatron_import(const MegatronFlags& f, const std::string& framework,
+                         std::optional<ModelSpec> model) {
+  refuse_former_flags(f, dialect_of(framework));
+  Imported in;
+  in.ranks = f.ranks();
+  in.nodes = f.nodes();
+  const Asked* const asked = asked_of(framework_named(framework, ""));
+  if (asked != nullptr && !asked->keys.empty()) in.refused = flags_refused(f, *asked, in);
+  try {
+    read_flags(f, framework, std::move(model), in);
+  } catch (const FrameworkRefusal&) {  // its own words say it better
+    if (in.refused && f.is_whole()) throw FrameworkRefusal(*in.refused);
+    throw;
+  }
   return in;
 }
 

@@ -159,9 +159,15 @@ std::optional<std::vector<int64_t>> layer_pattern(std::string text) {
   return layers;
 }
 
-std::optional<std::vector<int64_t>> decoder_layers_of_stages(std::string_view text) {
-  const auto expanded = Expander(text).all();
+std::optional<std::string> expanded_layout(std::string_view text) {
+  auto expanded = Expander(text).all();
   if (!expanded || !expanded->starts_with('E') || !expanded->ends_with('L')) return std::nullopt;
+  return expanded;
+}
+
+std::optional<std::vector<int64_t>> decoder_layers_of_stages(std::string_view text) {
+  const auto expanded = expanded_layout(text);
+  if (!expanded) return std::nullopt;
   std::vector<int64_t> stages{0};
   for (const char c : *expanded) {
     if (c == '|') stages.push_back(0);

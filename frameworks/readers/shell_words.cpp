@@ -484,12 +484,12 @@ ShellCommand argument_words(const std::string& text, WorkBudget& budget) {
   return all;
 }
 
-std::vector<ShellCommand> shell_variables(const std::string& text, const std::filesystem::path& file,
-                                          WorkBudget& budget) {
+std::map<std::string, ShellCommand> shell_variables(const std::string& text,
+                                                    const std::filesystem::path& file, WorkBudget& budget) {
   ShellState state(budget, file);
   ShellReader(state, text, file, 0).read();
-  std::vector<ShellCommand> values;
-  for (const auto& [name, variable] : state.variables) values.push_back(variable.words);
+  std::map<std::string, ShellCommand> values;
+  for (const auto& [name, variable] : state.variables) values[name] = variable.words;
   return values;
 }
 

@@ -7,6 +7,7 @@
 // here-documents and sourced files. All branches of conditions are read, one after the other.
 
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,8 +32,8 @@ std::vector<ShellCommand> shell_commands(const std::string& text, const std::fil
                                          WorkBudget& budget);
 /// The words of a list of arguments, or of one of its values.
 ShellCommand argument_words(const std::string& text, WorkBudget& budget);
-/// The words that the script's variables hold at its end, a variable each, by name.
-std::vector<ShellCommand> shell_variables(const std::string& text, const std::filesystem::path& file,
+/// The words that the script's variables hold at its end.
+std::map<std::string, ShellCommand> shell_variables(const std::string& text, const std::filesystem::path& file,
                                           WorkBudget& budget);
 
 }  // namespace mpt::frameworks

@@ -98,11 +98,15 @@ void set_titan_degrees(const Settings& config, Imported& in) {
   const int64_t replicate =
       config.number("parallelism.data_parallel_replicate_degree", rule_of(&Layout::data), 1);
   set_fsdp(in, {replicate, shard, !keeps}, config.at(key));
+  if (config.flag("debug.moe_force_load_balance", false)) in.execution.emplace_back("balanced_experts=true");
   if (config.flag("debug.deterministic", false))
     in.notes.emplace_back("debug.deterministic: what it costs is not known, and not in the plan");
 }
 
 Precision titan_plain_precision(const Settings& config) {
+  if (const std::string type = config.text("training.dtype", "float32"); type != "float32")
+    throw UserError(Problem{config.at("training.dtype"), fmt::format("\"{}\"", cut_text(type, 40)),
+                            "float32, whose bytes a plan for torchtitan has", ""});
   return config.text("training.mixed_precision_param", "bfloat16") == "float32" ? Precision::fp32
                                                                                 : Precision::bf16;
 }

@@ -11,6 +11,8 @@
 #include "base/text.h"
 #include "core/plan_request.h"
 #include "core/schedule_catalog.h"
+#include "frameworks/asked.h"
+#include "frameworks/framework.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/readers/settings.h"
 #include "frameworks/registry.h"
@@ -122,12 +124,15 @@ std::string schedule_of_csv(const PythonFile& python) {
 }
 
 // torchtitan 0.3 counts sequences of a rank, later ones tokens of a micro-batch.
+bool counts_tokens(const Settings& config) {
+  return config.has("training.max_context_length") ||
+         config.has("training.num_tokens_per_microbatch_per_dp_rank");
+}
+
 void set_titan_batch(const Settings& config, Imported& in) {
   Layout& l = in.layout;
   const FieldRule any = between(1, double(kMostSequences));
-  const bool in_tokens = config.has("training.max_context_length") ||
-                         config.has("training.num_tokens_per_microbatch_per_dp_rank");
-  if (!in_tokens) return set_titan_sequences(config, in);
+  if (!counts_tokens(config)) return set_titan_sequences(config, in);
   in.workload.sequence = config.number("training.max_context_length", rule_of(&Workload::sequence), 2048);
   const int64_t tokens = config.number("training.num_tokens_per_microbatch_per_dp_rank", any, 16384);
   const int64_t step = number_or_open(config, "training.num_tokens_per_train_step", any);
@@ -146,6 +151,31 @@ void set_titan_recompute(const Settings& config, Imported& in) {
                                                     : Recompute::selective;
   if (in.layout.recompute == Recompute::selective && policy != "SelectiveAC.Config")
     in.notes.push_back(fmt::format("{}: taken as SelectiveAC", cut_text(policy, 40)));
+}
+
+// Why torchtitan's own code refuses the sections of a configuration. Throws FrameworkRefusal for fields that
+// its classes do not have, and for values that they cannot have.
+std::optional<Problem> sections_refused(const PythonFunction& function, const Settings& config,
+                                        const std::string& file) {
+  const Asked& asked = *asked_of(framework_named("torchtitan", ""));
+  std::map<std::string, std::optional<Json>> given;
+  for (const char* section : {"training", "parallelism", "compile", "comm", "debug"}) {
+    const Json* fields = config.find(section);
+    if (fields == nullptr) continue;
+    if (!fields->is_object() || !fields->contains(kCallKey)) return std::nullopt;  // made elsewhere
+    for (const auto& [field, value] : fields->items()) {
+      const std::string key = fmt::format("{}.{}", section, field);
+      if (field == kCallKey || field == kArgumentsKey) continue;
+      std::vector<std::string> words;
+      if (value.is_string() && asked.choices.contains(key)) words.push_back(value.get<std::string>());
+      const std::optional<Json> known = value.is_object() ? std::nullopt : std::optional<Json>(value);
+      asked.value_of(key, words, config.at(key));
+      given[key] = known;
+    }
+  }
+  const bool all_read = std::none_of(function.unread.begin(), function.unread.end(),
+                                     [](const PythonUnread& unread) { return matters(unread.argument); });
+  return all_read ? asked.refusal(given, true, file) : std::nullopt;
 }
 
 }  // namespace
@@ -170,6 +200,7 @@ Imported import_torchtitan_python(const std::filesystem::path& file, const std::
   }
   const Settings config(function.result, file.string());
   Imported in;
+  if (!counts_tokens(config)) in.refused = sections_refused(function, config, file.string());
   for (const PythonUnread& unread : function.unread) {
     if (matters(unread.argument)) in.notes.push_back(unread.text + " was not understood");
   }

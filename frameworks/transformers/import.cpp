@@ -7,7 +7,9 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "frameworks/asked.h"
 #include "frameworks/deepspeed/deepspeed.h"
+#include "frameworks/framework.h"
 #include "frameworks/readers/settings.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
@@ -43,6 +45,9 @@ bool reshards(const Settings& config, std::vector<std::string>& notes) {
 void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
   Layout& l = in.layout;
   const std::string sizes = "parallelism_config.parallelism_config_";
+  if (const std::string key = sizes + "sp_size"; config.number(key, between(1, 1e6), 1) > 1)
+    throw UserError(Problem{config.at(key), "sequences over several ranks by Ulysses", "1",
+                            "plans have it for DeepSpeed alone"});
   l.context = config.number(sizes + "cp_size", rule_of(&Layout::context), 1);
   l.tensor = config.number(sizes + "tp_size", rule_of(&Layout::tensor), 1);
   const int64_t replicate = config.number(sizes + "dp_replicate_size", rule_of(&Layout::data), 1);
@@ -52,6 +57,10 @@ void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
             reshards(config, in.notes)},
            config.at("fsdp_config"));
   l.precision = mixed_precision(config, in.notes);
+  for (const char* key : {"dynamo_config", "fsdp_config.fsdp_activation_checkpointing_offload"}) {
+    if (config.has(key) && *config.find(key) != false)
+      in.notes.push_back(fmt::format("{} is not taken over", key));
+  }
   if (config.flag("fsdp_config.fsdp_offload_params", false))
     in.notes.push_back("fsdp_offload_params: weights in the host's memory are not in a plan");
   if (config.flag("fsdp_config.fsdp_activation_checkpointing", false)) l.recompute = Recompute::full;
@@ -84,6 +93,7 @@ Imported import_transformers(const std::filesystem::path& file) {
   if (kind == "DEEPSPEED") in = read_accelerate_deepspeed(config, ranks, file.parent_path());
   if (kind == "FSDP") set_accelerate_fsdp(config, ranks, in);
   in.framework = kind == "FSDP" ? "transformers-fsdp" : "transformers-deepspeed";
+  in.unknown = asked_of(framework_named(in.framework, ""))->unknown_keys(config.all(), "");
   const int64_t batch = kind == "FSDP" ? 0 : in.workload.global_batch;
   in.workload.global_batch = 0;
   read_trainer_arguments(file, in);

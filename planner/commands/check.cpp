@@ -62,6 +62,7 @@ int run_check(const CheckOptions& o) {
   if (!o.json.empty()) write_file_atomically(o.json, check_json_text(report));
   fmt::print("{}", check_screen(report, o.verbose));
   if (any_refused(report.recipes)) return kExitRunFailed;
+  if (report.recipes.empty()) return kExitUserError;  // what was not read is not right
   return any_unread(report.recipes) && !o.allow_unread ? kExitUserError : kExitOk;
 }
 
@@ -87,8 +88,8 @@ std::function<int()> add_check(CLI::App& app) {
       ->group("Output");
   declare_problem(*command, o->request);
   command->footer(
-      "Exit codes: 0 all recipes fit; 1 one is illegal or does not fit; 2 one cannot be read, or wrong "
-      "input.\n"
+      "Exit codes: 0 all recipes fit; 1 one is illegal or does not fit; 2 one cannot be read, no "
+      "recipe, or wrong input.\n"
       "Examples:\n  mpt-plan check recipes/ --cluster dgx-h100:8\n"
       "  mpt-plan check recipes/ --cluster dgx-h100:8 --base ../base --junit check.xml");
   return [o] { return run_check(*o); };

@@ -148,6 +148,11 @@ std::function<int()> add_import(CLI::App& app) {
     frameworks::Imported in = o->captured ? read_captured(*o) : read_configuration(*o);
     const frameworks::FrameworkCode& code = frameworks::find_importer(o->from, o->file);
     if (o->problem.request.sequence > 0) std::erase(in.notes, in.length_note);
+    if (!in.unknown.empty())
+      in.notes.push_back(fmt::format("not known, and not taken over: {}",
+                                     cut_text(fmt::format("{}", fmt::join(in.unknown, ", ")), 400)));
+    if (in.refused)
+      in.notes.push_back(fmt::format("{}, expected {}", in.refused->found, in.refused->expected));
     print_notes(in.notes);
     PlanOptions options = o->problem;
     options.request = imported_request(in, options.request,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/recipes/recipes.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -130,6 +130,16 @@ PlanRequest with_asked(PlanRequest own, const PlanRequest& asked) {
   return own;
 }
 
+// On as many GPUs as the file starts, where there are so many or a cluster is named by its type alone.
+PlanRequest at_own_size(PlanRequest asked, const frameworks::Imported& in) {
+  if (!asked.cluster.value || asked.gpus > 0) return asked;
+  const ClusterSpec& cluster = *asked.cluster.value;
+  const int64_t ranks = in.ranks > 0 ? in.ranks : in.nodes * cluster.devices_per_node;
+  const bool type_alone = asked.cluster.name.find(':') == std::string::npos;
+  if (ranks > 0 && (type_alone || ranks <= cluster.devices)) asked.gpus = ranks;
+  return asked;
+}
+
 }  // namespace
 
 std::string Recipe::name() const { return part.empty() ? file.string() : file.string() + "#" + part; }
@@ -197,8 +207,15 @@ RecipeRequest read_recipe(const Recipe& recipe, const PlanRequest& asked) {
   const frameworks::FrameworkCode& code = frameworks::find_importer(recipe.framework, recipe.file.string());
   const frameworks::Imported in = recipe.part.empty() ? code.importer.read(recipe.file)
                                                       : code.importer.read_part(recipe.file, recipe.part);
+  if (in.refused) throw frameworks::FrameworkRefusal(*in.refused);
+  if (!in.unknown.empty())
+    throw UserError(
+        Problem{recipe.file.string(),
+                fmt::format("{}: not known", cut_text(fmt::format("{}", fmt::join(in.unknown, ", ")), 200)),
+                "keys that are known, since others may change time or memory",
+                "take them out of a copy of the file, if they do not"});
   const std::string name = recipe.part.empty() ? recipe.file.string() : recipe.part;
-  return {imported_request(in, asked, name, code.framework),
+  return {imported_request(in, at_own_size(asked, in), name, code.framework),
           in.micro_batch_group,
           in.layout.data == 0,
           true,

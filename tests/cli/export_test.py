@@ -68,6 +68,12 @@ def check(what, right, why=""):
         print(f"FAILED {what}: {str(why)[:1500]}")
 
 
+def asked(framework):
+    """Settings that a framework's package has."""
+    with open(os.path.join(os.path.dirname(TESTS), "frameworks", framework, "asked.json")) as file:
+        return {key for keys in json.load(file)["keys"].values() for key in keys}
+
+
 def accepted(name):
     with open(os.path.join(KEYS, name + ".txt")) as lines:
         return {line.strip() for line in lines if not line.startswith("#")}
@@ -180,7 +186,7 @@ def check_torchtitan(name, folder, plan):
     tree = ast.parse(read(folder, "mpt_torchtitan.py"))
     used = {f"{section}.{key}" for section, call in (("training", "TrainingConfig"), ("parallelism", "ParallelismConfig"), ("compile", "CompileConfig"))
             for key in call_of(tree, call)}
-    check(f"{name}, torchtitan's keys", used <= accepted("torchtitan"), used - accepted("torchtitan"))
+    check(f"{name}, torchtitan's keys", used <= asked("torchtitan"), used - asked("torchtitan"))
     p, layout = call_of(tree, "ParallelismConfig"), plan["layout"]
     product = (p["data_parallel_replicate_degree"] * p["data_parallel_shard_degree"] * p["tensor_parallel_degree"] *
                p["pipeline_parallel_degree"] * p["context_parallel_degree"])
@@ -255,7 +261,7 @@ def check_start(name, folder, layout):
 
 
 def main():
-    flags = accepted("megatron-lm")
+    flags = {"--" + flag for flag in asked("megatron-core")}
     with tempfile.TemporaryDirectory() as scratch:
         for name, (options, warnings) in PLANS.items():
             plan_file, folder = os.path.join(scratch, name + ".json"), os.path.join(scratch, name)

@@ -29,8 +29,7 @@ class JobConfig:
     section: SectionConfig = None
     plain: int = Field(alias="an_alias")
 """
-FOUND = {"megatron-lm": ["--a-flag", "--key", "--plain", "--section"], "torchtitan": ["job.plain", "job.section", "section.key"],
-         "deepspeed": ["a_constant", "an_alias", "key", "plain", "section"]}
+FOUND = {"deepspeed": ["a_constant", "an_alias", "key", "plain", "section"]}
 FIELDS = ["key", "plain", "section"]
 BENCHMARKS = {
     "plan": ("simulate_step/16/128", "2 threads", "True"),
@@ -83,8 +82,8 @@ def check_framework_keys(scratch):
         with open(os.path.join(recorded, name)) as file:
             keys = file.read().split("\n")[1:-1]
         check(keys == FOUND.get(name.removesuffix(".txt"), FIELDS), f"record_framework_keys found {keys} for {name}")
-    shutil.rmtree(os.path.join(clones, "torchtitan"))
-    check("no torchtitan/config/configs.py" in run(script, clones, recorded, expected=1), "a missing clone is not named")
+    shutil.rmtree(os.path.join(clones, "DeepSpeed"))
+    check("no deepspeed/runtime/constants.py" in run(script, clones, recorded, expected=1), "a missing clone is not named")
 
 
 def check_bounded_install(scratch):

@@ -23,7 +23,8 @@ const std::string kLlama8b =
     "--group-query-attention "
     "--num-query-groups 8 --seq-length 4096 --max-position-embeddings 4096 --swiglu --normalization RMSNorm "
     "--position-embedding-type rope --disable-bias-linear --untie-embeddings-and-output-weights "
-    "--vocab-size 128256 --attention-dropout 0 --hidden-dropout 0 --bf16 --use-distributed-optimizer ";
+    "--micro-batch-size 1 --vocab-size 128256 --attention-dropout 0 --hidden-dropout 0 --bf16 "
+    "--use-distributed-optimizer ";
 
 class Check : public testing::Test {
  protected:
@@ -100,12 +101,13 @@ TEST_F(Check, MoreGpusThanThereAre) {
 TEST_F(Check, WhatTheFrameworkRefuses) {
   const std::pair<const char*, const char*> cases[] = {
       // NVIDIA/Megatron-LM issue 1304: 30 layers ran as 28.
-      {"--num-layers 30 --pipeline-model-parallel-size 4", "30 layers for 4 pipeline ranks"},
+      {"--num-layers 30 --pipeline-model-parallel-size 4",
+       "megatron-core 0.19.2, megatron/training/arguments.py:963"},
       // NVIDIA/Megatron-LM issue 468: 80 layers ran as 64.
       {"--num-layers 80 --pipeline-model-parallel-size 16 --num-layers-per-virtual-pipeline-stage 2",
-       "a divisor of a rank's 5 layers"},
+       "arguments.py:938"},
       {"--num-attention-heads 12 --kv-channels 128 --num-query-groups 4 --tensor-model-parallel-size 8",
-       "heads 12 does not divide"},
+       "transformer_config.py:1324"},
       {"--global-batch-size 12", "global batch 12 does not divide"},
       {"--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2 --global-batch-size 12",
        "multiple of the pipeline ranks"},
@@ -186,7 +188,7 @@ TEST_F(Check, NoTrainingIsNotRead) {
       {"pretrain_gpt.py --hybrid-layer-pattern M*M- --hidden-size 64 --num-attention-heads 4 --seq-length 8",
        "--hybrid-layer-pattern"},
       {"pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 8 "
-       "--tokenizer-type "
+       "--micro-batch-size 1 --tokenizer-type "
        "SentencePieceTokenizer --tokenizer-model own.model",
        "own.model"}};
   for (const auto& [command, reason] : cases) {

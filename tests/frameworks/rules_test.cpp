@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/rules.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "frameworks/registry.h"
+
+namespace mpt::frameworks {
+namespace {
+
+TEST(Rules, ConditionsMeanWhatPythonMeans) {
+  const SettingValues values{{"tp", 4},        {"heads", 30},     {"none", nullptr},        {"on", true},
+                             {"name", "ring"}, {"items", {1, 2}}, {"empty", Json::array()}, {"a.b", 3}};
+  const std::vector<std::pair<const char*, Json>> known{
+      {"heads tp % 0 ==", false},
+      {"heads tp % 2 == on and", true},
+      {"none not empty not and", true},
+      {"none None == tp None != and", true},
+      {"name 'ring' 'all' list2 in", true},
+      {"'in' name in", true},
+      {"name 'ring' list1 in not", false},
+      {"0 tp < tp 4 <= and 4 heads < and", true},
+      {"0 tp < tp 4 < and", false},
+      {"-7 2 // -4 == 7 -2 % -1 == and", true},
+      {"on int none None == int + 1 <=", false},
+      {"name none or bool True ==", true},
+      {"items len 2 == items 1 [] 2 == and", true},
+      {"items is_list name is_str and tp is_int and", true},
+      {"items 1 list1 - 2 list1 == items 1 5 list2 & 1 list1 == and", true},
+      {"none None == 1 2 if", 1.0},
+      {"a.b 3 !=", false},
+      {"unknown none and", false},
+      {"unknown on or", true},
+  };
+  for (const auto& [text, expected] : known) EXPECT_EQ(condition_value(text, values), expected) << text;
+  for (const char* open : {"unknown", "unknown 1 ==", "unknown not", "unknown on and", "none unknown or",
+                           "heads unknown % 0 ==", "heads 0 %", "none 3 <", "items 9 []", "unknown 1 2 if"})
+    EXPECT_EQ(condition_value(open, values), std::nullopt) << open;
+}
+
+TEST(Rules, OnlyWhatIsCertainRefuses) {
+  const auto broken = [](const char* rules, const SettingValues& values) {
+    const auto found = broken_rule({{"framework 1.0, file.py", parse_json(rules, "rules")}}, values);
+    return found ? found->place + " " + found->condition : "";
+  };
+  const char* const rules = R"([
+    [1, "if", "size None ==", [[2, "set", "size", "2 tp *"]]],
+    [3, "if", "size 4 >", [[4, "refuse"]], [["other.py:5", "assert", "tp 1 !="]]],
+    [6, "set", "tp", "unknown"],
+    [7, "assert", "tp 3 =="]])";
+  EXPECT_EQ(broken(rules, {{"size", nullptr}, {"tp", 2}}), "");
+  EXPECT_EQ(broken(rules, {{"size", nullptr}, {"tp", 4}}), "framework 1.0, file.py:4 not (size > 4)");
+  EXPECT_EQ(broken(rules, {{"size", nullptr}, {"tp", 1}}), "framework 1.0, other.py:5 (tp != 1)");
+  EXPECT_EQ(broken(rules, {{"size", 9}}), "framework 1.0, file.py:4 not (size > 4)");
+  EXPECT_EQ(broken(rules, {{"tp", 1}}), "") << "size is not known";
+}
+
+constexpr const char* kModel =
+    "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
+    "--group-query-attention "
+    "--num-query-groups 8 --seq-length 4096 --max-position-embeddings 4096 --swiglu --normalization RMSNorm "
+    "--position-embedding-type rope --disable-bias-linear --untie-embeddings-and-output-weights --vocab-size "
+    "128256 "
+    "--tokenizer-type NullTokenizer --mock-data --lr 1e-4 --train-iters 10";
+constexpr const char* kLayout =
+    "--bf16 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --micro-batch-size 1 "
+    "--global-batch-size 64";
+
+// "file:line", or the reason of a refusal while it is read; empty: nothing refuses it.
+std::string refusal_of(const std::filesystem::path& file, const FrameworkCode& code) {
+  try {
+    const Imported in = code.importer.read(file);
+    return in.refused ? in.refused->found : in.unknown.empty() ? "" : "unknown " + in.unknown.front();
+  } catch (const FrameworkRefusal& refusal) {
+    return refusal.problems().front().where + ": " + refusal.problems().front().found;
+  } catch (const UserError& error) {
+    return "not read: " + error.problems().front().where + ": " + error.problems().front().found;
+  }
+}
+
+std::string megatron_refusal(const std::string& flags, const std::string& model = kModel,
+                             const std::string& program = "pretrain_gpt.py") {
+  const std::filesystem::path file = testing::TempDir() + "/run.sh";
+  write_file_atomically(
+      file, fmt::format("export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun --nproc_per_node 8 --nnodes 1 "
+                        "{} {} {}\n",
+                        program, model, flags));
+  return refusal_of(file, find_importer("megatron-core", ""));
+}
+
+// Each is refused by the parser or the configuration classes of megatron-core 0.19.2.
+TEST(Rules, ScriptsThatMegatronRefuses) {
+  EXPECT_EQ(megatron_refusal(kLayout), "");
+  const std::vector<std::pair<const char*, const char*>> faults{
+      {"--overlap-grad-reduce --overlap-param-gather", "arguments.py:991"},
+      {"--use-distributed-optimizer --overlap-param-gather", "arguments.py:994"},
+      {"--tp-comm-overlap", "arguments.py:1402"},
+      {"--recompute-granularity selective --recompute-method uniform", "arguments.py:1386"},
+      {"--recompute-granularity full", "transformer_config.py:17"},
+      {"--recompute-granularity full --recompute-method uniform", "transformer_config.py:17"},
+      {"--recompute-granularity selective --recompute-modules layernom", "transformer_config.py:1779"},
+      {"--recompute-granularity selective --recompute-modules moe_act", "transformer_config.py:1785"},
+      {"--recompute-granularity selective --recompute-modules layernorm --fp8-format hybrid --fp8-recipe "
+       "delayed",
+       "transformer_config.py:18"},
+      {"--fp16", "arguments.py:1173"},
+      {"--fp8-format hybrid --fp4-format e2m1", "arguments.py:1066"},
+      {"--fp8-param-gather", "arguments.py:1061"},
+      {"--fp8-output-proj", "transformer_config.py"},
+      {"--use-megatron-fsdp --ckpt-format fsdp_dtensor --no-gradient-accumulation-fusion",
+       "arguments.py:1143"},
+      {"--use-torch-fsdp2", "arguments.py:1000"},
+      {"--optimizer-cpu-offload", "arguments.py:1804"},
+      {"--use-precision-aware-optimizer", "optimizer_config.py:434"},
+      {"--main-params-dtype fp16", "optimizer_config.py:473"},
+      {"--exp-avg-dtype fp8", "optimizer_config.py:476"},
+      {"--mtp-num-layers 1 --pipeline-model-parallel-layout 'Et*16|t*16L'",
+       "pipeline_parallel_layer_layout.py:111"},
+      {"--pipeline-model-parallel-layout 'Et*16|t*15L'", "pipeline_parallel_layer_layout.py:106"},
+      {"--mtp-num-layers 1 --position-embedding-type learned_absolute", "arguments.py:857"},
+      {"--num-virtual-stages-per-pipeline-rank 2 --no-overlap-p2p-communication", "arguments.py:972"},
+      {"--num-layers-per-virtual-pipeline-stage 5", "arguments.py:938"},
+      {"--pipeline-model-parallel-size 3 --tensor-model-parallel-size 1", "arguments.py:430"},
+      {"--tensor-model-parallel-size 8 --pipeline-model-parallel-size 1 --num-query-groups 3",
+       "transformer_config.py:13"},
+      {"--context-parallel-size 2 --seq-length 4094", "arguments.py:1296"},
+      {"--seq-length 8192", "arguments.py:1314"},
+      {"--expert-model-parallel-size 2", "arguments.py:1601"},
+      {"--num-experts 6 --expert-model-parallel-size 4", "arguments.py:1602"},
+      {"--num-experts 8 --moe-shared-expert-overlap --moe-shared-expert-intermediate-size 512",
+       "transformer_config.py:1"},
+      {"--multi-latent-attention", "arguments.py:1893"},
+      {"--moe-latent-size 512", "arguments.py:1901"},
+      {"--distribute-saved-activations", "arguments.py:1374"},
+      {"--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", "arguments.py:1642"},
+      {"--save out", "arguments.py:1322"},
+      {"--lr-warmup-fraction 0.1 --lr-warmup-iters 10", "arguments.py:1246"},
+      {"--train-samples 100", "arguments.py:1239"},
+      {"--fp32-residual-connection --bf16 false", "arguments.py:1335"},
+      {"--mla-down-proj-fusion", "arguments.py:1896"},
+      {"--ckpt-format torch_dcp", "arguments.py:1613"},
+      {"--decoder-first-pipeline-num-layers 40", "-8 layers for 1 pipeline ranks"},
+      {"--tensor-model-paralel-size 4",
+       "at --tensor-model-paralel-size: not known to megatron-core 0.19.2; did you mean"},
+      {"--position-embedding-type alibi", "at --position-embedding-type: \"alibi\""},
+      {"--normalization rmsnorm", "at --normalization: \"rmsnorm\""},
+      {"--recompute-granularity some", "at --recompute-granularity: \"some\""},
+      {"--micro-batch-size two", "at --micro-batch-size: \"two\""},
+  };
+  for (const auto& [flags, expected] : faults) {
+    const std::string found = megatron_refusal(fmt::format("{} {}", kLayout, flags));
+    EXPECT_NE(found.find(expected), std::string::npos) << flags << "\n  " << found;
+  }
+  EXPECT_NE(megatron_refusal("--bf16 --global-batch-size 64").find("arguments.py:675"), std::string::npos);
+}
+
+TEST(Rules, TheProgramDecidesWhoseFlagsTheyAre) {
+  EXPECT_EQ(megatron_refusal("--bf16 --micro-batch-size 1 --rollout-num-gpus 8", kModel, "train.py"),
+            "unknown --rollout-num-gpus");
+  const std::string other = megatron_refusal("--bf16 --micro-batch-size 1 --deepspeed --zero-stage 3");
+  EXPECT_NE(other.find("Megatron-DeepSpeed"), std::string::npos) << other;
+  EXPECT_EQ(other.find("not read"), 0u);
+}
+
+TEST(Rules, SizeOfAScript) {
+  const std::filesystem::path file = testing::TempDir() + "/size.sh";
+  write_file_atomically(
+      file, fmt::format("GPUS=8\ntorchrun --nproc-per-node=$GPUS --nnodes 4 pretrain_gpt.py {} {}\n", kModel,
+                        kLayout));
+  EXPECT_EQ(import_megatron_core(file).ranks, 32);
+  write_file_atomically(
+      file, fmt::format("torchrun --nproc-per-node 8 --nnodes $N pretrain_gpt.py {} {}\n", kModel, kLayout));
+  EXPECT_EQ(import_megatron_core(file).ranks, 0);
+}
+
+// A file of flags may be a part of them: what it lacks is no fault.
+TEST(Rules, PartsOfAList) {
+  const std::filesystem::path file = testing::TempDir() + "/flags.txt";
+  write_file_atomically(file, "--num-layers 4\n--hidden-size 64\n--num-attention-heads 4\n--bf16\n");
+  EXPECT_EQ(import_megatron_core(file).refused, std::nullopt);
+  write_file_atomically(file, "--num-layers 4\n--hidden-size 64\n--num-attention-heads 4\n--bf16\n--fp16\n");
+  EXPECT_NE(import_megatron_core(file).refused, std::nullopt);
+}
+
+std::string titan_refusal(const std::string& training, const std::string& parallelism,
+                          const std::string& compile) {
+  const std::filesystem::path file = testing::TempDir() + "/titan.py";
+  write_file_atomically(
+      file, fmt::format("from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig\n"
+                        "from torchtitan.models.llama3 import model_registry\n"
+                        "from torchtitan.trainer import Trainer\n\n\n"
+                        "def one() -> Trainer.Config:\n"
+                        "    return Trainer.Config(model_spec=model_registry(\"8B\"),\n"
+                        "        training=TrainingConfig(local_batch_size=4, {}),\n"
+                        "        parallelism=ParallelismConfig({}), compile=CompileConfig({}))\n",
+                        training, parallelism, compile));
+  return refusal_of(file, find_importer("torchtitan", ""));
+}
+
+TEST(Rules, ConfigurationsThatTorchtitanRefuses) {
+  EXPECT_EQ(titan_refusal("disable_cuda_graphs=True", "pipeline_parallel_degree=2", "enable=True"), "");
+  for (const auto& [training, parallelism, compile, expected] : std::vector<std::array<const char*, 4>>{
+           {"", "tensor_parallel_degree=2", "enable=False, enable_async_tensor_parallel=True",
+            "configs.py:307"},
+           {"", "tensor_parallel_degree=2",
+            "enable=True, enable_async_tensor_parallel=True, components=['loss']", "configs.py:307"},
+           {"", "data_parallel_shard_degre=-1", "",
+            "data_parallel_shard_degre: not known to torchtitan 0.3.0"},
+           {"", "pipeline_parallel_degree=2, pipeline_parallel_schedule='1F1', ", "", "\"1F1\""},
+           {"", "pipeline_parallel_degree=2", "", "trainer.py"},
+           {"disable_cuda_graphs=True", "pipeline_parallel_degree=2, pipeline_parallel_microbatch_size=3", "",
+            "trainer.py"},
+           {"disable_cuda_graphs=True", "pipeline_parallel_microbatch_size=0", "", "trainer.py"},
+           {"", "spmd_backend='none'", "", "\"none\""},
+           {"mixed_precision_param='float16'", "", "", "\"float16\""},
+           {"", "fsdp_reshard_after_forward='sometimes'", "", "\"sometimes\""}}) {
+    const std::string found = titan_refusal(training, parallelism, compile);
+    EXPECT_NE(found.find(expected), std::string::npos) << expected << "\n  " << found;
+  }
+}
+
+}  // namespace
+}  // namespace mpt::frameworks
