@@ -148,8 +148,8 @@ bool is_list(const std::string& text) {
   return text.starts_with('[') && text.find(']') == text.size() - 1 && text.find(',') == std::string::npos;
 }
 
-// Whose file it is by words that only others have; empty: Megatron-LM's own. In a script their flags are not
-// Megatron-LM's.
+// The program that reads this file, where its words or flags belong to another one than Megatron-LM; else
+// empty.
 std::string other_program(const std::string& text, const MegatronFlags& flags) {
   for (const auto& [words, program] : {std::pair{"megatron sft", "ms-swift"},
                                        {"megatron pt", "ms-swift"},

@@ -315,6 +315,7 @@ class Execution:
     gradient_bytes: Optional[int] = None  # bytes of one gradient; 0: by precision
     optimizer_bytes: Optional[int] = None  # bytes of one parameter's optimizer state; 0: by precision
     reduced_bytes: Optional[int] = None  # bytes of one gradient while it is reduced; 0: 4
+    offloads_gradients: Optional[bool] = None  # shares of gradients wait in the host's memory beside an offloaded optimizer
     scatters_transfers: Optional[bool] = None  # tensor ranks send shares between stages
     sums_beside_weight_gradient: Optional[bool] = None  # input gradients are summed over tensor ranks beside the weight gradient's product
     keeps_gathered_in_pipeline: Optional[bool] = None  # in a pipeline sharded weights and gradients stay whole between micro-batches
