@@ -170,7 +170,7 @@ def test_a_captured_file_is_imported(tmp_path):
     import sysconfig
     program = os.path.join(sysconfig.get_path("scripts"), "mpt-plan")
     line = (SOURCES / "tests/frameworks/capture/run_megatron.sh").read_text().replace("\\\n", " ").splitlines()[1]
-    whole = {"framework": "megatron-core", "ranks": 16, "run": {}, "reads": "pretrain.sh", "files": {"pretrain.sh": [line]}}
+    whole = {"framework": "megatron-core", "ranks": 16, "run": {}, "reads": "pretrain.sh", "files": {"pretrain.sh": line}}
 
     def run(value):
         (tmp_path / "captured.json").write_text(json.dumps(value))
@@ -180,7 +180,7 @@ def test_a_captured_file_is_imported(tmp_path):
     assert done.returncode == 0, done.stderr
     layout = json.loads(done.stdout)["layout"]
     assert (layout["tensor"], layout["pipeline"], layout["data"]) == (2, 2, 4)
-    broken = run({**whole, "files": {"pretrain.sh": ["torchrun pretrain_gpt.py --num-layers many"]}})
+    broken = run({**whole, "files": {"pretrain.sh": "torchrun pretrain_gpt.py --num-layers many"}})
     assert broken.returncode == 2 and "captured.json, pretrain.sh at --num-layers" in broken.stderr.replace("\n", " "), broken.stderr
     assert run({**whole, "reads": "other.sh"}).returncode == 2
-    assert run({**whole, "files": {"../../pretrain.sh": [line]}, "reads": "../../pretrain.sh"}).returncode == 0  # stays in its folder
+    assert run({**whole, "files": {"../../pretrain.sh": line}, "reads": "../../pretrain.sh"}).returncode == 0  # stays in its folder
