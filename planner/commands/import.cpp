@@ -31,7 +31,7 @@ struct ImportOptions {
 struct Captured {
   std::string framework, reads;
   int64_t ranks = 0;
-  Json run, files;  // by their names: a list of lines, or what JSON and YAML hold
+  Json run, files;  // by their names: a text, or what JSON and YAML hold
 
   template <class V>
   static void describe(V& v) {
@@ -50,10 +50,7 @@ class UnpackedFiles {
   explicit UnpackedFiles(const Json& files) {
     if (mkdtemp(folder_.data()) == nullptr) throw RunError(folder_ + " cannot be made");
     for (const auto& [name, content] : files.items()) {
-      std::string text = content.is_array() ? "" : content.dump();
-      for (const Json& line : content.is_array() ? content : Json::array())
-        text += line.is_string() ? line.get<std::string>() + "\n" : "";
-      write_file_atomically(path_of(name), text);
+      write_file_atomically(path_of(name), content.is_string() ? content.get<std::string>() : content.dump());
     }
   }
   UnpackedFiles(const UnpackedFiles&) = delete;

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import sys
 import threading
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
@@ -107,7 +108,8 @@ def _error(error: Dict[str, Any]) -> Error:
     if error["kind"] == "defect":
         return Defect(error["text"])
     problems = [Problem(**{**problem, "place": _keyword(problem["place"])}) for problem in error["problems"]]
-    return InputError(error["text"], problems or [Problem("", error["text"], "", "")])
+    text = re.sub(r"^( *)(--[a-z-]+)(?=: )", lambda found: found[1] + _keyword(found[2]), error["text"], flags=re.M)
+    return InputError(text.replace("see --help", "see help(mpt)"), problems or [Problem("", text, "", "")])
 
 
 def _keyword(place: str) -> str:

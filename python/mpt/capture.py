@@ -85,7 +85,7 @@ def _hook_megatron(module: Any) -> None:
         if not parsers:
             sys.exit("mpt.capture: Megatron-LM's arguments did not come from its parser")
         line = shlex.join(["torchrun", "pretrain_gpt.py", *_words(parsers[-1], given, args)])
-        raise Captured("megatron-core", "megatron-core", "megatron.training.arguments.validate_args()", {"pretrain.sh": [line]})
+        raise Captured("megatron-core", "megatron-core", "megatron.training.arguments.validate_args()", {"pretrain.sh": line + "\n"})
 
     module.add_megatron_arguments, module.validate_args = add_arguments, validate_args
 
@@ -132,7 +132,7 @@ def _hook_titan(module: Any) -> None:
                    if field.name in ("training", "parallelism", "activation_checkpoint", "compile", "debug")]
         text = (f"from torchtitan.models.{family} import model_registry\n\n\ndef captured() -> Trainer.Config:\n    return Trainer.Config(\n        "
                 + ",\n        ".join(fields) + ",\n    )\n")
-        raise Captured("torchtitan", "torchtitan", "ConfigManager.parse_args()", {"captured.py": text.splitlines()})
+        raise Captured("torchtitan", "torchtitan", "ConfigManager.parse_args()", {"captured.py": text})
 
     module.ConfigManager.parse_args = parse_args
 

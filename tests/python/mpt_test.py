@@ -168,7 +168,7 @@ def test_this_machine_is_told_or_refused(monkeypatch):
 def test_errors_carry_their_parts():
     with pytest.raises(mpt.InputError) as raised:
         mpt.plan("llama3-8b", "dgx-h100:1")
-    assert raised.value.place == "global_batch"
+    assert raised.value.place == "global_batch" and str(raised.value).startswith("global_batch: ")
     with pytest.raises(ValueError) as raised:
         mpt.plan("llama3-8b", "dgx-h100:1", 64, framework="megatorn")
     error = raised.value
@@ -277,13 +277,15 @@ def snippets(page):
     return re.findall(r"^```python\n(.*?)^```", (SOURCES / page).read_text(), re.M | re.S)
 
 
-def test_every_snippet_of_the_page_runs(tmp_path, monkeypatch, capsys):
+def test_every_snippet_of_the_documents_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    found = snippets("docs/python.md")
-    assert len(found) >= 5
+    pages = ["docs/python.md", "README.md", *sorted(f"docs/{path.name}" for path in (SOURCES / "docs").glob("*.md") if path.name != "python.md")]
+    found = [(page, snippet) for page in pages for snippet in snippets(page)]
+    assert len(found) >= 7
     names = {}
-    for number, snippet in enumerate(found, 1):
-        exec(compile(snippet, f"docs/python.md, snippet {number}", "exec"), names)
+    for number, (page, snippet) in enumerate(found, 1):
+        if "mpt.torch" not in snippet:  # tests/frameworks/parallelize_test.py runs it, with processes
+            exec(compile(snippet, f"{page}, snippet {number}", "exec"), names)
     assert "RECOMMENDED" in capsys.readouterr().out
     assert (tmp_path / "plan.json").exists() and (tmp_path / "run8b" / "mpt_train.py").exists()
 
