@@ -74,8 +74,8 @@ std::optional<Json> Asked::value_of(const std::string& key, const std::vector<st
   for (const std::string& word : words) {
     const auto number = number_of<double>(word);
     if (one == "other") return std::nullopt;
-    if (one != "text" && !number) refuse(word, "a number");
     if (one == "int" && !number_of<int64_t>(word)) refuse(word, "a whole number");
+    if (one != "text" && !number) refuse(word, "a number");
     if (allowed != choices.end() &&
         std::find(allowed->second.begin(), allowed->second.end(), word) == allowed->second.end())
       refuse(word, fmt::format("one of {}", fmt::join(allowed->second, ", ")));

@@ -297,7 +297,7 @@ def main():
                             ("--num-layers 4", "no --hidden-size"), (small + "--norm-epsilon nan", "--norm-epsilon"),
                             (small + "--rotary-base 1e4x", "--rotary-base"), (small + "--make-vocab-size-divisible-by 0", "a number from 1 to"),
                             (small + "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*2|t*2'", "--pipeline-model-parallel-layout"),
-                            (small + "--decoder-first-pipeline-num-layers 9", "a number from 0 to 4")):
+                            (small + "--decoder-first-pipeline-num-layers 9", "-5 of 4 layers are left over")):
             open(wrong, "w").write(text)
             code, output = run("import", wrong, "--cluster", "dgx-h100:1")
             check(f"import of {text}", code == 2 and words in " ".join(output.split()), output)

@@ -179,7 +179,7 @@ def numbers_of_importers(folder):
     cluster = ["--cluster", "dgx-h100:1"]
     for flag, beside, zero_is_meant in MEGATRON:
         for value in BAD[1:] if zero_is_meant else BAD:
-            write(script, SMALL.replace(f"--{flag} ", "--unused ") + f"{beside}--{flag} {value}\n")
+            write(script, SMALL.replace(f"--{flag} ", "--seed ") + f"{beside}--{flag} {value}\n")
             refused(f"--{flag} {value}", ["import", script, *cluster], f"numbers.sh at --{flag}:")
     for key, open_at in TORCHTITAN:
         section, name = key.split(".")
