@@ -158,8 +158,8 @@ def main():
         totals.append(total)
         sections.append(text)
     head = ["# Verdicts on the frameworks' own recipes", "",
-            "Written by `./scripts/bench recipes CHECKOUT...`. Each recipe is judged by `mpt-plan check` on the GPUs that its owner names; where he",
-            "names none, on the smallest cluster of DGX H100, then DGX B200, where it fits. What trains no decoder of language is counted apart.", "",
+            "Written by `./scripts/bench recipes CHECKOUT...`. Each recipe is judged by `mpt-plan check` on the GPUs that its owner names; where none are",
+            "named, on the smallest cluster of DGX H100, then DGX B200, where it fits. What trains no decoder of language is counted apart.", "",
             "| repository | recipes | fit | illegal | too large | not read | not \"fits\" | no decoder's training |",
             "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |", *totals]
     print("\n".join(head[5:]))

@@ -309,7 +309,11 @@ std::string kind_of(const Json& peft) {
   for (const char* key : {kCallKey, kNameKey}) {
     if (peft.is_object() && peft.contains(key) && peft[key].is_string()) name = peft[key].get<std::string>();
   }
-  return name.substr(name.rfind('.') + 1);
+  name = name.substr(name.rfind('.') + 1);
+  // default_peft_config("lora") of src/megatron/bridge/recipes/utils/dataset_utils.py
+  const auto arguments = name == "default_peft_config" ? peft.find(kArgumentsKey) : peft.end();
+  if (arguments == peft.end() || !arguments->is_array() || arguments->empty()) return name;
+  return kind_of(arguments->front());
 }
 
 int64_t rank_of(const Json& peft, Imported& in) {

@@ -86,6 +86,9 @@ TEST(BridgeAdapters, AreReadOverSeveralLinesAndByNames) {
   EXPECT_EQ(of("config.peft = LoRA()").adapter_rank, 32);
   EXPECT_EQ(of("config.peft = LoRA()").adapter_targets, all);
   EXPECT_EQ(of("config.peft = \"lora\"").adapter_targets, all);
+  EXPECT_EQ(of("config.peft = default_peft_config(\"lora\")").adapter_rank, 32);
+  EXPECT_EQ(of("config.peft = default_peft_config(\"lora\", dim=8)").adapter_rank, 8);
+  EXPECT_EQ(of("config.peft = default_peft_config(None)").adapter_rank, 0);
   const Training lines =
       of("config.peft = LoRA(\n    target_modules=[\"linear_qkv\"],\n    dim = 16,  # rank\n)");
   EXPECT_EQ(lines.adapter_rank, 16);
