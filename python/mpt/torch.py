@@ -211,7 +211,8 @@ def _split_over_tensor_ranks(model: nn.Module, seen: _Seen, kept: List[int], mes
         elif sequence and shape == seen.hidden:
             styles[here(path)] = SequenceParallel(use_local_output=True)
     for path in seen.token_embeddings:
-        styles[path] = RowwiseParallel(input_layouts=Replicate(), output_layouts=Replicate())
+        if isinstance(model.get_submodule(path), nn.Embedding):  # else it is another stage's
+            styles[path] = RowwiseParallel(input_layouts=Replicate(), output_layouts=Replicate())
     heads = [path for path in seen.after if isinstance(model.get_submodule(path), nn.Linear)]
     styles.update({path: ColwiseParallel(output_layouts=Replicate()) for path in heads})
     present = {path for path, _ in model.named_modules()}
