@@ -9,7 +9,7 @@
 #include <mutex>
 #include <utility>
 
-#include "runtime/cuda/cupti_error.h"
+#include "base/error.h"
 
 // The library fills the newest record of its own version; what is read here stands in all of them.
 #if CUPTI_API_VERSION >= 130001
@@ -20,6 +20,13 @@ using KernelActivity = CUpti_ActivityKernel9;
 
 namespace mpt::runtime {
 namespace {
+
+void check_cupti(CUptiResult result, std::string_view call) {
+  if (result == CUPTI_SUCCESS) return;
+  const char* text = nullptr;
+  cuptiGetResultString(result, &text);
+  throw RunError(fmt::format("{}: {}", call, text == nullptr ? "an unknown error" : text));
+}
 
 constexpr size_t kBufferBytes = 4 << 20;
 constexpr auto kLabels = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
@@ -122,7 +129,7 @@ std::unique_ptr<KernelTrace> make_cupti_trace(std::string& reason) {
            {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
             CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER})
         check_cupti(cuptiActivityEnable(kind), "cuptiActivityEnable");
-    } catch (const CuptiError& error) {
+    } catch (const RunError& error) {
       reason = error.what();
       return nullptr;
     }

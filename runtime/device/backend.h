@@ -11,7 +11,6 @@
 #include "core/gpu_description.h"
 #include "runtime/comm/world.h"
 #include "runtime/device/device.h"
-#include "runtime/device/hardware_counters.h"
 #include "runtime/device/kernel_trace.h"
 
 namespace mpt::runtime {
@@ -38,9 +37,6 @@ class Backend {
                                             std::chrono::milliseconds timeout) = 0;
   /// Null, with the reason, where kernels cannot be traced: another profiler holds the only place.
   virtual std::unique_ptr<KernelTrace> make_kernel_trace(std::string& reason) = 0;
-  /// Of the GPUs under the devices made so far. Null, with the reason and the remedy, where they cannot be
-  /// read.
-  virtual std::unique_ptr<HardwareCounters> make_hardware_counters(std::string& reason) = 0;
   /// Name of the devices, as the catalog and people know them, and their memory.
   virtual std::string device_name() const = 0;
   virtual int64_t memory_bytes() const = 0;

@@ -22,7 +22,6 @@ class NcclGpus final : public Backend {
     return make_nccl_world(control, own, timeout);
   }
   std::unique_ptr<KernelTrace> make_kernel_trace(std::string&) override { return nullptr; }
-  std::unique_ptr<HardwareCounters> make_hardware_counters(std::string&) override { return nullptr; }
   std::string device_name() const override { return "a GPU"; }
   int64_t memory_bytes() const override { return int64_t{1} << 30; }
   std::vector<GpuDescription> describe_gpus() override { return {}; }

@@ -24,7 +24,6 @@ class SharedGpu : public Backend {
     return std::make_unique<ThreadWorld>(timeout, int(devices.size()), movers);
   }
   std::unique_ptr<KernelTrace> make_kernel_trace(std::string&) override { return nullptr; }
-  std::unique_ptr<HardwareCounters> make_hardware_counters(std::string&) override { return nullptr; }
   std::string device_name() const override { return "a GPU"; }
   int64_t memory_bytes() const override { return int64_t{1} << 30; }
   std::vector<GpuDescription> describe_gpus() override { return {}; }

@@ -67,9 +67,6 @@ struct cudaPointerAttributes {
 };
 struct cudaDeviceProp {
   char name[256];
-  struct {
-    char bytes[16];
-  } uuid;
   size_t totalGlobalMem;
 };
 enum cudaDeviceP2PAttr { cudaDevP2PAttrPerformanceRank, cudaDevP2PAttrAccessSupported };
