@@ -234,13 +234,8 @@ int train(const runtime::RunOptions& o, const Plan& plan, const runtime::Attempt
     runtime::StepMonitor monitor(plan, monitor_options(o, done > 0, backend));
     result = runtime::train(
         plan, o.train,
-        {opened.data.get(),
-         opened.validation.get(),
-         opened.checkpoint.get(),
-         opened.weights.get(),
-         o.launch,
-         backend,
-         {o.graphs}},
+        {opened.data.get(), opened.validation.get(), opened.checkpoint.get(), opened.weights.get(), o.launch,
+         backend},
         [&](const auto& record) { monitor.on_step(record); }, stop_requested());
     lost = monitor.failure();
   }

@@ -24,9 +24,7 @@ class CudaBackend final : public Backend {
   int device_count() const override { return count_; }
 
   std::unique_ptr<Device> make_device(int number, const DeviceOptions& options) override {
-    auto device = cuda::make_cuda_device(number % count_, {options.times_products});
-    if (!options.graphs) return device;
-    return cuda::make_graphed_device(std::move(device));
+    return cuda::make_cuda_device(number % count_, {options.times_products});
   }
 
   // NCCL joins GPUs, one rank each. Ranks that share a GPU must be threads of one process, which reach each

@@ -16,7 +16,6 @@
 namespace mpt::runtime {
 
 struct DeviceOptions {
-  bool graphs = false;  // operators that repeat are launched together, where the hardware can
   // The first use of a product times several kernels for it. Ranks must not compute the same numbers then:
   // they could choose differently, and the bits of copies would drift apart.
   bool times_products = true;

@@ -10,10 +10,8 @@ namespace mpt::runtime {
 class NcclGpus final : public Backend {
  public:
   int device_count() const override { return 16; }
-  std::unique_ptr<Device> make_device(int number, const DeviceOptions& options) override {
-    auto device = cuda::make_cuda_device(number);
-    if (!options.graphs) return device;
-    return cuda::make_graphed_device(std::move(device));
+  std::unique_ptr<Device> make_device(int number, const DeviceOptions&) override {
+    return cuda::make_cuda_device(number);
   }
   std::unique_ptr<World> make_world(World& control, const std::vector<Device*>& devices,
                                     std::chrono::milliseconds timeout) override {

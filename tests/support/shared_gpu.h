@@ -11,11 +11,9 @@ namespace mpt::runtime {
 class SharedGpu : public Backend {
  public:
   int device_count() const override { return 1; }
-  std::unique_ptr<Device> make_device(int, const DeviceOptions& options) override {
+  std::unique_ptr<Device> make_device(int, const DeviceOptions&) override {
     // Nothing is reserved: each block has its own bounds then, which stand-in and sanitizer check.
-    auto device = cuda::make_cuda_device(0);
-    if (!options.graphs) return device;
-    return cuda::make_graphed_device(std::move(device));
+    return cuda::make_cuda_device(0);
   }
   std::unique_ptr<World> make_world(World&, const std::vector<Device*>& devices,
                                     std::chrono::milliseconds timeout) override {

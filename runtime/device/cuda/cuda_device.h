@@ -25,12 +25,6 @@ class CudaDevice : public Device, public Mover {
   virtual void set_watch(std::function<void(double waited_s)> watch) = 0;
   /// Memory beside what callers allocated: workspaces, lists of numbers, and room that kernels need.
   virtual int64_t scratch_bytes() const = 0;
-  /// What `work` asks for, as a graph for the calling thread's stream; nothing of it runs here. Everything in
-  /// it ran before, in the same shapes, and returns nothing to the host. The caller destroys the graph,
-  /// before the device ends. Throws RunError if it cannot be captured.
-  virtual cudaGraphExec_t capture(const std::function<void()>& work) = 0;
-  /// While `held`, memory that the calling thread gives back is for itself alone.
-  virtual void hold(bool held) = 0;
 };
 
 /// Whether `data` is memory of the host, pinned or not.
@@ -43,7 +37,5 @@ struct CudaOptions {
 };
 /// Of GPU `index`. Throws RunError if it cannot be used.
 std::unique_ptr<CudaDevice> make_cuda_device(int index, const CudaOptions& options = {});
-/// The same, whose operators run in CUDA graphs where they repeat.
-std::unique_ptr<CudaDevice> make_graphed_device(std::unique_ptr<CudaDevice> device);
 
 }  // namespace mpt::runtime::cuda

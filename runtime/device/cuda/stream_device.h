@@ -29,8 +29,6 @@ class StreamDevice : public CudaDevice {
   ~StreamDevice() override;
 
   cudaStream_t stream() override { return streams_.mine(); }
-  cudaGraphExec_t capture(const std::function<void()>& work) override { return streams_.capture(work); }
-  void hold(bool held) override { pool_.hold(stream(), held); }
   void set_watch(std::function<void(double)> watch) override { watch_ = std::move(watch); }
   int64_t scratch_bytes() const override { return streams_.peak_bytes() + lists_.bytes(); }
 
