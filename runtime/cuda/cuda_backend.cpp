@@ -31,8 +31,8 @@ class CudaBackend final : public Backend {
   // other's memory by themselves.
   std::unique_ptr<World> make_world(World& control, const std::vector<Device*>& devices,
                                     std::chrono::milliseconds timeout) override {
-    std::vector<cuda::CudaDevice*> own;
-    for (Device* device : devices) own.push_back(dynamic_cast<cuda::CudaDevice*>(device));
+    std::vector<cuda::StreamDevice*> own;
+    for (Device* device : devices) own.push_back(dynamic_cast<cuda::StreamDevice*>(device));
     if (int(devices.size()) <= count_) return make_nccl_world(control, own, timeout);
     if (count_ > 1) {
       throw UserError(Problem{"the plan's ranks",
@@ -41,7 +41,7 @@ class CudaBackend final : public Backend {
                               "start as many processes as there are nodes, or set CUDA_VISIBLE_DEVICES=0"});
     }
     const std::vector<Mover*> movers(own.begin(), own.end());
-    for (cuda::CudaDevice* device : own) {
+    for (cuda::StreamDevice* device : own) {
       device->set_watch([&control, limit = std::chrono::duration<double>(timeout).count()](double waited_s) {
         if (control.aborted()) throw CommunicationError("stopped while waiting for the GPU");
         if (waited_s > limit)

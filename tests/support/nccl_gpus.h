@@ -15,8 +15,8 @@ class NcclGpus final : public Backend {
   }
   std::unique_ptr<World> make_world(World& control, const std::vector<Device*>& devices,
                                     std::chrono::milliseconds timeout) override {
-    std::vector<cuda::CudaDevice*> own;
-    for (Device* device : devices) own.push_back(dynamic_cast<cuda::CudaDevice*>(device));
+    std::vector<cuda::StreamDevice*> own;
+    for (Device* device : devices) own.push_back(dynamic_cast<cuda::StreamDevice*>(device));
     return make_nccl_world(control, own, timeout);
   }
   std::unique_ptr<KernelTrace> make_kernel_trace(std::string&) override { return nullptr; }

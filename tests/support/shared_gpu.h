@@ -18,7 +18,7 @@ class SharedGpu : public Backend {
   std::unique_ptr<World> make_world(World&, const std::vector<Device*>& devices,
                                     std::chrono::milliseconds timeout) override {
     std::vector<Mover*> movers;
-    for (Device* device : devices) movers.push_back(dynamic_cast<cuda::CudaDevice*>(device));
+    for (Device* device : devices) movers.push_back(dynamic_cast<cuda::StreamDevice*>(device));
     return std::make_unique<ThreadWorld>(timeout, int(devices.size()), movers);
   }
   std::unique_ptr<KernelTrace> make_kernel_trace(std::string&) override { return nullptr; }

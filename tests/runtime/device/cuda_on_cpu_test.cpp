@@ -75,7 +75,7 @@ class CudaOnCpu : public testing::Test {
   }
 
   static constexpr int64_t kCount = 256, kBytes = kCount * 4;
-  const std::unique_ptr<cuda::CudaDevice> device_ = cuda::make_cuda_device(0);
+  const std::unique_ptr<cuda::StreamDevice> device_ = cuda::make_cuda_device(0);
 };
 
 // A lane that reads what another wrote, with the wait between them and without it.
