@@ -116,8 +116,6 @@ void declare_place(CLI::App& app, RunOptions& o) {
       {"auto", "cpu", "cuda"});
   add_number(app, "--ranks", o.ranks, "Number of ranks, as a check: it must be the plan's",
              between(1, 10'000'000));
-  app.add_flag("--cuda-graphs", o.graphs,
-               "On GPUs: launch repeated operators as CUDA graphs; faster where kernels are small");
   add_choice(app, "--transport", o.transport,
              "How processes of torchrun, mpirun or srun talk: auto and tcp: TCP; mpi: MPI, only under "
              "mpirun or srun",
@@ -178,13 +176,6 @@ void check_plan(const Plan& plan, RunOptions& o) {
     throw UserError(Problem{std::move(where), std::move(found), std::move(expected), std::move(remedy)});
   };
   if (o.device == "auto") o.device = plan.cluster.device.kind == DeviceKind::gpu ? "cuda" : "cpu";
-  if (o.graphs && o.device != "cuda")
-    refuse("--cuda-graphs", "given with --device " + o.device, "ranks on GPUs", "leave it out");
-  // A graph is made in the middle of a step, and the driver may wait for all work of the GPU then.
-  if (o.graphs && plan.layout.pipeline > 1)
-    refuse("--cuda-graphs", fmt::format("given with a plan of {} pipeline stages", plan.layout.pipeline),
-           "a plan without a pipeline, whose receives could wait for what the driver holds up",
-           "leave it out, or plan with --pp 1");
   if (o.data.empty()) refuse("--data", "missing", "files to train on", "for example --data text.txt");
   check_supported(plan.model);
   const auto rejection =

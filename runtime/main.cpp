@@ -199,15 +199,9 @@ void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& open
 }
 
 runtime::MonitorOptions monitor_options(const runtime::RunOptions& o, bool append,
-                                        runtime::Backend* backend) {
+                                        const runtime::Backend* backend) {
   files_of_program().check();  // before the log is opened
-  runtime::MonitorOptions options{o.train.steps,     o.log, append, o.quiet, o.watch, o.metrics_port,
-                                  backend != nullptr};
-  if (backend != nullptr)
-    options.make_counters = [backend](std::string& reason) {
-      return backend->make_hardware_counters(reason);
-    };
-  return options;
+  return {o.train.steps, o.log, append, o.quiet, o.watch, o.metrics_port, backend != nullptr};
 }
 
 // Says which checkpoint a stopped run has saved.
@@ -240,13 +234,8 @@ int train(const runtime::RunOptions& o, const Plan& plan, const runtime::Attempt
     runtime::StepMonitor monitor(plan, monitor_options(o, done > 0, backend));
     result = runtime::train(
         plan, o.train,
-        {opened.data.get(),
-         opened.validation.get(),
-         opened.checkpoint.get(),
-         opened.weights.get(),
-         o.launch,
-         backend,
-         {o.graphs}},
+        {opened.data.get(), opened.validation.get(), opened.checkpoint.get(), opened.weights.get(), o.launch,
+         backend},
         [&](const auto& record) { monitor.on_step(record); }, stop_requested());
     lost = monitor.failure();
   }

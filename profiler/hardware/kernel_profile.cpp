@@ -22,35 +22,30 @@ constexpr std::array kOperations{"all_reduce", "all_gather", "reduce_scatter", "
   throw UserError(Problem{file, found, allowed, remedy});
 }
 
-void add_product(KernelProfile& profile, const ProductTime& time) {
-  for (ProductTime& known : profile.products) {
-    if (known.pass != time.pass || known.m != time.m || known.n != time.n || known.k != time.k) continue;
+// The shorter time stays of two whose `key`, members of Time, is the same.
+template <class Time, class... Key>
+void add_time(std::vector<Time>& times, const Time& time, Key... key) {
+  for (Time& known : times) {
+    if (!((known.*key == time.*key) && ...)) continue;
     known.seconds = std::min(known.seconds, time.seconds);
     return;
   }
-  profile.products.push_back(time);
+  times.push_back(time);
+}
+
+void add_product(KernelProfile& profile, const ProductTime& time) {
+  using T = ProductTime;
+  add_time(profile.products, time, &T::pass, &T::m, &T::n, &T::k);
 }
 
 void add_collective(KernelProfile& profile, const CollectiveTime& time) {
-  for (CollectiveTime& known : profile.collectives) {
-    if (known.operation != time.operation || known.ranks != time.ranks || known.bytes != time.bytes ||
-        known.hosts != time.hosts)
-      continue;
-    known.seconds = std::min(known.seconds, time.seconds);
-    return;
-  }
-  profile.collectives.push_back(time);
+  using T = CollectiveTime;
+  add_time(profile.collectives, time, &T::operation, &T::ranks, &T::bytes, &T::hosts);
 }
 
 void add_attention(KernelProfile& profile, const AttentionTime& time) {
-  for (AttentionTime& known : profile.attention) {
-    if (known.pass != time.pass || known.sequence != time.sequence || known.heads != time.heads ||
-        known.kv_heads != time.kv_heads || known.head_dim != time.head_dim)
-      continue;
-    known.seconds = std::min(known.seconds, time.seconds);
-    return;
-  }
-  profile.attention.push_back(time);
+  using T = AttentionTime;
+  add_time(profile.attention, time, &T::pass, &T::sequence, &T::heads, &T::kv_heads, &T::head_dim);
 }
 
 std::string operation_in(const std::string& text) {

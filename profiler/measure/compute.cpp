@@ -340,9 +340,7 @@ std::vector<KernelTiming> trace_kernels(const ComputeRequest& request, std::stri
       runner.run(phase);  // the first run may set libraries up
       runner.synchronize();
       trace->take();
-      trace->label(1);
       runner.run(phase);
-      trace->unlabel();
       runner.synchronize();
       std::map<std::string, std::vector<double>> by_name;
       for (const runtime::KernelRecord& record : trace->take())

@@ -5,13 +5,10 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
-#include <set>
-
 #include "base/error.h"
 #include "base/quantity.h"
 #include "runtime/comm/nccl/nccl_world.h"
 #include "runtime/comm/threads/thread_world.h"
-#include "runtime/cuda/cupti_counters.h"
 #include "runtime/cuda/cupti_trace.h"
 #include "runtime/device/cuda/cuda_device.h"
 #include "runtime/device/cuda/launch.h"
@@ -27,18 +24,15 @@ class CudaBackend final : public Backend {
   int device_count() const override { return count_; }
 
   std::unique_ptr<Device> make_device(int number, const DeviceOptions& options) override {
-    used_.insert(number % count_);
-    auto device = cuda::make_cuda_device(number % count_, {options.times_products});
-    if (!options.graphs) return device;
-    return cuda::make_graphed_device(std::move(device));
+    return cuda::make_cuda_device(number % count_, {options.times_products});
   }
 
   // NCCL joins GPUs, one rank each. Ranks that share a GPU must be threads of one process, which reach each
   // other's memory by themselves.
   std::unique_ptr<World> make_world(World& control, const std::vector<Device*>& devices,
                                     std::chrono::milliseconds timeout) override {
-    std::vector<cuda::CudaDevice*> own;
-    for (Device* device : devices) own.push_back(dynamic_cast<cuda::CudaDevice*>(device));
+    std::vector<cuda::StreamDevice*> own;
+    for (Device* device : devices) own.push_back(dynamic_cast<cuda::StreamDevice*>(device));
     if (int(devices.size()) <= count_) return make_nccl_world(control, own, timeout);
     if (count_ > 1) {
       throw UserError(Problem{"the plan's ranks",
@@ -47,7 +41,7 @@ class CudaBackend final : public Backend {
                               "start as many processes as there are nodes, or set CUDA_VISIBLE_DEVICES=0"});
     }
     const std::vector<Mover*> movers(own.begin(), own.end());
-    for (cuda::CudaDevice* device : own) {
+    for (cuda::StreamDevice* device : own) {
       device->set_watch([&control, limit = std::chrono::duration<double>(timeout).count()](double waited_s) {
         if (control.aborted()) throw CommunicationError("stopped while waiting for the GPU");
         if (waited_s > limit)
@@ -59,15 +53,6 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<KernelTrace> make_kernel_trace(std::string& reason) override {
     return make_cupti_trace(reason);
-  }
-  std::unique_ptr<HardwareCounters> make_hardware_counters(std::string& reason) override {
-    std::vector<CountedGpu> gpus;
-    for (const int index : used_) {
-      cudaDeviceProp properties{};
-      if (cudaGetDeviceProperties(&properties, index) == cudaSuccess)
-        gpus.push_back({index, uuid_of(properties)});
-    }
-    return make_cupti_counters(gpus, reason);
   }
   std::string device_name() const override { return properties_.name; }
   int64_t memory_bytes() const override { return int64_t(properties_.totalGlobalMem); }
@@ -110,18 +95,7 @@ class CudaBackend final : public Backend {
     return rank;
   }
 
-  // As the driver's tools write it: GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx.
-  static std::string uuid_of(const cudaDeviceProp& properties) {
-    std::string text = "GPU";
-    for (int i = 0; i < 16; ++i) {
-      if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-      text += fmt::format("{:02x}", uint8_t(properties.uuid.bytes[i]));
-    }
-    return text;
-  }
-
   int count_;
-  std::set<int> used_;         // GPUs
   cudaDeviceProp properties_;  // of the first GPU; a job's GPUs are alike
 };
 

@@ -11,13 +11,11 @@
 #include "core/gpu_description.h"
 #include "runtime/comm/world.h"
 #include "runtime/device/device.h"
-#include "runtime/device/hardware_counters.h"
 #include "runtime/device/kernel_trace.h"
 
 namespace mpt::runtime {
 
 struct DeviceOptions {
-  bool graphs = false;  // operators that repeat are launched together, where the hardware can
   // The first use of a product times several kernels for it. Ranks must not compute the same numbers then:
   // they could choose differently, and the bits of copies would drift apart.
   bool times_products = true;
@@ -38,9 +36,6 @@ class Backend {
                                             std::chrono::milliseconds timeout) = 0;
   /// Null, with the reason, where kernels cannot be traced: another profiler holds the only place.
   virtual std::unique_ptr<KernelTrace> make_kernel_trace(std::string& reason) = 0;
-  /// Of the GPUs under the devices made so far. Null, with the reason and the remedy, where they cannot be
-  /// read.
-  virtual std::unique_ptr<HardwareCounters> make_hardware_counters(std::string& reason) = 0;
   /// Name of the devices, as the catalog and people know them, and their memory.
   virtual std::string device_name() const = 0;
   virtual int64_t memory_bytes() const = 0;

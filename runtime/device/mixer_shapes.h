@@ -19,15 +19,15 @@ struct ConvolutionShape {
   constexpr int64_t read() const { return tokens() == 0 ? 0 : (tokens() - 1) * row + channels; }
 };
 
-/// The gated delta rule (arXiv:2412.06464, section 3) in chunks of tokens. For each token a head's state
+/// The gated delta rule (arXiv:2412.06464, section 3). For each token a head's state
 /// S [key_dim, head_dim] is multiplied by exp(-exp(decay) softplus(a + step_bias)). Then it grows by
 /// k (sigmoid(b) (v - S^T k))^T, and the output is S^T q. Queries and keys are divided by their lengths, and
 /// queries by sqrt(key_dim). Neighbouring heads share a key head.
 struct DeltaShape {
   int64_t batch = 0, sequence = 0, heads = 0, key_heads = 0;
   int64_t head_dim = 0, key_dim = 0;
-  int64_t chunk = 64;
-  int64_t row = 0;  // of the gates
+  int64_t chunk = 64;  // tokens between two states that backward keeps
+  int64_t row = 0;     // of the gates
   constexpr int64_t tokens() const { return batch * sequence; }
   constexpr int64_t keys() const { return key_heads * key_dim; }
   constexpr int64_t values() const { return heads * head_dim; }

@@ -23,7 +23,6 @@ struct Library {
   Result (*shutdown)() = nullptr;
   Result (*count)(unsigned*) = nullptr;
   Result (*handle)(unsigned, Device*) = nullptr;
-  Result (*uuid)(Device, char*, unsigned) = nullptr;
   Result (*utilization)(Device, Utilization*) = nullptr;
   Result (*memory)(Device, Memory*) = nullptr;
   Result (*power)(Device, unsigned*) = nullptr;
@@ -51,8 +50,6 @@ class Nvml final : public GpuMonitor {
       if (nvml_.handle(i, &device) != kSuccess) continue;
       GpuLoad load;
       load.gpu = int(i);
-      char uuid[96] = "";  // NVML_DEVICE_UUID_V2_BUFFER_SIZE
-      if (nvml_.uuid(device, uuid, sizeof uuid) == kSuccess) load.uuid = uuid;
       Utilization utilization{};
       if (nvml_.utilization(device, &utilization) == kSuccess) {
         load.busy = utilization.gpu / 100.0;
@@ -87,7 +84,6 @@ std::unique_ptr<GpuMonitor> open_gpu_monitor(std::string& reason) {
                         find(library, "nvmlShutdown", nvml.shutdown) &&
                         find(library, "nvmlDeviceGetCount_v2", nvml.count) &&
                         find(library, "nvmlDeviceGetHandleByIndex_v2", nvml.handle) &&
-                        find(library, "nvmlDeviceGetUUID", nvml.uuid) &&
                         find(library, "nvmlDeviceGetUtilizationRates", nvml.utilization) &&
                         find(library, "nvmlDeviceGetMemoryInfo", nvml.memory) &&
                         find(library, "nvmlDeviceGetPowerUsage", nvml.power) &&

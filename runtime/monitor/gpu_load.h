@@ -13,7 +13,6 @@ namespace mpt::runtime {
 
 struct GpuLoad {
   int gpu = 0;
-  std::string uuid;
   double busy = 0.0;         // share of the last moments in which a kernel ran
   double memory_busy = 0.0;  // and in which its memory was read or written
   int64_t memory_bytes = 0;  // in use by all processes

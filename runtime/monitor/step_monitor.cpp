@@ -17,8 +17,6 @@
 
 namespace mpt::runtime {
 
-constexpr int64_t kStepsToWait = 5;  // for the first reading of counters
-
 StepMonitor::StepMonitor(const Plan& plan, const MonitorOptions& options)
     : options_(options), terminal_(isatty(1) == 1) {
   if (options.metrics_port > 0) metrics_ = std::make_unique<MetricsServer>(options.metrics_port);
@@ -37,10 +35,6 @@ StepMonitor::StepMonitor(const Plan& plan, const MonitorOptions& options)
 }
 
 StepMonitor::~StepMonitor() {
-  try {
-    complain();
-  } catch (const std::exception&) {  // nobody reads it
-  }
   if (!terminal_ || options_.quiet || options_.watch) return;
   try {
     fmt::print("\r\033[K");
@@ -92,61 +86,13 @@ std::string StepMonitor::rank_table(const reports::StepRecord& r) const {
   return text;
 }
 
-// The counters need the devices of the run, which are made after this monitor.
-void StepMonitor::read_gpus() {
-  if (gpus_) loads_ = gpus_->read();
-  if (options_.watch && options_.make_counters) {
-    std::string reason;
-    counters_ = std::exchange(options_.make_counters, nullptr)(reason);
-    if (!reason.empty()) warn("mpt-run: note: the GPUs' counters are not read: " + reason);
-  }
-  if (!counters_) return;
-  readings_ = counters_->read();
-  if (++steps_with_counters_ == kStepsToWait) complain();
-}
-
-// Once: after some steps, or at the end of a run that is shorter.
-void StepMonitor::complain() {
-  if (!counters_ || has_complained_) return;
-  has_complained_ = true;
-  std::string why = counters_->complaint();
-  const bool shown = std::any_of(loads_.begin(), loads_.end(),
-                                 [&](const GpuLoad& load) { return counters_of(load) != nullptr; });
-  if (why.empty() && !shown) {
-    why =
-        loads_.empty() ? "NVML lists no GPU to show them beside" : "NVML lists other GPUs than those sampled";
-  }
-  if (!why.empty()) warn("mpt-run: note: GPUs without readings of their counters: " + why);
-}
-
-const CounterReading* StepMonitor::counters_of(const GpuLoad& load) const {
-  for (const CounterReading& reading : readings_) {
-    if (reading.gpu == load.uuid) return &reading;
-  }
-  return nullptr;
-}
-
 std::string StepMonitor::gpu_table() const {
   if (loads_.empty()) return "";
-  std::vector<reports::Column> columns{{"GPU"}, {"busy"}, {"memory busy"}, {"memory"}, {"power"}, {"clock"}};
-  const std::vector<reports::Column> counted{{"SMs"}, {"tensor cores"}, {"DRAM"}, {"of its peak"}};
-  if (!readings_.empty()) columns.insert(columns.end(), counted.begin(), counted.end());
-  reports::Table table(columns);
+  reports::Table table({{"GPU"}, {"busy"}, {"memory busy"}, {"memory"}, {"power"}, {"clock"}});
   for (const GpuLoad& load : loads_) {
-    std::vector<std::string> row{std::to_string(load.gpu),
-                                 format_percent(load.busy),
-                                 format_percent(load.memory_busy),
-                                 format_bytes(double(load.memory_bytes)),
-                                 fmt::format("{:.0f} W", load.power_w),
-                                 fmt::format("{} MHz", load.clock_mhz)};
-    if (const CounterReading* counters = counters_of(load)) {
-      row.push_back(format_percent(counters->sm_active));
-      row.push_back(format_percent(counters->tensor_active));
-      row.push_back(format_bandwidth(counters->dram_bytes_per_s));
-      row.push_back(format_percent(counters->dram_share));
-    }
-    row.resize(columns.size(), "-");
-    table.add_row(row);
+    table.add_row({std::to_string(load.gpu), format_percent(load.busy), format_percent(load.memory_busy),
+                   format_bytes(double(load.memory_bytes)), fmt::format("{:.0f} W", load.power_w),
+                   fmt::format("{} MHz", load.clock_mhz)});
   }
   return "\n" + table.text();
 }
@@ -199,12 +145,6 @@ void StepMonitor::write_row(const reports::StepRecord& r) {
                            {"memory_bytes", load.memory_bytes},
                            {"power_w", load.power_w},
                            {"clock_mhz", load.clock_mhz}});
-    const CounterReading* counters = counters_of(load);
-    if (counters == nullptr) continue;
-    row["gpus"].back().update({{"sm_active", counters->sm_active},
-                               {"tensor_active", counters->tensor_active},
-                               {"dram_bytes_per_s", counters->dram_bytes_per_s},
-                               {"dram_share", counters->dram_share}});
   }
   for (const InstructionDuration& i : r.instructions)
     row["instructions"].push_back({{"kind", enum_name(i.kind)}, {"stage", i.stage}, {"seconds", i.seconds}});
@@ -224,7 +164,7 @@ void StepMonitor::print(const reports::StepRecord& r) {
 }
 
 void StepMonitor::on_step(const reports::StepRecord& r) {
-  read_gpus();
+  if (gpus_) loads_ = gpus_->read();
   if (log_) write_row(r);
   if (metrics_) metrics_->set(r);
   if (options_.quiet) return;

@@ -11,7 +11,6 @@
 
 #include "core/plan.h"
 #include "reports/run_result.h"
-#include "runtime/device/hardware_counters.h"
 #include "runtime/monitor/gpu_load.h"
 #include "runtime/monitor/line_pacer.h"
 #include "runtime/monitor/log_file.h"
@@ -27,8 +26,6 @@ struct MonitorOptions {
   bool watch = false;    // a table of ranks that is drawn again with each step
   int metrics_port = 0;  // 0: none
   bool gpus = false;     // the run is on GPUs: their load is watched and logged
-  // Asked with `watch` after the first step, when devices are there; empty: there are none.
-  std::function<std::unique_ptr<HardwareCounters>(std::string& reason)> make_counters{};
 };
 
 class StepMonitor {
@@ -46,9 +43,6 @@ class StepMonitor {
   std::string time_left(const reports::StepRecord& record) const;
   std::string rank_table(const reports::StepRecord& record) const;
   std::string gpu_table() const;
-  void read_gpus();
-  void complain();
-  const CounterReading* counters_of(const GpuLoad& load) const;
   void write_row(const reports::StepRecord& record);
   void draw(const reports::StepRecord& record);
   void print(const reports::StepRecord& record);
@@ -59,10 +53,6 @@ class StepMonitor {
   std::unique_ptr<MetricsServer> metrics_;
   std::unique_ptr<GpuMonitor> gpus_;
   std::vector<GpuLoad> loads_;  // with the newest step
-  std::unique_ptr<HardwareCounters> counters_;
-  std::vector<CounterReading> readings_;  // of GPUs that can be sampled
-  int64_t steps_with_counters_ = 0;
-  bool has_complained_ = false;
   int drawn_lines_ = 0;
   LinePacer pacer_;
   std::unique_ptr<LogFile> log_;

@@ -73,10 +73,10 @@ Buffer DecoderLayer::forward_single(Saved& saved, const void* lacking, const Tok
   return output;
 }
 
-void DecoderLayer::normalise(Norm& norm, const void* lacking, Buffer& x, SavedNorm& saved) {
+void DecoderLayer::normalise(Norm& norm, const void* lacking, const Buffer& x, void* sum, SavedNorm& saved) {
   saved.statistics = Buffer(device_, norm.statistics_bytes());
   saved.out = local_by(sizes_.hidden);
-  norm.forward(lacking, x.data(), x.data(), saved.out.data(), saved.statistics.data());
+  norm.forward(lacking, x.data(), sum, saved.out.data(), saved.statistics.data());
 }
 
 void DecoderLayer::mix(const void* x, void* y, Saved& saved, const TokenRoom& room) {
@@ -89,7 +89,7 @@ void DecoderLayer::mix(const void* x, void* y, Saved& saved, const TokenRoom& ro
 
 void DecoderLayer::forward_attention(Saved& saved, const void* lacking, void* output, const TokenRoom& room) {
   if (norm1_) {
-    normalise(*norm1_, lacking, saved.input, saved.norm1);
+    normalise(*norm1_, lacking, saved.input, saved.input.data(), saved.norm1);
   } else if (lacking != nullptr) {
     add(saved.input.data(), lacking, saved.input.data());
   }
@@ -106,10 +106,7 @@ void DecoderLayer::forward_attention(Saved& saved, const void* lacking, void* ou
 void DecoderLayer::forward_mlp(Saved& saved, const void* attended, void* output, const TokenRoom& room) {
   if (attended != nullptr) saved.middle = local_by(sizes_.hidden);
   if (norm2_) {
-    saved.norm2.statistics = Buffer(device_, norm2_->statistics_bytes());
-    saved.norm2.out = local_by(sizes_.hidden);
-    norm2_->forward(attended, saved.input.data(), saved.middle.data(), saved.norm2.out.data(),
-                    saved.norm2.statistics.data());
+    normalise(*norm2_, attended, saved.input, saved.middle.data(), saved.norm2);
   } else if (attended != nullptr) {
     add(saved.input.data(), attended, saved.middle.data());
   }
@@ -170,10 +167,8 @@ const void* DecoderLayer::behind(std::optional<Norm>& norm, SavedPostNorm& saved
 // a norm `d_input` has the former already.
 void DecoderLayer::through(std::optional<Norm>& norm, const SavedNorm& saved, const Buffer& x,
                            const void* beside, void* d_input) {
-  if (norm && beside != nullptr) {
+  if (norm) {
     norm->backward_input(saved.d_out.data(), x.data(), saved.statistics.data(), beside, d_input);
-  } else if (norm) {
-    norm->backward_input(saved.d_out.data(), x.data(), saved.statistics.data(), d_input);
   } else if (beside != nullptr) {
     add(d_input, beside, d_input);
   }

@@ -103,7 +103,7 @@ class DecoderLayer {
     if (sizes_.model.residual_scale)
       device_.run(sizes_.type, Scale{local_count(), *sizes_.model.residual_scale, y, y});
   }
-  void normalise(Norm& norm, const void* lacking, Buffer& x, SavedNorm& saved);
+  void normalise(Norm& norm, const void* lacking, const Buffer& x, void* sum, SavedNorm& saved);
   void recompute(Saved& saved, const TokenRoom& room);
   // Each takes the gradient of its output to that of what it read, and returns what it worked with.
   // `beside`: the gradient of a residual beside the norm, added to that of the input; null: none.

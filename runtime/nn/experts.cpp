@@ -15,9 +15,9 @@ LinearOptions router_options(const std::string& name, const RankSizes& s) {
           kDeviation};
 }
 
-// The bias from its element `first` on, or null where there is none.
-const void* bias_at(Parameters& parameters, int bias, int64_t first, int64_t unit) {
-  return bias < 0 ? nullptr : static_cast<const char*>(parameters.value(bias)) + first * unit;
+// A weight or bias from its element `first` on, or null where there is none.
+const void* value_at(Parameters& parameters, int index, int64_t first, int64_t unit) {
+  return index < 0 ? nullptr : static_cast<const char*>(parameters.value(index)) + first * unit;
 }
 
 char* at_row(const Buffer& buffer, int64_t row, int64_t columns, int64_t unit) {
@@ -257,11 +257,10 @@ void Experts::forward_routed(const void* x, void* y, Saved& saved) {
   if (spreads()) saved.weights = to_experts(routing, saved.weights, 1, wide);
   saved.up = Buffer(device_, width_bytes(routing.rows, up_width_));
   for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
-    device_.run(
-        type, LinearForward{shape, at_row(saved.copies, c.first, hidden, unit),
-                            static_cast<char*>(parameters_.value(up_)) + c.expert * up_width_ * hidden * unit,
-                            bias_at(parameters_, up_bias_, c.expert * up_width_, unit),
-                            at_row(saved.up, c.first, up_width_, unit)});
+    device_.run(type, LinearForward{shape, at_row(saved.copies, c.first, hidden, unit),
+                                    value_at(parameters_, up_, c.expert * up_width_ * hidden, unit),
+                                    value_at(parameters_, up_bias_, c.expert * up_width_, unit),
+                                    at_row(saved.up, c.first, up_width_, unit)});
   });
   saved.activated = Buffer(device_, width_bytes(routing.rows, width_));
   device_.run(type, ActivationForward{activation(routing.rows), saved.up.data(), saved.activated.data()});
@@ -271,13 +270,12 @@ void Experts::forward_routed(const void* x, void* y, Saved& saved) {
               ScaleRows{routing.rows, width_, saved.weights.data(), saved.activated.data(), weighted.data()});
   const Buffer out(device_, width_bytes(routing.rows, hidden));
   for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape& shape) {
-    device_.run(
-        type, LinearForward{shape, at_row(weighted, c.first, width_, unit),
-                            static_cast<char*>(parameters_.value(down_)) + c.expert * hidden * width_ * unit,
-                            nullptr, at_row(out, c.first, hidden, unit)});
+    device_.run(type, LinearForward{shape, at_row(weighted, c.first, width_, unit),
+                                    value_at(parameters_, down_, c.expert * hidden * width_, unit), nullptr,
+                                    at_row(out, c.first, hidden, unit)});
     if (down_bias_ >= 0 && adds_down_bias()) {
       device_.run(type, WeightedBiasForward{c.rows, hidden, at_row(saved.weights, c.first, 1, state),
-                                            bias_at(parameters_, down_bias_, c.expert * hidden, unit),
+                                            value_at(parameters_, down_bias_, c.expert * hidden, unit),
                                             at_row(out, c.first, hidden, unit)});
     }
   });
@@ -331,24 +329,16 @@ void Experts::backward_routed(const void* dy, void* dx, double loss_scale, Saved
   all.reset();
   Buffer d_activated(device_, width_bytes(routing.rows, width_));
   for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape& shape) {
-    device_.run(type, LinearBackwardInput{
-                          shape, at_row(saved.d_copies_out, c.first, hidden, unit),
-                          static_cast<char*>(parameters_.value(down_)) + c.expert * hidden * width_ * unit,
-                          at_row(d_activated, c.first, width_, unit)});
+    device_.run(type, LinearBackwardInput{shape, at_row(saved.d_copies_out, c.first, hidden, unit),
+                                          value_at(parameters_, down_, c.expert * hidden * width_, unit),
+                                          at_row(d_activated, c.first, width_, unit)});
   });
   Buffer d_weights(device_, routing.rows * sizes_.state_unit());
   device_.run(type,
               RowDots{routing.rows, width_, d_activated.data(), saved.activated.data(), d_weights.data()});
   if (down_bias_ >= 0 && adds_down_bias()) {
     for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape&) {
-      device_.run(type,
-                  WeightedBiasBackward{.rows = c.rows,
-                                       .columns = hidden,
-                                       .factors = at_row(saved.weights, c.first, 1, state),
-                                       .bias = bias_at(parameters_, down_bias_, c.expert * hidden, unit),
-                                       .dy = at_row(saved.d_copies_out, c.first, hidden, unit),
-                                       .dbias = nullptr,
-                                       .dfactors = at_row(d_weights, c.first, 1, state)});
+      backward_down_bias(c, saved, nullptr, at_row(d_weights, c.first, 1, state));
     });
   }
   device_.run(type,
@@ -360,15 +350,27 @@ void Experts::backward_routed(const void* dy, void* dx, double loss_scale, Saved
   {
     const Buffer d_copies(device_, width_bytes(routing.rows, hidden));
     for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
-      device_.run(type, LinearBackwardInput{
-                            shape, at_row(saved.d_up, c.first, up_width_, unit),
-                            static_cast<char*>(parameters_.value(up_)) + c.expert * up_width_ * hidden * unit,
-                            at_row(d_copies, c.first, hidden, unit)});
+      device_.run(type, LinearBackwardInput{shape, at_row(saved.d_up, c.first, up_width_, unit),
+                                            value_at(parameters_, up_, c.expert * up_width_ * hidden, unit),
+                                            at_row(d_copies, c.first, hidden, unit)});
     });
     combine(routing, d_copies, dx);
   }
   if (spreads()) d_weights = from_experts(routing, d_weights, 1, wide);
   route_backward(d_weights, dx, loss_scale, saved);
+}
+
+// Of a chunk's rows: the gradient of the bias, or of the weights of its copies; the other is null.
+void Experts::backward_down_bias(const Chunk& c, const Saved& saved, void* dbias, void* dfactors) {
+  const int64_t unit = sizes_.unit(), hidden = sizes_.hidden;
+  device_.run(sizes_.type,
+              WeightedBiasBackward{.rows = c.rows,
+                                   .columns = hidden,
+                                   .factors = at_row(saved.weights, c.first, 1, sizes_.state_unit()),
+                                   .bias = value_at(parameters_, down_bias_, c.expert * hidden, unit),
+                                   .dy = at_row(saved.d_copies_out, c.first, hidden, unit),
+                                   .dbias = dbias,
+                                   .dfactors = dfactors});
 }
 
 // From the gradients of the copies' weights, by token again, to that of the router's input, which is added.
@@ -415,36 +417,24 @@ void Experts::backward_routed_weight(const void* x, Saved& saved) {
   const DataType type = sizes_.type;
   const int64_t unit = sizes_.unit(), state = size_of(parameters_.state_type()), hidden = sizes_.hidden;
   const Routing& routing = saved.routing;
-  const auto gradient_at = [&](int bias, int64_t element) -> void* {
-    return bias < 0 ? nullptr : static_cast<char*>(parameters_.gradient(bias)) + element * state;
+  const auto gradient_at = [&](int index, int64_t element) -> void* {
+    return index < 0 ? nullptr : static_cast<char*>(parameters_.gradient(index)) + element * state;
   };
   router_.backward_weight(saved.d_logits.data(), x);
   for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
     device_.run(type, LinearBackwardWeight{shape, at_row(saved.d_up, c.first, up_width_, unit),
                                            at_row(saved.copies, c.first, hidden, unit),
-                                           static_cast<char*>(parameters_.gradient(up_)) +
-                                               c.expert * up_width_ * hidden * state,
+                                           gradient_at(up_, c.expert * up_width_ * hidden),
                                            gradient_at(up_bias_, c.expert * up_width_)});
   });
   const Buffer weighted(device_, width_bytes(routing.rows, width_));
   device_.run(type,
               ScaleRows{routing.rows, width_, saved.weights.data(), saved.activated.data(), weighted.data()});
   for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape& shape) {
-    device_.run(
-        type,
-        LinearBackwardWeight{
-            shape, at_row(saved.d_copies_out, c.first, hidden, unit), at_row(weighted, c.first, width_, unit),
-            static_cast<char*>(parameters_.gradient(down_)) + c.expert * hidden * width_ * state, nullptr});
-    if (down_bias_ >= 0) {
-      device_.run(type,
-                  WeightedBiasBackward{.rows = c.rows,
-                                       .columns = hidden,
-                                       .factors = at_row(saved.weights, c.first, 1, state),
-                                       .bias = bias_at(parameters_, down_bias_, c.expert * hidden, unit),
-                                       .dy = at_row(saved.d_copies_out, c.first, hidden, unit),
-                                       .dbias = gradient_at(down_bias_, c.expert * hidden),
-                                       .dfactors = nullptr});
-    }
+    device_.run(type, LinearBackwardWeight{shape, at_row(saved.d_copies_out, c.first, hidden, unit),
+                                           at_row(weighted, c.first, width_, unit),
+                                           gradient_at(down_, c.expert * hidden * width_), nullptr});
+    if (down_bias_ >= 0) backward_down_bias(c, saved, gradient_at(down_bias_, c.expert * hidden), nullptr);
   });
 }
 

@@ -78,6 +78,7 @@ class Experts {
   void forward_routed(const void* x, void* y, Saved& saved);
   void backward_routed(const void* dy, void* dx, double loss_scale, Saved& saved);
   void backward_routed_weight(const void* x, Saved& saved);
+  void backward_down_bias(const Chunk& chunk, const Saved& saved, void* dbias, void* dfactors);
   void count_load(const Routing& routing);
   void route_backward(const Buffer& d_weights, void* dx, double loss_scale, Saved& saved);
   void route(const void* x, Saved& saved, Buffer& weights);

@@ -25,7 +25,7 @@ TokenRoom make_room(const RankSizes& sizes, Device& device) {
   return room;
 }
 
-Linear::Linear(const LinearOptions& options, const RankSizes& sizes, Parameters& parameters,
+Linear::Linear(int weight, const LinearShape& shape, const RankSizes& sizes, Parameters& parameters,
                const LayerGroups& groups, Device& device)
     : sizes_(sizes),
       parameters_(parameters),
@@ -33,8 +33,14 @@ Linear::Linear(const LinearOptions& options, const RankSizes& sizes, Parameters&
       group_beside_(groups.tensor_beside != nullptr ? *groups.tensor_beside : *groups.tensor),
       beside_(groups.products),
       device_(device),
-      split_(options.split),
-      shape_(shard_shape(options, options.split == Split::whole ? sizes.local_tokens : sizes.tokens)) {
+      shape_(shape),
+      weight_(weight) {}
+
+Linear::Linear(const LinearOptions& options, const RankSizes& sizes, Parameters& parameters,
+               const LayerGroups& groups, Device& device)
+    : Linear(-1, shard_shape(options, options.split == Split::whole ? sizes.local_tokens : sizes.tokens),
+             sizes, parameters, groups, device) {
+  split_ = options.split;
   Parameter weight;
   weight.name = options.name + ".weight";
   weight.global_rows = options.global_columns;
@@ -57,17 +63,6 @@ Linear::Linear(const LinearOptions& options, const RankSizes& sizes, Parameters&
   bias.partial = weight.partial;
   bias_ = parameters.add(bias);
 }
-
-Linear::Linear(int weight, const LinearShape& shape, const RankSizes& sizes, Parameters& parameters,
-               const LayerGroups& groups, Device& device)
-    : sizes_(sizes),
-      parameters_(parameters),
-      group_(*groups.tensor),
-      group_beside_(groups.tensor_beside != nullptr ? *groups.tensor_beside : *groups.tensor),
-      beside_(groups.products),
-      device_(device),
-      shape_(shape),
-      weight_(weight) {}
 
 const void* Linear::narrowed_weight() {
   if (!narrowed_) return nullptr;

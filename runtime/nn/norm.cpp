@@ -22,13 +22,7 @@ Norm::Norm(const std::string& name, const RankSizes& sizes, Parameters& paramete
   bias_ = parameters.add(bias);
 }
 
-void Norm::forward(const void* x, void* y, void* statistics) {
-  device_.run(parameters_.type(), NormForward{shape_, x, parameters_.value(scale_),
-                                              bias_ < 0 ? nullptr : parameters_.value(bias_), y, statistics});
-}
-
 void Norm::forward(const void* residual, const void* x, void* sum, void* y, void* statistics) {
-  if (residual == nullptr) return forward(x, y, statistics);
   device_.run(parameters_.type(), NormForward{.shape = shape_,
                                               .x = x,
                                               .scale = parameters_.value(scale_),
@@ -37,11 +31,6 @@ void Norm::forward(const void* residual, const void* x, void* sum, void* y, void
                                               .statistics = statistics,
                                               .residual = residual,
                                               .sum = sum});
-}
-
-void Norm::backward_input(const void* dy, const void* x, const void* statistics, void* dx) {
-  device_.run(parameters_.type(),
-              NormBackwardInput{shape_, dy, x, parameters_.value(scale_), statistics, dx});
 }
 
 void Norm::backward_input(const void* dy, const void* x, const void* statistics, const void* residual,

@@ -19,11 +19,13 @@ class Norm {
        int64_t width = 0);
 
   int64_t statistics_bytes() const { return shape_.statistics() * size_of(parameters_.state_type()); }
-  void forward(const void* x, void* y, void* statistics);
+  void forward(const void* x, void* y, void* statistics) { forward(nullptr, x, nullptr, y, statistics); }
   /// Of x + residual, which go to `sum`; without a residual x lies there.
   void forward(const void* residual, const void* x, void* sum, void* y, void* statistics);
-  void backward_input(const void* dy, const void* x, const void* statistics, void* dx);
-  /// dx = the gradient through the norm + that of the residual beside it.
+  void backward_input(const void* dy, const void* x, const void* statistics, void* dx) {
+    backward_input(dy, x, statistics, nullptr, dx);
+  }
+  /// dx = the gradient through the norm + that of the residual beside it, if there is one.
   void backward_input(const void* dy, const void* x, const void* statistics, const void* residual, void* dx);
   void backward_weight(const void* dy, const void* x, const void* statistics);
 

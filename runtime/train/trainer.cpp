@@ -113,8 +113,7 @@ class Run {
     const int count = int(world_->local_ranks().size());
     const int first = inputs_.launch ? inputs_.launch->process_of_host * count : 0;
     std::vector<Device*> devices;
-    DeviceOptions options = inputs_.device;
-    options.times_products = options.times_products && plan_.layout.tensor == 1;
+    const DeviceOptions options{.times_products = plan_.layout.tensor == 1};
     for (int i = 0; i < count; ++i) {
       devices_.push_back(inputs_.backend == nullptr ? make_cpu_device()
                                                     : inputs_.backend->make_device(first + i, options));

@@ -29,7 +29,6 @@ struct RunInputs {
   const TensorSource* weights = nullptr;  // starts with these; null: drawn from the seed
   std::optional<Launch> launch{};         // this process is one of several
   Backend* backend = nullptr;             // what ranks run on; null: cores of this machine
-  DeviceOptions device{};
 };
 
 /// Trains on threads of this process, one per rank, or on its share of them where there are several processes

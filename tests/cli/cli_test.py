@@ -928,12 +928,6 @@ def wrong_training(folder, text, plan):
         2, "-o", gpus)
     expect("run, a plan whose predictions are another framework's", run("mpt-run", gpus, "--data", text, "--device", "cpu", "--steps", 1), 0,
            "predicted for megatron-core")
-    piped = f"{folder}/piped.json"
-    run("mpt-plan", "--model", "tiny-gpt", "--cluster", "dgx-h100:1", "--global-batch", 8, "--seq", 64, "--dp", 1, "--tp", 1, "--pp", 2, "--ranks",
-        2, "--framework", "mpt", "-o", piped)
-    expect("run, graphs in a pipeline", run("mpt-run", piped, "--data", text, "--device", "cuda", "--cuda-graphs"), 2, "--cuda-graphs",
-           "2 pipeline stages", "--pp 1")
-    expect("run, graphs without GPUs", run("mpt-run", gpus, "--data", text, "--device", "cpu", "--cuda-graphs"), 2, "--cuda-graphs", "ranks on GPUs")
     run("mpt-plan", "--model", "tiny-gpt", "--cluster", "dgx-h100:1", "--global-batch", 8, "--seq", 64, "--dp", 1, "--tp", 2, "--pp", 1, "--ranks",
         2, "--framework", "mpt", "--precision", "fp8", "-o", eight)
     in_8_bits = run("mpt-run", eight, "--data", text, "--device", "cpu", "--steps", 2)

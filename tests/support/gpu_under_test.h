@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "runtime/device/backend.h"
@@ -19,8 +17,5 @@ std::unique_ptr<Backend> backend_under_test(std::string& reason);
 
 /// Whether attention may be cuDNN's, and products of 8 bits those of tensor cores.
 bool has_tensor_cores_under_test();
-
-/// CUDA graphs launched so far in this process; null on a real GPU, where nothing counts them.
-std::optional<int64_t> graph_launches_under_test();
 
 }  // namespace mpt::runtime

@@ -11,7 +11,7 @@
 namespace mpt::test {
 
 Curve loss_curve(const WantedPlan& request, runtime::Backend* backend, int64_t steps,
-                 const runtime::DeviceOptions& device, const std::function<void()>& on_step) {
+                 const std::function<void()>& on_step) {
   const Plan plan = make_plan(request);
   runtime::TrainOptions options;
   options.steps = steps;
@@ -26,7 +26,6 @@ Curve loss_curve(const WantedPlan& request, runtime::Backend* backend, int64_t s
   const std::atomic<bool> stop{false};
   runtime::RunInputs inputs{&corpus};
   inputs.backend = backend;
-  inputs.device = device;
   Curve curve;
   const auto result = train(
       plan, options, inputs,

@@ -17,6 +17,6 @@ struct Curve {
 
 /// On `backend`; null: on the CPU. `on_step` is called after each step. Throws what the training throws.
 Curve loss_curve(const WantedPlan& request, runtime::Backend* backend, int64_t steps,
-                 const runtime::DeviceOptions& device = {}, const std::function<void()>& on_step = {});
+                 const std::function<void()>& on_step = {});
 
 }  // namespace mpt::test

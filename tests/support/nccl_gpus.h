@@ -10,19 +10,16 @@ namespace mpt::runtime {
 class NcclGpus final : public Backend {
  public:
   int device_count() const override { return 16; }
-  std::unique_ptr<Device> make_device(int number, const DeviceOptions& options) override {
-    auto device = cuda::make_cuda_device(number);
-    if (!options.graphs) return device;
-    return cuda::make_graphed_device(std::move(device));
+  std::unique_ptr<Device> make_device(int number, const DeviceOptions&) override {
+    return cuda::make_cuda_device(number);
   }
   std::unique_ptr<World> make_world(World& control, const std::vector<Device*>& devices,
                                     std::chrono::milliseconds timeout) override {
-    std::vector<cuda::CudaDevice*> own;
-    for (Device* device : devices) own.push_back(dynamic_cast<cuda::CudaDevice*>(device));
+    std::vector<cuda::StreamDevice*> own;
+    for (Device* device : devices) own.push_back(dynamic_cast<cuda::StreamDevice*>(device));
     return make_nccl_world(control, own, timeout);
   }
   std::unique_ptr<KernelTrace> make_kernel_trace(std::string&) override { return nullptr; }
-  std::unique_ptr<HardwareCounters> make_hardware_counters(std::string&) override { return nullptr; }
   std::string device_name() const override { return "a GPU"; }
   int64_t memory_bytes() const override { return int64_t{1} << 30; }
   std::vector<GpuDescription> describe_gpus() override { return {}; }

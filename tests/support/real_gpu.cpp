@@ -25,6 +25,5 @@ std::unique_ptr<Backend> backend_under_test(std::string& reason) {
 }
 
 bool has_tensor_cores_under_test() { return true; }
-std::optional<int64_t> graph_launches_under_test() { return std::nullopt; }
 
 }  // namespace mpt::runtime

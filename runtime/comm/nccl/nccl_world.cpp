@@ -155,7 +155,7 @@ struct Shared {
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<Shared> shared, std::shared_ptr<Handle> handle,
-                   std::unique_ptr<Communicator> control, cuda::CudaDevice& device, bool a_host_each)
+                   std::unique_ptr<Communicator> control, cuda::StreamDevice& device, bool a_host_each)
       : shared_(std::move(shared)),
         handle_(std::move(handle)),
         control_(std::move(control)),
@@ -287,14 +287,14 @@ class NcclCommunicator final : public Communicator {
   std::shared_ptr<Shared> shared_;
   std::shared_ptr<Handle> handle_;
   std::unique_ptr<Communicator> control_;
-  cuda::CudaDevice& device_;
+  cuda::StreamDevice& device_;
   bool a_host_each_;  // no two ranks share one
 };
 
 class NcclWorld final : public World {
  public:
-  NcclWorld(World& control, const std::vector<cuda::CudaDevice*>& devices, std::chrono::milliseconds timeout,
-            const std::string& host)
+  NcclWorld(World& control, const std::vector<cuda::StreamDevice*>& devices,
+            std::chrono::milliseconds timeout, const std::string& host)
       : shared_(std::make_shared<Shared>(control, timeout)), host_(std::hash<std::string>{}(host)) {
     const std::vector<int> local = control.local_ranks();
     for (size_t i = 0; i < local.size(); ++i) {
@@ -305,7 +305,7 @@ class NcclWorld final : public World {
 
   std::unique_ptr<Communicator> communicator(int world_rank, const std::vector<int>& members,
                                              const std::string& name) override {
-    cuda::CudaDevice& device = *devices_.at(world_rank);
+    cuda::StreamDevice& device = *devices_.at(world_rank);
     if (members.size() == 1) return make_single_communicator(device);
     auto control = shared_->control.communicator(world_rank, members, "ids of " + name);
     ncclUniqueId id{};
@@ -342,7 +342,7 @@ class NcclWorld final : public World {
 
   std::shared_ptr<Shared> shared_;
   uint64_t host_;
-  std::map<int, cuda::CudaDevice*> devices_;
+  std::map<int, cuda::StreamDevice*> devices_;
 };
 
 }  // namespace
@@ -357,7 +357,7 @@ std::string nccl_host() {
   return name + boot;
 }
 
-std::unique_ptr<World> make_nccl_world(World& control, const std::vector<cuda::CudaDevice*>& devices,
+std::unique_ptr<World> make_nccl_world(World& control, const std::vector<cuda::StreamDevice*>& devices,
                                        std::chrono::milliseconds timeout, const std::string& host) {
   return std::make_unique<NcclWorld>(control, devices, timeout, host);
 }

@@ -19,7 +19,7 @@ std::string nccl_host();
 
 /// `devices`: those of control.local_ranks(), in that order, on `host`. Waits of these devices end with a
 /// CommunicationError when a rank fails, NCCL reports an error, or `timeout` has passed.
-std::unique_ptr<World> make_nccl_world(World& control, const std::vector<cuda::CudaDevice*>& devices,
+std::unique_ptr<World> make_nccl_world(World& control, const std::vector<cuda::StreamDevice*>& devices,
                                        std::chrono::milliseconds timeout,
                                        const std::string& host = nccl_host());
 

@@ -145,48 +145,27 @@ void Socket::set_send_timeout(std::chrono::milliseconds timeout) const {
   ::setsockopt(descriptor_, SOL_SOCKET, SO_SNDTIMEO, &value, sizeof value);
 }
 
-void Socket::send_all(const void* data, size_t bytes) const {
+void Socket::send_all(const void* data, size_t bytes, const std::optional<Patience>& patience) const {
   const char* at = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t sent = ::send(descriptor_, at, bytes, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
+    if (patience && !wait(POLLOUT, *patience))
+      throw RunError("the other side did not read within the timeout");
+    const ssize_t sent =
+        ::send(descriptor_, at, bytes, patience ? MSG_NOSIGNAL | MSG_DONTWAIT : MSG_NOSIGNAL);
+    if (sent < 0 && (errno == EINTR || (patience && errno == EAGAIN))) continue;
     if (sent <= 0) fail("the connection is lost");
     at += sent;
     bytes -= size_t(sent);
   }
 }
 
-bool Socket::receive_all(void* data, size_t bytes) const {
-  char* at = static_cast<char*>(data);
-  size_t got = 0;
-  while (got < bytes) {
-    const ssize_t received = ::recv(descriptor_, at + got, bytes - got, 0);
-    if (received < 0 && errno == EINTR) continue;
-    if (received == 0 && got == 0) return false;
-    if (received <= 0) fail("the connection is lost");
-    got += size_t(received);
-  }
-  return true;
-}
-
-void Socket::send_all(const void* data, size_t bytes, const Patience& patience) const {
-  const char* at = static_cast<const char*>(data);
-  while (bytes > 0) {
-    if (!wait(POLLOUT, patience)) throw RunError("the other side did not read within the timeout");
-    const ssize_t sent = ::send(descriptor_, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (sent <= 0) fail("the connection is lost");
-    at += sent;
-    bytes -= size_t(sent);
-  }
-}
-
-bool Socket::receive_all(void* data, size_t bytes, const Patience& patience) const {
+bool Socket::receive_all(void* data, size_t bytes, const std::optional<Patience>& patience) const {
   char* at = static_cast<char*>(data);
   for (size_t got = 0; got < bytes;) {
-    if (!wait(POLLIN, patience)) throw RunError("the other side did not answer within the timeout");
-    const ssize_t received = ::recv(descriptor_, at + got, bytes - got, MSG_DONTWAIT);
-    if (received < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (patience && !wait(POLLIN, *patience))
+      throw RunError("the other side did not answer within the timeout");
+    const ssize_t received = ::recv(descriptor_, at + got, bytes - got, patience ? MSG_DONTWAIT : 0);
+    if (received < 0 && (errno == EINTR || (patience && errno == EAGAIN))) continue;
     if (received == 0 && got == 0) return false;
     if (received <= 0) fail("the connection is lost");
     got += size_t(received);

@@ -50,12 +50,10 @@ class Socket {
 
   /// Sends of which nothing more is known may wait this long for the other side to read.
   void set_send_timeout(std::chrono::milliseconds timeout) const;
-  void send_all(const void* data, size_t bytes) const;
-  /// Throws RunError at the deadline, StopRequested.
-  void send_all(const void* data, size_t bytes, const Patience& patience) const;
+  /// With `patience` throws RunError at the deadline, StopRequested.
+  void send_all(const void* data, size_t bytes, const std::optional<Patience>& patience = {}) const;
   /// False if the connection ends before the first byte.
-  bool receive_all(void* data, size_t bytes) const;
-  bool receive_all(void* data, size_t bytes, const Patience& patience) const;
+  bool receive_all(void* data, size_t bytes, const std::optional<Patience>& patience = {}) const;
   /// How many bytes are there now, at most `bytes`; 0 if the connection is at its end, nothing if it is idle.
   std::optional<size_t> receive_some(void* data, size_t bytes) const;
   /// Reads and forgets what was sent, up to `most` bytes, so that closing does not cut the answer off.

@@ -117,46 +117,37 @@ void limited_backward(const ActivationShape& s, const T* dy, const T* x, T* dx) 
   }
 }
 
-template <class T>
-void activation_forward(const ActivationShape& s, const T* x, T* y) {
-  if (s.limit > 0.0) return limited_forward(s, x, y);
-  switch (s.kind) {
+// Calls `body` with a null pointer to the function.
+template <class T, class Body>
+void with_function(ActivationKind kind, Body&& body) {
+  switch (kind) {
     case ActivationKind::gelu_tanh:
-      return forward_rows<T, Gelu<T>>(s, x, y);
+      return body(static_cast<Gelu<T>*>(nullptr));
     case ActivationKind::gelu:
-      return forward_rows<T, ExactGelu<T>>(s, x, y);
+      return body(static_cast<ExactGelu<T>*>(nullptr));
     case ActivationKind::silu:
-      return forward_rows<T, Silu<T>>(s, x, y);
+      return body(static_cast<Silu<T>*>(nullptr));
     case ActivationKind::relu:
-      return forward_rows<T, Relu<T>>(s, x, y);
+      return body(static_cast<Relu<T>*>(nullptr));
     case ActivationKind::squared_relu:
-      return forward_rows<T, SquaredRelu<T>>(s, x, y);
+      return body(static_cast<SquaredRelu<T>*>(nullptr));
     case ActivationKind::xielu:
     case ActivationKind::situ:
       break;  // refused when the plan is made
   }
-  MPT_CHECK(false, "no kernel for the activation {}", enum_name(s.kind));
+  MPT_CHECK(false, "no kernel for the activation {}", enum_name(kind));
+}
+
+template <class T>
+void activation_forward(const ActivationShape& s, const T* x, T* y) {
+  if (s.limit > 0.0) return limited_forward(s, x, y);
+  with_function<T>(s.kind, [&]<class F>(F*) { forward_rows<T, F>(s, x, y); });
 }
 
 template <class T>
 void activation_backward(const ActivationShape& s, const T* dy, const T* x, T* dx) {
   if (s.limit > 0.0) return limited_backward(s, dy, x, dx);
-  switch (s.kind) {
-    case ActivationKind::gelu_tanh:
-      return backward_rows<T, Gelu<T>>(s, dy, x, dx);
-    case ActivationKind::gelu:
-      return backward_rows<T, ExactGelu<T>>(s, dy, x, dx);
-    case ActivationKind::silu:
-      return backward_rows<T, Silu<T>>(s, dy, x, dx);
-    case ActivationKind::relu:
-      return backward_rows<T, Relu<T>>(s, dy, x, dx);
-    case ActivationKind::squared_relu:
-      return backward_rows<T, SquaredRelu<T>>(s, dy, x, dx);
-    case ActivationKind::xielu:
-    case ActivationKind::situ:
-      break;
-  }
-  MPT_CHECK(false, "no kernel for the activation {}", enum_name(s.kind));
+  with_function<T>(s.kind, [&]<class F>(F*) { backward_rows<T, F>(s, dy, x, dx); });
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The gated delta rule in chunks (arXiv:2412.06464, section 3.3). A triangular system gives the updates U of
-// a chunk's tokens: (I + L) U = beta (V - exp(G) K S). G sums the logarithms of decays, and L_ij = beta_i
-// exp(G_i - G_j) k_i . k_j for j < i. Everything else is matrix products.
+// The gated delta rule (arXiv:2412.06464, section 3.1), token after token. Forward keeps no state. Backward
+// keeps those before chunks of tokens, and makes the others again.
 
 #include <algorithm>
 #include <cmath>
@@ -38,203 +37,113 @@ T reciprocal_length(const ConstArrayView<T>& x) {
   return T(1) / std::sqrt(x.square().sum() + T(kLengthEpsilon));
 }
 
-// One head of one sequence, chunk by chunk.
+// One head of one sequence.
 template <class T>
 class DeltaHead {
  public:
   DeltaHead(const DeltaShape& s, const DeltaOperands<T>& in, const DeltaRoom<T>& room, int64_t sequence,
             int64_t head)
-      : s_(s), in_(in), room_(room), begin_(sequence * s.sequence), head_(head) {}
+      : s_(s), in_(in), room_(room), begin_(sequence * s.sequence), head_(head), state_(matrix(room.state)) {}
 
   void forward(T* out) {
-    Matrix state(room_.state, s_.key_dim, s_.head_dim);
-    state.setZero();
-    for (int64_t c = 0; c < s_.chunks(); ++c) {
-      open(c);
-      solve(state);
-      StridedView<T> to(out + token() * s_.values() + head_ * s_.head_dim, n_, s_.head_dim,
-                        Eigen::OuterStride<>(s_.values()));
-      to.noalias() = q() * state;
-      to.array().colwise() *= grown();
-      to.noalias() += seen() * updates();
-      advance(state);
+    state_.setZero();
+    for (int64_t t = 0; t < s_.sequence; ++t) {
+      step(t, state_, state_);
+      Map(out + out_at(t), s_.head_dim).noalias() = state_.transpose() * q_;
     }
   }
 
   void backward(const T* dout, const DeltaResults<T>& to) {
-    const int64_t size = s_.key_dim * s_.head_dim;
-    std::fill_n(room_.states, size, T(0));
-    for (int64_t c = 0; c + 1 < s_.chunks(); ++c) {
-      open(c);
-      solve(state_before(c));
-      std::copy_n(room_.states + c * size, size, room_.states + (c + 1) * size);
-      Matrix next = state_before(c + 1);
-      advance(next);
+    const auto before = [&](int64_t c) { return matrix(room_.states + c * s_.of_head().state()); };
+    const auto inside = [&](int64_t i) { return matrix(room_.inside + i * s_.of_head().state()); };
+    before(0).setZero();
+    for (int64_t t = 0; t < (s_.chunks() - 1) * s_.chunk; ++t) {
+      Matrix next = before(t / s_.chunk + 1);
+      step(t, t % s_.chunk == 0 ? before(t / s_.chunk) : next, next);
     }
     *room_.d_decay = *room_.d_step_bias = T(0);
-    Matrix(room_.state, s_.key_dim, s_.head_dim).setZero();
+    state_.setZero();
     for (int64_t c = s_.chunks() - 1; c >= 0; --c) {
-      open(c);
-      solve(state_before(c));
-      const ConstStridedView<T> d(dout + token() * s_.values() + head_ * s_.head_dim, n_, s_.head_dim,
-                                  Eigen::OuterStride<>(s_.values()));
-      backward_solve(d);
-      backward_pairs(d);
-      backward_rows(d, state_before(c));
-      backward_state(d, state_before(c));
-      write(to);
+      const int64_t first = c * s_.chunk, last = std::min(first + s_.chunk, s_.sequence) - 1;
+      inside(0) = before(c);
+      for (int64_t t = first; t < last; ++t) {
+        Matrix next = inside(t - first + 1);
+        step(t, inside(t - first), next);
+      }
+      for (int64_t t = last; t >= first; --t)
+        backward_step(t, inside(t - first), ConstMap(dout + out_at(t), s_.head_dim), to);
     }
   }
 
  private:
   using Matrix = MatrixView<T>;
-  using Column = Eigen::Array<T, Eigen::Dynamic, 1>;
+  using Vector = Eigen::Matrix<T, Eigen::Dynamic, 1>;
+  using Map = Eigen::Map<Vector>;
+  using ConstMap = Eigen::Map<const Vector>;
 
-  int64_t token() const { return begin_ + first_; }
-  int64_t key_head() const { return head_ / (s_.heads / s_.key_heads); }
-  Matrix q() const { return {room_.q, n_, s_.key_dim}; }
-  Matrix k() const { return {room_.k, n_, s_.key_dim}; }
-  Matrix errors() const { return {room_.errors, n_, s_.head_dim}; }
-  Matrix updates() const { return {room_.updates, n_, s_.head_dim}; }
-  Matrix d_updates() const { return {room_.d_updates, n_, s_.head_dim}; }
-  Matrix pairs(T* data) const { return {data, n_, n_}; }
-  Matrix state_before(int64_t c) const {
-    return {room_.states + c * s_.key_dim * s_.head_dim, s_.key_dim, s_.head_dim};
+  Matrix matrix(T* data) const { return {data, s_.key_dim, s_.head_dim}; }
+  int64_t out_at(int64_t t) const { return (begin_ + t) * s_.values() + head_ * s_.head_dim; }
+  int64_t value_at(int64_t t) const {
+    return (begin_ + t) * s_.columns() + 2 * s_.keys() + head_ * s_.head_dim;
   }
-  ArrayView<T> row(T* data) const { return {data, n_}; }
-  ArrayView<T> beta() const { return row(room_.beta); }
-  Column grown() const { return row(room_.log_decay).exp(); }
-  Column left() const { return (room_.log_decay[n_ - 1] - row(room_.log_decay)).exp(); }
-  T whole() const { return std::exp(room_.log_decay[n_ - 1]); }
-  RowMatrix<T> seen() const { return pairs(room_.qk).cwiseProduct(pairs(room_.decays)); }
-  const T* gates(int64_t i) const { return in_.gates + (token() + i) * s_.row; }
   T rate() const { return -std::exp(in_.decay[head_]); }
-  T step(int64_t i) const { return gates(i)[s_.heads + head_] + in_.step_bias[head_]; }
 
-  // Queries, keys and gates of a chunk, and the products of its tokens.
-  void open(int64_t chunk) {
-    first_ = chunk * s_.chunk;
-    n_ = std::min(s_.chunk, s_.sequence - first_);
-    T total = 0;
-    for (int64_t i = 0; i < n_; ++i) {
-      const T* const from = in_.qkv + (token() + i) * s_.columns() + key_head() * s_.key_dim;
-      const ConstArrayView<T> query(from, s_.key_dim), key(from + s_.keys(), s_.key_dim);
-      q().row(i).array() = query.transpose() * (reciprocal_length(query) / std::sqrt(T(s_.key_dim)));
-      k().row(i).array() = key.transpose() * reciprocal_length(key);
-      room_.beta[i] = delta_sigmoid(gates(i)[head_]);
-      room_.log_decay[i] = total += rate() * delta_softplus(step(i));
-    }
-    pairs(room_.qk).noalias() = q() * k().transpose();
-    pairs(room_.kk).noalias() = k() * k().transpose();
-    for (int64_t i = 0; i < n_; ++i) {
-      ArrayView<T> decays(room_.decays + i * n_, n_);
-      decays.head(i + 1) = (room_.log_decay[i] - row(room_.log_decay).head(i + 1)).exp();
-      decays.tail(n_ - i - 1).setZero();
-    }
-    lower_ = pairs(room_.kk).cwiseProduct(pairs(room_.decays));
-    lower_.array().colwise() *= beta();
+  // What the token says, and its update of the state before it.
+  void read(int64_t t, const Matrix& state) {
+    const T* const from =
+        in_.qkv + (begin_ + t) * s_.columns() + head_ / (s_.heads / s_.key_heads) * s_.key_dim;
+    const ConstArrayView<T> query(from, s_.key_dim), key(from + s_.keys(), s_.key_dim);
+    q_ = query * (reciprocal_length(query) / std::sqrt(T(s_.key_dim)));
+    k_ = key * reciprocal_length(key);
+    const T* const gates = in_.gates + (begin_ + t) * s_.row;
+    beta_ = delta_sigmoid(gates[head_]);
+    step_ = gates[s_.heads + head_] + in_.step_bias[head_];
+    factor_ = std::exp(rate() * delta_softplus(step_));
+    error_.noalias() = state.transpose() * k_;
+    error_ = ConstMap(in_.qkv + value_at(t), s_.head_dim) - factor_ * error_;
+    update_ = beta_ * error_;
   }
 
-  void solve(const Matrix& state) {
-    const ConstStridedView<T> values(in_.qkv + token() * s_.columns() + 2 * s_.keys() + head_ * s_.head_dim,
-                                     n_, s_.head_dim, Eigen::OuterStride<>(s_.columns()));
-    updates().noalias() = k() * state;
-    errors() = values;
-    errors().array() -= updates().array().colwise() * grown();
-    updates().array() = errors().array().colwise() * beta();
-    Matrix solved = updates();
-    lower_.template triangularView<Eigen::UnitLower>().solveInPlace(solved);
+  // `to` may be `from`.
+  void step(int64_t t, const Matrix& from, Matrix& to) {
+    read(t, from);
+    to = factor_ * from;
+    to.noalias() += k_ * update_.transpose();
   }
 
-  void advance(Matrix& state) const {
-    state *= whole();
-    scaled_ = updates().array().colwise() * left();
-    state.noalias() += k().transpose() * scaled_;
-  }
-
-  // The gradient of the triangular system's right side.
-  void backward_solve(const ConstStridedView<T>& dout) {
-    const Matrix d_state(room_.state, s_.key_dim, s_.head_dim);
-    Matrix d = d_updates();
-    d.noalias() = k() * d_state;
-    d.array().colwise() *= left();
-    d.noalias() += seen().transpose() * dout;
-    lower_.transpose().template triangularView<Eigen::UnitUpper>().solveInPlace(d);
-  }
-
-  // Those of the products between tokens, and what follows for decays and betas.
-  void backward_pairs(const ConstStridedView<T>& dout) {
-    Matrix d_qk = pairs(room_.d_qk), d_kk = pairs(room_.d_kk);
-    d_qk.noalias() = dout * updates().transpose();
-    d_qk.array() *= pairs(room_.decays).array();
-    d_kk.noalias() = -d_updates() * updates().transpose();
-    d_kk.array() *= pairs(room_.decays).array();
-    d_kk.diagonal().setZero();
-    row(room_.d_beta) = d_kk.cwiseProduct(pairs(room_.kk)).rowwise().sum().array() +
-                        d_updates().cwiseProduct(errors()).rowwise().sum().array();
-    d_kk.array().colwise() *= beta();
-    RowMatrix<T> x = d_qk.cwiseProduct(pairs(room_.qk)) + d_kk.cwiseProduct(pairs(room_.kk));
-    x.diagonal().setZero();  // a token does not decay against itself
-    row(room_.d_log_decay) = x.rowwise().sum().array() - x.colwise().sum().transpose().array();
-    d_updates().array().colwise() *= beta();  // of the errors, which is that of values
-  }
-
-  // Those of queries and keys, and of decays through them.
-  void backward_rows(const ConstStridedView<T>& dout, const Matrix& state) {
-    const Matrix d_state(room_.state, s_.key_dim, s_.head_dim);
-    Matrix d_q(room_.d_q + first_ * s_.key_dim, n_, s_.key_dim),
-        d_k(room_.d_k + first_ * s_.key_dim, n_, s_.key_dim);
-    ArrayView<T> d_log = row(room_.d_log_decay);
-    d_q.noalias() = dout * state.transpose();
-    d_q.array().colwise() *= grown();
-    d_log += d_q.cwiseProduct(q()).rowwise().sum().array();
-    d_k.noalias() = -d_updates() * state.transpose();
-    d_k.array().colwise() *= grown();
-    d_log += d_k.cwiseProduct(k()).rowwise().sum().array();
-    RowMatrix<T> by_state(n_, s_.key_dim);
-    by_state.noalias() = updates() * d_state.transpose();
-    by_state.array().colwise() *= left();
-    const Column last = by_state.cwiseProduct(k()).rowwise().sum();
-    d_log -= last;
-    d_log[n_ - 1] += last.sum() + whole() * state.cwiseProduct(d_state).sum();
-    d_k += by_state;
-    d_q.noalias() += pairs(room_.d_qk) * k();
-    d_k.noalias() += pairs(room_.d_qk).transpose() * q();
-    d_k.noalias() += pairs(room_.d_kk) * k();
-    d_k.noalias() += pairs(room_.d_kk).transpose() * k();
-  }
-
-  void backward_state(const ConstStridedView<T>& dout, const Matrix&) {
-    Matrix d_state(room_.state, s_.key_dim, s_.head_dim);
-    d_state *= whole();
-    scaled_ = dout.array().colwise() * grown();
-    d_state.noalias() += q().transpose() * scaled_;
-    scaled_ = d_updates().array().colwise() * grown();
-    d_state.noalias() -= k().transpose() * scaled_;
-  }
-
-  void write(const DeltaResults<T>& to) const {
-    StridedView<T>(to.qkv + token() * s_.columns() + 2 * s_.keys() + head_ * s_.head_dim, n_, s_.head_dim,
-                   Eigen::OuterStride<>(s_.columns())) = d_updates();
-    T later = 0;
-    for (int64_t i = n_; i-- > 0;) {
-      later += room_.d_log_decay[i];
-      T* const gates = to.gates + (token() + i) * s_.row;
-      const T beta = room_.beta[i], d_step = later * rate() * delta_sigmoid(step(i));
-      gates[head_] = room_.d_beta[i] * beta * (T(1) - beta);
-      gates[s_.heads + head_] = d_step;
-      *room_.d_step_bias += d_step;
-      *room_.d_decay += later * rate() * delta_softplus(step(i));
-    }
+  // `state` is that before the token. The gradient of the state after it becomes that of the one before it.
+  void backward_step(int64_t t, const Matrix& state, const ConstMap& dout, const DeltaResults<T>& to) {
+    read(t, state);
+    state_.noalias() += q_ * dout.transpose();
+    Map d_q(room_.d_q + t * s_.key_dim, s_.key_dim), d_k(room_.d_k + t * s_.key_dim, s_.key_dim);
+    d_q.noalias() = state * dout;
+    d_q = factor_ * d_q + k_ * update_.dot(dout);
+    d_update_.noalias() = state_.transpose() * k_;
+    const T d_beta = d_update_.dot(error_);
+    d_update_ *= beta_;  // of the error, which is that of the value
+    d_k.noalias() = state * d_update_;
+    d_k *= -factor_;
+    d_k.noalias() += state_ * update_;
+    state_.noalias() -= k_ * d_update_.transpose();
+    const T d_log = state_.cwiseProduct(state).sum() * factor_;
+    state_ *= factor_;
+    Map(to.qkv + value_at(t), s_.head_dim) = d_update_;
+    T* const gates = to.gates + (begin_ + t) * s_.row;
+    const T d_step = d_log * rate() * delta_sigmoid(step_);
+    gates[head_] = d_beta * beta_ * (T(1) - beta_);
+    gates[s_.heads + head_] = d_step;
+    *room_.d_step_bias += d_step;
+    *room_.d_decay += d_log * rate() * delta_softplus(step_);
   }
 
   const DeltaShape& s_;
   const DeltaOperands<T>& in_;
   const DeltaRoom<T> room_;
   const int64_t begin_, head_;
-  int64_t first_ = 0, n_ = 0;  // of the chunk
-  RowMatrix<T> lower_;
-  mutable RowMatrix<T> scaled_;
+  Matrix state_;  // in backward its gradient
+  // Of the token that was read last.
+  Vector q_, k_, error_, update_, d_update_;
+  T beta_ = 0, step_ = 0, factor_ = 0;
 };
 
 // The gradient of a query or key before it was divided by its length. `d` is its gradient after that, summed

@@ -6,9 +6,7 @@
 #include <cuda_runtime.h>
 
 #include <atomic>
-#include <functional>
 #include <memory>
-#include <vector>
 
 #include "runtime/device/cuda/memory_pool.h"
 #include "runtime/device/cuda/per_thread.h"
@@ -34,27 +32,15 @@ class CallStreams {
   Staging& staging() { return lane().staging; }
   /// Waits for all of them, whatever became of their work.
   void finish();
-  /// CudaDevice::capture().
-  cudaGraphExec_t capture(const std::function<void()>& work);
-  /// The most that calls had at once, and the rooms of captured graphs.
-  int64_t peak_bytes() const { return scratch_peak_.load() + room_bytes_.load(); }
+  /// The most that calls had at once.
+  int64_t peak_bytes() const { return scratch_peak_; }
 
  private:
   friend class Scratch;
-  struct Room {
-    void* data = nullptr;
-    int64_t bytes = 0;
-  };
-
-  // What belongs to a thread: its stream, and the room of its captured graphs, which all start at the
-  // beginning of one room, for they run one after the other. Earlier, smaller rooms stay: graphs know them.
+  // What belongs to a thread.
   struct Lane {
     cudaStream_t stream = nullptr;
-    int64_t scratch = 0, most_scratch = 0;  // bytes in use by the call at work, and the most so far
-    bool capturing = false;
-    std::vector<Room> rooms;
     Staging staging;
-    Room room() const { return rooms.empty() ? Room{} : rooms.back(); }
   };
 
   static std::unique_ptr<Lane> make_lane();
@@ -62,11 +48,11 @@ class CallStreams {
 
   const int device_;
   MemoryPool& pool_;
-  std::atomic<int64_t> scratch_{0}, scratch_peak_{0}, room_bytes_{0};
+  std::atomic<int64_t> scratch_{0}, scratch_peak_{0};
   PerThread<Lane> lanes_{[] { return make_lane(); }};
 };
 
-/// Room for one call; the stream that used it is the first to get it again. A graph's is its own for ever.
+/// Room for one call; the stream that used it is the first to get it again.
 class Scratch {
  public:
   Scratch(CallStreams& streams, int64_t bytes);
@@ -79,10 +65,9 @@ class Scratch {
 
  private:
   CallStreams& streams_;
-  CallStreams::Lane& lane_;
+  const cudaStream_t stream_;
   const int64_t bytes_;
-  const bool captured_;
-  void* data_;
+  void* const data_;
 };
 
 }  // namespace mpt::runtime::cuda

@@ -124,13 +124,10 @@ class CublasGemm final : public Gemm {
     return *(products_[kind] = std::make_unique<CublasProduct>(handle_, kind, call));
   }
 
-  // Nothing is timed in a capture. Products that are added to c are timed where it is zero, as gradients are
+  // Products that are added to c are timed where it is zero, as gradients are
   // in the first micro-batch; elsewhere timing would change it.
   void consider(CublasProduct& product, const GemmShape& shape, const ProductTypes& types,
                 const ProductCall& call, void* room) {
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    cuda::check(cudaStreamIsCapturing(call.stream, &capture), "cudaStreamIsCapturing");
-    if (capture != cudaStreamCaptureStatusNone) return;
     product.was_considered = true;
     if (product.algorithms().size() < 2 || !repeats(shape, types, call)) return;
     const bool is_wide = types.result == CUDA_R_64F || types.result == CUDA_R_32F;

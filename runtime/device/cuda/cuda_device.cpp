@@ -194,7 +194,7 @@ class Impl final : public StreamDevice {
 
 }  // namespace
 
-std::unique_ptr<CudaDevice> make_cuda_device(int index, const CudaOptions& options) {
+std::unique_ptr<StreamDevice> make_cuda_device(int index, const CudaOptions& options) {
   return std::make_unique<Impl>(index, options);
 }
 

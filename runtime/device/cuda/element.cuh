@@ -5,6 +5,8 @@
 // for 16 bits, and deterministic: no atomic additions, sums in an order that depends on shapes alone. Atomic
 // maxima are the same in every order.
 
+#include <type_traits>
+
 #include "runtime/device/cuda/launch.h"
 
 namespace mpt::runtime::cuda {
@@ -41,12 +43,17 @@ __device__ inline void store(T* to, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
-/// Elements of T in one access, if rows of `columns` elements at these addresses allow it, else 1.
+/// Whether 16 bytes of T can be one access in rows of `columns` elements at these addresses.
 template <class T, class... Pointers>
-int pack_width(int64_t columns, Pointers... pointers) {
-  constexpr int kWidth = int(16 / sizeof(T));
+bool in_packs(int64_t columns, Pointers... pointers) {
   const bool aligned = ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
-  return aligned && columns % kWidth == 0 ? kWidth : 1;
+  return aligned && columns % int64_t(16 / sizeof(T)) == 0;
+}
+
+/// Gives `go` the elements of T in one access, a constant: those of 16 bytes `if_packs`, else 1.
+template <class T, class Go>
+void with_packs(bool if_packs, Go&& go) {
+  if_packs ? go(std::integral_constant<int, int(16 / sizeof(T))>()) : go(std::integral_constant<int, 1>());
 }
 
 /// First number and stride of this thread in a grid-stride loop.

@@ -189,48 +189,43 @@ __global__ void adamw_kernel(int64_t packs, AdamWFactors<S> o, S* gradient, S* p
 
 template <class T>
 void add(cudaStream_t stream, const ResidualAdd& o) {
-  constexpr int kWidth = int(16 / sizeof(T));
-  if (pack_width<T>(o.count, o.a, o.b, o.y) == 1)
-    return launch(stream, blocks_for(o.count), kThreads, 0, residual_add_kernel<T, 1>, o.count, o.a, o.b,
-                  o.y);
-  launch(stream, blocks_for(o.count / kWidth), kThreads, 0, residual_add_kernel<T, kWidth>, o.count / kWidth,
-         o.a, o.b, o.y);
+  with_packs<T>(in_packs<T>(o.count, o.a, o.b, o.y), [&](auto width) {
+    launch(stream, blocks_for(o.count / width()), kThreads, 0, residual_add_kernel<T, width()>,
+           o.count / width(), o.a, o.b, o.y);
+  });
 }
 
 template <class T>
 void activate(cudaStream_t stream, const ActivationForward& o) {
-  constexpr int kWidth = int(16 / sizeof(T));
   const ActivationShape& s = o.shape;
   const int64_t count = s.rows * s.columns;
   if (s.limit > 0.0)
     return launch(stream, blocks_for(count), kThreads, 0, limited_forward_kernel<T>, s, o.x, o.y);
-  if (pack_width<T>(s.columns, o.x, o.y) == 1)
-    return launch(stream, blocks_for(count), kThreads, 0, activation_forward_kernel<T, 1>, s, o.x, o.y);
-  launch(stream, blocks_for(count / kWidth), kThreads, 0, activation_forward_kernel<T, kWidth>, s, o.x, o.y);
+  with_packs<T>(in_packs<T>(s.columns, o.x, o.y), [&](auto width) {
+    launch(stream, blocks_for(count / width()), kThreads, 0, activation_forward_kernel<T, width()>, s, o.x,
+           o.y);
+  });
 }
 
 template <class T>
 void activation_gradient(cudaStream_t stream, const ActivationBackward& o) {
-  constexpr int kWidth = int(16 / sizeof(T));
   const ActivationShape& s = o.shape;
   const int64_t count = s.rows * s.columns;
   if (s.limit > 0.0)
     return launch(stream, blocks_for(count), kThreads, 0, limited_backward_kernel<T>, s, o.dy, o.x, o.dx);
-  if (pack_width<T>(s.columns, o.dy, o.x, o.dx) == 1)
-    return launch(stream, blocks_for(count), kThreads, 0, activation_backward_kernel<T, 1>, s, o.dy, o.x,
-                  o.dx);
-  launch(stream, blocks_for(count / kWidth), kThreads, 0, activation_backward_kernel<T, kWidth>, s, o.dy, o.x,
-         o.dx);
+  with_packs<T>(in_packs<T>(s.columns, o.dy, o.x, o.dx), [&](auto width) {
+    launch(stream, blocks_for(count / width()), kThreads, 0, activation_backward_kernel<T, width()>, s, o.dy,
+           o.x, o.dx);
+  });
 }
 
 // Loshchilov and Hutter 2019 (arXiv:1711.05101), algorithm 2. The state is S, the copy T.
 template <class S, class T>
 void adam_step(cudaStream_t stream, const AdamStep& o) {
-  constexpr int kWidth = int(16 / sizeof(S));
+  constexpr size_t kCopied = 16 / sizeof(S) * sizeof(T);
   const AdamW& w = o.options;
-  const bool packed = pack_width<S>(o.count, o.gradient, o.parameter, o.first_moment, o.second_moment) > 1 &&
-                      reinterpret_cast<uintptr_t>(o.copy.data) % (kWidth * sizeof(T)) == 0;
-  const int64_t packs = packed ? o.count / kWidth : o.count;
+  const bool packed = in_packs<S>(o.count, o.gradient, o.parameter, o.first_moment, o.second_moment) &&
+                      reinterpret_cast<uintptr_t>(o.copy.data) % kCopied == 0;
   const AdamWFactors<S> factors{S(w.beta1),
                                 S(w.beta2),
                                 S(w.gradient_scale),
@@ -238,8 +233,10 @@ void adam_step(cudaStream_t stream, const AdamStep& o) {
                                 S(1.0 / (1.0 - std::pow(w.beta2, double(w.step)))),
                                 S(1.0 - w.learning_rate * w.weight_decay),
                                 S(w.epsilon)};
-  launch(stream, blocks_for(packs), kThreads, 0, packed ? adamw_kernel<S, T, kWidth> : adamw_kernel<S, T, 1>,
-         packs, factors, o.gradient, o.parameter, o.first_moment, o.second_moment, o.copy.data, o.zeroes);
+  with_packs<S>(packed, [&](auto width) {
+    launch(stream, blocks_for(o.count / width()), kThreads, 0, adamw_kernel<S, T, width()>, o.count / width(),
+           factors, o.gradient, o.parameter, o.first_moment, o.second_moment, o.copy.data, o.zeroes);
+  });
 }
 
 template <class From, class To>

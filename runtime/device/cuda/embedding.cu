@@ -76,13 +76,12 @@ void table_gradient(StreamDevice& gpu, DataType type, const SortedWords& sorted,
   const int64_t words = sorted.words();
   const WordList list{words, numbers, numbers + words, numbers + 2 * words + 1};
   MPT_DISPATCH(type, {
-    constexpr int kWidth = int(16 / sizeof(T));
-    const bool in_packs = pack_width<T>(hidden, dy) > 1;
-    const int64_t packs = in_packs ? hidden / kWidth : hidden;
-    const auto threads = int(std::clamp<int64_t>(ceil_div(packs, kWarp), 1, kThreads / kWarp) * kWarp);
-    launch(gpu.stream(), dim3(unsigned(words)), threads, 0,
-           in_packs ? embedding_backward_kernel<T, kWidth> : embedding_backward_kernel<T, 1>, list, hidden,
-           dy, dtable);
+    with_packs<T>(in_packs<T>(hidden, dy), [&](auto width) {
+      const int64_t warps = ceil_div(hidden / width(), kWarp);
+      const auto threads = int(std::clamp<int64_t>(warps, 1, kThreads / kWarp) * kWarp);
+      launch(gpu.stream(), dim3(unsigned(words)), threads, 0, embedding_backward_kernel<T, width()>, list,
+             hidden, dy, dtable);
+    });
   });
 }
 
@@ -92,11 +91,10 @@ void run(StreamDevice& gpu, DataType type, const EmbeddingForward& o) {
   const TableShape& s = o.shape;
   const StreamDevice::Numbers ids(gpu, o.ids, s.tokens);
   MPT_DISPATCH(type, {
-    constexpr int kWidth = int(16 / sizeof(T));
-    const bool packed = pack_width<T>(s.hidden, o.table, o.y) > 1;
-    launch(gpu.stream(), dim3(unsigned(s.tokens)), kThreads, 0,
-           packed ? embedding_forward_kernel<T, kWidth> : embedding_forward_kernel<T, 1>, s.hidden, s.first,
-           s.rows, ids.data(), o.table, o.y);
+    with_packs<T>(in_packs<T>(s.hidden, o.table, o.y), [&](auto width) {
+      launch(gpu.stream(), dim3(unsigned(s.tokens)), kThreads, 0, embedding_forward_kernel<T, width()>,
+             s.hidden, s.first, s.rows, ids.data(), o.table, o.y);
+    });
   });
 }
 

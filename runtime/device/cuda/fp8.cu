@@ -143,14 +143,10 @@ int64_t fp8_scratch_bytes() { return kThreads * int64_t(sizeof(uint32_t)); }
 template <class T>
 void narrow_to_fp8(cudaStream_t stream, Fp8 format, int64_t rows, int64_t columns, const T* x,
                    const Fp8Magnitude& magnitude, const Fp8Place& to, void* scratch) {
-  const auto go = [&](const auto& narrowing) {
+  with_packs<T>(in_packs<T>(rows * columns, x, to.rows, to.columns), [&](auto width) {
+    const Narrowing<T, width()> narrowing(stream, format, rows, columns, x);
     narrowing.narrow(narrowing.magnitudes(magnitude, to.from_fp8, scratch), to);
-  };
-  if (pack_width<T>(rows * columns, x, to.rows, to.columns) > 1) {
-    go(Narrowing<T, int(16 / sizeof(T))>(stream, format, rows, columns, x));
-  } else {
-    go(Narrowing<T, 1>(stream, format, rows, columns, x));
-  }
+  });
 }
 
 #define MPT_INSTANTIATE(T)                                                                        \

@@ -101,27 +101,23 @@ __global__ void loss_of_all_kernel(int64_t columns, int64_t used, const int32_t*
   T* const row = logits + t * columns;
   const S at_target = threadIdx.x == 0 && target >= 0 && target < used ? wide(row[target]) : S(0);
   S highest = kLowest, sum = 0;
-#pragma unroll 4
-  for (int64_t c = int64_t(threadIdx.x) * W; c < used; c += int64_t(blockDim.x) * W) {
-    const Pack<T, W> pack = load<W>(row + c);
+  for_each_logit_pack<W>(row, used, [&](int64_t c, const Pack<T, W>& pack) {
     S most = highest;
     for (int i = 0; i < W; ++i) most = c + i < used ? max(most, wide(pack.at[i])) : most;
     sum *= exp(highest - most);
     highest = most;
     for (int i = 0; i < W; ++i) sum += c + i < used ? exp(wide(pack.at[i]) - highest) : S(0);
-  }
+  });
   const S top = block_reduce(highest, Maximum(), kLowest);
   const S total = block_sum(sum * exp(highest - top));
   const S factor = scale / total;
-#pragma unroll 4
-  for (int64_t c = int64_t(threadIdx.x) * W; c < columns; c += int64_t(blockDim.x) * W) {
-    Pack<T, W> pack = load<W>(row + c);
+  for_each_logit_pack<W>(row, columns, [&](int64_t c, Pack<T, W> pack) {
     for (int i = 0; i < W; ++i) {
       const S value = c + i < used ? exp(wide(pack.at[i]) - top) * factor : S(0);  // behind: padding
       pack.at[i] = narrow<T>(c + i == target ? value - scale : value);
     }
     store<W>(row + c, pack);
-  }
+  });
   if (threadIdx.x == 0) losses[t] = log(double(total)) - double(at_target - top);
 }
 
@@ -195,11 +191,6 @@ template <class T>
 int loss_threads(int64_t columns) {
   return columns >= int64_t(kMany) * int64_t(16 / sizeof(T)) ? kMany : kThreads;
 }
-template <class T>
-bool in_packs(int64_t columns, const void* logits) {
-  return pack_width<T>(columns, logits) > 1;
-}
-
 // Calls `body` with room for the losses of tokens, and adds their sum to `loss`.
 template <class Body>
 void sum_losses(StreamDevice& gpu, int64_t tokens, double* loss, Body&& body) {
@@ -244,10 +235,10 @@ const void* end_of(DataType type, const Stretch& stretch) {
 void run(StreamDevice& gpu, DataType type, const LossMaximum& o) {
   const LossShape& s = o.shape;
   MPT_DISPATCH(type, {
-    constexpr int kWidth = int(16 / sizeof(T));
-    launch(gpu.stream(), dim3(unsigned(s.tokens)), loss_threads<T>(s.columns), 0,
-           in_packs<T>(s.columns, o.logits) ? loss_maximum_kernel<T, kWidth> : loss_maximum_kernel<T, 1>,
-           s.columns, s.used, o.logits, o.maximum);
+    with_packs<T>(in_packs<T>(s.columns, o.logits), [&](auto width) {
+      launch(gpu.stream(), dim3(unsigned(s.tokens)), loss_threads<T>(s.columns), 0,
+             loss_maximum_kernel<T, width()>, s.columns, s.used, o.logits, o.maximum);
+    });
   });
 }
 
@@ -255,11 +246,11 @@ void run(StreamDevice& gpu, DataType type, const LossExponentials& o) {
   const LossShape& s = o.shape;
   const StreamDevice::Numbers targets(gpu, o.targets, s.tokens);
   MPT_DISPATCH(type, {
-    constexpr int kWidth = int(16 / sizeof(T));
-    const auto kernel = in_packs<T>(s.columns, o.logits) ? loss_exponentials_kernel<T, kWidth>
-                                                         : loss_exponentials_kernel<T, 1>;
-    launch(gpu.stream(), dim3(unsigned(s.tokens)), loss_threads<T>(s.columns), 0, kernel, s.tokens, s.columns,
-           s.used, s.first, targets.data(), o.maximum, o.logits, o.sums);
+    with_packs<T>(in_packs<T>(s.columns, o.logits), [&](auto width) {
+      launch(gpu.stream(), dim3(unsigned(s.tokens)), loss_threads<T>(s.columns), 0,
+             loss_exponentials_kernel<T, width()>, s.tokens, s.columns, s.used, s.first, targets.data(),
+             o.maximum, o.logits, o.sums);
+    });
   });
 }
 
@@ -269,13 +260,13 @@ void run(StreamDevice& gpu, DataType type, const LossGradient& o) {
   const dim3 blocks(unsigned(s.tokens));
   sum_losses(gpu, s.tokens, o.loss, [&](void* losses) {
     MPT_DISPATCH(type, {
-      constexpr int kWidth = int(16 / sizeof(T));
       if (o.cap > 0.0)
         return launch(gpu.stream(), blocks, kThreads, 0, capped_loss_gradient_kernel<T>, s.tokens, s.columns,
                       s.used, s.first, targets.data(), o.maximum, o.sums, o.scale, o.cap, o.logits, losses);
-      launch(gpu.stream(), blocks, loss_threads<T>(s.columns), 0,
-             in_packs<T>(s.columns, o.logits) ? loss_gradient_kernel<T, kWidth> : loss_gradient_kernel<T, 1>,
-             s.tokens, s.columns, s.used, s.first, targets.data(), o.sums, o.scale, o.logits, losses);
+      with_packs<T>(in_packs<T>(s.columns, o.logits), [&](auto width) {
+        launch(gpu.stream(), blocks, loss_threads<T>(s.columns), 0, loss_gradient_kernel<T, width()>,
+               s.tokens, s.columns, s.used, s.first, targets.data(), o.sums, o.scale, o.logits, losses);
+      });
     });
   });
 }
@@ -288,10 +279,10 @@ void run(StreamDevice& gpu, DataType type, const LossOfAll& o) {
   const StreamDevice::Numbers targets(gpu, o.targets, s.tokens);
   sum_losses(gpu, s.tokens, o.loss, [&](void* losses) {
     MPT_DISPATCH(type, {
-      constexpr int kWidth = int(16 / sizeof(T));
-      launch(gpu.stream(), dim3(unsigned(s.tokens)), loss_threads<T>(s.columns), 0,
-             in_packs<T>(s.columns, o.logits) ? loss_of_all_kernel<T, kWidth> : loss_of_all_kernel<T, 1>,
-             s.columns, s.used, targets.data(), o.scale, o.logits, losses);
+      with_packs<T>(in_packs<T>(s.columns, o.logits), [&](auto width) {
+        launch(gpu.stream(), dim3(unsigned(s.tokens)), loss_threads<T>(s.columns), 0,
+               loss_of_all_kernel<T, width()>, s.columns, s.used, targets.data(), o.scale, o.logits, losses);
+      });
     });
   });
 }

@@ -20,7 +20,6 @@ int64_t length_in_reserve(int64_t size) { return (size + kReserveUnit - 1) / kRe
 }  // namespace
 
 MemoryPool::~MemoryPool() {
-  held_.clear();
   free_all();
   if (reserve_ != nullptr) cudaFree(reserve_);
   if (event_ != nullptr) cudaEventDestroy(event_);
@@ -29,11 +28,9 @@ MemoryPool::~MemoryPool() {
 void* MemoryPool::allocate(MemoryUse use, int64_t bytes, cudaStream_t stream) {
   const int64_t size = std::max(rounded_bytes(bytes), kAllocationUnit);
   const std::lock_guard lock(mutex_);
-  // Scratch comes back to scratch.
-  void* data = use == MemoryUse::scratch ? kept(use, size, stream) : of_reserve(use, size, stream);
-  if (data == nullptr)
-    data = use == MemoryUse::scratch ? of_reserve(use, size, stream) : kept(use, size, stream);
-  return data != nullptr ? data : fresh(use, size, stream);
+  void* data = use == MemoryUse::scratch ? kept(use, size, stream) : of_reserve(size, stream);
+  if (data == nullptr) data = use == MemoryUse::scratch ? of_reserve(size, stream) : kept(use, size, stream);
+  return data != nullptr ? data : fresh(size, stream);
 }
 
 // Later than the release, and so after it.
@@ -52,13 +49,11 @@ void* MemoryPool::kept(MemoryUse use, int64_t size, cudaStream_t stream) {
   for (auto at = free_.lower_bound({use, size}); at != free_.end() && at->first <= std::pair(use, largest);
        ++at) {
     std::vector<Block>& blocks = at->second;
+    if (blocks.empty()) continue;
     // The stream's own blocks need no waiting.
     auto found =
         std::find_if(blocks.begin(), blocks.end(), [&](const Block& b) { return b.stream == stream; });
-    if (found == blocks.end())
-      found = std::find_if(blocks.begin(), blocks.end(),
-                           [&](const Block& b) { return !held_.contains(b.stream); });
-    if (found == blocks.end()) continue;
+    if (found == blocks.end()) found = blocks.begin();
     const Block block = *found;
     blocks.erase(found);
     if (at->first.second > size) larger_[block.data] = at->first.second;
@@ -69,17 +64,14 @@ void* MemoryPool::kept(MemoryUse use, int64_t size, cudaStream_t stream) {
 }
 
 // The smallest gap that is long enough, where possible one that needs no waiting, and the first of equals;
-// null: there is none. What is at hand for calls that wait to be launched is no scratch.
-void* MemoryPool::of_reserve(MemoryUse use, int64_t size, cudaStream_t stream) {
+// null: there is none.
+void* MemoryPool::of_reserve(int64_t size, cudaStream_t stream) {
   const int64_t length = length_in_reserve(size);
   auto best = gaps_.end();
   std::pair<bool, int64_t> best_rank;
   for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
     const auto& [all, users] = gap->second;
-    if (all < length || std::any_of(users.begin(), users.end(), [&](cudaStream_t user) {
-          return held_.contains(user) && (user != stream || use == MemoryUse::scratch);
-        }))
-      continue;
+    if (all < length) continue;
     const bool waits =
         std::any_of(users.begin(), users.end(), [&](cudaStream_t user) { return user != stream; });
     if (best != gaps_.end() && best_rank <= std::pair(waits, all)) continue;
@@ -107,15 +99,6 @@ void MemoryPool::release(MemoryUse use, void* data, int64_t bytes, cudaStream_t 
   const auto after = std::upper_bound(blocks.begin(), blocks.end(), data,
                                       [](const void* d, const Block& b) { return std::less<>()(d, b.data); });
   blocks.insert(after, {data, stream});
-}
-
-void MemoryPool::hold(cudaStream_t stream, bool held) {
-  const std::lock_guard lock(mutex_);
-  if (held) {
-    held_.insert(stream);
-  } else {
-    held_.erase(stream);
-  }
 }
 
 void MemoryPool::reserve(int64_t bytes, int64_t spare_bytes) {
@@ -161,13 +144,13 @@ void MemoryPool::give_back(char* data, int64_t size, cudaStream_t stream) {
   gaps_[data] = std::move(gap);
 }
 
-void* MemoryPool::fresh(MemoryUse use, int64_t size, cudaStream_t stream) {
+void* MemoryPool::fresh(int64_t size, cudaStream_t stream) {
   void* data = nullptr;
   cudaError_t status = cudaMalloc(&data, size_t(size));
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     free_all();
-    if ((data = of_reserve(use, size, stream)) != nullptr) return data;
+    if ((data = of_reserve(size, stream)) != nullptr) return data;
     status = cudaMalloc(&data, size_t(size));
   }
   if (status == cudaErrorMemoryAllocation) {
@@ -188,16 +171,15 @@ void* MemoryPool::fresh(MemoryUse use, int64_t size, cudaStream_t stream) {
 void MemoryPool::free_all() {
   cudaDeviceSynchronize();  // another stream may get their memory
   for (auto& [key, blocks] : free_) {
-    std::erase_if(blocks, [&, size = key.second](const Block& block) {
-      if (held_.contains(block.stream)) return false;
+    for (const Block& block : blocks) {
       if (is_reserved(block.data)) {
-        give_back(static_cast<char*>(block.data), size, block.stream);
-        return true;
+        give_back(static_cast<char*>(block.data), key.second, block.stream);
+        continue;
       }
       cudaFree(block.data);
-      reserved_ -= size;
-      return true;
-    });
+      reserved_ -= key.second;
+    }
+    blocks.clear();
   }
 }
 

@@ -4,8 +4,7 @@
 // MemoryPool: blocks of GPU memory. Those of tensors are cut from one reserve, the smallest gap that is long
 // enough first, and joined with their neighbours when they come back. Beyond the reserve, and for scratch,
 // blocks are kept by size since most steps repeat their sizes. Memory given back may still be at work in its
-// streams: another stream that gets it waits there, on the GPU. Equal steps get equal addresses, which
-// captured graphs need.
+// streams: another stream that gets it waits there, on the GPU.
 
 #include <cuda_runtime.h>
 
@@ -13,14 +12,12 @@
 #include <map>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 namespace mpt::runtime::cuda {
 
-/// scratch: room for one call. It is never memory that tensors had, which calls that wait to be launched may
-/// still read though it was given back.
+/// scratch: room for one call, which comes back to later calls alone.
 enum class MemoryUse { tensors, scratch };
 
 class MemoryPool {
@@ -34,8 +31,6 @@ class MemoryPool {
   void* allocate(MemoryUse use, int64_t bytes, cudaStream_t stream);
   /// `use` and `bytes` as asked for; work in `stream` was its last.
   void release(MemoryUse use, void* data, int64_t bytes, cudaStream_t stream);
-  /// While `held`, what `stream` gives back is for itself alone: its last work was not launched yet.
-  void hold(cudaStream_t stream, bool held);
 
  private:
   struct Block {
@@ -48,9 +43,9 @@ class MemoryPool {
     std::vector<cudaStream_t> users;
   };
   using Gaps = std::map<char*, Gap>;
-  void* of_reserve(MemoryUse use, int64_t size, cudaStream_t stream);
+  void* of_reserve(int64_t size, cudaStream_t stream);
   void* kept(MemoryUse use, int64_t size, cudaStream_t stream);
-  void* fresh(MemoryUse use, int64_t size, cudaStream_t stream);
+  void* fresh(int64_t size, cudaStream_t stream);
   void wait_for(cudaStream_t user, cudaStream_t stream);
   void give_back(char* data, int64_t size, cudaStream_t stream);
   bool is_reserved(const void* data) const;
@@ -59,7 +54,6 @@ class MemoryPool {
   std::mutex mutex_;
   std::map<std::pair<MemoryUse, int64_t>, std::vector<Block>> free_;  // by use and size, then by address
   std::unordered_map<const void*, int64_t> larger_;  // sizes of blocks that are larger than what has them
-  std::unordered_set<cudaStream_t> held_;
   cudaEvent_t event_ = nullptr;
   int64_t reserved_ = 0;
   char* reserve_ = nullptr;

@@ -206,14 +206,14 @@ __global__ void norm_backward_input_kernel(NormShape s, const T* dy, const T* x,
 
 // Calls `body` with the sizes that suit rows of this width: elements of a pack, and packs of a thread.
 template <class T, class F>
-void with_row_parts(int64_t columns, bool in_packs, F&& body) {
+void with_row_parts(int64_t columns, bool packed, F&& body) {
   constexpr int kWidth = int(16 / sizeof(T));
   constexpr int64_t kMostWarps = 16;
-  const int64_t packs = in_packs ? columns / kWidth : columns;
+  const int64_t packs = packed ? columns / kWidth : columns;
   const auto threads = int(std::clamp<int64_t>(ceil_div(packs, kWarp), 1, kMostWarps) * kWarp);
   const int64_t each = ceil_div(packs, threads);
   using std::integral_constant;
-  if (!in_packs) return body(threads, integral_constant<int, 1>(), integral_constant<int, 0>());
+  if (!packed) return body(threads, integral_constant<int, 1>(), integral_constant<int, 0>());
   if (each == 1) return body(threads, integral_constant<int, kWidth>(), integral_constant<int, 1>());
   if (each == 2) return body(threads, integral_constant<int, kWidth>(), integral_constant<int, 2>());
   if (each <= 4) return body(threads, integral_constant<int, kWidth>(), integral_constant<int, 4>());
@@ -306,17 +306,14 @@ int64_t column_scratch_bytes(int64_t rows, int64_t columns) {
 template <class T>
 void weight_gradient(cudaStream_t stream, const NormBackwardWeight& o, void* scratch) {
   using S = State<T>;
-  constexpr int kWidth = int(16 / sizeof(T));
   const NormShape& s = o.shape;
   const bool centred = s.kind == NormKind::layer_norm;
   S *const dscale = as<S>(o.dscale), *const dbias = as<S>(o.dbias);
-  const auto sum = [&]<int W>(std::integral_constant<int, W>) {
-    const NormWeightGradient<T, W> value{as<T>(o.dy), as<T>(o.x), as<S>(o.statistics),
-                                         s.rows,      s.columns,  centred};
-    column_sums<S, 2, W>(stream, s.rows, s.columns, value, scratch, {dscale, dbias});
-  };
-  pack_width<T>(s.columns, o.dy, o.x) > 1 ? sum(std::integral_constant<int, kWidth>())
-                                          : sum(std::integral_constant<int, 1>());
+  with_packs<T>(in_packs<T>(s.columns, o.dy, o.x), [&](auto width) {
+    const NormWeightGradient<T, width()> value{as<T>(o.dy), as<T>(o.x), as<S>(o.statistics),
+                                               s.rows,      s.columns,  centred};
+    column_sums<S, 2, width()>(stream, s.rows, s.columns, value, scratch, {dscale, dbias});
+  });
 }
 
 template <class T>
@@ -345,21 +342,18 @@ void head_norm_gradient(cudaStream_t stream, const HeadNormBackward& o, void* sc
 void run(StreamDevice& gpu, DataType type, const BiasBackward& o) {
   const Scratch sums(gpu.streams(), column_scratch_bytes(o.rows, o.columns));
   MPT_DISPATCH(type, {
-    constexpr int kWidth = int(16 / sizeof(T));
-    const T* const dy = as<T>(o.dy);
-    if (pack_width<T>(o.columns, dy) > 1)
-      return column_sums<S, 1, kWidth>(gpu.stream(), o.rows, o.columns,
-                                       BiasGradient<T, kWidth>{dy, o.columns}, sums.data(), {as<S>(o.dbias)});
-    column_sums<S, 1, 1>(gpu.stream(), o.rows, o.columns, BiasGradient<T, 1>{dy, o.columns}, sums.data(),
-                         {as<S>(o.dbias)});
+    with_packs<T>(in_packs<T>(o.columns, o.dy), [&](auto width) {
+      const BiasGradient<T, width()> value{as<T>(o.dy), o.columns};
+      column_sums<S, 1, width()>(gpu.stream(), o.rows, o.columns, value, sums.data(), {as<S>(o.dbias)});
+    });
   });
 }
 
 void run(StreamDevice& gpu, DataType type, const NormForward& o) {
   const NormShape& s = o.shape;
   MPT_DISPATCH(type, {
-    const bool in_packs = pack_width<T>(s.columns, o.x, o.residual, o.scale, o.bias, o.sum, o.y) > 1;
-    with_row_parts<T>(s.columns, in_packs, [&](int threads, auto width, auto packs) {
+    const bool packed = in_packs<T>(s.columns, o.x, o.residual, o.scale, o.bias, o.sum, o.y);
+    with_row_parts<T>(s.columns, packed, [&](int threads, auto width, auto packs) {
       launch(gpu.stream(), dim3(unsigned(s.rows)), threads, 0, norm_forward_kernel<T, width(), packs()>, s,
              o.x, o.residual, o.scale, o.bias, o.sum, o.y, o.statistics);
     });
@@ -369,8 +363,8 @@ void run(StreamDevice& gpu, DataType type, const NormForward& o) {
 void run(StreamDevice& gpu, DataType type, const NormBackwardInput& o) {
   const NormShape& s = o.shape;
   MPT_DISPATCH(type, {
-    const bool in_packs = pack_width<T>(s.columns, o.dy, o.x, o.scale, o.residual, o.dx) > 1;
-    with_row_parts<T>(s.columns, in_packs, [&](int threads, auto width, auto packs) {
+    const bool packed = in_packs<T>(s.columns, o.dy, o.x, o.scale, o.residual, o.dx);
+    with_row_parts<T>(s.columns, packed, [&](int threads, auto width, auto packs) {
       launch(gpu.stream(), dim3(unsigned(s.rows)), threads, 0,
              norm_backward_input_kernel<T, width(), packs()>, s, o.dy, o.x, o.scale, o.statistics, o.residual,
              o.dx);

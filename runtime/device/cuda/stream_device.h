@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// StreamDevice: a GPU without its operators: memory, copies, waits, and what single calls need of them.
+// StreamDevice: one rank's part of a GPU, but for its operators (cuda_device.cpp): memory, copies, waits, and
+// what single calls need of them. Each thread that calls it has a stream of its own; memory goes back and
+// forth between them in stream order. It is also the mover of its rank's buffers within a process.
 
 #include <atomic>
 #include <functional>
 #include <memory>
 
+#include "runtime/comm/mover.h"
 #include "runtime/device/cuda/call_streams.h"
-#include "runtime/device/cuda/cuda_device.h"
 #include "runtime/device/cuda/kept_lists.h"
+#include "runtime/device/device.h"
 
 namespace mpt::runtime::cuda {
 
@@ -22,17 +25,22 @@ T* as(void* data) {
   return static_cast<T*>(data);
 }
 
-class StreamDevice : public CudaDevice {
+/// Whether `data` is memory of the host, pinned or not.
+bool is_on_host(const void* data);
+
+class StreamDevice : public Device, public Mover {
  public:
   /// Makes GPU `index` the calling thread's.
   explicit StreamDevice(int index);
   ~StreamDevice() override;
 
-  cudaStream_t stream() override { return streams_.mine(); }
-  cudaGraphExec_t capture(const std::function<void()>& work) override { return streams_.capture(work); }
-  void hold(bool held) override { pool_.hold(stream(), held); }
-  void set_watch(std::function<void(double)> watch) override { watch_ = std::move(watch); }
-  int64_t scratch_bytes() const override { return streams_.peak_bytes() + lists_.bytes(); }
+  /// The calling thread's.
+  cudaStream_t stream() { return streams_.mine(); }
+  /// Called again and again while the host waits for the GPU, with the seconds of that wait; ends it by
+  /// throwing. Set before use.
+  void set_watch(std::function<void(double waited_s)> watch) { watch_ = std::move(watch); }
+  /// Memory beside what callers allocated: workspaces, lists of numbers, and room that kernels need.
+  virtual int64_t scratch_bytes() const { return streams_.peak_bytes() + lists_.bytes(); }
 
   void reserve(int64_t bytes) override;
   void* allocate(int64_t bytes) override;
@@ -52,7 +60,8 @@ class StreamDevice : public CudaDevice {
   void synchronize() override { wait(); }
   bool waits_to_load_kernels() const override { return true; }
   std::unique_ptr<WorkMarks> make_marks(int64_t count) override;
-  void wait_for(cudaEvent_t event) override;
+  /// Waits for what was recorded last, as synchronize() waits.
+  void wait_for(cudaEvent_t event);
 
   // For the operators.
   // A list of numbers for one call, which may be in host memory.

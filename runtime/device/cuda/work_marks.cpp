@@ -11,7 +11,7 @@ namespace {
 
 class EventMarks final : public WorkMarks {
  public:
-  EventMarks(CudaDevice& device, int64_t count)
+  EventMarks(StreamDevice& device, int64_t count)
       : device_(device), starts_(size_t(count)), ends_(size_t(count)) {
     device_.stream();  // makes its GPU the current one, on which events are made
     check(cudaEventCreate(&zero_), "cudaEventCreate");
@@ -58,7 +58,7 @@ class EventMarks final : public WorkMarks {
     return zero_s_ + double(milliseconds) * 1e-3;
   }
 
-  CudaDevice& device_;
+  StreamDevice& device_;
   cudaEvent_t zero_ = nullptr;
   double zero_s_ = 0.0;
   std::vector<cudaEvent_t> starts_, ends_;
@@ -66,7 +66,7 @@ class EventMarks final : public WorkMarks {
 
 }  // namespace
 
-std::unique_ptr<WorkMarks> make_work_marks(CudaDevice& device, int64_t count) {
+std::unique_ptr<WorkMarks> make_work_marks(StreamDevice& device, int64_t count) {
   return std::make_unique<EventMarks>(device, count);
 }
 

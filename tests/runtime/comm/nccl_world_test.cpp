@@ -48,7 +48,7 @@ class NcclRegistration : public testing::Test {
   }
   static size_t registered(int rank) { return nccl_on_cpu::registered_bytes(rank); }
 
-  std::array<std::unique_ptr<cuda::CudaDevice>, 2> devices_;
+  std::array<std::unique_ptr<cuda::StreamDevice>, 2> devices_;
   std::array<void*, 2> memory_{};
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Kernels traced through CUPTI's activity records, with functions of this file in the place of its own. They
-// refuse calls out of order. Records come late, in any order, in small buffers and from another thread, as
-// CUPTI's guide permits ("CUPTI Activity API", "External Correlation").
+// refuse calls out of order. Records come late, in small buffers and from another thread, as CUPTI's guide
+// permits ("CUPTI Activity API").
 
 #include "runtime/cuda/cupti_trace.h"
 
@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <set>
 #include <string>
 #include <thread>
@@ -28,7 +27,6 @@ using TracedKernel = CUpti_ActivityKernel9;
 #endif
 union TracedRecord {
   CUpti_ActivityKind kind;
-  CUpti_ActivityExternalCorrelation label;
   TracedKernel kernel;
 };
 constexpr size_t kRecordBytes = (sizeof(TracedRecord) + 7) / 8 * 8;
@@ -38,37 +36,21 @@ struct FakeActivities {
   CUpti_BuffersCallbackRequestFunc request = nullptr;
   CUpti_BuffersCallbackCompleteFunc complete = nullptr;
   std::set<CUpti_ActivityKind> enabled;
-  std::vector<uint64_t> labels;
   std::vector<TracedRecord> waiting;
   std::set<const uint8_t*> delivered;  // buffers whose records may be read
-  uint32_t correlation = 0;
   size_t dropped = 0, most_in_buffer = 3;
   std::vector<std::string> mistakes;
 };
 FakeActivities activities;
 
-// A launch through the runtime's interface, as the library sees it.
 void launch_traced(const char* name, uint64_t start_ns) {
-  FakeActivities& a = activities;
-  ++a.correlation;
-  const bool sees_calls = a.enabled.contains(CUPTI_ACTIVITY_KIND_RUNTIME);
-  if (a.enabled.contains(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)) {
-    TracedRecord record{};
-    record.kernel.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-    record.kernel.correlationId = a.correlation;
-    record.kernel.name = name;
-    record.kernel.start = start_ns;
-    record.kernel.end = start_ns + 1000;
-    a.waiting.insert(a.waiting.begin(), record);  // before its label
-  }
-  if (!sees_calls || a.labels.empty() || !a.enabled.contains(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION))
-    return;
-  TracedRecord label{};
-  label.label.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
-  label.label.externalKind = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
-  label.label.externalId = a.labels.back();
-  label.label.correlationId = a.correlation;
-  a.waiting.push_back(label);
+  if (!activities.enabled.contains(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)) return;
+  TracedRecord record{};
+  record.kernel.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+  record.kernel.name = name;
+  record.kernel.start = start_ns;
+  record.kernel.end = start_ns + 1000;
+  activities.waiting.push_back(record);
 }
 
 // Hands over what waits in as many buffers as it takes.
@@ -112,19 +94,6 @@ CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
   return CUPTI_SUCCESS;
 }
 
-CUptiResult cuptiActivityPushExternalCorrelationId(CUpti_ExternalCorrelationKind kind, uint64_t id) {
-  if (kind != CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0) return CUPTI_ERROR_INVALID_PARAMETER;
-  activities.labels.push_back(id);
-  return CUPTI_SUCCESS;
-}
-
-CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind, uint64_t* last) {
-  if (activities.labels.empty()) return CUPTI_ERROR_QUEUE_EMPTY;
-  if (last != nullptr) *last = activities.labels.back();
-  activities.labels.pop_back();
-  return CUPTI_SUCCESS;
-}
-
 CUptiResult cuptiActivityFlushAll(uint32_t) {
   std::thread(mpt::runtime::deliver).join();
   return CUPTI_SUCCESS;
@@ -150,9 +119,8 @@ CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, uint32_t, size_t* dropp
 namespace mpt::runtime {
 namespace {
 
-// A layer's operators, two of which launch several kernels: each kernel has its operator's number, wherever
-// its records lie.
-TEST(CuptiTrace, EveryKernelOfALayerHasItsOperator) {
+// Each call has the kernels since the last one, however many buffers they lie in.
+TEST(CuptiTrace, HasTheKernelsOfEachOperator) {
   std::string reason;
   activities.register_result = CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   EXPECT_EQ(make_cupti_trace(reason), nullptr);
@@ -161,38 +129,22 @@ TEST(CuptiTrace, EveryKernelOfALayerHasItsOperator) {
   const auto trace = make_cupti_trace(reason);
   ASSERT_NE(trace, nullptr) << reason;
 
-  launch_traced("before all labels", 1'000);
-  const std::map<int64_t, std::vector<const char*>> layer{
-      {1, {"norm"}}, {2, {"product"}}, {3, {"magnitude", "narrow", "product"}}, {4, {"partial", "add"}}};
   uint64_t now = 10'000;
-  size_t launched = 0;
-  for (const auto& [number, kernels] : layer) {
-    trace->label(number);
-    for (const char* name : kernels) {
-      launch_traced(name, now += 2'000);
-      ++launched;
-    }
-    trace->unlabel();
-  }
-  const std::vector<KernelRecord> records = trace->take();
-  ASSERT_EQ(records.size(), launched);
-  size_t at = 0;
-  for (const auto& [number, kernels] : layer) {
-    for (const char* name : kernels) {
-      EXPECT_EQ(records[at].label, number) << name;
-      EXPECT_EQ(records[at].name, name);
-      EXPECT_NEAR(records[at].seconds, 1e-6, 1e-12);
-      ++at;
+  for (const std::vector<std::string>& kernels : std::vector<std::vector<std::string>>{
+           {"norm"}, {"magnitude", "narrow", "product"}, {"a", "b", "c", "d", "e", "f", "g"}}) {
+    for (const std::string& name : kernels) launch_traced(name.c_str(), now += 2'000);
+    const std::vector<KernelRecord> records = trace->take();
+    ASSERT_EQ(records.size(), kernels.size());
+    for (size_t i = 0; i < records.size(); ++i) {
+      EXPECT_EQ(records[i].name, kernels[i]);
+      EXPECT_NEAR(records[i].seconds, 1e-6, 1e-12);
     }
   }
   EXPECT_TRUE(trace->take().empty());
-  EXPECT_THROW(trace->unlabel(), std::exception) << "no label is left";
   EXPECT_TRUE(activities.mistakes.empty()) << activities.mistakes.front();
 
   // Records that CUPTI had no room for: kernels are missing, and a line says so.
-  trace->label(1);
   launch_traced("norm", now += 2'000);
-  trace->unlabel();
   activities.dropped = 7;
   testing::internal::CaptureStderr();
   EXPECT_EQ(trace->take().size(), 1u);

@@ -205,21 +205,6 @@ TEST_F(CublasOnCpu, TimingLeavesGradientsAsTheyAre) {
   }
 }
 
-// What a step repeats is captured in graphs, where nothing is timed.
-TEST_F(CublasOnCpu, NothingIsTimedInACapture) {
-  cuda_on_cpu::set_fastest_algorithm(3);
-  const auto device = cuda::make_cuda_device(0, {.times_products = true});
-  const LinearShape s = kShape;
-  const Buffer x(*device, s.rows * s.inner * 2), w(*device, s.columns * s.inner * 2),
-      y(*device, s.rows * s.columns * 2);
-  const auto forward = [&] { device->run(kType, LinearForward{s, x.data(), w.data(), nullptr, y.data()}); };
-  device->run(kType, LinearBackwardInput{s, y.data(), w.data(), x.data()});  // makes the workspace
-  cuda_on_cpu::take_products();
-  const cudaGraphExec_t graph = device->capture(forward);
-  EXPECT_EQ(cuda_on_cpu::take_products().size(), 1u);
-  cudaGraphExecDestroy(graph);
-}
-
 // The stand-in itself: each rule that a caller could break.
 TEST_F(CublasOnCpu, RefusesWhatCublasRefuses) {
   cublasLtMatmulDesc_t operation = nullptr;

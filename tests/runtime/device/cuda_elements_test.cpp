@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Operators on elements, rows and tables, memory and graphs (cuda_device_test.h).
+// Operators on elements, rows and tables, and memory (cuda_device_test.h).
 
 #include "tests/runtime/device/cuda_device_test.h"
 
@@ -319,29 +319,6 @@ TEST_P(CudaDeviceTest, AccountsMemoryAsTheCpuDoes) {
     device->release(b, 65);
     EXPECT_EQ(device->in_use_bytes(), 0);
     EXPECT_EQ(device->peak_bytes(), 192);
-  }
-}
-
-// The same calls again and again, so that they become a graph; then with another list at the same address.
-TEST_P(CudaDeviceTest, GraphsSeeListsThatChange) {
-  std::string reason;
-  const auto graphed = backend_under_test(reason)->make_device(0, {.graphs = true});
-  const DataType t = GetParam();
-  const AttentionShape s{1, 5, 2, 1, 8};
-  const int64_t count = s.tokens() * s.row();
-  std::vector<double> frequencies{1.0, 0.5, 0.25, 0.125}, start(size_t(count), 0.5);
-  std::vector<int32_t> positions{0, 1, 2, 3, 4};
-  const Buffer expected(*gpu_, count * size_of(t)), found(*graphed, count * size_of(t));
-  const auto turned = [&](Device& device, const Buffer& buffer) {
-    device.upload(t, start.data(), count, buffer.data());
-    for (int i = 0; i < 4; ++i) device.run(t, Rotate{s, {frequencies, positions}, 1, buffer.data()});
-    std::vector<double> values(start.size());
-    device.download(t, buffer.data(), count, values.data());
-    return values;
-  };
-  for (const int32_t last : {4, 4, 4, 9, 9, 9, 4}) {
-    positions.back() = last;
-    EXPECT_EQ(turned(*graphed, found), turned(*gpu_, expected)) << "last position " << last;
   }
 }
 

@@ -75,7 +75,7 @@ class CudaOnCpu : public testing::Test {
   }
 
   static constexpr int64_t kCount = 256, kBytes = kCount * 4;
-  const std::unique_ptr<cuda::CudaDevice> device_ = cuda::make_cuda_device(0);
+  const std::unique_ptr<cuda::StreamDevice> device_ = cuda::make_cuda_device(0);
 };
 
 // A lane that reads what another wrote, with the wait between them and without it.
@@ -292,18 +292,10 @@ TEST_F(CudaOnCpu, CallsAboutMemoryWaitForAllWork) {
     return waited;
   };
   void *device = nullptr, *pinned = nullptr;
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t made = nullptr;
   EXPECT_TRUE(waits([&] { return cudaMalloc(&device, 64); }));
   EXPECT_TRUE(waits([&] { return cudaHostAlloc(&pinned, 64, cudaHostAllocDefault); }));
   EXPECT_TRUE(waits([&] { return cudaFree(device); }));
   EXPECT_TRUE(waits([&] { return cudaFreeHost(pinned); }));
-  cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
-  cudaStreamEndCapture(stream, &graph);
-  EXPECT_TRUE(waits([&] { return cudaGraphInstantiate(&made, graph, 0); }));
-  EXPECT_FALSE(waits([&] { return cudaGraphLaunch(made, stream); }));
-  cudaGraphExecDestroy(made);
-  cudaGraphDestroy(graph);
 }
 
 // Blocks of a reserve are split and joined whatever their sizes, the smallest gap first.
@@ -361,50 +353,6 @@ TEST_F(CudaOnCpu, MicroBatchesDoNotWaitForTheGpu) {
   held = false;
   device_->set_watch(nullptr);
   EXPECT_NEAR(stage.loss_sum(), 3 * loss, 1e-9) << "losses add up";
-}
-
-// Each call that a capture forbids, and the capture lost by it.
-TEST_F(CudaOnCpu, ACaptureForbidsWhatWaits) {
-  const cudaStream_t stream = device_->stream();
-  Buffer x(*device_, kBytes);
-  std::vector<char> pageable(kBytes);
-  cudaEvent_t before = nullptr, inside = nullptr;
-  cudaEventCreateWithFlags(&before, cudaEventDisableTiming);
-  cudaEventCreateWithFlags(&inside, cudaEventDisableTiming);
-  cudaEventRecord(before, stream);
-  void* memory = nullptr;
-  const std::vector<std::pair<cudaError_t, std::function<cudaError_t()>>> calls{
-      {cudaErrorStreamCaptureUnsupported, [&] { return cudaMalloc(&memory, 64); }},
-      {cudaErrorStreamCaptureUnsupported, [&] { return cudaFree(x.data()); }},
-      {cudaErrorStreamCaptureUnsupported, [&] { return cudaStreamSynchronize(stream); }},
-      {cudaErrorStreamCaptureUnsupported, [&] { return cudaStreamQuery(stream); }},
-      {cudaErrorStreamCaptureUnsupported,
-       [&] { return cudaMemcpyAsync(x.data(), pageable.data(), kBytes, cudaMemcpyDefault, stream); }},
-      {cudaErrorStreamCaptureIsolation, [&] { return cudaStreamWaitEvent(stream, before, 0); }}};
-  for (const auto& [error, call] : calls) {
-    ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-    EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaErrorIllegalState);
-    EXPECT_EQ(cudaEventRecord(inside, stream), cudaSuccess);
-    EXPECT_EQ(cudaEventQuery(inside), cudaErrorCapturedEvent);
-    EXPECT_EQ(call(), error);
-    cudaGraph_t graph = nullptr;
-    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
-    EXPECT_EQ(graph, nullptr);
-  }
-  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-  cudaGraph_t graph = nullptr;
-  in_a_thread([&] { EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureWrongThread); });
-  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
-  for (const cudaEvent_t event : {before, inside}) cudaEventDestroy(event);
-}
-
-// Work that cannot be captured ends in an error, and the stream goes on.
-TEST_F(CudaOnCpu, ALostCaptureLeavesTheStreamUsable) {
-  EXPECT_THROW(device_->capture([&] { device_->synchronize(); }), RunError);
-  EXPECT_THROW(device_->capture([&] { cudaStreamQuery(device_->stream()); }), RunError);
-  Buffer x(*device_, kBytes);
-  device_->zero(x.data(), kBytes);
-  EXPECT_NO_THROW(device_->synchronize());
 }
 
 TEST_F(CudaOnCpu, RefusesMemoryOfTheHostInKernels) {

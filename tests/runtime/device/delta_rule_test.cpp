@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The gated delta rule in chunks against the recurrence token by token, forward and backward, and that
+// The gated delta rule against a plain form of its recurrence in double, forward and backward, and that
 // recurrence's own gradients against differences.
 
 #include <gtest/gtest.h>
@@ -127,14 +127,14 @@ TEST(DeltaRoom, CountsWhatItsPartsTake) {
           << "head " << head;
       EXPECT_EQ(room.d_k - room.d_q, sequence * 4);
       const DeltaRoom<char> forward = delta_room(s, memory.data(), false, head);
-      EXPECT_EQ(forward.d_beta + s.part(), memory.data() + (head + 1) * (s.forward_room() / 6))
+      EXPECT_EQ(forward.k + s.part() * 4, memory.data() + (head + 1) * (s.forward_room() / 6))
           << "head " << head;
     }
   }
 }
 
-TEST(DeltaRule, ChunksAreTheRecurrenceInDouble) { expect_recurrence(DataType::float64, 1e-12); }
-TEST(DeltaRule, ChunksAreTheRecurrenceInFloat) { expect_recurrence(DataType::float32, 2e-5); }
+TEST(DeltaRule, IsTheRecurrenceInDouble) { expect_recurrence(DataType::float64, 1e-12); }
+TEST(DeltaRule, IsTheRecurrenceInFloat) { expect_recurrence(DataType::float32, 2e-5); }
 
 TEST(DeltaRule, TheRecurrencesGradientsAreItsDifferences) {
   const DeltaShape s{1, 9, 2, 1, 3, 4, 64, 4};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Training on CUDA devices gives the CPU's loss curve in every kind of layout, with CUDA graphs and without.
+// Training on CUDA devices gives the CPU's loss curve in every kind of layout.
 // All ranks share one GPU and move its memory by themselves. Built twice, as device/cuda_device_test.cpp.
 
 #include <gtest/gtest.h>
@@ -20,7 +20,6 @@ using test::WantedPlan;
 struct Case {
   const char* name;
   WantedPlan request;
-  bool graphs = false;  // are compared, too
   friend void PrintTo(const Case& c, std::ostream* to) { *to << c.name; }
 };
 
@@ -41,45 +40,40 @@ std::vector<Case> cases() {  // NOLINT(readability-function-size): a table
     return request;
   };
   return {
-      {"OneRank", with(gpt, [](WantedPlan&) {}), true},
+      {"OneRank", with(gpt, [](WantedPlan&) {})},
       {"TensorParallel", with(llama, [](WantedPlan& r) { r.tensor = 2, r.sequence_parallel = true; })},
-      {"TensorParallelBeside",
-       with(llama,
-            [](WantedPlan& r) {
-              r.tensor = 4, r.sequence_parallel = true;
-              r.overlap_tensor = true;
-            }),
-       true},
+      {"TensorParallelBeside", with(llama,
+                                    [](WantedPlan& r) {
+                                      r.tensor = 4, r.sequence_parallel = true;
+                                      r.overlap_tensor = true;
+                                    })},
       {"TensorParallelBesideSplitBackward", with(gpt,
                                                  [](WantedPlan& r) {
                                                    r.tensor = 2, r.pipeline = 2, r.schedule = "zb-h1";
                                                    r.overlap_tensor = true;
                                                  })},
       {"PipelineZeroBubble",
-       with(gpt, [](WantedPlan& r) { r.pipeline = 2, r.schedule = "zb-h1", r.recompute = Recompute::full; }),
-       true},
+       with(gpt, [](WantedPlan& r) { r.pipeline = 2, r.schedule = "zb-h1", r.recompute = Recompute::full; })},
       {"DataParallelZero3", with(llama, [](WantedPlan& r) { r.data = 2, r.zero = 3; })},
       {"DataParallelBeside", with(gpt,
                                   [](WantedPlan& r) {
                                     r.data = 2, r.zero = 1;
                                     r.overlap_gradient_reduce = r.overlap_parameter_gather = true;
                                   })},
-      {"DataParallelZero3Beside",
-       with(llama,
-            [](WantedPlan& r) {
-              r.data = 2, r.zero = 3;
-              r.overlap_gradient_reduce = r.overlap_parameter_gather = true;
-            }),
-       true},
+      {"DataParallelZero3Beside", with(llama,
+                                       [](WantedPlan& r) {
+                                         r.data = 2, r.zero = 3;
+                                         r.overlap_gradient_reduce = r.overlap_parameter_gather = true;
+                                       })},
       {"TensorPipelineData",
        with(gpt, [](WantedPlan& r) { r.tensor = 2, r.pipeline = 2, r.data = 2, r.zero = 1; })},
-      {"ContextRing", with(llama, [](WantedPlan& r) { r.context = 2; }), true},
+      {"ContextRing", with(llama, [](WantedPlan& r) { r.context = 2; })},
       {"ContextAllToAll",
        with(qwen, [](WantedPlan& r) { r.context = 2, r.context_method = ContextMethod::all_to_all; })},
-      {"Experts", with(mixtral, [](WantedPlan& r) { r.data = 2, r.expert = 2; }), true},
+      {"Experts", with(mixtral, [](WantedPlan& r) { r.data = 2, r.expert = 2; })},
       {"HeadNorm", with(qwen, [](WantedPlan&) {})},
-      {"Bfloat16", with(llama, [](WantedPlan& r) { r.pipeline = 2, r.precision = Precision::bf16; }), true},
-      {"Offloaded", with(gpt, [](WantedPlan& r) { r.offload_optimizer = true; }), true},
+      {"Bfloat16", with(llama, [](WantedPlan& r) { r.pipeline = 2, r.precision = Precision::bf16; })},
+      {"Offloaded", with(gpt, [](WantedPlan& r) { r.offload_optimizer = true; })},
       {"OffloadedZero3", with(llama,
                               [](WantedPlan& r) {
                                 r.data = 2, r.zero = 3, r.offload_optimizer = true;
@@ -90,35 +84,35 @@ std::vector<Case> cases() {  // NOLINT(readability-function-size): a table
                                          r.tensor = r.pipeline = r.chunks = 2, r.schedule = "interleaved",
                                          r.offload_optimizer = true;
                                          r.precision = Precision::bf16;
-                                       })},  // no graphs: mpt-run refuses them in pipelines
+                                       })},
       {"OffloadedExperts",
        with(mixtral,
             [](WantedPlan& r) { r.data = 2, r.expert = 2, r.zero = 1, r.offload_optimizer = true; })},
-      {"NormsOnBothSides", with(test::little_gemma(2), [](WantedPlan&) {}), true},
+      {"NormsOnBothSides", with(test::little_gemma(2), [](WantedPlan&) {})},
       {"WindowsInARing", with(test::little_gemma(2), [](WantedPlan& r) { r.context = 2; })},
-      {"NormsOverAllHeads", with(test::little_olmo(2), [](WantedPlan& r) { r.tensor = 2; }), true},
-      {"SinksAndBiases", with(test::little_oss(2), [](WantedPlan&) {}), true},
-      {"Latents", with(test::little_deepseek(2), [](WantedPlan& r) { r.tensor = 2; }), true},
+      {"NormsOverAllHeads", with(test::little_olmo(2), [](WantedPlan& r) { r.tensor = 2; })},
+      {"SinksAndBiases", with(test::little_oss(2), [](WantedPlan&) {})},
+      {"Latents", with(test::little_deepseek(2), [](WantedPlan& r) { r.tensor = 2; })},
       {"LatentsInBfloat16",
        with(test::little_deepseek(2), [](WantedPlan& r) { r.precision = Precision::bf16; })},
-      {"NextTokens", with(test::little_predicting(2), [](WantedPlan& r) { r.tensor = 2; }), true},
+      {"NextTokens", with(test::little_predicting(2), [](WantedPlan& r) { r.tensor = 2; })},
       {"NextTokensInAPipeline", with(test::little_predicting(2),
                                      [](WantedPlan& r) {
                                        r.pipeline = 2, r.data = 2, r.zero = 2;
                                        r.precision = Precision::bf16;
                                      })},
       {"SideBySide", with(test::little_parallel(2), [](WantedPlan&) {})},
-      {"GatedDelta", with(test::little_next(4), [](WantedPlan& r) { r.tensor = 2; }), true},
+      {"GatedDelta", with(test::little_next(4), [](WantedPlan& r) { r.tensor = 2; })},
       {"GatedDeltaInBf16", with(test::little_next(4), [](WantedPlan& r) { r.precision = Precision::bf16; })},
-      {"Fp8", with(gpt, [](WantedPlan& r) { r.precision = Precision::fp8; }), true},
+      {"Fp8", with(gpt, [](WantedPlan& r) { r.precision = Precision::fp8; })},
       {"Fp8Recomputed", with(llama,
                              [](WantedPlan& r) {
                                r.precision = Precision::fp8, r.recompute = Recompute::full;
                                r.data = 2, r.zero = 1;
                              })},
       {"Fp8SplitBackward",
-       with(llama, [](WantedPlan& r) { r.precision = Precision::fp8, r.pipeline = 2, r.schedule = "zb-h1"; }),
-       true},
+       with(llama,
+            [](WantedPlan& r) { r.precision = Precision::fp8, r.pipeline = 2, r.schedule = "zb-h1"; })},
       {"Fp8TensorParallel",
        with(gpt,
             [](WantedPlan& r) { r.precision = Precision::fp8, r.tensor = 2, r.sequence_parallel = true; })},
@@ -146,16 +140,6 @@ TEST_P(CudaTraining, GivesTheCpusLossCurve) {
     EXPECT_NEAR(gpu.norm[i], cpu.norm[i], 10 * tolerance * cpu.norm[i]) << "step " << i + 1;
   }
   EXPECT_EQ(gpu.peak_bytes, cpu.peak_bytes);
-  if (!GetParam().graphs) return;
-  // The very same sums, launched together.
-  const auto before = graph_launches_under_test();
-  const Curve graphed = loss_curve(request, backend.get(), kSteps, {.graphs = true});
-  EXPECT_EQ(graphed.loss, gpu.loss);
-  EXPECT_EQ(graphed.norm, gpu.norm);
-  EXPECT_EQ(graphed.peak_bytes, gpu.peak_bytes);
-  if (before) {
-    EXPECT_GT(*graph_launches_under_test(), *before);
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, CudaTraining, testing::ValuesIn(cases()),

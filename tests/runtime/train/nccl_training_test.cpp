@@ -114,7 +114,7 @@ TEST_P(NcclTraining, GivesTheCpusLossCurve) {
   const Curve cpu = loss_curve(on_cpus, nullptr, kSteps);
   std::vector<int64_t> allocations, communicators;
   const int64_t others = nccl_on_cpu::communicators();  // that tests before have left
-  const Curve gpu = loss_curve(GetParam().request, &gpus, kSteps, {}, [&] {
+  const Curve gpu = loss_curve(GetParam().request, &gpus, kSteps, [&] {
     allocations.push_back(cuda_on_cpu::allocations());
     communicators.push_back(nccl_on_cpu::communicators() - others);
   });

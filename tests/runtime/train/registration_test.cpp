@@ -136,7 +136,6 @@ class NotingBackend final : public Backend {
     return std::make_unique<NotingWorld>(control, seen_);
   }
   std::unique_ptr<KernelTrace> make_kernel_trace(std::string&) override { return nullptr; }
-  std::unique_ptr<HardwareCounters> make_hardware_counters(std::string&) override { return nullptr; }
   std::string device_name() const override { return "a CPU"; }
   int64_t memory_bytes() const override { return int64_t{1} << 30; }
   std::string description() const override { return "a CPU whose groups take notes"; }

@@ -36,14 +36,8 @@ enum cudaError_t {
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInvalidResourceHandle = 400,
-  cudaErrorIllegalState = 401,
   cudaErrorNotReady = 600,
-  cudaErrorLaunchFailure = 719,
-  cudaErrorStreamCaptureUnsupported = 900,
-  cudaErrorStreamCaptureInvalidated = 901,
-  cudaErrorStreamCaptureIsolation = 905,
-  cudaErrorCapturedEvent = 907,
-  cudaErrorStreamCaptureWrongThread = 908
+  cudaErrorLaunchFailure = 719
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDefault };
 enum cudaMemoryType {
@@ -58,18 +52,11 @@ constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
 
 using cudaStream_t = struct FakeStream*;
 using cudaEvent_t = struct FakeEvent*;
-using cudaGraph_t = struct FakeGraph*;
-using cudaGraphExec_t = struct FakeGraph*;
-enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal };
-enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
 struct cudaPointerAttributes {
   cudaMemoryType type;
 };
 struct cudaDeviceProp {
   char name[256];
-  struct {
-    char bytes[16];
-  } uuid;
   size_t totalGlobalMem;
 };
 enum cudaDeviceP2PAttr { cudaDevP2PAttrPerformanceRank, cudaDevP2PAttrAccessSupported };
@@ -105,13 +92,6 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long flags);
-cudaError_t cudaGraphDestroy(cudaGraph_t graph);
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
-cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
 cudaError_t cudaEventCreate(cudaEvent_t* event);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
@@ -136,8 +116,7 @@ int lane();
 size_t running_thread();
 /// Runs `kernel` once per thread of the grid. `function` is its address.
 cudaError_t run(const cudaLaunchConfig_t& config, const void* function, const std::function<void()>& kernel);
-/// Work behind what `stream` has, or of the graph that it captures. `function` (a kernel's address) or `name`
-/// is how reports call it.
+/// Work behind what `stream` has. `function` (a kernel's address) or `name` is how reports call it.
 /// Events behind it are recorded `extra_s` later than they were.
 cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work, const char* name,
                    const void* function = nullptr, double extra_s = 0.0);
@@ -152,8 +131,6 @@ bool kernel_may_have(cudaStream_t stream, const void* pointer);
 /// What work other than kernels touches, from within that work.
 void reads(const void* data, size_t bytes);
 void writes(const void* data, size_t bytes);
-/// Graphs launched so far in this process.
-int64_t graph_launches();
 
 }  // namespace cuda_on_cpu
 

@@ -7,6 +7,5 @@ namespace mpt::runtime {
 std::unique_ptr<Device> gpu_under_test(std::string&) { return cuda::make_cuda_device(0); }
 std::unique_ptr<Backend> backend_under_test(std::string&) { return std::make_unique<SharedGpu>(); }
 bool has_tensor_cores_under_test() { return false; }
-std::optional<int64_t> graph_launches_under_test() { return cuda_on_cpu::graph_launches(); }
 
 }  // namespace mpt::runtime

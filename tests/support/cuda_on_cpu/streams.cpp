@@ -307,10 +307,6 @@ cudaError_t load(cudaStream_t stream, const std::string& kernel) {
 
 cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work, const char* name,
                    const void* function, double extra_s) {
-  if (stream->captured) {
-    stream->captured->nodes.push_back({std::move(work), name, function});
-    return cudaSuccess;
-  }
   if (function != nullptr) {
     if (const cudaError_t status = load(stream, name_of(function)); status != cudaSuccess) return status;
   }
@@ -362,12 +358,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
   return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return stream->captured ? cuda_on_cpu::invalidate(stream) : cuda_on_cpu::drain(stream->stream);
-}
-cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return stream->captured ? cuda_on_cpu::invalidate(stream) : cuda_on_cpu::advance(stream->stream);
-}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return cuda_on_cpu::drain(stream->stream); }
+cudaError_t cudaStreamQuery(cudaStream_t stream) { return cuda_on_cpu::advance(stream->stream); }
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
@@ -380,8 +372,6 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (event->gpu != stream->stream.gpu) return cudaErrorInvalidResourceHandle;
-  event->captured = stream->captured != nullptr;
-  if (event->captured) return cudaSuccess;
   cuda_on_cpu::Work work;
   work.name = "recording an event";
   work.records = std::make_shared<cuda_on_cpu::Recorded>();
@@ -392,11 +382,6 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (event == nullptr) return cudaErrorInvalidValue;
-  // A capture knows its own work alone; its fork into a second stream is not offered here.
-  if (stream->captured && !event->captured)
-    return cuda_on_cpu::invalidate(stream, cudaErrorStreamCaptureIsolation);
-  if (stream->captured) return cudaSuccess;
-  if (event->captured) return cudaErrorStreamCaptureIsolation;
   // One that was never recorded holds nobody up.
   if (event->last == nullptr || event->last->epoch != cuda_on_cpu::epoch()) return cudaSuccess;
   {
@@ -409,11 +394,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return cuda_on_cpu::submit(stream->stream, std::move(work));
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (event->captured) return cudaErrorCapturedEvent;
   return event->last ? cuda_on_cpu::advance(*event->last) : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-  if (start->captured || end->captured) return cudaErrorCapturedEvent;
   if (!start->has_time || !end->has_time || !start->last || !end->last) return cudaErrorInvalidResourceHandle;
   const Lock lock(engine().mutex);
   if (!start->last->done || !end->last->done) return cudaErrorNotReady;

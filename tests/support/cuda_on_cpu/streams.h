@@ -88,8 +88,6 @@ int64_t epoch();
 void set_seed(uint64_t seed);
 /// Of calls of cudaStreamWaitEvent from now on, leave out those for which this is true. Null: none.
 void set_lost_waits(std::function<bool(cudaStream_t waiting)> lost);
-/// The capture of the stream is lost, by a call that it forbids.
-cudaError_t invalidate(cudaStream_t stream, cudaError_t error = cudaErrorStreamCaptureUnsupported);
 /// From now on work also runs while nobody here waits for it: who does may be in another process.
 void work_without_being_waited_for();
 /// Forgets a failure that a test planted.
@@ -97,23 +95,11 @@ void forget_failure();
 
 }  // namespace cuda_on_cpu
 
-struct FakeGraph {
-  struct Node {
-    std::function<cudaError_t()> run;
-    const char* name;
-    const void* function;
-  };
-  std::vector<Node> nodes;
-  std::thread::id thread;  // that captures
-  bool invalid = false;    // a call was made that a capture forbids
-};
 struct FakeStream {
   cuda_on_cpu::Stream stream;
-  std::unique_ptr<FakeGraph> captured;  // null: calls go to the stream
 };
 struct FakeEvent {
   bool has_time = true;
   int gpu = 0;
   std::shared_ptr<cuda_on_cpu::Recorded> last;
-  bool captured = false;  // its last recording is part of a capture
 };

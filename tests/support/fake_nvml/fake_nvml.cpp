@@ -2,8 +2,6 @@
 
 // Stands for libnvidia-ml.so.1: two GPUs, the second of which does not tell its power.
 
-#include <cstdio>
-
 extern "C" {
 
 int nvmlInit_v2() { return 0; }
@@ -15,10 +13,6 @@ int nvmlDeviceGetCount_v2(unsigned* count) {
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
   static int gpus[2] = {0, 1};
   *device = &gpus[index];
-  return 0;
-}
-int nvmlDeviceGetUUID(void* device, char* uuid, unsigned length) {
-  std::snprintf(uuid, length, "GPU-%d", *static_cast<int*>(device));
   return 0;
 }
 int nvmlDeviceGetUtilizationRates(void* device, unsigned* percent) {
