@@ -7,9 +7,7 @@
 
 #include <map>
 
-#include "frameworks/asked.h"
 #include "frameworks/export.h"
-#include "frameworks/framework.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/transformers/hugging_face.h"
@@ -117,17 +115,6 @@ void add_adapters(const Training& t, Json& recipe) {
                             {"bnb_4bit_quant_storage", "bfloat16"}};
 }
 
-// Context ranks run its own classes of models by Transformer Engine's attention alone
-// (nemo_automodel/_transformers/capabilities.py:266-277). On GPUs that is the default where it is installed.
-void add_context_attention(const Plan& plan, Json& recipe) {
-  const Asked* const asked = asked_of(*find_framework("automodel"));
-  if (plan.layout.context == 1 || asked == nullptr ||
-      asked->registries.front().place_of(plan.model.type).empty())
-    return;
-  recipe["model"]["backend"] = {{"_target_", "nemo_automodel.components.models.common.BackendConfig"},
-                                {"attn", "te"}};
-}
-
 void add_automodel_warnings(const Layout& l, std::vector<std::string>& warnings) {
   add_warnings(
       {{l.zero == 1, "FSDP shares gradients out beside optimizer state: ZeRO 1 becomes ZeRO 2"},
@@ -165,7 +152,6 @@ Exported export_automodel(const Plan& plan) {
     if (!head_in_fp8(l)) recipe["fp8"]["filter_fqns"] = Json::array({"lm_head"});
   }
   add_adapters(l.training, recipe);
-  add_context_attention(plan, recipe);
   if (l.training.optimizer == OptimizerKind::sgd)
     recipe["optimizer"] = {{"_target_", "torch.optim.SGD"}, {"momentum", 0.9}};
   // Random tokens of the plan's length, until you put your own here.

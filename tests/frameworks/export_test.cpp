@@ -335,19 +335,6 @@ TEST(Export, AutoModelsRecipeStartsFromAnyFolder) {
   EXPECT_EQ(file_of(export_automodel(plan), "run_automodel.sh").text.find("--model.config"), std::string::npos);
 }
 
-// Its own classes split sequences over context ranks by Transformer Engine's attention alone.
-TEST(Export, AutoModelsContextRanksNameTheirAttention) {
-  const auto recipe = [](const char* model, int64_t context) {
-    Plan plan = a_plan();
-    plan.model = models::load_model(model);
-    plan.layout.context = context;
-    return file_of(export_automodel(plan), "automodel.yaml").text;
-  };
-  EXPECT_NE(recipe("qwen3-8b", 2).find("attn: te"), std::string::npos);
-  EXPECT_EQ(recipe("qwen3-8b", 1).find("attn: te"), std::string::npos);
-  EXPECT_EQ(recipe("mistral-7b", 2).find("attn: te"), std::string::npos) << "a class of transformers";
-}
-
 TEST(Export, AutoModelComputesIn16BitsWithoutFsdp) {
   test::WantedPlan request{test::little_llama(), {8, 16}};
   const auto recipe = [](Plan plan) {

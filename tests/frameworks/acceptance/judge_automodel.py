@@ -4,9 +4,7 @@
 import contextlib
 import logging
 import os
-import sys
 import tempfile
-import types
 import unittest.mock
 
 import hub
@@ -37,21 +35,6 @@ def change_type(module, *arguments, **options):
     return MODULE_TO(module, dtype=types[0]) if types else module
 
 
-class DotProductAttention(torch.nn.Module):
-    """Stands for Transformer Engine's, which has no weights."""
-
-    def __init__(self, *_, **__):
-        super().__init__()
-
-
-def transformer_engine():
-    """Its modules, as far as the attention needs them."""
-    names = ["transformer_engine", "transformer_engine.pytorch", "transformer_engine.pytorch.attention"]
-    modules = {name: types.ModuleType(name) for name in names}
-    modules[names[-1]].DotProductAttention = DotProductAttention
-    return modules
-
-
 @contextlib.contextmanager
 def without_gpu():
     """Weights stay on no device; checkpoints have no groups of their own; a GPU's memory is not looked at."""
@@ -64,7 +47,6 @@ def without_gpu():
             stack.enter_context(unittest.mock.patch(target, lambda *_, **__: None))
         stack.enter_context(unittest.mock.patch("nemo_automodel.components.quantization.fp8._has_cuda_capability",
                                                 lambda *least: torch.cuda.get_device_capability() >= least))
-        stack.enter_context(unittest.mock.patch.dict(sys.modules, transformer_engine()))
         stack.enter_context(unittest.mock.patch.object(torch.nn.Module, "to", change_type))
         stack.enter_context(unittest.mock.patch.object(torch.nn.Module, "to_empty", lambda module, *_, **__: module))
         stack.enter_context(unittest.mock.patch.object(Checkpointer, "initialize_model_weights", lambda *_, **__: None))
