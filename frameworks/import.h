@@ -20,7 +20,7 @@ inline constexpr int64_t kMostImportedBytes = 8 << 20;
 struct Imported {
   std::optional<ModelSpec> model;
   std::string unknown_model;  // the file's name for a model that is not known
-  std::string framework;      // that runs it, where the importer is of another one; empty: the importer's
+  std::string framework;      // that runs it; empty: the importer's
   Layout layout;              // data-parallel degree 0: what the ranks leave
   int64_t shard_groups = 1;   // replicas are cut into as many groups, each of which shares out the states
   std::vector<std::string> execution;  // fields of Execution that the file decides on, as "name=value"
@@ -59,7 +59,7 @@ void set_fsdp(Imported& in, const FsdpRanks& ranks, const std::string& file);
 /// "bf16", as in a plan. Throws UserError.
 Precision precision_named(const std::string& name, const std::string& where);
 
-/// By what a framework calls it; a note for one that is priced as AdamW.
+/// Sets the optimizer of that name. Unknown ones are priced as AdamW, with a note.
 void set_optimizer(Imported& in, const std::string& name);
 
 /// Where a rank spreads experts, each is whole; else experts are split as the dense layers are.

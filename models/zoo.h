@@ -40,8 +40,8 @@ ImportedModel read_model(nlohmann::ordered_json json, const std::string& file, c
 /// whatever it says; empty: its own.
 ImportedModel load_imported_model(const std::string& name_or_path, const std::string& as = "");
 
-/// The model of an id on the hub: the zoo's, else what Hugging Face's cache on this machine has, else one of
-/// the zoo with the same sizes, which a note says. Nothing for others.
+/// The model of an id on the hub: the zoo's, else that of Hugging Face's local cache, else one of the zoo
+/// with the same sizes, and a note. Nothing for others.
 std::optional<ImportedModel> model_of_id(const std::string& id, const std::string& as = "");
 
 /// A model by name of the zoo or an alias, by path to a file of our own format, or by path to a Hugging Face

@@ -17,8 +17,8 @@ Json deepspeed_config(const Plan& plan);
 /// Of plans for other frameworks: what DeepSpeed does not have.
 void add_deepspeed_warnings(const Plan& plan, std::vector<std::string>& warnings);
 
-/// Layout and batch of DeepSpeed's configuration; `pipeline` ranks have equal stages. `trainer`: what
-/// precisions that are "auto" stand for; nothing: unknown. Throws UserError.
+/// Layout and batch of DeepSpeed's configuration; `pipeline` ranks have equal stages. `trainer` is the
+/// Trainer's precision, which "auto" means. Throws UserError.
 Imported read_deepspeed(const Settings& config, int64_t pipeline, std::optional<Precision> trainer = {});
 
 }  // namespace mpt::frameworks

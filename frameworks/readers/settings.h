@@ -25,7 +25,7 @@ class Settings {
   int64_t number(const std::string& key, const FieldRule& rule, int64_t otherwise) const;
   bool flag(const std::string& key, bool otherwise) const;
   std::string text(const std::string& key, const std::string& otherwise) const;
-  /// A list of texts, or one with commas between them. What is no text is left out.
+  /// A list of texts, or one text with commas. Other values are left out.
   std::vector<std::string> texts(const std::string& key) const;
 
  private:

@@ -24,7 +24,7 @@ std::optional<Rejection> refuse(const Framework& framework, const char* constrai
   return Rejection{constraint, -1, 0.0, 0.0, framework.title + " " + what};
 }
 
-// What a framework has and MPT does not plan has a source; what it lacks has none.
+// `sources` documents parts that the framework has and MPT does not plan.
 std::optional<Rejection> refuse_unplanned(const Framework& framework, const char* constraint,
                                           const char* ability, const std::string& what) {
   const auto source = framework.sources.find(ability);

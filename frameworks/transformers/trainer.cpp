@@ -94,9 +94,11 @@ Json trainer_names(Json recipe) {
   for (const auto& [theirs, ours] : kNames) {
     if (recipe.contains(theirs)) recipe[ours] = recipe[theirs];
   }
+  if (!factory && !recipe.contains("fp16")) recipe.emplace("bf16", "auto");  // where the GPU has it
   if (!factory) return recipe;
   if (!recipe.contains("adapter")) recipe["adapter"] = "lora";
-  recipe["gradient_checkpointing"] = !recipe.value("disable_gradient_checkpointing", false);
+  const char* const disabled = "disable_gradient_checkpointing";
+  recipe["gradient_checkpointing"] = !recipe.contains(disabled) || recipe[disabled] != true;
   return recipe;
 }
 
@@ -129,7 +131,7 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   const bool fsdp = s.has("fsdp") || s.has("fsdp_config");
   if (s.has("deepspeed")) {
     std::filesystem::path config = file.parent_path() / s.text("deepspeed", "");
-    std::error_code error;  // else it stands where the program starts
+    std::error_code error;  // other paths count from the working folder
     if (!std::filesystem::is_regular_file(config, error)) config = s.text("deepspeed", "");
     in = read_deepspeed(Settings(load_json(config, kMostImportedBytes), config.string()), 1, precision);
   } else if (fsdp) {

@@ -314,6 +314,7 @@ class Execution:
     gradient_bytes: Optional[int] = None  # bytes of one gradient; 0: by precision
     optimizer_bytes: Optional[int] = None  # bytes of one parameter's optimizer state; 0: by precision
     reduced_bytes: Optional[int] = None  # bytes of one gradient while it is reduced; 0: 4
+    offloads_gradients: Optional[bool] = None  # shares of gradients wait in the host's memory beside an offloaded optimizer
     scatters_transfers: Optional[bool] = None  # tensor ranks send shares between stages
     sums_beside_weight_gradient: Optional[bool] = None  # input gradients are summed over tensor ranks beside the weight gradient's product
     sums_each_projection: Optional[bool] = None  # input gradients of queries, keys, values and an MLP's halves are summed one by one

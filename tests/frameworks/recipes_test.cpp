@@ -323,7 +323,7 @@ TEST(Recipes, ThoseOfAxolotl) {
   const Imported in = fsdp_recipe(
       "base_model: meta-llama/Llama-3.1-70B\nload_in_4bit: true\nadapter: qlora\nlora_r: 64\n"
       "lora_target_linear: true\nsequence_len: 4096\nmicro_batch_size: 1\ngradient_accumulation_steps: 16\n"
-      "bf16: auto\noptimizer: paged_adamw_8bit\ngradient_checkpointing: true\n"
+      "optimizer: paged_adamw_8bit\ngradient_checkpointing: true\n"
       "fsdp:\n  - full_shard\n  - auto_wrap\nfsdp_config:\n  fsdp_offload_params: true\n");
   EXPECT_EQ(in.framework, "transformers-fsdp");
   EXPECT_EQ(in.model->name, "llama3-70b");
