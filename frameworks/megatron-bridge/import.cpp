@@ -169,11 +169,13 @@ class BridgeFields {
     const auto arguments = made->find(kArgumentsKey);
     const bool any = arguments != made->end() && arguments->is_array() && !arguments->empty();
     const Json id = any ? arguments->front() : Json();
-    std::string unknown(cut_text(python_text(id), 60));
+    Imported known;
     if (id.is_string())
-      model_ = hugging_face_model(id, std::filesystem::path(flags_.file()).parent_path(), unknown);
+      set_hugging_face_model(known, id, std::filesystem::path(flags_.file()).parent_path());
+    model_ = std::move(known.model);
     if (!model_)
-      throw UserError(Problem{place, fmt::format("model {}, which is not known", unknown),
+      throw UserError(Problem{place,
+                              fmt::format("model {}, which is not known", cut_text(python_text(id), 60)),
                               "one of `mpt-plan model list`", "plan with --model and its config.json"});
     const auto depths = model.find("mtp_num_layers");
     if (depths != model.end() && (depths->is_null() || *depths == 0)) model_->next_token_layers = 0;
