@@ -57,7 +57,7 @@ std::string describe_estimate(const Estimated& e, const PlanOptions& o, bool giv
       describe_choice("YOUR LAYOUT", plan, palette, given ? "" : defaults_of(problem, plan.layout)) + "\n" +
       describe_verdict(plan, e.fits() ? std::nullopt : e.candidate.evaluation.rejection, palette) +
       describe_figures(plan, palette, describe_cost(o.cost, plan), true);
-  if (problem.cluster.mixed()) text += wrapped(describe_groups(problem, candidate), "  - ");
+  if (problem.cluster.mixed()) text += wrapped(describe_groups(problem, e.candidate), "  - ");
   if (o.out.verbose) text += "\n" + describe_memory_table(plan) + describe_evidence(plan);
   return text;
 }
