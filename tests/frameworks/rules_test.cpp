@@ -133,7 +133,6 @@ TEST(Rules, ScriptsThatMegatronRefuses) {
       {"--num-experts 8 --moe-shared-expert-overlap --moe-shared-expert-intermediate-size 512",
        "transformer_config.py:1"},
       {"--multi-latent-attention", "arguments.py:1893"},
-      {"--moe-latent-size 512", "arguments.py:1901"},
       {"--distribute-saved-activations", "arguments.py:1374"},
       {"--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", "arguments.py:1642"},
       {"--save out", "arguments.py:1322"},
