@@ -129,8 +129,6 @@ void declare_output(CLI::App& app, RunOptions& o) {
   add_output(app, "--log", o.log, "Write a line of JSON per step to this file; mpt-plan diagnose reads it");
   add_output(app, "--trace", o.trace, "Write the median step as a trace for ui.perfetto.dev to this file");
   add_output(app, "--report", o.report, "Write a report to this HTML file");
-  add_number(app, "--metrics-port", o.metrics_port, "Serve the newest step to Prometheus on 127.0.0.1",
-             between(1, 65535), "PORT");
   app.add_flag("--quiet", o.quiet, "Print errors only");
   app.add_flag("--watch", o.watch,
                "Show every rank in each step: compute, communication, memory, and the load of GPUs")

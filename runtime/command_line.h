@@ -31,7 +31,6 @@ struct RunOptions {
   int64_t ranks = 0;  // 0: as many as the plan has
   double timeout_s = 300.0;
   bool quiet = false, watch = false;
-  int metrics_port = 0;  // 0: none
   MachineLoad load;      // since the program began
   TrainOptions train;
 };

@@ -201,7 +201,7 @@ void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& open
 runtime::MonitorOptions monitor_options(const runtime::RunOptions& o, bool append,
                                         const runtime::Backend* backend) {
   files_of_program().check();  // before the log is opened
-  return {o.train.steps, o.log, append, o.quiet, o.watch, o.metrics_port, backend != nullptr};
+  return {o.train.steps, o.log, append, o.quiet, o.watch, backend != nullptr};
 }
 
 // Says which checkpoint a stopped run has saved.
@@ -277,7 +277,6 @@ int run(int argc, char** argv) {
   if (o.launch && o.launch->process > 0) {  // the first process speaks for all
     o.quiet = true;
     o.log = o.trace = o.report = "";
-    o.metrics_port = 0;
   }
   end_on_signals(kEarlyEnd);
   const Plan plan = load_plan(o.plan);

@@ -44,18 +44,21 @@ bool reshards(const Settings& config, std::vector<std::string>& notes) {
 
 void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
   Layout& l = in.layout;
-  const std::string sizes = "parallelism_config.parallelism_config_";
-  if (const std::string key = sizes + "sp_size"; config.number(key, between(1, 1e6), 1) > 1)
+  if (const char* const key = "parallelism_config.parallelism_config_sp_size";
+      config.number(key, between(1, 1e6), 1) > 1)
     throw UserError(Problem{config.at(key), "sequences over several ranks by Ulysses", "1",
                             "plans have it for DeepSpeed alone"});
-  l.context = config.number(sizes + "cp_size", rule_of(&Layout::context), 1);
-  l.tensor = config.number(sizes + "tp_size", rule_of(&Layout::tensor), 1);
-  const int64_t replicate = config.number(sizes + "dp_replicate_size", rule_of(&Layout::data), 1);
+  l.context = config.number("parallelism_config.parallelism_config_cp_size", rule_of(&Layout::context), 1);
+  l.tensor = config.number("parallelism_config.parallelism_config_tp_size", rule_of(&Layout::tensor), 1);
+  const int64_t replicate =
+      config.number("parallelism_config.parallelism_config_dp_replicate_size", rule_of(&Layout::data), 1);
   const int64_t open = ranks / std::max<int64_t>(1, l.context * l.tensor * replicate);
-  set_fsdp(in,
-           {replicate, config.number(sizes + "dp_shard_size", rule_of(&Layout::data), open),
-            reshards(config, in.notes)},
-           config.at("fsdp_config"));
+  set_fsdp(
+      in,
+      {replicate,
+       config.number("parallelism_config.parallelism_config_dp_shard_size", rule_of(&Layout::data), open),
+       reshards(config, in.notes)},
+      config.at("fsdp_config"));
   l.precision = mixed_precision(config, in.notes);
   for (const char* key : {"dynamo_config", "fsdp_config.fsdp_activation_checkpointing_offload"}) {
     if (config.has(key) && *config.find(key) != false)

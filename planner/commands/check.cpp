@@ -88,8 +88,8 @@ std::function<int()> add_check(CLI::App& app) {
       ->group("Output");
   declare_problem(*command, o->request);
   command->footer(
-      "Exit codes: 0 all recipes fit; 1 one is illegal or does not fit; 2 one cannot be read, no "
-      "recipe, or wrong input.\n"
+      "Exit codes: 0 all recipes fit; 1 one is illegal or does not fit; 2 one was not read, or wrong "
+      "input.\n"
       "Examples:\n  mpt-plan check recipes/ --cluster dgx-h100:8\n"
       "  mpt-plan check recipes/ --cluster dgx-h100:8 --base ../base --junit check.xml");
   return [o] { return run_check(*o); };

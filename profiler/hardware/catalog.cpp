@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/text.h"
 #include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/machine.h"
 #include "profiler/hardware/nodes.h"
@@ -45,16 +46,6 @@ NameAndCount split_name(const std::string& text) {
   out.count = count;
   if (sized) out.gpus_per_node = each;
   return out;
-}
-
-std::vector<std::string> split_at(const std::string& text, char separator) {
-  std::vector<std::string> words;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(separator, begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
 }
 
 ClusterSpec make_cpu_ranks(const std::string& name, int64_t ranks, const std::optional<Profile>& profile) {

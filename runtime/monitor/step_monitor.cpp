@@ -19,7 +19,6 @@ namespace mpt::runtime {
 
 StepMonitor::StepMonitor(const Plan& plan, const MonitorOptions& options)
     : options_(options), terminal_(isatty(1) == 1) {
-  if (options.metrics_port > 0) metrics_ = std::make_unique<MetricsServer>(options.metrics_port);
   std::string reason;
   if (options.gpus && (options.watch || !options.log.empty())) gpus_ = open_gpu_monitor(reason);
   if (!reason.empty()) warn("mpt-run: note: the GPUs' load is not watched: " + reason);
@@ -166,7 +165,6 @@ void StepMonitor::print(const reports::StepRecord& r) {
 void StepMonitor::on_step(const reports::StepRecord& r) {
   if (gpus_) loads_ = gpus_->read();
   if (log_) write_row(r);
-  if (metrics_) metrics_->set(r);
   if (options_.quiet) return;
   try {
     if (print_while_read([&] { print(r); })) return;

@@ -14,7 +14,6 @@
 #include "runtime/monitor/gpu_load.h"
 #include "runtime/monitor/line_pacer.h"
 #include "runtime/monitor/log_file.h"
-#include "runtime/monitor/metrics_server.h"
 
 namespace mpt::runtime {
 
@@ -24,13 +23,12 @@ struct MonitorOptions {
   bool append = false;        // the log is continued
   bool quiet = false;
   bool watch = false;    // a table of ranks that is drawn again with each step
-  int metrics_port = 0;  // 0: none
   bool gpus = false;     // the run is on GPUs: their load is watched and logged
 };
 
 class StepMonitor {
  public:
-  /// Throws UserError if the log cannot be written or the port is taken.
+  /// Throws UserError if the log cannot be written.
   StepMonitor(const Plan& plan, const MonitorOptions& options);
   ~StepMonitor();
 
@@ -50,7 +48,6 @@ class StepMonitor {
 
   MonitorOptions options_;
   bool terminal_;
-  std::unique_ptr<MetricsServer> metrics_;
   std::unique_ptr<GpuMonitor> gpus_;
   std::vector<GpuLoad> loads_;  // with the newest step
   int drawn_lines_ = 0;

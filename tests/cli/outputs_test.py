@@ -34,7 +34,7 @@ def with_words(words, rows=REQUEST):
 # (program, command): for each option or argument that names an input, the words before the file.
 INPUTS = {
     ("mpt-plan", ""): {**REQUEST, "--request": ("--request",), "--from": ("--from",), "--observed": (*TINY, *ON, *JOB, "--observed")},
-    ("mpt-plan", "estimate"): {**REQUEST, "--request": ("--request",), "--plan": ("--plan",)},
+    ("mpt-plan", "estimate"): {**REQUEST, "--request": ("--request",), "--plan": ("--plan",), "--observed": (*TINY, *ON, *JOB, "--observed")},
     ("mpt-plan", "import"): {"FILE": ON, **with_words(["SCRIPT"])},
     ("mpt-plan", "check"): {"PATHS": ON, **with_words(["SCRIPT"])},
     ("mpt-plan", "cluster"): {"NAME": ()},
@@ -45,7 +45,8 @@ INPUTS = {
     ("mpt-plan", "diagnose"): {"PLAN": ("--measured", "1s"), "LOG": ("PLAN",), "--profile": ("PLAN", "--measured", "1s", "--profile"),
                                "--kernels": ("PLAN", "--measured", "1s", "--kernels")},
     ("mpt-plan", "compare"): {"PLANS": ("PLAN",), "--model": (*TWO, *JOB, "--model"), "--cluster": (*TINY, *JOB, "--cluster", "dgx-h100:1", "--cluster"),
-                              "--kernels": (*TINY, *TWO, *JOB, "--kernels"),
+                              "--kernels": (*TINY, *TWO, *JOB, "--kernels"), "--request": ("--over", "memory=60GiB,70GiB", "--request"),
+                              "--observed": (*TINY, *ON, *JOB, "--over", "memory=60GiB,70GiB", "--observed"),
                               "--profile": (*TINY, "--cluster", "this-machine:1,this-machine:2", *JOB, "--profile")},
     ("mpt-profile", ""): {"--model": ("--quick", "--seq", 32, "--max-micro-batch", 1, "--max-tensor", 1, "--max-ranks", 1, "--model")},
     ("mpt-profile", "import"): {"FILES": ("--device", "h100-sxm-80gb")},

@@ -39,7 +39,7 @@ def request(framework, changes=(), **fields):
 # Requests, and the words for what is new in each.
 CASES = [(request("megatron-core"), []),
          (request("megatron-bridge", {"precision": "fp8"}), []),
-         (request("automodel", lora=16), ["automodel", "LoRA"]),
+         (request("deepspeed", lora=16), ["deepspeed", "LoRA"]),
          (request("megatron-bridge", {"precision": "fp8"}, lora=16), ["LoRA"]),
          (request("megatron-bridge", {"precision": "mxfp8"}, cluster="dgx-b200:1"), []),
          (request("megatron-bridge", {"tensor": 1, "data": 8, "shard": 8, "expert": 8, "layers_per_stage": [52]}, model="nemotron-3-nano"), ["linear mixers"])]

@@ -34,7 +34,7 @@ MODEL_ARGS=(
   --hidden-size "512" --num-attention-heads '8'
   --seq-length 2048 --max-position-embeddings 4096 --vocab-size 32000
 )
-MODEL_ARGS+=(--moe-layer-freq '([0]*3+[1]*29)' --num-experts 8)
+MODEL_ARGS+=(--moe-layer-freq '([0]*3+[1]*29)' --num-experts 8 --disable-bias-linear)
 OPTIONS=" --micro-batch-size 1 --global-batch-size 64 ${MORE:+--bf16} `date` "
 torchrun --nproc_per_node $(nproc) pretrain_gpt.py "${MODEL_ARGS[@]}" $OPTIONS \
   --tensor-model-parallel-size $TP --pipeline-model-parallel-size=$PP &> log.txt

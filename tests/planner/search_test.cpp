@@ -471,20 +471,25 @@ TEST(Search, BoundsLimitTheSpace) {
   }
 }
 
-// A ring hands on no states of linear mixers, but ranks may exchange their heads.
+// A ring hands on no states of linear mixers: beside a ring of attention, ranks exchange their heads, where
+// the framework does so.
 TEST(Search, ContextRanksExchangeTheHeadsOfLinearMixers) {
   RandomProblem r(7);
   r.problem.model.layers = test::little_hybrid().layers;
   r.problem.workload = {8, 64};
   r.problem.cluster.devices = r.problem.ranks = 4;
-  r.problem.framework = nullptr;
   r.problem.bounds = {};
   r.problem.bounds.context = {2};
-  for (const ContextMethod method : {ContextMethod::ring, ContextMethod::all_to_all}) {
-    r.problem.bounds.context_methods = {method};
-    const std::vector<Layout> layouts = enumerate_layouts(r.problem);
-    EXPECT_EQ(layouts.empty(), method == ContextMethod::ring) << enum_name(method);
-    for (const Layout& layout : layouts) EXPECT_EQ(layout.context_method, ContextMethod::all_to_all);
+  frameworks::Framework runs = frameworks::own_runtime();
+  for (const bool rings : {false, true}) {
+    runs.abilities.ring_with_mixers = rings;
+    r.problem.framework = std::make_shared<frameworks::Framework>(runs);
+    for (const ContextMethod method : {ContextMethod::ring, ContextMethod::all_to_all}) {
+      r.problem.bounds.context_methods = {method};
+      const std::vector<Layout> layouts = enumerate_layouts(r.problem);
+      EXPECT_EQ(layouts.empty(), method == ContextMethod::ring && !rings) << enum_name(method);
+      for (const Layout& layout : layouts) EXPECT_EQ(layout.context_method, method);
+    }
   }
 }
 

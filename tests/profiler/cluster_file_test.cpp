@@ -189,10 +189,12 @@ TEST(ClusterName, GpusMakeTheNodesWhereThereIsNoCount) {
   EXPECT_EQ(load_cluster("dgx-h100", std::nullopt, 512), load_cluster("dgx-h100:64", std::nullopt));
   EXPECT_EQ(load_cluster("dgx-h100", std::nullopt), load_cluster("dgx-h100:1", std::nullopt));
   EXPECT_EQ(load_cluster("dgx-h100", std::nullopt, 4), load_cluster("dgx-h100:1", std::nullopt));
+  EXPECT_EQ(load_cluster("dgx-h100", std::nullopt, 12).devices,
+            load_cluster("dgx-h100:2x6", std::nullopt).devices);
   EXPECT_EQ(load_cluster("dgx-h100:2", std::nullopt, 8).devices, 16) << "the count holds";
   EXPECT_EQ(load_cluster("this-machine", std::nullopt, 3).devices, 3);
   try {
-    load_cluster("dgx-h100", std::nullopt, 12);
+    load_cluster("dgx-h100", std::nullopt, 13);
     FAIL();
   } catch (const UserError& error) {
     EXPECT_NE(std::string(error.what()).find("--gpus 8 or 16"), std::string::npos) << error.what();

@@ -66,7 +66,7 @@ const at = (id) => order.indexOf(id);
 expect('what matters first', at('recommendation') === 0 && at('reasons') === 1 && at('next') === 2 && at('cluster') > at('front'));
 for (const box of document.querySelectorAll('div.scroll')) {
   const more = box.nextElementSibling;
-  expect('columns beyond the edge are told', (more.style.display !== 'none') === (box.scrollWidth > box.clientWidth + 2));
+  expect('columns beyond the edge are told', more.hidden === (box.scrollWidth <= box.clientWidth + 2));
 }
 const pair = [...document.querySelectorAll('.pair')].flatMap((p) => innerWidth > 760 ? [[...p.children].map((s) => s.getBoundingClientRect().height)] : []);
 expect('sections side by side are as high as each other', pair.every((heights) => Math.max(...heights) - Math.min(...heights) < 2));

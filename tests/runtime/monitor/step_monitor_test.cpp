@@ -8,7 +8,6 @@
 #include <csignal>
 #include <fstream>
 #include <sstream>
-#include <thread>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -100,90 +99,6 @@ TEST(LogFile, HoldsNoHalfLine) {
   text << std::ifstream(file).rdbuf();
   EXPECT_EQ(text.str(), "first\nlast\n");
   EXPECT_NE(log.failure().find("limited.jsonl lacks 2 lines"), std::string::npos) << log.failure();
-}
-
-std::string ask(int port) {
-  const Patience patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  const Socket socket = Socket::connect("127.0.0.1", port, patience);
-  const std::string request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
-  socket.send_all(request.data(), request.size());
-  std::string answer;
-  char c = 0;
-  try {
-    while (socket.receive_all(&c, 1, patience)) answer += c;
-  } catch (const RunError&) {
-  }
-  return answer;
-}
-
-TEST(MetricsServer, AnswersWithTheNewestStep) {
-  MetricsServer server(0);
-  server.set(record(1, 5.0));
-  server.set(record(7, 4.5));
-  for (int i = 0; i < 3; ++i) {
-    const std::string answer = ask(server.port());
-    EXPECT_EQ(answer.find("HTTP/1.1 200 OK"), 0u);
-    EXPECT_NE(answer.find("\nmpt_step 7\n"), std::string::npos) << answer;
-    EXPECT_NE(answer.find("mpt_rank_peak_memory_bytes{rank=\"1\"} 4096"), std::string::npos);
-  }
-}
-
-TEST(MetricsServer, ACallerThatGoesOnAndOnIsCutOff) {
-  MetricsServer server(0);
-  server.set(record(1, 5.0));
-  const Patience patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  const Socket socket = Socket::connect("127.0.0.1", server.port(), patience);
-  const auto drip = [&] {
-    for (int i = 0; i < 300; ++i) {
-      socket.send_all("x", 1);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-  };
-  EXPECT_THROW(drip(), RunError);
-}
-
-// The whole text, each number another one.
-TEST(MetricsServer, SaysEachNumberUnderItsName) {
-  reports::StepRecord r;
-  r.step = 11;
-  r.loss = 2.5;
-  r.gradient_norm = 3.5;
-  r.step_time_s = 4.5;
-  r.tokens_per_s = 5.5;
-  r.model_flop_utilization = 0.625;
-  r.bubble_share = 0.125;
-  r.data_wait_s = 0.25;
-  reports::RankRecord rank;
-  rank.rank = 3;
-  rank.compute_s = 6.5;
-  rank.idle_s = 7.5;
-  rank.memory_bytes = 800;
-  rank.peak_bytes = 900;
-  rank.expert_load = 1.5;
-  r.ranks = {rank};
-  std::string values;
-  std::istringstream lines(prometheus_text(r));
-  for (std::string line; std::getline(lines, line);)
-    if (!line.starts_with("#")) values += line + "\n";
-  EXPECT_EQ(values,
-            "mpt_step 11\n"
-            "mpt_loss 2.5\n"
-            "mpt_gradient_norm 3.5\n"
-            "mpt_step_seconds 4.5\n"
-            "mpt_tokens_per_second 5.5\n"
-            "mpt_model_flop_utilization 0.625\n"
-            "mpt_bubble_share 0.125\n"
-            "mpt_data_wait_seconds 0.25\n"
-            "mpt_rank_compute_seconds{rank=\"3\"} 6.5\n"
-            "mpt_rank_idle_seconds{rank=\"3\"} 7.5\n"
-            "mpt_rank_memory_bytes{rank=\"3\"} 800\n"
-            "mpt_rank_peak_memory_bytes{rank=\"3\"} 900\n"
-            "mpt_rank_expert_load{rank=\"3\"} 1.5\n");
-}
-
-TEST(MetricsServer, APortInUseIsAUserError) {
-  const MetricsServer server(0);
-  EXPECT_THROW(MetricsServer(server.port()), UserError);
 }
 
 TEST(Stragglers, AreThoseFarAboveTheirStagesMedian) {
