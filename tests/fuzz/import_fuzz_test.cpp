@@ -76,9 +76,6 @@ fsdp_config:
   fsdp_version: 2
   fsdp_reshard_after_forward: true
   fsdp_activation_checkpointing: false
-  list: [1, 2.5, "three", {four: 5}]
-anchors: &a {x: 1}
-again: *a
 parallelism_config:
   parallelism_config_dp_replicate_size: 2
   parallelism_config_dp_shard_size: 8
@@ -158,7 +155,8 @@ TEST(ImportFuzz, PythonFiles) {
 
 TEST(ImportFuzz, YamlFiles) {
   const std::string file = test::path_of("recipe.yaml");
-  test::fuzz(kFsdp, 1500, [&](const std::string& text) {
+  const std::string rest = "list: [1, 2.5, \"three\", {four: 5}]\nanchors: &a {x: 1}\nagain: *a\n";
+  test::fuzz(kFsdp + rest, 1500, [&](const std::string& text) {
     test::put(file, text);
     frameworks::read_yaml(file);
   });
