@@ -21,8 +21,8 @@ const Framework& own_runtime();
 /// The default on GPUs.
 const Framework& usual_framework();
 
-/// The framework of that name or alias, perhaps with its version, "megatron-core==0.19.2"; null for an unknown
-/// one, and for a version that is not the known one.
+/// The framework of that name or alias, perhaps with its version, "megatron-core==0.19.2"; null for an
+/// unknown one, and for a version that is not the known one.
 const Framework* find_framework(const std::string& name);
 
 /// By name or alias. Throws UserError that names `where` for an unknown one.

@@ -25,7 +25,7 @@ struct Imported {
   int64_t shard_groups = 1;   // replicas are cut into as many groups, each of which shares out the states
   std::vector<std::string> execution;  // fields of Execution that the file decides on, as "name=value"
   Workload workload;
-  int64_t accumulated = 1;            // micro-batches of a step, where it has no global batch
+  int64_t accumulated = 1;           // micro-batches of a step, where it has no global batch
   std::string open_vocabulary;       // tokenizer of a vocabulary whose size is not known
   int64_t micro_batch_group = 0;     // micro-batches of a virtual stage in turn; 0: the pipeline degree
   std::string length_note;           // the one of `notes` on a sequence length that the file lacks

@@ -16,7 +16,7 @@ namespace mpt::frameworks {
 /// Values by name. Names without one are not known, and refuse nothing.
 using SettingValues = std::map<std::string, Json>;
 
-struct RuleFile {
+struct RuleFile {    // NOLINT(bugprone-exception-escape): moving Json does not throw
   std::string file;  // with the version of its package
   Json rules;        // lists: [line, "assert", condition], [line, "refuse"], [line, "set", name, value],
                      // [line, "if", condition, then, otherwise]
@@ -32,8 +32,8 @@ struct BrokenRule {
   std::string place, condition;  // that must hold
 };
 
-/// The value of a condition, whose operators stand behind their operands: "hidden heads % 0 ==". Nothing where
-/// it depends on what is not known.
+/// The value of a condition, whose operators stand behind their operands: "hidden heads % 0 ==". Nothing
+/// where it depends on what is not known.
 std::optional<Json> condition_value(const std::string& text, const SettingValues& values);
 
 /// The first rule that the settings break for certain. Sets values as the framework does on its way.

@@ -31,7 +31,7 @@ struct RunOptions {
   int64_t ranks = 0;  // 0: as many as the plan has
   double timeout_s = 300.0;
   bool quiet = false, watch = false;
-  MachineLoad load;      // since the program began
+  MachineLoad load;  // since the program began
   TrainOptions train;
 };
 

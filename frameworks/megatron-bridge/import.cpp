@@ -170,8 +170,7 @@ class BridgeFields {
     const bool any = arguments != made->end() && arguments->is_array() && !arguments->empty();
     const Json id = any ? arguments->front() : Json();
     Imported known;
-    if (id.is_string())
-      set_hugging_face_model(known, id, std::filesystem::path(flags_.file()).parent_path());
+    if (id.is_string()) set_hugging_face_model(known, id, std::filesystem::path(flags_.file()).parent_path());
     model_ = std::move(known.model);
     if (!model_)
       throw UserError(Problem{place,

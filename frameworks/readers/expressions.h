@@ -19,8 +19,8 @@ std::optional<int64_t> arithmetic_value(std::string_view text);
 /// megatron/training/arguments.py); nothing for any other text, or more than 100,000 layers.
 std::optional<std::vector<int64_t>> layer_pattern(std::string text);
 
-/// A `--pipeline-model-parallel-layout` without repetitions, one letter a layer: E embedding, t decoder layer, m
-/// next-token layer, L loss; "|" ends a stage, "x*n" and "(xyz)*n" repeat (parse_str_to_list in
+/// A `--pipeline-model-parallel-layout` without repetitions, one letter a layer: E embedding, t decoder
+/// layer, m next-token layer, L loss; "|" ends a stage, "x*n" and "(xyz)*n" repeat (parse_str_to_list in
 /// megatron/core/transformer/pipeline_parallel_layer_layout.py). Nothing where the text is malformed or has
 /// more than 4,096 letters or bars.
 std::optional<std::string> expanded_layout(std::string_view text);

@@ -29,7 +29,7 @@ struct PythonUnread {
   std::string text;      // "line 12: for i in ..."
 };
 
-struct PythonFunction {
+struct PythonFunction {  // NOLINT(bugprone-exception-escape): moving Json does not throw
   std::string name;
   std::string returns;  // "Trainer.Config" of "-> Trainer.Config"; may be empty
   std::vector<std::pair<std::string, Json>> parameters;  // with their defaults

@@ -33,7 +33,7 @@ std::vector<ShellCommand> shell_commands(const std::string& text, const std::fil
 /// The words of a list of arguments, or of one of its values.
 ShellCommand argument_words(const std::string& text, WorkBudget& budget);
 /// The words that the script's variables hold at its end.
-std::map<std::string, ShellCommand> shell_variables(const std::string& text, const std::filesystem::path& file,
-                                          WorkBudget& budget);
+std::map<std::string, ShellCommand> shell_variables(const std::string& text,
+                                                    const std::filesystem::path& file, WorkBudget& budget);
 
 }  // namespace mpt::frameworks

@@ -22,8 +22,8 @@ struct MonitorOptions {
   std::filesystem::path log;  // empty: none
   bool append = false;        // the log is continued
   bool quiet = false;
-  bool watch = false;    // a table of ranks that is drawn again with each step
-  bool gpus = false;     // the run is on GPUs: their load is watched and logged
+  bool watch = false;  // a table of ranks that is drawn again with each step
+  bool gpus = false;   // the run is on GPUs: their load is watched and logged
 };
 
 class StepMonitor {

@@ -332,7 +332,8 @@ TEST(Export, AutoModelsRecipeStartsFromAnyFolder) {
   EXPECT_NE(script.text.find("\"$here/automodel.yaml\" --model.config=\"$here\" \"$@\""), std::string::npos)
       << script.text;
   plan.model = models::load_model("llama3-8b");
-  EXPECT_EQ(file_of(export_automodel(plan), "run_automodel.sh").text.find("--model.config"), std::string::npos);
+  EXPECT_EQ(file_of(export_automodel(plan), "run_automodel.sh").text.find("--model.config"),
+            std::string::npos);
 }
 
 TEST(Export, AutoModelComputesIn16BitsWithoutFsdp) {
