@@ -37,6 +37,8 @@ def configuration(name, model):
             if os.path.exists(path):
                 with open(path, encoding="utf-8") as file:
                     values = json.load(file)
-                return AutoConfig.for_model(values.pop("model_type"), **values)
+                kind = values.pop("model_type")
+                values.setdefault("architectures", [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind)])
+                return AutoConfig.for_model(kind, **values)
     kind = model["type"]
     return AutoConfig.for_model(kind, architectures=[MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[kind]], **sizes(model))
