@@ -62,18 +62,18 @@ Words sizes_in_name(const std::string& id) {
   return words;
 }
 
-// The zoo's name of the same family that shares most with what was asked for, sizes before all else; empty:
-// there is none.
-std::string nearest_of_family(const std::string& asked) {
+// The zoo's names of the same family that share most with what was asked for, sizes before all else.
+std::vector<std::string> nearest_of_family(const std::string& asked) {
   const Words words = words_of_name(asked);
-  std::string best;
-  int best_score = 0;
+  std::vector<std::string> best;
+  int best_score = 1;
   for (const std::string& name : zoo_names()) {
     const Words own = words_of_name(name);
     int score = 0;
     for (const std::string& word : own) score += !is_among(words, word) ? 0 : word.ends_with('b') ? 3 : 2;
-    if (!is_among(words, own.front()) || score <= best_score) continue;
-    best = name;
+    if (!is_among(words, own.front()) || score < best_score) continue;
+    if (score > best_score) best.clear();
+    best.push_back(name);
     best_score = score;
   }
   return best;
@@ -212,13 +212,12 @@ ImportedModel load_imported_model(const std::string& name_or_path, const std::st
   if (!id && (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json")))
     return load_path(name_or_path, as);
   if (auto model = model_of_id(name_or_path, as)) return *model;
-  const std::string family = nearest_of_family(name_or_path);
-  const std::string last = name_or_path.substr(id ? name_or_path.find('/') + 1 : 0);
+  const std::vector<std::string> family = nearest_of_family(name_or_path);
+  const std::string last = lower_case(name_or_path.substr(id ? name_or_path.find('/') + 1 : 0));
+  std::string hint = did_you_mean(last, family.empty() ? zoo_names() : family);
+  if (hint.empty() && !family.empty()) hint = fmt::format("; did you mean \"{}\"?", family.front());
   throw UserError(Problem{
-      "--model",
-      fmt::format(
-          "unknown model \"{}\"{}", name_or_path.substr(0, 80),
-          family.empty() ? did_you_mean(last, zoo_names()) : fmt::format("; did you mean \"{}\"?", family)),
+      "--model", fmt::format("unknown model \"{}\"{}", name_or_path.substr(0, 80), hint),
       fmt::format("one of the {} names of mpt-plan model list, or the path of a model file or Hugging Face "
                   "config.json",
                   zoo_names().size()),

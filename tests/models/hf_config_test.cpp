@@ -479,6 +479,8 @@ TEST(Zoo, TheNearestNameIsOfTheSameFamily) {
   EXPECT_NE(told_of("Qwen/Qwen2.5-Max-32B").find("did you mean \"qwen2.5-32b\"?"), std::string::npos);
   EXPECT_NE(told_of("llama3-80b-instruct").find("did you mean \"llama3-"), std::string::npos);
   EXPECT_NE(told_of("zai-org/GLM-4.8").find("did you mean \"glm-"), std::string::npos);
+  EXPECT_NE(told_of("llama3-8x").find("did you mean \"llama3-8b\"?"), std::string::npos);
+  EXPECT_NE(told_of("mixtral-8x7").find("did you mean \"mixtral-8x7b\"?"), std::string::npos);
 }
 
 // Models trained further, and copies that are stored in another way, have the sizes of what they are made of.
