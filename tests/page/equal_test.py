@@ -61,6 +61,14 @@ def by_python(request):
         return on_one_line(str(error))
 
 
+def in_python_words(answer):
+    """Errors name a keyword of Python where those of mpt-plan name an option."""
+    if not isinstance(answer, str):
+        return answer
+    place, colon, rest = answer.partition(": ")
+    return place.removeprefix("--").replace("-", "_") + colon + rest
+
+
 def difference(one, other, place=""):
     """The first place at which two values differ; nothing where they are equal."""
     if isinstance(one, dict) and isinstance(other, dict):
@@ -95,7 +103,7 @@ def main():
             by_module.stdin.write(json.dumps({"do": "plan", "request": request}) + "\n")
             by_module.stdin.flush()
             answer = json.loads(by_module.stdout.readline())
-            wrong = _door and difference(native, by_python(request))
+            wrong = _door and difference(in_python_words(native), in_python_words(by_python(request)))
             if wrong:
                 sys.exit(f"{json.dumps(request)}: natively and in Python {wrong}")
             if isinstance(native, str):
