@@ -4,7 +4,7 @@
 // One field list per struct drives JSON reading and writing, ranges, and the generated reference page.
 //
 // A struct that can be stored defines
-//     template <class V> static void describe(V& v) {
+//     static void describe(auto& v) {
 //       v.field("layers", &ModelSpec::hidden, "width of the residual stream", between(1, 1 << 24));
 //     }
 // and an enum is stored by the names of its enumerators. Readers and writers are visitors (base/json.h),

@@ -26,8 +26,7 @@ struct AskedRegistry {
   /// Where it has the type of config.json, or the language model of its class; empty: nowhere.
   std::string place_of(const std::string& type) const;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = AskedRegistry;
     v.field("package", &T::package, "name and version");
     v.field("file", &T::file, "where the package lists its models");
@@ -64,8 +63,7 @@ struct Asked {
   /// Where it has a value of that content; empty: nowhere.
   std::string place_of(models::Value value, const Json& content) const;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     v.field("registries", &Asked::registries, "its models; its own before those of a package below");
     v.field("parts", &Asked::parts, "values of models beyond its dialect's, by what they are; *: anything",
             rare_field());

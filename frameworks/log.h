@@ -34,8 +34,7 @@ struct LoggedStep {
 
   bool operator==(const LoggedStep&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = LoggedStep;
     v.field("step", &T::step, "number of the step", between(0, 1e12));
     v.field("seconds", &T::seconds, "time of one step", between(1e-6, 1e7));

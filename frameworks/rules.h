@@ -21,8 +21,7 @@ struct RuleFile {    // NOLINT(bugprone-exception-escape): moving Json does not 
   Json rules;        // lists: [line, "assert", condition], [line, "refuse"], [line, "set", name, value],
                      // [line, "if", condition, then, otherwise]
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     v.field("file", &RuleFile::file, "package, version and file");
     v.field("rules", &RuleFile::rules, "assertions, and the assignments that they depend on");
   }

@@ -26,8 +26,7 @@ struct ChoiceWord {
   bool untested = false;
   bool bare = false;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = ChoiceWord;
     v.field("word", &T::word, "the word");
     v.field("is", &T::is, "its value; true: it is a switch", rare_field());
@@ -42,8 +41,7 @@ struct Choice {
   std::vector<ChoiceWord> words;
   bool read_only = false;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Choice;
     v.field("if", &T::condition, "what must hold in both directions", rare_field());
     v.field("ours", &T::ours, "values that these words mean", rare_field());
@@ -75,8 +73,7 @@ struct DialectRow {
   bool given = false;    // it says something of the plan, which the caller knows
   bool checked = false;  // its range is checked where the condition does not hold, too
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = DialectRow;
     v.field("value", &T::value, "what it says", rare_field());
     v.field("word", &T::word, "the word; absent: the value's own name", rare_field());
@@ -166,8 +163,7 @@ struct Dialect {
   std::map<std::string, int64_t> vocabularies;  // of tokenizers, by how their names begin, in small letters
   DialectCodes codes;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Dialect;
     v.field("framework", &T::framework, "name of the owner", rare_field());
     v.field("source", &T::source, "where this is from", rare_field(long_text()));

@@ -35,8 +35,7 @@ struct LayerRule {
   bool from_top = false;                      // layers are counted from the last
   bool longer = false;                        // the list may go on behind the last layer
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = LayerRule;
     const FieldRule rare = rare_field();
     v.field("list", &T::list, "keys of lists with an entry for each layer", rare);
@@ -76,8 +75,7 @@ struct WeightNames {
   bool norms_add_one = false;        // norms multiply by 1 + weight
   bool fused_linear_inputs = false;  // Gated DeltaNet's inputs are two tensors, not four
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = WeightNames;
     const FieldRule rare = rare_field();
     v.field("layers", &T::layers, "names of a layer's tensors", rare);
@@ -107,8 +105,7 @@ struct Family {
     return found != keys.end() && !found->second.empty();
   }
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Family;
     v.field("like", &T::like, "type that it is like", rare_field());
     v.field("code", &T::code, "pair of functions that has the last word", rare_field());

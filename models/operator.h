@@ -57,8 +57,7 @@ struct OperatorShape {
 
   auto operator<=>(const OperatorShape&) const = default;
 
-  template <class V>
-  static void describe(V& v);
+  static void describe(auto& v);
 };
 
 /// Whether what a model adds to an operator has kernels of its own. One kernel of a whole expert does it
@@ -78,8 +77,7 @@ double weight_gradient_flop(const OperatorShape& shape);
 double forward_bytes_moved(const OperatorShape& shape);
 double backward_bytes_moved(const OperatorShape& shape);
 
-template <class V>
-void OperatorShape::describe(V& v) {
+void OperatorShape::describe(auto& v) {
   using T = OperatorShape;
   const FieldRule size = optional_field(between(0, 1e15));
   v.field("kind", &T::kind, "kind of operator");

@@ -20,8 +20,7 @@ struct ZooModel {
   std::vector<std::string> aliases, same_sizes;
   std::string source;  // of its sizes
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = ZooModel;
     describe_part(v, &T::model);
     v.field("aliases", &T::aliases, "its ids on the Hugging Face hub", rare_field());

@@ -68,8 +68,7 @@ struct ScheduleAbility {
   bool without_compile = false;  // only where layers are not compiled
   bool from_rows = false;        // only from a file of its rows
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = ScheduleAbility;
     v.field("schedule", &T::schedule, "name of the schedule");
     v.field("min_chunks", &T::min_chunks, "fewest virtual stages per pipeline rank", between(1, 100000));
@@ -121,8 +120,7 @@ struct Abilities {
   std::vector<TrainingFeature> trains;
   std::map<TrainingFeature, std::string> trains_unwritten;
 
-  template <class V>
-  static void describe(V& v) {  // NOLINT(readability-function-size): a line for each field
+  static void describe(auto& v) {  // NOLINT(readability-function-size): a line for each field
     using T = Abilities;
     v.field("schedules", &T::schedules, "pipeline schedules; none: no pipeline parallelism");
     v.field("stage_division", &T::stage_division, "whether virtual stages may differ in layers");
@@ -202,8 +200,7 @@ struct Abilities {
 struct FileForm {
   std::string ending, mark;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     v.field("ending", &FileForm::ending, "how the file's name ends");
     v.field("mark", &FileForm::mark, "a text in it", rare_field());
   }
@@ -216,8 +213,7 @@ struct FrameworkFiles {
   // How recipes are known among files of any kind: by one of the endings, "" for none, and one of the texts.
   std::vector<std::string> recipe_endings, recipe_marks;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = FrameworkFiles;
     v.field("exported", &T::exported, "what the export writes, with the framework's version");
     v.field("imported", &T::imported, "what the import reads");
@@ -234,8 +230,7 @@ struct FrameworkTrial {
   std::string where;                   // what has to be there; may be empty
   std::string source;                  // where the arguments are documented
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = FrameworkTrial;
     v.field("script", &T::script, "exported file that starts it");
     v.field("arguments", &T::arguments, "what follows the script; @steps@ stands for the number of steps");
@@ -265,8 +260,7 @@ struct Framework {
     return names;
   }
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Framework;
     v.field("name", &T::name, "as in --framework");
     v.field("title", &T::title, "as its makers write it");

@@ -20,8 +20,7 @@ struct TitanModel {
   bool written = false;  // by exports
   bool sees = false;     // it has an encoder of pictures, too, which no plan describes
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = TitanModel;
     v.field("name", &T::name, "folder of torchtitan/models");
     v.field("flavor", &T::flavor, "name of its sizes");

@@ -33,8 +33,7 @@ struct Captured {
   int64_t ranks = 0;
   Json run, files;  // by their names: a text, or what JSON and YAML hold
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Captured;
     v.field("framework", &T::framework, "whose importer reads it");
     v.field("ranks", &T::ranks, "processes of the command", between(1, double(kMostRanks)));

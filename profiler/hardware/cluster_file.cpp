@@ -134,8 +134,7 @@ struct Network {
   double latency_s = kUsualLatency;
   double oversubscription = 1.0;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = Network;
     v.field("name", &T::name, "infiniband, ethernet, ...", optional_field());
     v.field("ports_per_node", &T::ports_per_node, "network cards of a node",

@@ -25,8 +25,7 @@ struct ProductTime {
 
   bool operator==(const ProductTime&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = ProductTime;
     v.field("pass", &T::pass, "pass that runs it");
     v.field("m", &T::m, "rows of the result", between(1, 1e12));
@@ -44,8 +43,7 @@ struct AttentionTime {
 
   bool operator==(const AttentionTime&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = AttentionTime;
     v.field("pass", &T::pass, "forward or backward");
     v.field("sequence", &T::sequence, "tokens", between(1, 1e12));
@@ -65,8 +63,7 @@ struct CollectiveTime {
 
   bool operator==(const CollectiveTime&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = CollectiveTime;
     v.field("operation", &T::operation, "all_reduce, all_gather, reduce_scatter or all_to_all");
     v.field("ranks", &T::ranks, "ranks of the group", between(2, 1e7));
@@ -89,8 +86,7 @@ struct KernelProfile {
 
   bool operator==(const KernelProfile&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = KernelProfile;
     v.field("format", &T::format, "always mpt-kernels");
     v.field("version", &T::version, "of this form", between(1, 1));

@@ -22,8 +22,7 @@ struct NodeEntry {
   std::vector<std::string> sources;
   int64_t devices_per_host = 0;  // of one operating system; 0: all of a node
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = NodeEntry;
     v.field("name", &T::name, "name of the node");
     v.field("device", &T::device, "its devices");

@@ -34,8 +34,7 @@ struct MachineDescription {
   std::vector<GpuDescription> gpus{};  // of the first host
   bool operator==(const MachineDescription&) const = default;
 
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = MachineDescription;
     v.field("device", &T::device, "model name of the CPU or GPU");
     v.field("kind", &T::kind, "cpu or gpu", optional_field());
@@ -60,8 +59,7 @@ struct PieceTiming {
   int64_t layer = 0;     // of a decoder layer: the lowest one of its kind
   bool operator==(const PieceTiming&) const = default;
 
-  template <class V>
-  static void describe(V& v);
+  static void describe(auto& v);
 };
 
 struct OperatorTiming {
@@ -71,8 +69,7 @@ struct OperatorTiming {
   double spread = 0.0;
   bool operator==(const OperatorTiming&) const = default;
 
-  template <class V>
-  static void describe(V& v);
+  static void describe(auto& v);
 };
 
 /// A GPU kernel that an operator ran.
@@ -84,8 +81,7 @@ struct KernelTiming {
   double seconds = 0.0;  // of one launch
   bool operator==(const KernelTiming&) const = default;
 
-  template <class V>
-  static void describe(V& v);
+  static void describe(auto& v);
 };
 
 struct TransportTiming {
@@ -97,8 +93,7 @@ struct TransportTiming {
   int64_t hosts = 1;  // that the group's ranks are spread over, as many on each
   bool operator==(const TransportTiming&) const = default;
 
-  template <class V>
-  static void describe(V& v);
+  static void describe(auto& v);
 };
 
 struct Profile {
@@ -123,8 +118,7 @@ struct Profile {
   std::vector<TransportTiming> transport;
   bool operator==(const Profile&) const = default;
 
-  template <class V>
-  static void describe(V& v);
+  static void describe(auto& v);
 };
 
 /// Throws UserError.
@@ -140,8 +134,7 @@ int64_t sequence_of(const Profile& profile, const PieceTiming& timing);
 /// may differ, and pieces were timed at that sequence.
 bool profile_matches(const Profile& profile, const ModelSpec& model, int64_t sequence, Precision precision);
 
-template <class V>
-void PieceTiming::describe(V& v) {
+void PieceTiming::describe(auto& v) {
   using T = PieceTiming;
   v.field("piece", &T::piece, "embedding, one decoder layer, or head with loss");
   v.field("phase", &T::phase, "forward or a backward");
@@ -155,8 +148,7 @@ void PieceTiming::describe(V& v) {
   v.field("layer", &T::layer, "the lowest decoder layer of its kind", optional_field(between(0, 1 << 20)));
 }
 
-template <class V>
-void OperatorTiming::describe(V& v) {
+void OperatorTiming::describe(auto& v) {
   using T = OperatorTiming;
   v.field("shape", &T::shape, "the operator");
   v.field("phase", &T::phase, "forward or a backward");
@@ -164,8 +156,7 @@ void OperatorTiming::describe(V& v) {
   v.field("spread", &T::spread, "interquartile range over median", between(0, 1e6));
 }
 
-template <class V>
-void KernelTiming::describe(V& v) {
+void KernelTiming::describe(auto& v) {
   using T = KernelTiming;
   v.field("shape", &T::shape, "the operator");
   v.field("phase", &T::phase, "forward or a backward");
@@ -174,8 +165,7 @@ void KernelTiming::describe(V& v) {
   v.field("seconds", &T::seconds, "of one launch, by the GPU's clock", between(0, 1e6));
 }
 
-template <class V>
-void TransportTiming::describe(V& v) {
+void TransportTiming::describe(auto& v) {
   using T = TransportTiming;
   v.field("operation", &T::operation, "what was moved");
   v.field("group", &T::group, "ranks", between(2, 1 << 20));
@@ -185,8 +175,7 @@ void TransportTiming::describe(V& v) {
   v.field("hosts", &T::hosts, "hosts that the group is spread over", optional_field(between(1, 1e6)));
 }
 
-template <class V>
-void Profile::describe(V& v) {
+void Profile::describe(auto& v) {
   using T = Profile;
   v.field("format", &T::format, "always \"mpt-profile\"");
   v.field("version", &T::version, "version of this format", between(1, kProfileVersion));

@@ -27,8 +27,7 @@ struct CheckpointFile {
   int64_t crc32 = 0;
 
   bool operator==(const CheckpointFile&) const = default;
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = CheckpointFile;
     v.field("name", &T::name, "file in the checkpoint's folder");
     v.field("bytes", &T::bytes, "length", between(0, 9e15));
@@ -53,8 +52,7 @@ struct CheckpointInfo {
   std::vector<CheckpointFile> files;
 
   bool operator==(const CheckpointInfo&) const = default;
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     using T = CheckpointInfo;
     constexpr double kMax = 9e15;
     v.field("format", &T::format, "always \"mpt-checkpoint\"");

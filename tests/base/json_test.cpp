@@ -53,24 +53,19 @@ struct Inner {
   int64_t depth = 1;
   bool rare = false;
   bool operator==(const Inner&) const = default;
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     v.field("depth", &Inner::depth, "a number", between(1, 9));
     v.field("rare", &Inner::rare, "a switch", rare_field());
   }
 };
 struct Middle {
   Inner inner;
-  template <class V>
-  static void describe(V& v) {
-    describe_part(v, &Middle::inner);
-  }
+  static void describe(auto& v) { describe_part(v, &Middle::inner); }
 };
 struct Outer {
   std::string title = "x";
   Middle middle;
-  template <class V>
-  static void describe(V& v) {
+  static void describe(auto& v) {
     v.field("title", &Outer::title, "a text");
     describe_part(v, &Outer::middle);
   }
