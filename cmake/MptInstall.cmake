@@ -1,4 +1,4 @@
-# cmake --install: programs, documents, manual pages, completion, the GPU and MPI modules, and the planning libraries for
+# cmake --install: programs, documents, manual pages, completion, the GPU module, and the planning libraries for
 # find_package(mpt). The three programs are enough: manual pages and modules are installed where they were built.
 # cpack makes a Debian package of it.
 include(GNUInstallDirs)
@@ -7,9 +7,6 @@ include(CMakePackageConfigHelpers)
 install(TARGETS mpt-plan mpt-run mpt-profile RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 if(MPT_CUDA_FOUND)
   install(TARGETS mpt_cuda LIBRARY DESTINATION lib/mpt OPTIONAL)
-endif()
-if(MPT_MPI_FOUND)
-  install(TARGETS mpt_mpi LIBRARY DESTINATION lib/mpt OPTIONAL)
 endif()
 
 find_package(Python3 COMPONENTS Interpreter QUIET)

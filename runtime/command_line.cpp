@@ -116,10 +116,6 @@ void declare_place(CLI::App& app, RunOptions& o) {
       {"auto", "cpu", "cuda"});
   add_number(app, "--ranks", o.ranks, "Number of ranks, as a check: it must be the plan's",
              between(1, 10'000'000));
-  add_choice(app, "--transport", o.transport,
-             "How processes of torchrun, mpirun or srun talk: auto and tcp: TCP; mpi: MPI, only under "
-             "mpirun or srun",
-             {"auto", "tcp", "mpi"});
   add_number(app, "--master-port", o.master_port, kMasterPortHelp, between(1, 65535), "PORT");
   add_number(app, "--timeout", o.timeout_s, "Seconds to wait for a rank before it counts as hung",
              between(0.1, 1e6), "SECONDS");
@@ -196,15 +192,6 @@ void check_plan(const Plan& plan, RunOptions& o) {
            : o.max_restarts > 0 ? "--max-restarts"
                                 : "--save-every",
            "without --checkpoints", "a folder to save to", "add --checkpoints FOLDER");
-  }
-  if (o.transport == "mpi") {
-    if (!o.launch)
-      refuse("--transport mpi", "a single process", "processes that mpirun or srun started",
-             "start it so: mpirun -np 4 mpt-run ... --transport mpi");
-    if (o.max_restarts > 0)
-      refuse("--transport mpi", "given with --max-restarts", "one of the two",
-             "leave --max-restarts out; let the job's script start mpt-run again with --resume auto");
-    o.launch->through_mpi = true;
   }
   settle_training(o);
   if (o.device == "cpu") check_memory(plan, o.launch, machine_memory_bytes(), o.plan);

@@ -44,7 +44,6 @@ class Device {
   virtual void release(void* data, int64_t bytes) = 0;
   virtual int64_t in_use_bytes() const = 0;
   virtual int64_t peak_bytes() const = 0;
-  virtual void reset_peak() = 0;
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   virtual void zero(void* data, int64_t bytes) = 0;
   /// Memory of the host that copies to and from the device reach directly. The device does not count it.

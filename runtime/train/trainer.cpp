@@ -16,7 +16,6 @@
 #include "reports/utilisation.h"
 #include "runtime/checkpoint/checkpoint_saver.h"
 #include "runtime/comm/messages/message_world.h"
-#include "runtime/comm/mpi/mpi_module.h"
 #include "runtime/comm/sockets/socket.h"
 #include "runtime/comm/sockets/socket_world.h"
 #include "runtime/comm/threads/thread_world.h"
@@ -101,11 +100,6 @@ class Run {
   std::unique_ptr<World> make_world() const {
     const int ranks = int(plan_.layout.ranks());
     if (!inputs_.launch) return std::make_unique<ThreadWorld>(options_.timeout, ranks);
-    if (inputs_.launch->through_mpi) {
-      check_processes(inputs_.launch->launcher, inputs_.launch->processes, ranks);
-      return make_message_world(load_mpi_wire(plan_.program_digest, options_.timeout), ranks,
-                                options_.timeout);
-    }
     return make_socket_world({*inputs_.launch, ranks, plan_.program_digest, options_.timeout, &stop_});
   }
 

@@ -191,16 +191,6 @@ def check(page, fewest):
         environment = {**os.environ, "PATH": f"{folder}/launchers:{BIN}:{os.environ['PATH']}"}
         prepare(page, folder, environment)
         for command in commands:
-            if "--transport mpi" in command:
-                if shutil.which("mpirun") is None or not os.path.exists(f"{BIN}/libmpt_mpi.so"):
-                    print(f"SKIPPED without MPI: {command}")
-                    continue
-                real = {"PATH": f"{BIN}:{os.environ['PATH']}", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-                        "OMPI_MCA_rmaps_base_oversubscribe": "1"}
-                done = run(shortened(command), folder, {**environment, **real})
-                if done.returncode != 0:
-                    sys.exit(f"{page}: {command}\nexit code {done.returncode}\n{done.stdout[-2000:]}")
-                continue
             done = run(shortened(command), folder, environment)
             expected = done.returncode == 3 and page == "docs/gpu.md" and "no GPU" in done.stdout  # as documented
             if done.returncode != 0 and not expected:

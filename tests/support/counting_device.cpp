@@ -40,7 +40,6 @@ class CountingDevice final : public Device {
   }
   int64_t in_use_bytes() const override { return 0; }
   int64_t peak_bytes() const override { return 0; }
-  void reset_peak() override {}
   void copy(void*, const void*, int64_t size) override { add("copy", size, size); }
   void zero(void*, int64_t size) override { add("zero", 0, size); }
   void upload(DataType, const double*, int64_t, void*) override {}

@@ -25,7 +25,6 @@ class RecordingDevice final : public Device {
   }
   int64_t in_use_bytes() const override { return in_use_; }
   int64_t peak_bytes() const override { return in_use_; }
-  void reset_peak() override {}
   void copy(void*, const void*, int64_t) override {}
   void zero(void*, int64_t) override {}
   void upload(DataType, const double*, int64_t count, void*) override { record_.uploaded += count; }

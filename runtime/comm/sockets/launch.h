@@ -15,7 +15,6 @@ struct Launch {
   std::string master_address = "127.0.0.1";  // where process 0 listens while the run comes together
   int master_port = 29417;
   std::string launcher;       // for messages
-  bool through_mpi = false;   // messages go over MPI, not TCP
   int process_of_host = 0;    // number among those of this host: which GPUs are its own
   int processes_of_host = 1;  // as far as the launcher tells
 };

@@ -179,16 +179,6 @@ std::optional<size_t> Socket::receive_some(void* data, size_t bytes) const {
   return received > 0 ? size_t(received) : 0;
 }
 
-void Socket::drain(size_t most, const Patience& patience) const {
-  ::shutdown(descriptor_, SHUT_WR);
-  char block[512];
-  for (size_t got = 0; got < most && wait(POLLIN, patience);) {
-    const auto received = receive_some(block, sizeof block);
-    if (received == size_t{0}) return;
-    got += received.value_or(0);
-  }
-}
-
 void Socket::shut_down() const { ::shutdown(descriptor_, SHUT_RDWR); }
 
 int Socket::port() const { return own_name(descriptor_).second; }

@@ -56,8 +56,6 @@ class Socket {
   bool receive_all(void* data, size_t bytes, const std::optional<Patience>& patience = {}) const;
   /// How many bytes are there now, at most `bytes`; 0 if the connection is at its end, nothing if it is idle.
   std::optional<size_t> receive_some(void* data, size_t bytes) const;
-  /// Reads and forgets what was sent, up to `most` bytes, so that closing does not cut the answer off.
-  void drain(size_t most, const Patience& patience) const;
   /// Ends a receive_all() of another thread.
   void shut_down() const;
 

@@ -51,7 +51,6 @@ class CpuDevice final : public Device {
 
   int64_t in_use_bytes() const override { return in_use_; }
   int64_t peak_bytes() const override { return peak_; }
-  void reset_peak() override { peak_ = in_use_; }
   void copy(void* to, const void* from, int64_t bytes) override { std::memcpy(to, from, size_t(bytes)); }
   void zero(void* data, int64_t bytes) override { std::memset(data, 0, size_t(bytes)); }
 

@@ -47,7 +47,6 @@ class StreamDevice : public Device, public Mover {
   void release(void* data, int64_t bytes) override;
   int64_t in_use_bytes() const override { return in_use_; }
   int64_t peak_bytes() const override { return peak_; }
-  void reset_peak() override { peak_ = in_use_.load(); }
   void* allocate_host(int64_t bytes) override;
   void release_host(void* data) override;
   void copy(void* to, const void* from, int64_t bytes) override;
