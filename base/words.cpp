@@ -9,8 +9,8 @@ namespace mpt::detail {
 
 std::string range_words(const FieldRule& rule) {
   if (!std::isfinite(rule.minimum)) return "as the field has them";
-  if (!std::isfinite(rule.maximum)) return fmt::format("from {:.12g}", rule.minimum);
-  return fmt::format("from {:.12g} to {:.12g}", rule.minimum, rule.maximum);
+  if (!std::isfinite(rule.maximum)) return fmt::format("from {:.15g}", rule.minimum);
+  return fmt::format("from {:.15g} to {:.15g}", rule.minimum, rule.maximum);
 }
 
 void refuse_word(const std::string& option, const std::string& word, const std::string& expected,

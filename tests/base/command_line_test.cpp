@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/words.h"
 
 namespace mpt {
 namespace {
@@ -129,6 +130,7 @@ TEST(CommandLine, ValuesThatAreRefusedSayWhatMayStandThere) {
   EXPECT_EQ(Program().error({"--global-batch", "many"}),
             "--global-batch: \"many\"; expected whole numbers from 1 to 512");
   EXPECT_EQ(Program().error({"--top", "1.5"}), "--top: \"1.5\"; expected whole numbers from 1");
+  EXPECT_EQ(detail::range_words(between(1, double(int64_t{1} << 40))), "from 1 to 1099511627776");
   for (const char* price : {"-1", "nan", "inf", "1x", ""})
     EXPECT_EQ(Program().error({"--price", price}),
               std::string("--price: \"") + price + "\"; expected numbers from 0 to 1000000");
