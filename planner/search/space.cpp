@@ -252,20 +252,25 @@ std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& d
   const SearchBounds& bounds = problem.bounds;
   const DeviceSpec& device = problem.cluster.device;
   const bool reaches_host = device.kind == DeviceKind::cpu || device.host_bandwidth_bytes_per_s > 0;
-  const bool zero_free = degrees.reduces_gradients() && degrees.replicas() > 1;
+  const bool zero_free = degrees.replicas() > 1;
   const int64_t inside = shard_within_node(problem, degrees);
   std::vector<Sharding> shardings;
   shardings.reserve(16);
-  for (int64_t zero = 0; zero <= (zero_free ? 3 : 0); ++zero) {
-    if (zero_free && !allowed(bounds.zero, zero)) continue;
+  bool offloads_without_zero = false;
+  for (int64_t zero = 0; zero <= 3; ++zero) {
+    if ((zero_free || zero > 0) && !allowed(bounds.zero, zero)) continue;
     for (const int64_t shard : {zero == 0 ? 1 : degrees.replicas(), zero == 0 ? 0 : inside}) {
       if (shard == 0) continue;
       for (const bool offload : {false, true}) {
         if (reaches_host ? !allowed(bounds.offload, offload) : offload) continue;
+        // One replica has nothing to share: ZeRO is for frameworks that offload with it alone.
+        if (zero > 0 && !zero_free && (!offload || offloads_without_zero)) continue;
         const Sharding sharding{zero, shard, offload};
         if (!problem.refused(
-                [&](const frameworks::Framework& f) { return refuses_sharding(f, degrees, sharding); }))
+                [&](const frameworks::Framework& f) { return refuses_sharding(f, degrees, sharding); })) {
+          offloads_without_zero |= offload && zero == 0;
           shardings.push_back(sharding);
+        }
       }
     }
   }

@@ -112,6 +112,18 @@ TEST(Gradients, BeyondTheFrameworkHaveTheBytesThatWereAskedFor) {
   EXPECT_EQ(execution.states.reduced_bytes, 4);
 }
 
+// One replica has nothing to share, but DeepSpeed offloads with ZeRO alone (arXiv:2101.06840 trains on one
+// GPU).
+TEST(Offload, OfOneGpuHasTheZeroThatTheFrameworkOffloadsWith) {
+  PlanRequest r = gradient_request("transformers-deepspeed", Precision::bf16);
+  r.gradients.reset();
+  r.cluster.name = "dgx-a100:1";
+  r.gpus = 1;
+  const Layout layout = plan(r).layout;
+  EXPECT_TRUE(layout.offload_optimizer);
+  EXPECT_GE(layout.zero, 1);
+}
+
 // Where nothing fits other frameworks are tried, of which some refuse what was asked.
 TEST(Gradients, ThatAnotherFrameworkRefusesDoNotHideThatNothingFits) {
   PlanRequest r = gradient_request("", Precision::bf16);
