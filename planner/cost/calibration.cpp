@@ -16,84 +16,8 @@ namespace {
 
 // In the order of the file.
 constexpr Calibration::Member kMembers[] = {
-    {"sustained", &Calibration::sustained},
-    {"input_gradient_rate", &Calibration::input_gradient_rate},
-    {"weight_gradient_rate", &Calibration::weight_gradient_rate},
-    {"unmeasured_product_share", &Calibration::unmeasured_product_share},
-    {"unaligned_rate", &Calibration::unaligned_rate},
-    {"unaligned_batched_rate", &Calibration::unaligned_batched_rate},
-    {"early_line_unaligned_rate", &Calibration::early_line_unaligned_rate},
-    {"fp8_speedup", &Calibration::fp8_speedup},
-    {"mxfp8_rate", &Calibration::mxfp8_rate},
-    {"nvfp4_speedup", &Calibration::nvfp4_speedup},
-    {"grouped_rate", &Calibration::grouped_rate},
-    {"grouped_fp8_speedup", &Calibration::grouped_fp8_speedup},
-    {"blackwell_grouped_fp8_speedup", &Calibration::blackwell_grouped_fp8_speedup},
-    {"expert_imbalance", &Calibration::expert_imbalance},
-    {"fp8_cast_bytes", &Calibration::fp8_cast_bytes},
-    {"untransposed_cast_bytes", &Calibration::untransposed_cast_bytes},
-    {"nvfp4_cast_bytes", &Calibration::nvfp4_cast_bytes},
-    {"attention_backward_flop", &Calibration::attention_backward_flop},
-    {"attention_backward_rate", &Calibration::attention_backward_rate},
-    {"unmeasured_attention_share", &Calibration::unmeasured_attention_share},
-    {"own_attention_share", &Calibration::own_attention_share},
-    {"scalar_attention_flop_per_s", &Calibration::scalar_attention_flop_per_s},
-    {"scalar_attention_backward_flop", &Calibration::scalar_attention_backward_flop},
-    {"flash1_share", &Calibration::flash1_share},
-    {"flash1_ampere_share", &Calibration::flash1_ampere_share},
-    {"flash2_share", &Calibration::flash2_share},
-    {"flash2_half_tokens", &Calibration::flash2_half_tokens},
-    {"flash2_backward_rate", &Calibration::flash2_backward_rate},
-    {"unfused_product_share", &Calibration::unfused_product_share},
-    {"unfused_score_passes", &Calibration::unfused_score_passes},
-    {"unfused_dropout_passes", &Calibration::unfused_dropout_passes},
-    {"unfused_copy_passes", &Calibration::unfused_copy_passes},
-    {"unfused_backward_passes", &Calibration::unfused_backward_passes},
-    {"plain_score_passes", &Calibration::plain_score_passes},
-    {"plain_score_backward_passes", &Calibration::plain_score_backward_passes},
-    {"plain_mask_bytes", &Calibration::plain_mask_bytes},
-    {"bandwidth_share", &Calibration::bandwidth_share},
-    {"eager_passes", &Calibration::eager_passes},
-    {"compiled_passes", &Calibration::compiled_passes},
-    {"plain_norm_bytes", &Calibration::plain_norm_bytes},
-    {"plain_norm_backward_bytes", &Calibration::plain_norm_backward_bytes},
-    {"scaled_rotary_bytes", &Calibration::scaled_rotary_bytes},
-    {"scaled_rotary_backward_bytes", &Calibration::scaled_rotary_backward_bytes},
-    {"limit_bytes", &Calibration::limit_bytes},
-    {"limit_backward_bytes", &Calibration::limit_backward_bytes},
-    {"fused_loss_bytes", &Calibration::fused_loss_bytes},
-    {"fused_loss_backward_bytes", &Calibration::fused_loss_backward_bytes},
-    {"fp32_loss_bytes", &Calibration::fp32_loss_bytes},
-    {"fp32_loss_backward_bytes", &Calibration::fp32_loss_backward_bytes},
-    {"permute_passes", &Calibration::permute_passes},
-    {"fused_permute_passes", &Calibration::fused_permute_passes},
-    {"padding_passes", &Calibration::padding_passes},
-    {"expert_bias_bytes", &Calibration::expert_bias_bytes},
-    {"expert_bias_backward_bytes", &Calibration::expert_bias_backward_bytes},
-    {"kernel_gap_s", &Calibration::kernel_gap_s},
-    {"optimizer_bytes", &Calibration::optimizer_bytes},
-    {"host_parameters_per_s", &Calibration::host_parameters_per_s},
-    {"host_parameters_per_s_and_rank", &Calibration::host_parameters_per_s_and_rank},
-    {"offload_copy_bytes", &Calibration::offload_copy_bytes},
-    {"collective_rate", &Calibration::collective_rate},
-    {"network_rate", &Calibration::network_rate},
-    {"network_all_to_all_rate", &Calibration::network_all_to_all_rate},
-    {"nvlink_least_bytes_per_s", &Calibration::nvlink_least_bytes_per_s},
-    {"collective_overlap_share", &Calibration::collective_overlap_share},
-    {"tensor_overlap_share", &Calibration::tensor_overlap_share},
-    {"network_overlap_share", &Calibration::network_overlap_share},
-    {"straggler_per_doubling", &Calibration::straggler_per_doubling},
-    {"linear_mixer_share", &Calibration::linear_mixer_share},
-    {"roofline_product_share", &Calibration::roofline_product_share},
-    {"roofline_attention_share", &Calibration::roofline_attention_share},
-    {"roofline_attention_backward_share", &Calibration::roofline_attention_backward_share},
-    {"roofline_bandwidth_share", &Calibration::roofline_bandwidth_share},
-    {"process_gib", &Calibration::process_gib},
-    {"workspace_gib", &Calibration::workspace_gib},
-    {"nccl_channel_mib", &Calibration::nccl_channel_mib},
+#include "generated/calibration_members.inc"
 };
-static_assert(std::size(kMembers) * sizeof(double) == sizeof(Calibration),
-              "each constant stands in the list");
 
 void check_constant(const Constant& c, const std::string& at, JsonProblems& problems) {
   if (c.range.size() != 2 || c.least() > c.most()) {
@@ -123,7 +47,7 @@ std::vector<Constant> constants_from_text(const std::string& text, const std::st
     const std::string expected = i < std::size(kMembers) ? kMembers[i].first : "no further constant";
     const std::string found = i < all.size() ? all[i].name : "nothing";
     if (found != expected) {
-      problems.add(at, found, expected, "name the constants in the order of planner/cost/calibration.cpp");
+      problems.add(at, found, expected, "name the constants in the order of planner/cost/calibration.json");
       break;
     }
     check_constant(all[i], at, problems);
