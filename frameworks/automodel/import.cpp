@@ -16,6 +16,7 @@
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/transformers/hugging_face.h"
+#include "models/hf_config.h"
 
 namespace mpt::frameworks {
 namespace {
@@ -80,6 +81,13 @@ Json with_nulls(Json json) {
   return json;
 }
 
+// Keys beside an id are set in the configuration that it names.
+void cut_layers(int64_t layers, Imported& in) {
+  if (!in.model || layers == 0 || layers >= in.model->layers.count()) return;
+  in.model->layers = LayerList::of(layers, [&, all = in.model->layers](int64_t l) { return all[l]; });
+  in.model->hub_id.clear();
+}
+
 // The length of packed sequences comes first; datasets have two names for it.
 void set_recipe_sequence(const Settings& recipe, Imported& in) {
   const FieldRule rule = rule_of(&Workload::sequence);
@@ -89,7 +97,7 @@ void set_recipe_sequence(const Settings& recipe, Imported& in) {
     in.workload.sequence = recipe.number(key, rule, 2048);
     return;
   }
-  in.workload.sequence = 2048;
+  in.workload.sequence = in.model ? std::min<int64_t>(2048, in.model->max_positions) : 2048;
   in.notes.push_back(in.length_note =
                          "the recipe has no length of sequences: 2048 tokens are taken without --seq");
 }
@@ -116,8 +124,12 @@ void set_recipe_states(const Settings& recipe, Imported& in) {
   const std::string key = recipe.has("model.dtype") ? "model.dtype" : "model.torch_dtype";
   std::string name = recipe.text(key, "auto");
   name = name.substr(name.rfind('.') + 1);
+  if (recipe.flag("compile.enabled", false)) in.execution = {"elementwise=compiled", "rms_norm_bytes=0"};
+  const std::string loss = recipe.text("loss_fn._target_", "");
+  if (loss.ends_with(".FusedLinearCrossEntropy")) in.execution.emplace_back("loss=chunked");
+  if (loss.ends_with(".TEParallelCrossEntropy")) in.execution.emplace_back("loss=fused");
   if (name == "float32" || name == "fp32")
-    in.execution = {"weight_bytes=4", "gradient_bytes=4", "optimizer_bytes=8"};
+    in.execution.insert(in.execution.end(), {"weight_bytes=4", "gradient_bytes=4", "optimizer_bytes=8"});
   else if (name != "auto" && name != "bfloat16" && name != "bf16")
     throw UserError(
         Problem{recipe.at(key), fmt::format("\"{}\"", cut_text(name, 40)), "auto, bfloat16 or float32", ""});
@@ -171,8 +183,14 @@ Imported import_automodel(const std::filesystem::path& file) {
                                  : local;
   in.workload.global_batch =
       recipe.number("step_scheduler.global_batch_size", rule_of(&Workload::global_batch), 32);
+  const Json* const config = recipe.find("model.config");
+  const std::string reference = recipe_model(recipe);
+  if (reference.empty() && config != nullptr)
+    in.model = models::read_hugging_face(*config, recipe.at("model.config")).model;
+  else
+    set_hugging_face_model(in, reference, file.parent_path());
+  cut_layers(recipe.number("model.config.num_hidden_layers", rule_of(&LayerRun::repeat), 0), in);
   set_recipe_sequence(recipe, in);
-  set_hugging_face_model(in, recipe_model(recipe), file.parent_path());
   set_recipe_schedule(recipe, in);
   set_recipe_training(recipe, in);
   check_imported(in, file.string());

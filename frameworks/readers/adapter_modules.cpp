@@ -25,17 +25,23 @@ struct LayerNames {
   }
 };
 
-// Qwen3-Next's names of linear attention, or Qwen3.5's.
+// Qwen3-Next's names of linear attention, or Qwen3.5's; NeMo AutoModel's of DeepSeek-V4, or transformers'.
 void add_mixers(const LayerKind& kind, bool fused, LayerNames& layer) {
   const std::string self = "self_attn.", linear = "linear_attn.";
+  const bool compressed = kind.attention && kind.attention->compressed;
   if (kind.attention && kind.attention->latent) {
-    const bool compressed = kind.attention->latent->query_rank > 0;
-    layer.add(self, compressed ? ModuleNames{"q_a_proj", "q_b_proj"} : ModuleNames{"q_proj"}, T::qkv);
+    const bool ranks = kind.attention->latent->query_rank > 0;
+    layer.add(self, ranks ? ModuleNames{"q_a_proj", "q_b_proj"} : ModuleNames{"q_proj"}, T::qkv);
     layer.add(self, {"kv_a_proj_with_mqa", "kv_b_proj"}, T::qkv);
+  } else if (compressed) {
+    layer.add(self,
+              fused ? ModuleNames{"wq_a", "wq_b", "wkv"} : ModuleNames{"q_a_proj", "q_b_proj", "kv_proj"},
+              T::qkv);
+    layer.add(self, fused ? ModuleNames{"wo_a", "wo_b"} : ModuleNames{"o_a_proj", "o_b_proj"}, T::output);
   } else if (kind.attention) {
     layer.add(self, fused ? ModuleNames{"qkv_proj"} : ModuleNames{"q_proj", "k_proj", "v_proj"}, T::qkv);
   }
-  if (kind.attention) layer.add(self, {"o_proj"}, T::output);
+  if (kind.attention && !compressed) layer.add(self, {"o_proj"}, T::output);
   if (!kind.linear) return;
   layer.add(linear,
             fused ? ModuleNames{"in_proj_qkvz", "in_proj_ba"}
