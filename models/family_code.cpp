@@ -87,11 +87,8 @@ void read_gemma4(FamilyReader& r, ModelDraft& d) {
 
 void write_gemma4(FamilyWriter& w, ModelDraft& d) {
   // Its files have one scaling that other types lack.
-  const auto& scaling = d.full.rotation().scaling;
-  const bool other = scaling && scaling->kind == RotaryScalingKind::other;
-  if (!scaling || other)
-    w.put("rope_parameters/full_attention/rope_type",
-          other && scaling->factor == 1.0 ? "proportional" : "default");
+  if (const auto& scaling = d.full.rotation().scaling; scaling && scaling->kind == RotaryScalingKind::other)
+    w.put("rope_parameters/full_attention/rope_type", scaling->factor == 1.0 ? "proportional" : "default");
   w.put("rope_parameters/sliding_attention/rope_type", "default");
   w.put("enable_moe_block", d.moe.has_value());
   if (!d.full.keys_are_values) w.put("num_global_key_value_heads", nullptr);
@@ -262,7 +259,6 @@ void write_laguna(FamilyWriter& w, ModelDraft& d) {
     heads.push_back(attention ? attention->heads : 0);
   }
   w.put("num_attention_heads_per_layer", heads);
-  if (!d.full.rotation().scaling) w.put("rope_parameters/full_attention/rope_type", "default");
   w.put("rope_parameters/sliding_attention/rope_type", "default");
 }
 

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <set>
 
 #include "base/json.h"
@@ -42,10 +41,12 @@ std::string meant_type(const std::string& type) {
 }
 
 [[noreturn]] void refuse_type(const std::string& type, const std::string& where) {
+  std::vector<std::string> types = family_types();
+  std::sort(types.begin(), types.end());
   throw UserError(Problem{
       where,
       type.empty() ? "missing" : fmt::format("unknown type \"{}\"{}", type.substr(0, 80), meant_type(type)),
-      fmt::format("one of {}", fmt::join(hugging_face_types(), ", ")),
+      fmt::format("one of {}", fmt::join(types, ", ")),
       "read it as one of these with mpt-plan model FILE --as TYPE, or describe the model in MPT's own "
       "format (docs/file_formats.md)"});
 }
@@ -117,12 +118,6 @@ void drop_long_window(FamilyReader& reader, ModelDraft& draft) {
 }
 
 }  // namespace
-
-std::vector<std::string> hugging_face_types() {
-  std::vector<std::string> types = family_types();
-  std::sort(types.begin(), types.end());
-  return types;
-}
 
 ImportedModel read_hugging_face(const Json& config, const std::string& file, const std::string& as) {
   if (!config.is_object()) throw UserError(Problem{file, "not an object", "a Hugging Face config.json", ""});

@@ -136,11 +136,11 @@ void set_recipe_states(const Settings& recipe, Imported& in) {
 }
 
 void set_recipe_training(const Settings& recipe, Imported& in) {
-  for (const auto& [key, what] :
-       {std::pair{"teacher_model", "weights and forward of the teacher are not in a plan"},
-        {"model.backend.te_fp8", "products of Transformer Engine in 8 bits are priced in bf16"}}) {
-    if (recipe.has(key)) in.notes.push_back(fmt::format("{}: {}", key, what));
-  }
+  if (recipe.has("teacher_model"))
+    in.notes.emplace_back("teacher_model: weights and forward of the teacher are not in a plan");
+  if (recipe.has("model.backend.te_fp8"))
+    in.notes.emplace_back(
+        "model.backend.te_fp8: products of Transformer Engine in 8 bits are priced in bf16");
   const std::string optimizer = recipe.text("optimizer._target_", "torch.optim.AdamW");
   set_optimizer(in, optimizer.substr(optimizer.rfind('.') + 1));
   set_recipe_states(recipe, in);
@@ -177,16 +177,14 @@ Imported import_automodel(const std::filesystem::path& file) {
   l.precision = recipe.flag("fp8.enabled", false)                                           ? Precision::fp8
                 : recipe.text("distributed.mp_policy.param_dtype", "bfloat16") == "float32" ? Precision::fp32
                                                                                             : Precision::bf16;
-  const int64_t local = recipe.number("step_scheduler.local_batch_size", rule_of(&Layout::micro_batch), 1);
-  l.micro_batch = l.pipeline > 1 ? recipe.number("distributed.pipeline.pp_microbatch_size",
-                                                 rule_of(&Layout::micro_batch), 1)
-                                 : local;
+  const char* const batch =
+      l.pipeline > 1 ? "distributed.pipeline.pp_microbatch_size" : "step_scheduler.local_batch_size";
+  l.micro_batch = recipe.number(batch, rule_of(&Layout::micro_batch), 1);
   in.workload.global_batch =
       recipe.number("step_scheduler.global_batch_size", rule_of(&Workload::global_batch), 32);
-  const Json* const config = recipe.find("model.config");
   const std::string reference = recipe_model(recipe);
-  if (reference.empty() && config != nullptr)
-    in.model = models::read_hugging_face(*config, recipe.at("model.config")).model;
+  if (reference.empty() && recipe.has("model.config"))
+    in.model = models::read_hugging_face(*recipe.find("model.config"), recipe.at("model.config")).model;
   else
     set_hugging_face_model(in, reference, file.parent_path());
   cut_layers(recipe.number("model.config.num_hidden_layers", rule_of(&LayerRun::repeat), 0), in);
