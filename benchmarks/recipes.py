@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 
 VERDICTS = ["fits", "illegal", "does_not_fit", "not_read"]
-NO_DECODER = re.compile(r"MODE: inference|it starts (?!pretrain_gpt)|no language model|/flux/")  # no training that plans describe
+NO_DECODER = re.compile(r"MODE: inference|it starts (?!pretrain_gpt)|no language model|/flux/|/t5/")  # no training that plans describe
 MOST_NODES = 128
 
 
@@ -44,21 +44,51 @@ def grouped(binary, root, places):
     return found
 
 
-def automodel(binary, root):
-    """Recipes of language models that the owner's CI runs: a block `ci` says on how many nodes, and of which kind."""
-    places = {}
-    for path in sorted(glob.glob("examples/llm_finetune/**/*.yaml", root_dir=root, recursive=True) +
-                       glob.glob("examples/llm_pretrain/**/*.yaml", root_dir=root, recursive=True)):
-        with open(os.path.join(root, path), encoding="utf-8") as file:
-            block = re.search(r"^ci:\n((?:[ #].*\n|\n)*)", file.read() + "\n", re.MULTILINE)
+def override(text, key, value):
+    """A YAML text with another value of a key such as step_scheduler.local_batch_size, which stands in blocks."""
+    start, end, indent = 0, len(text), ""
+    *blocks, last = key.split(".")
+    for name in blocks:
+        block = re.compile(rf"^{indent}{name}:.*\n((?:{indent} .*\n|\s*#.*\n|\s*\n)*)", re.MULTILINE).search(text, start, end)
         if block is None:
-            continue
-        said = dict(re.findall(r"^  (\w+): *\"?(\w+)", block.group(1), re.MULTILINE))
-        nodes = int(said.get("nodes", 1))
-        on_racks = said.get("cluster_tag") == "gb200"
-        gpus = nodes * int(said.get("nproc_per_node", 4 if on_racks else 8))
-        places[path] = (f"gb200-nvl72:{-(-gpus // 72)}" if on_racks else f"dgx-h100:{nodes}", gpus)
-    return grouped(binary, root, places)
+            return text
+        start, end, indent = block.start(1), block.end(1), indent + "  "
+    line = re.compile(rf"^{indent}{last}:.*\n", re.MULTILINE).search(text, start, end)
+    at = line.span() if line else (start, start)
+    return f"{text[:at[0]]}{indent}{last}: {value}\n{text[at[1]:]}"
+
+
+def as_in_ci(text, block):
+    """Its values in the owner's nightly runs (tests/ci_tests/README.md, scripts/config_templates/ci_config.yaml)."""
+    for name, key in [("local_batch_size", "step_scheduler.local_batch_size"), ("ep_size", "distributed.ep_size")]:
+        for value in re.findall(rf"^  {name}: *(\w+)", block, re.MULTILINE):
+            text = override(text, key, value)
+    nightly = re.search(r"^  nightly:.*\n((?:    .*\n)*)", block, re.MULTILINE)
+    for key, value in re.findall(r"^    ([\w.]+): *(\S+)$", nightly.group(1) if nightly else "", re.MULTILINE):
+        text = override(text, key, value)
+    return text
+
+
+def automodel(binary, root):
+    """Recipes of language models that the owner's CI runs, with the values that it sets there: a block `ci` says on how many nodes, and of which kind."""
+    places = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for path in sorted(glob.glob("examples/llm_finetune/**/*.yaml", root_dir=root, recursive=True) +
+                           glob.glob("examples/llm_pretrain/**/*.yaml", root_dir=root, recursive=True)):
+            with open(os.path.join(root, path), encoding="utf-8") as file:
+                text = file.read() + "\n"
+            block = re.search(r"^ci:\n((?:[ #].*\n|\n)*)", text, re.MULTILINE)
+            if block is None:
+                continue
+            said = dict(re.findall(r"^  (\w+): *\"?(\w+)", block.group(1), re.MULTILINE))
+            nodes = int(said.get("nodes", 1))
+            on_racks = said.get("cluster_tag") == "gb200"
+            gpus = nodes * int(said.get("nproc_per_node", 4 if on_racks else 8))
+            places[path] = (f"gb200-nvl72:{-(-gpus // 72)}" if on_racks else f"dgx-h100:{nodes}", gpus)
+            os.makedirs(os.path.join(scratch, os.path.dirname(path)), exist_ok=True)
+            with open(os.path.join(scratch, path), "w", encoding="utf-8") as file:
+                file.write(as_in_ci(text, block.group(1)))
+        return grouped(binary, scratch, places)
 
 
 def megatron(binary, root):

@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "models/hf_config.h"
+#include "models/family.h"
 
 namespace mpt::models {
 namespace {
@@ -410,11 +410,10 @@ Dialect read_dialect(std::string_view text, const std::string& where, const std:
   JsonProblems problems(where);
   for (size_t r = 0; r < dialect.rows.size(); ++r)
     check_row(dialect, dialect.rows[r], fmt::format("/rows/{}", r), problems);
-  const std::vector<std::string> types =
-      dialect.types.empty() ? std::vector<std::string>{} : hugging_face_types();
   for (const std::string& type : dialect.types) {
-    if (std::find(types.begin(), types.end(), type) == types.end())
-      problems.add("/types", "\"" + type + "\"" + did_you_mean(type, types), "a type that can be read");
+    if (find_family(type) == nullptr)
+      problems.add("/types", "\"" + type + "\"" + did_you_mean(type, family_types()),
+                   "a type that can be read");
   }
   problems.throw_if_any();
   const auto others = [&](const auto& part) { return !part.only.empty() && part.only != framework; };

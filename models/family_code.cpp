@@ -87,9 +87,8 @@ void read_gemma4(FamilyReader& r, ModelDraft& d) {
 
 void write_gemma4(FamilyWriter& w, ModelDraft& d) {
   // Its files have one scaling that other types lack.
-  const auto& scaling = d.full.rotation().scaling;
-  const bool other = scaling && scaling->kind == RotaryScalingKind::other && scaling->factor == 1.0;
-  w.put("rope_parameters/full_attention/rope_type", other ? "proportional" : "default");
+  if (const auto& scaling = d.full.rotation().scaling; scaling && scaling->kind == RotaryScalingKind::other)
+    w.put("rope_parameters/full_attention/rope_type", scaling->factor == 1.0 ? "proportional" : "default");
   w.put("rope_parameters/sliding_attention/rope_type", "default");
   w.put("enable_moe_block", d.moe.has_value());
   if (!d.full.keys_are_values) w.put("num_global_key_value_heads", nullptr);
@@ -145,9 +144,9 @@ void read_mamba(FamilyReader& r, ModelDraft& d) {
 void write_mamba(FamilyWriter& w, ModelDraft& d) {
   if (!d.linear) return;
   const int64_t width = d.linear->heads * d.linear->head_dim;
+  if (w.family().keys.contains(Value::linear_width)) return w.put(Value::linear_width, width);
   w.put("mamba_expand", width % d.model.hidden == 0 ? Json(width / d.model.hidden)
                                                     : Json(double(width) / double(d.model.hidden)));
-  w.put(Value::linear_width, width);
 }
 
 // Shared experts alone are a dense MLP.
@@ -260,6 +259,7 @@ void write_laguna(FamilyWriter& w, ModelDraft& d) {
     heads.push_back(attention ? attention->heads : 0);
   }
   w.put("num_attention_heads_per_layer", heads);
+  w.put("rope_parameters/sliding_attention/rope_type", "default");
 }
 
 // Norms of queries and keys there have no weights, and layers without positions have none.

@@ -115,7 +115,11 @@ void FamilyWriter::word(Value value, std::string& place, const std::vector<std::
 
 void FamilyWriter::scaling(std::optional<RotaryScaling>& place) {
   // Of another kind only the class knows the numbers.
-  if (place && place->kind != RotaryScalingKind::other) put("rope_scaling", scaling_json(*place));
+  const bool by_layer = json_.contains("rope_parameters");
+  if (place ? place->kind == RotaryScalingKind::other : !by_layer) return;
+  const Json keys = place ? scaling_json(*place) : Json{{"rope_type", "default"}};
+  for (const auto& [key, value] : keys.items())
+    put((by_layer ? "rope_parameters/full_attention/" : "rope_scaling/") + key, value);
 }
 
 void FamilyWriter::list(Value value, std::vector<std::string>& place) {

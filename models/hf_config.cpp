@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <set>
 
 #include "base/json.h"
@@ -29,27 +28,25 @@ std::string model_name(const Json& config, const std::string& file, const std::s
 }
 
 // Letters without digits: what versions of a family have in common.
-std::string digits_of(const std::string& text) {
-  std::string digits;
-  for (const char c : text)
-    digits += std::isdigit(static_cast<unsigned char>(c)) != 0 ? std::string(1, c) : "";
-  return digits;
+std::string digits_of(std::string text) {
+  std::erase_if(text, [](char c) { return c < '0' || c > '9'; });
+  return text;
 }
 
 // A slip of the pen is corrected, another version is not: its layers may be others.
 std::string meant_type(const std::string& type) {
-  std::vector<std::string> types;
-  for (const std::string& known : family_types()) {
-    if (digits_of(known) == digits_of(type)) types.push_back(known);
-  }
+  std::vector<std::string> types = family_types();
+  std::erase_if(types, [&](const std::string& known) { return digits_of(known) != digits_of(type); });
   return did_you_mean(type, types);
 }
 
 [[noreturn]] void refuse_type(const std::string& type, const std::string& where) {
+  std::vector<std::string> types = family_types();
+  std::sort(types.begin(), types.end());
   throw UserError(Problem{
       where,
       type.empty() ? "missing" : fmt::format("unknown type \"{}\"{}", type.substr(0, 80), meant_type(type)),
-      fmt::format("one of {}", fmt::join(hugging_face_types(), ", ")),
+      fmt::format("one of {}", fmt::join(types, ", ")),
       "read it as one of these with mpt-plan model FILE --as TYPE, or describe the model in MPT's own "
       "format (docs/file_formats.md)"});
 }
@@ -69,7 +66,8 @@ TextPart text_part(const Json& config) {
   return part;
 }
 
-// A text part without a type of its own has that of the whole, or of the whole's text.
+// A text part without a type of its own has that of the whole, or of the whole's text. Recipes may name the
+// class alone.
 std::string type_of(const Json& config, const Json& text) {
   for (const Json* json : {&text, &config}) {
     const auto found = json->find("model_type");
@@ -78,28 +76,21 @@ std::string type_of(const Json& config, const Json& text) {
     if (json == &config && type.ends_with("_vl")) type = type.substr(0, type.size() - 3);
     return type;
   }
+  const auto classes = config.find("architectures");
+  for (const std::string& type : family_types()) {
+    if (classes != config.end() && *classes == Json::array({find_family(type)->architecture})) return type;
+  }
   return "";
 }
 
 // Keys that say nothing about layers: how a file was made, what a tokenizer or a training needs.
 bool says_nothing(const std::string& key) {
-  static const std::set<std::string> known{"architectures",
-                                           "attn_pdrop",
-                                           "auto_map",
-                                           "dtype",
-                                           "embd_pdrop",
-                                           "generation_config",
-                                           "gradient_checkpointing",
-                                           "initializer_range",
-                                           "model_type",
-                                           "pretraining_tp",
-                                           "quantization_config",
-                                           "resid_pdrop",
-                                           "torch_dtype",
-                                           "transformers_version",
-                                           "use_cache"};
+  static const std::set<std::string> known{
+      "architectures", "auto_map",       "generation_config",   "gradient_checkpointing", "initializer_range",
+      "model_type",    "pretraining_tp", "quantization_config", "transformers_version",   "use_cache"};
   return known.contains(key) || key.starts_with("_") || key.ends_with("_token_id") ||
-         key.ends_with("_token_index") || key.ends_with("_dropout");
+         key.ends_with("_token_index") || key.ends_with("_dropout") || key.ends_with("_pdrop") ||
+         key.ends_with("dtype");
 }
 
 // Keys with a value that nobody asked for: of the text part, and other parts that are no towers.
@@ -127,12 +118,6 @@ void drop_long_window(FamilyReader& reader, ModelDraft& draft) {
 }
 
 }  // namespace
-
-std::vector<std::string> hugging_face_types() {
-  std::vector<std::string> types = family_types();
-  std::sort(types.begin(), types.end());
-  return types;
-}
 
 ImportedModel read_hugging_face(const Json& config, const std::string& file, const std::string& as) {
   if (!config.is_object()) throw UserError(Problem{file, "not an object", "a Hugging Face config.json", ""});

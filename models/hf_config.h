@@ -28,9 +28,6 @@ ImportedModel read_hugging_face(const nlohmann::ordered_json& config, const std:
                                 const std::string& as = "");
 ModelSpec import_hugging_face(const nlohmann::ordered_json& config, const std::string& file);
 
-/// The values of "model_type" that can be read, in order of the alphabet.
-std::vector<std::string> hugging_face_types();
-
 /// The model as a config.json of this type, one of those. Values that the type cannot say are left out.
 nlohmann::ordered_json write_hugging_face(const ModelSpec& model, const std::string& type);
 /// With the default balance loss and bias rate of routers: few types have keys for these.

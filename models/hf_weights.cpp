@@ -351,10 +351,8 @@ std::string weight_type(const ModelSpec& model) {
   m.layers.change([](LayerKind& kind) {
     if (kind.linear) kind.linear->chunk = LinearMixer{}.chunk;
   });
-  std::vector<std::string> types;
-  for (const std::string& type : family_types()) {
-    if (find_family(type)->weights) types.push_back(type);
-  }
+  std::vector<std::string> types = family_types();
+  std::erase_if(types, [](const std::string& type) { return !find_family(type)->weights; });
   std::string type = written_type(m, types);
   if (!type.empty()) return type;
   throw UserError(

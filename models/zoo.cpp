@@ -40,13 +40,14 @@ bool is_among(const Words& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// "owner/Qwen2.5-32B" as qwen, 2.5 and 32b.
+// "owner/Qwen2.5-32B-FP8" as qwen, 2.5, 32b and fp8.
 Words words_of_name(const std::string& id) {
+  static const Words formats{"bf", "fp", "mxfp", "nvfp"};
   Words words;
   char last = ' ';
   for (const char c : without_owner(id)) {
     const bool digit = c >= '0' && c <= '9', letter = c >= 'a' && c <= 'z';
-    if (last == ' ' || (last >= 'a' && digit)) words.emplace_back();
+    if (last == ' ' || (last >= 'a' && digit && !is_among(formats, words.back()))) words.emplace_back();
     last = digit || letter || c == '.' ? c : ' ';
     if (last != ' ') words.back() += c;
   }
@@ -55,8 +56,8 @@ Words words_of_name(const std::string& id) {
 
 // Without marks of what a model was trained further for and of how a copy is stored.
 Words sizes_in_name(const std::string& id) {
-  static const Words marks{"",   "instruct", "base", "chat", "it",  "pt",
-                           "hf", "bnb",      "4bit", "8bit", "awq", "gptq"};
+  static const Words marks{"",     "instruct", "base", "chat", "it",   "pt",  "hf",    "bnb",
+                           "4bit", "8bit",     "awq",  "gptq", "bf16", "fp8", "mxfp4", "nvfp4"};
   Words words = words_of_name(id);
   std::erase_if(words, [](const std::string& word) { return is_among(marks, word); });
   return words;

@@ -16,6 +16,7 @@
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/transformers/hugging_face.h"
+#include "models/hf_config.h"
 
 namespace mpt::frameworks {
 namespace {
@@ -80,6 +81,13 @@ Json with_nulls(Json json) {
   return json;
 }
 
+// Keys beside an id are set in the configuration that it names.
+void cut_layers(int64_t layers, Imported& in) {
+  if (!in.model || layers == 0 || layers >= in.model->layers.count()) return;
+  in.model->layers = LayerList::of(layers, [&, all = in.model->layers](int64_t l) { return all[l]; });
+  in.model->hub_id.clear();
+}
+
 // The length of packed sequences comes first; datasets have two names for it.
 void set_recipe_sequence(const Settings& recipe, Imported& in) {
   const FieldRule rule = rule_of(&Workload::sequence);
@@ -89,7 +97,7 @@ void set_recipe_sequence(const Settings& recipe, Imported& in) {
     in.workload.sequence = recipe.number(key, rule, 2048);
     return;
   }
-  in.workload.sequence = 2048;
+  in.workload.sequence = in.model ? std::min<int64_t>(2048, in.model->max_positions) : 2048;
   in.notes.push_back(in.length_note =
                          "the recipe has no length of sequences: 2048 tokens are taken without --seq");
 }
@@ -116,19 +124,23 @@ void set_recipe_states(const Settings& recipe, Imported& in) {
   const std::string key = recipe.has("model.dtype") ? "model.dtype" : "model.torch_dtype";
   std::string name = recipe.text(key, "auto");
   name = name.substr(name.rfind('.') + 1);
+  if (recipe.flag("compile.enabled", false)) in.execution = {"elementwise=compiled", "rms_norm_bytes=0"};
+  const std::string loss = recipe.text("loss_fn._target_", "");
+  if (loss.ends_with(".FusedLinearCrossEntropy")) in.execution.emplace_back("loss=chunked");
+  if (loss.ends_with(".TEParallelCrossEntropy")) in.execution.emplace_back("loss=fused");
   if (name == "float32" || name == "fp32")
-    in.execution = {"weight_bytes=4", "gradient_bytes=4", "optimizer_bytes=8"};
+    in.execution.insert(in.execution.end(), {"weight_bytes=4", "gradient_bytes=4", "optimizer_bytes=8"});
   else if (name != "auto" && name != "bfloat16" && name != "bf16")
     throw UserError(
         Problem{recipe.at(key), fmt::format("\"{}\"", cut_text(name, 40)), "auto, bfloat16 or float32", ""});
 }
 
 void set_recipe_training(const Settings& recipe, Imported& in) {
-  for (const auto& [key, what] :
-       {std::pair{"teacher_model", "weights and forward of the teacher are not in a plan"},
-        {"model.backend.te_fp8", "products of Transformer Engine in 8 bits are priced in bf16"}}) {
-    if (recipe.has(key)) in.notes.push_back(fmt::format("{}: {}", key, what));
-  }
+  if (recipe.has("teacher_model"))
+    in.notes.emplace_back("teacher_model: weights and forward of the teacher are not in a plan");
+  if (recipe.has("model.backend.te_fp8"))
+    in.notes.emplace_back(
+        "model.backend.te_fp8: products of Transformer Engine in 8 bits are priced in bf16");
   const std::string optimizer = recipe.text("optimizer._target_", "torch.optim.AdamW");
   set_optimizer(in, optimizer.substr(optimizer.rfind('.') + 1));
   set_recipe_states(recipe, in);
@@ -165,14 +177,18 @@ Imported import_automodel(const std::filesystem::path& file) {
   l.precision = recipe.flag("fp8.enabled", false)                                           ? Precision::fp8
                 : recipe.text("distributed.mp_policy.param_dtype", "bfloat16") == "float32" ? Precision::fp32
                                                                                             : Precision::bf16;
-  const int64_t local = recipe.number("step_scheduler.local_batch_size", rule_of(&Layout::micro_batch), 1);
-  l.micro_batch = l.pipeline > 1 ? recipe.number("distributed.pipeline.pp_microbatch_size",
-                                                 rule_of(&Layout::micro_batch), 1)
-                                 : local;
+  const char* const batch =
+      l.pipeline > 1 ? "distributed.pipeline.pp_microbatch_size" : "step_scheduler.local_batch_size";
+  l.micro_batch = recipe.number(batch, rule_of(&Layout::micro_batch), 1);
   in.workload.global_batch =
       recipe.number("step_scheduler.global_batch_size", rule_of(&Workload::global_batch), 32);
+  const std::string reference = recipe_model(recipe);
+  if (reference.empty() && recipe.has("model.config"))
+    in.model = models::read_hugging_face(*recipe.find("model.config"), recipe.at("model.config")).model;
+  else
+    set_hugging_face_model(in, reference, file.parent_path());
+  cut_layers(recipe.number("model.config.num_hidden_layers", rule_of(&LayerRun::repeat), 0), in);
   set_recipe_sequence(recipe, in);
-  set_hugging_face_model(in, recipe_model(recipe), file.parent_path());
   set_recipe_schedule(recipe, in);
   set_recipe_training(recipe, in);
   check_imported(in, file.string());

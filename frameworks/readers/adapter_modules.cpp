@@ -14,40 +14,42 @@ namespace {
 
 using T = AdapterTarget;
 
-using ModuleNames = std::vector<const char*>;
+using Names = std::vector<const char*>;
 
 struct LayerNames {
   std::string prefix;
   AdapterModules& modules;
 
-  void add(std::string_view part, const ModuleNames& names, AdapterTarget target) {
+  void add(std::string_view part, const Names& names, AdapterTarget target) {
     for (const char* name : names) modules.emplace_back(fmt::format("{}{}{}", prefix, part, name), target);
   }
 };
 
-// Qwen3-Next's names of linear attention, or Qwen3.5's.
+// Qwen3-Next's names of linear attention, or Qwen3.5's; NeMo AutoModel's of DeepSeek-V4, or transformers'.
 void add_mixers(const LayerKind& kind, bool fused, LayerNames& layer) {
   const std::string self = "self_attn.", linear = "linear_attn.";
+  const bool compressed = kind.attention && kind.attention->compressed;
   if (kind.attention && kind.attention->latent) {
-    const bool compressed = kind.attention->latent->query_rank > 0;
-    layer.add(self, compressed ? ModuleNames{"q_a_proj", "q_b_proj"} : ModuleNames{"q_proj"}, T::qkv);
+    const bool ranks = kind.attention->latent->query_rank > 0;
+    layer.add(self, ranks ? Names{"q_a_proj", "q_b_proj"} : Names{"q_proj"}, T::qkv);
     layer.add(self, {"kv_a_proj_with_mqa", "kv_b_proj"}, T::qkv);
+  } else if (compressed) {
+    layer.add(self, fused ? Names{"wq_a", "wq_b", "wkv"} : Names{"q_a_proj", "q_b_proj", "kv_proj"}, T::qkv);
+    layer.add(self, fused ? Names{"wo_a", "wo_b"} : Names{"o_a_proj", "o_b_proj"}, T::output);
   } else if (kind.attention) {
-    layer.add(self, fused ? ModuleNames{"qkv_proj"} : ModuleNames{"q_proj", "k_proj", "v_proj"}, T::qkv);
+    layer.add(self, fused ? Names{"qkv_proj"} : Names{"q_proj", "k_proj", "v_proj"}, T::qkv);
   }
-  if (kind.attention) layer.add(self, {"o_proj"}, T::output);
+  if (kind.attention && !compressed) layer.add(self, {"o_proj"}, T::output);
   if (!kind.linear) return;
-  layer.add(linear,
-            fused ? ModuleNames{"in_proj_qkvz", "in_proj_ba"}
-                  : ModuleNames{"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"},
-            T::qkv);
+  if (fused) layer.add(linear, {"in_proj_qkvz", "in_proj_ba"}, T::qkv);
+  if (!fused) layer.add(linear, {"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"}, T::qkv);
   layer.add(linear, {"out_proj"}, T::output);
 }
 
 void add_mlp(std::string_view part, const Mlp& mlp, bool fused, LayerNames& layer) {
   const bool one = fused && mlp.gated;
   if (one) layer.add(part, {"gate_up_proj"}, T::up);
-  if (!one) layer.add(part, mlp.gated ? ModuleNames{"gate_proj", "up_proj"} : ModuleNames{"up_proj"}, T::up);
+  if (!one) layer.add(part, mlp.gated ? Names{"gate_proj", "up_proj"} : Names{"up_proj"}, T::up);
   layer.add(part, {"down_proj"}, T::down);
 }
 
@@ -129,11 +131,9 @@ AdapterModules megatron_modules(const ModelSpec& model) {
     LayerNames layer{fmt::format("decoder.layers.{}.", l), modules};
     const std::string self = "self_attention.";
     if (kind.attention && kind.attention->latent) {
-      const bool compressed = kind.attention->latent->query_rank > 0;
-      layer.add(
-          self,
-          compressed ? ModuleNames{"linear_q_down_proj", "linear_q_up_proj"} : ModuleNames{"linear_q_proj"},
-          T::qkv);
+      const bool ranks = kind.attention->latent->query_rank > 0;
+      layer.add(self, ranks ? Names{"linear_q_down_proj", "linear_q_up_proj"} : Names{"linear_q_proj"},
+                T::qkv);
       layer.add(self, {"linear_kv_down_proj", "linear_kv_up_proj"}, T::qkv);
     } else if (kind.attention) {
       layer.add(self, {"linear_qkv"}, T::qkv);

@@ -89,6 +89,7 @@ struct Abilities {
   std::vector<ContextMethod> context_methods;  // empty: no context parallelism
   bool sequence_divides_by_tensor = false;
   bool ring_with_windows = true, ring_with_mixers = false;
+  std::vector<std::string> context_of_types;
   bool context_in_pipeline = true;
   std::vector<int64_t> zero, zero_in_pipeline, zero_with_shard_groups, zero_with_offload, zero_with_experts;
   bool plain_replicas_alone = false;
@@ -134,6 +135,8 @@ struct Abilities {
     v.field("ring_with_windows", &T::ring_with_windows, "ring attention of models with sliding windows");
     v.field("ring_with_mixers", &T::ring_with_mixers,
             "ring attention beside mixers that exchange heads over context ranks", optional_field());
+    v.field("context_of_types", &T::context_of_types,
+            "types of models whose classes share the context of all their layers", optional_field());
     v.field("context_in_pipeline", &T::context_in_pipeline, "context parallelism in a pipeline");
     v.field("zero", &T::zero, "ZeRO stages without a pipeline", between(0, 3));
     v.field("zero_in_pipeline", &T::zero_in_pipeline, "ZeRO stages with a pipeline", between(0, 3));

@@ -133,12 +133,12 @@ struct SplitRules {
       return no("sequence parallel", "needs sequence parallelism with tensor parallelism");
     if (context && !contains(can.context_methods, layout.context_method))
       return no("context", fmt::format("has no {} context parallelism", enum_name(layout.context_method)));
-    if (context && layout.context_method == ContextMethod::ring && model.has_windows() &&
-        !can.ring_with_windows)
+    const bool takes_all = !context || layout.context_method != ContextMethod::ring ||
+                           contains(can.context_of_types, model.type);
+    if (!takes_all && model.has_windows() && !can.ring_with_windows)
       return no("context", "has no ring attention with sliding windows");
     const auto is_mixer = [](const LayerKind& kind) { return kind.linear || kind.convolution; };
-    if (context && layout.context_method == ContextMethod::ring && !can.ring_with_mixers &&
-        model.layers.any(is_mixer))
+    if (!takes_all && !can.ring_with_mixers && model.layers.any(is_mixer))
       return no("context", "has no ring attention beside mixers that exchange heads");
     if (!pipeline || layout.data == 1) return std::nullopt;
     if (!contains(can.orders, layout.order))

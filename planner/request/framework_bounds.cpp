@@ -58,12 +58,8 @@ void check_always_overlaps(const SearchProblem& problem, const frameworks::Frame
               fmt::format("--overlap {}", fmt::join(always, ","))});
 }
 
-std::vector<std::string> others_that_train(const SearchProblem& problem) {
-  return frameworks::frameworks_that_train(problem.model, problem.training, problem.precision);
-}
-
 [[noreturn]] void refuse_training(const SearchProblem& problem, const std::string& reason) {
-  const std::vector<std::string> others = others_that_train(problem);
+  const auto others = frameworks::frameworks_that_train(problem.model, problem.training, problem.precision);
   throw UserError(Problem{"--framework", reason,
                           others.empty() ? "a way to train that one of the frameworks has for this model"
                                          : fmt::format("one that does: {}", fmt::join(others, ", ")),
@@ -77,7 +73,7 @@ void check_framework(const SearchProblem& problem, const std::string& overlaps) 
   if (!problem.framework) return;
   const frameworks::Framework& framework = *problem.framework;
   if (const auto r = frameworks::supports_model(framework, problem.model, problem.precision)) {
-    const std::vector<std::string> others = others_that_train(problem);
+    const auto others = frameworks::frameworks_that_train(problem.model, problem.training, problem.precision);
     throw UserError(Problem{
         r->constraint == "precision" ? "--precision" : "--model", r->reason,
         "a model and a precision that the framework trains",
@@ -90,14 +86,14 @@ void check_framework(const SearchProblem& problem, const std::string& overlaps) 
   if (const auto r = frameworks::supports_training(framework, problem.training))
     refuse_training(problem, r->reason);
   check_always_overlaps(problem, framework, overlaps);
-  if (problem.overlaps.tensor && !framework.abilities.overlap_tensor)
-    throw UserError(Problem{overlaps, fmt::format("tensor with {}", framework.title),
-                            "none of it: its ranks wait for what tensor parallelism sends",
+  const auto refuse = [&](const char* what, const char* waits_for) {
+    throw UserError(Problem{overlaps, fmt::format("{} with {}", what, framework.title),
+                            fmt::format("none of it: its ranks wait for {}", waits_for),
                             "name another --framework, or other overlaps in --overlap"});
-  if (!problem.overlaps.exchange || framework.abilities.overlap_exchange) return;
-  throw UserError(Problem{overlaps, fmt::format("exchange with {}", framework.title),
-                          "none of it: its ranks wait for their tokens",
-                          "name another --framework, or other overlaps in --overlap"});
+  };
+  if (problem.overlaps.tensor && !framework.abilities.overlap_tensor)
+    refuse("tensor", "what tensor parallelism sends");
+  if (problem.overlaps.exchange && !framework.abilities.overlap_exchange) refuse("exchange", "their tokens");
 }
 
 }  // namespace mpt::planner

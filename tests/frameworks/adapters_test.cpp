@@ -150,6 +150,10 @@ TEST(AutoModelAdapters, FollowTheModel) {
   };
   EXPECT_EQ(targets("deepseek-ai/DeepSeek-V3", "target_modules: ['*q_a_proj', '*o_proj']"),
             (Targets{A::qkv, A::output}));
+  EXPECT_EQ(targets("deepseek-ai/DeepSeek-V4-Flash", "target_modules: ['*wq_a', '*wq_b', '*wkv', '*wo_b']"),
+            (Targets{A::qkv, A::output}));
+  EXPECT_EQ(targets("deepseek-ai/DeepSeek-V4-Flash", "target_modules: ['*q_a_proj', '*o_b_proj']"),
+            (Targets{A::qkv, A::output}));
   EXPECT_EQ(targets("Qwen/Qwen3-30B-A3B", "target_modules: ['*']"), (Targets{A::qkv, A::output, A::experts}));
   EXPECT_EQ(targets("Qwen/Qwen3-30B-A3B", "match_all_linear: true"), (Targets{A::qkv, A::output}));
   EXPECT_EQ(targets("Qwen/Qwen3-8B", "target_modules: [qkv_proj, gate_up_proj]"), (Targets{A::qkv, A::up}));

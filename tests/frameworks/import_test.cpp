@@ -271,6 +271,43 @@ TEST(Import, AutoModelsAdaptersAndOptimizerAreRead) {
             std::string::npos);
 }
 
+TEST(Import, AutoModelsCompilerAndLossSayWhatIsKept) {
+  const std::string file = testing::TempDir() + "/kept.yaml";
+  const auto execution = [&](const std::string& text) {
+    write_file_atomically(file, "step_scheduler:\n  global_batch_size: 32\n" + text);
+    return import_automodel(file).execution;
+  };
+  const std::string loss = "loss_fn:\n  _target_: nemo_automodel.components.loss.";
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(execution("compile:\n  enabled: false\n" + loss + "masked_ce.MaskedCrossEntropy\n"), Words{});
+  EXPECT_EQ(execution("compile:\n  enabled: true\n"), (Words{"elementwise=compiled", "rms_norm_bytes=0"}));
+  EXPECT_EQ(execution(loss + "linear_ce.FusedLinearCrossEntropy\n"), Words{"loss=chunked"});
+  EXPECT_EQ(execution(loss + "te_parallel_ce.TEParallelCrossEntropy\nmodel:\n  dtype: float32\n"),
+            (Words{"loss=fused", "weight_bytes=4", "gradient_bytes=4", "optimizer_bytes=8"}));
+}
+
+TEST(Import, AutoModelsConfigurationsHaveSizesOrChangeThoseOfAnId) {
+  const std::string file = testing::TempDir() + "/config.yaml";
+  const auto read = [&](const std::string& config) {
+    write_file_atomically(file, "step_scheduler:\n  global_batch_size: 32\nmodel:\n  config:\n" + config);
+    return import_automodel(file);
+  };
+  const std::string sizes =
+      "    _target_: transformers.Qwen3MoeConfig\n    hidden_size: 64\n    num_hidden_layers: 2\n"
+      "    num_attention_heads: 4\n    num_key_value_heads: 2\n    vocab_size: 256\n    num_experts: 4\n"
+      "    num_experts_per_tok: 2\n    intermediate_size: 128\n    moe_intermediate_size: 32\n"
+      "    max_position_embeddings: 256\n";
+  const Imported own = read(sizes + "    architectures: [Qwen3MoeForCausalLM]\n");
+  ASSERT_TRUE(own.model);
+  EXPECT_EQ(own.model->type, "qwen3_moe");
+  EXPECT_EQ(own.model->moe()->experts, 4);
+  EXPECT_EQ(own.workload.sequence, 256) << "its longest";
+  EXPECT_NE(error_of([&] { read(sizes); }).find("model.config at /model_type: missing"), std::string::npos);
+  const Imported eight = read("    pretrained_model_name_or_path: Qwen/Qwen3-8B\n    num_hidden_layers: 8\n");
+  EXPECT_EQ(eight.model->layers.count(), 8);
+  EXPECT_EQ(eight.model->hub_id, "") << "no longer that model";
+}
+
 TEST(Import, AutoModelReadsNoneAsAbsent) {
   const std::string file = testing::TempDir() + "/none.yaml";
   write_file_atomically(

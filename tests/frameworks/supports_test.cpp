@@ -499,7 +499,7 @@ TEST(Supports, VerdictsOfThisYearsModelsEqualTheRegistries) {
        {"deepseek-v4-flash", "minimax-m3", "minimax-m2.5", "step-3.5-flash", "kimi-k3", "gemma4-31b",
         "mimo-v2-flash", "llama4-scout", "nemotron-3-super", "nemotron-3-ultra", "qwen3-next-80b-a3b",
         "glm-5.1", "glm-4.7"}},
-      {"transformers-fsdp", {"step-3.5-flash"}},
+      {"transformers-fsdp", {}},
       {"automodel", {}}};
   for (const char* model :
        {"deepseek-v4-flash", "minimax-m3", "minimax-m2.5", "step-3.5-flash", "kimi-k3", "gemma4-31b",
@@ -592,6 +592,14 @@ TEST(Supports, RingAttentionBesideMixersThatExchangeHeads) {
   const auto no = supports(*find_framework("automodel"), model, layout, workload);
   ASSERT_TRUE(no);
   EXPECT_NE(no->reason.find("beside mixers that exchange heads"), std::string::npos) << no->reason;
+  const ModelSpec kimi = models::load_model("kimi-linear-48b-a3b"), gemma = models::load_model("gemma3-1b");
+  layout.layers_per_stage = {kimi.layers.count()};
+  EXPECT_FALSE(supports(*find_framework("automodel"), kimi, layout, workload))
+      << "its class has its own ways";
+  layout.layers_per_stage = {gemma.layers.count()};
+  const auto windows = supports(*find_framework("automodel"), gemma, layout, workload);
+  ASSERT_TRUE(windows);
+  EXPECT_NE(windows->reason.find("ring attention with sliding windows"), std::string::npos);
   layout.context = 3;
   EXPECT_TRUE(check_layout(model, layout, workload)) << "64 heads of Mamba";
 }

@@ -21,7 +21,7 @@ struct Published {
 
 // Exact counts are those of the published weights (safetensors metadata or model.num_parameters()); rounded
 // ones are from the papers and model cards named by the model.
-constexpr double B = 1e9;
+constexpr double M = 1e6, B = 1e9, T = 1e12;
 const Published kPublished[] = {
     {"gpt2-124m", 124439808, 1, 0, 0},
     {"gpt2-1.5b", 1557611200, 1, 0, 0},
@@ -96,6 +96,48 @@ const Published kPublished[] = {
     {"granite-3.3-8b", 8.17 * B, 0.01 * B, 0, 0},
     {"falcon3-7b", 7.46 * B, 0.01 * B, 0, 0},
     {"command-r7b", 8.03 * B, 0.01 * B, 0, 0},
+    {"falcon-h1-0.5b", 521 * M, M, 0, 0},
+    {"falcon-h1-1.5b-deep", 1.55 * B, 0.01 * B, 0, 0},
+    {"falcon-h1-7b", 7.59 * B, 0.01 * B, 0, 0},
+    {"falcon-h1-34b", 33.6 * B, 0.1 * B, 0, 0},
+    {"falcon3-1b", 1.67 * B, 0.01 * B, 0, 0},
+    {"falcon3-3b", 3.23 * B, 0.01 * B, 0, 0},
+    {"falcon3-10b", 10.3 * B, 0.1 * B, 0, 0},
+    {"ernie-4.5-0.3b", 0.36 * B, 0.01 * B, 0, 0},
+    {"ernie-4.5-21b-a3b", 21.8 * B, 0.1 * B, 3 * B, B},
+    {"seed-oss-36b", 36 * B, B, 0, 0},
+    {"seed-coder-8b", 8.25 * B, 0.01 * B, 0, 0},
+    {"gemma3-270m", 268 * M, M, 0, 0},
+    {"gemma4-12b", 12 * B, B, 0, 0},
+    {"granite-3.3-2b", 2.53 * B, 0.01 * B, 0, 0},
+    {"hy3", 295 * B, B, 21 * B, B},
+    {"kimi-linear-48b-a3b", 49 * B, B, 3 * B, B},
+    {"laguna-s-2.1", 118 * B, B, 8 * B, B},
+    {"ling-1t", 999.705 * B, 0.01 * B, 50 * B, 2 * B},
+    {"ling-flash-2.0", 103 * B, B, 6.1 * B, 0.1 * B},
+    {"minicpm5-1b", 1.08 * B, 0.01 * B, 0, 0},
+    {"ministral-3-3b", 3.4 * B, 0.1 * B, 0, 0},
+    {"ministral-3-8b", 8.4 * B, 0.2 * B, 0, 0},
+    {"ministral-3-14b", 13.5 * B, 0.1 * B, 0, 0},
+    {"mistral-7b-v0.3", 7248023552, 1, 0, 0},
+    {"llama2-13b", 13015864320, 1, 0, 0},
+    {"phi-2", 2779683840, 1, 0, 0},
+    {"phi4-mini", 3.84 * B, 0.01 * B, 0, 0},
+    {"olmo2-1b", 1.48 * B, 0.01 * B, 0, 0},
+    {"glm4-9b", 9.4 * B, 0.1 * B, 0, 0},
+    {"baichuan2-7b", 7505973248, 1, 0, 0},
+    {"nemotron-3-nano-4b", 3.97 * B, 0.01 * B, 0, 0},
+    {"nemotron-nano-9b-v2", 8888227328, 1, 0, 0},
+    {"nemotron-nano-12b-v2", 12.3 * B, 0.1 * B, 0, 0},
+    {"nemotron-3.5-lightning", 31.6 * B, 0.1 * B, 3.6 * B, 0.1 * B},
+    {"qwen1.5-moe-a2.7b", 14.3 * B, 0.1 * B, 2.7 * B, 0.1 * B},
+    {"qwen3.5-0.8b", 0.8 * B, 0.1 * B, 0, 0},
+    {"qwen3.5-2b", 2 * B, B, 0, 0},
+    {"qwen3.5-4b", 4 * B, B, 0, 0},
+    {"qwen3.8-2.4t-a95b", 2.4 * T, 0.1 * T, 95 * B, B},
+    {"deepseek-v2-lite", 15.7 * B, 0.1 * B, 2.4 * B, 0.3 * B},
+    // The card's 30B has a tower for images of 1.9B, which no plan holds.
+    {"muse-glimmer-30b", 27.9 * B, 0.1 * B, 0, 0},
 };
 
 TEST(ParameterCount, EqualsThePublishedNumbers) {
