@@ -8,6 +8,7 @@
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "base/clock.h"
@@ -40,10 +41,10 @@ class LastResort {
  public:
   using End = std::function<void(const std::string& what)>;
 
-  // `end` is called `patience_s` after because(), or after an abort of `world`, unless this has ended by
+  // `end` is called `patience_s` after something failed, or `world` was aborted, unless this has ended by
   // then.
-  LastResort(const World& world, double patience_s, const End& end)
-      : world_(world), patience_s_(patience_s), end_(end) {
+  LastResort(const World& world, double patience_s, const End& end, std::string failed)
+      : world_(world), patience_s_(patience_s), end_(end), what_(std::move(failed)) {
     if (end_) thread_ = std::jthread([this](const std::stop_token& over) { watch(over); });
   }
 
@@ -90,8 +91,6 @@ class Run {
         program_(program_of(plan)),
         grid_(plan.layout),
         world_(make_world()),
-        last_resort_(*world_, std::min(std::chrono::duration<double>(options.timeout).count(), kPatience_s),
-                     inputs.end_process),
         spans_(size_t(program_.ranks), std::vector<Span>(program_.instructions.size())) {
     result_.peak_bytes.assign(size_t(program_.ranks), 0);
     result_.expert_load.assign(size_t(program_.ranks), 0.0);
@@ -105,12 +104,18 @@ class Run {
   }
 
   reports::RunResult run() {
+    watch_the_end();
     std::vector<std::thread> threads;
     for (const int rank : world_->local_ranks())
       threads.emplace_back(
           [this, rank, device = devices_[threads.size()].get()] { run_rank_guarded(rank, *device); });
     for (std::thread& thread : threads) thread.join();
-    if (!failure_.empty()) throw RunError(failure_);
+    last_resort_.reset();  // checkpoints may take their time
+    if (!failure_.empty()) {
+      saver_.reset();
+      watch_the_end();
+      throw RunError(failure_);
+    }
     if (saver_) saver_->wait();
     keep_median_timeline();
     predict_at_load();
@@ -118,6 +123,11 @@ class Run {
   }
 
  private:
+  void watch_the_end() {
+    const double timeout_s = std::chrono::duration<double>(options_.timeout).count();
+    last_resort_.emplace(*world_, std::min(timeout_s, kPatience_s), inputs_.end_process, failure_);
+  }
+
   // What each pipeline rank would have been predicted to need, had its experts' load been known.
   void predict_at_load() {
     if (plan_.layout.expert == 1) return;
@@ -192,7 +202,7 @@ class Run {
       const std::lock_guard lock(mutex_);
       if (failure_.empty()) failure_ = what;
     }
-    last_resort_.because(what);
+    last_resort_->because(what);
     world_->abort(what);
     if (device_world_) device_world_->abort(what);
   }
@@ -427,7 +437,7 @@ class Run {
   StepProgram program_;
   RankGrid grid_;
   std::unique_ptr<World> world_;
-  LastResort last_resort_;                        // beyond the end of devices, which wait for their work
+  std::optional<LastResort> last_resort_;         // beyond the end of devices, which wait for their work
   std::vector<std::unique_ptr<Device>> devices_;  // of the ranks of this process
   std::unique_ptr<World> device_world_;           // null: world_ moves what is on devices, too
   std::vector<std::vector<Span>> spans_;  // [pipeline rank][instruction], of the first replica; rank 0's
