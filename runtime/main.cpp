@@ -2,8 +2,11 @@
 
 // mpt-run: load the plan, train, report measured beside predicted.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <thread>
 
 #include "base/command_line.h"
@@ -216,6 +219,13 @@ void tell_stop(const runtime::RunOptions& o, int64_t done, const reports::RunRes
                                                  : fmt::format("saved {}", saved.string())));
 }
 
+// Some thread is held in a driver: nothing can be unwound.
+void end_at_once(const std::string& what) {
+  warn(fmt::format("mpt-run: run failed: {}", what));
+  std::fflush(stdout);
+  ::_exit(kExitRunFailed);
+}
+
 int train(const runtime::RunOptions& o, const Plan& plan, const runtime::Attempt& attempt,
           runtime::Backend* backend) {
   const Opened opened = open_inputs(o, plan, attempt.restarted);
@@ -235,7 +245,7 @@ int train(const runtime::RunOptions& o, const Plan& plan, const runtime::Attempt
     result = runtime::train(
         plan, o.train,
         {opened.data.get(), opened.validation.get(), opened.checkpoint.get(), opened.weights.get(), o.launch,
-         backend},
+         backend, end_at_once},
         [&](const auto& record) { monitor.on_step(record); }, stop_requested());
     lost = monitor.failure();
   }

@@ -12,7 +12,7 @@
 namespace mpt::runtime {
 
 /// Raised with every change of Backend, Device, World or what they use.
-inline constexpr int kCudaModuleVersion = 2;
+inline constexpr int kCudaModuleVersion = 3;
 inline constexpr const char* kCudaModuleFile = "libmpt_cuda.so";
 inline constexpr const char* kCudaModuleFactory = "mpt_make_cuda_backend";
 

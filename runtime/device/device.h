@@ -29,6 +29,9 @@ class WorkMarks {
   virtual void await(int64_t number) = 0;
   /// Returns when every piece that had its end is done. Throws RunError if one failed.
   virtual void finish() = 0;
+  /// When a thread last asked the device for something, or was told that it goes on waiting; in seconds of
+  /// base/clock.h.
+  virtual double last_call_s() const = 0;
   /// When piece `number` ran, in seconds of base/clock.h. After finish().
   virtual std::pair<double, double> time_s(int64_t number) const = 0;
 };

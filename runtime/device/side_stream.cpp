@@ -30,6 +30,8 @@ SideStream::Ticket SideStream::post(const std::string& name, std::function<void(
   tasks_.push_back({name, std::move(work)});
   lock.unlock();
   posted_changed_.notify_one();
+  lock.lock();
+  if (in_turn_) done_changed_.wait(lock, [&] { return done_ > ticket; });
   return ticket;
 }
 

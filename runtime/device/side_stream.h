@@ -34,6 +34,8 @@ class SideStream {
 
   /// `work` runs behind what was posted before, and behind what the calling thread asked the device for.
   Ticket post(const std::string& name, std::function<void()> work);
+  /// Whether post() returns only when the device has been asked for the work. Between posts.
+  void set_in_turn(bool in_turn) { in_turn_ = in_turn; }
   /// Returns when the ticket's work is done, and all posted before; what the calling thread asks the device
   /// for next comes behind it. Rethrows the first failure; what was posted after it was skipped.
   void await(Ticket ticket);
@@ -59,7 +61,7 @@ class SideStream {
   std::condition_variable done_changed_;    // what callers wait for
   std::deque<Task> tasks_;
   Ticket posted_ = 0, done_ = 0;  // how many
-  bool closing_ = false;
+  bool closing_ = false, in_turn_ = false;
   std::exception_ptr failure_;
   std::thread thread_;
 };

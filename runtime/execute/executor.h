@@ -21,33 +21,28 @@ class InstructionHandler {
 /// What of a program is done. forward: its forwards, their transfers and the sum of the loss, for validation.
 enum class Pass { training, forward };
 
-/// How the first step begins. first_alone: the first micro-batch passes the whole pipeline before others
-/// start, one instruction after the other. So no transfer waits on a GPU while kernels are loaded there.
-enum class Beginning { together, first_alone };
+/// How instructions of different lanes are handed to the device. in_turn: each after the one before it in the
+/// list. So what the device has been asked for waits only for instructions that no rank comes to later.
+enum class Handing { at_once, in_turn };
 
 class Executor {
  public:
-  /// `rank` is the pipeline rank. All ranks of a pipeline begin alike. All
-  /// references must outlive the executor.
+  /// `rank` is the pipeline rank. All references must outlive the executor.
   Executor(const StepProgram& program, int rank, Lanes& lanes, InstructionHandler& handler,
-           Pass pass = Pass::training, Beginning beginning = Beginning::together);
+           Pass pass = Pass::training);
 
-  /// One step; returns when all of it is done on this rank.
-  void run_step();
+  /// One step; returns when all of it is done on this rank. All ranks of a run hand over alike.
+  void run_step(Handing handing = Handing::at_once);
 
  private:
   struct Entry {
     InstructionId id;
     Stream stream;
-    std::vector<InstructionId>
-        waits;              // those that this rank takes part in; the others are met in the transfer
-    bool of_first = false;  // the first micro-batch, or what it waits for
+    std::vector<InstructionId> waits;  // for this rank's own; the others are met in the transfer
   };
-  void launch(const Entry& entry);
 
   Lanes& lanes_;
   InstructionHandler& handler_;
-  Beginning beginning_;  // of the next step
   std::vector<Entry> entries_;
 };
 

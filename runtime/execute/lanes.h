@@ -20,6 +20,8 @@ class Lanes {
   virtual void begin_step() = 0;
   virtual void launch(InstructionId id, Stream stream, std::span<const InstructionId> waits,
                       std::function<void()> work) = 0;
+  /// Returns when the device has been asked for everything launched. Rethrows as synchronize() does.
+  virtual void hand_over() { synchronize(); }
   /// Returns when everything launched is done. Rethrows the first failure; what came after it was skipped.
   virtual void synchronize() = 0;
   /// When instruction `id` of this step ran, in seconds of a clock that all ranks of the process share.

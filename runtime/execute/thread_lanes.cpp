@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/failure_text.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <condition_variable>
@@ -10,6 +11,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace mpt::runtime {
@@ -19,12 +21,14 @@ class ThreadLanes final : public Lanes {
  public:
   using OnFailure = std::function<void(const std::string&, const std::string&)>;
 
-  ThreadLanes(const StepProgram& program, int rank, OnFailure on_failure, std::unique_ptr<WorkMarks> marks)
+  ThreadLanes(const StepProgram& program, int rank, OnFailure on_failure, std::unique_ptr<WorkMarks> marks,
+              double patience_s)
       : program_(program),
         on_failure_(std::move(on_failure)),
         marks_(std::move(marks)),
         done_(program.instructions.size(), false),
-        spans_(program.instructions.size()) {
+        spans_(program.instructions.size()),
+        patience_s_(patience_s) {
     for (InstructionId id = 0; id < program.size(); ++id) {
       if (const auto lane = program.lane_on(id, rank)) {
         auto& queue = queues_[size_t(lane->stream)];
@@ -68,10 +72,15 @@ class ThreadLanes final : public Lanes {
     if (starts) queue.changed.notify_one();
   }
 
-  void synchronize() override {
+  void hand_over() override {
     std::unique_lock lock(mutex_);
-    finished_.wait(lock, [&] { return unfinished_ == 0; });
+    while (!finished_.wait_for(lock, std::chrono::milliseconds(500), [&] { return unfinished_ == 0; }))
+      look_for_silence(lock);
     if (failure_) std::rethrow_exception(failure_);
+  }
+
+  void synchronize() override {
+    hand_over();
     if (!marks_) return;
     marks_->finish();
     for (InstructionId id = 0; id < program_.size(); ++id) {
@@ -93,7 +102,21 @@ class ThreadLanes final : public Lanes {
     std::deque<Task> tasks;
     std::condition_variable changed;  // of what its thread waits for
     std::thread thread;
+    InstructionId running = -1;  // -1: none
   };
+
+  // Waits have a limit of their own, and are calls, too: a device that has not been called for longer holds
+  // the threads in its driver.
+  void look_for_silence(std::unique_lock<std::mutex>& lock) {
+    const double silent_s = marks_ ? now_s() - marks_->last_call_s() : 0.0;
+    const auto held = std::find_if(queues_.begin(), queues_.end(),
+                                   [](const auto& queue) { return queue && queue->running >= 0; });
+    if (silent_s <= patience_s_ || held == queues_.end() || std::exchange(told_silence_, true)) return;
+    const std::string name = instruction_name(program_, (*held)->running);
+    lock.unlock();
+    on_failure_(name, fmt::format("a call of the GPU's driver has not returned for {:.0f} s", silent_s));
+    lock.lock();
+  }
 
   bool ready(const Queue& queue) const {
     if (queue.tasks.empty()) return false;
@@ -112,9 +135,11 @@ class ThreadLanes final : public Lanes {
       const Task task = std::move(queue.tasks.front());
       queue.tasks.pop_front();
       const bool skip = failure_ != nullptr;
+      queue.running = task.id;
       lock.unlock();
       if (!skip) run(task);
       lock.lock();
+      queue.running = -1;
       done_[size_t(task.id)] = true;
       --unfinished_;
       wake_others(queue, lock);
@@ -167,15 +192,17 @@ class ThreadLanes final : public Lanes {
   int64_t unfinished_ = 0;
   bool closing_ = false;
   std::exception_ptr failure_;
+  const double patience_s_;
+  bool told_silence_ = false;
 };
 
 }  // namespace
 
 std::unique_ptr<Lanes> make_thread_lanes(
     const StepProgram& program, int rank,
-    std::function<void(const std::string&, const std::string&)> on_failure,
-    std::unique_ptr<WorkMarks> marks) {
-  return std::make_unique<ThreadLanes>(program, rank, std::move(on_failure), std::move(marks));
+    std::function<void(const std::string&, const std::string&)> on_failure, std::unique_ptr<WorkMarks> marks,
+    double patience_s) {
+  return std::make_unique<ThreadLanes>(program, rank, std::move(on_failure), std::move(marks), patience_s);
 }
 
 }  // namespace mpt::runtime

@@ -13,10 +13,11 @@ namespace mpt::runtime {
 /// Streams as threads, made once and kept. Only streams that `program` uses on `rank` get one. `on_failure`
 /// is called with the first failure of any stream, from its thread, so that it can wake ranks that wait for
 /// this one. With `marks`, one per instruction, work of a stream goes on behind its thread: what waits for it
-/// waits on the device, and spans are the device's. They may be null.
+/// waits on the device, and spans are the device's. They may be null. A device that answers no call of a
+/// running instruction for `patience_s` is a failure, too.
 std::unique_ptr<Lanes> make_thread_lanes(
     const StepProgram& program, int rank,
     std::function<void(const std::string& instruction, const std::string& what)> on_failure,
-    std::unique_ptr<WorkMarks> marks = nullptr);
+    std::unique_ptr<WorkMarks> marks = nullptr, double patience_s = 60.0);
 
 }  // namespace mpt::runtime

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "core/gpu_memory.h"
@@ -214,16 +215,25 @@ void RankWorker::add_stage(int s, const StageContent& content, const RankPlace& 
   made.send_gradient = slots(device_, counts.send_gradient, bytes);
 }
 
+void RankWorker::begin(bool evaluating, const Dataset& data, int64_t first_sample) {
+  evaluating_ = evaluating;
+  const bool first = !std::exchange(has_begun_[evaluating ? 1 : 0], true);
+  const bool in_turn = device_.waits_to_load_kernels() && (first || plan_.model.moe() != nullptr);
+  handing_ = in_turn ? Handing::in_turn : Handing::at_once;
+  for (SideStream* side : {side_.get(), ring_.get(), products_.get()}) {
+    if (side != nullptr) side->set_in_turn(in_turn);
+  }
+  load_tokens(data, first_sample);
+}
+
 void RankWorker::begin_step(const Dataset& data) {
-  evaluating_ = false;
   for (auto& [s, h] : held_)
     h.stage->set_loss_scale(state_.loss_scale / double(plan_.workload.tokens_per_step()));
-  load_tokens(data, state_.samples);
+  begin(false, data, state_.samples);
 }
 
 void RankWorker::begin_evaluation(const Dataset& data, int64_t number) {
-  evaluating_ = true;
-  load_tokens(data, number * plan_.workload.global_batch);
+  begin(true, data, number * plan_.workload.global_batch);
 }
 
 void RankWorker::load_tokens(const Dataset& data, int64_t first_sample) {

@@ -68,6 +68,10 @@ class RankWorker final : public InstructionHandler {
   void begin_step(const Dataset& data);
   /// Loads those of batch `number` for a pass without gradients.
   void begin_evaluation(const Dataset& data, int64_t number);
+  /// How the pass that has begun is handed over: in turn wherever a kernel may be loaded or memory asked for,
+  /// because the driver may then wait for all work of the GPU, transfers among it. That is in a first pass,
+  /// and with experts always: each micro-batch brings them other numbers of rows.
+  Handing handing() const { return handing_; }
   void run(InstructionId id) override;
   /// Counts the step, and moves the loss scale.
   void end_step();
@@ -114,6 +118,7 @@ class RankWorker final : public InstructionHandler {
   void gather_parameters(int virtual_stage);
   void add_stage(int virtual_stage, const StageContent& content, const RankPlace& place);
   HeldStage& held(int virtual_stage) { return held_.at(virtual_stage); }
+  void begin(bool evaluating, const Dataset& data, int64_t first_sample);
   void load_tokens(const Dataset& data, int64_t first_sample);
   void forward(const Instruction& i);
   void backward(InstructionId id, const Instruction& i);
@@ -161,6 +166,8 @@ class RankWorker final : public InstructionHandler {
   std::vector<std::unique_ptr<SideStream>> update_;
   TrainingState state_;
   bool evaluating_ = false;
+  Handing handing_ = Handing::at_once;
+  std::array<bool, 2> has_begun_{};  // a training pass, an evaluation
   double loss_ = 0.0, next_token_loss_ = 0.0, validation_loss_ = 0.0, gradient_norm_ = 0.0;
 };
 

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "base/clock.h"
@@ -29,6 +31,50 @@ namespace {
 
 // Adam waits for memory: more threads than these of one rank win nothing that its share of a node could give.
 constexpr int64_t kMostHostThreads = 16;
+// From a failure to the end of all threads: to abort communicators takes a second or two.
+constexpr double kPatience_s = 20.0;
+
+// Ends the process when a failed run does not end by itself: a thread may be held in a driver, where no abort
+// and no time-out reaches it. Nothing is unwound then.
+class LastResort {
+ public:
+  using End = std::function<void(const std::string& what)>;
+
+  // `end` is called `patience_s` after something failed, or `world` was aborted, unless this has ended by
+  // then.
+  LastResort(const World& world, double patience_s, const End& end, std::string failed)
+      : world_(world), patience_s_(patience_s), end_(end), what_(std::move(failed)) {
+    if (end_) thread_ = std::jthread([this](const std::stop_token& over) { watch(over); });
+  }
+
+  void because(const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    if (what_.empty()) what_ = what;
+  }
+
+ private:
+  void watch(const std::stop_token& over) {
+    std::unique_lock lock(mutex_);
+    const auto is_over_within = [&](double seconds) {
+      changed_.wait_for(lock, over, std::chrono::duration<double>(seconds), [] { return false; });
+      return over.stop_requested();
+    };
+    while (what_.empty() && !world_.aborted()) {
+      if (is_over_within(0.2)) return;
+    }
+    if (is_over_within(patience_s_)) return;
+    end_(fmt::format("{}; the process ends now, because its threads have not ended for {:g} s",
+                     what_.empty() ? "another rank has failed, and says why" : what_, patience_s_));
+  }
+
+  const World& world_;
+  const double patience_s_;
+  const End& end_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;  // never, but by the end
+  std::string what_;
+  std::jthread thread_;
+};
 
 // One training run: what the rank threads share.
 class Run {
@@ -57,12 +103,18 @@ class Run {
   }
 
   reports::RunResult run() {
+    watch_the_end();
     std::vector<std::thread> threads;
     for (const int rank : world_->local_ranks())
       threads.emplace_back(
           [this, rank, device = devices_[threads.size()].get()] { run_rank_guarded(rank, *device); });
     for (std::thread& thread : threads) thread.join();
-    if (!failure_.empty()) throw RunError(failure_);
+    last_resort_.reset();  // checkpoints may take their time
+    if (!failure_.empty()) {
+      saver_.reset();
+      watch_the_end();
+      throw RunError(failure_);
+    }
     if (saver_) saver_->wait();
     keep_median_timeline();
     predict_at_load();
@@ -70,6 +122,11 @@ class Run {
   }
 
  private:
+  void watch_the_end() {
+    const double timeout_s = std::chrono::duration<double>(options_.timeout).count();
+    last_resort_.emplace(*world_, std::min(timeout_s, kPatience_s), inputs_.end_process, failure_);
+  }
+
   // What each pipeline rank would have been predicted to need, had its experts' load been known.
   void predict_at_load() {
     if (plan_.layout.expert == 1) return;
@@ -139,6 +196,7 @@ class Run {
       const std::lock_guard lock(mutex_);
       if (failure_.empty()) failure_ = what;
     }
+    last_resort_->because(what);
     world_->abort(what);
     if (device_world_) device_world_->abort(what);
   }
@@ -153,10 +211,10 @@ class Run {
                       options_, type_);
     prepare(worker);
     const auto lanes =
-        make_thread_lanes(program_, worker.pipeline_rank(), on_failure, device.make_marks(program_.size()));
-    const Beginning beginning = device.waits_to_load_kernels() ? Beginning::first_alone : Beginning::together;
-    Executor executor(program_, worker.pipeline_rank(), *lanes, worker, Pass::training, beginning);
-    Executor evaluator(program_, worker.pipeline_rank(), *lanes, worker, Pass::forward, beginning);
+        make_thread_lanes(program_, worker.pipeline_rank(), on_failure, device.make_marks(program_.size()),
+                          1.5 * std::chrono::duration<double>(options_.timeout).count());
+    Executor executor(program_, worker.pipeline_rank(), *lanes, worker);
+    Executor evaluator(program_, worker.pipeline_rank(), *lanes, worker, Pass::forward);
     std::vector<int> everybody(static_cast<size_t>(grid_.ranks()));
     std::iota(everybody.begin(), everybody.end(), 0);
     const auto group = world_->communicator(rank, everybody, "step");
@@ -174,7 +232,7 @@ class Run {
       RankReport report;
       worker.begin_step(*inputs_.data);
       const double data_wait_s = now_s() - start;
-      executor.run_step();
+      executor.run_step(worker.handing());
       worker.end_step();
       report.record = record_of(worker, *lanes, now_s() - start);
       report.record.data_wait_s = data_wait_s;
@@ -242,7 +300,7 @@ class Run {
     double sum = 0.0;
     for (int64_t batch = 0; batch < options_.evaluation_steps; ++batch) {
       worker.begin_evaluation(*inputs_.validation, batch);
-      evaluator.run_step();
+      evaluator.run_step(worker.handing());
       sum += worker.validation_loss();
     }
     if (worker.is_first_rank()) record_.validation_loss = sum / double(options_.evaluation_steps);
@@ -373,6 +431,7 @@ class Run {
   StepProgram program_;
   RankGrid grid_;
   std::unique_ptr<World> world_;
+  std::optional<LastResort> last_resort_;         // beyond the end of devices, which wait for their work
   std::vector<std::unique_ptr<Device>> devices_;  // of the ranks of this process
   std::unique_ptr<World> device_world_;           // null: world_ moves what is on devices, too
   std::vector<std::vector<Span>> spans_;  // [pipeline rank][instruction], of the first replica; rank 0's

@@ -29,6 +29,8 @@ struct RunInputs {
   const TensorSource* weights = nullptr;  // starts with these; null: drawn from the seed
   std::optional<Launch> launch{};         // this process is one of several
   Backend* backend = nullptr;             // what ranks run on; null: cores of this machine
+  // Called when a failed run does not end by itself; should end the process. Null: the run is waited for.
+  std::function<void(const std::string& what)> end_process{};
 };
 
 /// Trains on threads of this process, one per rank, or on its share of them where there are several processes

@@ -13,6 +13,7 @@ import concurrent.futures
 import json
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -233,6 +234,32 @@ def a_program_hangs(folder):
     expect([row[11:] for row in rows(report, "Training a Llama")] == [["-", "-", "-"]], "the row without PyTorch", report)
 
 
+def the_driver_never_returns(folder):
+    """A call of it, on the second of two ranks, while others are kept out: both end, and say where."""
+    packed = os.path.join(folder, "gpu-check")
+    plan, text = os.path.join(folder, "plan.json"), os.path.join(folder, "text.txt")
+    made = subprocess.run([os.path.join(packed, "bin/mpt-plan"), "--model", os.path.join(folder, "little-llama.json"), "--cluster", "dgx-h100:1",
+                           "--ranks", "2", "--framework", "mpt", "--seq", "8", "--global-batch", "4", "--micro-batch", "1", "--pp", "2", "--tp", "1",
+                           "--dp", "1", "-o", plan], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    expect(made.returncode == 0, "a plan", made.stdout)
+    with open(text, "w") as file:
+        file.write("what is read in training\n" * 400)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = str(listening.getsockname()[1])
+    ranks = []
+    for rank in range(2):
+        stuck = {"CUDA_ON_CPU_STUCK": "product"} if rank == 1 else {}
+        ranks.append(subprocess.Popen([os.path.join(packed, "bin/mpt-run"), plan, "--data", text, "--steps", "2", "--device", "cuda", "--timeout", "4"],
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                      env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+                                           "NCCL_HOSTID": f"host{rank}", **stuck}))
+    outputs = [rank.communicate(timeout=200)[0] for rank in ranks]
+    expect([rank.returncode for rank in ranks] == [1, 1] and "rank 0, step 1, " in outputs[0], "ranks of a driver that never returns", "".join(outputs))
+    expect("rank 1, step 1, forward" in outputs[1] and "a call of the GPU's driver has not returned for" in outputs[1] and
+           "the process ends now" in outputs[1], "the rank in the driver", outputs[1])
+
+
 def the_module_is_damaged(folder):
     with open(os.path.join(folder, "gpu-check/bin/libmpt_cuda.so"), "w") as module:
         module.write("no library")
@@ -252,7 +279,8 @@ def main():
         scenarios = [a_test_hangs, programs_fail, no_time_is_left, arguments_are_wrong]
         if len(sys.argv) > 1:
             unpacked_programs(folder, *sys.argv[1:4])
-            scenarios += [lambda s=s: rehearsed(s, folder) for s in (a_program_hangs, the_module_is_damaged, everything_passes)]
+            scenarios += [lambda s=s: rehearsed(s, folder) for s in (a_program_hangs, the_driver_never_returns, the_module_is_damaged,
+                                                                      everything_passes)]
         # Most of the time most of them wait.
         for outcome in [pool.submit(scenario) for scenario in scenarios]:
             print(outcome.result() or "", end="")

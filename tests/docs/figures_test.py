@@ -50,7 +50,7 @@ def check_figures():
             shutil.copy(os.path.join(SOURCES, name), os.path.join(root, name))
         check_a_change(root, "docs/frameworks.md", "published layouts that ran out of memory, ", "published layouts that ran out of memory, 1")
         check_a_change(root, "README.md", "MPT's choice was the fastest in ", "MPT's choice was the fastest in 1")
-        check_a_change(root, "docs/gpu.md", "On the H100 all ", "On the H100 all 1")
+        check_a_change(root, "docs/gpu.md", "On the H200 all ", "On the H200 all 1")
         source = read(root, "reports/results/accuracy.md")
         write(root, "reports/results/accuracy.md", source.replace(" refused, ", " refused, 1"))
         check(update(root, "--check").returncode == 1, "another figure in a source is not seen")

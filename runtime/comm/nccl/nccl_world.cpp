@@ -324,9 +324,15 @@ class NcclWorld final : public World {
   }
 
   void abort(const std::string&) override {
-    const std::lock_guard lock(shared_->mutex);
-    for (const std::weak_ptr<Handle>& weak : shared_->handles) {
-      if (const auto handle = weak.lock()) handle->abort();
+    std::vector<std::weak_ptr<Handle>> handles;
+    {
+      const std::lock_guard lock(shared_->mutex);
+      handles = shared_->handles;
+    }
+    // Together: to give back its memory, one may wait for the operations of the others.
+    std::vector<std::jthread> aborts;
+    for (const std::weak_ptr<Handle>& weak : handles) {
+      if (const auto handle = weak.lock()) aborts.emplace_back([handle] { handle->abort(); });
     }
   }
   bool aborted() const override { return shared_->control.aborted(); }

@@ -36,6 +36,11 @@ StreamDevice::StreamDevice(int index) : index_(index), streams_(index, pool_) {
 
 StreamDevice::~StreamDevice() { cudaSetDevice(index_); }
 
+cudaStream_t StreamDevice::stream() {
+  last_call_s_ = now_s();
+  return streams_.mine();
+}
+
 void StreamDevice::reserve(int64_t bytes) {
   check(cudaSetDevice(index_), "cudaSetDevice");
   pool_.reserve(bytes, kSpare);
@@ -132,7 +137,7 @@ void StreamDevice::poll(Query&& query) {
     const cudaError_t status = query();
     if (status == cudaSuccess) return;
     if (status != cudaErrorNotReady) fail(status, "work on the GPU");
-    const double waited_s = now_s() - start;
+    const double waited_s = (last_call_s_ = now_s()) - start;
     if (waited_s < kSpin_s) continue;
     if (watch_) watch_(waited_s);
     std::this_thread::sleep_for(std::chrono::microseconds(20));

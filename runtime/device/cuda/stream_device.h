@@ -35,7 +35,8 @@ class StreamDevice : public Device, public Mover {
   ~StreamDevice() override;
 
   /// The calling thread's.
-  cudaStream_t stream() { return streams_.mine(); }
+  cudaStream_t stream();
+  double last_call_s() const { return last_call_s_; }
   /// Called again and again while the host waits for the GPU, with the seconds of that wait; ends it by
   /// throwing. Set before use.
   void set_watch(std::function<void(double waited_s)> watch) { watch_ = std::move(watch); }
@@ -94,6 +95,7 @@ class StreamDevice : public Device, public Mover {
   const int index_;
   std::function<void(double)> watch_;
   std::atomic<int64_t> in_use_{0}, peak_{0};
+  std::atomic<double> last_call_s_{0.0};
   KeptLists lists_;
   MemoryPool pool_;
   CallStreams streams_;  // last: destroyed first, after a wait for work that uses the others

@@ -41,6 +41,7 @@ class EventMarks final : public WorkMarks {
       if (end != nullptr) device_.wait_for(end);
     }
   }
+  double last_call_s() const override { return device_.last_call_s(); }
   std::pair<double, double> time_s(int64_t number) const override {
     return {since_zero(starts_[size_t(number)]), since_zero(ends_[size_t(number)])};
   }

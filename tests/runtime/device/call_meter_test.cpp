@@ -15,6 +15,7 @@ class HalfSeconds final : public WorkMarks {
   void end(int64_t) override {}
   void await(int64_t) override {}
   void finish() override {}
+  double last_call_s() const override { return 0.0; }
   std::pair<double, double> time_s(int64_t number) const override {
     return {double(number), double(number) + 0.5};
   }

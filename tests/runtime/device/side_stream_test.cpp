@@ -44,6 +44,16 @@ TEST_F(SideStreamTest, WorkRunsInTheOrderOfPostingBesideItsCaller) {
   for (int i = 0; i < 200; ++i) EXPECT_EQ(seen[size_t(i)], i);
 }
 
+TEST_F(SideStreamTest, InTurnTheCallerGoesOnBehindTheWork) {
+  const auto side = make();
+  side->set_in_turn(true);
+  std::atomic<int> done{0};
+  for (int i = 1; i <= 3; ++i) {
+    side->post("slow", [&] { std::this_thread::sleep_for(20ms), ++done; });
+    EXPECT_EQ(done, i);
+  }
+}
+
 TEST_F(SideStreamTest, ATicketStandsForAllBeforeIt) {
   const auto side = make();
   std::atomic<int> done{0};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The first micro-batch alone: what runs before others, on programs of every schedule. Ranks are threads, and
-// a transfer blocks both of its ranks until they have met.
+// Instructions in turn, on programs of every schedule. Ranks are threads, and a transfer blocks both of its
+// ranks until they have met.
 
 #include "runtime/execute/executor.h"
 
@@ -86,8 +86,8 @@ StepProgram program_of(const Case& c) {
   return lower(layout, schedule, test::distinct_footprints(c.pipeline * c.chunks));
 }
 
-// What each rank did in its first and its second step.
-std::vector<std::vector<Noting::Moment>> moments_of(const StepProgram& program, int steps) {
+// What each rank did in one step.
+std::vector<std::vector<Noting::Moment>> moments_of(const StepProgram& program, Handing handing) {
   Meetings meetings(program);
   std::vector<std::vector<Noting::Moment>> all(size_t(program.ranks));
   std::vector<std::thread> ranks;
@@ -97,11 +97,8 @@ std::vector<std::vector<Noting::Moment>> moments_of(const StepProgram& program, 
       const auto lanes = make_thread_lanes(
           program, rank,
           [](const std::string& name, const std::string& what) { ADD_FAILURE() << name << ": " << what; });
-      Executor executor(program, rank, *lanes, handler, Pass::training, Beginning::first_alone);
-      for (int step = 0; step < steps; ++step) {
-        handler.moments.clear();
-        executor.run_step();
-      }
+      Executor executor(program, rank, *lanes, handler);
+      executor.run_step(handing);
       all[size_t(rank)] = handler.moments;
     });
   }
@@ -109,41 +106,38 @@ std::vector<std::vector<Noting::Moment>> moments_of(const StepProgram& program, 
   return all;
 }
 
-class FirstMicroBatch : public testing::TestWithParam<Case> {};
+class Turns : public testing::TestWithParam<Case> {};
 
-TEST_P(FirstMicroBatch, PassesAlone) {
+TEST_P(Turns, FollowTheList) {
   const StepProgram program = program_of(GetParam());
-  const auto all = moments_of(program, 1);
+  const auto all = moments_of(program, Handing::in_turn);
   for (int rank = 0; rank < program.ranks; ++rank) {
-    const auto& moments = all[size_t(rank)];
-    std::map<InstructionId, int> begun;
-    size_t last_of_first = 0;
-    for (size_t i = 0; i < moments.size(); ++i) {
-      if (moments[i].begins) ++begun[moments[i].id];
-      if (program.instructions[size_t(moments[i].id)].micro_batch == 0) last_of_first = i;
+    size_t next = 0;
+    for (InstructionId id = 0; id < program.size(); ++id) {
+      if (!program.lane_on(id, rank)) continue;
+      for (const bool begins : {true, false}) {
+        ASSERT_LT(next, all[size_t(rank)].size());
+        const Noting::Moment& moment = all[size_t(rank)][next++];
+        EXPECT_TRUE(moment.id == id && moment.begins == begins)
+            << "rank " << rank << ": " << instruction_name(program, moment.id);
+      }
     }
-    for (InstructionId id = 0; id < program.size(); ++id)
-      EXPECT_EQ(begun[id], program.lane_on(id, rank) ? 1 : 0) << instruction_name(program, id);
-    // Until the first micro-batch is through, nothing begins before the last has ended.
-    for (size_t i = 0; i <= last_of_first; ++i)
-      EXPECT_EQ(moments[i].begins, i % 2 == 0)
-          << "rank " << rank << ": " << instruction_name(program, moments[i].id);
+    EXPECT_EQ(next, all[size_t(rank)].size());
   }
 }
 
-TEST_P(FirstMicroBatch, OfLaterStepsDoesNot) {
+// A receive stands in its lane before its data are sent.
+TEST_P(Turns, AreNotWaitedForOtherwise) {
   const StepProgram program = program_of(GetParam());
-  const auto first_rank = moments_of(program, 2).front();
-  const auto micro_batch = [&](const Noting::Moment& moment) {
-    return program.instructions[size_t(moment.id)].micro_batch;
-  };
-  const auto last_of_first = std::find_if(first_rank.rbegin(), first_rank.rend(),
-                                          [&](const auto& moment) { return micro_batch(moment) == 0; });
-  EXPECT_TRUE(std::any_of(last_of_first, first_rank.rend(),
-                          [&](const auto& moment) { return micro_batch(moment) == 1; }));
+  const auto all = moments_of(program, Handing::at_once);
+  EXPECT_TRUE(std::any_of(all.begin(), all.end(), [](const auto& moments) {
+    return std::adjacent_find(moments.begin(), moments.end(), [](const auto& one, const auto& next) {
+             return one.begins && next.begins;
+           }) != moments.end();
+  }));
 }
 
-INSTANTIATE_TEST_SUITE_P(Schedules, FirstMicroBatch,
+INSTANTIATE_TEST_SUITE_P(Schedules, Turns,
                          testing::Values(Case{"1f1b", 2, 1}, Case{"1f1b", 4, 1}, Case{"gpipe", 3, 1},
                                          Case{"interleaved", 4, 2}, Case{"zb-h1", 4, 1}, Case{"zb-v", 3, 2},
                                          Case{"dualpipe-v", 4, 2}, Case{"v-half", 2, 2}),

@@ -7,11 +7,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <latch>
 #include <mutex>
 #include <new>
 #include <stdexcept>
+#include <thread>
 #include <vector>
+
+#include "base/clock.h"
 
 namespace mpt::runtime {
 namespace {
@@ -117,6 +121,43 @@ TEST_F(ThreadLanes, LackOfMemoryIsToldInWords) {
   EXPECT_THROW(lanes->synchronize(), std::bad_alloc);
   ASSERT_FALSE(failures_.empty());
   EXPECT_TRUE(failures_.front().what.starts_with("out of memory")) << failures_.front().what;
+}
+
+// Of a device that was last called when the step began.
+class Silent final : public WorkMarks {
+ public:
+  void begin_step() override { since_s_ = now_s(); }
+  void start(int64_t) override {}
+  void end(int64_t) override {}
+  void await(int64_t) override {}
+  void finish() override {}
+  double last_call_s() const override { return since_s_; }
+  std::pair<double, double> time_s(int64_t) const override { return {}; }
+
+ private:
+  double since_s_ = 0.0;
+};
+
+TEST_F(ThreadLanes, TellOnceOfADeviceThatDoesNotAnswer) {
+  const StepProgram program = program_on({Stream::compute, Stream::activation_out});
+  std::latch told(1);
+  const auto lanes = make_thread_lanes(
+      program, 0,
+      [&](const std::string& instruction, const std::string& what) {
+        failures_.push_back({instruction, what});
+        told.count_down();
+      },
+      std::make_unique<Silent>(), 0.2);
+  lanes->begin_step();
+  lanes->launch(0, Stream::activation_out, {}, [] {});
+  lanes->launch(1, Stream::compute, {}, [&] {
+    told.wait();
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // in which it could be told again
+  });
+  lanes->synchronize();
+  ASSERT_EQ(failures_.size(), 1u);
+  EXPECT_EQ(failures_.front().instruction, instruction_name(program, 1));
+  EXPECT_NE(failures_.front().what.find("has not returned for"), std::string::npos) << failures_.front().what;
 }
 
 TEST_F(ThreadLanes, ServeStepAfterStep) {

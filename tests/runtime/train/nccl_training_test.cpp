@@ -68,6 +68,13 @@ std::vector<Case> cases() {  // NOLINT(readability-function-size): a table
        with(test::little_qwen(2), little,
             [](WantedPlan& r) { r.context = 2, r.context_method = ContextMethod::all_to_all; })},
       {"Experts", with(test::little_mixtral(2), little, [](WantedPlan& r) { r.data = r.expert = 2; })},
+      // Every micro-batch has products of new sizes, whose kernels are loaded while others transfer.
+      {"ExpertsPipeline", with(test::little_mixtral(2), {8, 16},
+                               [](WantedPlan& r) {
+                                 r.pipeline = r.data = r.expert = 2, r.zero = 1;
+                                 r.schedule = "zb-h1";
+                                 r.overlap_gradient_reduce = r.overlap_parameter_gather = true;
+                               })},
       {"ExpertsContext",
        with(test::little_mixtral(2), little, [](WantedPlan& r) { r.data = r.context = r.expert = 2; })},
       {"ExpertsTensorSequence", with(test::little_mixtral(2), little,

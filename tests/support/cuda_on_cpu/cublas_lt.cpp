@@ -290,8 +290,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t o, const vo
   call.split = algorithm->split;
   if (!call.split) call.workspace = nullptr;
   const double extra_s = note_launch(call, algorithm->number);
-  const auto kernel = fmt::format("product {} {} {} {} {} {}", int(call.type), int(call.a.type),
-                                  call.a.transposed, call.b.transposed, call.epilogue, algorithm->number);
+  // Other sizes may need another kernel, and here they do.
+  const auto kernel =
+      fmt::format("product {} {} {} {} {} {} {} {} {}", int(call.type), int(call.a.type), call.a.transposed,
+                  call.b.transposed, call.epilogue, algorithm->number, call.m, call.n, call.k);
   if (load(stream, kernel) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
   const auto run = [call] {
     note(call);

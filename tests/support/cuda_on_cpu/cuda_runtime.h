@@ -122,7 +122,8 @@ cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work, const
                    const void* function = nullptr, double extra_s = 0.0);
 /// A kernel is loaded when it is first launched on a GPU, and that may wait for all work there: CUDA C++
 /// Programming Guide, "Lazy Loading", "Concurrent Execution". cuBLASLt loads its own in cublasLtMatmul
-/// (measured on an H100). Here it always waits.
+/// (measured on an H100). Here it always waits, and keeps other calls for the GPU out of the driver
+/// meanwhile. Kernels whose name contains CUDA_ON_CPU_STUCK are loaded for ever.
 cudaError_t load(cudaStream_t stream, const std::string& kernel);
 /// Where the next kernel's arguments are.
 void set_arguments(const void* data, size_t bytes);
