@@ -92,6 +92,18 @@ std::vector<ShellWord> words_of_value(const std::string& value) {
   return words;
 }
 
+// [["embedding", "decoder"], ["decoder", "loss"]] as "Et|tL".
+std::string stages_text(const Json& stages) {
+  if (!stages.is_array()) return python_text(stages);
+  std::string text;
+  for (const Json& stage : stages) {
+    if (&stage != &stages.front()) text += '|';
+    for (const Json& layer : stage)
+      text += layer == "decoder" ? 't' : layer == "embedding" ? 'E' : layer == "mtp" ? 'm' : 'L';
+  }
+  return text;
+}
+
 void set_precision_flags(const std::string& value, MegatronFlags& flags) {
   const auto has = [&](const char* part) { return value.find(part) != std::string::npos; };
   if (has("fp32=True")) return;
@@ -132,11 +144,12 @@ class BridgeFields {
 
   BridgeFields(const std::filesystem::path& file, const PythonFunction& recipe)
       : flags_(file.string()), budget_(file.string(), kMostImportedBytes) {
-    const Json said = result_of(recipe, budget_);
+    const Json& said = recipe.result;
     const Json defaults = parse_json(template_text("common.json"), "frameworks/megatron-bridge/common.json");
     const auto common = defaults.find(text_at(said, kCallKey));
     Json fields = common != defaults.end() && common->is_object() ? *common : Json::object();
     fields.merge_patch(said);
+    refuse_other_parts(fields, file.string() + " at " + recipe.name);
     take_checkpoint(said.at("model"), file.string() + " at " + recipe.name);
     for (const char* part : {"tokenizer", "checkpoint", "logger", "validation", "scheduler", "env_vars"})
       fields.erase(part);
@@ -153,15 +166,42 @@ class BridgeFields {
 
  private:
   void finish() {
+    // src/megatron/bridge/models/transformer_config.py, _set_moe_expert_tensor_parallel_default()
+    if (!flags_.has("expert-tensor-parallel-size") && flags_.find("expert-model-parallel-size") != "1" &&
+        flags_.has("expert-model-parallel-size"))
+      flags_.set("expert-tensor-parallel-size", "1");
     if (chunks_ && !overlaps_) flags_.set("no-overlap-p2p-communication", std::vector<ShellWord>{});
+  }
+
+  // Encoders of images or sound, and their projections, which these fields freeze or feed.
+  static void refuse_other_parts(const Json& fields, const std::string& place) {
+    for (const auto& [part, field] : {std::pair{"model", "freeze_vision_model"},
+                                      {"model", "freeze_vision_projection"},
+                                      {"model", "freeze_sound_encoder"},
+                                      {"model", "freeze_audio_model"},
+                                      {"dataset", "hf_processor_path"}}) {
+      const auto found = fields.find(part);
+      if (found != fields.end() && found->is_object() && found->contains(field))
+        throw NotJudged(Problem{
+            place, fmt::format("{}.{}: an encoder of images or sound beside the decoder", part, field),
+            "a decoder alone", "plan its decoder with --model"});
+    }
+  }
+
+  // The call that begins a chain of methods.
+  static const Json& first_call(const Json& made) {
+    const Json* first = &made;
+    while (first->is_object() && first->contains(kOfKey)) first = &first->at(kOfKey);
+    return *first;
   }
 
   // AutoBridge.from_hf_pretrained("id").to_megatron_provider(): the model is the checkpoint's.
   void take_checkpoint(const Json& model, const std::string& place) {
-    const Json* made = &model;
-    while (made->is_object() && made->contains(kOfKey)) made = &made->at(kOfKey);
+    const Json* made = &first_call(model);
+    if (text_at(*made, kCallKey).ends_with("from_hf_config") && made->contains(kArgumentsKey))
+      made = &first_call(made->at(kArgumentsKey).front());
     const std::string call = text_at(*made, kCallKey);
-    if (!call.ends_with("from_hf_pretrained")) {
+    if (!call.ends_with("from_hf_pretrained") && !call.ends_with("AutoConfig.from_pretrained")) {
       if (model.is_object() && model.contains("num_layers")) return;  // a provider with its sizes
       throw UserError(Problem{place, fmt::format("a model made by {}()", cut_text(call, 60)),
                               "a provider with its sizes, or AutoBridge.from_hf_pretrained() of an id", ""});
@@ -234,7 +274,8 @@ class BridgeFields {
         if (path == "mixed_precision" && value.contains(kCallKey)) take(path, json_text(value), value);
         take_map(path, value);
       } else {
-        take(path, python_text(value), value);
+        take(path, path.ends_with("pipeline_model_parallel_layout") ? stages_text(value) : python_text(value),
+             value);
       }
     }
   }
@@ -372,6 +413,9 @@ Imported import_fields(const BridgeFields& fields) {
     in.execution.emplace_back("gradient_bytes=4");
     in.execution.emplace_back("reduced_bytes=4");
   }
+  // Megatron-LM's own program wants as many positions; rotary ones are computed.
+  if (in.model->position == PositionKind::rotary)
+    in.model->max_positions = std::max(in.model->max_positions, in.workload.sequence);
   set_bridge_adapters(fields.peft(), fields.flags().file() + " at peft", in);
   in.notes.insert(in.notes.begin(), fields.notes().begin(), fields.notes().end());
   return in;
@@ -389,7 +433,7 @@ std::vector<std::string> megatron_bridge_recipes(const std::filesystem::path& fi
 }
 
 Imported import_megatron_bridge_recipe(const std::filesystem::path& file, const std::string& name) {
-  for (const PythonFunction& function : read_python(file).functions) {
+  for (const PythonFunction& function : read_python(file, name).functions) {
     if (is_bridge_recipe(function) && function.name == name)
       return import_fields(BridgeFields(file, function));
   }
