@@ -421,8 +421,6 @@ std::optional<Json> python_built_in(const std::string& function, const Json& cal
     return a[1].value(kNameKey, "") == "str"    ? std::optional<Json>(a[0].is_string())
            : a[1].value(kNameKey, "") == "bool" ? std::optional<Json>(a[0].is_boolean())
                                                 : std::nullopt;
-  if (function == "getattr" && a.size() > 1 && a[0].is_object() && a[1].is_string() && a[0].contains(a[1]))
-    return a[0].at(a[1].get<std::string>());
   if (function == "cast" && a.size() == 2) return a[1];
   const Json& x = a.front();
   if ((function == "deepcopy" || function == "copy.deepcopy")) return x;

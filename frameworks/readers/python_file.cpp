@@ -99,6 +99,7 @@ class PythonModule;
 // What the modules of one reading have in common.
 struct PythonReading {
   WorkBudget& budget;
+  const PythonFacts& facts;
   std::map<std::filesystem::path, std::unique_ptr<PythonModule>> modules;
   int depth = 0;  // of blocks and calls within each other
 };
@@ -115,21 +116,23 @@ class PythonModule : public PythonScope {
       places_[tokens[1].text] = definitions_.size();
       definitions_.push_back({tokens[1].text, i, block_end(i, lines_.size())});
     }
+    module_.names["__name__"].given = reading_.modules.empty() ? "__main__" : "of a module";
     block(0, lines_.size());
+    module_.names.erase("__name__");
   }
 
   PythonFile whole(const std::string& only = "") {
     PythonFile file{Json(), imports_, {}};
-    ObjectBuilder values;
-    for (const auto& [name, value] : module_.names) values.set(name, value.whole(budget_), budget_);
-    file.values = values.take();
+    file.values = values_of(module_);
     for (const PythonDefinition& definition : definitions_) {
+      PythonFunction function{definition.name, returns_of(lines_[definition.head].tokens), {}, {}, {}};
       const bool wanted = only.empty() || only == definition.name;
-      auto frame = wanted ? run(definition, Json::object(), {}) : std::nullopt;
-      Json result = frame && frame->returned ? std::move(*frame->returned) : Json();
-      file.functions.push_back({definition.name, returns_of(lines_[definition.head].tokens),
-                                std::move(result),
-                                frame ? std::move(frame->unread) : std::vector<PythonUnread>{}});
+      if (auto frame = wanted ? run(definition, Json::object(), {}) : std::nullopt) {
+        function.names = values_of(*frame);
+        if (frame->returned) function.result = std::move(*frame->returned);
+        function.unread = std::move(frame->unread);
+      }
+      file.functions.push_back(std::move(function));
     }
     return file;
   }
@@ -140,7 +143,10 @@ class PythonModule : public PythonScope {
       const auto found = frame->names.find(parts.front());
       if (found == frame->names.end()) continue;
       frame->read.insert(parts.front());
-      return found->second.at(parts, 1, nullptr, budget_);
+      auto value = found->second.at(parts, 1, nullptr, budget_);
+      if (value || parts.size() == 1) return value;
+      const auto of = found->second.at({parts.begin(), parts.end() - 1}, 1, nullptr, budget_);
+      return of ? member_of(*of, parts.back()) : std::nullopt;
     }
     PythonModule* const other = parts.size() == 1 ? module_of(path) : nullptr;
     return other == nullptr ? std::nullopt : other->value(originals_.at(path));
@@ -174,6 +180,12 @@ class PythonModule : public PythonScope {
   }
 
  private:
+  Json values_of(const PythonFrame& frame) const {
+    ObjectBuilder values;
+    for (const auto& [name, value] : frame.names) values.set(name, value.whole(budget_), budget_);
+    return values.take();
+  }
+
   // The file beside this one that says what a name is; null where there is none.
   PythonModule* module_of(const std::string& name) {
     const auto original = originals_.find(name);
@@ -302,12 +314,16 @@ class PythonModule : public PythonScope {
     return returns;
   }
 
-  // Methods of lists and texts.
+  // Methods of lists and texts, and what Python has itself.
   std::optional<Json> method(const std::string& function, const Json& call) {
+    const auto found = call.find(kArgumentsKey);
+    const Json arguments = found == call.end() ? Json::array() : *found;
+    if (function == "getattr" && arguments.size() > 1 && arguments[1].is_string())
+      return member_of(arguments[0], arguments[1]);
     const std::vector<std::string> parts = path_parts(function);
     const auto known = frame_->names.find(parts.front());
-    const std::string path = function.substr(0, function.rfind('.'));
     if (parts.size() < 2 || known == frame_->names.end()) return python_built_in(function, call);
+    const std::string path = function.substr(0, function.rfind('.'));
     auto of = value(path);
     if (of && of->is_object() && of->contains(kCallKey)) {
       Json made = call;
@@ -316,11 +332,23 @@ class PythonModule : public PythonScope {
       return made;
     }
     if (of && of->is_string() && parts.back() == "lower") return lower_case(of->get<std::string>());
-    const auto arguments = call.find(kArgumentsKey);
-    if (!of || !of->is_array() || parts.back() != "append" || arguments == call.end()) return std::nullopt;
-    of->push_back(arguments->front());
+    if (!of || !of->is_array() || arguments.size() != 1) return std::nullopt;
+    const Json& more = arguments.front();
+    if (parts.back() == "append") {
+      of->push_back(more);
+    } else if (parts.back() == "extend" && more.is_array()) {
+      of->insert(of->end(), more.begin(), more.end());
+    } else {
+      return std::nullopt;
+    }
     known->second.member(path_parts(path)) = {std::move(of), {}};
     return Json();
+  }
+
+  std::optional<Json> member_of(const Json& of, const std::string& name) const {
+    if (of.is_object() && of.contains(name)) return of.at(name);
+    return of.is_object() && of.contains(kCallKey) && reading_.facts ? reading_.facts(of, name)
+                                                                     : std::nullopt;
   }
 
   size_t block_end(size_t head, size_t end) const {
@@ -512,16 +540,17 @@ class KnownNames : public PythonScope {
 
 }  // namespace
 
-PythonFile read_python(const std::filesystem::path& file, const std::string& only) {
+PythonFile read_python(const std::filesystem::path& file, const std::string& only, const PythonFacts& facts) {
   WorkBudget budget(file.string(), kMostImportedBytes);
-  PythonReading reading{budget, {}, 0};
+  PythonReading reading{budget, facts, {}, 0};
   std::error_code error;
   return PythonModule(std::filesystem::absolute(file, error), read_file(file, kMostImportedBytes), reading)
       .whole(only);
 }
 
 PythonFile python_file(const std::string& text, WorkBudget& budget) {
-  PythonReading reading{budget, {}, 0};
+  const PythonFacts facts;
+  PythonReading reading{budget, facts, {}, 0};
   return PythonModule({}, text, reading).whole();
 }
 

@@ -7,6 +7,7 @@
 // understood is listed.
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,6 +35,7 @@ struct PythonFunction {  // NOLINT(bugprone-exception-escape): moving Json does 
   std::string name;
   std::string returns;  // "Trainer.Config" of "-> Trainer.Config"; may be empty
   Json result;          // of a call without arguments; null where it is not understood
+  Json names;           // values of its own names at its end
   std::vector<PythonUnread> unread;
 };
 
@@ -43,10 +45,14 @@ struct PythonFile {
   std::vector<PythonFunction> functions;       // in order
 };
 
+/// What is known of a member of something that a call makes elsewhere.
+using PythonFacts = std::function<std::optional<Json>(const Json& made, const std::string& member)>;
+
 /// Throws UserError where brackets or texts do not end, or values grow beyond bounds. Modules that the file
 /// takes functions from are read where they lie below one of its folders. With `only`, no other function has
 /// a result.
-PythonFile read_python(const std::filesystem::path& file, const std::string& only = "");
+PythonFile read_python(const std::filesystem::path& file, const std::string& only = "",
+                       const PythonFacts& facts = nullptr);
 PythonFile python_file(const std::string& text, WorkBudget& budget);
 
 /// The value of the expression that begins at token `at` of a line; nothing if it is not understood. `known`
