@@ -117,6 +117,16 @@ std::string text_at(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+// What says the precision: a call's function, its arguments, and fields of MixedPrecisionConfig.
+std::string precision_text(const Json& made) {
+  std::string text = text_at(made, kCallKey) + json_text(made.value(kArgumentsKey, Json()));
+  if (made.value("fp32", Json()) == true) text += "fp32=True";
+  if (made.value("fp16", Json()) == true) text += "fp16_";
+  if (!text_at(made, "fp8").empty()) text += "fp8_" + text_at(made, "fp8_recipe");
+  if (!text_at(made, "fp4").empty()) text += "nvfp4";
+  return text;
+}
+
 // The call that begins a chain of methods.
 const Json& first_call(const Json& made) {
   const Json* first = &made;
@@ -271,7 +281,7 @@ class BridgeFields {
       } else if (value.is_object() && value.contains(kNameKey) && value.size() == 1) {
         take(path, text_at(value, kNameKey), value);
       } else if (value.is_object()) {
-        if (path == "mixed_precision" && value.contains(kCallKey)) take(path, json_text(value), value);
+        if (path == "mixed_precision" && value.contains(kCallKey)) take(path, precision_text(value), value);
         take_map(path, value);
       } else {
         take(path, path.ends_with("pipeline_model_parallel_layout") ? stages_text(value) : python_text(value),

@@ -13,15 +13,16 @@ constexpr int64_t kMostPatternBytes = 1 << 18;
 constexpr size_t kMostLetters = 4096;
 constexpr int kMostNested = 8;
 
-// Nothing where the text is no expression of one line.
-std::optional<Json> value_of_text(const std::string& text) {
+// Null where the text is no expression of one line.
+Json value_of_text(const std::string& text) {
+  if (text.find('\n') != std::string::npos) return {};
   try {
     WorkBudget budget("", kMostPatternBytes);
-    const std::vector<LogicalLine> lines = python_lines(text, "");
-    if (lines.size() == 1) return python_value(lines.front().tokens, 0, {}, budget);
+    Json values = python_file("x = " + text, budget).values;
+    return values.contains("x") ? std::move(values["x"]) : Json();
   } catch (const UserError&) {  // brackets or texts that do not end
+    return {};
   }
-  return std::nullopt;
 }
 
 class Expander {
@@ -80,15 +81,15 @@ std::optional<int64_t> arithmetic_value(const std::string& text) {
   std::string python;
   for (const char c : text) python.append(c == '/' ? 2 : 1, c);
   const auto value = value_of_text(python);
-  return value && value->is_number_integer() ? std::optional(value->get<int64_t>()) : std::nullopt;
+  return value.is_number_integer() ? std::optional(value.get<int64_t>()) : std::nullopt;
 }
 
 std::optional<std::vector<int64_t>> layer_pattern(std::string text) {
   std::erase_if(text, [](char c) { return c == '\'' || c == '"'; });  // that a shell left
   const auto list = value_of_text(text);
-  if (!list || !list->is_array()) return std::nullopt;
+  if (!list.is_array()) return std::nullopt;
   std::vector<int64_t> layers;
-  for (const Json& layer : *list) {
+  for (const Json& layer : list) {
     if (layer != 0 && layer != 1) return std::nullopt;
     layers.push_back(layer.get<int64_t>());
   }

@@ -50,6 +50,14 @@ int64_t whole_result(int64_t left, const std::string& sign, int64_t right) {
   return !divides ? result : sign == "%" ? left % right : left / right;
 }
 
+Json number_result(const Json& left, const std::string& sign, const Json& right) {
+  if (!left.is_number_float() && !right.is_number_float())
+    return whole_result(whole_number(left), sign, whole_number(right));
+  const auto result = all_known(left) && all_known(right) ? computed(left, sign, right) : std::nullopt;
+  if (!result) throw NotUnderstood{};
+  return *result;
+}
+
 Json item_at(const Json& of, const Json& index) {
   if (of.is_object() && all_known(of) && all_known(index) && of.contains(key_of(index)))
     return of.at(key_of(index));
@@ -168,7 +176,7 @@ class ExpressionReader {
       } else if (sign == "+" && value.is_string() && next.is_string()) {
         value = value.get<std::string>() + next.get<std::string>();
       } else {
-        value = whole_result(whole_number(value), sign, whole_number(next));
+        value = number_result(value, sign, next);
       }
     }
     return value;
@@ -178,9 +186,9 @@ class ExpressionReader {
     Json value = postfix(depth);
     while (is_sign("*") || is_sign("//") || is_sign("%")) {
       const std::string sign = tokens_[at_++].text;
-      const int64_t right = whole_number(postfix(depth));
+      const Json right = postfix(depth);
       const bool repeats = sign == "*" && (value.is_array() || value.is_string());
-      value = repeats ? repeated(value, right) : Json(whole_result(whole_number(value), sign, right));
+      value = repeats ? repeated(value, whole_number(right)) : number_result(value, sign, right);
     }
     return value;
   }
@@ -269,7 +277,7 @@ class ExpressionReader {
     if (!is_sign(end) || !all.is_array()) throw NotUnderstood{};
     Json items = Json::array();
     for (const Json& item : all) {
-      if (!scope_.set(tokens_[variable].text, budget_.copy(item))) throw NotUnderstood{};
+      scope_.set(tokens_[variable].text, budget_.copy(item));
       at_ = begin;
       items.push_back(expression(depth + 1));
     }

@@ -33,12 +33,10 @@ class PythonScope {
   /// A copy of the value of "a.b"; nothing for unknown names.
   virtual std::optional<Json> value(const std::string& path) = 0;
   /// Nothing for a function that is not known, or does not take the call.
-  virtual std::optional<Json> call(const std::string& /*function*/, const Json& /*call*/,
-                                   const ArgumentNames& /*names*/, int /*depth*/) {
-    return std::nullopt;
-  }
-  /// Gives the variable of a list's comprehension its next value; whether it can.
-  virtual bool set(const std::string& /*name*/, const Json& /*value*/) { return false; }
+  virtual std::optional<Json> call(const std::string& function, const Json& call, const ArgumentNames& names,
+                                   int depth) = 0;
+  /// Gives a variable its next value.
+  virtual void set(const std::string& name, const Json& value) = 0;
 };
 
 /// The expression in tokens from `at` up to `end`. `unread` gets keywords of arguments that are not

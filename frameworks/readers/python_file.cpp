@@ -152,10 +152,7 @@ class PythonModule : public PythonScope {
     return other == nullptr ? std::nullopt : other->value(originals_.at(path));
   }
 
-  bool set(const std::string& name, const Json& value) override {
-    frame_->names[name] = {value, {}};
-    return true;
-  }
+  void set(const std::string& name, const Json& value) override { frame_->names[name] = {value, {}}; }
 
   std::optional<Json> call(const std::string& function, const Json& call, const ArgumentNames& names,
                            int depth) override {
@@ -426,8 +423,10 @@ class PythonModule : public PythonScope {
 
   void tell_unread(const LogicalLine& line, const std::string& argument) {
     const std::string text = argument.empty() ? std::string(cut_text(line.source, 60)) : argument + "=...";
+    const bool beside = reading_.modules.contains(file_);
+    const std::string place = beside ? file_.filename().string() + " at line" : "line";
     if (frame_ != &module_)
-      frame_->unread.push_back({argument, fmt::format("line {}: {}", line.number, text)});
+      frame_->unread.push_back({argument, fmt::format("{} {}: {}", place, line.number, text)});
   }
 
   Json value(const LogicalLine& line, size_t at, size_t end) {
@@ -523,21 +522,6 @@ class PythonModule : public PythonScope {
   std::map<size_t, std::pair<Json, std::vector<PythonUnread>>> results_;  // by lines
 };
 
-// Names with values, and no functions.
-class KnownNames : public PythonScope {
- public:
-  KnownNames(const std::map<std::string, Json>& known, WorkBudget& budget) : known_(known), budget_(budget) {}
-
-  std::optional<Json> value(const std::string& path) override {
-    const auto found = known_.find(path);
-    return found == known_.end() ? std::nullopt : std::optional(budget_.copy(found->second));
-  }
-
- private:
-  const std::map<std::string, Json>& known_;
-  WorkBudget& budget_;
-};
-
 }  // namespace
 
 PythonFile read_python(const std::filesystem::path& file, const std::string& only, const PythonFacts& facts) {
@@ -552,17 +536,6 @@ PythonFile python_file(const std::string& text, WorkBudget& budget) {
   const PythonFacts facts;
   PythonReading reading{budget, facts, {}, 0};
   return PythonModule({}, text, reading).whole();
-}
-
-std::optional<Json> python_value(const std::vector<PythonToken>& tokens, size_t at,
-                                 const std::map<std::string, Json>& known, WorkBudget& budget) {
-  KnownNames names(known, budget);
-  std::vector<std::string> unread;
-  try {
-    return python_expression(tokens, at, tokens.size(), names, 0, budget, unread);
-  } catch (const NotUnderstood&) {
-    return std::nullopt;
-  }
 }
 
 std::string python_text(const Json& value) {

@@ -55,11 +55,6 @@ PythonFile read_python(const std::filesystem::path& file, const std::string& onl
                        const PythonFacts& facts = nullptr);
 PythonFile python_file(const std::string& text, WorkBudget& budget);
 
-/// The value of the expression that begins at token `at` of a line; nothing if it is not understood. `known`
-/// names have values.
-std::optional<Json> python_value(const std::vector<PythonToken>& tokens, size_t at,
-                                 const std::map<std::string, Json>& known, WorkBudget& budget);
-
 /// JSON as a Python literal.
 std::string python_text(const Json& value);
 

@@ -19,6 +19,7 @@ PythonFile python(const std::string& text) {
 TEST(PythonFile, LiteralsAndCalls) {
   const Json values = python(R"py("""Docstring."""
 A = 8 * 1024 - 2 * (3 + 1) // 4
+E = 0.5 * 4 - 1
 B: list[int] = [1_000, -2.5, "x" 'y', (1,), (2), None, True]  # comment
 C = {"k": dict(a=1, b=f.g("p", q=B))}
 D = """long
@@ -26,6 +27,7 @@ text"""
 )py")
                           .values;
   EXPECT_EQ(values["A"], 8190);
+  EXPECT_EQ(values["E"], 1.0);
   EXPECT_EQ(values["B"], Json::parse(R"([1000, -2.5, "xy", [1], 2, null, true])"));
   EXPECT_EQ(values["C"]["k"]["a"], 1);
   EXPECT_EQ(values["C"]["k"]["b"][kCallKey], "f.g");
@@ -126,6 +128,12 @@ TEST(PythonFile, FunctionsOfFilesBeside) {
                         "from package.b.base import SIZE as size, base\nfrom .base import base as near\n"
                         "from nowhere import other\ndef one():\n    c = base()\n    c.y = size * 2\n"
                         "    c.near = near(5)\n    c.other = other()\n    return c\n");
+  write_file_atomically(folder / "b" / "two.py",
+                        "from .three import three\ndef two():\n    return three()\n");
+  write_file_atomically(folder / "b" / "three.py",
+                        "def three():\n    with x:\n        y = 1\n    return F()\n");
+  EXPECT_EQ(read_python(folder / "b" / "two.py").functions.at(0).unread.at(0).text,
+            "three.py at line 2: with x:");
   const Json result = read_python(folder / "b" / "one.py").functions.at(0).result;
   EXPECT_EQ(result["x"], 3);
   EXPECT_EQ(result["y"], 6);
