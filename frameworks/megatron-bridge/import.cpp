@@ -343,7 +343,7 @@ class BridgeFields {
   bool chunks_ = false, overlaps_ = true, wide_gradients_ = true;
 };
 
-// The adapters of a configuration's `peft`: null, a name, or a call as python_value() reads it
+// The adapters of a configuration's `peft`: null, a name, or a call as the reader of Python gives it
 // (src/megatron/bridge/peft/lora.py and module_matcher.py).
 
 constexpr int64_t kDefaultRank = 32, kHighestRank = 1 << 16;

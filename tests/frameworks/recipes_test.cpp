@@ -363,12 +363,21 @@ def sound_sft_config():
     cfg.model = AutoBridge.from_hf_pretrained("Qwen/Qwen3-30B-A3B").to_megatron_provider()
     cfg.model.freeze_audio_model = False
     return cfg
+
+def muon_pretrain_config():
+    cfg = F()
+    cfg.model = AutoBridge.from_hf_pretrained("Qwen/Qwen3-30B-A3B").to_megatron_provider()
+    cfg.optimizer.optimizer = "dist_muon"
+    return cfg
 )py");
   const Imported uneven = import_megatron_bridge_recipe(file, "uneven_sft_config");
   EXPECT_EQ(uneven.layout.layers_per_stage, (std::vector<int64_t>{10, 10, 10, 9, 9}));
   EXPECT_EQ(uneven.layout.expert_split(), 1) << "Bridge's default beside expert parallelism";
   EXPECT_EQ(uneven.workload.sequence, 65536);
   EXPECT_GE(uneven.model->max_positions, 65536) << "rotary positions have no table";
+  const Imported muon = import_megatron_bridge_recipe(file, "muon_pretrain_config");
+  EXPECT_EQ(muon.layout.training.optimizer, OptimizerKind::muon);
+  EXPECT_EQ(muon.layout.zero, 1) << "each rank keeps the states of some matrices";
   EXPECT_THROW(import_megatron_bridge_recipe(file, "image_sft_config"), NotJudged);
   EXPECT_THROW(import_megatron_bridge_recipe(file, "sound_sft_config"), NotJudged);
 }
