@@ -355,7 +355,7 @@ class PythonModule : public PythonScope {
   }
 
   void block(size_t begin, size_t end) {
-    if (reading_.depth > kDeepestPython) return;
+    if (begin < end && reading_.depth > kDeepestPython) return tell_unread(lines_[begin], "");
     ++reading_.depth;
     for (size_t i = begin; i < end && !frame_->returns;) {
       budget_.spend(WorkBudget::kValueSteps);
