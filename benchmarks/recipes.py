@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 
 VERDICTS = ["fits", "illegal", "does_not_fit", "not_read"]
+APART = "cannot_judge"
 NO_DECODER = re.compile(r"MODE: inference|it starts (?!pretrain_gpt)|no language model|/flux/|/t5/")  # no training that plans describe
 MOST_NODES = 128
 
@@ -132,9 +133,25 @@ def bridge(binary, root):
     names = {name: pattern.search(name) for name in check(binary, root, [folder], "dgx-h100:1")}
     for gpus, kind in sorted({match.groups() for match in names.values() if match}):
         cluster, per_node = clusters[kind]
-        for name, one in check(binary, root, [folder], f"{cluster}:{-(-int(gpus) // per_node)}", int(gpus)).items():
+        files = sorted({name.split("#")[0] for name, match in names.items() if match and match.groups() == (gpus, kind)})
+        for name, one in check(binary, root, files, f"{cluster}:{-(-int(gpus) // per_node)}", int(gpus)).items():
             if names.get(name) and names[name].groups() == (gpus, kind):
                 found[name] = {**one, "on": f"{gpus} x {cluster}"}
+    return with_more_replicas(binary, root, {name: (int(names[name].group(1)), *clusters[names[name].group(2)]) for name in found}, found)
+
+
+def with_more_replicas(binary, root, places, found):
+    """`places` is {recipe: (GPUs, cluster, GPUs per node)}. The least number that parallel sizes need may be too few for memory."""
+    for times in (2, 4, 8, 16):
+        again = collections.defaultdict(set)
+        for name, (gpus, cluster, per_node) in places.items():
+            if found[name]["verdict"] == "does_not_fit":
+                again[times * gpus, cluster, per_node].add(name)
+        for (gpus, cluster, per_node), names in sorted(again.items()):
+            files = sorted({name.split("#")[0] for name in names})
+            for name, one in check(binary, root, files, f"{cluster}:{-(-gpus // per_node)}", gpus).items():
+                if name in names and one["verdict"] == "fits":
+                    found[name] = {**one, "on": f"{gpus} x {cluster}, named for {gpus // times}"}
     return found
 
 
@@ -160,11 +177,11 @@ def row(name, one):
 
 
 def section(title, what, root, found):
-    judged = {name: one for name, one in found.items() if not NO_DECODER.search(name + one["reason"])}
+    judged = {name: one for name, one in found.items() if one["verdict"] != APART and not NO_DECODER.search(name + one["reason"])}
     counts = collections.Counter(one["verdict"] for one in judged.values())
-    bad = len(judged) - counts["fits"]
+    bad, beyond = len(judged) - counts["fits"], sum(one["verdict"] == APART for one in found.values())
     total = (f"| {title} | {len(judged)} | {' | '.join(str(counts[verdict]) for verdict in VERDICTS)} | "
-             f"{bad / max(1, len(judged)):.1%} | {len(found) - len(judged)} |")
+             f"{bad / max(1, len(judged)):.1%} | {beyond} | {len(found) - len(judged) - beyond} |")
     lines = [f"## {title}{revision(root)}", "", what.strip(), "",
              "| recipe | GPUs | verdict | parameters | layout | GiB of a GPU | |", "| --- | --- | --- | ---: | --- | ---: | --- |"]
     return total, "\n".join(lines + [row(name, one) for name, one in sorted(judged.items())])
@@ -189,10 +206,12 @@ def main():
         sections.append(text)
     head = ["# Verdicts on the frameworks' own recipes", "",
             "Written by `./scripts/bench recipes CHECKOUT...`. Each recipe is judged by `mpt-plan check` on the GPUs that its owner names; where none are",
-            "named, on the smallest cluster of DGX H100, then DGX B200, where it fits. What trains no decoder of language is counted apart.", "",
-            "| repository | recipes | fit | illegal | too large | not read | not \"fits\" | no decoder's training |",
-            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |", *totals]
-    print("\n".join(head[5:]))
+            "named, on the smallest cluster of DGX H100, then DGX B200, where it fits. Megatron-Bridge names the least number that a recipe's parallel",
+            "sizes need (skills/adding-model-support/recipe-patterns.md): where memory needs more, the page says on how many it fits. Decoders with an",
+            "encoder of images or sound, which MPT cannot judge, and what trains no decoder of language are counted apart.", "",
+            "| repository | recipes | fit | illegal | too large | not read | not \"fits\" | MPT cannot judge | no decoder's training |",
+            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |", *totals]
+    print("\n".join(head[7:]))
     with open(o.output, "w", encoding="utf-8") as file:
         file.write("\n".join(head) + "\n\n" + "\n\n".join(sections) + "\n")
     if o.json:

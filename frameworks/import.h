@@ -42,6 +42,12 @@ class FrameworkRefusal final : public UserError {
   using UserError::UserError;
 };
 
+/// What a file trains can be read, but plans do not describe it.
+class NotJudged final : public UserError {
+ public:
+  using UserError::UserError;
+};
+
 /// Checks an importer's result: sizes are in the ranges of a plan, and products of degrees are at most
 /// kMostRanks. Throws UserError.
 void check_imported(const Imported& imported, const std::string& file);

@@ -18,12 +18,6 @@ using Known = std::optional<Json>;
 
 constexpr double kMostExact = 9007199254740992.0;  // 2^53
 
-bool is_true(const Json& value) {
-  if (value.is_number()) return value.get<double>() != 0.0;
-  if (value.is_string()) return !value.get_ref<const std::string&>().empty();
-  return value.is_boolean() ? value.get<bool>() : !value.empty();
-}
-
 bool is_number(const Json& value) { return value.is_number() || value.is_boolean(); }
 double real_of(const Json& value) {
   return value.is_boolean() ? double(value.get<bool>()) : value.get<double>();
@@ -49,7 +43,15 @@ Json picked(const Json& list, const Json& other, bool both) {
   return result;
 }
 
-Known computed(const Json& a, const std::string& sign, const Json& b) {
+}  // namespace
+
+bool is_true(const Json& value) {
+  if (value.is_number()) return value.get<double>() != 0.0;
+  if (value.is_string()) return !value.get_ref<const std::string&>().empty();
+  return value.is_boolean() ? value.get<bool>() : !value.empty();
+}
+
+std::optional<Json> computed(const Json& a, const std::string& sign, const Json& b) {
   if (sign == "==") return is_equal(a, b);
   if (sign == "!=") return !is_equal(a, b);
   if (sign == "in") return holds(b, a);
@@ -72,6 +74,8 @@ Known computed(const Json& a, const std::string& sign, const Json& b) {
                                       : x - y * std::floor(x / y);
   return std::abs(value) < kMostExact ? Known(value) : std::nullopt;
 }
+
+namespace {
 
 // A value, if it is known, and how the condition reads.
 struct Operand {

@@ -27,6 +27,11 @@ struct RuleFile {    // NOLINT(bugprone-exception-escape): moving Json does not 
   }
 };
 
+/// As Python has it.
+bool is_true(const Json& value);
+/// "a sign b" of values, such as 2 // 3 or 2 in [1, 2]; nothing where Python has no such value.
+std::optional<Json> computed(const Json& a, const std::string& sign, const Json& b);
+
 struct BrokenRule {
   std::string place, condition;  // that must hold
 };

@@ -9,14 +9,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <map>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "frameworks/dialects.h"
 #include "frameworks/export.h"
-#include "frameworks/megatron-bridge/assignments.h"
 #include "frameworks/megatron-core/import.h"
 #include "frameworks/readers/adapter_modules.h"
 #include "frameworks/readers/python_file.h"
@@ -92,6 +90,18 @@ std::vector<ShellWord> words_of_value(const std::string& value) {
   return words;
 }
 
+// [["embedding", "decoder"], ["decoder", "loss"]] as "Et|tL".
+std::string stages_text(const Json& stages) {
+  if (!stages.is_array()) return python_text(stages);
+  std::string text;
+  for (const Json& stage : stages) {
+    if (&stage != &stages.front()) text += '|';
+    for (const Json& layer : stage)
+      text += layer == "decoder" ? 't' : layer == "embedding" ? 'E' : layer == "mtp" ? 'm' : 'L';
+  }
+  return text;
+}
+
 void set_precision_flags(const std::string& value, MegatronFlags& flags) {
   const auto has = [&](const char* part) { return value.find(part) != std::string::npos; };
   if (has("fp32=True")) return;
@@ -107,7 +117,48 @@ std::string text_at(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-constexpr size_t kMostAdapterBytes = 4096;  // names may repeat each other
+// What says the precision: a call's function, its arguments, and fields of MixedPrecisionConfig.
+std::string precision_text(const Json& made) {
+  std::string text = text_at(made, kCallKey) + json_text(made.value(kArgumentsKey, Json()));
+  if (made.value("fp32", Json()) == true) text += "fp32=True";
+  if (made.value("fp16", Json()) == true) text += "fp16_";
+  if (!text_at(made, "fp8").empty()) text += "fp8_" + text_at(made, "fp8_recipe");
+  if (!text_at(made, "fp4").empty()) text += "nvfp4";
+  return text;
+}
+
+// The call that begins a chain of methods.
+const Json& first_call(const Json& made) {
+  const Json* first = &made;
+  while (first->is_object() && first->contains(kOfKey)) first = &first->at(kOfKey);
+  return *first;
+}
+
+// What AutoBridge takes a model from; null where it is not made so.
+Json id_of_checkpoint(const Json& model) {
+  const Json* made = &first_call(model);
+  if (text_at(*made, kCallKey).ends_with("from_hf_config") && made->contains(kArgumentsKey))
+    made = &first_call(made->at(kArgumentsKey).front());
+  const std::string call = text_at(*made, kCallKey);
+  const bool loads = call.ends_with("from_hf_pretrained") || call.ends_with("AutoConfig.from_pretrained");
+  return loads && made->contains(kArgumentsKey) ? made->at(kArgumentsKey).front() : Json();
+}
+
+std::optional<ModelSpec> model_of_checkpoint(const Json& id, const std::filesystem::path& file) {
+  Imported known;
+  if (id.is_string()) set_hugging_face_model(known, id, file.parent_path());
+  return std::move(known.model);
+}
+
+// Fields of a provider that its checkpoint sets, of those that layouts are computed from.
+std::optional<Json> fact_of_checkpoint(const Json& model, const std::string& field,
+                                       const std::filesystem::path& file) {
+  const auto known = field == "num_layers" || field == "mtp_num_layers"
+                         ? model_of_checkpoint(id_of_checkpoint(model), file)
+                         : std::nullopt;
+  if (!known) return std::nullopt;
+  return field == "num_layers" ? known->layers.count() : known->next_token_layers;
+}
 
 class BridgeFields {
  public:
@@ -119,9 +170,14 @@ class BridgeFields {
     if (is_yaml) {
       take_map("", read_yaml(file));
     } else {
-      take_python(text);
+      const PythonFile python = read_python(file);
+      take_names(python.values);
+      for (const PythonFunction& function : python.functions) {
+        take_names(function.names);
+        take_names(Json::array({function.result}));
+      }
     }
-    if (!flags_.has("num-layers")) {
+    if (!model_ && !flags_.has("num-layers")) {
       throw UserError(Problem{file.string(),
                               "no config.model.num_layers, and no recipe of a model that is known",
                               "lines that set fields of a configuration, as mpt-plan export writes them",
@@ -132,11 +188,12 @@ class BridgeFields {
 
   BridgeFields(const std::filesystem::path& file, const PythonFunction& recipe)
       : flags_(file.string()), budget_(file.string(), kMostImportedBytes) {
-    const Json said = result_of(recipe, budget_);
+    const Json& said = recipe.result;
     const Json defaults = parse_json(template_text("common.json"), "frameworks/megatron-bridge/common.json");
     const auto common = defaults.find(text_at(said, kCallKey));
     Json fields = common != defaults.end() && common->is_object() ? *common : Json::object();
     fields.merge_patch(said);
+    refuse_other_parts(fields, file.string() + " at " + recipe.name);
     take_checkpoint(said.at("model"), file.string() + " at " + recipe.name);
     for (const char* part : {"tokenizer", "checkpoint", "logger", "validation", "scheduler", "env_vars"})
       fields.erase(part);
@@ -153,25 +210,38 @@ class BridgeFields {
 
  private:
   void finish() {
+    // src/megatron/bridge/models/transformer_config.py, _set_moe_expert_tensor_parallel_default()
+    if (!flags_.has("expert-tensor-parallel-size") && flags_.find("expert-model-parallel-size") != "1" &&
+        flags_.has("expert-model-parallel-size"))
+      flags_.set("expert-tensor-parallel-size", "1");
     if (chunks_ && !overlaps_) flags_.set("no-overlap-p2p-communication", std::vector<ShellWord>{});
+  }
+
+  // Encoders of images or sound, and their projections, which these fields freeze or feed.
+  static void refuse_other_parts(const Json& fields, const std::string& place) {
+    for (const auto& [part, field] : {std::pair{"model", "freeze_vision_model"},
+                                      {"model", "freeze_vision_projection"},
+                                      {"model", "freeze_sound_encoder"},
+                                      {"model", "freeze_audio_model"},
+                                      {"dataset", "hf_processor_path"}}) {
+      const auto found = fields.find(part);
+      if (found != fields.end() && found->is_object() && found->contains(field))
+        throw NotJudged(Problem{
+            place, fmt::format("{}.{}: an encoder of images or sound beside the decoder", part, field),
+            "a decoder alone", "plan its decoder with --model"});
+    }
   }
 
   // AutoBridge.from_hf_pretrained("id").to_megatron_provider(): the model is the checkpoint's.
   void take_checkpoint(const Json& model, const std::string& place) {
-    const Json* made = &model;
-    while (made->is_object() && made->contains(kOfKey)) made = &made->at(kOfKey);
-    const std::string call = text_at(*made, kCallKey);
-    if (!call.ends_with("from_hf_pretrained")) {
-      if (model.is_object() && model.contains("num_layers")) return;  // a provider with its sizes
-      throw UserError(Problem{place, fmt::format("a model made by {}()", cut_text(call, 60)),
+    const Json id = id_of_checkpoint(model);
+    if (id.is_null() && model.is_object() && model.contains("num_layers"))
+      return;  // a provider with its sizes
+    if (id.is_null())
+      throw UserError(Problem{place,
+                              fmt::format("a model made by {}()", cut_text(text_at(model, kCallKey), 60)),
                               "a provider with its sizes, or AutoBridge.from_hf_pretrained() of an id", ""});
-    }
-    const auto arguments = made->find(kArgumentsKey);
-    const bool any = arguments != made->end() && arguments->is_array() && !arguments->empty();
-    const Json id = any ? arguments->front() : Json();
-    Imported known;
-    if (id.is_string()) set_hugging_face_model(known, id, std::filesystem::path(flags_.file()).parent_path());
-    model_ = std::move(known.model);
+    model_ = model_of_checkpoint(id, flags_.file());
     if (!model_)
       throw UserError(Problem{place,
                               fmt::format("model {}, which is not known", cut_text(python_text(id), 60)),
@@ -188,39 +258,19 @@ class BridgeFields {
            text.find("num_layers:") != std::string::npos;
   }
 
-  // Statements "a.b.c = value"; all else is skipped.
-  void take_python(const std::string& text) {
-    for (const LogicalLine& line : python_lines(text, flags_.file())) {
-      size_t at = 0;
-      std::string path;
-      while (at < line.tokens.size() && line.tokens[at].is("-")) ++at;
-      for (; at < line.tokens.size() && (line.tokens[at].kind == TokenKind::name || line.tokens[at].is("."));
-           ++at)
-        path += line.tokens[at].text;
-      if (path.empty() || at + 1 >= line.tokens.size() || !line.tokens[at].is("=")) continue;
-      const auto value = python_value(line.tokens, at + 1, names_, budget_);
-      const bool known = value && !value->is_object() && json_text(*value).size() <= kMostAdapterBytes;
-      if (known && path.find('.') == std::string::npos) names_[path] = *value;
-      const bool single = known && !value->is_array();
-      take(path, single ? python_text(*value) : text_of(line.tokens, at + 1),
-           value ? *value : Json{{kNameKey, "an expression"}});
+  // Configurations among values that a file gives names.
+  void take_names(const Json& names) {
+    for (const auto& [name, value] : names.items()) {
+      const bool is_configuration =
+          value.is_object() && (value.contains("model") || value.contains("trainer") ||
+                                value.contains("train") || value.contains("peft"));
+      if (is_configuration) take_map("", value);
     }
-  }
-
-  static std::string text_of(const std::vector<PythonToken>& tokens, size_t at) {
-    std::string text;
-    for (; at < tokens.size(); ++at) {
-      const bool apart =
-          at > 0 && tokens[at].kind == TokenKind::name && tokens[at - 1].kind == TokenKind::name;
-      if (apart) text += ' ';
-      text += tokens[at].kind == TokenKind::text ? '"' + tokens[at].text + '"' : tokens[at].text;
-    }
-    return text;
   }
 
   void take_map(const std::string& prefix, const Json& map) {
     for (const auto& [key, value] : map.items()) {
-      if (key == kCallKey || key == kArgumentsKey || key == kOfKey) continue;  // whose fields these are
+      if (key == kCallKey || key == kArgumentsKey || key == kOfKey || key == kNameKey) continue;  // whose
       std::string path = prefix;
       if (!path.empty()) path += '.';
       path += key;
@@ -228,29 +278,25 @@ class BridgeFields {
       if (path == "peft" && value.is_object()) {
         peft_ = value;
         if (!value.contains(kCallKey)) peft_[kCallKey] = value.value("_target_", "LoRA");
-      } else if (value.is_object() && value.contains(kNameKey)) {
+      } else if (value.is_object() && value.contains(kNameKey) && value.size() == 1) {
         take(path, text_at(value, kNameKey), value);
       } else if (value.is_object()) {
-        if (path == "mixed_precision" && value.contains(kCallKey)) take(path, json_text(value), value);
+        if (path == "mixed_precision" && value.contains(kCallKey)) take(path, precision_text(value), value);
         take_map(path, value);
       } else {
-        take(path, python_text(value), value);
+        take(path, path.ends_with("pipeline_model_parallel_layout") ? stages_text(value) : python_text(value),
+             value);
       }
     }
   }
 
   // Sizes of the model; what else the recipe sets is in its own source.
   void take_model_of_recipe(const std::string& text) {
-    const auto model = model_of_recipe(text);
-    if (!model) return;
-    Plan plan;
-    plan.model = *model;
-    Assignments sizes;
-    set_model_fields(plan, sizes);
-    take_python(sizes.text());
+    model_ = model_of_recipe(text);
+    if (!model_) return;
     notes_.push_back(fmt::format(
         "the recipe of {} is not beside the file: what the file itself does not set is taken as off, or 1",
-        model->name));
+        model_->name));
   }
 
   // `text`: the value as Python.
@@ -293,12 +339,11 @@ class BridgeFields {
   WorkBudget budget_;
   std::optional<ModelSpec> model_;
   std::vector<std::string> notes_;
-  std::map<std::string, Json> names_;  // that the file gives values
   Json peft_;
   bool chunks_ = false, overlaps_ = true, wide_gradients_ = true;
 };
 
-// The adapters of a configuration's `peft`: null, a name, or a call as python_value() reads it
+// The adapters of a configuration's `peft`: null, a name, or a call as the reader of Python gives it
 // (src/megatron/bridge/peft/lora.py and module_matcher.py).
 
 constexpr int64_t kDefaultRank = 32, kHighestRank = 1 << 16;
@@ -372,6 +417,9 @@ Imported import_fields(const BridgeFields& fields) {
     in.execution.emplace_back("gradient_bytes=4");
     in.execution.emplace_back("reduced_bytes=4");
   }
+  // Megatron-LM's own program wants as many positions; rotary ones are computed.
+  if (in.model->position == PositionKind::rotary)
+    in.model->max_positions = std::max(in.model->max_positions, in.workload.sequence);
   set_bridge_adapters(fields.peft(), fields.flags().file() + " at peft", in);
   in.notes.insert(in.notes.begin(), fields.notes().begin(), fields.notes().end());
   return in;
@@ -389,7 +437,10 @@ std::vector<std::string> megatron_bridge_recipes(const std::filesystem::path& fi
 }
 
 Imported import_megatron_bridge_recipe(const std::filesystem::path& file, const std::string& name) {
-  for (const PythonFunction& function : read_python(file).functions) {
+  const PythonFacts facts = [&](const Json& made, const std::string& field) {
+    return fact_of_checkpoint(made, field, file);
+  };
+  for (const PythonFunction& function : read_python(file, name, facts).functions) {
     if (is_bridge_recipe(function) && function.name == name)
       return import_fields(BridgeFields(file, function));
   }

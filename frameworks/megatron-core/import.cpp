@@ -177,7 +177,8 @@ void set_data_parallel(const MegatronFlags& f, Imported& in) {
                                               : 0;
   } else if (f.has("use-torch-fsdp2")) {
     l.zero = f.has("torch-fsdp2-no-reshard-after-forward") ? 2 : 3;
-  } else if (f.has("use-distributed-optimizer")) {
+  } else if (f.has("use-distributed-optimizer") || f.has("use-layer-wise-distributed-optimizer") ||
+             f.text("optimizer", "").starts_with("dist_")) {  // megatron/core/optimizer/__init__.py:746
     l.zero = 1;
   }
   l.overlap_gradient_reduce = f.has("overlap-grad-reduce");

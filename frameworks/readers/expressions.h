@@ -13,7 +13,7 @@
 namespace mpt::frameworks {
 
 /// The value of an expression of whole numbers, + - * / % and parentheses; nothing for any other text.
-std::optional<int64_t> arithmetic_value(std::string_view text);
+std::optional<int64_t> arithmetic_value(const std::string& text);
 
 /// A list expression over 0 and 1, such as "([0]*3+[1]*58)" (moe_freq_type in
 /// megatron/training/arguments.py); nothing for any other text, or more than 100,000 layers.

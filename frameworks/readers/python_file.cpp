@@ -3,282 +3,33 @@
 
 #include <fmt/format.h>
 
-#include <functional>
-#include <optional>
+#include <algorithm>
+#include <memory>
 #include <set>
+#include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/quantity.h"
 #include "base/text.h"
 #include "frameworks/import.h"
-#include "frameworks/readers/python_tokens.h"
+#include "frameworks/readers/python_expressions.h"
 
 namespace mpt::frameworks {
 namespace {
 
-constexpr int kDeepestPython = 64;
-constexpr int64_t kMostRepeated = 100'000;  // items of a list that is repeated
+constexpr size_t kMostModules = 64;
+constexpr uint64_t kCallSteps = 32 * WorkBudget::kValueSteps;
 
-// A statement that goes beyond what is understood.
-struct NotUnderstood {};
-
-// Gives a copy of a name's value; nothing for an unknown name.
-using Names = std::function<std::optional<Json>(const std::string&)>;
-
-// Gives the result of a call; nothing for a function that is not known, or does not take the call.
-using Calls = std::function<std::optional<Json>(const std::string&, const Json&)>;
-
-// Puts arguments in place of parameters. `unused` are those that have no place.
-void put_arguments(Json& result, const std::map<std::string, Json>& arguments, WorkBudget& budget,
-                   std::set<std::string>& unused) {
-  if (!result.is_structured()) return;
-  if (const auto name = result.find(kNameKey);
-      result.is_object() && name != result.end() && name->is_string()) {
-    const auto given = arguments.find(name->get_ref<const std::string&>());
-    unused.erase(name->get_ref<const std::string&>());
-    if (given != arguments.end()) result = Json(budget.copy(given->second));
-    return;
-  }
-  for (Json& part : result) put_arguments(part, arguments, budget, unused);
+std::vector<std::string> path_parts(const std::string& path) {
+  std::vector<std::string> parts;
+  std::istringstream text(path);
+  for (std::string part; std::getline(text, part, '.');) parts.push_back(part);
+  if (parts.size() > size_t(kDeepestPython)) throw NotUnderstood{};
+  return parts;
 }
 
-// A function's result for a call; nothing where an argument is not understood to change it.
-std::optional<Json> result_of_call(const PythonFunction& function, const Json& call, WorkBudget& budget) {
-  std::map<std::string, Json> arguments;
-  for (const auto& [name, value] : function.parameters) arguments[name] = budget.copy(value);
-  std::set<std::string> unused;
-  size_t next = 0;
-  for (const auto& [key, value] : call.items()) {
-    if (key == kCallKey) continue;
-    if (key != kArgumentsKey) {
-      if (!arguments.contains(key)) return std::nullopt;
-      arguments[key] = budget.copy(value);
-      unused.insert(key);
-      continue;
-    }
-    for (const Json& argument : value) {
-      if (next == function.parameters.size()) return std::nullopt;
-      unused.insert(function.parameters[next].first);
-      arguments[function.parameters[next++].first] = budget.copy(argument);
-    }
-  }
-  Json result = budget.copy(function.result);
-  put_arguments(result, arguments, budget, unused);
-  if (!unused.empty()) return std::nullopt;
-  return result;
-}
-
-class ExpressionReader {
- public:
-  ExpressionReader(const std::vector<PythonToken>& tokens, size_t at, const Names& names, const Calls& calls,
-                   WorkBudget& budget, std::vector<std::string>& unread)
-      : tokens_(tokens), at_(at), names_(names), calls_(calls), budget_(budget), unread_(unread) {}
-
-  Json whole() {
-    Json value = sum(0);
-    if (at_ < tokens_.size()) throw NotUnderstood{};
-    return value;
-  }
-
- private:
-  bool is_sign(const char* sign) const {
-    return at_ < tokens_.size() && tokens_[at_].kind == TokenKind::sign && tokens_[at_].text == sign;
-  }
-  bool takes(const char* sign) {
-    if (!is_sign(sign)) return false;
-    ++at_;
-    return true;
-  }
-  void expect(const char* sign) {
-    if (!takes(sign)) throw NotUnderstood{};
-  }
-
-  static int64_t whole_number(const Json& value) {
-    if (!value.is_number_integer()) throw NotUnderstood{};
-    const auto number = value.get<int64_t>();
-    if (number > (int64_t{1} << 31) || number < -(int64_t{1} << 31)) throw NotUnderstood{};
-    return number;
-  }
-
-  Json sum(int depth) {
-    Json value = product(depth);
-    while (is_sign("+") || is_sign("-")) {
-      const bool plus = tokens_[at_++].text == "+";
-      const Json next = product(depth);
-      if (plus && value.is_array() && next.is_array()) {
-        value.insert(value.end(), next.begin(), next.end());
-        continue;
-      }
-      value = plus ? whole_number(value) + whole_number(next) : whole_number(value) - whole_number(next);
-    }
-    return value;
-  }
-
-  Json product(int depth) {
-    Json value = postfix(depth);
-    while (is_sign("*") || is_sign("//")) {
-      const bool times = tokens_[at_++].text == "*";
-      const int64_t right = whole_number(postfix(depth));
-      if (times && value.is_array()) {
-        value = repeated(value, right);
-        continue;
-      }
-      const int64_t left = whole_number(value);
-      if (!times && right == 0) throw NotUnderstood{};
-      value = times ? left * right : left / right;
-    }
-    return value;
-  }
-
-  Json repeated(const Json& list, int64_t times) {
-    if (times < 0 || times > kMostRepeated / int64_t(std::max<size_t>(1, list.size()))) throw NotUnderstood{};
-    Json all = Json::array();
-    for (int64_t i = 0; i < times; ++i) {
-      const Json& once = budget_.copy(list);
-      all.insert(all.end(), once.begin(), once.end());
-    }
-    return all;
-  }
-
-  Json postfix(int depth) {
-    if (depth > kDeepestPython || at_ >= tokens_.size()) throw NotUnderstood{};
-    const PythonToken& token = tokens_[at_++];
-    budget_.spend(WorkBudget::kValueSteps + token.text.size());
-    if (token.kind == TokenKind::text) {
-      std::string value = token.text;
-      while (at_ < tokens_.size() && tokens_[at_].kind == TokenKind::text) value += tokens_[at_++].text;
-      return value;
-    }
-    if (token.kind == TokenKind::number) return number(token.text);
-    if (token.kind == TokenKind::name) return name(token.text, depth);
-    if (token.text == "-") {
-      const Json value = postfix(depth + 1);
-      if (value.is_number_float()) return -value.get<double>();
-      return -whole_number(value);
-    }
-    if (token.text == "[") return list("]", depth);
-    if (token.text == "(") return parenthesis(depth);
-    if (token.text == "{") return dictionary(depth);
-    throw NotUnderstood{};
-  }
-
-  static Json number(std::string text) {
-    std::erase(text, '_');
-    if (const auto whole = number_of<int64_t>(text)) return *whole;
-    if (const auto real = number_of<double>(text)) return *real;
-    throw NotUnderstood{};
-  }
-
-  Json list(const char* end, int depth) {
-    Json items = Json::array();
-    while (!takes(end)) {
-      items.push_back(sum(depth + 1));
-      if (!is_sign(end)) expect(",");
-    }
-    return items;
-  }
-
-  Json parenthesis(int depth) {
-    const size_t begin = at_;
-    Json items = list(")", depth);
-    const bool tuple = at_ - begin > 1 && tokens_[at_ - 2].text == ",";
-    return items.size() == 1 && !tuple ? items.front() : items;
-  }
-
-  Json dictionary(int depth) {
-    ObjectBuilder map;
-    while (!takes("}")) {
-      const Json key = sum(depth + 1);
-      if (!key.is_string()) throw NotUnderstood{};
-      expect(":");
-      map.set(key, sum(depth + 1), budget_);
-      if (!is_sign("}")) expect(",");
-    }
-    return map.take();
-  }
-
-  Json name(std::string path, int depth) {
-    if (path == "True" || path == "False") return path == "True";
-    if (path == "None") return nullptr;
-    if (path == "lambda" || path == "not" || path == "await") throw NotUnderstood{};
-    while (takes(".")) {
-      if (at_ >= tokens_.size() || tokens_[at_].kind != TokenKind::name) throw NotUnderstood{};
-      path += "." + tokens_[at_++].text;
-    }
-    if (takes("(")) return methods(call(path, depth), depth);
-    if (auto value = names_(path)) return std::move(*value);
-    return Json{{kNameKey, path}};
-  }
-
-  // f(...).g(...)
-  Json methods(Json made, int depth) {
-    for (int i = 0; takes("."); ++i) {
-      if (at_ >= tokens_.size() || tokens_[at_].kind != TokenKind::name || i == kDeepestPython)
-        throw NotUnderstood{};
-      const std::string method = tokens_[at_++].text;
-      expect("(");
-      Json next = call(method, depth, false);
-      next[kOfKey] = std::move(made);
-      made = std::move(next);
-    }
-    return made;
-  }
-
-  Json call(const std::string& function, int depth, bool looks_up = true) {
-    ObjectBuilder made;
-    made.set(kCallKey, function, budget_);
-    Json arguments = Json::array();
-    while (!takes(")")) {
-      const bool keyword = at_ + 1 < tokens_.size() && tokens_[at_].kind == TokenKind::name &&
-                           tokens_[at_ + 1].kind == TokenKind::sign && tokens_[at_ + 1].text == "=";
-      const std::string key = keyword ? tokens_[at_].text : "";
-      if (keyword) at_ += 2;
-      Json value = argument(key, depth);
-      if (keyword) {
-        made.set(key, std::move(value), budget_);
-      } else {
-        arguments.push_back(std::move(value));
-      }
-      takes(",");
-    }
-    if (!arguments.empty()) made.set(kArgumentsKey, std::move(arguments), budget_);
-    Json call = made.take();
-    if (auto result = calls_ && looks_up ? calls_(function, call) : std::nullopt) return std::move(*result);
-    return call;
-  }
-
-  // Text that is not understood ends at the next comma. Its value is a name that nothing knows.
-  Json argument(const std::string& keyword, int depth) {
-    const size_t begin = at_;
-    try {
-      Json value = sum(depth + 1);
-      if (is_sign(",") || is_sign(")")) return value;
-    } catch (const NotUnderstood&) {
-      if (depth >= kDeepestPython) throw;
-    }
-    at_ = begin;
-    std::string text;
-    int open = 0;
-    for (; at_ < tokens_.size() && (open > 0 || (!is_sign(",") && !is_sign(")"))); ++at_) {
-      if (is_sign("(") || is_sign("[") || is_sign("{")) ++open;
-      if (is_sign(")") || is_sign("]") || is_sign("}")) --open;
-      text += tokens_[at_].text;
-    }
-    if (at_ == begin || at_ >= tokens_.size()) throw NotUnderstood{};
-    unread_.push_back(keyword);
-    return Json{{kNameKey, cut_text(text, 60)}};
-  }
-
-  const std::vector<PythonToken>& tokens_;
-  size_t at_;
-  const Names& names_;
-  const Calls& calls_;
-  WorkBudget& budget_;
-  std::vector<std::string>& unread_;
-};
-
-// A local name: the value that it was given, and members of it that were set later.
+// The value of a name, and members of it that were set later.
 struct LocalValue {
   std::optional<Json> given;
   std::map<std::string, LocalValue> members;
@@ -295,229 +46,496 @@ struct LocalValue {
     }
     return all.take();
   }
+
+  /// Of the member that lies at parts from `i` on. Nothing where it was not set.
+  std::optional<Json> at(const std::vector<std::string>& parts, size_t i, const Json* before,
+                         WorkBudget& budget) const {
+    const Json* const base = given ? &*given : before;
+    if (i == parts.size()) {
+      if (base == nullptr && members.empty()) return std::nullopt;
+      return whole(budget, base == nullptr ? Json() : *base);
+    }
+    const bool holds = base != nullptr && base->is_object() && base->contains(parts[i]);
+    const Json* const inner = holds ? &base->at(parts[i]) : nullptr;
+    const auto member = members.find(parts[i]);
+    const LocalValue none;
+    return (member == members.end() ? none : member->second).at(parts, i + 1, inner, budget);
+  }
+
+  LocalValue& member(const std::vector<std::string>& parts) {
+    LocalValue* place = this;
+    for (size_t i = 1; i < parts.size(); ++i) place = &place->members[parts[i]];
+    return *place;
+  }
+
+  /// Sets the members that another value got.
+  void take_members(LocalValue& other) {
+    for (auto& [name, changed] : other.members) {
+      if (changed.given) {
+        members[name] = std::move(changed);
+      } else {
+        members[name].take_members(changed);
+      }
+    }
+  }
 };
 
-// Statement by statement: what gives a value to a name, and what returns one.
-class ModuleReader {
- public:
-  explicit ModuleReader(WorkBudget& budget) : budget_(budget) {}
+struct PythonFrame {
+  std::map<std::string, LocalValue> names;
+  std::set<std::string> read, replaced;
+  bool returns = false;
+  std::optional<Json> returned;
+  std::map<std::string, std::string> given_names;  // of the caller, by parameters
+  std::vector<PythonUnread> unread;
+};
 
-  PythonFile read(const std::vector<LogicalLine>& lines) {
-    lines_ = &lines;
-    for (size_t i = 0; i < lines.size(); ++i) {
-      const std::vector<PythonToken>& tokens = lines[i].tokens;
-      if (lines[i].indent == 0 && tokens.size() > 1 && tokens.front().text == "def")
-        ahead_[tokens[1].text] = i;
+struct PythonDefinition {
+  std::string name;
+  size_t head = 0, end = 0;  // lines
+};
+
+class PythonModule;
+
+// What the modules of one reading have in common.
+struct PythonReading {
+  WorkBudget& budget;
+  const PythonFacts& facts;
+  std::map<std::filesystem::path, std::unique_ptr<PythonModule>> modules;
+  int depth = 0;  // of blocks and calls within each other
+};
+
+class PythonModule : public PythonScope {
+ public:
+  PythonModule(std::filesystem::path file, const std::string& text, PythonReading& reading)
+      : file_(std::move(file)), reading_(reading), budget_(reading.budget) {
+    budget_.spend(text.size());
+    lines_ = python_lines(text, file_.empty() ? budget_.file() : file_.string());
+    for (size_t i = 0; i < lines_.size(); ++i) {
+      const std::vector<PythonToken>& tokens = lines_[i].tokens;
+      if (lines_[i].indent > 0 || tokens.size() < 2 || tokens.front().text != "def") continue;
+      places_[tokens[1].text] = definitions_.size();
+      definitions_.push_back({tokens[1].text, i, block_end(i, lines_.size())});
     }
-    for (const LogicalLine& line : lines) {
-      if (line.indent == 0) finish_function();
-      guarded(line);
+    module_.names["__name__"].given = reading_.modules.empty() ? "__main__" : "of a module";
+    block(0, lines_.size());
+    module_.names.erase("__name__");
+  }
+
+  PythonFile whole(const std::string& only = "") {
+    PythonFile file{Json(), imports_, {}};
+    file.values = values_of(module_);
+    for (const PythonDefinition& definition : definitions_) {
+      PythonFunction function{definition.name, returns_of(lines_[definition.head].tokens), {}, {}, {}};
+      const bool wanted = only.empty() || only == definition.name;
+      if (auto frame = wanted ? run(definition, Json::object(), {}) : std::nullopt) {
+        function.names = values_of(*frame);
+        if (frame->returned) function.result = std::move(*frame->returned);
+        function.unread = std::move(frame->unread);
+      }
+      file.functions.push_back(std::move(function));
     }
-    finish_function();
-    return {values_.take(), std::move(imports_), std::move(functions_)};
+    return file;
+  }
+
+  std::optional<Json> value(const std::string& path) override {
+    const std::vector<std::string> parts = path_parts(path);
+    for (PythonFrame* frame : {frame_, &module_}) {
+      const auto found = frame->names.find(parts.front());
+      if (found == frame->names.end()) continue;
+      frame->read.insert(parts.front());
+      auto value = found->second.at(parts, 1, nullptr, budget_);
+      if (value || parts.size() == 1) return value;
+      const auto of = found->second.at({parts.begin(), parts.end() - 1}, 1, nullptr, budget_);
+      return of ? member_of(*of, parts.back()) : std::nullopt;
+    }
+    PythonModule* const other = parts.size() == 1 ? module_of(path) : nullptr;
+    return other == nullptr ? std::nullopt : other->value(originals_.at(path));
+  }
+
+  void set(const std::string& name, const Json& value) override { frame_->names[name] = {value, {}}; }
+
+  std::optional<Json> call(const std::string& function, const Json& call, const ArgumentNames& names,
+                           int depth) override {
+    const int before = std::exchange(reading_.depth, depth);
+    std::optional<PythonFrame> frame = run_named(function, call, names);
+    if (!frame) {
+      if (PythonModule* const other = module_of(function))
+        frame = other->run_named(originals_.at(function), call, names);
+    }
+    reading_.depth = before;
+    if (!frame) return method(function, call);
+    for (const auto& [parameter, path] : frame->given_names) {
+      const std::vector<std::string> parts = path_parts(path);
+      const auto known = frame_->names.find(parts.front());
+      LocalValue& changed = frame->names[parameter];
+      if (known != frame_->names.end() && !frame->replaced.contains(parameter) && !changed.members.empty())
+        known->second.member(parts).take_members(changed);
+    }
+    for (PythonUnread& unread : frame->unread) frame_->unread.push_back(std::move(unread));
+    if (!frame->returns) return std::optional<Json>(Json());
+    return std::move(frame->returned);
   }
 
  private:
-  void guarded(const LogicalLine& line) {
+  Json values_of(const PythonFrame& frame) const {
+    ObjectBuilder values;
+    for (const auto& [name, value] : frame.names) values.set(name, value.whole(budget_), budget_);
+    return values.take();
+  }
+
+  // The file beside this one that says what a name is; null where there is none.
+  PythonModule* module_of(const std::string& name) {
+    const auto original = originals_.find(name);
+    if (original == originals_.end() || file_.empty()) return nullptr;
+    const std::string& module = imports_.at(name);
+    const size_t dots = std::min(module.find_first_not_of('.'), module.size());
+    std::filesystem::path folder = file_.parent_path();
+    for (size_t i = 1; i < dots; ++i) folder = folder.parent_path();
+    const std::string within = replaced(module.substr(dots), '.', '/') + ".py";
+    for (;; folder = folder.parent_path()) {
+      if (PythonModule* const other = module_at(folder / within, original->second)) return other;
+      if (dots > 0 || folder == folder.parent_path()) break;
+    }
+    originals_.erase(original);
+    return nullptr;
+  }
+
+  PythonModule* module_at(const std::filesystem::path& file, const std::string& name) {
+    const auto known = reading_.modules.find(file);
+    if (known != reading_.modules.end()) return known->second.get();
+    std::error_code error;
+    if (reading_.modules.size() == kMostModules || !std::filesystem::is_regular_file(file, error))
+      return nullptr;
+    const std::string text = read_file(file, kMostImportedBytes);
+    budget_.spend(text.size());
+    const bool says = text.find("\ndef " + name + '(') != std::string::npos ||
+                      text.find('\n' + name + ' ') != std::string::npos ||
+                      text.find('\n' + name + ':') != std::string::npos;
+    if (!says) return nullptr;         // a class
+    reading_.modules[file] = nullptr;  // while it is read
+    auto module = std::make_unique<PythonModule>(file, text, reading_);
+    return (reading_.modules[file] = std::move(module)).get();
+  }
+
+  std::optional<PythonFrame> run_named(const std::string& function, const Json& call,
+                                       const ArgumentNames& names) {
+    const auto place = places_.find(function);
+    return place == places_.end() ? std::nullopt : run(definitions_[place->second], call, names);
+  }
+
+  // Nothing where the function does not take the call, or an argument is not understood to matter.
+  std::optional<PythonFrame> run(const PythonDefinition& definition, const Json& call,
+                                 const ArgumentNames& names) {
+    if (reading_.depth > kDeepestPython || !running_.insert(definition.name).second) return std::nullopt;
+    budget_.spend(kCallSteps);
+    PythonFrame frame;
+    const bool plain = call.size() <= 1;  // without arguments it gives the same each time
+    if (const auto before = results_.find(definition.head); plain && before != results_.end()) {
+      running_.erase(definition.name);
+      frame.returns = true;
+      frame.returned = budget_.copy(before->second.first);
+      frame.unread = before->second.second;
+      return frame;
+    }
+    std::set<std::string> given;
+    const bool taken = bind(lines_[definition.head].tokens, call, names, frame, given);
+    if (taken) {
+      PythonFrame* const outer = std::exchange(frame_, &frame);
+      ++reading_.depth;
+      block(definition.head + 1, definition.end);
+      --reading_.depth;
+      frame_ = outer;
+    }
+    running_.erase(definition.name);
+    const bool all_matter = std::all_of(given.begin(), given.end(),
+                                        [&](const std::string& name) { return frame.read.contains(name); });
+    if (!taken || !all_matter) return std::nullopt;
+    if (plain && frame.returned) results_[definition.head] = {budget_.copy(*frame.returned), frame.unread};
+    return frame;
+  }
+
+  // def name(a, b: int = 2, *, c=None) -> Returns:
+  bool bind(const std::vector<PythonToken>& tokens, const Json& call, const ArgumentNames& names,
+            PythonFrame& frame, std::set<std::string>& given) {
+    std::vector<std::pair<std::string, size_t>> parameters;  // with tokens where defaults begin
+    size_t at = 3;
+    for (int open = 1; at < tokens.size() && open > 0; ++at) {
+      open += int(tokens[at].opens()) - int(tokens[at].closes());
+      const bool begins = tokens[at - 1].is(",") || tokens[at - 1].is("(");
+      if (open != 1) continue;
+      if (begins && tokens[at].kind == TokenKind::name) parameters.emplace_back(tokens[at].text, 0);
+      if (tokens[at].is("=") && !parameters.empty()) parameters.back().second = at + 1;
+    }
+    const auto set = [&](const std::string& name, const Json& value, const std::string& argument) {
+      given.insert(name);
+      frame.names[name] = {budget_.copy(value), {}};
+      if (const auto path = names.find(argument); path != names.end()) frame.given_names[name] = path->second;
+    };
+    const auto positional = call.find(kArgumentsKey);
+    const size_t count = positional == call.end() ? 0 : positional->size();
+    if (count > parameters.size()) return false;
+    for (size_t i = 0; i < count; ++i) set(parameters[i].first, (*positional)[i], std::to_string(i));
+    for (const auto& [key, value] : call.items()) {
+      if (key == kCallKey || key == kArgumentsKey) continue;
+      const bool known = std::any_of(parameters.begin(), parameters.end(),
+                                     [&, &name = key](const auto& p) { return p.first == name; });
+      if (!known) return false;
+      set(key, value, key);
+    }
+    for (const auto& [name, begin] : parameters) {
+      if (!given.contains(name)) frame.names[name] = {default_at(tokens, begin, name), {}};
+    }
+    return true;
+  }
+
+  Json default_at(const std::vector<PythonToken>& tokens, size_t begin, const std::string& name) {
+    size_t end = begin;
+    for (int open = 1; begin > 0 && end < tokens.size(); ++end) {
+      open += int(tokens[end].opens()) - int(tokens[end].closes());
+      if (open == 0 || (open == 1 && tokens[end].is(","))) break;
+    }
     try {
-      statement(line);
+      std::vector<std::string> unread;
+      if (begin > 0) return python_expression(tokens, begin, end, *this, reading_.depth, budget_, unread);
+    } catch (const NotUnderstood&) {  // as one without
+    }
+    return Json{{kNameKey, name}};
+  }
+
+  static std::string returns_of(const std::vector<PythonToken>& tokens) {
+    const auto arrow =
+        std::find_if(tokens.begin(), tokens.end(), [](const PythonToken& token) { return token.is("->"); });
+    std::string returns;
+    for (auto token = arrow; token != tokens.end() && token + 1 != tokens.end(); ++token)
+      returns += token == arrow ? "" : token->text;
+    return returns;
+  }
+
+  // Methods of lists and texts, and what Python has itself.
+  std::optional<Json> method(const std::string& function, const Json& call) {
+    const auto found = call.find(kArgumentsKey);
+    const Json arguments = found == call.end() ? Json::array() : *found;
+    if (function == "getattr" && arguments.size() > 1 && arguments[1].is_string())
+      return member_of(arguments[0], arguments[1]);
+    const std::vector<std::string> parts = path_parts(function);
+    const auto known = frame_->names.find(parts.front());
+    if (parts.size() < 2 || known == frame_->names.end()) return python_built_in(function, call);
+    const std::string path = function.substr(0, function.rfind('.'));
+    auto of = value(path);
+    if (of && of->is_object() && of->contains(kCallKey)) {
+      Json made = call;
+      made[kCallKey] = parts.back();
+      made[kOfKey] = std::move(*of);
+      return made;
+    }
+    if (of && of->is_string() && parts.back() == "lower") return lower_case(of->get<std::string>());
+    if (!of || !of->is_array() || arguments.size() != 1) return std::nullopt;
+    const Json& more = arguments.front();
+    if (parts.back() == "append") {
+      of->push_back(more);
+    } else if (parts.back() == "extend" && more.is_array()) {
+      of->insert(of->end(), more.begin(), more.end());
+    } else {
+      return std::nullopt;
+    }
+    known->second.member(path_parts(path)) = {std::move(of), {}};
+    return Json();
+  }
+
+  std::optional<Json> member_of(const Json& of, const std::string& name) const {
+    if (of.is_object() && of.contains(name)) return of.at(name);
+    return of.is_object() && of.contains(kCallKey) && reading_.facts ? reading_.facts(of, name)
+                                                                     : std::nullopt;
+  }
+
+  size_t block_end(size_t head, size_t end) const {
+    size_t next = head + 1;
+    while (next < end && lines_[next].indent > lines_[head].indent) ++next;
+    return next;
+  }
+
+  void block(size_t begin, size_t end) {
+    if (begin < end && reading_.depth > kDeepestPython) return tell_unread(lines_[begin], "");
+    ++reading_.depth;
+    for (size_t i = begin; i < end && !frame_->returns;) {
+      budget_.spend(WorkBudget::kValueSteps);
+      const size_t next = block_end(i, end);
+      const std::string& first = lines_[i].tokens.front().text;
+      if (first == "if") {
+        i = branches(i, end);
+        continue;
+      }
+      try {
+        if (first == "for") {
+          loop(i, next);
+        } else if (first == "try") {
+          block(i + 1, next);
+        } else if (next == i + 1) {
+          statement(lines_[i]);
+        } else if (first == "while" || first == "with") {
+          throw NotUnderstood{};
+        }
+      } catch (const NotUnderstood&) {
+        tell_unread(lines_[i], "");
+      }
+      i = next;
+    }
+    --reading_.depth;
+  }
+
+  // if, elif and else, up to the first whose condition is not known.
+  size_t branches(size_t i, size_t end) {
+    bool looks = true;
+    for (bool first = true; i < end; first = false) {
+      const LogicalLine& line = lines_[i];
+      const std::string& word = line.tokens.front().text;
+      if (!first && word != "elif" && word != "else") break;
+      const size_t next = block_end(i, end);
+      const std::optional<bool> holds = !looks ? false : word == "else" ? true : condition(line);
+      if (!holds) tell_unread(line, "");
+      if (holds && *holds) block(i + 1, next);
+      looks = looks && holds && !*holds;
+      i = next;
+    }
+    return i;
+  }
+
+  std::optional<bool> condition(const LogicalLine& line) {
+    if (!line.tokens.back().is(":")) return std::nullopt;
+    try {
+      return python_truth(value(line, 1, line.tokens.size() - 1));
     } catch (const NotUnderstood&) {
-      tell_unread(line, "");
+      return std::nullopt;
     }
   }
 
-  void finish_function() {
-    if (function_) {
-      ahead_.erase(function_->name);
-      places_[function_->name].push_back(functions_.size());
-      functions_.push_back(std::move(*function_));
+  // for x in list:
+  void loop(size_t head, size_t end) {
+    const std::vector<PythonToken>& tokens = lines_[head].tokens;
+    if (tokens.size() < 5 || tokens[2].text != "in" || !tokens.back().is(":")) throw NotUnderstood{};
+    const Json items = value(lines_[head], 3, tokens.size() - 1);
+    if (!items.is_array()) throw NotUnderstood{};
+    for (const Json& item : items) {
+      set(tokens[1].text, budget_.copy(item));
+      block(head + 1, end);
     }
-    function_.reset();
-    locals_.clear();
-    body_indent_ = 0;
-  }
-
-  // A function may call one that stands further down. What is read so far waits.
-  void read_ahead(const std::string& name) {
-    const auto found = ahead_.find(name);
-    if (found == ahead_.end() || depth_ == kDeepestPython) return;
-    ++depth_;
-    const size_t begin = found->second;
-    ahead_.erase(found);
-    auto function = std::exchange(function_, std::nullopt);
-    auto locals = std::exchange(locals_, {});
-    const int64_t indent = std::exchange(body_indent_, 0);
-    for (size_t i = begin; i < lines_->size() && (i == begin || (*lines_)[i].indent > 0); ++i)
-      guarded((*lines_)[i]);
-    early_[name] = std::move(*function_);
-    function_ = std::move(function);
-    locals_ = std::move(locals);
-    body_indent_ = indent;
-    --depth_;
   }
 
   void tell_unread(const LogicalLine& line, const std::string& argument) {
-    if (!function_) return;
     const std::string text = argument.empty() ? std::string(cut_text(line.source, 60)) : argument + "=...";
-    function_->unread.push_back({argument, fmt::format("line {}: {}", line.number, text)});
+    const bool beside = reading_.modules.contains(file_);
+    const std::string place = beside ? file_.filename().string() + " at line" : "line";
+    if (frame_ != &module_)
+      frame_->unread.push_back({argument, fmt::format("{} {}: {}", place, line.number, text)});
   }
 
-  Json value(const LogicalLine& line, size_t at) {
+  Json value(const LogicalLine& line, size_t at, size_t end) {
     std::vector<std::string> unread;
-    const Names names = [&](const std::string& name) -> std::optional<Json> {
-      if (const auto found = locals_.find(name); found != locals_.end()) return found->second.whole(budget_);
-      const Json* known = values_.find(name);
-      return known == nullptr ? std::nullopt : std::optional(budget_.copy(*known));
-    };
-    const Calls calls = [&](const std::string& name, const Json& call) -> std::optional<Json> {
-      const auto found = places_.find(name);
-      if (found == places_.end()) {
-        read_ahead(name);
-        const auto early = early_.find(name);
-        if (early == early_.end() || early->second.result.is_null()) return std::nullopt;
-        return result_of_call(early->second, call, budget_);
-      }
-      for (const size_t place : found->second) {
-        budget_.spend(WorkBudget::kValueSteps);
-        if (functions_[place].result.is_null()) continue;
-        if (auto made = result_of_call(functions_[place], call, budget_)) return made;
-      }
-      return std::nullopt;
-    };
-    Json value = ExpressionReader(line.tokens, at, names, calls, budget_, unread).whole();
+    Json value = python_expression(line.tokens, at, end, *this, reading_.depth, budget_, unread);
     for (const std::string& argument : unread) tell_unread(line, argument);
     return value;
   }
 
-  // def name(a, b: int = 2, *, c=None) -> Returns:
-  void begin_function(const LogicalLine& line) {
-    const std::vector<PythonToken>& tokens = line.tokens;
-    function_ = PythonFunction{tokens[1].text, "", {}, nullptr, {}};
-    size_t at = 3;
-    for (int open = 1; at < tokens.size() && open > 0; ++at) {
-      open += tokens[at].opens() - tokens[at].closes();
-      if (open == 1) take_parameter(tokens, at);
-    }
-    if (at >= tokens.size() || tokens[at].text != "->") return;
-    for (++at; at + 1 < tokens.size(); ++at) function_->returns += tokens[at].text;
-  }
-
-  // A name begins a parameter, and "=" its default.
-  void take_parameter(const std::vector<PythonToken>& tokens, size_t at) {
-    const PythonToken& token = tokens[at];
-    const bool begins = tokens[at - 1].is(",") || tokens[at - 1].is("(");
-    if (begins && token.kind == TokenKind::name)
-      function_->parameters.emplace_back(token.text, Json{{kNameKey, token.text}});
-    if (token.is("=") && !function_->parameters.empty())
-      function_->parameters.back().second = literal(tokens, at + 1);
-  }
-
-  // A default that is one word, a number or a text; null for others.
-  static Json literal(const std::vector<PythonToken>& tokens, size_t at) {
-    if (at >= tokens.size()) return nullptr;
-    const PythonToken& token = tokens[at];
-    if (token.kind == TokenKind::text) return token.text;
-    if (token.text == "True" || token.text == "False") return token.text == "True";
-    const auto number = number_of<int64_t>(token.text);
-    return number ? Json(*number) : Json(nullptr);
-  }
-
   void statement(const LogicalLine& line) {
+    static const std::set<std::string> kNone{"import", "class", "def",  "@",
+                                             "assert", "pass",  "else", "global"};
     const std::vector<PythonToken>& tokens = line.tokens;
     const std::string& first = tokens.front().text;
-    if (tokens.front().kind == TokenKind::text && tokens.size() == 1) return;  // a docstring
-    if (function_ && line.indent > 0) {
-      if (body_indent_ == 0) body_indent_ = line.indent;
-      if (line.indent > body_indent_) throw NotUnderstood{};
-    }
-    if (first == "from" && line.indent == 0) return read_import(tokens);
-    if (first == "def" && line.indent == 0 && tokens.size() > 1) return begin_function(line);
-    if (first == "import" || first == "from" || first == "class" || first == "@" || first == "assert") return;
-    if (first == "return" && function_) {
-      function_->result = value(line, 1);
-      return;
-    }
-    if (tokens.front().kind != TokenKind::name || (line.indent > 0 && !function_)) throw NotUnderstood{};
-    assignment(line);
+    if ((tokens.front().kind == TokenKind::text && tokens.size() == 1) || kNone.contains(first)) return;
+    if (first == "from") return read_import(tokens);
+    if (tokens.front().kind != TokenKind::name || first == "raise") throw NotUnderstood{};
+    if (first != "return" || frame_ == &module_) return assignment(line);
+    frame_->returns = true;
+    frame_->returned = tokens.size() == 1 ? Json() : value(line, 1, tokens.size());
   }
 
   void read_import(const std::vector<PythonToken>& tokens) {
+    if (frame_ != &module_) return;
     std::string module;
     size_t at = 1;
     for (; at < tokens.size() && tokens[at].text != "import"; ++at) module += tokens[at].text;
     for (++at; at < tokens.size(); ++at) {
       if (tokens[at].kind != TokenKind::name) continue;
+      const std::string original = tokens[at].text;
       if (at + 2 < tokens.size() && tokens[at + 1].text == "as") at += 2;
       imports_[tokens[at].text] = module;
+      originals_[tokens[at].text] = original;
     }
   }
 
-  // name = value, name: type = value, name.part.part = value
+  // name = value, name: type = value, name.part.part = value, name, name = value; or a call
   void assignment(const LogicalLine& line) {
     const std::vector<PythonToken>& tokens = line.tokens;
-    std::vector<std::string> path{tokens.front().text};
-    size_t at = 1;
-    while (at + 1 < tokens.size() && tokens[at].text == "." && tokens[at + 1].kind == TokenKind::name) {
-      path.push_back(tokens[at + 1].text);
-      at += 2;
+    std::vector<std::string> targets(1);
+    size_t at = 0;
+    for (; at < tokens.size() &&
+           (tokens[at].kind == TokenKind::name || tokens[at].is(".") || tokens[at].is(","));
+         ++at) {
+      if (tokens[at].is(",")) {
+        targets.emplace_back();
+      } else {
+        targets.back() += tokens[at].text;
+      }
     }
-    if (at < tokens.size() && tokens[at].text == ":") {
-      while (at < tokens.size() && tokens[at].text != "=") ++at;
+    if (at < tokens.size() && tokens[at].is(":")) {
+      while (at < tokens.size() && !tokens[at].is("=")) ++at;
     }
-    if (at >= tokens.size() || tokens[at].text != "=") throw NotUnderstood{};
-    Json given = value(line, at + 1);
-    if (!function_) {
-      if (path.size() == 1) values_.set(path.front(), std::move(given), budget_);
+    if (at >= tokens.size() || !tokens[at].is("=")) {
+      const Json result = value(line, 0, tokens.size());
+      if (result.is_object() && (result.contains(kCallKey) || result.contains(kNameKey)))
+        throw NotUnderstood{};
       return;
     }
-    if (path.size() > size_t(kDeepestPython)) throw NotUnderstood{};
-    LocalValue* place = &locals_[path.front()];
-    for (size_t i = 1; i < path.size(); ++i) place = &place->members[path[i]];
-    *place = {std::move(given), {}};
+    Json given;
+    try {
+      given = value(line, at + 1, tokens.size());
+    } catch (const NotUnderstood&) {
+      if (frame_ == &module_) return;
+      tell_unread(line, "");
+      given = Json{{kNameKey, cut_text(line.source, 60)}};
+    }
+    if (targets.size() == 1) return assign(targets.front(), std::move(given));
+    for (size_t i = 0; i < targets.size(); ++i) {
+      const bool known = given.is_array() && given.size() == targets.size();
+      assign(targets[i], known ? std::move(given[i]) : Json{{kNameKey, targets[i]}});
+    }
+    if (!given.is_array()) throw NotUnderstood{};
   }
 
+  void assign(const std::string& path, Json given) {
+    const std::vector<std::string> parts = path_parts(path);
+    if (parts.empty()) throw NotUnderstood{};
+    (parts.size() > 1 ? frame_->read : frame_->replaced).insert(parts.front());
+    frame_->names[parts.front()].member(parts) = {std::move(given), {}};
+  }
+
+  std::filesystem::path file_;
+  PythonReading& reading_;
   WorkBudget& budget_;
-  ObjectBuilder values_;
-  std::map<std::string, std::string> imports_;
-  std::vector<PythonFunction> functions_;
-  std::map<std::string, std::vector<size_t>> places_;  // of functions by their names
-  std::optional<PythonFunction> function_;
-  std::map<std::string, LocalValue> locals_;
-  int64_t body_indent_ = 0;  // of the function's statements; 0: none was read
-  const std::vector<LogicalLine>* lines_ = nullptr;
-  std::map<std::string, size_t> ahead_;          // lines where functions begin that are not read yet
-  std::map<std::string, PythonFunction> early_;  // those that were called before their place
-  int depth_ = 0;
+  std::vector<LogicalLine> lines_;
+  std::vector<PythonDefinition> definitions_;
+  std::map<std::string, size_t> places_;                    // of the last definition of a name
+  std::map<std::string, std::string> imports_, originals_;  // modules of names, and their names there
+  PythonFrame module_;
+  PythonFrame* frame_ = &module_;
+  std::set<std::string> running_;
+  std::map<size_t, std::pair<Json, std::vector<PythonUnread>>> results_;  // by lines
 };
 
 }  // namespace
 
-PythonFile read_python(const std::filesystem::path& file) {
+PythonFile read_python(const std::filesystem::path& file, const std::string& only, const PythonFacts& facts) {
   WorkBudget budget(file.string(), kMostImportedBytes);
-  return python_file(read_file(file, kMostImportedBytes), budget);
+  PythonReading reading{budget, facts, {}, 0};
+  std::error_code error;
+  return PythonModule(std::filesystem::absolute(file, error), read_file(file, kMostImportedBytes), reading)
+      .whole(only);
 }
 
 PythonFile python_file(const std::string& text, WorkBudget& budget) {
-  budget.spend(text.size());
-  return ModuleReader(budget).read(python_lines(text, budget.file()));
-}
-
-Json result_of(const PythonFunction& function, WorkBudget& budget) {
-  return result_of_call(function, Json::object(), budget).value_or(Json());
-}
-
-std::optional<Json> python_value(const std::vector<PythonToken>& tokens, size_t at,
-                                 const std::map<std::string, Json>& known, WorkBudget& budget) {
-  const Names names = [&](const std::string& name) -> std::optional<Json> {
-    const auto found = known.find(name);
-    return found == known.end() ? std::nullopt : std::optional(budget.copy(found->second));
-  };
-  std::vector<std::string> unread;
-  try {
-    return ExpressionReader(tokens, at, names, nullptr, budget, unread).whole();
-  } catch (const NotUnderstood&) {
-    return std::nullopt;
-  }
+  const PythonFacts facts;
+  PythonReading reading{budget, facts, {}, 0};
+  return PythonModule({}, text, reading).whole();
 }
 
 std::string python_text(const Json& value) {

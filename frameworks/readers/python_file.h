@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Configurations that are Python: values that a file gives to names, and what its functions return. Nothing
-// is run. Numbers, texts, lists, tuples, dictionaries, calls with keywords and names are understood, sums and
-// products of whole numbers and lists too. Arguments that are not understood are listed.
+// Configurations that are Python: values that a file gives to names, and what its functions return. The
+// expressions of python_expressions.h are understood, assignments, branches whose conditions are known, loops
+// over lists, and calls of functions, those of other files beside it too. Nothing else is run. What is not
+// understood is listed.
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,7 +20,7 @@ namespace mpt::frameworks {
 
 /// A call is an object of its keywords, with its function's name under kCallKey and a list of what has no
 /// keyword under kArgumentsKey; what a method is called of stands under kOfKey. A name that the file gives no
-/// value is {kNameKey: name}. What stands in a branch or a loop is not understood.
+/// value is {kNameKey: name}.
 inline constexpr const char* kCallKey = "()";
 inline constexpr const char* kArgumentsKey = "*";
 inline constexpr const char* kOfKey = ".";
@@ -26,14 +28,14 @@ inline constexpr const char* kNameKey = "$";
 
 struct PythonUnread {
   std::string argument;  // its keyword; empty for a whole statement
-  std::string text;      // "line 12: for i in ..."
+  std::string text;      // "line 12: with ..."
 };
 
 struct PythonFunction {  // NOLINT(bugprone-exception-escape): moving Json does not throw
   std::string name;
   std::string returns;  // "Trainer.Config" of "-> Trainer.Config"; may be empty
-  std::vector<std::pair<std::string, Json>> parameters;  // with their defaults
-  Json result;                                           // null where nothing was understood
+  Json result;          // of a call without arguments; null where it is not understood
+  Json names;           // values of its own names at its end
   std::vector<PythonUnread> unread;
 };
 
@@ -43,17 +45,15 @@ struct PythonFile {
   std::vector<PythonFunction> functions;       // in order
 };
 
-/// Throws UserError where brackets or texts do not end, or values grow beyond bounds.
-PythonFile read_python(const std::filesystem::path& file);
+/// What is known of a member of something that a call makes elsewhere.
+using PythonFacts = std::function<std::optional<Json>(const Json& made, const std::string& member)>;
+
+/// Throws UserError where brackets or texts do not end, or values grow beyond bounds. Modules that the file
+/// takes functions from are read where they lie below one of its folders. With `only`, no other function has
+/// a result.
+PythonFile read_python(const std::filesystem::path& file, const std::string& only = "",
+                       const PythonFacts& facts = nullptr);
 PythonFile python_file(const std::string& text, WorkBudget& budget);
-
-/// What the function returns when it is called without arguments.
-Json result_of(const PythonFunction& function, WorkBudget& budget);
-
-/// The value of the expression that begins at token `at` of a line; nothing if it is not understood. `known`
-/// names have values.
-std::optional<Json> python_value(const std::vector<PythonToken>& tokens, size_t at,
-                                 const std::map<std::string, Json>& known, WorkBudget& budget);
 
 /// JSON as a Python literal.
 std::string python_text(const Json& value);

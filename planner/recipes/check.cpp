@@ -152,6 +152,8 @@ ReadRecipe read(const Recipe& recipe, const PlanRequest& asked) {
     result.request = read_recipe(recipe, asked);
   } catch (const frameworks::FrameworkRefusal& refusal) {
     refuse(checked, RecipeVerdict::illegal, refusal);
+  } catch (const frameworks::NotJudged& more) {
+    refuse(checked, RecipeVerdict::cannot_judge, more);
   } catch (const UserError& error) {
     refuse(checked, RecipeVerdict::not_read, error);
   }
@@ -182,11 +184,7 @@ void set_verdict(const CheckedRecipe& judged, ReadRecipe& recipe) {
 }
 
 std::string change_of(const CheckedRecipe& now, const CheckedRecipe& before) {
-  if (now.verdict != before.verdict)
-    return now.verdict == RecipeVerdict::fits           ? "now fits"
-           : now.verdict == RecipeVerdict::does_not_fit ? "now does not fit"
-           : now.verdict == RecipeVerdict::illegal      ? "now illegal"
-                                                        : "now not read";
+  if (now.verdict != before.verdict) return "now " + words_of(now.verdict);
   std::string text;
   const auto add = [&](double from, double to, const char* what) {
     if (from <= 0.0 || std::abs(to / from - 1.0) < kSameShare) return;
@@ -199,6 +197,12 @@ std::string change_of(const CheckedRecipe& now, const CheckedRecipe& before) {
 }
 
 }  // namespace
+
+std::string words_of(RecipeVerdict verdict) {
+  std::string name = enum_name(verdict);
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return name;
+}
 
 CheckedRecipe check_recipe(const RecipeRequest& recipe) {
   CheckedRecipe checked;
@@ -246,7 +250,7 @@ bool any_refused(const std::vector<CheckedRecipe>& checked) {
 
 bool any_unread(const std::vector<CheckedRecipe>& checked) {
   return std::any_of(checked.begin(), checked.end(),
-                     [](const CheckedRecipe& c) { return c.verdict == RecipeVerdict::not_read; });
+                     [](const CheckedRecipe& c) { return c.verdict >= RecipeVerdict::cannot_judge; });
 }
 
 }  // namespace mpt::planner

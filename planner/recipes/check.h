@@ -14,8 +14,9 @@
 
 namespace mpt {
 
-/// not_read: the recipe cannot be judged, since it is wrong in itself or is no training that plans describe.
-enum class RecipeVerdict { fits, illegal, does_not_fit, not_read };
+/// cannot_judge: the recipe trains more than plans describe. not_read: it is wrong in itself, is no such
+/// training, or says what is not understood.
+enum class RecipeVerdict { fits, illegal, does_not_fit, cannot_judge, not_read };
 
 }  // namespace mpt
 
@@ -38,7 +39,7 @@ struct CheckedRecipe {
     using T = CheckedRecipe;
     v.field("recipe", &T::recipe, "file, with # and a name where it holds several", long_text());
     v.field("framework", &T::framework, "whose recipe it is");
-    v.field("verdict", &T::verdict, "fits, illegal, does_not_fit or not_read");
+    v.field("verdict", &T::verdict, "fits, illegal, does_not_fit, cannot_judge or not_read");
     v.field("reason", &T::reason, "why not", long_text());
     v.field("remedy", &T::remedy, "what helps", long_text());
     v.field("model", &T::model, "name of the model", long_text());
@@ -53,6 +54,9 @@ struct CheckedRecipe {
     v.field("notes", &T::notes, "what was not understood or is assumed", long_text());
   }
 };
+
+/// "does not fit" of does_not_fit.
+std::string words_of(RecipeVerdict verdict);
 
 /// Judges a recipe that has been read. Its cluster must be known.
 CheckedRecipe check_recipe(const RecipeRequest& recipe);

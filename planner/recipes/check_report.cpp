@@ -22,12 +22,6 @@ constexpr int kCheckVersion = 1;
 constexpr const char* kSarifSchema =
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 
-std::string words_of(RecipeVerdict verdict) {
-  std::string name = enum_name(verdict);
-  std::replace(name.begin(), name.end(), '_', ' ');
-  return name;
-}
-
 std::string explanation(const CheckedRecipe& c) {
   return c.remedy.empty() ? c.reason : fmt::format("{}: {}", c.reason, c.remedy);
 }
@@ -41,8 +35,8 @@ std::string summary(const CheckReport& report) {
   const size_t all = report.recipes.size();
   std::string text = fmt::format("{} {} on {}: {} fit", all, all == 1 ? "recipe" : "recipes", report.cluster,
                                  count_of(report, RecipeVerdict::fits));
-  for (const RecipeVerdict verdict :
-       {RecipeVerdict::illegal, RecipeVerdict::does_not_fit, RecipeVerdict::not_read}) {
+  for (const RecipeVerdict verdict : {RecipeVerdict::illegal, RecipeVerdict::does_not_fit,
+                                      RecipeVerdict::cannot_judge, RecipeVerdict::not_read}) {
     const size_t count = count_of(report, verdict);
     if (count > 0)
       text +=
@@ -106,7 +100,7 @@ std::string junit_case(const CheckedRecipe& c) {
                               reports::escape_html(costs),
                               c.change.empty() ? "" : reports::escape_html("; " + c.change));
   }
-  const char* const element = c.verdict == RecipeVerdict::not_read ? "error" : "failure";
+  const char* const element = c.verdict >= RecipeVerdict::cannot_judge ? "error" : "failure";
   return head + fmt::format(">\n      <{0} type=\"{1}\" message=\"{2}\">{3}</{0}>\n    </testcase>\n",
                             element, enum_name(c.verdict), reports::escape_html(c.reason),
                             reports::escape_html(explanation(c)));
@@ -126,7 +120,7 @@ constexpr std::array<SarifRule, 4> kSarifRules{{
 std::optional<size_t> rule_of_recipe(const CheckedRecipe& c) {
   if (c.verdict == RecipeVerdict::illegal) return 0;
   if (c.verdict == RecipeVerdict::does_not_fit) return 1;
-  if (c.verdict == RecipeVerdict::not_read) return 2;
+  if (c.verdict >= RecipeVerdict::cannot_judge) return 2;
   if (c.change.starts_with('+') && c.change.find("% step time") != std::string::npos) return 3;
   return std::nullopt;
 }
@@ -172,7 +166,8 @@ std::string check_screen(const CheckReport& report, bool verbose) {
 }
 
 std::string junit_text(const CheckReport& report) {
-  const size_t errors = count_of(report, RecipeVerdict::not_read);
+  const size_t errors =
+      count_of(report, RecipeVerdict::cannot_judge) + count_of(report, RecipeVerdict::not_read);
   const size_t failures =
       count_of(report, RecipeVerdict::illegal) + count_of(report, RecipeVerdict::does_not_fit);
   std::string cases;

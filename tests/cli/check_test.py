@@ -94,7 +94,7 @@ def check_files(scratch):
     check("JSON: verdicts", {name: r["verdict"] for name, r in recipes.items()}
           == {names[0]: "fits", names[1]: "does_not_fit", "bert.sh": "not_read", "no character \ufffe\uffff.sh": "fits"}, told)
     check("JSON: figures", recipes[names[0]]["step_time_s"] > 0 and recipes[names[1]]["peak_bytes"] > recipes[names[1]]["limit_bytes"], told)
-    check("JSON: counts", told["counts"] == {"fits": 2, "illegal": 0, "does_not_fit": 1, "not_read": 1}, told)
+    check("JSON: counts", told["counts"] == {"fits": 2, "illegal": 0, "does_not_fit": 1, "cannot_judge": 0, "not_read": 1}, told)
     check_sarif(files["sarif"])
 
 

@@ -132,8 +132,8 @@ TEST(ReaderWork, WhatGrowsWithoutEndIsRefusedByItsSteps) {
   refused("names", error_of_budget([&](WorkBudget& b) { python_file(python, b); }));
   const std::string letters(1 << 20, 'x');
   refused("long text of a default", error_of_budget([&](WorkBudget& b) {
-            std::string text = "def f(a=\"" + letters + "\"):\n    return 1\n";
-            for (int i = 0; i < 1000; ++i) text += "k = f()\n";
+            std::string text = "def f(a=\"" + letters + "\", b=1):\n    return b\n";
+            for (int i = 0; i < 1000; ++i) text += "k = f(b=2)\n";
             python_file(text, b);
           }));
   refused("variable that is asked for", error_of_budget([&](WorkBudget& b) {

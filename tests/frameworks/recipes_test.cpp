@@ -311,7 +311,7 @@ TEST(Recipes, FunctionsOfMegatronBridgeAreReadOneByOne) {
   EXPECT_EQ(small.workload.sequence, 4096);
   EXPECT_EQ(small.layout.zero, 1);
   EXPECT_EQ(small.layout.precision, Precision::bf16);
-  EXPECT_TRUE(has_note(small, "if cfg.model.context_parallel_size > 1"));
+  EXPECT_FALSE(has_note(small, "if cfg.model.context_parallel_size > 1")) << "is known";
   const Imported fp8 = import_megatron_bridge_recipe(file, "fp8_pretrain_config");
   EXPECT_EQ(fp8.layout.tensor, 2);
   EXPECT_EQ(fp8.layout.micro_batch, 4);
@@ -322,6 +322,64 @@ TEST(Recipes, FunctionsOfMegatronBridgeAreReadOneByOne) {
   EXPECT_NE(refused([&] { import_megatron_bridge_recipe(file, "own_config"); }).find("made by OwnProvider()"),
             std::string::npos);
   EXPECT_NE(refused([&] { import_megatron_bridge(file); }).find("4 recipes"), std::string::npos);
+}
+
+// As src/megatron/bridge/models/deepseek/deepseek_v4_bridge.py and recipes/moonlight: functions compute the
+// stages from the checkpoint's number of layers.
+TEST(Recipes, StagesOfMegatronBridgeAreComputed) {
+  const std::string file = recipe_file("bridge_stages.py", R"py(from megatron.bridge import AutoBridge
+def set_layout(model):
+    size = model.pipeline_model_parallel_size or 1
+    layers = int(getattr(model, "num_layers", 0) or 0)
+    each, more = divmod(layers, size)
+    layout: list[list[str]] = []
+    for rank in range(size):
+        stage = ["embedding"] if rank == 0 else []
+        stage.extend(["decoder"] * (each + int(rank < more)))
+        if rank == size - 1:
+            stage.append("loss")
+        layout.append(stage)
+    model.pipeline_model_parallel_layout = layout
+
+def uneven_sft_config():
+    cfg = _sft_common()
+    cfg.model = AutoBridge.from_hf_config(AutoConfig.from_pretrained("Qwen/Qwen3-30B-A3B").text).to_provider()
+    cfg.model.pipeline_model_parallel_size = 5
+    cfg.model.tensor_model_parallel_size = 2
+    cfg.model.expert_model_parallel_size = 8
+    cfg.model.sequence_parallel = True
+    cfg.model.seq_length = 65536
+    cfg.dataset.seq_length = 65536
+    set_layout(cfg.model)
+    return cfg
+
+def image_sft_config():
+    cfg = _sft_common_vlm()
+    cfg.model = AutoBridge.from_hf_pretrained("Qwen/Qwen3-30B-A3B").to_megatron_provider()
+    return cfg
+
+def sound_sft_config():
+    cfg = _sft_common()
+    cfg.model = AutoBridge.from_hf_pretrained("Qwen/Qwen3-30B-A3B").to_megatron_provider()
+    cfg.model.freeze_audio_model = False
+    return cfg
+
+def muon_pretrain_config():
+    cfg = F()
+    cfg.model = AutoBridge.from_hf_pretrained("Qwen/Qwen3-30B-A3B").to_megatron_provider()
+    cfg.optimizer.optimizer = "dist_muon"
+    return cfg
+)py");
+  const Imported uneven = import_megatron_bridge_recipe(file, "uneven_sft_config");
+  EXPECT_EQ(uneven.layout.layers_per_stage, (std::vector<int64_t>{10, 10, 10, 9, 9}));
+  EXPECT_EQ(uneven.layout.expert_split(), 1) << "Bridge's default beside expert parallelism";
+  EXPECT_EQ(uneven.workload.sequence, 65536);
+  EXPECT_GE(uneven.model->max_positions, 65536) << "rotary positions have no table";
+  const Imported muon = import_megatron_bridge_recipe(file, "muon_pretrain_config");
+  EXPECT_EQ(muon.layout.training.optimizer, OptimizerKind::muon);
+  EXPECT_EQ(muon.layout.zero, 1) << "each rank keeps the states of some matrices";
+  EXPECT_THROW(import_megatron_bridge_recipe(file, "image_sft_config"), NotJudged);
+  EXPECT_THROW(import_megatron_bridge_recipe(file, "sound_sft_config"), NotJudged);
 }
 
 TEST(Recipes, AModelIsNotReadFromTheNameOfATokenizer) {
