@@ -94,4 +94,9 @@ std::shared_ptr<const StepProgram> LayoutResolver::program(const Layout& layout)
                            models::trains_shared_table(problem_.model, layout));
 }
 
+SlowPaths& LayoutResolver::slow_paths(const Layout& layout) {
+  return programs_.slow_paths(layout, micro_batches(layout, problem_.workload),
+                              models::trains_shared_table(problem_.model, layout));
+}
+
 }  // namespace mpt::planner

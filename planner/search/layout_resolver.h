@@ -46,6 +46,7 @@ class LayoutResolver {
   std::shared_ptr<const ActivationPeaks> peaks(const Layout& layout);
   std::shared_ptr<const OrderBound> order(const Layout& layout);
   std::shared_ptr<const StepProgram> program(const Layout& layout);
+  SlowPaths& slow_paths(const Layout& layout);
 
  private:
   std::vector<double> slowness(const Layout& node, const Leaf& leaf, StageSplit split);

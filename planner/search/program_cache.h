@@ -17,6 +17,7 @@
 #include "core/stage_footprint.h"
 #include "core/step_program.h"
 #include "planner/search/order_bound.h"
+#include "planner/search/slow_paths.h"
 
 namespace mpt::planner {
 
@@ -33,6 +34,10 @@ class ProgramCache {
   std::shared_ptr<const OrderBound> order(const Layout& layout, int64_t micro_batches);
   /// `tied`: the model ties its embeddings.
   std::shared_ptr<const StepProgram> program(const Layout& layout, int64_t micro_batches, bool tied);
+  /// What is known of that program, which itself may be gone.
+  SlowPaths& slow_paths(const Layout& layout, int64_t micro_batches, bool tied) {
+    return slow_paths_[key_of(layout, micro_batches, tied)];
+  }
 
  private:
   struct Key {
@@ -59,6 +64,7 @@ class ProgramCache {
   Entries<ActivationPeaks> peaks_;
   Entries<OrderBound> orders_;
   Entries<StepProgram> programs_;
+  std::map<Key, SlowPaths> slow_paths_;
 };
 
 }  // namespace mpt::planner
