@@ -20,7 +20,6 @@ import choice
 import coverage
 import kinds
 import margins
-import orders
 import predictions
 import records as published
 import scatter

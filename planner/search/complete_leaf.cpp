@@ -4,13 +4,6 @@
 #include <algorithm>
 
 namespace mpt::planner {
-namespace {
-
-// Paths are known of the plain simulation.
-bool shares_nothing(const Contention& contention) { return contention.rate_by_active_ranks.empty(); }
-
-}  // namespace
-
 const StepCost& CompleteLeaf::cost() {
   if (!cost_) cost_ = resolver_.cost(layout_, leaf_);
   return *cost_;
@@ -32,12 +25,10 @@ bool CompleteLeaf::peak_is_too_large(double) {
          !resolver_.peaks(layout_)->fit(footprints(), limits_of_ranks(problem_, layout_));
 }
 
-bool CompleteLeaf::order_is_too_slow(double incumbent_s) {
+bool CompleteLeaf::path_is_too_slow(double incumbent_s) {
   if (generated_) return false;
-  const Contention contention = contention_of(problem_, layout_);
-  const double best_rate = contention.best(layout_.pipeline).of_one;
-  if (resolver_.order(layout_)->seconds(layout_, cost(), best_rate) > incumbent_s) return true;
-  return shares_nothing(contention) && resolver_.slow_paths(layout_).take_longer_than(incumbent_s, cost());
+  const double best_rate = contention_of(problem_, layout_).best(layout_.pipeline).of_one;
+  return resolver_.slow_paths(layout_).take_longer_than(incumbent_s, cost(), best_rate);
 }
 
 bool CompleteLeaf::no_schedule_fits(double incumbent_s) { return generated_ && !made(incumbent_s); }
@@ -60,10 +51,9 @@ std::optional<Incumbent> CompleteLeaf::simulate(double incumbent_s, std::vector<
     found.peak_bytes = *std::max_element(peaks.begin(), peaks.end());
     const auto program = resolver_.program(layout_);
     cost().durations(*program, durations);
-    const Contention contention = contention_of(problem_, layout_);
-    found.step_time_s = step_time_within(*program, durations, contention, incumbent_s, timeline);
-    if (found.step_time_s > incumbent_s && shares_nothing(contention))
-      resolver_.slow_paths(layout_).add(*program, timeline);
+    found.step_time_s =
+        step_time_within(*program, durations, contention_of(problem_, layout_), incumbent_s, timeline);
+    if (found.step_time_s > incumbent_s) resolver_.slow_paths(layout_).add(*program, timeline);
   }
   if (found.step_time_s > incumbent_s) return std::nullopt;
   found.layout = layout_;

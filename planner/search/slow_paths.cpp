@@ -48,10 +48,17 @@ void SlowPaths::add(const StepProgram& program, const Timeline& timeline) {
   for (const auto& [of, times] : counts) path.push_back({of.first, times, of.second});
 }
 
-bool SlowPaths::take_longer_than(double limit_s, const StepCost& cost) {
+bool SlowPaths::take_longer_than(double limit_s, const StepCost& cost, double best_rate) {
+  const auto computes = [](InstructionKind kind) {
+    return kind < InstructionKind::transfer_activation || kind == InstructionKind::optimizer_step;
+  };
+
   const auto seconds = [&](const std::vector<Term>& path) {
     double sum_s = 0.0;
-    for (const Term& term : path) sum_s += term.count * cost.of(term.kind, term.stage);
+    // Transfers may stand among compute, and then go at its rate.
+    for (const Term& term : path)
+      sum_s += term.count * cost.of(term.kind, term.stage) /
+               (computes(term.kind) ? best_rate : std::max(1.0, best_rate));
     // A rounding error must not turn the bound into more than the time it bounds.
     return sum_s * (1.0 - 1e-9);
   };

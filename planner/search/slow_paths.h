@@ -16,10 +16,10 @@ namespace mpt::planner {
 class SlowPaths {
  public:
   /// The path that made the timeline's last instruction as late as it is, and all that its rank computes
-  /// after that. Times must be those of the plain simulation, without contention.
+  /// after that.
   void add(const StepProgram& program, const Timeline& timeline);
-  /// Whether a path that is known takes longer than that.
-  bool take_longer_than(double limit_s, const StepCost& cost);
+  /// Whether a path that is known takes longer than that. Compute advances at no more than `best_rate`.
+  bool take_longer_than(double limit_s, const StepCost& cost, double best_rate);
 
  private:
   struct Term {

@@ -55,10 +55,10 @@ TEST(SlowPaths, TheCriticalPathOfAStepIsTheStep) {
     Timeline timeline;
     const double step_s = whole_step(program, cost, timeline);
     SlowPaths paths;
-    EXPECT_FALSE(paths.take_longer_than(0.0, cost)) << "nothing is known";
+    EXPECT_FALSE(paths.take_longer_than(0.0, cost, 1.0)) << "nothing is known";
     paths.add(program, timeline);
-    EXPECT_TRUE(paths.take_longer_than(step_s * (1.0 - 1e-6), cost)) << p.schedule;
-    EXPECT_FALSE(paths.take_longer_than(step_s, cost)) << p.schedule;
+    EXPECT_TRUE(paths.take_longer_than(step_s * (1.0 - 1e-6), cost, 1.0)) << p.schedule;
+    EXPECT_FALSE(paths.take_longer_than(step_s, cost, 1.0)) << p.schedule;
   }
 }
 
@@ -75,8 +75,8 @@ TEST(SlowPaths, AStepThatEndsEarlyLeavesWhatMadeItTooSlow) {
       ASSERT_LT(timeline.spans.size(), program.instructions.size());
       SlowPaths paths;
       paths.add(program, timeline);
-      EXPECT_TRUE(paths.take_longer_than(share * step_s, cost)) << p.schedule << " " << share;
-      EXPECT_FALSE(paths.take_longer_than(step_s, cost)) << p.schedule << " " << share;
+      EXPECT_TRUE(paths.take_longer_than(share * step_s, cost, 1.0)) << p.schedule << " " << share;
+      EXPECT_FALSE(paths.take_longer_than(step_s, cost, 1.0)) << p.schedule << " " << share;
     }
   }
 }
@@ -90,7 +90,7 @@ TEST(SlowPaths, NeverTakeLongerThanTheStepOfOtherCosts) {
     for (int i = 0; i < 6; ++i) {
       const StepCost cost = p.cost(random);
       const double step_s = whole_step(program, cost, timeline);
-      EXPECT_FALSE(paths.take_longer_than(step_s, cost)) << p.schedule;
+      EXPECT_FALSE(paths.take_longer_than(step_s, cost, 1.0)) << p.schedule;
       if (i % 2 == 1) step_time_within(program, cost.durations(program), {}, 0.6 * step_s, timeline);
       paths.add(program, timeline);
     }
