@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes reports/results/accuracy.md and accuracy.svg: what the predictions are worth on published runs; and
-planner/explain/evidence.json and price_errors.json, what of it mpt-plan says beside a plan. How sure predictions are is counted with
+planner/explain/evidence.json, what of it mpt-plan says beside a plan. How sure predictions are is counted with
 those that are built in: where predictions changed, build again and run twice.
 
 Usage: accuracy.py FOLDER_OF_PROGRAMS [--leave-out]
@@ -18,12 +18,9 @@ import sys
 
 import choice
 import coverage
-import drawn_choice
 import kinds
 import margins
-import orders
 import predictions
-import price_errors
 import records as published
 import scatter
 import ties
@@ -239,9 +236,6 @@ def main():
     asked_run = [r for one in asked for r in one["runs"]]
     rows, asked_rows = (evidence_rows(of, everything, records | others) for of in (every_run, asked_run))
     table = write_evidence(rows, asked_rows)
-    noise = orders.scatter(report["summary"]["repeated"]["difference"])
-    ran = [r for one in reports[:-1] for r in one["runs"]]
-    price_errors.write(price_errors.spreads(price_errors.sets_of(everything, [r for r in ran if not r.get("out_of_memory")]), noise))
     with open(os.path.join(ROOT, "reports", "validation", "reasons.json")) as file:
         reasons = json.load(file)
     with open(os.path.join(ROOT, "reports", "results", "accuracy.svg"), "w") as file:
@@ -333,7 +327,7 @@ Sets of Megatron-Bridge mix releases, some of them at half the speed of the next
 
 ## How sure predictions are
 
-{coverage.table(everything, every_run, asked_run, [c for of_set, one in zip(sets, reports) for c in drawn_choice.choices(of_set, one["runs"])], (rows, asked_rows, table))}
+{coverage.table(everything, every_run, asked_run, (rows, asked_rows, table))}
 
 ## With one source left out
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether predictions are as sure as mpt-plan says: how many runs took a time within the interval, how many layouts that were called
-likely to fit ran out of memory, and whether a choice cost less than was stated. What is said of a run stands on other sources alone.
+likely to fit ran out of memory. What is said of a run stands on other sources alone.
 
 Part of accuracy.py's page.
 """
@@ -81,19 +81,11 @@ def likelihoods(runs):
     return "\n".join(["| called likely to fit | layouts | failed | share |", "| --- | --- | --- | --- |", *lines])
 
 
-def choices(sets):
-    within = sum(c["regret"] <= c["stated_95"] for c in sets)
-    better = [c["regret"] > 0 for c in sets]
-    return f"""In {len(sets)} sets of three and more layouts that one source measured of one model and batch with one software on one machine, the choice cost at most what is stated for 95 of 100 draws in
-**{percent(within / len(sets))}**. It is stated to cost {percent(statistics.mean(c["stated_mean"] for c in sets))} on average, and {percent(statistics.mean(c["stated_95"] for c in sets))} at 95 %; it did
-cost {percent(statistics.mean(c["regret"] for c in sets))}. Another layout is said to win in {percent(statistics.mean(c["other_wins"] for c in sets))} of draws, and won in {percent(statistics.mean(better))} of sets."""
-
-
 def timed_of(records, runs):
     return [r for r in runs if is_like_a_plan(r, records) and r["measured_iter_time_s"] and not r["out_of_memory"] and r.get("expected_s")]
 
 
-def table(records, runs, asked, sets, of_kinds):
+def table(records, runs, asked, of_kinds):
     """The section in Markdown. `asked`: the runs as a user asks for them. `of_kinds`: see left_out()."""
     like = [r for r in runs if is_like_a_plan(r, records)]
     timed = timed_of(records, runs)
@@ -113,6 +105,4 @@ with one weight:
 
 Sources publish runs that worked rather than those that failed, so that fewer fail here than would elsewhere.
 
-{likelihoods(fitted)}
-
-{choices(sets)}"""
+{likelihoods(fitted)}"""

@@ -5,8 +5,9 @@
 //
 //     observed_runs names    {}  ->  names of the features, in order
 //     observed_runs fit      {"runs": [...], "start": spreads or null, "rounds": N}  ->  spreads
-//     observed_runs replay   {"prior": spreads, "sets": [[...], ...]}                ->  losses by runs
-//     observed_runs transfer {"prior": spreads, "runs": [...]}                       ->  errors of the others
+//     observed_runs replay   {"prior": spreads, "sets": [[...], ...]}                ->  losses by runs, and
+//     what is said of them observed_runs transfer {"prior": spreads, "runs": [...]}                       ->
+//     errors of the others
 
 #include <fmt/format.h>
 
@@ -19,6 +20,7 @@
 #include <stdexcept>
 
 #include "base/json.h"
+#include "planner/explain/drawn_choice.h"
 #include "planner/observe/observed_plan.h"
 
 namespace mpt::planner {
@@ -178,6 +180,17 @@ std::vector<double> predicted_losses(const MeasuredSet& set, size_t most) {
   return losses;
 }
 
+// What is said of the choice before any run.
+DrawnChoice drawn_losses(const MeasuredSet& set, const CorrectionPrior& prior) {
+  LogTimes log_times(Eigen::Index(set.layouts.size()));
+  std::vector<CorrectedPoint> points;
+  for (const Choosable& c : set.layouts) {
+    log_times(Eigen::Index(points.size())) = std::log(c.predicted_s);
+    points.push_back(c.time);
+  }
+  return draw_choice(log_times, Posterior(points, prior));
+}
+
 Json replay(const Json& input) {
   constexpr size_t kRuns = 3;
   const CorrectionPrior prior = prior_of(input.at("prior"));
@@ -186,6 +199,7 @@ Json replay(const Json& input) {
     const MeasuredSet set = set_of(layouts);
     out.push_back(
         {{"corrected", corrected_losses(set, prior, kRuns)}, {"predicted", predicted_losses(set, kRuns)}});
+    out.back()["drawn"] = to_json(drawn_losses(set, prior));
   }
   return out;
 }

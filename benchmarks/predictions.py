@@ -3,7 +3,6 @@
 
 import itertools
 import json
-import math
 import os
 import subprocess
 import tempfile
@@ -95,13 +94,6 @@ def range_of(answer, others):
     return fits, min(times), max(times)
 
 
-def traits_of(layout):
-    """Doublings and kinds, as LayoutTraits in planner/explain/drawn_choice.h."""
-    doublings = [math.log2(layout[field]) for field in ("tensor", "context", "pipeline", "expert", "micro_batch")]
-    return doublings, [layout["sequence_parallel"] + 2 * (layout["context_method"] == "all_to_all"), layout["schedule"],
-                       ("none", "selective", "full").index(layout["recompute"]), layout["zero"], layout["offload_optimizer"]]
-
-
 def line_of(run, answer, others):
     """A run's prediction and observation. "range_s": the source leaves fields open, and they matter."""
     observed, unmodelled = run["observed"], run.get("unmodelled", {})
@@ -121,8 +113,7 @@ def line_of(run, answer, others):
              "kind": answer["kind"],
              "tokens_per_device": tokens / (layout["tensor"] * layout["context"] * layout["pipeline"] * layout["data"]), "fits": fits,
              "limit_bytes": answer["memory_limit_bytes"], "safe_bytes": answer["safe_bytes"], "memory": prediction["memory"],
-             "priced_by": answer["cost"]["source"], "work_s": list(answer["work_s"].values()), "traits": traits_of(layout),
-             "features": answer["features"]}
+             "priced_by": answer["cost"]["source"], "features": answer["features"]}
     if least < most:
         line["range_s"] = [least, most]
     if sure.get("least_s") is not None:

@@ -36,8 +36,8 @@ struct Confidence {
   }
 };
 
-/// How far the choice among the fastest layouts depends on errors of the prices: the prices of each class of
-/// work are drawn anew, with the errors that published runs show.
+/// How far the choice among the fastest layouts depends on errors of the prices: their
+/// predictions are drawn anew, with the errors that published runs show.
 struct DrawnChoice {
   int64_t draws = 0;
   int64_t layouts = 0;       // among which each draw chooses

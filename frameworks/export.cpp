@@ -43,7 +43,8 @@ const std::vector<ExportTarget>& export_targets() {
 }
 
 std::optional<TrialCommand> trial_command(const Plan& plan, const std::string& folder, int64_t steps) {
-  constexpr std::string_view kMark = "@steps@";
+  const std::pair<std::string_view, std::string> marks[] = {{"@steps@", std::to_string(steps)},
+                                                            {"@folder@", folder}};
   const Framework* framework = find_framework(plan.layout.execution.framework);
   // Adapters need weights.
   if (framework == nullptr || framework->trial.script.empty() || plan.layout.training.adapts())
@@ -52,8 +53,9 @@ std::optional<TrialCommand> trial_command(const Plan& plan, const std::string& f
   std::string text = node_count(plan) > 1 ? "sbatch " + in_folder + "job.sbatch " : "bash ";
   text += in_folder + framework->trial.script;
   for (std::string word : framework->trial.arguments) {
-    if (const size_t at = word.find(kMark); at != std::string::npos)
-      word.replace(at, kMark.size(), std::to_string(steps));
+    for (const auto& [mark, value] : marks) {
+      if (const size_t at = word.find(mark); at != std::string::npos) word.replace(at, mark.size(), value);
+    }
     text += " " + shell_word(word);
   }
   return TrialCommand{text, framework->trial.where};

@@ -40,8 +40,7 @@ Exported export_transformers_deepspeed(const Plan& plan) {
                            "export ACCELERATE_USE_PARALLELISM_CONFIG=true PARALLELISM_CONFIG_SP_SIZE={} "
                            "PARALLELISM_CONFIG_SP_BACKEND=deepspeed\n",
                            l.context);
-  exported.files.push_back(
-      accelerate_script(plan, context, "--deepspeed_config_file \"$here/deepspeed.json\" "));
+  add_accelerate_scripts(plan, context, "--deepspeed_config_file \"$here/deepspeed.json\" ", exported);
   add_deepspeed_warnings(plan, exported.warnings);
   if (l.pipeline > 1 || l.expert > 1)
     exported.warnings.emplace_back("the Trainer has no pipeline and expert parallelism");

@@ -62,7 +62,7 @@ Exported export_transformers_fsdp(const Plan& plan) {
   // Else whole gradients stay on every rank until the last micro-batch.
   arguments["accelerator_config"] = {{"gradient_accumulation_kwargs", {{"sync_each_batch", true}}}};
   exported.files.push_back({"train.json", arguments.dump(2) + "\n"});
-  exported.files.push_back(accelerate_script(plan, "", ""));
+  add_accelerate_scripts(plan, "", "", exported);
   if (l.replicas() > 1 || l.zero > 0) add_fsdp_warnings(l, exported.warnings);
   return exported;
 }

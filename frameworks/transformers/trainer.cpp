@@ -49,9 +49,12 @@ Json accelerate_config(const Plan& plan, const char* kind) {
               {"use_cpu", false}};
 }
 
-ExportedFile accelerate_script(const Plan& plan, const std::string& settings, const std::string& options) {
-  return {"run_accelerate.sh",
-          filled("run_accelerate.sh", plan, {{"settings", settings}, {"options", options}}), true};
+void add_accelerate_scripts(const Plan& plan, const std::string& settings, const std::string& options,
+                            Exported& exported) {
+  exported.files.push_back({"run_accelerate.sh",
+                            filled("run_accelerate.sh", plan, {{"settings", settings}, {"options", options}}),
+                            true});
+  exported.files.push_back({"mpt_trainer_trial.py", filled("mpt_trainer_trial.py", plan)});
 }
 
 namespace {

@@ -18,9 +18,10 @@ Json trainer_arguments(const Plan& plan, const std::string& model);
 /// Of accelerate's YAML file, what any plan decides on.
 Json accelerate_config(const Plan& plan, const char* kind);
 
-/// A script that starts a training script of the user's with these files. `settings`: lines of the shell
-/// before, `options`: more options of accelerate launch.
-ExportedFile accelerate_script(const Plan& plan, const std::string& settings, const std::string& options);
+/// A script that starts a training script of the user's with these files, and one for a trial. `settings`:
+/// lines of the shell before, `options`: more options of accelerate launch.
+void add_accelerate_scripts(const Plan& plan, const std::string& settings, const std::string& options,
+                            Exported& exported);
 
 /// A recipe of LLaMA-Factory or axolotl, which train by the Trainer; nothing for other files. Throws
 /// UserError.

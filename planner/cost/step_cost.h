@@ -116,11 +116,10 @@ struct StepCost {
   std::vector<uint16_t> inside_of_stage;
   double reduce_norm_s = 0.0;
 
-  double of(const Instruction& instruction) const {
-    return instruction.kind == InstructionKind::reduce_norm
-               ? reduce_norm_s
-               : stages[size_t(instruction.stage)].of(instruction.kind);
+  double of(InstructionKind kind, int stage) const {
+    return kind == InstructionKind::reduce_norm ? reduce_norm_s : stages[size_t(stage)].of(kind);
   }
+  double of(const Instruction& instruction) const { return of(instruction.kind, instruction.stage); }
   const InsideCompute& inside_compute(const Instruction& instruction) const {
     return inside[inside_of_stage[size_t(instruction.stage)]][size_t(instruction.kind)];
   }

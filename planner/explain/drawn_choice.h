@@ -1,63 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// How far the choice among the fastest layouts depends on errors of the prices. Each draw makes the work of
-// each class slower or faster by a factor, and each part of a layout by another one, and asks which layout is
-// the fastest then. docs/search.md says where the spreads of the factors come from.
+// How far the choice among the fastest layouts depends on errors of their predictions: each draw makes all of
+// them slower or faster, as published runs were (planner/observe/correction.h), and asks which is the
+// fastest.
 
-#include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "core/confidence.h"
 #include "core/layout.h"
-#include "planner/explain/work_classes.h"
+#include "planner/observe/next_run.h"
+#include "planner/search/search.h"
 
 namespace mpt::planner {
 
-/// What two layouts can differ in beside their shares of work: degrees, pipeline (micro-batch and schedule),
-/// and state (recompute, ZeRO and offload).
-enum class LayoutPart : uint8_t { degrees, pipeline, state };
-inline constexpr size_t kLayoutParts = 3;
-
-/// A layout by those parts. Layouts that are near each other are off together: errors grow with the number of
-/// doublings between them.
-struct LayoutTraits {
-  /// Logarithms to base 2 of tensor, context, pipeline and expert degree, and micro-batch.
-  std::array<double, 5> doublings{};
-  static constexpr LayoutPart kPartOfDoublings[5] = {LayoutPart::degrees, LayoutPart::degrees,
-                                                     LayoutPart::degrees, LayoutPart::degrees,
-                                                     LayoutPart::pipeline};
-  /// Sequence parallelism and method of context parallelism, schedule, recompute, ZeRO stage, and offload.
-  std::array<int64_t, 5> kinds{};
-  static constexpr LayoutPart kPartOfKinds[5] = {LayoutPart::degrees, LayoutPart::pipeline, LayoutPart::state,
-                                                 LayoutPart::state, LayoutPart::state};
-};
-LayoutTraits traits_of(const Layout& layout);
-
-/// Standard deviations of the logarithms of those factors: planner/explain/price_errors.json, built in,
-/// which `./scripts/bench accuracy` writes.
-struct PriceErrors {
-  WorkSeconds work{};                        // by WorkClass
-  std::array<double, kLayoutParts> parts{};  // by LayoutPart
-};
-PriceErrors published_price_errors();
-
-/// One of the layouts among which a draw chooses.
-struct DrawnLayout {
-  Layout layout;
-  WorkSeconds work{};  // along its critical path
-};
-DrawnLayout drawn_layout(const SearchProblem& problem, const Candidate& candidate);
-
-inline constexpr int64_t kDraws = 1000;
-/// Draws over `layouts`, of which the first is the recommended one; the places of those to measure are among
-/// them. The same layouts give the same result.
-DrawnChoice draw_choice(std::span<const DrawnLayout> layouts, const PriceErrors& errors,
-                        int64_t draws = kDraws);
+inline constexpr size_t kDraws = 1000;
+/// Of the first layout, which is the recommended one; the places of those to measure are among all.
+DrawnChoice draw_choice(const LogTimes& log_times, const Posterior& posterior);
 
 /// Over the layouts of `result` that take at most kNearFront longer than its first; nothing where there is no
 /// other one, or where no published run tells the errors of the prices.

@@ -26,18 +26,6 @@ enum class WorkClass : uint8_t {
 };
 inline constexpr size_t kWorkClasses = 10;
 
-/// A row of a file of spreads that was fitted to published runs.
-struct NamedSpread {
-  std::string of;
-  double spread = 0.0;
-
-  static void describe(auto& v) {
-    using T = NamedSpread;
-    v.field("of", &T::of, "class of work, feature or part of a layout");
-    v.field("spread", &T::spread, "standard deviation of its error, or of its weight in one", between(0, 10));
-  }
-};
-
 /// Seconds by WorkClass.
 using WorkSeconds = std::array<double, kWorkClasses>;
 

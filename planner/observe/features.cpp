@@ -49,6 +49,17 @@ std::vector<double> with_parts(std::vector<double> own, const Layout& layout) {
   return own;
 }
 
+struct NamedSpread {
+  std::string of;
+  double spread = 0.0;
+
+  static void describe(auto& v) {
+    using T = NamedSpread;
+    v.field("of", &T::of, "feature");
+    v.field("spread", &T::spread, "standard deviation of its weight", between(0, 10));
+  }
+};
+
 struct PriorFile {
   std::string source, script, date;
   std::vector<NamedSpread> time, memory;

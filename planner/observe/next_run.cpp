@@ -6,15 +6,29 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
-#include <vector>
-
-#include "planner/explain/normal_draws.h"
+#include <numeric>
+#include <random>
 
 namespace mpt::planner {
 namespace {
 
 double share_below(double z) { return normal_share_below(z, 0.0, 1.0); }
 double density(double z) { return std::exp(-0.5 * z * z) / std::sqrt(2.0 * std::numbers::pi); }
+
+// Normal values of mean 0 and standard deviation 1 (Box and Muller 1958), always the same ones. The
+// library's distribution may differ between libraries.
+class NormalDraws {
+ public:
+  double operator()() {
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform()));
+    return radius * std::cos(2.0 * std::numbers::pi * uniform());
+  }
+
+ private:
+  double uniform() { return double(random_() >> 11U) * 0x1p-53; }
+
+  std::mt19937_64 random_{20240229};
+};
 
 // Where the mean of one layout goes with what a run shows, in its standard deviations.
 struct Line {
@@ -75,7 +89,13 @@ double worth_of_run(const LogTimes& log_times, const Posterior& posterior, size_
   return std::max(0.0, now - expected_lowest(lower_envelope(std::move(lines))));
 }
 
-double expected_loss(const LogTimes& log_times, const Posterior& posterior, size_t choice, int draws) {
+double DrawnLosses::mean() const {
+  return std::accumulate(losses.begin(), losses.end(), 0.0) / double(losses.size());
+}
+
+DrawnLosses draw_losses(const LogTimes& log_times, const Posterior& posterior, size_t choice, size_t draws) {
+  // Less is no loss but rounding.
+  constexpr double kSame = 1e-7;
   const Eigen::Index n = log_times.size();
   // A root of the covariance, which need not be of full rank.
   const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(posterior.covariance().topLeftCorner(n, n));
@@ -83,13 +103,17 @@ double expected_loss(const LogTimes& log_times, const Posterior& posterior, size
       solver.eigenvectors() * solver.eigenvalues().cwiseMax(0.0).cwiseSqrt().asDiagonal();
   NormalDraws normal;
   Eigen::VectorXd z(n);
-  double sum = 0.0;
-  for (int d = 0; d < draws; ++d) {
+  DrawnLosses drawn{{}, std::vector<double>(size_t(n), 0.0)};
+  while (drawn.losses.size() < draws) {
     for (Eigen::Index i = 0; i < n; ++i) z(i) = normal();
     const Eigen::VectorXd times = log_times + posterior.means().head(n) + root * z;
-    sum += std::expm1(times(Eigen::Index(choice)) - times.minCoeff());
+    Eigen::Index winner = 0;
+    const double lost = std::expm1(times(Eigen::Index(choice)) - times.minCoeff(&winner));
+    drawn.losses.push_back(lost > kSame ? lost : 0.0);
+    drawn.by_winner[size_t(winner)] += drawn.losses.back();
   }
-  return sum / draws;
+  std::sort(drawn.losses.begin(), drawn.losses.end());
+  return drawn;
 }
 
 }  // namespace mpt::planner

@@ -315,7 +315,7 @@ NextRun next_run(std::span<const Choosable> layouts, const Posterior& posterior,
     log_times(Eigen::Index(i)) = may ? std::log(layouts[i].predicted_s) : kEndless;
   }
   NextRun next;
-  next.loss = next.loss_after = expected_loss(log_times, posterior, recommended);
+  next.loss = next.loss_after = draw_losses(log_times, posterior, recommended).mean();
   const auto ran = [](const Choosable& c) { return c.ran; };
   if (next.loss < kWorthARun) return next;
   if (std::none_of(layouts.begin(), layouts.end(), ran)) next.layout = recommended;

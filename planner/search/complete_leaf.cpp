@@ -4,7 +4,6 @@
 #include <algorithm>
 
 namespace mpt::planner {
-
 const StepCost& CompleteLeaf::cost() {
   if (!cost_) cost_ = resolver_.cost(layout_, leaf_);
   return *cost_;
@@ -26,10 +25,10 @@ bool CompleteLeaf::peak_is_too_large(double) {
          !resolver_.peaks(layout_)->fit(footprints(), limits_of_ranks(problem_, layout_));
 }
 
-bool CompleteLeaf::order_is_too_slow(double incumbent_s) {
+bool CompleteLeaf::path_is_too_slow(double incumbent_s) {
   if (generated_) return false;
   const double best_rate = contention_of(problem_, layout_).best(layout_.pipeline).of_one;
-  return resolver_.order(layout_)->seconds(layout_, cost(), best_rate) > incumbent_s;
+  return resolver_.slow_paths(layout_).take_longer_than(incumbent_s, cost(), best_rate);
 }
 
 bool CompleteLeaf::no_schedule_fits(double incumbent_s) { return generated_ && !made(incumbent_s); }
@@ -54,6 +53,7 @@ std::optional<Incumbent> CompleteLeaf::simulate(double incumbent_s, std::vector<
     cost().durations(*program, durations);
     found.step_time_s =
         step_time_within(*program, durations, contention_of(problem_, layout_), incumbent_s, timeline);
+    if (found.step_time_s > incumbent_s) resolver_.slow_paths(layout_).add(*program, timeline);
   }
   if (found.step_time_s > incumbent_s) return std::nullopt;
   found.layout = layout_;

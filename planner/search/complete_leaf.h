@@ -27,7 +27,7 @@ class CompleteLeaf : public Probe {
         generated_(schedule_catalog()[leaf.schedule].made_to_measure) {}
 
   bool peak_is_too_large(double);
-  bool order_is_too_slow(double incumbent_s);
+  bool path_is_too_slow(double incumbent_s);
   bool no_schedule_fits(double incumbent_s);
   bool schedule_is_duplicate(double incumbent_s);
 

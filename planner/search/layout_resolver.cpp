@@ -85,13 +85,14 @@ std::shared_ptr<const ActivationPeaks> LayoutResolver::peaks(const Layout& layou
   return programs_.peaks(layout, micro_batches(layout, problem_.workload));
 }
 
-std::shared_ptr<const OrderBound> LayoutResolver::order(const Layout& layout) {
-  return programs_.order(layout, micro_batches(layout, problem_.workload));
-}
-
 std::shared_ptr<const StepProgram> LayoutResolver::program(const Layout& layout) {
   return programs_.program(layout, micro_batches(layout, problem_.workload),
                            models::trains_shared_table(problem_.model, layout));
+}
+
+SlowPaths& LayoutResolver::slow_paths(const Layout& layout) {
+  return programs_.slow_paths(layout, micro_batches(layout, problem_.workload),
+                              models::trains_shared_table(problem_.model, layout));
 }
 
 }  // namespace mpt::planner

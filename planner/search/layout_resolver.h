@@ -44,8 +44,8 @@ class LayoutResolver {
   /// Of a layout whose schedule is made to measure: of the leanest named one in its place, to which recompute
   /// is fitted.
   std::shared_ptr<const ActivationPeaks> peaks(const Layout& layout);
-  std::shared_ptr<const OrderBound> order(const Layout& layout);
   std::shared_ptr<const StepProgram> program(const Layout& layout);
+  SlowPaths& slow_paths(const Layout& layout);
 
  private:
   std::vector<double> slowness(const Layout& node, const Leaf& leaf, StageSplit split);

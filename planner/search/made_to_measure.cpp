@@ -41,16 +41,16 @@ class ScheduleMaker {
     if (entry.placement(ranks, chunks) != placement()) return;
     Layout named = layout_;
     named.schedule = entry.name;
-    // One that fits is known, and this one's order makes it no faster.
-    const double best_rate = contention_.best(layout_.pipeline).of_one;
-    if (first_ && programs_.order(named, micro_batches_)->seconds(named, cost_, best_rate) > limit_s())
-      return;
+    const bool tied = models::trains_shared_table(problem_.model, layout_);
+    SlowPaths& paths = programs_.slow_paths(named, micro_batches_, tied);
+    // One that fits is known, and this one is no faster.
+    if (first_ && paths.take_longer_than(limit_s(), cost_, contention_.best(layout_.pipeline).of_one)) return;
     const auto peaks = programs_.peaks(named, micro_batches_);
     if (!peaks->fit(footprints_, limits_)) return;
     if (!first_) first_ = peaks;
-    keep(programs_.schedule(named, micro_batches_),
-         programs_.program(named, micro_batches_, models::trains_shared_table(problem_.model, layout_)),
-         peaks->peak_bytes(footprints_));
+    const auto program = programs_.program(named, micro_batches_, tied);
+    if (!keep(programs_.schedule(named, micro_batches_), program, peaks->peak_bytes(footprints_)))
+      paths.add(*program, timeline_);
   }
 
   std::vector<int> placement() const {
@@ -117,15 +117,16 @@ class ScheduleMaker {
 
   double limit_s() const { return best_ ? std::min(slowest_s_, best_->step_time_s) : slowest_s_; }
 
-  // Where it is the fastest so far.
-  void keep(std::shared_ptr<const Schedule> schedule, std::shared_ptr<const StepProgram> program,
+  // Where it is the fastest so far; whether it is.
+  bool keep(std::shared_ptr<const Schedule> schedule, std::shared_ptr<const StepProgram> program,
             const std::vector<int64_t>& peaks) {
     const int64_t peak = *std::max_element(peaks.begin(), peaks.end());
     // Infinite where it would be slower than what is known; it fits all the same.
     const double seconds =
         step_time_within(*program, cost_.durations(*program), contention_, limit_s(), timeline_);
-    if (!best_ || seconds < best_->step_time_s)
-      best_ = MadeSchedule{std::move(schedule), std::move(program), peak, seconds};
+    if (best_ && seconds >= best_->step_time_s) return false;
+    best_ = MadeSchedule{std::move(schedule), std::move(program), peak, seconds};
+    return true;
   }
 
   const SearchProblem& problem_;

@@ -15,7 +15,6 @@ size_t bytes_of(const Schedule& s) {
   return size_t(s.stages()) * size_t(s.micro_batches) * 2 * sizeof(Action);
 }
 size_t bytes_of(const ActivationPeaks& p) { return p.bytes(); }
-size_t bytes_of(const OrderBound& o) { return o.bytes(); }
 size_t bytes_of(const StepProgram& p) {
   return p.instructions.size() * sizeof(Instruction) + p.lane_table.size() * sizeof(Lane) +
          p.wait_table.size() * sizeof(InstructionId);
@@ -92,14 +91,6 @@ std::shared_ptr<const ActivationPeaks> ProgramCache::known_peaks(const Layout& l
                                                                  int64_t micro_batches) const {
   const auto found = peaks_.by_key.find(peaks_key(layout, micro_batches));
   return found == peaks_.by_key.end() ? nullptr : found->second;
-}
-
-std::shared_ptr<const OrderBound> ProgramCache::order(const Layout& layout, int64_t micro_batches) {
-  const Key key = schedule_key(layout, micro_batches);
-  if (const auto found = orders_.by_key.find(key); found != orders_.by_key.end()) return found->second;
-  auto made = std::make_shared<const OrderBound>(*schedule(layout, micro_batches));
-  keep(orders_, key, made);
-  return made;
 }
 
 std::shared_ptr<const StepProgram> ProgramCache::program(const Layout& layout, int64_t micro_batches,

@@ -16,7 +16,7 @@
 #include "core/schedule_catalog.h"
 #include "core/stage_footprint.h"
 #include "core/step_program.h"
-#include "planner/search/order_bound.h"
+#include "planner/search/slow_paths.h"
 
 namespace mpt::planner {
 
@@ -30,9 +30,12 @@ class ProgramCache {
   std::shared_ptr<const ActivationPeaks> peaks(const Layout& layout, int64_t micro_batches);
   /// The same where it is at hand, else null.
   std::shared_ptr<const ActivationPeaks> known_peaks(const Layout& layout, int64_t micro_batches) const;
-  std::shared_ptr<const OrderBound> order(const Layout& layout, int64_t micro_batches);
   /// `tied`: the model ties its embeddings.
   std::shared_ptr<const StepProgram> program(const Layout& layout, int64_t micro_batches, bool tied);
+  /// What is known of that program, which itself may be gone.
+  SlowPaths& slow_paths(const Layout& layout, int64_t micro_batches, bool tied) {
+    return slow_paths_[key_of(layout, micro_batches, tied)];
+  }
 
  private:
   struct Key {
@@ -57,8 +60,8 @@ class ProgramCache {
 
   Entries<Schedule> schedules_;
   Entries<ActivationPeaks> peaks_;
-  Entries<OrderBound> orders_;
   Entries<StepProgram> programs_;
+  std::map<Key, SlowPaths> slow_paths_;
 };
 
 }  // namespace mpt::planner

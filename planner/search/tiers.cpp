@@ -40,7 +40,7 @@ constexpr std::array<Tier, kTiers> kTable{{
     {"fit: memory", Level::open_recompute, PruneReason::memory, test<&OpenLeaf::is_too_large>},
     {"fit: duplicate", Level::open_recompute, PruneReason::duplicate, test<&OpenLeaf::is_duplicate>},
     {"schedule: peak", Level::complete, PruneReason::memory, test<&CompleteLeaf::peak_is_too_large>},
-    {"schedule: order", Level::complete, PruneReason::bound, test<&CompleteLeaf::order_is_too_slow>},
+    {"schedule: path", Level::complete, PruneReason::bound, test<&CompleteLeaf::path_is_too_slow>},
     {"generated: memory", Level::complete, PruneReason::memory, test<&CompleteLeaf::no_schedule_fits>},
     {"generated: duplicate", Level::complete, PruneReason::duplicate,
      test<&CompleteLeaf::schedule_is_duplicate>},

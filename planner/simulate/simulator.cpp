@@ -48,7 +48,10 @@ bool run_in_order(const StepProgram& program, std::span<const double> durations_
     const double end = start + durations_s[size_t(id)];
     for (const Lane& lane : program.lanes(id)) lane_free[size_t(lane.index())] = end;
     timeline.spans[size_t(id)] = {start, end};
-    if (!ended(id, end)) return false;
+    if (!ended(id, end)) {
+      timeline.spans.resize(size_t(id) + 1);
+      return false;
+    }
   }
   return true;
 }

@@ -44,7 +44,7 @@ Timeline simulate(const Plan& plan, const StepProgram& program);
 
 /// Step time, or infinity as soon as some rank cannot end by `limit_s`: what it has done and what is left of
 /// its work are too much. A search that knows a faster step need not see the end of a slower one. `timeline`
-/// is where the times go; it is complete only if the step time is finite.
+/// is where the times go; of a step that ends early, it ends with the instruction that told.
 double step_time_within(const StepProgram& program, std::span<const double> durations_s,
                         const Contention& contention, double limit_s, Timeline& timeline);
 

@@ -375,8 +375,7 @@ def check_tidy(scratch):
 def check_accuracy(folder):
     """The page is what the programs predict today."""
     run("./scripts/bench", "accuracy", folder=folder, environment={"MPT_BIN": BIN})
-    for page in ("reports/results/accuracy.md", "reports/results/accuracy.svg", "planner/explain/evidence.json",
-                 "planner/explain/price_errors.json"):
+    for page in ("reports/results/accuracy.md", "reports/results/accuracy.svg", "planner/explain/evidence.json"):
         with open(os.path.join(folder, page)) as written, open(os.path.join(SOURCES, page)) as kept:
             check(written.read() == kept.read(), f"{page} is out of date: ./scripts/bench accuracy")
 

@@ -15,10 +15,8 @@ import tempfile
 
 SOURCES, BIN = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 sys.path.insert(0, os.path.join(SOURCES, "benchmarks"))
-import drawn_choice
 import orders
 import predictions
-import price_errors
 import records
 import scatter
 import validate
@@ -135,20 +133,6 @@ def check_report():
     check(done.returncode == 2 and none.returncode == 0 and json.loads(none.stdout)["runs"] == [], done)
 
 
-def check_draws():
-    """What a plan says of its choice is what the draws here say of the same layouts."""
-    asked = {"model": "llama3-8b", "cluster": "dgx-h100:2", "global_batch": 128}
-    options = [word for name, value in asked.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    plan = json.loads(subprocess.run([os.path.join(BIN, "mpt-plan"), *options, "--top", "10", "--json"], stdout=subprocess.PIPE, text=True, check=True).stdout)
-    said, ranking = plan["search"]["drawn"], plan["ranking"][:plan["search"]["drawn"]["layouts"]]
-    layouts = [(list(a["work_s"].values()), predictions.traits_of(a["layout"]))
-               for a in predictions.answers(BIN, [asked | {"layout": ranked["layout"]} for ranked in ranking])]
-    with open(price_errors.ERRORS) as file:
-        mine = drawn_choice.stated(layouts, {row["of"]: row["spread"] for row in json.load(file)})
-    check(len(layouts) > 1 and said["other_wins"] > 0, said)
-    check(mine["other_wins"] == said["other_wins"] and near(mine["stated_mean"], said["regret_mean"]) and near(mine["stated_95"], said["regret_95"]), (mine, said))
-
-
 def check_picture():
     def heights(groups):
         drawn = scatter.svg("time", [(1.0, 2.0, f"group {g:03}", "point") for g in range(groups)])
@@ -170,6 +154,5 @@ check_memory()
 check_open_fields()
 check_software_of_published_runs()
 check_report()
-check_draws()
 check_picture()
-print("bytes of frameworks, statistics, memory, open fields, other software, report, draws, picture")
+print("bytes of frameworks, statistics, memory, open fields, other software, report, picture")

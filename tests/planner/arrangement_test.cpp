@@ -218,5 +218,16 @@ TEST(Link, BetweenGroupsIsTheJoiningOneAndWithinThemTheirOwn) {
   EXPECT_EQ(level_of_blocks(group_view(cluster, 1), 16), 2u) << "blocks of 16 cross the edge at 8";
 }
 
+// A slow link between sites makes the bounds of most layouts weak.
+TEST(Arrangement, FewLayoutsOfTwoSitesAreSimulated) {
+  PlanRequest request;
+  request.model.name = "llama3-8b";
+  request.cluster.name = "dgx-h100:2+dgx-h100:2@1Gb/s@5ms";
+  request.global_batch = 128;
+  const SearchCertificate found = plan(request).search;
+  EXPECT_TRUE(found.optimal);
+  EXPECT_LT(found.simulated, 5'000) << "of " << found.layouts;
+}
+
 }  // namespace
 }  // namespace mpt::planner

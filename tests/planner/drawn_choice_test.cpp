@@ -3,77 +3,85 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+
 #include "planner/api.h"
 #include "tests/support/random_problem.h"
 
 namespace mpt::planner {
 namespace {
 
-constexpr auto kProducts = size_t(WorkClass::products), kTensor = size_t(WorkClass::tensor_collectives);
+// Layouts by the seconds that they compute and communicate, and the doublings of their micro-batch.
+struct Layouts {
+  std::vector<CorrectedPoint> points;
+  std::vector<double> log_times;
 
-DrawnLayout taking(double products_s, double tensor_s, int64_t micro_batch = 1) {
-  DrawnLayout l;
-  l.layout.micro_batch = micro_batch;
-  l.work[kProducts] = products_s;
-  l.work[kTensor] = tensor_s;
-  return l;
+  void add(double computes_s, double communicates_s, double doublings = 0.0) {
+    const double step_s = computes_s + communicates_s;
+    points.push_back(
+        {{computes_s / step_s, communicates_s / step_s, doublings}, std::to_string(points.size())});
+    log_times.push_back(std::log(step_s));
+  }
+};
+Layouts two(double computes_s, double communicates_s, double doublings = 0.0) {
+  Layouts layouts;
+  layouts.add(10.0, 0.0);
+  layouts.add(computes_s, communicates_s, doublings);
+  return layouts;
 }
 
-PriceErrors errors_of(double products, double tensor) {
-  PriceErrors errors;
-  errors.work[kProducts] = products;
-  errors.work[kTensor] = tensor;
-  return errors;
+struct Spreads {
+  double compute = 0.0, communication = 0.0, doubling = 0.0, layout = 0.0;
+};
+DrawnChoice drawn(const Layouts& layouts, const Spreads& s) {
+  const CorrectionPrior prior{{s.compute, s.communication, s.doubling}, s.layout, 0.0};
+  return draw_choice(
+      Eigen::Map<const LogTimes>(layouts.log_times.data(), Eigen::Index(layouts.points.size())),
+      Posterior(layouts.points, prior));
 }
 
 // Equally fast, one by computing and one by communicating.
-const std::vector<DrawnLayout> kEqual{taking(10, 0), taking(6, 4)};
+const Layouts kEqual = two(6, 4);
 
-TEST(DrawnChoice, IsTheSameEachTime) {
-  const PriceErrors errors = errors_of(0.05, 0.2);
-  EXPECT_EQ(draw_choice(kEqual, errors), draw_choice(kEqual, errors));
-}
+TEST(DrawnChoice, IsTheSameEachTime) { EXPECT_EQ(drawn(kEqual, {0.05, 0.2}), drawn(kEqual, {0.05, 0.2})); }
 
 TEST(DrawnChoice, WithoutErrorsTheFirstWins) {
-  const DrawnChoice drawn = draw_choice(kEqual, {});
-  EXPECT_EQ(drawn.other_wins, 0.0);
-  EXPECT_EQ(drawn.regret_95, 0.0);
-  EXPECT_TRUE(drawn.measure.empty());
-  EXPECT_EQ(drawn.draws, kDraws);
-  EXPECT_EQ(drawn.layouts, 2);
+  const DrawnChoice choice = drawn(two(6, 5), {});
+  EXPECT_EQ(choice.other_wins, 0.0);
+  EXPECT_EQ(choice.regret_95, 0.0);
+  EXPECT_TRUE(choice.measure.empty());
+  EXPECT_EQ(choice.draws, int64_t(kDraws));
+  EXPECT_EQ(choice.layouts, 2);
 }
 
 TEST(DrawnChoice, EqualLayoutsOfDifferentWorkWinHalfOfTheDraws) {
-  const DrawnChoice drawn = draw_choice(kEqual, errors_of(0.0, 0.2));
-  EXPECT_NEAR(drawn.other_wins, 0.5, 0.05);
-  // 40 % of the time is off by 20 %: a share of the layout's step time that is normal but for its skew.
-  EXPECT_NEAR(drawn.regret_95, 0.4 * 0.2 * 1.645, 0.03);
-  EXPECT_GT(drawn.regret_mean, 0.02);
-  EXPECT_EQ(drawn.measure, (std::vector<int64_t>{1, 2}));
+  const DrawnChoice choice = drawn(kEqual, {0.0, 0.2});
+  EXPECT_NEAR(choice.other_wins, 0.5, 0.05);
+  // 40 % of the time is off by 20 %.
+  EXPECT_NEAR(choice.regret_95, std::expm1(0.4 * 0.2 * 1.645), 0.03);
+  EXPECT_GT(choice.regret_mean, 0.02);
+  EXPECT_EQ(choice.measure, (std::vector<int64_t>{1, 2}));
 }
 
 TEST(DrawnChoice, AnErrorThatAllShareChangesNothing) {
-  const std::vector<DrawnLayout> layouts{taking(10, 1), taking(10.5, 1.05)};
-  EXPECT_EQ(draw_choice(layouts, errors_of(0.3, 0.0)).other_wins, 0.0);
+  Layouts layouts;
+  layouts.add(10, 1);
+  layouts.add(10.5, 1.05);
+  EXPECT_EQ(drawn(layouts, {0.3, 0.3}).other_wins, 0.0);
 }
 
-TEST(DrawnChoice, LayoutsThatDifferInNoPartShareItsError) {
-  PriceErrors errors;
-  errors.parts[size_t(LayoutPart::pipeline)] = 0.1;
-  const std::vector<DrawnLayout> alike{taking(10, 0), taking(10.1, 0)},
-      apart{taking(10, 0), taking(10.1, 0, 2)};
-  EXPECT_EQ(draw_choice(alike, errors).other_wins, 0.0);
-  EXPECT_GT(draw_choice(apart, errors).other_wins, 0.3);
+TEST(DrawnChoice, LayoutsAreOffByTheirOwnPartsAndByTheirFeatures) {
+  EXPECT_EQ(drawn(two(10.1, 0), {0.0, 0.0, 0.1}).other_wins, 0.0);
+  EXPECT_GT(drawn(two(10.1, 0, 1.0), {0.0, 0.0, 0.1}).other_wins, 0.3);
+  EXPECT_GT(drawn(two(10.1, 0), {0.0, 0.0, 0.0, 0.1}).other_wins, 0.3);
 }
 
 TEST(DrawnChoice, TheFartherALayoutIsTheMoreItsErrorDiffers) {
-  PriceErrors errors;
-  errors.parts[size_t(LayoutPart::pipeline)] = 0.05;
   double before = 0.0;
-  for (const int64_t micro_batch : {2, 4, 16}) {
-    const std::vector<DrawnLayout> layouts{taking(10, 0), taking(10, 0, micro_batch)};
-    const double now = draw_choice(layouts, errors).regret_95;
-    EXPECT_GT(now, 1.5 * before) << micro_batch;
+  for (const double doublings : {1.0, 2.0, 4.0}) {
+    const double now = drawn(two(10, 0, doublings), {0.0, 0.0, 0.05}).regret_95;
+    EXPECT_GT(now, 1.5 * before) << doublings;
     before = now;
   }
 }
@@ -81,22 +89,22 @@ TEST(DrawnChoice, TheFartherALayoutIsTheMoreItsErrorDiffers) {
 TEST(DrawnChoice, LargerErrorsCostMoreAndSlowerLayoutsWinLess) {
   double before = 0.0;
   for (const double spread : {0.02, 0.1, 0.4}) {
-    const double now = draw_choice(kEqual, errors_of(0.0, spread)).regret_mean;
+    const double now = drawn(kEqual, {0.0, spread}).regret_mean;
     EXPECT_GT(now, before) << spread;
     before = now;
   }
   double wins = 1.0;
   for (const double slower : {1.0, 1.05, 1.2}) {
-    const std::vector<DrawnLayout> layouts{taking(10, 0), taking(6 * slower, 4 * slower)};
-    const double now = draw_choice(layouts, errors_of(0.0, 0.2)).other_wins;
+    const double now = drawn(two(6 * slower, 4 * slower), {0.0, 0.2}).other_wins;
     EXPECT_LT(now, wins) << slower;
     wins = now;
   }
 }
 
 TEST(DrawnChoice, NamesTheLayoutWhoseWinsCostMost) {
-  const std::vector<DrawnLayout> layouts{taking(10, 0), taking(9.9, 0.2), taking(2, 8)};
-  EXPECT_EQ(draw_choice(layouts, errors_of(0.0, 0.2)).measure, (std::vector<int64_t>{1, 3}));
+  Layouts layouts = two(9.9, 0.2);
+  layouts.add(2, 8);
+  EXPECT_EQ(drawn(layouts, {0.0, 0.2}).measure, (std::vector<int64_t>{1, 3}));
 }
 
 TEST(DrawnChoice, IsSaidInASentence) {
@@ -153,15 +161,6 @@ TEST(DrawnChoice, IsNotOfPricesWhoseErrorsNoRunTells) {
     const test::RandomProblem r(seed);
     EXPECT_FALSE(draw_choice(search(r.problem, 32), r.problem)) << "a roofline, seed " << seed;
   }
-}
-
-TEST(PriceErrors, AreOfEveryClassAndPart) {
-  const PriceErrors errors = published_price_errors();
-  double sum = 0.0;
-  for (const double spread : errors.work) sum += spread;
-  for (const double spread : errors.parts) sum += spread;
-  EXPECT_GT(sum, 0.02);
-  EXPECT_LT(sum, 5.0);
 }
 
 }  // namespace

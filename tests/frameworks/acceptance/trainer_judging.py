@@ -4,6 +4,7 @@
 import dataclasses
 import json
 import os
+import runpy
 import subprocess
 import tempfile
 
@@ -32,7 +33,7 @@ class ScriptArguments:
     torch_dtype: str = None
 
 
-def launched(folder, script="train.py"):
+def launched(folder, *words):
     """What run_accelerate.sh passes to accelerate, run from another folder, and the environment that it sets."""
     with tempfile.TemporaryDirectory() as tools:
         stand_in = os.path.join(tools, "accelerate")
@@ -40,7 +41,7 @@ def launched(folder, script="train.py"):
             file.write(STAND_IN)
         os.chmod(stand_in, 0o755)
         variables = {"PATH": f"{tools}:{os.environ['PATH']}", "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-        result = subprocess.run([os.path.join(folder, "run_accelerate.sh"), script, "train.json"], capture_output=True, text=True, cwd="/",
+        result = subprocess.run([os.path.join(folder, "run_accelerate.sh"), *words], capture_output=True, text=True, cwd="/",
                                 env=variables)
     if result.returncode != 0:
         raise RuntimeError(f"run_accelerate.sh ended with {result.returncode}: {result.stderr.strip()[-300:]}")
@@ -52,7 +53,7 @@ def launched(folder, script="train.py"):
 
 def launch_environment(c, folder, prepare):
     """The environment that accelerate gives to each process of a node; os.environ has it afterwards."""
-    arguments, settings = launched(folder)
+    arguments, settings = launched(folder, "train.py", "train.json")
     for name in [name for name in os.environ if name.startswith(("ACCELERATE_", "PARALLELISM_CONFIG_", "FSDP_"))]:
         del os.environ[name]
     os.environ.update(settings)
@@ -67,6 +68,18 @@ def launch_environment(c, folder, prepare):
     return command, args
 
 
+def compare_trial(c, folder):
+    """The trial that mpt-plan prints: accelerate's parser reads the line, and the Trainer's parser what the script passes."""
+    framework = os.path.join(os.path.dirname(__file__), "../../../frameworks", c.layout["execution"]["framework"], "framework.json")
+    with open(framework, encoding="utf-8") as file:
+        words = [word.replace("@folder@", folder).replace("@steps@", "50") for word in json.load(file)["trial"]["arguments"]]
+    args = launch_command_parser().parse_args(launched(folder, *words)[0])
+    c.same("words of a trial", words, [args.training_script, *args.training_script_args])
+    script, training = runpy.run_path(args.training_script)["arguments"](*map(int, args.training_script_args), use_cpu=True)
+    c.same("steps of a trial", 50, training.max_steps)
+    c.same("tokens of a trial", c.workload["sequence"], script.block_size)
+
+
 def training_arguments(c, folder):
     """train.json as run_clm.py reads it, with what it leaves to the user; on CPU ranks."""
     with open(os.path.join(folder, "train.json"), encoding="utf-8") as file:
@@ -79,6 +92,7 @@ def training_arguments(c, folder):
     c.same("global_batch", c.workload["global_batch"],
            training.per_device_train_batch_size * training.gradient_accumulation_steps * c.layout["data"])
     precision = "fp16" if training.fp16 else "bf16" if training.bf16 else "fp32"
+    compare_trial(c, folder)
     c.same("precision of the Trainer", {"fp8": "bf16"}.get(c.layout["precision"], c.layout["precision"]), precision)
     return script, training
 
