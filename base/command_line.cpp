@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "base/module.h"
 #include "base/terminal.h"
+#include "base/text.h"
 #include "base/version.h"
 
 namespace mpt {
@@ -159,56 +160,34 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Names in Megatron-LM, DeepSpeed, torchtitan and many scripts, and the options here.
-constexpr std::pair<const char*, const char*> kSynonyms[] = {
-    {"gbs", "global-batch"},
-    {"global-batch-size", "global-batch"},
-    {"batch-size", "global-batch"},
-    {"train-batch-size", "global-batch"},
-    {"mbs", "micro-batch"},
-    {"micro-batch-size", "micro-batch"},
-    {"train-micro-batch-size-per-gpu", "micro-batch"},
-    {"seq-length", "seq"},
-    {"seq-len", "seq"},
-    {"sequence-length", "seq"},
-    {"max-seq-len", "seq"},
-    {"tensor-parallel", "tp"},
-    {"tensor-parallel-degree", "tp"},
-    {"tensor-model-parallel-size", "tp"},
-    {"pipeline-parallel", "pp"},
-    {"pipeline-parallel-degree", "pp"},
-    {"pipeline-model-parallel-size", "pp"},
-    {"data-parallel", "dp"},
-    {"data-parallel-size", "dp"},
-    {"context-parallel", "cp"},
-    {"context-parallel-degree", "cp"},
-    {"context-parallel-size", "cp"},
-    {"expert-parallel", "ep"},
-    {"expert-model-parallel-size", "ep"},
-    {"expert-tensor-parallel-size", "etp"},
-    {"sequence-parallel", "sp"},
-    {"zero-stage", "zero"},
-    {"recompute-granularity", "recompute"},
-    {"activation-checkpointing", "recompute"},
-    {"virtual-pipeline-model-parallel-size", "chunks"},
-    {"nodes", "gpus"},
-    {"nnodes", "gpus"},
-    {"world-size", "gpus"},
-    {"num-gpus", "gpus"},
-    {"gpu", "cluster"},
-    {"hardware", "cluster"},
-    {"dtype", "precision"},
-    {"config", "model"},
-    {"learning-rate", "lr"},
-    {"max-steps", "steps"},
-    {"train-iters", "steps"},
-    {"save-interval", "save-every"},
-    {"checkpoint", "checkpoints"},
+// Options, and their names in Megatron-LM, DeepSpeed, torchtitan and many scripts.
+constexpr std::pair<const char*, const char*> kOtherNames[] = {
+    {"global-batch", "gbs global-batch-size batch-size train-batch-size"},
+    {"micro-batch", "mbs micro-batch-size train-micro-batch-size-per-gpu"},
+    {"seq", "seq-length seq-len sequence-length max-seq-len"},
+    {"tp", "tensor-parallel tensor-parallel-degree tensor-model-parallel-size"},
+    {"pp", "pipeline-parallel pipeline-parallel-degree pipeline-model-parallel-size"},
+    {"dp", "data-parallel data-parallel-size"},
+    {"cp", "context-parallel context-parallel-degree context-parallel-size"},
+    {"ep", "expert-parallel expert-model-parallel-size"},
+    {"etp", "expert-tensor-parallel-size"},
+    {"sp", "sequence-parallel"},
+    {"zero", "zero-stage"},
+    {"recompute", "recompute-granularity activation-checkpointing"},
+    {"chunks", "virtual-pipeline-model-parallel-size"},
+    {"gpus", "nodes nnodes world-size num-gpus"},
+    {"cluster", "gpu hardware"},
+    {"precision", "dtype"},
+    {"model", "config"},
+    {"lr", "learning-rate"},
+    {"steps", "max-steps train-iters"},
+    {"save-every", "save-interval"},
+    {"checkpoints", "checkpoint"},
 };
 
 std::string option_meant(const std::string& name, const std::vector<std::string>& known) {
-  for (const auto& [word, meaning] : kSynonyms) {
-    if (name == word && contains(known, meaning)) return meaning;
+  for (const auto& [option, others] : kOtherNames) {
+    if (contains(known, option) && contains(split_at(others, ' '), name)) return option;
   }
   std::string shortest;  // of those that the word begins
   for (const std::string& other : known) {
