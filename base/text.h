@@ -26,9 +26,9 @@ bool is_printable(std::string_view text);
 /// At most `bytes` of it, never a part of a UTF-8 character.
 std::string_view cut_text(std::string_view text, size_t bytes);
 
-/// With small letters in place of A to Z.
 /// What stands between the `letter`s, empty parts too.
 std::vector<std::string> split_at(std::string_view text, char letter);
+/// With small letters in place of A to Z.
 std::string lower_case(std::string text);
 /// With another letter in each place of `letter`.
 std::string replaced(std::string text, char letter, char other);

@@ -208,9 +208,10 @@ class PythonModule : public PythonScope {
       return nullptr;
     const std::string text = read_file(file, kMostImportedBytes);
     budget_.spend(text.size());
-    const bool says = text.find("\ndef " + name + '(') != std::string::npos ||
-                      text.find('\n' + name + ' ') != std::string::npos ||
-                      text.find('\n' + name + ':') != std::string::npos;
+    const std::string lines = '\n' + text;
+    const bool says = lines.find("\ndef " + name + '(') != std::string::npos ||
+                      lines.find('\n' + name + ' ') != std::string::npos ||
+                      lines.find('\n' + name + ':') != std::string::npos;
     if (!says) return nullptr;         // a class
     reading_.modules[file] = nullptr;  // while it is read
     auto module = std::make_unique<PythonModule>(file, text, reading_);
