@@ -287,7 +287,7 @@ TEST(Search, AnswersForMoreMemoryAndOtherFrameworks) {
     return found ? found->evaluation.step_time_s : INFINITY;
   };
   const int requests = std::getenv("MPT_SOAK") != nullptr ? 300 : 40;
-  int roomier_wins = 0, beyond_wins = 0;
+  int roomier_wins = 0, beyond_wins = 0, better_than_listed = 0;
   uint32_t seed = 7000;
   for (const frameworks::Framework& asked : frameworks::known_frameworks()) {
     for (int n = 0; n < requests; ++n, ++seed) {
@@ -307,12 +307,17 @@ TEST(Search, AnswersForMoreMemoryAndOtherFrameworks) {
       if (std::isfinite(best_s)) {
         EXPECT_EQ(result.best.front().evaluation.step_time_s, best_s) << asked.name << " " << seed;
       }
-      EXPECT_EQ(
-          std::min(best_s, result.roomier.empty() ? best_s : result.roomier.front().evaluation.step_time_s),
-          std::min(
-              best_s,
-              roomier_s))  // recompute is fitted to one limit: the sets are not nested to the last layout
-          << asked.name << " " << seed;
+      // Recompute is fitted to one limit, so what the reference lists for more memory lacks some layouts of
+      // less.
+      const double found_roomier_s = std::min(
+          best_s, found_s(result.roomier.empty() ? std::nullopt : std::optional(result.roomier.front())));
+      EXPECT_LE(found_roomier_s, std::min(best_s, roomier_s)) << asked.name << " " << seed;
+      if (found_roomier_s < std::min(best_s, roomier_s)) {
+        const Evaluation again = evaluate(roomier, estimate(roomier, result.roomier.front().estimate.layout));
+        EXPECT_FALSE(again.rejection) << asked.name << " " << seed;
+        EXPECT_EQ(again.step_time_s, found_roomier_s) << asked.name << " " << seed;
+        ++better_than_listed;
+      }
       roomier_wins += int(roomier_s < best_s);
       if (result.best.empty()) continue;
       beyond.apart_from = nullptr;
@@ -323,6 +328,7 @@ TEST(Search, AnswersForMoreMemoryAndOtherFrameworks) {
     }
   }
   EXPECT_GT(roomier_wins, 15);
+  EXPECT_LE(better_than_listed, requests / 40);
   EXPECT_GT(beyond_wins, 15);
 }
 
