@@ -100,6 +100,7 @@ class PythonModule;
 struct PythonReading {
   WorkBudget& budget;
   const PythonFacts& facts;
+  std::string kept;  // the function whose calls stay calls
   std::map<std::filesystem::path, std::unique_ptr<PythonModule>> modules;
   int depth = 0;  // of blocks and calls within each other
 };
@@ -156,6 +157,7 @@ class PythonModule : public PythonScope {
 
   std::optional<Json> call(const std::string& function, const Json& call, const ArgumentNames& names,
                            int depth) override {
+    if (function == reading_.kept) return std::nullopt;
     const int before = std::exchange(reading_.depth, depth);
     std::optional<PythonFrame> frame = run_named(function, call, names);
     if (!frame) {
@@ -525,9 +527,10 @@ class PythonModule : public PythonScope {
 
 }  // namespace
 
-PythonFile read_python(const std::filesystem::path& file, const std::string& only, const PythonFacts& facts) {
+PythonFile read_python(const std::filesystem::path& file, const std::string& only, const PythonFacts& facts,
+                       const std::string& kept) {
   WorkBudget budget(file.string(), kMostImportedBytes);
-  PythonReading reading{budget, facts, {}, 0};
+  PythonReading reading{budget, facts, kept, {}, 0};
   std::error_code error;
   return PythonModule(std::filesystem::absolute(file, error), read_file(file, kMostImportedBytes), reading)
       .whole(only);
@@ -535,7 +538,7 @@ PythonFile read_python(const std::filesystem::path& file, const std::string& onl
 
 PythonFile python_file(const std::string& text, WorkBudget& budget) {
   const PythonFacts facts;
-  PythonReading reading{budget, facts, {}, 0};
+  PythonReading reading{budget, facts, {}, {}, 0};
   return PythonModule({}, text, reading).whole();
 }
 

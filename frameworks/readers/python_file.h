@@ -50,9 +50,9 @@ using PythonFacts = std::function<std::optional<Json>(const Json& made, const st
 
 /// Throws UserError where brackets or texts do not end, or values grow beyond bounds. Modules that the file
 /// takes functions from are read where they lie below one of its folders. With `only`, no other function has
-/// a result.
+/// a result. Calls of the function `kept` stay calls.
 PythonFile read_python(const std::filesystem::path& file, const std::string& only = "",
-                       const PythonFacts& facts = nullptr);
+                       const PythonFacts& facts = nullptr, const std::string& kept = "");
 PythonFile python_file(const std::string& text, WorkBudget& budget);
 
 /// JSON as a Python literal.

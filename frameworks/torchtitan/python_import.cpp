@@ -28,6 +28,9 @@ bool returns_configuration(const PythonFunction& function) {
   return is_configuration || function.returns.ends_with("Trainer.Config");
 }
 
+// Of exported files: makes the model of MODEL, by the converters that it is given.
+constexpr const char* kBuildModel = "build_model";
+
 // Whether a setting may change the model, its layout, memory or time.
 bool matters(const std::string& argument) {
   static constexpr std::array kOthers = {"dataloader", "dataset", "validator", "metrics", "profiler",
@@ -73,8 +76,7 @@ std::string flavor_of(const Settings& config) {
 std::optional<ModelSpec> model_of_python(const PythonFile& python, const Settings& config,
                                          const std::filesystem::path& file, Imported& in) {
   const std::string function = config.text(fmt::format("model_spec.{}", kCallKey), "");
-  // Without converters the call stands for what build_model() returns.
-  if ((function == "build_model" || function == "dataclasses.replace") && python.values.contains("MODEL")) {
+  if (function == kBuildModel && python.values.contains("MODEL")) {
     Json sizes = python.values["MODEL"];
     sizes["name"] = "imported";
     return from_json<ModelSpec>(sizes, file.string() + " at MODEL");
@@ -189,7 +191,7 @@ std::vector<std::string> torchtitan_configurations(const std::filesystem::path& 
 }
 
 Imported import_torchtitan_python(const std::filesystem::path& file, const std::string& name) {
-  const PythonFile python = read_python(file);
+  const PythonFile python = read_python(file, "", nullptr, kBuildModel);
   const PythonFunction& function = configuration_of(python, name, file.string());
   if (!function.result.is_object() || !function.result.contains("model_spec")) {
     const std::string maker = function.result.is_object() ? function.result.value(kCallKey, "") : "";

@@ -256,21 +256,18 @@ std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& d
   const int64_t inside = shard_within_node(problem, degrees);
   std::vector<Sharding> shardings;
   shardings.reserve(16);
-  bool offloads_without_zero = false;
   for (int64_t zero = 0; zero <= 3; ++zero) {
     if ((zero_free || zero > 0) && !allowed(bounds.zero, zero)) continue;
     for (const int64_t shard : {zero == 0 ? 1 : degrees.replicas(), zero == 0 ? 0 : inside}) {
       if (shard == 0) continue;
       for (const bool offload : {false, true}) {
         if (reaches_host ? !allowed(bounds.offload, offload) : offload) continue;
-        // One replica has nothing to share: ZeRO is for frameworks that offload with it alone.
-        if (zero > 0 && !zero_free && (!offload || offloads_without_zero)) continue;
+        // One replica has nothing to share, but some frameworks offload with ZeRO alone.
+        if (zero > 0 && !zero_free && !offload) continue;
         const Sharding sharding{zero, shard, offload};
         if (!problem.refused(
-                [&](const frameworks::Framework& f) { return refuses_sharding(f, degrees, sharding); })) {
-          offloads_without_zero |= offload && zero == 0;
+                [&](const frameworks::Framework& f) { return refuses_sharding(f, degrees, sharding); }))
           shardings.push_back(sharding);
-        }
       }
     }
   }

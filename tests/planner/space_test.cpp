@@ -102,19 +102,12 @@ class BruteForce {
                                    ? std::gcd(l.replicas(), std::max<int64_t>(1, 8 / l.tensor))
                                    : std::gcd(l.replicas(), l.context);
           const bool nothing_to_share = l.replicas() == 1 || !l.reduces_gradients();
-          if (nothing_to_share && l.zero > 0 && (!offload || offloads_without_zero(l))) continue;
+          if (nothing_to_share && l.zero > 0 && !offload) continue;
           if (l.zero > 0 && !nothing_to_share &&
               (l.shard == 1 || (l.shard != l.replicas() && l.shard != near)))
             continue;
           leaves(l);
         }
-  }
-
-  bool offloads_without_zero(Layout l) const {
-    l.zero = 0;
-    if (l.stages() > problem_.model.layers.count()) return true;
-    l.layers_per_stage = even_stages(problem_.model.layers.count(), l.stages());
-    return accepted(l);
   }
 
   void leaves(Layout l) {

@@ -130,6 +130,7 @@ TEST(Gradients, ThatAnotherFrameworkRefusesDoNotHideThatNothingFits) {
   r.model.name = "llama3-70b";
   r.precision = Precision::fp8;
   r.bounds.tensor = {8};
+  r.bounds.offload = {Switch::off};
   try {
     plan(r);
     FAIL() << "something fits";
