@@ -200,6 +200,6 @@ def check(page, fewest):
     print(f"{page}: {len(commands)} commands")
 
 
-PAGES = {"links": 1, "README.md": 10, "docs/tutorial.md": 12, "docs/training.md": 10, "docs/gpu.md": 3, "docs/cases.md": 9, "demo": 1}
+PAGES = {"links": 1, "README.md": 10, "docs/tutorial.md": 12, "docs/training.md": 9, "docs/gpu.md": 3, "docs/cases.md": 9, "demo": 1}
 for page in sys.argv[3:] or PAGES:
     check(page, PAGES[page])
