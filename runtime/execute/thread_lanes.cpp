@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/execute/thread_lanes.h"
-#include "base/clock.h"
-#include "base/failure_text.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +13,9 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "base/clock.h"
+#include "base/failure_text.h"
 
 namespace mpt::runtime {
 namespace {
