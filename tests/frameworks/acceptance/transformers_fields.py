@@ -4,7 +4,9 @@
 import json
 import os
 
-ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}
+from flat_model import layer_kinds
+
+ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu", "squared_relu": "relu2"}
 
 
 def first(config, *names):
@@ -32,11 +34,20 @@ def compare_experts(c, config):
     c.same("the balance loss is added", moe["balance_loss"] > 0, config.output_router_logits)  # modeling_mixtral.py reads it so
 
 
+def differs_by_layer(model):
+    """Whether layers differ in more than windows and experts."""
+    parts = [{key: value for key, value in kind.get("attention", {}).items() if key != "window"} for kind in layer_kinds(model)]
+    return any(part != parts[0] for part in parts)
+
+
 def compare_config(c, config):
     model = c.model
     c.same("layers", model["layers"], config.num_hidden_layers)
     c.same("hidden", model["hidden"], config.hidden_size)
     c.same("vocab", model["vocab"], config.vocab_size)
+    if differs_by_layer(c.plan["model"]):  # model_counts_test.py compares the parameters and work of such models
+        c.same("tied_embeddings", model["tied_embeddings"], config.tie_word_embeddings)
+        return
     c.same("heads", model["heads"], config.num_attention_heads)
     c.same("kv_heads", model["kv_heads"], first(config, "num_key_value_heads", "num_attention_heads"))
     if model["attention"] != "latent":  # whose head_dim is the rotary part in transformers
