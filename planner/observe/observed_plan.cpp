@@ -191,7 +191,7 @@ std::string percent_more(double log_ratio, const char* more, const char* less) {
 }
 
 // What was learned of one quantity: of all layouts, then of the two kinds that differ most.
-std::string words_of(const Corrections& c, const char* all, const char* more, const char* less) {
+std::string change_words(const Corrections& c, const char* all, const char* more, const char* less) {
   constexpr double kWorthSaying = 0.01;
   constexpr size_t kMost = 2;
   const auto mean = [&](size_t i) { return c.posterior.mean(c.first_learned + i); };
@@ -211,8 +211,8 @@ std::string words_of(const Corrections& c, const char* all, const char* more, co
 std::vector<std::string> learned(const Corrections& times, const Corrections& memory, size_t runs) {
   const std::string from = fmt::format("From {} run{}: ", runs, runs == 1 ? "" : "s");
   std::vector<std::string> sentences;
-  if (times.runs > 0) sentences.push_back(words_of(times, "this cluster is", "slower", "faster"));
-  if (memory.runs > 0) sentences.push_back(words_of(memory, "a GPU needs", "more memory", "less memory"));
+  if (times.runs > 0) sentences.push_back(change_words(times, "this cluster is", "slower", "faster"));
+  if (memory.runs > 0) sentences.push_back(change_words(memory, "a GPU needs", "more memory", "less memory"));
   for (size_t i = 0; i < sentences.size(); ++i) {
     if (i == 0)
       sentences[i] = from + sentences[i];
