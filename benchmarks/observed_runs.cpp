@@ -5,9 +5,8 @@
 //
 //     observed_runs names    {}  ->  names of the features, in order
 //     observed_runs fit      {"runs": [...], "start": spreads or null, "rounds": N}  ->  spreads
-//     observed_runs replay   {"prior": spreads, "sets": [[...], ...]}                ->  losses by runs, and
-//     what is said of them observed_runs transfer {"prior": spreads, "runs": [...]}                       ->
-//     errors of the others
+//     observed_runs replay   {"prior": spreads, "sets": [[...], ...]}  ->  losses by runs, and their estimates
+//     observed_runs transfer {"prior": spreads, "runs": [...]}  ->  errors of the others
 
 #include <fmt/format.h>
 
@@ -180,7 +179,7 @@ std::vector<double> predicted_losses(const MeasuredSet& set, size_t most) {
   return losses;
 }
 
-// What is said of the choice before any run.
+// The losses that the model expects of the choice before any run.
 DrawnChoice drawn_losses(const MeasuredSet& set, const CorrectionPrior& prior) {
   LogTimes log_times(Eigen::Index(set.layouts.size()));
   std::vector<CorrectedPoint> points;
