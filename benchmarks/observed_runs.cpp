@@ -5,7 +5,7 @@
 //
 //     observed_runs names    {}  ->  names of the features, in order
 //     observed_runs fit      {"runs": [...], "start": spreads or null, "rounds": N}  ->  spreads
-//     observed_runs replay   {"prior": spreads, "sets": [[...], ...]}  ->  losses by runs, and their estimates
+//     observed_runs replay   {"prior": spreads, "sets": [[...], ...]}  ->  losses by runs, estimates
 //     observed_runs transfer {"prior": spreads, "runs": [...]}  ->  errors of the others
 
 #include <fmt/format.h>

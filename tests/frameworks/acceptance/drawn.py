@@ -84,11 +84,14 @@ def kept():
 
 
 def keep(failed):
-    """Adds verdicts' cases to those that are kept."""
+    """Adds verdicts' cases to those that are kept. Where the zoo has grown, a seed and number name another case than before."""
     with open(KEPT, encoding="utf-8") as file:
         cases = json.load(file)
     for verdict in failed:
-        cases.setdefault(verdict["framework"], {})[verdict["plan"]] = verdict["options"]
+        kept, name = cases.setdefault(verdict["framework"], {}), verdict["plan"]
+        while kept.get(name, verdict["options"]) != verdict["options"]:
+            name += "-again"
+        kept[name] = verdict["options"]
     with open(KEPT, "w", encoding="utf-8") as file:
         json.dump(cases, file, indent=1)
         file.write("\n")
