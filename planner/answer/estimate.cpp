@@ -11,6 +11,7 @@
 #include "planner/answer/recommend.h"
 #include "planner/explain/idle_options.h"
 #include "planner/explain/kernel_note.h"
+#include "planner/explain/nothing_divides.h"
 #include "planner/explain/screen.h"
 #include "planner/observe/observed_plan.h"
 #include "planner/search/price_cache.h"
@@ -95,9 +96,9 @@ void check(const SearchProblem& problem, const Layout& layout) {
                 "change a degree, or give a larger --cluster"});
   }
   if (auto rejection = check_layout(problem.model, layout, problem.workload)) {
-    throw UserError(Problem{"layout " + layout_name(layout), rejection->reason,
-                            "a layout that divides the model and the batch",
-                            "change the degree or --global-batch"});
+    throw UserError(Problem{
+        "layout " + layout_name(layout), rejection->reason, "a layout that divides the model and the batch",
+        has_layouts(problem) ? "change one of the two" : nothing_divides(problem).remedy});
   }
 }
 
