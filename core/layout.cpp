@@ -122,11 +122,12 @@ std::optional<Rejection> check_workload(const Workload& workload) {
 struct LayerRule {
   const char* what;
   int64_t (*amount)(const LayerKind& k);
+  bool shared = false;  // several ranks may have one of them, where the framework does that
 };
 
 const LayerRule kTensorRules[] = {
     {"heads", [](const LayerKind& k) { return k.attention ? k.attention->heads : 0; }},
-    {"key-value heads", [](const LayerKind& k) { return k.attention ? k.attention->kv_heads : 0; }},
+    {"key-value heads", [](const LayerKind& k) { return k.attention ? k.attention->kv_heads : 0; }, true},
     {"mixer heads", [](const LayerKind& k) { return k.linear ? k.linear->heads : 0; }},
     {"mixer key heads", [](const LayerKind& k) { return k.linear ? k.linear->key_heads : 0; }},
     {"MLP width", [](const LayerKind& k) { return k.mlp ? k.mlp->ffn_hidden : 0; }},
@@ -144,8 +145,10 @@ Rejection does_not_divide(const char* what, int64_t amount, const char* by_what,
 std::optional<Rejection> check_layers(const ModelSpec& model, const LayerRule& rule, const char* by_what,
                                       int64_t by) {
   if (by == 1) return std::nullopt;
-  const LayerKind* const broken =
-      model.layers.first([&](const LayerKind& kind) { return rule.amount(kind) % by != 0; });
+  const LayerKind* const broken = model.layers.first([&](const LayerKind& kind) {
+    const int64_t amount = rule.amount(kind);
+    return amount % by != 0 && !(rule.shared && by % amount == 0);
+  });
   if (broken == nullptr) return std::nullopt;
   return does_not_divide(rule.what, rule.amount(*broken), by_what, by);
 }

@@ -126,6 +126,16 @@ class LayerBuilder {
     return {CollectiveKind::all_gather, CollectiveGroup::tensor, tokens_ * columns * unit_};
   }
 
+  /// The last operator's columns of all tensor ranks go to each of them, and their gradients are summed
+  /// (megatron-core 0.19.2, get_query_key_value_tensors in transformer/attention.py).
+  void gather_columns(int64_t columns) {
+    Collective whole = gather_over_tensor(columns * layout_.tensor);
+    last().forward_collectives.push_back(whole);
+    last().forward_workspace_bytes += bytes(columns * layout_.tensor);
+    whole.kind = CollectiveKind::reduce_scatter;
+    last().backward_collectives.push_back(whole);
+  }
+
   /// Columns of the last operator's local tokens go to every tensor rank, and each has part of their
   /// gradient.
   void share_over_tensor(int64_t columns) {

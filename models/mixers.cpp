@@ -93,17 +93,22 @@ void add_multi_head(LayerBuilder& b) {
   const ModelSpec& m = b.model();
   const Attention& a = *b.kind().attention;
   const int64_t queries = b.share(a.heads) * a.head_dim;
-  const int64_t keys = a.borrows_keys ? 0 : b.share(a.kv_heads) * a.head_dim;
-  const int64_t values = a.keys_are_values || a.borrows_keys ? 0 : b.share(a.kv_heads) * a.value_head_dim();
+  const int64_t key = a.borrows_keys ? 0 : a.head_dim;
+  const int64_t value = a.keys_are_values || a.borrows_keys ? 0 : a.value_head_dim();
+  const int64_t keys = b.share(a.kv_heads) * key, values = b.share(a.kv_heads) * value;
   const int64_t outputs = b.share(a.heads) * a.value_head_dim(), gate = gate_columns(b, outputs);
+  // Several ranks that share a key-value head have a part of it each.
+  const int64_t key_part = b.share(a.kv_heads * key), value_part = b.share(a.kv_heads * value);
+  const int64_t columns = queries + key_part + value_part + gate;
   b.linear({"attention.qkv",
             M::qkv,
-            queries + keys + values + gate,
+            columns,
             m.hidden,
             a.qkv_bias,
             Parallel::columns,
-            {queries + gate, keys, values}})
+            {queries + gate, key_part, value_part}})
       .saves(m.hidden);
+  if (a.kv_heads < b.tensor_ranks()) b.gather_columns(columns);
   if (a.query_key_norm != QueryKeyNorm::none) add_query_key_norm(b, queries, keys);
   if (a.rotary) {
     OperatorShape shape = b.shape(OperatorKind::rotary, queries + keys);

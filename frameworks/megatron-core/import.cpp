@@ -206,17 +206,6 @@ void set_split(const MegatronFlags& f, Imported& in) {
   if (f.has("use-tp-pp-dp-mapping")) l.order = RankOrder::data_outermost;
 }
 
-// Megatron-LM gathers key-value heads where there are fewer than tensor ranks: each rank computes one.
-void spread_kv_heads(Imported& in) {
-  ModelSpec& m = *in.model;
-  const int64_t tensor = in.layout.tensor;
-  const Attention a = m.attention();
-  if (a.latent || a.kv_heads >= tensor || tensor % a.kv_heads != 0 || a.heads % tensor != 0) return;
-  in.notes.push_back(
-      fmt::format("{} key-value heads on {} tensor ranks: counted as one on each", a.kv_heads, tensor));
-  m.layers.change([&](LayerKind& kind) { kind.attention->kv_heads = tensor; });
-}
-
 Precision precision_of(const MegatronFlags& f, std::vector<std::string>& notes) {
   if (f.has("fp4-format")) return Precision::nvfp4;
   if (f.has("fp8-format")) {
@@ -300,7 +289,6 @@ void read_flags(const MegatronFlags& f, const std::string& framework, std::optio
   in.notes = f.notes();
   in.model = model ? std::move(*model) : megatron_model(f, framework, in.notes);
   set_split(f, in);
-  spread_kv_heads(in);
   in.layout.precision = precision_of(f, in.notes);
   set_pipeline(f, *in.model, in);
   set_data_parallel(f, in);

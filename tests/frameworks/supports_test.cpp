@@ -41,6 +41,22 @@ std::string why(const Framework& framework, Layout l, const Workload& workload =
   return rejection ? rejection->reason : "";
 }
 
+// Megatron-Core gathers the product of the ranks that share a head.
+TEST(Supports, KeyValueHeadsOfSeveralTensorRanks) {
+  for (const Framework& framework : known_frameworks()) {
+    if (!framework.abilities.tensor) continue;
+    Layout l = plain(framework);
+    l.tensor = 16;
+    l.data = 4;
+    l.sequence_parallel = framework.abilities.sequence_parallel != SequenceParallelRule::none;
+    const bool megatron = framework.name == "megatron-core" || framework.name == "megatron-bridge";
+    EXPECT_EQ(why(framework, l).find("8 key-value heads over 16 tensor ranks") == std::string::npos, megatron)
+        << framework.name << ": " << why(framework, l);
+    l.tensor = 12;
+    EXPECT_NE(why(framework, l), "") << framework.name << ": 32 heads";
+  }
+}
+
 // No layout of no whole stages is accepted, whoever asks.
 TEST(Supports, AHalfBuiltLayoutIsRefused) {
   Layout l = plain(own_runtime());

@@ -93,6 +93,33 @@ TEST(LayerProgram, ADenseLayerHasTwoReductionsEachWay) {
   EXPECT_EQ(backward, (std::vector<Collective>{expected, expected}));
 }
 
+// Ranks that share a key-value head hold a part of its matrix, gather the product and attend with the whole
+// head.
+TEST(LayerProgram, MoreTensorRanksThanKeyValueHeadsGatherTheProduct) {
+  const ModelSpec m = load_model("llama3-8b");  // 32 heads of 128, 8 for keys and values
+  const LayerProgram whole = layer_program(m, 0, layout_of(1), 64);
+  const LayerProgram shared = layer_program(m, 0, layout_of(16), 64);
+  ASSERT_EQ(whole.operators.size(), shared.operators.size());
+  const int64_t columns = (32 + 2 * 8) * 128;
+  for (size_t i = 0; i < whole.operators.size(); ++i) {
+    const Operator& w = whole.operators[i];
+    const Operator& s = shared.operators[i];
+    EXPECT_DOUBLE_EQ(forward_flop(w.shape), forward_flop(s.shape) * 16) << w.name;
+    if (w.name == "attention.core") {
+      EXPECT_EQ(s.shape.kv_heads, 1);
+    }
+    if (w.name != "attention.qkv") continue;
+    EXPECT_EQ(w.parameters, s.parameters * 16);
+    const auto listed = [](const Collectives& c) { return std::vector<Collective>(c.begin(), c.end()); };
+    const int64_t bytes = 64 * columns * 4, input = 64 * 4096 * 4;
+    EXPECT_EQ(listed(s.forward_collectives),
+              (std::vector<Collective>{{CollectiveKind::all_gather, CollectiveGroup::tensor, bytes}}));
+    EXPECT_EQ(listed(s.backward_collectives),
+              (std::vector<Collective>{{CollectiveKind::all_reduce, CollectiveGroup::tensor, input},
+                                       {CollectiveKind::reduce_scatter, CollectiveGroup::tensor, bytes}}));
+  }
+}
+
 TEST(LayerProgram, WhatIsKeptInEightBitsIsGatheredInEight) {
   const ModelSpec m = load_model("llama3-8b");
   Layout layout = layout_of(4, 1, Precision::bf16);
