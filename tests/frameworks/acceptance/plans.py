@@ -18,6 +18,7 @@ MEGATRON = {
     "llama3-8b": plan("llama3-8b", "dgx-h100:2", 128),
     "llama3-8b-single": plan("llama3-8b", "dgx-h100:1", 64, "--tp 1 --pp 1 --zero 1"),
     "llama3-8b-tensor": plan("llama3-8b", "dgx-h100:2", 64, "--tp 8 --sp on --zero 1"),
+    "llama3-8b-shared-heads": plan("llama3-8b", "dgx-h100:2", 64, "--tp 16 --sp on --zero 1"),
     "llama3-8b-zero0": plan("llama3-8b", "dgx-h100:2", 64, "--tp 4 --pp 2 --zero 0"),
     "llama3-8b-zero2": plan("llama3-8b", "dgx-h100:2", 128, "--zero 2"),
     "llama3-8b-zero3": plan("llama3-8b", "dgx-h100:2", 128, "--zero 3", seq=8192),
