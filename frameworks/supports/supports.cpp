@@ -80,17 +80,12 @@ struct SplitRules {
     return std::nullopt;
   }
 
-  // Between several tensor ranks.
-  std::optional<Rejection> shared_heads() const {
-    if (!tensor || can.shares_key_value_heads) return std::nullopt;
-    const LayerKind* const kind = model.layers.first(
-        [&](const LayerKind& k) { return k.attention && k.attention->kv_heads < layout.tensor; });
-    if (kind == nullptr) return std::nullopt;
-    return no("tensor", fmt::format("does not split {} key-value heads over {} tensor ranks",
-                                    kind->attention->kv_heads, layout.tensor));
-  }
-
   std::optional<Rejection> sizes() const {
+    const LayerKind* const shared = model.layers.first(
+        [&](const LayerKind& k) { return k.attention && k.attention->kv_heads < layout.tensor; });
+    if (shared != nullptr && !can.shares_key_value_heads)
+      return no("tensor", fmt::format("does not split {} key-value heads over {} tensor ranks",
+                                      shared->attention->kv_heads, layout.tensor));
     const int64_t pieces = 2 * layout.context * layout.tensor;
     if (context && pipeline && !can.context_in_pipeline)
       return no("context", "has no context parallelism in a pipeline");
@@ -366,7 +361,6 @@ std::optional<Rejection> supports_split(const Framework& framework, const ModelS
                                         const Layout& layout, const Workload& workload) {
   if (auto r = supports_degrees(framework, layout.degrees())) return r;
   const SplitRules rules{framework, model, layout, workload};
-  if (auto r = rules.shared_heads()) return r;
   if (auto r = rules.sizes()) return r;
   if (auto r = rules.experts()) return r;
   return rules.switches();
