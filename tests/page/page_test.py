@@ -209,7 +209,7 @@ def check_clicks(page):
 
 
 def check_nothing_fits(page):
-    page.type("model", "llama3-70b")
+    page.type("model", "llama3-405b")
     page.wait("!document.getElementById('problem').hidden")
     expect("GiB" in page.run("document.getElementById('problem').textContent"), "where nothing fits, what is missing is told")
     answered(page, lambda: page.type("model", "llama3-8b"))
