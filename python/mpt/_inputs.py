@@ -56,7 +56,7 @@ def request_of(model: Any, cluster: Any, options: Dict[str, Any]) -> Dict[str, A
         if name not in types.OPTIONS and name != "layout":
             near = difflib.get_close_matches(name, types.OPTIONS, 1)
             raise wrong(name, "no option of that name", "an option of mpt-plan, with underscores: mpt.types.OPTIONS",
-                        f"did you mean {near[0]}?" if near else "for the days of a training: plan.days(tokens)" if name in ("tokens", "goodput") else "")
+                        "for the days of a training: plan.days(tokens)" if name in ("tokens", "goodput") else f"did you mean {near[0]}?" if near else "")
         (bounds if name in types.BOUNDS else request)[name] = value
     if bounds:
         request["bounds"] = bounds
