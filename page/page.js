@@ -172,9 +172,20 @@ function changed() {
   timer = setTimeout(answer, 10);
   const lora = Boolean(value('train'));
   $('rank-field').hidden = !lora;
-  const tokens = Number(whole(value('global_batch'))) * Number(whole(value('seq')) || 4096);
+  const length = /^\d+[kK]$/.test(value('seq')) ? parseInt(value('seq'), 10) * 1024 : Number(whole(value('seq')) || 4096);
+  const tokens = Number(whole(value('global_batch'))) * length;
+  showCluster();
   $('tokens-hint').textContent = tokens > 0 ? (tokens < 1e6 ? (tokens / 1e3).toPrecision(3) + 'K' : (tokens / 1e6).toPrecision(3) + 'M') + ' tokens per step' : '';
   $('folded').textContent = [value('model'), 'on', value('nodes') ? value('nodes') + ' x' : '', value('cluster') + ',', 'batch', value('global_batch')].join(' ');
+}
+// What cluster and nodes mean, in GPUs.
+function showCluster() {
+  const known = (now.names ? now.names.clusters : []).find((one) => one.name === value('cluster')), nodes = whole(value('nodes') || '1');
+  const gpus = known ? nodes * known.gpus_per_node : NaN;
+  let text = 'A name of the catalog. Or drop a cluster file.';
+  if (gpus === gpus) text = gpus + ' x ' + known.gpu + (nodes > 1 ? ', ' + known.gpus_per_node + ' in each machine' : '') + '.';
+  if (nodes > 1 && known && known.gpus_per_node === 1) text = nodes + ' machines with one ' + known.gpu + ' each. For ' + nodes + ' in one machine: ' + known.name + ':1x' + nodes;
+  $('cluster-hint').textContent = text;
 }
 function tell(text, button, act) {
   $('state').textContent = text;
@@ -238,7 +249,7 @@ async function answer(limit) {
   Object.assign(now, {request: request, plan: found.answer.plan, text: found.answer.text, data: found.answer.drawing});
   const search = now.plan.search;
   if (search.optimal) tell('All ' + search.layouts.toLocaleString('en') + ' layouts searched in ' + search.seconds.toPrecision(2) + ' s.');
-  else tell('Stopped after ' + search.seconds.toPrecision(2) + ' s; not proved: the best may be ' + (search.gap * 100).toFixed(1) + '% faster.', 'Go on searching', () => answer(120));
+  else tell('Stopped after ' + search.seconds.toPrecision(2) + ' s; not proved: the best may be ' + (search.gap < 0.995 ? (search.gap * 100).toFixed(1) + '%' : 'any amount') + ' faster.', 'Go on searching', () => answer(120));
   draw();
   settle(begun);
 }
@@ -575,6 +586,7 @@ function takeNames(names, version) {
     else element('option', field('framework'), one.title, {value: one.name});
   }
   field('framework').value = chosen;
+  showCluster();
   $('version').textContent = 'mpt ' + version.version + ', data ' + version.data.slice(0, 12) + '.';
 }
 $('form').addEventListener('input', changed);

@@ -234,12 +234,12 @@ Json links_of(const Plan& plan) {
 Json rows_of(const std::vector<RankedLayout>& layouts) {
   Json out = Json::array();
   for (const RankedLayout& r : layouts) {
-    const double more = r.step_time_s / layouts.front().step_time_s - 1.0;
-    const char* const simplest = r.role == Role::simplest ? " (simplest)" : "";
-    out.push_back({layout_name(r.layout) + simplest, r.step_time_s, format_seconds(r.step_time_s),
-                   format_percent(r.bubble_share), format_bytes(double(r.peak_bytes)),
-                   format_count(int64_t(r.tokens_per_s)), r.peak_bytes, r.layout.ranks(),
-                   fmt::format("{:+.1f}%", 100.0 * more)});
+    out.push_back({layout_name(r.layout) + (r.role == Role::simplest ? " (simplest)" : ""), r.step_time_s,
+                   format_seconds(r.step_time_s), format_percent(r.bubble_share),
+                   format_bytes(double(r.peak_bytes)), format_count(int64_t(r.tokens_per_s)), r.peak_bytes,
+                   r.layout.ranks(),
+                   fmt::format("{:+.1f}%", 100.0 * (r.step_time_s / layouts.front().step_time_s - 1.0)),
+                   r.confidence.fits ? describe_likelihood(*r.confidence.fits) : ""});
   }
   return out;
 }
@@ -318,9 +318,9 @@ std::string filled(std::string_view page, const std::map<std::string_view, std::
 
 void describe_plan(const Plan& plan, const Facts& more, Json& data) {
   data["title"] = fmt::format("{} on {}", plan.model.name, plan.cluster.name);
-  data["subtitle"] = fmt::format("{} layers, hidden {}; {} sequences of {} tokens per step on {}",
-                                 plan.model.layers.count(), plan.model.hidden, plan.workload.global_batch,
-                                 plan.workload.sequence, devices_text(plan.cluster));
+  data["subtitle"] =
+      fmt::format("{} layers, hidden {}; {} sequences of {} tokens per step on {}", plan.model.layers.count(),
+                  plan.model.hidden, plan.workload.global_batch, plan.workload.sequence, devices_text(plan));
   data["facts"] = facts_of(plan, more);
   data["unit"] = plan.layout.chunks > 1 ? "rank" : "stage";
   data["gpu"] = plan.cluster.device.kind == DeviceKind::cpu ? "rank" : "GPU";

@@ -20,12 +20,14 @@ const char* device_word(const ClusterSpec& cluster) {
   return cluster.device.kind == DeviceKind::cpu ? "rank" : "GPU";
 }
 
-std::string devices_text(const ClusterSpec& cluster) {
-  if (!cluster.mixed()) return fmt::format("{} x {}", format_count(cluster.devices), cluster.device.name);
-  std::string text;
-  for (const DeviceGroup& group : cluster.groups)
+std::string devices_text(const Plan& plan) {
+  const ClusterSpec& all = plan.cluster;
+  std::string text = all.mixed() ? "" : fmt::format("{} x {}", format_count(all.devices), all.device.name);
+  for (const DeviceGroup& group : all.groups)
     text +=
         fmt::format("{}{} x {}", text.empty() ? "" : " + ", format_count(group.devices), group.device.name);
+  if (const int64_t ranks = plan.layout.ranks(); ranks < all.devices)
+    text += fmt::format(" of which {} {} used", format_count(ranks), ranks == 1 ? "is" : "are");
   return text;
 }
 

@@ -16,7 +16,7 @@ double peak_flop_per_s(const DeviceSpec& device, Precision precision);
 /// What one of them is called: "GPU", or "rank" of a CPU.
 const char* device_word(const ClusterSpec& cluster);
 /// "32 x h100-sxm-80gb", "16 x a100-sxm-80gb + 16 x h100-sxm-80gb".
-std::string devices_text(const ClusterSpec& cluster);
+std::string devices_text(const Plan& plan);
 /// Of all ranks together, at the plan's precision.
 double peak_flop_per_s(const Plan& plan);
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/quantity.h"
 #include "base/version.h"
 #include "base/words.h"
 #include "core/bound_words.h"
@@ -81,6 +82,8 @@ Asked asked(Json json, const std::string& where) {
   take("cluster", [&](const Json& value, const std::string& at) {
     cluster = profiler::read_cluster_file(value, at).cluster;
   });
+  if (json.is_object() && json.contains("seq") && json["seq"].is_string())
+    json["seq"] = parse_sequence(json["seq"].get<std::string>(), where + " at /seq");
   all.request = from_json<PlanRequest>(json, where);
   all.request.model.value = std::move(model);
   all.request.cluster.value = std::move(cluster);
@@ -243,10 +246,7 @@ Json answer_machine(const QuestionOfProgram& q, const Watch& /*watch*/) {
 }
 
 Json answer_names(const QuestionOfProgram& /*q*/, const Watch& /*watch*/) {
-  Json all{{"models", Json::array()},
-           {"clusters", Json::array()},
-           {"frameworks", Json::array()},
-           {"exports", Json::array()}};
+  Json all;
   for (const models::ZooModel& model : models::zoo_models())
     all["models"].push_back({{"name", model.name}, {"ids", model.aliases}});
   for (const profiler::NodeEntry& node : profiler::catalog_nodes()) {

@@ -23,10 +23,11 @@ struct EvidenceFile {
   }
 };
 
-EvidenceFile built_in() {
+const EvidenceFile& built_in() {
   const auto& [file, text] = evidence_files().front();
   const std::string name(file);
-  return from_json<EvidenceFile>(parse_json(std::string(text), name), name);
+  static const auto read = from_json<EvidenceFile>(parse_json(std::string(text), name), name);
+  return read;
 }
 
 using Has = bool (*)(const LayerKind&);
@@ -42,12 +43,9 @@ constexpr std::pair<const char*, Has> kLayers[] = {
 
 }  // namespace
 
-std::vector<Evidence> published_evidence() { return built_in().runs; }
+const std::vector<Evidence>& published_evidence() { return built_in().runs; }
 
-const std::vector<NewKind>& new_kind_deviations() {
-  static const std::vector<NewKind> deviations = built_in().new_kinds;
-  return deviations;
-}
+const std::vector<NewKind>& new_kind_deviations() { return built_in().new_kinds; }
 
 RunKind kind_of(const ModelSpec& model, const std::string& framework, Precision precision,
                 const Training& t) {

@@ -70,7 +70,7 @@ struct Evidence {
   }
 };
 
-std::vector<Evidence> published_evidence();
+const std::vector<Evidence>& published_evidence();
 
 /// Standard deviations of the logarithms of measured over predicted values that come on top where a kind is
 /// new in one part: seen when each kind was left out.

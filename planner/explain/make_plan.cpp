@@ -70,7 +70,7 @@ Plan make_plan(const SearchResult& result, const SearchProblem& problem) {
   plan.prediction.exposed = exposed_communication(plan.layout, breakdown(problem, best));
   plan.search = result.certificate;
   plan.links = links_of(plan.cluster, plan.layout);
-  const std::vector<Evidence> evidence = published_evidence();
+  const std::vector<Evidence>& evidence = published_evidence();
   for (const Candidate& c : result.best) plan.ranking.push_back(ranked(c, problem, evidence));
   plan.prediction.confidence = plan.ranking.front().confidence;
   plan.reasons = reasons(result, problem);

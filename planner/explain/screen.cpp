@@ -61,12 +61,9 @@ std::string counted(int64_t count, const char* one) {
 std::string describe_devices(const Plan& plan) {
   const ClusterSpec& c = plan.cluster;
   if (c.device.kind == DeviceKind::cpu) return counted(c.devices, "CPU rank");
-  std::string text = reports::devices_text(c);
-  if (!c.mixed())
-    text = counted((c.devices + c.devices_per_node - 1) / c.devices_per_node, "node") + ", " + text;
-  return plan.layout.ranks() < c.devices
-             ? fmt::format("{} of which {} are used", text, format_count(plan.layout.ranks()))
-             : text;
+  return (c.mixed() ? ""
+                    : counted((c.devices + c.devices_per_node - 1) / c.devices_per_node, "node") + ", ") +
+         reports::devices_text(plan);
 }
 
 std::string describe_limit(const Plan& plan) {

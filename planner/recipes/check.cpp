@@ -101,8 +101,7 @@ void set_costs(CheckedRecipe& checked, const Estimated& estimated) {
     return;
   }
   checked.verdict = RecipeVerdict::fits;
-  static const std::vector<Evidence> evidence = published_evidence();
-  if (const auto risk = memory_risk(estimated.plan, evidence)) checked.notes.push_back(risk->why);
+  if (const auto risk = memory_risk(estimated.plan, published_evidence())) checked.notes.push_back(risk->why);
 }
 
 // A recipe that leaves the length of sequences to its data is not too large while shorter ones fit.

@@ -15,6 +15,7 @@ import dataclasses
 import html
 import importlib
 import json
+import math
 import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
 
@@ -26,7 +27,7 @@ from ._read import read as _read
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Comparison", "Defect", "Diagnosis", "Error", "Estimate", "Export", "Fit", "InputError", "Plan", "Problem", "Progress",
+__all__ = ["Comparison", "Days", "Defect", "Diagnosis", "Error", "Estimate", "Export", "Fit", "InputError", "Plan", "Problem", "Progress",
            "clusters", "compare", "data_version", "diagnose", "estimate", "exports", "fits", "frameworks", "load", "models", "plan",
            "this_machine", "types"]
 
@@ -68,6 +69,14 @@ def _table(rows: Sequence[Dict[str, Any]]) -> str:
                      for line in cells)
 
 
+class Days(NamedTuple):
+    """Days of a training as predicted, and in 8 of 10 cases at least and at most; None where no published run tells."""
+
+    predicted: float
+    least: Optional[float]
+    most: Optional[float]
+
+
 class Export(NamedTuple):
     """What an export wrote: for whom, paths, and what to know before they are used."""
 
@@ -102,6 +111,15 @@ class Plan(types.PlanFields):
     @property
     def step_time_s(self) -> float:
         return self.prediction.step_time_s
+
+    def days(self, tokens: float, goodput: float = 1.0) -> "Days":
+        """Days of a whole training of so many tokens, such as 1e12. `goodput`: the share of the time that trains; the rest is
+        failures, saving and evaluation."""
+        if not (0 < goodput <= 1 and 0 < tokens < math.inf):
+            raise _wrong("days", f"{tokens} tokens, goodput {goodput}", "tokens above 0, such as 1e12, and a goodput above 0 and at most 1")
+        sure = self.prediction.confidence
+        days = lambda step_s: None if not step_s else tokens / (self.workload.global_batch * self.workload.sequence) * step_s / goodput / 86400
+        return Days(days(self.step_time_s), days(sure.least_s) if sure else None, days(sure.most_s) if sure else None)
 
     @property
     def fit(self) -> "Fit":
@@ -212,7 +230,9 @@ class Comparison(List[Compared]):
     def _rows(self) -> List[Dict[str, Any]]:
         def row(one: Compared) -> Dict[str, Any]:
             p = one.plan
+            sure = p.prediction.confidence if p else None
             return {"name": one.name, "layout": _short(p.layout) if p else one.reason, "step_time_s": p.step_time_s if p else None,
+                    "least_s": sure.least_s if sure else None, "most_s": sure.most_s if sure else None,
                     "tokens_per_s": p.prediction.tokens_per_s if p else None, "peak_gib": p.fit.peak_gib if p else None,
                     "likely": p.fit.likely if p else None}
         return [row(one) for one in self]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import difflib
 import functools
 import json
 import os
@@ -52,7 +53,11 @@ def request_of(model: Any, cluster: Any, options: Dict[str, Any]) -> Dict[str, A
             value = list(value) if isinstance(value, (list, tuple, set, range)) else [value]
         if name in types.SWITCHES:
             value = [{True: "on", False: "off"}.get(one, one) if isinstance(one, bool) else one for one in value]
-        (bounds if name in types.BOUNDS else request)[name] = value  # the planner refuses names that it does not know
+        if name not in types.OPTIONS and name != "layout":
+            near = difflib.get_close_matches(name, types.OPTIONS, 1)
+            raise wrong(name, "no option of that name", "an option of mpt-plan, with underscores: mpt.types.OPTIONS",
+                        "for the days of a training: plan.days(tokens)" if name in ("tokens", "goodput") else f"did you mean {near[0]}?" if near else "")
+        (bounds if name in types.BOUNDS else request)[name] = value
     if bounds:
         request["bounds"] = bounds
     return request

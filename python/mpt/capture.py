@@ -186,6 +186,14 @@ def _hook_bridge(name: str) -> Callable[[Any], None]:
     return hook
 
 
+# NeMo 2 is known, and not captured yet.
+
+def _refuse_nemo(_: Any) -> None:
+    sys.exit("mpt.capture: found NeMo 2 (nemo.collections.llm), which MPT cannot capture yet; expected Megatron-Bridge, which took its place, or another "
+             "framework that docs/python.md lists. What the script itself sets is read without running it: "
+             "mpt-plan import SCRIPT.py --framework nemo --cluster NAME")
+
+
 # NeMo AutoModel: its recipe, with the overrides of the command line.
 
 def _hook_automodel(module: Any) -> None:
@@ -267,6 +275,7 @@ HOOKS: Dict[str, Callable[[Any], None]] = {
     "torchtitan.config.manager": _hook_titan,
     "megatron.bridge.training.pretrain": _hook_bridge("pretrain"),
     "megatron.bridge.training.finetune": _hook_bridge("finetune"),
+    "nemo.collections.llm": _refuse_nemo,
     "nemo_automodel.components.config._arg_parser": _hook_automodel,
     "transformers.trainer": _hook_trainer,
     "transformers.training_args": _without_gpu,

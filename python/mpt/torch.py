@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan applied to your own PyTorch model: device mesh, FSDP2, tensor placements, stages and schedule, recompute.
+"""A plan applied to your own PyTorch model: device mesh, FSDP2, tensor placements, context ranks, stages and schedule, recompute.
 
     parallel = mpt.torch.parallelize(model, plan)               # in each process of torchrun
     optimizer = torch.optim.AdamW(parallel.parameters(), lr=1e-4)
-    for tokens, targets in batches:                             # this replica's sequences of a step
+    for tokens, targets in batches:                             # sequences of parallel.replica in a step
         loss = parallel.step(tokens, targets, loss_of)          # loss_of(logits, targets): a mean
         optimizer.step(); optimizer.zero_grad()
 
 The model maps tokens to logits, and keeps its decoder layers in one nn.ModuleList. Which products are split by columns and
 which by rows is read from a run of a few tokens: products of one input are columns, and the product behind them is rows.
+Context ranks and selective recompute take the place of the layers' scaled_dot_product_attention.
 """
 
 from __future__ import annotations
@@ -23,12 +24,17 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import torch
 import torch.distributed as dist
 import torch.nn as nn
+import torch.nn.functional as F
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleDualPipeV, ScheduleGPipe, ScheduleInterleaved1F1B, ScheduleZBVZeroBubble
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
+from torch.nn.attention.bias import causal_lower_right
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from ._door import wrong
 
@@ -50,6 +56,32 @@ class _Seen:
     blocks: Dict[str, List[Any]]  # storages of the inputs of each child of a layer
     norms: Dict[str, Tuple[int, ...]]  # shapes of the inputs of a layer's other modules with weights
     hidden: Tuple[int, ...]  # of a layer's output
+    given: List[Tuple[Any, Any]]  # to each layer: arguments and named ones
+    cores: List[List[Tuple[List[torch.Tensor], Dict[str, Any]]]]  # of each layer: queries, keys, values, and options of attention
+
+
+class _Attending(TorchFunctionMode):
+    """Another function in the place of F.scaled_dot_product_attention. Inside of it the mode is off."""
+
+    def __init__(self, attend: Callable[..., torch.Tensor]):
+        super().__init__()
+        self.attend = attend
+
+    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        named = named or {}
+        if function is not F.scaled_dot_product_attention:
+            return function(*arguments, **named)
+        options = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), arguments), **named)
+        return self.attend(options.pop("query"), options.pop("key"), options.pop("value"), **options)
+
+
+def _attend_by(layer: nn.Module, attend: Callable[..., torch.Tensor]) -> None:
+    forward = layer.forward
+
+    def attending(*arguments: Any, **named: Any) -> Any:
+        with _Attending(attend):
+            return forward(*arguments, **named)
+    layer.forward = attending  # type: ignore[method-assign]
 
 
 def _storage(tensor: torch.Tensor) -> Any:
@@ -66,12 +98,24 @@ def _layer_list(model: nn.Module) -> Tuple[str, nn.ModuleList]:
 
 def _look(model: nn.Module) -> _Seen:
     name, layers = _layer_list(model)
-    seen = _Seen(name, [], [], [], [[] for _ in layers], {}, {}, ())
+    seen = _Seen(name, [], [], [], [[] for _ in layers], {}, {}, (), [((), {}) for _ in layers], [[] for _ in layers])
     kept: List[torch.Tensor] = []  # so that no storage is used again
     device = next(model.parameters()).device
     tokens = torch.zeros(1, _TOKENS, dtype=torch.int64, device=device)
     state = {"behind": False}
+    layer_now: List[int] = []
     handles = []
+
+    def note_core(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+        if layer_now:
+            seen.cores[layer_now[-1]].append(([q, k, v], options))
+        return F.scaled_dot_product_attention(q, k, v, **options)
+
+    def enter(number: int) -> Callable[..., None]:
+        def hook(_: nn.Module, arguments: Any, named: Any) -> None:
+            layer_now[:] = [number]
+            seen.given[number] = (arguments, named)
+        return hook
 
     def watch(path: str, module: nn.Module) -> None:
         def hook(_: nn.Module, arguments: Any, named: Any, result: Any) -> None:
@@ -97,10 +141,12 @@ def _look(model: nn.Module) -> _Seen:
         seen.hidden = tuple(_tensor(result).shape)
     for path, module in model.named_modules():
         watch(path, module)
+    for number, layer in enumerate(layers):
+        handles.append(layer.register_forward_pre_hook(enter(number), with_kwargs=True))
     handles.append(layers[-1].register_forward_hook(ended))
     training = model.training
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _Attending(note_core):
             model.eval()(tokens)
     finally:
         model.train(training)
@@ -277,12 +323,138 @@ def _stage_of(model: nn.Module, seen: _Seen, counts: List[int], stage: int) -> T
     return _clone(model, replaced), kept
 
 
+# Context ranks: from the first layer on each holds a part of the sequence, and its loss is of that part.
+
+def _part_of_sequence(layout: Dict[str, Any], rank: int, length: int) -> torch.Tensor:
+    """The tokens of a context rank. In a ring they are two pieces, one from either end: then all ranks have as much to do."""
+    ranks = layout["context"]
+    pieces = (rank, 2 * ranks - 1 - rank) if layout.get("context_method", "ring") == "ring" else (rank,)
+    many = ranks * len(pieces)
+    if length % many:
+        raise wrong("step", f"sequences of {length} tokens for {ranks} context ranks", f"a multiple of {many}")
+    return torch.cat([torch.arange(length // many) + piece * (length // many) for piece in pieces])
+
+
+def _attend_over_context(layout: Dict[str, Any], mesh: DeviceMesh, core: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Causal attention of [batch, heads, tokens of this rank, size] over the tokens of all context ranks."""
+    def by_heads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+        parts = [DTensor.from_local(x, mesh, [Shard(2)], run_check=False).redistribute(placements=[Shard(1)]).to_local() for x in (q, k, v)]
+        y = DTensor.from_local(core(*parts, **options), mesh, [Shard(1)], run_check=False)
+        return y.redistribute(placements=[Shard(2)]).to_local()
+
+    def in_ring(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+        length, piece = q.shape[2] * mesh.size(), q.shape[2] // 2
+        order = torch.cat([_part_of_sequence(layout, rank, length) for rank in range(mesh.size())]).argsort().to(q.device)
+        whole = [DTensor.from_local(x, mesh, [Shard(2)], run_check=False).redistribute(placements=[Replicate()])
+                 .to_local(grad_placements=[Partial()]).index_select(2, order) for x in (k, v)]
+        options.pop("is_causal")
+        parts = []
+        for half, begin in ((q[:, :, :piece], mesh.get_local_rank()), (q[:, :, piece:], 2 * mesh.size() - 1 - mesh.get_local_rank())):
+            end = (begin + 1) * piece
+            parts.append(core(half, *(x[:, :, :end] for x in whole), attn_mask=causal_lower_right(piece, end), **options))
+        return torch.cat(parts, dim=2)
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+        if options.pop("attn_mask", None) is not None or not options.get("is_causal"):
+            raise wrong("model", "attention with a mask", "is_causal=True over all tokens of a sequence, without a mask", "plan with cp=1")
+        return (in_ring if layout.get("context_method", "ring") == "ring" else by_heads)(q, k, v, **options)
+    return attend
+
+
+def _axes_of_tokens(given: Tuple[Any, Any]) -> List[Optional[int]]:
+    """Of what a layer is given: the axis that counts tokens, None where none does."""
+    return [value.shape.index(_TOKENS) if isinstance(value, torch.Tensor) and _TOKENS in value.shape else None for value in pytree.tree_leaves(given)]
+
+
+def _taken(given: Tuple[Any, Any], axes: List[Optional[int]], length: int, at: torch.Tensor) -> Tuple[Any, Any]:
+    leaves, shape = pytree.tree_flatten(given)
+    if len(leaves) != len(axes):
+        raise wrong("model", f"{len(leaves)} values for a layer in training, and {len(axes)} before", "the same arguments", "plan with cp=1")
+    # What has another length is a part already, as the layer before has given it.
+    return pytree.tree_unflatten([value if axis is None or value.shape[axis] != length else value.index_select(axis, at.to(value.device))
+                                  for value, axis in zip(leaves, axes)], shape)
+
+
+def _check_context(model: nn.Module, seen: _Seen, layout: Dict[str, Any]) -> None:
+    """Layers given a part of the sequence must make of it that part of the queries, keys and values, whose positions count."""
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise wrong("model", "weights on the meta device, for context ranks", "weights with values, by which it is checked that positions are right", "plan with cp=1")
+    at = torch.tensor([1, 2, 5])
+    training = model.training
+    model.eval()
+    for number, layer in enumerate(model.get_submodule(seen.layers)):
+        where = f"{seen.layers}.{number}"
+        for (q, k, _), options in seen.cores[number]:
+            if options.get("attn_mask") is not None or not options.get("is_causal"):
+                raise wrong("model", f"attention with a mask in {where}", "is_causal=True over all tokens of a sequence, without a mask", "plan with cp=1")
+            if layout.get("context_method", "ring") != "ring" and k.shape[1] % (layout["context"] * layout["tensor"]):
+                raise wrong("plan", f"{layout['context']} context ranks that exchange heads, and {k.shape[1]} heads of keys in {where}", "a divisor",
+                            'plan with cp_method="ring"')
+        found: List[List[torch.Tensor]] = []
+
+        def note(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+            found.append([q, k, v])
+            return F.scaled_dot_product_attention(q, k, v, **options)
+        with torch.no_grad(), _Attending(note):
+            arguments, named = _taken(seen.given[number], _axes_of_tokens(seen.given[number]), _TOKENS, at.to(next(model.parameters()).device))
+            layer(*arguments, **named)
+        for (whole, _), part in zip(seen.cores[number], found):
+            for one, other in zip(whole, part):
+                wanted = one.index_select(2, at.to(one.device)).float()
+                if (wanted - other.float()).norm() > 0.05 * wanted.norm():
+                    raise wrong("model", f"positions that {where} counts itself, from the start of what it is given",
+                                "positions, or what is made of them, that the layer is given", "plan with cp=1")
+    model.train(training)
+
+
+def _split_over_context(layers: nn.ModuleList, seen: _Seen, layout: Dict[str, Any], mesh: DeviceMesh, length: Callable[[], int]) -> None:
+    def hook(number: int) -> Callable[..., Any]:
+        axes = _axes_of_tokens(seen.given[number])
+
+        def take(_: nn.Module, arguments: Any, named: Any) -> Any:
+            return _taken((arguments, named), axes, length(), _part_of_sequence(layout, mesh.get_local_rank(), length()))
+        return take
+    for number, layer in enumerate(layers):
+        layer.register_forward_pre_hook(hook(number), with_kwargs=True, prepend=True)  # before tensor ranks take their parts
+
+
+# Recompute
+
+def _core_again(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+    again = checkpoint(F.scaled_dot_product_attention, q, k, v, use_reentrant=False, preserve_rng_state=options.get("dropout_p", 0.0) > 0, **options)
+    assert isinstance(again, torch.Tensor)
+    return again
+
+
+_PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.linear.default}
+
+
+def _every_second_product() -> Any:
+    """Attention's output and those of the first, third, ... product are kept."""
+    counts = {False: 0, True: 0}  # forward, and again in backward
+
+    def policy(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+        counts[context.is_recompute] += operator in _PRODUCTS
+        keeps = counts[context.is_recompute] % 2 == 1 if operator in _PRODUCTS else "_scaled_dot_product_" in str(operator) and "backward" not in str(operator)
+        return CheckpointPolicy.MUST_SAVE if keeps else CheckpointPolicy.PREFER_RECOMPUTE
+    return create_selective_checkpoint_contexts(policy)
+
+
+def _keeps_every_second_product(layout: Dict[str, Any]) -> bool:
+    return bool(layout.get("execution", {}).get("keeps_every_second_product"))
+
+
 def _recompute(layers: nn.ModuleList, stage: int, layout: Dict[str, Any]) -> None:
     """The first layers of a stage, as a plan counts them."""
     listed = layout.get("recomputed_layers") or []
     count = 0 if layout["recompute"] == "none" else min(listed[stage], len(layers)) if listed else len(layers)
+    options: Dict[str, Any] = {"checkpoint_impl": CheckpointImpl.NO_REENTRANT, "preserve_rng_state": False}
+    if layout["recompute"] == "selective":
+        if not _keeps_every_second_product(layout):
+            return  # _core_again does
+        options["context_fn"] = _every_second_product
     for number in range(count):
-        layers[number] = checkpoint_wrapper(layers[number], checkpoint_impl=CheckpointImpl.NO_REENTRANT, preserve_rng_state=False)
+        layers[number] = checkpoint_wrapper(layers[number], **options)
 
 
 def _checked(plan: Any) -> Dict[str, Any]:
@@ -291,20 +463,32 @@ def _checked(plan: Any) -> Dict[str, Any]:
             plan = json.load(file)
     fields: Dict[str, Any] = plan if isinstance(plan, dict) else plan.json
     layout = fields["layout"]
-    refused = {"context ranks": layout.get("context", 1) > 1, "expert ranks": layout.get("expert", 1) > 1,
-               f"precision {layout['precision']}": layout["precision"] not in TYPES, "selective recompute": layout["recompute"] == "selective",
-               "an optimizer in the host's memory": bool(layout.get("offload_optimizer")),
-               "adapters": (layout.get("training") or {}).get("adapter_rank", 0) > 0,
-               f"schedule {layout['schedule']}": layout["pipeline"] > 1 and layout["schedule"] not in SCHEDULES}
-    for what, is_there in refused.items():
+    exported = 'export the plan: plan.export("pytorch", folder)'
+    modules = sorted(name for name, on in (layout.get("selective") or {"core": True}).items() if on and name != "core")
+    if not (layout.get("selective") or {}).get("core", True):
+        modules.append("no attention core")
+    sharded = layout.get("zero", 0) > 0 and (layout.get("shard") or layout["data"] * layout.get("context", 1)) % layout.get("context", 1) != 0
+    refused = {"context ranks beside pipeline stages": (layout.get("context", 1) > 1 and layout["pipeline"] > 1, "plan with pp=1 or cp=1"),
+               "states shared out over a part of the context ranks": (sharded, "plan with cp=1"),
+               "expert ranks": (layout.get("expert", 1) > 1, "plan with ep=1"),
+               f"precision {layout['precision']}": (layout["precision"] not in TYPES, 'plan with precision="bf16"'),
+               f"selective recompute of {', '.join(modules)}": (layout["recompute"] == "selective" and bool(modules) and not _keeps_every_second_product(layout),
+                                                              'plan with recompute_modules=["core_attn"]'),
+               "an optimizer in the host's memory": (bool(layout.get("offload_optimizer")), 'plan with offload=False'),
+               "adapters": ((layout.get("training") or {}).get("adapter_rank", 0) > 0, "plan without lora"),
+               f"schedule {layout['schedule']}": (layout["pipeline"] > 1 and layout["schedule"] not in SCHEDULES,
+                                                  f"plan with schedule={sorted(SCHEDULES)}")}
+    for what, (is_there, remedy) in refused.items():
         if is_there:
-            raise wrong("plan", what, "what mpt.torch applies: tensor, pipeline and data ranks, ZeRO, full recompute, fp32 or bf16",
-                        'plan with cp=1, ep=1, recompute=["none", "full"], or export the plan: plan.export("pytorch", folder)')
+            raise wrong("plan", what, "what mpt.torch applies: tensor, context, pipeline and data ranks, ZeRO, recompute, fp32 or bf16",
+                        f"{remedy}, or {exported}")
     return fields
 
 
 class Parallel:
-    """A model as a plan splits it. `parts`: the modules of this rank's stages; `mesh`: axes pp, dp_replicate, dp_shard, tp."""
+    """A model as a plan splits it. `parts`: the modules of this rank's stages; `mesh`: axes pp, dp_replicate, dp_shard, tp, of which
+    dp_shard, or without ZeRO dp_replicate, has the context ranks, too; `replica`: which of the plan's data-parallel replicas this rank
+    is of, and takes the sequences of."""
 
     def __init__(self, model: nn.Module, plan: Any, device: Optional[torch.device] = None):
         self.plan = _checked(plan)
@@ -315,6 +499,10 @@ class Parallel:
         self.stages = self.plan["schedule"]["rank_of_stage"]
         self.micro_batches = self.plan["workload"]["global_batch"] // (layout["data"] * layout["micro_batch"])
         self.mesh = self._mesh(layout)
+        shards = self.mesh.get_local_rank("dp_replicate") * self.mesh["dp_shard"].size() + self.mesh.get_local_rank("dp_shard")
+        self.replica = shards // layout.get("context", 1)
+        self.context = self._context_mesh(layout)
+        self._length = 0
         seen = _look(model)
         counts = layout["layers_per_stage"]
         self._check_model(model, seen, counts)
@@ -325,9 +513,9 @@ class Parallel:
         self._last = [part for stage, part in self.parts.items() if stage == len(counts) - 1]
 
     def _mesh(self, layout: Dict[str, Any]) -> DeviceMesh:
-        shard = layout.get("shard") or layout["data"]
-        shard = shard if layout.get("zero", 0) > 0 else 1
-        axes = [("pp", layout["pipeline"]), ("dp_replicate", layout["data"] // shard), ("dp_shard", shard)]
+        replicas = layout["data"] * layout.get("context", 1)
+        shard = (layout.get("shard") or replicas) if layout.get("zero", 0) > 0 else 1
+        axes = [("pp", layout["pipeline"]), ("dp_replicate", replicas // shard), ("dp_shard", shard)]
         if layout.get("order") == "data_outermost":
             axes = [axes[1], axes[2], axes[0]]
         axes.append(("tp", layout["tensor"]))
@@ -338,11 +526,27 @@ class Parallel:
             raise wrong("processes", str(dist.get_world_size()), f"the plan's {ranks}", f"torchrun --nproc-per-node, or --nnodes times it, {ranks}")
         return init_device_mesh(self.device.type, tuple(size for _, size in axes), mesh_dim_names=tuple(name for name, _ in axes))
 
+    def _context_mesh(self, layout: Dict[str, Any]) -> Optional[DeviceMesh]:
+        """Beside the other mesh, whose axes of data hold these ranks: FSDP wants its axes and that of tensor ranks in one mesh."""
+        ranks = layout.get("context", 1)
+        if ranks == 1:
+            return None
+        mesh = init_device_mesh(self.device.type, (layout["data"], ranks, layout["tensor"]), mesh_dim_names=("dp", "cp", "tp"))
+        return mesh["cp"]
+
     def _check_model(self, model: nn.Module, seen: _Seen, counts: List[int]) -> None:
         layers = len(model.get_submodule(seen.layers))
         if layers != sum(counts):
             raise wrong("model", f"{layers} layers in {seen.layers}", f"the plan's {sum(counts)}")
         ends = [{id(p) for path in paths for p in model.get_submodule(path).parameters()} for paths in (seen.token_embeddings, seen.after)]
+        layout = self.plan["layout"]
+        replaces = self.context is not None or layout["recompute"] == "selective" and not _keeps_every_second_product(layout)
+        if replaces and not all(seen.cores):
+            raise wrong("model", f"{seen.layers}.{seen.cores.index([])} without torch.nn.functional.scaled_dot_product_attention",
+                        "attention by that function, which context ranks and selective recompute replace",
+                        'of transformers attn_implementation="sdpa"; or plan with cp=1, recompute=["none", "full"]')
+        if self.context is not None:
+            _check_context(model, seen, layout)
         if len(counts) > 1 and ends[0] & ends[1]:
             raise wrong("model", "an embedding and a head with one weight, on two stages", "a weight of each",
                         "their gradients would have to be summed over stages: plan with pp=1")
@@ -355,7 +559,13 @@ class Parallel:
         for path in tied:  # splitting makes two weights of one
             model.get_submodule(path).weight = model.get_submodule(seen.token_embeddings[0]).weight
         layers = model.get_submodule(seen.layers)
+        core = _core_again if layout["recompute"] == "selective" and not _keeps_every_second_product(layout) else F.scaled_dot_product_attention
+        attend = core if self.context is None else _attend_over_context(layout, self.context, core)
+        for layer in layers if attend is not F.scaled_dot_product_attention else ():
+            _attend_by(layer, attend)
         _recompute(layers, stage, layout)
+        if self.context is not None:
+            _split_over_context(layers, seen, layout, self.context, lambda: self._length)
         kind = TYPES[layout["precision"]]
         options: Dict[str, Any] = {"mesh": self.mesh["dp_replicate", "dp_shard"], "reshard_after_forward": layout.get("zero", 0) == 3,
                                    "mp_policy": MixedPrecisionPolicy(param_dtype=kind, reduce_dtype=torch.float32)}
@@ -379,7 +589,7 @@ class Parallel:
 
     def step(self, tokens: torch.Tensor, targets: torch.Tensor, loss_of: Callable[[Any, torch.Tensor], torch.Tensor]) -> Optional[torch.Tensor]:
         """Gradients of a step from this replica's sequences, [micro-batches x micro-batch, tokens]. Returns their mean loss where
-        the last stage is, else None. Gradients are means over all replicas."""
+        the last stage is, else None. Gradients are means over all replicas. Context ranks are given the same sequences, whole."""
         if len(self.stages) > 1:
             if self._schedule is None:
                 self._schedule = self._pipeline(loss_of)
@@ -387,6 +597,9 @@ class Parallel:
             self._schedule.step(*([tokens] if 0 in self.parts else []), target=targets if self._last else None, losses=losses if self._last else None)
             return torch.stack(losses).mean() if losses else None
         (part,) = self.parts.values()
+        if self.context is not None:
+            self._length = tokens.shape[1]
+            targets = targets.index_select(1, _part_of_sequence(self.plan["layout"], self.context.get_local_rank(), self._length).to(targets.device))
         total = torch.zeros((), device=self.device)
         pieces = list(zip(tokens.chunk(self.micro_batches), targets.chunk(self.micro_batches)))
         for number, (some, wanted) in enumerate(pieces):
@@ -394,6 +607,9 @@ class Parallel:
             loss = loss_of(part(some), wanted) / len(pieces)
             loss.backward()
             total += loss.detach()
+        if self.context is not None:
+            dist.all_reduce(total, group=self.context.get_group())
+            total /= self.context.size()
         return total
 
 

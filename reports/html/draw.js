@@ -448,6 +448,11 @@ function front(parent, data, pick) {
       const last = index > 0 && index + 1 === times.length;
       shape('text', plot, {x: last ? wideFront - 4 : across.place(t), y: height - 12, 'text-anchor': last ? 'end' : 'middle'}, times[index]);
     });
+    if (data.memory_limit > up.low && data.memory_limit < up.high) {
+      const y = up.place(data.memory_limit);
+      shape('line', plot, {x1: narrow ? 104 : 84, x2: wideFront - 20, y1: y, y2: y, stroke: 'var(--limit)', 'stroke-width': 2, 'stroke-dasharray': '5 4', id: 'front-limit'});
+      shape('text', plot, {x: wideFront - 20, y: y - 6, 'text-anchor': 'end'}, 'limit ' + data.memory_limit_text);
+    }
     const counts = [...new Set(points.map((r) => r[7]))].sort((a, b) => b - a);
     const labels = [];  // boxes of the numbers, and of the dots
     const free = (box) => labels.every((b) => box[2] <= b[0] || b[2] <= box[0] || box[3] <= b[1] || b[3] <= box[1]);
@@ -479,7 +484,7 @@ function front(parent, data, pick) {
       shape('path', group, {d: path, fill: 'none', stroke: colour, 'stroke-width': 1.5, 'stroke-dasharray': '4 3'});
       own.forEach((r) => {
         const chosen = r[0] === data.ranking[0][0] && r[1] === data.ranking[0][1];
-        const text = r[0] + ' on ' + r[7] + ': ' + r[2] + ', ' + r[4] + ', ' + r[5] + ' tokens/s';
+        const text = r[0] + ' on ' + r[7] + ': ' + r[2] + ', ' + r[4] + (r[9] ? ', fits: ' + r[9] : '') + ', ' + r[5] + ' tokens/s';
         const dot = shape('circle', group, {cx: across.place(r[1]), cy: up.place(r[6]), r: chosen ? 9 : 6, fill: colour, stroke: 'var(--card)', tabindex: '0', 'aria-label': text});
         hover(dot, text);
         if (pick) choosable(dot, () => pick(points.indexOf(r)));
@@ -503,8 +508,11 @@ function front(parent, data, pick) {
   }
 }
 function ranking(parent, data, pick) {
-  table(section('The best layouts', 'ranking', parent), ['#', '*layout', 'step time', 'against 1', 'idle', 'peak memory', 'tokens/s'],
-    data.ranking.map((r, index) => [String(index + 1), r[0], r[2], index === 0 ? '' : r[8], r[3], r[4], r[5]]), 0, pick);
+  const place = section('The best layouts', 'ranking', parent), over = (r) => r[6] > data.memory_limit, sure = data.ranking.some((r) => r[9]);
+  table(place, ['#', '*layout', 'step time', 'against 1', 'peak memory'].concat(sure ? ['fits'] : [], ['idle', 'tokens/s']),
+    data.ranking.map((r, index) => [String(index + 1), r[0], r[2], index === 0 ? '' : r[8], r[4]].concat(sure ? [r[9]] : [], [r[3], r[5]])), 0, pick);
+  const beyond = data.ranking.map((r, index) => over(r) ? index + 1 : 0).filter(Boolean);
+  if (beyond.length) element('p', place, 'Beyond the limit of ' + data.memory_limit_text + ': ' + beyond.join(', ') + '. ' + (beyond.length > 1 ? 'They' : 'It') + ' may run out of memory.', {class: 'note'});
 }
 
 // ---- details: the cluster, what was left out, every instruction

@@ -42,6 +42,24 @@ CASES = {
     "matrices of a class of their own": ("gpt2", 2, "--tp 2 --zero 0", "outside of an nn.Linear"),
     "gpt2 zero3": ("gpt2", 2, "--dp 2 --zero 3", ""),
     "tied": ("tied", 2, "--tp 2 --zero 0", ""),
+    "context ring": ("own", 2, "--cp 2 --zero 0 --cp-method ring", ""),
+    "context ring zero3": ("own", 4, "--cp 2 --dp 2 --zero 3 --cp-method ring --recompute full", ""),
+    "context heads": ("own", 2, "--cp 2 --zero 2 --cp-method all_to_all", ""),
+    "context tensor": ("own", 4, "--cp 2 --tp 2 --zero 0 --sp on --cp-method ring", ""),
+    "context learned positions": ("learned", 2, "--cp 2 --zero 3 --cp-method ring", ""),
+    "llama context": ("llama", 4, "--cp 2 --dp 2 --zero 3 --cp-method ring", ""),
+    "llama context tensor": ("llama", 4, "--cp 2 --tp 2 --zero 0 --sp on --cp-method all_to_all", ""),
+    "context, own positions": ("rotary", 2, "--cp 2 --zero 3", "positions that blocks.0 counts itself"),
+    "context, a mask": ("masked", 2, "--cp 2 --zero 3", "attention with a mask in blocks.0"),
+    "context stages": ("own", 4, "--cp 2 --pp 2 --zero 0 --schedule 1f1b", "context ranks beside pipeline stages"),
+    "core again": ("own", 2, "--dp 2 --zero 1 --framework megatron-core --recompute selective", ""),
+    "llama core again": ("llama", 2, "--tp 2 --zero 0 --framework megatron-core --recompute selective --sp on", ""),
+    "every second product": ("own", 2, "--dp 2 --zero 3 --framework torchtitan --recompute selective", ""),
+    "every second product, tensor": ("own", 4, "--dp 2 --tp 2 --zero 3 --sp on --framework torchtitan --recompute selective", ""),
+    "every second product, stages": ("own", 2, "--pp 2 --zero 0 --schedule 1f1b --framework torchtitan --recompute selective", ""),
+    "core again in context ranks": ("own", 2, "--cp 2 --zero 1 --framework megatron-core --recompute selective --cp-method all_to_all", ""),
+    "norms again": ("own", 2, "--dp 2 --zero 1 --framework megatron-core --recompute selective --recompute-modules layernorm", "selective recompute of norms, no attention core"),
+    "no core to run again": ("plain", 2, "--dp 2 --zero 1 --framework megatron-core --recompute selective", "without torch.nn.functional.scaled_dot_product_attention"),
     "the documents' lines": ("documents", 2, "--dp 2 --zero 3", ""),
     "tied stages": ("tied", 2, "--pp 2 --zero 0 --schedule 1f1b", "on two stages"),
 }
@@ -74,7 +92,16 @@ def make_model(kind):
         def forward(self, x):
             parts = self.fused(x).split((64, 32, 32), dim=-1) if self.fused is not None else (self.wq(x), self.wk(x), self.wv(x))
             q, k, v = (part.unflatten(-1, (-1, 8)).transpose(1, 2) for part in parts)
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+            if kind == "rotary":  # of positions that it counts itself
+                angles = torch.arange(x.shape[1]).outer(torch.tensor([1.0, 0.3, 0.1, 0.03]))
+                q, k = (torch.cat([u * angles.cos() - w * angles.sin(), u * angles.sin() + w * angles.cos()], -1) for u, w in (q.chunk(2, -1), k.chunk(2, -1)))
+            if kind == "plain":
+                mask = torch.full((x.shape[1],) * 2, float("-inf")).triu(1)
+                y = ((q @ k.repeat_interleave(2, 1).mT) / 8**0.5 + mask).softmax(-1) @ v.repeat_interleave(2, 1)
+            elif kind == "masked":
+                y = F.scaled_dot_product_attention(q, k, v, torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril(), enable_gqa=True)
+            else:
+                y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
             return self.back(y.transpose(1, 2).flatten(-2))
 
     class Mlp(nn.Module):
@@ -171,6 +198,34 @@ def documents(plan):
     assert 0 < loss / 2 < one_process("own")[0][0], loss  # it learns
 
 
+def count_calls(act):
+    """Attention cores and products that a step computes on this rank, forward and again. Under modes of checkpoints: these do not call what they kept."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    cores, products = [], []
+
+    class Count(TorchDispatchMode):
+        def __torch_dispatch__(self, operator, types, arguments=(), named=None):
+            name = str(operator)
+            (cores if "_scaled_dot_product_" in name and "backward" not in name else products if name.startswith(("aten.mm.", "aten.addmm.")) else []).append(name)
+            return operator(*arguments, **(named or {}))
+    with Count():
+        act()
+    return len(cores), len(products)
+
+
+def check_recompute(plan, parallel):
+    """A step runs again what the plan says, and no more: seven products of a layer and its core; backward has two of each product."""
+    layout = plan["layout"]
+    sequences = 8 // layout["data"]
+    layers = sum(layout["layers_per_stage"][stage] for stage in parallel.parts)
+    heads = int(len(layout["layers_per_stage"]) - 1 in parallel.parts)
+    cores, products = count_calls(lambda: parallel.step(*(rows[:sequences] for rows in data(0)), loss_of))
+    micro_batches = sequences // layout["micro_batch"]
+    alternate = layout["execution"].get("keeps_every_second_product", False)
+    wanted = (layers * micro_batches * (1 if alternate else 2), micro_batches * (layers * (7 * 3 + (3 if alternate else 0)) + 3 * heads))
+    assert (cores, products) == wanted, f"cores and products: {(cores, products)}, expected {wanted}"
+
+
 def compare(kind, plan):
     """Two steps of all ranks against those of one process."""
     import torch
@@ -182,8 +237,7 @@ def compare(kind, plan):
     losses, gradients = one_process(kind)
     parallel = mpt.torch.parallelize(make_model(kind), plan)
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
-    replica = parallel.mesh.get_local_rank("dp_replicate") * parallel.mesh["dp_shard"].size() + parallel.mesh.get_local_rank("dp_shard")
-    own = 8 // layout["data"]
+    replica, own = parallel.replica, 8 // layout["data"]
     for step in range(2):
         loss = parallel.step(*(rows[replica * own : (replica + 1) * own] for rows in data(step)), loss_of)
         sums = torch.tensor([0.0 if loss is None else loss.item(), loss is not None], dtype=torch.float64)
@@ -198,6 +252,8 @@ def compare(kind, plan):
         assert step > 0 or checked >= len(gradients) // layout["pipeline"] // 2, checked
         optimizer.step()
         optimizer.zero_grad()
+    if layout["recompute"] == "selective" and kind == "own" and layout["context"] == 1:
+        check_recompute(plan, parallel)
 
 
 def rank(path):

@@ -103,6 +103,32 @@ def check_typing(page):
     answered(page, lambda: page.type("model", "llama3-8b"))
 
 
+def check_units(page):
+    page.wait("document.getElementById('cluster-hint').textContent === '8 x h100-sxm-80gb.'")
+    expect(True, "the cluster is told in GPUs")
+    answered(page, lambda: page.type("seq", "8k"))
+    expect("8192 tokens" in page.run("document.querySelector('#recommendation').textContent"), "8k is a length")
+    expect(page.run("document.getElementById('tokens-hint').textContent") == "524K tokens per step", "and counted")
+    page.type("seq", "8x")
+    page.wait("document.getElementById('q-seq-error').textContent.includes('8k')")
+    page.run("document.getElementById('q-seq').value = ''")
+    page.type("cluster", "rtx4090")
+    answered(page, lambda: page.type("nodes", "8"))
+    expect("rtx4090:1x8" in page.run("document.getElementById('cluster-hint').textContent"), "eight machines of one GPU are told apart from one of eight")
+    page.run("document.getElementById('q-nodes').value = '1'")
+    answered(page, lambda: page.type("cluster", "dgx-h100"))
+
+
+def check_limit(page):
+    answered(page, lambda: page.run("location.hash = '#model=llama3-70b&cluster=dgx-h100:8&global_batch=512'"))
+    heads = page.run("[...document.querySelectorAll('#ranking th')].map((e) => e.textContent)")
+    beyond = page.run("[...document.querySelectorAll('#ranking tbody tr')].findIndex((row) => row.children[5].textContent === '49%') + 1")
+    expect(heads[5] == "fits" and beyond > 1, "the ranking says how likely each layout fits")
+    expect(f"Beyond the limit of 69.9 GiB: {beyond}." in page.run("document.getElementById('ranking').textContent"), "and which is beyond the limit")
+    expect(page.run("document.querySelectorAll('#front-limit').length") == 1, "the plot has the limit")
+    answered(page, lambda: page.run("location.hash = 'model=llama3-8b&cluster=dgx-h100:1&global_batch=64'"))
+
+
 def check_files(page):
     answered(page, lambda: drop(page, "config.json", json.dumps(LLAMA)))
     expect("16 layers, hidden 2048" in page.run("document.querySelector('#recommendation').textContent"), "a dropped config.json is planned")
@@ -225,6 +251,8 @@ def main():
         page.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
         check_answer(page)
         check_typing(page)
+        check_units(page)
+        check_limit(page)
         check_files(page)
         check_clicks(page)
         check_copies(page)

@@ -105,6 +105,18 @@ TEST(Door, TakesTheContentsOfFilesOfModelsAndClusters) {
   EXPECT_EQ(own["answer"]["plan"]["cluster"]["name"], "ours");
 }
 
+TEST(Door, ReadsALengthAsTheProgramDoes) {
+  Json request = llama();
+  request["seq"] = "8K";
+  const Json answer = ask({{"do", "estimate"}, {"request", request}});
+  ASSERT_TRUE(answer.contains("answer")) << answer.dump(1);
+  EXPECT_EQ(answer["answer"]["plan"]["workload"]["sequence"], 8192);
+  request["seq"] = "8x";
+  const Json problem = ask({{"do", "plan"}, {"request", request}})["error"]["problems"][0];
+  EXPECT_EQ(problem["place"], "request at /seq");
+  EXPECT_NE(problem["expectation"].get<std::string>().find("8k"), std::string::npos);
+}
+
 TEST(Door, NamesPlaceFindingExpectationAndRemedy) {
   Json request = llama();
   request["global_bach"] = 1;

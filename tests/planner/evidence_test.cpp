@@ -12,6 +12,10 @@
 namespace mpt::planner {
 namespace {
 
+TEST(Evidence, ThatIsBuiltInIsReadOnce) {
+  EXPECT_EQ(published_evidence().data(), published_evidence().data());
+}
+
 TEST(Evidence, ThatIsBuiltInIsSortedAndOfKnownFrameworks) {
   const std::vector<Evidence> all = published_evidence();
   EXPECT_GT(all.size(), 10u);

@@ -102,6 +102,27 @@ def test_exports_are_those_of_the_program(plan, tmp_path):
     assert (tmp_path / "ours" / "job.sbatch").read_text() == "my own"
 
 
+def test_days_are_those_of_the_program(plan):
+    text = printed("--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", "64", "--threads", "1", "--tokens", "1T", "--goodput", "0.9")
+    theirs = [float(number) for number in re.search(r"1T tokens take ([\d.]+) \(([\d.]+) to ([\d.]+)\) days", text).groups()]
+    assert list(plan.days(1e12, goodput=0.9)) == pytest.approx(theirs, abs=0.051)
+    with pytest.raises(mpt.InputError, match="goodput"):
+        plan.days(1e12, goodput=0)
+
+
+def test_a_length_may_be_said_in_k():
+    assert mpt.estimate("llama3-8b", "dgx-h100:1", 64, seq="8k").workload.sequence == 8192
+    with pytest.raises(mpt.InputError, match="8k"):
+        mpt.estimate("llama3-8b", "dgx-h100:1", 64, seq="8x")
+
+
+@pytest.mark.parametrize("name, said", [("zeros", "did you mean zero?"), ("microbatch", "did you mean micro_batch?"), ("tokens", "plan.days")])
+def test_an_unknown_option_is_told_with_the_nearest(name, said):
+    with pytest.raises(mpt.InputError) as wrong:
+        mpt.plan("llama3-8b", "dgx-h100:1", 64, **{name: 1})
+    assert wrong.value.place == name and said in wrong.value.remedy
+
+
 def test_fits_says_what_the_estimate_says():
     fit = mpt.fits("llama3-8b", cluster="dgx-h100:1", dp=8, zero=3)
     estimate = mpt.estimate("llama3-8b", "dgx-h100:1", 8, dp=8, zero=3)

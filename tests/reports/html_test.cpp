@@ -130,6 +130,23 @@ TEST(Html, SaysHowSureItIsAndWhichStageHasWhichLayers) {
   }
 }
 
+TEST(Html, SaysOfEachLayoutHowSureItFits) {
+  test::SampleRun s = test::sample_run();
+  s.plan.ranking[0].confidence = {26.9, 31.4, 0.978};
+  s.plan.ranking[1].confidence = {};
+  const Json data = plan_report_data(s.plan, s.program, s.predicted);
+  EXPECT_EQ(data["ranking"][0][9], "97%");
+  EXPECT_EQ(data["ranking"][1][9], "");
+}
+
+TEST(Html, SaysHowManyDevicesAreUsed) {
+  test::SampleRun s = test::sample_run();
+  s.plan.cluster.devices = 2 * s.plan.layout.ranks();
+  const Json data = plan_report_data(s.plan, s.program, s.predicted);
+  EXPECT_NE(data["subtitle"].get<std::string>().find(fmt::format("of which {} ", s.plan.layout.ranks())),
+            std::string::npos);
+}
+
 TEST(Html, ThePartsOfAStepAddUpToIt) {
   test::SampleRun s = test::sample_run();
   Prediction& p = s.plan.prediction;
