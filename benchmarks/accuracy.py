@@ -450,4 +450,5 @@ Each inner point left out in turn; a lookup has points half as far apart.
     print(f"dense bf16/fp16: {mean_of(dense)}\nMegatron style: {mean_of(style)}\nall: {mean_of([abs(e) for e in error.values()])}")
 
 
-main()
+if __name__ == "__main__":
+    main()

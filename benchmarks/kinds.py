@@ -10,7 +10,7 @@ tests/docs/kinds_test.py compares.
 
 import math
 
-TAIL = 0.11  # as kTail in planner/explain/confidence.cpp
+TAIL = 0.1  # as kTail in planner/explain/confidence.cpp
 LIKELY = 0.9  # as MemoryMargin::kLikely
 POOLED, OTHER_PRECISION, MOST_RUNS = 4.0, 0.3, 16  # as in Spread and confidence.cpp
 # Middles of five equal parts of a normal distribution, as in Spread::widened().
@@ -154,6 +154,5 @@ def measured(rows, asked):
             count[measure] = sum(len(ratios) for _, ratios, _ in runs)
         table.append({**entry, "source": f"{kinds} kinds left out in turn, {count['step_time']} step times and {count['peak_memory']} peaks "
                                          "(benchmarks/kinds.py)"})
-    all_kinds = sum(len(list(left_out_kinds(part, rows))) for part in PARTS[:-1])
-    together = {measure: of_few(least_deviation(runs, measure), all_kinds) for measure, runs in everything.items()}
-    return [*table, {"part": PARTS[-1], **together, "source": "no record trains otherwise: kinds of the other parts together, each part with one weight"}]
+    together = {measure: of_few(least_deviation(runs, measure), len(table)) for measure, runs in everything.items()}
+    return [*table, {"part": PARTS[-1], **together, "source": f"no record trains otherwise: kinds of the other {len(table)} parts together, each part with one weight"}]

@@ -5,8 +5,8 @@
 //
 //     observed_runs names    {}  ->  names of the features, in order
 //     observed_runs fit      {"runs": [...], "start": spreads or null, "rounds": N}  ->  spreads
-//     observed_runs replay   {"prior": spreads, "sets": [[...], ...]}  ->  losses by runs, estimates
-//     observed_runs transfer {"prior": spreads, "runs": [...]}  ->  errors of the others
+//     observed_runs replay   {"prior": spreads, "scales": [...], "sets": [[...], ...]}  ->  losses by runs,
+//     estimates, scales observed_runs transfer {"prior": spreads, "runs": [...]}  ->  errors of the others
 
 #include <fmt/format.h>
 
@@ -179,15 +179,31 @@ std::vector<double> predicted_losses(const MeasuredSet& set, size_t most) {
   return losses;
 }
 
+// How far the layouts of a set are off from one another, over what the prior says: each by what those before
+// it tell.
+double scale_of(const MeasuredSet& set, const CorrectionPrior& prior) {
+  std::vector<CorrectedPoint> points;
+  for (const Choosable& c : set.layouts) points.push_back(c.time);
+  Posterior posterior(points, prior);
+  double sum = 0.0;
+  for (size_t i = 0; i < points.size(); ++i) {
+    const double value = std::log(set.measured_s[i] / set.layouts[i].predicted_s);
+    if (i > 0) sum += std::pow(value - posterior.mean(i), 2) / posterior.run_variance(i);
+    posterior.observe(i, value);
+  }
+  return std::sqrt(sum / double(points.size() - 1));
+}
+
 // The losses that the model expects of the choice before any run.
-DrawnChoice drawn_losses(const MeasuredSet& set, const CorrectionPrior& prior) {
+DrawnChoice drawn_losses(const MeasuredSet& set, const CorrectionPrior& prior,
+                         const std::vector<double>& scales) {
   LogTimes log_times(Eigen::Index(set.layouts.size()));
   std::vector<CorrectedPoint> points;
   for (const Choosable& c : set.layouts) {
     log_times(Eigen::Index(points.size())) = std::log(c.predicted_s);
     points.push_back(c.time);
   }
-  return draw_choice(log_times, Posterior(points, prior));
+  return draw_choice(log_times, Posterior(points, prior), scales);
 }
 
 Json replay(const Json& input) {
@@ -198,7 +214,8 @@ Json replay(const Json& input) {
     const MeasuredSet set = set_of(layouts);
     out.push_back(
         {{"corrected", corrected_losses(set, prior, kRuns)}, {"predicted", predicted_losses(set, kRuns)}});
-    out.back()["drawn"] = to_json(drawn_losses(set, prior));
+    out.back()["drawn"] = to_json(drawn_losses(set, prior, input.at("scales")));
+    out.back()["scale"] = scale_of(set, prior);
   }
   return out;
 }

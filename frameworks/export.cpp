@@ -47,7 +47,8 @@ std::optional<TrialCommand> trial_command(const Plan& plan, const std::string& f
                                                             {"@folder@", folder}};
   const Framework* framework = find_framework(plan.layout.execution.framework);
   // Adapters need weights.
-  if (framework == nullptr || framework->trial.script.empty() || plan.layout.training.adapts())
+  if (framework == nullptr || framework->trial.script.empty() || plan.layout.training.adapts() ||
+      (framework->trial.whole_model && plan.layout.pipeline > 1))
     return std::nullopt;
   const std::string in_folder = shell_word(folder) + "/";
   std::string text = node_count(plan) > 1 ? "sbatch " + in_folder + "job.sbatch " : "bash ";
@@ -58,7 +59,8 @@ std::optional<TrialCommand> trial_command(const Plan& plan, const std::string& f
     }
     text += " " + shell_word(word);
   }
-  return TrialCommand{text, framework->trial.where};
+  const std::string& where = framework->trial.where;
+  return TrialCommand{text, where.empty() ? "" : ", " + where};
 }
 
 const ExportTarget& find_export_target(const std::string& name) {
@@ -192,6 +194,18 @@ std::string filled(const std::string& name, const Plan& plan, std::map<std::stri
     at = mark + 1 + (known ? value->first.size() + 1 : 0);
   }
   return all + text.substr(at);
+}
+
+void add_filled(const Plan& plan, const std::string& name, std::map<std::string, std::string> values,
+                Exported& exported) {
+  exported.files.push_back({name, filled(name, plan, std::move(values)), name.ends_with(".sh")});
+}
+
+void add_trial(const Plan& plan, const char* software, const std::string& name,
+               std::map<std::string, std::string> values, Exported& exported) {
+  add_filled(plan, "mpt_" + name + "_trial.py", std::move(values), exported);
+  const std::string text = filled("run_trial.sh", plan, {{"software", software}, {"name", name}});
+  exported.files.push_back({"run_" + name + "_trial.sh", text, true});
 }
 
 std::string processes_word(const Plan& plan) {

@@ -76,7 +76,7 @@ std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan
 /// The command of a run of `steps` steps on data that are made up, for what `folder` holds of the plan's
 /// framework; on several nodes by the exported Slurm job. Nothing where such a run needs more.
 struct TrialCommand {
-  std::string command, where;  // where: what has to be there; may be empty
+  std::string command, where;  // where: ", " and what has to be there; may be empty
 };
 std::optional<TrialCommand> trial_command(const Plan& plan, const std::string& folder, int64_t steps);
 
@@ -85,6 +85,13 @@ std::string template_text(const std::string& name);
 /// The template `name`.in with values in the places of their @names@. Every template may have title, nodes,
 /// ranks_per_node, processes and processes_of_node, all of the plan.
 std::string filled(const std::string& name, const Plan& plan, std::map<std::string, std::string> values = {});
+
+/// A file from the template of its name; that of a shell may be executed.
+void add_filled(const Plan& plan, const std::string& name, std::map<std::string, std::string> values,
+                Exported& exported);
+/// mpt_`name`_trial.py, and run_`name`_trial.sh, which starts it on every rank.
+void add_trial(const Plan& plan, const char* software, const std::string& name,
+               std::map<std::string, std::string> values, Exported& exported);
 
 /// Processes that a node starts, for the command line of torchrun: a number, or "$processes" where the last
 /// node has fewer.

@@ -164,11 +164,9 @@ Exported export_automodel(const Plan& plan) {
       exported.files.begin(),
       {"automodel.yaml",
        fmt::format("# {}. For NeMo AutoModel 0.7.0.\n", export_title(plan)) + yaml_text(recipe)});
-  exported.files.push_back({"run_automodel.sh",
-                            filled("run_automodel.sh", plan,
-                                   {{"pretrained", pretrained_text(l.training)},
-                                    {"model", own_file ? "--model.config=\"$here\" " : ""}}),
-                            true});
+  const char* const own_model = own_file ? "--model.config=\"$here\" " : "";
+  add_filled(plan, "run_automodel.sh", {{"pretrained", pretrained_text(l.training)}, {"model", own_model}},
+             exported);
   add_automodel_warnings(l, exported.warnings);
   return exported;
 }

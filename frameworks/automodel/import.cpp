@@ -124,7 +124,7 @@ void set_recipe_states(const Settings& recipe, Imported& in) {
   const std::string key = recipe.has("model.dtype") ? "model.dtype" : "model.torch_dtype";
   std::string name = recipe.text(key, "auto");
   name = name.substr(name.rfind('.') + 1);
-  if (recipe.flag("compile.enabled", false)) in.execution = {"elementwise=compiled", "rms_norm_bytes=0"};
+  if (recipe.flag("compile.enabled", false)) in.execution = {"elementwise=compiled"};
   const std::string loss = recipe.text("loss_fn._target_", "");
   if (loss.ends_with(".FusedLinearCrossEntropy")) in.execution.emplace_back("loss=chunked");
   if (loss.ends_with(".TEParallelCrossEntropy")) in.execution.emplace_back("loss=fused");

@@ -30,11 +30,11 @@ std::string gradient_type(const Layout& l) {
 
 std::string module_text(const Plan& plan, const std::string& model) {
   const Layout& l = plan.layout;
-  const std::string text = filled("mpt_deepspeed.py", plan,
-                                  {{"model", model},
-                                   {"sequence", std::to_string(plan.workload.sequence)},
-                                   {"recompute", python_text(l.recompute == Recompute::full)},
-                                   {"stages", std::to_string(l.pipeline)}});
+  const std::string sequence = std::to_string(plan.workload.sequence), stages = std::to_string(l.pipeline);
+  const std::string recompute = python_text(l.recompute == Recompute::full);
+  const std::string text =
+      filled("mpt_deepspeed.py", plan,
+             {{"model", model}, {"sequence", sequence}, {"recompute", recompute}, {"stages", stages}});
   return kept_lines(text, {{"pipeline", l.pipeline > 1}});
 }
 
@@ -79,9 +79,13 @@ Exported export_deepspeed(const Plan& plan) {
   Json config = deepspeed_config(plan);
   // With both degrees in the file deepspeed.initialize() builds the mesh itself.
   if (plan.layout.context > 1) config["data_parallel_size"] = plan.layout.data;
+  config["steps_per_print"] = 10;  // speed and memory, which mpt-plan diagnose reads
   exported.files.push_back({"deepspeed.json", config.dump(2) + "\n"});
   const std::string model = add_hugging_face_model(plan.model, "deepspeed", exported, BalanceLoss::trained);
   exported.files.push_back({"mpt_deepspeed.py", module_text(plan, model)});
+  if (plan.layout.pipeline == 1)
+    add_trial(plan, "DeepSpeed 0.19.8", "deepspeed", {{"context", std::to_string(plan.layout.context)}},
+              exported);
   add_deepspeed_warnings(plan, exported.warnings);
   return exported;
 }

@@ -57,22 +57,17 @@ std::string kubernetes_command(const Plan& plan) {
       processes, processes_word(plan), node_count(plan));
 }
 
+Exported job(const Plan& plan, const char* file, const std::string& command) {
+  Exported exported;
+  const std::string name = object_name(plan.model.name);
+  add_filled(plan, file, {{"nodes_text", nodes_text(plan)}, {"name", name}, {"command", command}}, exported);
+  return exported;
+}
+
 }  // namespace
 
-Exported export_slurm(const Plan& plan) {
-  return {{{"job.sbatch", filled("job.sbatch", plan,
-                                 {{"nodes_text", nodes_text(plan)},
-                                  {"name", object_name(plan.model.name)},
-                                  {"command", slurm_command(plan)}})}},
-          {}};
-}
+Exported export_slurm(const Plan& plan) { return job(plan, "job.sbatch", slurm_command(plan)); }
 
-Exported export_kubernetes(const Plan& plan) {
-  return {{{"job.yaml", filled("job.yaml", plan,
-                               {{"nodes_text", nodes_text(plan)},
-                                {"name", object_name(plan.model.name)},
-                                {"command", kubernetes_command(plan)}})}},
-          {}};
-}
+Exported export_kubernetes(const Plan& plan) { return job(plan, "job.yaml", kubernetes_command(plan)); }
 
 }  // namespace mpt::frameworks

@@ -264,18 +264,17 @@ Exported export_megatron_bridge(const Plan& plan) {
   std::string facts;
   for (const std::string& fact : megatron_facts(plan)) facts += "\n" + comment_text(fact);
   const BridgeRecipe recipe = recipe_of(plan.model);
-  exported.files.push_back(
-      {"mpt_layout.py", filled("mpt_layout.py", plan,
-                               {{"facts", facts},
-                                {"family", recipe.family},
-                                {"recipe", recipe.name},
-                                {"imports", imports_text(plan)},
-                                {"body", body},
-                                {"pretrained", plan.layout.training.adapts() ? kPretrained : ""}})});
-  exported.files.push_back(
-      {"mpt_bridge_trial.py",
-       filled("mpt_bridge_trial.py", plan, {{"family", recipe.family}, {"recipe", recipe.name}})});
-  exported.files.push_back({"run_bridge_trial.sh", filled("run_bridge_trial.sh", plan), true});
+  const char* const pretrained = plan.layout.training.adapts() ? kPretrained : "";
+  add_filled(plan, "mpt_layout.py",
+             {{"facts", facts},
+              {"family", recipe.family},
+              {"recipe", recipe.name},
+              {"imports", imports_text(plan)},
+              {"body", body},
+              {"pretrained", pretrained}},
+             exported);
+  add_trial(plan, "Megatron-Bridge 0.6.2", "bridge", {{"family", recipe.family}, {"recipe", recipe.name}},
+            exported);
   return exported;
 }
 

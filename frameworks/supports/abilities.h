@@ -233,6 +233,7 @@ struct FrameworkTrial {
   std::string script;                  // of the exported files
   std::vector<std::string> arguments;  // "@steps@" stands for the number of steps
   std::string where;                   // what has to be there; may be empty
+  bool whole_model = false;            // not with pipelines, whose layers are the user's
   std::string source;                  // where the arguments are documented
 
   static void describe(auto& v) {
@@ -240,6 +241,7 @@ struct FrameworkTrial {
     v.field("script", &T::script, "exported file that starts it");
     v.field("arguments", &T::arguments, "what follows the script; @steps@ stands for the number of steps");
     v.field("where", &T::where, "where to start it", rare_field());
+    v.field("whole_model", &T::whole_model, "without pipelines alone", rare_field());
     v.field("source", &T::source, "where the arguments are documented", long_text());
   }
 };

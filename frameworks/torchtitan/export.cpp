@@ -165,8 +165,8 @@ Exported export_torchtitan(const Plan& plan) {
   const std::string head = fmt::format("\"\"\"{}. For torchtitan 0.3.0.\"\"\"\n", export_title(plan));
   exported.files.push_back(
       {"mpt_torchtitan.py", trainer_file(parts, conditions, head, titan_sizes(plan.model))});
-  exported.files.push_back({"mpt_titan_trial.py", filled("mpt_titan_trial.py", plan)});
-  exported.files.push_back({"run_torchtitan.sh", filled("run_torchtitan.sh", plan), true});
+  add_filled(plan, "mpt_titan_trial.py", {}, exported);
+  add_filled(plan, "run_torchtitan.sh", {}, exported);
   if (plan.layout.pipeline > 1) exported.files.push_back({"schedule.csv", csv_of(plan)});
   return exported;
 }

@@ -51,10 +51,8 @@ Json accelerate_config(const Plan& plan, const char* kind) {
 
 void add_accelerate_scripts(const Plan& plan, const std::string& settings, const std::string& options,
                             Exported& exported) {
-  exported.files.push_back({"run_accelerate.sh",
-                            filled("run_accelerate.sh", plan, {{"settings", settings}, {"options", options}}),
-                            true});
-  exported.files.push_back({"mpt_trainer_trial.py", filled("mpt_trainer_trial.py", plan)});
+  add_filled(plan, "run_accelerate.sh", {{"settings", settings}, {"options", options}}, exported);
+  add_filled(plan, "mpt_trainer_trial.py", {}, exported);
 }
 
 namespace {

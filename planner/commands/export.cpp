@@ -45,8 +45,7 @@ void tell_trial(const ExportOptions& o, const Plan& plan, const std::vector<Expo
   if (!trial || !exported(plan.layout.execution.framework)) return;
   const bool job = trial->command.starts_with(kJob);
   if (job && !exported("slurm")) return;
-  fmt::print("A trial of {} steps on made-up data{}:\n{}{}", kSteps,
-             trial->where.empty() ? "" : ", " + trial->where,
+  fmt::print("A trial of {} steps on made-up data{}:\n{}{}", kSteps, trial->where,
              wrapped_command(job ? "sbatch --wait --output trial.log " + trial->command.substr(kJob.size())
                                  : trial->command + " 2>&1 | tee trial.log",
                              "  "),

@@ -31,8 +31,7 @@ const char* another_kind(const Layout& l) {
 void add_trial(const Plan& plan, const std::string& folder, std::vector<NextCommand>& next) {
   const auto trial = frameworks::trial_command(plan, folder, kTrialSteps);
   if (!plan.risk || !trial) return;
-  next.push_back({trial->command, fmt::format("a trial of {} steps{}", kTrialSteps,
-                                              trial->where.empty() ? "" : ", " + trial->where)});
+  next.push_back({trial->command, fmt::format("a trial of {} steps{}", kTrialSteps, trial->where)});
 }
 
 // The layout that may not fit, where the plan is the one to fall back on.

@@ -145,7 +145,10 @@ class KernelCost final : public CostSource {
   double sharded_rate(const GroupPlace& group) const override {
     return is_inside(group) ? 1.0 : execution_.traffic.sharded_network_rate;
   }
-  double dispatch_s() const override { return execution_.host.micro_batch_us * 1e-6; }
+  // A graph of the whole step leaves no micro-batch to schedule (megatron/core/full_cuda_graph.py).
+  double dispatch_s() const override {
+    return execution_.kernels.graphs ? 0.0 : execution_.host.micro_batch_us * 1e-6;
+  }
   std::vector<double> rate_by_active_ranks() const override { return {}; }
   CostOrigin origin() const override {
     return own_ != nullptr ? CostOrigin{"own kernels", device_.name, "", own_->digest}

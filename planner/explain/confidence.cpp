@@ -18,7 +18,7 @@ namespace mpt::planner {
 namespace {
 
 // Below this share of the weight a step takes less, above the rest it takes more.
-constexpr double kTail = 0.11;
+constexpr double kTail = 0.1;
 // Sums of weights are not exact.
 constexpr double kRounding = 1e-9;
 
@@ -56,8 +56,7 @@ Spread spread_of(const RunsLike& like, const std::vector<Evidence>& all, Values 
     }
   }
   if (pool.empty()) return own;
-  pool.scale(Spread::kPooled / pool.weight());
-  own.append(pool);
+  own.append(pool, Spread::kPooled / pool.weight());
   std::set<size_t> parts;
   for (const NewPart& part : new_parts(like, all)) parts.insert(part.part);
   double variance = 0.0;
@@ -76,25 +75,17 @@ double room_bytes(const Plan& plan) {
   return double(tensor_bytes(plan.cluster.device, plan.layout.execution));
 }
 
-struct RunCount {
-  size_t runs = 0, sources = 0;
-  std::string words() const {
-    return fmt::format("{} run{} of {} source{}", runs, runs == 1 ? "" : "s", sources,
-                       sources == 1 ? "" : "s");
-  }
-};
-RunCount runs_counted(const std::vector<Evidence>& own, Values values) {
-  RunCount count;
+std::string runs_counted(const std::vector<Evidence>& own, Values values) {
+  size_t runs = 0;
   std::set<std::string> sources;
   for (const Evidence& e : own) {
     for (const SourceEvidence& s : e.sources) {
-      const size_t runs = values(s).size();
-      count.runs += runs;
-      if (runs > 0) sources.insert(s.source);
+      runs += values(s).size();
+      if (!values(s).empty()) sources.insert(s.source);
     }
   }
-  count.sources = sources.size();
-  return count;
+  return fmt::format("{} run{} of {} source{}", runs, runs == 1 ? "" : "s", sources.size(),
+                     sources.size() == 1 ? "" : "s");
 }
 
 // Of its framework, and with experts where it has them.
@@ -115,7 +106,7 @@ std::string step_line(const Plan& plan, const std::vector<Evidence>& own, const 
   if (spread.empty()) return "step time: no published run";
   const auto [low, high] = step_range(spread);
   return fmt::format("step time: 8 of 10 steps take {:.2f} to {:.2f} times the prediction ({})", low, high,
-                     runs_counted(own, step_times).words());
+                     runs_counted(own, step_times));
 }
 
 std::string failed_line(const Plan& plan, const std::vector<Evidence>& own) {
@@ -144,12 +135,8 @@ void Spread::add(const std::vector<double>& values, double weight) {
   for (const double value : values) values_.push_back({value, weight / double(values.size())});
 }
 
-void Spread::scale(double factor) {
-  for (Weighed& v : values_) v.weight *= factor;
-}
-
-void Spread::append(const Spread& other) {
-  values_.insert(values_.end(), other.values_.begin(), other.values_.end());
+void Spread::append(const Spread& other, double factor) {
+  for (const Weighed& v : other.values_) values_.push_back({v.value, v.weight * factor});
 }
 
 Spread Spread::widened(double deviation) const {
@@ -239,11 +226,8 @@ Confidence confidence(const Predicted& p, const std::vector<Evidence>& all) {
   }
   if (!(p.memory_share > 0.0)) return sure;
   const Spread used = memory_spread(p.like, all);
-  if (counts_exactly(p)) {
-    sure.fits = p.memory_share <= 1.0 ? 1.0 : 0.0;
-  } else if (!used.empty()) {
-    sure.fits = used.share_within(1.0 / p.memory_share);
-  }
+  if (!used.empty()) sure.fits = used.share_within(1.0 / p.memory_share);
+  if (counts_exactly(p)) sure.fits = p.memory_share <= 1.0 ? 1.0 : 0.0;
   return sure;
 }
 
@@ -312,7 +296,7 @@ std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evi
   const Spread used = memory_spread(runs_like(plan), all);
   if (used.empty()) return lines;
   lines.push_back(fmt::format("memory: 9 of 10 runs use at most {:.2f} times the prediction ({})",
-                              used.quantile(MemoryMargin::kLikely), runs_counted(own, memory_used).words()));
+                              used.quantile(MemoryMargin::kLikely), runs_counted(own, memory_used)));
   if (const auto fits = confidence(predicted_by(plan), all).fits)
     lines.back() += fmt::format("; this plan is {} likely to fit", describe_likelihood(*fits));
   return lines;

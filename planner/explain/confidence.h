@@ -33,8 +33,8 @@ class Spread {
 
   /// `values`: of one source.
   void add(const std::vector<double>& values, double weight);
-  void scale(double factor);
-  void append(const Spread& other);
+  /// With weights times `factor`.
+  void append(const Spread& other, double factor);
   /// With a normal error of this deviation beside each value's logarithm.
   Spread widened(double deviation) const;
 
@@ -71,8 +71,8 @@ Spread step_spread(const RunsLike& like, const std::vector<Evidence>& all);
 /// did not fail count as predicted. One that failed as predicted does not count.
 Spread memory_spread(const RunsLike& like, const std::vector<Evidence>& all);
 
-/// Eight in ten steps take `low` to `high` times the predicted time. The shares of the two ends are such that
-/// 75 to 85 % of the runs of a source that is left out lie between them (reports/results/accuracy.md).
+/// Eight in ten steps take `low` to `high` times the predicted time, one less and one more. So many
+/// runs of a source that is left out lie between them, as a user asks for them (reports/results/accuracy.md).
 struct StepRange {
   double low = 1.0, high = 1.0;
 };

@@ -13,8 +13,9 @@
 
 namespace mpt::planner {
 
-DrawnChoice draw_choice(const LogTimes& log_times, const Posterior& posterior) {
-  const DrawnLosses drawn = draw_losses(log_times, posterior, 0, kDraws);
+DrawnChoice draw_choice(const LogTimes& log_times, const Posterior& posterior,
+                        std::span<const double> scales) {
+  const DrawnLosses drawn = draw_losses(log_times, posterior, 0, kDraws, scales);
   const auto& losses = drawn.losses;
   const auto wins = losses.end() - std::upper_bound(losses.begin(), losses.end(), 0.0);
   const auto other = std::max_element(drawn.by_winner.begin(), drawn.by_winner.end());
@@ -40,8 +41,9 @@ std::optional<DrawnChoice> draw_choice(const SearchResult& result, const SearchP
     log_times.push_back(std::log(c.evaluation.step_time_s));
   }
   if (points.size() < 2) return std::nullopt;
+  const ObservedPriors priors = published_priors();
   return draw_choice(Eigen::Map<const LogTimes>(log_times.data(), Eigen::Index(log_times.size())),
-                     Posterior(points, published_priors().time));
+                     Posterior(points, priors.time), priors.scales);
 }
 
 std::string describe_order(const DrawnChoice& d, const std::vector<Layout>& ranking) {

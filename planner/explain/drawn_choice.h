@@ -19,7 +19,9 @@ namespace mpt::planner {
 
 inline constexpr size_t kDraws = 1000;
 /// Of the first layout, which is the recommended one; the places of those to measure are among all.
-DrawnChoice draw_choice(const LogTimes& log_times, const Posterior& posterior);
+/// `scales`: as ObservedPriors::scales.
+DrawnChoice draw_choice(const LogTimes& log_times, const Posterior& posterior,
+                        std::span<const double> scales = {});
 
 /// Over the layouts of `result` that take at most kNearFront longer than its first; nothing where there is no
 /// other one, or where no published run tells the errors of the prices.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -49,40 +50,34 @@ std::vector<double> with_parts(std::vector<double> own, const Layout& layout) {
   return own;
 }
 
-struct NamedSpread {
-  std::string of;
-  double spread = 0.0;
-
-  static void describe(auto& v) {
-    using T = NamedSpread;
-    v.field("of", &T::of, "feature");
-    v.field("spread", &T::spread, "standard deviation of its weight", between(0, 10));
-  }
-};
+// Standard deviations of weights, by feature.
+using Spreads = std::map<std::string, double>;
 
 struct PriorFile {
   std::string source, script, date;
-  std::vector<NamedSpread> time, memory;
+  Spreads time, memory;
+  std::vector<double> scales;
 
   static void describe(auto& v) {
     using T = PriorFile;
     v.field("source", &T::source, "runs that it was fitted to", long_text());
     v.field("script", &T::script, "what fitted it", long_text());
     v.field("date", &T::date, "when, ISO 8601");
-    v.field("time", &T::time, "of the logarithm of measured over predicted step times");
-    v.field("memory", &T::memory, "of the logarithm of measured over predicted peaks");
+    v.field("time", &T::time, "of the logarithm of measured over predicted step times", between(0, 10));
+    v.field("memory", &T::memory, "of the logarithm of measured over predicted peaks", between(0, 10));
+    v.field("scales", &T::scales, "errors of step times over those that it says, by clusters",
+            optional_field(between(0, 100)));
   }
 };
 
-double spread_of(const std::vector<NamedSpread>& spreads, const std::string& name, const std::string& where) {
-  const auto found =
-      std::find_if(spreads.begin(), spreads.end(), [&](const NamedSpread& s) { return s.of == name; });
+double spread_of(const Spreads& spreads, const std::string& name, const std::string& where) {
+  const auto found = spreads.find(name);
   if (found == spreads.end())
     throw UserError(Problem{where, "no spread of " + name, "one of each feature", "fit it again"});
-  return found->spread;
+  return found->second;
 }
 
-CorrectionPrior prior_of(const std::vector<NamedSpread>& spreads, std::span<const Feature> features,
+CorrectionPrior prior_of(const Spreads& spreads, std::span<const Feature> features,
                          const std::string& where) {
   CorrectionPrior prior;
   for (const Feature& f : features) prior.weights.push_back(spread_of(spreads, f.name, where));
@@ -142,7 +137,7 @@ std::vector<double> memory_features_of(const Candidate& candidate) {
 ObservedPriors priors_from_text(const std::string& text, const std::string& file) {
   const auto read = from_json<PriorFile>(parse_json(text, file), file);
   return {prior_of(read.time, time_features(), file + "/time"),
-          prior_of(read.memory, memory_features(), file + "/memory")};
+          prior_of(read.memory, memory_features(), file + "/memory"), read.scales};
 }
 
 ObservedPriors published_priors() {

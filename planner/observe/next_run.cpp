@@ -93,7 +93,8 @@ double DrawnLosses::mean() const {
   return std::accumulate(losses.begin(), losses.end(), 0.0) / double(losses.size());
 }
 
-DrawnLosses draw_losses(const LogTimes& log_times, const Posterior& posterior, size_t choice, size_t draws) {
+DrawnLosses draw_losses(const LogTimes& log_times, const Posterior& posterior, size_t choice, size_t draws,
+                        std::span<const double> scales) {
   // Less is no loss but rounding.
   constexpr double kSame = 1e-7;
   const Eigen::Index n = log_times.size();
@@ -106,7 +107,8 @@ DrawnLosses draw_losses(const LogTimes& log_times, const Posterior& posterior, s
   DrawnLosses drawn{{}, std::vector<double>(size_t(n), 0.0)};
   while (drawn.losses.size() < draws) {
     for (Eigen::Index i = 0; i < n; ++i) z(i) = normal();
-    const Eigen::VectorXd times = log_times + posterior.means().head(n) + root * z;
+    const double scale = scales.empty() ? 1.0 : scales[drawn.losses.size() % scales.size()];
+    const Eigen::VectorXd times = log_times + posterior.means().head(n) + scale * (root * z);
     Eigen::Index winner = 0;
     const double lost = std::expm1(times(Eigen::Index(choice)) - times.minCoeff(&winner));
     drawn.losses.push_back(lost > kSame ? lost : 0.0);

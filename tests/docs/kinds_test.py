@@ -82,6 +82,10 @@ def check_left_out():
     check(0.4 < added < 0.8, added)
     table = kinds.measured(rows, {"step_time": rows, "peak_memory": rows})
     check({entry["part"]: entry["step_time"] for entry in table}["layers"] == kinds.of_few(added, 2), table)
+    parts = kinds.PARTS[:-1]
+    every = [(of, ratios, weight / len(list(kinds.left_out_kinds(part, rows)))) for part in parts for of, ratios, weight in kinds.left_out_runs(part, rows, rows, "step_time")]
+    deviation = kinds.least_deviation(every, "step_time")
+    check(table[-1]["step_time"] == kinds.of_few(deviation, len(parts)) > kinds.of_few(deviation, len(rows)), (table[-1], "three parts tell of a fourth"))
     check(kinds.of_few(0.2, 100) <= 0.21 < 0.48 == kinds.of_few(0.2, 2), "few kinds tell less")
     new = {"framework": "f", "layers": ["odd"], "precision": ["fp4"]}
     check([part for part, _ in kinds.new_parts(new, rows)] == ["layers", "precision"], kinds.new_parts(new, rows))

@@ -353,6 +353,24 @@ TEST(Export, AutoModelComputesIn16BitsWithoutFsdp) {
   EXPECT_EQ(recipe(plan).find("autocast_dtype"), std::string::npos) << "FSDP's policy casts";
 }
 
+TEST(Export, DeepSpeedsTrialIsOfPlansWithoutPipelines) {
+  test::WantedPlan request{test::little_llama(), {8, 16}};
+  request.data = 2;
+  Plan whole = test::make_plan(request), stages = a_plan();
+  whole.layout.execution.framework = stages.layout.execution.framework = "deepspeed";
+  const auto names = [](const Plan& plan) {
+    std::vector<std::string> found;
+    for (const ExportedFile& file : find_export_target("deepspeed").write(plan).files)
+      found.push_back(file.name);
+    return found;
+  };
+  EXPECT_EQ(names(whole).back(), "run_deepspeed_trial.sh");
+  EXPECT_EQ(names(stages).back(), "mpt_deepspeed.py") << "its layers are the user's";
+  ASSERT_TRUE(trial_command(whole, "run", 50));
+  EXPECT_EQ(trial_command(whole, "run", 50)->command, "bash run/run_deepspeed_trial.sh 50");
+  EXPECT_FALSE(trial_command(stages, "run", 50));
+}
+
 TEST(Export, DeepSpeedsBatchIsWhatItChecks) {
   EXPECT_FALSE(deepspeed_json(plan_for_deepspeed(2, 1)).contains("train_batch_size"));
   const Json context = deepspeed_json(plan_for_deepspeed(1, 2));

@@ -280,7 +280,7 @@ TEST(Import, AutoModelsCompilerAndLossSayWhatIsKept) {
   const std::string loss = "loss_fn:\n  _target_: nemo_automodel.components.loss.";
   using Words = std::vector<std::string>;
   EXPECT_EQ(execution("compile:\n  enabled: false\n" + loss + "masked_ce.MaskedCrossEntropy\n"), Words{});
-  EXPECT_EQ(execution("compile:\n  enabled: true\n"), (Words{"elementwise=compiled", "rms_norm_bytes=0"}));
+  EXPECT_EQ(execution("compile:\n  enabled: true\n"), (Words{"elementwise=compiled"}));
   EXPECT_EQ(execution(loss + "linear_ce.FusedLinearCrossEntropy\n"), Words{"loss=chunked"});
   EXPECT_EQ(execution(loss + "te_parallel_ce.TEParallelCrossEntropy\nmodel:\n  dtype: float32\n"),
             (Words{"loss=fused", "weight_bytes=4", "gradient_bytes=4", "optimizer_bytes=8"}));

@@ -34,11 +34,11 @@ Layouts two(double computes_s, double communicates_s, double doublings = 0.0) {
 struct Spreads {
   double compute = 0.0, communication = 0.0, doubling = 0.0, layout = 0.0;
 };
-DrawnChoice drawn(const Layouts& layouts, const Spreads& s) {
+DrawnChoice drawn(const Layouts& layouts, const Spreads& s, const std::vector<double>& scales = {}) {
   const CorrectionPrior prior{{s.compute, s.communication, s.doubling}, s.layout, 0.0};
   return draw_choice(
       Eigen::Map<const LogTimes>(layouts.log_times.data(), Eigen::Index(layouts.points.size())),
-      Posterior(layouts.points, prior));
+      Posterior(layouts.points, prior), scales);
 }
 
 // Equally fast, one by computing and one by communicating.
@@ -99,6 +99,17 @@ TEST(DrawnChoice, LargerErrorsCostMoreAndSlowerLayoutsWinLess) {
     EXPECT_LT(now, wins) << slower;
     wins = now;
   }
+}
+
+// Half of all clusters are met exactly, and half are off by twice the spread: fewer surprises, and larger
+// ones.
+TEST(DrawnChoice, ClustersAreOffByUnequalAmounts) {
+  const Spreads spreads{0.0, 0.1};
+  const DrawnChoice alike = drawn(two(6, 4.05), spreads), unlike = drawn(two(6, 4.05), spreads, {0.0, 2.0});
+  EXPECT_EQ(drawn(two(6, 4.05), spreads, {0.0}).other_wins, 0.0);
+  EXPECT_EQ(drawn(two(6, 4.05), spreads, {1.0, 1.0}), alike);
+  EXPECT_LT(unlike.other_wins, alike.other_wins);
+  EXPECT_GT(unlike.regret_95, 1.3 * alike.regret_95);
 }
 
 TEST(DrawnChoice, NamesTheLayoutWhoseWinsCostMost) {

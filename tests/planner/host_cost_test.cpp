@@ -115,6 +115,16 @@ TEST_F(HostCostTest, TheHostLaunchesSmallExpertsOneByOne) {
   EXPECT_EQ(forward_s(small, 20.0, false), forward_s(small, 0.0, false));
 }
 
+TEST_F(HostCostTest, AGraphOfTheStepHasAllMicroBatches) {
+  Execution execution;
+  execution.host.micro_batch_us = 150.0;
+  EXPECT_EQ(cost(execution)->dispatch_s(), 150e-6);
+  execution.kernels.router_graphs = true;
+  EXPECT_EQ(cost(execution)->dispatch_s(), 150e-6) << "graphs of parts";
+  execution.kernels.graphs = true;
+  EXPECT_EQ(cost(execution)->dispatch_s(), 0.0);
+}
+
 TEST_F(HostCostTest, RoutingTakesTheHostItsTimeUnlessGraphsDoIt) {
   const ModelSpec model = models::load_model("qwen3-30b-a3b");
   Layout layout;

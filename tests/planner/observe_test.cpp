@@ -222,11 +222,15 @@ TEST(ObservedFeatures, HaveNamesAndASpreadEach) {
   std::set<std::string> names;
   for (const Feature& f : time_features()) EXPECT_TRUE(names.insert(f.name).second) << f.name;
   EXPECT_GT(priors.time.weights.front(), priors.time.measurement);
+  EXPECT_TRUE(std::is_sorted(priors.scales.begin(), priors.scales.end()));
+  ASSERT_GE(priors.scales.size(), 10u);
+  EXPECT_LT(priors.scales.front(), 1.0);
+  EXPECT_GT(priors.scales.back(), 1.0);
 }
 
 TEST(ObservedFeatures, RefuseAPriorThatLacksOne) {
   const std::string text =
-      R"({"source": "s", "script": "s", "date": "2026-01-01", "time": [], "memory": []})";
+      R"({"source": "s", "script": "s", "date": "2026-01-01", "time": {}, "memory": {}})";
   try {
     priors_from_text(text, "prior.json");
     FAIL();

@@ -20,7 +20,7 @@ from deepspeed.module_inject.auto_ep_config import validate_autoep_config  # noq
 from deepspeed.pipe import LayerSpec  # noqa: E402
 from deepspeed.runtime.config import DeepSpeedConfig  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
-from training import compare_training  # noqa: E402
+from training import compare_training, run_ranks  # noqa: E402
 from transformers_fields import compare_model  # noqa: E402
 
 
@@ -120,6 +120,11 @@ def with_pytorchs_optimizer(folder, settings):
     return copy
 
 
+def compare_trial(c, folder):
+    """The trial that mpt-plan prints, on CPU ranks; its script starts it as Megatron-Bridge's does, whose judge reads that."""
+    c.same("steps in the log of a trial", [10, 20], run_ranks("trial_deepspeed.py", folder, c.ranks)["reports"])
+
+
 def check(folder, c):
     os.chdir("/")
     dist.init_process_group("fake", rank=0, world_size=c.ranks, store=FakeStore())
@@ -145,6 +150,8 @@ def check(folder, c):
     compare_model(c, folder, module.MODEL)
     if os.path.basename(folder).startswith("trained"):
         compare_training(c, "train_deepspeed.py", with_pytorchs_optimizer(folder, settings))
+    if os.path.basename(folder) in ("trained-zero3", "tried-context"):
+        compare_trial(c, folder)
 
 
 judge(check)

@@ -281,6 +281,7 @@ DEEPSPEED = {
     "trained-zero3-recompute": trained(f"{REPLICAS} --zero 3 --recompute full"),
     "trained-offload-zero1": trained(f"{REPLICAS} --zero 1 --offload on"),
     "trained-offload-zero3": trained(f"{REPLICAS} --zero 3 --offload on"),
+    "tried-context": trained("--tp 1 --pp 1 --cp 2 --cp-method all_to_all --zero 3"),
     "llama3-8b-pipeline": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --schedule 1f1b --zero 1"),
     "llama3-8b-pipeline-zero2": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --schedule 1f1b --zero 2"),
     "llama3-8b-interleaved": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --schedule interleaved --chunks 2"),
