@@ -70,12 +70,12 @@ void set_recompute(const MegatronFlags& f, const ModelSpec& m, Imported& in) {
   Layout& l = in.layout;
   l.recompute = recompute_of(f);
   if (l.recompute == Recompute::selective) {
-    const std::vector<std::string> modules = f.texts("recompute-modules");
-    if (!modules.empty() && modules.front() != "None") set_recompute_modules(modules, l.selective);
-    for (const std::string& module : modules) {
-      if (module == "shared_experts" || module == "gdn_norm_out")
-        in.notes.push_back(fmt::format("--recompute-modules {}: not taken over", module));
-    }
+    std::vector<std::string> modules = f.texts("recompute-modules");
+    std::erase(modules, "None");
+    if (!modules.empty()) set_recompute_modules(modules, l.selective);
+    for (const std::string& known : recompute_modules_of(l.selective)) std::erase(modules, known);
+    for (const std::string& module : modules)
+      in.notes.push_back(fmt::format("--recompute-modules {}: not taken over", cut_text(module, 40)));
     l.selective.experts = l.selective.experts || f.has("moe-layer-recompute");
   }
   if (l.recompute != Recompute::full) return;
