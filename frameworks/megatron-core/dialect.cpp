@@ -179,7 +179,7 @@ void read_index(const WordSource& w, Values& values) {
 }
 
 // A letter for each layer, which has a mixer or an MLP alone
-// (megatron/core/models/hybrid/hybrid_layer_allocation.py); "|" ends a stage, behind "/" are next-token layers.
+// (megatron/core/models/hybrid/hybrid_layer_allocation.py); "|" ends a stage, behind "/" are next-token ones.
 void read_pattern(const WordSource& w, const std::string& word, Values& values) {
   static constexpr std::string_view kLetters = "MG*+D-E";
   static constexpr std::array kMixers{"linear", "linear", "full", "full", "sparse", "none", "none"};
@@ -208,9 +208,8 @@ void read_pattern(const WordSource& w, const std::string& word, Values& values) 
 }
 
 void read_mixers(const WordSource& w, Values& values) {
-  for (const char* word : {"hybrid-layer-pattern", "hybrid-override-pattern"}) {
+  for (const char* word : {"hybrid-layer-pattern", "hybrid-override-pattern"})
     if (w.has(word) && w.text(word, "None") != "None") return read_pattern(w, word, values);
-  }
   const int64_t layers = whole(values, Value::layers);
   const std::string variant = w.text("experimental-attention-variant", "None");
   if (variant == "gated_delta_net") {

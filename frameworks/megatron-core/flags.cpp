@@ -190,10 +190,8 @@ MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
     flags.nodes_ = std::min<int64_t>(slurm_nodes(text), kMostRanks);
   }
   refuse_other_programs(flags.program_, flags.file_);
-  std::string pattern = flags.source("hybrid-layer-pattern");  // a letter for each layer, "|" ends a stage
+  std::string pattern = flags.source("hybrid-layer-pattern");  // a letter for each layer
   pattern.erase(std::min(pattern.find('/'), pattern.size()));
-  std::replace_if(pattern.begin(), pattern.end(), [](char letter) { return letter != '|'; }, 't');
-  if (pattern.find('|') != std::string::npos) flags.set("pipeline-model-parallel-layout", "E" + pattern + "L");
   std::erase(pattern, '|');
   if (!pattern.empty() && !flags.has("num-layers")) flags.set("num-layers", std::to_string(pattern.size()));
   flags.environment_["env.WORLD_SIZE"] = flags.ranks_ > 0 ? std::optional<Json>(flags.ranks_) : std::nullopt;

@@ -146,12 +146,15 @@ int64_t chunks_of(const MegatronFlags& f, const ModelSpec& m, int64_t ranks) {
 void set_pipeline(const MegatronFlags& f, const ModelSpec& m, Imported& in) {
   Layout& l = in.layout;
   l.pipeline = f.number("pipeline-model-parallel-size", rule_of(&Layout::pipeline), 1);
-  const std::string text = f.text("pipeline-model-parallel-layout", "None");
-  if (f.has("pipeline-model-parallel-layout") && text != "None") {
+  std::string text = f.text("hybrid-layer-pattern", "");
+  const bool cut = text.find('|') != std::string::npos;
+  const std::string word = cut ? "hybrid-layer-pattern" : "pipeline-model-parallel-layout";
+  text = cut ? "E" + text.substr(0, text.find('/')) + "L" : f.text(word, "None");
+  if (cut) std::replace_if(text.begin() + 1, text.end() - 1, [](char letter) { return letter != '|'; }, 't');
+  if (f.has(word) && text != "None") {
     const auto stages = decoder_layers_of_stages(text);
     if (!stages || int64_t(stages->size()) % l.pipeline != 0)
-      f.refuse("pipeline-model-parallel-layout",
-               fmt::format("stages such as Et*2|(tt|)*6L, as many for each of {} ranks", l.pipeline));
+      f.refuse(word, fmt::format("stages such as Et*2|(tt|)*6L, as many for each of {} ranks", l.pipeline));
     l.layers_per_stage = *stages;
     l.chunks = int64_t(stages->size()) / l.pipeline;
   } else {
