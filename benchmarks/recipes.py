@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What mpt-plan says of the recipes of a framework's own repository, each on the GPUs that its owner names. Writes a page with a verdict for
-each recipe, and totals; never the files.
+"""What mpt-plan says of the recipes of a framework's own repository, each as its owner runs it. Writes a page with a verdict for each recipe,
+and totals; never the files.
 
 Usage: recipes.py BIN CHECKOUT... [-o reports/results/recipes.md] [--json FILE]. A CHECKOUT is a work tree of NVIDIA-NeMo/Automodel,
 pytorch/torchtitan, NVIDIA-NeMo/Megatron-Bridge or NVIDIA/Megatron-LM.
@@ -12,13 +12,22 @@ import glob
 import json
 import os
 import re
+import shlex
 import subprocess
 import tempfile
 
 VERDICTS = ["fits", "illegal", "does_not_fit", "not_read"]
 APART = "cannot_judge"
-NO_DECODER = re.compile(r"MODE: inference|it starts (?!pretrain_gpt)|no language model|/flux/|/t5/")  # no training that plans describe
+NOT_JUDGED = {"verdict": APART, "parameters": 0, "peak_bytes": 0, "layout": "", "notes": []}
+# What trains no decoder of language, and what its owner does not run.
+NO_DECODER = re.compile(r"MODE: inference|it starts (?!pretrain_gpt)|no language model|/flux/|/wan/|/t5/|the owner's CI leaves it out")
+# Recipes that their owner's own code refuses, by function, and where.
+REFUSED_BY_OWNER = {
+    "qwen35_122b_a10b": "torchtitan/models/common/decoder.py:195", "qwen35_397b_a17b": "torchtitan/models/common/decoder.py:195",
+    "glm45_355b_peft_16gpu_h100_bf16_config": "megatron/core/transformer/moe/moe_layer.py:636",
+    "glm45_355b_sft_128gpu_h100_bf16_config": "megatron/core/transformer/moe/moe_layer.py:636"}
 MOST_NODES = 128
+NEWER = {"dgx-h100": "dgx-b200", "dgx-b200": "dgx-b300"}  # the next kind, of as many GPUs in a node
 
 
 def check(binary, root, files, cluster, gpus=0):
@@ -72,7 +81,9 @@ def as_in_ci(text, block):
 
 def automodel(binary, root):
     """Recipes of language models that the owner's CI runs, with the values that it sets there: a block `ci` says on how many nodes, and of which kind."""
-    places = {}
+    places, other = {}, {}
+    with open(os.path.join(root, "tests/ci_tests/configs/llm_pretrain/release_recipes.yml"), encoding="utf-8") as file:
+        pretrained = re.findall(r"^  - (\S+)", file.read(), re.MULTILINE)
     with tempfile.TemporaryDirectory() as scratch:
         for path in sorted(glob.glob("examples/llm_finetune/**/*.yaml", root_dir=root, recursive=True) +
                            glob.glob("examples/llm_pretrain/**/*.yaml", root_dir=root, recursive=True)):
@@ -82,14 +93,20 @@ def automodel(binary, root):
             if block is None:
                 continue
             said = dict(re.findall(r"^  (\w+): *\"?(\w+)", block.group(1), re.MULTILINE))
-            nodes = int(said.get("nodes", 1))
-            on_racks = said.get("cluster_tag") == "gb200"
-            gpus = nodes * int(said.get("nproc_per_node", 4 if on_racks else 8))
-            places[path] = (f"gb200-nvl72:{-(-gpus // 72)}" if on_racks else f"dgx-h100:{nodes}", gpus)
+            nodes, tag = int(said.get("nodes", 1)), said.get("cluster_tag")
+            gpus = nodes * int(said.get("nproc_per_node", 4 if tag == "gb200" else 8))
+            issue = "known_issue_id" in said and "allow_failure" not in said  # tests/ci_tests/utils/generate_ci_tests.py: all of it is skipped
+            if issue or path.startswith("examples/llm_pretrain") and path.removeprefix("examples/llm_pretrain/") not in pretrained:
+                other[path] = {**NOT_JUDGED, "recipe": path, "reason": "the owner's CI leaves it out", "on": f"{gpus} GPUs"}
+                continue
+            if tag not in (None, "h100", "gb200"):
+                other[path] = {**NOT_JUDGED, "recipe": path, "reason": f"it runs on {tag}, which the catalog of clusters lacks", "on": f"{gpus} x {tag}"}
+                continue
+            places[path] = (f"gb200-nvl72:{-(-gpus // 72)}" if tag == "gb200" else f"dgx-h100:{nodes}", gpus)
             os.makedirs(os.path.join(scratch, os.path.dirname(path)), exist_ok=True)
             with open(os.path.join(scratch, path), "w", encoding="utf-8") as file:
                 file.write(as_in_ci(text, block.group(1)))
-        return grouped(binary, scratch, places)
+        return {**grouped(binary, scratch, places), **other}
 
 
 def megatron(binary, root):
@@ -104,14 +121,21 @@ def megatron(binary, root):
         for name in re.findall(r"test_case: \[([^\],]*)\]", text):
             case = f"{folder}/{said.get('model')}/{name}/model_config.yaml"
             if os.path.exists(os.path.join(root, case)):
-                places[case] = place
+                places[case] = on_less(root, case, place)
     return grouped(binary, root, places)
+
+
+def on_less(root, case, place):
+    """The place of a test, of which the file says that its first run takes fewer GPUs."""
+    with open(os.path.join(root, case), encoding="utf-8") as file:
+        said = re.search(r"^MODEL_ENV_VARS:\n(?:  +#.*\n)*  MODEL_ARGS:\n(?:  +#.*\n)*    GPUS_PER_NODE: (\d+)", file.read(), re.MULTILINE)
+    return (place[0], int(said.group(1))) if said else place
 
 
 def by_smallest_cluster(binary, root, files):
     """Recipes that name no GPUs: on the smallest cluster where they fit, in its newest kind where a precision asks for that."""
     found = {}
-    for kind in ("dgx-h100", "dgx-b200"):
+    for kind in ("dgx-h100", *NEWER.values()):
         nodes = 1
         while nodes <= MOST_NODES:
             for name, one in check(binary, root, files, f"{kind}:{nodes}").items():
@@ -126,18 +150,111 @@ def torchtitan(binary, root):
     return by_smallest_cluster(binary, root, sorted(glob.glob("torchtitan/models/*/config_registry.py", root_dir=root)))
 
 
+BRIDGE = "src/megatron/bridge/recipes"
+BRIDGE_CLUSTERS = {"h100": ("dgx-h100", 8), "b200": ("dgx-b200", 8), "b300": ("dgx-b300", 8), "gb200": ("gb200-nvl72", 72), "gb300": ("gb300-nvl72", 72)}
+# Runs that pages and scripts of the owner describe, by recipe: GPUs, their kind, what they set, and which file says so.
+BRIDGE_RUNS = {
+    "deepseek_v4_flash_pretrain_32gpu_h100_fp8mx_config": (32, "gb200", {}, "examples/models/deepseek_v4/slurm_pretrain.sh"),
+    "deepseek_v4_flash_pretrain_32gpu_h100_bf16_muon_config": (32, "gb200", {}, "examples/models/deepseek_v4/slurm_pretrain.sh"),
+    "deepseek_v4_flash_sft_32gpu_h100_bf16_config": (32, "gb300", {}, "examples/models/deepseek_v4/README.md"),
+    "deepseek_v4_flash_no_mtp_sft_32gpu_h100_bf16_config": (32, "gb300", {}, "examples/models/deepseek_v4/README.md"),
+    "nemotron_3_ultra_pretrain_24gpu_h100_bf16_config": (
+        384, "h100", {"model.tensor_model_parallel_size": "4", "model.pipeline_model_parallel_size": "12", "model.expert_model_parallel_size": "16",
+                      "model.recompute_granularity": "full", "model.recompute_method": "uniform", "model.recompute_num_layers": "1",
+                      "model.seq_length": "4096", "dataset.seq_length": "4096", "train.global_batch_size": "128"},
+        "examples/models/nemotron/nemotron_3/ultra/slurm_pretrain.sh"),
+    "step35_196b_a11b_pretrain_512gpu_h100_bf16_config": (
+        64, "h100", {"model.num_layers_in_last_pipeline_stage": "3", "model.context_parallel_size": "1", "model.sequence_parallel": "false",
+                     "model.mtp_num_layers": "0", "train.global_batch_size": "1024", "train.micro_batch_size": "1"},
+        "examples/models/stepfun/step35/slurm_pretrain.sh"),
+}
+
+
+def settings_of(command):
+    """What a command of the owner's train.sh sets."""
+    words, said = shlex.split(command), {}
+    for at, word in enumerate(words):
+        value = words[at + 1] if at + 1 < len(words) else ""
+        if word == "--seq_length":
+            said["model.seq_length"] = said["dataset.seq_length"] = value
+        elif re.fullmatch(r"--\w+_parallel_size", word):
+            said[f"model.{word[2:]}"] = value
+        elif word == "--deterministic":
+            said["model.deterministic_mode"] = "true"
+        elif match := re.fullmatch(r"\+*((?:model|optimizer|train|ddp|mixed_precision|comm_overlap)\.\w+)=(.*)", word):
+            said[match.group(1)] = match.group(2)
+    return said
+
+
+def runs_on_cards(root):
+    """Runs of the owner's model verification cards that it calls verified, by recipe: GPUs, kind, settings and card. A recipe's own kind comes first."""
+    runs = {}
+    for path in sorted(glob.glob("examples/model_verification_cards/*/card.yaml", root_dir=root)):
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            text = file.read()
+        for kind, block in re.findall(r"^    (G?[BH]\d00):\n((?:      .*\n|\n)+)", text, re.MULTILINE):
+            command = re.search(r"^      command: >\n((?:        .*\n)+)", block, re.MULTILINE)
+            said = re.search(r"--nodes (\d+) --gpus-per-node (\d+)\s+--recipe (\w+)", command.group(1)) if command else None
+            if not said or "      status: verified" not in block:
+                continue
+            nodes, per_node, name = said.groups()
+            if name not in runs or f"_{kind.lower()}_" in name and f"_{runs[name][1]}_" not in name:
+                runs[name] = (int(nodes) * int(per_node), kind.lower(), settings_of(command.group(1)), path)
+    return runs
+
+
+def literal(value):
+    """Python for a value of the owner's command line."""
+    words = {"null": "None", "true": "True", "false": "False"}
+    if value.lower() in words or re.fullmatch(r"-?[\d.]+(?:e-?\d+)?", value):
+        return words.get(value.lower(), value)
+    if value.startswith("[") and value.endswith("]"):
+        return "[" + ", ".join(literal(one.strip()) for one in value[1:-1].split(",") if one.strip()) + "]"
+    return repr(value)
+
+
+def as_bridge_runs(binary, root, names, runs):
+    """Verdicts on the runs of recipes, by a file for each that sets what the run sets."""
+    found = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        os.symlink(os.path.abspath(os.path.join(root, "src/megatron")), os.path.join(scratch, "megatron"))
+        places = {}
+        for name in names:
+            path, function = name.split("#")
+            gpus, kind, said, _ = runs[function]
+            cluster, per_node = BRIDGE_CLUSTERS[kind]
+            module = path.removeprefix("src/").removesuffix(".py").replace("/", ".")
+            lines = [f"from {module} import {function} as recipe", "", f"def {function}():", "    cfg = recipe()",
+                     "    cfg.model.tensor_model_parallel_size = cfg.model.tensor_model_parallel_size"]
+            lines += [f"    cfg.{key} = {literal(value)}" for key, value in said.items()]
+            with open(os.path.join(scratch, f"{function}.py"), "w", encoding="utf-8") as file:
+                file.write("\n".join(lines + ["    return cfg", ""]))
+            places[f"{function}.py"] = (f"{cluster}:{-(-gpus // per_node)}", gpus)
+        for one in grouped(binary, scratch, places).values():
+            function = one["recipe"].split("#")[1]
+            found[function] = {**one, "on": f"{one['on']}, as in {os.path.relpath(runs[function][3], 'examples')}"}
+    return {name: found[name.split("#")[1]] for name in names}
+
+
 def bridge(binary, root):
-    """Recipes of models. Their names say how many GPUs of which kind each is for: llama3_8b_pretrain_2gpu_h100_bf16_config."""
-    folder, pattern, found = "src/megatron/bridge/recipes", re.compile(r"_(\d+)gpu_([a-z]*\d+)_"), {}
-    clusters = {"h100": ("dgx-h100", 8), "b200": ("dgx-b200", 8), "b300": ("dgx-b300", 8), "gb200": ("gb200-nvl72", 72), "gb300": ("gb300-nvl72", 72)}
-    names = {name: pattern.search(name) for name in check(binary, root, [folder], "dgx-h100:1")}
-    for gpus, kind in sorted({match.groups() for match in names.values() if match}):
-        cluster, per_node = clusters[kind]
-        files = sorted({name.split("#")[0] for name, match in names.items() if match and match.groups() == (gpus, kind)})
-        for name, one in check(binary, root, files, f"{cluster}:{-(-int(gpus) // per_node)}", int(gpus)).items():
-            if names.get(name) and names[name].groups() == (gpus, kind):
-                found[name] = {**one, "on": f"{gpus} x {cluster}"}
-    return with_more_replicas(binary, root, {name: (int(names[name].group(1)), *clusters[names[name].group(2)]) for name in found}, found)
+    """Recipes of models. Their names say how many GPUs of which kind each is for: llama3_8b_pretrain_2gpu_h100_bf16_config. Runs of the owner's
+    verification cards and scripts come first, with what they set; a recipe in a precision that its kind lacks is judged on the next kind."""
+    pattern, found = re.compile(r"_(\d+)gpu_([a-z]*\d+)_"), {}
+    runs = {**runs_on_cards(root), **BRIDGE_RUNS}
+    for *_, source in BRIDGE_RUNS.values():
+        if not os.path.exists(os.path.join(root, source)):
+            raise SystemExit(f"{root}: no {source}, which a run of a recipe is taken from")
+    names = {name: pattern.search(name) for name in check(binary, root, [BRIDGE], "dgx-h100:1")}
+    names = {name: match for name, match in names.items() if match}
+    places = {name: (int(match.group(1)), *BRIDGE_CLUSTERS[match.group(2)]) for name, match in names.items() if name.split("#")[1] not in runs}
+    for gpus, cluster, per_node in sorted(set(places.values())):
+        files = sorted({name.split("#")[0] for name, place in places.items() if place == (gpus, cluster, per_node)})
+        for kind in (cluster, NEWER.get(cluster)):
+            for name, one in check(binary, root, files, f"{kind}:{-(-gpus // per_node)}", gpus).items() if kind else ():
+                if places.get(name) == (gpus, cluster, per_node) and ("expected a precision that" in found.get(name, one)["reason"] or name not in found):
+                    found[name] = {**one, "on": f"{gpus} x {kind}"}
+    found.update(as_bridge_runs(binary, root, sorted(set(names) - set(places)), runs))
+    return with_more_replicas(binary, root, places, found)
 
 
 def with_more_replicas(binary, root, places, found):
@@ -151,10 +268,11 @@ def with_more_replicas(binary, root, places, found):
             files = sorted({name.split("#")[0] for name in names})
             for name, one in check(binary, root, files, f"{cluster}:{-(-gpus // per_node)}", gpus).items():
                 if name in names and one["verdict"] == "fits":
-                    found[name] = {**one, "on": f"{gpus} x {cluster}, named for {gpus // times}"}
+                    found[name] = {**one, "on": f"{gpus} x {cluster}, {NAMED}{gpus // times}"}
     return found
 
 
+NAMED = "named for "  # fewer GPUs, which their memory does not allow
 PROJECTS = [("nemo_automodel", "NVIDIA-NeMo/Automodel", automodel), ("torchtitan/models", "pytorch/torchtitan", torchtitan),
             ("src/megatron/bridge", "NVIDIA-NeMo/Megatron-Bridge", bridge), ("megatron/core", "NVIDIA/Megatron-LM", megatron)]
 
@@ -172,16 +290,20 @@ def plain(text, most=120):
 def row(name, one):
     size = f"{one['parameters'] / 1e9:.2f} B" if one["parameters"] else ""
     memory = f"{one['peak_bytes'] / 2**30:.1f}" if one["peak_bytes"] else ""
-    judged = next((note for note in one["notes"] if "judged with sequences" in note), "")
-    return f"| {plain(name)} | {one['on']} | {one['verdict'].replace('_', ' ')} | {size} | {plain(one['layout'])} | {memory} | {plain(one['reason'] or judged)} |"
+    said = one["reason"] or next((note for note in one["notes"] if "judged with sequences" in note), "")
+    if one["verdict"] == "illegal" and name.split("#")[-1] in REFUSED_BY_OWNER:
+        said = f"{REFUSED_BY_OWNER[name.split('#')[-1]]} refuses it: {said}"
+    return f"| {plain(name)} | {one['on']} | {one['verdict'].replace('_', ' ')} | {size} | {plain(one['layout'])} | {memory} | {plain(said)} |"
 
 
 def section(title, what, root, found):
-    judged = {name: one for name, one in found.items() if one["verdict"] != APART and not NO_DECODER.search(name + one["reason"])}
+    trained = {name: one for name, one in found.items() if not NO_DECODER.search(name + one["reason"])}
+    judged = {name: one for name, one in trained.items() if one["verdict"] != APART}
     counts = collections.Counter(one["verdict"] for one in judged.values())
-    bad, beyond = len(judged) - counts["fits"], sum(one["verdict"] == APART for one in found.values())
-    total = (f"| {title} | {len(judged)} | {' | '.join(str(counts[verdict]) for verdict in VERDICTS)} | "
-             f"{bad / max(1, len(judged)):.1%} | {beyond} | {len(found) - len(judged) - beyond} |")
+    bad = len(judged) - counts["fits"]
+    more = sum(one["verdict"] == "fits" and NAMED in one["on"] for one in judged.values())
+    total = (f"| {title} | {len(judged)} | {counts['fits']} | {more} | {' | '.join(str(counts[verdict]) for verdict in VERDICTS[1:])} | "
+             f"{bad / max(1, len(judged)):.1%} | {len(trained) - len(judged)} | {len(found) - len(trained)} |")
     lines = [f"## {title}{revision(root)}", "", what.strip(), "",
              "| recipe | GPUs | verdict | parameters | layout | GiB of a GPU | |", "| --- | --- | --- | ---: | --- | ---: | --- |"]
     return total, "\n".join(lines + [row(name, one) for name, one in sorted(judged.items())])
@@ -206,11 +328,12 @@ def main():
         sections.append(text)
     head = ["# Verdicts on the frameworks' own recipes", "",
             "Written by `./scripts/bench recipes CHECKOUT...`. Each recipe is judged by `mpt-plan check` on the GPUs that its owner names; where none are",
-            "named, on the smallest cluster of DGX H100, then DGX B200, where it fits. Megatron-Bridge names the least number that a recipe's parallel",
-            "sizes need (skills/adding-model-support/recipe-patterns.md): where memory needs more, the page says on how many it fits. Decoders with an",
-            "encoder of images or sound, which MPT cannot judge, and what trains no decoder of language are counted apart.", "",
-            "| repository | recipes | fit | illegal | too large | not read | not \"fits\" | MPT cannot judge | no decoder's training |",
-            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |", *totals]
+            "named, on the smallest cluster of DGX H100, then DGX B200, then DGX B300, where it fits. Megatron-Bridge names the least number that a",
+            "recipe's parallel sizes need (skills/adding-model-support/recipe-patterns.md): where memory needs more, a column counts those that fit on",
+            "more. Decoders with an encoder of images or sound, and others that MPT cannot judge, and what trains no decoder of language, or is not run, are counted apart.",
+            "Where the owner's own code refuses a recipe, its row names the line.", "",
+            "| repository | recipes | fit | of these on more GPUs than named | illegal | too large | not read | not \"fits\" | MPT cannot judge | no decoder's training, or not run |",
+            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |", *totals]
     print("\n".join(head[7:]))
     with open(o.output, "w", encoding="utf-8") as file:
         file.write("\n".join(head) + "\n\n" + "\n\n".join(sections) + "\n")

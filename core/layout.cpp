@@ -30,7 +30,7 @@ std::optional<Rejection> check_stages(const ModelSpec& model, const Layout& layo
     // An end stage may hold only the embedding or the head; one in the middle must hold a layer.
     const bool end = s == 0 || s + 1 == stages.size();
     if (stages[s] < 1 && !end) {
-      return Rejection{"stages", int(s), 1, double(stages[s]), fmt::format("stage {} holds no layer", s)};
+      return Rejection{"unplanned", int(s), 1, double(stages[s]), fmt::format("stage {} holds no layer", s)};
     }
   }
   return std::nullopt;

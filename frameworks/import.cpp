@@ -79,6 +79,19 @@ void set_whole_experts(Layout& layout) {
   layout.expert_tensor = layout.expert > 1 && layout.tensor > 1 ? 1 : 0;
 }
 
+int64_t chunks_of_stages(const Imported& in, int64_t layers, int64_t each, const std::string& rounds,
+                         const std::string& where) {
+  const int64_t ranks = in.layout.pipeline;
+  const bool single = in.layout.schedule == "1f1b" || in.layout.schedule == "gpipe";
+  if (each == 0 || !in.model) return single ? 1 : 2;
+  const int64_t stages = (layers + each - 1) / each;
+  const int64_t chunks = (stages + (rounds == "up" ? ranks - 1 : 0)) / ranks;
+  if (chunks == 0 || (chunks == 1) != single || (rounds.empty() && stages % ranks != 0))
+    throw FrameworkRefusal(Problem{where, fmt::format("{} stages of {} layers", stages, each),
+                                   fmt::format("stages of {} for {} ranks", in.layout.schedule, ranks), ""});
+  return chunks;
+}
+
 void set_stages(Imported& in, const std::vector<int64_t>& layers, const std::string& where) {
   Layout& l = in.layout;
   if (!layers.empty()) {

@@ -75,6 +75,12 @@ void set_optimizer(Imported& in, const std::string& name);
 /// Where a rank spreads experts, each is whole; else experts are split as the dense layers are.
 void set_whole_experts(Layout& layout);
 
+/// Virtual stages of a rank where `layers` are cut into stages of `each` (0: not said). Throws
+/// FrameworkRefusal at `where` for stages that the ranks do not share evenly, unless these are rounded "up"
+/// or "down", and for another number than the schedule takes.
+int64_t chunks_of_stages(const Imported& in, int64_t layers, int64_t each, const std::string& rounds,
+                         const std::string& where);
+
 /// Stages by numbers of layers: sets chunks, and checks the number of stages. Empty: even ones of `chunks`.
 void set_stages(Imported& in, const std::vector<int64_t>& layers, const std::string& where);
 

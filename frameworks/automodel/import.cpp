@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "frameworks/asked.h"
+#include "frameworks/dialects.h"
+#include "frameworks/export.h"
 #include "frameworks/framework.h"
 #include "frameworks/readers/adapter_modules.h"
 #include "frameworks/readers/settings.h"
@@ -42,12 +44,11 @@ void set_recipe_schedule(const Settings& recipe, Imported& in) {
   if (recipe.has("distributed.pipeline.pp_schedule_csv"))
     in.notes.push_back("pp_schedule_csv is not read: the named schedule is taken");
   const std::string modules = "distributed.pipeline.module_fqns_per_model_part";
-  l.chunks = l.schedule == "1f1b" || l.schedule == "gpipe" ? 1 : 2;
-  const int64_t layers =
-      recipe.number("distributed.pipeline.layers_per_stage", rule_of(&LayerRun::repeat), 0);
-  if (layers > 0 && in.model && l.chunks > 1)
-    l.chunks =
-        std::max<int64_t>(1, (in.model->layers.count() + layers * l.pipeline - 1) / (layers * l.pipeline));
+  // nemo_automodel/components/distributed/pipelining/functional.py:182, calculate_virtual_stages()
+  const std::string layers = "distributed.pipeline.layers_per_stage";
+  l.chunks = chunks_of_stages(
+      in, in.model ? in.model->layers.count() : 0, recipe.number(layers, rule_of(&LayerRun::repeat), 0),
+      recipe.text("distributed.pipeline.round_virtual_stages_to_pp_multiple", ""), recipe.at(layers));
   set_stages(in, layers_of_modules(recipe, modules), recipe.at(modules));
 }
 
@@ -135,6 +136,16 @@ void set_recipe_states(const Settings& recipe, Imported& in) {
         Problem{recipe.at(key), fmt::format("\"{}\"", cut_text(name, 40)), "auto, bfloat16 or float32", ""});
 }
 
+// transformer_engine/pytorch/optimizers/fused_adam.py: the low half of 32-bit weights, or whole ones, and
+// moments of types of their own.
+void set_fused_adam(const Settings& recipe, Imported& in) {
+  const int64_t whole = recipe.flag("optimizer.store_param_remainders", false) ? 2 : 4;
+  int64_t bytes = recipe.flag("optimizer.master_weights", false) ? whole : 0;
+  for (const char* key : {"optimizer.exp_avg_dtype", "optimizer.exp_avg_sq_dtype"})
+    bytes += recipe.text(key, "torch.float32").ends_with("float32") ? 4 : 2;
+  in.execution.push_back(fmt::format("optimizer_bytes={}", bytes));
+}
+
 void set_recipe_training(const Settings& recipe, Imported& in) {
   if (recipe.has("teacher_model"))
     in.notes.emplace_back("teacher_model: weights and forward of the teacher are not in a plan");
@@ -144,7 +155,24 @@ void set_recipe_training(const Settings& recipe, Imported& in) {
   const std::string optimizer = recipe.text("optimizer._target_", "torch.optim.AdamW");
   set_optimizer(in, optimizer.substr(optimizer.rfind('.') + 1));
   set_recipe_states(recipe, in);
+  if (optimizer.ends_with(".FusedAdam")) set_fused_adam(recipe, in);
   if (recipe.has("peft")) set_adapters(recipe, in);
+}
+
+// Keys that a plan has no place for become a note; unknown ones may change time, memory or the model.
+void sort_keys(const Settings& recipe, Imported& in) {
+  std::string noted;
+  for (const std::string& path : dialect_of("automodel").not_taken_over) {
+    if (recipe.has(path)) noted += (noted.empty() ? "not taken over: " : ", ") + path;
+  }
+  if (!noted.empty()) in.notes.push_back(noted);
+  Asked known = *asked_of(framework_named("automodel", ""));
+  const Json keys = parse_json(template_text("keys.json"), "frameworks/automodel/keys.json");
+  for (const char* kind : {"section", "other"}) {
+    for (const Json& key : keys.at(kind)) known.keys[kind].push_back(key);
+    std::sort(known.keys[kind].begin(), known.keys[kind].end());
+  }
+  in.unknown = known.unknown_keys(recipe.all(), "");
 }
 
 }  // namespace
@@ -153,15 +181,7 @@ Imported import_automodel(const std::filesystem::path& file) {
   const Settings recipe(with_nulls(read_yaml(file)), file.string());
   Imported in;
   Layout& l = in.layout;
-  if (const Json* const distributed = recipe.find("distributed");
-      distributed != nullptr && distributed->is_object())
-    in.unknown = asked_of(framework_named("automodel", ""))->unknown_keys(*distributed, "distributed.");
-  for (const char* key : {"distributed.offload_policy", "distributed.tp_plan", "distributed.enable_compile",
-                          "distributed.autocast_dtype", "distributed.multimodal",
-                          "distributed.zero_dp_strategy", "distributed.activation_checkpointing_scope",
-                          "distributed.moe", "distributed.defer_fsdp_grad_sync"}) {
-    if (recipe.has(key)) in.notes.push_back(fmt::format("{} is not taken over", key));
-  }
+  sort_keys(recipe, in);
   in.nodes = recipe.number("ci.nodes", between(1, 1e6), 0);
   l.tensor = recipe.number("distributed.tp_size", rule_of(&Layout::tensor), 1);
   l.context = recipe.number("distributed.cp_size", rule_of(&Layout::context), 1);
@@ -174,6 +194,7 @@ Imported import_automodel(const std::filesystem::path& file) {
   const Json* recompute = recipe.find("distributed.activation_checkpointing");
   if (recompute != nullptr && (*recompute == true || *recompute == "full")) l.recompute = Recompute::full;
   if (recompute != nullptr && *recompute == "selective") l.recompute = Recompute::selective;
+  if (recipe.flag("parallelizer.activation_checkpointing", false)) l.recompute = Recompute::full;
   l.precision = recipe.flag("fp8.enabled", false)                                           ? Precision::fp8
                 : recipe.text("distributed.mp_policy.param_dtype", "bfloat16") == "float32" ? Precision::fp32
                                                                                             : Precision::bf16;
@@ -188,6 +209,14 @@ Imported import_automodel(const std::filesystem::path& file) {
   else
     set_hugging_face_model(in, reference, file.parent_path());
   cut_layers(recipe.number("model.config.num_hidden_layers", rule_of(&LayerRun::repeat), 0), in);
+  for (const char* key : {"model.num_nextn_predict_layers", "model.config.num_nextn_predict_layers"}) {
+    if (in.model && recipe.has(key))
+      in.model->next_token_layers = recipe.number(key, rule_of(&ModelSpec::next_token_layers), 0);
+  }
+  if (l.tensor > 1 && in.model &&
+      in.model->layers.any([](const LayerKind& k) { return k.linear.has_value(); }))
+    throw NotJudged(Problem{recipe.at("distributed.tp_size"), "mixers, which AutoModel keeps whole",
+                            "mixers that tensor ranks split", ""});  // optimized_tp_plans.py:682
   set_recipe_sequence(recipe, in);
   set_recipe_schedule(recipe, in);
   set_recipe_training(recipe, in);

@@ -18,6 +18,7 @@
 #include "frameworks/megatron-core/import.h"
 #include "frameworks/readers/adapter_modules.h"
 #include "frameworks/readers/python_file.h"
+#include "frameworks/readers/settings.h"
 #include "frameworks/readers/shell_state.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
@@ -28,7 +29,7 @@ namespace mpt::frameworks {
 namespace {
 
 // The zoo's model of the recipe that a file calls, llama3_8b_pretrain_config() or
-// llm.llama3_8b.pretrain_recipe(), or of the checkpoint on the Hugging Face hub that it takes.
+// llm.llama3_8b.pretrain_recipe().
 
 // "llama318b" of "Llama-3.1-8B" and of "llama31_8b".
 std::string letters_and_digits(std::string name) {
@@ -36,56 +37,32 @@ std::string letters_and_digits(std::string name) {
   return lower_case(std::move(name));
 }
 
-bool is_called(const models::ZooModel& model, const std::string& name) {
-  const std::string plain = letters_and_digits(name);
-  if (plain == letters_and_digits(model.name)) return true;
-  return std::any_of(model.aliases.begin(), model.aliases.end(), [&](const std::string& alias) {
-    return plain == letters_and_digits(alias.substr(alias.rfind('/') + 1));
-  });
-}
-
-// What stands before an ending such as "_pretrain_config".
-std::string name_before(const std::string& text, const std::string& ending) {
-  const size_t end = text.find(ending);
-  if (end == std::string::npos) return "";
-  size_t begin = end;
-  while (begin > 0 && is_name_part(text[begin - 1])) --begin;
-  return text.substr(begin, end - begin);
-}
-
 std::optional<ModelSpec> model_of_recipe(const std::string& text) {
-  for (const models::ZooModel& model : models::zoo_models()) {
-    const bool is_named =
-        std::any_of(model.aliases.begin(), model.aliases.end(), [&](const std::string& alias) {
-          return text.find("from_hf_pretrained(\"" + alias + '"') != std::string::npos ||
-                 text.find("from_hf_pretrained('" + alias + '\'') != std::string::npos;
-        });
-    if (is_named) return models::load_model(model.name);
-  }
   for (const char* ending :
        {"_pretrain_config", "_sft_config", "_finetune_config", ".pretrain_recipe", ".finetune_recipe"}) {
-    const std::string name = name_before(text, ending);
+    const size_t end = text.find(ending);
+    size_t begin = end;
+    while (end != std::string::npos && begin > 0 && is_name_part(text[begin - 1])) --begin;
+    const std::string name = begin < end ? letters_and_digits(text.substr(begin, end - begin)) : "";
     for (const models::ZooModel& model : models::zoo_models()) {
-      if (!name.empty() && is_called(model, name)) return models::load_model(model.name);
+      std::vector<std::string> names = model.aliases;
+      names.push_back(model.name);
+      for (const std::string& known : names) {
+        if (name == letters_and_digits(known.substr(known.rfind('/') + 1))) return model.model;
+      }
     }
   }
   return std::nullopt;
 }
 
-// ["a", "b"] of texts as its items; any other value as it stands, without quotes.
-std::vector<ShellWord> words_of_value(const std::string& value) {
+// Texts of a list one by one; any other value as one word.
+std::vector<ShellWord> words_of_value(const Json& value, const std::string& text) {
+  if (!value.is_array() ||
+      std::none_of(value.begin(), value.end(), [](const Json& j) { return j.is_string(); }))
+    return {{value.is_string() ? value.get<std::string>() : text, {}, {}}};
   std::vector<ShellWord> words;
-  const bool texts = value.starts_with('[') && value.find_first_of("\"'") != std::string::npos;
-  if (!texts) {
-    const bool is_quoted = value.size() > 1 && (value.front() == '"' || value.front() == '\'');
-    words.push_back({is_quoted ? value.substr(1, value.size() - 2) : value, {}, {}});
-    return words;
-  }
-  for (size_t at = value.find_first_of("\"'"); at != std::string::npos;) {
-    const size_t end = value.find(value[at], at + 1);
-    if (end == std::string::npos) break;
-    words.push_back({value.substr(at + 1, end - at - 1), {}, {}});
-    at = value.find_first_of("\"'", end + 1);
+  for (const Json& word : value) {
+    if (word.is_string()) words.push_back({word.get<std::string>(), {}, {}});
   }
   return words;
 }
@@ -188,14 +165,16 @@ class BridgeFields {
 
   BridgeFields(const std::filesystem::path& file, const PythonFunction& recipe)
       : flags_(file.string()), budget_(file.string(), kMostImportedBytes) {
-    const Json& said = recipe.result;
-    const Json defaults = parse_json(template_text("common.json"), "frameworks/megatron-bridge/common.json");
-    const auto common = defaults.find(text_at(said, kCallKey));
-    Json fields = common != defaults.end() && common->is_object() ? *common : Json::object();
-    fields.merge_patch(said);
-    refuse_other_parts(fields, file.string() + " at " + recipe.name);
-    take_checkpoint(said.at("model"), file.string() + " at " + recipe.name);
-    for (const char* part : {"tokenizer", "checkpoint", "logger", "validation", "scheduler", "env_vars"})
+    const std::string place = file.string() + " at " + recipe.name;
+    Json fields = defaults_of(recipe.result), model = defaults_of(recipe.result.at("model"));
+    fields.merge_patch(recipe.result);
+    if (recipe.result.at("model").is_object()) model.update(recipe.result.at("model"));
+    refuse_other_parts(fields, place);
+    take_model(model, place);
+    if (model_ || model.contains("vocab_size")) fields.erase("tokenizer");  // else it says the vocabulary
+    model.erase("zoo");
+    fields["model"] = std::move(model);
+    for (const char* part : {"checkpoint", "logger", "validation", "scheduler", "env_vars"})
       fields.erase(part);
     take_map("", fields);
     for (const PythonUnread& unread : recipe.unread) notes_.push_back(unread.text + " was not understood");
@@ -232,11 +211,29 @@ class BridgeFields {
     }
   }
 
+  // What a function or class of Bridge sets itself.
+  static Json defaults_of(const Json& made) {
+    const Json known = parse_json(template_text("common.json"), "frameworks/megatron-bridge/common.json");
+    const auto found = known.find(text_at(made, kCallKey));
+    return found != known.end() && found->is_object() ? *found : Json::object();
+  }
+
+  // The model of a class that says more than its fields: the one that has the sizes that these name.
+  static std::optional<ModelSpec> model_of_class(const Json& provider) {
+    for (const Json& name : provider.value("zoo", Json::array())) {
+      ModelSpec model = models::load_model(name);
+      if (provider.value("num_layers", Json(model.layers.count())) == model.layers.count() &&
+          provider.value("hidden_size", Json(model.hidden)) == model.hidden)
+        return model;
+    }
+    return std::nullopt;
+  }
+
   // AutoBridge.from_hf_pretrained("id").to_megatron_provider(): the model is the checkpoint's.
-  void take_checkpoint(const Json& model, const std::string& place) {
+  void take_model(const Json& model, const std::string& place) {
+    if ((model_ = model_of_class(model))) return;
     const Json id = id_of_checkpoint(model);
-    if (id.is_null() && model.is_object() && model.contains("num_layers"))
-      return;  // a provider with its sizes
+    if (id.is_null() && model.contains("num_layers")) return;  // a provider with its sizes
     if (id.is_null())
       throw UserError(Problem{place,
                               fmt::format("a model made by {}()", cut_text(text_at(model, kCallKey), 60)),
@@ -258,9 +255,12 @@ class BridgeFields {
            text.find("num_layers:") != std::string::npos;
   }
 
-  // Configurations among values that a file gives names.
+  // Configurations among values that a file gives names, and checkpoints of the Hugging Face hub.
   void take_names(const Json& names) {
     for (const auto& [name, value] : names.items()) {
+      if (auto taken = flags_.has("num-layers") ? std::nullopt
+                                                : model_of_checkpoint(id_of_checkpoint(value), flags_.file()))
+        model_ = std::move(taken);
       const bool is_configuration =
           value.is_object() && (value.contains("model") || value.contains("trainer") ||
                                 value.contains("train") || value.contains("peft"));
@@ -316,22 +316,22 @@ class BridgeFields {
       budget_.spend(peft_.size());
       peft_[path.substr(5)] = value;
     } else if (dot != std::string::npos && !text.empty()) {
-      set(path.substr(dot + 1), text);
+      set(path.substr(dot + 1), text, value);
     }
   }
 
-  void set(const std::string& field, const std::string& value) {
-    const bool no = value == "False", none = value == "None";
+  void set(const std::string& field, const std::string& text, const Json& value) {
+    const bool no = text == "False", none = text == "None";
     const std::string word = models::word_of(dialect_of("megatron-bridge"), field);
     if (field == "overlap_p2p_comm") {
       overlaps_ = !no;
     } else if (word.starts_with('!')) {
       if (no) flags_.set(word.substr(1), std::vector<ShellWord>{});
-    } else if (field == "activation_func" && value.find("squared_relu") != std::string::npos) {
+    } else if (field == "activation_func" && text.find("squared_relu") != std::string::npos) {
       flags_.set(word, "megatron.core.activations.squared_relu");  // whatever module it is taken from
     } else if (!no && !none) {
       chunks_ = chunks_ || field == "virtual_pipeline_model_parallel_size";
-      flags_.set(word, value == "True" ? std::vector<ShellWord>{} : words_of_value(value));
+      flags_.set(word, text == "True" ? std::vector<ShellWord>{} : words_of_value(value, text));
     }
   }
 
@@ -345,8 +345,6 @@ class BridgeFields {
 
 // The adapters of a configuration's `peft`: null, a name, or a call as the reader of Python gives it
 // (src/megatron/bridge/peft/lora.py and module_matcher.py).
-
-constexpr int64_t kDefaultRank = 32, kHighestRank = 1 << 16;
 
 // Of "LoRA(...)", "lora.LoRA(...)", "lora", or a name that the file does not explain.
 std::string kind_of(const Json& peft) {
@@ -362,47 +360,26 @@ std::string kind_of(const Json& peft) {
   return kind_of(arguments->front());
 }
 
-int64_t rank_of(const Json& peft, Imported& in) {
-  const auto dim = peft.find("dim");
-  if (!peft.is_object() || dim == peft.end()) return kDefaultRank;
-  if (dim->is_number_integer() && dim->get<int64_t>() >= 1 && dim->get<int64_t>() <= kHighestRank)
-    return dim->get<int64_t>();
-  in.notes.push_back(fmt::format("peft.dim {}: {} is taken", cut_text(python_text(*dim), 40), kDefaultRank));
-  return kDefaultRank;
-}
-
-// Nothing where the file does not say a list of texts.
-std::optional<std::vector<std::string>> patterns_at(const Json& peft, const char* key, Imported& in) {
-  const auto found = peft.find(key);
-  if (!peft.is_object() || found == peft.end() || found->is_null()) return std::nullopt;
-  std::vector<std::string> patterns;
-  if (found->is_array() &&
-      std::all_of(found->begin(), found->end(), [](const Json& j) { return j.is_string(); })) {
-    for (const Json& pattern : *found) patterns.push_back(pattern.get<std::string>());
-    return patterns;
-  }
-  in.notes.push_back(fmt::format("peft.{}: the file does not say it as a list; the default is taken", key));
-  return std::nullopt;
-}
-
 AdapterModules names_of(const ModelSpec& model, bool /*fused*/) { return megatron_modules(model); }
 
-void set_bridge_adapters(const Json& peft, const std::string& place, Imported& in) {
+void set_bridge_adapters(const Json& peft, const std::string& file, Imported& in) {
   if (peft.is_null()) return;
   const std::string kind = kind_of(peft);
   if (kind != "LoRA" && kind != "lora") {
     in.notes.push_back(fmt::format("peft {}: full training is priced", cut_text(kind, 40)));
     return;
   }
-  in.layout.training.adapter_rank = rank_of(peft, in);
-  const auto targets = patterns_at(peft, "target_modules", in);
-  const auto excluded = patterns_at(peft, "exclude_modules", in);
-  const bool excludes = targets && targets->empty();
-  const std::vector<std::string> patterns =
-      excludes ? excluded.value_or(std::vector<std::string>{})
-               : targets.value_or(
-                     std::vector<std::string>{"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"});
-  set_adapter_targets(match_recipe(in, names_of, patterns, excludes), patterns, place, in);
+  const Settings said({{"peft", peft}}, file);
+  in.layout.training.adapter_rank = said.number("peft.dim", rule_of(&Training::adapter_rank), 32);
+  for (const char* key : {"peft.target_modules", "peft.exclude_modules"}) {
+    if (said.has(key) && !said.find(key)->is_array())
+      throw UserError(Problem{said.at(key), detail::describe_json(*said.find(key)), "a list of names", ""});
+  }
+  std::vector<std::string> patterns = said.texts("peft.target_modules");
+  const bool excludes = said.has("peft.target_modules") && patterns.empty();
+  if (excludes) patterns = said.texts("peft.exclude_modules");
+  if (!said.has("peft.target_modules")) patterns = {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"};
+  set_adapter_targets(match_recipe(in, names_of, patterns, excludes), patterns, said.at("peft"), in);
 }
 
 // Its recipes are functions that return a configuration with its model.
@@ -420,7 +397,7 @@ Imported import_fields(const BridgeFields& fields) {
   // Megatron-LM's own program wants as many positions; rotary ones are computed.
   if (in.model->position == PositionKind::rotary)
     in.model->max_positions = std::max(in.model->max_positions, in.workload.sequence);
-  set_bridge_adapters(fields.peft(), fields.flags().file() + " at peft", in);
+  set_bridge_adapters(fields.peft(), fields.flags().file(), in);
   in.notes.insert(in.notes.begin(), fields.notes().begin(), fields.notes().end());
   return in;
 }

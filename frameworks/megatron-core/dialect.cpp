@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 
 #include "frameworks/dialects.h"
@@ -78,27 +79,28 @@ bool write_head_dim(const Values& values, std::vector<Word>& words) {
 
 constexpr int64_t kMostWindow = 999'999'999;  // what read_window() reads
 
-// Whether each layer has the window. A number n means all but every n-th layer.
-std::vector<std::string> layers_with_window(const WordSource& w, int64_t layers) {
-  const std::string skipped = w.text("window-attn-skip-freq", "None");
-  std::vector<std::string> mixers(size_t(layers), "window");
-  if (!w.has("window-attn-skip-freq") || skipped == "None") return mixers;
+// `mixer` in the layers that a word lists by 1, or but for each n-th one. Silence means all layers.
+std::vector<std::string> mixers_but_skipped(const WordSource& w, const std::string& word, const char* mixer,
+                                            int64_t layers) {
+  const std::string skipped = w.text(word, "None");
+  std::vector<std::string> mixers(size_t(layers), mixer);
+  if (!w.has(word) || skipped == "None") return mixers;
   if (skipped.find('[') == std::string::npos) {
-    const int64_t full = w.number("window-attn-skip-freq", between(1, 1e5), 1);
+    const int64_t full = w.number(word, between(1, 1e5), 1);
     for (int64_t l = full - 1; l < layers; l += full) mixers[size_t(l)] = "full";
     return mixers;
   }
   const auto pattern = layer_pattern(skipped);
-  if (!pattern || int64_t(pattern->size()) != layers)
-    w.refuse("window-attn-skip-freq", "a number, or 0 or 1 for each layer");
-  for (size_t l = 0; l < mixers.size(); ++l) mixers[l] = (*pattern)[l] == 1 ? "window" : "full";
+  if (!pattern || int64_t(pattern->size()) != layers) w.refuse(word, "a number, or 0 or 1 for each layer");
+  for (size_t l = 0; l < mixers.size(); ++l) mixers[l] = (*pattern)[l] == 1 ? mixer : "full";
   return mixers;
 }
 
 // "127,0": keys to the left of a query's own, and to the right.
 void read_window(const WordSource& w, Values& values) {
   const std::string text = w.text("window-size", "None");
-  const std::vector<std::string> mixers = layers_with_window(w, whole(values, Value::layers));
+  const std::vector<std::string> mixers =
+      mixers_but_skipped(w, "window-attn-skip-freq", "window", whole(values, Value::layers));
   if (!w.has("window-size") || text == "None") return;
   int left = -1, right = -1;
   const char* begin = text.c_str() + (text.starts_with('(') || text.starts_with('[') ? 1 : 0);
@@ -167,6 +169,60 @@ bool write_balance(const Values& values, std::vector<Word>& words) {
   return true;
 }
 
+// Layers of other mixers than attention.
+
+void read_index(const WordSource& w, Values& values) {
+  for (const auto& [value, word] : {std::pair{Value::index_heads, "dsa-indexer-n-heads"},
+                                    {Value::index_dim, "dsa-indexer-head-dim"},
+                                    {Value::index_chosen, "dsa-indexer-topk"}})
+    values[value] = w.required(word, rule_of(value));
+}
+
+// A letter for each layer, which has a mixer or an MLP alone
+// (megatron/core/models/hybrid/hybrid_layer_allocation.py); "|" ends a stage, behind "/" are next-token ones.
+void read_pattern(const WordSource& w, const std::string& word, Values& values) {
+  static constexpr std::string_view kLetters = "MG*+D-E";
+  static constexpr std::array kMixers{"linear", "linear", "full", "full", "sparse", "none", "none"};
+  std::string pattern = w.text(word, "");
+  const int64_t depths = std::count(pattern.begin(), pattern.end(), '/');
+  pattern.erase(std::min(pattern.find('/'), pattern.size()));
+  std::erase(pattern, '|');
+  const auto has = [&](char letter) { return pattern.find(letter) != std::string::npos; };
+  Json mixers = Json::array(), mlps = Json::array();
+  for (const char letter : pattern) {
+    const size_t kind = kLetters.find(letter);
+    if (kind >= kMixers.size() || (has('M') && has('G')))
+      w.refuse(word, "a letter of M G * + D - E for each layer, and one kind of M and G");
+    mixers.push_back(kMixers[kind]);
+    mlps.push_back(letter == '-' ? "dense" : letter == 'E' ? "experts" : "none");
+  }
+  if (has('M') || has('G')) values[Value::linear_kind] = has('M') ? "mamba2" : "gated_delta";
+  if (has('M') && !w.has("mamba-num-heads"))  // megatron/core/ssm/mamba_mixer.py
+    values[Value::linear_heads] = 2 * whole(values, Value::hidden) /
+                                  w.number("mamba-head-dim", rule_of(Value::linear_head_dim), 64);
+  if (has('D')) read_index(w, values);
+  values[Value::layers] = pattern.size();
+  values[Value::mixers] = mixers;
+  values[Value::mlps] = mlps;
+  if (depths > 0) values[Value::next_token_layers] = depths;
+}
+
+void read_mixers(const WordSource& w, Values& values) {
+  for (const char* word : {"hybrid-layer-pattern", "hybrid-override-pattern"})
+    if (w.has(word) && w.text(word, "None") != "None") return read_pattern(w, word, values);
+  const int64_t layers = whole(values, Value::layers);
+  const std::string variant = w.text("experimental-attention-variant", "None");
+  if (variant == "gated_delta_net") {
+    values[Value::linear_kind] = "gated_delta";
+    values[Value::mixers] = mixers_but_skipped(w, "linear-attention-freq", "linear", layers);
+  } else if (variant == "dsa") {
+    read_index(w, values);
+    values[Value::mixers] = std::vector<std::string>(size_t(layers), "sparse");
+  } else if (variant != "None") {
+    w.refuse("experimental-attention-variant", "gated_delta_net or dsa");
+  }
+}
+
 void add_exchange(const Plan& plan, std::map<std::string, Json>& given) {
   constexpr int64_t kManyExperts = 32;  // Megatron-LM asks for scores in fp32 from here on
   const MixtureOfExperts* const moe = plan.model.moe();
@@ -188,7 +244,9 @@ models::DialectCodes megatron_codes() {
           {"size of a head", {read_head_dim, write_head_dim}},
           {"window", {read_window, write_window}},
           {"layers with experts", {read_experts, write_experts}},
-          {"balance loss", {read_balance, write_balance}}};
+          {"balance loss", {read_balance, write_balance}},
+          // Not written yet: reading the words back finds other mixers.
+          {"mixers", {read_mixers, [](const Values&, std::vector<Word>&) { return true; }}}};
 }
 
 std::vector<Word> megatron_words(const Plan& plan, const std::string& framework) {

@@ -121,8 +121,8 @@ ShellCommand arguments_in_variables(const std::map<std::string, ShellCommand>& v
 void refuse_other_programs(const std::string& program, const std::string& file) {
   const std::filesystem::path path = program;
   const std::string name = path.filename().string();
-  static const std::vector<std::string> kModels{"bert", "t5",    "mamba",  "vlm",  "vision",
-                                                "ict",  "retro", "hybrid", "mimo", "multimodal"};
+  static const std::vector<std::string> kModels{"bert", "t5",    "vlm",  "vision",
+                                                "ict",  "retro", "mimo", "multimodal"};
   static const std::vector<std::string> kTasks{"generat", "inference", "server",
                                                "evaluat", "convert",   "tasks"};
   for (const auto& [words, expected] : {std::pair{&kModels, "a GPT model, as pretrain_gpt.py trains"},
@@ -164,8 +164,6 @@ std::string other_program(const std::string& text, const MegatronFlags& flags) {
   return "";
 }
 
-bool is_false(const std::string& text) { return text == "false" || text == "False"; }
-
 }  // namespace
 
 MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
@@ -192,11 +190,13 @@ MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
     flags.nodes_ = std::min<int64_t>(slurm_nodes(text), kMostRanks);
   }
   refuse_other_programs(flags.program_, flags.file_);
+  std::string pattern = flags.source("hybrid-layer-pattern");  // a letter for each layer
+  pattern.erase(std::min(pattern.find('/'), pattern.size()));
+  std::erase(pattern, '|');
+  if (!pattern.empty() && !flags.has("num-layers")) flags.set("num-layers", std::to_string(pattern.size()));
   flags.environment_["env.WORLD_SIZE"] = flags.ranks_ > 0 ? std::optional<Json>(flags.ranks_) : std::nullopt;
   const std::string program = other_program(text, flags);
-  if (!program.empty() ||
-      (flags.values_.count("num-layers") == 0 && flags.values_.count("hybrid-layer-pattern") == 0 &&
-       flags.values_.count("hybrid-override-pattern") == 0)) {
+  if (!program.empty() || flags.values_.count("num-layers") == 0) {
     throw UserError(Problem{flags.file_, program.empty() ? "no --num-layers" : "a file of " + program,
                             "Megatron-LM arguments, such as its scripts hold",
                             program.empty()
@@ -281,7 +281,8 @@ std::string MegatronFlags::at(const std::string& name) const {
 
 bool MegatronFlags::has(const std::string& name) const {
   const auto found = values_.find(name);
-  return found != values_.end() && (found->second.empty() || !is_false(found->second.front().text));
+  return found != values_.end() &&
+         (found->second.empty() || lower_case(found->second.front().text) != "false");
 }
 
 std::vector<std::string> MegatronFlags::texts(const std::string& name) const {

@@ -70,12 +70,12 @@ void set_recompute(const MegatronFlags& f, const ModelSpec& m, Imported& in) {
   Layout& l = in.layout;
   l.recompute = recompute_of(f);
   if (l.recompute == Recompute::selective) {
-    const std::vector<std::string> modules = f.texts("recompute-modules");
-    if (!modules.empty() && modules.front() != "None") set_recompute_modules(modules, l.selective);
-    for (const std::string& module : modules) {
-      if (module == "shared_experts" || module == "gdn_norm_out")
-        in.notes.push_back(fmt::format("--recompute-modules {}: not taken over", module));
-    }
+    std::vector<std::string> modules = f.texts("recompute-modules");
+    std::erase(modules, "None");
+    if (!modules.empty()) set_recompute_modules(modules, l.selective);
+    for (const std::string& known : recompute_modules_of(l.selective)) std::erase(modules, known);
+    for (const std::string& module : modules)
+      in.notes.push_back(fmt::format("--recompute-modules {}: not taken over", cut_text(module, 40)));
     l.selective.experts = l.selective.experts || f.has("moe-layer-recompute");
   }
   if (l.recompute != Recompute::full) return;
@@ -146,12 +146,15 @@ int64_t chunks_of(const MegatronFlags& f, const ModelSpec& m, int64_t ranks) {
 void set_pipeline(const MegatronFlags& f, const ModelSpec& m, Imported& in) {
   Layout& l = in.layout;
   l.pipeline = f.number("pipeline-model-parallel-size", rule_of(&Layout::pipeline), 1);
-  const std::string text = f.text("pipeline-model-parallel-layout", "None");
-  if (f.has("pipeline-model-parallel-layout") && text != "None") {
+  std::string text = f.text("hybrid-layer-pattern", "");
+  const bool cut = text.find('|') != std::string::npos;
+  const std::string word = cut ? "hybrid-layer-pattern" : "pipeline-model-parallel-layout";
+  text = cut ? "E" + text.substr(0, text.find('/')) + "L" : f.text(word, "None");
+  if (cut) std::replace_if(text.begin() + 1, text.end() - 1, [](char letter) { return letter != '|'; }, 't');
+  if (f.has(word) && text != "None") {
     const auto stages = decoder_layers_of_stages(text);
     if (!stages || int64_t(stages->size()) % l.pipeline != 0)
-      f.refuse("pipeline-model-parallel-layout",
-               fmt::format("stages such as Et*2|(tt|)*6L, as many for each of {} ranks", l.pipeline));
+      f.refuse(word, fmt::format("stages such as Et*2|(tt|)*6L, as many for each of {} ranks", l.pipeline));
     l.layers_per_stage = *stages;
     l.chunks = int64_t(stages->size()) / l.pipeline;
   } else {

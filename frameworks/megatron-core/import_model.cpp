@@ -11,10 +11,10 @@
 namespace mpt::frameworks {
 namespace {
 
-// Models that ModelSpec cannot describe.
+// Models that ModelSpec cannot describe, and what runs beside a training.
 void refuse_other_models(const MegatronFlags& f, const models::Dialect& dialect) {
   for (const std::string& name : dialect.refused) {
-    if (f.has(name)) f.refuse(name, "none: plans are for decoders of attention and MLPs or experts");
+    if (f.has(name)) throw NotJudged(Problem{f.at(name), f.source(name), "one decoder's training", ""});
   }
 }
 

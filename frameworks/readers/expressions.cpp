@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/readers/expressions.h"
 
-#include <charconv>
+#include <algorithm>
 
 #include "base/error.h"
 #include "frameworks/readers/python_file.h"
@@ -11,7 +11,6 @@ namespace {
 
 constexpr int64_t kMostPatternBytes = 1 << 18;
 constexpr size_t kMostLetters = 4096;
-constexpr int kMostNested = 8;
 
 // Null where the text is no expression of one line.
 Json value_of_text(const std::string& text) {
@@ -25,55 +24,18 @@ Json value_of_text(const std::string& text) {
   }
 }
 
-class Expander {
- public:
-  explicit Expander(std::string_view text) : text_(text) {}
-
-  /// Without repetitions.
-  std::optional<std::string> all() {
-    auto expanded = sequence(0);
-    return at_ == text_.size() ? expanded : std::nullopt;
+// "Et*2|(tt|)*6L" as 'E'+'t'*2+'|'+('t'+'t'+'|')*6+'L'; empty where a letter means nothing.
+std::string python_of_layout(std::string_view text) {
+  std::string python;
+  for (const char c : text) {
+    const bool letter = std::string_view("EtmL|").find(c) != std::string_view::npos;
+    if (c == ' ' || c == ',') continue;
+    if (!letter && std::string_view("()*0123456789").find(c) == std::string_view::npos) return "";
+    if ((letter || c == '(') && !python.empty() && python.back() != '(') python += '+';
+    python += letter ? std::string{'\'', c, '\''} : std::string(1, c);
   }
-
- private:
-  // Up to the end or the parenthesis that closes it.
-  std::optional<std::string> sequence(int depth) {
-    std::string out;
-    while (at_ < text_.size() && text_[at_] != ')') {
-      const auto item = repeated(depth);
-      if (!item || out.size() + item->size() > kMostLetters) return std::nullopt;
-      out += *item;
-    }
-    return out;
-  }
-
-  std::optional<std::string> repeated(int depth) {
-    std::string once;
-    if (text_[at_] == '(') {
-      ++at_;
-      const auto inside = depth < kMostNested ? sequence(depth + 1) : std::nullopt;
-      if (!inside || at_ == text_.size()) return std::nullopt;
-      once = *inside;
-    } else if (std::string_view("EtmL|").find(text_[at_]) != std::string_view::npos) {
-      once = text_[at_];
-    } else if (text_[at_] != ' ' && text_[at_] != ',') {
-      return std::nullopt;
-    }
-    ++at_;
-    if (at_ == text_.size() || text_[at_] != '*') return once;
-    size_t times = 0;
-    const auto [end, error] = std::from_chars(text_.data() + at_ + 1, text_.data() + text_.size(), times);
-    if (error != std::errc() || times > kMostLetters || times * once.size() > kMostLetters)
-      return std::nullopt;
-    at_ = size_t(end - text_.data());
-    std::string out;
-    for (size_t i = 0; i < times; ++i) out += once;
-    return out;
-  }
-
-  std::string_view text_;
-  size_t at_ = 0;
-};
+  return python;
+}
 
 }  // namespace
 
@@ -87,18 +49,16 @@ std::optional<int64_t> arithmetic_value(const std::string& text) {
 std::optional<std::vector<int64_t>> layer_pattern(std::string text) {
   std::erase_if(text, [](char c) { return c == '\'' || c == '"'; });  // that a shell left
   const auto list = value_of_text(text);
-  if (!list.is_array()) return std::nullopt;
-  std::vector<int64_t> layers;
-  for (const Json& layer : list) {
-    if (layer != 0 && layer != 1) return std::nullopt;
-    layers.push_back(layer.get<int64_t>());
-  }
-  return layers;
+  const auto is_flag = [](const Json& layer) { return layer == 0 || layer == 1; };
+  if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_flag)) return std::nullopt;
+  return list.get<std::vector<int64_t>>();
 }
 
 std::optional<std::string> expanded_layout(std::string_view text) {
-  auto expanded = Expander(text).all();
-  if (!expanded || !expanded->starts_with('E') || !expanded->ends_with('L')) return std::nullopt;
+  const Json value = value_of_text(python_of_layout(text));
+  std::string expanded = value.is_string() ? value.get<std::string>() : "";
+  if (!expanded.starts_with('E') || !expanded.ends_with('L') || expanded.size() > kMostLetters)
+    return std::nullopt;
   return expanded;
 }
 

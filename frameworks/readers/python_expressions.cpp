@@ -39,23 +39,11 @@ int64_t whole_number(const Json& value) {
   return value.get<int64_t>();
 }
 
-int64_t whole_result(int64_t left, const std::string& sign, int64_t right) {
-  int64_t result = 0;
-  const bool divides = sign == "//" || sign == "%";
-  const bool beyond = sign == "*"   ? __builtin_mul_overflow(left, right, &result)
-                      : sign == "+" ? __builtin_add_overflow(left, right, &result)
-                      : sign == "-" ? __builtin_sub_overflow(left, right, &result)
-                                    : right == 0 || right == -1;
-  if (beyond) throw NotUnderstood{};
-  return !divides ? result : sign == "%" ? left % right : left / right;
-}
-
 Json number_result(const Json& left, const std::string& sign, const Json& right) {
-  if (!left.is_number_float() && !right.is_number_float())
-    return whole_result(whole_number(left), sign, whole_number(right));
-  const auto result = all_known(left) && all_known(right) ? computed(left, sign, right) : std::nullopt;
-  if (!result) throw NotUnderstood{};
-  return *result;
+  const auto result = computed(left, sign, right);
+  if (!result || left.is_boolean() || right.is_boolean()) throw NotUnderstood{};
+  const bool whole = left.is_number_integer() && right.is_number_integer();
+  return whole ? Json(int64_t(result->get<double>())) : *result;
 }
 
 Json item_at(const Json& of, const Json& index) {
@@ -109,9 +97,9 @@ class ExpressionReader {
 
   Json expression(int depth) {
     if (depth > kDeepestPython) throw NotUnderstood{};
-    Json value = any(depth);
+    Json value = joined("or", depth);
     if (takes_word("if")) {
-      const auto holds = python_truth(any(depth + 1));
+      const auto holds = python_truth(joined("or", depth + 1));
       if (!takes_word("else")) throw NotUnderstood{};
       Json otherwise = expression(depth + 1);
       if (!holds) throw NotUnderstood{};
@@ -121,22 +109,15 @@ class ExpressionReader {
     return value;
   }
 
-  Json any(int depth) {
-    Json value = all(depth);
-    while (takes_word("or")) {
-      Json next = all(depth);
+  // Values with "or" between them, each of which are values with "and" between them.
+  Json joined(const char* word, int depth) {
+    const bool any = std::string_view(word) == "or";
+    const auto part = [&] { return any ? joined("and", depth) : negated(depth); };
+    Json value = part();
+    while (takes_word(word)) {
+      Json next = part();
       const auto holds = python_truth(value);
-      if (!holds || !*holds) value = holds ? std::move(next) : undecided();
-    }
-    return value;
-  }
-
-  Json all(int depth) {
-    Json value = negated(depth);
-    while (takes_word("and")) {
-      Json next = negated(depth);
-      const auto holds = python_truth(value);
-      if (!holds || *holds) value = holds ? std::move(next) : undecided();
+      if (!holds || *holds != any) value = holds ? std::move(next) : undecided();
     }
     return value;
   }
@@ -157,13 +138,13 @@ class ExpressionReader {
       sign = tokens_[at_++].text;
     } else if (takes_word("is")) {
       sign = takes_word("not") ? "!=" : "==";
-    } else if (takes_word("in")) {
-      sign = "in";
-    } else if (takes_word("not")) {
-      if (!takes_word("in")) throw NotUnderstood{};
-      sign = "not in";
+    } else {
+      sign = takes_word("not") ? "not in" : "in";
+      const bool within = takes_word("in");
+      if (!within && sign == "not in") throw NotUnderstood{};
+      if (!within) return left;
     }
-    return sign.empty() ? left : compared(left, sign, sum(depth));
+    return compared(left, sign, sum(depth));
   }
 
   Json sum(int depth) {
@@ -171,13 +152,9 @@ class ExpressionReader {
     while (is_sign("+") || is_sign("-")) {
       const std::string sign = tokens_[at_++].text;
       const Json next = product(depth);
-      if (sign == "+" && value.is_array() && next.is_array()) {
-        value.insert(value.end(), next.begin(), next.end());
-      } else if (sign == "+" && value.is_string() && next.is_string()) {
-        value = value.get<std::string>() + next.get<std::string>();
-      } else {
-        value = number_result(value, sign, next);
-      }
+      const bool texts = sign == "+" && value.is_string() && next.is_string();
+      value =
+          texts ? Json(value.get<std::string>() + next.get<std::string>()) : number_result(value, sign, next);
     }
     return value;
   }
@@ -223,11 +200,7 @@ class ExpressionReader {
     if (token.kind == TokenKind::text) return text(token.text, depth);
     if (token.kind == TokenKind::number) return number(token.text);
     if (token.kind == TokenKind::name) return name(token.text, depth);
-    if (token.text == "-") {
-      const Json value = postfix(depth + 1);
-      if (value.is_number_float()) return -value.get<double>();
-      return whole_result(0, "-", whole_number(value));
-    }
+    if (token.text == "-") return number_result(0, "-", postfix(depth + 1));
     if (token.text == "[") return list("]", depth);
     if (token.text == "(") return parenthesis(depth);
     if (token.text == "{") return dictionary(depth);
@@ -272,7 +245,7 @@ class ExpressionReader {
     const size_t variable = at_ + 1;
     at_ += 2;
     if (!takes_word("in")) throw NotUnderstood{};
-    const Json all = any(depth + 1);
+    const Json all = joined("or", depth + 1);
     const size_t behind = at_ + 1;
     if (!is_sign(end) || !all.is_array()) throw NotUnderstood{};
     Json items = Json::array();
@@ -444,10 +417,10 @@ std::optional<Json> python_built_in(const std::string& function, const Json& cal
   if (function == "int") return x;
   if (function == "max") return *std::max_element(a.begin(), a.end());
   if (function == "min") return *std::min_element(a.begin(), a.end());
-  if (function == "range" && a.size() == 1) return numbers_between(0, whole_number(x));
-  if (function == "range" && a.size() == 2) return numbers_between(whole_number(x), whole_number(a[1]));
-  if (function != "divmod" || a.size() != 2 || a[1] == 0) return std::nullopt;
-  return Json::array({whole_number(x) / whole_number(a[1]), whole_number(x) % whole_number(a[1])});
+  if (function == "range" && a.size() < 3)
+    return numbers_between(a.size() == 1 ? 0 : whole_number(x), whole_number(a.back()));
+  if (function != "divmod" || a.size() != 2) return std::nullopt;
+  return Json::array({number_result(x, "//", a[1]), number_result(x, "%", a[1])});
 }
 
 }  // namespace mpt::frameworks

@@ -202,22 +202,20 @@ class PythonModule : public PythonScope {
     return nullptr;
   }
 
+  // The module of a file that says what `name` is; null where it is of another kind, or being read.
   PythonModule* module_at(const std::filesystem::path& file, const std::string& name) {
-    const auto known = reading_.modules.find(file);
-    if (known != reading_.modules.end()) return known->second.get();
-    std::error_code error;
-    if (reading_.modules.size() == kMostModules || !std::filesystem::is_regular_file(file, error))
-      return nullptr;
-    const std::string text = read_file(file, kMostImportedBytes);
-    budget_.spend(text.size());
-    const std::string lines = '\n' + text;
-    const bool says = lines.find("\ndef " + name + '(') != std::string::npos ||
-                      lines.find('\n' + name + ' ') != std::string::npos ||
-                      lines.find('\n' + name + ':') != std::string::npos;
-    if (!says) return nullptr;         // a class
-    reading_.modules[file] = nullptr;  // while it is read
-    auto module = std::make_unique<PythonModule>(file, text, reading_);
-    return (reading_.modules[file] = std::move(module)).get();
+    auto known = reading_.modules.find(file);
+    if (known == reading_.modules.end()) {
+      std::error_code error;
+      if (reading_.modules.size() == kMostModules || !std::filesystem::is_regular_file(file, error))
+        return nullptr;
+      reading_.modules[file] = nullptr;  // while it is read
+      auto module = std::make_unique<PythonModule>(file, read_file(file, kMostImportedBytes), reading_);
+      known = reading_.modules.insert_or_assign(file, std::move(module)).first;
+    }
+    PythonModule* const module = known->second.get();
+    if (module == nullptr) return nullptr;
+    return module->places_.contains(name) || module->module_.names.contains(name) ? module : nullptr;
   }
 
   std::optional<PythonFrame> run_named(const std::string& function, const Json& call,
@@ -371,11 +369,12 @@ class PythonModule : public PythonScope {
       try {
         if (first == "for") {
           loop(i, next);
-        } else if (first == "try") {
+        } else if (first == "try" || first == "with") {
+          if (first == "with") tell_unread(lines_[i], "");  // what it is to hold meanwhile
           block(i + 1, next);
         } else if (next == i + 1) {
           statement(lines_[i]);
-        } else if (first == "while" || first == "with") {
+        } else if (first == "while") {
           throw NotUnderstood{};
         }
       } catch (const NotUnderstood&) {

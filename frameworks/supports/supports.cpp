@@ -29,7 +29,7 @@ std::optional<Rejection> refuse_unplanned(const Framework& framework, const char
                                           const char* ability, const std::string& what) {
   const auto source = framework.sources.find(ability);
   if (source == framework.sources.end()) return refuse(framework, constraint, "has no " + what);
-  return Rejection{constraint, -1, 0.0, 0.0,
+  return Rejection{"unplanned", -1, 0.0, 0.0,
                    fmt::format("MPT plans no {} for {} ({})", what, framework.title, source->second)};
 }
 

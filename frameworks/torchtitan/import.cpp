@@ -50,18 +50,6 @@ std::vector<int64_t> default_stages(int64_t layers, int64_t stages, const TitanP
   return result;
 }
 
-// Virtual stages by the layers that each is to have.
-int64_t chunks_of(const TitanPipeline& p, const Imported& in, const std::string& where) {
-  const bool single = in.layout.schedule == "1f1b" || in.layout.schedule == "gpipe";
-  if (p.layers_per_stage == 0 || !in.model) return single ? 1 : 2;
-  const int64_t all = in.model->layers.count() + p.less_first + p.less_last;
-  const int64_t stages = (all + p.layers_per_stage - 1) / p.layers_per_stage;
-  if (stages % in.layout.pipeline != 0 || (stages / in.layout.pipeline == 1) != single)
-    refuse_stages(where, fmt::format("{} stages of {} layers for {} pipeline ranks with {}", stages,
-                                     p.layers_per_stage, in.layout.pipeline, p.schedule));
-  return stages / in.layout.pipeline;
-}
-
 }  // namespace
 
 std::optional<ModelSpec> titan_model_named(const std::string& name, const std::string& flavor, Imported& in) {
@@ -148,7 +136,8 @@ void set_titan_pipeline(Imported& in, const TitanPipeline& pipeline, const std::
         fmt::format("schedule {} is taken as interleaved 1F1B", cut_text(pipeline.schedule, 40)));
   if (pipeline.has_csv)
     in.notes.push_back("pipeline_parallel_schedule_csv is not read: the named schedule is taken");
-  l.chunks = chunks_of(pipeline, in, where);
+  const int64_t layers = in.model ? in.model->layers.count() + pipeline.less_first + pipeline.less_last : 0;
+  l.chunks = chunks_of_stages(in, layers, pipeline.layers_per_stage, "", where);
   if (in.model) check_stages(l, *in.model, where);
   const bool named = !pipeline.layers.empty();
   if (!named && !in.model) return;

@@ -79,11 +79,11 @@ std::optional<std::pair<RecipeVerdict, std::string>> verdict_of(const SearchProb
     return std::pair{
         RecipeVerdict::illegal,
         fmt::format("{} GPUs do not divide by tensor x context x pipeline = {}", problem.ranks, replica)};
-  if (const auto r = check_layout(problem.model, layout, problem.workload))
-    return std::pair{RecipeVerdict::illegal, r->reason};
-  if (const auto r = refusal_by_framework(problem, layout, recipe))
-    return std::pair{RecipeVerdict::illegal, r->reason};
-  return std::nullopt;
+  auto r = check_layout(problem.model, layout, problem.workload);
+  if (!r) r = refusal_by_framework(problem, layout, recipe);
+  if (!r) return std::nullopt;
+  const bool unplanned = r->constraint == "unplanned";  // which a framework may run
+  return std::pair{unplanned ? RecipeVerdict::cannot_judge : RecipeVerdict::illegal, r->reason};
 }
 
 void set_costs(CheckedRecipe& checked, const Estimated& estimated) {

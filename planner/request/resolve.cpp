@@ -294,7 +294,7 @@ void widen_states(StateBytes& states) {
 void leave_out_untrained(Resolved& resolved) {
   SearchProblem& problem = resolved.problem;
   const frameworks::Framework* const framework = frameworks::find_framework(problem.execution.framework);
-  if (framework == nullptr || resolved.request.beyond_framework) return;
+  if (framework == nullptr) return;
   const int64_t layers = problem.model.next_token_layers;
   problem.model = frameworks::trained_by(*framework, std::move(problem.model));
   if (problem.model.next_token_layers == layers) return;

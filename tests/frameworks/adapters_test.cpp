@@ -119,8 +119,9 @@ TEST(BridgeAdapters, WhatIsNotUnderstoodIsTold) {
     return all;
   };
   EXPECT_NE(notes("cfg.peft = DoRA(dim=8)").find("peft DoRA: full training"), std::string::npos);
-  EXPECT_NE(notes("cfg.peft = LoRA(dim=rank_of(model))").find("peft.dim"), std::string::npos);
-  EXPECT_NE(notes("cfg.peft = LoRA(target_modules=names)").find("peft.target_modules"), std::string::npos);
+  for (const auto& [lines, key] : {std::pair{"cfg.peft = LoRA(dim=rank_of(model))", "peft.dim"},
+                                   {"cfg.peft = LoRA(target_modules=names)", "peft.target_modules"}})
+    EXPECT_NE(refusal_of([&, &lines = lines] { bridge(lines); }).find(key), std::string::npos) << lines;
   EXPECT_NE(notes("cfg.peft = LoRA(target_modules=['*.layers.0.*.linear_qkv'])").find("a part of qkv"),
             std::string::npos);
   EXPECT_NE(refusal_of([&] {
@@ -131,8 +132,9 @@ TEST(BridgeAdapters, WhatIsNotUnderstoodIsTold) {
 
 TEST(BridgeAdapters, BytesThatAreNoTextAreNoMatter) {
   EXPECT_EQ(
-      bridge("name = '\xfb'\ncfg.peft = LoRA(dim='\xfb')\ncfg.model.x = '\xfb'").layout.training.adapter_rank,
+      bridge("name = '\xfb'\ncfg.peft = LoRA(x='\xfb')\ncfg.model.x = '\xfb'").layout.training.adapter_rank,
       32);
+  EXPECT_NE(refusal_of([] { bridge("cfg.peft = LoRA(dim='\xfb')"); }).find("peft.dim"), std::string::npos);
 }
 
 TEST(BridgeAdapters, FieldsMayBeNamesAndSums) {

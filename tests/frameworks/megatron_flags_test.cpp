@@ -93,7 +93,8 @@ TEST(MegatronFlags, UnderscoresAndYaml) {
 }
 
 TEST(MegatronFlags, OtherModelsAreRefusedByName) {
-  for (const char* flag : {"--hybrid-layer-pattern M*M*", "--heterogeneous-layers-config-path x",
+  for (const char* flag : {"--hybrid-layer-pattern MX", "--hybrid-layer-pattern MG",
+                           "--experimental-attention-variant mla", "--heterogeneous-layers-config-path x",
                            "--yaml-cfg x", "--moe-latent-size 64", "--position-embedding-type mrope"})
     EXPECT_NE(refusal([&] { few(flag); }).find(std::string(flag).substr(0, std::string(flag).find(' '))),
               std::string::npos)
@@ -102,6 +103,59 @@ TEST(MegatronFlags, OtherModelsAreRefusedByName) {
             std::string::npos);
   EXPECT_NE(refusal([] { of("torchrun pretrain_bert.py " + kFew); }).find("pretrain_bert.py"),
             std::string::npos);
+}
+
+// megatron/core/models/hybrid/hybrid_layer_allocation.py: a layer has a mixer or an MLP alone.
+TEST(MegatronFlags, PatternsOfHybridLayers) {
+  const Imported in =
+      few("--hybrid-layer-pattern ME*-/*E/*E --num-experts 8 --mamba-num-heads 16 --mamba-state-dim 64 "
+          "--position-embedding-type none");
+  const LayerList& layers = in.model->layers;
+  ASSERT_EQ(layers.count(), 4);
+  ASSERT_TRUE(layers[0].linear && !layers[0].attention && !layers[0].mlp && !layers[0].moe);
+  EXPECT_EQ(layers[0].linear->kind, LinearKind::mamba2);
+  EXPECT_EQ(layers[0].linear->heads, 16);
+  EXPECT_EQ(layers[0].linear->key_heads, 8) << "--mamba-num-groups by default";
+  EXPECT_EQ(layers[0].linear->key_dim, 64);
+  EXPECT_TRUE(layers[1].moe && !layers[1].attention && !layers[1].linear);
+  EXPECT_TRUE(layers[2].attention && !layers[2].mlp);
+  EXPECT_TRUE(layers[3].mlp && !layers[3].attention);
+  EXPECT_EQ(in.model->next_token_layers, 2);
+
+  const Imported cut = few("--hybrid-layer-pattern M-*|-M|--|M-/M --pipeline-model-parallel-size 2");
+  EXPECT_EQ(cut.layout.chunks, 2);
+  EXPECT_EQ(cut.layout.layers_per_stage, (std::vector<int64_t>{3, 2, 2, 2}));
+  EXPECT_EQ(cut.model->layers[0].linear->heads, 2 * cut.model->hidden / 64) << "by default";
+}
+
+TEST(MegatronFlags, VariantsOfAttention) {
+  const Imported delta =
+      few("--experimental-attention-variant gated_delta_net --linear-attention-freq 4 "
+          "--linear-num-value-heads 8 --linear-num-key-heads 4 "
+          "--attention-output-gate");
+  for (int64_t l = 0; l < 32; ++l) EXPECT_EQ(delta.model->layers[l].linear.has_value(), l % 4 != 3) << l;
+  EXPECT_EQ(delta.model->layers[0].linear->kind, LinearKind::gated_delta);
+  EXPECT_EQ(delta.model->layers[0].linear->heads, 8);
+  EXPECT_EQ(delta.model->layers[0].linear->head_dim, 128);
+  EXPECT_EQ(delta.model->layers[3].attention->output_gate, OutputGate::elementwise);
+  const std::string sparse =
+      "--multi-latent-attention --experimental-attention-variant dsa --dsa-indexer-n-heads 4 "
+      "--dsa-indexer-head-dim 32 --dsa-indexer-loss-coeff 0.01 ";
+  const Imported index = few(sparse + "--dsa-indexer-topk 512");
+  ASSERT_TRUE(index.model->attention().index);
+  EXPECT_EQ(index.model->attention().index->chosen, 512);
+  EXPECT_TRUE(notes(index, "--dsa-indexer-loss-coeff is not taken over"));
+  EXPECT_NE(refusal([&] { few(sparse); }).find("--dsa-indexer-topk"), std::string::npos);
+}
+
+TEST(MegatronFlags, WorkBesideATrainingIsNotJudged) {
+  for (const char* flag : {"--perform-rl-step: true", "--export-kd-teacher-load: x"})
+    EXPECT_THROW(of(std::string("MODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: 64\n"
+                                "  --num-attention-heads: 4\n  --seq-length: 8\n  ") +
+                        flag + "\n",
+                    ".yaml"),
+                 NotJudged)
+        << flag;
 }
 
 // Every pattern: DeepSeek's dense layers first, Llama 4's alternation, and the first of every four layers.

@@ -21,7 +21,7 @@ TEST(PipelineLayout, RepetitionsAreExpanded) {
 
 TEST(PipelineLayout, WhatIsMalformedOrHugeIsNothing) {
   for (const char* wrong : {"Et*", "Et*x|L", "E(tt|L", "Ett)|L", "Ex|L", "Et*9999999999999999999|L",
-                            "Et*-2|L", "E(t*4000|)*4000L", "E(((((((((t)))))))))*2L", "*3", "Et*2", "t*2L"})
+                            "Et*-2|L", "E(t*4000|)*4000L", "*3", "Et*2", "t*2L"})
     EXPECT_EQ(decoder_layers_of_stages(wrong), std::nullopt) << wrong;
 }
 

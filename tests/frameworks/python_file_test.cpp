@@ -20,6 +20,7 @@ TEST(PythonFile, LiteralsAndCalls) {
   const Json values = python(R"py("""Docstring."""
 A = 8 * 1024 - 2 * (3 + 1) // 4
 E = 0.5 * 4 - 1
+F = -7 // 2
 B: list[int] = [1_000, -2.5, "x" 'y', (1,), (2), None, True]  # comment
 C = {"k": dict(a=1, b=f.g("p", q=B))}
 D = """long
@@ -28,6 +29,7 @@ text"""
                           .values;
   EXPECT_EQ(values["A"], 8190);
   EXPECT_EQ(values["E"], 1.0);
+  EXPECT_EQ(values["F"], -4);
   EXPECT_EQ(values["B"], Json::parse(R"([1000, -2.5, "xy", [1], 2, null, true])"));
   EXPECT_EQ(values["C"]["k"]["a"], 1);
   EXPECT_EQ(values["C"]["k"]["b"][kCallKey], "f.g");
@@ -131,14 +133,26 @@ TEST(PythonFile, FunctionsOfFilesBeside) {
   write_file_atomically(folder / "b" / "two.py",
                         "from .three import three\ndef two():\n    return three()\n");
   write_file_atomically(folder / "b" / "three.py",
-                        "def three():\n    with x:\n        y = 1\n    return F()\n");
+                        "def three():\n    with x:\n        y = 1\n    return F(y)\n");
   EXPECT_EQ(read_python(folder / "b" / "two.py").functions.at(0).unread.at(0).text,
             "three.py at line 2: with x:");
+  EXPECT_EQ(read_python(folder / "b" / "two.py").functions.at(0).result[kArgumentsKey], Json::array({1}));
   const Json result = read_python(folder / "b" / "one.py").functions.at(0).result;
   EXPECT_EQ(result["x"], 3);
   EXPECT_EQ(result["y"], 6);
   EXPECT_EQ(result["near"]["x"], 5);
   EXPECT_EQ(result["other"][kCallKey], "other");
+}
+
+// A docstring that begins a line with the name says nothing of it.
+TEST(PythonFile, AFileIsAskedForANameByWhatItDefines) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "defines";
+  std::filesystem::create_directories(folder / "b");
+  write_file_atomically(folder / "b" / "tools.py", "\"\"\"Other tools:\nhelper is above.\n\"\"\"\n");
+  write_file_atomically(folder / "tools.py", "def helper():\n    return 7\n");
+  write_file_atomically(folder / "b" / "one.py",
+                        "from tools import helper\ndef one():\n    return helper()\n");
+  EXPECT_EQ(read_python(folder / "b" / "one.py").functions.at(0).result, 7);
 }
 
 TEST(PythonFile, FunctionsCallThoseThatStandFurtherDown) {

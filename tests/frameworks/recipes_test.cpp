@@ -382,6 +382,44 @@ def muon_pretrain_config():
   EXPECT_THROW(import_megatron_bridge_recipe(file, "sound_sft_config"), NotJudged);
 }
 
+// Classes of models set what their fields do not say.
+TEST(Recipes, ProvidersOfMegatronBridge) {
+  const std::string file = recipe_file("bridge_providers.py", R"py(
+def hybrid_pretrain_config():
+    cfg = _pretrain_common()
+    cfg.model = HybridModelProvider(
+        hybrid_layer_pattern="M-M*", num_layers=4, hidden_size=512, num_attention_heads=8, mamba_num_heads=16,
+        tensor_model_parallel_size=1, activation_func=squared_relu)
+    cfg.tokenizer.tokenizer_type = "NullTokenizer"
+    cfg.tokenizer.vocab_size = 32000
+    return cfg
+
+def gemma_pretrain_config(layers=26):
+    cfg = _pretrain_common()
+    with text_alone():
+        cfg.model = Gemma3ModelProvider(num_layers=layers, hidden_size=1152, window_size=512, vocab_size=262_144)
+    return cfg
+
+def other_pretrain_config():
+    return gemma_pretrain_config(27)
+)py");
+  const Imported hybrid = import_megatron_bridge_recipe(file, "hybrid_pretrain_config");
+  EXPECT_EQ(hybrid.model->norm, NormKind::rms_norm);
+  EXPECT_EQ(hybrid.model->position, PositionKind::none);
+  EXPECT_FALSE(hybrid.model->tied_embeddings);
+  EXPECT_EQ(hybrid.model->vocab, 32000);
+  EXPECT_EQ(hybrid.model->layers[1].mlp->activation, ActivationKind::squared_relu);
+  EXPECT_TRUE(hybrid.model->layers[2].linear);
+  const Imported gemma = import_megatron_bridge_recipe(file, "gemma_pretrain_config");
+  EXPECT_EQ(gemma.model->name, "gemma3-1b");
+  EXPECT_TRUE(has_note(gemma, "with text_alone():"));
+  EXPECT_NE(refused([&] {
+              import_megatron_bridge_recipe(file, "other_pretrain_config");
+            }).find("num-attention-heads"),
+            std::string::npos)
+      << "no Gemma 3 has 27 layers";
+}
+
 TEST(Recipes, AModelIsNotReadFromTheNameOfATokenizer) {
   EXPECT_NE(refused([] {
               import_megatron_bridge(
@@ -506,6 +544,59 @@ TEST(Recipes, AutoModelsTeacherAndProductsOfTransformerEngineAreTold) {
       "Qwen/Qwen3-32B}\n"));
   EXPECT_TRUE(has_note(in, "teacher_model"));
   EXPECT_TRUE(has_note(in, "te_fp8"));
+}
+
+const std::string kAutoModel =
+    "step_scheduler: {global_batch_size: 32}\nmodel:\n  pretrained_model_name_or_path: Qwen/Qwen3-30B-A3B\n";
+
+TEST(Recipes, KeysThatAutoModelDoesNotHaveAreNamed) {
+  const Imported in = import_automodel(recipe_file(
+      "keys.yaml",
+      kAutoModel + "  backend: {attn: te, atn: te}\nqat: {enabled: true}\nfp9: {enabled: true}\n"));
+  EXPECT_EQ(in.unknown, (std::vector<std::string>{"model.backend.atn", "fp9"}));
+  EXPECT_TRUE(has_note(in, "not taken over: model.backend.attn, qat"));
+}
+
+// nemo_automodel/components/distributed/pipelining/functional.py, calculate_virtual_stages()
+TEST(Recipes, StagesOfAutoModelAreRoundedAsItRoundsThem) {
+  const auto chunks = [](const std::string& more) {
+    return import_automodel(
+               recipe_file("stages.yaml", kAutoModel +
+                                              "distributed:\n  pp_size: 4\n  pipeline: {pp_schedule: "
+                                              "interleaved1f1b" +
+                                              more + "}\n"))
+        .layout.chunks;
+  };
+  EXPECT_EQ(chunks(""), 2);
+  EXPECT_EQ(chunks(", layers_per_stage: 4"), 3) << "48 layers";
+  EXPECT_EQ(chunks(", layers_per_stage: 5, round_virtual_stages_to_pp_multiple: down"), 2) << "10 stages";
+  EXPECT_EQ(chunks(", layers_per_stage: 5, round_virtual_stages_to_pp_multiple: up"), 3);
+  EXPECT_NE(refused<FrameworkRefusal>([&] { chunks(", layers_per_stage: 5"); }).find("10 stages of 5 layers"),
+            std::string::npos);
+}
+
+TEST(Recipes, StatesOfAutoModelsFusedAdam) {
+  const auto bytes = [](const std::string& more) {
+    return import_automodel(
+               recipe_file("adam.yaml", kAutoModel +
+                                            "optimizer:\n  _target_: "
+                                            "transformer_engine.pytorch.optimizers.fused_adam.FusedAdam\n" +
+                                            more))
+        .execution;
+  };
+  EXPECT_EQ(bytes("").back(), "optimizer_bytes=8");
+  EXPECT_EQ(bytes("  master_weights: true\n").back(), "optimizer_bytes=12");
+  EXPECT_EQ(bytes("  master_weights: true\n  store_param_remainders: true\n  exp_avg_dtype: torch.bfloat16\n")
+                .back(),
+            "optimizer_bytes=8");
+}
+
+TEST(Recipes, AutoModelKeepsMixersWholeOnTensorRanks) {
+  const std::string text =
+      "step_scheduler: {global_batch_size: 32}\nmodel: {pretrained_model_name_or_path: "
+      "tiiuae/Falcon-H1-34B-Instruct}\ndistributed: {tp_size: ";
+  EXPECT_THROW(import_automodel(recipe_file("mixers.yaml", text + "4}\n")), NotJudged);
+  EXPECT_EQ(import_automodel(recipe_file("mixers.yaml", text + "1}\n")).layout.tensor, 1);
 }
 
 }  // namespace

@@ -119,6 +119,31 @@ TEST_F(Check, WhatTheFrameworkRefuses) {
   }
 }
 
+// A framework may run it, and so it is not called illegal.
+TEST_F(Check, WhatPlansDoNotHaveIsNotJudged) {
+  const CheckedRecipe stage =
+      megatron(kLlama8b +
+               "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Et*15|t*17||L "
+               "--global-batch-size 32");
+  EXPECT_EQ(stage.verdict, RecipeVerdict::cannot_judge) << stage.reason;
+  EXPECT_NE(stage.reason.find("stage 2 holds no layer"), std::string::npos) << stage.reason;
+  const CheckedRecipe experts =
+      checked("experts.yaml",
+              "step_scheduler: {global_batch_size: 32}\nmodel: {pretrained_model_name_or_path: "
+              "mistralai/Mixtral-8x7B-v0.1}\ndistributed: {tp_size: 4}\n");
+  EXPECT_EQ(experts.verdict, RecipeVerdict::cannot_judge) << experts.reason;
+}
+
+// AutoModel has no next-token layers for it (nemo_automodel/components/models/deepseek_v3).
+TEST_F(Check, LayersThatTheFrameworkDoesNotTrainAreLeftOut) {
+  const CheckedRecipe c =
+      checked("v3.yaml",
+              "step_scheduler: {global_batch_size: 128}\nmodel: {pretrained_model_name_or_path: "
+              "deepseek-ai/DeepSeek-V3}\ndistributed: {pp_size: 8, ep_size: 16}\n",
+              "dgx-h100:16");
+  EXPECT_NEAR(c.parameters, 671.0e9, 0.5e9) << c.reason;
+}
+
 TEST_F(Check, GpusThatNoNumberOfReplicasFills) {
   const CheckedRecipe c =
       megatron(kLlama8b + "--context-parallel-size 3 --seq-length 3072 --global-batch-size 8", "dgx-h100:1");
