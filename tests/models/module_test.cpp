@@ -148,10 +148,11 @@ const Names kMixers{"attention.entries",
 
 TEST(Modules, EveryFrozenPartHasItsProducts) {
   const std::map<FrozenPart, Names> expected{
-      {FrozenPart::embedding, {}},
+      {FrozenPart::embedding, {"embedding.layer_projection"}},
       {FrozenPart::mixers, kMixers},
       {FrozenPart::mlps,
-       {"mlp.down", "mlp.shared.down", "mlp.shared.up", "mlp.shared_gate", "mlp.streams", "mlp.up"}},
+       {"mlp.down", "mlp.layer_gate", "mlp.layer_projection", "mlp.shared.down", "mlp.shared.up",
+        "mlp.shared_gate", "mlp.streams", "mlp.up"}},
       {FrozenPart::experts,
        {"mlp.experts_down", "mlp.experts_up", "mlp.latent_down", "mlp.latent_up", "mlp.router"}},
       {FrozenPart::head,
@@ -174,8 +175,9 @@ TEST(Modules, QuantisersNarrowTheProductsOfLayersAlone) {
   const auto is_narrow_weight = [](const Operator& op) {
     return op.frozen_bytes > 0 && op.frozen_bytes < op.parameters;
   };
-  Names expected{"mlp.down",        "mlp.experts_down", "mlp.experts_up",  "mlp.latent_down", "mlp.latent_up",
-                 "mlp.shared.down", "mlp.shared.up",    "mlp.shared_gate", "mlp.streams",     "mlp.up"};
+  Names expected{"mlp.down",      "mlp.experts_down", "mlp.experts_up",       "mlp.latent_down",
+                 "mlp.latent_up", "mlp.layer_gate",   "mlp.layer_projection", "mlp.shared.down",
+                 "mlp.shared.up", "mlp.shared_gate",  "mlp.streams",          "mlp.up"};
   expected.insert(kMixers.begin(), kMixers.end());
   EXPECT_EQ(names_where(with_adapters(FrozenFormat::nf4), is_narrow_weight), expected);
 }
