@@ -213,10 +213,6 @@ Imported import_automodel(const std::filesystem::path& file) {
     if (in.model && recipe.has(key))
       in.model->next_token_layers = recipe.number(key, rule_of(&ModelSpec::next_token_layers), 0);
   }
-  if (l.tensor > 1 && in.model &&
-      in.model->layers.any([](const LayerKind& k) { return k.linear.has_value(); }))
-    throw NotJudged(Problem{recipe.at("distributed.tp_size"), "mixers, which AutoModel keeps whole",
-                            "mixers that tensor ranks split", ""});  // optimized_tp_plans.py:682
   set_recipe_sequence(recipe, in);
   set_recipe_schedule(recipe, in);
   set_recipe_training(recipe, in);

@@ -83,7 +83,7 @@ struct ScheduleAbility {
 struct Abilities {
   std::vector<ScheduleAbility> schedules;  // empty: no pipeline parallelism
   StageDivision stage_division = StageDivision::equal;
-  bool tensor = false, shares_key_value_heads = false;
+  bool tensor = false, shares_heads = false, splits_mixers = true;
   SequenceParallelRule sequence_parallel = SequenceParallelRule::none;
   bool experts_need_sequence_parallel = false;
   std::vector<ContextMethod> context_methods;  // empty: no context parallelism
@@ -126,8 +126,8 @@ struct Abilities {
     v.field("schedules", &T::schedules, "pipeline schedules; none: no pipeline parallelism");
     v.field("stage_division", &T::stage_division, "whether virtual stages may differ in layers");
     v.field("tensor", &T::tensor, "tensor parallelism");
-    v.field("shares_key_value_heads", &T::shares_key_value_heads,
-            "more tensor ranks than key-value heads; else one head is not shared", optional_field());
+    v.field("shares_heads", &T::shares_heads, "key-value heads on several tensor ranks", optional_field());
+    v.field("splits_mixers", &T::splits_mixers, "Mamba and its like over tensor ranks", optional_field());
     v.field("sequence_parallel", &T::sequence_parallel, "with tensor parallelism: never, if asked, always");
     v.field("experts_need_sequence_parallel", &T::experts_need_sequence_parallel,
             "models with experts train with tensor parallelism only if sequence parallelism is on");

@@ -81,11 +81,14 @@ struct SplitRules {
   }
 
   std::optional<Rejection> sizes() const {
-    const LayerKind* const shared = model.layers.first(
-        [&](const LayerKind& k) { return k.attention && k.attention->kv_heads < layout.tensor; });
-    if (shared != nullptr && !can.shares_key_value_heads)
+    const auto is_shared = [&](const LayerKind& k) {
+      return k.attention && k.attention->kv_heads < layout.tensor;
+    };
+    if (tensor && !can.shares_heads && model.layers.any(is_shared))
       return no("tensor", fmt::format("does not split {} key-value heads over {} tensor ranks",
-                                      shared->attention->kv_heads, layout.tensor));
+                                      model.layers.first(is_shared)->attention->kv_heads, layout.tensor));
+    if (tensor && !can.splits_mixers && model.layers.any([](const LayerKind& k) { return bool(k.linear); }))
+      return refuse_unplanned(framework, "tensor", "splits_mixers", "tensor ranks beside whole mixers");
     const int64_t pieces = 2 * layout.context * layout.tensor;
     if (context && pipeline && !can.context_in_pipeline)
       return no("context", "has no context parallelism in a pipeline");
@@ -490,11 +493,14 @@ ModelVerdict verdict_on(const Framework& framework, const ModelSpec& model, cons
 
 std::optional<Rejection> supports(const Framework& framework, const ModelSpec& model, const Layout& l,
                                   const Workload& workload) {
+  if (auto r = check_degrees(l)) return r;
+  const auto split = supports_split(framework, model, l, workload);
+  if (split && split->constraint == "unplanned") return split;  // what must divide is not known
   if (auto r = check_layout(model, l, workload)) return r;
   if (auto r = supports_overlaps(framework, l)) return r;
   if (auto r = supports_model(framework, model, l.precision)) return r;
   if (auto r = supports_training(framework, l.training)) return r;
-  if (auto r = supports_split(framework, model, l, workload)) return r;
+  if (split) return split;
   if (auto r = supports_sharding(framework, l, {l.zero, l.shard, l.offload_optimizer})) return r;
   if (auto r = supports_schedule(framework, l, l.schedule, l.chunks, micro_batches(l, workload))) return r;
   const bool equal = std::all_of(l.layers_per_stage.begin(), l.layers_per_stage.end(),

@@ -79,8 +79,8 @@ std::optional<std::pair<RecipeVerdict, std::string>> verdict_of(const SearchProb
     return std::pair{
         RecipeVerdict::illegal,
         fmt::format("{} GPUs do not divide by tensor x context x pipeline = {}", problem.ranks, replica)};
-  auto r = check_layout(problem.model, layout, problem.workload);
-  if (!r) r = refusal_by_framework(problem, layout, recipe);
+  auto r = refusal_by_framework(problem, layout, recipe);
+  if (!r) r = check_layout(problem.model, layout, problem.workload);
   if (!r) return std::nullopt;
   const bool unplanned = r->constraint == "unplanned";  // which a framework may run
   return std::pair{unplanned ? RecipeVerdict::cannot_judge : RecipeVerdict::illegal, r->reason};

@@ -591,13 +591,5 @@ TEST(Recipes, StatesOfAutoModelsFusedAdam) {
             "optimizer_bytes=8");
 }
 
-TEST(Recipes, AutoModelKeepsMixersWholeOnTensorRanks) {
-  const std::string text =
-      "step_scheduler: {global_batch_size: 32}\nmodel: {pretrained_model_name_or_path: "
-      "tiiuae/Falcon-H1-34B-Instruct}\ndistributed: {tp_size: ";
-  EXPECT_THROW(import_automodel(recipe_file("mixers.yaml", text + "4}\n")), NotJudged);
-  EXPECT_EQ(import_automodel(recipe_file("mixers.yaml", text + "1}\n")).layout.tensor, 1);
-}
-
 }  // namespace
 }  // namespace mpt::frameworks

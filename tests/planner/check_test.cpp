@@ -123,15 +123,19 @@ TEST_F(Check, WhatTheFrameworkRefuses) {
 TEST_F(Check, WhatPlansDoNotHaveIsNotJudged) {
   const CheckedRecipe stage =
       megatron(kLlama8b +
-               "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Et*15|t*17||L "
+               "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et*15|t*17||L' "
                "--global-batch-size 32");
   EXPECT_EQ(stage.verdict, RecipeVerdict::cannot_judge) << stage.reason;
   EXPECT_NE(stage.reason.find("stage 2 holds no layer"), std::string::npos) << stage.reason;
-  const CheckedRecipe experts =
-      checked("experts.yaml",
-              "step_scheduler: {global_batch_size: 32}\nmodel: {pretrained_model_name_or_path: "
-              "mistralai/Mixtral-8x7B-v0.1}\ndistributed: {tp_size: 4}\n");
-  EXPECT_EQ(experts.verdict, RecipeVerdict::cannot_judge) << experts.reason;
+  // AutoModel keeps the mixers of Falcon-H1 whole on tensor ranks.
+  for (const char* model : {"mistralai/Mixtral-8x7B-v0.1", "tiiuae/Falcon-H1-34B-Instruct"}) {
+    const CheckedRecipe c =
+        checked("experts.yaml",
+                fmt::format("step_scheduler: {{global_batch_size: 32}}\n"
+                            "model: {{pretrained_model_name_or_path: {}}}\ndistributed: {{tp_size: 4}}\n",
+                            model));
+    EXPECT_EQ(c.verdict, RecipeVerdict::cannot_judge) << model << ": " << c.reason;
+  }
 }
 
 // AutoModel has no next-token layers for it (nemo_automodel/components/models/deepseek_v3).
@@ -212,7 +216,7 @@ TEST_F(Check, NoTrainingIsNotRead) {
       {"pretrain_bert.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 8", "bert"},
       {"tools/run_text_generation_server.py --num-layers 2 --hidden-size 64 --num-attention-heads 4",
        "training"},
-      {"pretrain_gpt.py --hybrid-layer-pattern M*M- --hidden-size 64 --num-attention-heads 4 --seq-length 8",
+      {"pretrain_gpt.py --hybrid-layer-pattern M*X- --hidden-size 64 --num-attention-heads 4 --seq-length 8",
        "--hybrid-layer-pattern"},
       {"pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 8 "
        "--micro-batch-size 1 --tokenizer-type "
