@@ -53,7 +53,7 @@ def check_exit_codes(scratch):
     check("files without a recipe by name", code == 0 and "README.md: no recipe" in output, output)
     code, output = run("check", os.path.join(folder, "README.md"), "--cluster", "dgx-h100:1")
     check("no recipe at all", code == 2 and "0 recipes" in output, output)
-    put(folder, "hybrid.sh", "torchrun pretrain_gpt.py --hybrid-layer-pattern M*M- " + MODEL)
+    put(folder, "hybrid.sh", "torchrun pretrain_gpt.py --hybrid-layer-pattern M*X- " + MODEL)
     code, output = run("check", folder, "--cluster", "dgx-h100:1")
     check("a recipe that cannot be read", code == 2 and "1 not read" in output and "--hybrid-layer-pattern" in output, output)
     code, output = run("check", folder, "--cluster", "dgx-h100:1", "--allow-unread")
