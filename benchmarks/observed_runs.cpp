@@ -179,8 +179,7 @@ std::vector<double> predicted_losses(const MeasuredSet& set, size_t most) {
   return losses;
 }
 
-// How far the layouts of a set are off from one another, over what the prior says: each by what those before
-// it tell.
+// The errors of a set divided by the prior's own: each layout's error beyond what the layouts before it tell.
 double scale_of(const MeasuredSet& set, const CorrectionPrior& prior) {
   std::vector<CorrectedPoint> points;
   for (const Choosable& c : set.layouts) points.push_back(c.time);

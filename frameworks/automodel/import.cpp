@@ -137,7 +137,7 @@ void set_recipe_states(const Settings& recipe, Imported& in) {
 }
 
 // transformer_engine/pytorch/optimizers/fused_adam.py: the low half of 32-bit weights, or whole ones, and
-// moments of types of their own.
+// moments of any type.
 void set_fused_adam(const Settings& recipe, Imported& in) {
   const int64_t whole = recipe.flag("optimizer.store_param_remainders", false) ? 2 : 4;
   int64_t bytes = recipe.flag("optimizer.master_weights", false) ? whole : 0;

@@ -336,7 +336,7 @@ TEST(Search, AnswersForMoreMemoryAndOtherFrameworks) {
   EXPECT_GT(beyond_wins, 15);
 }
 
-// What is searched beside the first set changes none of its counts.
+// The sets that are searched beside the first change none of its counts.
 TEST(Search, CountsTheLayoutsOfFortyRequests) {
   std::string counts;
   int n = 0;
