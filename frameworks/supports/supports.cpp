@@ -494,7 +494,7 @@ ModelVerdict verdict_on(const Framework& framework, const ModelSpec& model, cons
 std::optional<Rejection> supports(const Framework& framework, const ModelSpec& model, const Layout& l,
                                   const Workload& workload) {
   if (auto r = check_degrees(l)) return r;
-  const auto split = supports_split(framework, model, l, workload);
+  auto split = supports_split(framework, model, l, workload);
   if (split && split->constraint == "unplanned") return split;  // what must divide is not known
   if (auto r = check_layout(model, l, workload)) return r;
   if (auto r = supports_overlaps(framework, l)) return r;

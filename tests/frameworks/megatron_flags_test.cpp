@@ -162,8 +162,8 @@ TEST(MegatronFlags, WorkBesideATrainingIsNotJudged) {
 TEST(MegatronFlags, ExpertsInSomeLayers) {
   const auto layers = [](const std::string& pattern) {
     std::string text;
-    for (const bool experts : test::expert_layers(
-             *of("run pretrain_gpt.py " + kFew + "--num-experts 8 --moe-layer-freq '" + pattern + "'").model))
+    const std::string flags = fmt::format("{}--num-experts 8 --moe-layer-freq '{}'", kFew, pattern);
+    for (const bool experts : test::expert_layers(*of("run pretrain_gpt.py " + flags).model))
       text += experts ? '1' : '0';
     return text;
   };

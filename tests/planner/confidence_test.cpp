@@ -300,7 +300,7 @@ TEST(Confidence, TheIntervalHoldsWhatItSaysOfSourcesThatAreLeftOut) {
 
 // A layout of this likelihood has just the room that the quantile asks for.
 TEST(Memory, WhatIsCalledLikelyToFitFitsOfSourcesThatAreLeftOut) {
-  const std::vector<Evidence> all = published_evidence();
+  const std::vector<Evidence>& all = published_evidence();
   double runs = 0.0, beyond_90 = 0.0, beyond_95 = 0.0;
   for (const Evidence& e : all) {
     for (const SourceEvidence& s : e.sources) {

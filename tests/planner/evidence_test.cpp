@@ -17,7 +17,7 @@ TEST(Evidence, ThatIsBuiltInIsReadOnce) {
 }
 
 TEST(Evidence, ThatIsBuiltInIsSortedAndOfKnownFrameworks) {
-  const std::vector<Evidence> all = published_evidence();
+  const std::vector<Evidence>& all = published_evidence();
   EXPECT_GT(all.size(), 10u);
   std::vector<std::string> names = frameworks::framework_names();
   for (const auto& file :

@@ -4,7 +4,9 @@
 import contextlib
 import logging
 import os
+import sys
 import tempfile
+import types
 import unittest.mock
 
 import hub
@@ -18,6 +20,7 @@ stubs.older_fsdp()
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from nemo_automodel.components.checkpoint.checkpointing import Checkpointer  # noqa: E402
+from nemo_automodel.components.models.common.utils import BackendConfig  # noqa: E402
 from nemo_automodel.components.config.loader import load_yaml_config  # noqa: E402
 from nemo_automodel.recipes.llm import train_ft  # noqa: E402
 from torch.distributed.fsdp import FSDPModule  # noqa: E402
@@ -33,6 +36,28 @@ def change_type(module, *arguments, **options):
     """Module.to() without its move to a device."""
     types = [one for one in (*arguments, options.get("dtype")) if isinstance(one, torch.dtype)]
     return MODULE_TO(module, dtype=types[0]) if types else module
+
+
+class DotProductAttention(torch.nn.Module):
+    """Stands for Transformer Engine's, which has no weights."""
+
+    def __init__(self, *_, **__):
+        super().__init__()
+
+    def set_context_parallel_group(self, *_, **__):
+        pass
+
+
+@contextlib.contextmanager
+def with_transformer_engine(context):
+    """Context ranks need its attention, which is the default where it is installed and PyTorch finds a GPU."""
+    names = ["transformer_engine", "transformer_engine.pytorch", "transformer_engine.pytorch.attention"]
+    modules = {name: types.ModuleType(name) for name in names}
+    modules[names[-1]].DotProductAttention = DotProductAttention
+    default = {"attn": "te"} if context > 1 else {}
+    with unittest.mock.patch.dict(sys.modules, modules), unittest.mock.patch("torch.cuda.Stream"), \
+            unittest.mock.patch.dict(BackendConfig.__init__.__kwdefaults__, default):
+        yield
 
 
 @contextlib.contextmanager
@@ -176,7 +201,7 @@ def set_up(folder, c, rank):
         os.makedirs(name)
         hub.configuration(name, c.model).save_pretrained(name)
     recipe = train_ft.TrainFinetuneRecipeForNextTokenPrediction(config)
-    with without_gpu():
+    with without_gpu(), with_transformer_engine(c.layout["context"]):
         recipe.setup()
     return recipe
 
