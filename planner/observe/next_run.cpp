@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/observe/next_run.h"
 
-#include <Eigen/Eigenvalues>
+#include <Eigen/Cholesky>
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -98,10 +98,10 @@ DrawnLosses draw_losses(const LogTimes& log_times, const Posterior& posterior, s
   // Less is no loss but rounding.
   constexpr double kSame = 1e-7;
   const Eigen::Index n = log_times.size();
-  // A root of the covariance, which need not be of full rank.
-  const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(posterior.covariance().topLeftCorner(n, n));
-  const Eigen::MatrixXd root =
-      solver.eigenvectors() * solver.eigenvalues().cwiseMax(0.0).cwiseSqrt().asDiagonal();
+  // A root of the covariance, which need not be of full rank. Its triangular one: eigenvectors of equal
+  // values are any, and would depend on the machine.
+  const Eigen::MatrixXd same = kSame * kSame * Eigen::MatrixXd::Identity(n, n);
+  const Eigen::MatrixXd root = (posterior.covariance().topLeftCorner(n, n) + same).llt().matrixL();
   NormalDraws normal;
   Eigen::VectorXd z(n);
   DrawnLosses drawn{{}, std::vector<double>(size_t(n), 0.0)};

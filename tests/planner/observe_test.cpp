@@ -165,12 +165,12 @@ TEST(NextRun, LosesWhatDrawnTimesLose) {
   (e.log_times + posterior.means()).minCoeff(&choice);
   Draws draws(e.log_times + posterior.means(), posterior.covariance());
   double sum = 0.0;
-  constexpr int kDraws = 100'000;
+  constexpr int kDraws = 1'000'000;
   for (int d = 0; d < kDraws; ++d) {
     const Eigen::VectorXd times = draws().array().exp();
     sum += times(choice) / times.minCoeff() - 1.0;
   }
-  EXPECT_NEAR(draw_losses(e.log_times, posterior, size_t(choice), 50'000).mean(), sum / kDraws, 1e-3);
+  EXPECT_NEAR(draw_losses(e.log_times, posterior, size_t(choice), kDraws).mean(), sum / kDraws, 5e-4);
 }
 
 std::vector<Choosable> choosable(const Example& e) {
