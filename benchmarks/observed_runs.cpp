@@ -5,8 +5,8 @@
 //
 //     observed_runs names    {}  ->  names of the features, in order
 //     observed_runs fit      {"runs": [...], "start": spreads or null, "rounds": N}  ->  spreads
-//     observed_runs replay   {"prior": spreads, "scales": [...], "sets": [[...], ...]}  ->  losses by runs,
-//     estimates, scales observed_runs transfer {"prior": spreads, "runs": [...]}  ->  errors of the others
+//     observed_runs replay   {"prior": spreads, "scales": [...], "sets": [[...], ...]}  ->  losses, scales
+//     observed_runs transfer {"prior": spreads, "runs": [...]}  ->  errors of the others
 
 #include <fmt/format.h>
 
@@ -179,7 +179,8 @@ std::vector<double> predicted_losses(const MeasuredSet& set, size_t most) {
   return losses;
 }
 
-// The errors of a set divided by the prior's own: each layout's error beyond what the layouts before it tell.
+// The errors of a set divided by the prior's own. Each error counts after the layouts before it were
+// observed.
 double scale_of(const MeasuredSet& set, const CorrectionPrior& prior) {
   std::vector<CorrectedPoint> points;
   for (const Choosable& c : set.layouts) points.push_back(c.time);

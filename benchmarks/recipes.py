@@ -152,7 +152,7 @@ def torchtitan(binary, root):
 
 BRIDGE = "src/megatron/bridge/recipes"
 BRIDGE_CLUSTERS = {"h100": ("dgx-h100", 8), "b200": ("dgx-b200", 8), "b300": ("dgx-b300", 8), "gb200": ("gb200-nvl72", 72), "gb300": ("gb300-nvl72", 72)}
-# Runs that pages and scripts of the owner describe, by recipe: GPUs, their kind, what they set, and which file says so.
+# Runs of recipes on the owner's pages and in its scripts: number and kind of GPUs, settings, and the file that describes the run.
 BRIDGE_RUNS = {
     "deepseek_v4_flash_pretrain_32gpu_h100_fp8mx_config": (32, "gb200", {}, "examples/models/deepseek_v4/slurm_pretrain.sh"),
     "deepseek_v4_flash_pretrain_32gpu_h100_bf16_muon_config": (32, "gb200", {}, "examples/models/deepseek_v4/slurm_pretrain.sh"),
@@ -330,11 +330,12 @@ def main():
             "Written by `./scripts/bench recipes CHECKOUT...`. Each recipe is judged by `mpt-plan check` on the GPUs that its owner names; where none are",
             "named, on the smallest cluster of DGX H100, then DGX B200, then DGX B300, where it fits. Megatron-Bridge names the least number that a",
             "recipe's parallel sizes need (skills/adding-model-support/recipe-patterns.md): where memory needs more, a column counts those that fit on",
-            "more. Decoders with an encoder of images or sound, and others that MPT cannot judge, and what trains no decoder of language, or is not run, are counted apart.",
+            "more. Recipes that MPT cannot judge, such as decoders with an encoder of images, are counted apart. So are those that train no decoder",
+            "of language, or that the owner does not run.",
             "Where the owner's own code refuses a recipe, its row names the line.", "",
             "| repository | recipes | fit | of these on more GPUs than named | illegal | too large | not read | not \"fits\" | MPT cannot judge | no decoder's training, or not run |",
             "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |", *totals]
-    print("\n".join(head[7:]))
+    print("\n".join(head[8:]))
     with open(o.output, "w", encoding="utf-8") as file:
         file.write("\n".join(head) + "\n\n" + "\n\n".join(sections) + "\n")
     if o.json:

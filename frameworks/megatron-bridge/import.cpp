@@ -211,7 +211,7 @@ class BridgeFields {
     }
   }
 
-  // What a function or class of Bridge sets itself.
+  // The defaults of a function or class of Bridge.
   static Json defaults_of(const Json& made) {
     const Json known = parse_json(template_text("common.json"), "frameworks/megatron-bridge/common.json");
     const auto found = known.find(text_at(made, kCallKey));

@@ -179,7 +179,8 @@ void read_index(const WordSource& w, Values& values) {
 }
 
 // A letter for each layer, which has a mixer or an MLP alone
-// (megatron/core/models/hybrid/hybrid_layer_allocation.py); "|" ends a stage, behind "/" are next-token ones.
+// (megatron/core/models/hybrid/hybrid_layer_allocation.py); "|" ends a stage, and next-token layers follow
+// "/".
 void read_pattern(const WordSource& w, const std::string& word, Values& values) {
   static constexpr std::string_view kLetters = "MG*+D-E";
   static constexpr std::array kMixers{"linear", "linear", "full", "full", "sparse", "none", "none"};
@@ -198,8 +199,8 @@ void read_pattern(const WordSource& w, const std::string& word, Values& values) 
   }
   if (has('M') || has('G')) values[Value::linear_kind] = has('M') ? "mamba2" : "gated_delta";
   if (has('M') && !w.has("mamba-num-heads"))  // megatron/core/ssm/mamba_mixer.py
-    values[Value::linear_heads] = 2 * whole(values, Value::hidden) /
-                                  w.number("mamba-head-dim", rule_of(Value::linear_head_dim), 64);
+    values[Value::linear_heads] =
+        2 * whole(values, Value::hidden) / w.number("mamba-head-dim", rule_of(Value::linear_head_dim), 64);
   if (has('D')) read_index(w, values);
   values[Value::layers] = pattern.size();
   values[Value::mixers] = mixers;

@@ -11,7 +11,7 @@
 namespace mpt::frameworks {
 namespace {
 
-// Models that ModelSpec cannot describe, and what runs beside a training.
+// Models that ModelSpec cannot describe, and trainings with other work in them.
 void refuse_other_models(const MegatronFlags& f, const models::Dialect& dialect) {
   for (const std::string& name : dialect.refused) {
     if (f.has(name)) throw NotJudged(Problem{f.at(name), f.source(name), "one decoder's training", ""});

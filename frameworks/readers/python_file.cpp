@@ -100,7 +100,7 @@ class PythonModule;
 struct PythonReading {
   WorkBudget& budget;
   const PythonFacts& facts;
-  std::string kept;  // the function whose calls stay calls
+  std::string kept;  // calls of this function are not run
   std::map<std::filesystem::path, std::unique_ptr<PythonModule>> modules;
   int depth = 0;  // of blocks and calls within each other
 };
@@ -370,7 +370,7 @@ class PythonModule : public PythonScope {
         if (first == "for") {
           loop(i, next);
         } else if (first == "try" || first == "with") {
-          if (first == "with") tell_unread(lines_[i], "");  // what it is to hold meanwhile
+          if (first == "with") tell_unread(lines_[i], "");  // it may change any value
           block(i + 1, next);
         } else if (next == i + 1) {
           statement(lines_[i]);

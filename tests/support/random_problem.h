@@ -13,6 +13,9 @@
 
 namespace mpt::test {
 
+/// Of launches: nothing for every other seed, or as much as a little model's work.
+inline double dispatch_of(uint32_t seed) { return seed % 2 == 0 ? 0.0 : seed % 4 == 1 ? 1e-5 : 1e-3; }
+
 struct RandomProblem {
   /// `dispatch_s`: what the launch of an instruction costs beside the roofline's times.
   explicit RandomProblem(uint32_t seed, double dispatch_s = 0.0);
