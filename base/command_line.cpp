@@ -105,7 +105,7 @@ std::vector<std::string> groups_of(const CLI::App& app) {
   std::vector<std::string> groups;
   for (const CLI::Option* option : app.get_options()) {
     const std::string& group = option->get_group();
-    const bool known = std::find(groups.begin(), groups.end(), group) != groups.end();
+    const bool known = contains(groups, group);
     if (!known && !group.empty() && group != kHelpGroup) groups.push_back(group);
   }
   groups.emplace_back(kHelpGroup);
@@ -154,10 +154,6 @@ std::vector<std::string> long_names(const CLI::App& app) {
     for (const std::string& name : option->get_lnames()) names.push_back(name);
   }
   return names;
-}
-
-bool contains(const std::vector<std::string>& words, const std::string& word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
 }
 
 // Options, and their names in Megatron-LM, DeepSpeed, torchtitan and many scripts.

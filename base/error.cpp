@@ -181,7 +181,9 @@ std::string nearest_name(std::string_view text, const std::vector<std::string>& 
   size_t best_distance = std::max<size_t>(2, wanted.size() / 3) + 1;
   for (const std::string& name : known) {
     const size_t distance = edit_distance(wanted, lower_case(name));
-    if (distance < best_distance) {
+    const std::string first = name.substr(0, 1);
+    const bool starts_alike = !best.empty() && !best.starts_with(first) && wanted.starts_with(first);
+    if (distance < best_distance + starts_alike) {
       best_distance = distance;
       best = name;
     }

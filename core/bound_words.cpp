@@ -90,8 +90,7 @@ std::vector<std::string> broken_bounds(const SearchBounds& bounds, const Layout&
   std::vector<std::string> broken;
   for (const BoundWords& bound : bound_words(bounds)) {
     const std::string value = axis_word(bound.name, layout);
-    if (!value.empty() && std::find(bound.values.begin(), bound.values.end(), value) == bound.values.end())
-      broken.push_back(bound.option());
+    if (!value.empty() && !contains(bound.values, value)) broken.push_back(bound.option());
   }
   return broken;
 }
@@ -105,7 +104,7 @@ SearchBounds parse_bounds(const std::string& text, const std::string& where) {
   for (const std::string& part : split_at(text, ',')) {
     const size_t equals = part.find('=');
     const std::string key = part.substr(0, equals);
-    const bool is_known = std::find(known.names.begin(), known.names.end(), key) != known.names.end();
+    const bool is_known = contains(known.names, key);
     if (equals == std::string::npos || equals + 1 == part.size() || !is_known) {
       throw UserError(Problem{
           where, fmt::format("\"{}\"{}", part.substr(0, 40), did_you_mean(key, known.names)),

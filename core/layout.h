@@ -57,6 +57,7 @@ struct SelectiveRecompute {
   bool expert_activation = false;  // its result goes
   bool mlp = false;                // of layers without experts
   bool experts = false;            // with their router and exchanges
+  bool streams = false;            // of a residual that has several, from those that a stage received
 
   bool operator==(const SelectiveRecompute&) const = default;
 
@@ -68,6 +69,7 @@ struct SelectiveRecompute {
     v.field("expert_activation", &T::expert_activation, "the experts' activation", optional_field());
     v.field("mlp", &T::mlp, "MLPs without experts", optional_field());
     v.field("experts", &T::experts, "routers, exchanges and experts", optional_field());
+    v.field("streams", &T::streams, "mixtures of the residual's streams", optional_field());
   }
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/recompute_modules.h"
 
-#include <algorithm>
+#include "base/text.h"
 
 namespace mpt {
 
@@ -9,6 +9,7 @@ std::span<const RecomputeModule> recompute_modules() {
   static constexpr RecomputeModule kModules[] = {
       {"core_attn", &SelectiveRecompute::core},
       {"layernorm", &SelectiveRecompute::norms},
+      {"mhc", &SelectiveRecompute::streams},
       {"mla_up_proj", &SelectiveRecompute::latent},
       {"moe_act", &SelectiveRecompute::expert_activation},
       {"mlp", &SelectiveRecompute::mlp},
@@ -19,7 +20,7 @@ std::span<const RecomputeModule> recompute_modules() {
 
 void set_recompute_modules(const std::vector<std::string>& names, SelectiveRecompute& selective) {
   for (const RecomputeModule& module : recompute_modules())
-    selective.*module.flag = std::find(names.begin(), names.end(), module.name) != names.end();
+    selective.*module.flag = contains(names, module.name);
 }
 
 std::vector<std::string> recompute_modules_of(const SelectiveRecompute& selective) {

@@ -4,11 +4,11 @@
 // Training: which weights of a model are trained, by which optimizer, and on sequences of which lengths. The
 // defaults are full training by AdamW on sequences of one length.
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "base/fields.h"
+#include "base/text.h"
 
 namespace mpt {
 
@@ -70,12 +70,6 @@ struct Training {
             rare_field(between(0, 1e3)));
     v.field("packed_sequences", &T::packed_sequences, "packed sequences of a step",
             rare_field(between(0, 1 << 28)));
-  }
-
- private:
-  template <class E>
-  static bool contains(const std::vector<E>& values, E value) {
-    return std::find(values.begin(), values.end(), value) != values.end();
   }
 };
 

@@ -76,8 +76,7 @@ std::optional<Json> Asked::value_of(const std::string& key, const std::vector<st
     if (one == "other") return std::nullopt;
     if (one == "int" && !number_of<int64_t>(word)) refuse(word, "a whole number");
     if (one != "text" && !number) refuse(word, "a number");
-    if (allowed != choices.end() &&
-        std::find(allowed->second.begin(), allowed->second.end(), word) == allowed->second.end())
+    if (allowed != choices.end() && !contains(allowed->second, word))
       refuse(word, fmt::format("one of {}", fmt::join(allowed->second, ", ")));
     values.push_back(one == "text" ? Json(word) : Json(*number));
     if (!several) return values.front();

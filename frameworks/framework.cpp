@@ -63,9 +63,11 @@ const std::vector<Framework>& known_frameworks() {
   return frameworks;
 }
 
-std::vector<std::string> framework_names() {
+std::vector<std::string> framework_names(const std::function<bool(const Framework&)>& wanted) {
   std::vector<std::string> names;
-  for (const Framework& framework : known_frameworks()) names.push_back(framework.name);
+  for (const Framework& framework : known_frameworks()) {
+    if (wanted(framework)) names.push_back(framework.name);
+  }
   return names;
 }
 

@@ -3,6 +3,7 @@
 
 // The training frameworks that plans are made for: frameworks/*/framework.json, built in.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,8 @@ namespace mpt::frameworks {
 
 /// In the order of their names.
 const std::vector<Framework>& known_frameworks();
-std::vector<std::string> framework_names();
+std::vector<std::string> framework_names(const std::function<bool(const Framework&)>& wanted =
+                                             [](const Framework&) { return true; });
 
 /// mpt-run.
 const Framework& own_runtime();

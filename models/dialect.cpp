@@ -49,7 +49,7 @@ bool is_switch(const DialectRow& row) {
 
 bool can_have(const DialectRow& row, const Json& value) {
   const auto& v = row.values;
-  return v.empty() || std::find(v.begin(), v.end(), text_of(value)) != v.end();
+  return v.empty() || contains(v, text_of(value));
 }
 
 // Numbers that differ in how they are written are equal.

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/draft.h"
 
-#include <algorithm>
+#include "base/text.h"
 
 namespace mpt::models {
 namespace {
-
-bool has(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 std::string mixer_of(const LayerKind& k) {
   if (k.linear) return k.attention ? "both" : "linear";
@@ -82,8 +78,8 @@ void take_borrowers(const ModelSpec& m, ModelDraft& d) {
 
 }  // namespace
 
-bool ModelDraft::has_mixer(const std::string& name) const { return has(mixers, name); }
-bool ModelDraft::has_mlp(const std::string& name) const { return has(mlps, name); }
+bool ModelDraft::has_mixer(const std::string& name) const { return contains(mixers, name); }
+bool ModelDraft::has_mlp(const std::string& name) const { return contains(mlps, name); }
 
 LayerKind kind_of(const ModelDraft& d, int64_t l) {
   const std::string &mixer = d.mixers[size_t(l)], &mlp = d.mlps[size_t(l)];
@@ -91,7 +87,8 @@ LayerKind kind_of(const ModelDraft& d, int64_t l) {
   if (mixer == "linear" || mixer == "both") kind.linear = d.linear;
   if (mixer == "convolution") kind.convolution = d.convolution;
   if (mixer == "window") kind.attention = d.window;
-  if (has({"full", "rotary", "chunk", "sparse", "sparse_shared", "both"}, mixer)) kind.attention = d.full;
+  if (contains(std::vector<std::string>{"full", "rotary", "chunk", "sparse", "sparse_shared", "both"}, mixer))
+    kind.attention = d.full;
   if (mixer == "full" && d.full_without_rotary) kind.attention->rotary.reset();
   if (mixer == "chunk") kind.attention->chunk = d.chunk;
   if (mixer == "sparse" || mixer == "sparse_shared") {

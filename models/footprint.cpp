@@ -129,7 +129,7 @@ void add_gradient_shapes(const LayerProgram& layer, std::vector<std::array<int64
   for (const Operator& op : layer.operators) {
     if (op.shape.kind != OperatorKind::linear && op.shape.kind != OperatorKind::expert_linear) continue;
     const std::array<int64_t, 2> shape{op.shape.columns, op.shape.inner};
-    if (std::find(shapes.begin(), shapes.end(), shape) == shapes.end()) shapes.push_back(shape);
+    if (!contains(shapes, shape)) shapes.push_back(shape);
   }
 }
 
@@ -237,7 +237,7 @@ void StagePieces::work_at_once() {
 void StagePieces::set_empty_gradients(Precision precision) {
   std::vector<std::array<int64_t, 2>> shapes = expert_gradient_shapes_;
   for (const auto& shape : dense_gradient_shapes_) {
-    if (std::find(shapes.begin(), shapes.end(), shape) == shapes.end()) shapes.push_back(shape);
+    if (!contains(shapes, shape)) shapes.push_back(shape);
   }
   for (const auto& [columns, inner] : shapes)
     empty_gradient_bytes_ += LayerBuilder::rounded(columns * inner * element_bytes(precision));
@@ -412,6 +412,9 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   footprint.forward_workspace_bytes = forward_peak(pieces) - footprint.saved_bytes + stays;
   footprint.backward_workspace_bytes =
       backward_peak(pieces, footprint.saved_bytes) - footprint.saved_bytes + stays;
+  // All of a stage's layers make theirs again at once (CheckpointWithoutOutputManager of Megatron-LM).
+  if (layout.selective.streams)
+    footprint.backward_workspace_bytes += 2 * boundary_bytes_ * content.layer_count;
   set_split_workspaces(layout, pieces, content, footprint);
   // Another micro-batch's forward runs beside, a layer for each that goes backward: it has one more at work.
   if (std::any_of(pieces.begin(), pieces.end(),

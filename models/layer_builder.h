@@ -177,6 +177,13 @@ class LayerBuilder {
     return *this;
   }
 
+  /// Where a stage keeps only the streams that it received, the last operator's result is made again.
+  void makes_streams_again() {
+    if (!layout_.selective.streams) return;
+    last().saved_bytes_selective = 0;
+    last().selective_share = 1.0;
+  }
+
   /// Over context ranks the last operator's tokens are exchanged for heads before it and back behind it.
   void exchange_heads(int64_t input_columns, int64_t output_columns) {
     if (layout_.context == 1) return;

@@ -36,10 +36,6 @@ bool is_called(const std::string& id, const std::string& name) {
 
 using Words = std::vector<std::string>;
 
-bool is_among(const Words& words, const std::string& word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
 // "owner/Qwen2.5-32B-FP8" as qwen, 2.5, 32b and fp8.
 Words words_of_name(const std::string& id) {
   static const Words formats{"bf", "fp", "mxfp", "nvfp"};
@@ -47,7 +43,7 @@ Words words_of_name(const std::string& id) {
   char last = ' ';
   for (const char c : without_owner(id)) {
     const bool digit = c >= '0' && c <= '9', letter = c >= 'a' && c <= 'z';
-    if (last == ' ' || (last >= 'a' && digit && !is_among(formats, words.back()))) words.emplace_back();
+    if (last == ' ' || (last >= 'a' && digit && !contains(formats, words.back()))) words.emplace_back();
     last = digit || letter || c == '.' ? c : ' ';
     if (last != ' ') words.back() += c;
   }
@@ -59,7 +55,7 @@ Words sizes_in_name(const std::string& id) {
   static const Words marks{"",     "instruct", "base", "chat", "it",   "pt",  "hf",    "bnb",
                            "4bit", "8bit",     "awq",  "gptq", "bf16", "fp8", "mxfp4", "nvfp4"};
   Words words = words_of_name(id);
-  std::erase_if(words, [](const std::string& word) { return is_among(marks, word); });
+  std::erase_if(words, [](const std::string& word) { return contains(marks, word); });
   return words;
 }
 
@@ -71,8 +67,8 @@ std::vector<std::string> nearest_of_family(const std::string& asked) {
   for (const std::string& name : zoo_names()) {
     const Words own = words_of_name(name);
     int score = 0;
-    for (const std::string& word : own) score += !is_among(words, word) ? 0 : word.ends_with('b') ? 3 : 2;
-    if (!is_among(words, own.front()) || score < best_score) continue;
+    for (const std::string& word : own) score += !contains(words, word) ? 0 : word.ends_with('b') ? 3 : 2;
+    if (!contains(words, own.front()) || score < best_score) continue;
     if (score > best_score) best.clear();
     best.push_back(name);
     best_score = score;
@@ -206,7 +202,7 @@ std::optional<ImportedModel> model_of_id(const std::string& id, const std::strin
 }
 
 ImportedModel load_imported_model(const std::string& name_or_path, const std::string& as) {
-  if (is_among(zoo_names(), name_or_path)) return *model_of_id(name_or_path);
+  if (contains(zoo_names(), name_or_path)) return *model_of_id(name_or_path);
   std::error_code error;
   if (std::filesystem::exists(name_or_path, error)) return load_path(name_or_path, as);
   const bool id = looks_like_id(name_or_path);

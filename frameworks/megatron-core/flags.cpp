@@ -128,8 +128,7 @@ void refuse_other_programs(const std::string& program, const std::string& file) 
   for (const auto& [words, expected] : {std::pair{&kModels, "a GPT model, as pretrain_gpt.py trains"},
                                         {&kTasks, "a training, as pretrain_gpt.py runs"}}) {
     for (const std::string& other : *words) {
-      if (name.find(other) == std::string::npos && std::find(path.begin(), path.end(), other) == path.end())
-        continue;
+      if (name.find(other) == std::string::npos && !contains(path, other)) continue;
       throw UserError(Problem{file, fmt::format("it starts {}", program), expected,
                               "plans are for trainings of decoders alone"});
     }

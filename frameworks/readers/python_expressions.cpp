@@ -133,8 +133,7 @@ class ExpressionReader {
     static constexpr std::array kSigns = {"==", "!=", "<", "<=", ">", ">="};
     Json left = sum(depth);
     std::string sign;
-    if (at_ < end_ && tokens_[at_].kind == TokenKind::sign &&
-        std::find(kSigns.begin(), kSigns.end(), tokens_[at_].text) != kSigns.end()) {
+    if (at_ < end_ && tokens_[at_].kind == TokenKind::sign && contains(kSigns, tokens_[at_].text)) {
       sign = tokens_[at_++].text;
     } else if (takes_word("is")) {
       sign = takes_word("not") ? "!=" : "==";

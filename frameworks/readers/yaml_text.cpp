@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -20,7 +19,7 @@ namespace {
 // Python's YAML is of version 1.1, where these words are truth values.
 bool is_truth_of_older_yaml(const std::string& text) {
   static constexpr std::array<std::string_view, 6> words{"y", "n", "yes", "no", "on", "off"};
-  return std::find(words.begin(), words.end(), lower_case(text)) != words.end();
+  return contains(words, lower_case(text));
 }
 
 // Words that YAML would not read as the text that they are, in a list or outside.

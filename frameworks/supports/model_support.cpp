@@ -103,8 +103,7 @@ bool is_of_its_type(const ModelSpec& model) {
 
 bool trains_next_tokens(const models::Dialect& dialect, const std::string& type) {
   const auto trained = dialect.trained_by.find(Value::next_token_layers);
-  if (trained != dialect.trained_by.end())
-    return std::find(trained->second.begin(), trained->second.end(), type) != trained->second.end();
+  if (trained != dialect.trained_by.end()) return contains(trained->second, type);
   return std::any_of(dialect.rows.begin(), dialect.rows.end(),
                      [](const auto& row) { return row.value == Value::next_token_layers; });
 }
@@ -112,7 +111,7 @@ bool trains_next_tokens(const models::Dialect& dialect, const std::string& type)
 // What no type of the framework has; empty: one has all.
 std::string lacking_type(const models::Dialect& dialect, const ModelSpec& model) {
   const auto& types = dialect.types;
-  const bool knows = std::find(types.begin(), types.end(), model.type) != types.end();
+  const bool knows = contains(types, model.type);
   std::string type = type_in(dialect, model);
   if (type.empty() && !knows && models::find_family(model.type) != nullptr) return "the type " + model.type;
   if (type.empty()) {

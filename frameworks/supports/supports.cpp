@@ -15,11 +15,6 @@
 namespace mpt::frameworks {
 namespace {
 
-template <class T>
-bool contains(const std::vector<T>& values, const T& value) {
-  return std::find(values.begin(), values.end(), value) != values.end();
-}
-
 std::optional<Rejection> refuse(const Framework& framework, const char* constraint, const std::string& what) {
   return Rejection{constraint, -1, 0.0, 0.0, framework.title + " " + what};
 }

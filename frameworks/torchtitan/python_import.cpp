@@ -35,7 +35,7 @@ constexpr const char* kBuildModel = "build_model";
 bool matters(const std::string& argument) {
   static constexpr std::array kOthers = {"dataloader", "dataset", "validator", "metrics", "profiler",
                                          "loss",       "loss_fn", "lr",        "steps"};
-  return std::find(kOthers.begin(), kOthers.end(), argument) == kOthers.end();
+  return !contains(kOthers, argument);
 }
 
 // The last one where no name is given.
@@ -122,7 +122,7 @@ std::string schedule_of_csv(const PythonFile& python) {
   if (found == python.values.end() || !found->is_string()) return "";
   const auto name = found->get<std::string>();
   const std::vector<std::string> known = schedule_names();
-  return std::find(known.begin(), known.end(), name) != known.end() ? name : "";
+  return contains(known, name) ? name : "";
 }
 
 // torchtitan 0.3 counts sequences of a rank, later ones tokens of a micro-batch.

@@ -7,8 +7,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/text.h"
 #include "frameworks/deepspeed/deepspeed.h"
@@ -137,7 +135,7 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
     in = read_deepspeed(Settings(load_json(config, kMostImportedBytes), config.string()), 1, precision);
   } else if (fsdp) {
     const std::vector<std::string> how = s.texts("fsdp");
-    set_fsdp(in, {1, 0, std::find(how.begin(), how.end(), "shard_grad_op") == how.end()}, file.string());
+    set_fsdp(in, {1, 0, !contains(how, "shard_grad_op")}, file.string());
   } else {
     in.notes.emplace_back("neither DeepSpeed nor FSDP is named: each GPU has all weights and states");
   }

@@ -42,7 +42,7 @@ void check_source(const std::string& name, const std::vector<Evidence>& evidence
   for (const Evidence& e : evidence) {
     for (const SourceEvidence& s : e.sources) names.push_back(s.source);
   }
-  if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end())
+  if (!name.empty() && !contains(names, name))
     detail::refuse_word("--without-source", name, "a source in planner/explain/evidence.json", names);
 }
 

@@ -6,9 +6,9 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 
 #include "base/terminal.h"
+#include "base/text.h"
 #include "frameworks/export.h"
 #include "planner/answer/risk.h"
 #include "planner/commands/commands.h"
@@ -51,9 +51,7 @@ std::string command_again(const CLI::App& options, const std::string& words,
   std::string text = words;
   for (const CLI::Option* option : options.get_options()) {
     const std::string name = option->get_name();
-    if (option->count() == 0 || std::find(without.begin(), without.end(), name) != without.end() ||
-        std::find(without.begin(), without.end(), option->get_group()) != without.end())
-      continue;
+    if (option->count() == 0 || contains(without, name) || contains(without, option->get_group())) continue;
     if (name == "--observed") {  // its words have commas of their own
       for (const std::string& word : option->results()) text += " " + name + " " + shell_word(word);
       continue;

@@ -231,8 +231,7 @@ void check_from(const CLI::App& app, const PlanOptions& o) {
   if (o.from.empty()) return;
   const std::vector<std::string> beside{"--from", "--output", "--report", "--trace", "--json", "--verbose"};
   for (const CLI::Option* option : app.get_options()) {
-    if (option->count() == 0 || std::find(beside.begin(), beside.end(), option->get_name()) != beside.end())
-      continue;
+    if (option->count() == 0 || contains(beside, option->get_name())) continue;
     throw UserError(Problem{"--from", "excludes " + option->get_name(), "one or the other",
                             "a plan holds its model, cluster and layout"});
   }

@@ -241,7 +241,7 @@ SearchBounds checked(const SearchBounds& bounds) {
 // Options of a split that the model or the other options do not have.
 void check_splits(const SearchBounds& bounds, const ModelSpec& model) {
   const auto above_one = [](const std::vector<int64_t>& values) {
-    return !values.empty() && std::find(values.begin(), values.end(), 1) == values.end();
+    return !values.empty() && !contains(values, 1);
   };
   const std::pair<const char*, const std::vector<int64_t>*> of_experts[] = {{"--ep", &bounds.expert},
                                                                             {"--etp", &bounds.expert_tensor}};
@@ -263,7 +263,7 @@ void restrict_to_sharding(Resolved& resolved) {
   const frameworks::Framework* const named = frameworks::find_framework(r.framework);
   if (named == nullptr || r.beyond_framework) return;
   const std::vector<std::string>& of = named->sharding_aliases;
-  if (std::find(of.begin(), of.end(), r.framework) == of.end()) return;
+  if (!contains(of, r.framework)) return;
   SearchBounds& b = r.bounds;
   if (b.pipeline.empty()) b.pipeline = {1};
   if (b.context.empty()) b.context = {1};
@@ -317,7 +317,7 @@ void set_runner(Resolved& resolved) {
   problem.execution = execution_of(r, problem.cluster, resolved.notes);
   if (problem.precision == Precision::fp32) widen_states(problem.execution.states);
   leave_out_untrained(resolved);
-  problem.selective = selective_of(r, problem.execution);
+  problem.selective = selective_of(r, problem.model, problem.execution);
   problem.training = training_of(r, problem.workload.sequence);
   set_gradients(r, problem, resolved.notes);
   set_deterministic(problem, resolved.notes);

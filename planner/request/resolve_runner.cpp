@@ -45,13 +45,27 @@ Execution framework_of(const PlanRequest& r, bool cpu, std::vector<std::string>&
 void check_has_modules(const std::string& framework) {
   const frameworks::Framework* known = frameworks::find_framework(framework);
   if (known != nullptr && known->abilities.recompute_modules) return;
-  std::vector<std::string> names;
-  for (const frameworks::Framework& other : frameworks::known_frameworks()) {
-    if (other.abilities.recompute_modules) names.push_back(other.name);
-  }
+  const auto names = frameworks::framework_names(
+      [](const frameworks::Framework& other) { return other.abilities.recompute_modules; });
   throw UserError(Problem{"--recompute-modules", fmt::format("with --framework {}", framework),
                           fmt::format("--framework {}, whose modules they are", fmt::join(names, " or ")),
                           ""});
+}
+
+// Megatron-LM refuses these modules of a model without them (transformer_config.py:1784).
+void check_model_has(const SelectiveRecompute& modules, const ModelSpec& model) {
+  const auto check = [&](bool asked, const char* name, bool has, const char* what) {
+    if (asked && !has)
+      throw UserError(Problem{fmt::format("--recompute-modules {}", name), model.name + " has no " + what,
+                              "modules that the model has", "leave it out"});
+  };
+  const auto is_latent = [](const LayerKind& kind) {
+    return kind.attention && (kind.attention->latent || kind.attention->compressed);
+  };
+  const auto has_experts = [](const LayerKind& kind) { return kind.moe.has_value(); };
+  check(modules.latent, "mla_up_proj", model.layers.any(is_latent), "latent attention");
+  check(modules.expert_activation, "moe_act", model.layers.any(has_experts), "experts");
+  check(modules.streams, "mhc", model.residual_streams > 1, "several streams of its residual");
 }
 
 // NVIDIA's GPUs before Ampere multiply in fp16 alone.
@@ -90,19 +104,20 @@ Execution execution_of(const PlanRequest& r, const ClusterSpec& cluster, std::ve
   return execution;
 }
 
-SelectiveRecompute selective_of(const PlanRequest& r, const Execution& execution) {
+SelectiveRecompute selective_of(const PlanRequest& r, const ModelSpec& model, const Execution& execution) {
   SelectiveRecompute selective = r.layout ? r.layout->selective : SelectiveRecompute{};
   if (r.recompute_modules.empty()) return selective;
   std::vector<std::string> known;
   for (const RecomputeModule& module : recompute_modules()) known.emplace_back(module.name);
   for (const std::string& name : r.recompute_modules) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    if (contains(known, name)) continue;
     throw UserError(Problem{"--recompute-modules",
                             fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, known)),
                             fmt::format("some of {}", fmt::join(known, ", ")), ""});
   }
   check_has_modules(execution.framework);
   set_recompute_modules(r.recompute_modules, selective);
+  check_model_has(selective, model);
   return selective;
 }
 

@@ -16,7 +16,8 @@ Execution execution_of(const PlanRequest& request, const ClusterSpec& cluster,
                        std::vector<std::string>& notes);
 
 /// What selective recompute runs again. Throws UserError for modules that the framework does not have.
-SelectiveRecompute selective_of(const PlanRequest& request, const Execution& execution);
+SelectiveRecompute selective_of(const PlanRequest& request, const ModelSpec& model,
+                                const Execution& execution);
 
 /// As asked, or what the cluster's devices usually train in. Throws UserError for one that they lack.
 Precision precision_of(const PlanRequest& request, const ClusterSpec& cluster);

@@ -149,10 +149,8 @@ bool keeps_gradients_in(const frameworks::Framework& framework, const SearchProb
 
 [[noreturn]] void refuse_gradients(const SearchProblem& problem, const frameworks::Framework& framework,
                                    Precision asked, Precision own) {
-  std::vector<std::string> others;
-  for (const frameworks::Framework& other : frameworks::known_frameworks()) {
-    if (keeps_gradients_in(other, problem, asked)) others.push_back(other.name);
-  }
+  const auto others = frameworks::framework_names(
+      [&](const frameworks::Framework& other) { return keeps_gradients_in(other, problem, asked); });
   const std::string named =
       others.empty() ? "" : fmt::format(", or --framework with one of {}", fmt::join(others, ", "));
   throw UserError(Problem{"--gradients", fmt::format("{} with {}", enum_name(asked), framework.title),

@@ -5,12 +5,12 @@
 // ranks. A node of sharding adds ZeRO and offload: all layouts below it share the price of every layer. Both
 // are layouts with an empty layers_per_stage. leaves.h has the level below.
 
-#include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "base/text.h"
 #include "frameworks/supports/supports.h"
 #include "planner/search/problem.h"
 
@@ -24,7 +24,7 @@ using Sharding = frameworks::Sharing;
 /// Whether the bounds of a search leave a value; empty bounds leave all.
 template <class T>
 bool allowed(const std::vector<T>& bound, const T& value) {
-  return bound.empty() || std::find(bound.begin(), bound.end(), value) != bound.end();
+  return bound.empty() || contains(bound, value);
 }
 inline bool allowed(const std::vector<Switch>& bound, bool value) {
   return allowed(bound, value ? Switch::on : Switch::off);

@@ -3,9 +3,9 @@
 
 namespace mpt::runtime {
 
-int add_token_table(const RankSizes& sizes, Parameters& parameters, bool replica) {
+int add_vocabulary_table(const char* name, const RankSizes& sizes, Parameters& parameters, bool replica) {
   Parameter table;
-  table.name = "embedding.weight";
+  table.name = name;
   table.global_rows = sizes.model.vocab;
   table.global_columns = sizes.hidden;
   table.blocks = {{sizes.vocab_first, sizes.vocab_used, 0, sizes.hidden}};
@@ -22,7 +22,7 @@ Embedding::Embedding(const RankSizes& sizes, Parameters& parameters, Communicato
       parameters_(parameters),
       group_(group),
       device_(device) {
-  table_ = add_token_table(sizes, parameters, false);
+  table_ = add_vocabulary_table("embedding.weight", sizes, parameters, false);
   if (sizes.model.position != PositionKind::learned) return;
   Parameter positions;
   positions.name = "positions.weight";

@@ -9,9 +9,11 @@
 
 namespace mpt::runtime {
 
-/// Adds the token table to `parameters`: on the first stage, and as a second copy on the last stage of a tied
-/// model whose ends are apart, or for next-token modules there (`replica`).
-int add_token_table(const RankSizes& sizes, Parameters& parameters, bool replica);
+/// Adds a table with a row for each token to `parameters`: an output head, or the embedding, on the first
+/// stage and as a second copy on the last stage of a tied model whose ends are apart, or for next-token
+/// modules there
+/// (`replica`).
+int add_vocabulary_table(const char* name, const RankSizes& sizes, Parameters& parameters, bool replica);
 
 class Embedding {
  public:

@@ -6,18 +6,7 @@ namespace {
 
 Linear make_output(int table, const RankSizes& s, Parameters& parameters, const LayerGroups& groups,
                    Device& device) {
-  int weight = table;
-  if (weight < 0) {
-    Parameter parameter;
-    parameter.name = "head.weight";
-    parameter.global_rows = s.model.vocab;
-    parameter.global_columns = s.hidden;
-    parameter.blocks = {{s.vocab_first, s.vocab_used, 0, s.hidden}};
-    parameter.padding_rows = s.vocab_rows - s.vocab_used;
-    parameter.deviation = kDeviation;
-    parameter.weight_decay = true;
-    weight = parameters.add(parameter);
-  }
+  const int weight = table < 0 ? add_vocabulary_table("head.weight", s, parameters, false) : table;
   return {weight, LinearShape{s.tokens, s.vocab_rows, s.hidden}, s, parameters, groups, device};
 }
 

@@ -52,7 +52,7 @@ struct Stage::State {
     const ModelSpec& model = options.model;
     if (shares_table() && !embedding) {
       parameters.begin_piece(false);
-      table = add_token_table(sizes, parameters, true);
+      table = add_vocabulary_table("embedding.weight", sizes, parameters, true);
     }
     head.emplace("head.norm", model.tied_embeddings ? table : -1, sizes, parameters, groups, device);
     for (int64_t depth = 0; depth < model.next_token_layers; ++depth)
