@@ -9,11 +9,11 @@ std::span<const RecomputeModule> recompute_modules() {
   static constexpr RecomputeModule kModules[] = {
       {"core_attn", &SelectiveRecompute::core},
       {"layernorm", &SelectiveRecompute::norms},
-      {"mhc", &SelectiveRecompute::streams},
       {"mla_up_proj", &SelectiveRecompute::latent},
       {"moe_act", &SelectiveRecompute::expert_activation},
       {"mlp", &SelectiveRecompute::mlp},
       {"moe", &SelectiveRecompute::experts},
+      {"mhc", &SelectiveRecompute::streams},
   };
   return kModules;
 }

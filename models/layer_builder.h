@@ -177,9 +177,9 @@ class LayerBuilder {
     return *this;
   }
 
-  /// Where a stage keeps only the streams that it received, the last operator's result is made again.
-  void makes_streams_again() {
-    if (!layout_.selective.streams) return;
+  /// The last operator's input is made again, if selective recompute is of what it belongs to.
+  void makes_again(bool SelectiveRecompute::*part) {
+    if (!(layout_.selective.*part)) return;
     last().saved_bytes_selective = 0;
     last().selective_share = 1.0;
   }

@@ -113,9 +113,9 @@ void add_residual_mixture(LayerBuilder& b, Module module, std::string_view weigh
     b.linear({weights, module, made, n * m.hidden, false, Parallel::replicated, {}, /*fp8=*/false})
         .saves_local(n * m.hidden);
     b.last().parameters += made + 3;
-    b.makes_streams_again();
+    b.makes_again(&SelectiveRecompute::streams);
     b.add({mixture, module, b.local_shape(OperatorKind::residual_add, 2 * n * m.hidden)});
-    b.makes_streams_again();
+    b.makes_again(&SelectiveRecompute::streams);
   }
   if (m.residual_block == 0) return;
   const int64_t stored = 1 + (m.layers.count() - 1) / m.residual_block;

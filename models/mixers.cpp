@@ -15,6 +15,7 @@ void add_query_key_norm(LayerBuilder& b, int64_t queries, int64_t keys) {
   const Attention& a = *b.kind().attention;
   const int64_t width = queries + keys;
   b.add({"attention.query_key_norm", M::mixer, b.shape(OperatorKind::norm, width)}).saves_all_tokens(width);
+  b.makes_again(&SelectiveRecompute::latent);
   b.last().parameters = a.query_key_norm == QueryKeyNorm::per_head ? (keys > 0 ? 2 : 1) * a.head_dim : width;
   if (b.model().norm == NormKind::rms_norm && b.has_norms_of_several_kernels())
     b.saves_norm_of_several_kernels(width).saves_states(width / a.head_dim);

@@ -65,10 +65,11 @@ const ModuleRules& rules_of(Module module) { return kRules[size_t(module)]; }
 
 unsigned reruns_of(const SelectiveRecompute& s, const LayerKind& kind) {
   const bool latent = kind.attention && kind.attention->latent, experts = kind.moe.has_value();
+  const bool up = latent || (kind.attention && kind.attention->compressed);
   const std::pair<bool, Rerun> bits[] = {{s.norms && latent, kRerunLatentNorms},
                                          {s.norms && experts, kRerunExpertNorms},
                                          {s.latent, kRerunLatent},
-                                         {s.latent && latent, kRerunLatentRotary},
+                                         {s.latent && up, kRerunLatentRotary},
                                          {s.expert_activation, kRerunActivation},
                                          {s.mlp && !experts, kRerunMlp},
                                          {s.experts && experts, kRerunExperts}};

@@ -86,7 +86,8 @@ Json adapter_modules(const Training& t) {
   Json names = Json::array();
   const std::pair<AdapterTarget, std::vector<const char*>> table[] = {
       {AdapterTarget::qkv,
-       {"*q_proj", "*k_proj", "*v_proj", "*q_a_proj", "*q_b_proj", "*kv_a_proj_with_mqa", "*kv_b_proj"}},
+       {"*q_proj", "*k_proj", "*v_proj", "*q_a_proj", "*q_b_proj", "*kv_a_proj_with_mqa", "*kv_b_proj",
+        "*in_proj*"}},
       {AdapterTarget::output, {"*o_proj"}},
       {AdapterTarget::up, {"*gate_proj", "*up_proj"}},
       {AdapterTarget::down, {"*down_proj"}},

@@ -150,7 +150,9 @@ void set_pipeline(const MegatronFlags& f, const ModelSpec& m, Imported& in) {
   const bool cut = text.find('|') != std::string::npos;
   const std::string word = cut ? "hybrid-layer-pattern" : "pipeline-model-parallel-layout";
   text = cut ? "E" + text.substr(0, text.find('/')) + "L" : f.text(word, "None");
-  if (cut) std::replace_if(text.begin() + 1, text.end() - 1, [](char letter) { return letter != '|'; }, 't');
+  if (cut)
+    std::replace_if(
+        text.begin() + 1, text.end() - 1, [](char letter) { return letter != '|'; }, 't');
   if (f.has(word) && text != "None") {
     const auto stages = decoder_layers_of_stages(text);
     if (!stages || int64_t(stages->size()) % l.pipeline != 0)
@@ -220,9 +222,17 @@ Precision precision_of(const MegatronFlags& f, std::vector<std::string>& notes) 
   return f.has("bf16") ? Precision::bf16 : f.has("fp16") ? Precision::fp16 : Precision::fp32;
 }
 
+// "bf16", or "torch.bfloat16" as Megatron-Bridge has it.
 int64_t bytes_of_type(const MegatronFlags& f, const char* name) {
   const std::string type = f.text(name, "fp32");
-  return type == "fp8" ? 1 : type == "bf16" || type == "fp16" ? 2 : 4;
+  return type.ends_with("16") ? 2 : type.ends_with('8') ? 1 : 4;
+}
+
+// A master weight in fp32 stores the 16 bits that a weight in bf16 lacks (store_param_remainders of
+// megatron-core 0.19.2, optimizer/distrib_optimizer.py:1008), but not beside scales of the moment.
+bool stores_remainders(const MegatronFlags& f) {
+  const bool delayed = !f.has("fp8-format") || f.text("fp8-recipe", "delayed") == "delayed";
+  return f.has("bf16") && delayed && !f.has("optimizer-cpu-offload");
 }
 
 void set_attention_backend(const MegatronFlags& f, Imported& in) {
@@ -260,9 +270,9 @@ void set_execution(const MegatronFlags& f, Imported& in) {
   }
   if (f.has("use-precision-aware-optimizer")) {
     if (bytes_of_type(f, "main-grads-dtype") == 2) change("gradient_bytes=2");
-    const int64_t states = bytes_of_type(f, "main-params-dtype") + bytes_of_type(f, "exp-avg-dtype") +
-                           bytes_of_type(f, "exp-avg-sq-dtype");
-    if (states != 12) change(fmt::format("optimizer_bytes={}", states));
+    const int64_t master = stores_remainders(f) ? 2 : bytes_of_type(f, "main-params-dtype");
+    change(fmt::format("optimizer_bytes={}",
+                       master + bytes_of_type(f, "exp-avg-dtype") + bytes_of_type(f, "exp-avg-sq-dtype")));
   }
   if (f.has("fp8-param-gather")) change("fp8_weight_bytes=2");
   if (f.has("moe-router-force-load-balancing")) change("balanced_experts=true");

@@ -90,6 +90,7 @@ struct Abilities {
   bool sequence_divides_by_tensor = false;
   bool ring_with_windows = true, ring_with_mixers = false;
   std::vector<std::string> context_of_types;
+  std::map<std::string, bool> fixed_ties;
   bool context_in_pipeline = true;
   std::vector<int64_t> zero, zero_in_pipeline, zero_with_shard_groups, zero_with_offload, zero_with_experts;
   bool plain_replicas_alone = false;
@@ -102,7 +103,7 @@ struct Abilities {
   bool experts_in_pipeline = true;
   bool experts_with_context = true;
   ExpertSplit expert_split = ExpertSplit::either;
-  bool splits_expert_biases = true;
+  bool splits_expert_biases = true, pads_expert_shares = true;
   std::vector<models::Value> cannot_spread;
   std::vector<RankOrder> orders;
   std::vector<Recompute> recomputes;
@@ -139,6 +140,8 @@ struct Abilities {
             "ring attention beside mixers that exchange heads over context ranks", optional_field());
     v.field("context_of_types", &T::context_of_types,
             "types of models whose classes share the context of all their layers", optional_field());
+    v.field("fixed_ties", &T::fixed_ties,
+            "types of models whose head always is the embedding's weight, or never is", optional_field());
     v.field("context_in_pipeline", &T::context_in_pipeline, "context parallelism in a pipeline");
     v.field("zero", &T::zero, "ZeRO stages without a pipeline", between(0, 3));
     v.field("zero_in_pipeline", &T::zero_in_pipeline, "ZeRO stages with a pipeline", between(0, 3));
@@ -162,6 +165,8 @@ struct Abilities {
     v.field("expert_split", &T::expert_split, "how experts may be split over tensor ranks");
     v.field("splits_expert_biases", &T::splits_expert_biases,
             "experts with biases may be split over tensor ranks");
+    v.field("pads_expert_shares", &T::pads_expert_shares,
+            "shares of experts' weights where their sizes do not divide", optional_field());
     v.field("cannot_spread", &T::cannot_spread, "values of models whose experts it cannot spread over ranks",
             optional_field());
     v.field("orders", &T::orders, "which axis may lie outermost");

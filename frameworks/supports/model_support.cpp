@@ -156,12 +156,15 @@ std::string place_of_type(const Asked& asked, const std::string& type) {
 
 ModelVerdict judged(const Framework& framework, const ModelSpec& model) {
   const models::Dialect& dialect = dialect_of(framework.name);
-  const Lack lack = lacking(dialect, model);
-  if (lack.what.empty()) return {};
   const auto not_run = [&](const std::string& what, const std::string& source) {
     return ModelVerdict{VerdictKind::not_run,
                         fmt::format("{} lacks {}, which {} has", framework.title, what, model.name), source};
   };
+  const auto& ties = framework.abilities.fixed_ties;
+  if (const auto own = ties.find(model.type); own != ties.end() && own->second != model.tied_embeddings)
+    return not_run(own->second ? "a head of its own" : "tied embeddings", framework.sources.at("fixed_ties"));
+  const Lack lack = lacking(dialect, model);
+  if (lack.what.empty()) return {};
   const Asked* const asked = asked_of(framework);
   if (asked == nullptr) return not_run(lack.what, framework.title + ", " + dialect.source);
   if (model.next_token_layers > 0 && !trains_next_tokens(dialect, model.type))

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/json.h"
@@ -257,9 +258,17 @@ Broken shard_group_rule(const Abilities& a, const Layout& l, const Sharing& s) {
   return {};
 }
 
+// FSDP cuts each expert's matrices alike along their second dimension.
+bool cuts_experts_unevenly(const ModelSpec& model, const Layout& l, const Sharing& s) {
+  if (l.expert == 1 || s.zero == 0) return false;
+  const int64_t shares =
+      s.shard == l.replicas() ? l.expert_replicas() : std::gcd(s.shard, l.expert_replicas());
+  return model.hidden % shares != 0 || model.moe()->expert.ffn_hidden % shares != 0;
+}
+
 bool gathers_alone(const Layout& l) { return l.overlap_parameter_gather && !l.overlap_gradient_reduce; }
 
-Broken sharing_rule(const Abilities& a, const Layout& l, const Sharing& s) {
+Broken sharing_rule(const Abilities& a, const ModelSpec& model, const Layout& l, const Sharing& s) {
   // With one replica there is nothing to share out.
   const bool replicates = l.reduces_gradients() && l.replicas() > 1;
   Broken broken;
@@ -276,6 +285,8 @@ Broken sharing_rule(const Abilities& a, const Layout& l, const Sharing& s) {
     return {"offload", "has no optimizer state in the host's memory with ZeRO {}", s.zero};
   if (l.expert > 1 && replicates && !contains(a.zero_with_experts, s.zero))
     return {"expert", "has no expert parallelism with ZeRO {}", s.zero};
+  if (!a.pads_expert_shares && cuts_experts_unevenly(model, l, s))
+    return {"zero", "cuts experts' matrices in equal shares alone, which {} replicas do not give", s.shard};
   return {};
 }
 
@@ -364,13 +375,14 @@ std::optional<Rejection> supports_split(const Framework& framework, const ModelS
   return rules.switches();
 }
 
-bool refuses_sharding(const Framework& framework, const Layout& layout, const Sharing& sharing) {
-  return bool(sharing_rule(framework.abilities, layout, sharing));
+bool refuses_sharding(const Framework& framework, const ModelSpec& model, const Layout& layout,
+                      const Sharing& sharing) {
+  return bool(sharing_rule(framework.abilities, model, layout, sharing));
 }
 
-std::optional<Rejection> supports_sharding(const Framework& framework, const Layout& layout,
-                                           const Sharing& sharing) {
-  const Broken broken = sharing_rule(framework.abilities, layout, sharing);
+std::optional<Rejection> supports_sharding(const Framework& framework, const ModelSpec& model,
+                                           const Layout& layout, const Sharing& sharing) {
+  const Broken broken = sharing_rule(framework.abilities, model, layout, sharing);
   if (!broken) return std::nullopt;
   return refuse(framework, broken.constraint, fmt::format(fmt::runtime(broken.what), broken.number));
 }
@@ -496,7 +508,7 @@ std::optional<Rejection> supports(const Framework& framework, const ModelSpec& m
   if (auto r = supports_model(framework, model, l.precision)) return r;
   if (auto r = supports_training(framework, l.training)) return r;
   if (split) return split;
-  if (auto r = supports_sharding(framework, l, {l.zero, l.shard, l.offload_optimizer})) return r;
+  if (auto r = supports_sharding(framework, model, l, {l.zero, l.shard, l.offload_optimizer})) return r;
   if (auto r = supports_schedule(framework, l, l.schedule, l.chunks, micro_batches(l, workload))) return r;
   const bool equal = std::all_of(l.layers_per_stage.begin(), l.layers_per_stage.end(),
                                  [&](int64_t layers) { return layers == l.layers_per_stage.front(); });

@@ -54,10 +54,11 @@ struct Sharing {
   int64_t zero = 0, shard = 1;
   bool offload = false;
 };
-std::optional<Rejection> supports_sharding(const Framework& framework, const Layout& layout,
-                                           const Sharing& sharing);
+std::optional<Rejection> supports_sharding(const Framework& framework, const ModelSpec& model,
+                                           const Layout& layout, const Sharing& sharing);
 /// Whether that refuses, without the reason.
-bool refuses_sharding(const Framework& framework, const Layout& layout, const Sharing& sharing);
+bool refuses_sharding(const Framework& framework, const ModelSpec& model, const Layout& layout,
+                      const Sharing& sharing);
 
 /// Schedule and chunks for a step of `micro_batches` of a layout; of the layout it reads the pipeline, what
 /// overlaps and the kernels.

@@ -47,7 +47,8 @@ void set_degrees(const SearchProblem& problem, Layout& l) {
 int64_t usual_zero(const SearchProblem& problem, const Layout& l) {
   if (!problem.framework || l.replicas() == 1) return 0;
   for (const int64_t zero : {0, 3, 2, 1}) {
-    if (!frameworks::supports_sharding(*problem.framework, l, {zero, zero > 0 ? l.replicas() : 1, false}))
+    if (!frameworks::supports_sharding(*problem.framework, problem.model, l,
+                                       {zero, zero > 0 ? l.replicas() : 1, false}))
       return zero;
   }
   return 0;

@@ -124,7 +124,7 @@ void SearchThread::add_sharding(size_t index, const Sharding& sharding, int64_t 
   node.sharding = uint16_t(index);
   if (!prunes_inner(Level::sharding, layout, bound, leaves)) {
     node.apart = degrees_are_apart_ || is_apart([&](const frameworks::Framework& f) {
-                   return refuses_sharding(f, layout, sharding);
+                   return refuses_sharding(f, problem_->model, layout, sharding);
                  });
     waiting_ += leaves;
     frontier_.push(node);

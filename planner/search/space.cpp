@@ -265,8 +265,9 @@ std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& d
         // One replica has nothing to share, but some frameworks offload with ZeRO alone.
         if (zero > 0 && !zero_free && !offload) continue;
         const Sharding sharding{zero, shard, offload};
-        if (!problem.refused(
-                [&](const frameworks::Framework& f) { return refuses_sharding(f, degrees, sharding); }))
+        if (!problem.refused([&](const frameworks::Framework& f) {
+              return refuses_sharding(f, problem.model, degrees, sharding);
+            }))
           shardings.push_back(sharding);
       }
     }

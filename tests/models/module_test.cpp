@@ -199,10 +199,15 @@ TEST(Modules, EveryRecomputeModuleTouchesItsOperators) {
   EXPECT_EQ(changed_by({"core_attn"}), (Changed{{"attention.core"}, {"attention.core", "attention.output"}}));
   EXPECT_EQ(changed_by({"layernorm"}), (Changed{{"attention.norm", "mlp.norm"},
                                                 {"attention.query", "attention.query_down", "mlp.router"}}));
-  EXPECT_EQ(changed_by({"mla_up_proj"}),
-            (Changed{{"attention.key_value_norm", "attention.key_value_up", "attention.query",
-                      "attention.query_norm", "attention.query_up", "attention.rotary"},
-                     {"attention.core", "attention.key_value_up", "attention.query_up"}}));
+  EXPECT_EQ(
+      changed_by({"mla_up_proj"}),
+      (Changed{
+          {"attention.key_value_norm", "attention.key_value_up", "attention.query",
+           "attention.query_key_norm", "attention.query_norm", "attention.query_up", "attention.rotary"},
+          {"attention.core", "attention.key_value_up", "attention.query_key_norm", "attention.query_up"}}));
+  EXPECT_EQ(changed_by({"mhc"}),
+            (Changed{{"attention.mixture", "attention.streams", "mlp.mixture", "mlp.streams"},
+                     {"attention.streams", "mlp.streams"}}));
   EXPECT_EQ(changed_by({"moe_act"}), (Changed{{"mlp.experts_activation"}, {"mlp.experts_down"}}));
   EXPECT_EQ(changed_by({"mlp"}),
             (Changed{{"mlp.activation", "mlp.down", "mlp.up"}, {"mlp.activation", "mlp.down"}}));

@@ -104,7 +104,7 @@ def compare_sizes(c, recipe):
 def compare_model(c, recipe):
     """The model as built: its configuration and its weights."""
     part = recipe.model_parts[0]
-    model, config = c.model, getattr(part, "module", part).config  # DDP wraps the model
+    model, config = c.model, getattr(part, "module", part).config.get_text_config()  # DDP wraps the model
     c.same("layers", model["layers"], config.num_hidden_layers)
     c.same("hidden", model["hidden"], config.hidden_size)
     c.same("heads", model["heads"], config.num_attention_heads)
