@@ -95,12 +95,11 @@ const Json& first_call(const Json& made) {
 
 // What AutoBridge takes a model from; null where it is not made so.
 Json id_of_checkpoint(const Json& model) {
-  const Json* made = &first_call(model);
-  if (text_at(*made, kCallKey).ends_with("from_hf_config") && made->contains(kArgumentsKey))
-    made = &first_call(made->at(kArgumentsKey).front());
-  const std::string call = text_at(*made, kCallKey);
+  Json made = first_call(model);
+  if (text_at(made, kCallKey).ends_with("from_hf_config")) made = Json(first_call(first_argument(made)));
+  const std::string call = text_at(made, kCallKey);
   const bool loads = call.ends_with("from_hf_pretrained") || call.ends_with("AutoConfig.from_pretrained");
-  return loads && made->contains(kArgumentsKey) ? made->at(kArgumentsKey).front() : Json();
+  return loads ? first_argument(made) : Json();
 }
 
 std::optional<ModelSpec> model_of_checkpoint(const Json& id, const std::filesystem::path& file) {
@@ -174,8 +173,7 @@ class BridgeFields {
   std::optional<Problem> refusal(const ModelSpec& model) const {
     if (!all_read_) return std::nullopt;
     auto given = given_;
-    const LayerKind* const sparse = model.layers.first([](const LayerKind& kind) { return bool(kind.moe); });
-    given.try_emplace("model.num_moe_experts", sparse != nullptr ? Json(sparse->moe->experts) : Json());
+    given.try_emplace("model.num_moe_experts", model.moe() == nullptr ? Json() : Json(model.moe()->experts));
     return asked_.refusal(given, false, flags_.file());
   }
 
@@ -318,11 +316,10 @@ class BridgeFields {
   void take_precision(const Json& value) {
     given_["mixed_precision"] = value.is_object() ? Json(kCallKey) : value;
     if (value.is_null()) return;
-    std::string name = text_at(value, value.is_object() && value.contains(kNameKey) ? kNameKey : kCallKey);
-    if (value.is_string()) name = value;
-    if (name.ends_with("get_mixed_precision_config") && value.contains(kArgumentsKey) &&
-        value[kArgumentsKey].front().is_string())
-      name = value[kArgumentsKey].front();
+    const Json first = first_argument(value);  // of get_mixed_precision_config()
+    const std::string name = value.is_string()   ? value.get<std::string>()
+                             : first.is_string() ? first.get<std::string>()
+                                                 : text_at(value, kCallKey) + text_at(value, kNameKey);
     const Json& presets = asked_.presets;
     const auto found = presets.find(replaced(name.substr(name.rfind('.') + 1), '-', '_'));
     if (found != presets.end()) {
@@ -382,16 +379,13 @@ class BridgeFields {
 
 // Of "LoRA(...)", "lora.LoRA(...)", "lora", or a name that the file does not explain.
 std::string kind_of(const Json& peft) {
-  std::string name = "something else";
-  if (peft.is_string()) name = peft.get<std::string>();
-  for (const char* key : {kCallKey, kNameKey}) {
-    if (peft.is_object() && peft.contains(key) && peft[key].is_string()) name = peft[key].get<std::string>();
-  }
+  std::string name =
+      peft.is_string() ? peft.get<std::string>() : text_at(peft, kCallKey) + text_at(peft, kNameKey);
+  if (name.empty()) name = "something else";
   name = name.substr(name.rfind('.') + 1);
   // default_peft_config("lora") of src/megatron/bridge/recipes/utils/dataset_utils.py
-  const auto arguments = name == "default_peft_config" ? peft.find(kArgumentsKey) : peft.end();
-  if (arguments == peft.end() || !arguments->is_array() || arguments->empty()) return name;
-  return kind_of(arguments->front());
+  const Json first = name == "default_peft_config" ? first_argument(peft) : Json();
+  return first.is_null() ? name : kind_of(first);
 }
 
 AdapterModules names_of(const ModelSpec& model, bool /*fused*/) { return megatron_modules(model); }

@@ -68,9 +68,9 @@ std::string family_of(const PythonFile& python, const std::string& function,
 }
 
 std::string flavor_of(const Settings& config) {
-  const Json* arguments = config.find(fmt::format("model_spec.{}", kArgumentsKey));
-  const bool named = arguments != nullptr && arguments->is_array() && arguments->front().is_string();
-  return named ? arguments->front().get<std::string>() : config.text("model_spec.flavor", "");
+  const Json* const spec = config.find("model_spec");
+  const Json first = spec == nullptr ? Json() : first_argument(*spec);
+  return first.is_string() ? first.get<std::string>() : config.text("model_spec.flavor", "");
 }
 
 std::optional<ModelSpec> model_of_python(const PythonFile& python, const Settings& config,
