@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "frameworks/import.h"
+#include "frameworks/readers/python_file.h"
 #include "models/family.h"
 #include "models/value_map.h"
 
@@ -110,6 +111,17 @@ std::optional<Problem> Asked::refusal(const std::map<std::string, std::optional<
   if (!broken) return std::nullopt;
   return Problem{file, fmt::format("{} refuses it", broken->place),
                  std::string(cut_text(broken->condition, 200)), ""};
+}
+
+std::map<std::string, std::optional<Json>> settings_by_path(const Json& settings,
+                                                            const std::string& section) {
+  std::map<std::string, std::optional<Json>> values;
+  for (const auto& [name, value] : settings.items()) {
+    const std::string path = section + (name == kCallKey ? "kind" : name);
+    values[path] = value.is_object() ? std::nullopt : std::optional<Json>(value);
+    if (value.is_object()) values.merge(settings_by_path(value, path + "."));
+  }
+  return values;
 }
 
 const Asked* asked_of(const Framework& framework) {

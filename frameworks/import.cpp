@@ -86,7 +86,7 @@ int64_t chunks_of_stages(const Imported& in, int64_t layers, int64_t each, const
   if (each == 0 || !in.model) return single ? 1 : 2;
   const int64_t stages = (layers + each - 1) / each;
   const int64_t chunks = (stages + (rounds == "up" ? ranks - 1 : 0)) / ranks;
-  if (chunks == 0 || (chunks == 1) != single || (rounds.empty() && stages % ranks != 0))
+  if (chunks == 0 || (chunks == 1) != single || (rounds != "up" && rounds != "down" && stages % ranks != 0))
     throw FrameworkRefusal(Problem{where, fmt::format("{} stages of {} layers", stages, each),
                                    fmt::format("stages of {} for {} ranks", in.layout.schedule, ranks), ""});
   return chunks;

@@ -33,13 +33,13 @@ class Expressions(ast.NodeTransformer):
     """Settings by their names; what is not simple becomes `unknown`."""
 
     def __init__(self, enums=None, parameters=(), prefix=""):
-        """`enums`: texts by class and member. `parameters`: arguments of the function that are settings. `prefix`: of attributes of self."""
+        """`enums`: texts by class and member. `parameters`: arguments of the function that are settings. `prefix`: of attributes."""
         self.enums, self.parameters, self.prefix = enums or {}, set(parameters), prefix
 
     def setting(self, node):
         """The setting that an expression names, or None."""
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in OBJECTS:
-            return (self.prefix if node.value.id == "self" else "") + node.attr
+            return self.prefix + node.attr
         if isinstance(node, ast.Attribute) and (owner := self.setting(node.value)):
             return f"{owner}.{node.attr}"
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in ("kw_args", "kwargs") \
@@ -72,11 +72,14 @@ class Expressions(ast.NodeTransformer):
             return ast.Constant(True)
         if name in ("os.environ.get", "os.getenv") and isinstance(node.args[0], ast.Constant):
             return ast.Name("env." + node.args[0].value)
-        if name == "getattr" and isinstance(node.args[0], ast.Name) and node.args[0].id in OBJECTS and isinstance(node.args[1], ast.Constant):
-            return ast.Name(node.args[1].value)
+        if name == "getattr" and isinstance(node.args[1], ast.Constant) and (part := self.setting(ast.Attribute(node.args[0], node.args[1].value))):
+            return ast.Name(part)
         if name in ("any", "all") and isinstance(node.args[0], (ast.List, ast.Tuple)):
             items = ast.BoolOp(ast.Or() if name == "any" else ast.And(), [self.visit(item) for item in node.args[0].elts])
             return ast.Call(ast.Name("bool"), [items], [])
+        if name == "any" and isinstance(node.args[0], ast.GeneratorExp) and isinstance(one := node.args[0].elt, ast.Compare) \
+                and isinstance(one.ops[0], ast.In) and isinstance(one.left, ast.Constant):  # a text that is one of several, or a part of one
+            return ast.Call(ast.Name("bool"), [ast.Compare(one.left, [ast.In()], [self.visit(node.args[0].generators[0].iter)])], [])
         if name in ("map_dtype", "set", "sorted") and len(node.args) == 1:  # of types by their words, and of lists
             return self.visit(node.args[0])
         if isinstance(node.func, ast.Attribute) and node.func.attr == "count" and (owner := self.setting(node.func.value)) \
@@ -84,6 +87,8 @@ class Expressions(ast.NodeTransformer):
             return ast.Name(f"{owner}.{item.value}")
         if name == "isinstance" and len(node.args) == 2 and isinstance(node.args[1], ast.Name) and node.args[1].id in ("list", "int", "str"):
             return ast.Call(ast.Name("isinstance"), [self.visit(node.args[0]), ast.Constant(node.args[1].id)], [])
+        if name == "isinstance" and isinstance(node.args[1], ast.Attribute) and node.args[1].attr == "Config" and (part := self.setting(node.args[0])):
+            return ast.Compare(ast.Name(f"{part}.kind"), [ast.Eq()], [ast.Constant(ast.unparse(node.args[1]))])
         if name in SIMPLE_CALLS - {"isinstance"} and not node.keywords:
             return ast.Call(ast.Name(name), [self.visit(argument) for argument in node.args], [])
         return UNKNOWN

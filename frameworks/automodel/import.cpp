@@ -23,12 +23,6 @@
 namespace mpt::frameworks {
 namespace {
 
-// "1F1B", "1f1b" and "interleaved_1f1b" alike.
-std::string plain_word(std::string name) {
-  std::erase(name, '_');
-  return lower_case(std::move(name));
-}
-
 void set_recipe_schedule(const Settings& recipe, Imported& in) {
   static const std::map<std::string, const char*> names{
       {"gpipe", "gpipe"}, {"1f1b", "1f1b"}, {"interleaved1f1b", "interleaved"}, {"zbvzerobubble", "zb-v"}};
@@ -36,9 +30,9 @@ void set_recipe_schedule(const Settings& recipe, Imported& in) {
   if (l.pipeline == 1) return set_stages(in, {}, recipe.at("distributed.pp_size"));
   const std::string key = "distributed.pipeline.pp_schedule";
   const std::string name = recipe.text(key, "1f1b");
-  const auto found = names.find(plain_word(name));
+  const auto found = names.find(lower_case(name));
   if (found == names.end())
-    throw UserError(Problem{recipe.at(key), fmt::format("\"{}\"", name.substr(0, 40)),
+    throw UserError(Problem{recipe.at(key), fmt::format("\"{}\"", cut_text(name, 40)),
                             "GPipe, 1F1B, Interleaved1F1B or ZBVZeroBubble", ""});
   l.schedule = found->second;
   if (recipe.has("distributed.pipeline.pp_schedule_csv"))
@@ -175,6 +169,37 @@ void sort_keys(const Settings& recipe, Imported& in) {
   in.unknown = known.unknown_keys(recipe.all(), "");
 }
 
+// By AutoModel's own rules. It compares words in small letters.
+std::optional<Problem> recipe_refused(const Settings& recipe, const Imported& in, const std::string& file) {
+  auto given = settings_by_path(recipe.all());
+  for (auto& [path, value] : given) {
+    if (value && value->is_string()) value = lower_case(value->get<std::string>());
+  }
+  if (in.model) given["experts"] = in.model->moe() == nullptr ? Json() : Json(in.model->moe()->experts);
+  return asked_of(framework_named("automodel", ""))->refusal(given, true, file);
+}
+
+// "torch.float16" and "Float16" are one type, as nemo_automodel/shared/utils.py reads them.
+Precision recipe_precision(const Settings& recipe) {
+  if (recipe.flag("fp8.enabled", false)) return Precision::fp8;
+  std::string type = lower_case(recipe.text("distributed.mp_policy.param_dtype", "bfloat16"));
+  type = type.substr(type.rfind('.') + 1);
+  return type == "float32" || type == "float"  ? Precision::fp32
+         : type == "float16" || type == "half" ? Precision::fp16
+                                               : Precision::bf16;
+}
+
+// nemo_automodel/recipes/_dist_utils.py, _normalize_activation_checkpointing()
+Recompute recipe_recompute(const Settings& recipe) {
+  static const std::vector<std::string> kFull{"true", "on", "full", "enabled", "yes"};
+  const Json* const said = recipe.find("distributed.activation_checkpointing");
+  const std::string word = said == nullptr     ? ""
+                           : said->is_string() ? lower_case(said->get<std::string>())
+                                               : json_text(*said);
+  const bool full = contains(kFull, word) || recipe.flag("parallelizer.activation_checkpointing", false);
+  return full ? Recompute::full : word == "selective" ? Recompute::selective : Recompute::none;
+}
+
 }  // namespace
 
 Imported import_automodel(const std::filesystem::path& file) {
@@ -191,13 +216,8 @@ Imported import_automodel(const std::filesystem::path& file) {
   l.sequence_parallel = l.tensor > 1 && recipe.flag("distributed.sequence_parallel", false);
   l.overlap_tensor = l.tensor > 1 && recipe.flag("distributed.enable_async_tensor_parallel", false);
   set_recipe_replicas(recipe, in, file.string());
-  const Json* recompute = recipe.find("distributed.activation_checkpointing");
-  if (recompute != nullptr && (*recompute == true || *recompute == "full")) l.recompute = Recompute::full;
-  if (recompute != nullptr && *recompute == "selective") l.recompute = Recompute::selective;
-  if (recipe.flag("parallelizer.activation_checkpointing", false)) l.recompute = Recompute::full;
-  l.precision = recipe.flag("fp8.enabled", false)                                           ? Precision::fp8
-                : recipe.text("distributed.mp_policy.param_dtype", "bfloat16") == "float32" ? Precision::fp32
-                                                                                            : Precision::bf16;
+  l.recompute = recipe_recompute(recipe);
+  l.precision = recipe_precision(recipe);
   const char* const batch =
       l.pipeline > 1 ? "distributed.pipeline.pp_microbatch_size" : "step_scheduler.local_batch_size";
   l.micro_batch = recipe.number(batch, rule_of(&Layout::micro_batch), 1);
@@ -213,6 +233,7 @@ Imported import_automodel(const std::filesystem::path& file) {
     if (in.model && recipe.has(key))
       in.model->next_token_layers = recipe.number(key, rule_of(&ModelSpec::next_token_layers), 0);
   }
+  in.refused = recipe_refused(recipe, in, file.string());
   set_recipe_sequence(recipe, in);
   set_recipe_schedule(recipe, in);
   set_recipe_training(recipe, in);

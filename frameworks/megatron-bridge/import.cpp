@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "frameworks/asked.h"
 #include "frameworks/dialects.h"
 #include "frameworks/export.h"
 #include "frameworks/megatron-core/import.h"
@@ -79,29 +80,10 @@ std::string stages_text(const Json& stages) {
   return text;
 }
 
-void set_precision_flags(const std::string& value, MegatronFlags& flags) {
-  const auto has = [&](const char* part) { return value.find(part) != std::string::npos; };
-  if (has("fp32=True")) return;
-  flags.set(has("fp16_") ? "fp16" : "bf16", std::vector<ShellWord>{});
-  if (has("nvfp4")) flags.set("fp4-format", "e2m1");
-  if (has("mxfp8") || has("fp8_")) flags.set("fp8-format", "hybrid");
-  if (has("mxfp8")) flags.set("fp8-recipe", "mxfp8");
-}
-
 // Empty where there is no such text.
 std::string text_at(const Json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-// What says the precision: a call's function, its arguments, and fields of MixedPrecisionConfig.
-std::string precision_text(const Json& made) {
-  std::string text = text_at(made, kCallKey) + json_text(made.value(kArgumentsKey, Json()));
-  if (made.value("fp32", Json()) == true) text += "fp32=True";
-  if (made.value("fp16", Json()) == true) text += "fp16_";
-  if (!text_at(made, "fp8").empty()) text += "fp8_" + text_at(made, "fp8_recipe");
-  if (!text_at(made, "fp4").empty()) text += "nvfp4";
-  return text;
 }
 
 // The call that begins a chain of methods.
@@ -113,12 +95,11 @@ const Json& first_call(const Json& made) {
 
 // What AutoBridge takes a model from; null where it is not made so.
 Json id_of_checkpoint(const Json& model) {
-  const Json* made = &first_call(model);
-  if (text_at(*made, kCallKey).ends_with("from_hf_config") && made->contains(kArgumentsKey))
-    made = &first_call(made->at(kArgumentsKey).front());
-  const std::string call = text_at(*made, kCallKey);
+  Json made = first_call(model);
+  if (text_at(made, kCallKey).ends_with("from_hf_config")) made = Json(first_call(first_argument(made)));
+  const std::string call = text_at(made, kCallKey);
   const bool loads = call.ends_with("from_hf_pretrained") || call.ends_with("AutoConfig.from_pretrained");
-  return loads && made->contains(kArgumentsKey) ? made->at(kArgumentsKey).front() : Json();
+  return loads ? first_argument(made) : Json();
 }
 
 std::optional<ModelSpec> model_of_checkpoint(const Json& id, const std::filesystem::path& file) {
@@ -152,6 +133,7 @@ class BridgeFields {
       for (const PythonFunction& function : python.functions) {
         take_names(function.names);
         take_names(Json::array({function.result}));
+        all_read_ = all_read_ && function.unread.empty();
       }
     }
     if (!model_ && !flags_.has("num-layers")) {
@@ -178,6 +160,7 @@ class BridgeFields {
       fields.erase(part);
     take_map("", fields);
     for (const PythonUnread& unread : recipe.unread) notes_.push_back(unread.text + " was not understood");
+    all_read_ = recipe.unread.empty();
     finish();
   }
 
@@ -186,9 +169,17 @@ class BridgeFields {
   const std::vector<std::string>& notes() const { return notes_; }
   const Json& peft() const { return peft_; }
   bool wide_gradients() const { return wide_gradients_; }
+  /// By the rules of Bridge, as far as the file says what they need.
+  std::optional<Problem> refusal(const ModelSpec& model) const {
+    if (!all_read_) return std::nullopt;
+    auto given = given_;
+    given.try_emplace("model.num_moe_experts", model.moe() == nullptr ? Json() : Json(model.moe()->experts));
+    return asked_.refusal(given, false, flags_.file());
+  }
 
  private:
   void finish() {
+    set_precision();
     // src/megatron/bridge/models/transformer_config.py, _set_moe_expert_tensor_parallel_default()
     if (!flags_.has("expert-tensor-parallel-size") && flags_.find("expert-model-parallel-size") != "1" &&
         flags_.has("expert-model-parallel-size"))
@@ -281,7 +272,7 @@ class BridgeFields {
       } else if (value.is_object() && value.contains(kNameKey) && value.size() == 1) {
         take(path, text_at(value, kNameKey), value);
       } else if (value.is_object()) {
-        if (path == "mixed_precision" && value.contains(kCallKey)) take(path, precision_text(value), value);
+        if (path == "mixed_precision" && value.contains(kCallKey)) take(path, "", value);
         take_map(path, value);
       } else {
         take(path, path.ends_with("pipeline_model_parallel_layout") ? stages_text(value) : python_text(value),
@@ -305,11 +296,12 @@ class BridgeFields {
       if (path.starts_with(prefix)) path = path.substr(prefix.size());
     }
     const size_t dot = path.rfind('.');
-    if (path == "mixed_precision") {
-      wide_gradients_ = text.find("fp16_") == std::string::npos;  // as every recipe of bf16 says
-      return set_precision_flags(text, flags_);
+    if (path == "mixed_precision") return take_precision(value);
+    if (path.starts_with("mixed_precision.")) {
+      precision_[path.substr(16)] = value;
+      return;
     }
-    if (path == "mixed_precision.grad_reduce_in_fp32") wide_gradients_ = text != "False";
+    given_[path] = value.is_object() ? std::nullopt : std::optional(value);
     if (path == "peft") {
       peft_ = value;
     } else if (path.starts_with("peft.") && peft_.is_object()) {
@@ -317,6 +309,42 @@ class BridgeFields {
       peft_[path.substr(5)] = value;
     } else if (dot != std::string::npos && !text.empty()) {
       set(path.substr(dot + 1), text, value);
+    }
+  }
+
+  // The fields of a recipe of a precision, by its name or by the call that makes it.
+  void take_precision(const Json& value) {
+    given_["mixed_precision"] = value.is_object() ? Json(kCallKey) : value;
+    if (value.is_null()) return;
+    const Json first = first_argument(value);  // of get_mixed_precision_config()
+    const std::string name = value.is_string()   ? value.get<std::string>()
+                             : first.is_string() ? first.get<std::string>()
+                                                 : text_at(value, kCallKey) + text_at(value, kNameKey);
+    const Json& presets = asked_.presets;
+    const auto found = presets.find(replaced(name.substr(name.rfind('.') + 1), '-', '_'));
+    if (found != presets.end()) {
+      precision_ = *found;
+    } else if (value.is_string()) {
+      throw FrameworkRefusal(Problem{flags_.file() + " at mixed_precision",
+                                     fmt::format("\"{}\"", cut_text(name, 60)),
+                                     "a recipe of " + asked_.registries.front().package, ""});
+    } else {
+      precision_ = presets.at("bf16_mixed");
+      given_["mixed_precision"] = std::nullopt;
+      notes_.push_back(fmt::format("mixed_precision {}: taken as bf16_mixed", cut_text(name, 60)));
+    }
+  }
+
+  void set_precision() {
+    const auto field = [&](const char* name) { return precision_.value(name, Json()); };
+    for (const auto& [name, value] : precision_.items()) given_["mixed_precision." + name] = value;
+    wide_gradients_ = field("grad_reduce_in_fp32") != false;
+    for (const char* type : {"fp16", "bf16"}) {
+      if (field(type) == true) flags_.set(type, std::vector<ShellWord>{});
+    }
+    for (const auto& [name, flag] :
+         {std::pair{"fp4", "fp4-format"}, {"fp8", "fp8-format"}, {"fp8_recipe", "fp8-recipe"}}) {
+      if (field(name).is_string()) flags_.set(flag, field(name).get<std::string>());
     }
   }
 
@@ -337,10 +365,13 @@ class BridgeFields {
 
   MegatronFlags flags_;
   WorkBudget budget_;
+  const Asked& asked_ = *asked_of(framework_named("megatron-bridge", ""));
+  std::map<std::string, std::optional<Json>> given_;  // by path
+  Json precision_ = Json::object();                   // fields of MixedPrecisionConfig
   std::optional<ModelSpec> model_;
   std::vector<std::string> notes_;
   Json peft_;
-  bool chunks_ = false, overlaps_ = true, wide_gradients_ = true;
+  bool chunks_ = false, overlaps_ = true, wide_gradients_ = true, all_read_ = true;
 };
 
 // The adapters of a configuration's `peft`: null, a name, or a call as the reader of Python gives it
@@ -348,16 +379,13 @@ class BridgeFields {
 
 // Of "LoRA(...)", "lora.LoRA(...)", "lora", or a name that the file does not explain.
 std::string kind_of(const Json& peft) {
-  std::string name = "something else";
-  if (peft.is_string()) name = peft.get<std::string>();
-  for (const char* key : {kCallKey, kNameKey}) {
-    if (peft.is_object() && peft.contains(key) && peft[key].is_string()) name = peft[key].get<std::string>();
-  }
+  std::string name =
+      peft.is_string() ? peft.get<std::string>() : text_at(peft, kCallKey) + text_at(peft, kNameKey);
+  if (name.empty()) name = "something else";
   name = name.substr(name.rfind('.') + 1);
   // default_peft_config("lora") of src/megatron/bridge/recipes/utils/dataset_utils.py
-  const auto arguments = name == "default_peft_config" ? peft.find(kArgumentsKey) : peft.end();
-  if (arguments == peft.end() || !arguments->is_array() || arguments->empty()) return name;
-  return kind_of(arguments->front());
+  const Json first = name == "default_peft_config" ? first_argument(peft) : Json();
+  return first.is_null() ? name : kind_of(first);
 }
 
 AdapterModules names_of(const ModelSpec& model, bool /*fused*/) { return megatron_modules(model); }
@@ -397,6 +425,7 @@ Imported import_fields(const BridgeFields& fields) {
   // Megatron-LM's own program wants as many positions; rotary ones are computed.
   if (in.model->position == PositionKind::rotary)
     in.model->max_positions = std::max(in.model->max_positions, in.workload.sequence);
+  in.refused = fields.refusal(*in.model);
   set_bridge_adapters(fields.peft(), fields.flags().file(), in);
   in.notes.insert(in.notes.begin(), fields.notes().begin(), fields.notes().end());
   return in;

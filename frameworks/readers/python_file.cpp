@@ -535,6 +535,11 @@ PythonFile read_python(const std::filesystem::path& file, const std::string& onl
       .whole(only);
 }
 
+Json first_argument(const Json& call) {
+  const auto found = call.is_object() ? call.find(kArgumentsKey) : call.end();
+  return found != call.end() && found->is_array() && !found->empty() ? found->front() : Json();
+}
+
 PythonFile python_file(const std::string& text, WorkBudget& budget) {
   const PythonFacts facts;
   PythonReading reading{budget, facts, {}, {}, 0};

@@ -55,6 +55,9 @@ PythonFile read_python(const std::filesystem::path& file, const std::string& onl
                        const PythonFacts& facts = nullptr, const std::string& kept = "");
 PythonFile python_file(const std::string& text, WorkBudget& budget);
 
+/// Of a call, what has no keyword and comes first; else null.
+Json first_argument(const Json& call);
+
 /// JSON as a Python literal.
 std::string python_text(const Json& value);
 

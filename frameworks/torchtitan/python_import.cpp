@@ -68,21 +68,21 @@ std::string family_of(const PythonFile& python, const std::string& function,
 }
 
 std::string flavor_of(const Settings& config) {
-  const Json* arguments = config.find(fmt::format("model_spec.{}", kArgumentsKey));
-  const bool named = arguments != nullptr && arguments->is_array() && arguments->front().is_string();
-  return named ? arguments->front().get<std::string>() : config.text("model_spec.flavor", "");
+  const Json* const spec = config.find("model_spec");
+  const Json first = spec == nullptr ? Json() : first_argument(*spec);
+  return first.is_string() ? first.get<std::string>() : config.text("model_spec.flavor", "");
 }
 
 std::optional<ModelSpec> model_of_python(const PythonFile& python, const Settings& config,
-                                         const std::filesystem::path& file, Imported& in) {
+                                         const std::string& family, const std::filesystem::path& file,
+                                         Imported& in) {
   const std::string function = config.text(fmt::format("model_spec.{}", kCallKey), "");
   if (function == kBuildModel && python.values.contains("MODEL")) {
     Json sizes = python.values["MODEL"];
     sizes["name"] = "imported";
     return from_json<ModelSpec>(sizes, file.string() + " at MODEL");
   }
-  const std::string family = family_of(python, function, file), flavor = flavor_of(config);
-  auto model = titan_model_named(family, flavor, in);
+  auto model = titan_model_named(family, flavor_of(config), in);
   const auto layers = config.number("model_spec.num_mtp_layers", rule_of(&ModelSpec::next_token_layers), 0);
   if (model) model->next_token_layers = layers;
   return model;
@@ -158,9 +158,16 @@ void set_titan_recompute(const Settings& config, Imported& in) {
 // Why torchtitan's own code refuses the sections of a configuration. Throws FrameworkRefusal for fields that
 // its classes do not have, and for values that they cannot have.
 std::optional<Problem> sections_refused(const PythonFunction& function, const Settings& config,
+                                        const std::string& family, const Imported& in,
                                         const std::string& file) {
   const Asked& asked = *asked_of(framework_named("torchtitan", ""));
-  std::map<std::string, std::optional<Json>> given;
+  std::map<std::string, std::optional<Json>> given = settings_by_path(config.all());
+  given["family"] = family;
+  if (in.model) given["experts"] = in.model->moe() == nullptr ? Json() : Json(in.model->moe()->experts);
+  const bool plain = config.text(kCallKey, "") == "Trainer.Config";
+  for (const auto& [name, value] : config.all().items()) {
+    if (plain && name != kCallKey) asked.value_of(name, {}, config.at(name));
+  }
   for (const char* section : {"training", "parallelism", "compile", "comm", "debug"}) {
     const Json* fields = config.find(section);
     if (fields == nullptr) continue;
@@ -170,9 +177,7 @@ std::optional<Problem> sections_refused(const PythonFunction& function, const Se
       if (field == kCallKey || field == kArgumentsKey) continue;
       std::vector<std::string> words;
       if (value.is_string() && asked.choices.contains(key)) words.push_back(value.get<std::string>());
-      const std::optional<Json> known = value.is_object() ? std::nullopt : std::optional<Json>(value);
       asked.value_of(key, words, config.at(key));
-      given[key] = known;
     }
   }
   const bool all_read = std::none_of(function.unread.begin(), function.unread.end(),
@@ -202,11 +207,12 @@ Imported import_torchtitan_python(const std::filesystem::path& file, const std::
   }
   const Settings config(function.result, file.string());
   Imported in;
-  if (!counts_tokens(config)) in.refused = sections_refused(function, config, file.string());
   for (const PythonUnread& unread : function.unread) {
     if (matters(unread.argument)) in.notes.push_back(unread.text + " was not understood");
   }
-  in.model = model_of_python(python, config, file, in);
+  const std::string family = family_of(python, config.text(fmt::format("model_spec.{}", kCallKey), ""), file);
+  in.model = model_of_python(python, config, family, file, in);
+  if (!counts_tokens(config)) in.refused = sections_refused(function, config, family, in, file.string());
   set_titan_ranks(config, in);
   bool fp8_head = false;
   in.layout.precision = titan_precision(config, fp8_head);

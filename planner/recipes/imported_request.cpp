@@ -46,6 +46,10 @@ void complete_layout(frameworks::Imported& in, const ModelSpec& model, int64_t r
                      const std::string& file) {
   Layout& l = in.layout;
   if (l.data == 0) l.data = std::max<int64_t>(1, ranks / (l.tensor * l.context * l.pipeline));
+  if (l.zero > 0 && l.replicas() % in.shard_groups != 0)
+    throw frameworks::FrameworkRefusal(
+        Problem{file, fmt::format("{} replicas in {} groups", l.replicas(), in.shard_groups),
+                "a number of groups that divides the replicas", ""});
   l.shard = l.zero == 0 ? 1 : std::max<int64_t>(1, l.replicas() / in.shard_groups);
   if (model.moe() == nullptr) {
     l.expert = 1;

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "frameworks/registry.h"
@@ -184,18 +186,95 @@ TEST(Rules, PartsOfAList) {
   EXPECT_NE(import_megatron_core(file).refused, std::nullopt);
 }
 
+constexpr const char* kBridge = R"py(from megatron.bridge.recipes.common import _pretrain_common
+
+
+def apply(config):
+    config.model.num_layers = 16
+    config.model.hidden_size = 2048
+    config.model.ffn_hidden_size = 8192
+    config.model.num_attention_heads = 32
+    config.model.num_query_groups = 8
+    config.model.seq_length = 4096
+    config.model.vocab_size = 128256
+    config.model.position_embedding_type = "rope"
+    config.model.tensor_model_parallel_size = 1
+    config.model.pipeline_model_parallel_size = 2
+    config.model.context_parallel_size = 1
+    config.train.global_batch_size = 64
+    config.train.micro_batch_size = 2
+    config.mixed_precision = "bf16_mixed"
+)py";
+
+std::string bridge_refusal(const std::string& lines) {
+  const std::filesystem::path file = testing::TempDir() + "/bridge.py";
+  std::istringstream text(lines);
+  std::string all = kBridge;
+  for (std::string line; std::getline(text, line, ';');) all += fmt::format("    config.{}\n", line);
+  write_file_atomically(file, all + "    return config\n");
+  return refusal_of(file, find_importer("megatron-bridge", ""));
+}
+
+// Each is refused by runtime_config_update() of Megatron-Bridge 0.6.2 on megatron-core 0.19.2.
+TEST(Rules, ConfigurationsThatMegatronBridgeRefuses) {
+  EXPECT_EQ(bridge_refusal("model.sequence_parallel = True"), "") << "taken back with one tensor rank";
+  EXPECT_EQ(bridge_refusal("model.recompute_granularity = 'full'"), "") << "the recipe may say the method";
+  EXPECT_EQ(bridge_refusal("mixed_precision = None;model.bf16 = True;optimizer.bf16 = True"), "");
+  for (const auto& [lines, expected] : std::vector<std::pair<const char*, const char*>>{
+           {"model.num_attention_heads = 36;model.num_query_groups = 4;model.tensor_model_parallel_size = 8",
+            "transformer_config.py:1324"},
+           {"model.seq_length = 4094;model.context_parallel_size = 4", "bridge/training/config.py:1436"},
+           {"dataset.enable_offline_packing = True", "bridge/training/config.py:1467"},
+           {"dataset.enable_offline_packing = True;dataset.enable_in_batch_packing = True",
+            "bridge/training/config.py:1156"},
+           {"model.recompute_granularity = 'full';model.recompute_method = None",
+            "transformer_config.py:1737"},
+           {"model.recompute_granularity = 'partial'", "transformer_config.py:1726"},
+           {"model.recompute_granularity = 'selective';model.recompute_modules = ['layernom']",
+            "transformer_config.py:1779"},
+           {"model.recompute_granularity = 'selective';model.recompute_modules = "
+            "['layernorm'];mixed_precision = "
+            "'bf16_with_fp8_delayed_scaling_mixed'",
+            "transformer_config.py:1824"},
+           {"model.expert_model_parallel_size = 8", "transformer_config.py:1469"},
+           {"model.context_parallel_size = 4;model.cp_comm_type = 'a2a+p2p';"
+            "model.hierarchical_context_parallel_sizes = None",
+            "bridge/training/config.py:1544"},
+           {"model.context_parallel_size = 4;model.cp_comm_type = ['p2p', 'a2a']",
+            "bridge/training/config.py:1534"},
+           {"mixed_precision = 'bf16_mixd'", "bf16_mixd"},
+           {"mixed_precision = bf16_with_mxfp8_mixed();mixed_precision.fp4 = 'e2m1'",
+            "mixed_precision.py:108"},
+           {"mixed_precision = None;model.bf16 = True;model.fp16 = True", "transformer_config.py:1315"},
+           {"optimizer.use_distributed_optimizer = False;optimizer.use_precision_aware_optimizer = True",
+            "optimizer_config.py:434"},
+           {"dist.use_megatron_fsdp = True;dist.use_torch_fsdp2 = True", "bridge/training/config.py:1343"},
+           {"ddp.use_megatron_fsdp = True;dist.use_tp_pp_dp_mapping = True",
+            "bridge/training/config.py:1116"},
+           {"model.cpu_offloading = True;model.cpu_offloading_num_layers = 4", "transformer_config.py:1715"},
+           {"model.pipeline_model_parallel_size = 1;model.defer_embedding_wgrad_compute = True",
+            "model_parallel_config.py:546"},
+           {"model.fine_grained_activation_offloading = True;model.offload_modules = ['attnn']",
+            "transformer_config.py:1864"}}) {
+    const std::string found = bridge_refusal(lines);
+    EXPECT_NE(found.find(expected), std::string::npos) << lines << "\n  " << found;
+  }
+}
+
 std::string titan_refusal(const std::string& training, const std::string& parallelism,
-                          const std::string& compile) {
+                          const std::string& compile,
+                          const std::string& spec = "model_spec=model_registry(\"8B\")",
+                          const std::string& family = "llama3") {
   const std::filesystem::path file = testing::TempDir() + "/titan.py";
   write_file_atomically(
       file, fmt::format("from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig\n"
-                        "from torchtitan.models.llama3 import model_registry\n"
+                        "from torchtitan.models.{} import model_registry\n"
                         "from torchtitan.trainer import Trainer\n\n\n"
                         "def one() -> Trainer.Config:\n"
-                        "    return Trainer.Config(model_spec=model_registry(\"8B\"),\n"
+                        "    return Trainer.Config({},\n"
                         "        training=TrainingConfig(local_batch_size=4, {}),\n"
                         "        parallelism=ParallelismConfig({}), compile=CompileConfig({}))\n",
-                        training, parallelism, compile));
+                        family, spec, training, parallelism, compile));
   return refusal_of(file, find_importer("torchtitan", ""));
 }
 
@@ -219,6 +298,107 @@ TEST(Rules, ConfigurationsThatTorchtitanRefuses) {
     const std::string found = titan_refusal(training, parallelism, compile);
     EXPECT_NE(found.find(expected), std::string::npos) << expected << "\n  " << found;
   }
+}
+
+// Each is refused by what Trainer of torchtitan 0.3.0 does before it allocates.
+TEST(Rules, ModelsThatTorchtitanRefusesForTheirLayout) {
+  constexpr const char* kExperts = "model_spec=model_registry(\"30B-A3B\")";
+  EXPECT_EQ(titan_refusal("", "expert_parallel_degree=8", "", "model_spec=model_registry('8B')"), "")
+      << "has no effect on a dense model";
+  EXPECT_EQ(titan_refusal("disable_cuda_graphs=True", "expert_parallel_degree=8", "", kExperts, "qwen3"), "");
+  EXPECT_EQ(titan_refusal("", "context_parallel_load_balancer=None, context_parallel_degree=2", ""), "");
+  for (const auto& [training, parallelism, spec, family, expected] : std::vector<std::array<const char*, 5>>{
+           {"", "expert_parallel_degree=8", kExperts, "qwen3", "trainer.py:204"},
+           {"", "context_parallel_degree=2", "model_spec=model_registry('8B', attn_backend='varlen')",
+            "llama3", "llama3/model.py:80"},
+           {"", "context_parallel_degree=2", "model_spec=model_registry('8B', attn_backend='varlen')",
+            "qwen3", "qwen3/model.py:96"},
+           {"", "", "model_spec=model_registry('8B', attn_backend='sdpa')", "llama3", "config_utils.py:99"},
+           {"", "", "model_spec=model_registry('8B', attn_backend='flash')", "llama3", "config_utils.py:103"},
+           {"", "context_parallel_degree=2", "model_spec=model_registry('16B', num_mtp_layers=1)",
+            "deepseek_v3", "mtp.py:208"},
+           {"", "context_parallel_degree=2, context_parallel_load_balancer='zigzag'",
+            "model_spec=model_registry('8B')", "llama3", "context_parallel/api.py:219"},
+           {"disable_cuda_graphs=True",
+            "pipeline_parallel_degree=2, pipeline_parallel_schedule='PipelineScheduleSingle'",
+            "model_spec=model_registry('8B')", "llama3", "pipeline_parallel.py:322"},
+           {"", "", "model_spec=model_registry('8B'), activation_checkpoint=MemoryBudgetAC.Config()",
+            "llama3", "trainer.py:173"},
+           {"", "", "model_spec=model_registry('8B'), activation_checkpointing=FullAC.Config()", "llama3",
+            "activation_checkpointing: not known to torchtitan 0.3.0"}}) {
+    const std::string found = titan_refusal(training, parallelism, "", spec, family);
+    EXPECT_NE(found.find(expected), std::string::npos) << expected << "\n  " << found;
+  }
+}
+
+// `lines` of the section `distributed`, with pipelines of 8 sequences; sections behind ";".
+std::string automodel_refusal(const std::string& lines,
+                              const std::string& model = "meta-llama/Llama-3.1-8B") {
+  const std::filesystem::path file = testing::TempDir() + "/recipe.yaml";
+  const size_t more = std::min(lines.find(';'), lines.size());
+  write_file_atomically(
+      file, fmt::format("model: {{pretrained_model_name_or_path: {}}}\ndistributed: {{{}}}\n{}\n"
+                        "step_scheduler: {{global_batch_size: 32, local_batch_size: 8}}\n",
+                        model, lines.substr(0, more), lines.substr(std::min(more + 1, lines.size()))));
+  return refusal_of(file, find_importer("automodel", ""));
+}
+
+// Each is refused by the recipe of NeMo AutoModel 0.7.0, up to its model on the ranks.
+TEST(Rules, RecipesThatAutoModelRefuses) {
+  for (const char* fine :
+       {"strategy: fsdp2, tp_size: 2, sequence_parallel: true", "strategy: mfsdp, zero_dp_strategy: 3",
+        "activation_checkpointing: 'Yes'", "pp_size: 2, pipeline: {}", "dp_replicate_size: 1",
+        "pp_size: 1, pipeline: {pp_recv_buffer_pool_slack: -1}",
+        "strategy: ddp, activation_checkpointing: selective", "mp_policy: {param_dtype: torch.float32}",
+        "activation_checkpointing_scope: [language, vision]"})
+    EXPECT_EQ(automodel_refusal(fine), "") << fine;
+  EXPECT_EQ(automodel_refusal("ep_size: 8", "Qwen/Qwen3-30B-A3B"), "");
+  for (const auto& [lines, expected] : std::vector<std::pair<const char*, const char*>>{
+           {"strategy: fsdp3", "distributed/config.py:508"},
+           {"activation_checkpointing: sometimes", "_dist_utils.py:71"},
+           {"strategy: mfsdp, activation_checkpointing: selective", "_dist_utils.py:185"},
+           {"activation_checkpointing_scope: langage", "distributed/config.py:90"},
+           {"pp_size: 2", "_dist_utils.py:216"},
+           {"pp_size: 16, pipeline: {pp_schedule: 1f1b}", "train_ft.py:675"},
+           {"pp_size: 2, pipeline: {pp_microbatch_size: 3}", "autopipeline.py:97"},
+           {"pp_size: 2, pipeline: {pp_recv_buffer_pool_slack: -1}", "pipelining/config.py:117"},
+           {"pp_size: 2, pipeline: {pp_schedule: interleaved_1f1b}", "interleaved_1f1b"},
+           {"pp_size: 2, pipeline: {pp_schedule: interleaved1f1b, layers_per_stage: 5, "
+            "round_virtual_stages_to_pp_multiple: upp}",
+            "7 stages of 5 layers"},
+           {"strategy: ddp, tp_size: 2", "mesh_utils.py:96"},
+           {"strategy: ddp, cp_size: 2", "mesh_utils.py:98"},
+           {"strategy: megatron_fsdp, pp_size: 2, pipeline: {}", "mesh_utils.py:86"},
+           {"strategy: megatron_fsdp, dp_replicate_size: 2", "mesh_utils.py:76"},
+           {"dp_size: 8, dp_replicate_size: 3", "mesh_utils.py:309"},
+           {"dp_size: 8, dp_replicate_size: 8", "mesh_utils.py:312"},
+           {"strategy: fsdp2, zero_dp_strategy: 3", "distributed/config.py:513"},
+           {"strategy: ddp, sequence_parallel: true", "distributed/config.py:513"},
+           {"ep_size: 8", "capabilities.py:518"},
+           {"mp_policy: {param_dtype: float17}", "shared/utils.py:70"},
+           {"mp_policy: {parm_dtype: float32}", "unknown distributed.mp_policy.parm_dtype"},
+           {"ep_size: 8, moe: {reshard_after_fwd: true}", "capabilities.py:518"},
+           {"tp_sise: 2", "unknown distributed.tp_sise"},
+           {";peft: {target_modules: ['*_proj'], exclude_modules: [lm_head]}", "module_matcher.py:125"},
+           {";peft: {target_modules: ['*_proj'], match_all_linear: true}", "module_matcher.py:129"},
+           {";fp8: {enabled: true, recipe_name: tensorwize}", "quantization/fp8.py:202"}}) {
+    const std::string found = automodel_refusal(lines);
+    EXPECT_NE(found.find(expected), std::string::npos) << lines << "\n  " << found;
+  }
+}
+
+TEST(Rules, WordsThatAutoModelReads) {
+  const auto layout = [](const std::string& distributed) {
+    const std::filesystem::path file = testing::TempDir() + "/words.yaml";
+    write_file_atomically(file, "model: {pretrained_model_name_or_path: Qwen/Qwen3-8B}\ndistributed: {" +
+                                    distributed + "}\nstep_scheduler: {global_batch_size: 32}\n");
+    return find_importer("automodel", "").importer.read(file).layout;
+  };
+  EXPECT_EQ(layout("activation_checkpointing: 'Enabled'").recompute, Recompute::full);
+  EXPECT_EQ(layout("activation_checkpointing: 'off'").recompute, Recompute::none);
+  EXPECT_EQ(layout("activation_checkpointing: Selective").recompute, Recompute::selective);
+  EXPECT_EQ(layout("mp_policy: {param_dtype: float16}").precision, Precision::fp16);
+  EXPECT_EQ(layout("mp_policy: {param_dtype: torch.float32}").precision, Precision::fp32);
 }
 
 }  // namespace
