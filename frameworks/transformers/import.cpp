@@ -75,7 +75,8 @@ Imported read_accelerate_deepspeed(const Settings& config, int64_t ranks,
   if (!config.has(key))
     throw UserError(Problem{config.at(key), "missing", "the path of DeepSpeed's JSON", ""});
   const std::filesystem::path path = folder / config.text(key, "");
-  Imported in = read_deepspeed(Settings(load_json(path, kMostImportedBytes), path.string()), 1);
+  Imported in = read_deepspeed(Settings(load_json(path, kMostImportedBytes), path.string()),
+                               {.ranks = ranks, .fills = true});
   Layout& l = in.layout;
   if (l.data == 0 && ranks > 0) l.data = std::max<int64_t>(1, ranks / (l.tensor * l.context));
   return in;
@@ -96,7 +97,10 @@ Imported import_transformers(const std::filesystem::path& file) {
   if (kind == "DEEPSPEED") in = read_accelerate_deepspeed(config, ranks, file.parent_path());
   if (kind == "FSDP") set_accelerate_fsdp(config, ranks, in);
   in.framework = kind == "FSDP" ? "transformers-fsdp" : "transformers-deepspeed";
-  in.unknown = asked_of(framework_named(in.framework, ""))->unknown_keys(config.all(), "");
+  GivenSettings given{{}, std::move(in.unknown)};
+  const Asked& asked = *asked_of(framework_named(in.framework, ""));
+  asked.add_given(config.all(), "", file.string(), given);
+  in.unknown = std::move(given.unknown);
   const int64_t batch = kind == "FSDP" ? 0 : in.workload.global_batch;
   in.workload.global_batch = 0;
   read_trainer_arguments(file, in);
