@@ -114,7 +114,7 @@ void Asked::add_given(const Json& settings, const std::string& section, const st
     if ((known && is_text) || kind.empty())
       known = value_of(key, {is_text ? value.get<std::string>() : ""}, where);
     if (typed && !value.is_string() && !has_type(value, kind))
-      throw FrameworkRefusal(Problem{where, cut_text(value.dump(), 40),
+      throw FrameworkRefusal(Problem{where, std::string(cut_text(value.dump(), 40)),
                                      fmt::format("{}, as {} takes it", kind, settings_of), ""});
     const auto renamed = sets.find(key);
     given.values[renamed == sets.end() ? key : renamed->second] = std::move(known);

@@ -55,14 +55,17 @@ void set_deepspeed_zero(const Settings& config, Imported& in) {
   const std::string device = config.text("zero_optimization.offload_optimizer.device", "none");
   l.offload_optimizer = device == "cpu";
   if (device == "nvme") in.notes.push_back("optimizer state on NVMe is not in a plan");
-  if (config.has("zero_optimization.offload_param"))
-    in.notes.push_back("zero_optimization.offload_param: weights in the host's memory are not in a plan");
   for (const std::string key :
-       {"zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients"}) {
-    const Json* const value = config.find("zero_optimization." + key);
-    if (value != nullptr && *value != false && *value != 1)
-      in.notes.push_back(key +
-                         " is not in a plan: weights and gradients go whole, in 16 bits, between all ranks");
+       {"zero_optimization.offload_param", "zero_optimization.zero_hpz_partition_size",
+        "zero_optimization.zero_quantized_weights", "zero_optimization.zero_quantized_gradients",
+        "zero_optimization.zero_quantized_nontrainable_weights", "zero_optimization.zenflow",
+        "zero_optimization.cpu_offload", "zero_optimization.cpu_offload_param",
+        "zero_optimization.offload_optimizer.ratio", "zero_optimization.offload_optimizer.super_offload",
+        "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states",
+        "fp16.fp16_master_weights_and_grads", "bfloat16", "compile", "hybrid_engine", "torch_autocast",
+        "weight_quantization"}) {
+    const Json* const value = config.find(key);
+    if (value != nullptr && *value != false && *value != 1) in.notes.push_back(key + " is not in a plan");
   }
 }
 
@@ -106,6 +109,7 @@ void read_deepspeed_layout(const Settings& config, const DeepSpeedRun& run, Impo
   set_whole_experts(l);
   set_deepspeed_batch(config, in);
   set_deepspeed_zero(config, in);
+  if (config.has("optimizer.type")) set_optimizer(in, config.text("optimizer.type", ""));
   l.precision = deepspeed_precision(config, run.trainer, in.notes);
   l.recompute = config.has("activation_checkpointing") ? Recompute::full : Recompute::none;
 }

@@ -221,5 +221,45 @@ TEST(Rules, ConfigurationsThatTorchtitanRefuses) {
   }
 }
 
+// tests/frameworks/planted_test.py asks DeepSpeed's own code about the same files.
+TEST(Rules, FilesThatDeepSpeedRefuses) {
+  const std::filesystem::path file = testing::TempDir() + "/ds.json";
+  const auto refusal = [&](const Json& config) {
+    write_file_atomically(file, config.dump());
+    return refusal_of(file, find_importer("deepspeed", ""));
+  };
+  const Json planted = load_json(MPT_SOURCE_DIR "/tests/frameworks/planted/deepspeed.json", 1 << 20);
+  ASSERT_GE(planted["refused"].size(), 20u);
+  for (const Json& row : planted["refused"]) {
+    const std::string found = refusal(row["config"]);
+    EXPECT_NE(found.find(row["said"].get<std::string>()), std::string::npos)
+        << row["fault"] << "\n  " << found;
+    EXPECT_EQ(found.find("not read"), std::string::npos) << row["fault"] << "\n  " << found;
+  }
+  ASSERT_GE(planted["sound"].size(), 10u);
+  for (const Json& row : planted["sound"]) EXPECT_EQ(refusal(row["config"]), "") << row["what"];
+  EXPECT_EQ(refusal({{"train_micro_batch_size_per_gpu", 1}, {"zero_optimisation", {{"stage", 3}}}}),
+            "unknown zero_optimisation")
+      << "DeepSpeed does not look at it";
+}
+
+// The Trainer and accelerate fill in what DeepSpeed's file lacks, but they start a number of ranks.
+TEST(Rules, BatchesOfDeepSpeedForOtherRanks) {
+  const std::filesystem::path folder = testing::TempDir() + "/ranks";
+  std::filesystem::create_directories(folder);
+  write_file_atomically(folder / "ds.json", R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2,
+      "gradient_accumulation_steps": 8, "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})");
+  const auto refusal = [&](int ranks) {
+    write_file_atomically(folder / "accelerate.yaml",
+                          fmt::format("distributed_type: DEEPSPEED\nnum_processes: {}\ndeepspeed_config:\n  "
+                                      "deepspeed_config_file: ds.json\n",
+                                      ranks));
+    return refusal_of(folder / "accelerate.yaml", find_importer("transformers-deepspeed", ""));
+  };
+  EXPECT_NE(refusal(8).find("config.py:602"), std::string::npos) << refusal(8);
+  EXPECT_EQ(refusal(4), "");
+  EXPECT_EQ(import_deepspeed(folder / "ds.json").ranks, 4);
+}
+
 }  // namespace
 }  // namespace mpt::frameworks
