@@ -92,15 +92,17 @@ Imported import_transformers(const std::filesystem::path& file) {
   if (kind != "FSDP" && kind != "DEEPSPEED")
     throw UserError(Problem{config.at("distributed_type"), fmt::format("\"{}\"", kind.substr(0, 40)),
                             "FSDP or DEEPSPEED", ""});
+  const Asked& asked = *asked_of(framework_named("transformers-fsdp", ""));
+  GivenSettings given;
+  asked.add_given(config.all(), "", file.string(), given);
   const int64_t ranks = config.number("num_processes", rule_of(&Layout::data), 0);
   Imported in;
   if (kind == "DEEPSPEED") in = read_accelerate_deepspeed(config, ranks, file.parent_path());
   if (kind == "FSDP") set_accelerate_fsdp(config, ranks, in);
   in.framework = kind == "FSDP" ? "transformers-fsdp" : "transformers-deepspeed";
-  GivenSettings given{{}, std::move(in.unknown)};
-  const Asked& asked = *asked_of(framework_named(in.framework, ""));
-  asked.add_given(config.all(), "", file.string(), given);
+  given.unknown.insert(given.unknown.begin(), in.unknown.begin(), in.unknown.end());
   in.unknown = std::move(given.unknown);
+  if (!in.refused) in.refused = asked.refusal(given.values, true, file.string());
   const int64_t batch = kind == "FSDP" ? 0 : in.workload.global_batch;
   in.workload.global_batch = 0;
   read_trainer_arguments(file, in);

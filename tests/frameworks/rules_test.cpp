@@ -221,23 +221,36 @@ TEST(Rules, ConfigurationsThatTorchtitanRefuses) {
   }
 }
 
-// tests/frameworks/planted_test.py asks DeepSpeed's own code about the same files.
-TEST(Rules, FilesThatDeepSpeedRefuses) {
-  const std::filesystem::path file = testing::TempDir() + "/ds.json";
-  const auto refusal = [&](const Json& config) {
-    write_file_atomically(file, config.dump());
-    return refusal_of(file, find_importer("deepspeed", ""));
-  };
-  const Json planted = load_json(MPT_SOURCE_DIR "/tests/frameworks/planted/deepspeed.json", 1 << 20);
-  ASSERT_GE(planted["refused"].size(), 20u);
-  for (const Json& row : planted["refused"]) {
-    const std::string found = refusal(row["config"]);
+std::string planted_refusal(const Json& config, const char* framework, const char* name) {
+  const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / name;
+  write_file_atomically(file, config.dump());
+  return refusal_of(file, find_importer(framework, ""));
+}
+
+// tests/frameworks/planted_test.py asks the frameworks' own code about the same files.
+void expect_planted(const char* planted, const char* framework, const char* name) {
+  const Json rows =
+      load_json(fmt::format("{}/tests/frameworks/planted/{}", MPT_SOURCE_DIR, planted), 1 << 20);
+  ASSERT_FALSE(rows["refused"].empty() || rows["sound"].empty());
+  for (const Json& row : rows["refused"]) {
+    const std::string found = planted_refusal(row["config"], framework, name);
     EXPECT_NE(found.find(row["said"].get<std::string>()), std::string::npos)
         << row["fault"] << "\n  " << found;
     EXPECT_EQ(found.find("not read"), std::string::npos) << row["fault"] << "\n  " << found;
   }
-  ASSERT_GE(planted["sound"].size(), 10u);
-  for (const Json& row : planted["sound"]) EXPECT_EQ(refusal(row["config"]), "") << row["what"];
+  for (const Json& row : rows["sound"])
+    EXPECT_EQ(planted_refusal(row["config"], framework, name), "") << row["what"];
+}
+
+TEST(Rules, FilesThatAccelerateRefuses) {
+  expect_planted("accelerate.json", "transformers-fsdp", "planted.yaml");
+}
+
+TEST(Rules, FilesThatDeepSpeedRefuses) {
+  expect_planted("deepspeed.json", "deepspeed", "planted.json");
+  const auto refusal = [](const Json& config) {
+    return planted_refusal(config, "deepspeed", "planted.json");
+  };
   EXPECT_EQ(refusal({{"train_micro_batch_size_per_gpu", 1}, {"zero_optimisation", {{"stage", 3}}}}),
             "unknown zero_optimisation")
       << "DeepSpeed does not look at it";
