@@ -4,13 +4,14 @@
 // Text from outside: names and messages of files, other programs and other processes. A terminal executes
 // control characters in it, and a line end leaves a comment of an exported script.
 
-#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
+
+#include "base/ranges.h"
 
 namespace mpt {
 
@@ -29,10 +30,6 @@ std::string_view cut_text(std::string_view text, size_t bytes);
 
 /// What stands between the `letter`s, empty parts too.
 std::vector<std::string> split_at(std::string_view text, char letter);
-template <class Values, class T>
-bool contains(const Values& values, const T& value) {
-  return std::find(values.begin(), values.end(), value) != values.end();
-}
 /// With small letters in place of A to Z.
 std::string lower_case(std::string text);
 /// With another letter in each place of `letter`.

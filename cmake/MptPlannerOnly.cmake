@@ -18,9 +18,9 @@ function(mpt_make_small name fast)
   set_property(TARGET mpt_${name} PROPERTY SOURCES ${all} $<TARGET_OBJECTS:mpt_${name}_fast>)
 endfunction()
 
-# The planner's library and examples/plan, for targets that have no libraries of their own: fmt, nlohmann/json, toml++
+# The planner's library and examples/plan, for targets that have no libraries of their own: fmt, nlohmann/json
 # and Eigen are headers alone, and nothing reads YAML. Or libmpt and mpt-plan for the Python wheel, with yaml-cpp inside.
-set(headers fmt/format.h nlohmann/json.hpp toml++/toml.h Eigen/Core)
+set(headers fmt/format.h nlohmann/json.hpp Eigen/Core)
 if(MPT_WHEEL)
   list(APPEND headers CLI/CLI.hpp yaml-cpp/yaml.h)
   find_library(MPT_YAML libyaml-cpp.a)
@@ -42,7 +42,7 @@ endif()
 if(missing)
   list(JOIN missing ", " missing)
   message(FATAL_ERROR "Missing: ${missing}. On Debian or Ubuntu: sudo apt-get install "
-    "libfmt-dev nlohmann-json3-dev libcli11-dev libyaml-cpp-dev libtomlplusplus-dev libeigen3-dev")
+    "libfmt-dev nlohmann-json3-dev libcli11-dev libyaml-cpp-dev libeigen3-dev")
 endif()
 add_library(mpt_fmt INTERFACE)
 target_include_directories(mpt_fmt SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/headers)

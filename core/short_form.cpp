@@ -109,9 +109,8 @@ ShortForm parse_short_form(const std::string& text, const std::string& where) {
   for (const std::string& part : parts_of(text)) {
     std::smatch match;
     const auto& table = part_table();
-    const auto found = std::find_if(table.begin(), table.end(), [&](const Part& p) {
-      return std::regex_match(part, match, std::regex(p.pattern));
-    });
+    const auto found =
+        find_if(table, [&](const Part& p) { return std::regex_match(part, match, std::regex(p.pattern)); });
     if (found == table.end()) refuse(part, "a part of a short form, such as tp2, pp8, zero1 or mbs1");
     if (!seen.insert(&*found).second) refuse(part, "each part once");
     found->read(form, match, where);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/embedded.h"
 #include "base/error.h"
@@ -16,6 +17,18 @@
 namespace mpt::frameworks {
 
 const EmbeddedFiles& asked_files();  // generated
+
+namespace {
+
+// As pydantic reads them: a number that is whole, and 0 and 1 for false and true.
+bool has_type(const Json& value, const std::string& kind) {
+  if (value.is_null() || kind == "other" || kind == "section") return true;
+  if (kind == "text" || value.is_structured()) return false;
+  const double number = value.is_boolean() ? 0.0 : value.get<double>();
+  return kind == "float" || (kind == "int" ? number == std::trunc(number) : number == 0.0 || number == 1.0);
+}
+
+}  // namespace
 
 std::string AskedRegistry::place_of(const std::string& type) const {
   if (any) return place();
@@ -55,7 +68,7 @@ std::string Asked::kind_of(const std::string& key) const {
 std::optional<Json> Asked::value_of(const std::string& key, const std::vector<std::string>& words,
                                     const std::string& where) const {
   const std::string kind = kind_of(key);
-  const std::string& package = registries.front().package;
+  const std::string& package = settings_of.empty() ? registries.front().package : settings_of;
   if (kind.empty()) {
     std::vector<std::string> known;
     for (const auto& [of_kind, names] : keys) known.insert(known.end(), names.begin(), names.end());
@@ -63,7 +76,7 @@ std::optional<Json> Asked::value_of(const std::string& key, const std::vector<st
         Problem{where, fmt::format("not known to {}{}", package, did_you_mean(key, known)), "", ""});
   }
   if (kind == "flag" || kind == "off") return kind == "flag";
-  if (words.empty()) return std::nullopt;
+  if (words.empty() || kind == "section") return std::nullopt;
   const auto refuse = [&](const std::string& word, const std::string& expected) {
     throw FrameworkRefusal(Problem{where, fmt::format("\"{}\"", cut_text(word, 40)),
                                    fmt::format("{}, as {} takes it", expected, package), ""});
@@ -85,16 +98,28 @@ std::optional<Json> Asked::value_of(const std::string& key, const std::vector<st
   return values;
 }
 
-std::vector<std::string> Asked::unknown_keys(const Json& settings, const std::string& section) const {
-  std::vector<std::string> unknown;
+void Asked::add_given(const Json& settings, const std::string& section, const std::string& file,
+                      GivenSettings& given) const {
+  const bool typed = contains(closed, section.substr(0, section.rfind('.')));
   for (const auto& [name, value] : settings.items()) {
-    const std::string key = section + name, kind = kind_of(key);
-    if (kind.empty() && !name.starts_with('_')) unknown.push_back(key);  // _: of the reader of the file
-    if (kind != "section" || !value.is_object()) continue;
-    const std::vector<std::string> inner = unknown_keys(value, key + ".");
-    unknown.insert(unknown.end(), inner.begin(), inner.end());
+    const std::string key = section + name, kind = kind_of(key), where = fmt::format("{} at {}", file, key);
+    if (name.starts_with('_')) continue;  // of the reader of the file
+    if (kind.empty() && !typed) {
+      given.unknown.push_back(key);
+      continue;
+    }
+    if (kind == "section" && value.is_object()) add_given(value, key + ".", file, given);
+    const bool is_text = value.is_string() && kind != "other" && kind != "flag";
+    std::optional<Json> known = value;
+    if (value == "auto" || value.is_null()) known = std::nullopt;
+    if ((known && is_text) || kind.empty())
+      known = value_of(key, {is_text ? value.get<std::string>() : ""}, where);
+    if (typed && !value.is_string() && !has_type(value, kind))
+      throw FrameworkRefusal(Problem{where, std::string(cut_text(value.dump(), 40)),
+                                     fmt::format("{}, as {} takes it", kind, settings_of), ""});
+    const auto renamed = sets.find(key);
+    given.values[renamed == sets.end() ? key : renamed->second] = std::move(known);
   }
-  return unknown;
 }
 
 std::optional<Problem> Asked::refusal(const std::map<std::string, std::optional<Json>>& given, bool whole,

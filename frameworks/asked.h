@@ -36,12 +36,20 @@ struct AskedRegistry {
   }
 };
 
+/// Settings of a file.
+struct GivenSettings {
+  std::map<std::string, std::optional<Json>> values;  // by the names of the rules; nothing: not known
+  std::vector<std::string> unknown;                   // keys that the framework does not look at
+};
+
 struct Asked {
   std::vector<AskedRegistry> registries;  // its own before those of packages below
+  std::string settings_of;                // name and version of the package; empty: the first registry's
   std::map<models::Value, std::map<std::string, std::string>> parts;
 
   // Settings by how they are written: flag, off, int, float, text, other, their plurals, and section.
   std::map<std::string, std::vector<std::string>> keys;
+  std::vector<std::string> closed;  // sections that take no other keys, and values of their types alone
   std::map<std::string, std::string> sets;  // names that the rules have for keys
   std::map<std::string, std::vector<std::string>> choices;
   Json defaults;  // of names that the rules need
@@ -54,8 +62,9 @@ struct Asked {
   /// `where` for an unknown key, and for a value that it cannot have.
   std::optional<Json> value_of(const std::string& key, const std::vector<std::string>& words,
                                const std::string& where) const;
-  /// Keys of a section, "distributed.", that the framework does not have.
-  std::vector<std::string> unknown_keys(const Json& settings, const std::string& section) const;
+  /// Adds the keys of a section, "distributed.", and those of the sections in it. Throws FrameworkRefusal.
+  void add_given(const Json& settings, const std::string& section, const std::string& file,
+                 GivenSettings& given) const;
   /// Why the framework's own rules refuse settings. `given`: by the names of the rules, without a value where
   /// it is not known. `whole`: what is not given is not given elsewhere.
   std::optional<Problem> refusal(const std::map<std::string, std::optional<Json>>& given, bool whole,
@@ -66,9 +75,11 @@ struct Asked {
 
   static void describe(auto& v) {
     v.field("registries", &Asked::registries, "its models; its own before those of a package below");
+    v.field("settings_of", &Asked::settings_of, "package that has the settings", rare_field());
     v.field("parts", &Asked::parts, "values of models beyond its dialect's, by what they are; *: anything",
             rare_field());
     v.field("keys", &Asked::keys, "its settings, by how they are written", rare_field());
+    v.field("closed", &Asked::closed, "sections that take no other keys", rare_field());
     v.field("sets", &Asked::sets, "names that the rules have for keys", rare_field());
     v.field("choices", &Asked::choices, "texts that a setting may be", rare_field());
     v.field("defaults", &Asked::defaults, "of names that the rules need", rare_field());

@@ -21,8 +21,7 @@ namespace {
 
 const ExportTarget* target_named(const std::string& name) {
   const std::vector<ExportTarget>& all = export_targets();
-  const auto found =
-      std::find_if(all.begin(), all.end(), [&](const ExportTarget& t) { return name == t.name; });
+  const auto found = find_if(all, [&](const ExportTarget& t) { return name == t.name; });
   return found == all.end() ? nullptr : &*found;
 }
 
@@ -90,7 +89,7 @@ bool takes_plans_of(const ExportTarget& target, const std::string& framework) {
   const Framework* known = find_framework(framework);
   if (known == nullptr) return false;
   const std::vector<std::string>& others = its->takes_plans_of;
-  return known == its || std::find(others.begin(), others.end(), known->name) != others.end();
+  return known == its || contains(others, known->name);
 }
 
 int64_t sharing_data_ranks(const Layout& layout) {
@@ -99,7 +98,7 @@ int64_t sharing_data_ranks(const Layout& layout) {
 
 bool stages_are_even(const Layout& layout) {
   const auto& layers = layout.layers_per_stage;
-  return std::all_of(layers.begin(), layers.end(), [&](int64_t n) { return n == layers.front(); });
+  return all_of(layers, [&](int64_t n) { return n == layers.front(); });
 }
 
 std::vector<std::string> schedule_lines(const Plan& plan, char separator) {

@@ -41,7 +41,7 @@ std::vector<Framework> read_frameworks() {
 
 bool goes_by(const Framework& framework, const std::string& name) {
   const std::vector<std::string> aliases = framework.other_names();
-  return framework.name == name || std::find(aliases.begin(), aliases.end(), name) != aliases.end();
+  return framework.name == name || contains(aliases, name);
 }
 
 // "0.19.2" of "core_v0.19.2".
@@ -88,8 +88,7 @@ const Framework* find_framework(const std::string& name) {
   }
   if (const Framework* const named = framework_of_name(name)) return named;
   const std::vector<Framework>& all = known_frameworks();
-  const auto found =
-      std::find_if(all.begin(), all.end(), [&](const Framework& f) { return goes_by(f, name); });
+  const auto found = find_if(all, [&](const Framework& f) { return goes_by(f, name); });
   return found == all.end() ? nullptr : framework_of_name(found->name);
 }
 

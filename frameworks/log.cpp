@@ -78,7 +78,7 @@ void set_fact(std::optional<LoggedFact>& fact, std::optional<double> value, size
 }
 
 bool is_not_finite(std::string_view line, std::initializer_list<std::string_view> keys) {
-  return std::any_of(keys.begin(), keys.end(), [&](std::string_view key) {
+  return any_of(keys, [&](std::string_view key) {
     const auto value = number_behind(line, key);
     return value && !std::isfinite(*value);
   });

@@ -3,8 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/json.h"
 
@@ -12,7 +10,7 @@ namespace mpt::frameworks {
 namespace {
 
 bool has_form(const FrameworkFiles& files, const std::string& file) {
-  return std::any_of(files.forms.begin(), files.forms.end(), [&](const FileForm& form) {
+  return any_of(files.forms, [&](const FileForm& form) {
     if (!file.ends_with(form.ending)) return false;
     return form.mark.empty() || read_file(file, kMostImportedBytes).find(form.mark) != std::string::npos;
   });
@@ -22,11 +20,10 @@ bool is_recipe(const FrameworkFiles& files, const std::string& name, const std::
   const auto in_text = [&](const std::string& mark) { return text.find(mark) != std::string::npos; };
   const std::string ending = std::filesystem::path(name).extension().string();
   const std::vector<std::string>& endings = files.recipe_endings;
-  if (std::find(endings.begin(), endings.end(), ending) == endings.end()) return false;
-  if (std::none_of(files.recipe_marks.begin(), files.recipe_marks.end(), in_text)) return false;
-  return files.forms.empty() || std::any_of(files.forms.begin(), files.forms.end(), [&](const FileForm& f) {
-           return name.ends_with(f.ending) && in_text(f.mark);
-         });
+  if (!contains(endings, ending)) return false;
+  if (!any_of(files.recipe_marks, in_text)) return false;
+  return files.forms.empty() ||
+         any_of(files.forms, [&](const FileForm& f) { return name.ends_with(f.ending) && in_text(f.mark); });
 }
 
 }  // namespace

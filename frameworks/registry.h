@@ -60,7 +60,7 @@ Imported import_megatron_bridge(const std::filesystem::path& file);
 /// The functions of a Python file that are recipes, and one of them. An empty name stands for the file.
 std::vector<std::string> megatron_bridge_recipes(const std::filesystem::path& file);
 Imported import_megatron_bridge_recipe(const std::filesystem::path& file, const std::string& name);
-/// A torchtitan configuration in Python, or in TOML as until 0.2. Throws UserError.
+/// A torchtitan configuration in Python. Throws UserError.
 Imported import_torchtitan(const std::filesystem::path& file);
 /// The functions of a Python file that return configurations, and the configuration of one of them.
 std::vector<std::string> torchtitan_configurations(const std::filesystem::path& file);

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <set>
 #include <sstream>
@@ -30,8 +29,7 @@ bool is_equal(const Json& a, const Json& b) {
 bool holds(const Json& list, const Json& item) {
   if (list.is_string() && item.is_string())
     return list.get_ref<const std::string&>().find(item.get_ref<const std::string&>()) != std::string::npos;
-  return list.is_array() &&
-         std::any_of(list.begin(), list.end(), [&](const Json& one) { return is_equal(one, item); });
+  return list.is_array() && any_of(list, [&](const Json& one) { return is_equal(one, item); });
 }
 
 // Of lists: what both have, or what the second lacks.
@@ -99,6 +97,7 @@ Known called(const std::string& function, const Json& value) {
   if (function == "not") return !is_true(value);
   if (function == "bool") return is_true(value);
   if (function == "len" && value.is_array()) return value.size();
+  if (function == "lower" && value.is_string()) return lower_case(value.get<std::string>());
   if (function == "int" && is_number(value)) return std::trunc(real_of(value));
   if (function == "is_list") return value.is_array();
   if (function == "is_str") return value.is_string();
@@ -127,7 +126,8 @@ class Condition {
   void take(const std::string& word) {
     static const std::set<std::string> kSigns{"+",  "-",  "*", "/",  "//", "%",  "&",
                                               "==", "!=", "<", "<=", ">",  ">=", "in"};
-    static const std::set<std::string> kCalls{"not", "bool", "len", "int", "is_list", "is_str", "is_int"};
+    static const std::set<std::string> kCalls{"not",   "bool",    "len",    "int",
+                                              "lower", "is_list", "is_str", "is_int"};
     if (word == "and" || word == "or" || word == "[]" || kSigns.contains(word)) {
       const Operand right = pop(), left = pop();
       const bool known = left.value && right.value;

@@ -26,7 +26,7 @@ bool fits(const Values& values, Value value, const std::string& wanted) {
 }
 
 bool holds(const Conditions& conditions, const Values& values, std::optional<Value> but = {}) {
-  return std::all_of(conditions.begin(), conditions.end(), [&](const auto& condition) {
+  return all_of(conditions, [&](const auto& condition) {
     return condition.first == but || fits(values, condition.first, condition.second);
   });
 }
@@ -44,7 +44,7 @@ Json resolved(const DialectRow& row, const std::string& text, const Values& valu
 
 bool is_switch(const DialectRow& row) {
   if (row.names.empty()) return form_of(*row.value)->type == ValueType::flag;
-  return std::any_of(row.names.begin(), row.names.end(), [](const auto& n) { return n.second == "true"; });
+  return any_of(row.names, [](const auto& n) { return n.second == "true"; });
 }
 
 bool can_have(const DialectRow& row, const Json& value) {
@@ -97,7 +97,7 @@ class Writer {
   void lack(Value value) { written_.lacking.push_back(value); }
 
   void write_choice(const DialectRow& row) {
-    const auto choice = std::find_if(row.choices.begin(), row.choices.end(), [&](const Choice& c) {
+    const auto choice = find_if(row.choices, [&](const Choice& c) {
       return !c.read_only && holds(c.condition, values_) && holds(c.ours, values_);
     });
     if (choice == row.choices.end()) return lack(*row.value);
@@ -125,7 +125,7 @@ class Writer {
     const std::string text = text_of(ours);
     const std::vector<Json> all = ours.is_array() ? ours.get<std::vector<Json>>() : std::vector<Json>{ours};
     const auto allowed = [&](const Json& one) { return can_have(row, one); };
-    if (!holds(row.needs, values_) || !std::all_of(all.begin(), all.end(), allowed)) return false;
+    if (!holds(row.needs, values_) || !all_of(all, allowed)) return false;
     const FieldRule rule = rule_of(*row.value);
     if (ours.is_number() && (ours.get<double>() < rule.minimum || ours.get<double>() > rule.maximum))
       return false;
@@ -181,8 +181,7 @@ class Reader {
 
   std::string word(const DialectRow& row) const {
     const std::string name = name_of(row);
-    const auto other =
-        std::find_if(row.also.begin(), row.also.end(), [&](const auto& word) { return words_.has(word); });
+    const auto other = find_if(row.also, [&](const auto& word) { return words_.has(word); });
     return words_.has(name) || other == row.also.end() ? name : *other;
   }
 
@@ -226,7 +225,7 @@ class Reader {
     if (!words_.has(name)) return Json();
     Json list = Json::parse(words_.text(name, ""), nullptr, false);
     const auto is_known = [&](const Json& entry) { return entry.is_string() && can_have(row, entry); };
-    if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_known))
+    if (!list.is_array() || !all_of(list, is_known))
       words_.refuse(name, fmt::format("a list of {}", fmt::join(row.values, ", ")));
     return list;
   }
@@ -257,8 +256,7 @@ class Reader {
 
   void read_choice(const DialectRow& row) {
     for (const Choice& choice : row.choices) {
-      if (!holds(choice.condition, values_) ||
-          !std::all_of(choice.words.begin(), choice.words.end(), [&](const auto& w) { return says(w); }))
+      if (!holds(choice.condition, values_) || !all_of(choice.words, [&](const auto& w) { return says(w); }))
         continue;
       for (const auto& [value, text] : choice.ours) set(value, *value_of(value, text));
       return;
@@ -290,8 +288,7 @@ std::optional<Value> unsaid_mixer(const Dialect& dialect, const Values& values) 
   for (const Json& mixer : values.at(Value::mixers)) {
     const auto part = parts.find(mixer.get<std::string>());
     const auto says = [&](const DialectRow& row) { return row.value == part->second; };
-    if (part != parts.end() && std::none_of(dialect.rows.begin(), dialect.rows.end(), says))
-      return part->second;
+    if (part != parts.end() && !any_of(dialect.rows, says)) return part->second;
   }
   return std::nullopt;
 }

@@ -3,7 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <set>
 #include <string_view>
 
@@ -66,7 +65,7 @@ class EntryCheck {
 
   void word(const std::string& place, const std::string& text, const std::vector<std::string>& known,
             const char* expected = "one of ") {
-    if (std::find(known.begin(), known.end(), text) != known.end()) return;
+    if (contains(known, text)) return;
     const std::string meant = nearest_name(text, known);
     if (known.empty()) return add(place, "a text", "a number under \"numbers\"");
     add(place, detail::describe_json(text), fmt::format("{}{}", expected, fmt::join(known, ", ")),

@@ -200,7 +200,7 @@ void write_nemotron_h(FamilyWriter& w, ModelDraft& d) {
   std::string pattern;
   for (size_t l = 0; l < d.mixers.size(); ++l) {
     const auto& parts = nemotron_parts();
-    const auto part = std::find_if(parts.begin(), parts.end(), [&](const auto& known) {
+    const auto part = find_if(parts, [&](const auto& known) {
       return known.first.size() == 1 && known.second.mixer == d.mixers[l] && known.second.mlp == d.mlps[l];
     });
     if (part == parts.end()) return;

@@ -183,7 +183,7 @@ std::optional<ExpertLayers> intervals_of(const LayerRule& rule, const Names& mlp
 
 void write_mixers(FamilyWriter& w, const Names& mixers) {
   const LayerRule& rule = w.family().mixers;
-  const bool windows = std::find(mixers.begin(), mixers.end(), "window") != mixers.end();
+  const bool windows = contains(mixers, "window");
   if (!rule.condition.empty()) w.put(rule.condition.front(), windows);
   if (!rule.condition.empty() && !windows) return;
   if (!rule.list.empty()) {

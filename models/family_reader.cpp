@@ -196,8 +196,7 @@ void FamilyReader::option(Value value, std::optional<double>& place) {
 void FamilyReader::activation(std::string& place) {
   const std::string name = word_of(Value::activation);
   const std::vector<ActivationName>& names = activation_names();
-  const auto found =
-      std::find_if(names.begin(), names.end(), [&](const ActivationName& a) { return a.name == name; });
+  const auto found = find_if(names, [&](const ActivationName& a) { return a.name == name; });
   if (found == names.end())
     return config_.refuse("hidden_act", "unknown activation \"" + name.substr(0, 40) + "\"");
   place = enum_name(found->kind);
@@ -208,7 +207,7 @@ void FamilyReader::word(Value value, std::string& place, const std::vector<std::
   const auto condition = condition_of(value);
   const bool holds = !condition || !family_.keys.contains(*condition) || real_of(*condition) != 0.0;
   const std::string name = holds ? word_of(value) : "";
-  if (!name.empty() && std::find(known.begin(), known.end(), name) == known.end()) {
+  if (!name.empty() && !contains(known, name)) {
     const auto at = find(value);
     return config_.refuse(
         at ? at->key.c_str() : enum_name(value).c_str(),

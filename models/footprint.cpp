@@ -417,8 +417,7 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
     footprint.backward_workspace_bytes += 2 * boundary_bytes_ * content.layer_count;
   set_split_workspaces(layout, pieces, content, footprint);
   // Another micro-batch's forward runs beside, a layer for each that goes backward: it has one more at work.
-  if (std::any_of(pieces.begin(), pieces.end(),
-                  [&](const Held& h) { return is_layer(h) && layout.overlaps_exchange(h.recompute); })) {
+  if (any_of(pieces, [&](const Held& h) { return is_layer(h) && layout.overlaps_exchange(h.recompute); })) {
     int64_t layer = 0;
     for (const Held& h : pieces) {
       if (is_layer(h)) layer = std::max(layer, h.piece->computed + h.piece->forward_workspace);

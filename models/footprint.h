@@ -4,7 +4,6 @@
 // Footprints: the bytes of each virtual stage under a layout, summed over the stage's layer programs. What
 // lower() and the memory prediction read, and what a run's arena must measure.
 
-#include <algorithm>
 #include <array>
 #include <memory>
 #include <vector>
@@ -93,8 +92,7 @@ class StagePieces {
   void set_empty_gradients(Precision precision);
 
   bool is_next_token(const Held& held) const {
-    return std::any_of(next_token_.begin(), next_token_.end(),
-                       [&](const Piece& piece) { return &piece == held.piece; });
+    return any_of(next_token_, [&](const Piece& piece) { return &piece == held.piece; });
   }
   bool is_layer(const Held& held) const {
     return held.piece != &embedding_ && held.piece != &head_ && !is_next_token(held);

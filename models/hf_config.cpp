@@ -105,7 +105,7 @@ std::vector<std::string> unread_keys(const Json& config, const TextPart& text, c
   for (const auto& [key, value] : config.items()) {
     const auto is_this = [&, name = key](const Tower& tower) { return tower.key == name; };
     if (key.ends_with("_config") && key != "text_config" && key != "quantization_config" &&
-        value.is_object() && std::none_of(towers.begin(), towers.end(), is_this))
+        value.is_object() && !any_of(towers, is_this))
       keys.push_back(key);
   }
   return keys;
@@ -192,9 +192,9 @@ std::optional<Value> difference_of_type(const ModelSpec& model, const std::strin
 
 std::string written_type(const ModelSpec& model, const std::vector<std::string>& types) {
   const auto comes_back = [&](const std::string& type) { return !difference_of_type(model, type); };
-  const bool is_own = std::find(types.begin(), types.end(), model.type) != types.end();
+  const bool is_own = contains(types, model.type);
   if (is_own && comes_back(model.type)) return model.type;
-  const auto found = std::find_if(types.begin(), types.end(), comes_back);
+  const auto found = find_if(types, comes_back);
   return found == types.end() ? "" : *found;
 }
 

@@ -5,7 +5,6 @@
 // pointer, instead of stopping at the first; a key with a problem reads as 1, so that importers can go on.
 // Used only by the importer of config.json.
 
-#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -101,7 +100,7 @@ class Config {
   /// Notes a sentence, once.
   void tell(const std::string& note) {
     std::vector<std::string>& notes = log_->notes;
-    if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+    if (!contains(notes, note)) notes.push_back(note);
   }
 
   /// A setting that changes the model in a way ModelSpec cannot say.
@@ -119,7 +118,7 @@ class Config {
   const Json& scalar(const char* key) const {
     const Json& value = (*json_)[key];
     const auto differs = [&](const Json& entry) { return entry != value.front(); };
-    const bool same = value.is_array() && !value.empty() && std::none_of(value.begin(), value.end(), differs);
+    const bool same = value.is_array() && !value.empty() && !any_of(value, differs);
     return same ? value.front() : value;
   }
 

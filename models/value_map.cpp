@@ -205,7 +205,7 @@ std::optional<Json> value_of(Value value, const std::string& text) {
     return is_flag ? std::optional<Json>(text == "true") : std::nullopt;
   }
   if (form->type == ValueType::word) {
-    const bool known = std::find(form->known.begin(), form->known.end(), text) != form->known.end();
+    const bool known = contains(form->known, text);
     return known ? std::optional<Json>(text) : std::nullopt;
   }
   const Json parsed = Json::parse(text, nullptr, false);

@@ -188,8 +188,7 @@ std::optional<ImportedModel> model_of_id(const std::string& id, const std::strin
   const auto is_copy = [&](const std::string& other) { return sizes_in_name(other) == sizes; };
   for (const ZooModel& zoo : zoo_models()) {
     if (sizes.empty() ||
-        (!is_copy(zoo.name) && std::none_of(zoo.aliases.begin(), zoo.aliases.end(), is_copy) &&
-         std::none_of(zoo.same_sizes.begin(), zoo.same_sizes.end(), is_copy)))
+        (!is_copy(zoo.name) && !any_of(zoo.aliases, is_copy) && !any_of(zoo.same_sizes, is_copy)))
       continue;
     ImportedModel read = known(zoo.model, whole ? id : "");
     read.notes.push_back(

@@ -92,8 +92,7 @@ std::string Table::text(size_t columns) const {
       out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
     }
   };
-  const bool titled =
-      std::any_of(columns_.begin(), columns_.end(), [](const Column& c) { return !c.title.empty(); });
+  const bool titled = any_of(columns_, [](const Column& c) { return !c.title.empty(); });
   if (titled) append([&](size_t c) { return columns_[c].title; });
   if (titled) append([&](size_t c) { return std::string(widths[c], '-'); });
   for (const auto& row : rows_) append([&](size_t c) { return row[c]; });

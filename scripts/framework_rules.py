@@ -13,7 +13,7 @@ Conditions are over the names of settings, operators behind their operands: "hid
 import ast
 
 OBJECTS = {"args", "self", "config"}  # whose attributes are settings
-SIMPLE_CALLS = {"int", "bool", "len", "isinstance"}
+SIMPLE_CALLS = {"int", "bool", "len", "isinstance", "lower"}
 # Functions of several values that are read here instead of by the reader of statements: what they return, by their arguments.
 SUMMARIES = {
     # megatron/core/model_parallel_config.py: as many shards as tensor ranks, unless a number is asked for.
@@ -32,14 +32,16 @@ OPERATORS = (ast.And, ast.Or, ast.Not, ast.USub, ast.Add, ast.Sub, ast.Mult, ast
 class Expressions(ast.NodeTransformer):
     """Settings by their names; what is not simple becomes `unknown`."""
 
-    def __init__(self, enums=None, parameters=(), prefix=""):
-        """`enums`: texts by class and member. `parameters`: arguments of the function that are settings. `prefix`: of attributes."""
+    def __init__(self, enums=None, parameters=(), prefix="", names=None, constants=None):
+        """`enums`: values by class and member. `parameters`: arguments of the function that are settings. `prefix`: of attributes of self.
+        `names`: of sections, by the attributes that hold them. `constants`: values by names of the file."""
         self.enums, self.parameters, self.prefix = enums or {}, set(parameters), prefix
+        self.names, self.constants = names or {}, constants or {}
 
     def setting(self, node):
         """The setting that an expression names, or None."""
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in OBJECTS:
-            return self.prefix + node.attr
+            return self.prefix + self.names.get(node.attr, node.attr)
         if isinstance(node, ast.Attribute) and (owner := self.setting(node.value)):
             return f"{owner}.{node.attr}"
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in ("kw_args", "kwargs") \
@@ -59,6 +61,8 @@ class Expressions(ast.NodeTransformer):
             return ast.Constant(DTYPES[node.attr]) if node.attr in DTYPES else UNKNOWN
         if isinstance(node, ast.Call):
             return self.call(node)
+        if isinstance(node, ast.Name) and node.id in self.constants:
+            return ast.Constant(self.constants[node.id])
         if name := self.setting(node):
             return ast.Name(name)
         if isinstance(node, (*SIMPLE, *OPERATORS)):
@@ -85,6 +89,8 @@ class Expressions(ast.NodeTransformer):
         if isinstance(node.func, ast.Attribute) and node.func.attr == "count" and (owner := self.setting(node.func.value)) \
                 and isinstance(item := self.visit(node.args[0]), ast.Constant):
             return ast.Name(f"{owner}.{item.value}")
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "lower" and not node.args and self.setting(node.func.value):
+            return ast.Call(ast.Name("lower"), [self.visit(node.func.value)], [])
         if name == "isinstance" and len(node.args) == 2 and isinstance(node.args[1], ast.Name) and node.args[1].id in ("list", "int", "str"):
             return ast.Call(ast.Name("isinstance"), [self.visit(node.args[0]), ast.Constant(node.args[1].id)], [])
         if name == "isinstance" and isinstance(node.args[1], ast.Attribute) and node.args[1].attr == "Config" and (part := self.setting(node.args[0])):

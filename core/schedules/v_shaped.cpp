@@ -42,7 +42,7 @@ Block block_of(int ranks, const Steps& steps, const std::array<int, 3>& pauses) 
 
 // Repeated every kPeriod units the passes must not meet on any rank.
 bool meets_itself(const Block& block) {
-  return std::any_of(block.start.begin(), block.start.end(), [](const std::array<int, 4>& start) {
+  return any_of(block.start, [](const std::array<int, 4>& start) {
     for (size_t a = 0; a < start.size(); ++a) {
       for (size_t b = a + 1; b < start.size(); ++b) {
         if (start[a] % kPeriod == start[b] % kPeriod) return true;
@@ -75,7 +75,7 @@ Block shortest_block(int ranks, const Steps& steps) {
 // gradient, as in the block's steady state.
 int steady_held(const std::array<int, 4>& start) {
   const auto taken = [&](int at) {
-    return std::any_of(start.begin(), start.end(), [&](int s) { return s % kPeriod == at % kPeriod; });
+    return any_of(start, [&](int s) { return s % kPeriod == at % kPeriod; });
   };
   int upper = start[2] + 1;
   while (taken(upper)) ++upper;

@@ -166,7 +166,9 @@ void sort_keys(const Settings& recipe, Imported& in) {
     for (const Json& key : keys.at(kind)) known.keys[kind].push_back(key);
     std::sort(known.keys[kind].begin(), known.keys[kind].end());
   }
-  in.unknown = known.unknown_keys(recipe.all(), "");
+  GivenSettings given;
+  known.add_given(recipe.all(), "", recipe.file(), given);
+  in.unknown = std::move(given.unknown);
 }
 
 // By AutoModel's own rules. It compares words in small letters.

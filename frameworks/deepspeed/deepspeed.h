@@ -17,8 +17,15 @@ Json deepspeed_config(const Plan& plan);
 /// Of plans for other frameworks: what DeepSpeed does not have.
 void add_deepspeed_warnings(const Plan& plan, std::vector<std::string>& warnings);
 
-/// Layout and batch of DeepSpeed's configuration; `pipeline` ranks have equal stages. `trainer` is the
-/// Trainer's precision, which "auto" means. Throws UserError.
-Imported read_deepspeed(const Settings& config, int64_t pipeline, std::optional<Precision> trainer = {});
+/// Who trains by a configuration.
+struct DeepSpeedRun {
+  int64_t pipeline = 1;                             // ranks, with equal stages
+  std::optional<Precision> trainer = std::nullopt;  // of the Trainer, which "auto" means
+  int64_t ranks = 0;                                // 0: not known
+  bool fills = false;                               // the Trainer or accelerate has what the file lacks
+};
+
+/// Layout and batch of DeepSpeed's configuration, and why DeepSpeed refuses it. Throws UserError.
+Imported read_deepspeed(const Settings& config, const DeepSpeedRun& run);
 
 }  // namespace mpt::frameworks

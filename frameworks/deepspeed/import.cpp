@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "frameworks/asked.h"
+#include "frameworks/framework.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/transformers/hugging_face.h"
@@ -37,7 +39,12 @@ void set_deepspeed_batch(const Settings& config, Imported& in) {
   in.workload.global_batch = batch;
   l.data = 0;  // what the ranks leave, where the file says no batch
   in.accumulated = std::max<int64_t>(1, steps);
-  if (batch > 0 && micro > 0 && steps > 0 && batch % (micro * steps) == 0) l.data = batch / (micro * steps);
+  if (batch == 0 || micro == 0 || steps == 0 || batch % (micro * steps) != 0) return;
+  l.data = batch / (micro * steps);
+  if (l.tensor > 1) return;
+  in.ranks = l.data * l.context * l.pipeline;
+  in.notes.push_back(
+      fmt::format("train_batch_size is for {} ranks: with others, DeepSpeed refuses it", in.ranks));
 }
 
 void set_deepspeed_zero(const Settings& config, Imported& in) {
@@ -48,19 +55,18 @@ void set_deepspeed_zero(const Settings& config, Imported& in) {
   const std::string device = config.text("zero_optimization.offload_optimizer.device", "none");
   l.offload_optimizer = device == "cpu";
   if (device == "nvme") in.notes.push_back("optimizer state on NVMe is not in a plan");
-  if (config.has("zero_optimization.offload_param"))
-    in.notes.push_back("zero_optimization.offload_param: weights in the host's memory are not in a plan");
   for (const std::string key :
-       {"zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients"}) {
-    const Json* const value = config.find("zero_optimization." + key);
-    if (value != nullptr && *value != false && *value != 1)
-      in.notes.push_back(key +
-                         " is not in a plan: weights and gradients go whole, in 16 bits, between all ranks");
+       {"zero_optimization.offload_param", "zero_optimization.zero_hpz_partition_size",
+        "zero_optimization.zero_quantized_weights", "zero_optimization.zero_quantized_gradients",
+        "zero_optimization.zero_quantized_nontrainable_weights", "zero_optimization.zenflow",
+        "zero_optimization.cpu_offload", "zero_optimization.cpu_offload_param",
+        "zero_optimization.offload_optimizer.ratio", "zero_optimization.offload_optimizer.super_offload",
+        "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states",
+        "fp16.fp16_master_weights_and_grads", "bfloat16", "compile", "hybrid_engine", "torch_autocast",
+        "weight_quantization"}) {
+    const Json* const value = config.find(key);
+    if (value != nullptr && *value != false && *value != 1) in.notes.push_back(key + " is not in a plan");
   }
-  const int64_t shard = config.number("zero_optimization.mics_shard_size", rule_of(&Layout::shard), 0);
-  if (shard > 0 && l.data > 0) in.shard_groups = std::max<int64_t>(1, l.replicas() / shard);
-  if (shard > 0 && l.data == 0)
-    in.notes.push_back("zero_optimization.mics_shard_size needs the number of ranks");
 }
 
 // "auto" is the Trainer's precision.
@@ -74,12 +80,27 @@ Precision deepspeed_precision(const Settings& config, std::optional<Precision> t
   return trainer.value_or(Precision::bf16);
 }
 
-}  // namespace
+// Sets what DeepSpeed does not look at, and why it refuses the file. Throws FrameworkRefusal.
+void judge_deepspeed(const Settings& config, const DeepSpeedRun& run, Imported& in) {
+  const Asked& asked = *asked_of(framework_named("deepspeed", ""));
+  GivenSettings given;
+  asked.add_given(config.all(), "", config.file(), given);
+  const bool no_batch = !config.has("train_batch_size") && !config.has("train_micro_batch_size_per_gpu");
+  for (const char* key :
+       {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}) {
+    if ((run.fills || no_batch) && !config.has(key)) given.values[key] = std::nullopt;
+  }
+  given.values["stages"] = run.pipeline;
+  if (const auto context = given.values.find("sequence_parallel_size"); run.ranks > 0 && run.pipeline == 1)
+    given.values["world_size"] =
+        computed(run.ranks, "/", context == given.values.end() ? Json(1) : context->second.value_or(nullptr));
+  in.refused = asked.refusal(given.values, true, config.file());
+  in.unknown = std::move(given.unknown);
+}
 
-Imported read_deepspeed(const Settings& config, int64_t pipeline, std::optional<Precision> trainer) {
-  Imported in;
+void read_deepspeed_layout(const Settings& config, const DeepSpeedRun& run, Imported& in) {
   Layout& l = in.layout;
-  l.pipeline = pipeline;
+  l.pipeline = run.pipeline;
   l.context = config.number("sequence_parallel_size", rule_of(&Layout::context), 1);
   l.context_method = l.context > 1 ? ContextMethod::all_to_all : ContextMethod::ring;
   l.tensor = std::max<int64_t>(1, config.number("tensor_parallel.autotp_size", rule_of(&Layout::tensor), 1));
@@ -88,8 +109,22 @@ Imported read_deepspeed(const Settings& config, int64_t pipeline, std::optional<
   set_whole_experts(l);
   set_deepspeed_batch(config, in);
   set_deepspeed_zero(config, in);
-  l.precision = deepspeed_precision(config, trainer, in.notes);
+  if (config.has("optimizer.type")) set_optimizer(in, config.text("optimizer.type", ""));
+  l.precision = deepspeed_precision(config, run.trainer, in.notes);
   l.recompute = config.has("activation_checkpointing") ? Recompute::full : Recompute::none;
+}
+
+}  // namespace
+
+Imported read_deepspeed(const Settings& config, const DeepSpeedRun& run) {
+  Imported in;
+  judge_deepspeed(config, run, in);
+  try {
+    read_deepspeed_layout(config, run, in);
+  } catch (const UserError&) {  // of what it refuses itself
+    if (in.refused) throw FrameworkRefusal(*in.refused);
+    throw;
+  }
   return in;
 }
 
@@ -99,7 +134,7 @@ Imported import_deepspeed(const std::filesystem::path& file) {
   std::error_code error;
   const bool has_module = std::filesystem::is_regular_file(module, error);
   const Settings code(has_module ? read_python(module).values : Json::object(), module.string());
-  Imported in = read_deepspeed(config, code.number("STAGES", rule_of(&Layout::pipeline), 1));
+  Imported in = read_deepspeed(config, {.pipeline = code.number("STAGES", rule_of(&Layout::pipeline), 1)});
   if (number_or_auto(config, "train_micro_batch_size_per_gpu", rule_of(&Layout::micro_batch)) == 0)
     in.notes.emplace_back("train_micro_batch_size_per_gpu is left open: 1 is taken");
   if (code.flag("RECOMPUTE", false)) in.layout.recompute = Recompute::full;

@@ -58,8 +58,7 @@ std::optional<ModelSpec> model_of_recipe(const std::string& text) {
 
 // Texts of a list one by one; any other value as one word.
 std::vector<ShellWord> words_of_value(const Json& value, const std::string& text) {
-  if (!value.is_array() ||
-      std::none_of(value.begin(), value.end(), [](const Json& j) { return j.is_string(); }))
+  if (!value.is_array() || !any_of(value, [](const Json& j) { return j.is_string(); }))
     return {{value.is_string() ? value.get<std::string>() : text, {}, {}}};
   std::vector<ShellWord> words;
   for (const Json& word : value) {

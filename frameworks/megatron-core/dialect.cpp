@@ -112,8 +112,8 @@ void read_window(const WordSource& w, Values& values) {
 
 bool write_window(const Values& values, std::vector<Word>& words) {
   const std::vector<int> layers = flags_of(values, Value::mixers, "window");
-  const bool some = std::find(layers.begin(), layers.end(), 1) != layers.end();
-  const bool all = std::find(layers.begin(), layers.end(), 0) == layers.end();
+  const bool some = contains(layers, 1);
+  const bool all = !contains(layers, 0);
   bool alternating = true;
   for (size_t l = 0; l < layers.size(); ++l) alternating = alternating && layers[l] == (l % 2 == 0 ? 1 : 0);
   words.push_back({"window-size", Json(), true});
@@ -140,8 +140,7 @@ void read_experts(const WordSource& w, Values& values) {
   }
   if (int64_t(experts.size()) != layers)
     w.refuse("moe-layer-freq", "a number, or 0 or 1 for each layer, such as ([0]*3+[1]*58)");
-  if (std::find(experts.begin(), experts.end(), 1) == experts.end())
-    w.refuse("moe-layer-freq", "experts in at least one layer");
+  if (!contains(experts, 1)) w.refuse("moe-layer-freq", "experts in at least one layer");
   Json mlps = Json::array();
   for (const int64_t has : experts) mlps.push_back(has == 1 ? "experts" : "dense");
   values[Value::mlps] = mlps;
@@ -149,7 +148,7 @@ void read_experts(const WordSource& w, Values& values) {
 
 bool write_experts(const Values& values, std::vector<Word>& words) {
   const std::vector<int> layers = flags_of(values, Value::mlps, "experts");
-  const bool all = std::find(layers.begin(), layers.end(), 0) == layers.end();
+  const bool all = !contains(layers, 0);
   words.push_back({"moe-layer-freq", fmt::format("[{}]", fmt::join(layers, ",")), all, true});
   return true;
 }

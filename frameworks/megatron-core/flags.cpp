@@ -69,8 +69,7 @@ int64_t slurm_nodes(const std::string& text) {
 
 // Behind the program's name; all words where none is named.
 ShellCommand arguments_of(const ShellCommand& command, std::string& program, int64_t& ranks) {
-  const auto found = std::find_if(command.begin(), command.end(),
-                                  [](const ShellWord& word) { return word.text.ends_with(".py"); });
+  const auto found = find_if(command, [](const ShellWord& word) { return word.text.ends_with(".py"); });
   if (found == command.end()) return command;
   program = found->text;
   const ShellCommand launcher(command.begin(), found);
@@ -81,7 +80,7 @@ ShellCommand arguments_of(const ShellCommand& command, std::string& program, int
 bool says_the_model(const ShellCommand& command) {
   static const std::set<std::string> kModel{"num-layers", "hybrid-layer-pattern", "hybrid-override-pattern",
                                             "encoder-num-layers"};
-  return std::any_of(command.begin(), command.end(), [](const ShellWord& word) {
+  return any_of(command, [](const ShellWord& word) {
     return is_flag(word.text) && kModel.contains(flag_name(word.text));
   });
 }

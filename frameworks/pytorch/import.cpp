@@ -69,7 +69,7 @@ void set_mesh_stages(const Settings& settings, Layout& l) {
                             fmt::format("a multiple of {} pipeline ranks", l.pipeline), ""});
   l.chunks = int64_t(l.layers_per_stage.size()) / l.pipeline;
   const std::vector<int64_t> recomputed = whole_numbers(settings, "RECOMPUTED", most);
-  const bool none = std::all_of(recomputed.begin(), recomputed.end(), [](int64_t n) { return n == 0; });
+  const bool none = all_of(recomputed, [](int64_t n) { return n == 0; });
   l.recompute = none ? Recompute::none : Recompute::full;
   if (!none && recomputed != l.layers_per_stage) l.recomputed_layers = recomputed;
 }

@@ -106,7 +106,7 @@ std::string kept_lines(std::string_view text, const TrainerConditions& condition
     } else if (words == "# end") {
       MPT_CHECK(!open.empty(), "an end without its condition in the trainer");
       open.pop_back();
-    } else if (std::find(open.begin(), open.end(), false) == open.end()) {
+    } else if (!contains(open, false)) {
       kept.append(line).append("\n");
     }
   }

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/text.h"
 
@@ -162,8 +160,7 @@ AdapterMatch match_adapters(const AdapterModules& modules, const std::vector<std
     for (const auto& [name, of] : modules) {
       if (of != target) continue;
       const bool named =
-          std::any_of(patterns.begin(), patterns.end(),
-                      [&, &module = name](const std::string& p) { return matches_module(p, module); });
+          any_of(patterns, [&, &module = name](const std::string& p) { return matches_module(p, module); });
       ++all;
       got += named != excludes ? 1 : 0;
     }

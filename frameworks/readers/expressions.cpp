@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/readers/expressions.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "frameworks/readers/python_file.h"
 
@@ -50,7 +48,7 @@ std::optional<std::vector<int64_t>> layer_pattern(std::string text) {
   std::erase_if(text, [](char c) { return c == '\'' || c == '"'; });  // that a shell left
   const auto list = value_of_text(text);
   const auto is_flag = [](const Json& layer) { return layer == 0 || layer == 1; };
-  if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_flag)) return std::nullopt;
+  if (!list.is_array() || !all_of(list, is_flag)) return std::nullopt;
   return list.get<std::vector<int64_t>>();
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 bool all_known(const Json& value) {
   if (value.is_object()) return !value.contains(kNameKey) && !value.contains(kCallKey);
-  return !value.is_array() || std::all_of(value.begin(), value.end(), all_known);
+  return !value.is_array() || all_of(value, all_known);
 }
 
 // A comparison of what is not known. No expression has this value.
@@ -411,8 +411,7 @@ std::optional<Json> python_built_in(const std::string& function, const Json& cal
   if (function == "float" && x.is_number()) return x.get<double>();
   if (function == "int" && x.is_number_float()) return int64_t(x.get<double>());
   if (function == "int" && x.is_boolean()) return int64_t(x.get<bool>());
-  if (!std::all_of(a.begin(), a.end(), [](const Json& n) { return n.is_number_integer(); }))
-    return std::nullopt;
+  if (!all_of(a, [](const Json& n) { return n.is_number_integer(); })) return std::nullopt;
   if (function == "int") return x;
   if (function == "max") return *std::max_element(a.begin(), a.end());
   if (function == "min") return *std::min_element(a.begin(), a.end());

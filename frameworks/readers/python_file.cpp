@@ -248,8 +248,7 @@ class PythonModule : public PythonScope {
       frame_ = outer;
     }
     running_.erase(definition.name);
-    const bool all_matter = std::all_of(given.begin(), given.end(),
-                                        [&](const std::string& name) { return frame.read.contains(name); });
+    const bool all_matter = all_of(given, [&](const std::string& name) { return frame.read.contains(name); });
     if (!taken || !all_matter) return std::nullopt;
     if (plain && frame.returned) results_[definition.head] = {budget_.copy(*frame.returned), frame.unread};
     return frame;
@@ -278,8 +277,7 @@ class PythonModule : public PythonScope {
     for (size_t i = 0; i < count; ++i) set(parameters[i].first, (*positional)[i], std::to_string(i));
     for (const auto& [key, value] : call.items()) {
       if (key == kCallKey || key == kArgumentsKey) continue;
-      const bool known = std::any_of(parameters.begin(), parameters.end(),
-                                     [&, &name = key](const auto& p) { return p.first == name; });
+      const bool known = any_of(parameters, [&, &name = key](const auto& p) { return p.first == name; });
       if (!known) return false;
       set(key, value, key);
     }
@@ -304,8 +302,7 @@ class PythonModule : public PythonScope {
   }
 
   static std::string returns_of(const std::vector<PythonToken>& tokens) {
-    const auto arrow =
-        std::find_if(tokens.begin(), tokens.end(), [](const PythonToken& token) { return token.is("->"); });
+    const auto arrow = find_if(tokens, [](const PythonToken& token) { return token.is("->"); });
     std::string returns;
     for (auto token = arrow; token != tokens.end() && token + 1 != tokens.end(); ++token)
       returns += token == arrow ? "" : token->text;

@@ -77,7 +77,7 @@ class Tokenizer {
     if (std::string_view(")]}").find(c) != std::string_view::npos) depth_ = std::max<int64_t>(0, depth_ - 1);
     const std::string two = text_.substr(at_, 2);
     static constexpr std::array kTwo = {"//", "**", "==", "!=", "<=", ">=", "->"};
-    const bool is_two = std::find(kTwo.begin(), kTwo.end(), two) != kTwo.end();
+    const bool is_two = contains(kTwo, two);
     add(TokenKind::sign, is_two ? two : two.substr(0, 1));
     at_ += is_two ? 2 : 1;
   }

@@ -19,6 +19,7 @@ class Settings {
   /// What stands there, or null; an explicit null counts as absent.
   const Json* find(const std::string& key) const;
   const Json& all() const { return json_; }
+  const std::string& file() const { return file_; }
   bool has(const std::string& key) const { return find(key) != nullptr; }
   std::string at(const std::string& key) const;
 

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/error.h"
 
 namespace mpt::frameworks {
@@ -25,9 +23,8 @@ void ShellState::assign(const std::string& name, ShellVariable value, bool adds,
   // What is known stays where a branch puts in what only a shell knows.
   const auto is_open = [](const ShellWord& word) { return !word.unknown.empty(); };
   if (!adds && conditional) spend_words(budget, old.words);
-  if (!adds && conditional && !old.words.empty() &&
-      std::any_of(value.words.begin(), value.words.end(), is_open) &&
-      std::none_of(old.words.begin(), old.words.end(), is_open)) {
+  if (!adds && conditional && !old.words.empty() && any_of(value.words, is_open) &&
+      !any_of(old.words, is_open)) {
     old.several = true;
     return;
   }

@@ -144,7 +144,7 @@ class ShellReader {
       state_.commands.push_back({{"source", {"source " + word.text}, {}}});
       return;
     }
-    if (std::any_of(state_.open.begin(), state_.open.end(), [&](const std::filesystem::path& other) {
+    if (any_of(state_.open, [&](const std::filesystem::path& other) {
           return std::filesystem::equivalent(path, other, error);
         }))
       throw UserError(Problem{file_.string(), fmt::format("sources {}, which sources it", path.string()),

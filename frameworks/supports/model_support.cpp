@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <deque>
 #include <map>
 
@@ -24,7 +23,7 @@ namespace {
 using models::Value;
 
 bool has_by_name(const models::Dialect& dialect, ModelSpec model) {
-  return std::any_of(dialect.models.begin(), dialect.models.end(), [&](const std::string& name) {
+  return any_of(dialect.models, [&](const std::string& name) {
     const ModelSpec known = models::load_model(name);
     model.max_positions = known.max_positions;
     return same_model(model, known);
@@ -74,8 +73,8 @@ std::string words_for(Value value, const ModelSpec& model) {
 // the framework has layers that differ.
 std::optional<Value> difference_by_layer(const models::Dialect& dialect, const ModelSpec& model) {
   const auto found = models::first_difference(dialect, model);
-  const bool one_by_one = std::any_of(dialect.rows.begin(), dialect.rows.end(),
-                                      [](const auto& row) { return row.value == Value::unequal_layers; });
+  const bool one_by_one =
+      any_of(dialect.rows, [](const auto& row) { return row.value == Value::unequal_layers; });
   if (!found || !one_by_one || !models::draft_of(model).made) return found;
   for (const auto& [name, kind] : model.layers.kinds) {
     ModelSpec alike = model;
@@ -104,8 +103,7 @@ bool is_of_its_type(const ModelSpec& model) {
 bool trains_next_tokens(const models::Dialect& dialect, const std::string& type) {
   const auto trained = dialect.trained_by.find(Value::next_token_layers);
   if (trained != dialect.trained_by.end()) return contains(trained->second, type);
-  return std::any_of(dialect.rows.begin(), dialect.rows.end(),
-                     [](const auto& row) { return row.value == Value::next_token_layers; });
+  return any_of(dialect.rows, [](const auto& row) { return row.value == Value::next_token_layers; });
 }
 
 // What no type of the framework has; empty: one has all.
@@ -202,9 +200,8 @@ const ModelVerdict& verdict_on(const Framework& framework, const ModelSpec& mode
   thread_local std::deque<Answer> answers;
   static const ModelVerdict any_model;
   if (framework.dialect.empty()) return any_model;
-  const auto found = std::find_if(answers.begin(), answers.end(), [&](const Answer& a) {
-    return a.framework == framework.name && a.model == model;
-  });
+  const auto found =
+      find_if(answers, [&](const Answer& a) { return a.framework == framework.name && a.model == model; });
   if (found != answers.end()) return found->verdict;
   if (answers.size() == kKept) answers.pop_front();
   answers.push_back({framework.name, model, judged(framework, model)});

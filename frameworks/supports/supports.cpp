@@ -97,7 +97,7 @@ struct SplitRules {
       return no("graphs", "captures graphs only without pipelines and expert parallelism");
     if (layout.precision != Precision::nvfp4) return std::nullopt;
     const std::vector<int64_t> products = product_sizes();
-    if (std::any_of(products.begin(), products.end(), [&](int64_t n) { return n % can.nvfp4_multiple != 0; }))
+    if (any_of(products, [&](int64_t n) { return n % can.nvfp4_multiple != 0; }))
       return no("precision", fmt::format("needs multiples of {} as sizes of nvfp4 products; a rank has {}",
                                          can.nvfp4_multiple, fmt::join(products, ", ")));
     return std::nullopt;
@@ -391,8 +391,7 @@ namespace {
 
 // Null: it has none of that name.
 const ScheduleAbility* schedule_named(const Abilities& a, const std::string& name) {
-  const auto found = std::find_if(a.schedules.begin(), a.schedules.end(),
-                                  [&](const ScheduleAbility& s) { return s.schedule == name; });
+  const auto found = find_if(a.schedules, [&](const ScheduleAbility& s) { return s.schedule == name; });
   return found == a.schedules.end() ? nullptr : &*found;
 }
 
@@ -510,8 +509,8 @@ std::optional<Rejection> supports(const Framework& framework, const ModelSpec& m
   if (split) return split;
   if (auto r = supports_sharding(framework, model, l, {l.zero, l.shard, l.offload_optimizer})) return r;
   if (auto r = supports_schedule(framework, l, l.schedule, l.chunks, micro_batches(l, workload))) return r;
-  const bool equal = std::all_of(l.layers_per_stage.begin(), l.layers_per_stage.end(),
-                                 [&](int64_t layers) { return layers == l.layers_per_stage.front(); });
+  const bool equal =
+      all_of(l.layers_per_stage, [&](int64_t layers) { return layers == l.layers_per_stage.front(); });
   if (auto r = supports_stages(framework, equal)) return r;
   const bool recomputes_experts =
       l.recompute == Recompute::full || (l.recompute == Recompute::selective && l.selective.experts);

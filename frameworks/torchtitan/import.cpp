@@ -1,19 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frameworks/torchtitan/import.h"
 
-#include <fmt/format.h>
+// A function that returns a Trainer.Config, as torchtitan has them since 0.3: the last one of a file.
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
 #include <map>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "core/plan_request.h"
+#include "core/schedule_catalog.h"
+#include "frameworks/asked.h"
+#include "frameworks/framework.h"
+#include "frameworks/readers/python_file.h"
+#include "frameworks/readers/settings.h"
 #include "frameworks/registry.h"
 #include "frameworks/torchtitan/models.h"
 #include "models/zoo.h"
 
 namespace mpt::frameworks {
 namespace {
+
+struct TitanPipeline {
+  std::string schedule = "1F1B";  // as PyTorch calls it
+  bool has_csv = false;           // whose file is not read, or not known
+  std::vector<int64_t> layers;    // of module_fqns_per_model_part; empty: not given
+  int64_t layers_per_stage = 0;   // 0: not given
+  int64_t less_first = 1, less_last = 1;
+};
 
 const std::map<std::string, std::string>& titan_schedules() {
   static const std::map<std::string, std::string> names{{"1F1B", "1f1b"},
@@ -50,8 +66,7 @@ std::vector<int64_t> default_stages(int64_t layers, int64_t stages, const TitanP
   return result;
 }
 
-}  // namespace
-
+// Nothing where it is not known, and `in` says which that is.
 std::optional<ModelSpec> titan_model_named(const std::string& name, const std::string& flavor, Imported& in) {
   for (const TitanModel& model : titan_models()) {
     if (name != model.name || flavor != model.flavor) continue;
@@ -67,11 +82,14 @@ std::optional<ModelSpec> titan_model_named(const std::string& name, const std::s
   return std::nullopt;
 }
 
+// A number, or 0 for -1, which leaves it open.
 int64_t number_or_open(const Settings& config, const std::string& key, const FieldRule& rule) {
   const Json* value = config.find(key);
   return value == nullptr || *value == -1 ? 0 : config.number(key, rule, 0);
 }
 
+// Degrees of tensor, context, pipeline, expert and data parallelism, with a note on a file that asks for
+// deterministic kernels.
 void set_titan_degrees(const Settings& config, Imported& in) {
   Layout& l = in.layout;
   l.tensor = config.number("parallelism.tensor_parallel_degree", rule_of(&Layout::tensor), 1);
@@ -99,6 +117,7 @@ Precision titan_plain_precision(const Settings& config) {
                                                                                 : Precision::bf16;
 }
 
+// Where the file counts sequences of a rank; without a global batch each rank takes its local one once.
 void set_titan_sequences(const Settings& config, Imported& in) {
   Layout& l = in.layout;
   const int64_t local = config.number("training.local_batch_size", rule_of(&Layout::micro_batch), 8);
@@ -126,6 +145,8 @@ TitanPipeline titan_pipeline(const Settings& config) {
   return pipeline;
 }
 
+// Schedule, chunks and stages of a layout whose pipeline degree is set, stages by torchtitan's rule where no
+// list names them.
 void set_titan_pipeline(Imported& in, const TitanPipeline& pipeline, const std::string& where) {
   Layout& l = in.layout;
   if (l.pipeline == 1) return set_stages(in, {}, where);
@@ -146,14 +167,218 @@ void set_titan_pipeline(Imported& in, const TitanPipeline& pipeline, const std::
              where);
 }
 
-Imported import_torchtitan(const std::filesystem::path& file) {
-  return file.extension() == ".py" ? import_torchtitan_python(file) : import_torchtitan_toml(file);
+// One that says so, but returns what another file makes, is refused by name when it is read.
+bool returns_configuration(const PythonFunction& function) {
+  const bool is_configuration = function.result.is_object() && function.result.contains("model_spec");
+  return is_configuration || function.returns.ends_with("Trainer.Config");
 }
 
-Imported import_torchtitan_configuration(const std::filesystem::path& file, const std::string& function) {
-  if (file.extension() == ".py") return import_torchtitan_python(file, function);
-  throw UserError(Problem{file.string(), fmt::format("no configuration \"{}\"", cut_text(function, 40)),
-                          "a file of Python with functions that return configurations", ""});
+// Of exported files: makes the model of MODEL, by the converters that it is given.
+constexpr const char* kBuildModel = "build_model";
+
+// Whether a setting may change the model, its layout, memory or time.
+bool matters(const std::string& argument) {
+  static constexpr std::array kOthers = {"dataloader", "dataset", "validator", "metrics", "profiler",
+                                         "loss",       "loss_fn", "lr",        "steps"};
+  return !contains(kOthers, argument);
+}
+
+// The last one where no name is given.
+const PythonFunction& configuration_of(const PythonFile& python, const std::string& name,
+                                       const std::string& file) {
+  const auto found =
+      std::find_if(python.functions.rbegin(), python.functions.rend(), [&](const PythonFunction& function) {
+        return returns_configuration(function) && (name.empty() || function.name == name);
+      });
+  if (found != python.functions.rend()) return *found;
+  if (name.empty())
+    throw UserError(Problem{file, "no function that returns a configuration with a model_spec",
+                            "a torchtitan configuration in Python", ""});
+  std::vector<std::string> names;
+  for (const PythonFunction& function : python.functions) {
+    if (returns_configuration(function)) names.push_back(function.name);
+  }
+  throw UserError(
+      Problem{file, fmt::format("no configuration \"{}\"{}", cut_text(name, 60), did_you_mean(name, names)),
+              fmt::format("one of {}", fmt::join(names, ", ")), ""});
+}
+
+// "torchtitan.models.llama3" gives llama3; within torchtitan's own folders the folder of the file does.
+std::string family_of(const PythonFile& python, const std::string& function,
+                      const std::filesystem::path& file) {
+  const auto found = python.imports.find(function);
+  const std::string module = found == python.imports.end() ? "." : found->second;
+  if (module == ".") return file.parent_path().filename().string();
+  return module.substr(module.rfind('.') + 1);
+}
+
+std::string flavor_of(const Settings& config) {
+  const Json* const spec = config.find("model_spec");
+  const Json first = spec == nullptr ? Json() : first_argument(*spec);
+  return first.is_string() ? first.get<std::string>() : config.text("model_spec.flavor", "");
+}
+
+std::optional<ModelSpec> model_of_python(const PythonFile& python, const Settings& config,
+                                         const std::string& family, const std::filesystem::path& file,
+                                         Imported& in) {
+  const std::string function = config.text(fmt::format("model_spec.{}", kCallKey), "");
+  if (function == kBuildModel && python.values.contains("MODEL")) {
+    Json sizes = python.values["MODEL"];
+    sizes["name"] = "imported";
+    return from_json<ModelSpec>(sizes, file.string() + " at MODEL");
+  }
+  auto model = titan_model_named(family, flavor_of(config), in);
+  const auto layers = config.number("model_spec.num_mtp_layers", rule_of(&ModelSpec::next_token_layers), 0);
+  if (model) model->next_token_layers = layers;
+  return model;
+}
+
+Precision titan_precision(const Settings& config, bool& fp8_head) {
+  const Json* converters = config.find("model_spec.converters");
+  const Precision plain = titan_plain_precision(config);
+  if (converters == nullptr || !converters->is_array()) return plain;
+  for (const Json& converter : *converters) {
+    const std::string text = json_text(converter);
+    if (text.find("LoRA") != std::string::npos)
+      throw UserError(Problem{config.at("model_spec.converters"), "LoRA", "a training of all weights",
+                              "plans are for those"});
+    const bool names_head = text.find("lm_head") != std::string::npos;
+    fp8_head = text.find("Float8") != std::string::npos ? !names_head : names_head;
+    if (text.find("Float8Linear") != std::string::npos) return Precision::fp8;
+    if (text.find("MXFP8Linear") != std::string::npos) return Precision::mxfp8;
+    if (text.find("NVFP4Linear") != std::string::npos) return Precision::nvfp4;
+  }
+  return plain;
+}
+
+void set_titan_ranks(const Settings& config, Imported& in) {
+  Layout& l = in.layout;
+  set_titan_degrees(config, in);
+  l.sequence_parallel = l.tensor > 1 && config.flag("parallelism.enable_sequence_parallel", true);
+  set_whole_experts(l);
+  l.overlap_tensor = l.tensor > 1 && config.flag("compile.enable_async_tensor_parallel", false);
+  if (config.flag("training.enable_cpu_offload", false))
+    in.notes.push_back("training.enable_cpu_offload: weights in the host's memory are not in a plan");
+}
+
+// Exported files name the schedule of their CSV.
+std::string schedule_of_csv(const PythonFile& python) {
+  const auto found = python.values.find("SCHEDULE");
+  if (found == python.values.end() || !found->is_string()) return "";
+  const auto name = found->get<std::string>();
+  const std::vector<std::string> known = schedule_names();
+  return contains(known, name) ? name : "";
+}
+
+// torchtitan 0.3 counts sequences of a rank, later ones tokens of a micro-batch.
+bool counts_tokens(const Settings& config) {
+  return config.has("training.max_context_length") ||
+         config.has("training.num_tokens_per_microbatch_per_dp_rank");
+}
+
+void set_titan_batch(const Settings& config, Imported& in) {
+  Layout& l = in.layout;
+  const FieldRule any = between(1, double(kMostSequences));
+  if (!counts_tokens(config)) return set_titan_sequences(config, in);
+  in.workload.sequence = config.number("training.max_context_length", rule_of(&Workload::sequence), 2048);
+  const int64_t tokens = config.number("training.num_tokens_per_microbatch_per_dp_rank", any, 16384);
+  const int64_t step = number_or_open(config, "training.num_tokens_per_train_step", any);
+  const int64_t rounds =
+      l.pipeline > 1 ? config.number("parallelism.num_pp_microbatches", rule_of(&Workload::global_batch), 1)
+                     : 1;
+  l.micro_batch = std::max<int64_t>(1, tokens / in.workload.sequence);
+  in.workload.global_batch = step > 0 ? std::max<int64_t>(1, step / in.workload.sequence)
+                                      : std::min(l.micro_batch * rounds * l.data, kMostSequences);
+}
+
+void set_titan_recompute(const Settings& config, Imported& in) {
+  const std::string policy = config.text(fmt::format("activation_checkpoint.{}", kCallKey), "None");
+  in.layout.recompute = policy == "None"            ? Recompute::none
+                        : policy == "FullAC.Config" ? Recompute::full
+                                                    : Recompute::selective;
+  if (in.layout.recompute == Recompute::selective && policy != "SelectiveAC.Config")
+    in.notes.push_back(fmt::format("{}: taken as SelectiveAC", cut_text(policy, 40)));
+}
+
+// Why torchtitan's own code refuses the sections of a configuration. Throws FrameworkRefusal for fields that
+// its classes do not have, and for values that they cannot have.
+std::optional<Problem> sections_refused(const PythonFunction& function, const Settings& config,
+                                        const std::string& family, const Imported& in,
+                                        const std::string& file) {
+  const Asked& asked = *asked_of(framework_named("torchtitan", ""));
+  std::map<std::string, std::optional<Json>> given = settings_by_path(config.all());
+  given["family"] = family;
+  if (in.model) given["experts"] = in.model->moe() == nullptr ? Json() : Json(in.model->moe()->experts);
+  const bool plain = config.text(kCallKey, "") == "Trainer.Config";
+  for (const auto& [name, value] : config.all().items()) {
+    if (plain && name != kCallKey) asked.value_of(name, {}, config.at(name));
+  }
+  for (const char* section : {"training", "parallelism", "compile", "comm", "debug"}) {
+    const Json* fields = config.find(section);
+    if (fields == nullptr) continue;
+    if (!fields->is_object() || !fields->contains(kCallKey)) return std::nullopt;  // made elsewhere
+    for (const auto& [field, value] : fields->items()) {
+      const std::string key = fmt::format("{}.{}", section, field);
+      if (field == kCallKey || field == kArgumentsKey) continue;
+      std::vector<std::string> words;
+      if (value.is_string() && asked.choices.contains(key)) words.push_back(value.get<std::string>());
+      asked.value_of(key, words, config.at(key));
+    }
+  }
+  const bool all_read =
+      !any_of(function.unread, [](const PythonUnread& unread) { return matters(unread.argument); });
+  return all_read ? asked.refusal(given, true, file) : std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::string> torchtitan_configurations(const std::filesystem::path& file) {
+  std::vector<std::string> names;
+  for (const PythonFunction& function : read_python(file).functions) {
+    if (returns_configuration(function)) names.push_back(function.name);
+  }
+  return names;
+}
+
+Imported import_torchtitan(const std::filesystem::path& file) {
+  return import_torchtitan_configuration(file, "");
+}
+
+Imported import_torchtitan_configuration(const std::filesystem::path& file, const std::string& name) {
+  if (file.extension() == ".toml")
+    throw UserError(Problem{file.string(), "TOML, which torchtitan read until version 0.2",
+                            "a Python file with functions that return configurations, as 0.3 has them",
+                            "give the same degrees to mpt-plan estimate --framework torchtitan"});
+  const PythonFile python = read_python(file, "", nullptr, kBuildModel);
+  const PythonFunction& function = configuration_of(python, name, file.string());
+  if (!function.result.is_object() || !function.result.contains("model_spec")) {
+    const std::string maker = function.result.is_object() ? function.result.value(kCallKey, "") : "";
+    throw UserError(Problem{
+        fmt::format("{} at {}", file.string(), function.name),
+        maker.empty() ? "a result that is not understood" : fmt::format("made by {}()", cut_text(maker, 60)),
+        "a Trainer.Config with its model_spec", "write the values out in a function of one file"});
+  }
+  const Settings config(function.result, file.string());
+  Imported in;
+  for (const PythonUnread& unread : function.unread) {
+    if (matters(unread.argument)) in.notes.push_back(unread.text + " was not understood");
+  }
+  const std::string family = family_of(python, config.text(fmt::format("model_spec.{}", kCallKey), ""), file);
+  in.model = model_of_python(python, config, family, file, in);
+  if (!counts_tokens(config)) in.refused = sections_refused(function, config, family, in, file.string());
+  set_titan_ranks(config, in);
+  bool fp8_head = false;
+  in.layout.precision = titan_precision(config, fp8_head);
+  if (fp8_head && is_narrow(in.layout.precision)) in.execution.emplace_back("fp8_head=true");
+  TitanPipeline pipeline = titan_pipeline(config);
+  const std::string named = pipeline.has_csv && in.layout.pipeline > 1 ? schedule_of_csv(python) : "";
+  if (!named.empty()) pipeline.has_csv = false;
+  set_titan_pipeline(in, pipeline, config.at("parallelism.pipeline_parallel_degree"));
+  if (!named.empty()) in.layout.schedule = named;
+  set_titan_recompute(config, in);
+  set_titan_batch(config, in);
+  check_imported(in, file.string());
+  return in;
 }
 
 }  // namespace mpt::frameworks

@@ -75,7 +75,8 @@ Imported read_accelerate_deepspeed(const Settings& config, int64_t ranks,
   if (!config.has(key))
     throw UserError(Problem{config.at(key), "missing", "the path of DeepSpeed's JSON", ""});
   const std::filesystem::path path = folder / config.text(key, "");
-  Imported in = read_deepspeed(Settings(load_json(path, kMostImportedBytes), path.string()), 1);
+  Imported in = read_deepspeed(Settings(load_json(path, kMostImportedBytes), path.string()),
+                               {.ranks = ranks, .fills = true});
   Layout& l = in.layout;
   if (l.data == 0 && ranks > 0) l.data = std::max<int64_t>(1, ranks / (l.tensor * l.context));
   return in;
@@ -91,12 +92,17 @@ Imported import_transformers(const std::filesystem::path& file) {
   if (kind != "FSDP" && kind != "DEEPSPEED")
     throw UserError(Problem{config.at("distributed_type"), fmt::format("\"{}\"", kind.substr(0, 40)),
                             "FSDP or DEEPSPEED", ""});
+  const Asked& asked = *asked_of(framework_named("transformers-fsdp", ""));
+  GivenSettings given;
+  asked.add_given(config.all(), "", file.string(), given);
   const int64_t ranks = config.number("num_processes", rule_of(&Layout::data), 0);
   Imported in;
   if (kind == "DEEPSPEED") in = read_accelerate_deepspeed(config, ranks, file.parent_path());
   if (kind == "FSDP") set_accelerate_fsdp(config, ranks, in);
   in.framework = kind == "FSDP" ? "transformers-fsdp" : "transformers-deepspeed";
-  in.unknown = asked_of(framework_named(in.framework, ""))->unknown_keys(config.all(), "");
+  given.unknown.insert(given.unknown.begin(), in.unknown.begin(), in.unknown.end());
+  in.unknown = std::move(given.unknown);
+  if (!in.refused) in.refused = asked.refusal(given.values, true, file.string());
   const int64_t batch = kind == "FSDP" ? 0 : in.workload.global_batch;
   in.workload.global_batch = 0;
   read_trainer_arguments(file, in);

@@ -132,7 +132,8 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
     std::filesystem::path config = file.parent_path() / s.text("deepspeed", "");
     std::error_code error;  // other paths count from the working folder
     if (!std::filesystem::is_regular_file(config, error)) config = s.text("deepspeed", "");
-    in = read_deepspeed(Settings(load_json(config, kMostImportedBytes), config.string()), 1, precision);
+    in = read_deepspeed(Settings(load_json(config, kMostImportedBytes), config.string()),
+                        {.trainer = precision, .fills = true});
   } else if (fsdp) {
     const std::vector<std::string> how = s.texts("fsdp");
     set_fsdp(in, {1, 0, !contains(how, "shard_grad_op")}, file.string());

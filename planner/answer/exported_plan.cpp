@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -62,8 +61,8 @@ void check_written(const frameworks::ExportTarget& target, const Plan& plan) {
 // The note as a comment at the top of a file that can have one.
 std::string with_comment(const frameworks::ExportedFile& file, const std::string& note) {
   static const std::vector<std::string> kCommented{".sh", ".py", ".toml", ".yaml", ".sbatch"};
-  const bool commented = std::any_of(kCommented.begin(), kCommented.end(),
-                                     [&](const std::string& ending) { return file.name.ends_with(ending); });
+  const bool commented =
+      any_of(kCommented, [&](const std::string& ending) { return file.name.ends_with(ending); });
   if (note.empty() || !commented) return file.text;
   const size_t at = file.text.starts_with("#!") ? file.text.find('\n') + 1 : 0;
   return file.text.substr(0, at) + "# Note: " + note + ".\n" + file.text.substr(at);

@@ -92,8 +92,8 @@ class FrontSearch {
   void drop_dominated() {
     std::vector<RankedLayout> kept;
     for (const RankedLayout& point : front_.points) {
-      const bool dominated = std::any_of(front_.points.begin(), front_.points.end(),
-                                         [&](const RankedLayout& other) { return dominates(other, point); });
+      const bool dominated =
+          any_of(front_.points, [&](const RankedLayout& other) { return dominates(other, point); });
       if (!dominated) kept.push_back(point);
     }
     front_.points = std::move(kept);

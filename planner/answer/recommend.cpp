@@ -61,7 +61,7 @@ void note_limits_of_framework(const SearchProblem& beyond, const Resolved& resol
   const Layout& layout = faster.estimate.layout;
   const auto lacks = frameworks::supports(*problem.framework, problem.model, layout, problem.workload);
   if (!lacks) return;
-  const auto runner = std::find_if(beyond.any_of.begin(), beyond.any_of.end(), [&](const auto* f) {
+  const auto runner = find_if(beyond.any_of, [&](const auto* f) {
     return !frameworks::supports(*f, problem.model, layout, problem.workload);
   });
   plan.notes.push_back(
@@ -107,8 +107,7 @@ std::optional<Candidate> draw_and_keep(size_t keep, ArrangedSearch& search) {
 void add_simplest(const std::optional<Candidate>& simplest, const SearchProblem& problem,
                   std::vector<RankedLayout>& ranking) {
   if (!simplest) return;
-  auto row = std::find_if(ranking.begin(), ranking.end(),
-                          [&](const RankedLayout& r) { return r.layout == simplest->estimate.layout; });
+  auto row = find_if(ranking, [&](const RankedLayout& r) { return r.layout == simplest->estimate.layout; });
   if (row == ranking.end())
     row = ranking.insert(ranking.end(), ranked(*simplest, problem, published_evidence()));
   row->role = Role::simplest;
@@ -258,8 +257,7 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
     plan.notes.push_back(std::move(note));
   if (!search->left_out.empty()) plan.notes.push_back(search->left_out);
   const auto is_pointless = [&](const RankedLayout& row) {
-    return std::any_of(plan.ranking.begin(), plan.ranking.end(),
-                       [&](const RankedLayout& other) { return works_for_nothing(row, other); });
+    return any_of(plan.ranking, [&](const RankedLayout& other) { return works_for_nothing(row, other); });
   };
   if (rival) {
     const RankedLayout row = ranked(*rival, search->problem, published_evidence());

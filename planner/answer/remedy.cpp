@@ -95,7 +95,7 @@ std::optional<Nodes> nodes_of(const std::string& cluster) {
   const std::vector<std::string> known = profiler::node_names();
   const char* const end = cluster.data() + cluster.size();
   const auto [stop, error] = std::from_chars(cluster.data() + colon + 1, end, nodes.count);
-  const bool in_catalog = std::find(known.begin(), known.end(), nodes.kind) != known.end();
+  const bool in_catalog = contains(known, nodes.kind);
   if (!in_catalog || error != std::errc{} || stop != end || nodes.count < 1) return std::nullopt;
   return nodes;
 }

@@ -91,8 +91,7 @@ void check_runs(const std::vector<ObservedRun>& runs, const std::vector<Compared
 
 // One for all, or one for each cluster.
 void check_prices(const std::vector<double>& prices, const std::vector<ComparedAxis>& axes) {
-  const auto clusters =
-      std::find_if(axes.begin(), axes.end(), [](const ComparedAxis& a) { return a.name == "cluster"; });
+  const auto clusters = find_if(axes, [](const ComparedAxis& a) { return a.name == "cluster"; });
   const size_t count = clusters == axes.end() ? 1 : clusters->values.size();
   if (prices.size() <= 1 || prices.size() == count) return;
   throw UserError(Problem{

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 
 #include "base/error.h"
 #include "base/interruption.h"
@@ -138,7 +137,7 @@ int answer_lines(const LinesOptions& o) {
   if (stop_requested()) return kExitOk;  // the program ends as one that was interrupted
   for (const Answer& answer : answers) fmt::print("{}\n", answer.text);
   const auto failed = [](const Answer& answer) { return answer.failed; };
-  return std::any_of(answers.begin(), answers.end(), failed) ? kExitUserError : kExitOk;
+  return any_of(answers, failed) ? kExitUserError : kExitOk;
 }
 
 }  // namespace mpt::planner

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -39,7 +38,7 @@ void tell_trial(const ExportOptions& o, const Plan& plan, const std::vector<Expo
   constexpr int64_t kSteps = 50;
   constexpr std::string_view kJob = "sbatch ";
   const auto exported = [&](const std::string& name) {
-    return std::any_of(all.begin(), all.end(), [&](const ExportedPlan& e) { return e.target->name == name; });
+    return any_of(all, [&](const ExportedPlan& e) { return e.target->name == name; });
   };
   const auto trial = frameworks::trial_command(plan, o.folder, kSteps);
   if (!trial || !exported(plan.layout.execution.framework)) return;

@@ -137,7 +137,7 @@ std::function<int()> add_import(CLI::App& app) {
   declare_cost(*command, o->problem.cost);
   command->footer(
       "Examples:\n  mpt-plan import pretrain.sh --cluster dgx-h100:8\n"
-      "  mpt-plan import train.toml --cluster dgx-h100 --gpus 64 -o mine.json");
+      "  mpt-plan import config_registry.py --cluster dgx-h100 --gpus 64 -o mine.json");
   return [o] {
     if (o->problem.request.cluster.empty())
       throw UserError(Problem{"--cluster", "missing", "where it runs, such as dgx-h100:8", "see --help"});

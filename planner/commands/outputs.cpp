@@ -89,7 +89,7 @@ std::vector<PlanOrReason> compare_watched(const std::vector<PlanRequest>& reques
 Plan with_roomier(const Plan& plan, const SearchProblem* problem) {
   constexpr double kLongest = 10.0;  // seconds
   const double most = reports::kRoomierShare * double(reports::peak_bytes(plan));
-  const bool known = std::any_of(plan.ranking.begin(), plan.ranking.end(), [&](const RankedLayout& r) {
+  const bool known = any_of(plan.ranking, [&](const RankedLayout& r) {
     return double(r.peak_bytes) < most && r.layout.ranks() == plan.layout.ranks();
   });
   if (problem == nullptr || known || stop_requested()) return plan;

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "planner/commands/commands.h"
@@ -18,7 +16,7 @@ namespace mpt::planner {
 namespace {
 
 const Plan* first_plan(const Comparison& c) {
-  const auto first = std::find_if(c.rows.begin(), c.rows.end(), [](const Compared& r) { return r.plan; });
+  const auto first = find_if(c.rows, [](const Compared& r) { return r.plan; });
   return first == c.rows.end() ? nullptr : &*first->plan;
 }
 
@@ -26,8 +24,7 @@ const Plan* first_plan(const Comparison& c) {
 template <class F>
 bool share(const Comparison& c, F&& of) {
   const Plan* const first = first_plan(c);
-  return std::all_of(c.rows.begin(), c.rows.end(),
-                     [&](const Compared& r) { return !r.plan || of(*r.plan) == of(*first); });
+  return all_of(c.rows, [&](const Compared& r) { return !r.plan || of(*r.plan) == of(*first); });
 }
 
 // What plan and search took, as a table and CSV show it.
@@ -168,9 +165,8 @@ std::string describe_days(const Comparison& c) {
 }  // namespace
 
 std::string describe(const Comparison& c) {
-  const bool ranges = std::any_of(c.rows.begin(), c.rows.end(), [&](const Compared& r) {
-    return r.plan && Figures(r, c.cost).sure.least_s;
-  });
+  const bool ranges =
+      any_of(c.rows, [&](const Compared& r) { return r.plan && Figures(r, c.cost).sure.least_s; });
   const std::string runs = describe_runs(c);
   const char* const took = runs.empty()
                                ? "8 of 10 published runs like these took between the two ends of a range."

@@ -324,8 +324,7 @@ class Diagnoser {
 
 void add_cause(Diagnosis& diagnosis, Cause cause) {
   if (cause.seconds < kLeastShare * diagnosis.measured_s) return;
-  const auto after = std::find_if(diagnosis.causes.begin(), diagnosis.causes.end(),
-                                  [&](const Cause& c) { return c.seconds < cause.seconds; });
+  const auto after = find_if(diagnosis.causes, [&](const Cause& c) { return c.seconds < cause.seconds; });
   diagnosis.causes.insert(after, std::move(cause));
 }
 

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/quantity.h"
 
@@ -32,7 +30,7 @@ void check_fact(const std::optional<LoggedFact>& fact, const std::string& file, 
 // While a batch grows step by step, only steps of the plan's batch can be compared with it.
 void keep_planned_batch(LoggedRun& run, const std::string& file, int64_t planned) {
   const auto is_other = [&](const LoggedStep& s) { return s.global_batch != 0 && s.global_batch != planned; };
-  const auto other = std::find_if(run.steps.begin(), run.steps.end(), is_other);
+  const auto other = find_if(run.steps, is_other);
   if (other == run.steps.end()) return;
   const LoggedStep first = *other;
   std::erase_if(run.steps, is_other);
@@ -44,8 +42,7 @@ void check_same_run(LoggedRun& run, const std::string& file, const Plan& plan) {
   check_fact(run.ranks, file, "world size", plan.layout.ranks(), "--gpus");
   check_fact(run.sequence, file, "sequence length", plan.workload.sequence, "--seq");
   keep_planned_batch(run, file, plan.workload.global_batch);
-  const bool each_step_said_it = std::any_of(run.steps.begin(), run.steps.end(),
-                                             [](const LoggedStep& s) { return s.global_batch != 0; });
+  const bool each_step_said_it = any_of(run.steps, [](const LoggedStep& s) { return s.global_batch != 0; });
   if (!each_step_said_it)
     check_fact(run.global_batch, file, "global batch", plan.workload.global_batch, "--global-batch");
 }

@@ -78,7 +78,7 @@ double compute_share(const Plan& plan) {
 
 std::vector<std::string> next_measurements(const Plan& plan, const MeasuredRun& run) {
   std::vector<std::string> lines;
-  const bool timed = std::any_of(run.part_s.begin(), run.part_s.end(), [](double s) { return s > 0.0; });
+  const bool timed = any_of(run.part_s, [](double s) { return s > 0.0; });
   if (run.instructions.empty() && !timed) {
     lines.push_back(
         run.finer.empty()

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include "base/quantity.h"
 #include "base/version.h"
 #include "base/words.h"
@@ -305,7 +303,7 @@ Json answer_of(const Json& question, const Watch& watch) {
   std::vector<std::string> fields = action.needs;
   fields.insert(fields.end(), action.takes.begin(), action.takes.end());
   for (const auto& [key, value] : question.items()) {
-    if (key != "do" && std::find(fields.begin(), fields.end(), key) == fields.end())
+    if (key != "do" && !contains(fields, key))
       throw UserError(Problem{"question", fmt::format("\"{}\" for {}", key, action.name),
                               fmt::format("{}", fmt::join(fields, ", ")), "leave it out"});
   }

@@ -188,7 +188,7 @@ std::vector<NewPart> new_parts(const RunsLike& like, const std::vector<Evidence>
   std::vector<RunKind> told, same;
   for (const Evidence& e : all) {
     const auto counts = [&](const SourceEvidence& s) { return s.source != like.left_out; };
-    if (!std::any_of(e.sources.begin(), e.sources.end(), counts)) continue;
+    if (!any_of(e.sources, counts)) continue;
     told.push_back(e.kind);
     if (e.kind.framework == like.kind.framework) same.push_back(e.kind);
   }

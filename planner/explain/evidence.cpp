@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/evidence.h"
 
-#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -52,8 +51,7 @@ RunKind kind_of(const ModelSpec& model, const std::string& framework, Precision 
   RunKind kind{framework};
   const auto& layers = model.layers.kinds;
   for (const auto& [name, has] : kLayers) {
-    if (std::any_of(layers.begin(), layers.end(),
-                    [has = has](const auto& named) { return has(named.second); }))
+    if (any_of(layers, [has = has](const auto& named) { return has(named.second); }))
       kind.layers.emplace_back(name);
   }
   if (precision != Precision::bf16 && precision != Precision::fp16) kind.precision = {enum_name(precision)};

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "models/layer_kinds.h"
 #include "models/layer_program.h"
 #include "planner/cost/attention_cost.h"
@@ -13,7 +11,7 @@ namespace mpt::planner {
 namespace {
 
 bool is_scalar(const models::LayerProgram& layer, const Plan& plan, const DeviceSpec& device) {
-  return std::any_of(layer.operators.begin(), layer.operators.end(), [&](const models::Operator& op) {
+  return any_of(layer.operators, [&](const models::Operator& op) {
     return runtime_kernel(op.shape, plan.layout.execution, device) == RuntimeAttention::scalar;
   });
 }

@@ -60,8 +60,7 @@ std::string describe_links(const ClusterSpec& cluster, const Layout& layout) {
   // By link, innermost first.
   std::vector<std::pair<std::string, std::vector<std::string>>> carried;
   for (const AxisLink& link : links_of(cluster, layout)) {
-    const auto found = std::find_if(carried.begin(), carried.end(),
-                                    [&](const auto& entry) { return entry.first == link.level.name; });
+    const auto found = find_if(carried, [&](const auto& entry) { return entry.first == link.level.name; });
     auto& entry =
         found != carried.end() ? *found : carried.emplace_back(link.level.name, std::vector<std::string>{});
     entry.second.push_back(traffic(link));

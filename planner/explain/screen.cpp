@@ -114,8 +114,8 @@ std::string describe_memory_use(const Plan& plan, bool by_kind) {
 
 // The fastest layout of the ranking that is safe; null where none is known.
 const RankedLayout* safe_layout(const Plan& plan, const MemoryRisk& risk) {
-  const auto found = std::find_if(plan.ranking.begin(), plan.ranking.end(),
-                                  [&](const RankedLayout& r) { return r.peak_bytes <= risk.safe_bytes; });
+  const auto found =
+      find_if(plan.ranking, [&](const RankedLayout& r) { return r.peak_bytes <= risk.safe_bytes; });
   return found == plan.ranking.end() ? nullptr : &*found;
 }
 
@@ -181,7 +181,7 @@ std::string describe_alternatives(std::vector<Alternative> rows, size_t lines, c
   }
   if (rows.empty()) return "";
   std::string text = "\n" + palette.heading("ALTERNATIVES") + "\n" + table;
-  if (std::any_of(rows.begin(), rows.end(), ties))
+  if (any_of(rows, ties))
     text += fmt::format("  tie: within {:.0f}%, which the model cannot tell apart\n", 100.0 * kEqualTimes);
   return text;
 }

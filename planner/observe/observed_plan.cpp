@@ -31,9 +31,8 @@ using Candidates = std::vector<Candidate>;
 
 void add_new(Candidates found, Candidates& all) {
   for (Candidate& c : found) {
-    const bool known = std::any_of(all.begin(), all.end(), [&](const Candidate& other) {
-      return other.estimate.layout == c.estimate.layout;
-    });
+    const bool known =
+        any_of(all, [&](const Candidate& other) { return other.estimate.layout == c.estimate.layout; });
     if (!known) all.push_back(std::move(c));
   }
 }
@@ -318,7 +317,7 @@ NextRun next_run(std::span<const Choosable> layouts, const Posterior& posterior,
   next.loss = next.loss_after = draw_losses(log_times, posterior, recommended).mean();
   const auto ran = [](const Choosable& c) { return c.ran; };
   if (next.loss < kWorthARun) return next;
-  if (std::none_of(layouts.begin(), layouts.end(), ran)) next.layout = recommended;
+  if (!any_of(layouts, ran)) next.layout = recommended;
   double most = kWorthARun;
   std::optional<size_t> best;
   for (size_t i = 0; i < layouts.size(); ++i) {

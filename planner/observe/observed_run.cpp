@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "base/error.h"
@@ -47,7 +46,7 @@ ObservedRun run_of_line(const std::string& line, const std::string& where) {
 
 // Whether the first line that says something is a run.
 bool has_runs(const std::vector<std::string>& lines) {
-  const auto said = std::find_if(lines.begin(), lines.end(), [](const std::string& line) {
+  const auto said = find_if(lines, [](const std::string& line) {
     const std::string text = trimmed(line);
     return !text.empty() && text.front() != '#';
   });
@@ -55,7 +54,7 @@ bool has_runs(const std::vector<std::string>& lines) {
 }
 
 bool is_unit(const std::string& text, std::initializer_list<const char*> units) {
-  return std::any_of(units.begin(), units.end(), [&](const char* unit) { return text.ends_with(unit); });
+  return any_of(units, [&](const char* unit) { return text.ends_with(unit); });
 }
 
 MeasuredFigures figures_of_log(const std::string& file, const Plan& plan) {
@@ -63,8 +62,8 @@ MeasuredFigures figures_of_log(const std::string& file, const Plan& plan) {
   MeasuredFigures figures;
   if (log.step_time_s > 0.0) figures.seconds = log.step_time_s;
   if (log.peak_bytes > 0) figures.bytes = log.peak_bytes;
-  figures.out_of_memory = !figures.seconds && std::any_of(log.troubles.begin(), log.troubles.end(),
-                                                          [](const Trouble& t) { return t.out_of_memory; });
+  figures.out_of_memory =
+      !figures.seconds && any_of(log.troubles, [](const Trouble& t) { return t.out_of_memory; });
   if (figures.seconds || figures.out_of_memory) return figures;
   throw UserError(Problem{file, "no step times", "a log with steps, or of memory that ran out",
                           "give the step time itself, such as =28.1s"});

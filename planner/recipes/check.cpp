@@ -242,14 +242,13 @@ void compare_with_base(std::vector<CheckedRecipe>& now, const std::vector<Checke
 }
 
 bool any_refused(const std::vector<CheckedRecipe>& checked) {
-  return std::any_of(checked.begin(), checked.end(), [](const CheckedRecipe& c) {
+  return any_of(checked, [](const CheckedRecipe& c) {
     return c.verdict == RecipeVerdict::illegal || c.verdict == RecipeVerdict::does_not_fit;
   });
 }
 
 bool any_unread(const std::vector<CheckedRecipe>& checked) {
-  return std::any_of(checked.begin(), checked.end(),
-                     [](const CheckedRecipe& c) { return c.verdict >= RecipeVerdict::cannot_judge; });
+  return any_of(checked, [](const CheckedRecipe& c) { return c.verdict >= RecipeVerdict::cannot_judge; });
 }
 
 }  // namespace mpt::planner

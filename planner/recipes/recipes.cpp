@@ -178,9 +178,8 @@ RecipeFiles find_recipes(const std::vector<fs::path>& paths) {
 std::map<std::string, Recipe> recipes_of_base(const std::vector<fs::path>& paths, const std::string& base) {
   std::error_code error;
   if (!fs::is_directory(base, error)) refuse_base(paths.front(), base);
-  const bool in_trees = is_top(base) && std::none_of(paths.begin(), paths.end(), [](const fs::path& path) {
-                          return top_of(path).empty();
-                        });
+  const bool in_trees =
+      is_top(base) && !any_of(paths, [](const fs::path& path) { return top_of(path).empty(); });
   if (paths.size() > 1 && !in_trees)
     throw UserError(Problem{"--base", fmt::format("{} for {} paths", base, paths.size()),
                             "the top of a git work tree, or one path",

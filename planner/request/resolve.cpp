@@ -250,8 +250,8 @@ void check_splits(const SearchBounds& bounds, const ModelSpec& model) {
     throw UserError(Problem{option, std::to_string(values->front()),
                             fmt::format("1: {} has no experts", model.name), "leave it out"});
   }
-  const bool alone = !bounds.tensor.empty() && std::all_of(bounds.tensor.begin(), bounds.tensor.end(),
-                                                           [](int64_t tensor) { return tensor == 1; });
+  const bool alone =
+      !bounds.tensor.empty() && all_of(bounds.tensor, [](int64_t tensor) { return tensor == 1; });
   if (alone && bounds.sequence_parallel == std::vector<Switch>{Switch::on})
     throw UserError(Problem{"--sp", "on beside --tp 1", "--tp 2 or more, whose ranks share the sequence",
                             "leave --sp out, or name another --tp"});
@@ -270,9 +270,7 @@ void restrict_to_sharding(Resolved& resolved) {
   const std::tuple<const char*, const std::vector<int64_t>&, std::vector<int64_t>> can[] = {
       {"--pp", b.pipeline, {1}}, {"--cp", b.context, {1}}, {"--zero", b.zero, named->abilities.zero}};
   for (const auto& [option, asked, has] : can) {
-    if (std::all_of(asked.begin(), asked.end(),
-                    [&, &has = has](int64_t value) { return allowed(has, value); }))
-      continue;
+    if (all_of(asked, [&, &has = has](int64_t value) { return allowed(has, value); })) continue;
     throw UserError(Problem{
         option, fmt::format("{} with --framework {}", fmt::join(asked, ","), r.framework),
         fmt::format("{}: {} means FSDP and tensor parallelism alone", fmt::join(has, " or "), r.framework),

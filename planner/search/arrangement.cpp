@@ -27,7 +27,7 @@ std::vector<std::vector<DeviceGroup>> arrangements(const std::vector<DeviceGroup
     do {
       std::vector<DeviceGroup> arranged;
       for (const size_t g : order) arranged.push_back(groups[g]);
-      if (std::find(all.begin(), all.end(), arranged) == all.end()) all.push_back(std::move(arranged));
+      if (!contains(all, arranged)) all.push_back(std::move(arranged));
     } while (std::next_permutation(order.begin(), order.end()));
   }
   const auto devices = [](const std::vector<DeviceGroup>& a) {

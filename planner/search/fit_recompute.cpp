@@ -175,7 +175,7 @@ FitOutcome fit_recompute(const SearchProblem& problem, const SplitModel& split, 
   if (outcome != FitOutcome::some_layers) return outcome;
   layout.recomputed_layers = fitter.recomputed_layers();
   const auto& counts = layout.recomputed_layers;
-  const bool none = std::all_of(counts.begin(), counts.end(), [](int64_t n) { return n == 0; });
+  const bool none = all_of(counts, [](int64_t n) { return n == 0; });
   return none || counts == layout.layers_per_stage ? FitOutcome::duplicate : FitOutcome::some_layers;
 }
 

@@ -131,8 +131,7 @@ bool has_schedule(const SearchProblem& problem, const std::string& name) {
   if (!allowed(problem.bounds.schedules, name)) return false;
   if (!problem.framework) return true;
   const auto& can = problem.framework->abilities.schedules;
-  return std::any_of(can.begin(), can.end(),
-                     [&](const frameworks::ScheduleAbility& s) { return s.schedule == name; });
+  return any_of(can, [&](const frameworks::ScheduleAbility& s) { return s.schedule == name; });
 }
 
 std::vector<Leaf> leaves_of(const SearchProblem& problem, const Layout& node, NotDividing* not_dividing) {

@@ -28,7 +28,7 @@ struct Found {
 void add_best(std::vector<Incumbent>& sum, const std::vector<Incumbent>& part, const Wanted& wanted) {
   for (const Incumbent& one : part) {
     const auto alike = [&](const Incumbent& other) { return other.layout == one.layout; };
-    if (std::none_of(sum.begin(), sum.end(), alike)) sum.push_back(one);
+    if (!any_of(sum, alike)) sum.push_back(one);
   }
   std::stable_sort(sum.begin(), sum.end(),
                    [](const Incumbent& a, const Incumbent& b) { return a.key() < b.key(); });
@@ -75,7 +75,7 @@ class Searches {
       threads_[t] = std::make_unique<SearchThread>(part, t, *resolvers_[t], shared);
       threads_[t]->run();
     });
-    const auto all = [&](auto&& is) { return std::all_of(threads_.begin(), threads_.end(), is); };
+    const auto all = [&](auto&& is) { return all_of(threads_, is); };
     const bool optimal = all([](const auto& t) { return t->optimal(); });
     fits_ = fits_ || !all([](const auto& t) { return !t->found(); });
     const bool nothing_fits = !fits_;
@@ -207,13 +207,11 @@ std::vector<Incumbent> told(std::vector<Incumbent> best, const Wanted& wanted) {
   if (wanted.equals > 0) {
     const std::vector<Incumbent> all = best;
     std::erase_if(best, [&](const Incumbent& one) {
-      return std::any_of(all.begin(), all.end(), [&](const Incumbent& other) {
-        return works_for_nothing(one, other, wanted.equal_share);
-      });
+      return any_of(
+          all, [&](const Incumbent& other) { return works_for_nothing(one, other, wanted.equal_share); });
     });
     const double most_s = (1.0 + wanted.equal_share) * best.front().step_time_s;
-    const auto end = std::find_if(best.begin(), best.end(),
-                                  [&](const Incumbent& one) { return one.step_time_s > most_s; });
+    const auto end = find_if(best, [&](const Incumbent& one) { return one.step_time_s > most_s; });
     const auto order = [](const Incumbent& one) { return std::pair(kinds_of(one.layout), one.peak_bytes); };
     const auto simplest = std::min_element(
         best.begin(), end, [&](const Incumbent& a, const Incumbent& b) { return order(a) < order(b); });

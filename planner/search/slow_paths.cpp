@@ -11,11 +11,9 @@ namespace {
 // Whether `later` starts no sooner than `earlier` ends, by a wait or a lane.
 bool waits_for(const StepProgram& program, InstructionId later, InstructionId earlier) {
   const auto waits = program.waits(later);
-  if (std::find(waits.begin(), waits.end(), earlier) != waits.end()) return true;
+  if (contains(waits, earlier)) return true;
   const auto lanes = program.lanes(later), others = program.lanes(earlier);
-  return std::any_of(lanes.begin(), lanes.end(), [&](const Lane& lane) {
-    return std::find(others.begin(), others.end(), lane) != others.end();
-  });
+  return any_of(lanes, [&](const Lane& lane) { return contains(others, lane); });
 }
 
 }  // namespace
@@ -62,8 +60,7 @@ bool SlowPaths::take_longer_than(double limit_s, const StepCost& cost, double be
     // A rounding error must not turn the bound into more than the time it bounds.
     return sum_s * (1.0 - 1e-9);
   };
-  const auto longer =
-      std::find_if(paths_.begin(), paths_.end(), [&](const auto& path) { return seconds(path) > limit_s; });
+  const auto longer = find_if(paths_, [&](const auto& path) { return seconds(path) > limit_s; });
   if (longer == paths_.end()) return false;
   std::rotate(paths_.begin(), longer, longer + 1);
   return true;

@@ -91,8 +91,7 @@ class DegreesEnumeration {
   // Tensor and context ranks talk in every layer: they stay among devices of one kind.
   bool leaves_group(int64_t block) const {
     const std::vector<DeviceGroup>& groups = problem_.cluster.groups;
-    return std::any_of(groups.begin(), groups.end(),
-                       [&](const DeviceGroup& g) { return g.devices % block != 0; });
+    return any_of(groups, [&](const DeviceGroup& g) { return g.devices % block != 0; });
   }
 
   void add_degrees(const Degrees& degrees) {

@@ -30,7 +30,7 @@ void check_keys(const Json& json, const std::string& file, const std::string& po
   JsonProblems problems(file);
   if (!json.is_object()) problems.add(pointer, detail::describe_json(json), "an object");
   for (const auto& [key, value] : json.items()) {
-    if (!json.is_object() || std::find(known.begin(), known.end(), key) != known.end()) continue;
+    if (!json.is_object() || contains(known, key)) continue;
     const std::string meant = nearest_name(key, known);
     problems.add(pointer + "/" + detail::escape_pointer(key), "unknown key \"" + key.substr(0, 80) + "\"",
                  fmt::format("one of {}", fmt::join(known, ", ")),

@@ -311,7 +311,7 @@ KernelProfile load_kernel_profile(const std::filesystem::path& file) {
     problems.add("/format", "\"" + profile.format.substr(0, 80) + "\"", "mpt-kernels");
   for (size_t i = 0; i < profile.collectives.size(); ++i) {
     const std::string& operation = profile.collectives[i].operation;
-    if (std::find(kOperations.begin(), kOperations.end(), operation) != kOperations.end()) continue;
+    if (contains(kOperations, operation)) continue;
     problems.add(fmt::format("/collectives/{}/operation", i), "\"" + operation.substr(0, 80) + "\"",
                  "all_reduce, all_gather, reduce_scatter or all_to_all");
   }

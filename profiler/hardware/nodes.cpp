@@ -105,7 +105,7 @@ const NodeEntry* nearest_node(const std::string& device) {
   int most = 0;
   for (const NodeEntry& node : catalog_nodes()) {
     const std::vector<std::string> words = device_words(node.device.name);
-    if (std::find(words.begin(), words.end(), wanted.front()) == words.end()) continue;
+    if (!contains(words, wanted.front())) continue;
     int score = 1000 - int(words.size());
     for (const std::string& word : wanted)
       score += std::count(words.begin(), words.end(), word) > 0 ? 100 : 0;

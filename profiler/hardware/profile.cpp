@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/digest.h"
 #include "base/json.h"
 #include "models/layer_kinds.h"
@@ -40,8 +38,7 @@ Profile load_profile(const std::filesystem::path& path) {
   JsonProblems problems(file);
   if (profile.pieces.empty())
     problems.add("/pieces", "an empty list", "timings", "measure again with mpt-profile");
-  const bool timed = std::any_of(profile.pieces.begin(), profile.pieces.end(),
-                                 [](const PieceTiming& t) { return t.seconds > 0.0; });
+  const bool timed = any_of(profile.pieces, [](const PieceTiming& t) { return t.seconds > 0.0; });
   if (!profile.pieces.empty() && !timed)
     problems.add("/pieces", "timings that are all 0", "seconds above 0", "measure again with mpt-profile");
   if (profile.rate_by_active_ranks.empty())
@@ -64,8 +61,8 @@ int64_t sequence_of(const Profile& profile, const PieceTiming& timing) {
 }
 
 bool profile_matches(const Profile& profile, const ModelSpec& model, int64_t sequence, Precision precision) {
-  const bool timed = std::any_of(profile.pieces.begin(), profile.pieces.end(),
-                                 [&](const PieceTiming& t) { return sequence_of(profile, t) == sequence; });
+  const bool timed =
+      any_of(profile.pieces, [&](const PieceTiming& t) { return sequence_of(profile, t) == sequence; });
   return timed && profile.precision == precision && layer_sizes(profile.model) == layer_sizes(model);
 }
 

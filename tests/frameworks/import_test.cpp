@@ -225,10 +225,10 @@ num_processes: 16
 TEST(Import, NumbersBeyondTheirRangeNameTheirKey) {
   const std::string file = testing::TempDir() + "/range.json";
   write_file_atomically(file, R"({"train_micro_batch_size_per_gpu": 0, "zero_optimization": {"stage": 2}})");
-  EXPECT_NE(error_of([&] { import_deepspeed(file); }).find("train_micro_batch_size_per_gpu: 0"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { import_deepspeed(file); }).find("config.py:598 refuses it"), std::string::npos);
   write_file_atomically(file, R"({"zero_optimization": {"stage": 4}})");
-  EXPECT_NE(error_of([&] { import_deepspeed(file); }).find("zero_optimization.stage: 4"), std::string::npos);
+  EXPECT_NE(error_of([&] { import_deepspeed(file); }).find("zero/config.py:95 refuses it"),
+            std::string::npos);
 }
 
 TEST(Import, AutoModelNamesTheLengthOfSequencesInThreeWays) {

@@ -401,5 +401,58 @@ TEST(Rules, WordsThatAutoModelReads) {
   EXPECT_EQ(layout("mp_policy: {param_dtype: torch.float32}").precision, Precision::fp32);
 }
 
+std::string planted_refusal(const Json& config, const char* framework, const char* name) {
+  const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / name;
+  write_file_atomically(file, config.dump());
+  return refusal_of(file, find_importer(framework, ""));
+}
+
+// tests/frameworks/planted_test.py asks the frameworks' own code about the same files.
+void expect_planted(const char* planted, const char* framework, const char* name) {
+  const Json rows =
+      load_json(fmt::format("{}/tests/frameworks/planted/{}", MPT_SOURCE_DIR, planted), 1 << 20);
+  ASSERT_FALSE(rows["refused"].empty() || rows["sound"].empty());
+  for (const Json& row : rows["refused"]) {
+    const std::string found = planted_refusal(row["config"], framework, name);
+    EXPECT_NE(found.find(row["said"].get<std::string>()), std::string::npos)
+        << row["fault"] << "\n  " << found;
+    EXPECT_EQ(found.find("not read"), std::string::npos) << row["fault"] << "\n  " << found;
+  }
+  for (const Json& row : rows["sound"])
+    EXPECT_EQ(planted_refusal(row["config"], framework, name), "") << row["what"];
+}
+
+TEST(Rules, FilesThatAccelerateRefuses) {
+  expect_planted("accelerate.json", "transformers-fsdp", "planted.yaml");
+}
+
+TEST(Rules, FilesThatDeepSpeedRefuses) {
+  expect_planted("deepspeed.json", "deepspeed", "planted.json");
+  const auto refusal = [](const Json& config) {
+    return planted_refusal(config, "deepspeed", "planted.json");
+  };
+  EXPECT_EQ(refusal({{"train_micro_batch_size_per_gpu", 1}, {"zero_optimisation", {{"stage", 3}}}}),
+            "unknown zero_optimisation")
+      << "DeepSpeed does not look at it";
+}
+
+// The Trainer and accelerate fill in what DeepSpeed's file lacks, but they start a number of ranks.
+TEST(Rules, BatchesOfDeepSpeedForOtherRanks) {
+  const std::filesystem::path folder = testing::TempDir() + "/ranks";
+  std::filesystem::create_directories(folder);
+  write_file_atomically(folder / "ds.json", R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2,
+      "gradient_accumulation_steps": 8, "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})");
+  const auto refusal = [&](int ranks) {
+    write_file_atomically(folder / "accelerate.yaml",
+                          fmt::format("distributed_type: DEEPSPEED\nnum_processes: {}\ndeepspeed_config:\n  "
+                                      "deepspeed_config_file: ds.json\n",
+                                      ranks));
+    return refusal_of(folder / "accelerate.yaml", find_importer("transformers-deepspeed", ""));
+  };
+  EXPECT_NE(refusal(8).find("config.py:602"), std::string::npos) << refusal(8);
+  EXPECT_EQ(refusal(4), "");
+  EXPECT_EQ(import_deepspeed(folder / "ds.json").ranks, 4);
+}
+
 }  // namespace
 }  // namespace mpt::frameworks

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Algorithms over all of a container. std::ranges is not whole in every library that the planner compiles with.
+
+#include <algorithm>
+
+namespace mpt {
+
+template <class Values, class T>
+bool contains(const Values& values, const T& value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+template <class Values, class Predicate>
+bool any_of(const Values& values, Predicate&& holds) {
+  return std::any_of(values.begin(), values.end(), holds);
+}
+
+template <class Values, class Predicate>
+bool all_of(const Values& values, Predicate&& holds) {
+  return std::all_of(values.begin(), values.end(), holds);
+}
+
+template <class Values, class Predicate>
+auto find_if(Values& values, Predicate&& holds) {
+  return std::find_if(values.begin(), values.end(), holds);
+}
+
+}  // namespace mpt

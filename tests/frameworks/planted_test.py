@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The frameworks' own code refuses each planted fault of planted/*.json, and takes each sound file. rules_test.cpp asks MPT the same.
+
+Usage: planted_test.py SOURCE_FOLDER, in the environment "accelerate" of ./scripts/install-frameworks; exit code 77 without it.
+"""
+
+import copy
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import types
+
+ROOT = pathlib.Path(sys.argv[1])
+PYTHON = pathlib.Path(os.environ.get("MPT_FRAMEWORKS", ROOT / "build/frameworks")) / "accelerate/bin/python"
+RANKS = 8
+
+
+def ask_deepspeed(settings):
+    from deepspeed.runtime import config
+
+    config.dist.get_rank = lambda *_: 0
+    config.dist.get_world_size = lambda *_: RANKS
+    config.DeepSpeedConfig(copy.deepcopy(settings))
+
+
+def ask_accelerate(settings):
+    """What `accelerate launch` does with its YAML, and what the started processes make of their environment."""
+    import torch
+    from accelerate.commands import launch
+    from accelerate.parallelism_config import ParallelismConfig
+    from accelerate.utils import dataclasses
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    dataclasses.is_cuda_available, torch.cuda.current_device = lambda: True, lambda: 0  # FSDP1 asks which GPU it has
+    before = dict(os.environ)
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(json.dumps(settings))
+        file.flush()
+        try:
+            arguments = launch.launch_command_parser().parse_args(["--config_file", file.name, "train.py"])
+            os.environ.update(prepare_multi_gpu_env(launch._validate_launch_command(arguments)[0]))
+            version = dataclasses.FullyShardedDataParallelPlugin().fsdp_version
+            if "parallelism_config" in settings:
+                ParallelismConfig()._validate_accelerator(types.SimpleNamespace(
+                    multi_device=True, is_fsdp2=version == 2, distributed_type="FSDP", is_main_process=False, num_processes=settings["num_processes"]))
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def main():
+    problems, counts = [], []
+    for name, ask in (("deepspeed", ask_deepspeed), ("accelerate", ask_accelerate)):
+        planted = json.loads((ROOT / f"tests/frameworks/planted/{name}.json").read_text())
+        counts.append(f"{name} refuses {len(planted['refused'])} files and takes {len(planted['sound'])}")
+        for row in planted["refused"] + planted["sound"]:
+            try:
+                ask(row["config"])
+                refused = None
+            except Exception as error:  # noqa: BLE001: any refusal counts
+                refused = error
+            if (refused is None) == ("fault" in row):
+                problems.append(f"{row.get('fault') or row['what']}: {name} {'takes it' if refused is None else f'refuses it: {refused}'}")
+    print("\n".join(problems or counts))
+    sys.exit(1 if problems else 0)
+
+
+if "--inside" in sys.argv:
+    main()
+if not PYTHON.exists():
+    print(f"skipped: {PYTHON} is not installed: ./scripts/install-frameworks")
+    sys.exit(77)
+sys.exit(subprocess.run([PYTHON, __file__, str(ROOT), "--inside"], check=False).returncode)
