@@ -230,7 +230,6 @@ def check_work(scratch):
     keys, folder = range(80000), os.path.join(scratch, "work")
     put(folder, "keys.json", '{"model": 0' + "".join(f', "k{i}": 0' for i in keys) + "}")
     put(folder, "keys.yaml", "distributed_type: FSDP\nfsdp_config:\n" + "".join(f"  k{i}: 0\n" for i in keys))
-    put(folder, "keys.toml", "[model]\n[parallelism]\n[training]\nseq_len = 8\n" + "".join(f"k{i} = 0\n" for i in keys))
     put(folder, "keys.sh", "pretrain_gpt.py --num-layers 2\n" + "".join(f"K{i}=0\n" for i in keys))
     names = "".join(f"k{i} = {i}\n" for i in keys) + "".join(f"def g{i}():\n    return {i}\n" for i in keys[:20000])
     put(folder, "config_registry.py", f"from torchtitan.trainer import Trainer\n{names}def f() -> Trainer.Config:\n    return Trainer.Config("

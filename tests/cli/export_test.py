@@ -301,9 +301,9 @@ def main():
             open(wrong, "w").write(text)
             code, output = run("import", wrong, "--cluster", "dgx-h100:1")
             check(f"import of {text}", code == 2 and words in " ".join(output.split()), output)
-        open(wrong[:-3] + ".toml", "w").write("[parallelism]\ntensor_parallel_degree = two\n")
+        open(wrong[:-3] + ".toml", "w").write("[parallelism]\ntensor_parallel_degree = 2\n")
         code, output = run("import", wrong[:-3] + ".toml", "--cluster", "dgx-h100:1", "--model", "llama3-8b")
-        check("import of words for numbers", code == 2 and "wrong.toml at line 2" in output, output)
+        check("import of torchtitan's TOML", code == 2 and "mpt-plan estimate --framework torchtitan" in " ".join(output.split()), output)
         titan = os.path.join(scratch, "titan.py")
         for flavor, exits, words in (("16B", 0, "15.7B parameters"), ("17B", 2, "model deepseek_v3 17B of torchtitan, which is not known")):
             open(titan, "w").write("from torchtitan.models.deepseek_v3 import model_registry\ndef f() -> Trainer.Config:\n"

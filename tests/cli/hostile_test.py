@@ -168,14 +168,14 @@ MEGATRON += [("num-query-groups", "--group-query-attention ", False), ("activati
 # The same of torchtitan's; -1 leaves some open.
 TORCHTITAN = [(f"parallelism.{key}", open_at) for key, open_at in (
     ("tensor_parallel_degree", None), ("context_parallel_degree", None), ("pipeline_parallel_degree", None), ("expert_parallel_degree", None),
-    ("expert_tensor_parallel_degree", None), ("data_parallel_replicate_degree", None), ("data_parallel_shard_degree", -1),
+    ("data_parallel_replicate_degree", None), ("data_parallel_shard_degree", -1),
     ("pipeline_parallel_layers_per_stage", None), ("pipeline_parallel_microbatch_size", None))]
 TORCHTITAN += [("training.local_batch_size", None), ("training.global_batch_size", -1), ("training.seq_len", None)]
 BAD = (0, -1, 10**13, 2**63 - 1, -2**63, 2**64)
 
 
 def numbers_of_importers(folder):
-    script, toml = os.path.join(folder, "numbers.sh"), os.path.join(folder, "numbers.toml")
+    script, titan = os.path.join(folder, "numbers.sh"), os.path.join(folder, "numbers.py")
     cluster = ["--cluster", "dgx-h100:1"]
     for flag, beside, zero_is_meant in MEGATRON:
         for value in BAD[1:] if zero_is_meant else BAD:
@@ -183,12 +183,13 @@ def numbers_of_importers(folder):
             refused(f"--{flag} {value}", ["import", script, *cluster], f"numbers.sh at --{flag}:")
     for key, open_at in TORCHTITAN:
         section, name = key.split(".")
-        pipeline = "pipeline_parallel_degree = 2\npipeline_parallel_schedule = \"Interleaved1F1B\"\n" if "pipeline_parallel_" in name and "degree" not in name else ""
+        pipeline = "pipeline_parallel_degree=2, pipeline_parallel_schedule='Interleaved1F1B', " if "pipeline_parallel_" in name and "degree" not in name else ""
         for value in BAD:
             if value == open_at:
                 continue
-            write(toml, f'[model]\nname = "llama3"\nflavor = "8B"\n[{section}]\n{pipeline}{name} = {value}\n')
-            refused(f"{key} = {value}", ["import", toml, *cluster], f"numbers.toml at {'line' if value == 2**64 else key + ':'}")
+            write(titan, "from torchtitan.models.llama3 import model_registry\n\n\ndef one() -> Trainer.Config:\n"
+                         f"    return Trainer.Config(model_spec=model_registry('8B'), {section}={section.title()}Config({pipeline}{name}={value}))\n")
+            refused(f"{key} = {value}", ["import", titan, *cluster], "numbers.py at ")
     for text, parts in ((SMALL + "--tensor-model-parallel-size 1099511627776 --context-parallel-size 1099511627776", ("--tensor-model-parallel-size",)),
                         (SMALL + "--tensor-model-parallel-size 65536 --context-parallel-size 65536", ("more than 10000000 ranks",))):
         refused(text, ["import", write(script, text), *cluster], *parts)

@@ -20,9 +20,16 @@ Imported megatron(const std::string& flags) {
   return import_megatron_core(file);
 }
 
-Imported torchtitan(const std::string& text) {
-  const std::string file = testing::TempDir() + "/import.toml";
-  write_file_atomically(file, text);
+// `parallelism`: arguments of ParallelismConfig; `more`: of Trainer.Config.
+Imported torchtitan(const std::string& parallelism, const std::string& more = "",
+                    const std::string& family = "llama3", const std::string& flavor = "8B") {
+  const std::string file = testing::TempDir() + "/import.py";
+  write_file_atomically(file, fmt::format("from torchtitan.models.{} import model_registry\n"
+                                          "from torchtitan.trainer import Trainer\n\n\n"
+                                          "def one() -> Trainer.Config:\n"
+                                          "    return Trainer.Config(model_spec=model_registry(\"{}\"),\n"
+                                          "        parallelism=ParallelismConfig({}), {})\n",
+                                          family, flavor, parallelism, more));
   return import_torchtitan(file);
 }
 
@@ -57,13 +64,12 @@ TEST(Import, WhatIsLeftOutAndCannotBeIsNamed) {
 }
 
 TEST(Import, TorchtitansDeterminismHasNoPrice) {
-  const std::string text = "[model]\nname = \"llama3\"\nflavor = \"8B\"\n";
   const auto is_told = [](const Imported& in) {
     return std::count(in.notes.begin(), in.notes.end(),
                       "debug.deterministic: what it costs is not known, and not in the plan") == 1;
   };
-  EXPECT_FALSE(is_told(torchtitan(text)));
-  EXPECT_TRUE(is_told(torchtitan(text + "[debug]\ndeterministic = true\n")));
+  EXPECT_FALSE(is_told(torchtitan("")));
+  EXPECT_TRUE(is_told(torchtitan("", "debug=DebugConfig(deterministic=True)")));
 }
 
 TEST(Import, ProductsOfDegreesAreNoMoreThanAClusterHas) {
@@ -73,9 +79,7 @@ TEST(Import, ProductsOfDegreesAreNoMoreThanAClusterHas) {
             }).find("more than 10000000 ranks"),
             std::string::npos);
   EXPECT_NE(error_of([] {
-              torchtitan(
-                  "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\n"
-                  "data_parallel_replicate_degree = 10000000\ndata_parallel_shard_degree = 10000000\n");
+              torchtitan("data_parallel_replicate_degree=10000000, data_parallel_shard_degree=10000000");
             }).find("data_parallel_shard_degree: 10000000 x 10000000"),
             std::string::npos);
   EXPECT_NE(error_of([] {
@@ -86,37 +90,30 @@ TEST(Import, ProductsOfDegreesAreNoMoreThanAClusterHas) {
 }
 
 TEST(Import, MinusOneLeavesTorchtitansDegreesOpen) {
-  const Imported in = torchtitan(
-      "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\ndata_parallel_shard_degree = -1\n"
-      "[training]\nglobal_batch_size = -1\n");
+  const Imported in =
+      torchtitan("data_parallel_shard_degree=-1", "training=TrainingConfig(global_batch_size=-1)");
   EXPECT_EQ(in.layout.data, 0);
   EXPECT_EQ(in.layout.zero, 3);
   EXPECT_EQ(in.workload.global_batch, 0);
 }
 
-const char* const kTitan8b = "[model]\nname = \"llama3\"\nflavor = \"8B\"\n";
-
 // torchtitan/distributed/pipeline_parallel.py: embedding and head count as layers.
 TEST(Import, TorchtitansOwnStages) {
-  EXPECT_EQ(torchtitan(std::string(kTitan8b) + "[parallelism]\npipeline_parallel_degree = 4\n")
-                .layout.layers_per_stage,
+  EXPECT_EQ(torchtitan("pipeline_parallel_degree=4").layout.layers_per_stage,
             (std::vector<int64_t>{8, 9, 8, 7}));
   const std::string interleaved =
-      std::string(kTitan8b) +
-      "[parallelism]\npipeline_parallel_degree = 4\npipeline_parallel_schedule = \"Interleaved1F1B\"\n";
-  EXPECT_EQ(torchtitan(interleaved + "pipeline_parallel_layers_per_stage = 3\n").layout.chunks, 3);
+      "pipeline_parallel_degree=4, pipeline_parallel_schedule='Interleaved1F1B', ";
+  EXPECT_EQ(torchtitan(interleaved + "pipeline_parallel_layers_per_stage=3").layout.chunks, 3);
   EXPECT_NE(error_of([&] {
-              torchtitan(interleaved + "pipeline_parallel_layers_per_stage = 4\n");
+              torchtitan(interleaved + "pipeline_parallel_layers_per_stage=4");
             }).find("9 stages of 4 layers"),
             std::string::npos);
-  const Imported named = torchtitan(std::string(kTitan8b) +
-                                    "[parallelism]\npipeline_parallel_degree = 1\n"
-                                    "data_parallel_shard_degree = 8\n");
+  const Imported named = torchtitan("pipeline_parallel_degree=1, data_parallel_shard_degree=8");
   EXPECT_EQ(named.layout.layers_per_stage, std::vector<int64_t>{32});
 }
 
 TEST(Import, ListsOfModulesAreTorchtitansStages) {
-  std::string lists = "module_fqns_per_model_part = [";
+  std::string lists = "module_fqns_per_model_part=[";
   const std::vector<int64_t> layers{7, 8, 9, 8};
   int64_t next = 0;
   for (const int64_t n : layers) {
@@ -124,30 +121,25 @@ TEST(Import, ListsOfModulesAreTorchtitansStages) {
     for (int64_t i = 0; i < n; ++i) lists += fmt::format(", \"layers.{}\"", next++);
     lists += "],\n";
   }
-  const Imported in = torchtitan(std::string(kTitan8b) +
-                                 "[parallelism]\npipeline_parallel_degree = 2\n"
-                                 "pipeline_parallel_schedule = \"Interleaved1F1B\"\n"
-                                 "pipeline_parallel_schedule_csv = \"mine.csv\"\n" +
-                                 lists + "]\n");
+  const Imported in = torchtitan(
+      "pipeline_parallel_degree=2, pipeline_parallel_schedule='Interleaved1F1B', "
+      "pipeline_parallel_schedule_csv='mine.csv', " +
+      lists + "]");
   EXPECT_EQ(in.layout.chunks, 2);
   EXPECT_EQ(in.layout.layers_per_stage, layers);
   ASSERT_EQ(in.notes.size(), 1);
   EXPECT_NE(in.notes.front().find("pipeline_parallel_schedule_csv"), std::string::npos);
 }
 
-TEST(Import, TorchtitanRecomputesEveryNthLayerWhole) {
-  const auto recompute = [](const std::string& text) {
-    return torchtitan(std::string(kTitan8b) + "[activation_checkpoint]\n" + text).layout;
-  };
-  EXPECT_EQ(recompute("mode = \"selective\"\n").recompute, Recompute::full);
-  EXPECT_EQ(recompute("mode = \"selective\"\n").recomputed_layers, std::vector<int64_t>{16});
-  EXPECT_EQ(recompute("mode = \"selective\"\nselective_ac_option = \"op\"\n").recompute,
-            Recompute::selective);
-  EXPECT_EQ(recompute("mode = \"none\"\n").recompute, Recompute::none);
+TEST(Import, TorchtitansTomlIsRefusedWithARemedy) {
+  const std::string file = testing::TempDir() + "/import.toml";
+  write_file_atomically(file, "[model]\nname = \"llama3\"\nflavor = \"8B\"\n");
+  EXPECT_NE(error_of([&] { import_torchtitan(file); }).find("mpt-plan estimate --framework torchtitan"),
+            std::string::npos);
 }
 
 TEST(Import, TorchtitansDeepSeekHasNoNextTokenLayers) {
-  const Imported in = torchtitan("[model]\nname = \"deepseek_v3\"\nflavor = \"671B\"\n");
+  const Imported in = torchtitan("", "", "deepseek_v3", "671B");
   ASSERT_TRUE(in.model);
   EXPECT_EQ(in.model->next_token_layers, 0);
   EXPECT_FALSE(in.notes.empty());

@@ -13,7 +13,6 @@
 #include "frameworks/import.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/readers/shell_words.h"
-#include "frameworks/readers/toml_file.h"
 #include "frameworks/readers/yaml_file.h"
 
 namespace mpt::frameworks {
@@ -42,8 +41,6 @@ size_t words_of_script(const std::string& text, WorkBudget& budget) {
 std::vector<ReaderCase> reader_cases() {
   const auto json = [](const std::string& t, WorkBudget& b) { return parse_json(t, b).size(); };
   const auto yaml = [](const std::string& t, WorkBudget& b) { return yaml_value(t, b).size(); };
-  const auto toml = [](const std::string& t, WorkBudget& b) { return toml_value(t, b).size(); };
-  const auto table = [](const std::string& t, WorkBudget& b) { return toml_value(t, b)["a"].size(); };
   const auto values = [](const std::string& t, WorkBudget& b) { return python_file(t, b).values.size(); };
   const auto functions = [](const std::string& t, WorkBudget& b) {
     return python_file(t, b).functions.size();
@@ -59,8 +56,6 @@ std::vector<ReaderCase> reader_cases() {
           {"YAML keys in a line", "{a: 0", ", k%: %", "}", yaml},
           {"YAML maps", "", "- k: %\n  l: x\n", "", yaml},
           {"YAML aliases", "a: &a [1, 2]\n", "k%: *a\n", "", yaml},
-          {"TOML keys", "[a]\n", "k% = %\n", "[b]\n", table},
-          {"TOML tables", "", "[t%]\nk = 1\n", "", toml},
           {"Python globals", "", "k% = %\n", "", values},
           {"Python names", "k = [1, 2]\n", "k% = k\n", "", values},
           {"Python dictionary", "x = {", "\"k%\": %, ", "}\n", inner},

@@ -73,15 +73,16 @@ TEST(Fuzz, MegatronArguments) {
 }
 
 TEST(Fuzz, TorchtitanConfigurations) {
-  const std::string file = path_of("titan.toml");
+  const std::string file = path_of("titan.py");
   const std::string good =
-      "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 8\n"
-      "global_batch_size = 64\nseq_len = 8192\n[parallelism]\ndata_parallel_replicate_degree = 2\n"
-      "data_parallel_shard_degree = 4\ntensor_parallel_degree = 2\ncontext_parallel_degree = 2\n"
-      "pipeline_parallel_degree = 4\npipeline_parallel_schedule = \"Interleaved1F1B\"\n"
-      "pipeline_parallel_layers_per_stage = 3\npipeline_parallel_microbatch_size = 2\n"
-      "expert_parallel_degree = 1\nexpert_tensor_parallel_degree = 1\n"
-      "[activation_checkpoint]\nmode = \"full\"\n";
+      "from torchtitan.models.llama3 import model_registry\n"
+      "def one() -> Trainer.Config:\n    return Trainer.Config(model_spec=model_registry(\"8B\"),\n"
+      "training=TrainingConfig(local_batch_size=8, global_batch_size=64, seq_len=8192),\n"
+      "parallelism=ParallelismConfig(data_parallel_replicate_degree=2, data_parallel_shard_degree=4,\n"
+      "tensor_parallel_degree=2, context_parallel_degree=2, pipeline_parallel_degree=4,\n"
+      "pipeline_parallel_schedule=\"Interleaved1F1B\", pipeline_parallel_layers_per_stage=3,\n"
+      "pipeline_parallel_microbatch_size=2, expert_parallel_degree=1),\n"
+      "activation_checkpoint=FullAC.Config())\n";
   fuzz(good, 3000, [&](const std::string& text) {
     put(file, text);
     use(frameworks::import_torchtitan(file));
