@@ -292,7 +292,7 @@ void set_titan_batch(const Settings& config, Imported& in) {
 }
 
 void set_titan_recompute(const Settings& config, Imported& in) {
-  const std::string policy = config.text(fmt::format("activation_checkpoint.{}", kCallKey), "None");
+  const std::string policy = config.text(std::string("activation_checkpoint.") + kCallKey, "None");
   in.layout.recompute = policy == "None"            ? Recompute::none
                         : policy == "FullAC.Config" ? Recompute::full
                                                     : Recompute::selective;

@@ -140,11 +140,11 @@ TEST_F(Check, WhatPlansDoNotHaveIsNotJudged) {
 
 // AutoModel has no next-token layers for it (nemo_automodel/components/models/deepseek_v3).
 TEST_F(Check, LayersThatTheFrameworkDoesNotTrainAreLeftOut) {
-  const CheckedRecipe c =
-      checked("v3.yaml",
-              "step_scheduler: {global_batch_size: 128}\nmodel: {pretrained_model_name_or_path: "
-              "deepseek-ai/DeepSeek-V3}\ndistributed: {pp_size: 8, ep_size: 16}\n",
-              "dgx-h100:16");
+  const CheckedRecipe c = checked("v3.yaml",
+                                  "step_scheduler: {global_batch_size: 128, local_batch_size: 8}\nmodel: "
+                                  "{pretrained_model_name_or_path: deepseek-ai/DeepSeek-V3}\n"
+                                  "distributed: {pp_size: 8, ep_size: 16, pipeline: {}}\n",
+                                  "dgx-h100:16");
   EXPECT_NEAR(c.parameters, 671.0e9, 0.5e9) << c.reason;
 }
 
