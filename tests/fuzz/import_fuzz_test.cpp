@@ -89,7 +89,7 @@ distributed:
   tp_size: 2
   pp_size: 2
   pipeline:
-    pp_schedule: interleaved_1f1b
+    pp_schedule: interleaved1f1b
     layers_per_stage: 8
     pp_microbatch_size: 1
 step_scheduler:
