@@ -115,8 +115,8 @@ config.mixed_precision = "bf16_mixed"
 )py";
 
 constexpr const char* kDeepSpeed = R"json({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2,
- "gradient_accumulation_steps": "auto", "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"},
- "mics_shard_size": 8}, "bf16": {"enabled": true}, "tensor_parallel": {"autotp_size": 2}, "sequence_parallel_size": 2})json";
+ "gradient_accumulation_steps": "auto", "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}},
+ "bf16": {"enabled": true}, "tensor_parallel": {"autotp_size": 2}, "sequence_parallel_size": 2})json";
 
 // As mpt-plan check does: what the files leave open follows from a cluster.
 void use_request(const std::string& file, const char* framework) {
