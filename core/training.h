@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/fields.h"
-#include "base/text.h"
+#include "base/ranges.h"
 
 namespace mpt {
 

@@ -53,7 +53,7 @@ struct Asked {
   std::map<std::string, std::string> sets;  // names that the rules have for keys
   std::map<std::string, std::vector<std::string>> choices;
   Json defaults;  // of names that the rules need
-  Json presets;   // fields by the name that stands for them
+  Json presets;   // fields that a named recipe sets, by its name
   std::vector<RuleFile> rules;
 
   /// How a setting is written; empty for one that the framework does not have.
@@ -83,7 +83,7 @@ struct Asked {
     v.field("sets", &Asked::sets, "names that the rules have for keys", rare_field());
     v.field("choices", &Asked::choices, "texts that a setting may be", rare_field());
     v.field("defaults", &Asked::defaults, "of names that the rules need", rare_field());
-    v.field("presets", &Asked::presets, "fields by the name that stands for them", rare_field());
+    v.field("presets", &Asked::presets, "fields that a named recipe sets, by its name", rare_field());
     v.field("rules", &Asked::rules, "what it checks, in its order", rare_field());
   }
 };

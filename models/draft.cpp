@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/draft.h"
 
-#include "base/text.h"
+#include "base/ranges.h"
 
 namespace mpt::models {
 namespace {

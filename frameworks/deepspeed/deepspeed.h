@@ -22,7 +22,7 @@ struct DeepSpeedRun {
   int64_t pipeline = 1;                             // ranks, with equal stages
   std::optional<Precision> trainer = std::nullopt;  // of the Trainer, which "auto" means
   int64_t ranks = 0;                                // 0: not known
-  bool fills = false;                               // the Trainer or accelerate has what the file lacks
+  bool fills = false;  // the Trainer or accelerate sets keys that the file leaves out
 };
 
 /// Layout and batch of DeepSpeed's configuration, and why DeepSpeed refuses it. Throws UserError.

@@ -121,7 +121,7 @@ Imported read_deepspeed(const Settings& config, const DeepSpeedRun& run) {
   judge_deepspeed(config, run, in);
   try {
     read_deepspeed_layout(config, run, in);
-  } catch (const UserError&) {  // of what it refuses itself
+  } catch (const UserError&) {  // DeepSpeed's own reason is the better one
     if (in.refused) throw FrameworkRefusal(*in.refused);
     throw;
   }

@@ -228,8 +228,9 @@ int64_t bytes_of_type(const MegatronFlags& f, const char* name) {
   return type.ends_with("16") ? 2 : type.ends_with('8') ? 1 : 4;
 }
 
-// A master weight in fp32 stores the 16 bits that a weight in bf16 lacks (store_param_remainders of
-// megatron-core 0.19.2, optimizer/distrib_optimizer.py:1008), but not beside scales of the moment.
+// A weight in bf16 has the upper 16 bits of its master weight, so the optimizer stores the lower 16 alone
+// (store_param_remainders of megatron-core 0.19.2, optimizer/distrib_optimizer.py:1008). With an fp8 recipe
+// other than "delayed" it stores all 32 (optimizer/optimizer_config.py:404).
 bool stores_remainders(const MegatronFlags& f) {
   const bool delayed = !f.has("fp8-format") || f.text("fp8-recipe", "delayed") == "delayed";
   return f.has("bf16") && delayed && !f.has("optimizer-cpu-offload");

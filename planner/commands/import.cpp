@@ -64,7 +64,8 @@ class UnpackedFiles {
   const std::string& folder() const { return folder_; }
 
  private:
-  std::string folder_ = (std::filesystem::temp_directory_path() / "mpt-captured-XXXXXX").string();
+  std::string folder_ = (std::filesystem::temp_directory_path() / ("mpt-captured-" + std::string(6, 'X')))
+                            .string();  // for mkdtemp()
 };
 
 frameworks::Imported read_captured(ImportOptions& o) {

@@ -8,7 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/terminal.h"
-#include "base/text.h"
+#include "base/ranges.h"
 #include "frameworks/export.h"
 #include "planner/answer/risk.h"
 #include "planner/commands/commands.h"

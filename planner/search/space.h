@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/text.h"
+#include "base/ranges.h"
 #include "frameworks/supports/supports.h"
 #include "planner/search/problem.h"
 
