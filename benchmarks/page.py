@@ -35,7 +35,7 @@ CHANGE = """(async () => {
 
 
 def in_browser(file, changes):
-    with tempfile.TemporaryDirectory() as scratch, browser.Browser(scratch) as chromium:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch, browser.Browser(scratch) as chromium:
         page = chromium.open(f"file://{file}#{FIRST}")
         page.wait("document.querySelector('#step')")
         paint, loaded = page.run("[performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0, performance.now()]")

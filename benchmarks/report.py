@@ -32,7 +32,7 @@ def in_turns(one, other):
 
 def main():
     mpt_plan = os.path.join(sys.argv[1], "mpt-plan")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         plan, report, blank = (os.path.join(folder, name) for name in ("plan.json", "report.html", "blank.html"))
         subprocess.run([mpt_plan, *PLAN, "-o", plan], check=True, stdout=subprocess.DEVNULL)
         again = [mpt_plan, "--from", plan]

@@ -33,8 +33,14 @@ class Browser:
         return self
 
     def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
+        try:  # an orderly end: what is killed leaves children behind that go on writing into the profile
+            self.call("Browser.close")
+            self.process.wait(timeout=20)
+        except (OSError, RuntimeError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()
+        self.to.close()
+        self.back.close()
 
     def call(self, method, session=None, **parameters):
         self.number += 1

@@ -245,7 +245,7 @@ def main():
         sys.exit(77)
     if pictures:
         os.makedirs(pictures, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch, browser.Browser(scratch) as chromium:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch, browser.Browser(scratch) as chromium:
         page = chromium.open("file://" + file + SMALL)
         page.call("Network.enable")
         page.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)

@@ -159,7 +159,7 @@ def check(folder, kind, width, sections):
 
 
 check_contrast()
-with tempfile.TemporaryDirectory() as folder:
+with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
     for width in (1440, 768, 390):
         check(folder, "run", width, SECTIONS + ["comparison", "loss", "throughput", "instructions"])
         check(folder, "plan", width, SECTIONS)
