@@ -130,7 +130,7 @@ std::vector<std::vector<std::string>> stage_modules(const Plan& plan, const Stag
   std::vector<std::vector<std::string>> stages;
   for (const StageContent& stage : stage_contents(plan.model, plan.layout)) {
     std::vector<std::string>& modules = stages.emplace_back();
-    if (stage.has_embedding) modules.emplace_back(names.embedding);
+    if (stage.has_embedding) modules.push_back(names.embedding);
     for (int64_t n = 0; n < stage.layer_count; ++n)
       modules.push_back(names.layers + std::to_string(stage.first_layer + n));
     if (stage.has_head) modules.insert(modules.end(), {names.norm, "lm_head"});

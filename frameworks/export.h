@@ -57,7 +57,7 @@ bool stages_are_even(const Layout& layout);
 std::vector<std::string> schedule_lines(const Plan& plan, char separator);
 /// The modules of each virtual stage, as pipelines of PyTorch's name them: "`layers`7" and the like.
 struct StageNames {
-  const char *embedding, *layers, *norm;
+  std::string embedding, layers, norm;
 };
 std::vector<std::vector<std::string>> stage_modules(const Plan& plan, const StageNames& names);
 /// Nodes as launchers see them: each runs one operating system. An NVL72 has 18 of them.

@@ -7,6 +7,7 @@
 
 #include <map>
 
+#include "base/ranges.h"
 #include "frameworks/export.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
@@ -23,22 +24,27 @@ const char* torch_class(const std::string& schedule) {
   return found == names.end() ? nullptr : found->second;
 }
 
-Json recipe_modules(const Plan& plan) {
-  Json stages = stage_modules(plan, {"model.embed_tokens", "model.layers.", "model.norm"});
-  for (Json& modules : stages) modules.push_back("model.rotary_emb");
+// `from_hub`: the class is that of the file on the hub, which for some has a vision tower beside the text:
+// nemo_automodel/components/models/qwen3_5/model.py:671 and qwen3_5_moe/model.py:533.
+Json recipe_modules(const Plan& plan, bool from_hub) {
+  static const std::vector<std::string> kInside{"qwen3_5_text", "qwen3_5_moe_text"};
+  const bool inside = from_hub && contains(kInside, plan.model.type);
+  const std::string at = inside ? "model.language_model." : "model.";
+  Json stages = stage_modules(plan, {at + "embed_tokens", at + "layers.", at + "norm"});
+  for (Json& modules : stages) modules.push_back(at + "rotary_emb");
   return stages;
 }
 
-Json recipe_pipeline(const Plan& plan) {
+Json recipe_pipeline(const Plan& plan, bool from_hub) {
   const Layout& l = plan.layout;
   const char* schedule = torch_class(l.schedule);
   return Json{{"pp_schedule", schedule != nullptr ? schedule : "1F1B"},
               {"pp_microbatch_size", l.micro_batch},
               {"pp_seq_len", plan.workload.sequence},
-              {"module_fqns_per_model_part", recipe_modules(plan)}};
+              {"module_fqns_per_model_part", recipe_modules(plan, from_hub)}};
 }
 
-Json recipe_distributed(const Plan& plan) {
+Json recipe_distributed(const Plan& plan, bool from_hub) {
   const Layout& l = plan.layout;
   // Without FSDP, on one rank or with DDP, nothing else brings products to 16 bits.
   const bool casts = l.precision != Precision::fp32;
@@ -68,7 +74,7 @@ Json recipe_distributed(const Plan& plan) {
                       {"param_dtype", "float32"},
                       {"reduce_dtype", "float32"}};
   }
-  if (l.pipeline > 1) d["pipeline"] = recipe_pipeline(plan);
+  if (l.pipeline > 1) d["pipeline"] = recipe_pipeline(plan, from_hub);
   if (l.expert > 1) d["moe"] = {{"reshard_after_forward", l.zero == 3}};
   return d;
 }
@@ -145,7 +151,7 @@ Exported export_automodel(const Plan& plan) {
                {{"_target_", "nemo_automodel.NeMoAutoModelForCausalLM.from_config"},
                 {"config", own_file ? "." : model},  // of a file alone it would ask the hub
                 {"torch_dtype", l.execution.states.weight_bytes == 4 ? "float32" : "bfloat16"}}},
-              {"distributed", recipe_distributed(plan)},
+              {"distributed", recipe_distributed(plan, !own_file)},
               {"loss_fn", {{"_target_", "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy"}}},
               {"optimizer", {{"_target_", "torch.optim.AdamW"}}}};
   if (is_narrow(l.precision)) {

@@ -69,14 +69,15 @@ void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
   if (config.flag("fsdp_config.fsdp_activation_checkpointing", false)) l.recompute = Recompute::full;
 }
 
-Imported read_accelerate_deepspeed(const Settings& config, int64_t ranks,
-                                   const std::filesystem::path& folder) {
+Imported read_accelerate_deepspeed(const Settings& config, int64_t ranks, const std::filesystem::path& folder,
+                                   GivenSettings& given) {
   const std::string key = "deepspeed_config.deepspeed_config_file";
   if (!config.has(key))
     throw UserError(Problem{config.at(key), "missing", "the path of DeepSpeed's JSON", ""});
   const std::filesystem::path path = folder / config.text(key, "");
-  Imported in = read_deepspeed(Settings(load_json(path, kMostImportedBytes), path.string()),
-                               {.ranks = ranks, .fills = true});
+  const Settings settings(load_json(path, kMostImportedBytes), path.string());
+  given.values.merge(settings_by_path(settings.all(), "deepspeed."));
+  Imported in = read_deepspeed(settings, {.ranks = ranks, .fills = true});
   Layout& l = in.layout;
   if (l.data == 0 && ranks > 0) l.data = std::max<int64_t>(1, ranks / (l.tensor * l.context));
   return in;
@@ -97,15 +98,15 @@ Imported import_transformers(const std::filesystem::path& file) {
   asked.add_given(config.all(), "", file.string(), given);
   const int64_t ranks = config.number("num_processes", rule_of(&Layout::data), 0);
   Imported in;
-  if (kind == "DEEPSPEED") in = read_accelerate_deepspeed(config, ranks, file.parent_path());
+  if (kind == "DEEPSPEED") in = read_accelerate_deepspeed(config, ranks, file.parent_path(), given);
   if (kind == "FSDP") set_accelerate_fsdp(config, ranks, in);
   in.framework = kind == "FSDP" ? "transformers-fsdp" : "transformers-deepspeed";
   given.unknown.insert(given.unknown.begin(), in.unknown.begin(), in.unknown.end());
   in.unknown = std::move(given.unknown);
-  if (!in.refused) in.refused = asked.refusal(given.values, true, file.string());
   const int64_t batch = kind == "FSDP" ? 0 : in.workload.global_batch;
   in.workload.global_batch = 0;
-  read_trainer_arguments(file, in);
+  read_trainer_arguments(file, given, in);
+  if (!in.refused) in.refused = asked.refusal(given.values, true, file.string());
   if (batch > 0) in.workload.global_batch = batch;
   set_stages(in, {}, file.string());
   check_imported(in, file.string());

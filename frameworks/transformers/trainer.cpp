@@ -10,7 +10,9 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "frameworks/deepspeed/deepspeed.h"
+#include "frameworks/framework.h"
 #include "frameworks/readers/adapter_modules.h"
+#include "frameworks/registry.h"
 #include "frameworks/transformers/hugging_face.h"
 
 namespace mpt::frameworks {
@@ -128,12 +130,14 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
                               : is_on(s, "fp16") ? Precision::fp16
                                                  : Precision::fp32;
   const bool fsdp = s.has("fsdp") || s.has("fsdp_config");
+  auto given = settings_by_path(s.all(), "train.");
   if (s.has("deepspeed")) {
     std::filesystem::path config = file.parent_path() / s.text("deepspeed", "");
     std::error_code error;  // other paths count from the working folder
     if (!std::filesystem::is_regular_file(config, error)) config = s.text("deepspeed", "");
-    in = read_deepspeed(Settings(load_json(config, kMostImportedBytes), config.string()),
-                        {.trainer = precision, .fills = true});
+    const Settings settings(load_json(config, kMostImportedBytes), config.string());
+    given.merge(settings_by_path(settings.all(), "deepspeed."));
+    in = read_deepspeed(settings, {.trainer = precision, .fills = true});
   } else if (fsdp) {
     const std::vector<std::string> how = s.texts("fsdp");
     set_fsdp(in, {1, 0, !contains(how, "shard_grad_op")}, file.string());
@@ -143,6 +147,8 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   if (is_on(s, "fsdp_config.fsdp_offload_params") || is_on(s, "fsdp_config.offload_params"))
     in.notes.emplace_back("fsdp_offload_params: weights in the host's memory are not in a plan");
   in.framework = fsdp ? "transformers-fsdp" : "transformers-deepspeed";
+  if (!in.refused)
+    in.refused = asked_of(framework_named("transformers-fsdp", ""))->refusal(given, true, file.string());
   in.layout.precision = precision;
   set_trainer_settings(s, file.parent_path(), in);
   set_trainer_adapters(s, in);
@@ -153,14 +159,17 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   return in;
 }
 
-void read_trainer_arguments(const std::filesystem::path& file, Imported& in) {
+void read_trainer_arguments(const std::filesystem::path& file, GivenSettings& given, Imported& in) {
   const std::filesystem::path path = file.parent_path() / "train.json";
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
     in.notes.push_back("there is no train.json beside it: give --global-batch and --seq");
+    std::erase_if(given.values, [](const auto& one) { return one.first.starts_with("deepspeed."); });
     return set_hugging_face_model(in, "", file.parent_path());
   }
-  set_trainer_settings(Settings(load_json(path, kMostImportedBytes), path.string()), file.parent_path(), in);
+  const Settings arguments(load_json(path, kMostImportedBytes), path.string());
+  given.values.merge(settings_by_path(arguments.all(), "train."));
+  set_trainer_settings(arguments, file.parent_path(), in);
 }
 
 }  // namespace mpt::frameworks

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/json.h"
+#include "frameworks/asked.h"
 #include "frameworks/export.h"
 #include "frameworks/import.h"
 
@@ -27,7 +28,8 @@ void add_accelerate_scripts(const Plan& plan, const std::string& settings, const
 /// UserError.
 std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::path& file);
 
-/// Fills in batch, sequence and model from train.json beside `file`, where there is one.
-void read_trainer_arguments(const std::filesystem::path& file, Imported& in);
+/// Fills in batch, sequence and model from train.json beside `file`, where there is one. `given` gets its
+/// values as "train.*"; without the file nothing of DeepSpeed's stays in it to compare them with.
+void read_trainer_arguments(const std::filesystem::path& file, GivenSettings& given, Imported& in);
 
 }  // namespace mpt::frameworks

@@ -47,6 +47,8 @@ ComparedAxis parse_axis(const std::string& text) {
   if (axis.values.empty())
     throw UserError(Problem{"--over", "\"" + text.substr(0, 40) + "\"", "an option and its values",
                             "for example --over gpus=64,128"});
+  PlanRequest tried;  // a word that is no option is told before the count of values
+  set_option(tried, axis.name, axis.values.front());
   return axis;
 }
 
@@ -152,7 +154,7 @@ void check(const CompareOptions& o, const std::vector<ComparedAxis>& axes) {
   const bool somewhere = !axes.empty() || !o.clusters.empty() || !o.frameworks.empty();
   if (o.plans.empty() ? searches >= 2 : o.plans.size() >= 2 && !somewhere) return;
   throw UserError(Problem{
-      "command line", fmt::format("{} plan files and {} searches", o.plans.size(), searches),
+      "command line", fmt::format("plan files: {}, searches: {}", o.plans.size(), searches),
       "two or more plan files, or a model with two or more values: --cluster A,B, --framework A,B or --over "
       "gpus=64,128",
       "see --help"});

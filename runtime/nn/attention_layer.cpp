@@ -30,18 +30,6 @@ LinearOptions qkv_options(const std::string& name, const RankSizes& s) {
   return options;
 }
 
-LinearOptions output_options(const std::string& name, const RankSizes& s) {
-  const int64_t inner = s.attention().outputs();
-  return {name + ".output",
-          Split::rows,
-          s.kind.attention->output_bias,
-          s.hidden,
-          inner * s.tensor,
-          {{0, s.hidden, inner * s.tensor_rank, inner}},
-          residual_deviation(s.model.layers.count()),
-          s.fp8};
-}
-
 LinearOptions down_options(const std::string& name, int64_t columns, const RankSizes& s) {
   return {name,       Split::whole, s.kind.attention->qkv_bias,
           columns,    s.hidden,     {{0, columns, 0, s.hidden}},
@@ -67,7 +55,8 @@ AttentionLayer::AttentionLayer(const std::string& name, const RankSizes& s, Para
       group_(*groups.tensor),
       device_(device),
       core_(s, groups, device),
-      output_(output_options(name, s), s, parameters, groups, device) {
+      output_(rows_options(name + ".output", s.kind.attention->output_bias, s.attention().outputs(), s), s,
+              parameters, groups, device) {
   const Attention& a = *s.kind.attention;
   const auto linear = [&](std::optional<Linear>& to, const LinearOptions& options) {
     to.emplace(options, s, parameters, groups, device);

@@ -14,18 +14,6 @@ LinearOptions up_options(const std::string& name, const Mlp& mlp, const RankSize
   return options;
 }
 
-LinearOptions down_options(const std::string& name, const Mlp& mlp, const RankSizes& s) {
-  const int64_t ffn = mlp.ffn_hidden / s.tensor;
-  return {name + ".down",
-          Split::rows,
-          mlp.bias,
-          s.hidden,
-          mlp.ffn_hidden,
-          {{0, s.hidden, ffn * s.tensor_rank, ffn}},
-          residual_deviation(s.model.layers.count()),
-          s.fp8};
-}
-
 // Places of magnitudes.
 enum { kUpInput, kDownInput, kUpGradient };
 
@@ -39,7 +27,8 @@ DenseMlp::DenseMlp(const std::string& name, const Mlp& mlp, const RankSizes& siz
       ffn_(mlp.ffn_hidden / sizes.tensor),
       up_columns_(ffn_ * (mlp.gated ? 2 : 1)),
       up_(up_options(name, mlp, sizes), sizes, parameters, groups, device),
-      down_(down_options(name, mlp, sizes), sizes, parameters, groups, device) {}
+      down_(rows_options(name + ".down", mlp.bias, mlp.ffn_hidden / sizes.tensor, sizes), sizes, parameters,
+            groups, device) {}
 
 ActivationShape DenseMlp::activation() const {
   return {mlp_.activation, sizes_.tokens, ffn_, mlp_.gated, mlp_.activation_limit.value_or(0.0)};

@@ -47,18 +47,6 @@ LinearOptions delta_input_options(const std::string& name, const RankSizes& s) {
           kDeviation,      s.fp8};
 }
 
-LinearOptions delta_output_options(const std::string& name, const RankSizes& s) {
-  const int64_t inner = delta_shape(s, 1).values();
-  return {name + ".output",
-          Split::rows,
-          false,
-          s.hidden,
-          inner * s.tensor,
-          {{0, s.hidden, inner * s.tensor_rank, inner}},
-          residual_deviation(s.model.layers.count()),
-          s.fp8};
-}
-
 }  // namespace
 
 GatedDeltaLayer::GatedDeltaLayer(const std::string& name, const RankSizes& s, Parameters& parameters,
@@ -69,7 +57,8 @@ GatedDeltaLayer::GatedDeltaLayer(const std::string& name, const RankSizes& s, Pa
       exchange_(s, *groups.context, device),
       delta_(delta_shape(s, exchange_.ranks())),
       input_(delta_input_options(name, s), s, parameters, groups, device),
-      output_(delta_output_options(name, s), s, parameters, groups, device) {
+      output_(rows_options(name + ".output", false, delta_shape(s, 1).values(), s), s, parameters, groups,
+              device) {
   if (const int64_t length = mixer().convolution; length > 0) {
     convolution_ = add_weight(name + ".convolution.weight", delta_blocks(s, true, length), 0.0,
                               1.0 / std::sqrt(3.0 * double(length)));

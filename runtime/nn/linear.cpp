@@ -17,6 +17,18 @@ void* at(void* data, int64_t bytes) { return static_cast<char*>(data) + bytes; }
 
 }  // namespace
 
+LinearOptions rows_options(std::string name, bool bias, int64_t inner, const RankSizes& s) {
+  const int64_t all = inner * s.tensor;
+  return {std::move(name),
+          Split::rows,
+          bias,
+          s.hidden,
+          all,
+          {{0, s.hidden, inner * s.tensor_rank, inner}},
+          residual_deviation(s.model.layers.count()),
+          s.fp8};
+}
+
 TokenRoom make_room(const RankSizes& sizes, Device& device) {
   TokenRoom room;
   if (!sizes.sequence_parallel) return room;

@@ -36,6 +36,8 @@ struct LinearOptions {
   double deviation = kDeviation;
   bool fp8 = false;
 };
+/// Of the product that ends a block: [hidden, `inner` on each rank], summed over the ranks.
+LinearOptions rows_options(std::string name, bool bias, int64_t inner, const RankSizes& s);
 
 /// With sequence parallelism, memory for [tokens, the widest input] where products gather and scatter tokens,
 /// and the same again for what arrives beside products.

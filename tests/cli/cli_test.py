@@ -571,6 +571,7 @@ def axes(folder, eight):
         FAILURES.append(f"over two axes: {rows}")
     expect("over frameworks", run("mpt-plan", "compare", *eight, *one, "--over", "framework=torchtitan,megatron-core"), 0, "framework ", "torchtitan ")
     expect("over, values of none", run("mpt-plan", "compare", *eight, *one, "--over", "ranks=0,8"), 2, "--over gpus", "from 1")
+    expect("over, one value of no option", run("mpt-plan", "compare", *eight, *one, "--over", "gpu=8"), 2, "--over", 'did you mean "gpus"')
     expect("over, no values", run("mpt-plan", "compare", *eight, *one, "--over", "gpus"), 2, "--over gpus=64,128")
     expect("over, huge values", run("mpt-plan", "compare", *eight, *one, "--over", f"seq=1k,{10**30}"), 2, "--seq")
     expect("over, unknown axis", run("mpt-plan", "compare", *eight, *one, "--over", "colour=1,2"), 2, "--over", 'unknown "colour"')

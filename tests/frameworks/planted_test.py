@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import types
+import unittest.mock
 
 ROOT = pathlib.Path(sys.argv[1])
 PYTHON = pathlib.Path(os.environ.get("MPT_FRAMEWORKS", ROOT / "build/frameworks")) / "accelerate/bin/python"
@@ -51,9 +52,27 @@ def ask_accelerate(settings):
             os.environ.update(before)
 
 
+def ask_trainer(settings):
+    """What the Trainer makes of its arguments, and of DeepSpeed's file, which the plugin of accelerate has."""
+    import transformers
+    from transformers import training_args
+    from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
+
+    training_args.is_torch_bf16_gpu_available = lambda: True
+    others = ("model_name_or_path", "block_size")  # of the script's own classes
+    given = {name: value for name, value in settings["train"].items() if name not in others}
+    arguments = transformers.TrainingArguments(output_dir="out", use_cpu=True, report_to="none", **given)
+    if "deepspeed" in settings:
+        config = HfTrainerDeepSpeedConfig(copy.deepcopy(settings["deepspeed"]))
+        with unittest.mock.patch.object(transformers.TrainingArguments, "world_size", RANKS):
+            config.trainer_config_process(arguments)
+        if config.mismatches:
+            raise ValueError(config.mismatches)
+
+
 def main():
     problems, counts = [], []
-    for name, ask in (("deepspeed", ask_deepspeed), ("accelerate", ask_accelerate)):
+    for name, ask in (("deepspeed", ask_deepspeed), ("accelerate", ask_accelerate), ("trainer", ask_trainer)):
         planted = json.loads((ROOT / f"tests/frameworks/planted/{name}.json").read_text())
         counts.append(f"{name} refuses {len(planted['refused'])} files and takes {len(planted['sound'])}")
         for row in planted["refused"] + planted["sound"]:

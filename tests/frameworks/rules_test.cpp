@@ -436,6 +436,46 @@ TEST(Rules, FilesThatDeepSpeedRefuses) {
       << "DeepSpeed does not look at it";
 }
 
+// Of the Trainer's arguments alone, and beside DeepSpeed's file: `row` has both.
+std::string trainer_refusal(const Json& row) {
+  const std::filesystem::path folder = testing::TempDir() + "/trainer";
+  std::filesystem::create_directories(folder);
+  const bool deepspeed = row.contains("deepspeed");
+  write_file_atomically(folder / "train.json", row["train"].dump());
+  if (deepspeed) write_file_atomically(folder / "ds.json", row["deepspeed"].dump());
+  write_file_atomically(folder / "accelerate.yaml",
+                        deepspeed
+                            ? "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n  "
+                              "deepspeed_config_file: ds.json\n"
+                            : "distributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n  fsdp_version: 2\n");
+  return refusal_of(folder / "accelerate.yaml",
+                    find_importer(deepspeed ? "transformers-deepspeed" : "transformers-fsdp", ""));
+}
+
+TEST(Rules, ArgumentsThatTheTrainerRefuses) {
+  const Json rows = load_json(MPT_SOURCE_DIR "/tests/frameworks/planted/trainer.json", 1 << 20);
+  for (const Json& row : rows["refused"])
+    EXPECT_NE(trainer_refusal(row["config"]).find(row["said"].get<std::string>()), std::string::npos)
+        << row["fault"] << "\n  " << trainer_refusal(row["config"]);
+  for (const Json& row : rows["sound"]) EXPECT_EQ(trainer_refusal(row["config"]), "") << row["what"];
+}
+
+// Programs over the Trainer hand it their settings; those that they give other names are their own.
+TEST(Rules, TunersThatTheTrainerRefuses) {
+  const auto refusal = [](const std::string& yaml) {
+    const std::filesystem::path file = testing::TempDir() + "/tuner.yaml";
+    write_file_atomically(file, yaml);
+    return refusal_of(file, find_importer("transformers-fsdp", ""));
+  };
+  const std::string factory = "model_name_or_path: meta-llama/Llama-3.1-8B\ncutoff_len: 2048\n";
+  const std::string axolotl = "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 2048\n";
+  EXPECT_EQ(refusal(factory + "bf16: true\nlr_scheduler_type: cosine\noptim: adamw_torch\n"), "");
+  EXPECT_NE(refusal(factory + "bf16: true\nfp16: true\n").find("training_args.py:1785"), std::string::npos);
+  EXPECT_NE(refusal(factory + "optim: adamw_hf\n").find("training_args.py:1563"), std::string::npos);
+  EXPECT_EQ(refusal(axolotl + "bf16: auto\noptimizer: muon\nlr_scheduler: cosine\n"), "");
+  EXPECT_NE(refusal(axolotl + "bf16: true\nfp16: true\n").find("training_args.py:1785"), std::string::npos);
+}
+
 // The Trainer and accelerate fill in what DeepSpeed's file lacks, but they start a number of ranks.
 TEST(Rules, BatchesOfDeepSpeedForOtherRanks) {
   const std::filesystem::path folder = testing::TempDir() + "/ranks";

@@ -6,6 +6,9 @@ import os
 
 FOLDERS = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models", folder) for folder in ("configs", "siblings")]
 
+# Texts that the hub's files hold beside a vision tower, as the files of Qwen3.5-27B and 397B-A17B do.
+BESIDE_A_TOWER = {"qwen3_5_text": ("qwen3_5", "Qwen3_5ForConditionalGeneration"), "qwen3_5_moe_text": ("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration")}
+
 
 def sizes(model):
     """The plan's sizes, in the words of transformers."""
@@ -41,4 +44,8 @@ def configuration(name, model):
                 values.setdefault("architectures", [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind)])
                 return AutoConfig.for_model(kind, **values)
     kind = model["type"]
+    if kind in BESIDE_A_TOWER:
+        whole, architecture = BESIDE_A_TOWER[kind]
+        return AutoConfig.for_model(whole, architectures=[architecture], text_config={"model_type": kind, **sizes(model)},
+                                    tie_word_embeddings=model["tied_embeddings"])
     return AutoConfig.for_model(kind, architectures=[MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[kind]], **sizes(model))

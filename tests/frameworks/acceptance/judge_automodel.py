@@ -186,6 +186,7 @@ def stages_of(c, recipe):
     for stage in recipe.pp.info.stages:
         model = stage.submod
         inner = getattr(model, "model", model)
+        inner = getattr(inner, "language_model", inner)
         found.append([stage.stage_index, len(inner.layers), getattr(inner, "embed_tokens", None) is not None,
                       getattr(model, "lm_head", None) is not None])
     return found

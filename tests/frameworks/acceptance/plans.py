@@ -123,6 +123,9 @@ AUTOMODEL = {
     "qwen2.5-72b": plan("qwen2.5-72b", "dgx-h100:8", 256),
     "qwen3-8b": plan("qwen3-8b", "dgx-h100:2", 128),
     "qwen3-8b-tensor": plan("qwen3-8b", "dgx-h100:2", 128, "--tp 2 --sp on"),
+    "qwen3.5-122b-a10b-pipeline": plan("qwen3.5-122b-a10b", "dgx-h100:8", 64, "--pp 4"),  # layers beside a vision tower
+    "qwen3.5-397b-a17b-pipeline": plan("qwen3.5-397b-a17b", "dgx-b200:32", 512, "--pp 4"),
+    "qwen3.5-27b-pipeline": plan("qwen3.5-27b", "dgx-b200:8", 128, "--pp 2"),
     "mistral-7b": plan("mistral-7b", "dgx-h100:1", 64),
     "phi3-mini": plan("phi3-mini", "dgx-h100:1", 64),
     "phi3-mini-tensor": plan("phi3-mini", "dgx-h100:1", 64, "--tp 2"),
