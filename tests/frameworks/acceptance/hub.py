@@ -7,7 +7,7 @@ import os
 FOLDERS = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models", folder) for folder in ("configs", "siblings")]
 
 # Texts that the hub's files hold beside a vision tower, as the files of Qwen3.5-27B and 397B-A17B do.
-BESIDE_A_TOWER = {"qwen3_5_text": ("qwen3_5", "Qwen3_5ForConditionalGeneration"), "qwen3_5_moe_text": ("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration")}
+BESIDE_A_TOWER = {"qwen3_5_text": "qwen3_5", "qwen3_5_moe_text": "qwen3_5_moe"}
 
 
 def sizes(model):
@@ -32,7 +32,7 @@ def sizes(model):
 def configuration(name, model):
     """The model's own file where the tests have it; else one of its type with the plan's sizes."""
     from transformers import AutoConfig
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
     owner, _, rest = name.partition("/")
     for stem in (rest, "Meta-" + rest, rest.removesuffix("-Base"), rest.replace("Meta-Llama-3-", "Meta-Llama-3.1-")):
         for folder in FOLDERS:
@@ -41,11 +41,12 @@ def configuration(name, model):
                 with open(path, encoding="utf-8") as file:
                     values = json.load(file)
                 kind = values.pop("model_type")
-                values.setdefault("architectures", [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind)])
+                classes = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES if "text_config" in values else MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+                values.setdefault("architectures", [classes.get(kind)])
                 return AutoConfig.for_model(kind, **values)
     kind = model["type"]
     if kind in BESIDE_A_TOWER:
-        whole, architecture = BESIDE_A_TOWER[kind]
-        return AutoConfig.for_model(whole, architectures=[architecture], text_config={"model_type": kind, **sizes(model)},
-                                    tie_word_embeddings=model["tied_embeddings"])
+        whole = BESIDE_A_TOWER[kind]
+        return AutoConfig.for_model(whole, architectures=[MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[whole]],
+                                    text_config={"model_type": kind, **sizes(model)}, tie_word_embeddings=model["tied_embeddings"])
     return AutoConfig.for_model(kind, architectures=[MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[kind]], **sizes(model))

@@ -134,7 +134,9 @@ def compare_weights(c, recipe):
     other, meshes, resharded, compute = set(), set(), set(), set()
     for part in recipe.model_parts:
         adapts = c.layout.get("training", {}).get("adapter_rank", 0) > 0  # weights are then as the checkpoint's
-        other |= {name for name, weight in part.named_parameters() if weight.dtype != (torch.bfloat16 if adapts or c.execution["weight_bytes"] == 2 else torch.float32)}
+        # _fp32_params: two numbers a head of mixers, which AutoModel holds in fp32 whatever the recipe says.
+        other |= {name for name, weight in part.named_parameters()
+                  if "._fp32_params." not in name and weight.dtype != (torch.bfloat16 if adapts or c.execution["weight_bytes"] == 2 else torch.float32)}
         frozen = {name for name, weight in part.named_parameters() if weight.requires_grad != ("lora_" in name)}
         c.same("weights that are trained or frozen otherwise", [], sorted(frozen) if adapts else [])
         in_experts = any(".experts.lora_" in name for name, _ in part.named_parameters())
