@@ -199,6 +199,7 @@ std::string broken_rule(const SearchProblem& problem) {
   for (int64_t zero = 0; zero <= 3; ++zero) {
     for (const bool sequence_parallel : {false, true}) {
       Layout layout = *asked;
+      layout.precision = problem.precision;
       if (b.zero.empty()) layout.zero = zero;
       if (b.sequence_parallel.empty()) layout.sequence_parallel = sequence_parallel && layout.tensor > 1;
       layout.shard = layout.zero > 0 ? layout.replicas() : 1;

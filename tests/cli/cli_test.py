@@ -354,7 +354,9 @@ def reasons_first():
     """A search that finds nothing names the values that were asked for, and its remedies find something."""
     moe = ["--model", "qwen3-30b-a3b", "--cluster", "dgx-h100:2", "--global-batch", 64]
     dense = ["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 64]
+    tied = ["--model", "gemma4-26b-a4b", "--cluster", "dgx-h100:8", "--global-batch", 64]
     for job, asked, where, reason in (
+            (tied, ["--pp", 2, "--framework", "automodel"], "--pp 2: ", "a head that shares the embedding's"),
             (moe, ["--ep", 3], "--ep 3: ", "expert"),
             (dense, ["--tp", 3], "--tp 3: ", "8 GPUs cannot be split into groups of --tp 3"),
             (dense, ["--seq", 4097, "--cp", 2], "--cp 2: ", "sequence 4097"),
