@@ -57,7 +57,9 @@ struct SelectiveRecompute {
   bool expert_activation = false;  // its result goes
   bool mlp = false;                // of layers without experts
   bool experts = false;            // with their router and exchanges
-  bool streams = false;            // of a residual that has several, from those that a stage received
+  bool shared_experts = false;
+  bool delta_norm = false;  // the gated norm behind the delta rule, whose result goes
+  bool streams = false;     // of a residual that has several, from those that a stage received
 
   bool operator==(const SelectiveRecompute&) const = default;
 
@@ -69,6 +71,8 @@ struct SelectiveRecompute {
     v.field("expert_activation", &T::expert_activation, "the experts' activation", optional_field());
     v.field("mlp", &T::mlp, "MLPs without experts", optional_field());
     v.field("experts", &T::experts, "routers, exchanges and experts", optional_field());
+    v.field("shared_experts", &T::shared_experts, "experts that every token visits", optional_field());
+    v.field("delta_norm", &T::delta_norm, "the norm behind a gated delta rule", optional_field());
     v.field("streams", &T::streams, "mixtures of the residual's streams", optional_field());
   }
 };

@@ -237,7 +237,7 @@ void PlanRequest::describe_execution(auto& v) {
       option_field(kMoreWhat, "NAMES"));
   v.field("recompute_modules", &T::recompute_modules,
           "What selective recompute runs again, by Megatron Core's names: core_attn, layernorm, mla_up_proj, "
-          "mlp, moe, moe_act, mhc (default: core_attn)",
+          "mlp, moe, moe_act, shared_experts, gdn_norm_out, mhc (default: core_attn)",
           option_field(kMoreWhat, "NAMES"));
   v.field("expert_load", &T::expert_load,
           "Expert imbalance: tokens of the busiest GPU over the average, for its time and memory; mpt-run "

@@ -13,6 +13,8 @@ std::span<const RecomputeModule> recompute_modules() {
       {"moe_act", &SelectiveRecompute::expert_activation},
       {"mlp", &SelectiveRecompute::mlp},
       {"moe", &SelectiveRecompute::experts},
+      {"shared_experts", &SelectiveRecompute::shared_experts},
+      {"gdn_norm_out", &SelectiveRecompute::delta_norm},
       {"mhc", &SelectiveRecompute::streams},
   };
   return kModules;

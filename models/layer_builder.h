@@ -177,9 +177,10 @@ class LayerBuilder {
     return *this;
   }
 
+  bool recomputes(bool SelectiveRecompute::*part) const { return layout_.selective.*part; }
   /// The last operator's input is made again, if selective recompute is of what it belongs to.
   void makes_again(bool SelectiveRecompute::*part) {
-    if (!(layout_.selective.*part)) return;
+    if (!recomputes(part)) return;
     last().saved_bytes_selective = 0;
     last().selective_share = 1.0;
   }

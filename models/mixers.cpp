@@ -324,7 +324,10 @@ void add_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   add_core(b, l, w, 2 * repeated + w.values, 2 * w.heads);
   b.saves_all_tokens(2 * repeated + w.values + w.heads * l.chunk).saves_states(w.heads);
   add_gated_norm(b, w.values, l.head_dim);
+  const bool norms_again = b.recomputes(&SelectiveRecompute::delta_norm);
+  if (norms_again) b.last().selective_share = 1.0;
   add_projection(b, w.values);
+  if (norms_again) b.last().saved_bytes_selective = 0;
 }
 
 // As the above with a decay for every channel, which a product of low rank makes, and a gate made alike or by

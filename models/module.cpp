@@ -71,7 +71,7 @@ unsigned reruns_of(const SelectiveRecompute& s, const LayerKind& kind) {
                                          {s.latent, kRerunLatent},
                                          {s.latent && up, kRerunLatentRotary},
                                          {s.expert_activation, kRerunActivation},
-                                         {s.mlp && !experts, kRerunMlp},
+                                         {experts ? s.shared_experts && !kind.mlp : s.mlp, kRerunMlp},
                                          {s.experts && experts, kRerunExperts}};
   unsigned all = 0;
   for (const auto& [holds, bit] : bits) all |= holds ? unsigned(bit) : 0u;

@@ -63,8 +63,14 @@ void check_model_has(const SelectiveRecompute& modules, const ModelSpec& model) 
     return kind.attention && (kind.attention->latent || kind.attention->compressed);
   };
   const auto has_experts = [](const LayerKind& kind) { return kind.moe.has_value(); };
+  const auto has_shared = [](const LayerKind& kind) { return kind.moe && kind.moe->shared_ffn_hidden > 0; };
+  const auto is_delta = [](const LayerKind& kind) {
+    return kind.linear && kind.linear->kind == LinearKind::gated_delta;
+  };
   check(modules.latent, "mla_up_proj", model.layers.any(is_latent), "latent attention");
   check(modules.expert_activation, "moe_act", model.layers.any(has_experts), "experts");
+  check(modules.shared_experts, "shared_experts", model.layers.any(has_shared), "experts of all tokens");
+  check(modules.delta_norm, "gdn_norm_out", model.layers.any(is_delta), "gated delta rule");
   check(modules.streams, "mhc", model.residual_streams > 1, "several streams of its residual");
 }
 

@@ -185,8 +185,8 @@ TEST(Modules, QuantisersNarrowTheProductsOfLayersAlone) {
 using Changed = std::pair<Names, Names>;  // run again, and dropped
 
 // Beyond what is dropped whatever the modules are.
-Changed changed_by(const std::vector<std::string>& modules) {
-  Layout layout = in_16_bits(), plain = layout;
+Changed changed_by(const std::vector<std::string>& modules, const Layout& base = in_16_bits()) {
+  Layout layout = base, plain = base;
   set_recompute_modules(modules, layout.selective);
   plain.selective.core = false;
   const auto drops = [](const Operator& op) { return op.saved_bytes_selective < op.saved_bytes; };
@@ -205,6 +205,12 @@ TEST(Modules, EveryRecomputeModuleTouchesItsOperators) {
           {"attention.key_value_norm", "attention.key_value_up", "attention.query",
            "attention.query_key_norm", "attention.query_norm", "attention.query_up", "attention.rotary"},
           {"attention.core", "attention.key_value_up", "attention.query_key_norm", "attention.query_up"}}));
+  EXPECT_EQ(changed_by({"shared_experts"}),
+            (Changed{{"mlp.shared.activation", "mlp.shared.down", "mlp.shared.up"},
+                     {"mlp.shared.activation", "mlp.shared.down"}}));
+  Layout of_megatron = in_16_bits();
+  of_megatron.execution.kept.keeps_whole_projection = false;
+  EXPECT_EQ(changed_by({"gdn_norm_out"}, of_megatron), (Changed{{"mixer.norm"}, {"mixer.output"}}));
   EXPECT_EQ(changed_by({"mhc"}),
             (Changed{{"attention.mixture", "attention.streams", "mlp.mixture", "mlp.streams"},
                      {"attention.streams", "mlp.streams"}}));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "base/quantity.h"
@@ -315,6 +316,12 @@ TEST(Resolve, RefusesWhatDoesNotGoTogether) {
   r = request();
   r.recompute_modules = {"mpl"};
   EXPECT_NE(error_of(r).find("did you mean \"mlp\""), std::string::npos) << error_of(r);
+  for (const auto& [module, lacks] : std::map<std::string, std::string>{
+           {"shared_experts", "no experts of all tokens"}, {"gdn_norm_out", "no gated delta rule"}}) {
+    r = request();
+    r.recompute_modules = {module};
+    EXPECT_NE(error_of(r).find(lacks), std::string::npos) << error_of(r);
+  }
   r = request();
   r.framework = "mpt";
   r.dispatch = Dispatch::once;

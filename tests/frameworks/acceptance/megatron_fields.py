@@ -170,7 +170,7 @@ def compare_layout(c, config, ddp):
     c.same("selective recompute", layout["recompute"] == "selective", config.recompute_granularity == "selective")
     if layout["recompute"] == "selective":
         names = {"core": "core_attn", "norms": "layernorm", "latent": "mla_up_proj", "expert_activation": "moe_act", "mlp": "mlp",
-                 "experts": "moe"}
+                 "experts": "moe", "shared_experts": "shared_experts", "delta_norm": "gdn_norm_out", "streams": "mhc"}
         c.same("recomputed modules", sorted(names[key] for key, given in layout["selective"].items() if given),
                sorted(config.recompute_modules or ["core_attn"]))
     if layout["tensor"] > 1:
