@@ -3,11 +3,9 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <string_view>
-
 #include "base/embedded.h"
 #include "base/error.h"
+#include "base/ranges.h"
 #include "base/values.h"
 
 namespace mpt::frameworks {
@@ -34,8 +32,7 @@ std::vector<Framework> read_frameworks() {
   std::vector<Framework> frameworks;
   for (const auto& [file, text] : framework_files())
     frameworks.push_back(*framework_of_name(std::string(file.substr(0, file.find('/')))));
-  std::sort(frameworks.begin(), frameworks.end(),
-            [](const Framework& a, const Framework& b) { return a.name < b.name; });
+  sort_by(frameworks, [](const Framework& f) { return f.name; });
   return frameworks;
 }
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "frameworks/dialects.h"
 
 namespace mpt::frameworks {
 
@@ -73,6 +74,16 @@ void set_optimizer(Imported& in, const std::string& name) {
     return;
   }
   in.notes.push_back(fmt::format("optimizer {}: priced as AdamW", cut_text(name, 40)));
+}
+
+void note_left_out(const Settings& settings, const std::string& framework, Imported& in) {
+  std::string noted;
+  for (const std::string& key : dialect_of(framework).not_taken_over) {
+    const Json* const value = settings.find(key);
+    if (value != nullptr && *value != false && *value != 1 && *value != "none")
+      noted += (noted.empty() ? "not taken over: " : ", ") + key;
+  }
+  if (!noted.empty()) in.notes.push_back(noted);
 }
 
 void set_whole_experts(Layout& layout) {

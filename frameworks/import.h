@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
+#include "frameworks/readers/settings.h"
 
 namespace mpt::frameworks {
 
@@ -71,6 +72,9 @@ Precision precision_named(const std::string& name, const std::string& where);
 
 /// Sets the optimizer of that name. Unknown ones are priced as AdamW, with a note.
 void set_optimizer(Imported& in, const std::string& name);
+
+/// One note of the settings that a plan of the framework has no place for, unless they are off.
+void note_left_out(const Settings& settings, const std::string& framework, Imported& in);
 
 /// Where a rank spreads experts, each is whole; else experts are split as the dense layers are.
 void set_whole_experts(Layout& layout);

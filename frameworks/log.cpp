@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace mpt::frameworks {
 namespace {
@@ -119,8 +120,7 @@ LoggedRun read_steps(const LogFile& file, const LineOfLog& read_line) {
 void keep_one_speaker(LoggedRun& run, const std::vector<std::string>& speakers) {
   std::map<std::string, size_t> lines;
   for (const std::string& speaker : speakers) ++lines[speaker];
-  const auto most = std::max_element(lines.begin(), lines.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most = max_by(lines, [](const auto& line) { return line.second; });
   std::vector<LoggedStep> kept;
   for (size_t i = 0; i < run.steps.size(); ++i) {
     if (speakers[i] != most->first) continue;

@@ -155,11 +155,7 @@ void set_recipe_training(const Settings& recipe, Imported& in) {
 
 // Keys that a plan has no place for become a note; unknown ones may change time, memory or the model.
 void sort_keys(const Settings& recipe, Imported& in) {
-  std::string noted;
-  for (const std::string& path : dialect_of("automodel").not_taken_over) {
-    if (recipe.has(path)) noted += (noted.empty() ? "not taken over: " : ", ") + path;
-  }
-  if (!noted.empty()) in.notes.push_back(noted);
+  note_left_out(recipe, "automodel", in);
   Asked known = *asked_of(framework_named("automodel", ""));
   const Json keys = parse_json(template_text("keys.json"), "frameworks/automodel/keys.json");
   for (const char* kind : {"section", "other"}) {

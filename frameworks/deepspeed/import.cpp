@@ -55,18 +55,7 @@ void set_deepspeed_zero(const Settings& config, Imported& in) {
   const std::string device = config.text("zero_optimization.offload_optimizer.device", "none");
   l.offload_optimizer = device == "cpu";
   if (device == "nvme") in.notes.push_back("optimizer state on NVMe is not in a plan");
-  for (const std::string key :
-       {"zero_optimization.offload_param", "zero_optimization.zero_hpz_partition_size",
-        "zero_optimization.zero_quantized_weights", "zero_optimization.zero_quantized_gradients",
-        "zero_optimization.zero_quantized_nontrainable_weights", "zero_optimization.zenflow",
-        "zero_optimization.cpu_offload", "zero_optimization.cpu_offload_param",
-        "zero_optimization.offload_optimizer.ratio", "zero_optimization.offload_optimizer.super_offload",
-        "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states",
-        "fp16.fp16_master_weights_and_grads", "bfloat16", "compile", "hybrid_engine", "torch_autocast",
-        "weight_quantization"}) {
-    const Json* const value = config.find(key);
-    if (value != nullptr && *value != false && *value != 1) in.notes.push_back(key + " is not in a plan");
-  }
+  note_left_out(config, "deepspeed", in);
 }
 
 // "auto" is the Trainer's precision.

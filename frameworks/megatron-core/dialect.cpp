@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 
 #include "frameworks/dialects.h"
 #include "frameworks/megatron-core/export.h"

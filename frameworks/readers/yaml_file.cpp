@@ -6,7 +6,6 @@
 #include <yaml-cpp/yaml.h>
 
 #include <map>
-#include <set>
 #include <sstream>
 
 #include "base/error.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/transformers/hugging_face.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/json.h"
 #include "frameworks/dialects.h"

@@ -59,28 +59,32 @@ void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
        config.number("parallelism_config.parallelism_config_dp_shard_size", rule_of(&Layout::data), open),
        reshards(config, in.notes)},
       config.at("fsdp_config"));
-  l.precision = mixed_precision(config, in.notes);
-  for (const char* key : {"dynamo_config", "fsdp_config.fsdp_activation_checkpointing_offload"}) {
-    if (config.has(key) && *config.find(key) != false)
-      in.notes.push_back(fmt::format("{} is not taken over", key));
-  }
-  if (config.flag("fsdp_config.fsdp_offload_params", false))
-    in.notes.push_back("fsdp_offload_params: weights in the host's memory are not in a plan");
+  note_left_out(config, "transformers-fsdp", in);
   if (config.flag("fsdp_config.fsdp_activation_checkpointing", false)) l.recompute = Recompute::full;
 }
 
-Imported read_accelerate_deepspeed(const Settings& config, int64_t ranks, const std::filesystem::path& folder,
-                                   GivenSettings& given) {
-  const std::string key = "deepspeed_config.deepspeed_config_file";
-  if (!config.has(key))
-    throw UserError(Problem{config.at(key), "missing", "the path of DeepSpeed's JSON", ""});
-  const std::filesystem::path path = folder / config.text(key, "");
-  const Settings settings(load_json(path, kMostImportedBytes), path.string());
-  given.values.merge(settings_by_path(settings.all(), "deepspeed."));
-  Imported in = read_deepspeed(settings, {.ranks = ranks, .fills = true});
-  Layout& l = in.layout;
-  if (l.data == 0 && ranks > 0) l.data = std::max<int64_t>(1, ranks / (l.tensor * l.context));
-  return in;
+// Of the file that is named, or as accelerate makes them without one (accelerate/utils/dataclasses.py:1302).
+Settings deepspeed_settings(const Settings& config, std::optional<Precision> precision,
+                            const std::filesystem::path& folder) {
+  const auto given = [&](const char* key, const Json& otherwise) {
+    const Json* const value = config.find(key);
+    return value == nullptr ? otherwise : *value;
+  };
+  if (const Json name = given("deepspeed_config.deepspeed_config_file", ""); name.is_string() && name != "") {
+    const std::filesystem::path path = folder / name.get<std::string>();
+    return {load_json(path, kMostImportedBytes), path.string()};
+  }
+  Json made{{"train_batch_size", "auto"},
+            {"train_micro_batch_size_per_gpu", "auto"},
+            {"gradient_accumulation_steps", given("deepspeed_config.gradient_accumulation_steps", "auto")},
+            {"gradient_clipping", given("deepspeed_config.gradient_clipping", "auto")},
+            {"zero_optimization",
+             {{"stage", given("deepspeed_config.zero_stage", 2)},
+              {"offload_optimizer", {{"device", given("deepspeed_config.offload_optimizer_device", "none")}}},
+              {"offload_param", {{"device", given("deepspeed_config.offload_param_device", "none")}}}}}};
+  if (precision == Precision::bf16 || precision == Precision::fp16)
+    made[enum_name(*precision)] = {{"enabled", true}};
+  return {made, config.file()};
 }
 
 }  // namespace
@@ -90,22 +94,41 @@ Imported import_transformers(const std::filesystem::path& file) {
   if (auto tuner = read_tuner(yaml, file)) return *tuner;
   const Settings config(yaml, file.string());
   const std::string kind = config.text("distributed_type", "NO");
-  if (kind != "FSDP" && kind != "DEEPSPEED")
+  if (kind != "FSDP" && kind != "DEEPSPEED" && kind != "MULTI_GPU")
     throw UserError(Problem{config.at("distributed_type"), fmt::format("\"{}\"", kind.substr(0, 40)),
-                            "FSDP or DEEPSPEED", ""});
+                            "FSDP, DEEPSPEED or MULTI_GPU", ""});
   const Asked& asked = *asked_of(framework_named("transformers-fsdp", ""));
   GivenSettings given;
   asked.add_given(config.all(), "", file.string(), given);
   const int64_t ranks = config.number("num_processes", rule_of(&Layout::data), 0);
+  const std::optional<Settings> arguments = arguments_beside(file);
+  std::optional<Precision> precision;
   Imported in;
-  if (kind == "DEEPSPEED") in = read_accelerate_deepspeed(config, ranks, file.parent_path(), given);
+  if (config.has("mixed_precision") || arguments) precision = mixed_precision(config, in.notes);
+  if (arguments) precision = trainer_precision(*arguments, *precision);
+  if (kind == "DEEPSPEED") {
+    const Settings settings = deepspeed_settings(config, precision, file.parent_path());
+    if (arguments) given.values.merge(settings_by_path(settings.all(), "deepspeed."));
+    in = read_deepspeed(settings, {.trainer = precision, .ranks = ranks, .fills = true});
+    const int64_t replicas = ranks / std::max<int64_t>(1, in.layout.tensor * in.layout.context);
+    if (in.layout.data == 0 && ranks > 0) in.layout.data = std::max<int64_t>(1, replicas);
+  } else {
+    in.layout.precision = precision.value_or(Precision::fp32);
+    in.layout.data = ranks;
+  }
   if (kind == "FSDP") set_accelerate_fsdp(config, ranks, in);
   in.framework = kind == "FSDP" ? "transformers-fsdp" : "transformers-deepspeed";
   given.unknown.insert(given.unknown.begin(), in.unknown.begin(), in.unknown.end());
   in.unknown = std::move(given.unknown);
-  const int64_t batch = kind == "FSDP" ? 0 : in.workload.global_batch;
+  const int64_t batch = kind == "DEEPSPEED" ? in.workload.global_batch : 0;
   in.workload.global_batch = 0;
-  read_trainer_arguments(file, given, in);
+  if (arguments) {
+    given.values.merge(settings_by_path(arguments->all(), "train."));
+    set_trainer_settings(*arguments, file.parent_path(), in);
+  } else {
+    in.notes.push_back("there is no train.json beside it: give --global-batch and --seq");
+    set_hugging_face_model(in, "", file.parent_path());
+  }
   if (!in.refused) in.refused = asked.refusal(given.values, true, file.string());
   if (batch > 0) in.workload.global_batch = batch;
   set_stages(in, {}, file.string());

@@ -23,7 +23,8 @@ Json trainer_arguments(const Plan& plan, const std::string& model) {
                  {"block_size", plan.workload.sequence},
                  {"per_device_train_batch_size", l.micro_batch},
                  {"gradient_accumulation_steps", micro_batches(l, plan.workload)}};
-  if (l.precision == Precision::bf16 || is_narrow(l.precision)) arguments["bf16"] = true;
+  // In 8 bits neither: either word would come before accelerate's precision (training_args.py:1614).
+  if (l.precision == Precision::bf16) arguments["bf16"] = true;
   if (l.precision == Precision::fp16) arguments["fp16"] = true;
   // FSDP shares weights out as DTensors, whose states bitsandbytes does not keep and torchao does.
   const bool shares_weights = l.execution.framework == "transformers-fsdp";
@@ -60,21 +61,6 @@ namespace {
 bool is_on(const Settings& s, const char* key) {
   const Json* const value = s.find(key);
   return value != nullptr && *value != false && *value != "false" && *value != "none";
-}
-
-void set_trainer_settings(const Settings& s, const std::filesystem::path& folder, Imported& in) {
-  Layout& l = in.layout;
-  in.workload.sequence = s.number("block_size", rule_of(&Workload::sequence), 1024);
-  // The Trainer's own default of sequences per GPU is 8.
-  l.micro_batch = s.number("per_device_train_batch_size", rule_of(&Layout::micro_batch), 8);
-  in.workload.global_batch = 0;
-  in.accumulated = s.number("gradient_accumulation_steps", rule_of(&Workload::global_batch), 1);
-  if (l.data > 0 &&
-      l.data * l.micro_batch * in.accumulated <= int64_t(rule_of(&Workload::global_batch).maximum))
-    in.workload.global_batch = l.data * l.micro_batch * in.accumulated;
-  if (is_on(s, "gradient_checkpointing")) l.recompute = Recompute::full;
-  set_optimizer(in, s.text("optim", "adamw_torch_fused"));
-  set_hugging_face_model(in, s.text("config_name", s.text("model_name_or_path", "")), folder);
 }
 
 // Settings of programs that train by the Trainer, under its names and PEFT's: hiyouga/LLaMA-Factory,
@@ -122,13 +108,30 @@ void set_trainer_adapters(const Settings& s, Imported& in) {
 
 }  // namespace
 
+Precision trainer_precision(const Settings& s, Precision launched) {
+  return is_on(s, "bf16") ? Precision::bf16 : is_on(s, "fp16") ? Precision::fp16 : launched;
+}
+
+void set_trainer_settings(const Settings& s, const std::filesystem::path& folder, Imported& in) {
+  Layout& l = in.layout;
+  in.workload.sequence = s.number("block_size", rule_of(&Workload::sequence), 1024);
+  // The Trainer's own default of sequences per GPU is 8.
+  l.micro_batch = s.number("per_device_train_batch_size", rule_of(&Layout::micro_batch), 8);
+  in.workload.global_batch = 0;
+  in.accumulated = s.number("gradient_accumulation_steps", rule_of(&Workload::global_batch), 1);
+  if (l.data > 0 &&
+      l.data * l.micro_batch * in.accumulated <= int64_t(rule_of(&Workload::global_batch).maximum))
+    in.workload.global_batch = l.data * l.micro_batch * in.accumulated;
+  if (is_on(s, "gradient_checkpointing")) l.recompute = Recompute::full;
+  set_optimizer(in, s.text("optim", "adamw_torch_fused"));
+  set_hugging_face_model(in, s.text("config_name", s.text("model_name_or_path", "")), folder);
+}
+
 std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::path& file) {
   const Settings s(recipe.is_object() ? trainer_names(recipe) : nullptr, file.string());
   if (!s.has("block_size")) return std::nullopt;
   Imported in;
-  const Precision precision = is_on(s, "bf16")   ? Precision::bf16
-                              : is_on(s, "fp16") ? Precision::fp16
-                                                 : Precision::fp32;
+  const Precision precision = trainer_precision(s, Precision::fp32);
   const bool fsdp = s.has("fsdp") || s.has("fsdp_config");
   auto given = settings_by_path(s.all(), "train.");
   if (s.has("deepspeed")) {
@@ -159,17 +162,11 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   return in;
 }
 
-void read_trainer_arguments(const std::filesystem::path& file, GivenSettings& given, Imported& in) {
+std::optional<Settings> arguments_beside(const std::filesystem::path& file) {
   const std::filesystem::path path = file.parent_path() / "train.json";
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) {
-    in.notes.push_back("there is no train.json beside it: give --global-batch and --seq");
-    std::erase_if(given.values, [](const auto& one) { return one.first.starts_with("deepspeed."); });
-    return set_hugging_face_model(in, "", file.parent_path());
-  }
-  const Settings arguments(load_json(path, kMostImportedBytes), path.string());
-  given.values.merge(settings_by_path(arguments.all(), "train."));
-  set_trainer_settings(arguments, file.parent_path(), in);
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
+  return Settings(load_json(path, kMostImportedBytes), path.string());
 }
 
 }  // namespace mpt::frameworks

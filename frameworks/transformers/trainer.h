@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "base/json.h"
-#include "frameworks/asked.h"
 #include "frameworks/export.h"
 #include "frameworks/import.h"
 
@@ -28,8 +27,11 @@ void add_accelerate_scripts(const Plan& plan, const std::string& settings, const
 /// UserError.
 std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::path& file);
 
-/// Fills in batch, sequence and model from train.json beside `file`, where there is one. `given` gets its
-/// values as "train.*"; without the file nothing of DeepSpeed's stays in it to compare them with.
-void read_trainer_arguments(const std::filesystem::path& file, GivenSettings& given, Imported& in);
+/// train.json beside `file`, where there is one.
+std::optional<Settings> arguments_beside(const std::filesystem::path& file);
+/// What is trained in: the Trainer's own words come before `launched`, that of `accelerate launch`.
+Precision trainer_precision(const Settings& s, Precision launched);
+/// Batch, sequence, recomputation, optimizer and model of the Trainer's arguments.
+void set_trainer_settings(const Settings& s, const std::filesystem::path& folder, Imported& in);
 
 }  // namespace mpt::frameworks

@@ -28,7 +28,9 @@ def read_by_name(folder):
     """Names in the code of a framework, and in the table of its words."""
     sources = [source for one in ROOT.glob(f"frameworks/{folder.name}*") for source in one.glob("*.cpp")]
     names = {name for source in sources for name in re.findall(r'"([\w.-]+)"', source.read_text())}
-    dialect = folder / "dialect.json"
+    described = folder / "framework.json"
+    shared = json.loads(described.read_text()).get("dialect", folder.name) if described.exists() else folder.name
+    dialect = folder.parent / shared / "dialect.json"
     if dialect.exists():
         table = json.loads(dialect.read_text())
         names.update(words_of(table.get("rows", [])))

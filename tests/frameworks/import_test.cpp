@@ -214,6 +214,48 @@ num_processes: 16
   EXPECT_EQ(in.workload.sequence, 4096);
 }
 
+// Without a file of DeepSpeed's: accelerate makes it of its own section, and the Trainer's words come first.
+TEST(Import, AcceleratesOwnSectionOfDeepSpeed) {
+  const std::filesystem::path folder = testing::TempDir() + "/accelerate_deepspeed";
+  std::filesystem::create_directories(folder);
+  const auto read = [&](const std::string& kind, const std::string& more, const std::string& words) {
+    write_file_atomically(folder / "train.json", R"({"model_name_or_path": "meta-llama/Llama-3.1-8B",
+        "block_size": 4096, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4)" +
+                                                     words + "}");
+    write_file_atomically(folder / "ds.yaml",
+                          "distributed_type: " + kind + "\nnum_processes: 16\nnum_machines: 2\n" + more);
+    return find_importer("", folder / "ds.yaml").importer.read(folder / "ds.yaml");
+  };
+  const std::string section =
+      "deepspeed_config:\n  gradient_accumulation_steps: 4\n  gradient_clipping: 1.0\n  "
+      "offload_optimizer_device: cpu\n  offload_param_device: none\n  zero3_init_flag: true\n  zero_stage: "
+      "3\n";
+  const Imported in = read("DEEPSPEED", "mixed_precision: bf16\n" + section, R"(, "bf16": true)");
+  EXPECT_EQ(in.refused, std::nullopt);
+  EXPECT_EQ(in.unknown, std::vector<std::string>{});
+  EXPECT_EQ(in.framework, "transformers-deepspeed");
+  EXPECT_EQ(in.layout.data, 16);
+  EXPECT_EQ(in.layout.zero, 3);
+  EXPECT_TRUE(in.layout.offload_optimizer);
+  EXPECT_EQ(in.layout.precision, Precision::bf16);
+  EXPECT_EQ(in.workload.global_batch, 16 * 2 * 4);
+  EXPECT_EQ(read("DEEPSPEED", section, R"(, "fp16": true)").layout.precision, Precision::fp16);
+  EXPECT_TRUE(read("DEEPSPEED", "mixed_precision: bf16\n" + section, "").refused);  // the Trainer's is fp32
+  EXPECT_EQ(read("DEEPSPEED", section, "").layout.precision, Precision::fp32);
+  EXPECT_EQ(read("DEEPSPEED", "deepspeed_config: {}\n", "").layout.zero, 2);
+  EXPECT_EQ(read("DEEPSPEED", "deepspeed_config:\n  zero_stages: 3\n", "").unknown,
+            std::vector<std::string>{"deepspeed_config.zero_stages"});
+  EXPECT_EQ(read("FSDP", "mixed_precision: fp8\nfsdp_config:\n  fsdp_version: 2\n", "").layout.precision,
+            Precision::fp8);
+  EXPECT_EQ(read("FSDP", "mixed_precision: fp8\nfsdp_config:\n  fsdp_version: 2\n", R"(, "bf16": true)")
+                .layout.precision,
+            Precision::bf16);
+  const Imported plain = read("MULTI_GPU", "", R"(, "bf16": true)");
+  EXPECT_EQ(plain.layout.zero, 0);
+  EXPECT_EQ(plain.layout.data, 16);
+  EXPECT_EQ(plain.layout.precision, Precision::bf16);
+}
+
 TEST(Import, NumbersBeyondTheirRangeNameTheirKey) {
   const std::string file = testing::TempDir() + "/range.json";
   write_file_atomically(file, R"({"train_micro_batch_size_per_gpu": 0, "zero_optimization": {"stage": 2}})");

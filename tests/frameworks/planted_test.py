@@ -4,6 +4,7 @@
 Usage: planted_test.py SOURCE_FOLDER, in the environment "accelerate" of ./scripts/install-frameworks; exit code 77 without it.
 """
 
+import contextlib
 import copy
 import json
 import os
@@ -33,16 +34,25 @@ def ask_accelerate(settings):
     from accelerate.commands import launch
     from accelerate.parallelism_config import ParallelismConfig
     from accelerate.utils import dataclasses
-    from accelerate.utils.launch import prepare_multi_gpu_env
+    from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 
     dataclasses.is_cuda_available, torch.cuda.current_device = lambda: True, lambda: 0  # FSDP1 asks which GPU it has
     before = dict(os.environ)
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file, tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        pathlib.Path("ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}')
         file.write(json.dumps(settings))
         file.flush()
         try:
-            arguments = launch.launch_command_parser().parse_args(["--config_file", file.name, "train.py"])
-            os.environ.update(prepare_multi_gpu_env(launch._validate_launch_command(arguments)[0]))
+            arguments, defaults, from_file = launch._validate_launch_command(launch.launch_command_parser().parse_args(["--config_file", file.name, "train.py"]))
+            if settings["distributed_type"] == "DEEPSPEED":  # as launch_command() does it
+                told = [*defaults.deepspeed_config, *(["mixed_precision"] if from_file else [])]
+                arguments.deepspeed_fields_from_accelerate_config = ",".join(told)
+                os.environ.update(prepare_deepspeed_cmd_env(arguments)[1])
+                dataclasses.DeepSpeedPlugin()
+                return
+            os.environ.update(prepare_multi_gpu_env(arguments))
+            if settings["distributed_type"] == "MULTI_GPU":
+                return
             version = dataclasses.FullyShardedDataParallelPlugin().fsdp_version
             if "parallelism_config" in settings:
                 ParallelismConfig()._validate_accelerator(types.SimpleNamespace(

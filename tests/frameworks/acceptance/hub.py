@@ -19,6 +19,11 @@ def sizes(model):
         experts = {"moe_intermediate_size": model["moe"]["expert_ffn_hidden"], "num_experts": model["moe"]["experts"],
                    "num_local_experts": model["moe"]["experts"], "num_experts_per_tok": model["moe"]["experts_per_token"]}
         values.update(experts, head_dim=model["head_dim"])
+    if model["type"] == "nemotron_h":
+        del values["num_hidden_layers"]  # the pattern has them
+        values["hybrid_override_pattern"] = model["pattern"]
+        if model.get("moe"):
+            values.update(n_routed_experts=model["moe"]["experts"], moe_shared_expert_intermediate_size=model["moe"]["shared_ffn_hidden"])
     scaling = model.get("rotary_scaling")
     if scaling and scaling["kind"] == "llama3":
         values["rope_parameters"] = {"rope_type": "llama3", "rope_theta": model["rotary_base"], "factor": scaling["factor"],

@@ -63,6 +63,7 @@ MEGATRON = {
     "gpt-oss-20b": plan("gpt-oss-20b", "dgx-h100:1", 32),
     "deepseek-v2": plan("deepseek-v2", "dgx-h100:16", 128, "--ep 8 --pp 4 --tp 1 --schedule 1f1b"),
     "deepseek-v3": plan("deepseek-v3", "dgx-h100:128", 4096),
+    "qwen3-next-recompute": plan("qwen3-next-80b-a3b", "dgx-h100:8", 256, "--recompute selective --recompute-modules shared_experts,gdn_norm_out"),
     "deepseek-v3-one-stage": plan("deepseek-v3", "dgx-h100:128", 4096, "--pp 1"),
     "plain-router": plan(f"{MODELS}/plain_router.json", "dgx-h100:1", 64),
     "moonlight": plan(f"{MODELS}/moonlight.json", "dgx-h100:2", 256),
@@ -125,6 +126,7 @@ AUTOMODEL = {
     "qwen3-8b-tensor": plan("qwen3-8b", "dgx-h100:2", 128, "--tp 2 --sp on"),
     "qwen3.5-122b-a10b-pipeline": plan("qwen3.5-122b-a10b", "dgx-h100:8", 64, "--pp 4"),  # layers beside a vision tower
     "qwen3.5-397b-a17b-pipeline": plan("qwen3.5-397b-a17b", "dgx-b200:32", 512, "--pp 4"),
+    "nemotron-nano-12b-v2-pipeline-lora": plan("nemotron-nano-12b-v2", "dgx-h100:1", 64, "--pp 8 --lora 8"),
     "qwen3.5-27b-pipeline": plan("qwen3.5-27b", "dgx-b200:8", 128, "--pp 2"),
     "mistral-7b": plan("mistral-7b", "dgx-h100:1", 64),
     "phi3-mini": plan("phi3-mini", "dgx-h100:1", 64),

@@ -91,9 +91,8 @@ def training_arguments(c, folder):
     c.same("micro_batches", c.micro_batches, training.gradient_accumulation_steps)
     c.same("global_batch", c.workload["global_batch"],
            training.per_device_train_batch_size * training.gradient_accumulation_steps * c.layout["data"])
-    precision = "fp16" if training.fp16 else "bf16" if training.bf16 else "fp32"
     compare_trial(c, folder)
-    c.same("precision of the Trainer", {"fp8": "bf16"}.get(c.layout["precision"], c.layout["precision"]), precision)
+    c.same("precision that the Trainer hands on", {"fp32": "no"}.get(c.layout["precision"], c.layout["precision"]), training.mixed_precision)
     return script, training
 
 
