@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/module.h"
+#include "base/ranges.h"
 #include "base/terminal.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -133,9 +134,8 @@ class HelpFormatter final : public CLI::FormatterBase {
 // For the program and its commands.
 void prepare_help(CLI::App& app) {
   app.formatter(std::make_shared<HelpFormatter>());
-  const auto options = app.get_options();
-  const bool more = std::any_of(options.begin(), options.end(),
-                                [](const CLI::Option* option) { return is_advanced(option->get_group()); });
+  const bool more =
+      any_of(app.get_options(), [](const CLI::Option* option) { return is_advanced(option->get_group()); });
   app.set_help_flag("-h,--help", more ? "Show the usual options" : "Show this help")->group(kHelpGroup);
   app.set_help_all_flag("--help-all", more ? "Show all options" : "Show this help")
       ->group(more ? kHelpGroup : "");

@@ -10,7 +10,6 @@
 // and an enum is stored by the names of its enumerators. Readers and writers are visitors (base/json.h),
 // which reach a field by std::invoke(member, object).
 
-#include <cstdint>
 #include <functional>
 #include <limits>
 #include <optional>

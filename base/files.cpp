@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdint>
@@ -13,6 +12,7 @@
 #include <fstream>
 
 #include "base/quantity.h"
+#include "base/ranges.h"
 
 namespace mpt {
 namespace {
@@ -131,8 +131,7 @@ void FileLedger::set_names(std::vector<NamedFile> words) {
 
 std::string FileLedger::name_of(const std::filesystem::path& file) const {
   const std::string own = identity_of(file);
-  const auto named = std::find_if(names_.begin(), names_.end(),
-                                  [&](const NamedFile& word) { return identity_of(word.file) == own; });
+  const auto named = find_if(names_, [&](const NamedFile& word) { return identity_of(word.file) == own; });
   return (named == names_.end() ? file.string() : words_of(*named)) + ", which is read";
 }
 

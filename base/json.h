@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <concepts>
 #include <filesystem>
 #include <map>
 #include <optional>

@@ -3,7 +3,6 @@
 
 // What observed runs make of predictions (planner/observe/).
 
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/quantity.h"
+#include "base/ranges.h"
 #include "reports/compare.h"
 
 namespace mpt::runtime {
@@ -24,8 +25,7 @@ std::vector<reports::ComparisonRow> screen_rows(const Plan& plan, const reports:
   const auto miss = [&](const RankMemory& m) {
     return std::abs(double(result.peak_bytes[size_t(m.rank)]) / double(m.peak_bytes) - 1.0);
   };
-  std::stable_sort(fewer.prediction.memory.begin(), fewer.prediction.memory.end(),
-                   [&](const RankMemory& a, const RankMemory& b) { return miss(a) > miss(b); });
+  sort_by(fewer.prediction.memory, [&](const RankMemory& rank) { return -miss(rank); });
   fewer.prediction.memory.resize(kMostStages);
   return reports::compare_run(fewer, result);
 }

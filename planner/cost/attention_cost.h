@@ -5,7 +5,6 @@
 // that writes its scores to memory by what it moves.
 
 #include <optional>
-#include <string>
 
 #include "core/cluster_spec.h"
 #include "core/execution.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/ranges.h"
 #include "core/rank_grid.h"
 
 namespace mpt::planner {
@@ -135,8 +136,7 @@ void add_rows(StageKinds& stages, size_t ranks) {
     ++place.ranks;
     place.stage = std::max(place.stage, lowest[r]);
   }
-  std::sort(stages.places.begin(), stages.places.end(),
-            [](const auto& a, const auto& b) { return a.stage < b.stage; });
+  sort_by(stages.places, [](const auto& place) { return place.stage; });
 }
 
 }  // namespace

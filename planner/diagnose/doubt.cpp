@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/quantity.h"
+#include "base/ranges.h"
 #include "planner/answer/layout_changes.h"
 #include "planner/explain/confidence.h"
 #include "reports/utilisation.h"
@@ -44,8 +45,7 @@ std::vector<Variant> explaining(const Plan& plan, double bytes, bool at_least) {
   std::vector<Variant> variants = variants_of(plan);
   std::erase_if(variants,
                 [&](const Variant& v) { return distance(v) > own / 2.0 && !(at_least && v.bytes > bytes); });
-  std::sort(variants.begin(), variants.end(),
-            [&](const Variant& a, const Variant& b) { return distance(a) < distance(b); });
+  sort_by(variants, distance);
   if (variants.size() > kMost) variants.resize(kMost);
   return variants;
 }

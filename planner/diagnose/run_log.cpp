@@ -2,7 +2,6 @@
 #include "planner/diagnose/run_log.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "base/error.h"

@@ -4,7 +4,6 @@
 // MeasuredRun: what a log of a run says about its steps.
 
 #include <array>
-#include <filesystem>
 #include <string>
 #include <vector>
 

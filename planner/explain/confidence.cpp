@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/quantity.h"
+#include "base/ranges.h"
 #include "core/plan.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
@@ -159,8 +160,7 @@ double Spread::weight() const {
 
 double Spread::quantile(double share) const {
   std::vector<Weighed> ascending = values_;
-  std::sort(ascending.begin(), ascending.end(),
-            [](const Weighed& a, const Weighed& b) { return a.value < b.value; });
+  sort_by(ascending, [](const Weighed& w) { return w.value; });
   const double wanted = (share - kRounding) * weight();
   double below = 0.0;
   for (const Weighed& v : ascending) {

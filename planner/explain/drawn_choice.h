@@ -5,7 +5,6 @@
 // them slower or faster, as published runs were (planner/observe/correction.h), and asks which is the
 // fastest.
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>

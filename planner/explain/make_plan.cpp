@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-
 #include "models/layer_program.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/explain.h"

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/quantity.h"
+#include "base/ranges.h"
 #include "base/text.h"
 #include "core/bound_words.h"
 #include "frameworks/framework.h"
@@ -209,8 +210,7 @@ std::string broken_rule(const SearchProblem& problem) {
       ++broken[reason];
     }
   }
-  const auto most = std::max_element(broken.begin(), broken.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most = max_by(broken, [](const auto& reason) { return reason.second; });
   return most->first;
 }
 

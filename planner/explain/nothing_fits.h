@@ -3,9 +3,6 @@
 
 // The error of a search that found no layout: which rule or how many bytes are in the way.
 
-#include <string>
-#include <vector>
-
 #include "base/error.h"
 #include "planner/search/search.h"
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/ranges.h"
 #include "planner/cost/operator_times.h"
 
 namespace mpt::planner {
@@ -176,8 +177,7 @@ WorkSeconds critical_work(const SearchProblem& problem, const Candidate& candida
   const Evaluation& e = candidate.evaluation;
   const InstructionWork work(problem, candidate);
   const std::vector<InstructionId> before = last_waits(e.program, e.timeline);
-  const auto last = std::max_element(e.timeline.spans.begin(), e.timeline.spans.end(),
-                                     [](const Span& a, const Span& b) { return a.end_s < b.end_s; });
+  const auto last = max_by(e.timeline.spans, [](const Span& span) { return span.end_s; });
   WorkSeconds sum{};
   for (auto id = InstructionId(last - e.timeline.spans.begin()); id >= 0; id = before[size_t(id)]) {
     const WorkSeconds shares = work.shares(id);

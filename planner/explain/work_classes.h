@@ -5,7 +5,6 @@
 // its own way.
 
 #include <array>
-#include <string>
 
 #include "base/fields.h"
 #include "planner/search/search.h"

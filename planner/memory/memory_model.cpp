@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/quantity.h"
+#include "base/ranges.h"
 #include "core/activation_peaks.h"
 #include "core/gpu_memory.h"
 #include "core/schedule_catalog.h"
@@ -109,9 +110,7 @@ double fullest_share(const std::vector<RankMemory>& memory, const std::vector<in
 std::optional<Rejection> check_memory(const std::vector<RankMemory>& memory,
                                       const std::vector<int64_t>& limits_bytes) {
   const auto excess = [&](const RankMemory& m) { return m.peak_bytes - limits_bytes[size_t(m.rank)]; };
-  const auto fullest =
-      std::max_element(memory.begin(), memory.end(),
-                       [&](const RankMemory& a, const RankMemory& b) { return excess(a) < excess(b); });
+  const auto fullest = max_by(memory, excess);
   if (excess(*fullest) <= 0) return std::nullopt;
   const auto limit = double(limits_bytes[size_t(fullest->rank)]);
   return Rejection{

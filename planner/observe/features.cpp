@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/observe/features.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -11,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/ranges.h"
 #include "planner/explain/work_classes.h"
 
 namespace mpt::planner {
@@ -125,9 +123,7 @@ std::span<const Feature> memory_features() {
 
 std::vector<double> memory_features_of(const Candidate& candidate) {
   const std::vector<RankMemory>& memory = candidate.evaluation.memory;
-  const RankMemory& fullest =
-      *std::max_element(memory.begin(), memory.end(),
-                        [](const RankMemory& a, const RankMemory& b) { return a.peak_bytes < b.peak_bytes; });
+  const RankMemory& fullest = *max_by(memory, [](const RankMemory& rank) { return rank.peak_bytes; });
   const auto share = [&](int64_t bytes) { return double(bytes) / double(fullest.peak_bytes); };
   return with_parts({1.0, share(fullest.parameter_bytes), share(fullest.gradient_bytes),
                      share(fullest.optimizer_bytes), share(fullest.activation_peak_bytes)},

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/quantity.h"
+#include "base/ranges.h"
 #include "core/ties.h"
 #include "planner/answer/recommend.h"
 #include "planner/explain/confidence.h"
@@ -197,8 +198,7 @@ std::string change_words(const Corrections& c, const char* all, const char* more
   std::string text = fmt::format("{} {} than predicted", all, percent_more(mean(0), more, less));
   std::vector<size_t> order(c.learned.words.size() - 1);
   std::iota(order.begin(), order.end(), 1);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return std::abs(mean(a)) > std::abs(mean(b)); });
+  sort_by(order, [&](size_t n) { return -std::abs(mean(n)); });
   for (size_t i = 0; i < std::min(kMost, order.size()); ++i) {
     if (std::abs(mean(order[i])) < kWorthSaying) break;
     text += fmt::format("{} layouts with {} another {}", i == 0 ? ";" : ",", c.learned.words[order[i]],

@@ -5,8 +5,6 @@
 
 #include <optional>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "base/error.h"
 #include "planner/api.h"

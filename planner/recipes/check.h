@@ -5,7 +5,6 @@
 // costs.
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 

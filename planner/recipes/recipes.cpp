@@ -3,11 +3,11 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <set>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/ranges.h"
 #include "base/terminal.h"
 #include "base/values.h"
 #include "core/plan.h"
@@ -28,8 +28,7 @@ bool names_one_layout(const Json& json) {
   if (json.contains("layout")) return true;
   const auto bounds = json.find("bounds");
   return bounds != json.end() && bounds->is_object() && !bounds->empty() &&
-         std::all_of(bounds->begin(), bounds->end(),
-                     [](const Json& values) { return values.is_array() && values.size() == 1; });
+         all_of(*bounds, [](const Json& values) { return values.is_array() && values.size() == 1; });
 }
 
 // This program's own files, by what stands in them; empty for other JSON.

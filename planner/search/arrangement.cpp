@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "base/quantity.h"
+#include "base/ranges.h"
 #include "planner/memory/memory_model.h"
 
 namespace mpt::planner {
@@ -34,8 +35,7 @@ std::vector<std::vector<DeviceGroup>> arrangements(const std::vector<DeviceGroup
     return std::accumulate(a.begin(), a.end(), int64_t{0},
                            [](int64_t sum, const DeviceGroup& g) { return sum + g.devices; });
   };
-  std::stable_sort(all.begin(), all.end(),
-                   [&](const auto& a, const auto& b) { return devices(a) > devices(b); });
+  sort_by(all, [&](const auto& one) { return -devices(one); });
   return all;
 }
 

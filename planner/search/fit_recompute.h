@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <span>
-#include <vector>
 
 #include "core/activation_peaks.h"
 #include "planner/search/split_model.h"

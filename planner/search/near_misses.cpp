@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/ranges.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/inner_bound.h"
 
@@ -181,8 +182,7 @@ std::vector<NearMiss> NearMisses::nearest(size_t most) {
     if (out.size() == splits_looked_at) break;
     if (const auto miss = nearest_of(*split)) out.push_back(told(*miss));
   }
-  std::stable_sort(out.begin(), out.end(),
-                   [](const NearMiss& a, const NearMiss& b) { return a.nearest.needed < b.nearest.needed; });
+  sort_by(out, [](const NearMiss& m) { return m.nearest.needed; });
   if (out.size() > most) out.erase(out.begin() + ptrdiff_t(most), out.end());
   return out;
 }

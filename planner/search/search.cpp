@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/ranges.h"
 #include "base/threads.h"
 #include "core/ties.h"
 #include "planner/search/search_thread.h"
@@ -30,8 +31,7 @@ void add_best(std::vector<Incumbent>& sum, const std::vector<Incumbent>& part, c
     const auto alike = [&](const Incumbent& other) { return other.layout == one.layout; };
     if (!any_of(sum, alike)) sum.push_back(one);
   }
-  std::stable_sort(sum.begin(), sum.end(),
-                   [](const Incumbent& a, const Incumbent& b) { return a.key() < b.key(); });
+  sort_by(sum, [](const Incumbent& i) { return i.key(); });
   std::vector<double> times;
   for (const Incumbent& one : sum) times.push_back(one.step_time_s);
   sum.erase(sum.begin() + ptrdiff_t(wanted.count(times)), sum.end());
@@ -50,8 +50,7 @@ void merge(SearchResult& sum, SearchResult part) {
 }
 
 void keep_nearest(std::vector<NearMiss>& misses, size_t told, SearchResult& result) {
-  std::stable_sort(misses.begin(), misses.end(),
-                   [](const NearMiss& a, const NearMiss& b) { return a.nearest.needed < b.nearest.needed; });
+  sort_by(misses, [](const NearMiss& m) { return m.nearest.needed; });
   if (misses.size() <= told) return;
   result.more_over_memory += int64_t(misses.size() - told);
   misses.erase(misses.begin() + ptrdiff_t(told), misses.end());

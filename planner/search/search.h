@@ -8,7 +8,6 @@
 // of bounds, and how one search also answers for more memory and for other frameworks.
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/search_thread.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <span>
 

@@ -5,6 +5,8 @@
 #include <map>
 #include <utility>
 
+#include "base/ranges.h"
+
 namespace mpt::planner {
 namespace {
 
@@ -26,8 +28,7 @@ void SlowPaths::add(const StepProgram& program, const Timeline& timeline) {
     ++counts[{i.stage, i.kind}];
   };
   const std::vector<Span>& spans = timeline.spans;
-  const auto latest = std::max_element(spans.begin(), spans.end(),
-                                       [](const Span& a, const Span& b) { return a.end_s < b.end_s; });
+  const auto latest = max_by(spans, [](const Span& span) { return span.end_s; });
   // An unfinished step ends where a rank has too much left; a finished one with whatever is latest.
   const bool whole = spans.size() == program.instructions.size();
   auto at = InstructionId((whole ? latest : spans.end() - 1) - spans.begin());

@@ -5,7 +5,6 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "core/cluster_spec.h"
 #include "profiler/hardware/profile.h"

@@ -3,7 +3,6 @@
 
 // The catalog's nodes as values: what clusters by name and cluster files are made of.
 
-#include <optional>
 #include <string>
 #include <vector>
 

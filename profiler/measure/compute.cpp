@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <barrier>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <thread>
 
 #include "base/clock.h"

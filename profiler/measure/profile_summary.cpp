@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/quantity.h"
+#include "base/ranges.h"
 #include "base/terminal.h"
 #include "profiler/hardware/profile_noise.h"
 #include "profiler/measure/profile_machine.h"
@@ -70,8 +71,7 @@ std::string rate_text(const OperatorTiming& t) {
 std::string slowest_operators(const Profile& profile) {
   std::vector<OperatorTiming> slowest = profile.operators;
   std::erase_if(slowest, [](const OperatorTiming& t) { return t.seconds <= 0.0; });
-  std::stable_sort(slowest.begin(), slowest.end(),
-                   [](const OperatorTiming& a, const OperatorTiming& b) { return a.seconds > b.seconds; });
+  sort_by(slowest, [](const OperatorTiming& o) { return -o.seconds; });
   slowest.resize(std::min(slowest.size(), kMostOperators));
   std::vector<std::vector<std::string>> rows;
   for (const OperatorTiming& t : slowest)
@@ -104,8 +104,7 @@ std::string gpu_lines(const MachineDescription& machine) {
 }
 
 std::string piece_table(const Profile& profile) {
-  const bool several = std::any_of(profile.pieces.begin(), profile.pieces.end(),
-                                   [](const PieceTiming& t) { return t.layer > 0; });
+  const bool several = any_of(profile.pieces, [](const PieceTiming& t) { return t.layer > 0; });
   std::vector<std::vector<std::string>> rows;
   for (const PieceTiming& t : profile.pieces) {
     if (t.piece != Piece::layer || t.phase != Phase::forward || t.recompute != Recompute::none) continue;

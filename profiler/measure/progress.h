@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <string>
-
 namespace mpt::profiler {
 
 /// A bar with the time left on stderr, if that is a terminal; silent otherwise.

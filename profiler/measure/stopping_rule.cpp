@@ -2,7 +2,6 @@
 #include "profiler/measure/stopping_rule.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/clock.h"
 #include "base/error.h"

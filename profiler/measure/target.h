@@ -4,7 +4,6 @@
 // Target: what is measured: cores of this machine, or its GPUs, and in which type.
 
 #include <memory>
-#include <vector>
 
 #include "core/layout.h"
 #include "runtime/device/backend.h"

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/json.h"
+#include "base/ranges.h"
 #include "models/parameter_count.h"
 
 namespace mpt::runtime {
@@ -124,8 +125,7 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
 // read() only counts elements: two copies of one would hide that another is missing.
 void Checkpoint::check_pieces() {
   for (auto& [key, pieces] : pieces_) {
-    std::sort(pieces.begin(), pieces.end(),
-              [](const Piece& a, const Piece& b) { return a.block.global_row < b.block.global_row; });
+    sort_by(pieces, [](const Piece& piece) { return piece.block.global_row; });
     for (auto piece = pieces.begin(); piece != pieces.end(); ++piece) {
       const ShardBlock& p = piece->block;
       const auto is_beside = [&p](const Piece& other) {

@@ -7,12 +7,10 @@
 //
 // A group of one is an identity: every call returns at once.
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <stdexcept>
-#include <string>
 
 namespace mpt::runtime {
 

@@ -6,7 +6,6 @@
 // by knowing its number. Nothing is held in memory.
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/data/token_source.h"
 
-#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "base/mapped_file.h"

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <condition_variable>
@@ -16,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/failure_text.h"
+#include "base/ranges.h"
 
 namespace mpt::runtime {
 namespace {
@@ -112,8 +112,7 @@ class ThreadLanes final : public Lanes {
   // the threads in its driver.
   void look_for_silence(std::unique_lock<std::mutex>& lock) {
     const double silent_s = marks_ ? now_s() - marks_->last_call_s() : 0.0;
-    const auto held = std::find_if(queues_.begin(), queues_.end(),
-                                   [](const auto& queue) { return queue && queue->running >= 0; });
+    const auto held = find_if(queues_, [](const auto& queue) { return queue && queue->running >= 0; });
     if (silent_s <= patience_s_ || held == queues_.end() || std::exchange(told_silence_, true)) return;
     const std::string name = instruction_name(program_, (*held)->running);
     lock.unlock();

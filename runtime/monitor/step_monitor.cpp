@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
-#include <utility>
 
 #include "base/clock.h"
 #include "base/json.h"

@@ -5,7 +5,6 @@
 // now and then elsewhere, and one JSON object per step in a file.
 
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 

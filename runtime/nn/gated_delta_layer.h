@@ -12,7 +12,6 @@
 // Context ranks exchange heads for tokens before the convolution, and back behind the rule: each has whole
 // sequences of its share of the heads.
 
-#include <optional>
 #include <string>
 
 #include "runtime/nn/head_exchange.h"

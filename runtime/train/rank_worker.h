@@ -8,7 +8,6 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "core/plan.h"

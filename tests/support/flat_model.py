@@ -8,6 +8,11 @@ def layer_kinds(model):
     return [layers["kinds"][name] for run in layers["order"] for name in run["of"] * run["repeat"]]
 
 
+def letter(kind):
+    """As patterns of hybrid models have it."""
+    return "M" if "linear" in kind else "*" if "attention" in kind else "E" if "moe" in kind else "-"
+
+
 def flat_mlp(mlp):
     return {"ffn_hidden": mlp["ffn_hidden"], "gated_mlp": mlp["gated"], "activation": mlp["activation"],
             "activation_limit": mlp.get("activation_limit"), "mlp_bias": mlp.get("bias", False)}
@@ -30,7 +35,7 @@ def flat(model):
     mlp = next((kind["mlp"] for kind in kinds if "mlp" in kind), None) or next(kind["moe"]["expert"] for kind in kinds if "moe" in kind)
     defaults = {"norm_placement": "pre", "norm_bias": True, "norm_epsilon": 1e-5, "parallel_residual": False, "embedding_norm": False,
                 "head_bias": False, "next_token_layers": 0}
-    return {**defaults, **model, "layers": len(kinds), "attention": "latent" if "latent" in attention else "multi_head",
+    return {**defaults, **model, "layers": len(kinds), "pattern": "".join(map(letter, kinds)), "attention": "latent" if "latent" in attention else "multi_head",
             **{key: attention[key] for key in ("heads", "kv_heads", "head_dim")}, "latent": attention.get("latent"),
             "qkv_bias": attention.get("qkv_bias", False), "attention_output_bias": attention.get("output_bias", False),
             "query_key_norm": attention.get("query_key_norm", "none"), "attention_sinks": attention.get("sinks", False),

@@ -4,7 +4,6 @@
 #include <nccl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <map>

@@ -4,7 +4,6 @@
 // Eigen views of row-major memory.
 
 #include <Eigen/Core>
-#include <cstdint>
 
 namespace mpt::runtime::cpu {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/cuda/cuda_device.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "base/error.h"

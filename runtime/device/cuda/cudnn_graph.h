@@ -7,7 +7,6 @@
 #include <cudnn.h>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>

@@ -10,9 +10,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <utility>
 
 #include "runtime/device/device.h"
 
