@@ -258,6 +258,8 @@ class Selective:
     expert_activation: Optional[bool] = None  # the experts' activation
     mlp: Optional[bool] = None  # MLPs without experts
     experts: Optional[bool] = None  # routers, exchanges and experts
+    shared_experts: Optional[bool] = None  # experts that every token visits
+    delta_norm: Optional[bool] = None  # the norm behind a gated delta rule
     streams: Optional[bool] = None  # mixtures of the residual's streams
 
 
@@ -407,7 +409,7 @@ class PlanRequest:
     offload_activations: List[Literal["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"]] = field(default_factory=list)  # Modules whose activations wait in CPU memory, by Megatron Core's names: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act
     execution: List[str] = field(default_factory=list)  # Settings of your framework that differ from its default, by the names in a plan's execution (docs/file_formats.md), such as fp8_attention=true,graphs=true (default: as known)
     overlap: List[str] = field(default_factory=list)  # Communication beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer, exchange, the all-to-all of experts (default: all but tensor and exchange; only transfer on one node with --framework mpt)
-    recompute_modules: List[str] = field(default_factory=list)  # What selective recompute runs again, by Megatron Core's names: core_attn, layernorm, mla_up_proj, mlp, moe, moe_act, mhc (default: core_attn)
+    recompute_modules: List[str] = field(default_factory=list)  # What selective recompute runs again, by Megatron Core's names: core_attn, layernorm, mla_up_proj, mlp, moe, moe_act, shared_experts, gdn_norm_out, mhc (default: core_attn)
     expert_load: Optional[float] = None  # Expert imbalance: tokens of the busiest GPU over the average, for its time and memory; mpt-run measures it (default: 1)
     dispatch: Optional[Literal["each", "once"]] = None  # each: a token is sent once for every expert it goes to. once: once for every GPU or node, as DeepEP and HybridEP do (default: each)
     kernels: Optional[str] = None  # Kernel times of the cluster's GPU, written by mpt-profile import (default: those that come with mpt-plan)
@@ -671,7 +673,7 @@ class Options(TypedDict, total=False):
     offload_activations: Union[Literal["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"], Sequence[Literal["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"]]]  # Modules whose activations wait in CPU memory, by Megatron Core's names: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act
     execution: Union[str, Sequence[str]]  # Settings of your framework that differ from its default, by the names in a plan's execution (docs/file_formats.md), such as fp8_attention=true,graphs=true (default: as known)
     overlap: Union[str, Sequence[str]]  # Communication beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer, exchange, the all-to-all of experts (default: all but tensor and exchange; only transfer on one node with --framework mpt)
-    recompute_modules: Union[str, Sequence[str]]  # What selective recompute runs again, by Megatron Core's names: core_attn, layernorm, mla_up_proj, mlp, moe, moe_act, mhc (default: core_attn)
+    recompute_modules: Union[str, Sequence[str]]  # What selective recompute runs again, by Megatron Core's names: core_attn, layernorm, mla_up_proj, mlp, moe, moe_act, shared_experts, gdn_norm_out, mhc (default: core_attn)
     expert_load: float  # Expert imbalance: tokens of the busiest GPU over the average, for its time and memory; mpt-run measures it (default: 1)
     dispatch: Literal["each", "once"]  # each: a token is sent once for every expert it goes to. once: once for every GPU or node, as DeepEP and HybridEP do (default: each)
     kernels: str  # Kernel times of the cluster's GPU, written by mpt-profile import (default: those that come with mpt-plan)
