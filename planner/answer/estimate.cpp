@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "base/error.h"
 #include "core/schedule_catalog.h"
 #include "core/ties.h"
@@ -43,10 +45,14 @@ void set_degrees(const SearchProblem& problem, Layout& l) {
   if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
 }
 
-// None, or the stage that shares out most where the framework shares out something of this layout always.
+// What the framework does untold: none where it can, or all of it, but weights in pipelines stay gathered.
 int64_t usual_zero(const SearchProblem& problem, const Layout& l) {
   if (!problem.framework || l.replicas() == 1) return 0;
-  for (const int64_t zero : {0, 3, 2, 1}) {
+  using Stages = std::array<int64_t, 4>;
+  const Stages order = !problem.framework->abilities.shards_by_default ? Stages{0, 3, 2, 1}
+                       : l.pipeline > 1                                ? Stages{2, 3, 1, 0}
+                                                                       : Stages{3, 2, 1, 0};
+  for (const int64_t zero : order) {
     if (!frameworks::supports_sharding(*problem.framework, problem.model, l,
                                        {zero, zero > 0 ? l.replicas() : 1, false}))
       return zero;
