@@ -73,26 +73,6 @@ TEST(Estimate, ALayoutMayHaveTheValuesOfOtherSoftware) {
   EXPECT_EQ(used.host.step_ms, 40) << "changes come after the layout's values";
 }
 
-// What a framework does untold: torchtitan and AutoModel run FSDP, the Trainer with FSDP2 cannot but, and
-// Megatron-LM and DeepSpeed share nothing out.
-TEST(Estimate, ReplicasShareStatesAsTheFrameworkDoesUntold) {
-  const auto zero = [](const char* framework, int64_t pipeline) {
-    PlanRequest request;
-    request.model.name = "llama3-8b";
-    request.cluster.name = "dgx-h100:1";
-    request.framework = framework;
-    request.bounds.pipeline = {pipeline};
-    return estimate(request).plan.layout.zero;
-  };
-  for (const char* framework : {"torchtitan", "automodel"}) {
-    EXPECT_EQ(zero(framework, 1), 3) << framework;
-    EXPECT_EQ(zero(framework, 2), 2) << framework << ": weights stay gathered in a pipeline";
-  }
-  EXPECT_EQ(zero("transformers-fsdp", 1), 3);
-  EXPECT_EQ(zero("megatron-core", 1), 0);
-  EXPECT_EQ(zero("deepspeed", 1), 0);
-}
-
 TEST(Estimate, RandomChangesArePricedOrRefused) {
   std::mt19937 random(7);
   const Json values[] = {

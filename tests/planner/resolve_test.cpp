@@ -371,19 +371,27 @@ TEST(Estimate, TakesTheLayoutThatTheBoundsName) {
   EXPECT_EQ(e.plan.layout.zero, 0);
 }
 
-TEST(Estimate, SharesOutWhatTheFrameworkAlwaysDoes) {
-  PlanRequest r = request();
-  const auto zero_of = [&](const char* framework, int64_t tensor) {
+// torchtitan and AutoModel run FSDP untold, FSDP2 cannot but, Megatron-LM and DeepSpeed share nothing out.
+TEST(Estimate, SharesOutWhatTheFrameworkDoesUntold) {
+  const auto zero_of = [&](const char* framework, int64_t tensor, int64_t pipeline = 1) {
+    PlanRequest r = request();
     r.framework = framework;
     r.bounds.tensor = {tensor};
+    r.bounds.pipeline = {pipeline};
     const Estimated e = estimate(r);
     EXPECT_FALSE(e.refusal && e.refusal->constraint == "zero") << e.refusal->reason;
     return e.plan.layout.zero;
   };
   EXPECT_EQ(zero_of("fsdp2", 2), 3);
-  EXPECT_EQ(zero_of("torchtitan", 2), 3) << "DDP stands alone there";
-  EXPECT_EQ(zero_of("torchtitan", 1), 0);
   EXPECT_EQ(zero_of("fsdp2", 8), 0) << "no replicas";
+  for (const char* framework : {"torchtitan", "automodel"}) {
+    EXPECT_EQ(zero_of(framework, 2), 3) << framework;
+    EXPECT_EQ(zero_of(framework, 1), 3) << framework;
+    EXPECT_EQ(zero_of(framework, 1, 2), 2) << framework << ": weights stay gathered in a pipeline";
+  }
+  EXPECT_EQ(zero_of("transformers-fsdp", 1), 3);
+  EXPECT_EQ(zero_of("megatron-core", 1), 0);
+  EXPECT_EQ(zero_of("deepspeed", 1), 0);
 }
 
 TEST(Plan, SaysWhatEachLayoutIsThereFor) {
