@@ -430,6 +430,12 @@ def check_update_outputs(scratch):
     check("+lasted #" in checked(SHOWN, 1), "another word is no difference")
     shop(3, "took 2 s", "Searched all 20 shelves,\\nin 1.5 s: 4 empty.")
     check("4 empty" not in SHOWN and "empty" in checked(SHOWN, 1), "another word among counts is no difference")
+    cut_here = SHOWN.replace("```\n$ shop count\nSearched all 20 shelves,\nin 1.5 s: 4 full.", "<!-- show: /^Searched/ -->\n```\n$ shop count\nSearched all 20 shelves, in 1.5 s: 4 are\n...")
+    shop(3, "took 2 s", "Searched all 20 shelves, in 15 ms: 4 are full\nand 5.")
+    check(cut_here != SHOWN, "the paragraph is not cut")
+    checked(cut_here, 0)
+    shop(3, "took 2 s", "Searched some of 20 shelves, in 15 ms: 4 are full\nand 5.")
+    check("some" in checked(cut_here, 1), "another word in the beginning of a paragraph is no difference")
     checked("# A page without commands\n", 1)
     checked("<!-- longest line: 8 -->\n```\n$ shop time\ntook 2 s\n```\n", 0)
 
