@@ -41,11 +41,14 @@ def change_type(module, *arguments, **options):
 class DotProductAttention(torch.nn.Module):
     """Stands for Transformer Engine's, which has no weights."""
 
-    def __init__(self, *_, **__):
+    def __init__(self, num_attention_heads, *_, num_gqa_groups=None, **__):
         super().__init__()
+        self.num_attention_heads, self.num_gqa_groups = num_attention_heads, num_gqa_groups or num_attention_heads
 
     def set_context_parallel_group(self, *_, **__):
         pass
+
+    set_tensor_parallel_group = set_context_parallel_group
 
 
 @contextlib.contextmanager

@@ -63,7 +63,7 @@ MEGATRON = {
     "gpt-oss-20b": plan("gpt-oss-20b", "dgx-h100:1", 32),
     "deepseek-v2": plan("deepseek-v2", "dgx-h100:16", 128, "--ep 8 --pp 4 --tp 1 --schedule 1f1b"),
     "deepseek-v3": plan("deepseek-v3", "dgx-h100:128", 4096),
-    "qwen3-next-recompute": plan("qwen3-next-80b-a3b", "dgx-h100:8", 256, "--recompute selective --recompute-modules shared_experts,gdn_norm_out"),
+    "glm-4.5-air-recompute": plan("glm-4.5-air", "dgx-h100:8", 256, "--recompute selective --recompute-modules shared_experts,moe_act"),
     "deepseek-v3-one-stage": plan("deepseek-v3", "dgx-h100:128", 4096, "--pp 1"),
     "plain-router": plan(f"{MODELS}/plain_router.json", "dgx-h100:1", 64),
     "moonlight": plan(f"{MODELS}/moonlight.json", "dgx-h100:2", 256),
