@@ -475,8 +475,11 @@ std::vector<TrainingFeature> features_of(const Training& training) {
 std::optional<Rejection> supports_training(const Framework& framework, const Training& training) {
   for (const TrainingRow& row : training_rows(training)) {
     const Abilities& a = framework.abilities;
-    if (row.present && !contains(a.trains, row.feature) && !a.trains_unwritten.contains(row.feature))
-      return refuse(framework, "training", fmt::format("does not train with {}", row.words));
+    if (!row.present || contains(a.trains, row.feature) || a.trains_unwritten.contains(row.feature)) continue;
+    if (row.feature == TrainingFeature::deterministic)  // most can, at a price that no run tells
+      return Rejection{"training", -1, 0.0, 0.0,
+                       fmt::format("MPT plans no {} for {}", row.words, framework.title)};
+    return refuse(framework, "training", fmt::format("does not train with {}", row.words));
   }
   return std::nullopt;
 }

@@ -13,6 +13,7 @@
 #include "frameworks/readers/settings.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
+#include "frameworks/transformers/hugging_face.h"
 #include "frameworks/transformers/trainer.h"
 
 namespace mpt::frameworks {

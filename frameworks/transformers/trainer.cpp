@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "frameworks/asked.h"
 #include "frameworks/deepspeed/deepspeed.h"
 #include "frameworks/framework.h"
 #include "frameworks/readers/adapter_modules.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/nn/head.h"
 
+#include "runtime/nn/embedding.h"
+
 namespace mpt::runtime {
 namespace {
 

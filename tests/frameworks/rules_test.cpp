@@ -473,6 +473,13 @@ TEST(Rules, TunersThatTheTrainerRefuses) {
   EXPECT_NE(refusal(factory + "bf16: true\nfp16: true\n").find("training_args.py:1785"), std::string::npos);
   EXPECT_NE(refusal(factory + "optim: adamw_hf\n").find("training_args.py:1563"), std::string::npos);
   EXPECT_EQ(refusal(axolotl + "bf16: auto\noptimizer: muon\nlr_scheduler: cosine\n"), "");
+  write_file_atomically(testing::TempDir() + "/zero3_bf16.json", R"({"zero_optimization": {"stage": 3},
+      "bf16": {"enabled": true}, "gradient_accumulation_steps": "auto", "train_micro_batch_size_per_gpu": "auto",
+      "train_batch_size": "auto", "gradient_clipping": "auto"})");
+  for (const char* word : {"auto", "full", "true"})
+    EXPECT_EQ(refusal(axolotl + "deepspeed: zero3_bf16.json\nbf16: " + word + "\n"), "") << word;
+  EXPECT_NE(refusal(axolotl + "deepspeed: zero3_bf16.json\nbf16: false\n").find("deepspeed.py:132"),
+            std::string::npos);
   EXPECT_NE(refusal(axolotl + "bf16: true\nfp16: true\n").find("training_args.py:1785"), std::string::npos);
 }
 

@@ -167,6 +167,7 @@ TEST(Resolve, RefusesGpusThatTheFrameworkAloneFills) {
 
 TEST(Resolve, NamesFrameworksThatTrainInTheWayThatWasAsked) {
   PlanRequest r = request();
+  r.framework = "mpt";
   r.lengths = {"200:4096"};
   const std::string refused = error_of(r);
   EXPECT_NE(refused.find("does not train with packed sequences"), std::string::npos) << refused;

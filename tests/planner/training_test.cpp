@@ -197,6 +197,33 @@ TEST(Training, DeterminismHasNoPriceAndSaysSo) {
   }));
 }
 
+// No framework is said to lack what its own code does (frameworks/*/framework.json, trains_unwritten).
+TEST(Training, IsPlannedWhereTheFrameworkRunsWhatMptDoesNotWrite) {
+  PlanRequest r = lora_request("torchtitan");
+  r.lora = 0;
+  for (const char* framework : {"automodel", "megatron-bridge", "megatron-core", "torchtitan", "pytorch",
+                                "deepspeed", "transformers-deepspeed", "transformers-fsdp"}) {
+    r.framework = framework;
+    r.lengths = {"200:4096"};
+    EXPECT_EQ(refusal_of(r), "") << framework << " packs sequences";
+    r.lengths.clear();
+    r.freeze = {"embedding"};
+    EXPECT_EQ(refusal_of(r), "") << framework << " leaves out weights without gradients";
+    r.freeze.clear();
+  }
+  const std::vector<std::pair<const char*, OptimizerKind>> optimizers{
+      {"transformers-fsdp", OptimizerKind::sgd}, {"transformers-deepspeed", OptimizerKind::sgd},
+      {"deepspeed", OptimizerKind::sgd},         {"deepspeed", OptimizerKind::adafactor},
+      {"deepspeed", OptimizerKind::adamw8},      {"deepspeed", OptimizerKind::muon},
+      {"torchtitan", OptimizerKind::muon},       {"automodel", OptimizerKind::adafactor},
+      {"automodel", OptimizerKind::adamw8}};
+  for (const auto& [framework, optimizer] : optimizers) {
+    r.framework = framework;
+    r.optimizer = optimizer;
+    EXPECT_EQ(refusal_of(r), "") << framework << " " << enum_name(optimizer);
+  }
+}
+
 TEST(Training, DeterminismIsRefusedWhereItsPriceIsUnknown) {
   PlanRequest r = lora_request("megatron-core");
   r.lora = 0;
@@ -208,7 +235,7 @@ TEST(Training, DeterminismIsRefusedWhereItsPriceIsUnknown) {
   for (const char* framework : {"torchtitan", "automodel", "deepspeed", "pytorch"}) {
     r.framework = framework;
     const std::string refused = refusal_of(r);
-    EXPECT_NE(refused.find("does not train with --deterministic"), std::string::npos) << refused;
+    EXPECT_NE(refused.find("MPT plans no --deterministic for "), std::string::npos) << refused;
     EXPECT_NE(refused.find("megatron-bridge, megatron-core"), std::string::npos) << refused;
   }
 }

@@ -52,7 +52,7 @@ def compare_config(c, config):
     c.same("kv_heads", model["kv_heads"], first(config, "num_key_value_heads", "num_attention_heads"))
     if model["attention"] != "latent":  # whose head_dim is the rotary part in transformers
         c.same("head_dim", model["head_dim"], getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
-    c.same("norm_epsilon", model["norm_epsilon"], first(config, "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"))
+    c.same("norm_epsilon", model["norm_epsilon"], first(config, "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon") or 1e-5)  # OPT's is PyTorch's
     activation = first(config, "hidden_act", "activation_function")
     # One function under two names (transformers/activations.py: NewGELUActivation, PytorchGELUTanh).
     c.same("activation", ACTIVATIONS[model["activation"]], "gelu_pytorch_tanh" if activation == "gelu_new" else activation)
@@ -60,7 +60,7 @@ def compare_config(c, config):
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     c.same("sliding_window", model.get("sliding_window"), window)
     if model["moe"] is None:
-        c.same("ffn_hidden", model["ffn_hidden"], first(config, "intermediate_size", "n_inner"))
+        c.same("ffn_hidden", model["ffn_hidden"], first(config, "intermediate_size", "n_inner", "ffn_dim"))
     else:
         compare_experts(c, config)
     if model["position"] == "rotary":
@@ -73,7 +73,7 @@ def compare_weights(c, model):
     c.same("qkv_bias", c.model["qkv_bias"],
            any(word in name for name in names for word in ("q_proj.bias", "c_attn.bias", "query_key_value.bias")))
     c.same("attention_output_bias", c.model["attention_output_bias"],
-           any(word in name for name in names for word in ("o_proj.bias", "attn.c_proj.bias", "attention.dense.bias")))
+           any(word in name for name in names for word in ("o_proj.bias", "out_proj.bias", "attn.c_proj.bias", "attention.dense.bias")))
     c.same("query_key_norm", c.model["query_key_norm"] != "none", any("q_norm" in name for name in names))
 
 
