@@ -190,7 +190,7 @@ const Case kCases[] = {
     {"transformers-fsdp", "recomputes all layers or none",
      [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {4}; }},
     {"pytorch", "", [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {4}; }},
-    {"transformers-fsdp", "has no tensor parallelism", [](Layout& l) { l.tensor = 2, l.data = 4; }},
+    {"transformers-fsdp", "no tensor parallelism", [](Layout& l) { l.tensor = 2, l.data = 4; }},
     {"deepspeed", "MPT plans no tensor parallelism for DeepSpeed (docs/_tutorials/autotp",
      [](Layout& l) { l.tensor = 2, l.data = 4; }},
     {"deepspeed", "has no hybrid sharding with ZeRO 2", [](Layout& l) { l.zero = 2, l.shard = 4; }},
@@ -332,6 +332,18 @@ TEST(Supports, SharesHoldWholeGroupsOfContextAndExpertRanks) {
   EXPECT_NE(why(titan, context), "");
   context.shard = 8;
   EXPECT_EQ(why(titan, context), "");
+}
+
+TEST(Supports, AutoModelSplitsLayersOfEqualHeadsAlone) {
+  const Framework& automodel = *find_framework("automodel");
+  Layout l = plain(automodel);
+  l.tensor = 2, l.data = 4, l.shard = 4, l.zero = 3;
+  const auto refused = [&](const char* model) {
+    return why(automodel, l, kWorkload, model).find("differ in their heads") != std::string::npos;
+  };
+  EXPECT_TRUE(refused("gemma4-31b"));
+  EXPECT_FALSE(refused("llama3-8b"));
+  EXPECT_FALSE(refused("gemma3-27b")) << "its windows differ, its heads do not";
 }
 
 TEST(Supports, TiedEmbeddingsStayOutOfPyTorchsPipelines) {

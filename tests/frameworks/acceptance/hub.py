@@ -29,7 +29,7 @@ def sizes(model):
         values["rope_parameters"] = {"rope_type": "llama3", "rope_theta": model["rotary_base"], "factor": scaling["factor"],
                                      "low_freq_factor": scaling["low_frequency_factor"], "high_freq_factor": scaling["high_frequency_factor"],
                                      "original_max_position_embeddings": scaling["original_positions"]}
-    elif model["position"] == "rotary" and not scaling:
+    elif model["position"] == "rotary" and not scaling and model["type"] != "gemma4_text":  # which has them by kind of layer
         values["rope_parameters"] = {"rope_type": "default", "rope_theta": model["rotary_base"]}
     return values
 
@@ -38,11 +38,12 @@ def configuration(name, model):
     """The model's own file where the tests have it; else one of its type with the plan's sizes."""
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
-    owner, _, rest = name.partition("/")
-    for stem in (rest, "Meta-" + rest, rest.removesuffix("-Base"), rest.replace("Meta-Llama-3-", "Meta-Llama-3.1-")):
-        for folder in FOLDERS:
-            path = os.path.join(folder, f"{owner}--{stem}.json")
-            if os.path.exists(path):
+    rest = name.partition("/")[2]
+    stems = [stem.lower() for stem in (rest, "Meta-" + rest, rest.removesuffix("-Base"), rest.replace("Meta-Llama-3-", "Meta-Llama-3.1-"))]
+    for folder in FOLDERS:
+        for file_name in sorted(os.listdir(folder)):  # OWNER--MODEL.json; NVIDIA's are the same models in 4 bits
+            path, stem = os.path.join(folder, file_name), file_name.partition("--")[2].lower().removesuffix(".json").removesuffix("-nvfp4")
+            if stem in stems:
                 with open(path, encoding="utf-8") as file:
                     values = json.load(file)
                 kind = values.pop("model_type")
