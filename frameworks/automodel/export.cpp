@@ -154,6 +154,12 @@ Exported export_automodel(const Plan& plan) {
               {"distributed", recipe_distributed(plan, !own_file)},
               {"loss_fn", {{"_target_", "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy"}}},
               {"optimizer", {{"_target_", "torch.optim.AdamW"}}}};
+  // Their sparse attention runs over context ranks by these kernels alone
+  // (_transformers/capabilities.py:479).
+  static const std::vector<std::string> kSparse{"deepseek_v4", "glm_moe_dsa"};
+  if (l.context > 1 && contains(kSparse, plan.model.type))
+    recipe["model"]["backend"] = {{"_target_", "nemo_automodel.components.models.common.BackendConfig"},
+                                  {"attn", "tilelang"}};
   if (is_narrow(l.precision)) {
     recipe["fp8"] = {{"enabled", true}, {"recipe_name", "tensorwise"}};
     if (!head_in_fp8(l)) recipe["fp8"]["filter_fqns"] = Json::array({"lm_head"});

@@ -113,7 +113,7 @@ struct Abilities {
   bool overlap_all_reduce = false;
   bool overlap_tensor = true;
   std::vector<AlwaysBeside> always_overlaps;
-  bool recompute_modules = false, shards_by_default = false, equal_heads_in_tensor = false;
+  bool recompute_modules = false, shards_by_default = false;
   bool gather_overlap_alone = true;
   bool blocking_interleaved_pair = true;
   bool exchange_beside_full_recompute = true;
@@ -152,8 +152,6 @@ struct Abilities {
     v.field("zero_with_experts", &T::zero_with_experts, "ZeRO stages with expert parallelism", between(0, 3));
     v.field("plain_replicas_alone", &T::plain_replicas_alone,
             "ZeRO 0 only without tensor, pipeline and context parallelism");
-    v.field("equal_heads_in_tensor", &T::equal_heads_in_tensor,
-            "tensor parallelism only where all layers have heads of one number and size", optional_field());
     v.field("shards_by_default", &T::shards_by_default,
             "replicas share all states out unless it is told otherwise", optional_field());
     v.field("shards_hold_groups", &T::shards_hold_groups,

@@ -83,12 +83,6 @@ struct SplitRules {
     if (tensor && !can.shares_heads && model.layers.any(is_shared))
       return no("tensor", fmt::format("does not split {} key-value heads over {} tensor ranks",
                                       model.layers.first(is_shared)->attention->kv_heads, layout.tensor));
-    const auto has_others = [&, &heads = model.attention()](const LayerKind& k) {
-      return k.attention &&
-             (k.attention->kv_heads != heads.kv_heads || k.attention->head_dim != heads.head_dim);
-    };
-    if (tensor && can.equal_heads_in_tensor && model.layers.any(has_others))
-      return no("tensor", "has no tensor parallelism for layers that differ in their heads");
     if (tensor && !can.splits_mixers && model.layers.any([](const LayerKind& k) { return bool(k.linear); }))
       return refuse_unplanned(framework, "tensor", "splits_mixers", "tensor ranks beside whole mixers");
     const int64_t pieces = 2 * layout.context * layout.tensor;

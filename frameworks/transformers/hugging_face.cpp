@@ -16,10 +16,10 @@ bool same_architecture(ModelSpec a, const ModelSpec& b) {
   return same_model(a, b);
 }
 
-// GPT-2's and OPT's classes drop out a tenth unless told otherwise.
+// Classes that drop out a tenth unless told otherwise.
 bool drops_out_by_default(const Json& config) {
   const std::string type = config.value("model_type", "");
-  return type == "gpt2" || type == "opt";
+  return type == "gpt2" || type == "opt" || type == "seed_oss";
 }
 
 // Of any model on the hub that has the architecture.

@@ -169,7 +169,7 @@ void Checkpoint::check_completeness() const {
   }
   for (const auto& [name, of_kinds] : sizes) {
     for (const std::string& kind : enum_names<TensorKind>()) {
-      if (of_kinds.size() != 1 || !pieces_.contains(kind + "/" + name))
+      if (of_kinds.size() != 1 || !pieces_.contains(fmt::format("{}/{}", kind, name)))
         refuse(fmt::format("no {} of the size of the others for {}", kind, cut_text(name, kMostNameBytes)),
                "values and both moments of each weight, of one size");
     }

@@ -334,18 +334,6 @@ TEST(Supports, SharesHoldWholeGroupsOfContextAndExpertRanks) {
   EXPECT_EQ(why(titan, context), "");
 }
 
-TEST(Supports, AutoModelSplitsLayersOfEqualHeadsAlone) {
-  const Framework& automodel = *find_framework("automodel");
-  Layout l = plain(automodel);
-  l.tensor = 2, l.data = 4, l.shard = 4, l.zero = 3;
-  const auto refused = [&](const char* model) {
-    return why(automodel, l, kWorkload, model).find("differ in their heads") != std::string::npos;
-  };
-  EXPECT_TRUE(refused("gemma4-31b"));
-  EXPECT_FALSE(refused("llama3-8b"));
-  EXPECT_FALSE(refused("gemma3-27b")) << "its windows differ, its heads do not";
-}
-
 TEST(Supports, TiedEmbeddingsStayOutOfPyTorchsPipelines) {
   for (const auto& [name, refused] : {std::pair{"torchtitan", true},
                                       {"automodel", true},

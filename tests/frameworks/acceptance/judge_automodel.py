@@ -115,10 +115,10 @@ def compare_model(c, recipe):
     c.same("tied_embeddings", model["tied_embeddings"], bool(config.tie_word_embeddings))
     c.same("norm_epsilon", model["norm_epsilon"], next(
         (getattr(config, name) for name in ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps") if hasattr(config, name)), 1e-5))
-    if hasattr(config, "num_key_value_heads"):
+    if not getattr(config, "is_heterogeneous", False) and hasattr(config, "num_key_value_heads"):
         c.same("kv_heads", model["kv_heads"], config.num_key_value_heads)
     rotary = getattr(config, "rope_parameters", None)
-    if rotary:
+    if rotary and "rope_theta" in rotary:  # otherwise they differ by kind of layer
         c.same("rotary_base", model["rotary_base"], float(rotary["rope_theta"]))
         scaling = model.get("rotary_scaling") or {"kind": "default", "factor": None}
         kind = {"other": "yarn"}.get(scaling["kind"], scaling["kind"])
@@ -137,9 +137,9 @@ def compare_weights(c, recipe):
     other, meshes, resharded, compute = set(), set(), set(), set()
     for part in recipe.model_parts:
         adapts = c.layout.get("training", {}).get("adapter_rank", 0) > 0  # weights are then as the checkpoint's
-        # _fp32_params: two numbers a head of mixers, which AutoModel holds in fp32 whatever the recipe says.
+        # Two numbers a head of mixers (_fp32_params) and routers (mlp.gate) stay in fp32, whatever the recipe says.
         other |= {name for name, weight in part.named_parameters()
-                  if "._fp32_params." not in name and weight.dtype != (torch.bfloat16 if adapts or c.execution["weight_bytes"] == 2 else torch.float32)}
+                  if "._fp32_params." not in name and not name.endswith(".mlp.gate.weight") and weight.dtype != (torch.bfloat16 if adapts or c.execution["weight_bytes"] == 2 else torch.float32)}
         frozen = {name for name, weight in part.named_parameters() if weight.requires_grad != ("lora_" in name)}
         c.same("weights that are trained or frozen otherwise", [], sorted(frozen) if adapts else [])
         in_experts = any(".experts.lora_" in name for name, _ in part.named_parameters())

@@ -127,6 +127,7 @@ AUTOMODEL = {
     "qwen3.5-122b-a10b-pipeline": plan("qwen3.5-122b-a10b", "dgx-h100:8", 64, "--pp 4"),  # layers beside a vision tower
     "qwen3.5-397b-a17b-pipeline": plan("qwen3.5-397b-a17b", "dgx-b200:32", 512, "--pp 4"),
     "nemotron-nano-12b-v2-pipeline-lora": plan("nemotron-nano-12b-v2", "dgx-h100:1", 64, "--pp 8 --lora 8"),
+    "gemma4-31b-tensor": plan("gemma4-31b", "dgx-b200:1", 32, "--tp 2", seq=1024),
     "qwen3.5-27b-pipeline": plan("qwen3.5-27b", "dgx-b200:8", 128, "--pp 2"),
     "mistral-7b": plan("mistral-7b", "dgx-h100:1", 64),
     "phi3-mini": plan("phi3-mini", "dgx-h100:1", 64),
