@@ -207,7 +207,7 @@ TEST(Training, IsPlannedWhereTheFrameworkRunsWhatMptDoesNotWrite) {
     r.lengths = {"200:4096"};
     EXPECT_EQ(refusal_of(r), "") << framework << " packs sequences";
     r.lengths.clear();
-    r.freeze = {"embedding"};
+    r.freeze = {FrozenPart::embedding};
     EXPECT_EQ(refusal_of(r), "") << framework << " leaves out weights without gradients";
     r.freeze.clear();
   }
