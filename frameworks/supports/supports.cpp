@@ -234,6 +234,8 @@ struct Broken {
 // ZeRO stages, as the layout has replicas to share states out over.
 Broken zero_rule(const Abilities& a, const Layout& l, const Sharing& s) {
   const bool alone = l.tensor == 1 && l.pipeline == 1 && l.context == 1;
+  if (s.offload && a.zero_with_offload.empty())
+    return {"offload", "moves no optimizer state alone to the host's memory"};
   if (!contains(l.pipeline > 1 ? a.zero_in_pipeline : a.zero, s.zero))
     return {"zero", l.pipeline > 1 ? "has no ZeRO {} with pipeline parallelism" : "has no ZeRO {}", s.zero};
   if (s.zero == 0 && a.plain_replicas_alone && !alone)

@@ -358,6 +358,7 @@ def reasons_first():
     for job, asked, where, reason in (
             (tied, ["--pp", 2, "--framework", "automodel"], "--pp 2: ", "a head that shares the embedding's"),
             (moe, ["--ep", 3], "--ep 3: ", "expert"),
+            (dense, ["--offload", "on", "--framework", "automodel"], "--offload on: ", "moves no optimizer state alone"),
             (dense, ["--tp", 3], "--tp 3: ", "8 GPUs cannot be split into groups of --tp 3"),
             (dense, ["--seq", 4097, "--cp", 2], "--cp 2: ", "sequence 4097"),
             (dense, ["--zero", 3, "--pp", 2, "--dp", 4, "--framework", "megatron-bridge"], "--pp 2 --dp 4 --zero 3: ", "ZeRO 3 with pipeline parallelism"),
