@@ -73,7 +73,8 @@ Precision precision_named(const std::string& name, const std::string& where);
 /// Sets the optimizer of that name. Unknown ones are priced as AdamW, with a note.
 void set_optimizer(Imported& in, const std::string& name);
 
-/// One note of the settings that a plan of the framework has no place for, unless they are off.
+/// Notes the settings that a plan of the framework has no place for. Those that are off (false, 1 or "none")
+/// are left out.
 void note_left_out(const Settings& settings, const std::string& framework, Imported& in);
 
 /// Where a rank spreads experts, each is whole; else experts are split as the dense layers are.

@@ -24,7 +24,7 @@ const char* torch_class(const std::string& schedule) {
   return found == names.end() ? nullptr : found->second;
 }
 
-// `from_hub`: the class is that of the file on the hub, which for some has a vision tower beside the text:
+// `from_hub`: the hub's file names the class. That of Qwen3.5 reads images, too, and holds the text inside:
 // nemo_automodel/components/models/qwen3_5/model.py:671 and qwen3_5_moe/model.py:533.
 Json recipe_modules(const Plan& plan, bool from_hub) {
   static const std::vector<std::string> kInside{"qwen3_5_text", "qwen3_5_moe_text"};

@@ -478,9 +478,9 @@ std::optional<Rejection> supports_training(const Framework& framework, const Tra
   for (const TrainingRow& row : training_rows(training)) {
     const Abilities& a = framework.abilities;
     if (!row.present || contains(a.trains, row.feature) || a.trains_unwritten.contains(row.feature)) continue;
-    if (row.feature == TrainingFeature::deterministic)  // most can, at a price that no run tells
-      return Rejection{"training", -1, 0.0, 0.0,
-                       fmt::format("MPT plans no {} for {}", row.words, framework.title)};
+    const std::string source = enum_name(row.feature);
+    if (framework.sources.contains(source))
+      return refuse_unplanned(framework, "training", source.c_str(), row.words);
     return refuse(framework, "training", fmt::format("does not train with {}", row.words));
   }
   return std::nullopt;

@@ -71,8 +71,8 @@ Settings deepspeed_settings(const Settings& config, std::optional<Precision> pre
     const Json* const value = config.find(key);
     return value == nullptr ? otherwise : *value;
   };
-  if (const Json name = given("deepspeed_config.deepspeed_config_file", ""); name.is_string() && name != "") {
-    const std::filesystem::path path = folder / name.get<std::string>();
+  if (const std::string name = config.text("deepspeed_config.deepspeed_config_file", ""); !name.empty()) {
+    const std::filesystem::path path = folder / name;
     return {load_json(path, kMostImportedBytes), path.string()};
   }
   Json made{{"train_batch_size", "auto"},

@@ -27,9 +27,9 @@ void add_accelerate_scripts(const Plan& plan, const std::string& settings, const
 /// UserError.
 std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::path& file);
 
-/// train.json beside `file`, where there is one.
+/// train.json in the folder of `file`, where there is one.
 std::optional<Settings> arguments_beside(const std::filesystem::path& file);
-/// What is trained in: the Trainer's own words come before `launched`, that of `accelerate launch`.
+/// The precision of a training. The Trainer's arguments come before `launched`, that of `accelerate launch`.
 Precision trainer_precision(const Settings& s, Precision launched);
 /// Batch, sequence, recomputation, optimizer and model of the Trainer's arguments.
 void set_trainer_settings(const Settings& s, const std::filesystem::path& folder, Imported& in);

@@ -45,7 +45,8 @@ void set_degrees(const SearchProblem& problem, Layout& l) {
   if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
 }
 
-// What the framework does untold: none where it can, or all of it, but weights in pipelines stay gathered.
+// The framework's own default: it shares nothing out where it can, or all states. In pipelines weights stay
+// gathered.
 int64_t usual_zero(const SearchProblem& problem, const Layout& l) {
   if (!problem.framework || l.replicas() == 1) return 0;
   using Stages = std::array<int64_t, 4>;

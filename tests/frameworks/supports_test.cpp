@@ -86,7 +86,8 @@ TEST(Frameworks, FilesSpeakOfThingsThatExist) {
     EXPECT_FALSE(f.title.empty() || f.version.empty() || f.sources.empty()) << f.name;
     for (const auto& [what, source] : f.sources) {
       const bool known = abilities.names.contains(what) || execution.names.contains(what) || what == "all" ||
-                         what == "execution" || what == "without_compile";
+                         what == "execution" || what == "without_compile" ||
+                         contains(enum_names<TrainingFeature>(), what);
       EXPECT_TRUE(known && !source.empty()) << f.name << " " << what;
     }
     EXPECT_TRUE(f.sources.contains("execution")) << f.name;
