@@ -58,7 +58,7 @@ struct SelectiveRecompute {
   bool mlp = false;                // of layers without experts
   bool experts = false;            // with their router and exchanges
   bool shared_experts = false;
-  bool delta_norm = false;  // the gated norm behind the delta rule, whose result goes
+  bool delta_norm = false;  // the gated norm of a delta rule; its result goes
   bool streams = false;     // of a residual that has several, from those that a stage received
 
   bool operator==(const SelectiveRecompute&) const = default;
