@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <sstream>
 #include <vector>
 
 #include "base/error.h"
@@ -23,32 +22,15 @@ constexpr const char* kHelpGroup = "Help";
 
 bool is_advanced(const std::string& group) { return group.starts_with("More"); }
 
-// Words of `text` in lines that end before the width; `indent` blanks begin each line but the first.
-std::string described_lines(const std::string& text, size_t column, size_t indent) {
-  std::string out, word;
-  std::istringstream words(text);
-  bool first = true;
-  while (words >> word) {
-    if (!first && column + 1 + word.size() > screen_columns()) {
-      out += "\n" + std::string(indent, ' ');
-      column = indent;
-    } else if (!first) {
-      out += " ";
-      ++column;
-    }
-    out += word;
-    column += word.size();
-    first = false;
-  }
-  return out;
+std::string help_lines(const std::string& text, const std::string& first) {
+  return wrapped(text, first, screen_columns(), /*divides=*/false);
 }
 
 std::string entry(const std::string& name, const std::string& description) {
-  std::string out = "  " + name;
-  if (description.empty()) return out + "\n";
-  const bool fits = out.size() + 2 <= kColumn;
-  out += fits ? std::string(kColumn - out.size(), ' ') : "\n" + std::string(kColumn, ' ');
-  return out + described_lines(description, kColumn, kColumn) + "\n";
+  const std::string label = "  " + name;
+  if (description.empty()) return label + "\n";
+  if (label.size() + 2 <= kColumn) return help_lines(description, fmt::format("{:<{}}", label, kColumn));
+  return label + "\n" + help_lines(description, std::string(kColumn, ' '));
 }
 
 // Names the value: the option's own word, or one for its type; without what its checks say.
@@ -156,7 +138,8 @@ std::vector<std::string> long_names(const CLI::App& app) {
   return names;
 }
 
-// Options, and their names in Megatron-LM, DeepSpeed, torchtitan and many scripts.
+// Options, and their names in Megatron-LM, DeepSpeed, torchtitan and many scripts; with a value where the
+// name says one.
 constexpr std::pair<const char*, const char*> kOtherNames[] = {
     {"global-batch", "gbs global-batch-size batch-size train-batch-size"},
     {"micro-batch", "mbs micro-batch-size train-micro-batch-size-per-gpu"},
@@ -170,8 +153,14 @@ constexpr std::pair<const char*, const char*> kOtherNames[] = {
     {"sp", "sequence-parallel"},
     {"zero", "zero-stage"},
     {"recompute", "recompute-granularity activation-checkpointing"},
+    {"recompute full", "gradient-checkpointing checkpoint-activations"},
+    {"zero 3", "fsdp fully-shard full-shard"},
+    {"lora 16", "lora-r lora-rank peft"},
+    {"lora 16 --frozen-weights nf4", "qlora load-in-4bit"},
+    {"measured", "step-time iteration-time"},
+    {"cluster dgx-h100:8", "nodes nnodes num-nodes"},
     {"chunks", "virtual-pipeline-model-parallel-size"},
-    {"gpus", "nodes nnodes world-size num-gpus"},
+    {"gpus", "world-size num-gpus nproc-per-node"},
     {"cluster", "gpu hardware"},
     {"precision", "dtype"},
     {"model", "config"},
@@ -183,7 +172,8 @@ constexpr std::pair<const char*, const char*> kOtherNames[] = {
 
 std::string option_meant(const std::string& name, const std::vector<std::string>& known) {
   for (const auto& [option, others] : kOtherNames) {
-    if (contains(known, option) && contains(split_at(others, ' '), name)) return option;
+    if (contains(known, split_at(option, ' ').front()) && contains(split_at(others, ' '), name))
+      return option;
   }
   std::string shortest;  // of those that the word begins
   for (const std::string& other : known) {
@@ -355,7 +345,7 @@ std::string help_text(const CLI::App& app, const std::string& program, bool all)
   const std::string name =
       std::filesystem::path(program.substr(0, space)).filename().string() + program.substr(space);
   std::string text =
-      described_lines(app.get_description(), 0, 0) + "\n\n" + usage(app, name) + entries_text(app, nullptr);
+      help_lines(app.get_description(), "") + "\n" + usage(app, name) + entries_text(app, nullptr);
   for (const std::string& group : groups_of(app)) {
     if (all || !is_advanced(group)) text += entries_text(app, &group);
   }

@@ -34,16 +34,15 @@ CLI::Option* add_reader(CLI::App& app, const std::string& names, const std::stri
 template <class T>
 CLI::Option* add_number(CLI::App& app, const std::string& names, T& target, const std::string& what,
                         const FieldRule& rule, const char* placeholder = nullptr) {
-  using Kind = detail::ElementOf<T>;
   const auto read = [&target, rule](const std::vector<std::string>& words, const std::string& option) {
     set_from_words(target, words, option, rule);
   };
   CLI::Option* option = add_reader(app, names, what, read);
-  const char* const usual = std::is_integral_v<typename Kind::type> ? "N" : "X";
+  const char* const usual = std::is_integral_v<typename detail::ElementOf<T>::type> ? "N" : "X";
   option->type_name(placeholder != nullptr ? placeholder : usual);
-  if constexpr (Kind::is_list) {
+  if constexpr (is_a<T, std::vector>) {
     option->default_str(fmt::format("{}", fmt::join(target, ",")));
-  } else if constexpr (!Kind::is_optional) {
+  } else if constexpr (!is_a<T, std::optional>) {
     if (double(target) >= rule.minimum && double(target) <= rule.maximum)
       option->default_str(fmt::format("{}", target));
   }

@@ -57,12 +57,6 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-std::string lower_case(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
-  return out;
-}
-
 // A shell may close a stream before the start. A file that is opened later would get its number, and with it
 // the printed lines.
 void open_closed_streams() {
@@ -89,12 +83,9 @@ bool is_reader_gone(int error) {
 // Findings and lists of names in lines of the screen; remedies, which may be commands, as they are.
 std::string in_lines(const std::string& text) {
   std::string out;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
+  for (const std::string& line : split_at(text, '\n')) {
     const bool wraps = columns_of(line) > screen_columns() && line[0] != ' ';
     out += wraps ? wrapped(line, "", screen_columns(), false) : line + "\n";
-    begin = end + 1;
   }
   out.pop_back();
   return out;
@@ -176,7 +167,7 @@ int run_program(std::string_view program, const std::function<int()>& body) {
 }
 
 std::string nearest_name(std::string_view text, const std::vector<std::string>& known) {
-  const std::string wanted = lower_case(text.substr(0, 64));
+  const std::string wanted = lower_case(std::string(text.substr(0, 64)));
   std::string best;
   size_t best_distance = std::max<size_t>(2, wanted.size() / 3) + 1;
   for (const std::string& name : known) {

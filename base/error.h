@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The three kinds of error of this project live here and in core/rejection.h:
+// The three kinds of error of this project live here and in core/layout.h:
 //   UserError   wrong input: says where, what was found, what is allowed, and the remedy. Exit code 2.
-//   Rejection   a layout that cannot be: a value, since a search meets millions (core/rejection.h).
+//   Rejection   a layout that cannot be: a value, since a search meets millions (core/layout.h).
 //   MPT_CHECK   a broken invariant, that is a defect of this program. Exit code 70.
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <functional>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -86,6 +88,12 @@ namespace detail {
 [[noreturn]] void check_failed(const char* expression, const char* file, int line,
                                const std::string& message);
 }  // namespace detail
+
+/// What an exception of a run says. The standard library's "std::bad_alloc" is no sentence.
+inline std::string failure_text(const std::exception& error) {
+  const bool out_of_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  return out_of_memory ? "out of memory: this machine has too little for the run" : error.what();
+}
 
 }  // namespace mpt
 

@@ -77,6 +77,12 @@ struct NameOr {
   bool operator==(const NameOr&) const = default;
 };
 
+/// Whether T is made from a template: a list, an optional value, a map.
+template <class T, template <class...> class Of>
+inline constexpr bool is_a = false;
+template <template <class...> class Of, class... Parts>
+inline constexpr bool is_a<Of<Parts...>, Of> = true;
+
 /// The type of a field of T that a visitor gets as `Member`.
 template <class T, class Member>
 using FieldType = std::remove_cvref_t<std::invoke_result_t<Member, T&>>;

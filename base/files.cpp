@@ -106,17 +106,6 @@ void keep_permissions(const std::filesystem::path& target, int descriptor) {
   if (::stat(target.c_str(), &status) == 0) (void)!::fchmod(descriptor, status.st_mode & kPermissions);
 }
 
-bool write_all(int descriptor, const std::string& text) {
-  size_t written = 0;
-  while (written < text.size()) {
-    const ssize_t n = ::write(descriptor, text.data() + written, text.size() - written);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    written += static_cast<size_t>(n);
-  }
-  return true;
-}
-
 }  // namespace
 
 FileLedger& files_of_program() {
@@ -227,6 +216,17 @@ void write_file_atomically(const std::filesystem::path& file, const std::string&
       fmt::format("{}: cannot be written completely ({})", file.string(), std::strerror(errno)));
   if (!in_place) ::unlink(out.file.c_str());
   throw error;
+}
+
+bool write_all(int descriptor, std::string_view text) {
+  size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t n = ::write(descriptor, text.data() + written, text.size() - written);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    written += static_cast<size_t>(n);
+  }
+  return true;
 }
 
 bool is_temporary_name(std::string_view name) {

@@ -58,6 +58,8 @@ FileLedger& files_of_program();
 /// Writes beside the target, flushes, and renames: a reader never sees half a file. What is no regular file
 /// (a pipe, /dev/stdout) is written in place. Throws RunError, or UserError where the path cannot be opened.
 void write_file_atomically(const std::filesystem::path& file, const std::string& text);
+/// Writes all of `text`. False where that fails: errno has the reason.
+bool write_all(int descriptor, std::string_view text);
 /// Whether a killed write_file_atomically() leaves files of this name.
 bool is_temporary_name(std::string_view name);
 /// Throws UserError if write_file_atomically() could not open `file`: to be asked before long work, not

@@ -65,35 +65,6 @@ bool check_range(double value, const std::string& pointer, const FieldRule& rule
 bool check_text(const std::string& text, const std::string& pointer, const FieldRule& rule,
                 JsonProblems& problems);
 
-enum class TypeKind { plain, vector, optional, map, name_or };
-template <class T>
-struct KindOf {
-  static constexpr TypeKind value = TypeKind::plain;
-};
-template <class E>
-struct KindOf<std::vector<E>> {
-  static constexpr TypeKind value = TypeKind::vector;
-};
-template <class E>
-struct KindOf<std::optional<E>> {
-  static constexpr TypeKind value = TypeKind::optional;
-};
-template <class K, class E>
-struct KindOf<std::map<K, E>> {
-  static constexpr TypeKind value = TypeKind::map;
-};
-template <class E>
-struct KindOf<NameOr<E>> {
-  static constexpr TypeKind value = TypeKind::name_or;
-};
-template <class T>
-struct TypeTraits {
-  static constexpr bool is_vector = KindOf<T>::value == TypeKind::vector,
-                        is_optional = KindOf<T>::value == TypeKind::optional,
-                        is_map = KindOf<T>::value == TypeKind::map,
-                        is_name_or = KindOf<T>::value == TypeKind::name_or;
-};
-
 /// Visitor that fills one described struct from a JSON object.
 template <class T>
 class ObjectReader {
@@ -106,7 +77,7 @@ class ObjectReader {
     known_.emplace_back(name);
     const auto found = json_.find(name);
     if (found == json_.end()) {
-      if (rule.required && !TypeTraits<FieldType<T, Member>>::is_optional) missing_.emplace_back(name);
+      if (rule.required && !is_a<FieldType<T, Member>, std::optional>) missing_.emplace_back(name);
       return;
     }
     read_value(*found, pointer_ + "/" + escape_pointer(name), rule, problems_, std::invoke(member, out_));
@@ -212,23 +183,23 @@ void read_value(const Json& json, const std::string& pointer, const FieldRule& r
       out = json.get<std::string>();
   } else if constexpr (std::is_enum_v<T>) {
     read_enum(json, pointer, problems, out);
-  } else if constexpr (TypeTraits<T>::is_optional) {
+  } else if constexpr (is_a<T, std::optional>) {
     if (json.is_null()) {
       out.reset();
     } else {
       read_value(json, pointer, rule, problems, out.emplace());
     }
-  } else if constexpr (TypeTraits<T>::is_name_or) {
+  } else if constexpr (is_a<T, NameOr>) {
     if (json.is_string()) return read_value(json, pointer, rule, problems, out.name);
     if (!json.is_object()) return problems.add(pointer, describe_json(json), "a name or an object");
     read_value(json, pointer, rule, problems, out.value.emplace());
-  } else if constexpr (TypeTraits<T>::is_vector) {
+  } else if constexpr (is_a<T, std::vector>) {
     if (!json.is_array()) return problems.add(pointer, describe_json(json), "a list");
     out.clear();
     for (size_t i = 0; i < json.size(); ++i) {
       read_value(json[i], pointer + "/" + std::to_string(i), rule, problems, out.emplace_back());
     }
-  } else if constexpr (TypeTraits<T>::is_map) {
+  } else if constexpr (is_a<T, std::map>) {
     if (!json.is_object()) return problems.add(pointer, describe_json(json), "an object");
     out.clear();
     for (const auto& [key, value] : json.items()) {
@@ -259,15 +230,15 @@ Json write_value(const T& value) {
     return enum_name(value);
   } else if constexpr (std::is_same_v<T, std::string> || std::is_arithmetic_v<T>) {
     return value;
-  } else if constexpr (TypeTraits<T>::is_optional) {
+  } else if constexpr (is_a<T, std::optional>) {
     return value ? write_value(*value) : Json(nullptr);
-  } else if constexpr (TypeTraits<T>::is_name_or) {
+  } else if constexpr (is_a<T, NameOr>) {
     return value.value ? write_value(*value.value) : Json(value.name);
-  } else if constexpr (TypeTraits<T>::is_vector) {
+  } else if constexpr (is_a<T, std::vector>) {
     Json list = Json::array();
     for (const auto& element : value) list.push_back(write_value(element));
     return list;
-  } else if constexpr (TypeTraits<T>::is_map) {
+  } else if constexpr (is_a<T, std::map>) {
     Json::object_t object;  // operator[] would compare all keys
     for (const auto& [key, element] : value) object.emplace_back(key_text(key), write_value(element));
     return object;
@@ -287,7 +258,7 @@ void ObjectWriter<T>::field(const char* name, Member member, const char*, FieldR
     const T usual{};
     if (value == std::invoke(member, usual)) return;
   }
-  if constexpr (TypeTraits<FieldType<T, Member>>::is_optional) {
+  if constexpr (is_a<FieldType<T, Member>, std::optional>) {
     if (!value.has_value()) return;
   }
   json_[name] = write_value(value);

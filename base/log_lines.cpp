@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/text.h"
+
 namespace mpt {
 namespace {
 
@@ -19,10 +21,8 @@ size_t length_of(std::string_view text, F&& belongs) {
 
 // The number that `digits` are, at most 9 of them; -1 for anything else.
 int64_t small_number(std::string_view digits) {
-  if (digits.empty() || digits.size() > 9 || length_of(digits, is_digit) != digits.size()) return -1;
-  int64_t value = 0;
-  for (const char c : digits) value = 10 * value + (c - '0');
-  return value;
+  const auto value = number_of<uint32_t>(digits);
+  return value && digits.size() <= 9 ? int64_t(*value) : -1;
 }
 
 bool skip(std::string_view& text, std::string_view what) {

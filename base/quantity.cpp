@@ -63,11 +63,6 @@ std::optional<NumberAndUnit> split_number(std::string_view text) {
   return out;
 }
 
-std::string lower(std::string text) {
-  for (char& letter : text) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-  return text;
-}
-
 bool take_end(std::string& text, std::string_view end) {
   if (!text.ends_with(end)) return false;
   text.resize(text.size() - end.size());
@@ -82,14 +77,14 @@ struct DataUnit {
   double size = 0.0;  // bytes, or bits
 };
 DataUnit data_unit(const std::string& text) {
-  std::string prefix = lower(text);
+  std::string prefix = lower_case(text);
   DataUnit unit;
   if (take_end(prefix, "bits") || take_end(prefix, "bit")) {
     unit.data = Data::bits;
   } else if (take_end(prefix, "bytes") || take_end(prefix, "byte")) {
     unit.data = Data::bytes;
   } else if (take_end(prefix, "b")) {
-    const bool small = text == lower(text);
+    const bool small = text == lower_case(text);
     unit.data = text.ends_with('B') ? Data::bytes : small ? Data::unclear : Data::bits;
   } else {
     unit.data = Data::unclear;
@@ -105,7 +100,7 @@ DataUnit data_unit(const std::string& text) {
 std::optional<double> parse_in(std::string_view text, std::span<const Unit> units) {
   const auto parts = split_number(text);
   for (const Unit& unit : units) {
-    if (parts && lower(parts->unit) == unit.name) return parts->number * unit.size;
+    if (parts && lower_case(parts->unit) == unit.name) return parts->number * unit.size;
   }
   return std::nullopt;
 }
@@ -160,7 +155,7 @@ int64_t parse_bytes(std::string_view text, std::string_view where) {
   if (parts->unit.empty() && parts->number >= double(kMiB) && parts->number <= 9e18)
     return static_cast<int64_t>(parts->number);
   DataUnit unit = data_unit(parts->unit);
-  const std::string small = lower(parts->unit);
+  const std::string small = lower_case(parts->unit);
   if (unit.data == Data::unclear && (parts->unit == "b" || parts->unit == small) && small.ends_with("ib"))
     unit.data = Data::bytes;  // "20gib": memory is never counted in Gibit
   if (unit.data == Data::bytes && parts->number * unit.size <= 9e18)
@@ -178,7 +173,7 @@ double parse_bandwidth(std::string_view text, std::string_view where) {
   const bool slash = take_end(name, "/s") || take_end(name, "/S");
   const bool per = !slash && (take_end(name, "ps") || take_end(name, "PS") || take_end(name, "pS"));
   DataUnit unit = data_unit(name);
-  if (per && unit.data == Data::unclear && lower(name).ends_with("b")) unit.data = Data::bits;  // "gbps"
+  if (per && unit.data == Data::unclear && lower_case(name).ends_with("b")) unit.data = Data::bits;  // "gbps"
   const bool clear = (slash || per) && (unit.data == Data::bytes || unit.data == Data::bits);
   const double rate = parts->number * unit.size / (unit.data == Data::bits ? 8.0 : 1.0);
   if (clear && rate >= 1.0 && rate <= 1e15) return rate;
@@ -207,7 +202,7 @@ double parse_share(std::string_view text, std::string_view where) {
 int64_t parse_sequence(std::string_view text, std::string_view where) {
   constexpr double kMost = double(int64_t{1} << 28);
   const auto parts = split_number(text);
-  const std::string unit = parts ? lower(parts->unit) : "?";
+  const std::string unit = parts ? lower_case(parts->unit) : "?";
   const double scale = unit.empty() ? 1.0 : unit == "k" ? 1024.0 : unit == "m" ? 1048576.0 : 0.0;
   const double tokens = parts ? parts->number * scale : 0.0;
   if (tokens >= 1.0 && tokens <= kMost && tokens == std::floor(tokens)) return static_cast<int64_t>(tokens);

@@ -25,22 +25,18 @@ namespace detail {
 template <class T>
 struct ElementOf {
   using type = T;
-  static constexpr bool is_list = false, is_optional = false, is_name_or = false;
 };
 template <class E>
 struct ElementOf<std::vector<E>> {
   using type = E;
-  static constexpr bool is_list = true, is_optional = false, is_name_or = false;
 };
 template <class E>
 struct ElementOf<std::optional<E>> {
   using type = E;
-  static constexpr bool is_list = false, is_optional = true, is_name_or = false;
 };
 template <class E>
 struct ElementOf<NameOr<E>> {
   using type = std::string;
-  static constexpr bool is_list = false, is_optional = false, is_name_or = true;
 };
 
 /// "from 1 to 256", "from 1": a rule's range for people.
@@ -82,13 +78,12 @@ std::string word_of_element(const E& value) {
 template <class M>
 void set_from_words(M& field, const std::vector<std::string>& words, const std::string& option,
                     const FieldRule& rule) {
-  using Kind = detail::ElementOf<M>;
-  using E = typename Kind::type;
+  using E = typename detail::ElementOf<M>::type;
   const auto read = [&](const std::string& word) { return detail::element_of_word<E>(word, option, rule); };
-  if constexpr (Kind::is_list) {
+  if constexpr (is_a<M, std::vector>) {
     field.clear();
     for (const std::string& word : words) field.push_back(read(word));
-  } else if constexpr (Kind::is_name_or) {
+  } else if constexpr (is_a<M, NameOr>) {
     field = {words.back(), {}};
   } else {
     field = read(words.back());

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "core/action_memory.h"
-#include "core/transfer_slots.h"
+#include "core/lower.h"
 
 namespace mpt {
 namespace {

@@ -80,10 +80,10 @@ std::vector<BoundWords> bound_words(const SearchBounds& bounds) {
   return writer.words;
 }
 
-std::vector<std::string> bounded_options(const SearchBounds& bounds) {
-  std::vector<std::string> options;
-  for (const BoundWords& bound : bound_words(bounds)) options.push_back(bound.option());
-  return options;
+std::string options_of(const std::vector<BoundWords>& words) {
+  std::string text;
+  for (const BoundWords& bound : words) text += (text.empty() ? "" : " ") + bound.option();
+  return text;
 }
 
 std::vector<std::string> broken_bounds(const SearchBounds& bounds, const Layout& layout) {

@@ -21,8 +21,8 @@ struct BoundWords {
 /// The bounds that leave something out.
 std::vector<BoundWords> bound_words(const SearchBounds& bounds);
 
-/// Their options: "--tp 3", "--zero 0,1".
-std::vector<std::string> bounded_options(const SearchBounds& bounds);
+/// Their options: "--tp 3 --zero 0,1".
+std::string options_of(const std::vector<BoundWords>& words);
 
 /// Those that `layout` breaks, as they are typed. What a layout cannot show (a context method on one context
 /// rank) breaks nothing.

@@ -136,8 +136,11 @@ ClusterSpec join_clusters(const std::string& name, const std::vector<ClusterSpec
   cluster.name = cut_text(printable(name), kMostNameBytes);  // as typed, with paths of files
   cluster.levels = {link};
   std::vector<DeviceGroup> groups;
-  for (const ClusterSpec& part : parts)
+  cluster.host_memory_bytes = parts.front().host_memory_bytes;
+  for (const ClusterSpec& part : parts) {
     groups.push_back({part.name, part.device, part.devices, part.devices_per_node, part.levels});
+    cluster.host_memory_bytes = std::min(cluster.host_memory_bytes, part.host_memory_bytes);
+  }
   return with_groups(cluster, groups);
 }
 

@@ -140,8 +140,13 @@ struct ClusterSpec {
   // Devices of one operating system, where a node (a domain of fast links) has several of these. 0: the
   // node's.
   int64_t devices_per_host = 0;
+  int64_t host_memory_bytes = 0;  // of one operating system; 0: unknown
 
   bool mixed() const { return !groups.empty(); }
+  /// How many of `ranks` one operating system has at most.
+  int64_t ranks_of_host(int64_t ranks) const {
+    return std::min(devices_per_host > 0 ? devices_per_host : devices_per_node, ranks);
+  }
   bool operator==(const ClusterSpec&) const = default;
 
   static void describe(auto& v) {
@@ -156,6 +161,8 @@ struct ClusterSpec {
             optional_field());
     v.field("devices_per_host", &T::devices_per_host, "devices of one operating system; 0: all of a node",
             rare_field(between(0, 10'000'000)));
+    v.field("host_memory_bytes", &T::host_memory_bytes, "memory of one operating system; 0: unknown",
+            rare_field(between(0, 1e15)));
   }
 };
 

@@ -112,6 +112,8 @@ struct Kept {
   bool shares_norm_output = true;
   // The gate and the inputs of the rule are slices of that output; convolution and states are run again.
   bool keeps_whole_projection = true;
+  bool remakes_fp8_inputs = false;      // torch.compile's partitioner: a norm or an activation once more
+  bool merges_expert_adapters = false;  // PEFT's ParamWrapper: W + BA of all experts in each forward
 
   bool operator==(const Kept&) const = default;
 
@@ -142,6 +144,11 @@ struct Kept {
             rare_field());
     v.field("keeps_whole_projection", &T::keeps_whole_projection,
             "gated attention and delta rules keep the output of their first product as it is", rare_field());
+    v.field("remakes_fp8_inputs", &T::remakes_fp8_inputs,
+            "compiled layers make the narrow inputs of products again from what norms and activations keep",
+            rare_field());
+    v.field("merges_expert_adapters", &T::merges_expert_adapters,
+            "experts' adapters are added to a copy of their weights, which stays for backward", rare_field());
   }
 };
 
@@ -150,23 +157,30 @@ struct StateBytes {
   // Per parameter, in mixed precision; this project's runtime has 2 + 4 + 12.
   int64_t weight_bytes = 0, fp8_weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0, reduced_bytes = 0;
   bool offloads_gradients = false;
+  bool narrows_experts = true;  // else frozen ones keep 16 bits: no linear layers, but stacked weights
+  // Moments are in 8 bits where a rank's share of a tensor is a multiple of this, else as wide as weights.
+  int64_t narrow_moment_block = 1;
 
   bool operator==(const StateBytes&) const = default;
 
   static void describe(auto& v) {
     using T = StateBytes;
-    v.field("weight_bytes", &T::weight_bytes, "bytes of one weight; 0: by precision",
-            optional_field(between(0, 64)));
+    const FieldRule bytes = optional_field(between(0, 64));
+    v.field("weight_bytes", &T::weight_bytes, "bytes of one weight; 0: by precision", bytes);
     v.field("fp8_weight_bytes", &T::fp8_weight_bytes,
-            "bytes of one weight where products run in fp8; 0: as many", optional_field(between(0, 64)));
-    v.field("gradient_bytes", &T::gradient_bytes, "bytes of one gradient; 0: by precision",
-            optional_field(between(0, 64)));
+            "bytes of one weight where products run in fp8; 0: as many", bytes);
+    v.field("gradient_bytes", &T::gradient_bytes, "bytes of one gradient; 0: by precision", bytes);
     v.field("optimizer_bytes", &T::optimizer_bytes,
-            "bytes of one parameter's optimizer state; 0: by precision", optional_field(between(0, 64)));
+            "bytes of one parameter's optimizer state; 0: by precision", bytes);
     v.field("reduced_bytes", &T::reduced_bytes, "bytes of one gradient while it is reduced; 0: 4",
             optional_field(between(0, 8)));
     v.field("offloads_gradients", &T::offloads_gradients,
             "shares of gradients wait in the host's memory beside an offloaded optimizer", optional_field());
+    v.field("narrows_experts", &T::narrows_experts, "frozen experts are stored in as few bits as the rest",
+            rare_field());
+    v.field("narrow_moment_block", &T::narrow_moment_block,
+            "moments are in 8 bits where a rank's share of a tensor is a multiple of this many weights",
+            rare_field(between(1, 1 << 20)));
   }
 };
 
@@ -175,6 +189,7 @@ struct Traffic {
   bool scatters_transfers = false;  // receivers gather them inside the node (arXiv:2104.04473, section 4.1)
   bool sums_beside_weight_gradient = false;
   bool keeps_gathered_in_pipeline = false;  // pytorch, distributed/pipelining/stage.py
+  bool defers_gradient_sums = false;        // set_requires_gradient_sync(False) of FSDP2
   bool sums_shares_in_backward = false;     // piece by piece (pytorch, HYBRID_SHARD)
   double sharded_network_rate = 1.0;        // scatters of gradients reach the same
   bool deduplicates_dispatch = false;
@@ -183,6 +198,8 @@ struct Traffic {
   // Else the ranks that split an expert gather its tokens after the exchange (Megatron Core).
   bool sends_to_expert_parts = true;
   bool exchanges_shared_heads = true;
+  // Of each weight of a matrix, once a step: to whole matrices and back, to all ranks or to one.
+  int64_t muon_gathered_bytes = 0, muon_exchanged_bytes = 0;
 
   bool operator==(const Traffic&) const = default;
 
@@ -194,6 +211,8 @@ struct Traffic {
             "input gradients are summed over tensor ranks beside the weight gradient's product", may);
     v.field("keeps_gathered_in_pipeline", &T::keeps_gathered_in_pipeline,
             "in a pipeline sharded weights and gradients stay whole between micro-batches", may);
+    v.field("defers_gradient_sums", &T::defers_gradient_sums,
+            "gradients stay whole until the last micro-batch, in the type in which they are summed", may);
     v.field("sums_shares_in_backward", &T::sums_shares_in_backward,
             "gradients' shares are summed beside the last backward", may);
     v.field("sharded_network_rate", &T::sharded_network_rate,
@@ -212,6 +231,12 @@ struct Traffic {
         "tensor ranks exchange what all heads share: sums of a norm over all heads, a latent key's rotary "
         "part",
         rare_field());
+    v.field("muon_gathered_bytes", &T::muon_gathered_bytes,
+            "bytes of each weight of sharded matrices that every rank gathers for Muon",
+            rare_field(between(0, 64)));
+    v.field("muon_exchanged_bytes", &T::muon_exchanged_bytes,
+            "bytes of each weight of sharded matrices that go to one rank and back for Muon",
+            rare_field(between(0, 64)));
   }
 };
 
@@ -229,13 +254,13 @@ struct HostTimes {
 
   static void describe(auto& v) {
     using T = HostTimes;
+    const FieldRule most = optional_field(between(0, 1e6));
     v.field("launch_us", &T::launch_us, "host's microseconds per kernel", optional_field(between(0, 1e4)));
     v.field("expert_layer_us", &T::expert_layer_us, "host's microseconds per layer of experts, both ways",
-            optional_field(between(0, 1e6)));
+            most);
     v.field("graphed_expert_layer_us", &T::graphed_expert_layer_us, "the same where graphs launch the router",
-            optional_field(between(0, 1e6)));
-    v.field("micro_batch_us", &T::micro_batch_us, "host's microseconds per micro-batch and stage",
-            optional_field(between(0, 1e6)));
+            most);
+    v.field("micro_batch_us", &T::micro_batch_us, "host's microseconds per micro-batch and stage", most);
     v.field("step_ms", &T::step_ms, "host's milliseconds per step", optional_field(between(0, 1e5)));
     v.field("blocking_launches", &T::blocking_launches, "the host waits for each kernel", optional_field());
   }
@@ -247,20 +272,24 @@ struct Allocator {
   double allocator_cache = 0.0;                     // read as used, but given back before an allocation fails
   // Else context_gib and allocator_slack cover uncounted buffers, and less is freed between pieces.
   bool counts_each_buffer = true;
+  // In the host's memory while the model is built, before ranks share it out.
+  int64_t host_build_bytes = 0, process_build_bytes = 0;
 
   bool operator==(const Allocator&) const = default;
 
   static void describe(auto& v) {
     using T = Allocator;
-    v.field("context_gib", &T::context_gib, "GiB of a process beside its tensors",
-            optional_field(between(0, 64)));
-    v.field("allocator_slack", &T::allocator_slack, "share of tensors that the allocator loses",
-            optional_field(between(0, 1)));
+    const FieldRule size = optional_field(between(0, 64)), share = optional_field(between(0, 1));
+    v.field("context_gib", &T::context_gib, "GiB of a process beside its tensors", size);
+    v.field("allocator_slack", &T::allocator_slack, "share of tensors that the allocator loses", share);
     v.field("allocator_cache", &T::allocator_cache, "share of tensors that the allocator keeps cached",
-            optional_field(between(0, 1)));
+            share);
     v.field("counts_each_buffer", &T::counts_each_buffer,
             "tensors lie in one pool, and workspaces and communicators' buffers are counted one by one",
             rare_field());
+    v.field("host_build_bytes", &T::host_build_bytes,
+            "bytes of a trained weight in a host's memory while the model is built", size);
+    v.field("process_build_bytes", &T::process_build_bytes, "the same for each process of the host", size);
   }
 };
 

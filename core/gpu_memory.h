@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What mpt-run takes of a GPU beside its tensors. The runtime takes as much, and the planner leaves as much.
+// What mpt-run takes of a GPU beside its tensors, and how it pads the vocabulary there. The runtime does so,
+// and the planner prices it.
 
 #include <cstdint>
 
@@ -23,5 +24,9 @@ constexpr int64_t pool_bytes(int64_t tensors) {
 constexpr int64_t tensors_of_pool(int64_t bytes) {
   return int64_t(double(bytes - kCallBytes) / (1.0 + kPoolGaps));
 }
+
+/// On GPUs the vocabulary of every tensor rank is padded to a multiple of this. Products with an odd number
+/// of columns are several times slower there: their kernels load single elements.
+inline constexpr int64_t kVocabularyMultipleOnGpus = 128;
 
 }  // namespace mpt

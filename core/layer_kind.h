@@ -41,22 +41,19 @@ struct RotaryScaling {
 
   static void describe(auto& v) {
     using T = RotaryScaling;
+    const FieldRule turns = optional_field(between(1e-3, 1e6)), growth = optional_field(between(0, 100));
     v.field("kind", &T::kind, "rule of the scaling");
     v.field("factor", &T::factor, "by which frequencies fall", between(1e-3, 1e6));
     v.field("low_frequency_factor", &T::low_frequency_factor,
-            "llama3: wavelengths above original / this fall", optional_field(between(1e-3, 1e6)));
+            "llama3: wavelengths above original / this fall", turns);
     v.field("high_frequency_factor", &T::high_frequency_factor, "llama3: those below original / this stay",
-            optional_field(between(1e-3, 1e6)));
+            turns);
     v.field("original_positions", &T::original_positions, "llama3, yarn: positions of pre-training",
             optional_field(between(1, 1 << 30)));
-    v.field("beta_fast", &T::beta_fast, "yarn: turns above which frequencies stay",
-            optional_field(between(1e-3, 1e6)));
-    v.field("beta_slow", &T::beta_slow, "yarn: turns below which frequencies fall",
-            optional_field(between(1e-3, 1e6)));
-    v.field("mscale", &T::mscale, "yarn: growth of queries and keys; 0 if not given",
-            optional_field(between(0, 100)));
-    v.field("mscale_all_dim", &T::mscale_all_dim, "yarn: growth of scores; 0 if not given",
-            optional_field(between(0, 100)));
+    v.field("beta_fast", &T::beta_fast, "yarn: turns above which frequencies stay", turns);
+    v.field("beta_slow", &T::beta_slow, "yarn: turns below which frequencies fall", turns);
+    v.field("mscale", &T::mscale, "yarn: growth of queries and keys; 0 if not given", growth);
+    v.field("mscale_all_dim", &T::mscale_all_dim, "yarn: growth of scores; 0 if not given", growth);
     v.field("whole_dimensions", &T::whole_dimensions, "yarn: bounds are rounded to whole dimensions",
             optional_field());
   }

@@ -8,7 +8,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "core/recompute_modules.h"
 
 namespace mpt {
 namespace {

@@ -7,16 +7,25 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/fields.h"
 #include "core/execution.h"
 #include "core/model_spec.h"
-#include "core/rejection.h"
 #include "core/training.h"
 
 namespace mpt {
+
+/// Why a layout is out. A value, not an exception: a search meets millions of these.
+struct Rejection {
+  std::string constraint;  // "memory", "divides", "schedule", ...
+  int stage = -1;          // the virtual stage where it failed, or -1
+  double needed = 0.0;     // in the constraint's own unit (bytes for memory)
+  double available = 0.0;
+  std::string reason;  // one sentence for a person
+};
 
 /// none: every saved activation is kept. selective: the attention core is recomputed. full: only a layer's
 /// input is kept and the layer runs forward again before its backward.
@@ -132,10 +141,14 @@ struct Layout {
   int64_t zero_of_micro_batch() const {
     return execution.traffic.keeps_gathered_in_pipeline && pipeline > 1 ? std::min<int64_t>(zero, 1) : zero;
   }
+  /// The same of gradients: some frameworks share out sums over micro-batches only after the last one.
+  int64_t zero_of_gradients() const {
+    const int64_t stage = zero_of_micro_batch();
+    return execution.traffic.defers_gradient_sums ? std::min<int64_t>(stage, 1) : stage;
+  }
   /// Whether gradients are summed over replicas piece by piece beside the last backward.
   bool reduces_in_backward() const {
-    return overlap_gradient_reduce &&
-           (zero_of_micro_batch() < 2 || execution.traffic.sums_shares_in_backward);
+    return overlap_gradient_reduce && (zero_of_gradients() < 2 || execution.traffic.sums_shares_in_backward);
   }
   /// Whether tokens go to their experts and back beside another micro-batch in layers of that recompute.
   /// Those that recompute all of themselves have no pass to put beside (Megatron Core refuses both together).
@@ -150,6 +163,7 @@ struct Layout {
 
   static void describe(auto& v) {
     using T = Layout;
+    const FieldRule may = optional_field();
     constexpr double kMaxDegree = kMostRanks;
     v.field("tensor", &T::tensor, "tensor-parallel degree", between(1, kMaxDegree));
     v.field("pipeline", &T::pipeline, "pipeline ranks", between(1, kMaxDegree));
@@ -161,36 +175,34 @@ struct Layout {
     v.field("expert_tensor", &T::expert_tensor, "ways to split each expert; 0: as tensor",
             optional_field(between(0, kMaxDegree)));
     v.field("sequence_parallel", &T::sequence_parallel, "norms and residuals split over the tensor group",
-            optional_field());
-    v.field("context_method", &T::context_method, "how context ranks attend", optional_field());
+            may);
+    v.field("context_method", &T::context_method, "how context ranks attend", may);
     v.field("zero", &T::zero, "ZeRO stage: what data-parallel ranks share out",
             optional_field(between(0, 3)));
     v.field("shard", &T::shard, "ranks that the states are shared out over",
             optional_field(between(1, kMaxDegree)));
-    v.field("offload_optimizer", &T::offload_optimizer, "optimizer state in the host's memory",
-            optional_field());
-    v.field("order", &T::order, "which axis lies outermost", optional_field());
+    v.field("offload_optimizer", &T::offload_optimizer, "optimizer state in the host's memory", may);
+    v.field("order", &T::order, "which axis lies outermost", may);
     v.field("overlap_gradient_reduce", &T::overlap_gradient_reduce,
-            "gradients are reduced during the last backward", optional_field());
+            "gradients are reduced during the last backward", may);
     v.field("overlap_parameter_gather", &T::overlap_parameter_gather, "weights are gathered during forward",
-            optional_field());
+            may);
     v.field("overlap_tensor", &T::overlap_tensor, "tensor-parallel collectives run beside their products",
-            optional_field());
-    v.field("overlap_transfer", &T::overlap_transfer, "transfers between stages run beside compute",
-            optional_field());
+            may);
+    v.field("overlap_transfer", &T::overlap_transfer, "transfers between stages run beside compute", may);
     v.field("overlap_exchange", &T::overlap_exchange,
-            "tokens go to their experts and back beside another micro-batch's other pass", optional_field());
+            "tokens go to their experts and back beside another micro-batch's other pass", may);
     v.field("recomputed_layers", &T::recomputed_layers,
             "with full recompute, layers of each stage that recompute; empty: all",
             optional_field(between(0, 100000)));
     v.field("recompute", &T::recompute, "what is recomputed in backward");
-    v.field("selective", &T::selective, "with selective recompute, what runs again", optional_field());
+    v.field("selective", &T::selective, "with selective recompute, what runs again", may);
     v.field("precision", &T::precision, "precision of compute");
     v.field("training", &T::training, "what is trained, by which optimizer", rare_field());
     v.field("schedule", &T::schedule, "name of the pipeline schedule");
     v.field("layers_per_stage", &T::layers_per_stage, "decoder layers of each virtual stage",
             between(0, 100000));
-    v.field("execution", &T::execution, "what the framework that runs it does", optional_field());
+    v.field("execution", &T::execution, "what the framework that runs it does", may);
   }
 };
 
@@ -253,5 +265,17 @@ bool recomputes_partly(const Layout& layout);
 
 /// "tp2 pp2 dp1 mbs4 1f1b recompute=none".
 std::string layout_name(const Layout& layout);
+
+/// What selective recompute can run again, by the names that Megatron-LM gives them (recompute_modules in
+/// megatron/core/transformer/transformer_config.py).
+struct RecomputeModule {
+  const char* name;
+  bool SelectiveRecompute::*flag;
+};
+std::span<const RecomputeModule> recompute_modules();
+
+/// Selective recompute runs the named modules again and no others; names that are none count for nothing.
+void set_recompute_modules(const std::vector<std::string>& names, SelectiveRecompute& selective);
+std::vector<std::string> recompute_modules_of(const SelectiveRecompute& selective);
 
 }  // namespace mpt

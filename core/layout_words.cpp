@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/layout_words.h"
+#include "core/plan_words.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "core/recompute_modules.h"
+#include "core/layout.h"
 
 namespace mpt {
 namespace {

@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "core/action_memory.h"
-#include "core/transfer_slots.h"
 
 namespace mpt {
 namespace {

@@ -180,10 +180,6 @@ const MixtureOfExperts* ModelSpec::moe() const {
   return kind != nullptr ? &*kind->moe : nullptr;
 }
 
-bool ModelSpec::has_windows() const {
-  return layers.any([](const LayerKind& k) { return k.attention && k.attention->window; });
-}
-
 bool same_model(ModelSpec a, const ModelSpec& b) {
   a.name = b.name;
   a.type = b.type;

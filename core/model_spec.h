@@ -59,8 +59,6 @@ struct ModelSpec {
   const Mlp& mlp() const;
   /// Of the lowest layer that has experts; null: none has.
   const MixtureOfExperts* moe() const;
-  /// Whether a layer has a sliding window.
-  bool has_windows() const;
 
   static void describe(auto& v);
 };

@@ -362,6 +362,7 @@ struct Plan {
   std::vector<std::string> notes;      // what to know before the plan is used, a sentence each
   // Nothing: the framework runs the model and MPT writes it, or layouts were searched beyond the framework.
   std::optional<ModelVerdict> verdict;
+  Objective objective;
   PlanRequest request;  // what was asked: planning it again gives this plan
 
   bool operator==(const Plan&) const = default;
@@ -422,6 +423,7 @@ void Plan::describe(auto& v) {
           optional_field(long_text()));
   v.field("corrected", &T::corrected, "what observed runs make of the predictions", optional_field());
   v.field("notes", &T::notes, "what to know before the plan is used", optional_field(long_text()));
+  v.field("objective", &T::objective, "whether it trains what one GPU would", optional_field());
   v.field("verdict", &T::verdict, "what the framework makes of the model, where MPT does not write it",
           rare_field());
   v.field("request", &T::request, "what was asked; mpt-plan --request repeats it");

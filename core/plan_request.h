@@ -125,6 +125,7 @@ struct PlanRequest {
   std::optional<FrozenFormat> frozen_weights;
   std::vector<FrozenPart> freeze;
   std::vector<std::string> lengths;
+  double masked = 0.0;
   std::vector<OffloadModule> offload_activations;
   std::optional<Dispatch> dispatch;
   std::string kernels, memory_margin;
@@ -172,8 +173,8 @@ void PlanRequest::describe_problem(auto& v) {
   v.field("precision", &T::precision, "fp32, bf16, fp16, fp8, mxfp8 or nvfp4 (default: bf16; on CPUs fp32)",
           option_field(kWhat, "NAME"));
   v.field("framework", &T::framework,
-          "Software that will run the plan; an unknown name lists all (default: megatron-core on GPUs, mpt "
-          "on CPUs)",
+          "Software that will run the plan; an unknown name lists all (default: megatron-core, or the first "
+          "that trains the model; mpt on CPUs)",
           option_field(kWhat, "NAME"));
   v.field("cluster", &T::cluster,
           "Nodes such as dgx-h100:8 (mpt-plan cluster list), a cluster file (docs/clusters.md), "
@@ -216,6 +217,10 @@ void PlanRequest::describe_training(auto& v) {
           "Lengths of the sequences that are packed to --seq tokens: mean:longest, or lengths with their "
           "shares, such as 512=0.3,2048=0.7 (default: nothing is packed)",
           option_field(kMoreWhat, "LENGTHS"));
+  v.field("masked", &T::masked,
+          "Share of the tokens that the loss leaves out, as prompts and padding of fine-tuning: layouts that "
+          "would weigh the others unequally are left out (default: 0)",
+          option_field(kMoreWhat, "SHARE", between(0, 0.999)));
   v.field("offload_activations", &T::offload_activations,
           "Modules whose activations wait in CPU memory, by Megatron Core's names: attn_norm, qkv_linear, "
           "core_attn, attn_proj, mlp_norm, expert_fc1, moe_act",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/recompute_modules.h"
+#include "core/layout.h"
 
 #include "base/ranges.h"
 

@@ -4,13 +4,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/error.h"
-#include "core/schedules/gpipe.h"
-#include "core/schedules/interleaved.h"
+#include "core/schedules/generated.h"
 #include "core/schedules/list_scheduler.h"
-#include "core/schedules/one_f_one_b.h"
-#include "core/schedules/v_shaped.h"
-#include "core/schedules/zero_bubble.h"
 
 namespace mpt {
 namespace {
@@ -33,8 +31,16 @@ const std::vector<ScheduleEntry> kSchedules{
      .min_chunks = 2,
      .max_chunks = 64,
      .source = "Narayanan et al. 2021 (arXiv:2104.04473), section 2.2.2",
-     .generate = generate_interleaved,
-     .warm_start = true,
+     .generate = [](int p, int v, int m) { return generate_interleaved(p, v, m, p); },
+     .generate_in_groups = generate_interleaved,
+     .warm_start = true},
+    {.name = "zb-interleaved",
+     .min_chunks = 2,
+     .max_chunks = 64,
+     .source = "PyTorch 2.15.0, torch/distributed/pipelining/schedules.py, ScheduleInterleavedZeroBubble",
+     .generate = [](int p, int v, int m) { return generate_zb_interleaved(p, v, m, p); },
+     .generate_in_groups = generate_zb_interleaved,
+     .splits_backward = true,
      .leanest = {3, 64}},
     {.name = "zb-h1",
      .min_chunks = 1,
@@ -101,6 +107,15 @@ const ScheduleEntry& leanest_schedule(const ScheduleEntry& entry, int chunks) {
   }
   MPT_CHECK(false, "no leanest schedule of {} chunks", chunks);
   return entry;
+}
+
+// torch/distributed/pipelining/schedules.py, ScheduleInterleaved1F1B, number_of_rounds.
+Schedule make_schedule(const ScheduleEntry& entry, int ranks, int chunks, int micro_batches,
+                       bool equal_rounds) {
+  if (!equal_rounds || entry.generate_in_groups == nullptr)
+    return entry.generate(ranks, chunks, micro_batches);
+  const int rounds = std::max(1, micro_batches / ranks);
+  return entry.generate_in_groups(ranks, chunks, micro_batches, (micro_batches + rounds - 1) / rounds);
 }
 
 int64_t micro_batches_that_hold_as_much(const ScheduleEntry& entry, int64_t ranks, int64_t micro_batches) {

@@ -23,6 +23,8 @@ struct ScheduleEntry {
   int max_chunks;
   std::string source;  // where the schedule is described
   Schedule (*generate)(int ranks, int chunks, int micro_batches);
+  /// The same where `group` micro-batches go through a chunk in turn, not `ranks`; null: it has no groups.
+  Schedule (*generate_in_groups)(int ranks, int chunks, int micro_batches, int group) = nullptr;
   /// Whether input and weight gradients are actions of their own.
   bool splits_backward = false;
   /// Rank of each stage: Schedule::rank_of_stage without generating the schedule.
@@ -44,6 +46,11 @@ const std::vector<ScheduleEntry>& schedule_catalog();
 /// The named schedule of the same placement that holds the fewest micro-batches: a schedule that is made to
 /// measure fits wherever this one does.
 const ScheduleEntry& leanest_schedule(const ScheduleEntry& entry, int chunks);
+
+/// `equal_rounds`: PyTorch's interleaved classes deal m micro-batches to p ranks in max(1, m / p) rounds of
+/// as many each. Else groups are of p, and the last one may be smaller.
+Schedule make_schedule(const ScheduleEntry& entry, int ranks, int chunks, int micro_batches,
+                       bool equal_rounds);
 
 /// So few micro-batches of a schedule hold the same on every rank, in as many transfer slots: where it
 /// repeats, three rounds of the pipeline and the last, broken one.

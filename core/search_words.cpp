@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/search_words.h"
+#include "core/plan_words.h"
 
 #include <fmt/ranges.h>
 

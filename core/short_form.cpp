@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/words.h"
-#include "core/recompute_modules.h"
+#include "core/layout.h"
 #include "core/schedule_catalog.h"
 
 namespace mpt {

@@ -41,6 +41,7 @@ struct Training {
   double packed_length = 0.0;
   double packed_spread = 0.0;
   int64_t packed_sequences = 0;  // of a step
+  double masked = 0.0;           // share of the tokens that the loss leaves out
 
   bool adapts() const { return adapter_rank > 0; }
   bool adapts(AdapterTarget target) const { return adapts() && contains(adapter_targets, target); }
@@ -70,6 +71,7 @@ struct Training {
             rare_field(between(0, 1e3)));
     v.field("packed_sequences", &T::packed_sequences, "packed sequences of a step",
             rare_field(between(0, 1 << 28)));
+    v.field("masked", &T::masked, "share of the tokens that the loss leaves out", rare_field(between(0, 1)));
   }
 };
 

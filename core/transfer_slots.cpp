@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/transfer_slots.h"
+#include "core/lower.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -31,4 +31,21 @@ struct ModelVerdict {
   }
 };
 
+/// Whether a layout is known to train what one GPU would that takes one sequence at a time.
+struct Objective {
+  bool same = true;
+  std::string why;   // it is not: the end of a sentence about the framework
+  std::string seen;  // the run or the line that shows that; empty where it is not known
+
+  bool operator==(const Objective&) const = default;
+
+  static void describe(auto& v) {
+    using T = Objective;
+    v.field("same", &T::same,
+            "whether loss and gradients are known to be those of one GPU that takes one sequence at a time");
+    v.field("why", &T::why, "why they are not", rare_field());
+    v.field("seen", &T::seen, "the run or the line that shows that; empty: not known", rare_field());
+  }
+};
+
 }  // namespace mpt

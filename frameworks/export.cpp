@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "base/quantity.h"
@@ -96,9 +97,15 @@ int64_t sharing_data_ranks(const Layout& layout) {
   return std::max<int64_t>(1, models::dense_shard(layout) / layout.context);
 }
 
-bool stages_are_even(const Layout& layout) {
-  const auto& layers = layout.layers_per_stage;
-  return all_of(layers, [&](int64_t n) { return n == layers.front(); });
+std::string torch_class_of(const std::string& schedule) {
+  static const std::map<std::string, std::string> classes{{"gpipe", "GPipe"},
+                                                          {"1f1b", "1F1B"},
+                                                          {"interleaved", "Interleaved1F1B"},
+                                                          {"zb-interleaved", "InterleavedZeroBubble"},
+                                                          {"zb-v", "ZBVZeroBubble"},
+                                                          {"dualpipe-v", "DualPipeV"}};
+  const auto found = classes.find(schedule);
+  return found == classes.end() ? "" : found->second;
 }
 
 std::vector<std::string> schedule_lines(const Plan& plan, char separator) {
@@ -119,10 +126,10 @@ std::vector<std::string> schedule_lines(const Plan& plan, char separator) {
   return lines;
 }
 
-void add_warnings(std::initializer_list<std::pair<bool, const char*>> rows,
-                  std::vector<std::string>& warnings) {
+void add_sentences(std::initializer_list<std::pair<bool, const char*>> rows,
+                   std::vector<std::string>& sentences) {
   for (const auto& [given, text] : rows) {
-    if (given) warnings.emplace_back(text);
+    if (given) sentences.emplace_back(text);
   }
 }
 
@@ -141,10 +148,7 @@ std::vector<std::vector<std::string>> stage_modules(const Plan& plan, const Stag
 bool attention_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.kernels.fp8_attention; }
 bool head_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.kernels.fp8_head; }
 
-int64_t ranks_per_node(const Plan& plan) {
-  const ClusterSpec& c = plan.cluster;
-  return std::min(c.devices_per_host > 0 ? c.devices_per_host : c.devices_per_node, plan.layout.ranks());
-}
+int64_t ranks_per_node(const Plan& plan) { return plan.cluster.ranks_of_host(plan.layout.ranks()); }
 
 int64_t node_count(const Plan& plan) {
   const int64_t per_node = ranks_per_node(plan);
@@ -167,7 +171,17 @@ std::string comment_text(std::string text) {
 std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan) {
   const Framework* framework = find_framework(target.name);
   if (framework == nullptr) return std::nullopt;
-  return supports(*framework, plan.model, plan.layout, plan.workload);
+  Layout l = plan.layout;
+  const Abilities& can = framework->abilities;
+  if (l.execution.framework != framework->name) {
+    const auto always = [&](AlwaysBeside what) { return contains(can.always_overlaps, what); };
+    l.overlap_gradient_reduce |= always(AlwaysBeside::gradient_reduce);
+    l.overlap_parameter_gather |= always(AlwaysBeside::parameter_gather);
+    l.overlap_transfer |= always(AlwaysBeside::transfer);
+    l.overlap_tensor &= can.overlap_tensor;
+    l.overlap_exchange &= can.overlap_exchange;
+  }
+  return supports(*framework, plan.model, l, plan.workload);
 }
 
 std::string template_text(const std::string& name) {

@@ -2,8 +2,8 @@
 #pragma once
 
 // Export: a plan in the words of the frameworks and launchers that people run. A plan that a framework
-// supports is expressed whole; any other gets a warning. docs/exports.md names the source of each flag and
-// key.
+// supports is expressed whole; of any other the warnings say what is lost. docs/exports.md names the source
+// of each flag and key.
 
 #include <map>
 #include <optional>
@@ -22,12 +22,13 @@ struct ExportedFile {
 
 struct Exported {
   std::vector<ExportedFile> files;
-  std::vector<std::string> warnings;
+  std::vector<std::string> warnings;  // where the files are another training than the plan, or cannot run
+  std::vector<std::string> needs;     // what they take beside the framework: packages, keys of the data
 };
 
 /// The sentences of rows that hold.
-void add_warnings(std::initializer_list<std::pair<bool, const char*>> rows,
-                  std::vector<std::string>& warnings);
+void add_sentences(std::initializer_list<std::pair<bool, const char*>> rows,
+                   std::vector<std::string>& sentences);
 
 struct ExportTarget {
   const char* name;
@@ -50,11 +51,11 @@ bool head_in_fp8(const Layout& layout);
 /// Data-parallel ranks that share weights or their state out, context ranks not counted: frameworks on
 /// PyTorch fold those in by themselves.
 int64_t sharing_data_ranks(const Layout& layout);
-/// Whether each stage holds as many layers as any other.
-bool stages_are_even(const Layout& layout);
 /// The actions of each pipeline rank in PyTorch's words, such as "0F0,0F1": stage, then F forward, B
 /// backward, I input gradient or W weight gradient, then micro-batch.
 std::vector<std::string> schedule_lines(const Plan& plan, char separator);
+/// What get_schedule_class() of torch.distributed.pipelining calls a schedule; empty: it has no class of it.
+std::string torch_class_of(const std::string& schedule);
 /// The modules of each virtual stage, as pipelines of PyTorch's name them: "`layers`7" and the like.
 struct StageNames {
   std::string embedding, layers, norm;
@@ -70,7 +71,8 @@ std::string export_title(const Plan& plan);
 /// A sentence for a comment in any language: one line of ASCII without quotes and backslashes.
 std::string comment_text(std::string text);
 
-/// Why the target's framework cannot run the plan as it is; nothing where it can, and for launchers.
+/// Why the target's framework cannot train the plan as it is; nothing where it can, and for launchers.
+/// Of a plan for another framework, overlaps that this one decides on may be others: they change no result.
 std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan);
 
 /// The command of a run of `steps` steps on data that are made up, for what `folder` holds of the plan's

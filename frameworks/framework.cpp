@@ -24,6 +24,7 @@ const Framework* framework_of_name(const std::string& name) {
     auto framework = from_json<Framework>(parse_json(*text, "frameworks/" + file), "frameworks/" + file);
     MPT_CHECK(framework.name == folder, "frameworks/{} names {}", file, framework.name);
     framework.execution.framework = folder;
+    index(framework.abilities.combinations, framework.abilities.judged);
     return framework;
   });
 }
@@ -127,11 +128,17 @@ Execution with_fields(const Execution& execution, const Json& fields, const std:
 Execution with_changes(const Execution& execution, const std::vector<std::string>& changes,
                        const std::string& where) {
   Json fields = Json::object();
+  const Json known = to_json(execution);
+  std::vector<std::string> names;
+  for (const auto& [name, value] : known.items()) names.push_back(name);
   for (const std::string& change : changes) {
     const size_t equals = change.find('=');
-    if (equals == std::string::npos || equals == 0)
-      throw UserError(Problem{where, change.substr(0, 80), "name=value, such as fp8_attention=true", ""});
     const std::string name = change.substr(0, equals);
+    if (equals == std::string::npos || !contains(names, name))
+      throw UserError(Problem{
+          where, change.substr(0, 80) + did_you_mean(name, names),
+          fmt::format("name=value, such as fp8_attention=true, with a name of {}", fmt::join(names, ", ")),
+          ""});
     if (name == "framework")
       throw UserError(Problem{where, change.substr(0, 80), "a field other than the framework's name",
                               "name the framework with --framework"});

@@ -9,6 +9,8 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "frameworks/dialects.h"
+#include "frameworks/export.h"
+#include "frameworks/framework.h"
 
 namespace mpt::frameworks {
 
@@ -52,6 +54,14 @@ void set_fsdp(Imported& in, const FsdpRanks& ranks, const std::string& file) {
   l.overlap_gradient_reduce = l.overlap_parameter_gather = true;
 }
 
+void defer_gradient_sums(const std::string& key, const char* value, Imported& in) {
+  in.defers_gradient_sums = true;
+  in.notes.push_back(fmt::format(
+      "gradients of several micro-batches stay whole on each GPU until the last one; {}: {} shares "
+      "out those of each",
+      key, value));
+}
+
 Precision precision_named(const std::string& name, const std::string& where) {
   std::vector<std::string> names;
   for (const auto& [precision, its] : EnumNames<Precision>::table()) {
@@ -88,6 +98,19 @@ void note_left_out(const Settings& settings, const std::string& framework, Impor
 
 void set_whole_experts(Layout& layout) {
   layout.expert_tensor = layout.expert > 1 && layout.tensor > 1 ? 1 : 0;
+}
+
+std::string schedule_of_torch(const std::string& framework, const std::string& torch_class,
+                              const std::string& where) {
+  std::string planned;
+  for (const ScheduleAbility& s : framework_named(framework, where).abilities.schedules) {
+    const std::string known = torch_class_of(s.schedule);
+    if (known.empty()) continue;
+    if (lower_case(known) == lower_case(torch_class)) return s.schedule;
+    planned += (planned.empty() ? "" : ", ") + known;
+  }
+  throw NotJudged(Problem{where, fmt::format("schedule \"{}\"", cut_text(torch_class, 40)),
+                          "one that MPT plans: " + planned, ""});
 }
 
 int64_t chunks_of_stages(const Imported& in, int64_t layers, int64_t each, const std::string& rounds,

@@ -26,15 +26,16 @@ struct Imported {
   int64_t shard_groups = 1;   // replicas are cut into as many groups, each of which shares out the states
   std::vector<std::string> execution;  // fields of Execution that the file decides on, as "name=value"
   Workload workload;
-  int64_t accumulated = 1;           // micro-batches of a step, where it has no global batch
-  std::string open_vocabulary;       // tokenizer of a vocabulary whose size is not known
-  int64_t micro_batch_group = 0;     // micro-batches of a virtual stage in turn; 0: the pipeline degree
-  std::string length_note;           // the one of `notes` on a sequence length that the file lacks
-  std::vector<std::string> notes;    // what was not understood, or has no counterpart
-  std::vector<std::string> unknown;  // keys that the framework does not have, as far as the file's own
-                                     // program takes others: the recipe cannot be judged
-  std::optional<Problem> refused;    // by the framework's own rules for its settings
-  int64_t ranks = 0, nodes = 0;      // that the file starts; 0: it does not say
+  int64_t accumulated = 1;            // micro-batches of a step, where it has no global batch
+  std::string open_vocabulary;        // tokenizer of a vocabulary whose size is not known
+  int64_t micro_batch_group = 0;      // micro-batches of a virtual stage in turn; 0: the pipeline degree
+  std::string length_note;            // the one of `notes` on a sequence length that the file lacks
+  std::vector<std::string> notes;     // what was not understood, or has no counterpart
+  std::vector<std::string> unknown;   // keys that the framework does not have, as far as the file's own
+                                      // program takes others: the recipe cannot be judged
+  std::optional<Problem> refused;     // by the framework's own rules for its settings
+  int64_t ranks = 0, nodes = 0;       // that the file starts; 0: it does not say
+  bool defers_gradient_sums = false;  // Traffic's, where there are several micro-batches
 };
 
 /// The framework itself refuses the layout of a file that can be read.
@@ -63,6 +64,8 @@ struct FsdpRanks {
   bool reshard = true;  // after a layer's forward
 };
 
+/// FSDP2's default where micro-batches are accumulated; `value` of `key` would switch it off.
+void defer_gradient_sums(const std::string& key, const char* value, Imported& in);
 /// Data-parallel degree, ZeRO stage and shares of an imported layout, whose context degree is set; and the
 /// communication that FSDP runs beside compute. Throws UserError for more ranks than there are.
 void set_fsdp(Imported& in, const FsdpRanks& ranks, const std::string& file);
@@ -79,6 +82,11 @@ void note_left_out(const Settings& settings, const std::string& framework, Impor
 
 /// Where a rank spreads experts, each is whole; else experts are split as the dense layers are.
 void set_whole_experts(Layout& layout);
+
+/// The schedule of a class of torch.distributed.pipelining, whose name may have any case. Throws NotJudged at
+/// `where` for one that MPT does not plan for the framework.
+std::string schedule_of_torch(const std::string& framework, const std::string& torch_class,
+                              const std::string& where);
 
 /// Virtual stages of a rank where `layers` are cut into stages of `each` (0: not said). Throws
 /// FrameworkRefusal at `where` for stages that the ranks do not share evenly, unless these are rounded "up"

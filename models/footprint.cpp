@@ -28,6 +28,23 @@ int64_t fp8_weight_bytes(const OperatorShape& s) {
   return narrows ? LayerBuilder::rounded(2 * s.columns * s.inner + 4) : 0;
 }
 
+// Experts of one layer are one weight each way, a row of it an expert.
+void add_weights(const Operator& op, std::vector<StagePieces::Weight>& weights) {
+  if (op.shape.frozen) return;
+  const OperatorShape& s = op.shape;
+  int64_t rest = op.parameters;
+  const auto add = [&](int64_t rows, int64_t columns) {
+    if (rows * columns > 0 && rows * columns <= rest)
+      weights.push_back({rows, columns, op.expert_parameters});
+    rest -= rows * columns;
+  };
+  if (s.kind == OperatorKind::embedding) add(s.inner, s.columns);
+  if (s.kind == OperatorKind::expert_linear) add(s.batch, s.columns * s.inner);
+  if (s.kind == OperatorKind::linear && op.parts.front() == 0) add(s.columns, s.inner);
+  for (const int64_t part : op.parts) add(s.kind == OperatorKind::linear ? part : 0, s.inner);
+  add(std::max<int64_t>(0, rest), 1);
+}
+
 Piece piece_of(const LayerProgram& program) {
   Piece piece;
   for (const auto& [recompute, name] : EnumNames<Recompute>::table())
@@ -36,8 +53,9 @@ Piece piece_of(const LayerProgram& program) {
   piece.parameters = parameter_share(program);
   for (const Operator& op : program.operators) {
     const bool grouped = op.shape.kind == OperatorKind::expert_linear;
-    if ((grouped || op.shape.kind == OperatorKind::linear) && !op.shape.frozen)
+    if (is_product(op.shape) && !op.shape.frozen)
       piece.orthogonal_flop += newton_schulz_flop(op.shape, grouped ? op.shape.batch : 1);
+    add_weights(op, piece.weights);
     if (op.shape.kind == OperatorKind::linear) piece.fp8_weights += fp8_weight_bytes(op.shape);
     piece.forward_workspace += op.forward_workspace_bytes;
     piece.backward_workspace += op.backward_workspace_bytes;
@@ -56,27 +74,17 @@ struct ParameterBytes {
   int64_t weight, gradient, optimizer;
 };
 ParameterBytes bytes_by_precision(Precision precision) {
-  switch (precision) {
-    case Precision::fp32:
-      return {4, 4, 8};
-    default:
-      return {2, 4, 12};
-  }
+  return precision == Precision::fp32 ? ParameterBytes{4, 4, 8} : ParameterBytes{2, 4, 12};
 }
-// Of the moments alone; scales of 8-bit blocks, and rows and columns of Adafactor, are a per mille.
-int64_t moment_bytes(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::adamw:
-      return 8;
-    case OptimizerKind::adamw8:
-      return 2;
-    case OptimizerKind::adafactor:
-      return 0;
-    case OptimizerKind::sgd:
-    case OptimizerKind::muon:
-      return 4;
-  }
-  return 8;
+// Of the moments alone, where AdamW's take `adamw`; rows and columns of Adafactor are a per mille.
+int64_t moment_bytes(OptimizerKind kind, int64_t adamw = 8) {
+  const int64_t bytes[] = {adamw, 2, 0, adamw / 2, adamw / 2};  // adamw, adamw8, adafactor, sgd, muon
+  return bytes[size_t(kind)];
+}
+// Both of a weight: in the precision of the framework's states, which may be 16 bits.
+int64_t adamw_moment_bytes(const Layout& layout) {
+  const int64_t all = layout.execution.states.optimizer_bytes;
+  return all > 0 ? std::min<int64_t>(all, 8) : 8;
 }
 bool keeps_fp4_weights(const Layout& layout) {
   return layout.precision == Precision::nvfp4 && layout.execution.states.fp8_weight_bytes > 0;
@@ -93,8 +101,8 @@ ParameterBytes bytes_per_parameter(const Layout& layout) {
   const bool on_host = layout.offload_optimizer && e.states.offloads_gradients && layout.zero >= 2;
   bytes.gradient = on_host ? 0 : gradient_element_bytes(layout);
   if (e.states.optimizer_bytes > 0) bytes.optimizer = e.states.optimizer_bytes;
-  const int64_t other = moment_bytes(layout.training.optimizer) - moment_bytes(OptimizerKind::adamw);
-  bytes.optimizer = std::max<int64_t>(0, bytes.optimizer + other);
+  const int64_t moments = adamw_moment_bytes(layout);
+  bytes.optimizer += moment_bytes(layout.training.optimizer, moments) - moments;
   return bytes;
 }
 
@@ -106,28 +114,41 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
     return LayerBuilder::rounded((layout.zero >= zero ? counts.share : counts.whole) * each);
   };
   const int64_t zero = layout.zero_of_micro_batch();
-  f.parameter_bytes = bytes(3, unit.weight);
+  const int64_t whole = element_bytes(layout.precision);  // as products read it, also of masters in fp32
+  // FSDP2 without resharding holds shares of masters and whole weights that it gathered.
+  const bool gathers_masters = layout.zero == 2 && unit.weight > whole;
+  f.parameter_bytes = bytes(gathers_masters ? 2 : 3, unit.weight);
+  if (gathers_masters) f.parameter_bytes += LayerBuilder::rounded(counts.whole * whole);
   if (keeps_fp4_weights(layout)) f.parameter_bytes += bytes(3, 9) / 8;
-  f.gradient_bytes = LayerBuilder::rounded((zero >= 2 ? counts.share : counts.whole) * unit.gradient);
+  const bool shares = layout.zero_of_gradients() >= 2;
+  // FSDP2 keeps whole sums in the type in which it reduces them (torch 2.15.0, _fsdp_param.py).
+  const int64_t reduced =
+      layout.execution.states.reduced_bytes > 0 ? layout.execution.states.reduced_bytes : 4;
+  const bool sums_whole = !shares && layout.zero >= 2 && layout.precision != Precision::fp32;
+  f.gradient_bytes =
+      LayerBuilder::rounded((shares ? counts.share : counts.whole) * (sums_whole ? reduced : unit.gradient));
   if (!layout.offload_optimizer) {
     f.optimizer_bytes = unit.optimizer / 4 * bytes(1, 4) + bytes(1, unit.optimizer % 4);
     if (layout.training.optimizer == OptimizerKind::muon)
-      f.optimizer_bytes += LayerBuilder::rounded(counts.adam_share * 4);
+      f.optimizer_bytes += LayerBuilder::rounded(counts.adam_share * adamw_moment_bytes(layout) / 2);
+    // Each moment has a scale of 4 bytes for 256 weights (torchao 0.18.0, optim/subclass_8bit.py).
+    if (layout.training.optimizer == OptimizerKind::adamw8)
+      f.optimizer_bytes += LayerBuilder::rounded(bytes(1, 2) * 4 / 256) +
+                           LayerBuilder::rounded(counts.wide_share * (adamw_moment_bytes(layout) - 2));
   }
   f.parameter_bytes +=
       LayerBuilder::rounded(layout.zero >= 3 ? counts.frozen_share_bytes : counts.frozen_bytes);
   const int64_t gathered = layout.overlap_parameter_gather ? counts.largest_pair : counts.largest;
-  const int64_t whole = element_bytes(layout.precision);  // as products read it, also of masters in fp32
   if (layout.zero >= 3)
     f.parameter_bytes += LayerBuilder::rounded((zero >= 3 ? gathered : counts.whole) * whole) +
                          LayerBuilder::rounded(zero >= 3 ? counts.largest_frozen_bytes : counts.frozen_bytes);
-  if (zero >= 2) f.gradient_bytes += LayerBuilder::rounded(counts.largest * gradient_element_bytes(layout));
+  if (shares) f.gradient_bytes += LayerBuilder::rounded(counts.largest * gradient_element_bytes(layout));
 }
 
 // Columns and rows of the products that a layer's weight gradients are.
 void add_gradient_shapes(const LayerProgram& layer, std::vector<std::array<int64_t, 2>>& shapes) {
   for (const Operator& op : layer.operators) {
-    if (op.shape.kind != OperatorKind::linear && op.shape.kind != OperatorKind::expert_linear) continue;
+    if (!is_product(op.shape)) continue;
     const std::array<int64_t, 2> shape{op.shape.columns, op.shape.inner};
     if (!contains(shapes, shape)) shapes.push_back(shape);
   }
@@ -354,8 +375,9 @@ int64_t least_state_bytes(const Layout& layout, const ParameterShare& share) {
     const auto part = [&](int64_t each, int64_t zero) {
       return layout.zero >= zero ? count / shard * each : count * each;
     };
-    const int64_t gradient =
-        layout.zero_of_micro_batch() >= 2 ? part(unit.gradient, 2) : count * unit.gradient;
+    const int64_t gradient = layout.zero_of_gradients() >= 2 ? part(unit.gradient, 2)
+                             : layout.zero >= 2 ? count * std::min<int64_t>(unit.gradient, 2)  // whole sums
+                                                : count * unit.gradient;
     return part(unit.weight, 3) + gradient + (layout.offload_optimizer ? 0 : part(unit.optimizer, 1));
   };
   const auto frozen = [&](int64_t whole, int64_t shard) { return layout.zero >= 3 ? whole / shard : whole; };
@@ -444,7 +466,7 @@ std::vector<int64_t> host_state_bytes(const ModelSpec& model, const Layout& layo
   if (!layout.offload_optimizer) return bytes;
   Layout kept = layout;
   kept.offload_optimizer = false;
-  const int64_t unit = bytes_per_parameter(kept).optimizer;
+  const int64_t unit = std::max<int64_t>(1, bytes_per_parameter(kept).optimizer);  // 0: Adafactor in fp32
   const int64_t with_masters = unit + (layout.precision == Precision::fp32 ? 4 : 0);
   const auto footprints = stage_footprints(model, kept, workload);
   for (size_t s = 0; s < footprints.size(); ++s)

@@ -24,6 +24,7 @@ struct StateCounts {
   // Of frozen weights the same in bytes, and of those above what has AdamW's state beside another optimizer.
   int64_t frozen_bytes = 0, frozen_share_bytes = 0, largest_frozen_bytes = 0;
   int64_t adam_share = 0;
+  int64_t wide_share = 0;  // whose moments stay wide where the rest have 8 bits
 };
 
 /// The pieces of a model under one split of its layers (tensor, context and expert degrees, micro-batch,
@@ -31,6 +32,12 @@ struct StateCounts {
 /// each kind of layer once.
 class StagePieces {
  public:
+  /// A trained weight as frameworks have it that fuse nothing: sharding cuts its rows.
+  struct Weight {
+    int64_t rows = 0, columns = 0;
+    bool expert = false;
+    bool operator==(const Weight&) const = default;
+  };
   /// One piece as memory sees it; the arrays are by Recompute.
   struct Piece {
     std::array<int64_t, 3> kept{};  // from forward to backward
@@ -41,6 +48,7 @@ class StagePieces {
     int64_t weight_workspace = 0;
     int64_t weight_operands = 0;
     ParameterShare parameters;
+    std::vector<Weight> weights;
     double orthogonal_flop = 0.0;  // of Muon's Newton-Schulz steps over all of them
     int64_t fp8_weights = 0;       // bytes of this project's runtime: both orders of each, and a factor
     bool operator==(const Piece&) const = default;
@@ -77,6 +85,7 @@ class StagePieces {
     int64_t made_again() const { return piece->computed - kept(); }
   };
   std::vector<Held> pieces_of(const Layout& layout, const StageContent& content, size_t s) const;
+  int64_t wide_share(const Layout& layout, const Piece& piece, bool without_table) const;
   StateCounts state_counts(const Layout& layout, const StageContent& content,
                            const std::vector<Held>& pieces) const;
   void set_split_workspaces(const Layout& layout, const std::vector<Held>& pieces,

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+// Models of Hugging Face's config.json, and their towers: encoders of pictures and sound in a file with a
+// language model. Plans leave them out. Here they are named and counted, so that nobody takes a plan for one
+// of the whole model.
+
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -8,10 +13,23 @@
 
 #include "core/model_spec.h"
 #include "models/family.h"
-#include "models/towers.h"
 #include "models/values.h"
 
 namespace mpt::models {
+
+struct Tower {
+  std::string key;  // of the file: "vision_config"
+  int64_t layers = 0, width = 0;
+  int64_t parameters = 0;  // of its layers' matrices; 0: the file does not say enough
+  bool operator==(const Tower&) const = default;
+};
+
+/// The towers of a config.json: parts other than the language model that give a width and layers. Patch
+/// embeddings and projections into the language model are not counted.
+std::vector<Tower> towers_of(const nlohmann::ordered_json& config);
+
+/// "vision_config, 27 layers of width 1,152 with 411M parameters".
+std::string tower_text(const Tower& tower);
 
 struct ImportedModel {
   ModelSpec model;

@@ -27,6 +27,9 @@ class TensorList {
     t.row_stride = 1;
     t.column_stride = rows;
   }
+  void add_norm(const std::string& source, const std::string& name, int64_t width, const WeightNames& names) {
+    add(source + ".weight", name + ".scale", width).added = names.norms_add_one ? 1.0 : 0.0;
+  }
   size_t size() const { return list_.size(); }
   /// All from `first` on are of next-token modules.
   void mark_module(size_t first) {
@@ -97,8 +100,7 @@ class LayerTensors {
     const std::string from = names.prefix != nullptr ? names.prefix : from_;
     const std::string ours = fmt::format("next_token.{}.", depth);
     const auto own_norm = [&](const char* source, const char* name) {
-      list_.add(from + source + ".weight", ours + name + ".scale", m_.hidden).added =
-          names_.norms_add_one ? 1.0 : 0.0;
+      list_.add_norm(from + source, ours + name, m_.hidden, names_);
     };
     own_norm(names.embedding_norm, "embedding_norm");
     own_norm(names.norm, "norm");
@@ -114,10 +116,8 @@ class LayerTensors {
     own_norm(names.head_norm, "head_norm");
     if (names_.modules == ModuleTensors::mtp) return;
     list_.add(from_ + "embed_tokens.weight", "embedding.weight", m_.vocab, m_.hidden).copy = true;
-    list_
-        .add(from_ + "shared_head.head.weight", m_.tied_embeddings ? "embedding.weight" : "head.weight",
-             m_.vocab, m_.hidden)
-        .copy = true;
+    const char* const head = m_.tied_embeddings ? "embedding.weight" : "head.weight";
+    list_.add(from_ + "shared_head.head.weight", head, m_.vocab, m_.hidden).copy = true;
   }
 
  private:
@@ -127,8 +127,7 @@ class LayerTensors {
   }
   void norm(const char* source, const char* name) { add_norm(source, name, m_.hidden); }
   void add_norm(const std::string& source, const std::string& name, int64_t width) {
-    list_.add(from_ + source + ".weight", to_ + name + ".scale", width).added =
-        names_.norms_add_one ? 1.0 : 0.0;
+    list_.add_norm(from_ + source, to_ + name, width, names_);
   }
   void linear(const std::string& source, const std::string& name, int64_t rows, int64_t columns, bool bias,
               int64_t row = 0) {
@@ -374,8 +373,7 @@ std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& m, const Ha
   if (gpt2) list.add("transformer.wpe.weight", "positions.weight", m.max_positions, m.hidden);
   for (int64_t layer = 0; layer < m.layers.count(); ++layer)
     gpt2 ? add_gpt2_layer(list, m, layer) : LayerTensors(list, m, names, layer, has).add();
-  list.add(gpt2 ? "transformer.ln_f.weight" : "model.norm.weight", "head.norm.scale", m.hidden).added =
-      names.norms_add_one ? 1.0 : 0.0;
+  list.add_norm(gpt2 ? "transformer.ln_f" : "model.norm", "head.norm", m.hidden, names);
   if (gpt2) list.add("transformer.ln_f.bias", "head.norm.bias", m.hidden);
   for (int64_t depth = 0; depth < m.next_token_layers; ++depth) {
     const std::string from = names.modules == ModuleTensors::mtp ? fmt::format("mtp.layers.{}.", depth) : "";

@@ -33,7 +33,7 @@ LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
 
 LayerBuilder& LayerBuilder::expert_linear(const LinearSizes& sizes) {
   if (!layout_.training.changes_products()) return expert_product(sizes);
-  add_widening(sizes, kind_->moe->experts / layout_.expert);
+  if (execution().states.narrows_experts) add_widening(sizes, kind_->moe->experts / layout_.expert);
   expert_product(sizes);
   add_expert_adapter(sizes);
   return *this;
@@ -48,6 +48,7 @@ LayerBuilder& LayerBuilder::product(const LinearSizes& sizes) {
   add({sizes.name, sizes.module, s});
   Operator& op = last();
   op.parameters = sizes.columns * sizes.inner + (sizes.bias ? sizes.columns : 0);
+  op.parts = sizes.parts;
   // The gradient of a gathered input is scattered.
   const int64_t input_rows = sizes.parallel == Parallel::columns ? local_tokens_ : s.rows;
   op.backward_workspace_bytes = rounded(input_rows * sizes.inner * unit_);
@@ -85,13 +86,13 @@ void LayerBuilder::keep_every_second(const LinearSizes& sizes) {
 // weight gradient, beside the input gradient's product (arXiv:2205.05198, section 4.2). Frameworks whose fp8
 // products keep 8 bits narrow what they gather first, inputs and gradients of outputs alike (Transformer
 // Engine, with_quantized_all_gather in module/layernorm_linear.py and grad_output_preprocess in
-// module/base.py; torchao, Float8ColwiseParallel); what is scattered stays in 16.
+// module/base.py); what is scattered stays in 16.
 void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op) const {
   if (sizes.parallel == Parallel::replicated) return;
   const bool sequence = layout_.sequence_parallel;
   const auto gathered = [&](int64_t columns) {
     Collective c = gather_over_tensor(columns);
-    c.bytes = product_input_bytes(op, c.bytes / unit_);
+    if (execution().kept.keeps_fp8_inputs) c.bytes = product_input_bytes(op, c.bytes / unit_);
     return c;
   };
   if (sizes.parallel == Parallel::columns) {
@@ -208,7 +209,7 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
   core_input_bytes_ = bytes(sizes.qkv_columns);
   keep_both(core_input_bytes_);
   last().backward_workspace_bytes = last().gradient_kept_bytes =
-      core_input_bytes_ + (a.sinks ? rounded(heads * std::max<int64_t>(unit_, 4)) : 0);
+      core_input_bytes_ + (a.sinks ? rounded_states(heads) : 0);
   if (writes_scores(execution().kernels.attention)) {
     keep_scores(layout_.micro_batch * s.heads * sequence_ * sequence_);
   } else {

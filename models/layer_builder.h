@@ -2,7 +2,8 @@
 #pragma once
 
 // LayerBuilder: appends operators to a LayerProgram with the sizes, parameters, bytes and collectives that
-// follow from tensor parallelism. Used only by layer_program.cpp.
+// follow from tensor parallelism; and the mixers, the operators that mix the tokens of a layer. Used only by
+// layer_program.cpp.
 
 #include <algorithm>
 #include <array>
@@ -91,14 +92,10 @@ class LayerBuilder {
   /// Of the part of the tokens that norms and residuals work on: all, or a share with sequence parallelism.
   int64_t local_bytes(int64_t columns) const { return rounded(local_tokens_ * columns * unit_); }
   /// Numbers kept in full precision beside activations of 16 bits: statistics, maxima, sums.
-  int64_t state_bytes(int64_t columns) const {
-    return rounded(tokens_ * columns * std::max<int64_t>(unit_, 4));
-  }
+  int64_t state_bytes(int64_t columns) const { return rounded_states(tokens_ * columns); }
   /// So many of them.
   int64_t rounded_states(int64_t count) const { return rounded(count * std::max<int64_t>(unit_, 4)); }
-  int64_t local_state_bytes(int64_t columns) const {
-    return rounded(local_tokens_ * columns * std::max<int64_t>(unit_, 4));
-  }
+  int64_t local_state_bytes(int64_t columns) const { return rounded_states(local_tokens_ * columns); }
   /// With sequence parallelism a piece has memory for all tokens, where products gather and scatter them, and
   /// twice where some arrive beside products (other frameworks have buffers of their own for that).
   void add_gathered_tokens() {
@@ -217,6 +214,7 @@ class LayerBuilder {
   /// The last operator, a linear, keeps its input of `columns` columns for its backward: its tokens' part
   /// where that is gathered again, and in one byte where the framework keeps what the product in fp8 read.
   LayerBuilder& saves(int64_t columns) {
+    if (remakes_input(last())) return *this;
     const int64_t rows = input_is_local_ ? local_tokens_ : tokens_;
     return keep_both(rounded(product_input_bytes(last(), rows * columns)));
   }
@@ -254,10 +252,20 @@ class LayerBuilder {
  private:
   static constexpr size_t kUsualOperators = 24;  // no layer of today's models has more
 
-  /// Bytes of so many elements as a product keeps them: in 8 bits, or in 4 with 8 for every 16 of them.
+  /// Bytes of so many elements as a product keeps them: in 8 bits, or in 4 with 8 for every 16 of them, which
+  /// torchao's products keep, too (prototype/moe_training/nvfp4_training/nvfp4_linear.py of 0.18.0).
   int64_t product_input_bytes(const Operator& op, int64_t elements) const {
-    if (!is_narrow(op.shape.precision) || !execution().kept.keeps_fp8_inputs) return elements * unit_;
-    return op.shape.precision == Precision::nvfp4 ? elements / 16 * 9 : elements;
+    if (op.shape.precision == Precision::nvfp4) return elements / 16 * 9;
+    const bool narrow = is_narrow(op.shape.precision) && execution().kept.keeps_fp8_inputs;
+    return narrow ? elements : elements * unit_;
+  }
+  /// Whether backward computes a product's input from what a norm or an activation before it keeps. Other
+  /// products or the attention core give those of the modules that are named.
+  bool remakes_input(const Operator& op) const {
+    return execution().kept.remakes_fp8_inputs && is_narrow(op.shape.precision) &&
+           op.shape.precision != Precision::nvfp4 &&
+           execution().kernels.elementwise == ElementwiseKernels::compiled &&
+           op.module != Module::attention_output && op.module != Module::mixer && op.module != Module::head;
   }
   LayerBuilder& keep_both(int64_t bytes) { return keep(bytes, bytes); }
   void add_tensor_collectives(const LinearSizes& sizes, Operator& op) const;
@@ -290,5 +298,14 @@ class LayerBuilder {
   bool input_is_local_ = false;  // of the last linear: its input is kept before it is gathered
   LayerProgram program_;
 };
+
+/// Adds all mixers of the builder's kind of layer, side by side.
+void add_mixers(LayerBuilder& b);
+
+/// FLOP of the core of a mixer of linear cost for one token and whole heads, in its chunked training form.
+struct CoreFlop {
+  int64_t forward = 0, backward = 0;
+};
+CoreFlop core_flop(const LinearMixer& mixer, int64_t heads);
 
 }  // namespace mpt::models

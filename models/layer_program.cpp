@@ -3,7 +3,6 @@
 
 #include "models/layer_builder.h"
 #include "models/layer_kinds.h"
-#include "models/mixers.h"
 
 namespace mpt::models {
 namespace {
@@ -40,15 +39,9 @@ void add_router(LayerBuilder& b, const MixtureOfExperts& e) {
   const int64_t choices = e.experts + e.zero_experts;
   // In 16 bits beside fp8: Megatron-LM's router is no product of Transformer Engine's, and its choice must
   // not hang on 8 bits.
-  b.linear({"mlp.router",
-            M::router,
-            choices,
-            b.model().hidden,
-            e.router_bias,
-            Parallel::replicated,
-            {},
-            /*fp8=*/false})
-      .saves(b.model().hidden);
+  LinearSizes router{"mlp.router", M::router, choices, b.model().hidden, e.router_bias, Parallel::replicated};
+  router.fp8 = false;
+  b.linear(router).saves(b.model().hidden);
   if (norms_beside(b)) b.last().parameters += b.model().hidden + e.experts;  // scales (Gemma 4)
   b.add({"mlp.router_softmax", M::experts, b.local_shape(OperatorKind::router, choices)})
       .saves_local_state(choices);
@@ -173,15 +166,9 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   const int64_t rows = b.vocabulary_share();
   // Mostly in 16 bits where the layers' products run in fp8: Megatron-LM's output layer is not one of
   // Transformer Engine's unless told so (fp8_output_proj), and torchtitan's recipes leave it out.
-  b.linear({output,
-            M::head_output,
-            rows,
-            m.hidden,
-            m.head_bias,
-            Parallel::columns,
-            {},
-            b.execution().kernels.fp8_head})
-      .saves(m.hidden);
+  LinearSizes product{output, M::head_output, rows, m.hidden, m.head_bias};
+  product.fp8 = b.execution().kernels.fp8_head;
+  b.linear(product).saves(m.hidden);
   if (b.execution().kept.empty_gradients)
     b.last().backward_workspace_bytes +=
         LayerBuilder::rounded(rows * m.hidden * element_bytes(b.last().shape.precision));

@@ -103,9 +103,10 @@ struct Operator {
       0;  // of that: kept from the input gradient to the weight gradient, if they are apart
   int64_t weight_workspace_bytes = 0;  // of its weight gradient, where that is apart
   int64_t weight_operand_bytes =
-      0;                         // what its weight gradient reads: the input and the gradient of the output
-  double selective_share = 0.0;  // of its forward that selective recompute runs again
-  bool in_epilogue = false;      // the products before and after it compute it and its gradient
+      0;                           // what its weight gradient reads: the input and the gradient of the output
+  double selective_share = 0.0;    // of its forward that selective recompute runs again
+  bool in_epilogue = false;        // the products before and after it compute it and its gradient
+  std::array<int64_t, 3> parts{};  // columns of its weights, where other frameworks have several
   Collectives forward_collectives{};
   Collectives backward_collectives{};
   bool operator==(const Operator&) const = default;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/mixers.h"
+#include "models/layer_builder.h"
 
 #include <cmath>
 
@@ -101,14 +101,9 @@ void add_multi_head(LayerBuilder& b) {
   // Several ranks that share a key-value head have a part of it each.
   const int64_t key_part = b.share(a.kv_heads * key), value_part = b.share(a.kv_heads * value);
   const int64_t columns = queries + key_part + value_part + gate;
-  b.linear({"attention.qkv",
-            M::qkv,
-            columns,
-            m.hidden,
-            a.qkv_bias,
-            Parallel::columns,
-            {queries + gate, key_part, value_part}})
-      .saves(m.hidden);
+  LinearSizes product{"attention.qkv", M::qkv, columns, m.hidden, a.qkv_bias};
+  product.parts = {queries + gate, key_part, value_part};
+  b.linear(product).saves(m.hidden);
   if (a.kv_heads < b.tensor_ranks()) b.gather_columns(columns);
   if (a.query_key_norm != QueryKeyNorm::none) add_query_key_norm(b, queries, keys);
   if (a.rotary) {
@@ -271,9 +266,13 @@ void add_core(LayerBuilder& b, const LinearMixer& l, const LinearWidths& w, int6
 
 // A norm of the core's output, times a gate.
 void add_gated_norm(LayerBuilder& b, int64_t width, int64_t parameters) {
-  OperatorShape shape = b.shape(OperatorKind::norm, width);
-  b.add({"mixer.norm", M::mixer, shape}).saves_all_tokens(2 * width);  // the gate, and what is normed
+  b.add({"mixer.norm", M::mixer, b.shape(OperatorKind::norm, width)})
+      .saves_all_tokens(2 * width);  // the gate, and what is normed
   b.last().parameters = parameters;
+}
+
+void add_input(LayerBuilder& b, int64_t columns) {
+  b.linear({"mixer.input", M::mixer_input, columns, b.model().hidden}).saves(b.model().hidden);
 }
 
 void add_projection(LayerBuilder& b, int64_t inner) {
@@ -286,7 +285,7 @@ void add_own_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   const LinearWidths w = widths_of(b, l);
   const int64_t channels = 2 * w.keys + w.values, projected = channels + w.values + 2 * w.heads;
   const int64_t heads = b.tokens() * w.heads / b.sequence();
-  b.linear({"mixer.input", M::mixer_input, projected, b.model().hidden}).saves(b.model().hidden);
+  add_input(b, projected);
   add_convolution(b, channels, l.convolution, false, true);
   b.saves_all_tokens(projected);
   const int64_t weights = channels * l.convolution + 2 * w.heads + l.head_dim;
@@ -315,10 +314,9 @@ void add_own_gated_delta(LayerBuilder& b, const LinearMixer& l) {
 // ops/gated_delta_rule/chunk.py), and make states again.
 void add_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   if (b.execution().kept.keeps_whole_projection) return add_own_gated_delta(b, l);
-  const int64_t hidden = b.model().hidden;
   const LinearWidths w = widths_of(b, l);
   const int64_t channels = 2 * w.keys + w.values;
-  b.linear({"mixer.input", M::mixer_input, channels + w.values + 2 * w.heads, hidden}).saves(hidden);
+  add_input(b, channels + w.values + 2 * w.heads);
   add_convolution(b, channels, l.convolution, false, false);
   const int64_t repeated = w.heads * l.key_dim;
   add_core(b, l, w, 2 * repeated + w.values, 2 * w.heads);
@@ -337,8 +335,7 @@ void add_kimi_delta(LayerBuilder& b, const LinearMixer& l) {
   const LinearWidths w = widths_of(b, l);
   const int64_t rank = l.head_dim, pairs = l.full_rank_gate ? 1 : 2;
   const int64_t channels = 2 * w.keys + w.values;
-  b.linear({"mixer.input", M::mixer_input, channels + w.heads + (l.full_rank_gate ? w.values : 0), hidden})
-      .saves(hidden);
+  add_input(b, channels + w.heads + (l.full_rank_gate ? w.values : 0));
   b.linear({"mixer.gates_down", M::mixer, pairs * rank, hidden, false, Parallel::replicated});
   b.linear({"mixer.gates_up", M::mixer, pairs * w.values, rank}).saves(pairs * rank);
   add_convolution(b, channels, l.convolution, false, false);
@@ -349,9 +346,8 @@ void add_kimi_delta(LayerBuilder& b, const LinearMixer& l) {
 }
 
 void add_lightning(LayerBuilder& b, const LinearMixer& l) {
-  const int64_t hidden = b.model().hidden;
   const LinearWidths w = widths_of(b, l);
-  b.linear({"mixer.input", M::mixer_input, 2 * w.keys + 2 * w.values, hidden}).saves(hidden);
+  add_input(b, 2 * w.keys + 2 * w.values);
   add_core(b, l, w, 2 * w.keys + w.values, 0);
   b.saves_all_tokens(2 * w.keys + w.values);
   add_gated_norm(b, w.values, w.values);
@@ -361,15 +357,13 @@ void add_lightning(LayerBuilder& b, const LinearMixer& l) {
 // Its kernel keeps what the first product made and the scan's output; convolution and states are made again
 // (state-spaces/mamba, mamba_split_conv1d_scan_combined).
 void add_mamba2(LayerBuilder& b, const LinearMixer& l) {
-  const int64_t hidden = b.model().hidden;
   const LinearWidths w = widths_of(b, l);
   const int64_t channels = w.values + 2 * w.keys, projected = channels + w.values + w.heads;
-  b.linear({"mixer.input", M::mixer_input, projected, hidden}).saves(hidden);
+  add_input(b, projected);
   add_convolution(b, channels, l.convolution, true, true);
   add_core(b, l, w, projected, 3 * w.heads);
   b.saves_all_tokens(projected + w.values);
-  OperatorShape shape = b.shape(OperatorKind::norm, w.values);
-  b.add({"mixer.norm", M::mixer, shape}).saves_all_tokens(w.values);
+  b.add({"mixer.norm", M::mixer, b.shape(OperatorKind::norm, w.values)}).saves_all_tokens(w.values);
   b.last().parameters = l.output_norm ? w.values : 0;
   add_projection(b, w.values);
 }
@@ -380,7 +374,7 @@ void add_mamba2(LayerBuilder& b, const LinearMixer& l) {
 void add_mamba1(LayerBuilder& b, const LinearMixer& l) {
   const LinearWidths w = widths_of(b, l);
   const int64_t made = l.step_rank + 2 * l.key_dim;
-  b.linear({"mixer.input", M::mixer_input, 2 * w.values, b.model().hidden}).saves(b.model().hidden);
+  add_input(b, 2 * w.values);
   add_convolution(b, w.values, l.convolution, true, false);
   b.linear({"mixer.states", M::mixer, made, w.values, false, Parallel::rows}).saves(w.values);
   if (l.norms_steps) {
@@ -398,7 +392,7 @@ void add_mamba1(LayerBuilder& b, const LinearMixer& l) {
 // what it gives (huggingface/transformers, models/lfm2/modular_lfm2.py).
 void add_short_convolution(LayerBuilder& b, const ShortConvolution& c) {
   const int64_t hidden = b.model().hidden, width = b.share(hidden);
-  b.linear({"mixer.input", M::mixer_input, 3 * width, hidden}).saves(hidden);
+  add_input(b, 3 * width);
   b.add({"mixer.gates", M::mixer, b.shape(OperatorKind::residual_add, 2 * width)})
       .saves_all_tokens(3 * width);
   add_convolution(b, width, c.length, false, false);
@@ -446,19 +440,9 @@ void add_mixers(LayerBuilder& b) {
   }
   if (kind.convolution) add_short_convolution(b, *kind.convolution);
   if (!kind.linear) return;
-  const LinearMixer& l = *kind.linear;
-  switch (l.kind) {
-    case LinearKind::gated_delta:
-      return add_gated_delta(b, l);
-    case LinearKind::kimi_delta:
-      return add_kimi_delta(b, l);
-    case LinearKind::lightning:
-      return add_lightning(b, l);
-    case LinearKind::mamba2:
-      return add_mamba2(b, l);
-    case LinearKind::mamba1:
-      return add_mamba1(b, l);
-  }
+  constexpr void (*kAdd[])(LayerBuilder&, const LinearMixer&) = {
+      add_gated_delta, add_kimi_delta, add_lightning, add_mamba2, add_mamba1};  // by LinearKind
+  kAdd[size_t(kind.linear->kind)](b, *kind.linear);
 }
 
 }  // namespace mpt::models

@@ -46,6 +46,10 @@ double elements_out(const OperatorShape& s) {
 
 }  // namespace
 
+bool is_product(const OperatorShape& s) {
+  return s.kind == OperatorKind::linear || s.kind == OperatorKind::expert_linear;
+}
+
 bool has_extra_kernels(const OperatorShape& s, const Execution& e) {
   return s.extra && e.kernels.extras_apart && (s.kind == OperatorKind::rotary || !e.kernels.fuses_experts);
 }
@@ -76,21 +80,14 @@ double forward_flop(const OperatorShape& s) {
 double input_gradient_flop(const OperatorShape& s) {
   // Attention: four products of gradients, dP, dV, dQ and dK (arXiv:2205.14135, appendix B), and none for
   // weights.
-  switch (s.kind) {
-    case OperatorKind::attention:
-      return 2.0 * forward_flop(s);
-    case OperatorKind::index:
-      return 0.0;
-    case OperatorKind::recurrence:
-      return double(s.rows) * double(s.batch);
-    default:
-      return forward_flop(s);
-  }
+  return s.kind == OperatorKind::attention    ? 2.0 * forward_flop(s)
+         : s.kind == OperatorKind::index      ? 0.0
+         : s.kind == OperatorKind::recurrence ? double(s.rows) * double(s.batch)
+                                              : forward_flop(s);
 }
 
 double weight_gradient_flop(const OperatorShape& s) {
-  const bool product = s.kind == OperatorKind::linear || s.kind == OperatorKind::expert_linear;
-  return product && !s.frozen ? forward_flop(s) : 0.0;
+  return is_product(s) && !s.frozen ? forward_flop(s) : 0.0;
 }
 
 double forward_bytes_moved(const OperatorShape& s) {
@@ -105,7 +102,7 @@ double backward_bytes_moved(const OperatorShape& s) {
   // Reads the output's gradient and the saved input, writes the input's gradient; products also make dW in
   // fp32.
   const double products =
-      (s.kind == OperatorKind::linear || s.kind == OperatorKind::expert_linear) && !s.frozen
+      is_product(s) && !s.frozen
           ? double(std::max<int64_t>(1, s.kind == OperatorKind::expert_linear ? s.batch : 1)) *
                 double(s.columns) * double(s.inner) * 8.0
           : 0.0;

@@ -60,6 +60,9 @@ struct OperatorShape {
   static void describe(auto& v);
 };
 
+/// Whether it multiplies by weights.
+bool is_product(const OperatorShape& shape);
+
 /// Whether what a model adds to an operator has kernels of its own. One kernel of a whole expert does it
 /// itself.
 bool has_extra_kernels(const OperatorShape& shape, const Execution& execution);

@@ -19,6 +19,21 @@ int64_t StagePieces::borrowed_parameters(const Held& h, const StageContent& cont
   return place == 0 ? table_parameters_ - copied_table_ : table_parameters_;
 }
 
+// Optimizers that look at a rank's own rows of each weight narrow whole blocks, of 4,096 weights at least
+// (torchao 0.18.0, optim/adam.py, _new_buffer). The first ranks have the most rows.
+int64_t StagePieces::wide_share(const Layout& layout, const Piece& piece, bool without_table) const {
+  const int64_t block = layout.execution.states.narrow_moment_block;
+  if (block == 1 || layout.training.optimizer != OptimizerKind::adamw8) return 0;
+  int64_t wide = 0;
+  for (const Weight& w : piece.weights) {
+    if (without_table && w.rows * w.columns == tied_parameters_) continue;
+    const int64_t shard = w.expert ? expert_shard(layout) : dense_shard(layout);
+    const int64_t share = (w.rows + shard - 1) / shard * w.columns;
+    if (share < 4096 || share % block != 0) wide += share;
+  }
+  return wide;
+}
+
 StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& content,
                                       const std::vector<Held>& pieces) const {
   const int64_t dense = dense_shard(layout), expert = expert_shard(layout);
@@ -42,6 +57,7 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
         h.times * ((frozen + dense - 1) / dense + (frozen_expert + expert - 1) / expert);
     counts.largest_frozen_bytes = std::max(counts.largest_frozen_bytes, frozen + frozen_expert);
     if (!is_layer(h)) counts.adam_share += dense_share;
+    counts.wide_share += h.times * wide_share(layout, *h.piece, shares);
     counts.share += h.times * (dense_share + expert_share);
     counts.whole += h.times * whole;
     const int64_t at_work = whole + (borrowed_parameters(h, content) + dense - 1) / dense * dense;

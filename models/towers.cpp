@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/towers.h"
+#include "models/hf_config.h"
 
 #include <fmt/format.h>
 

@@ -13,19 +13,9 @@ namespace {
 // Bits of a stored weight. NF4 has a scale in 8 bits for every 64 weights, and one in 32 for every 256 of
 // those (QLoRA, arXiv:2305.14314, section 3).
 double stored_bits(FrozenFormat format, Precision precision) {
-  switch (format) {
-    case FrozenFormat::fp8:
-      return 8.0;
-    case FrozenFormat::nf4:
-      return 4.0 + 8.0 / 64.0 + 32.0 / (64.0 * 256.0);
-    case FrozenFormat::bf16:
-      break;
-  }
+  if (format == FrozenFormat::fp8) return 8.0;
+  if (format == FrozenFormat::nf4) return 4.0 + 8.0 / 64.0 + 32.0 / (64.0 * 256.0);
   return 8.0 * double(element_bytes(precision));
-}
-
-bool is_product(const Operator& op) {
-  return op.shape.kind == OperatorKind::linear || op.shape.kind == OperatorKind::expert_linear;
 }
 
 int64_t adapters_of(const LinearSizes& sizes, const Execution& execution) {
@@ -97,7 +87,14 @@ void LayerBuilder::add_expert_adapter(const LinearSizes& sizes) {
     last().expert_parameters = true;
     last().weight_operand_bytes = rounded(s.rows * (inner + columns) * unit_);
   }
-  keep_both(rounded(expert_rows() * rank * unit_));
+  if (execution().kept.merges_expert_adapters) {
+    // The sum is what the grouped product keeps, and its gradient is as large.
+    const int64_t merged = rounded(sizes.columns * sizes.inner * last().shape.batch * unit_);
+    keep_both(merged);
+    last().backward_workspace_bytes += merged;
+  } else {
+    keep_both(rounded(expert_rows() * rank * unit_));
+  }
   input_is_local_ = was_local;
 }
 
@@ -109,11 +106,13 @@ void LayerBuilder::freeze() {
     const ModuleRules& rules = rules_of(op.module);
     if (!rules.part || !t.freezes(*rules.part)) continue;
     op.shape.frozen = true;
-    const double bits = rules.quantised && is_product(op) ? stored_bits(t.frozen_format, layout_.precision)
-                                                          : 8.0 * double(element_bytes(layout_.precision));
+    const bool narrows = execution().states.narrows_experts || !op.expert_parameters;
+    const double bits = rules.quantised && narrows && is_product(op.shape)
+                            ? stored_bits(t.frozen_format, layout_.precision)
+                            : 8.0 * double(element_bytes(layout_.precision));
     op.frozen_bytes = int64_t(std::ceil(double(op.parameters) * bits / 8.0));
     op.weight_operand_bytes = op.weight_workspace_bytes = 0;
-    if (!is_product(op)) continue;
+    if (!is_product(op.shape)) continue;
     op.saved_bytes = 0;
     op.gradient_kept_bytes = 0;
     if (!execution().kept.keeps_every_second_product) op.saved_bytes_selective = 0;

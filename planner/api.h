@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "core/layout.h"
 #include "core/plan.h"
 #include "core/plan_request.h"
-#include "core/rejection.h"
 #include "planner/request/resolve.h"
 #include "planner/search/search.h"
 
@@ -49,8 +49,10 @@ struct Estimated {
   Plan plan;
   std::optional<Rejection> refusal;  // why its framework cannot run it
 
-  /// As predicted, or by the memory of observed runs where they tell it.
-  bool fits() const;
+  /// What it lacks to fit, as predicted, or by observed runs where they tell it. Nothing where it is as
+  /// likely to fit as not.
+  std::optional<Rejection> lacks() const;
+  bool fits() const { return !lacks(); }
 };
 /// Prices `request.layout`, or without one the layout that the bounds name: what they leave out is 1, off or
 /// what the rest leaves. A layout that somebody runs fits if it fits a GPU's memory to the last byte.

@@ -15,10 +15,9 @@
 #include "base/terminal.h"
 #include "planner/commands/command_line.h"
 #include "planner/commands/commands.h"
-#include "planner/commands/stoppable.h"
 #include "planner/explain/explain.h"
-#include "planner/explain/pipeline_idle.h"
-#include "planner/observe/observed_screen.h"
+#include "planner/explain/plan_parts.h"
+#include "planner/observe/observed_plan.h"
 #include "planner/simulate/simulator.h"
 
 namespace mpt {
@@ -58,8 +57,7 @@ std::string describe_waiting(double resolved_s, double searched_s, double explai
 std::string answer(const planner::PlanOptions& o, const Plan& plan, planner::ScreenOptions screen) {
   screen.palette = Palette::of(stdout);
   screen.lines = o.out.verbose ? SIZE_MAX / 2 : planner::kScreenLines - planner::files_of(o.out);
-  return (plan.corrected ? planner::observed_screen(plan, screen) : planner::answer_screen(plan, screen)) +
-         (o.out.verbose ? planner::describe_details(plan) : "");
+  return planner::plan_screen(plan, screen) + (o.out.verbose ? planner::describe_details(plan) : "");
 }
 
 void search_or_simulate(const planner::PlanOptions& o) {
@@ -133,11 +131,12 @@ int run(int argc, char** argv) {
   planner::declare(app, o);
   app.require_subcommand(0, 1);
   const std::pair<const char*, std::function<int()>> commands[] = {
-      {"estimate", planner::add_estimate(app)}, {"explain", planner::add_explain(app)},
-      {"export", planner::add_export(app)},     {"import", planner::add_import(app)},
-      {"check", planner::add_check(app)},       {"diagnose", planner::add_diagnose(app)},
-      {"compare", planner::add_compare(app)},   {"cluster", planner::add_cluster(app)},
-      {"model", planner::add_model(app)},       {"page", planner::add_page(app)}};
+      {"estimate", planner::add_estimate(app)}, {"doctor", planner::add_estimate(app, true)},
+      {"explain", planner::add_explain(app)},   {"export", planner::add_export(app)},
+      {"import", planner::add_import(app)},     {"check", planner::add_check(app)},
+      {"diagnose", planner::add_diagnose(app)}, {"compare", planner::add_compare(app)},
+      {"cluster", planner::add_cluster(app)},   {"model", planner::add_model(app)},
+      {"page", planner::add_page(app)}};
   app.footer(std::string(kExamples) + kExitCodes);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   files_of_program().check_writable();

@@ -6,11 +6,10 @@
 #include <map>
 #include <string_view>
 
+#include "base/embedded.h"
 #include "base/json.h"
 #include "base/quantity.h"
-#include "core/confidence_words.h"
-#include "core/layout_words.h"
-#include "core/search_words.h"
+#include "core/plan_words.h"
 #include "core/ties.h"
 #include "reports/compare.h"
 #include "reports/next_steps.h"
@@ -18,19 +17,17 @@
 
 namespace mpt::reports {
 
-const std::vector<std::pair<std::string_view, std::string_view>>&
-html_files();  // generated from reports/html/
+const EmbeddedFiles& html_files();  // generated from reports/html/
 
 namespace {
 
 // A picture of more rectangles than this is neither readable nor quick.
 constexpr size_t kMostSpans = 20'000;
 
-std::string_view html_file(std::string_view name) {
-  for (const auto& [file, text] : html_files()) {
-    if (file == name) return text;
-  }
-  MPT_CHECK(false, "no embedded file {}", name);
+std::string html_file(std::string_view name) {
+  const std::optional<std::string> text = embedded_text(html_files(), name);
+  MPT_CHECK(text, "no embedded file {}", name);
+  return *text;
 }
 
 // [rank, kind, stage, micro-batch, start in us, duration in us]; transfers on the receiving side.
@@ -345,9 +342,9 @@ std::string render(const Json& data) {
   // "<" must not end the script element that holds the data.
   const std::string json = with_escapes(json_text(data), {{'<', "\\u003c"}});
   const std::map<std::string_view, std::string> parts = {
-      {"head", std::string(html_file("head.html"))},   {"title", escape_html(data.at("title"))},
-      {"style", std::string(html_file("report.css"))}, {"draw", std::string(html_file("draw.js"))},
-      {"script", std::string(html_file("start.js"))},  {"data", json}};
+      {"head", html_file("head.html")},   {"title", escape_html(data.at("title"))},
+      {"style", html_file("report.css")}, {"draw", html_file("draw.js")},
+      {"script", html_file("start.js")},  {"data", json}};
   return filled(html_file("report.html"), parts);
 }
 

@@ -17,7 +17,8 @@ constexpr double kFarOff = 0.1;
 NextStep how_to_run(const Plan& plan, const std::string& export_target) {
   const std::string& framework = plan.layout.execution.framework;
   if (framework == Execution{}.framework)
-    return {"Run it", "With your own text files as data:", "mpt-run plan.json --data DATA.txt --steps 100"};
+    return {"Run it", "With your own files as data (docs/training.md):",
+            fmt::format("mpt-run plan.json {} --steps 100", data_options(plan))};
   if (!export_target.empty())
     return {"Run it", fmt::format("Write the launch files for {}:", framework),
             fmt::format("mpt-plan export plan.json --to {},slurm -o run", export_target)};
@@ -60,6 +61,11 @@ NextStep if_memory_runs_out(const Plan& plan) {
 }
 
 }  // namespace
+
+std::string data_options(const Plan& plan) {
+  if (plan.model.vocab == 256) return "--data FILE";
+  return fmt::format("--data FILE --data-format uint{}", plan.model.vocab > 65536 ? 32 : 16);
+}
 
 std::vector<NextStep> next_steps(const Plan& plan, const std::string& export_target) {
   return {how_to_run(plan, export_target),

@@ -18,6 +18,10 @@ struct NextStep {
   std::string title, text;
   std::string command;  // may be empty
 };
+/// What mpt-run takes: "--data FILE" of text, whose bytes are 256 tokens, or of another vocabulary "--data
+/// FILE
+/// --data-format uint16".
+std::string data_options(const Plan& plan);
 /// `export_target` writes the plan's launch files; empty where nothing does.
 std::vector<NextStep> next_steps(const Plan& plan, const std::string& export_target);
 std::vector<NextStep> next_steps(const Plan& plan, const RunResult& result);

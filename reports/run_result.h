@@ -24,7 +24,7 @@ struct RankRecord {
   double data_wait_s = 0.0;
   int64_t memory_bytes = 0, peak_bytes = 0;
   /// Copies that its spread experts got, over an even share, as its memory feels it
-  /// (runtime/train/expert_load.h); 0 where no experts are spread.
+  /// (runtime/train/rank_worker.h); 0 where no experts are spread.
   double expert_load = 0.0;
 };
 

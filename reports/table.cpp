@@ -15,23 +15,14 @@ constexpr size_t kGap = 2;  // in front of each column
 // The longest word of a text, which no narrower column holds.
 size_t longest_word(const std::string& text) {
   size_t longest = 0;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
-    longest = std::max(longest, columns_of(std::string_view(text).substr(begin, end - begin)));
-    begin = end + 1;
-  }
+  for (const std::string& word : split_at(text, ' ')) longest = std::max(longest, columns_of(word));
   return longest;
 }
 
 std::vector<std::string> lines_of_cell(const std::string& cell, size_t width) {
   if (columns_of(cell) <= width) return {cell};
-  std::vector<std::string> lines;
-  const std::string text = wrapped(cell, "", width);
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = text.find('\n', begin);
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  std::vector<std::string> lines = split_at(wrapped(cell, "", width), '\n');
+  lines.pop_back();  // behind the last line feed
   return lines;
 }
 

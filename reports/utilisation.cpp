@@ -69,23 +69,10 @@ std::string describe_utilisation(const Plan& plan) {
 
 namespace {
 
-const char* name_of(CommunicationKind kind) {
-  switch (kind) {
-    case CommunicationKind::tensor:
-      return "tensor-parallel traffic";
-    case CommunicationKind::context:
-      return "context-parallel traffic";
-    case CommunicationKind::expert:
-      return "expert-parallel traffic";
-    case CommunicationKind::sharding:
-      return "weight gathering";
-    case CommunicationKind::transfer:
-      return "stage transfers";
-    case CommunicationKind::gradients:
-      return "gradient exchange";
-  }
-  return "";
-}
+// By CommunicationKind.
+constexpr const char* kTraffic[] = {"tensor-parallel traffic", "context-parallel traffic",
+                                    "expert-parallel traffic", "weight gathering",
+                                    "stage transfers",         "gradient exchange"};
 
 // What neither transfers nor the step's end explain. Plans of before know no more than that.
 void add_waits(const Plan& plan, double waits_s, std::vector<TimePart>& parts) {
@@ -114,7 +101,7 @@ std::vector<TimePart> time_parts(const Plan& plan) {
     const double seconds = std::min(e.seconds, std::max(0.0, left_s));
     left_s -= seconds;
     const bool alone = e.kind == CommunicationKind::gradients && !plan.layout.reduces_gradients();
-    TimePart part{alone ? "gradient norm" : name_of(e.kind), seconds, !inside};
+    TimePart part{alone ? "gradient norm" : kTraffic[size_t(e.kind)], seconds, !inside};
     if (inside) part.inside = e.kind;
     (inside ? busy : idle).push_back(std::move(part));
   }

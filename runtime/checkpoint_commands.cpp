@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint_commands.h"
+#include "runtime/program.h"
 
 #include "base/command_line.h"
 #include "base/json.h"

@@ -9,11 +9,12 @@
 #include "base/terminal.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
+#include "reports/next_steps.h"
 #include "runtime/checkpoint/checkpoint_saver.h"
 #include "runtime/checkpoint/folder_lock.h"
 #include "runtime/data/dataset.h"
-#include "runtime/memory_check.h"
 #include "runtime/nn/rank_sizes.h"
+#include "runtime/program.h"
 
 namespace mpt::runtime {
 namespace {
@@ -170,7 +171,8 @@ void check_plan(const Plan& plan, RunOptions& o) {
     throw UserError(Problem{std::move(where), std::move(found), std::move(expected), std::move(remedy)});
   };
   if (o.device == "auto") o.device = plan.cluster.device.kind == DeviceKind::gpu ? "cuda" : "cpu";
-  if (o.data.empty()) refuse("--data", "missing", "files to train on", "for example --data text.txt");
+  if (o.data.empty())
+    refuse("--data", "missing", "files to train on", "for example " + reports::data_options(plan));
   check_supported(plan.model);
   const auto rejection =
       frameworks::supports(frameworks::own_runtime(), plan.model, plan.layout, plan.workload);

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/quantity.h"
 #include "base/ranges.h"
 #include "reports/compare.h"
 

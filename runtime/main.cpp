@@ -21,11 +21,10 @@
 #include "runtime/checkpoint/checkpoint_saver.h"
 #include "runtime/checkpoint/folder_lock.h"
 #include "runtime/checkpoint/hugging_face.h"
-#include "runtime/checkpoint_commands.h"
 #include "runtime/command_line.h"
 #include "runtime/last_screen.h"
 #include "runtime/monitor/step_monitor.h"
-#include "runtime/supervisor.h"
+#include "runtime/program.h"
 #include "runtime/train/trainer.h"
 
 namespace mpt {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/memory_check.h"
+#include "runtime/program.h"
 
 #include <unistd.h>
 

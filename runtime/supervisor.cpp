@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/supervisor.h"
+#include "runtime/program.h"
 
 #include <sys/mman.h>
 #include <sys/prctl.h>

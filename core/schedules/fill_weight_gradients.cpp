@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/schedules/fill_weight_gradients.h"
+#include "core/schedules/generated.h"
 
 #include <limits>
 #include <optional>

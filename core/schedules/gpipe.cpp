@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/schedules/gpipe.h"
+#include "core/schedules/generated.h"
 
 #include "base/error.h"
 

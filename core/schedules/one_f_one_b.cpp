@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/schedules/one_f_one_b.h"
+#include "core/schedules/generated.h"
 
 #include <algorithm>
 

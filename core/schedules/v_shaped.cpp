@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/schedules/v_shaped.h"
+#include "core/schedules/generated.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "base/error.h"
-#include "core/schedules/fill_weight_gradients.h"
 
 namespace mpt {
 namespace {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/schedules/zero_bubble.h"
+#include "core/schedules/generated.h"
 
 #include <algorithm>
 
 #include "base/error.h"
-#include "core/schedules/fill_weight_gradients.h"
-#include "core/schedules/one_f_one_b.h"
 
 namespace mpt {
 

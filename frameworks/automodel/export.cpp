@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <map>
-
 #include "base/ranges.h"
 #include "frameworks/export.h"
 #include "frameworks/readers/yaml_file.h"
@@ -15,14 +13,6 @@
 
 namespace mpt::frameworks {
 namespace {
-
-// What PyTorch calls the schedule; null where AutoModel does not place its stages.
-const char* torch_class(const std::string& schedule) {
-  static const std::map<std::string, const char*> names{
-      {"gpipe", "GPipe"}, {"1f1b", "1F1B"}, {"interleaved", "Interleaved1F1B"}, {"zb-v", "ZBVZeroBubble"}};
-  const auto found = names.find(schedule);
-  return found == names.end() ? nullptr : found->second;
-}
 
 // `from_hub`: the hub's file names the class. That of Qwen3.5 reads images, too, and holds the text inside:
 // nemo_automodel/components/models/qwen3_5/model.py:671 and qwen3_5_moe/model.py:533.
@@ -37,8 +27,7 @@ Json recipe_modules(const Plan& plan, bool from_hub) {
 
 Json recipe_pipeline(const Plan& plan, bool from_hub) {
   const Layout& l = plan.layout;
-  const char* schedule = torch_class(l.schedule);
-  return Json{{"pp_schedule", schedule != nullptr ? schedule : "1F1B"},
+  return Json{{"pp_schedule", torch_class_of(l.schedule)},
               {"pp_microbatch_size", l.micro_batch},
               {"pp_seq_len", plan.workload.sequence},
               {"module_fqns_per_model_part", recipe_modules(plan, from_hub)}};
@@ -122,20 +111,6 @@ void add_adapters(const Training& t, Json& recipe) {
                             {"bnb_4bit_quant_storage", "bfloat16"}};
 }
 
-void add_automodel_warnings(const Layout& l, std::vector<std::string>& warnings) {
-  add_warnings(
-      {{l.zero == 1, "FSDP shares gradients out beside optimizer state: ZeRO 1 becomes ZeRO 2"},
-       {l.pipeline > 1 && torch_class(l.schedule) == nullptr, "AutoModel does not have the schedule"},
-       {l.context > 1 && l.context_method != ContextMethod::ring, "context ranks gather keys"},
-       {l.recompute == Recompute::selective, "selective recompute chooses operators there"},
-       {recomputes_partly(l), "all layers recompute, or none"},
-       {l.offload_optimizer, "offload moves weights and gradients, too: it is not written"},
-       {l.expert > 1 && l.expert_split() > 1, "experts are whole there"},
-       {l.precision == Precision::fp16, "there is no fp16: bf16 is written"},
-       {l.precision == Precision::mxfp8 || l.precision == Precision::nvfp4, "products run in plain fp8"}},
-      warnings);
-}
-
 }  // namespace
 
 Exported export_automodel(const Plan& plan) {
@@ -180,7 +155,6 @@ Exported export_automodel(const Plan& plan) {
   const char* const own_model = own_file ? "--model.config=\"$here\" " : "";
   add_filled(plan, "run_automodel.sh", {{"pretrained", pretrained_text(l.training)}, {"model", own_model}},
              exported);
-  add_automodel_warnings(l, exported.warnings);
   return exported;
 }
 

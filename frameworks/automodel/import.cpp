@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -24,17 +23,10 @@ namespace mpt::frameworks {
 namespace {
 
 void set_recipe_schedule(const Settings& recipe, Imported& in) {
-  static const std::map<std::string, const char*> names{
-      {"gpipe", "gpipe"}, {"1f1b", "1f1b"}, {"interleaved1f1b", "interleaved"}, {"zbvzerobubble", "zb-v"}};
   Layout& l = in.layout;
   if (l.pipeline == 1) return set_stages(in, {}, recipe.at("distributed.pp_size"));
   const std::string key = "distributed.pipeline.pp_schedule";
-  const std::string name = recipe.text(key, "1f1b");
-  const auto found = names.find(lower_case(name));
-  if (found == names.end())
-    throw UserError(Problem{recipe.at(key), fmt::format("\"{}\"", cut_text(name, 40)),
-                            "GPipe, 1F1B, Interleaved1F1B or ZBVZeroBubble", ""});
-  l.schedule = found->second;
+  l.schedule = schedule_of_torch("automodel", recipe.text(key, "1f1b"), recipe.at(key));
   if (recipe.has("distributed.pipeline.pp_schedule_csv"))
     in.notes.push_back("pp_schedule_csv is not read: the named schedule is taken");
   const std::string modules = "distributed.pipeline.module_fqns_per_model_part";
@@ -58,7 +50,16 @@ void set_recipe_replicas(const Settings& recipe, Imported& in, const std::string
   const std::string strategy = recipe.text("distributed.strategy", "fsdp2");
   const int64_t data = recipe.number("distributed.dp_size", rule_of(&Layout::data), 0);
   const int64_t replicate = recipe.number("distributed.dp_replicate_size", rule_of(&Layout::data), 1);
-  const bool reshard = recipe.flag("distributed.reshard_after_forward", l.pipeline == 1);
+  // Layers reshard in pipelines, too: the test for "pp" asks a mesh that never has it
+  // (nemo_automodel/components/distributed/parallelizer.py:306, model_parallelizer.py:228-241).
+  const bool usual = l.expert == 1 || recipe.flag("distributed.moe.reshard_after_forward", false);
+  const char* const key = "distributed.reshard_after_forward";
+  const bool reshard = recipe.flag(key, usual);
+  const Json* const said = recipe.find(key);
+  if (l.pipeline > 1 && usual && (said == nullptr || said->is_null()))
+    in.notes.push_back(fmt::format(
+        "{} is not set: layers of pipelines reshard (ZeRO 3), against the documentation; false gives ZeRO 2",
+        key));
   set_fsdp(in, {replicate, data / replicate, reshard}, file);
   in.shard_groups = replicate;
   if (strategy == "ddp") l.zero = 0;
@@ -109,7 +110,8 @@ void set_adapters(const Settings& recipe, Imported& in) {
   set_adapter_targets(match_recipe(in, hugging_face_modules, all ? excluded : targets, all),
                       all ? excluded : targets,
                       recipe.at(all ? "peft.exclude_modules" : "peft.target_modules"), in);
-  if (recipe.flag("quantization.load_in_4bit", false)) training.frozen_format = FrozenFormat::nf4;
+  if (recipe.flag("quantization.load_in_4bit", false))
+    set_weights_in_4_bits(recipe, "quantization.bnb_4bit_quant_storage", in);
   if (recipe.flag("quantization.load_in_8bit", false))
     in.notes.emplace_back("quantization.load_in_8bit: frozen weights are priced in 16 bits");
 }
@@ -235,6 +237,9 @@ Imported import_automodel(const std::filesystem::path& file) {
   set_recipe_sequence(recipe, in);
   set_recipe_schedule(recipe, in);
   set_recipe_training(recipe, in);
+  // nemo_automodel/components/distributed/config.py:340
+  const char* const defers = "distributed.defer_fsdp_grad_sync";
+  if (l.zero >= 2 && l.pipeline == 1 && recipe.flag(defers, true)) defer_gradient_sums(defers, "false", in);
   check_imported(in, file.string());
   return in;
 }

@@ -14,9 +14,6 @@ namespace mpt::frameworks {
 /// Keys of DeepSpeed's configuration that a plan decides on, those of its own pipelines aside.
 Json deepspeed_config(const Plan& plan);
 
-/// Of plans for other frameworks: what DeepSpeed does not have.
-void add_deepspeed_warnings(const Plan& plan, std::vector<std::string>& warnings);
-
 /// Who trains by a configuration.
 struct DeepSpeedRun {
   int64_t pipeline = 1;                             // ranks, with equal stages

@@ -30,12 +30,13 @@ std::string gradient_type(const Layout& l) {
 
 std::string module_text(const Plan& plan, const std::string& model) {
   const Layout& l = plan.layout;
-  const std::string sequence = std::to_string(plan.workload.sequence), stages = std::to_string(l.pipeline);
-  const std::string recompute = python_text(l.recompute == Recompute::full);
-  const std::string text =
-      filled("mpt_deepspeed.py", plan,
-             {{"model", model}, {"sequence", sequence}, {"recompute", recompute}, {"stages", stages}});
-  return kept_lines(text, {{"pipeline", l.pipeline > 1}});
+  const std::string text = filled("mpt_deepspeed.py", plan,
+                                  {{"model", model},
+                                   {"sequence", std::to_string(plan.workload.sequence)},
+                                   {"context", std::to_string(l.context)},
+                                   {"recompute", python_text(l.recompute == Recompute::full)},
+                                   {"stages", std::to_string(l.pipeline)}});
+  return kept_lines(text, {{"pipeline", l.pipeline > 1}, {"context", l.context > 1 && l.pipeline == 1}});
 }
 
 }  // namespace
@@ -56,24 +57,6 @@ Json deepspeed_config(const Plan& plan) {
   return config;
 }
 
-void add_deepspeed_warnings(const Plan& plan, std::vector<std::string>& warnings) {
-  const Layout& l = plan.layout;
-  add_warnings(
-      {{is_narrow(l.precision),
-        "products in 8 or 4 bits: they are the model's business (Transformer Engine)"},
-       {l.pipeline > 1 && (l.schedule != "1f1b" || l.chunks > 1), "DeepSpeed's pipelines run 1F1B"},
-       {l.pipeline > 1 && l.zero >= 2, "DeepSpeed's pipeline engine takes ZeRO 0 and 1 only"},
-       {l.pipeline > 1 && !stages_are_even(l), "DeepSpeed gives each stage as many layers"},
-       {l.zero > 0 && l.shard < l.replicas(), "states shared out over some of the replicas are not in it"},
-       {l.tensor > 1, "tensor parallelism is AutoTP's, for models that it knows"},
-       {l.sequence_parallel && l.tensor > 1, "sequence parallelism beside tensor parallelism is not in it"},
-       {l.context > 1 && l.context_method != ContextMethod::all_to_all,
-        "context parallelism exchanges heads for tokens, always"},
-       {l.recompute == Recompute::selective, "selective recompute is not in it"},
-       {recomputes_partly(l), "all layers recompute, or none"}},
-      warnings);
-}
-
 Exported export_deepspeed(const Plan& plan) {
   Exported exported;
   Json config = deepspeed_config(plan);
@@ -83,10 +66,11 @@ Exported export_deepspeed(const Plan& plan) {
   exported.files.push_back({"deepspeed.json", config.dump(2) + "\n"});
   const std::string model = add_hugging_face_model(plan.model, "deepspeed", exported, BalanceLoss::trained);
   exported.files.push_back({"mpt_deepspeed.py", module_text(plan, model)});
-  if (plan.layout.pipeline == 1)
-    add_trial(plan, "DeepSpeed 0.19.8", "deepspeed", {{"context", std::to_string(plan.layout.context)}},
-              exported);
-  add_deepspeed_warnings(plan, exported.warnings);
+  if (plan.layout.pipeline == 1) add_trial(plan, "DeepSpeed 0.19.8", "deepspeed", {}, exported);
+  // runtime/pipe/engine.py:76-77, of one replica, too
+  add_sentences(
+      {{plan.layout.pipeline > 1 && plan.layout.zero >= 2, "its pipelines take ZeRO 0 and 1 alone"}},
+      exported.warnings);
   return exported;
 }
 

@@ -93,6 +93,10 @@ void set_layout_fields(const Plan& plan, Assignments& a) {
   if (l.context > 1)
     a.set("model.cp_comm_type", quoted(l.context_method == ContextMethod::ring ? "p2p" : "a2a"));
   set_expert_layout_fields(plan, a);
+  if (counts_loss_by_token(plan)) {
+    a.set("model.calculate_per_token_loss", true);
+    a.set("ddp.average_in_collective", false);  // which would average once more
+  }
   set_recompute_fields(l, a);
   if (!l.execution.kernels.graphs) {
     a.set("model.cuda_graph_impl", quoted("none"));
@@ -103,18 +107,11 @@ void set_layout_fields(const Plan& plan, Assignments& a) {
 }
 
 const char* precision_recipe(Precision precision) {
-  switch (precision) {
-    case Precision::fp16:
-      return "fp16_mixed";
-    case Precision::fp8:
-      return "bf16_with_fp8_current_scaling_mixed";
-    case Precision::mxfp8:
-      return "bf16_with_mxfp8_mixed";
-    case Precision::nvfp4:
-      return "bf16_with_nvfp4_mixed";
-    default:
-      return "bf16_mixed";
-  }
+  return precision == Precision::fp16    ? "fp16_mixed"
+         : precision == Precision::fp8   ? "bf16_with_fp8_current_scaling_mixed"
+         : precision == Precision::mxfp8 ? "bf16_with_mxfp8_mixed"
+         : precision == Precision::nvfp4 ? "bf16_with_nvfp4_mixed"
+                                         : "bf16_mixed";
 }
 
 void set_precision_fields(const Layout& l, Assignments& a) {
@@ -275,6 +272,7 @@ Exported export_megatron_bridge(const Plan& plan) {
              exported);
   add_trial(plan, "Megatron-Bridge 0.6.2", "bridge", {{"family", recipe.family}, {"recipe", recipe.name}},
             exported);
+  add_megatron_needs(plan, exported);
   return exported;
 }
 

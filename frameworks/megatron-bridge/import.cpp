@@ -417,9 +417,9 @@ bool is_bridge_recipe(const PythonFunction& function) {
 
 Imported import_fields(const BridgeFields& fields) {
   Imported in = megatron_import(fields.flags(), "megatron-bridge", fields.model());
-  if (fields.wide_gradients()) {
-    in.execution.emplace_back("gradient_bytes=4");
-    in.execution.emplace_back("reduced_bytes=4");
+  if (!fields.wide_gradients()) {
+    in.execution.emplace_back("gradient_bytes=2");
+    in.execution.emplace_back("reduced_bytes=2");
   }
   // Megatron-LM's own program wants as many positions; rotary ones are computed.
   if (in.model->position == PositionKind::rotary)

@@ -157,12 +157,10 @@ void read_balance(const WordSource& w, Values& values) {
   values[Value::balance_loss] = loss ? w.real("moe-aux-loss-coeff", rule_of(Value::balance_loss), 0.0) : 0.0;
 }
 
-// Models with latent attention balance each sequence (arXiv:2412.19437, section 2.1.2).
+// Each sequence is balanced: aux_loss balances a micro-batch, whose size then changes what is trained.
 bool write_balance(const Values& values, std::vector<Word>& words) {
   const bool none = values.at(Value::balance_loss).get<double>() <= 0.0;
-  words.push_back({"moe-router-load-balancing-type", none                ? "none"
-                                                     : is_latent(values) ? "seq_aux_loss"
-                                                                         : "aux_loss"});
+  words.push_back({"moe-router-load-balancing-type", none ? "none" : "seq_aux_loss"});
   words.push_back({"moe-aux-loss-coeff", values.at(Value::balance_loss), none});
   return true;
 }

@@ -133,6 +133,7 @@ void add_layout(const Plan& plan, Arguments& a) {
     a.value("expert-tensor-parallel-size", l.expert_split());
   }
   a.flag_if(l.order == RankOrder::data_outermost && l.pipeline > 1 && l.data > 1, "use-tp-pp-dp-mapping");
+  a.flag_if(counts_loss_by_token(plan), "calculate-per-token-loss");
   a.value("micro-batch-size", l.micro_batch);
   a.value("global-batch-size", plan.workload.global_batch);
   add_data_parallel(plan, a);
@@ -183,6 +184,7 @@ Exported export_megatron_core(const Plan& plan) {
   add_model(plan, arguments);
   add_layout(plan, arguments);
   exported.files = {{"megatron_args.txt", arguments.text()}, {"run_megatron.sh", launch_script(plan), true}};
+  add_megatron_needs(plan, exported);
   return exported;
 }
 

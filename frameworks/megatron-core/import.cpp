@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "core/recompute_modules.h"
+#include "core/layout.h"
 #include "frameworks/asked.h"
 #include "frameworks/dialects.h"
 #include "frameworks/framework.h"
@@ -265,12 +265,14 @@ int64_t scheduled_batch(const MegatronFlags& f) {
 void set_execution(const MegatronFlags& f, Imported& in) {
   const auto change = [&](const std::string& text) { in.execution.push_back(text); };
   // In fp16 gradients stay so without --accumulate-allreduce-grads-in-fp32; in bf16 they never do.
-  if (f.has("grad-reduce-in-bf16") || (f.has("fp16") && !f.has("accumulate-allreduce-grads-in-fp32"))) {
+  // megatron/training/arguments.py:1189-1194 leaves it off for gradients that are kept in 16 bits, too.
+  const bool aware = f.has("use-precision-aware-optimizer");
+  if (f.has("grad-reduce-in-bf16") || (aware && bytes_of_type(f, "main-grads-dtype") == 2) ||
+      (f.has("fp16") && !f.has("accumulate-allreduce-grads-in-fp32"))) {
     change("gradient_bytes=2");
     change("reduced_bytes=2");
   }
-  if (f.has("use-precision-aware-optimizer")) {
-    if (bytes_of_type(f, "main-grads-dtype") == 2) change("gradient_bytes=2");
+  if (aware) {
     const int64_t master = stores_remainders(f) ? 2 : bytes_of_type(f, "main-params-dtype");
     change(fmt::format("optimizer_bytes={}",
                        master + bytes_of_type(f, "exp-avg-dtype") + bytes_of_type(f, "exp-avg-sq-dtype")));
@@ -297,6 +299,23 @@ void set_execution(const MegatronFlags& f, Imported& in) {
   change("pads_expert_rows=false");
 }
 
+// What makes the size of a micro-batch part of the objective (run: megatron-aux-micro-batch-2,
+// megatron-capacity-micro-batch-2).
+void note_objective(const MegatronFlags& f, Imported& in) {
+  const MixtureOfExperts* const moe = in.model->moe();
+  const int64_t size = in.layout.micro_batch;
+  if (moe == nullptr) return;
+  if (size > 1 && moe->balance_loss > 0.0 &&
+      f.text("moe-router-load-balancing-type", "aux_loss") == "aux_loss")
+    in.notes.push_back(fmt::format(
+        "--moe-router-load-balancing-type aux_loss balances the {} sequences of a micro-batch: with another "
+        "--micro-batch-size it trains another objective, and seq_aux_loss does not",
+        size));
+  if (f.has("moe-expert-capacity-factor"))
+    in.notes.emplace_back(
+        "--moe-expert-capacity-factor drops tokens by micro-batch: its size is part of the objective");
+}
+
 void read_flags(const MegatronFlags& f, const std::string& framework, std::optional<ModelSpec> model,
                 Imported& in) {
   const models::Dialect& dialect = dialect_of(framework);
@@ -308,6 +327,7 @@ void read_flags(const MegatronFlags& f, const std::string& framework, std::optio
   set_data_parallel(f, in);
   set_recompute(f, *in.model, in);
   set_execution(f, in);
+  note_objective(f, in);
   in.workload.sequence = f.number("seq-length", rule_of(&Workload::sequence), in.model->max_positions);
   in.workload.global_batch = f.has("global-batch-size")
                                  ? f.number("global-batch-size", rule_of(&Workload::global_batch), 1)

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/recompute_modules.h"
+#include "core/layout.h"
 #include "frameworks/export.h"
 #include "frameworks/megatron-core/export.h"
 
@@ -22,7 +22,15 @@ std::string megatron_stages(const Plan& plan) {
   return text;
 }
 
-bool needs_stages(const Plan& plan) { return plan.layout.stages() > 1 && !stages_are_even(plan.layout); }
+bool counts_loss_by_token(const Plan& plan) {
+  const MixtureOfExperts* const moe = plan.model.moe();
+  return plan.layout.training.masked > 0.0 && (moe == nullptr || moe->balance_loss <= 0.0);
+}
+
+bool needs_stages(const Plan& plan) {
+  const auto& layers = plan.layout.layers_per_stage;
+  return any_of(layers, [&](int64_t n) { return n != layers.front(); });
+}
 
 MegatronRecompute megatron_recompute(const Layout& l) {
   if (l.recompute == Recompute::none) return {};

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "frameworks/export.h"
 #include "frameworks/framework.h"
 #include "frameworks/pytorch/trainer_file.h"
 #include "frameworks/readers/python_file.h"
@@ -147,10 +146,7 @@ The constants below are the plan. The functions behind them build its model, spl
 }  // namespace
 
 Exported export_pytorch(const Plan& plan) {
-  Layout as_it_runs = plan.layout;  // overlaps are PyTorch's own, and change nothing that is trained
-  as_it_runs.overlap_gradient_reduce = as_it_runs.overlap_parameter_gather = as_it_runs.overlap_transfer =
-      true;
-  const auto rejection = supports(*find_framework("pytorch"), plan.model, as_it_runs, plan.workload);
+  const auto rejection = cannot_run(find_export_target("pytorch"), plan);
   const std::string weights = weight_names(plan.model);
   const std::string names = weights == "qwen3_moe" ? "mixtral" : weights;
   std::vector<std::string> parts{"plan.py",    "model.py", "split.py", "weights_" + names + ".py",
@@ -162,8 +158,6 @@ Exported export_pytorch(const Plan& plan) {
                                          fmt::format(kTrainerHead, export_title(plan), ranks_per_node(plan)),
                                          plan_constants(plan, rejection ? rejection->reason : "")),
                             true});
-  if (rejection)
-    exported.warnings.push_back(fmt::format("mpt_train.py ends with a message: {}", rejection->reason));
   return exported;
 }
 

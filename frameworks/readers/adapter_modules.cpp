@@ -185,6 +185,20 @@ AdapterMatch match_recipe(const Imported& in, NamesOf names, const std::vector<s
   return best;
 }
 
+// FSDP2 cannot share out weights of whole numbers: accelerate 1.15.0 leaves them out, accelerate/utils/
+// fsdp_utils.py.
+void set_weights_in_4_bits(const Settings& recipe, const char* storage, Imported& in) {
+  in.layout.training.frozen_format = FrozenFormat::nf4;
+  std::string type = recipe.text(storage, "bfloat16");
+  type = type.substr(type.rfind('.') + 1);
+  if (in.layout.zero < 2 || in.framework == "transformers-deepspeed" || type.starts_with("float") ||
+      type == "bfloat16")
+    return;
+  throw UserError(Problem{recipe.at(storage), fmt::format("\"{}\"", cut_text(type, 40)),
+                          "bfloat16: FSDP leaves 4-bit weights of another type whole on each GPU",
+                          "set it to bfloat16"});
+}
+
 void set_adapter_targets(const AdapterMatch& match, const std::vector<std::string>& patterns,
                          const std::string& place, Imported& in) {
   if (match.targets.empty()) {

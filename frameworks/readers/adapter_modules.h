@@ -12,6 +12,7 @@
 #include "core/model_spec.h"
 #include "core/training.h"
 #include "frameworks/import.h"
+#include "frameworks/readers/settings.h"
 
 namespace mpt::frameworks {
 
@@ -41,6 +42,10 @@ AdapterMatch match_adapters(const AdapterModules& modules, const std::vector<std
 using NamesOf = AdapterModules (*)(const ModelSpec& model, bool fused);
 AdapterMatch match_recipe(const Imported& in, NamesOf names, const std::vector<std::string>& patterns,
                           bool excludes);
+
+/// Frozen weights in 4 bits. Refuses ones that FSDP would not shard. `storage`: the key of the type that they
+/// are packed in, which the recipe's program takes as bfloat16 where it is missing.
+void set_weights_in_4_bits(const Settings& recipe, const char* storage, Imported& in);
 
 /// Sets what gets adapters, with a note for parts. `place` and `patterns` are for the error if nothing does.
 void set_adapter_targets(const AdapterMatch& match, const std::vector<std::string>& patterns,

@@ -11,6 +11,7 @@
 
 #include "base/fields.h"
 #include "core/layout.h"
+#include "frameworks/supports/combinations.h"
 #include "models/values.h"
 
 namespace mpt::frameworks {
@@ -21,6 +22,7 @@ enum class MicroBatchRule {
   at_least_ranks,      // m >= p
   multiple_of_ranks,   // m is a multiple of p
   whole_rounds,        // m is a multiple of max(1, m / p)
+  full_rounds,         // the same, and m >= p
   at_least_two_ranks,  // m >= 2 p
 };
 
@@ -32,7 +34,7 @@ enum class ExpertSplit { as_tensor, whole, either };
 /// Which layers recompute in full when not all do.
 enum class PartialRecompute {
   none,
-  every_nth,   // every n-th layer, one n for the whole model
+  every_nth,   // the first layer and every n-th after it, one n for the whole model
   same_count,  // the same number of layers in every virtual stage
   any,
 };
@@ -51,6 +53,7 @@ enum class TrainingFeature {
   expert_adapters,
   frozen_parts,
   bf16_gradients,
+  fp32_states,  // weights, gradients and moments in fp32, where they are in bf16 else
   adamw8,
   adafactor,
   sgd,
@@ -83,27 +86,18 @@ struct ScheduleAbility {
 struct Abilities {
   std::vector<ScheduleAbility> schedules;  // empty: no pipeline parallelism
   StageDivision stage_division = StageDivision::equal;
-  bool tensor = false, shares_heads = false, splits_mixers = true;
+  bool tensor = false, shares_heads = false;
   SequenceParallelRule sequence_parallel = SequenceParallelRule::none;
-  bool experts_need_sequence_parallel = false;
   std::vector<ContextMethod> context_methods;  // empty: no context parallelism
   bool sequence_divides_by_tensor = false;
-  bool ring_with_windows = true, ring_with_mixers = false;
-  std::vector<std::string> context_of_types;
   std::map<std::string, bool> fixed_ties;
-  bool context_in_pipeline = true;
   std::vector<int64_t> zero, zero_in_pipeline, zero_with_shard_groups, zero_with_offload, zero_with_experts;
   bool plain_replicas_alone = false;
   bool shards_hold_groups = false;
-  bool ties_in_pipeline = true;
-  bool graphs_alone = false;
   int64_t nvfp4_multiple = 1;
   bool expert = false;
-  bool expert_beside_tensor = true;
-  bool experts_in_pipeline = true;
-  bool experts_with_context = true;
   ExpertSplit expert_split = ExpertSplit::either;
-  bool splits_expert_biases = true, pads_expert_shares = true;
+  bool pads_expert_shares = true, deals_out_experts = false;
   std::vector<models::Value> cannot_spread;
   std::vector<RankOrder> orders;
   std::vector<Recompute> recomputes;
@@ -113,38 +107,31 @@ struct Abilities {
   bool overlap_all_reduce = false;
   bool overlap_tensor = true;
   std::vector<AlwaysBeside> always_overlaps;
-  bool recompute_modules = false, shards_by_default = false;
+  bool recompute_modules = false;
   bool gather_overlap_alone = true;
-  bool blocking_interleaved_pair = true;
-  bool exchange_beside_full_recompute = true;
   bool shard_groups_cut_experts = true;
   bool experts_in_any_order = true;
+  std::vector<CombinationRule> combinations;
+  std::vector<JudgedSet> judged;
   std::vector<TrainingFeature> trains;
   std::map<TrainingFeature, std::string> trains_unwritten;
 
   static void describe(auto& v) {  // NOLINT(readability-function-size): a line for each field
     using T = Abilities;
+    const FieldRule may = optional_field();
     v.field("schedules", &T::schedules, "pipeline schedules; none: no pipeline parallelism");
     v.field("stage_division", &T::stage_division, "whether virtual stages may differ in layers");
     v.field("tensor", &T::tensor, "tensor parallelism");
-    v.field("shares_heads", &T::shares_heads, "key-value heads on several tensor ranks", optional_field());
-    v.field("splits_mixers", &T::splits_mixers, "Mamba and its like over tensor ranks", optional_field());
+    v.field("shares_heads", &T::shares_heads, "key-value heads on several tensor ranks", may);
     v.field("sequence_parallel", &T::sequence_parallel, "with tensor parallelism: never, if asked, always");
-    v.field("experts_need_sequence_parallel", &T::experts_need_sequence_parallel,
-            "models with experts train with tensor parallelism only if sequence parallelism is on");
     v.field("context_methods", &T::context_methods, "how context ranks attend; none: no context parallelism");
     v.field("sequence_divides_by_tensor", &T::sequence_divides_by_tensor,
             "the sequence must divide by 2 x context x tensor");
-    v.field("ring_with_windows", &T::ring_with_windows, "ring attention of models with sliding windows");
-    v.field("ring_with_mixers", &T::ring_with_mixers,
-            "ring attention beside mixers that exchange heads over context ranks", optional_field());
-    v.field("context_of_types", &T::context_of_types,
-            "types of models whose classes share the context of all their layers", optional_field());
     v.field("fixed_ties", &T::fixed_ties,
-            "types of models whose head always is the embedding's weight, or never is", optional_field());
-    v.field("context_in_pipeline", &T::context_in_pipeline, "context parallelism in a pipeline");
-    v.field("zero", &T::zero, "ZeRO stages without a pipeline", between(0, 3));
-    v.field("zero_in_pipeline", &T::zero_in_pipeline, "ZeRO stages with a pipeline", between(0, 3));
+            "types of models whose head always is the embedding's weight, or never is", may);
+    v.field("zero", &T::zero, "ZeRO stages without a pipeline, its default first", between(0, 3));
+    v.field("zero_in_pipeline", &T::zero_in_pipeline, "ZeRO stages with a pipeline, its default first",
+            between(0, 3));
     v.field("zero_with_shard_groups", &T::zero_with_shard_groups,
             "ZeRO stages whose states may be shared out over some of the replicas only", between(0, 3));
     v.field("zero_with_offload", &T::zero_with_offload,
@@ -152,25 +139,19 @@ struct Abilities {
     v.field("zero_with_experts", &T::zero_with_experts, "ZeRO stages with expert parallelism", between(0, 3));
     v.field("plain_replicas_alone", &T::plain_replicas_alone,
             "ZeRO 0 only without tensor, pipeline and context parallelism");
-    v.field("shards_by_default", &T::shards_by_default,
-            "replicas share all states out unless it is told otherwise", optional_field());
     v.field("shards_hold_groups", &T::shards_hold_groups,
-            "replicas that share states out are whole groups of context and expert ranks", optional_field());
-    v.field("ties_in_pipeline", &T::ties_in_pipeline,
-            "models whose head shares the embedding's weight in a pipeline", optional_field());
+            "replicas that share states out are whole groups of context and expert ranks", may);
     v.field("expert", &T::expert, "expert parallelism");
-    v.field("expert_beside_tensor", &T::expert_beside_tensor,
-            "models with experts together with tensor parallelism");
-    v.field("experts_in_pipeline", &T::experts_in_pipeline, "models with experts in a pipeline");
-    v.field("experts_with_context", &T::experts_with_context,
-            "models with experts together with context parallelism");
     v.field("expert_split", &T::expert_split, "how experts may be split over tensor ranks");
-    v.field("splits_expert_biases", &T::splits_expert_biases,
-            "experts with biases may be split over tensor ranks");
     v.field("pads_expert_shares", &T::pads_expert_shares,
-            "shares of experts' weights where their sizes do not divide", optional_field());
+            "shares of experts' weights where their sizes do not divide", may);
+    v.field(
+        "deals_out_experts", &T::deals_out_experts,
+        "shards hold whole experts: more shards than divide these leave ranks without any, and pad what is "
+        "moved",
+        may);
     v.field("cannot_spread", &T::cannot_spread, "values of models whose experts it cannot spread over ranks",
-            optional_field());
+            may);
     v.field("orders", &T::orders, "which axis may lie outermost");
     v.field("recomputes", &T::recomputes, "what may be recomputed");
     v.field("partial_recompute", &T::partial_recompute, "which layers recompute when not all do");
@@ -180,29 +161,23 @@ struct Abilities {
             "tokens go to experts beside another micro-batch; in pipelines with virtual stages only");
     v.field("overlap_all_reduce", &T::overlap_all_reduce,
             "tensor-parallel collectives overlap without sequence parallelism, too");
-    v.field("overlap_tensor", &T::overlap_tensor, "tensor-parallel collectives beside their products",
-            optional_field());
+    v.field("overlap_tensor", &T::overlap_tensor, "tensor-parallel collectives beside their products", may);
     v.field("always_overlaps", &T::always_overlaps,
-            "communication beside compute that cannot be switched off", optional_field());
+            "communication beside compute that cannot be switched off", may);
     v.field("recompute_modules", &T::recompute_modules,
             "selective recompute of modules that --recompute-modules names");
     v.field("gather_overlap_alone", &T::gather_overlap_alone,
-            "gathering of weights overlaps where the reduction of gradients does not", optional_field());
-    v.field("blocking_interleaved_pair", &T::blocking_interleaved_pair,
-            "two pipeline ranks with virtual stages send without overlap", optional_field());
-    v.field("exchange_beside_full_recompute", &T::exchange_beside_full_recompute,
-            "the exchange with experts overlaps where layers or experts are recomputed", optional_field());
+            "gathering of weights overlaps where the reduction of gradients does not", may);
     v.field("shard_groups_cut_experts", &T::shard_groups_cut_experts,
-            "groups that share out states need not divide the replicas of experts", optional_field());
+            "groups that share out states need not divide the replicas of experts", may);
     v.field("experts_in_any_order", &T::experts_in_any_order,
-            "with data outermost, experts may have other replicas than the rest of the model",
-            optional_field());
-    v.field("graphs_alone", &T::graphs_alone, "no CUDA graphs with pipeline or expert parallelism",
-            optional_field());
+            "with data outermost, experts may have other replicas than the rest of the model", may);
     v.field("nvfp4_multiple", &T::nvfp4_multiple,
             "tokens and sizes of products in nvfp4 are multiples of this on each rank",
             optional_field(between(1, 4096)));
-    v.field("trains", &T::trains, "ways to train beside full training by AdamW", optional_field());
+    v.field("combinations", &T::combinations, "parts of layouts and models that do not go together", may);
+    v.field("judged", &T::judged, "parts that do, by a run or its own line");
+    v.field("trains", &T::trains, "ways to train beside full training by AdamW", may);
     v.field("trains_unwritten", &T::trains_unwritten,
             "further ones, which MPT does not write for it yet, and where it says so", rare_field());
   }
@@ -266,6 +241,8 @@ struct Framework {
   Abilities abilities;
   Execution execution;
   std::map<std::string, std::string> sources;  // by ability
+  /// How its own files and programs say what planner/answer/memory_switches.json changes, by option.
+  std::map<std::string, std::string> switches;
 
   /// All that people call it beside its name.
   std::vector<std::string> other_names() const {
@@ -290,6 +267,7 @@ struct Framework {
     v.field("abilities", &T::abilities, "what it can run");
     v.field("execution", &T::execution, "what it does with a layout: what differs from mpt-run");
     v.field("sources", &T::sources, "where each ability is documented", long_text());
+    v.field("switches", &T::switches, "its words for options that save memory", rare_field());
   }
 };
 

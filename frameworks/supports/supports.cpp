@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "core/schedule_catalog.h"
 #include "frameworks/asked.h"
 #include "models/value_map.h"
 
@@ -50,7 +51,7 @@ struct SplitRules {
   const Workload& workload;
   const Abilities& can = framework.abilities;
   const bool tensor = layout.tensor > 1, context = layout.context > 1, pipeline = layout.pipeline > 1;
-  const bool has_experts = model.moe() != nullptr, spreads = layout.expert > 1;
+  const bool spreads = layout.expert > 1;
   const int64_t split = layout.expert_split();
 
   std::optional<Rejection> no(const char* constraint, const std::string& what) const {
@@ -83,18 +84,10 @@ struct SplitRules {
     if (tensor && !can.shares_heads && model.layers.any(is_shared))
       return no("tensor", fmt::format("does not split {} key-value heads over {} tensor ranks",
                                       model.layers.first(is_shared)->attention->kv_heads, layout.tensor));
-    if (tensor && !can.splits_mixers && model.layers.any([](const LayerKind& k) { return bool(k.linear); }))
-      return refuse_unplanned(framework, "tensor", "splits_mixers", "tensor ranks beside whole mixers");
     const int64_t pieces = 2 * layout.context * layout.tensor;
-    if (context && pipeline && !can.context_in_pipeline)
-      return no("context", "has no context parallelism in a pipeline");
     if (can.sequence_divides_by_tensor && pieces > 2 && workload.sequence % pieces != 0)
       return no("sequence",
                 fmt::format("needs a sequence that divides by 2 x context x tensor = {}", pieces));
-    if (pipeline && model.tied_embeddings && !can.ties_in_pipeline)
-      return no("pipeline", "has no pipeline for a head that shares the embedding's weight");
-    if (layout.execution.kernels.graphs && can.graphs_alone && (pipeline || spreads))
-      return no("graphs", "captures graphs only without pipelines and expert parallelism");
     if (layout.precision != Precision::nvfp4) return std::nullopt;
     const std::vector<int64_t> products = product_sizes();
     if (any_of(products, [&](int64_t n) { return n % can.nvfp4_multiple != 0; }))
@@ -105,18 +98,10 @@ struct SplitRules {
 
   std::optional<Rejection> experts() const {
     if (spreads && !can.expert) return no("expert", "has no expert parallelism");
-    if (has_experts && tensor && !can.expert_beside_tensor)
-      return refuse_unplanned(framework, "expert", "expert_beside_tensor", "experts with tensor parallelism");
-    if (has_experts && pipeline && !can.experts_in_pipeline)
-      return no("expert", "has no experts in a pipeline");
-    if (has_experts && context && !can.experts_with_context)
-      return no("expert", "has no experts with context parallelism");
     if (spreads && split != layout.tensor && can.expert_split == ExpertSplit::as_tensor)
       return no("expert", "splits experts as it splits dense layers");
     if (spreads && split > 1 && can.expert_split == ExpertSplit::whole)
       return no("expert", "keeps each expert whole on one rank");
-    if (has_experts && model.moe()->expert.bias && split > 1 && !can.splits_expert_biases)
-      return no("expert", "does not split experts that have biases");
     if (spreads && !spreads_type(framework, model.type))
       return no("expert", "spreads experts in its own classes of models alone");
     const auto lacks = spreads ? lacks_for_spreading() : std::nullopt;
@@ -125,8 +110,7 @@ struct SplitRules {
   }
 
   std::optional<Rejection> switches() const {
-    const bool needs_sequence_parallel = can.sequence_parallel == SequenceParallelRule::always ||
-                                         (can.experts_need_sequence_parallel && has_experts);
+    const bool needs_sequence_parallel = can.sequence_parallel == SequenceParallelRule::always;
     if (layout.overlap_tensor && !can.overlap_tensor)
       return no("overlap", "does not overlap tensor-parallel collectives");
     if (layout.overlap_exchange && !can.overlap_exchange)
@@ -137,13 +121,6 @@ struct SplitRules {
       return no("sequence parallel", "needs sequence parallelism with tensor parallelism");
     if (context && !contains(can.context_methods, layout.context_method))
       return no("context", fmt::format("has no {} context parallelism", enum_name(layout.context_method)));
-    const bool takes_all = !context || layout.context_method != ContextMethod::ring ||
-                           contains(can.context_of_types, model.type);
-    if (!takes_all && model.has_windows() && !can.ring_with_windows)
-      return no("context", "has no ring attention with sliding windows");
-    const auto is_mixer = [](const LayerKind& kind) { return kind.linear || kind.convolution; };
-    if (!takes_all && !can.ring_with_mixers && model.layers.any(is_mixer))
-      return no("context", "has no ring attention beside mixers that exchange heads");
     if (!pipeline || layout.data == 1) return std::nullopt;
     if (!contains(can.orders, layout.order))
       return no("order", fmt::format("does not number ranks {}", enum_name(layout.order)));
@@ -155,34 +132,24 @@ struct SplitRules {
 };
 
 bool takes(MicroBatchRule rule, int64_t ranks, int64_t micro_batches) {
-  switch (rule) {
-    case MicroBatchRule::any:
-      return true;
-    case MicroBatchRule::at_least_ranks:
-      return micro_batches >= ranks;
-    case MicroBatchRule::multiple_of_ranks:
-      return micro_batches % ranks == 0;
-    case MicroBatchRule::whole_rounds:
-      return micro_batches % std::max<int64_t>(1, micro_batches / ranks) == 0;
-    case MicroBatchRule::at_least_two_ranks:
-      return micro_batches >= 2 * ranks;
-  }
-  return false;
+  using R = MicroBatchRule;
+  const int64_t rounds = std::max<int64_t>(1, micro_batches / ranks);
+  return rule == R::any || (rule == R::at_least_ranks && micro_batches >= ranks) ||
+         (rule == R::multiple_of_ranks && micro_batches % ranks == 0) ||
+         (rule == R::whole_rounds && micro_batches % rounds == 0) ||
+         (rule == R::full_rounds && micro_batches >= ranks && micro_batches % rounds == 0) ||
+         (rule == R::at_least_two_ranks && micro_batches >= 2 * ranks);
 }
 
 const char* words(MicroBatchRule rule) {
-  switch (rule) {
-    case MicroBatchRule::at_least_ranks:
-      return "at least as many micro-batches as pipeline ranks";
-    case MicroBatchRule::multiple_of_ranks:
-      return "a multiple of the pipeline ranks as micro-batches";
-    case MicroBatchRule::whole_rounds:
-      return "micro-batches that fill whole rounds of the pipeline ranks";
-    case MicroBatchRule::at_least_two_ranks:
-      return "at least twice as many micro-batches as pipeline ranks";
-    default:
-      return "any number of micro-batches";
-  }
+  constexpr const char* kWords[] = {
+      "any number of micro-batches",
+      "at least as many micro-batches as pipeline ranks",
+      "a multiple of the pipeline ranks as micro-batches",
+      "micro-batches that fill whole rounds of the pipeline ranks",
+      "micro-batches that fill equal rounds, each of at least as many as pipeline ranks,",
+      "at least twice as many micro-batches as pipeline ranks"};
+  return kWords[size_t(rule)];
 }
 
 std::string schedule_names_of(const Abilities& a) {
@@ -205,7 +172,7 @@ std::optional<Rejection> supports_recomputed_layers(const Framework& framework, 
   if (!partial || rule == PartialRecompute::any || level_of(rule, l)) return std::nullopt;
   return refuse(framework, "recompute",
                 rule == PartialRecompute::same_count ? "recomputes the same number of layers in every stage"
-                                                     : "recomputes every n-th layer, with one n");
+                                                     : "recomputes the first layer and every n-th after it");
 }
 
 // Communication of the layout that is not overlapped, though the framework always overlaps it.
@@ -287,6 +254,12 @@ Broken sharing_rule(const Abilities& a, const ModelSpec& model, const Layout& l,
     return {"offload", "has no optimizer state in the host's memory with ZeRO {}", s.zero};
   if (l.expert > 1 && replicates && !contains(a.zero_with_experts, s.zero))
     return {"expert", "has no expert parallelism with ZeRO {}", s.zero};
+  if (a.deals_out_experts && s.zero > 1 && model.moe() != nullptr && model.moe()->experts % s.shard != 0)
+    return {
+        "unplanned",
+        "deals out whole experts over {} shards, which do not divide them: ranks would hold more than their "
+        "share and move padding. Shard groups that divide them are planned",
+        s.shard};
   if (!a.pads_expert_shares && cuts_experts_unevenly(model, l, s))
     return {"zero", "cuts experts' matrices in equal shares alone, which {} replicas do not give", s.shard};
   return {};
@@ -302,10 +275,10 @@ struct TrainingRow {
 std::vector<TrainingRow> training_rows(const Training& t) {
   using F = TrainingFeature;
   const bool adapts = t.adapts();
-  return {{adapts, F::lora, "LoRA"},
-          {adapts && t.frozen_format == FrozenFormat::fp8, F::lora_on_fp8, "LoRA over weights in fp8"},
+  return {{adapts && t.frozen_format == FrozenFormat::fp8, F::lora_on_fp8, "LoRA over weights in fp8"},
           {adapts && t.frozen_format == FrozenFormat::nf4, F::lora_on_nf4, "LoRA over weights in 4 bits"},
           {t.adapts(AdapterTarget::experts), F::expert_adapters, "adapters in experts"},
+          {adapts, F::lora, "LoRA"},
           {!adapts && !t.frozen.empty(), F::frozen_parts, "frozen parts"},
           {t.bf16_gradients, F::bf16_gradients, "gradients in bf16"},
           {t.optimizer == OptimizerKind::adamw8, F::adamw8, "8-bit AdamW"},
@@ -321,7 +294,8 @@ std::vector<TrainingRow> training_rows(const Training& t) {
 
 int64_t recomputed_at_level(PartialRecompute rule, int64_t level, int64_t most, int64_t layers) {
   if (level <= 0) return 0;
-  if (rule == PartialRecompute::every_nth) return layers / std::max<int64_t>(1, most - level + 1);
+  const int64_t n = std::max<int64_t>(1, most - level + 1);
+  if (rule == PartialRecompute::every_nth) return (layers + n - 1) / n;
   return std::min(level, layers);
 }
 
@@ -336,12 +310,6 @@ std::optional<int64_t> level_of(PartialRecompute rule, const Layout& l) {
     if (all) return level;
   }
   return std::nullopt;
-}
-
-std::optional<int64_t> every_nth(const Layout& l) {
-  const auto level = level_of(PartialRecompute::every_nth, l);
-  if (!level || *level == 0) return std::nullopt;
-  return *std::max_element(l.layers_per_stage.begin(), l.layers_per_stage.end()) - *level + 1;
 }
 
 std::optional<Rejection> supports_model(const Framework& framework, const ModelSpec& model,
@@ -374,7 +342,37 @@ std::optional<Rejection> supports_split(const Framework& framework, const ModelS
   const SplitRules rules{framework, model, layout, workload};
   if (auto r = rules.sizes()) return r;
   if (auto r = rules.experts()) return r;
-  return rules.switches();
+  if (auto r = rules.switches()) return r;
+  return check_combination(framework, model.type, traits_of(model) | (traits_of(layout) & ~kSharingTraits));
+}
+
+std::optional<Rejection> check_combination(const Framework& framework, const std::string& type,
+                                           Traits traits) {
+  const Abilities& a = framework.abilities;
+  if (const int at = broken_rule(a.combinations, type, traits); at >= 0) {
+    const CombinationRule& rule = a.combinations[size_t(at)];
+    if (rule.outcome == Outcome::refuses) return refuse(framework, "combination", rule.what);
+    if (rule.outcome == Outcome::unplanned)
+      return Rejection{"unplanned", -1, 0.0, 0.0,
+                       fmt::format("MPT plans no {} for {} ({})", rule.what, framework.title, rule.seen)};
+    const bool starts = rule.outcome != Outcome::does_not_start;
+    const bool other = rule.outcome == Outcome::other_objective;
+    const char* const does = other    ? "trains another objective than one GPU"
+                             : starts ? "trains wrong"
+                                      : "does not start";
+    return refuse(framework,
+                  other    ? "objective"
+                  : starts ? "trains wrong"
+                           : "combination",
+                  fmt::format("{} in {}: it {} ({})", does, framework.version, rule.what,
+                              rule.seen.substr(0, rule.seen.find(';'))));
+  }
+  if (is_judged(a.judged, traits)) return std::nullopt;
+  return Rejection{
+      "not judged", -1, 0.0, 0.0,
+      fmt::format("MPT has not judged {} with {} together: no run and no line shows that it trains "
+                  "them",
+                  framework.title, unjudged(a.judged, traits))};
 }
 
 bool refuses_sharding(const Framework& framework, const ModelSpec& model, const Layout& layout,
@@ -404,6 +402,12 @@ bool needs_rows(const Framework& framework, const std::string& schedule) {
   return found == nullptr || found->from_rows;
 }
 
+bool deals_equal_rounds(const Framework& framework, const std::string& schedule) {
+  const ScheduleAbility* const found = schedule_named(framework.abilities, schedule);
+  return found != nullptr && (found->micro_batches == MicroBatchRule::whole_rounds ||
+                              found->micro_batches == MicroBatchRule::full_rounds);
+}
+
 std::optional<Rejection> runs_by_name(const Framework& framework, const std::string& schedule) {
   if (!needs_rows(framework, schedule)) return std::nullopt;
   return refuse(
@@ -427,6 +431,10 @@ std::optional<Rejection> supports_schedule(const Framework& framework, const Lay
                               found->max_chunks));
   }
   if (!takes(found->micro_batches, layout.pipeline, micro_batches)) {
+    if (found->micro_batches == MicroBatchRule::multiple_of_ranks)
+      return Rejection{"micro-batch groups", -1, 0.0, 0.0,
+                       fmt::format("MPT plans {} for {} only with {}", schedule, framework.title,
+                                   words(found->micro_batches))};
     return refuse(framework, "micro-batches",
                   fmt::format("needs {} for {}", words(found->micro_batches), schedule));
   }
@@ -439,8 +447,6 @@ std::optional<Rejection> supports_schedule(const Framework& framework, const Lay
             "runs {} only without torch.compile (--execution elementwise=eager, no tensor in --overlap)",
             schedule));
   }
-  if (chunks > 1 && layout.pipeline == 2 && !layout.overlap_transfer && !a.blocking_interleaved_pair)
-    return refuse(framework, "overlap", "interleaves two pipeline ranks only with overlapping transfers");
   if (layout.overlap_exchange && chunks < 2)
     return refuse(framework, "overlap", "overlaps the exchange with experts only with virtual stages");
   return std::nullopt;
@@ -502,6 +508,35 @@ ModelVerdict verdict_on(const Framework& framework, const ModelSpec& model, cons
   return verdict;
 }
 
+namespace {
+
+Traits traits_of_all(const Layout& l) {
+  const bool splits = l.pipeline > 1 && find_schedule(l.schedule, "schedule").splits_backward;
+  return traits_of(l) | traits_of_leaf(l, splits, l.chunks, l.recompute);
+}
+
+}  // namespace
+
+bool combines(const Framework& framework, const std::string& type, Traits traits) {
+  const Abilities& a = framework.abilities;
+  return broken_rule(a.combinations, type, traits) < 0 && is_judged(a.judged, traits);
+}
+
+Objective objective_of(const Framework& framework, const ModelSpec& model, const Layout& layout,
+                       const Workload& workload) {
+  const Abilities& a = framework.abilities;
+  std::vector<CombinationRule> rules = a.combinations;
+  std::erase_if(rules, [](const CombinationRule& r) {
+    return r.outcome != Outcome::other_objective && r.outcome != Outcome::trains_wrong;
+  });
+  const Traits several = micro_batches(layout, workload) > 1 ? bit(Trait::accumulates) : 0;
+  const Traits traits = traits_of(model) | traits_of_all(layout);
+  const int at = broken_rule(rules, model.type, several | traits);
+  if (at >= 0) return {false, rules[size_t(at)].what, rules[size_t(at)].seen};
+  if (is_judged(a.judged, traits)) return {};
+  return {false, fmt::format("was not judged with {} together", unjudged(a.judged, traits)), ""};
+}
+
 std::optional<Rejection> supports(const Framework& framework, const ModelSpec& model, const Layout& l,
                                   const Workload& workload) {
   if (auto r = check_degrees(l)) return r;
@@ -517,12 +552,8 @@ std::optional<Rejection> supports(const Framework& framework, const ModelSpec& m
   const bool equal =
       all_of(l.layers_per_stage, [&](int64_t layers) { return layers == l.layers_per_stage.front(); });
   if (auto r = supports_stages(framework, equal)) return r;
-  const bool recomputes_experts =
-      l.recompute == Recompute::full || (l.recompute == Recompute::selective && l.selective.experts);
-  if (l.overlap_exchange && recomputes_experts && !framework.abilities.exchange_beside_full_recompute)
-    return refuse(framework, "overlap",
-                  "overlaps the exchange with experts only where they are not recomputed");
-  return supports_recomputed_layers(framework, l);
+  if (auto r = supports_recomputed_layers(framework, l)) return r;
+  return check_combination(framework, model.type, traits_of(model) | traits_of_all(l));
 }
 
 }  // namespace mpt::frameworks

@@ -7,7 +7,7 @@
 
 #include <optional>
 
-#include "core/rejection.h"
+#include "core/layout.h"
 #include "core/verdict.h"
 #include "frameworks/supports/abilities.h"
 
@@ -70,11 +70,26 @@ std::optional<Rejection> supports_schedule(const Framework& framework, const Lay
 bool needs_rows(const Framework& framework, const std::string& schedule);
 /// The same as a reason.
 std::optional<Rejection> runs_by_name(const Framework& framework, const std::string& schedule);
+/// Whether its class of the schedule deals out micro-batches in equal rounds, as make_schedule() has it.
+bool deals_equal_rounds(const Framework& framework, const std::string& schedule);
 
 /// Whether a schedule with virtual stages takes micro-batches in groups of `group`, of another size than the
 /// pipeline: the last group is whole, or has a micro-batch for each rank (Megatron-LM,
 /// megatron/core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving).
 bool takes_micro_batch_groups(const Layout& layout, const Workload& workload, int64_t group);
+
+/// Whether parts of layout and model go together: traits_of() of a model of `type`, of a layout and, where it
+/// is known, of a leaf.
+std::optional<Rejection> check_combination(const Framework& framework, const std::string& type,
+                                           Traits traits);
+
+/// Whether that refuses nothing, without a reason.
+bool combines(const Framework& framework, const std::string& type, Traits traits);
+
+/// Whether the framework trains what one GPU would that takes one sequence at a time. Where no run and no
+/// line shows it, `same` is false and `seen` is empty.
+Objective objective_of(const Framework& framework, const ModelSpec& model, const Layout& layout,
+                       const Workload& workload);
 
 /// Stages of equal numbers of layers or others.
 std::optional<Rejection> supports_stages(const Framework& framework, bool equal);
@@ -89,8 +104,6 @@ int64_t recomputed_at_level(PartialRecompute rule, int64_t level, int64_t most, 
 
 /// The level of partial recompute that a layout has in all of its stages; nothing where these differ.
 std::optional<int64_t> level_of(PartialRecompute rule, const Layout& layout);
-/// n where every n-th layer of each stage recomputes; nothing where no n says it.
-std::optional<int64_t> every_nth(const Layout& layout);
 
 /// What `training` is beside full training by AdamW.
 std::vector<TrainingFeature> features_of(const Training& training);

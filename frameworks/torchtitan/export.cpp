@@ -6,8 +6,6 @@
 
 #include <fmt/format.h>
 
-#include <map>
-
 #include "base/json.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/export.h"
@@ -21,18 +19,14 @@
 namespace mpt::frameworks {
 namespace {
 
-// What PyTorch calls a schedule; a CSV file then says the rest. V-shaped ones place stages as ZBVZeroBubble.
-const char* torch_schedule(const Layout& l) {
-  static const std::map<std::string, const char*> schedules{{"gpipe", "GPipe"},
-                                                            {"1f1b", "1F1B"},
-                                                            {"interleaved", "Interleaved1F1B"},
-                                                            {"zb-v", "ZBVZeroBubble"},
-                                                            {"v-half", "ZBVZeroBubble"},
-                                                            {"v-min", "ZBVZeroBubble"},
-                                                            {"dualpipe-v", "DualPipeV"}};
-  const auto found = schedules.find(l.schedule);
-  if (found != schedules.end()) return found->second;
-  return l.chunks > 1 ? "Interleaved1F1B" : "1F1B";
+// What PyTorch calls a schedule; of others a class with the same placement of stages. A CSV file says the rest.
+std::string torch_schedule(const Layout& l) {
+  std::string own = torch_class_of(l.schedule);
+  if (!own.empty()) return own;
+  const int ranks = int(l.pipeline), chunks = int(l.chunks);
+  const bool in_turn =
+      find_schedule(l.schedule, "plan").placement(ranks, chunks) == round_robin_placement(ranks, chunks);
+  return torch_class_of(!in_turn ? "zb-v" : chunks > 1 ? "interleaved" : "1f1b");
 }
 
 bool runs_from_csv(const Layout& l) {
@@ -52,16 +46,10 @@ std::string titan_argument(const std::string& name, const Json& value) {
 
 // How the converters of this precision are called; "" for 16 and 32 bits.
 const char* titan_product(Precision precision) {
-  switch (precision) {
-    case Precision::fp8:
-      return "Float8";
-    case Precision::mxfp8:
-      return "MXFP8";
-    case Precision::nvfp4:
-      return "NVFP4";
-    default:
-      return "";
-  }
+  return precision == Precision::fp8     ? "Float8"
+         : precision == Precision::mxfp8 ? "MXFP8"
+         : precision == Precision::nvfp4 ? "NVFP4"
+                                         : "";
 }
 
 // Converters of products in 8 and 4 bits: attention and dense layers, and the experts' grouped ones.
@@ -168,6 +156,11 @@ Exported export_torchtitan(const Plan& plan) {
   add_filled(plan, "mpt_titan_trial.py", {}, exported);
   add_filled(plan, "run_torchtitan.sh", {}, exported);
   if (plan.layout.pipeline > 1) exported.files.push_back({"schedule.csv", csv_of(plan)});
+  // models/common/attention.py:129-135, for attention of many lengths, which is this model's default.
+  add_sentences({{plan.model.type == "gpt_oss",
+                  "FlashAttention 3 on Hopper (module flash_attn_interface), FlashAttention 4 on Blackwell "
+                  "(module flash_attn.cute)"}},
+                exported.needs);
   return exported;
 }
 

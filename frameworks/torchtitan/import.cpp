@@ -31,15 +31,6 @@ struct TitanPipeline {
   int64_t less_first = 1, less_last = 1;
 };
 
-const std::map<std::string, std::string>& titan_schedules() {
-  static const std::map<std::string, std::string> names{{"1F1B", "1f1b"},
-                                                        {"GPipe", "gpipe"},
-                                                        {"Interleaved1F1B", "interleaved"},
-                                                        {"ZBVZeroBubble", "zb-v"},
-                                                        {"DualPipeV", "dualpipe-v"}};
-  return names;
-}
-
 [[noreturn]] void refuse_stages(const std::string& where, const std::string& what) {
   throw FrameworkRefusal(
       Problem{where, what, "stages that torchtitan builds",
@@ -147,14 +138,17 @@ TitanPipeline titan_pipeline(const Settings& config) {
 
 // Schedule, chunks and stages of a layout whose pipeline degree is set, stages by torchtitan's rule where no
 // list names them.
-void set_titan_pipeline(Imported& in, const TitanPipeline& pipeline, const std::string& where) {
+void set_titan_pipeline(Imported& in, const TitanPipeline& pipeline, const Settings& config) {
+  const std::string where = config.at("parallelism.pipeline_parallel_degree");
   Layout& l = in.layout;
   if (l.pipeline == 1) return set_stages(in, {}, where);
-  const auto found = titan_schedules().find(pipeline.schedule);
-  l.schedule = found == titan_schedules().end() ? "interleaved" : found->second;
-  if (found == titan_schedules().end())
-    in.notes.push_back(
-        fmt::format("schedule {} is taken as interleaved 1F1B", cut_text(pipeline.schedule, 40)));
+  try {
+    l.schedule = schedule_of_torch("torchtitan", pipeline.schedule,
+                                   config.at("parallelism.pipeline_parallel_schedule"));
+  } catch (const NotJudged&) {
+    if (in.refused) throw FrameworkRefusal(*in.refused);
+    throw;
+  }
   if (pipeline.has_csv)
     in.notes.push_back("pipeline_parallel_schedule_csv is not read: the named schedule is taken");
   const int64_t layers = in.model ? in.model->layers.count() + pipeline.less_first + pipeline.less_last : 0;
@@ -373,7 +367,7 @@ Imported import_torchtitan_configuration(const std::filesystem::path& file, cons
   TitanPipeline pipeline = titan_pipeline(config);
   const std::string named = pipeline.has_csv && in.layout.pipeline > 1 ? schedule_of_csv(python) : "";
   if (!named.empty()) pipeline.has_csv = false;
-  set_titan_pipeline(in, pipeline, config.at("parallelism.pipeline_parallel_degree"));
+  set_titan_pipeline(in, pipeline, config);
   if (!named.empty()) in.layout.schedule = named;
   set_titan_recompute(config, in);
   set_titan_batch(config, in);

@@ -31,19 +31,17 @@ Exported export_transformers_deepspeed(const Plan& plan) {
   exported.files.push_back({"deepspeed.json", deepspeed.dump(2) + "\n"});
   Json arguments = trainer_arguments(
       plan, add_hugging_face_model(plan.model, "transformers-deepspeed", exported, BalanceLoss::trained));
-  arguments["gradient_checkpointing"] = l.recompute == Recompute::full;
   exported.files.push_back({"train.json", arguments.dump(2) + "\n"});
-  // accelerate's own options know degrees for FSDP only; its code reads these.
+  // accelerate's own options know degrees for FSDP only; its code reads these. The attention has no default.
   const std::string context =
-      l.context == 1 ? ""
-                     : fmt::format(
-                           "export ACCELERATE_USE_PARALLELISM_CONFIG=true PARALLELISM_CONFIG_SP_SIZE={} "
-                           "PARALLELISM_CONFIG_SP_BACKEND=deepspeed\n",
-                           l.context);
+      l.context == 1 ? "" : filled("ulysses.sh", plan, {{"context", std::to_string(l.context)}});
   add_accelerate_scripts(plan, context, "--deepspeed_config_file \"$here/deepspeed.json\" ", exported);
-  add_deepspeed_warnings(plan, exported.warnings);
-  if (l.pipeline > 1 || l.expert > 1)
-    exported.warnings.emplace_back("the Trainer has no pipeline and expert parallelism");
+  add_sentences({{l.training.optimizer == OptimizerKind::adamw8,
+                  "the package bitsandbytes, which 8-bit AdamW comes from"},
+                 {l.context > 1,
+                  "position_ids in each batch of your script: torch.arange(length) for a sequence, as in "
+                  "mpt_trainer_trial.py"}},
+                exported.needs);
   return exported;
 }
 

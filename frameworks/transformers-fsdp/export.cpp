@@ -17,9 +17,9 @@ Json fsdp_config(const Layout& l) {
   return Json{{"fsdp_version", 2},
               {"fsdp_reshard_after_forward", l.zero == 3},
               {"fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"},
-              {"fsdp_activation_checkpointing", l.recompute == Recompute::full},
+              {"fsdp_activation_checkpointing", l.recompute == Recompute::full && !recomputes_partly(l)},
               {"fsdp_offload_params", false},
-              {"fsdp_cpu_ram_efficient_loading", false},
+              {"fsdp_cpu_ram_efficient_loading", true},
               {"fsdp_state_dict_type", "SHARDED_STATE_DICT"}};
 }
 
@@ -30,19 +30,6 @@ Json parallelism_config(const Layout& l) {
               {"parallelism_config_cp_size", l.context}};
   if (l.context > 1) config["parallelism_config_cp_comm_strategy"] = "alltoall";  // keys go round
   return config;
-}
-
-void add_fsdp_warnings(const Layout& l, std::vector<std::string>& warnings) {
-  add_warnings(
-      {{l.zero < 2, "FSDP shares gradients out beside optimizer state: the plan becomes ZeRO 2"},
-       {l.tensor > 1 || l.pipeline > 1 || l.expert > 1,
-        "tensor, pipeline and expert parallelism are not in it"},
-       {l.context > 1 && l.context_method != ContextMethod::ring, "context ranks pass keys round"},
-       {l.recompute == Recompute::selective, "selective recompute is not in it"},
-       {recomputes_partly(l), "all layers recompute, or none"},
-       {l.offload_optimizer, "offload moves weights and gradients, too: it is not written"},
-       {l.precision == Precision::mxfp8 || l.precision == Precision::nvfp4, "products run in plain fp8"}},
-      warnings);
 }
 
 }  // namespace
@@ -63,7 +50,10 @@ Exported export_transformers_fsdp(const Plan& plan) {
   arguments["accelerator_config"] = {{"gradient_accumulation_kwargs", {{"sync_each_batch", true}}}};
   exported.files.push_back({"train.json", arguments.dump(2) + "\n"});
   add_accelerate_scripts(plan, "", "", exported);
-  if (l.replicas() > 1 || l.zero > 0) add_fsdp_warnings(l, exported.warnings);
+  // transformers/trainer_optimizer.py and accelerate/utils/dataclasses.py: backend AO
+  add_sentences({{is_narrow(l.precision) || l.training.optimizer == OptimizerKind::adamw8,
+                  "the package torchao, which products and states in 8 bits come from"}},
+                exported.needs);
   return exported;
 }
 

@@ -61,6 +61,7 @@ void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
        reshards(config, in.notes)},
       config.at("fsdp_config"));
   note_left_out(config, "transformers-fsdp", in);
+  if (!config.flag("fsdp_config.fsdp_cpu_ram_efficient_loading", true)) build_in_each_process(in);
   if (config.flag("fsdp_config.fsdp_activation_checkpointing", false)) l.recompute = Recompute::full;
 }
 
@@ -126,6 +127,7 @@ Imported import_transformers(const std::filesystem::path& file) {
   if (arguments) {
     given.values.merge(settings_by_path(arguments->all(), "train."));
     set_trainer_settings(*arguments, file.parent_path(), in);
+    if (kind == "FSDP") set_deferred_sums(*arguments, in);
   } else {
     in.notes.push_back("there is no train.json beside it: give --global-batch and --seq");
     set_hugging_face_model(in, "", file.parent_path());

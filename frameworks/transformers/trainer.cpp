@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "frameworks/asked.h"
@@ -14,6 +16,7 @@
 #include "frameworks/framework.h"
 #include "frameworks/readers/adapter_modules.h"
 #include "frameworks/registry.h"
+#include "frameworks/supports/supports.h"
 #include "frameworks/transformers/hugging_face.h"
 
 namespace mpt::frameworks {
@@ -24,11 +27,19 @@ Json trainer_arguments(const Plan& plan, const std::string& model) {
                  {"block_size", plan.workload.sequence},
                  {"per_device_train_batch_size", l.micro_batch},
                  {"gradient_accumulation_steps", micro_batches(l, plan.workload)}};
+  // All layers of FSDP recompute by accelerate's switch.
+  if (recomputes_partly(l)) {
+    const int64_t layers = l.layers_per_stage.front();
+    arguments["activation_checkpointing_kwargs"] = {
+        {"every_n_layers", layers - *level_of(PartialRecompute::every_nth, l) + 1}};
+  }
+  const bool shares_weights = l.execution.framework == "transformers-fsdp";
+  arguments["activation_checkpointing"] =
+      l.recompute == Recompute::full && (recomputes_partly(l) || !shares_weights);
   // In 8 bits neither: either word would come before accelerate's precision (training_args.py:1614).
   if (l.precision == Precision::bf16) arguments["bf16"] = true;
   if (l.precision == Precision::fp16) arguments["fp16"] = true;
   // FSDP shares weights out as DTensors, whose states bitsandbytes does not keep and torchao does.
-  const bool shares_weights = l.execution.framework == "transformers-fsdp";
   if (l.training.optimizer == OptimizerKind::adamw8)
     arguments["optim"] = shares_weights ? "adamw_torch_8bit" : "adamw_bnb_8bit";
   if (l.training.optimizer == OptimizerKind::adafactor) arguments["optim"] = "adafactor";
@@ -83,11 +94,47 @@ Json trainer_names(Json recipe) {
     if (recipe.contains(theirs)) recipe[ours] = recipe[theirs];
   }
   if (!factory && !recipe.contains("fp16")) recipe.emplace("bf16", "auto");  // where the GPU has it
+  Json fsdp = Json::object();                                                // axolotl takes both spellings
+  const Json given = recipe.value("fsdp_config", Json());
+  for (const auto& [key, value] : given.items()) fsdp[key.starts_with("fsdp_") ? key : "fsdp_" + key] = value;
+  if (given.is_object()) recipe["fsdp_config"] = fsdp;
+  if (!factory) recipe.emplace("per_device_train_batch_size", 1);  // axolotl/utils/schemas/training.py
   if (!factory) return recipe;
   if (!recipe.contains("adapter")) recipe["adapter"] = "lora";
   const char* const disabled = "disable_gradient_checkpointing";
   recipe["gradient_checkpointing"] = !recipe.contains(disabled) || recipe[disabled] != true;
   return recipe;
+}
+
+// What the reader leaves out of a recipe's `section`, by tuner_keys.json: notes, and in `in.unknown` what
+// cannot be judged.
+void judge_keys(const Json& given, const std::string& tool, const std::string& section, Imported& in) {
+  static const Json tools = parse_json(template_text("tuner_keys.json"), "tuner_keys.json").at("tools");
+  const auto is_off = [](const Json& v) { return v.empty() || v == false || v == ""; };
+  const Json& own = *find_if(tools, [&](const Json& one) { return one["tool"] == tool; });
+  for (const auto& [key, value] : given.items()) {
+    const std::string name = section + (section.empty() || !key.starts_with("fsdp_") ? key : key.substr(5));
+    std::string kind;  // "", "read" or what it changes
+    for (const Json& one : tools) {
+      if (&one != &own && !contains(own["inherits"], one["tool"])) continue;
+      const bool listed = one["takes"].contains(name), taken = listed && contains(one["takes"][name], value);
+      if (contains(one["read"], name) ||
+          any_of(one["none"], [&](const Json& keys) { return contains(keys, name); }))
+        kind = !listed || taken || is_off(value) ? "read" : "value";
+      for (const auto& [what, keys] : one["changes"].items()) {
+        if (!keys.contains(name)) continue;
+        const bool same = value == keys[name] || taken || (!listed && is_off(value) && is_off(keys[name]));
+        kind = same ? "read" : what;
+      }
+    }
+    const bool kept = kind == "kept" && in.layout.recompute == Recompute::full;
+    if (kept || kind == "time" || kind == "small" || (kind.empty() && tool == "axolotl" && section.empty()))
+      in.notes.push_back(
+          fmt::format("{}: {}", cut_text(name, 60), kind.empty() ? "not known to axolotl" : "not priced"));
+    else if (kind != "read" && (section.empty() || !kind.empty()))
+      in.unknown.push_back(name);
+    if (value.is_object() && section.empty()) judge_keys(value, tool, name + ".", in);
+  }
 }
 
 // Adapters of low rank, over weights in 4 bits where the file says so.
@@ -100,11 +147,29 @@ void set_trainer_adapters(const Settings& s, Imported& in) {
   Training& training = in.layout.training;
   training.adapter_rank = s.number("lora_r", rule_of(&Training::adapter_rank), 8);
   const Json* const bits = s.find("load_in_4bit");
-  if (bits != nullptr && (*bits == true || *bits == 4)) training.frozen_format = FrozenFormat::nf4;
+  if (bits != nullptr && (*bits == true || *bits == 4))
+    set_weights_in_4_bits(s, "bnb_config_kwargs.bnb_4bit_quant_storage", in);
   std::vector<std::string> targets = s.texts("lora_target_modules");
   const bool all = targets.empty() || targets.front() == "all" || targets.front() == "all-linear";
   if (all) targets.clear();
   set_adapter_targets(match_recipe(in, hugging_face_modules, targets, all), targets, s.at("LoRA"), in);
+}
+
+// All layers, or those whose index n divides: transformers/modeling_utils.py, _set_gradient_checkpointing.
+void set_recompute(const Settings& s, Imported& in) {
+  // The older name goes with version 6 (transformers/training_args.py:302-316).
+  for (const std::string name : {"gradient_checkpointing", "activation_checkpointing"}) {
+    if (!is_on(s, name.c_str())) continue;
+    in.layout.recompute = Recompute::full;
+    const int64_t n = s.number(name + "_kwargs.every_n_layers", rule_of(&Layout::micro_batch), 1);
+    if (n > 1 && in.model) {
+      const int64_t layers = in.model->layers.count();
+      in.layout.layers_per_stage = {layers};
+      in.layout.recomputed_layers = {(layers + n - 1) / n};
+    }
+    if (s.flag(name + "_kwargs.offload", false))
+      in.notes.push_back(name + "_kwargs.offload is not priced: what waits for backward stays on the GPU");
+  }
 }
 
 }  // namespace
@@ -123,9 +188,29 @@ void set_trainer_settings(const Settings& s, const std::filesystem::path& folder
   if (l.data > 0 &&
       l.data * l.micro_batch * in.accumulated <= int64_t(rule_of(&Workload::global_batch).maximum))
     in.workload.global_batch = l.data * l.micro_batch * in.accumulated;
-  if (is_on(s, "gradient_checkpointing")) l.recompute = Recompute::full;
+  // Losses that keep no logits: the Trainer's, LLaMA-Factory's (hparams/model_args.py), axolotl's
+  // (integrations/liger, integrations/cut_cross_entropy).
+  static constexpr std::array kKeepNoLogits{"use_liger_kernel", "enable_liger_kernel",
+                                            "liger_fused_linear_cross_entropy", "cut_cross_entropy"};
+  const auto cuts = [](const std::string& plugin) { return plugin.ends_with("CutCrossEntropyPlugin"); };
+  if (any_of(kKeepNoLogits, [&](const char* key) { return is_on(s, key); }) ||
+      any_of(s.texts("plugins"), cuts))
+    in.execution.emplace_back("loss=chunked");
+  if (is_on(s, "torch_compile")) in.execution.emplace_back("elementwise=compiled");
   set_optimizer(in, s.text("optim", "adamw_torch_fused"));
   set_hugging_face_model(in, s.text("config_name", s.text("model_name_or_path", "")), folder);
+  set_recompute(s, in);
+}
+
+void set_deferred_sums(const Settings& s, Imported& in) {
+  // transformers/trainer.py:1904-1915, accelerate/accelerator.py:1166
+  const char* const key = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch";
+  if (in.layout.zero < 2 || in.accumulated < 2 || s.flag(key, false)) return;
+  defer_gradient_sums(key, "true", in);
+}
+
+void build_in_each_process(Imported& in) {
+  in.execution.insert(in.execution.end(), {"host_build_bytes=0", "process_build_bytes=4"});
 }
 
 std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::path& file) {
@@ -144,17 +229,20 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
     in = read_deepspeed(settings, {.trainer = precision, .fills = true});
   } else if (fsdp) {
     const std::vector<std::string> how = s.texts("fsdp");
-    set_fsdp(in, {1, 0, !contains(how, "shard_grad_op")}, file.string());
+    const bool reshards = s.flag("fsdp_config.fsdp_reshard_after_forward", true);
+    set_fsdp(in, {1, 0, reshards && !contains(how, "shard_grad_op")}, file.string());
   } else {
     in.notes.emplace_back("neither DeepSpeed nor FSDP is named: each GPU has all weights and states");
   }
-  if (is_on(s, "fsdp_config.fsdp_offload_params") || is_on(s, "fsdp_config.offload_params"))
-    in.notes.emplace_back("fsdp_offload_params: weights in the host's memory are not in a plan");
+  if (fsdp && !is_on(s, "fsdp_config.fsdp_cpu_ram_efficient_loading")) build_in_each_process(in);
   in.framework = fsdp ? "transformers-fsdp" : "transformers-deepspeed";
   if (!in.refused)
     in.refused = asked_of(framework_named("transformers-fsdp", ""))->refusal(given, true, file.string());
   in.layout.precision = precision;
   set_trainer_settings(s, file.parent_path(), in);
+  if (is_on(s, "fsdp_config.fsdp_activation_checkpointing")) in.layout.recompute = Recompute::full;
+  judge_keys(recipe, recipe.contains("cutoff_len") ? "LLaMA-Factory" : "axolotl", "", in);
+  if (fsdp) set_deferred_sums(s, in);
   set_trainer_adapters(s, in);
   in.notes.push_back(
       fmt::format("sequences are priced as long as the longest, {} tokens", in.workload.sequence));

@@ -31,6 +31,10 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
 std::optional<Settings> arguments_beside(const std::filesystem::path& file);
 /// The precision of a training. The Trainer's arguments come before `launched`, that of `accelerate launch`.
 Precision trainer_precision(const Settings& s, Precision launched);
+/// Whether FSDP leaves gradients whole between micro-batches, as it does unless the settings say otherwise.
+void set_deferred_sums(const Settings& s, Imported& in);
+/// Each process builds the whole model, as FSDP2 without fsdp_cpu_ram_efficient_loading does.
+void build_in_each_process(Imported& in);
 /// Batch, sequence, recomputation, optimizer and model of the Trainer's arguments.
 void set_trainer_settings(const Settings& s, const std::filesystem::path& folder, Imported& in);
 

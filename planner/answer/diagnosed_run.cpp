@@ -14,7 +14,6 @@
 #include "planner/answer/recommend.h"
 #include "planner/diagnose/doubt.h"
 #include "planner/diagnose/judge.h"
-#include "planner/diagnose/next_measurement.h"
 #include "planner/explain/explain.h"
 #include "reports/table.h"
 #include "reports/utilisation.h"

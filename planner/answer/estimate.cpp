@@ -4,19 +4,18 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
 #include "base/error.h"
+#include "base/ranges.h"
 #include "core/schedule_catalog.h"
 #include "core/ties.h"
 #include "frameworks/supports/supports.h"
 #include "planner/answer/recommend.h"
-#include "planner/explain/idle_options.h"
-#include "planner/explain/kernel_note.h"
 #include "planner/explain/nothing_divides.h"
+#include "planner/explain/plan_notes.h"
 #include "planner/explain/screen.h"
 #include "planner/observe/observed_plan.h"
 #include "planner/search/price_cache.h"
+#include "profiler/hardware/catalog.h"
 
 namespace mpt::planner {
 namespace {
@@ -45,15 +44,11 @@ void set_degrees(const SearchProblem& problem, Layout& l) {
   if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
 }
 
-// The framework's own default: it shares nothing out where it can, or all states. In pipelines weights stay
-// gathered.
+// The framework's own default, or else the next that it has.
 int64_t usual_zero(const SearchProblem& problem, const Layout& l) {
   if (!problem.framework || l.replicas() == 1) return 0;
-  using Stages = std::array<int64_t, 4>;
-  const Stages order = !problem.framework->abilities.shards_by_default ? Stages{0, 3, 2, 1}
-                       : l.pipeline > 1                                ? Stages{2, 3, 1, 0}
-                                                                       : Stages{3, 2, 1, 0};
-  for (const int64_t zero : order) {
+  const frameworks::Abilities& a = problem.framework->abilities;
+  for (const int64_t zero : l.pipeline > 1 ? a.zero_in_pipeline : a.zero) {
     if (!frameworks::supports_sharding(*problem.framework, problem.model, l,
                                        {zero, zero > 0 ? l.replicas() : 1, false}))
       return zero;
@@ -79,7 +74,9 @@ void set_schedule(const SearchProblem& problem, Layout& l) {
 
 std::optional<Rejection> refusal_of(const SearchProblem& problem, const Layout& layout) {
   if (!problem.framework) return std::nullopt;
-  return frameworks::supports(*problem.framework, problem.model, layout, problem.workload);
+  auto refused = frameworks::supports(*problem.framework, problem.model, layout, problem.workload);
+  if (refused && refused->constraint == "objective") return std::nullopt;  // it runs, and the plan says so
+  return refused;
 }
 
 // By the work of the layers, where the framework takes stages that differ.
@@ -96,18 +93,35 @@ std::optional<Layout> with_balanced_stages(const SearchProblem& problem, const L
   return balanced;
 }
 
-void check(const SearchProblem& problem, const Layout& layout) {
-  if (layout.ranks() > problem.cluster.devices) {
+// What makes a layout possible that does not divide: another batch, other degrees, or those of a search.
+std::string remedy_of(const SearchProblem& problem, const Layout& layout) {
+  if (layout.sequence_parallel && layout.tensor == 1) return "--sp off, or --tp 2";
+  const int64_t unit = layout.data * layout.micro_batch;
+  Workload workload = problem.workload;
+  std::string batches =
+      nearest_batches(workload.global_batch, unit, unit * layout.pipeline, [&](int64_t batch) {
+        workload.global_batch = batch;
+        return !check_layout(problem.model, layout, workload);
+      });
+  if (!batches.empty()) return batches;
+  return has_layouts(problem) ? "mpt-plan without estimate finds one" : nothing_divides(problem).remedy;
+}
+
+void check(const Resolved& resolved, const Layout& layout) {
+  const SearchProblem& problem = resolved.problem;
+  const std::string where = "layout " + layout_name(layout);
+  const int64_t ranks = layout.ranks(), there = problem.cluster.devices;
+  if (ranks > there) {
+    const std::string fewer = has_layouts(problem) ? "" : nothing_divides(problem).remedy + ", or ";
     throw UserError(
-        Problem{"layout " + layout_name(layout), fmt::format("{} ranks", layout.ranks()),
-                fmt::format("at most the {} devices of {}", problem.cluster.devices, problem.cluster.name),
-                "change a degree, or give a larger --cluster"});
+        Problem{where, fmt::format("{} ranks", ranks),
+                fmt::format("at most the {} devices of {}", there, problem.cluster.name),
+                fewer + (resolved.request.gpus > 0 ? fmt::format("--gpus {}", ranks)
+                                                   : profiler::larger_cluster(problem.cluster.name, ranks))});
   }
-  if (auto rejection = check_layout(problem.model, layout, problem.workload)) {
-    throw UserError(Problem{
-        "layout " + layout_name(layout), rejection->reason, "a layout that divides the model and the batch",
-        has_layouts(problem) ? "change one of the two" : nothing_divides(problem).remedy});
-  }
+  if (auto rejection = check_layout(problem.model, layout, problem.workload))
+    throw UserError(Problem{where, rejection->reason, "a layout that divides the model and the batch",
+                            remedy_of(problem, layout)});
 }
 
 // The same on the devices that the layout uses, where it leaves some idle: prices change with the number of
@@ -130,11 +144,15 @@ void use_part(const Layout& layout, const Calibration& calibration, std::unique_
 
 }  // namespace
 
-bool Estimated::fits() const {
-  if (!plan.corrected || plan.corrected->layouts.front().peak_bytes == 0)
-    return !candidate.evaluation.rejection;
+std::optional<Rejection> Estimated::lacks() const {
   constexpr double kRather = 0.5;
-  return plan.corrected->layouts.front().confidence.fits.value_or(1.0) >= kRather;
+  const auto& rejection = candidate.evaluation.rejection;
+  if (rejection && rejection->constraint == "host memory") return rejection;  // no run tells of it
+  const CorrectedLayout* const own = plan.corrected ? &plan.corrected->layouts.front() : nullptr;
+  const auto& fits = (own != nullptr ? own->confidence : plan.prediction.confidence).fits;
+  if (fits.value_or(rejection ? 0.0 : 1.0) >= kRather) return std::nullopt;
+  if (own == nullptr || own->peak_bytes == 0) return rejection;
+  return Rejection{"memory", -1, double(own->peak_bytes), double(plan.memory_limit_bytes), ""};
 }
 
 std::optional<OtherStages> faster_stages(const Estimated& e) {
@@ -192,7 +210,7 @@ Estimated estimate(const PlanRequest& asked, const Calibration& calibration) {
   Estimated e;
   e.resolved = resolve(request, calibration);
   const Layout layout = layout_to_estimate(*e.resolved);
-  check(e.resolved->problem, layout);
+  check(*e.resolved, layout);
   use_part(layout, calibration, e.resolved);
   const SearchProblem& problem = e.resolved->problem;
   e.candidate.estimate = estimate(problem, layout);
@@ -200,8 +218,14 @@ Estimated estimate(const PlanRequest& asked, const Calibration& calibration) {
   e.plan = plan_of(problem, e.candidate, asked);
   e.plan.notes = with_kernel_note(e.resolved->notes, e.plan);
   for (std::string& note : idle_options(asked, problem, layout)) e.plan.notes.push_back(std::move(note));
+  for (std::string& note : gradient_notes(e.plan, true)) e.plan.notes.push_back(std::move(note));
   e.refusal = refusal_of(problem, layout);
-  if (e.refusal) e.plan.notes.push_back("This layout cannot run: " + e.refusal->reason + ".");
+  if (e.refusal) {
+    static const std::vector<std::string> kMayRun{"trains wrong", "not judged", "unplanned",
+                                                  "micro-batch groups"};
+    const bool runs = contains(kMayRun, e.refusal->constraint);
+    e.plan.notes.push_back((runs ? "" : "This layout cannot run: ") + e.refusal->reason + ".");
+  }
   if (!asked.observed.empty()) correct(asked, e);
   return e;
 }

@@ -2,6 +2,7 @@
 #include "planner/answer/exported_plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <fstream>
 #include <map>
@@ -16,6 +17,16 @@
 namespace mpt::planner {
 namespace {
 
+// Two frameworks that one script starts are one program's, and its other names mean the plan's.
+const frameworks::ExportTarget& target_of(const std::string& name, const Plan& plan) {
+  const frameworks::ExportTarget& target = frameworks::find_export_target(name);
+  const frameworks::Framework* const named = frameworks::find_framework(target.name);
+  const frameworks::Framework* const planned = frameworks::find_framework(plan.layout.execution.framework);
+  const bool shares = named != nullptr && planned != nullptr && name != target.name &&
+                      !named->trial.script.empty() && named->trial.script == planned->trial.script;
+  return shares ? *frameworks::export_target_of(planned->name) : target;
+}
+
 // What to know of a plan that was priced for another framework; empty where it was for this one, and for
 // launchers, which start any.
 std::string mismatch(const frameworks::ExportTarget& target, const Plan& plan) {
@@ -25,16 +36,14 @@ std::string mismatch(const frameworks::ExportTarget& target, const Plan& plan) {
                      framework, target.name, target.name);
 }
 
-// How to get a plan that the target runs. There is none of a model that it lacks. A plan that was made for
-// the target already is the best that it gets.
+// How to get a plan that the target runs. There is none of a model that it lacks.
 std::string other_plan(const frameworks::ExportTarget& target, const Plan& plan) {
   const frameworks::Framework* framework = frameworks::find_framework(target.name);
   const Layout& l = plan.layout;
   if (framework == nullptr || frameworks::supports_model(*framework, plan.model, l.precision) ||
       frameworks::supports_training(*framework, l.training))
-    return "; no plan of this model and way to train would run there";
-  if (l.execution.framework == framework->name && !plan.request.beyond_framework) return "";
-  return fmt::format("; mpt-plan --framework {} plans for what it can", target.name);
+    return "no plan of this model and way to train would run there";
+  return fmt::format("mpt-plan --framework {} plans for what it can", target.name);
 }
 
 // Throws UserError for a model that runs there and that MPT does not write yet.
@@ -58,14 +67,16 @@ void check_written(const frameworks::ExportTarget& target, const Plan& plan) {
       Problem{"--to " + framework->name, verdict.reason, "a framework for which MPT writes it", remedy});
 }
 
-// The note as a comment at the top of a file that can have one.
-std::string with_comment(const frameworks::ExportedFile& file, const std::string& note) {
+// Note and needs as comments at the top of a file that can have them.
+std::string with_comment(const frameworks::ExportedFile& file, const ExportedPlan& plan) {
   static const std::vector<std::string> kCommented{".sh", ".py", ".toml", ".yaml", ".sbatch"};
   const bool commented =
       any_of(kCommented, [&](const std::string& ending) { return file.name.ends_with(ending); });
-  if (note.empty() || !commented) return file.text;
+  if (!commented) return file.text;
+  std::string comment = plan.note.empty() ? "" : "# Note: " + plan.note + ".\n";
+  for (const std::string& need : plan.needs) comment += "# Needs: " + need + ".\n";
   const size_t at = file.text.starts_with("#!") ? file.text.find('\n') + 1 : 0;
-  return file.text.substr(0, at) + "# Note: " + note + ".\n" + file.text.substr(at);
+  return file.text.substr(0, at) + comment + file.text.substr(at);
 }
 
 void make_folder(const std::string& folder) {
@@ -121,16 +132,33 @@ void check_own_files(const std::filesystem::path& folder, std::map<std::string, 
   texts[kExportList] = after;
 }
 
-}  // namespace
-
 ExportedPlan exported_plan(const frameworks::ExportTarget& target, const Plan& plan) {
   check_written(target, plan);
   frameworks::Exported written = target.write(plan);
-  ExportedPlan all{&target, mismatch(target, plan), std::move(written.files), {}};
-  for (frameworks::ExportedFile& file : all.files) file.text = with_comment(file, all.note);
-  if (const auto rejection = frameworks::cannot_run(target, plan))
-    all.warnings.push_back(rejection->reason + other_plan(target, plan));
-  for (std::string& warning : written.warnings) all.warnings.push_back(std::move(warning));
+  ExportedPlan all{&target, mismatch(target, plan), std::move(written.files), std::move(written.needs),
+                   std::move(written.warnings)};
+  const auto rejection = frameworks::cannot_run(target, plan);
+  const bool runs = !rejection || rejection->constraint == "objective";
+  if (rejection && runs) all.note += (all.note.empty() ? "" : "; ") + rejection->reason;
+  for (frameworks::ExportedFile& file : all.files) file.text = with_comment(file, all);
+  if (!runs) all.warnings.insert(all.warnings.begin(), rejection->reason);
+  return all;
+}
+
+}  // namespace
+
+std::vector<ExportedPlan> exported_plans(const std::vector<std::string>& names, const Plan& plan,
+                                         bool force) {
+  std::vector<ExportedPlan> all;
+  std::vector<Problem> problems;
+  for (const std::string& name : names) {
+    const ExportedPlan& one = all.emplace_back(exported_plan(target_of(name, plan), plan));
+    if (one.warnings.empty() || force) continue;
+    problems.push_back(
+        {"--to " + name, fmt::format("{}", fmt::join(one.warnings, "; ")), "a plan that it trains as planned",
+         other_plan(*one.target, plan) + "; --force (in Python force=True) writes the files all the same"});
+  }
+  if (!problems.empty()) throw UserError(std::move(problems));
   return all;
 }
 

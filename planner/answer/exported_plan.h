@@ -14,11 +14,14 @@ namespace mpt::planner {
 struct ExportedPlan {
   const frameworks::ExportTarget* target = nullptr;
   std::string note;  // what to know of a plan that was priced for another framework; may be empty
-  std::vector<frameworks::ExportedFile> files;  // with the note as a comment
-  std::vector<std::string> warnings;
+  std::vector<frameworks::ExportedFile> files;  // with note and needs as comments
+  std::vector<std::string> needs;               // what they take beside the framework
+  std::vector<std::string> warnings;  // of a forced export: where it is another training, or cannot run
 };
 
-ExportedPlan exported_plan(const frameworks::ExportTarget& target, const Plan& plan);
+/// For targets by their names. A name that several frameworks of one program share means the plan's. Throws
+/// UserError where the files would be another training than the plan or could not run, unless `force`.
+std::vector<ExportedPlan> exported_plans(const std::vector<std::string>& names, const Plan& plan, bool force);
 
 /// A file of the folder that says what exports wrote there: a line with digest and name for each.
 inline constexpr const char* kExportList = ".mpt-export";

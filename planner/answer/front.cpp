@@ -10,7 +10,7 @@
 #include "base/interruption.h"
 #include "base/quantity.h"
 #include "planner/answer/recommend.h"
-#include "planner/explain/kernel_note.h"
+#include "planner/explain/plan_notes.h"
 
 namespace mpt::planner {
 namespace {

@@ -11,13 +11,12 @@
 #include "core/ties.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
-#include "planner/answer/risk.h"
 #include "planner/explain/confidence.h"
+#include "planner/explain/details.h"
 #include "planner/explain/drawn_choice.h"
 #include "planner/explain/explain.h"
-#include "planner/explain/idle_options.h"
-#include "planner/explain/kernel_note.h"
-#include "planner/explain/nothing_fits.h"
+#include "planner/explain/nothing_divides.h"
+#include "planner/explain/plan_notes.h"
 #include "planner/explain/screen.h"
 #include "planner/observe/observed_plan.h"
 #include "planner/observe/observed_run.h"
@@ -255,6 +254,7 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
   plan.notes = with_kernel_note(std::move(notes), plan);
   for (std::string& note : idle_of_search(resolved.request, resolved.problem, plan.layout))
     plan.notes.push_back(std::move(note));
+  for (std::string& note : gradient_notes(plan, false)) plan.notes.push_back(std::move(note));
   if (!search->left_out.empty()) plan.notes.push_back(search->left_out);
   const auto is_pointless = [&](const RankedLayout& row) {
     return any_of(plan.ranking, [&](const RankedLayout& other) { return works_for_nothing(row, other); });
@@ -294,6 +294,10 @@ std::vector<PlanOrReason> compare(const std::vector<PlanRequest>& requests, cons
   return all;
 }
 
-std::string explain(const Plan& plan) { return describe_plan(plan); }
+std::string explain(const Plan& plan) {
+  ScreenOptions options;
+  options.lines = 1000;
+  return plan_screen(plan, options) + describe_details(plan);
+}
 
 }  // namespace mpt::planner

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What plan() and its relatives are made of: a search, the choice among equals, and the plan of the choice.
+// What plan() and its relatives are made of: a search, the choice among equals, the plan of the choice, and
+// whether a layout that may not fit is worth a trial.
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "core/plan.h"
 #include "planner/api.h"
 #include "planner/search/arrangement.h"
 
@@ -42,5 +46,16 @@ PlanOrReason plan_or_reason(SearchProblem problem, const PlanRequest& request, c
 /// What would fit where nothing does, searched for within some seconds; empty where nothing was found.
 std::string remedy_of_nothing_fits(const Resolved& resolved, const SearchResult& result,
                                    const SearchProblem& problem, const Watch& watch);
+
+inline constexpr int64_t kTrialSteps = 20;
+
+/// A step on average over a short training: the first layout where it fits, else its trial and then the
+/// other.
+double expected_step_s(double fits, double first_s, double other_s);
+
+/// Of `candidates`, which are faster than `safe`, the one with the least expected time; its place in
+/// `candidates`, from 0, stands in try_first. Nothing where none gains enough, or nothing tells whether it
+/// fits.
+std::optional<WeighedRisk> weigh(const RankedLayout& safe, const std::vector<RankedLayout>& candidates);
 
 }  // namespace mpt::planner

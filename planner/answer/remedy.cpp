@@ -7,7 +7,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -20,6 +19,7 @@
 #include "frameworks/export.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
+#include "planner/answer/doctor.h"
 #include "planner/answer/recommend.h"
 #include "planner/explain/nothing_divides.h"
 #include "planner/memory/memory_model.h"
@@ -63,12 +63,10 @@ std::string told(const RankedLayout& r) {
 }
 
 std::string without_bounds(const Trials& trials, const SearchProblem& problem) {
-  const std::vector<std::string> options = bounded_options(problem.bounds);
-  if (options.empty()) return "";
-  SearchProblem free = problem;
-  free.bounds = {};
-  const auto found = trials.fitting(std::move(free), "without limits");
-  return found ? fmt::format("leave out {}: {}", fmt::join(options, ", "), told(*found)) : "";
+  const std::vector<BoundWords> words = asked_bounds(problem);
+  if (words.empty()) return "";
+  const auto found = trials.fitting(bounded(problem, {}), "without limits");
+  return found ? fmt::format("leave out {}: {}", options_of(words), told(*found)) : "";
 }
 
 // As far as one GPU goes.
@@ -83,51 +81,38 @@ std::string with_more_memory(const Trials& trials, const SearchResult& result, c
   return found ? fmt::format("--memory {:.1f}GiB: {}", tenths / 10.0, told(*found)) : "";
 }
 
-struct Nodes {
-  std::string kind;
-  int64_t count = 0;
-};
-// "dgx-h100:8", where the catalog has the node.
-std::optional<Nodes> nodes_of(const std::string& cluster) {
-  const size_t colon = cluster.rfind(':');
-  if (colon == std::string::npos) return std::nullopt;
-  Nodes nodes{cluster.substr(0, colon), 0};
-  const std::vector<std::string> known = profiler::node_names();
-  const char* const end = cluster.data() + cluster.size();
-  const auto [stop, error] = std::from_chars(cluster.data() + colon + 1, end, nodes.count);
-  const bool in_catalog = contains(known, nodes.kind);
-  if (!in_catalog || error != std::errc{} || stop != end || nodes.count < 1) return std::nullopt;
-  return nodes;
-}
-
 // The number of nodes that holds it: doubled until it does, then halved in between.
 std::string with_more_nodes(const Trials& trials, const SearchProblem& problem) {
   constexpr int64_t kMostNodes = 1 << 14;
-  const auto nodes = nodes_of(trials.request().cluster.name);
-  if (!nodes || trials.request().gpus > 0 || !trials.request().profile.empty()) return "";
-  const auto try_nodes = [&](int64_t count) {
+  const ClusterSpec& cluster = problem.cluster;
+  const std::string& name = trials.request().cluster.name;
+  const std::string kind = name.substr(0, name.rfind(':'));
+  const int64_t count = cluster.devices / std::max<int64_t>(1, cluster.devices_per_node);
+  if (name != fmt::format("{}:{}", kind, count) || profiler::node_named(kind) == nullptr ||
+      trials.request().gpus > 0 || !trials.request().profile.empty())
+    return "";
+  const auto try_nodes = [&](int64_t nodes) {
     PlanRequest other = trials.request();
-    other.cluster = {fmt::format("{}:{}", nodes->kind, count), {}};
+    other.cluster = {fmt::format("{}:{}", kind, nodes), {}};
     if (!trials.request().memory.empty()) other.memory = fmt::format("{}B", problem.memory_limit_bytes);
     return trials.fitting(resolve(other)->problem, other.cluster.name);
   };
-  int64_t too_few = nodes->count, enough = 0;
+  int64_t too_few = count, enough = 0;
   std::optional<RankedLayout> found;
-  for (int64_t count = 2 * nodes->count; count <= kMostNodes && !found; count *= 2) {
-    found = try_nodes(count);
+  for (int64_t nodes = 2 * count; nodes <= kMostNodes && !found; nodes *= 2) {
+    found = try_nodes(nodes);
     if (trials.over() && !found) return "";
-    (found ? enough : too_few) = count;
+    (found ? enough : too_few) = nodes;
   }
   if (!found) return "";
-  while (enough - too_few > 1) {
+  while (enough - too_few > 1 && !trials.over()) {
     const int64_t middle = too_few + (enough - too_few) / 2;
     const auto fewer = try_nodes(middle);
     if (fewer) found = fewer;
     (fewer ? enough : too_few) = middle;
-    if (trials.over()) return fmt::format("{}:{} holds it: {}", nodes->kind, enough, told(*found));
   }
-  return fmt::format("the smallest cluster of this kind that holds it is {}:{}: {}", nodes->kind, enough,
-                     told(*found));
+  return fmt::format("{} cluster of this kind that holds it is {}:{}: {}",
+                     enough - too_few > 1 ? "a" : "the smallest", kind, enough, told(*found));
 }
 
 // Options of the request may be what another framework refuses.
@@ -139,6 +124,19 @@ std::unique_ptr<Resolved> resolved_if_possible(const PlanRequest& request) {
   }
 }
 
+// A switch of the framework that is no part of a layout, such as a loss that keeps no logits.
+std::string with_switch(const Trials& trials, const SearchProblem& problem) {
+  for (const Json& row : memory_switches(problem)) {
+    if (!row.contains("request") || trials.over()) continue;
+    const auto resolved = resolved_if_possible(request_with(row, trials.request()));
+    const auto found = resolved ? trials.fitting(resolved->problem, row["option"]) : std::nullopt;
+    if (found)
+      return fmt::format("{} ({}): {}", row["option"].get<std::string>(), row["written"].get<std::string>(),
+                         told(*found));
+  }
+  return "";
+}
+
 // Another framework that somebody can export to and that holds it on these GPUs.
 std::string with_other_framework(const Trials& trials, const SearchProblem& problem) {
   if (!trials.request().profile.empty() || problem.cluster.device.kind == DeviceKind::cpu) return "";
@@ -148,8 +146,6 @@ std::string with_other_framework(const Trials& trials, const SearchProblem& prob
     if (frameworks::supports_model(*framework, problem.model, problem.precision)) continue;
     PlanRequest other = trials.request();
     other.framework = framework->name;
-    other.execution.clear();
-    other.recompute_modules.clear();
     const std::unique_ptr<Resolved> resolved = resolved_if_possible(other);
     if (!resolved) continue;
     const auto found = trials.fitting(resolved->problem, framework->name);
@@ -172,9 +168,10 @@ std::string remedy_of_nothing_fits(const Resolved& resolved, const SearchResult&
   std::string remedy = without_bounds(trials, problem);
   if (remedy.empty()) remedy = with_more_memory(trials, result, problem);
   if (!remedy.empty()) return remedy;
-  remedy = with_more_nodes(trials, problem);
-  const std::string other = with_other_framework(trials, problem);
-  return other.empty() || remedy.empty() ? remedy + other : remedy + "\n    " + other;
+  std::vector<std::string> ways{with_switch(trials, problem), with_more_nodes(trials, problem),
+                                with_other_framework(trials, problem)};
+  std::erase(ways, "");
+  return fmt::format("{}", fmt::join(ways, "\n    "));
 }
 
 }  // namespace mpt::planner

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/answer/risk.h"
+#include "planner/answer/recommend.h"
 
 #include "planner/explain/confidence.h"
 

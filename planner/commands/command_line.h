@@ -3,6 +3,7 @@
 
 // mpt-plan's options: a request, and what to do with its answer.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace mpt::planner {
 
@@ -35,7 +37,8 @@ struct PlanOptions {
   std::vector<std::string> observed;        // runs, as --observed says them
   std::string measured;                     // a figure of a run, with its unit
   bool print_request = false, operators = false;
-  bool check = false;  // a layout that does not fit, or cannot run, is a failure
+  bool check = false;   // a layout that does not fit, or cannot run, is a failure
+  bool doctor = false;  // which switches take less memory, in place of a better layout
 };
 
 /// Options of the request: all but the bounds of the search; the bounds of a search, or of one layout; and
@@ -54,6 +57,11 @@ void declare_outputs(CLI::App& app, OutputOptions& options);
 void declare_cost(CLI::App& app, CostOptions& options);
 /// All of them, and what a search alone has.
 void declare(CLI::App& app, PlanOptions& options);
+/// A plan file, and the files that it was priced with.
+void declare_known(CLI::App& app, std::string& plan, std::string& profile, std::string& kernels);
+/// Throws UserError if an option that `excludes` names was given beside `option`.
+void refuse_beside(const CLI::App& app, const std::string& option, const std::string& why,
+                   const std::function<bool(const CLI::Option&)>& excludes);
 /// A plan holds its model, cluster and layout: throws UserError if what would search for them stands beside
 /// it.
 void check_from(const CLI::App& app, const PlanOptions& options);

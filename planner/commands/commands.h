@@ -3,11 +3,13 @@
 
 // mpt-plan's commands. Each declares its options on its own subcommand and runs when that is chosen.
 
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "core/plan.h"
 #include "planner/api.h"
 #include "planner/commands/command_line.h"
@@ -20,8 +22,17 @@ class App;
 
 namespace mpt::planner {
 
+/// What a command does, with the exit code of one that has done it.
+template <class Run>
+std::function<int()> done_by(Run run) {
+  return [run] {
+    run();
+    return kExitOk;
+  };
+}
+
 /// Adds the command to `app` and returns what runs it, which returns the exit code.
-std::function<int()> add_estimate(CLI::App& app);
+std::function<int()> add_estimate(CLI::App& app, bool doctor = false);
 std::function<int()> add_check(CLI::App& app);
 std::function<int()> add_diagnose(CLI::App& app);
 std::function<int()> add_import(CLI::App& app);
@@ -45,7 +56,7 @@ std::vector<PlanOrReason> compare_watched(const std::vector<PlanRequest>& reques
 /// Prices what options.request asks to estimate, prints it, what would be better, and writes what the options
 /// ask for. `given`: the layout is somebody's own, not one that the options name.
 /// Returns the exit code: that of a failed check where options.check asks for one.
-int score(const PlanOptions& options, bool given);
+int score(PlanOptions options, bool given);
 /// --requests of estimate, and what goes with it.
 struct LinesOptions {
   std::string file, calibration, without_source;
@@ -66,6 +77,8 @@ std::string describe_host(const PlanRequest& request, const Plan& plan);
 /// that ran; `words`: the program and its command.
 std::string command_again(const CLI::App& options, const std::string& words,
                           const std::vector<std::string>& without = {});
+/// Where commands that are printed write a plan to: never over the file that holds the request.
+std::string plan_file(const PlanOptions& options);
 /// What to type next with a plan that a search found: keep it, export it or run it, ask, draw it.
 std::vector<NextCommand> next_commands(const PlanOptions& options, const Plan& plan);
 /// Lines that are printed for each file that was asked for.
@@ -82,5 +95,23 @@ std::string describe_cost(const CostOptions& o, const Plan& plan);
 std::string idle_cost(const CostOptions& o, bool has_price);
 /// What such days leave out, or count in by --goodput.
 std::string describe_goodput(const CostOptions& o);
+
+// A signal ends a search with the best plan found so far, since a search looks at stop_requested(). Reading
+// and writing files does not look at it, so there a signal must end the program at once.
+/// Catches signals while it exists (base/interruption.h). Its end restores the handlers of before, unless a
+/// signal came. A nested one changes nothing. For the main thread.
+class Stoppable {
+ public:
+  Stoppable();
+  ~Stoppable();
+  Stoppable(const Stoppable&) = delete;
+  Stoppable& operator=(const Stoppable&) = delete;
+
+ private:
+  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+  bool catches_ = false;
+  struct sigaction before_[3] = {};
+};
 
 }  // namespace mpt::planner

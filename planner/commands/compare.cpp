@@ -193,15 +193,13 @@ std::function<int()> add_compare(CLI::App& app) {
   const std::string framework_group = command->get_option("--framework")->get_group();
   command->remove_option(command->get_option("--cluster"));
   command->remove_option(command->get_option("--framework"));
-  command
-      ->add_option("--cluster", o->clusters, "Clusters, separated by commas, each searched for its best plan")
-      ->delimiter(',')
-      ->expected(1, 64)
+  const auto add_several = [&](const char* name, std::vector<std::string>& values, const std::string& what) {
+    return command->add_option(name, values, what)->delimiter(',')->expected(1, 64);
+  };
+  add_several("--cluster", o->clusters, "Clusters, separated by commas, each searched for its best plan")
       ->type_name("CLUSTERS")
       ->group("Where");
-  command->add_option("--framework", o->frameworks, framework + "; several are compared")
-      ->delimiter(',')
-      ->expected(1, 64)
+  add_several("--framework", o->frameworks, framework + "; several are compared")
       ->type_name("NAMES")
       ->group(framework_group);
   command
@@ -231,10 +229,7 @@ std::function<int()> add_compare(CLI::App& app) {
       "15T\n"
       "  mpt-plan compare --model llama3-70b --cluster dgx-h100 --over gpus=64,128 --over "
       "global-batch=256,512");
-  return [command, o] {
-    run(*command, *o);
-    return kExitOk;
-  };
+  return done_by([command, o] { run(*command, *o); });
 }
 
 }  // namespace mpt::planner

@@ -11,14 +11,9 @@
 #include "models/layer_kinds.h"
 #include "models/layer_program.h"
 #include "models/parameter_count.h"
-#include "planner/commands/model_counts.h"
 
 namespace mpt::planner {
 namespace {
-
-std::string model_line(const std::string& name, const std::string& text) {
-  return fmt::format("  {:<16} {}\n", name, text);
-}
 
 // "3 window_mlp, attention_mlp" of a run's block.
 std::string block_of(const std::vector<std::string>& names) {
@@ -39,10 +34,9 @@ std::string run_lines(const LayerList& layers) {
   for (const LayerRun& run : layers.runs) {
     const int64_t count = run.repeat * int64_t(run.of.size());
     const std::string block = block_of(run.of);
-    text += model_line(
+    text += line_of(
         count == 1 ? fmt::format("  {}", first) : fmt::format("  {} to {}", first, first + count - 1),
-        run.repeat == 1 || run.of.size() == 1 ? (run.of.size() == 1 ? run.of.front() : block)
-                                              : fmt::format("{} times: {}", run.repeat, block));
+        run.repeat == 1 || run.of.size() == 1 ? block : fmt::format("{} times: {}", run.repeat, block));
     first += count;
   }
   return text;
@@ -98,8 +92,8 @@ std::string kind_lines(const ModelSpec& m) {
   std::string text;
   for (const auto& [name, kind] : m.layers.kinds) {
     const auto program = models::layer_program(m, kind, Layout{}, 1);
-    text += model_line(name, fmt::format("{}; {} parameters", describe_kind(kind),
-                                         format_magnitude(double(models::parameters(program)))));
+    text += line_of(name, fmt::format("{}; {} parameters", describe_kind(kind),
+                                      format_magnitude(double(models::parameters(program)))));
   }
   return text;
 }
@@ -111,17 +105,17 @@ std::string work_line(const ModelSpec& m, const std::vector<int64_t>& sequences)
     parts.push_back(fmt::format("{} at {} tokens", format_magnitude(models::model_flop_per_token(m, length)),
                                 format_count(length)));
   }
-  return model_line("FLOP per token", fmt::format("{}", fmt::join(parts, ", ")));
+  return line_of("FLOP per token", fmt::format("{}", fmt::join(parts, ", ")));
 }
 
 std::string framework_lines(const ModelSpec& m) {
   std::string text;
   for (const frameworks::Framework& f : frameworks::known_frameworks()) {
     const ModelVerdict& v = frameworks::verdict_on(f, frameworks::trained_by(f, m));
-    text += model_line(text.empty() ? "frameworks" : "",
-                       v.verdict == VerdictKind::exported  ? f.title + " runs it, and MPT writes it"
-                       : v.verdict == VerdictKind::not_run ? fmt::format("{} ({})", v.reason, v.source)
-                                                           : v.reason);
+    text += line_of(text.empty() ? "frameworks" : "",
+                    v.verdict == VerdictKind::exported  ? f.title + " runs it, and MPT writes it"
+                    : v.verdict == VerdictKind::not_run ? fmt::format("{} ({})", v.reason, v.source)
+                                                        : v.reason);
   }
   return text;
 }
@@ -143,9 +137,9 @@ std::string memory_line(const ModelSpec& m) {
                                    : a.kv_heads * (a.head_dim + a.value_head_dim());
     keys += double(kinds.all()[k]) * 2.0 * double(width);
   }
-  return model_line("bytes per token",
-                    fmt::format("{} kept for backward without recompute, {} of keys and values",
-                                format_bytes(kept), format_bytes(keys)));
+  return line_of("bytes per token",
+                 fmt::format("{} kept for backward without recompute, {} of keys and values",
+                             format_bytes(kept), format_bytes(keys)));
 }
 
 // Neighbours with as many layers and parameters together.
@@ -153,14 +147,18 @@ std::string stage_lines(const Json& stages) {
   std::string text;
   for (size_t s = 0, end = 0; s < stages.size(); s = end) {
     while (end < stages.size() && stages[end] == stages[s]) ++end;
-    text += model_line(end - s == 1 ? fmt::format("stage {}", s) : fmt::format("stages {} to {}", s, end - 1),
-                       fmt::format("{} layers, {} parameters each", stages[s]["layers"].get<int64_t>(),
-                                   format_magnitude(stages[s]["parameters"].get<double>())));
+    text += line_of(end - s == 1 ? fmt::format("stage {}", s) : fmt::format("stages {} to {}", s, end - 1),
+                    fmt::format("{} layers, {} parameters each", stages[s]["layers"].get<int64_t>(),
+                                format_magnitude(stages[s]["parameters"].get<double>())));
   }
   return text;
 }
 
 }  // namespace
+
+std::string line_of(const std::string& name, const std::string& text) {
+  return fmt::format("  {:<16} {}\n", name, text);
+}
 
 std::string describe_model(const models::ImportedModel& read, const std::vector<int64_t>& sequences,
                            int64_t stages) {
@@ -170,24 +168,22 @@ std::string describe_model(const models::ImportedModel& read, const std::vector<
   if (count.active != count.total)
     text += fmt::format(", {} active per token", format_magnitude(double(count.active)));
   text += fmt::format(
-      "\n{}{}{}",
-      model_line("layers", fmt::format("{} of width {}", m.layers.count(), format_count(m.hidden))),
+      "\n{}{}{}", line_of("layers", fmt::format("{} of width {}", m.layers.count(), format_count(m.hidden))),
       run_lines(m.layers), kind_lines(m));
   if (m.next_token_layers > 0)
-    text += model_line("further tokens",
-                       fmt::format("{} layers predict them; not counted above", m.next_token_layers));
-  text +=
-      model_line("vocabulary", fmt::format("{}, output weights {}", format_count(m.vocab),
-                                           m.tied_embeddings ? "tied to the embeddings" : "of their own"));
-  text += model_line("sequence", fmt::format("at most {} tokens", format_count(m.max_positions)));
+    text += line_of("further tokens",
+                    fmt::format("{} layers predict them; not counted above", m.next_token_layers));
+  text += line_of("vocabulary", fmt::format("{}, output weights {}", format_count(m.vocab),
+                                            m.tied_embeddings ? "tied to the embeddings" : "of their own"));
+  text += line_of("sequence", fmt::format("at most {} tokens", format_count(m.max_positions)));
   text += work_line(m, sequences) + memory_line(m);
   if (stages > 1) text += stage_lines(stage_counts(m, stages));
   text += framework_lines(m);
-  for (const models::Tower& tower : read.towers) text += model_line("left out", models::tower_text(tower));
+  for (const models::Tower& tower : read.towers) text += line_of("left out", models::tower_text(tower));
   if (!read.ignored.empty())
-    text += model_line("not read",
-                       fmt::format("{}", cut_text(fmt::format("{}", fmt::join(read.ignored, ", ")), 900)));
-  for (const std::string& note : read.notes) text += model_line("note", note);
+    text += line_of("not read",
+                    fmt::format("{}", cut_text(fmt::format("{}", fmt::join(read.ignored, ", ")), 900)));
+  for (const std::string& note : read.notes) text += line_of("note", note);
   return text;
 }
 

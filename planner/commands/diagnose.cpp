@@ -13,7 +13,6 @@
 #include "base/files.h"
 #include "planner/answer/diagnosed_run.h"
 #include "planner/commands/commands.h"
-#include "planner/commands/stoppable.h"
 
 namespace mpt::planner {
 namespace {
@@ -42,29 +41,21 @@ void run(const DiagnoseOptions& o) {
 }  // namespace
 
 std::function<int()> add_diagnose(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "diagnose",
-      "How a measured run compares with its plan, where it lost time, and which change gains most");
+  CLI::App* command =
+      app.add_subcommand("diagnose", "Where a measured run lost time, and which change gains most");
   auto o = std::make_shared<DiagnoseOptions>();
-  command->add_option("plan", o->plan, "Plan file")->required();
+  declare_known(*command, o->plan, o->profile, o->kernels);
   command->add_option("log", o->log, "What the run wrote: mpt-run's --log, or the log of " + readable_logs());
   command
       ->add_option("--measured", o->measured,
                    "One figure of the run in place of a log: 18.7s, 380TFLOP/s (per GPU), 56000tokens/s, "
                    "7000tokens/s/GPU, \"MFU 41%\" (default: none)")
       ->type_name("FIGURE");
-  command->add_option("--profile", o->profile, "The profile that the plan was made with (default: none)")
-      ->type_name("FILE");
-  command->add_option("--kernels", o->kernels, "The kernel times that the plan was made with (default: none)")
-      ->type_name("FILE");
   command->add_flag("--no-search", o->no_search, "Leave out whether another layout is better");
   command->add_flag("--json", o->json, "Print JSON");
   command->footer(
       "Examples:\n  mpt-plan diagnose plan.json run.jsonl\n  mpt-plan diagnose plan.json --measured 18.7s");
-  return [o] {
-    run(*o);
-    return kExitOk;
-  };
+  return done_by([o] { run(*o); });
 }
 
 }  // namespace mpt::planner

@@ -16,18 +16,18 @@
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
-#include "core/search_words.h"
-#include "planner/answer/layout_changes.h"
+#include "core/plan_words.h"
+#include "planner/answer/doctor.h"
 #include "planner/answer/recommend.h"
 #include "planner/commands/commands.h"
-#include "planner/commands/stoppable.h"
 #include "planner/diagnose/judge.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/operators.h"
-#include "planner/explain/placement.h"
+#include "planner/explain/plan_parts.h"
 #include "planner/explain/utilisation.h"
-#include "reports/utilisation.h"
+#include "planner/observe/observed_plan.h"
+#include "planner/observe/observed_run.h"
 
 namespace mpt::planner {
 namespace {
@@ -55,74 +55,46 @@ std::string describe_estimate(const Estimated& e, const PlanOptions& o, bool giv
   std::string text =
       describe_task(plan, palette) + "\n" +
       describe_choice("YOUR LAYOUT", plan, palette, given ? "" : defaults_of(problem, plan.layout)) + "\n" +
-      describe_verdict(plan, e.fits() ? std::nullopt : e.candidate.evaluation.rejection, palette) +
+      describe_verdict(plan, e.lacks(), palette) +
       describe_figures(plan, palette, describe_cost(o.cost, plan), true);
   if (problem.cluster.mixed()) text += wrapped(describe_groups(problem, e.candidate), "  - ");
   if (o.out.verbose) text += "\n" + describe_memory_table(plan) + describe_evidence(plan);
   return text;
 }
 
-// "962 ms less idle time and 10 ms less computing": parts of the step that change in one direction.
-std::string changes(const std::vector<std::pair<double, const char*>>& parts, bool less, double least_s) {
-  std::vector<std::string> words;
-  for (const auto& [saved_s, what] : parts) {
-    if ((saved_s > 0.0) == less && std::abs(saved_s) >= least_s)
-      words.push_back(
-          fmt::format("{} {} {}", format_seconds(std::abs(saved_s)), less ? "less" : "more", what));
-  }
-  if (words.size() > 2) words[0] += ", " + words[1], words.erase(words.begin() + 1);
-  return fmt::format("{}", fmt::join(words, " and "));
+// What moving to `better` saves; `where`: in which work. Both as observed runs correct them, and beside the
+// memory that stands above them on the screen.
+std::string describe_better(const Estimated& estimated, const Plan& found, const std::string& where,
+                            const PlanOptions& o) {
+  const Plan mine = as_observed(estimated.plan), better = as_observed(found);
+  const Confidence& sure = better.prediction.confidence;
+  const double mine_s = mine.prediction.step_time_s, saved_s = mine_s - better.prediction.step_time_s;
+  const auto peak = double(reports::peak_bytes(better)), limit = double(mine.memory_limit_bytes);
+  const char* const heading = may_not_fit(sure) ? "LIKELIEST" : estimated.fits() ? "BETTER" : "FITS INSTEAD";
+  const std::string against = describe_against_best(mine, better, o.measured);
+  return "\n" + describe_choice(heading, better, Palette::of(stdout)) +
+         wrapped(fmt::format("Moving to it {} {} per step ({}){}. It uses {} of {} ({}){}.",
+                             saved_s >= 0.0 ? "saves" : "costs", format_seconds(std::abs(saved_s)),
+                             format_percent(std::abs(saved_s) / mine_s), where, format_bytes(peak),
+                             format_bytes(limit), format_percent(peak / limit),
+                             sure.fits ? "; fits: " + describe_likelihood(*sure.fits) : ""),
+                 "  - ") +
+         (against.empty() ? "" : wrapped(against, "  - "));
 }
 
-// What moving to `better` saves, and where.
-std::string describe_saving(const SearchProblem& problem, const Candidate& mine, const Candidate& better) {
-  const double saved = mine.evaluation.step_time_s - better.evaluation.step_time_s;
-  const Breakdown a = breakdown(problem, mine), b = breakdown(problem, better);
-  const std::vector<std::pair<double, const char*>> parts{
-      {a.compute_s - b.compute_s, "computing"},
-      {a.collectives_s - b.collectives_s, "communication"},
-      {a.idle_s - b.idle_s, "idle time"}};
-  const bool saves = saved >= 0.0;
-  const double least_s = std::max(1e-12, 1e-3 * std::abs(saved));
-  const std::string gains = changes(parts, saves, least_s), against = changes(parts, !saves, least_s);
-  return fmt::format("{} {} per step ({}): {}{}{}.", saves ? "saves" : "costs",
-                     format_seconds(std::abs(saved)),
-                     format_percent(std::abs(saved) / mine.evaluation.step_time_s), gains,
-                     gains.empty() || against.empty() ? "" : ", but ", against);
-}
-
-std::string describe_better(const SearchProblem& problem, const Candidate& mine, const Candidate& better,
-                            const Plan& plan) {
-  const Palette palette = Palette::of(stdout);
-  std::string text = describe_choice(mine.evaluation.rejection ? "FITS INSTEAD" : "BETTER", plan, palette);
-  text += wrapped(
-      fmt::format("Moving to it {} It uses {} of {} ({}).", describe_saving(problem, mine, better),
-                  format_bytes(double(better.evaluation.peak_bytes)),
-                  format_bytes(double(problem.memory_limit_bytes)),
-                  format_percent(double(better.evaluation.peak_bytes) / double(problem.memory_limit_bytes))),
-      "  - ");
-  return text;
-}
-
-// The same split with one after another of the changes that save memory; empty where they do not suffice.
-std::string savers_that_fit(const Estimated& mine, const PlanOptions& o) {
-  Layout layout = mine.plan.layout;
-  std::string options, words;
-  for (const LayoutChange& change : layout_changes()) {
-    Layout next = layout;
-    if (mine.fits() || !change.saves_memory || !change.make(next)) continue;
-    const auto other = estimate_instead(o.request, next);
-    if (!other) continue;
-    layout = next;
-    options += std::string(" ") + change.option;
-    words += std::string(words.empty() ? "" : ", ") + change.words;
-    if (!other->fits()) continue;
-    const Prediction& p = other->plan.prediction;
-    return "\n" + wrapped(fmt::format("The same layout fits {}: add{}. {}; memory {}.", words, options,
-                                      describe_step(p.step_time_s, p.confidence),
-                                      format_bytes(double(reports::peak_bytes(other->plan)))));
-  }
-  return "";
+// The same by a search whose predictions the runs correct, as they do those of `mine`.
+std::string advice_by_runs(const Estimated& mine, const PlanOptions& o, const PlanRequest& request) {
+  const Stoppable stoppable;
+  Problem why;
+  const auto found = observed_plan(*resolve(request), progress_line(), why);
+  const double mine_s = as_observed(mine.plan).prediction.step_time_s;
+  const bool better = found && found->layout != mine.plan.layout &&
+                      !(mine.fits() && as_observed(*found).prediction.step_time_s >= mine_s);
+  std::string text = better ? describe_better(mine, *found, "", o)
+                            : "\nBy the runs no layout that is likely to fit is faster.\n";
+  if (o.again.empty()) return text;
+  return text + "\n" +
+         describe_next({{o.again, "all layouts, in the order that the runs correct"}}, Palette::of(stdout));
 }
 
 // What a search finds that is better than the estimated layout.
@@ -130,9 +102,8 @@ std::string advice(const Estimated& mine, const PlanOptions& o) {
   PlanRequest request = o.request;
   request.bounds = {};
   request.layers_per_stage.clear();
-  if (mine.plan.corrected)
-    return "\n" +
-           describe_next({{o.again, "all layouts, in the order that the runs correct"}}, Palette::of(stdout));
+  request.observed = mine.plan.request.observed;
+  if (mine.plan.corrected) return advice_by_runs(mine, o, request);
   const auto resolved = resolve(request);  // its notes stand on the screen already
   SearchProblem& problem = resolved->problem;
   problem.near_misses = false;
@@ -157,27 +128,15 @@ std::string advice(const Estimated& mine, const PlanOptions& o) {
   if (!unlikely && mine.fits() && gain <= 1e-9)
     return "\nNo layout that leaves some memory free is faster.\n" + proof;
   const Plan better = plan_of(*search, request);
-  std::string text = savers_that_fit(mine, o);
-  if (unlikely) text += "\n" + wrapped("No layout is 90% likely to fit. The likeliest is:");
-  text += "\n" + describe_better(problem, mine.candidate, best, better);
-  const std::string against = describe_against_best(mine.plan, better, o.measured);
-  if (!against.empty()) text += wrapped(against, "  - ");
+  std::string text = unlikely ? "\n" + wrapped("No layout is 90% likely to fit. The likeliest is:") : "";
+  text += describe_better(mine, better, difference_of(problem, mine.candidate, best), o);
   if (o.again.empty()) return text + "\n" + proof;
   std::string again = o.again;
   if (!request.memory.empty()) again += " --memory " + shell_word(request.memory);
   return text + "\n" +
-         describe_next({{again + " -o plan.json", "the better layout as a plan"}}, Palette::of(stdout)) +
+         describe_next({{again + " -o " + plan_file(o), "the better layout as a plan"}},
+                       Palette::of(stdout)) +
          "\n" + proof;
-}
-
-// A plan's own layout leaves nothing open.
-void check_plan_options(const CLI::App& command, const EstimateOptions& o) {
-  if (o.plan.empty()) return;
-  for (const CLI::Option* option : command.get_options()) {
-    if (option->count() == 0 || option->get_group() != "Layout") continue;
-    throw UserError(Problem{"--plan", "excludes " + option->get_name(), "one or the other",
-                            "the plan holds its layout; leave --plan out and name all of it"});
-  }
 }
 
 // The command that finds the better layout: a search with the same options, which a plan or request file may
@@ -187,8 +146,7 @@ std::string search_again(const CLI::App& command, const EstimateOptions& o) {
                                     {"Layout", "--plan", "--memory", "--measured", "--output", "--report",
                                      "--trace", "--operators", "--verbose", "--check"});
   if (!o.plan.empty()) again += " --request " + shell_word(o.plan);
-  const CLI::Option* const request = command.get_option("--request");
-  const std::string file = !o.plan.empty() ? o.plan : request->count() > 0 ? request->results().back() : "";
+  const std::string& file = o.problem.request_file;
   const bool bounded = !file.empty() && load_request(file).bounds != SearchBounds{};
   return bounded ? "" : again;
 }
@@ -199,7 +157,8 @@ std::string describe_stages(const Plan& plan, bool given) {
   const auto& [layers, step_s] = *plan.faster_stages;
   return describe_notes(
       {fmt::format("Layers {} per stage would take {}, {} less{}.", fmt::join(layers, " "),
-                   format_seconds(step_s), format_percent(1.0 - step_s / plan.prediction.step_time_s),
+                   format_seconds(as_observed(plan, step_s)),
+                   format_percent(1.0 - step_s / plan.prediction.step_time_s),
                    given ? "" : fmt::format(" (--layers-per-stage {})", fmt::join(layers, ",")))},
       Palette::of(stdout));
 }
@@ -215,6 +174,17 @@ std::string estimate_text(const Estimated& e, const PlanOptions& o, bool given) 
     if (!note.empty()) text += describe_notes({note}, Palette::of(stdout));
   }
   return text;
+}
+
+// The figure is a run of this layout: it corrects all that is said, as --observed does.
+void observe_measured(PlanOptions& o, Estimated& e) {
+  if (o.measured.empty()) return;
+  const std::string run = fmt::format("{}={:.6g}s", layout_name(e.plan.layout),
+                                      parse_measurement(o.measured, "--measured", e.plan).step_time_s);
+  if (!o.again.empty()) o.again += " --observed " + shell_word(run);
+  o.request.observed.push_back(read_observed(run, "--measured", "").front());
+  o.request.observed.back().exact = e.plan.layout;
+  correct(o.request, e);
 }
 
 }  // namespace
@@ -236,15 +206,16 @@ std::string describe_host(const PlanRequest& request, const Plan& plan) {
   if (less < kWorthSaying) return "";
   return fmt::format(
       "GPUs wait for the host: with CUDA graphs (--execution graphs=true) a step would take {}, {} less.",
-      format_seconds(graphed_s), format_percent(less));
+      format_seconds(as_observed(plan, graphed_s)), format_percent(less));
 }
 
-int score(const PlanOptions& o, bool given) {
+int score(PlanOptions o, bool given) {
   if (o.print_request) {
     fmt::print("{}", request_to_text(o.request));
     return kExitOk;
   }
   Estimated e = estimate(o.request);
+  observe_measured(o, e);
   e.plan.faster_stages = faster_stages(e);
   if (o.out.json) {
     print_notes(e.plan.notes);
@@ -252,22 +223,27 @@ int score(const PlanOptions& o, bool given) {
   }
   std::string text = o.out.json ? plan_to_text(e.plan) : estimate_text(e, o, given);
   write_files(o.out, e.plan, o.cost, &e.resolved->problem);
-  if (!o.out.json) text += advice(e, o);
+  const Json doctor = o.doctor || (!o.out.json && !e.fits()) ? memory_doctor(o.request, e) : Json();
+  if (o.doctor && o.out.json) text = json_text(doctor) + "\n";
+  if (!o.out.json)
+    text += (doctor.is_null() ? "" : describe_doctor(e, doctor)) + (o.doctor ? "" : advice(e, o));
   print_answer(o.out, text);
   if (!o.check) return kExitOk;
   if (!e.fits() || e.refusal) return kExitRunFailed;
   return may_not_fit(as_observed(e.plan).prediction.confidence) ? kExitMayNotFit : kExitOk;
 }
 
-std::function<int()> add_estimate(CLI::App& app) {
+std::function<int()> add_estimate(CLI::App& app, bool doctor) {
   CLI::App* command =
-      app.add_subcommand("estimate", "Score a layout that you have, and see what would be better");
+      doctor ? app.add_subcommand("doctor", "See what fills your GPUs, and which switches take less memory")
+             : app.add_subcommand("estimate", "Score a layout that you have, and see what would be better");
   auto o = std::make_shared<EstimateOptions>();
+  o->problem.doctor = doctor;
   command
       ->add_option_function<std::string>(
           "--plan",
           [o](const std::string& file) {
-            o->plan = file;
+            o->plan = o->problem.request_file = file;
             o->problem.request = request_of(load_plan(file));
           },
           "Score the layout of this plan file, here or on another --cluster or --model (default: the "
@@ -275,7 +251,7 @@ std::function<int()> add_estimate(CLI::App& app) {
       ->type_name("FILE")
       ->trigger_on_parse()
       ->group("What to score");
-  declare_lines(*command, o->lines);
+  if (!doctor) declare_lines(*command, o->lines);
   declare_request_file(*command, o->problem);
   declare_problem(*command, o->problem.request);
   declare_layout(*command, o->problem.request);
@@ -295,15 +271,21 @@ std::function<int()> add_estimate(CLI::App& app) {
                  "Print what a forward and a backward are made of: operators, their speed, and collectives")
       ->group("Output");
   declare_cost(*command, o->problem.cost);
+  const std::string name = command->get_name();
   command->footer(
       "Examples:\n"
-      "  mpt-plan estimate --model llama3-70b --cluster dgx-h100:8 --global-batch 256 --tp 8 --pp 4 --sp on\n"
-      "  mpt-plan estimate --plan plan.json --cluster dgx-a100:8");
+      "  mpt-plan " +
+      name +
+      " --model llama3-70b --cluster dgx-h100:8 --global-batch 256 --tp 8 --pp 4 --sp on\n"
+      "  mpt-plan " +
+      name + " --plan plan.json --cluster dgx-a100:8");
   return [command, o] {
-    check_lines(*command, o->lines);
+    if (!o->problem.doctor) check_lines(*command, o->lines);
     if (!o->lines.file.empty()) return answer_lines(o->lines);
-    check_plan_options(*command, *o);
-    read_runs(o->problem, o->plan.empty() ? o->problem.request_file : o->plan);
+    if (!o->plan.empty())
+      refuse_beside(*command, "--plan", "the plan holds its layout",
+                    [](const CLI::Option& other) { return other.get_group() == "Layout"; });
+    read_runs(o->problem, o->problem.request_file);
     o->problem.again = search_again(*command, *o);
     return score(o->problem, o->problem.request.layout.has_value());
   };

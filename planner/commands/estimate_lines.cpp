@@ -13,10 +13,9 @@
 #include "base/threads.h"
 #include "base/words.h"
 #include "planner/commands/commands.h"
-#include "planner/commands/stoppable.h"
 #include "planner/cost/calibration.h"
 #include "planner/explain/confidence.h"
-#include "planner/explain/work_classes.h"
+#include "planner/explain/operators.h"
 #include "planner/observe/features.h"
 
 namespace mpt::planner {
@@ -55,7 +54,7 @@ Json answer_of(Estimated e, const std::vector<Evidence>& evidence, const std::st
   prediction.start_s.clear();
   prediction.end_s.clear();
   const Plan& plan = e.plan;
-  Json answer{{"fits", e.fits()},
+  Json answer{{"fits", !e.candidate.evaluation.rejection},  // by MPT's count, whatever published runs say
               {"model", to_json(plan.model)},
               {"cluster", to_json(plan.cluster)},
               {"workload", to_json(plan.workload)},
@@ -69,7 +68,7 @@ Json answer_of(Estimated e, const std::vector<Evidence>& evidence, const std::st
   const WorkSeconds work = critical_work(e.resolved->problem, e.candidate);
   for (size_t c = 0; c < kWorkClasses; ++c) answer["work_s"][enum_name(WorkClass(c))] = work[c];
   answer["features"] = {{"time", time_features_of(e.resolved->problem, e.candidate)},
-                        {"memory", memory_features_of(e.candidate)}};
+                        {"memory", memory_features_of(e.resolved->problem, e.candidate)}};
   return answer;
 }
 
@@ -110,16 +109,15 @@ void declare_lines(CLI::App& command, LinesOptions& o) {
 }
 
 void check_lines(const CLI::App& command, const LinesOptions& o) {
-  for (const CLI::Option* option : command.get_options()) {
-    const std::string& name = option->get_name();
-    if (option->count() == 0 || name == "--requests" || name == "--json") continue;
-    const bool of_lines = name == "--calibration" || name == "--without-source";
-    if (of_lines && o.file.empty())
+  const std::vector<std::string> of_lines{"--calibration", "--without-source"};
+  if (!o.file.empty())
+    return refuse_beside(command, "--requests", "each line of the file is a whole request",
+                         [&](const CLI::Option& other) {
+                           return other.get_name() != "--json" && !contains(of_lines, other.get_name());
+                         });
+  for (const std::string& name : of_lines) {
+    if (command.get_option(name)->count() > 0)
       throw UserError(Problem{name, "without --requests", "both", "it changes the answers to such a file"});
-    if (!of_lines && !o.file.empty()) {
-      throw UserError(Problem{"--requests", "excludes " + name, "one or the other",
-                              "each line of the file is a whole request"});
-    }
   }
 }
 

@@ -32,6 +32,7 @@ void run(const ExplainOptions& o) {
   const auto resolved =
       problem_of(known, o.why_not.empty() ? SearchBounds{} : parse_bounds(o.why_not, "--why-not"));
   print_notes(resolved->notes);
+  if (plan.corrected) print_notes({"All times and memory are as predicted, without the observed runs"});
   fmt::print("The plan is {}\n", describe_prediction(plan));
   if (o.operators) fmt::print("\n{}", describe_operators(resolved->problem, plan.layout));
   if (o.why_not.empty()) return;
@@ -43,24 +44,17 @@ void run(const ExplainOptions& o) {
 std::function<int()> add_explain(CLI::App& app) {
   CLI::App* command = app.add_subcommand("explain", "Why a plan is what it is, and why not another layout");
   auto o = std::make_shared<ExplainOptions>();
-  command->add_option("plan", o->plan, "Plan file")->required();
+  declare_known(*command, o->plan, o->profile, o->kernels);
   command
       ->add_option("--why-not", o->why_not,
                    "Compare with another kind of layout, such as tp=8,pp=4 or schedule=gpipe (default: none)")
       ->type_name("LAYOUT");
   command->add_flag("--operators", o->operators,
                     "What a forward and a backward are made of: operators, their speed, and collectives");
-  command->add_option("--profile", o->profile, "The profile that the plan was made with (default: none)")
-      ->type_name("FILE");
-  command->add_option("--kernels", o->kernels, "The kernel times that the plan was made with (default: none)")
-      ->type_name("FILE");
   declare_cost(*command, o->cost);
   command->footer(
       "Examples:\n  mpt-plan explain plan.json\n  mpt-plan explain plan.json --why-not tp=8,pp=4");
-  return [o] {
-    run(*o);
-    return kExitOk;
-  };
+  return done_by([o] { run(*o); });
 }
 
 }  // namespace mpt::planner

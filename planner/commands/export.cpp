@@ -21,8 +21,9 @@ namespace mpt::planner {
 namespace {
 
 struct ExportOptions {
-  std::string plan, folder = ".";
+  std::string plan, folder;  // empty: named after the first of `to`
   std::vector<std::string> to;
+  bool force = false;
 };
 
 std::string targets_text() {
@@ -34,13 +35,14 @@ std::string targets_text() {
 
 // A short run on data that are made up, and the command that judges its log; on several nodes by the job that
 // was exported beside.
-void tell_trial(const ExportOptions& o, const Plan& plan, const std::vector<ExportedPlan>& all) {
+void tell_trial(const ExportOptions& o, const std::string& folder, const Plan& plan,
+                const std::vector<ExportedPlan>& all) {
   constexpr int64_t kSteps = 50;
   constexpr std::string_view kJob = "sbatch ";
   const auto exported = [&](const std::string& name) {
     return any_of(all, [&](const ExportedPlan& e) { return e.target->name == name; });
   };
-  const auto trial = frameworks::trial_command(plan, o.folder, kSteps);
+  const auto trial = frameworks::trial_command(plan, folder, kSteps);
   if (!trial || !exported(plan.layout.execution.framework)) return;
   const bool job = trial->command.starts_with(kJob);
   if (job && !exported("slurm")) return;
@@ -52,16 +54,16 @@ void tell_trial(const ExportOptions& o, const Plan& plan, const std::vector<Expo
 }
 
 void run(const ExportOptions& o) {
-  std::vector<const frameworks::ExportTarget*> targets;
-  for (const std::string& name : o.to) targets.push_back(&frameworks::find_export_target(name));
+  if (o.to.empty())
+    throw UserError(
+        Problem{"--to", "missing", "a framework or launcher, such as megatron-core,slurm", "see --help"});
   const Plan plan = load_plan(o.plan);
-  const std::filesystem::path folder = o.folder;
-  std::vector<ExportedPlan> all;
+  const std::vector<ExportedPlan> all = exported_plans(o.to, plan, o.force);
+  const std::filesystem::path folder = o.folder.empty() ? all.front().target->name : o.folder;
   std::map<std::string, std::string> texts;
   files_of_program().writes({"-o", folder / kExportList});
-  for (const frameworks::ExportTarget* target : targets) {
-    all.push_back(exported_plan(*target, plan));
-    for (const frameworks::ExportedFile& file : all.back().files) {
+  for (const ExportedPlan& one : all) {
+    for (const frameworks::ExportedFile& file : one.files) {
       // Two frameworks may want one file, such as a model's config.json.
       const auto [known, is_new] = texts.try_emplace(file.name, file.text);
       if (is_new || known->second != file.text) files_of_program().writes({"-o", folder / file.name});
@@ -75,9 +77,10 @@ void run(const ExportOptions& o) {
     if (!one.note.empty()) fmt::print("  note: {}\n", one.note);
     for (const frameworks::ExportedFile& file : one.files)
       fmt::print("  wrote {}\n", (folder / file.name).string());
+    for (const std::string& need : one.needs) fmt::print("  needs: {}\n", need);
     for (const std::string& warning : one.warnings) fmt::print("  warning: {}\n", warning);
   }
-  tell_trial(o, plan, all);
+  tell_trial(o, folder.string(), plan, all);
 }
 
 }  // namespace
@@ -87,18 +90,16 @@ std::function<int()> add_export(CLI::App& app) {
   auto o = std::make_shared<ExportOptions>();
   command->add_option("plan", o->plan, "Plan file")->required();
   command->add_option("--to", o->to, "Whom for, several separated by commas; see below")
-      ->required()
       ->delimiter(',')
       ->type_name("NAMES");
-  command->add_option("-o,--output", o->folder, "Folder to write to (default: this one)")
+  command->add_option("-o,--output", o->folder, "Folder to write to (default: named after the first of --to)")
       ->type_name("FOLDER");
+  command->add_flag("--force", o->force,
+                    "Write files that cannot run, or train otherwise than the plan, too");
   command->footer("What --to takes; other names of --framework are understood, too:" + targets_text() +
                   "\n\nExamples:\n  mpt-plan export plan.json --to " + frameworks::usual_framework().name +
                   ",slurm -o run70b\n  mpt-plan export plan.json --to kubernetes");
-  return [o] {
-    run(*o);
-    return kExitOk;
-  };
+  return done_by([o] { run(*o); });
 }
 
 }  // namespace mpt::planner

@@ -16,7 +16,7 @@
 #include "frameworks/framework.h"
 #include "frameworks/registry.h"
 #include "planner/commands/commands.h"
-#include "planner/recipes/imported_request.h"
+#include "planner/recipes/recipes.h"
 
 namespace mpt::planner {
 namespace {
@@ -131,6 +131,8 @@ std::function<int()> add_import(CLI::App& app) {
                    "Which configuration of a file that holds several, as torchtitan's do (default: the last)")
       ->type_name("NAME");
   command->add_flag("--captured", o->captured, "The file is what python -m mpt.capture wrote");
+  command->add_flag("--doctor", o->problem.doctor,
+                    "Which switches take less memory, in place of a faster layout");
   declare_problem(*command, o->problem.request);
   declare_check(*command, o->problem);
   declare_measured(*command, o->problem);

@@ -16,7 +16,6 @@
 #include "models/zoo.h"
 #include "planner/commands/commands.h"
 #include "planner/commands/describe_model.h"
-#include "planner/commands/model_counts.h"
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/kernel_tables.h"
@@ -35,17 +34,9 @@ struct InputOptions {
   bool json = false, config_json = false;
 };
 
-std::string line_of(const std::string& name, const std::string& text) {
-  return fmt::format("  {:<16} {}\n", name, text);
-}
-
-const profiler::KernelTables* tables_of_device(const DeviceSpec& device) {
-  return profiler::kernel_tables(device.kernels.empty() ? device.name : device.kernels);
-}
-
 std::string prices_of(const DeviceSpec& device) {
   if (device.kind == DeviceKind::cpu) return "times of this machine (--profile), or a roofline without them";
-  const profiler::KernelTables* tables = tables_of_device(device);
+  const profiler::KernelTables* tables = profiler::kernel_tables(device);
   if (tables == nullptr)
     return "a roofline of the peak rates, for want of measured kernels; docs/clusters.md";
   constexpr double kSide = 8192.0;
@@ -162,7 +153,7 @@ std::string cluster_list() {
                         {"between nodes"},
                         {"kernels of", reports::Align::left}});
   for (const profiler::NodeEntry& node : profiler::catalog_nodes()) {
-    const profiler::KernelTables* tables = tables_of_device(node.device);
+    const profiler::KernelTables* tables = profiler::kernel_tables(node.device);
     table.add_row({node.name, std::to_string(node.devices_per_node), node.device.name,
                    format_bytes(double(node.device.memory_bytes)),
                    format_flop_rate(node.device.bf16_flop_per_s),
@@ -236,16 +227,12 @@ std::function<int()> add_cluster(CLI::App& app) {
   command->footer(
       "Examples:\n  mpt-plan cluster list\n  mpt-plan cluster dgx-h100:8\n"
       "  mpt-plan cluster dgx-a100-40gb:2 -o my.json      a file to edit; docs/clusters.md has shorter ones");
-  return [o] {
-    if (o->name == "list") {
-      fmt::print("{}", cluster_list());
-      return kExitOk;
-    }
+  return done_by([o] {
+    if (o->name == "list") return fmt::print("{}", cluster_list());
     const ClusterSpec cluster = profiler::load_cluster(o->name, {}, o->gpus);
     const std::string json = to_json(cluster).dump(1) + "\n";
     write_and_print(*o, json, o->json ? json : describe_cluster(cluster, o->name));
-    return kExitOk;
-  };
+  });
 }
 
 std::function<int()> add_model(CLI::App& app) {
@@ -271,11 +258,8 @@ std::function<int()> add_model(CLI::App& app) {
       "Examples:\n  mpt-plan model list\n  mpt-plan model meta-llama/Llama-3.1-8B\n  mpt-plan model "
       "path/to/config.json\n  mpt-plan model path/to/config.json --as llama -o my.json      a type that is "
       "not known");
-  return [o] {
-    if (o->name == "list") {
-      fmt::print("{}", model_list());
-      return kExitOk;
-    }
+  return done_by([o] {
+    if (o->name == "list") return fmt::print("{}", model_list());
     const models::ImportedModel read = models::load_imported_model(o->name, o->as);
     const std::vector<int64_t> sequences = lengths_of(o->sequences, read.model);
     if (o->stages > read.model.layers.count())
@@ -285,8 +269,7 @@ std::function<int()> add_model(CLI::App& app) {
     write_and_print(*o, o->config_json ? config_json_of(read.model) : model_spec_to_text(read.model),
                     o->json ? model_counts(read, sequences, o->stages).dump(1) + "\n"
                             : describe_model(read, sequences, o->stages));
-    return kExitOk;
-  };
+  });
 }
 
 }  // namespace mpt::planner

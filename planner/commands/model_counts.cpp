@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/commands/model_counts.h"
+#include "planner/commands/describe_model.h"
 
 #include <map>
 #include <string>

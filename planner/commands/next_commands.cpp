@@ -7,12 +7,13 @@
 
 #include <CLI/CLI.hpp>
 
-#include "base/terminal.h"
 #include "base/ranges.h"
+#include "base/terminal.h"
 #include "frameworks/export.h"
-#include "planner/answer/risk.h"
+#include "planner/answer/recommend.h"
 #include "planner/commands/commands.h"
-#include "planner/request/framework_bounds.h"
+#include "planner/request/resolve_parts.h"
+#include "reports/next_steps.h"
 
 namespace mpt::planner {
 namespace {
@@ -28,20 +29,24 @@ const char* another_kind(const Layout& l) {
   return l.pipeline > 1 ? "pp=1" : l.tensor > 1 ? "tp=1" : l.ranks() > 1 ? "tp=2" : "recompute=full";
 }
 
-void add_trial(const Plan& plan, const std::string& folder, std::vector<NextCommand>& next) {
+// The launch files and a trial, where the framework's files of such a plan are written.
+void add_export(const PlanOptions& o, const Plan& plan, const std::string& file, const std::string& folder,
+                std::vector<NextCommand>& next) {
+  const std::string& framework = plan.layout.execution.framework;
+  const frameworks::ExportTarget* target = frameworks::export_target_of(framework);
+  if (target == nullptr || plan.verdict || frameworks::cannot_run(*target, plan)) return;
+  next.push_back({fmt::format("{} export {} --to {},slurm -o {}", o.program, file, target->name, folder),
+                  "launch files for " + framework});
   const auto trial = frameworks::trial_command(plan, folder, kTrialSteps);
-  if (!plan.risk || !trial) return;
-  next.push_back({trial->command, fmt::format("a trial of {} steps{}", kTrialSteps, trial->where)});
+  if (plan.risk && trial)
+    next.push_back({trial->command, fmt::format("a trial of {} steps{}", kTrialSteps, trial->where)});
 }
 
 // The layout that may not fit, where the plan is the one to fall back on.
 void add_try_first(const PlanOptions& o, const Plan& plan, std::vector<NextCommand>& next) {
-  const frameworks::ExportTarget* target = frameworks::export_target_of(plan.layout.execution.framework);
-  if (!plan.risk || plan.risk->fall_back != 1 || o.again.empty() || target == nullptr) return;
+  if (!plan.risk || plan.risk->fall_back != 1 || o.again.empty()) return;
   next.push_back({o.again + " --try-first -o try-first.json", "TRY FIRST as a plan"});
-  next.push_back({fmt::format("{} export try-first.json --to {},slurm -o try-first", o.program, target->name),
-                  "its launch files"});
-  add_trial(plan, "try-first", next);
+  add_export(o, plan, "try-first.json", "try-first", next);
 }
 
 }  // namespace
@@ -63,21 +68,21 @@ std::string command_again(const CLI::App& options, const std::string& words,
   return text;
 }
 
+std::string plan_file(const PlanOptions& o) {
+  return o.request_file == "plan.json" ? "new-plan.json" : "plan.json";
+}
+
 std::vector<NextCommand> next_commands(const PlanOptions& o, const Plan& plan) {
-  const std::string file = shell_word(o.out.output.empty() ? "plan.json" : o.out.output);
-  const std::string& framework = plan.layout.execution.framework;
+  const std::string file = shell_word(o.out.output.empty() ? plan_file(o) : o.out.output);
   std::vector<NextCommand> next;
   add_try_first(o, plan, next);
   if (o.out.output.empty() && !o.again.empty())
     next.push_back({fmt::format("{} -o {}", o.again, file), "keep the plan"});
   if (is_for_this_runtime(plan.cluster, plan.layout.execution)) {
-    next.push_back(
-        {fmt::format("{} {} --data FILE", sibling(o.program, "mpt-run"), file), "train on a text file"});
-  } else if (const frameworks::ExportTarget* target = frameworks::export_target_of(framework);
-             target != nullptr && !plan.verdict) {
-    next.push_back({fmt::format("{} export {} --to {},slurm -o run", o.program, file, target->name),
-                    "launch files for " + framework});
-    add_trial(plan, "run", next);
+    next.push_back({fmt::format("{} {} {}", sibling(o.program, "mpt-run"), file, reports::data_options(plan)),
+                    "train on your data"});
+  } else {
+    add_export(o, plan, file, "run", next);
   }
   if (plan.risk) return next;  // two layouts to keep and to try fill the screen
   std::string prices;

@@ -48,6 +48,11 @@ std::string option_names(const std::string& field) {
   return field == "gpus" ? "--gpus,--ranks" : option_of(field);
 }
 std::string word_of(const std::string& field, const std::string& word) {
+  if (field == "global_batch" && word.find_first_of("kKMBT") == word.size() - 1)
+    throw UserError(
+        Problem{"--global-batch", "\"" + word + "\"", "sequences, not tokens",
+                fmt::format("--global-batch {:.0f} is as many tokens in sequences of 4096",
+                            std::max(1.0, std::round(parse_count(word, "--global-batch") / 4096)))});
   return field == "seq" ? std::to_string(parse_sequence(word, "--seq")) : word;
 }
 std::string described(const std::string& field, const char* doc) {
@@ -81,7 +86,7 @@ struct Declarer {
     } else if constexpr (std::is_same_v<M, bool>) {
       app.add_flag(option_names(field), target.*member, doc)->group(rule.heading);
     } else {
-      constexpr bool is_list = detail::ElementOf<M>::is_list;
+      constexpr bool is_list = is_a<M, std::vector>;
       const auto read = [this_target = &target, member, field, rule](const CLI::results_t& words) {
         if (!is_list && !std::is_same_v<E, std::string>) check_single(field, words.back());
         std::vector<std::string> values;
@@ -135,7 +140,7 @@ void set_option(PlanRequest& request, const std::string& name, const std::string
   OptionSetter<SearchBounds> of_bounds{request.bounds, name, word, known};
   SearchBounds::describe(of_bounds);
   if (!of_request.found && !of_bounds.found)
-    detail::refuse_word("--over", name, "an option with values", known);
+    detail::refuse_word("--over", name, fmt::format("one of {}", fmt::join(known, ", ")), known);
 }
 
 void declare_problem(CLI::App& app, PlanRequest& request, bool searches) {
@@ -227,14 +232,29 @@ void declare(CLI::App& app, PlanOptions& o) {
       ->group("More to do with a plan");
 }
 
+void declare_known(CLI::App& app, std::string& plan, std::string& profile, std::string& kernels) {
+  app.add_option("plan", plan, "Plan file")->required();
+  for (const auto& [name, file] : {std::pair{"profile", &profile}, {"kernel times", &kernels}})
+    app.add_option(file == &profile ? "--profile" : "--kernels", *file,
+                   fmt::format("The {} that the plan was made with (default: none)", name))
+        ->type_name("FILE");
+}
+
+void refuse_beside(const CLI::App& app, const std::string& option, const std::string& why,
+                   const std::function<bool(const CLI::Option&)>& excludes) {
+  for (const CLI::Option* other : app.get_options()) {
+    const std::string name = other->get_name();
+    if (other->count() == 0 || name == option || !excludes(*other)) continue;
+    throw UserError(
+        Problem{option, "excludes " + name, "one or the other", fmt::format("leave {} out: {}", name, why)});
+  }
+}
+
 void check_from(const CLI::App& app, const PlanOptions& o) {
   if (o.from.empty()) return;
-  const std::vector<std::string> beside{"--from", "--output", "--report", "--trace", "--json", "--verbose"};
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->count() == 0 || contains(beside, option->get_name())) continue;
-    throw UserError(Problem{"--from", "excludes " + option->get_name(), "one or the other",
-                            "a plan holds its model, cluster and layout"});
-  }
+  const std::vector<std::string> beside{"--output", "--report", "--trace", "--json", "--verbose"};
+  refuse_beside(app, "--from", "a plan holds its model, cluster and layout",
+                [&](const CLI::Option& other) { return !contains(beside, other.get_name()); });
 }
 
 }  // namespace mpt::planner

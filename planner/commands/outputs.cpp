@@ -17,12 +17,10 @@
 #include "frameworks/export.h"
 #include "planner/answer/recommend.h"
 #include "planner/commands/commands.h"
-#include "planner/commands/stoppable.h"
 #include "planner/explain/utilisation.h"
 #include "reports/html.h"
 #include "reports/next_steps.h"
 #include "reports/trace.h"
-#include "reports/utilisation.h"
 
 namespace mpt::planner {
 
@@ -119,8 +117,9 @@ void write_files(const OutputOptions& o, const Plan& plan, const CostOptions& co
       facts.emplace_back("Training", line.substr(0, line.size() - 1));
     }
     const auto* target = frameworks::export_target_of(plan.layout.execution.framework);
-    write_file_atomically(o.report, reports::plan_report(with_roomier(plan, problem), program, timeline,
-                                                         facts, target != nullptr ? target->name : ""));
+    write_file_atomically(
+        o.report, reports::plan_report(as_observed(with_roomier(plan, problem)), program, timeline, facts,
+                                       target != nullptr ? target->name : ""));
   }
   if (!o.trace.empty())
     write_file_atomically(o.trace, reports::trace_json(program, {{"predicted", timeline}}));

@@ -50,10 +50,7 @@ std::function<int()> add_page(CLI::App& app) {
   command->footer(
       "index.html with planner.wasm is for hosts of static files. mpt.html is the same in one\n"
       "file, which works from a disk and offline.\n\nExamples:\n  mpt-plan page -o site");
-  return [folder] {
-    copy_page(*folder);
-    return kExitOk;
-  };
+  return done_by([folder] { copy_page(*folder); });
 }
 
 }  // namespace mpt::planner

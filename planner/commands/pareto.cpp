@@ -12,7 +12,6 @@
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "planner/commands/commands.h"
-#include "planner/commands/stoppable.h"
 #include "planner/explain/utilisation.h"
 #include "reports/table.h"
 #include "reports/utilisation.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/commands/stoppable.h"
+#include "planner/commands/commands.h"
 
 #include <iterator>
 

@@ -8,11 +8,9 @@
 #include "planner/cost/calibration.h"
 #include "planner/cost/cost_source.h"
 #include "planner/cost/device_rates.h"
+#include "planner/cost/kernel_parts.h"
 #include "planner/cost/known.h"
-#include "planner/cost/launches.h"
-#include "planner/cost/measured_collective.h"
 #include "planner/cost/operator_pieces.h"
-#include "planner/cost/own_casts.h"
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/kernel_tables.h"
 
@@ -200,15 +198,16 @@ class KernelCost final : public CostSource {
     }
   }
 
-  // Cores that no table has: an index is made of products, a recurrence of many small ones.
+  // Cores that no table has: an index is made of products, a recurrence of many small ones with as much work
+  // beside tensor cores.
   double core_s(const OperatorShape& s, Phase phase) const {
     const bool forward = phase == Phase::forward;
     const double flop = forward ? models::forward_flop(s) : models::input_gradient_flop(s);
     if (flop == 0.0) return 0.0;
-    const double share = s.kind == OperatorKind::recurrence ? c_.linear_mixer_share : 1.0;
+    const double rate = s.kind == OperatorKind::recurrence ? device_.fp32_flop_per_s * c_.linear_mixer_share
+                                                           : rates_.products_flop_per_s / wider(s.precision);
     const double bytes = forward ? models::forward_bytes_moved(s) : models::backward_bytes_moved(s);
-    return c_.kernel_gap_s + std::max(flop * wider(s.precision) / (rates_.products_flop_per_s * share),
-                                      bytes / rates_.bandwidth_bytes_per_s);
+    return c_.kernel_gap_s + std::max(flop / rate, bytes / rates_.bandwidth_bytes_per_s);
   }
 
   bool is_inside(const GroupPlace& group) const { return group.extent <= cluster_.levels.front().group_size; }
@@ -449,7 +448,7 @@ std::unique_ptr<CostSource> make_kernel_cost(const ClusterSpec& cluster, const E
                                              const Calibration& constants,
                                              std::shared_ptr<const KernelTables> own) {
   const DeviceSpec& device = cluster.device;
-  const KernelTables* tables = profiler::kernel_tables(device.kernels.empty() ? device.name : device.kernels);
+  const KernelTables* tables = profiler::kernel_tables(device);
   if (tables == nullptr) return nullptr;
   const KernelTables* links = profiler::kernel_tables(device.name);
   if (tables->most_ranks() > 0 || links == nullptr) links = tables;

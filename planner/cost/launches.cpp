@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/cost/launches.h"
+#include "planner/cost/kernel_parts.h"
 
 #include <algorithm>
 

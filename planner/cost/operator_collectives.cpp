@@ -16,28 +16,16 @@ using models::CollectiveGroup;
 using models::CollectiveKind;
 
 GroupPlace place_of(CollectiveGroup group, const Layout& layout) {
-  switch (group) {
-    case CollectiveGroup::tensor:
-      return tensor_group(layout);
-    case CollectiveGroup::context:
-      return context_group(layout);
-    case CollectiveGroup::expert:
-      return expert_parallel_group(layout);
-    case CollectiveGroup::expert_tensor:
-      return {layout.expert_split(), layout.expert_split()};
-  }
-  return {};
+  return group == CollectiveGroup::tensor    ? tensor_group(layout)
+         : group == CollectiveGroup::context ? context_group(layout)
+         : group == CollectiveGroup::expert  ? expert_parallel_group(layout)
+                                             : GroupPlace{layout.expert_split(), layout.expert_split()};
 }
 
 CommunicationKind kind_of(CollectiveGroup group) {
-  switch (group) {
-    case CollectiveGroup::context:
-      return CommunicationKind::context;
-    case CollectiveGroup::expert:
-      return CommunicationKind::expert;
-    default:
-      return CommunicationKind::tensor;
-  }
+  return group == CollectiveGroup::context  ? CommunicationKind::context
+         : group == CollectiveGroup::expert ? CommunicationKind::expert
+                                            : CommunicationKind::tensor;
 }
 
 }  // namespace

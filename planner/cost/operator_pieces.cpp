@@ -17,16 +17,10 @@ double recomputed_share(const models::LayerProgram& layer, size_t index, Recompu
 }
 
 double seconds_of(const PieceSeconds& piece, Phase phase) {
-  switch (phase) {
-    case Phase::forward:
-      return piece.forward_s;
-    case Phase::backward:
-      return piece.backward_s;
-    case Phase::input_gradient:
-      return piece.input_gradient_s;
-    default:
-      return piece.weight_gradient_s;
-  }
+  return phase == Phase::forward          ? piece.forward_s
+         : phase == Phase::backward       ? piece.backward_s
+         : phase == Phase::input_gradient ? piece.input_gradient_s
+                                          : piece.weight_gradient_s;
 }
 
 std::array<PieceSeconds, 3> CostSource::pieces_s(Piece piece, const Layout& layout,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/cost/own_casts.h"
+#include "planner/cost/kernel_parts.h"
 
 namespace mpt::planner {
 namespace {
@@ -18,14 +18,9 @@ bool narrows_as_own_runtime(const Execution& execution, const models::OperatorSh
 
 double own_cast_bytes(const models::OperatorShape& s, Phase phase) {
   const double input = double(s.rows) * double(s.inner), gradient = double(s.rows) * double(s.columns);
-  switch (phase) {
-    case Phase::forward:
-      return input * (kMagnitudeBytes + kOneOrderBytes);
-    case Phase::input_gradient:
-      return gradient * (kMagnitudeBytes + kBothOrdersBytes);
-    default:
-      return input * kOneOrderBytes;
-  }
+  return phase == Phase::forward          ? input * (kMagnitudeBytes + kOneOrderBytes)
+         : phase == Phase::input_gradient ? gradient * (kMagnitudeBytes + kBothOrdersBytes)
+                                          : input * kOneOrderBytes;
 }
 
 double other_own_cast_bytes(const models::Operator& op, const Layout& layout, Phase phase) {

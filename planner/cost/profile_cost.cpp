@@ -47,14 +47,10 @@ class RateCurve {
 };
 
 TransportOperation transport_of(models::CollectiveKind kind) {
-  switch (kind) {
-    case models::CollectiveKind::all_reduce:
-      return TransportOperation::all_reduce;
-    case models::CollectiveKind::reduce_scatter:
-      return TransportOperation::reduce_scatter;
-    default:
-      return TransportOperation::all_gather;  // all-to-all moves as much
-  }
+  return kind == models::CollectiveKind::all_reduce ? TransportOperation::all_reduce
+         : kind == models::CollectiveKind::reduce_scatter
+             ? TransportOperation::reduce_scatter
+             : TransportOperation::all_gather;  // all-to-all, too
 }
 
 class ProfileCost final : public CostSource {

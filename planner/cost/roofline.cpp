@@ -32,7 +32,8 @@ class RooflineCost final : public CostSource {
     });
   }
   double operator_s(const models::OperatorShape& s, Phase phase) const override {
-    const double peak = peak_flop_per_s(s);
+    const double peak =
+        s.kind == OperatorKind::recurrence ? cluster_.device.fp32_flop_per_s : peak_flop_per_s(s);
     const bool forward = phase == Phase::forward;
     double share = c_.roofline_product_share;
     if (s.kind == OperatorKind::attention)

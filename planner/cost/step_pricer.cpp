@@ -39,6 +39,18 @@ class Reduction {
                     share.expert * unit + (frozen ? share.frozen_expert_bytes : 0), expert_group(),
                     models::expert_shard(layout_));
   }
+  /// Muon's steps over whole matrices: ranks gather all of them, or deal them out and get their shares back.
+  double whole_matrices_s(const models::ParameterShare& share) const {
+    const Traffic& t = layout_.execution.traffic;
+    const auto moved_s = [&](int64_t weights, const GroupPlace& group, int64_t shard) {
+      if (shard == 1 || layout_.zero < 2) return 0.0;
+      const int64_t gathered = layout_.zero >= 3 ? weights * t.muon_gathered_bytes : 0;
+      return within_s(CollectiveKind::all_gather, gathered, group, shard) +
+             within_s(CollectiveKind::all_to_all, weights / shard * t.muon_exchanged_bytes, group, shard);
+    };
+    return moved_s(share.dense, dense_group(), models::dense_shard(layout_)) +
+           moved_s(share.expert, expert_group(), models::expert_shard(layout_));
+  }
   /// Of the rate of collectives, what those of sharded weights reach.
   double sharded_rate() const {
     return source_.sharded_rate(part(dense_group(), models::dense_shard(layout_)));
@@ -147,7 +159,7 @@ ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShar
   const int64_t zero = layout.zero_of_micro_batch();
   const double rate = zero == 3 ? reduction.sharded_rate() : 1.0;
   return {zero == 3 ? reduction.gather_s(share, true) / rate : 0.0,
-          zero >= 2 ? reduction.scatter_s(share) / rate : 0.0};
+          layout.zero_of_gradients() >= 2 ? reduction.scatter_s(share) / rate : 0.0};
 }
 
 StageKinds stage_kinds(const DeviceCosts& devices, const Layout& layout, std::span<const int> rank_of_stage) {
@@ -231,7 +243,7 @@ const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
   state.traffic = sharded_traffic(layout_, share, source);
   if (part_ == Part::micro_batches) return state;
   state.reduction_s =
-      layout_.zero_of_micro_batch() >= 2 ? reduction.beyond_shard_s(share) : reduction.gradients_s(share);
+      layout_.zero_of_gradients() >= 2 ? reduction.beyond_shard_s(share) : reduction.gradients_s(share);
   if (layout_.gathers_after_step()) state.gather_s = reduction.gather_s(share, false);
   const int64_t owned = layout_.zero == 0 ? share.total()
                                           : share.dense / models::dense_shard(layout_) +
@@ -241,7 +253,8 @@ const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
       layout_.offload_optimizer ? source.offloaded_optimizer_s(updated) : source.optimizer_s(updated);
   if (layout_.training.optimizer == OptimizerKind::muon)
     state.optimizer_s +=
-        products_s(source, pieces_.orthogonal_flop(kind.layers) / double(models::dense_shard(layout_)));
+        products_s(source, pieces_.orthogonal_flop(kind.layers) / double(models::dense_shard(layout_))) +
+        reduction.whole_matrices_s(pieces_.parameters(kind.layers, false, false));
   return state;
 }
 

@@ -25,15 +25,9 @@ constexpr double kStraggles = 1.1;
 bool is_transfer(const Instruction& i) { return i.is_transfer(); }
 
 bool is_gradients(const Instruction& i) {
-  switch (i.kind) {
-    case InstructionKind::reduce_gradient:
-    case InstructionKind::reduce_tied_embedding:
-    case InstructionKind::reduce_norm:
-    case InstructionKind::gather_parameters:
-      return true;
-    default:
-      return false;
-  }
+  using K = InstructionKind;
+  return i.kind == K::reduce_gradient || i.kind == K::reduce_tied_embedding || i.kind == K::reduce_norm ||
+         i.kind == K::gather_parameters;
 }
 
 struct InsideKind {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/diagnose/framework_log.h"
+#include "planner/diagnose/run_log.h"
 
 #include <fmt/format.h>
 

@@ -121,22 +121,19 @@ std::string describe_against_best(const Plan& plan, const Plan& best, const std:
   if (text.empty()) return "";
   const Measurement m = parse_measurement(text, "--measured", plan);
   const double best_s = best.prediction.step_time_s;
-  return fmt::format(
-      "It is predicted at {} per step, {} per GPU: {:.2f} times as fast as your measured {}.",
-      format_seconds(best_s),
-      format_flop_rate(best.prediction.model_flop_per_step / best_s / double(best.layout.ranks())),
-      m.step_time_s / best_s, format_seconds(m.step_time_s));
+  return fmt::format("It is expected at {} per step, {} per GPU: {:.2f} times as fast as your measured {}.",
+                     format_seconds(best_s),
+                     format_flop_rate(rate_of_one(best, best.prediction.model_flop_per_step)),
+                     m.step_time_s / best_s, format_seconds(m.step_time_s));
 }
 
 std::string describe_judgement(const Plan& plan, const std::string& text) {
   if (text.empty()) return "";
+  const Measurement m = parse_measurement(text, "--measured", plan);
   std::string lines = "\nYour measurement\n";
-  for (const std::string& line :
-       judge(plan, parse_measurement(text, "--measured", plan), published_evidence()))
-    lines += wrapped(line, "  ");
+  for (const std::string& line : judge(plan, m, published_evidence())) lines += wrapped(line, "  ");
   const auto range = published_range(plan, published_evidence());
-  const double measured_s = parse_measurement(text, "--measured", plan).step_time_s;
-  if (range && measured_s > range->high * plan.prediction.step_time_s)
+  if (range && m.step_time_s > range->high * plan.prediction.step_time_s)
     lines += wrapped(
         "Where the time goes: write this layout with -o plan.json, and mpt-plan diagnose plan.json "
         "LOG reads the log of the run.",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/diagnose/measurement.h"
+#include "planner/diagnose/judge.h"
 
 #include <fmt/format.h>
 

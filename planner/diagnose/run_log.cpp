@@ -8,7 +8,6 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "frameworks/log.h"
-#include "planner/diagnose/framework_log.h"
 
 namespace mpt::planner {
 namespace {

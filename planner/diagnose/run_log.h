@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// MeasuredRun: what a log of a run says about its steps.
+// What a run measured, from its log.
 
 #include <array>
 #include <string>
@@ -37,5 +37,9 @@ MeasuredRun read_run_log(const std::string& text, const std::string& name, const
 
 /// The frameworks whose logs it reads, with what their lines of steps have.
 std::string readable_logs();
+
+/// Throws UserError that names `file`: for a log that no reader knows, and for one whose batch, sequence
+/// length or number of GPUs are not the plan's.
+MeasuredRun read_framework_log(const std::string& text, const std::string& file, const Plan& plan);
 
 }  // namespace mpt::planner

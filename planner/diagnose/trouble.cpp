@@ -10,7 +10,6 @@
 
 #include "base/quantity.h"
 #include "base/text.h"
-#include "planner/answer/layout_changes.h"
 #include "planner/diagnose/doubt.h"
 #include "reports/utilisation.h"
 
@@ -82,11 +81,11 @@ class OutOfMemory {
           {text + " " + doubt, "compare the options of the run with those of the export", true});
       return;
     }
-    const std::string smaller = memory_savers(plan.layout);
     const double tenths = std::floor(9.0 * double(reports::peak_bytes(plan)) / double(kGiB));
     troubles.push_back({text,
-                        fmt::format("plan again with --memory {:.1f}GiB{}", tenths / 10.0,
-                                    smaller.empty() ? "" : ", or estimate it with " + smaller),
+                        fmt::format("plan again with --memory {:.1f}GiB, or ask mpt-plan doctor --plan what "
+                                    "takes less memory",
+                                    tenths / 10.0),
                         true});
   }
 

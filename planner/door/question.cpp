@@ -12,10 +12,12 @@
 #include "frameworks/framework.h"
 #include "models/zoo.h"
 #include "planner/answer/diagnosed_run.h"
+#include "planner/answer/doctor.h"
 #include "planner/answer/exported_plan.h"
 #include "planner/answer/known_plan.h"
-#include "planner/explain/details.h"
 #include "planner/explain/screen.h"
+#include "planner/explain/utilisation.h"
+#include "planner/observe/observed_plan.h"
 #include "planner/simulate/simulator.h"
 #include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/nodes.h"
@@ -31,29 +33,29 @@ struct QuestionOfProgram {
   Json log;
   std::string layout, log_name = "log", measured, profile, kernels, folder;
   std::vector<std::string> to, gpus;
-  bool search = true, draw = false;
+  bool search = true, draw = false, force = false;
   int64_t nvlinks = -1;  // of the GPU that has fewest; below 0: not known
 
   static void describe(auto& v) {
     using T = QuestionOfProgram;
+    const FieldRule may = optional_field();
     v.field("do", &T::action, "what to do");
-    v.field("request", &T::request, "as docs/request.schema.json; model and cluster may be as in files",
-            optional_field());
-    v.field("requests", &T::requests, "several of them", optional_field());
-    v.field("plan", &T::plan, "as docs/plan.schema.json", optional_field());
-    v.field("layout", &T::layout, "the layouts that are asked about, such as tp=8,pp=4", optional_field());
-    v.field("log", &T::log, "what a run wrote", optional_field());
+    v.field("request", &T::request, "as docs/request.schema.json; model and cluster may be as in files", may);
+    v.field("requests", &T::requests, "several of them", may);
+    v.field("plan", &T::plan, "as docs/plan.schema.json", may);
+    v.field("layout", &T::layout, "the layouts that are asked about, such as tp=8,pp=4", may);
+    v.field("log", &T::log, "what a run wrote", may);
     v.field("log_name", &T::log_name, "its name in errors", optional_field(long_text()));
-    v.field("measured", &T::measured, "a figure of a run with its unit", optional_field());
-    v.field("search", &T::search, "whether to look for a better layout", optional_field());
-    v.field("draw", &T::draw, "whether to answer what reports/html/draw.js draws a plan from, too",
-            optional_field());
+    v.field("measured", &T::measured, "a figure of a run with its unit", may);
+    v.field("search", &T::search, "whether to look for a better layout", may);
+    v.field("draw", &T::draw, "whether to answer what reports/html/draw.js draws a plan from, too", may);
     v.field("profile", &T::profile, "file of the plan's prices", optional_field(long_text()));
     v.field("kernels", &T::kernels, "file of the plan's prices", optional_field(long_text()));
-    v.field("to", &T::to, "whom to export to", optional_field());
+    v.field("to", &T::to, "whom to export to", may);
     v.field("folder", &T::folder, "where to write exports", optional_field(long_text()));
-    v.field("gpus", &T::gpus, "the driver's names of a machine's GPUs", optional_field());
-    v.field("nvlinks", &T::nvlinks, "NVLinks that are up, of the GPU that has fewest", optional_field());
+    v.field("force", &T::force, "whether to export what cannot run, too", may);
+    v.field("gpus", &T::gpus, "the driver's names of a machine's GPUs", may);
+    v.field("nvlinks", &T::nvlinks, "NVLinks that are up, of the GPU that has fewest", may);
   }
 };
 
@@ -113,13 +115,13 @@ Drawn drawn(const Plan& plan) {
 void add_drawing(const QuestionOfProgram& q, const Plan& plan, Json& answer) {
   if (!q.draw) return;
   const Drawn d = drawn(plan);
-  answer["drawing"] = reports::plan_report_data(plan, d.program, d.timeline, d.target);
+  answer["drawing"] = reports::plan_report_data(as_observed(plan), d.program, d.timeline, d.target);
 }
 
 Json plan_answer(const QuestionOfProgram& q, const Plan& plan) {
   ScreenOptions screen;
   screen.notes = plan.notes;
-  Json answer{{"plan", plan_to_json(plan)}, {"text", answer_screen(plan, screen)}};
+  Json answer{{"plan", plan_to_json(plan)}, {"text", plan_screen(plan, screen)}};
   add_drawing(q, plan, answer);
   return answer;
 }
@@ -144,15 +146,22 @@ Json answer_estimate(const QuestionOfProgram& q, const Watch& /*watch*/) {
   Estimated e = estimate(a.request);
   e.plan.faster_stages = faster_stages(e);
   add_notes(a.notes, e.plan);
-  const auto& rejection = e.candidate.evaluation.rejection;
   Json answer{{"plan", plan_to_json(e.plan)},
               {"fits", e.fits()},
               {"refusal", e.refusal ? Json(e.refusal->reason) : Json()},
               {"text", describe_task(e.plan) + "\n" + describe_choice("YOUR LAYOUT", e.plan) + "\n" +
-                           describe_verdict(e.plan, rejection) + describe_figures(e.plan, {}, "", true) +
+                           describe_verdict(e.plan, e.lacks()) + describe_figures(e.plan, {}, "", true) +
                            describe_notes(e.plan.notes)}};
   add_drawing(q, e.plan, answer);
   return answer;
+}
+
+Json answer_doctor(const QuestionOfProgram& q, const Watch& /*watch*/) {
+  const Asked a = asked(q.request, "request");
+  const Estimated e = estimate(a.request);
+  Json doctor = memory_doctor(a.request, e);
+  doctor.update({{"text", describe_figures(e.plan, {}, "", true) + describe_doctor(e, doctor)}});
+  return doctor;
 }
 
 Json answer_explain(const QuestionOfProgram& q, const Watch& /*watch*/) {
@@ -191,9 +200,7 @@ Json answer_diagnose(const QuestionOfProgram& q, const Watch& watch) {
 
 Json answer_export(const QuestionOfProgram& q, const Watch& /*watch*/) {
   const Plan plan = known_plan(q).plan;
-  std::vector<ExportedPlan> exports;
-  for (const std::string& name : q.to)
-    exports.push_back(exported_plan(frameworks::find_export_target(name), plan));
+  const std::vector<ExportedPlan> exports = exported_plans(q.to, plan, q.force);
   if (!q.folder.empty()) write_exported(exports, q.folder);
   Json all = Json::array();
   for (const ExportedPlan& one : exports) {
@@ -203,6 +210,7 @@ Json answer_export(const QuestionOfProgram& q, const Watch& /*watch*/) {
     all.push_back({{"to", one.target->name},
                    {"what", one.target->what},
                    {"note", one.note},
+                   {"needs", one.needs},
                    {"warnings", one.warnings},
                    {"files", std::move(files)}});
   }
@@ -212,7 +220,7 @@ Json answer_export(const QuestionOfProgram& q, const Watch& /*watch*/) {
 Json answer_report(const QuestionOfProgram& q, const Watch& /*watch*/) {
   const Plan plan = known_plan(q).plan;
   const Drawn d = drawn(plan);
-  return {{"html", reports::plan_report(plan, d.program, d.timeline, {}, d.target)}};
+  return {{"html", reports::plan_report(as_observed(plan), d.program, d.timeline, {}, d.target)}};
 }
 
 // A GPU by its driver's name, as many as stand in one machine.
@@ -271,6 +279,7 @@ const std::vector<DoorAction>& actions() {
   static const std::vector<DoorAction> all{
       {"plan", {"request"}, {"draw"}, answer_plan},
       {"estimate", {"request"}, {"draw"}, answer_estimate},
+      {"doctor", {"request"}, {}, answer_doctor},
       {"compare", {"requests"}, {}, answer_compare},
       {"explain", {"plan"}, {}, answer_explain},
       {"why_not", {"plan", "layout"}, {"profile", "kernels"}, answer_why_not},
@@ -278,7 +287,7 @@ const std::vector<DoorAction>& actions() {
        {"plan"},
        {"log", "log_name", "measured", "search", "profile", "kernels"},
        answer_diagnose},
-      {"export", {"plan", "to"}, {"folder"}, answer_export},
+      {"export", {"plan", "to"}, {"folder", "force"}, answer_export},
       {"report", {"plan"}, {}, answer_report},
       {"machine", {"gpus"}, {"nvlinks"}, answer_machine},
       {"names", {}, {}, answer_names},

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/confidence.h"
-#include "core/confidence_words.h"
+#include "core/plan_words.h"
 #include "planner/explain/evidence.h"
 
 namespace mpt {

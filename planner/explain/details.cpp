@@ -12,9 +12,9 @@
 #include "models/footprint.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/drawn_choice.h"
-#include "planner/explain/screen.h"
+#include "planner/explain/utilisation.h"
+#include "planner/memory/memory_model.h"
 #include "reports/table.h"
-#include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {
@@ -52,18 +52,34 @@ std::string listed(const char* heading, const std::vector<std::string>& lines) {
 }  // namespace
 
 std::string describe_prices(const Plan& plan) {
-  return fmt::format("Prices: {} of {}{}. A prediction, not a measurement.", plan.cost.source,
-                     plan.cost.machine, plan.cost.date.empty() ? "" : ", " + plan.cost.date);
+  const bool same = plan.objective.same;  // another one has a line of its own
+  return fmt::format("Prices: {} of {}{}. A prediction, not a measurement.{}", plan.cost.source,
+                     plan.cost.machine, plan.cost.date.empty() ? "" : ", " + plan.cost.date,
+                     same ? " Same objective as on one GPU." : "");
+}
+
+std::string part_of(double bytes, double all) {
+  std::string part = format_bytes(bytes);
+  if (all == 0.0) return part;
+  const std::string whole = format_bytes(all);
+  if (part.substr(part.find(' ')) == whole.substr(whole.find(' '))) part.resize(part.find(' '));
+  return part + " of " + whole;
 }
 
 std::string describe_host_memory(const Plan& plan) {
-  const std::vector<int64_t> stages = models::host_state_bytes(plan.model, plan.layout, plan.workload);
-  std::vector<int64_t> ranks(size_t(plan.layout.pipeline), 0);
-  for (size_t s = 0; s < stages.size(); ++s) ranks[size_t(plan.schedule.rank_of_stage[s])] += stages[s];
-  const int64_t most = *std::max_element(ranks.begin(), ranks.end());
-  return most == 0 ? ""
-                   : fmt::format("up to {} per {} in host memory for the optimizer",
-                                 format_bytes(double(most)), reports::device_word(plan.cluster));
+  const ClusterSpec& cluster = plan.cluster;
+  const auto room = double(cluster.host_memory_bytes);
+  std::vector<std::string> parts;
+  const auto [of_rank, of_host] = offloaded_bytes(plan.model, plan.layout, plan.workload, cluster);
+  if (of_rank > 0)
+    parts.push_back(fmt::format("up to {} per {} in host memory for the optimizer, {} of a host",
+                                format_bytes(double(of_rank)), reports::device_word(cluster),
+                                part_of(double(of_host), room)));
+  const int64_t built = host_build_bytes(plan.model, plan.layout.execution, plan.layout.training,
+                                         cluster.ranks_of_host(plan.layout.ranks()));
+  if (built > 0)
+    parts.push_back(fmt::format("each host holds {} while the model is built", part_of(double(built), room)));
+  return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 std::string describe_prediction(const Plan& plan) {
@@ -111,16 +127,11 @@ std::string describe_draws(const Plan& plan) {
   return "\n" + wrapped(describe_drawn(*plan.search.drawn, ranking));
 }
 
-std::string describe_details(const Plan& plan) {
+std::string describe_details(const Plan& predicted) {
+  const Plan plan = as_observed(predicted);
   return "\nLayouts that were simulated, the fastest first\n" + ranking_table(plan) + "\n" +
          describe_memory_table(plan) + listed("Why this one", plan.reasons) +
          listed("What ruled the others out", plan.rejected) + describe_evidence(plan) + describe_draws(plan);
-}
-
-std::string describe_plan(const Plan& plan) {
-  ScreenOptions options;
-  options.lines = 1000;
-  return answer_screen(plan, options) + describe_details(plan);
 }
 
 }  // namespace mpt::planner

@@ -12,7 +12,9 @@ namespace mpt::planner {
 
 /// One sentence: where the prices came from.
 std::string describe_prices(const Plan& plan);
-/// "up to 11.2 GiB per GPU in host memory for the optimizer"; empty without offload.
+/// "63.0 of 64.3 GiB", or "800 MiB of 64.3 GiB"; the former alone where `all` is 0.
+std::string part_of(double bytes, double all);
+/// While the model is built, and of an offloaded optimizer; empty where it is nothing.
 std::string describe_host_memory(const Plan& plan);
 /// One line: layout, step time, idle share, tokens/s and peak memory of the plan's prediction.
 std::string describe_prediction(const Plan& plan);
@@ -21,9 +23,7 @@ std::string describe_memory_table(const Plan& plan);
 /// Evidence as lines for a terminal.
 std::string describe_evidence(const Plan& plan);
 
-/// What -v adds to the answer.
+/// What -v adds to the answer, as observed runs correct it.
 std::string describe_details(const Plan& plan);
-/// The answer and its details.
-std::string describe_plan(const Plan& plan);
 
 }  // namespace mpt::planner

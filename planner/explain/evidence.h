@@ -47,13 +47,11 @@ struct SourceEvidence {
 
   static void describe(auto& v) {
     using T = SourceEvidence;
+    const FieldRule ratio = optional_field(between(0.01, 100));
     v.field("source", &T::source, "family of the runs in reports/validation/");
-    v.field("step_time", &T::step_time, "measured over predicted, ascending",
-            optional_field(between(0.01, 100)));
-    v.field("peak_memory", &T::peak_memory, "measured over predicted, ascending",
-            optional_field(between(0.01, 100)));
-    v.field("failed", &T::failed, "predicted over a rank's room where memory ran out, ascending",
-            optional_field(between(0.01, 100)));
+    v.field("step_time", &T::step_time, "measured over predicted, ascending", ratio);
+    v.field("peak_memory", &T::peak_memory, "measured over predicted, ascending", ratio);
+    v.field("failed", &T::failed, "predicted over a rank's room where memory ran out, ascending", ratio);
     v.field("ran", &T::ran, "runs that did not run out, whose peaks were not published",
             optional_field(between(0, 1e6)));
   }

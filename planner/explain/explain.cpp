@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/quantity.h"
 #include "core/ties.h"
-#include "planner/explain/placement.h"
+#include "planner/explain/plan_parts.h"
 #include "planner/explain/screen.h"
 #include "planner/memory/memory_model.h"
 #include "reports/utilisation.h"
@@ -43,25 +43,12 @@ double transfer_loss_s(const SearchProblem& problem, const Candidate& candidate)
   return std::max(0.0, e.step_time_s - step_time_s(simulate(e.program, durations, contention)));
 }
 
-// "tp4 ... is 1.4% slower: 158 ms more computing, 30 ms less idle.": parts that hardly matter are left out.
 std::string loss_of(const SearchProblem& problem, const Candidate& best, const Candidate& other) {
   const double loss = other.evaluation.step_time_s - best.evaluation.step_time_s;
-  const Breakdown a = breakdown(problem, best), b = breakdown(problem, other);
-  const std::pair<double, const char*> parts[] = {{b.compute_s - a.compute_s, "computing"},
-                                                  {b.collectives_s - a.collectives_s, "communication"},
-                                                  {b.idle_s - a.idle_s, "idle"}};
-  constexpr double kHardly = 0.1;
-  double largest = 0.0;
-  for (const auto& [seconds, what] : parts) largest = std::max(largest, std::abs(seconds));
-  std::string text;
-  for (const auto& [seconds, what] : parts) {
-    if (std::abs(seconds) < kHardly * largest || largest < 1e-9) continue;
-    text += fmt::format("{}{} {} {}", text.empty() ? ": " : ", ", format_seconds(std::abs(seconds)),
-                        seconds > 0 ? "more" : "less", what);
-  }
   const std::string name = layout_name(other.estimate.layout);
   if (std::abs(loss) < kEqualTimes * best.evaluation.step_time_s) return name + " takes as long.";
-  return fmt::format("{} is {} slower{}.", name, share(loss, best.evaluation.step_time_s), text);
+  return fmt::format("{} is {} slower{}.", name, share(loss, best.evaluation.step_time_s),
+                     difference_of(problem, best, other));
 }
 
 bool ties(const Candidate& best, const Candidate& other) {
@@ -142,18 +129,34 @@ Breakdown breakdown(const SearchProblem& problem, const Candidate& candidate) {
   return b;
 }
 
-std::vector<ExposedCommunication> exposed_communication(const Layout& layout, const Breakdown& b) {
-  const std::tuple<CommunicationKind, bool, double> kinds[] = {
-      {CommunicationKind::tensor, layout.tensor > 1, b.inside.seconds[size_t(CommunicationKind::tensor)]},
-      {CommunicationKind::context, layout.context > 1, b.inside.seconds[size_t(CommunicationKind::context)]},
-      {CommunicationKind::expert, layout.expert > 1, b.inside.seconds[size_t(CommunicationKind::expert)]},
-      {CommunicationKind::sharding, layout.zero > 1, b.inside.seconds[size_t(CommunicationKind::sharding)]},
-      {CommunicationKind::transfer, layout.pipeline > 1, b.transfer_s},
-      {CommunicationKind::gradients, true, b.step_end_s}};
-  std::vector<ExposedCommunication> exposed;
-  for (const auto& [kind, present, seconds] : kinds) {
-    if (present) exposed.push_back({kind, seconds});
+std::string difference_of(const SearchProblem& problem, const Candidate& first, const Candidate& other) {
+  const Breakdown a = breakdown(problem, first), b = breakdown(problem, other);
+  const std::pair<double, const char*> parts[] = {{b.compute_s - a.compute_s, "computing"},
+                                                  {b.collectives_s - a.collectives_s, "communication"},
+                                                  {b.idle_s - a.idle_s, "idle time"}};
+  constexpr double kHardly = 0.1;
+  double largest = 0.0;
+  for (const auto& [seconds, what] : parts) largest = std::max(largest, std::abs(seconds));
+  std::string text;
+  for (const auto& [seconds, what] : parts) {
+    if (std::abs(seconds) < kHardly * largest || largest < 1e-9) continue;
+    text += fmt::format("{}{} {} {}", text.empty() ? ": " : ", ", format_seconds(std::abs(seconds)),
+                        seconds > 0 ? "more" : "less", what);
   }
+  return text;
+}
+
+std::vector<ExposedCommunication> exposed_communication(const Layout& layout, const Breakdown& b) {
+  const std::pair<CommunicationKind, int64_t> inside[] = {{CommunicationKind::tensor, layout.tensor},
+                                                          {CommunicationKind::context, layout.context},
+                                                          {CommunicationKind::expert, layout.expert},
+                                                          {CommunicationKind::sharding, layout.zero}};
+  std::vector<ExposedCommunication> exposed;
+  for (const auto& [kind, degree] : inside) {
+    if (degree > 1) exposed.push_back({kind, b.inside.seconds[size_t(kind)]});
+  }
+  if (layout.pipeline > 1) exposed.push_back({CommunicationKind::transfer, b.transfer_s});
+  exposed.push_back({CommunicationKind::gradients, b.step_end_s});
   return exposed;
 }
 

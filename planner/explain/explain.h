@@ -27,6 +27,10 @@ Breakdown breakdown(const SearchProblem& problem, const Candidate& candidate);
 /// Of the kinds that the layout has.
 std::vector<ExposedCommunication> exposed_communication(const Layout& layout, const Breakdown& breakdown);
 
+/// ": 158 ms more computing, 30 ms less idle time": what a step of `other` has more and less of than one of
+/// `first`. Parts that hardly matter are left out; empty where none differs.
+std::string difference_of(const SearchProblem& problem, const Candidate& first, const Candidate& other);
+
 /// What the layout's parts are good for, what its links carry, and what the next ones lose.
 std::vector<std::string> reasons(const SearchResult& result, const SearchProblem& problem);
 std::vector<std::string> rejections(const SearchResult& result, const SearchProblem& problem);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/explain/kernel_note.h"
+#include "planner/explain/plan_notes.h"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "frameworks/framework.h"
+#include "frameworks/supports/supports.h"
 #include "models/layer_program.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/explain.h"
-#include "planner/explain/pipeline_idle.h"
-#include "planner/explain/placement.h"
+#include "planner/explain/plan_parts.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
 
@@ -68,6 +69,8 @@ Plan make_plan(const SearchResult& result, const SearchProblem& problem) {
   plan.prediction.exposed = exposed_communication(plan.layout, breakdown(problem, best));
   plan.search = result.certificate;
   plan.links = links_of(plan.cluster, plan.layout);
+  if (const auto* framework = frameworks::find_framework(plan.layout.execution.framework))
+    plan.objective = frameworks::objective_of(*framework, plan.model, plan.layout, plan.workload);
   const std::vector<Evidence>& evidence = published_evidence();
   for (const Candidate& c : result.best) plan.ranking.push_back(ranked(c, problem, evidence));
   plan.prediction.confidence = plan.ranking.front().confidence;

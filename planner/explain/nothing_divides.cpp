@@ -24,23 +24,9 @@ constexpr double kLongestListing = 2.0;  // seconds of each listing
 
 using Words = std::vector<BoundWords>;
 
-SearchBounds bounds_of(const Words& words) {
-  std::vector<std::string> parts;
-  for (const BoundWords& w : words) {
-    for (const std::string& value : w.values) parts.push_back(w.name + "=" + value);
-  }
-  return parts.empty() ? SearchBounds{} : parse_bounds(fmt::format("{}", fmt::join(parts, ",")), "");
-}
-
 Words without(Words words, const std::string& name) {
   std::erase_if(words, [&](const BoundWords& w) { return w.name == name; });
   return words;
-}
-
-std::string options_of(const Words& words) {
-  std::vector<std::string> options;
-  for (const BoundWords& w : words) options.push_back(w.option());
-  return fmt::format("{}", fmt::join(options, " "));
 }
 
 // Gives layouts of the problem to `visit` until it returns false: one for each sharding, or for each leaf.
@@ -58,11 +44,17 @@ void list_layouts(const SearchProblem& problem, bool each_leaf, F&& visit,
       [&](const Layout& node, const std::vector<Sharding>& shardings) {
         const std::pair key{node.pipeline, micro_batches(node, problem.workload)};
         const auto [found, fresh] = leaves.try_emplace(key);
-        if (fresh) found->second = leaves_of(problem, node, &noted);
+        if (fresh) found->second = leaves_of_degrees(problem, node, &noted);
         for (const Sharding& sharding : shardings) {
+          const Layout sharded = with_sharding(node, sharding);
           for (const Leaf& leaf : found->second) {
-            if (stopped || (!each_leaf && &leaf != &found->second.front())) break;
-            stopped = !visit(with_leaf(problem, with_sharding(node, sharding), leaf));
+            if (stopped) break;
+            if (const auto refused = refused_below(problem, sharded, leaf)) {
+              ++noted[refused->reason];
+              continue;
+            }
+            stopped = !visit(with_leaf(problem, sharded, leaf));
+            if (!each_leaf) break;
           }
         }
       },
@@ -70,9 +62,15 @@ void list_layouts(const SearchProblem& problem, bool each_leaf, F&& visit,
   if (not_dividing != nullptr) *not_dividing = std::move(noted);
 }
 
-SearchProblem bounded(SearchProblem problem, const Words& words) {
-  problem.bounds = bounds_of(words);
-  return problem;
+// The nearest batches with which there are layouts that have all the bounds.
+std::string other_batches(SearchProblem problem) {
+  const std::vector<int64_t>& asked = problem.bounds.micro_batch;
+  const int64_t micro_batch = asked.empty() ? 1 : asked.front();
+  return nearest_batches(problem.workload.global_batch, micro_batch, micro_batch * problem.ranks,
+                         [&, end_s = now_s() + kLongestListing](int64_t batch) {
+                           problem.workload.global_batch = batch;
+                           return now_s() < end_s && has_layouts(problem);
+                         });
 }
 
 // The values of one option that layouts with the other bounds have: of numbers the nearest to the one that
@@ -88,15 +86,12 @@ std::vector<std::string> possible_values(const SearchProblem& problem, const Wor
   });
   const auto wanted = number_of<int64_t>(asked.values.front());
   if (!wanted) return {found.begin(), found.end()};
-  std::optional<int64_t> below, above;
-  for (const std::string& word : found) {
-    const int64_t value = number_of<int64_t>(word).value_or(*wanted);
-    if (value < *wanted) below = std::max(below.value_or(value), value);
-    if (value > *wanted) above = std::min(above.value_or(value), value);
-  }
+  std::set<int64_t> values;
+  for (const std::string& word : found) values.insert(number_of<int64_t>(word).value_or(*wanted));
+  const auto above = values.upper_bound(*wanted), from = values.lower_bound(*wanted);
   std::vector<std::string> nearest;
-  if (below) nearest.push_back(std::to_string(*below));
-  if (above) nearest.push_back(std::to_string(*above));
+  if (from != values.begin()) nearest.push_back(std::to_string(*std::prev(from)));
+  if (above != values.end()) nearest.push_back(std::to_string(*above));
   return nearest;
 }
 
@@ -114,6 +109,7 @@ Words fewest(const SearchProblem& problem, Words words) {
 
 std::string remedy_of(const SearchProblem& problem, const Words& all, const Words& conflict) {
   std::vector<std::string> remedies;
+  if (std::string batches = other_batches(problem); !batches.empty()) remedies.push_back(std::move(batches));
   for (const BoundWords& w : conflict) {
     std::vector<std::string> options;
     for (const std::string& value : possible_values(problem, all, w))
@@ -156,19 +152,21 @@ std::string degrees_in_the_way(const SearchProblem& problem) {
                      counted_devices(problem.ranks, problem));
 }
 
-// The most frequent ones first.
-std::string frequent(const NotDividing& reasons) {
+// Why its layouts do not divide, the most frequent reasons first.
+std::string frequent_reasons(const SearchProblem& problem) {
+  NotDividing reasons;
+  list_layouts(
+      problem, false, [](const Layout&) { return false; }, &reasons);
   constexpr size_t kMost = 3;
   std::vector<std::pair<int64_t, std::string>> sorted;
   for (const auto& [reason, count] : reasons) sorted.emplace_back(-count, reason);
   std::sort(sorted.begin(), sorted.end());
   std::vector<std::string> told;
-  for (const auto& [count, reason] : sorted) {
-    if (told.size() < kMost) told.push_back(reason);
-  }
-  const std::string more =
-      sorted.size() > kMost ? fmt::format("; and {} more", sorted.size() - kMost) : std::string();
-  return fmt::format("{}{}", fmt::join(told, "; "), more);
+  for (const auto& [count, reason] : sorted) told.push_back(reason);
+  const size_t more = told.size() - std::min(kMost, told.size());
+  told.resize(told.size() - more);
+  if (more > 0) told.push_back(fmt::format("and {} more", more));
+  return fmt::format("{}", fmt::join(told, "; "));
 }
 
 // What the model, the batch or the framework says of a layout that has the values.
@@ -214,25 +212,10 @@ std::string broken_rule(const SearchProblem& problem) {
   return most->first;
 }
 
-// The next larger batch with which there are layouts.
-std::string larger_batch(SearchProblem problem) {
-  const int64_t batch = problem.workload.global_batch;
-  const double end_s = now_s() + kLongestListing;
-  for (int64_t unit = 1; unit <= 4 * problem.ranks && now_s() < end_s; unit *= 2) {
-    problem.workload.global_batch = (batch + unit - 1) / unit * unit;
-    if (problem.workload.global_batch != batch && has_layouts(problem))
-      return fmt::format("--global-batch {}", problem.workload.global_batch);
-  }
-  return "";
-}
-
 // Without bounds to blame: the job itself is in the way.
 Problem job_in_the_way(const SearchProblem& problem) {
-  NotDividing reasons;
-  list_layouts(
-      problem, false, [](const Layout&) { return false; }, &reasons);
   std::vector<std::string> remedies;
-  if (const std::string batch = larger_batch(problem); !batch.empty()) remedies.push_back(batch);
+  if (std::string batches = other_batches(problem); !batches.empty()) remedies.push_back(std::move(batches));
   if (problem.framework) {
     SearchProblem free = problem;
     free.framework.reset();
@@ -242,11 +225,43 @@ Problem job_in_the_way(const SearchProblem& problem) {
     remedies.push_back(fmt::format("another number of {}s", reports::device_word(problem.cluster)));
   return {"layouts",
           fmt::format("none divides the model and the batch over {}: {}",
-                      counted_devices(problem.ranks, problem), frequent(reasons)),
+                      counted_devices(problem.ranks, problem), frequent_reasons(problem)),
           "", fmt::format("{}", fmt::join(remedies, ", or "))};
 }
 
 }  // namespace
+
+std::vector<BoundWords> asked_bounds(const SearchProblem& problem) {
+  Words words = bound_words(problem.bounds);
+  for (const BoundWords& own : bound_words(problem.own_bounds)) words = without(std::move(words), own.name);
+  return words;
+}
+
+SearchProblem bounded(SearchProblem problem, std::vector<BoundWords> words) {
+  for (const BoundWords& own : bound_words(problem.own_bounds)) words.push_back(own);
+  std::vector<std::string> parts;
+  for (const BoundWords& w : words) {
+    for (const std::string& value : w.values) parts.push_back(w.name + "=" + value);
+  }
+  problem.bounds =
+      parts.empty() ? SearchBounds{} : parse_bounds(fmt::format("{}", fmt::join(parts, ",")), "");
+  return problem;
+}
+
+std::string nearest_batches(int64_t batch, int64_t unit, int64_t most,
+                            const std::function<bool(int64_t)>& divides) {
+  std::string below, above;
+  const auto find = [&](int64_t other, std::string& found) {
+    if (found.empty() && other > 0 && other != batch && divides(other))
+      found = fmt::format("--global-batch {}", other);
+  };
+  for (int64_t step = unit; step <= most; step += unit) {
+    if (most % step != 0) continue;
+    find(batch / step * step, below);
+    find((batch + step - 1) / step * step, above);
+  }
+  return below.empty() || above.empty() ? below + above : below + " or " + above;
+}
 
 std::string counted_devices(int64_t count, const SearchProblem& problem) {
   return fmt::format("{} {}{}", format_count(count), reports::device_word(problem.cluster),
@@ -263,18 +278,13 @@ bool has_layouts(const SearchProblem& problem) {
 }
 
 Problem nothing_divides(const SearchProblem& problem) {
-  const Words all = bound_words(problem.bounds);
+  const Words all = asked_bounds(problem);
   const Words conflict = fewest(problem, all);
-  if (conflict.empty()) return job_in_the_way(problem);
+  if (conflict.empty()) return job_in_the_way(bounded(problem, {}));
   const SearchProblem asked = bounded(problem, conflict);
   std::string reason = degrees_in_the_way(asked);
   if (reason.empty()) reason = broken_rule(asked);
-  if (reason.empty()) {
-    NotDividing reasons;
-    list_layouts(
-        asked, false, [](const Layout&) { return false; }, &reasons);
-    reason = frequent(reasons);
-  }
+  if (reason.empty()) reason = frequent_reasons(asked);
   return {options_of(conflict), reason, "", remedy_of(problem, all, conflict)};
 }
 

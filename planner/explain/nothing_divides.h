@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Why a search has no layout at all, whatever memory there is: of the values that were asked for, the fewest
-// that no layout has together, the rule between them, and values that layouts have.
+// Why a search has no layout, and what helps.
+
+#include <functional>
 
 #include "base/error.h"
+#include "core/bound_words.h"
 #include "planner/search/problem.h"
+#include "planner/search/search.h"
 
 namespace mpt::planner {
 
@@ -13,10 +16,22 @@ namespace mpt::planner {
 /// that say nothing by themselves.
 Problem nothing_divides(const SearchProblem& problem);
 
+/// "--global-batch 96 or --global-batch 104": the nearest multiples of `unit`, or of its multiples that
+/// divide `most`, for which `divides` holds; empty where there are none.
+std::string nearest_batches(int64_t batch, int64_t unit, int64_t most,
+                            const std::function<bool(int64_t)>& divides);
+
+/// The bounds that somebody typed, and the problem with such bounds instead of them.
+std::vector<BoundWords> asked_bounds(const SearchProblem& problem);
+SearchProblem bounded(SearchProblem problem, std::vector<BoundWords> words);
+
 /// Whether any layout has the problem's bounds; memory is not looked at.
 bool has_layouts(const SearchProblem& problem);
 
 /// "8 GPUs", "1 rank".
 std::string counted_devices(int64_t count, const SearchProblem& problem);
+
+/// What is in the way. The remedy is what helps in general: a caller that has tried one knows better.
+Problem why_nothing_fits(const SearchResult& result, const SearchProblem& problem);
 
 }  // namespace mpt::planner

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/explain/pipeline_idle.h"
+#include "planner/explain/plan_parts.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/explain/placement.h"
+#include "planner/explain/plan_parts.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

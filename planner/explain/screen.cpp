@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/screen.h"
-#include "planner/explain/training_words.h"
+#include "planner/explain/plan_notes.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,8 +10,7 @@
 #include <set>
 
 #include "base/quantity.h"
-#include "core/layout_words.h"
-#include "core/search_words.h"
+#include "core/plan_words.h"
 #include "core/ties.h"
 #include "models/parameter_count.h"
 #include "planner/explain/confidence.h"
@@ -38,14 +37,6 @@ std::string with_heading(const std::string& lines, const std::string& heading, c
 }
 
 size_t newlines_in(const std::string& text) { return size_t(std::count(text.begin(), text.end(), '\n')); }
-
-// "62.4 of 74.0 GiB"
-std::string part_of(double bytes, double all) {
-  std::string part = format_bytes(bytes);
-  const std::string whole = format_bytes(all);
-  if (part.substr(part.find(' ')) == whole.substr(whole.find(' '))) part.resize(part.find(' '));
-  return part + " of " + whole;
-}
 
 std::string describe_model(const ModelSpec& model) {
   const models::ParameterCount count = models::count_parameters(model);
@@ -99,8 +90,9 @@ std::string describe_kinds(const Plan& plan) {
 std::string describe_memory_use(const Plan& plan, bool by_kind) {
   const auto peak = double(reports::peak_bytes(plan));
   const char* const one = reports::device_word(plan.cluster);
+  const bool more = plan.corrected && peak > double(plan.memory_limit_bytes);  // measured, so it had it
   std::string text =
-      plan.cluster.mixed()
+      plan.cluster.mixed() || more
           ? fmt::format("{} on the fullest {}", format_bytes(peak), one)
           : fmt::format("{} ({}) on the fullest {}", part_of(peak, double(plan.memory_limit_bytes)),
                         format_percent(peak / double(plan.memory_limit_bytes)), one);
@@ -176,10 +168,11 @@ std::string describe_alternatives(std::vector<Alternative> rows, size_t lines, c
   std::string table = alternatives_table(rows);
   while (rows.size() > 1 && newlines_in(table) + kOthers > lines) {
     const auto stays = [](const Alternative& a) { return a.layout->role == Role::simplest; };
-    rows.erase(rows.end() - (stays(rows.end()[-2]) && rows.size() > 2 ? 3 : 2));
+    const size_t place = !stays(rows.end()[-2]) ? 2 : rows.size() > 2 ? 3 : 1;
+    rows.erase(rows.end() - ptrdiff_t(place));
     table = alternatives_table(rows);
   }
-  if (rows.empty()) return "";
+  if (rows.empty() || (rows.size() == 1 && newlines_in(table) + kOthers > lines)) return "";
   std::string text = "\n" + palette.heading("ALTERNATIVES") + "\n" + table;
   if (any_of(rows, ties))
     text += fmt::format("  tie: within {:.0f}%, which the model cannot tell apart\n", 100.0 * kEqualTimes);
@@ -263,7 +256,7 @@ std::string describe_task(const Plan& plan, const Palette& palette) {
                               counted(w.global_batch, "sequence"), format_count(w.sequence),
                               format_magnitude(double(w.tokens_per_step())),
                               framework == Execution{}.framework ? "mpt-run" : framework,
-                              enum_name(plan.layout.precision), describe_limit(plan)));
+                              precision_words(plan.layout), describe_limit(plan)));
   const std::string training = training_words(plan.layout.training);
   if (!training.empty()) text += wrapped(training);
   const std::string new_kind = describe_new_kind(plan);
@@ -293,6 +286,12 @@ std::string describe_figures(const Plan& predicted, const Palette& palette, cons
   std::string text = labelled("step", step) + labelled("throughput", describe_throughput(plan)) +
                      labelled("memory", describe_memory_use(plan, memory_by_kind)) +
                      labelled("time goes to", reports::describe_time_parts(plan));
+  const Objective& objective = plan.objective;
+  if (!objective.same && objective.seen.empty())
+    text += labelled("objective", fmt::format("not known: the framework {}", objective.why));
+  else if (!objective.same)
+    text += labelled("objective", fmt::format("another than on one GPU: the framework {} ({})", objective.why,
+                                              objective.seen));
   if (!training.empty()) text += labelled("training", training);
   return plan.corrected ? text : text + describe_risk(plan, palette);
 }
@@ -304,6 +303,13 @@ std::string describe_notes(const std::vector<std::string>& notes, const Palette&
   return text;
 }
 
+std::string describe_lack(const Rejection& lack, const ClusterSpec& cluster) {
+  const bool host = lack.constraint == "host memory";
+  return fmt::format("{} needs {} per {}, there are {}",
+                     lack.stage < 0 ? "it" : fmt::format("stage {}", lack.stage), format_bytes(lack.needed),
+                     host ? "host" : reports::device_word(cluster), format_bytes(lack.available));
+}
+
 std::string describe_verdict(const Plan& plan, const std::optional<Rejection>& rejection,
                              const Palette& palette) {
   if (plan.corrected && plan.corrected->layouts.front().out_of_memory)
@@ -313,11 +319,12 @@ std::string describe_verdict(const Plan& plan, const std::optional<Rejection>& r
   if (!rejection && may_not_fit(sure))
     return palette.caution(fmt::format("May not fit ({}).", describe_likelihood(*sure.fits))) + "\n";
   if (!rejection) return palette.good("It fits.") + "\n";
-  const std::string heading = "DOES NOT FIT by " + format_bytes(rejection->needed - rejection->available);
-  const std::string text =
-      wrapped(fmt::format("{}: stage {} needs {} per {}, there are {}", heading, rejection->stage,
-                          format_bytes(rejection->needed), reports::device_word(plan.cluster),
-                          format_bytes(rejection->available)));
+  // One judgement: what may fit all the same is not said not to.
+  const bool may = rejection->constraint == "memory" && sure.fits.value_or(0.0) > 1.0 - MemoryMargin::kLikely;
+  const std::string odds =
+      may ? fmt::format("Probably DOES NOT FIT ({})", describe_likelihood(*sure.fits)) : "DOES NOT FIT";
+  const std::string heading = odds + " by " + format_bytes(rejection->needed - rejection->available);
+  const std::string text = wrapped(heading + ": " + describe_lack(*rejection, plan.cluster));
   return palette.bad(heading) + text.substr(heading.size());
 }
 

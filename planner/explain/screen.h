@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/terminal.h"
+#include "core/layout.h"
 #include "core/plan.h"
-#include "core/rejection.h"
 
 namespace mpt::planner {
 
@@ -41,6 +41,8 @@ std::string describe_choice(const std::string& heading, const Plan& plan, const 
 /// out of memory.
 std::string describe_figures(const Plan& plan, const Palette& palette = {}, const std::string& training = "",
                              bool memory_by_kind = false);
+/// "stage 7 needs 76.3 GiB per GPU, there are 74.0 GiB": of a layout that does not fit.
+std::string describe_lack(const Rejection& lack, const ClusterSpec& cluster);
 /// "It fits.", "May not fit (64%).", or which stage lacks how much memory.
 std::string describe_verdict(const Plan& plan, const std::optional<Rejection>& rejection,
                              const Palette& palette = {});

@@ -3,7 +3,24 @@
 
 #include <fmt/format.h>
 
+#include "base/ranges.h"
+
 namespace mpt::planner {
+namespace {
+
+// A row that the runs do not tell of is off as much as the plan's own layout.
+void correct_row(const Corrected& corrected, double slower, RankedLayout& r) {
+  const auto found =
+      find_if(corrected.layouts, [&](const CorrectedLayout& c) { return c.layout == r.layout; });
+  const bool known = found != corrected.layouts.end();
+  const double times = known ? found->step_time_s / r.step_time_s : slower;
+  r.step_time_s *= times;
+  r.tokens_per_s /= times;
+  r.confidence = known ? found->confidence : Confidence{};
+  if (known && found->peak_bytes > 0) r.peak_bytes = found->peak_bytes;
+}
+
+}  // namespace
 
 Plan as_observed(Plan plan) {
   if (!plan.corrected) return plan;
@@ -14,6 +31,7 @@ Plan as_observed(Plan plan) {
   p.tokens_per_s /= slower;
   for (ExposedCommunication& e : p.exposed) e.seconds *= slower;
   p.confidence = own.confidence;
+  for (RankedLayout& r : plan.ranking) correct_row(*plan.corrected, slower, r);
   if (own.peak_bytes == 0) return plan;
   const double more = double(own.peak_bytes) / double(reports::peak_bytes(plan));
   for (RankMemory& m : p.memory) {
@@ -23,6 +41,10 @@ Plan as_observed(Plan plan) {
       m.*bytes = int64_t(more * double(m.*bytes));
   }
   return plan;
+}
+
+double as_observed(const Plan& plan, double predicted_s) {
+  return predicted_s / plan.prediction.step_time_s * as_observed(plan).prediction.step_time_s;
 }
 
 TrainingCost training_cost(int64_t ranks, double tokens_per_s, double tokens, double price_per_device_hour,

@@ -12,8 +12,11 @@ namespace mpt::planner {
 
 using reports::model_flop_utilisation;
 
-/// With step, rate, range and memory as observed runs correct them; each part of both in proportion.
+/// With step, rate, range and memory as observed runs correct them, its own and the ranking's; each part of
+/// both in proportion.
 Plan as_observed(Plan plan);
+/// The predicted time of a layout that is like the plan's own: off as much.
+double as_observed(const Plan& plan, double predicted_s);
 
 /// What training on `tokens` takes, at `price` per device and hour.
 struct TrainingCost {

@@ -16,6 +16,7 @@
 #include "planner/explain/screen.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
+#include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {
@@ -23,15 +24,6 @@ namespace {
 // Steps that differ by less are equal for people.
 constexpr double kEqual = 5e-4;
 constexpr int64_t kLargerBatch = 4;
-
-const char* unit_of(const SearchProblem& problem) {
-  return problem.cluster.device.kind == DeviceKind::cpu ? "rank" : "GPU";
-}
-
-std::string more_or_less(double seconds) {
-  if (std::abs(seconds) < 1e-9) return "+0 s";  // a rounding error
-  return (seconds < 0 ? "-" : "+") + format_seconds(std::abs(seconds));
-}
 
 // What a rank can use at most, whatever limit was set.
 double largest_limit(const SearchProblem& problem) {
@@ -57,7 +49,7 @@ class Circumstances {
     roomy.memory_limit_bytes = int64_t(most);
     if (limit_was_lowered(q.part) && try_in(fmt::format("a limit of {}", format_bytes(most)), roomy)) return;
     roomy.memory_limit_bytes *= 2;
-    try_in(fmt::format("{}s with twice the memory", unit_of(q.part)), roomy);
+    try_in(fmt::format("{}s with twice the memory", reports::device_word(q.part.cluster)), roomy);
   }
 
   std::string text() const {
@@ -126,13 +118,14 @@ std::string over_memory(const Question& q, const SearchResult& result) {
       "All {} layouts of this kind need more than {} per {}.\n"
       "  The closest, {}, needs {} more: {}\n",
       format_count(result.certificate.layouts), format_bytes(double(q.part.memory_limit_bytes)),
-      unit_of(q.part), layout_name(family.layout), format_bytes(needed - family.nearest.available),
-      family.nearest.reason);
+      reports::device_word(q.part.cluster), layout_name(family.layout),
+      format_bytes(needed - family.nearest.available), family.nearest.reason);
   text += needed <= most
               ? fmt::format("  The plan's limit rules it out: it would fit with --memory {:.1f}GiB.\n",
                             std::ceil(10.0 * needed / double(kGiB)) / 10.0)
-              : fmt::format("  A {} has {}: it would take more memory, or more {}s.\n", unit_of(q.part),
-                            format_bytes(most), unit_of(q.part));
+              : fmt::format("  A {} has {}: it would take more memory, or more {}s.\n",
+                            reports::device_word(q.part.cluster), format_bytes(most),
+                            reports::device_word(q.part.cluster));
   return text + Circumstances(q).text();
 }
 
@@ -159,19 +152,9 @@ std::string not_allowed(const Question& q, const Layout& faster) {
 }
 
 std::string slower(const Question& q, const Candidate& best, const Candidate& chosen) {
-  const Breakdown a = breakdown(q.part, chosen), b = breakdown(q.part, best);
-  const double loss = best.evaluation.step_time_s - chosen.evaluation.step_time_s;
-  const double parts[] = {b.compute_s - a.compute_s, b.collectives_s - a.collectives_s, b.idle_s - a.idle_s};
-  const char* causes[] = {
-      "Most of it is compute: recompute, an optimizer in the host's memory or smaller matrix products.",
-      "Most of it is communication that compute waits for.",
-      "Most of it is idle time: waiting for other stages, transfers or gradients."};
-  const size_t most = size_t(std::max_element(std::begin(parts), std::end(parts)) - std::begin(parts));
-  return fmt::format(
-             "  It takes {} more than the plan ({} more): compute {}, communication inside it {}, idle {}.\n "
-             " {}\n",
-             format_seconds(loss), format_percent(loss / chosen.evaluation.step_time_s),
-             more_or_less(parts[0]), more_or_less(parts[1]), more_or_less(parts[2]), causes[most]) +
+  const double ratio = best.evaluation.step_time_s / chosen.evaluation.step_time_s;
+  return fmt::format("  It is {} slower than the plan{}.\n", format_percent(ratio - 1.0),
+                     difference_of(q.part, chosen, best)) +
          Circumstances(q).text();
 }
 

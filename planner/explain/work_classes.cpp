@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/explain/work_classes.h"
+#include "planner/explain/operators.h"
 
 #include <algorithm>
 #include <map>
@@ -18,43 +18,25 @@ constexpr InstructionKind kComputePasses[] = {InstructionKind::forward, Instruct
                                               InstructionKind::weight_gradient};
 
 WorkClass class_of(OperatorKind kind) {
-  switch (kind) {
-    case OperatorKind::linear:
-      return WorkClass::products;
-    case OperatorKind::attention:
-    case OperatorKind::index:
-    case OperatorKind::recurrence:
-      return WorkClass::attention;
-    case OperatorKind::expert_linear:
-      return WorkClass::grouped_products;
-    default:
-      return WorkClass::elementwise;
-  }
+  if (kind == OperatorKind::linear) return WorkClass::products;
+  if (kind == OperatorKind::expert_linear) return WorkClass::grouped_products;
+  const bool attends =
+      kind == OperatorKind::attention || kind == OperatorKind::index || kind == OperatorKind::recurrence;
+  return attends ? WorkClass::attention : WorkClass::elementwise;
 }
 
 WorkClass class_of(CommunicationKind kind) {
-  switch (kind) {
-    case CommunicationKind::tensor:
-    case CommunicationKind::context:
-      return WorkClass::tensor_collectives;
-    case CommunicationKind::expert:
-      return WorkClass::expert_exchange;
-    default:
-      return WorkClass::data_parallel;
-  }
+  if (kind == CommunicationKind::expert) return WorkClass::expert_exchange;
+  const bool of_tensors = kind == CommunicationKind::tensor || kind == CommunicationKind::context;
+  return of_tensors ? WorkClass::tensor_collectives : WorkClass::data_parallel;
 }
 
 // Of instructions that are neither forward nor backward.
 WorkClass class_of(InstructionKind kind) {
-  switch (kind) {
-    case InstructionKind::transfer_activation:
-    case InstructionKind::transfer_gradient:
-      return WorkClass::transfers;
-    case InstructionKind::optimizer_step:
-      return WorkClass::optimizer;
-    default:
-      return WorkClass::data_parallel;
-  }
+  if (kind == InstructionKind::optimizer_step) return WorkClass::optimizer;
+  const bool transfers =
+      kind == InstructionKind::transfer_activation || kind == InstructionKind::transfer_gradient;
+  return transfers ? WorkClass::transfers : WorkClass::data_parallel;
 }
 
 double& in_class(WorkSeconds& work, WorkClass c) { return work[size_t(c)]; }

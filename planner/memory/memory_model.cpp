@@ -9,9 +9,11 @@
 #include "base/ranges.h"
 #include "core/activation_peaks.h"
 #include "core/gpu_memory.h"
+#include "core/lower.h"
+#include "core/rank_grid.h"
 #include "core/schedule_catalog.h"
-#include "core/transfer_slots.h"
 #include "models/footprint.h"
+#include "models/parameter_count.h"
 #include "models/rank_groups.h"
 
 namespace mpt::planner {
@@ -98,6 +100,34 @@ std::vector<int64_t> communicator_bytes(const ModelSpec& model, DeviceKind devic
   for (size_t p = 0; p < bytes.size(); ++p)
     bytes[p] = int64_t(double(counts[p] * kMostChannels) * constants.nccl_channel_mib * double(kMiB));
   return bytes;
+}
+
+int64_t host_build_bytes(const ModelSpec& model, const Execution& execution, const Training& training,
+                         int64_t processes) {
+  const int64_t each =
+      execution.allocator.host_build_bytes + processes * execution.allocator.process_build_bytes;
+  // Frozen weights keep the 16 bits of their file.
+  return each == 0 ? 0 : models::count_parameters(model).total * each / (training.adapts() ? 2 : 1);
+}
+
+OffloadedBytes offloaded_bytes(const ModelSpec& model, const Layout& layout, const Workload& workload,
+                               const ClusterSpec& cluster) {
+  OffloadedBytes most;
+  if (!layout.offload_optimizer) return most;
+  const std::vector<int64_t> stages = models::host_state_bytes(model, layout, workload);
+  const std::vector<int> rank_of_stage =
+      find_schedule(layout.schedule, "layout").placement(int(layout.pipeline), int(layout.chunks));
+  std::vector<int64_t> ranks(size_t(layout.pipeline), 0);
+  for (size_t s = 0; s < stages.size(); ++s) ranks[size_t(rank_of_stage[s])] += stages[s];
+  const RankGrid grid(layout);
+  const int64_t each = cluster.ranks_of_host(layout.ranks());
+  int64_t host = 0;
+  for (int64_t rank = 0; rank < layout.ranks(); ++rank) {
+    const int64_t bytes = ranks[size_t(grid.coordinates(rank).pipeline)];
+    host = rank % each == 0 ? bytes : host + bytes;
+    most = {std::max(most.of_rank, bytes), std::max(most.of_host, host)};
+  }
+  return most;
 }
 
 double fullest_share(const std::vector<RankMemory>& memory, const std::vector<int64_t>& room_bytes) {

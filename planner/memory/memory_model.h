@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/cluster_spec.h"
+#include "core/layout.h"
 #include "core/plan.h"
-#include "core/rejection.h"
 #include "core/schedule.h"
 #include "core/step_program.h"
 #include "planner/cost/calibration.h"
@@ -42,6 +42,17 @@ int64_t most_tensor_bytes(const ClusterSpec& cluster, const Execution& execution
 /// layout is. Other frameworks have them in their context_gib, and CPU ranks none.
 std::vector<int64_t> communicator_bytes(const ModelSpec& model, DeviceKind device, const Layout& layout,
                                         const Calibration& constants = shipped_calibration());
+
+/// Of a host whose `processes` build the model before ranks share it out (Allocator::host_build_bytes).
+int64_t host_build_bytes(const ModelSpec& model, const Execution& execution, const Training& training,
+                         int64_t processes);
+
+/// What an offloaded optimizer has in the host's memory, of the rank and of the host that hold most.
+struct OffloadedBytes {
+  int64_t of_rank = 0, of_host = 0;
+};
+OffloadedBytes offloaded_bytes(const ModelSpec& model, const Layout& layout, const Workload& workload,
+                               const ClusterSpec& cluster);
 
 /// How full the fullest rank is, of `room_bytes` without its communicators.
 double fullest_share(const std::vector<RankMemory>& memory, const std::vector<int64_t>& room_bytes);

@@ -53,6 +53,12 @@ void Posterior::observe_at_least(size_t point, double value) {
   update(point, h, h * (h - x));
 }
 
+void Posterior::observe_at_most(size_t point, double value) {
+  const double x = (mean(point) - value) / std::sqrt(run_variance(point));
+  const double h = hazard(x);
+  update(point, -h, h * (h - x));
+}
+
 double normal_share_below(double value, double mean, double variance) {
   return 0.5 * std::erfc((mean - value) / std::sqrt(2.0 * variance));
 }

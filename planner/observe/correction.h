@@ -38,6 +38,8 @@ class Posterior {
   /// A run of that point would have given at least `value`: the normal distribution with the same first two
   /// moments (Minka 2001).
   void observe_at_least(size_t point, double value);
+  /// A run of that point would have given at most `value`: likewise.
+  void observe_at_most(size_t point, double value);
 
   double mean(size_t point) const { return mean_(Eigen::Index(point)); }
   double variance(size_t point) const { return covariance_(Eigen::Index(point), Eigen::Index(point)); }

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/ranges.h"
-#include "planner/explain/work_classes.h"
+#include "planner/explain/operators.h"
 
 namespace mpt::planner {
 
@@ -121,7 +121,7 @@ std::span<const Feature> memory_features() {
   return features;
 }
 
-std::vector<double> memory_features_of(const Candidate& candidate) {
+std::vector<double> memory_features_of(const SearchProblem& /*problem*/, const Candidate& candidate) {
   const std::vector<RankMemory>& memory = candidate.evaluation.memory;
   const RankMemory& fullest = *max_by(memory, [](const RankMemory& rank) { return rank.peak_bytes; });
   const auto share = [&](int64_t bytes) { return double(bytes) / double(fullest.peak_bytes); };

@@ -23,7 +23,7 @@ std::span<const Feature> time_features();
 std::vector<double> time_features_of(const SearchProblem& problem, const Candidate& candidate);
 /// Of memory: shares of the fullest rank's peak, and parts of the layout.
 std::span<const Feature> memory_features();
-std::vector<double> memory_features_of(const Candidate& candidate);
+std::vector<double> memory_features_of(const SearchProblem& problem, const Candidate& candidate);
 
 /// What published runs say before any run of the user's own: planner/observe/prior.json, built in, which
 /// `./scripts/bench choice` writes.

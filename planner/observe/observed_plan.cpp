@@ -16,8 +16,8 @@
 #include "planner/answer/recommend.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/explain.h"
-#include "planner/explain/kernel_note.h"
-#include "planner/explain/nothing_fits.h"
+#include "planner/explain/nothing_divides.h"
+#include "planner/explain/plan_notes.h"
 #include "planner/explain/screen.h"
 #include "planner/observe/observed_run.h"
 
@@ -125,10 +125,8 @@ Corrections corrected_times(const SearchProblem& problem, const Candidates& cand
 
 Corrections corrected_memory(const SearchProblem& problem, const Candidates& candidates,
                              const std::vector<Observation>& runs) {
-  Corrections c = corrections_of(
-      problem, candidates, runs,
-      [](const SearchProblem&, const Candidate& candidate) { return memory_features_of(candidate); },
-      memory_features(), published_priors().memory);
+  Corrections c = corrections_of(problem, candidates, runs, memory_features_of, memory_features(),
+                                 published_priors().memory);
   for (size_t r = 0; r < runs.size(); ++r) {
     const Candidate& predicted = runs[r].predicted.candidate;
     const auto peak = double(predicted.evaluation.peak_bytes);
@@ -136,6 +134,8 @@ Corrections corrected_memory(const SearchProblem& problem, const Candidates& can
       c.posterior.observe(c.first_run + r, std::log(double(*runs[r].measured.bytes) / peak));
     else if (runs[r].measured.out_of_memory)
       c.posterior.observe_at_least(c.first_run + r, log_room(runs[r].predicted.resolved->problem, predicted));
+    else if (const double room = log_room(runs[r].predicted.resolved->problem, predicted); room < 0.0)
+      c.posterior.observe_at_most(c.first_run + r, room);  // it ran, so it had what it needed
     else
       continue;
     ++c.runs;
@@ -255,9 +255,13 @@ CorrectedLayout corrected_layout(const Answer& a, const Posterior& posterior, co
   const double spread = kTenth * std::sqrt(posterior.run_variance(place));
   out.step_time_s = std::exp(mean);
   out.confidence = {std::exp(mean - spread), std::exp(mean + spread), choosable.likely_to_fit};
-  if (memory.runs > 0)
-    out.peak_bytes = int64_t(double(c.evaluation.peak_bytes) * std::exp(memory.posterior.mean(place)));
   out.out_of_memory = run != nullptr && run->measured.out_of_memory;
+  if (memory.runs == 0) return out;
+  out.peak_bytes = int64_t(double(c.evaluation.peak_bytes) * std::exp(memory.posterior.mean(place)));
+  if (run == nullptr || run->measured.bytes) return out;
+  // What a run says of a limit is sure.
+  const auto room = int64_t(room_bytes(run->predicted.resolved->problem, c.estimate.layout));
+  out.peak_bytes = out.out_of_memory ? std::max(out.peak_bytes, room) : std::min(out.peak_bytes, room);
   return out;
 }
 
@@ -369,7 +373,7 @@ std::optional<Plan> observed_plan(const Resolved& resolved, const Watch& watch, 
 
 void correct(const PlanRequest& asked, Estimated& e) {
   const auto resolved = resolve(asked);  // the estimate's may be the part of the cluster that its layout uses
-  if (std::string unlike = drop_unlike_runs(*resolved); !unlike.empty())
+  if (std::string unlike = drop_unlike_runs(*resolved); !unlike.empty() && !contains(e.plan.notes, unlike))
     e.plan.notes.push_back(std::move(unlike));
   std::vector<Observation> runs;
   for (const ObservedRun& run : resolved->request.observed)

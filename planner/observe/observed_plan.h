@@ -5,9 +5,11 @@
 
 #include <optional>
 #include <span>
+#include <string>
 
 #include "base/error.h"
 #include "planner/api.h"
+#include "planner/explain/screen.h"
 #include "planner/observe/features.h"
 #include "planner/observe/next_run.h"
 
@@ -38,5 +40,8 @@ std::optional<Plan> observed_plan(const Resolved& resolved, const Watch& watch, 
 /// Sets `corrected` of an estimated layout by the runs of its request. Those of other nodes or software do
 /// not count, which a note says.
 void correct(const PlanRequest& asked, Estimated& estimated);
+
+/// The answer: where observed runs corrected the plan, with what they show and what to measure next.
+std::string plan_screen(const Plan& plan, const ScreenOptions& options = {});
 
 }  // namespace mpt::planner

@@ -10,7 +10,7 @@
 #include "base/quantity.h"
 #include "base/text.h"
 #include "core/short_form.h"
-#include "planner/diagnose/measurement.h"
+#include "planner/diagnose/judge.h"
 #include "planner/diagnose/run_log.h"
 
 namespace mpt::planner {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/observe/observed_screen.h"
+#include "planner/observe/observed_plan.h"
 
 #include <fmt/format.h>
 
@@ -47,15 +47,22 @@ std::string next_of(const Corrected& c, const Palette& palette) {
          fmt::format("  --observed '{}=TIME,MEMORY'\n", layout_name(next.layout));
 }
 
-}  // namespace
-
+// What the runs show, the recommended layout, the corrected order, and what to measure next.
 std::string observed_screen(const Plan& plan, const ScreenOptions& o) {
   const Corrected& corrected = *plan.corrected;
   std::string text = describe_task(plan, o.palette) + "\n" + describe_choice("RECOMMENDED", plan, o.palette) +
                      "\n" + describe_figures(plan, o.palette, o.training);
-  text += describe_notes(o.notes, o.palette) + "\n" + o.palette.heading("CORRECTED ORDER") + "\n" +
-          order_table(corrected) + "\n" + next_of(corrected, o.palette);
+  text += describe_notes(o.notes, o.palette);
+  if (corrected.layouts.size() > 1)  // else an estimate: there is no choice
+    text += "\n" + o.palette.heading("CORRECTED ORDER") + "\n" + order_table(corrected) + "\n" +
+            next_of(corrected, o.palette);
   return o.next.empty() ? text : text + "\n" + describe_next(o.next, o.palette);
+}
+
+}  // namespace
+
+std::string plan_screen(const Plan& plan, const ScreenOptions& options) {
+  return plan.corrected ? observed_screen(plan, options) : answer_screen(plan, options);
 }
 
 }  // namespace mpt::planner

@@ -12,13 +12,14 @@
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/threads.h"
-#include "core/rejection.h"
+#include "core/layout.h"
 #include "frameworks/import.h"
 #include "frameworks/supports/supports.h"
 #include "models/parameter_count.h"
 #include "planner/api.h"
 #include "planner/explain/confidence.h"
-#include "planner/request/framework_bounds.h"
+#include "planner/explain/screen.h"
+#include "planner/request/resolve_parts.h"
 #include "profiler/hardware/catalog.h"
 #include "reports/utilisation.h"
 
@@ -57,8 +58,11 @@ std::optional<Rejection> refusal_by_framework(const SearchProblem& problem, cons
     framework.abilities.trains = frameworks::features_of(layout.training);
     framework.abilities.recomputes.push_back(layout.recompute);
   }
+  std::erase_if(framework.abilities.combinations, [](const frameworks::CombinationRule& rule) {
+    return rule.outcome == frameworks::Outcome::other_objective;
+  });
   auto refusal = frameworks::supports(framework, problem.model, layout, problem.workload);
-  if (!refusal || refusal->constraint != "micro-batches" ||
+  if (!refusal || refusal->constraint != "micro-batch groups" ||
       !frameworks::takes_micro_batch_groups(layout, problem.workload, recipe.micro_batch_group))
     return refusal;
   Workload whole = problem.workload;  // with which the rules behind this one are asked
@@ -81,7 +85,8 @@ std::optional<std::pair<RecipeVerdict, std::string>> verdict_of(const SearchProb
   auto r = refusal_by_framework(problem, layout, recipe);
   if (!r) r = check_layout(problem.model, layout, problem.workload);
   if (!r) return std::nullopt;
-  const bool unplanned = r->constraint == "unplanned";  // which a framework may run
+  // Which a framework may run.
+  const bool unplanned = r->constraint == "unplanned" || r->constraint == "not judged";
   return std::pair{unplanned ? RecipeVerdict::cannot_judge : RecipeVerdict::illegal, r->reason};
 }
 
@@ -91,12 +96,9 @@ void set_costs(CheckedRecipe& checked, const Estimated& estimated) {
   checked.idle_share = std::clamp(estimated.plan.prediction.bubble_share, 0.0, 1.0);
   checked.peak_bytes = reports::peak_bytes(estimated.plan);
   checked.limit_bytes = problem.memory_limit_bytes;
-  const auto& rejection = estimated.candidate.evaluation.rejection;
-  if (rejection) {
+  if (const auto rejection = estimated.lacks()) {
     checked.verdict = RecipeVerdict::does_not_fit;
-    checked.reason = fmt::format("stage {} needs {} per {}, there are {}", rejection->stage,
-                                 format_bytes(rejection->needed), reports::device_word(problem.cluster),
-                                 format_bytes(rejection->available));
+    checked.reason = describe_lack(*rejection, problem.cluster);
     return;
   }
   checked.verdict = RecipeVerdict::fits;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/recipes/imported_request.h"
+#include "planner/recipes/recipes.h"
 
 #include <fmt/format.h>
 
@@ -87,6 +87,8 @@ PlanRequest imported_request(frameworks::Imported in, const PlanRequest& asked, 
   if (request.global_batch == 0)
     request.global_batch = in.layout.micro_batch * in.accumulated * in.layout.data;
   in.workload.global_batch = request.global_batch;
+  in.layout.execution.traffic.defers_gradient_sums =
+      in.defers_gradient_sums && request.global_batch > in.layout.micro_batch * in.layout.data;
   if (request.sequence == 0) request.sequence = in.workload.sequence;
   frameworks::check_imported(in, file);
   request.layout = in.layout;

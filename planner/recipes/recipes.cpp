@@ -12,7 +12,6 @@
 #include "base/values.h"
 #include "core/plan.h"
 #include "frameworks/registry.h"
-#include "planner/recipes/imported_request.h"
 #include "planner/request/resolve.h"
 
 namespace mpt::planner {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/plan_request.h"
+#include "frameworks/import.h"
 
 namespace mpt::planner {
 
@@ -50,5 +51,10 @@ struct RecipeRequest {
 /// A recipe on the cluster of `asked`, whose other fields replace the recipe's. Throws UserError where it
 /// cannot be read.
 RecipeRequest read_recipe(const Recipe& recipe, const PlanRequest& asked);
+
+/// The request to estimate what `file` says of a run, read by the framework `importer`; what the file leaves
+/// open follows from `asked`, whose cluster must be named. Throws UserError.
+PlanRequest imported_request(frameworks::Imported imported, const PlanRequest& asked, const std::string& file,
+                             const std::string& importer);
 
 }  // namespace mpt::planner

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/request/framework_bounds.h"
+#include "planner/request/resolve_parts.h"
 
 #include <fmt/ranges.h>
 
@@ -21,13 +21,17 @@ std::shared_ptr<const frameworks::Framework> bounding_framework(const SearchProb
       frameworks::find_framework(own ? Execution{}.framework : problem.execution.framework);
   if (known == nullptr) return nullptr;
   auto framework = std::make_shared<frameworks::Framework>(*known);
-  if (problem.overlaps.exchange && !framework->abilities.exchange_beside_full_recompute)
-    std::erase_if(framework->abilities.recomputes, [&](Recompute recompute) {
-      return recompute == Recompute::full || (recompute == Recompute::selective && problem.selective.experts);
-    });
-  if (problem.cluster.device.kind != DeviceKind::cpu) return framework;
   frameworks::Abilities& a = framework->abilities;
   const SearchBounds& asked = problem.bounds;
+  // Another objective is for whoever asks for what makes it so.
+  using frameworks::Trait;
+  std::erase_if(a.combinations, [&](const frameworks::CombinationRule& rule) {
+    const bool by_context = contains(rule.with, Trait::ring) || contains(rule.with, Trait::all_to_all);
+    const bool by_size = contains(rule.with, Trait::larger_micro_batch);
+    return rule.outcome == frameworks::Outcome::other_objective &&
+           ((by_context && !asked.context.empty()) || (by_size && !asked.micro_batch.empty()));
+  });
+  if (problem.cluster.device.kind != DeviceKind::cpu) return framework;
   // What leaves such a rank's memory stays in the machine's.
   if (asked.offload.empty()) a.zero_with_offload.clear();
   // Profiles have no timings of split sequences: those are for whoever asks.

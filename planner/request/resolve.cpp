@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "core/schedule_catalog.h"
@@ -17,14 +18,12 @@
 #include "models/zoo.h"
 #include "planner/explain/confidence.h"
 #include "planner/memory/memory_model.h"
-#include "planner/request/framework_bounds.h"
-#include "planner/request/resolve_runner.h"
-#include "planner/request/resolve_training.h"
+#include "planner/request/resolve_parts.h"
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/kernel_tables.h"
-#include "profiler/hardware/machine.h"
 #include "profiler/hardware/nodes.h"
+#include "profiler/hardware/profile.h"
 #include "profiler/hardware/profile_noise.h"
 
 namespace mpt::planner {
@@ -117,6 +116,23 @@ int64_t memory_limit(const PlanRequest& r, const SearchProblem& problem, const C
   return std::min(asked, device);
 }
 
+void check_host_memory(const SearchProblem& problem) {
+  const ClusterSpec& cluster = problem.cluster;
+  const auto needed = double(host_build_bytes(problem.model, problem.execution, problem.training,
+                                              cluster.ranks_of_host(problem.ranks)));
+  const auto room = double(cluster.host_memory_bytes);
+  if (room == 0.0 || needed <= room) return;
+  const char* const remedy =
+      problem.execution.allocator.process_build_bytes > 0
+          ? "let one process of each host read the weights, by fsdp_cpu_ram_efficient_loading: true"
+          : R"(name hosts with more in a cluster file, "host_memory_bytes": "4 TB" (docs/clusters.md))";
+  throw UserError(
+      Problem{"--model " + problem.model.name,
+              fmt::format("{} in the memory of each host while {} builds the model", format_bytes(needed),
+                          problem.execution.framework),
+              fmt::format("at most the {} that a host of {} has", format_bytes(room), cluster.name), remedy});
+}
+
 // The same for each group of a mixed cluster.
 std::vector<int64_t> limits_of_pools(const PlanRequest& r, const SearchProblem& problem,
                                      const Calibration& calibration) {
@@ -140,18 +156,17 @@ void set_workload(const PlanRequest& r, SearchProblem& problem) {
   if (problem.workload.sequence <= problem.model.max_positions) return;
   throw UserError(Problem{
       "--seq", std::to_string(problem.workload.sequence),
-      fmt::format("at most the {} positions of {}", problem.model.max_positions, problem.model.name), ""});
-}
-
-const profiler::KernelTables* tables_of(const DeviceSpec& device) {
-  return profiler::kernel_tables(device.kernels.empty() ? device.name : device.kernels);
+      fmt::format("at most the {} positions of {}", problem.model.max_positions, problem.model.name),
+      fmt::format("--seq {}; for more, a config.json with more positions as --model: mpt-plan model {} "
+                  "--config-json -o config.json writes one to edit",
+                  problem.model.max_positions, shell_word(r.model.name))});
 }
 
 std::shared_ptr<const profiler::KernelTables> own_kernels(const PlanRequest& r, const ClusterSpec& cluster) {
   if (r.kernels.empty()) return nullptr;
   const profiler::KernelProfile own = profiler::load_kernel_profile(r.kernels);
-  if (own.device != cluster.device.name || cluster.mixed() || tables_of(cluster.device) == nullptr ||
-      !r.profile.empty()) {
+  if (own.device != cluster.device.name || cluster.mixed() ||
+      profiler::kernel_tables(cluster.device) == nullptr || !r.profile.empty()) {
     throw UserError(
         Problem{"--kernels " + r.kernels, "times of " + own.device.substr(0, 80),
                 fmt::format("times of {}, the device of {}", cluster.device.name, cluster.name),
@@ -176,7 +191,7 @@ void set_ranks(const PlanRequest& r, SearchProblem& problem) {
   if (problem.ranks > cluster.devices) {
     throw UserError(Problem{option, std::to_string(r.gpus),
                             fmt::format("at most {}, which {} has", cluster.devices, cluster.name),
-                            "name a larger --cluster, or a node such as dgx-h100 without a count"});
+                            profiler::larger_cluster(r.cluster.name, r.gpus)});
   }
   if (cluster.mixed() && problem.ranks != cluster.devices) {
     throw UserError(Problem{option, std::to_string(r.gpus),
@@ -188,7 +203,7 @@ void set_ranks(const PlanRequest& r, SearchProblem& problem) {
 // GPUs that are priced worse than those of the catalog: whoever reads the answer must know it first.
 void note_prices(const ClusterSpec& cluster, std::vector<std::string>& notes) {
   const auto unmeasured = [](const DeviceSpec& device) {
-    return device.kind == DeviceKind::gpu && tables_of(device) == nullptr;
+    return device.kind == DeviceKind::gpu && profiler::kernel_tables(device) == nullptr;
   };
   std::vector<std::string> names;
   if (!cluster.mixed() && unmeasured(cluster.device)) names.push_back(cluster.device.name);
@@ -198,8 +213,7 @@ void note_prices(const ClusterSpec& cluster, std::vector<std::string>& notes) {
   if (names.empty()) return;
   notes.push_back(fmt::format(
       "nobody has measured kernels of {}: its prices are a roofline of its peak rates, which no GPU reaches. "
-      "Name the GPU "
-      "that it is like in the cluster file, \"device\": {{\"like\": \"h100-sxm-80gb\", ...}} "
+      "Name the GPU that it is like in the cluster file, \"device\": {{\"like\": \"h100-sxm-80gb\", ...}} "
       "(docs/clusters.md)",
       fmt::join(names, " and ")));
 }
@@ -212,10 +226,9 @@ void note_single_gpus(const PlanRequest& r, const ClusterSpec& cluster, std::vec
       profiler::node_named(node) == nullptr)
     return;
   notes.push_back(fmt::format(
-      "{} is {} machines with one GPU each, joined by {} of {}. {} GPUs in one machine are "
-      "--cluster {}:1x{}",
+      "{} is {} machines with one GPU each, joined by {} of {}. In one machine they are --cluster {}:1x{}",
       cluster.name, cluster.devices, cluster.levels.back().name,
-      format_bandwidth(cluster.levels.back().bandwidth_bytes_per_s), cluster.devices, node, cluster.devices));
+      format_bandwidth(cluster.levels.back().bandwidth_bytes_per_s), node, cluster.devices));
 }
 
 ModelSpec model_of(const PlanRequest& r, std::vector<std::string>& notes) {
@@ -265,6 +278,8 @@ void restrict_to_sharding(Resolved& resolved) {
   const std::vector<std::string>& of = named->sharding_aliases;
   if (!contains(of, r.framework)) return;
   SearchBounds& b = r.bounds;
+  SearchBounds& own = resolved.problem.own_bounds;
+  own.pipeline = own.context = {1};
   if (b.pipeline.empty()) b.pipeline = {1};
   if (b.context.empty()) b.context = {1};
   const std::tuple<const char*, const std::vector<int64_t>&, std::vector<int64_t>> can[] = {
@@ -304,14 +319,30 @@ void leave_out_untrained(Resolved& resolved) {
 void note_verdict(Resolved& resolved) {
   const SearchProblem& problem = resolved.problem;
   if (!problem.framework) return;
-  const ModelVerdict verdict = frameworks::verdict_on(*problem.framework, problem.model, problem.training);
-  if (verdict.verdict == VerdictKind::not_written) resolved.notes.push_back(verdict.reason);
+  const auto on = frameworks::verdict_on(*problem.framework, problem.model, problem.training);
+  if (on.verdict == VerdictKind::not_written) resolved.notes.push_back(on.reason);
+}
+
+// Where no framework was asked for, and the usual one does not train the model: the first that does.
+void choose_framework(Resolved& resolved) {
+  PlanRequest& r = resolved.request;
+  const SearchProblem& p = resolved.problem;
+  const bool cpu = p.cluster.device.kind == DeviceKind::cpu;
+  if (!r.framework.empty() || r.layout || r.beyond_framework || !r.profile.empty() || cpu) return;
+  const frameworks::Framework& usual = frameworks::usual_framework();
+  const auto names =
+      frameworks::frameworks_that_train(p.model, training_of(r, p.workload.sequence), p.precision);
+  if (names.empty() || contains(names, usual.name)) return;
+  r.framework = names.front();
+  resolved.notes.push_back(
+      fmt::format("--framework {} does not train this: planned for --framework {}", usual.name, r.framework));
 }
 
 void set_runner(Resolved& resolved) {
   const PlanRequest& r = resolved.request;
   SearchProblem& problem = resolved.problem;
   problem.precision = precision_of(r, problem.cluster);
+  choose_framework(resolved);
   problem.execution = execution_of(r, problem.cluster, resolved.notes);
   if (problem.precision == Precision::fp32) widen_states(problem.execution.states);
   leave_out_untrained(resolved);
@@ -319,6 +350,7 @@ void set_runner(Resolved& resolved) {
   problem.training = training_of(r, problem.workload.sequence);
   set_gradients(r, problem, resolved.notes);
   set_deterministic(problem, resolved.notes);
+  note_formats(problem, resolved.notes);
   if (problem.training != Training{} && problem.cluster.device.kind == DeviceKind::gpu)
     resolved.notes.emplace_back(
         "the intervals and the margin of memory are those of published runs, which trained all weights by "
@@ -397,6 +429,7 @@ std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration&
   problem.time_limit_s = request.time_limit_s;
   problem.threads = request.threads > 0 ? int(request.threads) : default_threads();
   set_ranks(request, problem);
+  check_host_memory(problem);
   problem.memory_limit_bytes = memory_limit(request, problem, calibration, resolved->notes);
   set_prices(*resolved, calibration);
   return resolved;

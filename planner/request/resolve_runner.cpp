@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/request/resolve_runner.h"
+#include "planner/request/resolve_parts.h"
 
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "core/recompute_modules.h"
-#include "core/vocabulary.h"
+#include "core/gpu_memory.h"
+#include "core/layout.h"
 #include "frameworks/framework.h"
-#include "planner/request/framework_bounds.h"
 #include "planner/request/resolve.h"
 
 namespace mpt::planner {

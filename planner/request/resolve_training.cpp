@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/request/resolve_training.h"
+#include "planner/request/resolve_parts.h"
 
 #include <fmt/ranges.h>
 
@@ -123,7 +123,7 @@ void set_adapters(const PlanRequest& r, Training& training) {
   if (r.frozen_weights) training.frozen_format = *r.frozen_weights;
   if (training.frozen_format != FrozenFormat::bf16 && !training.adapts() && training.frozen.empty())
     throw UserError(Problem{"--frozen-weights", enum_name(training.frozen_format), "weights that are frozen",
-                            "add --lora 16 or --freeze, or leave --frozen-weights out"});
+                            "add --lora 16 or --freeze embedding, or leave --frozen-weights out"});
 }
 
 // The precision in which gradients are kept, and the one in which they are summed, without any option.
@@ -142,7 +142,8 @@ bool keeps_gradients_in(const frameworks::Framework& framework, const SearchProb
   Training training = problem.training;
   training.bf16_gradients =
       asked == Precision::bf16 && own_gradients(framework.execution, problem.precision).kept != asked;
-  return (asked != Precision::fp32 || own_gradients(framework.execution, problem.precision).kept == asked) &&
+  return (asked != Precision::fp32 || own_gradients(framework.execution, problem.precision).kept == asked ||
+          contains(framework.abilities.trains, frameworks::TrainingFeature::fp32_states)) &&
          !frameworks::supports_training(framework, training) &&
          !frameworks::supports_model(framework, problem.model, problem.precision);
 }
@@ -174,6 +175,7 @@ Training training_of(const PlanRequest& r, int64_t tokens) {
                             "add core_attn"});
   set_adapters(r, training);
   set_packing(r, tokens, training);
+  if (r.masked > 0.0) training.masked = r.masked;
   return training;
 }
 
@@ -194,9 +196,32 @@ void set_gradients(const PlanRequest& r, SearchProblem& problem, std::vector<std
   const bool switches = *r.gradients == Precision::bf16 && framework != nullptr &&
                         keeps_gradients_in(*framework, problem, Precision::bf16);
   if (switches) return;
+  if (*r.gradients == Precision::fp32 && framework != nullptr &&
+      contains(framework->abilities.trains, frameworks::TrainingFeature::fp32_states)) {
+    StateBytes& states = execution.states;  // all of one type: no copy of the weights is left
+    states.weight_bytes = states.gradient_bytes = states.reduced_bytes = 4;
+    states.optimizer_bytes = 8;
+    return;
+  }
   if (framework != nullptr && !r.beyond_framework)
     refuse_gradients(problem, *framework, *r.gradients, own.kept);
   if (*r.gradients == Precision::fp32) execution.states.gradient_bytes = execution.states.reduced_bytes = 4;
+}
+
+void note_formats(const SearchProblem& problem, std::vector<std::string>& notes) {
+  const Training& t = problem.training;
+  const StateBytes& states = problem.execution.states;
+  if (t.frozen_format != FrozenFormat::bf16 && problem.model.moe() != nullptr && !states.narrows_experts)
+    notes.push_back(
+        fmt::format("frozen experts stay in 16 bits beside {} weights: they are stacked weights and "
+                    "no linear layers",
+                    enum_name(t.frozen_format)));
+  if (t.optimizer == OptimizerKind::adamw8 && states.narrow_moment_block > 1)
+    notes.push_back(
+        fmt::format("moments are in 8 bits where a rank's rows of a weight are a multiple of {}, and "
+                    "else in the weight's type. A checkpoint of them opens on as many ranks as "
+                    "wrote it",
+                    states.narrow_moment_block));
 }
 
 void set_deterministic(SearchProblem& problem, std::vector<std::string>& notes) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/search/balance.h"
+#include "planner/search/price_cache.h"
 
 #include <algorithm>
 #include <limits>

@@ -10,7 +10,6 @@
 #include "planner/search/incumbent.h"
 #include "planner/search/layout_resolver.h"
 #include "planner/search/made_to_measure.h"
-#include "planner/search/probe.h"
 
 namespace mpt::planner {
 

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/evaluate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/quantity.h"
 #include "core/lower.h"
+#include "frameworks/framework.h"
+#include "frameworks/supports/supports.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/made_to_measure.h"
 
@@ -23,6 +28,13 @@ Schedule schedule_of(const SearchProblem& problem, const Estimate& e) {
   return named_schedule(e.layout, micro_batches(e.layout, problem.workload));
 }
 
+// GPUs first, then hosts.
+std::optional<Rejection> rejection_of(const SearchProblem& problem, const Layout& layout,
+                                      const std::vector<RankMemory>& memory) {
+  auto rejection = check_memory(memory, limits_of_ranks(problem, layout));
+  return rejection ? rejection : host_rejection(problem, layout);
+}
+
 // `programs`: null, or has the named schedules' programs.
 Evaluation simulated(const SearchProblem& problem, const Estimate& e, Schedule schedule,
                      ProgramCache* programs) {
@@ -36,7 +48,7 @@ Evaluation simulated(const SearchProblem& problem, const Estimate& e, Schedule s
     result.program = lower(e.layout, result.schedule, e.footprints);
   }
   result.memory = rank_memory(result.program, e.footprints);
-  result.rejection = check_memory(result.memory, limits_of_ranks(problem, e.layout));
+  result.rejection = rejection_of(problem, e.layout, result.memory);
   for (const RankMemory& m : result.memory) result.peak_bytes = std::max(result.peak_bytes, m.peak_bytes);
   MPT_CHECK(e.floor_bytes <= result.peak_bytes, "{}: floor of {} bytes, peak of {}", layout_name(e.layout),
             e.floor_bytes, result.peak_bytes);
@@ -51,9 +63,16 @@ Evaluation simulated(const SearchProblem& problem, const Estimate& e, Schedule s
 
 }  // namespace
 
+bool has_equal_rounds(const Layout& layout, int64_t micro_batches) {
+  if (micro_batches % layout.pipeline == 0) return false;
+  const auto* const framework = frameworks::find_framework(layout.execution.framework);
+  return framework != nullptr && frameworks::deals_equal_rounds(*framework, layout.schedule);
+}
+
 Schedule named_schedule(const Layout& layout, int64_t micro_batches) {
   const ScheduleEntry& entry = leanest_schedule(find_schedule(layout.schedule, "layout"), int(layout.chunks));
-  return entry.generate(int(layout.pipeline), int(layout.chunks), int(micro_batches));
+  return make_schedule(entry, int(layout.pipeline), int(layout.chunks), int(micro_batches),
+                       has_equal_rounds(layout, micro_batches));
 }
 
 Estimate estimate(const SearchProblem& problem, const Layout& layout) {
@@ -92,13 +111,20 @@ Evaluation evaluate_regardless(const SearchProblem& problem, const Estimate& e) 
 Evaluation evaluate(const SearchProblem& problem, const Estimate& e, ProgramCache* programs) {
   Evaluation result;
   result.schedule = schedule_of(problem, e);
-  result.rejection =
-      check_memory(rank_memory(result.schedule, e.footprints), limits_of_ranks(problem, e.layout));
+  result.rejection = rejection_of(problem, e.layout, rank_memory(result.schedule, e.footprints));
   return result.rejection ? result : simulated(problem, e, std::move(result.schedule), programs);
 }
 
+std::optional<Rejection> host_rejection(const SearchProblem& problem, const Layout& layout) {
+  const int64_t room = problem.cluster.host_memory_bytes;
+  const int64_t needed = offloaded_bytes(problem.model, layout, problem.workload, problem.cluster).of_host;
+  if (room == 0 || needed <= room) return std::nullopt;
+  return Rejection{"host memory", -1, double(needed), double(room),
+                   fmt::format("a host needs {} for the optimizer", format_bytes(double(needed)))};
+}
+
 std::optional<Rejection> exact_memory_rejection(const SearchProblem& problem, const Estimate& e) {
-  return check_memory(rank_memory(schedule_of(problem, e), e.footprints), limits_of_ranks(problem, e.layout));
+  return rejection_of(problem, e.layout, rank_memory(schedule_of(problem, e), e.footprints));
 }
 
 }  // namespace mpt::planner

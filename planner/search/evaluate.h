@@ -55,5 +55,10 @@ std::optional<Rejection> exact_memory_rejection(const SearchProblem& problem, co
 
 /// By the catalog; of a schedule that is made to measure, the leanest named one of its placement.
 Schedule named_schedule(const Layout& layout, int64_t micro_batches);
+/// Where an offloaded optimizer takes more than a host has.
+std::optional<Rejection> host_rejection(const SearchProblem& problem, const Layout& layout);
+
+/// Whether its framework deals these micro-batches out in rounds that are not as many as pipeline ranks.
+bool has_equal_rounds(const Layout& layout, int64_t micro_batches);
 
 }  // namespace mpt::planner

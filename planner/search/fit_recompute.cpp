@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/search/fit_recompute.h"
+#include "planner/search/layout_resolver.h"
 
 #include <algorithm>
 

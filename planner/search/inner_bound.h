@@ -5,7 +5,6 @@
 
 #include <array>
 
-#include "planner/search/probe.h"
 #include "planner/search/split_model.h"
 
 namespace mpt::planner {

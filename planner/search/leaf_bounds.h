@@ -13,7 +13,6 @@
 #include "planner/cost/step_pricer.h"
 #include "planner/search/layout_resolver.h"
 #include "planner/search/leaf_memory.h"
-#include "planner/search/probe.h"
 
 namespace mpt::planner {
 

@@ -134,13 +134,32 @@ bool has_schedule(const SearchProblem& problem, const std::string& name) {
   return any_of(can, [&](const frameworks::ScheduleAbility& s) { return s.schedule == name; });
 }
 
-std::vector<Leaf> leaves_of(const SearchProblem& problem, const Layout& node, NotDividing* not_dividing) {
+std::vector<Leaf> leaves_of_degrees(const SearchProblem& problem, const Layout& node,
+                                    NotDividing* not_dividing) {
   return LeafEnumeration(problem, node, not_dividing).run();
+}
+
+std::optional<Rejection> refused_below(const SearchProblem& problem, const Layout& node, const Leaf& leaf) {
+  if (!problem.framework) return std::nullopt;
+  return check_combination(
+      *problem.framework, problem.model.type,
+      frameworks::traits_of(problem.model) | frameworks::traits_of(node) | traits_of(node, leaf));
+}
+
+std::vector<Leaf> leaves_of(const SearchProblem& problem, const Layout& node) {
+  std::vector<Leaf> leaves = leaves_of_degrees(problem, node);
+  std::erase_if(leaves, [&](const Leaf& leaf) { return refused_below(problem, node, leaf); });
+  return leaves;
+}
+
+frameworks::Traits traits_of(const Layout& node, const Leaf& leaf) {
+  return frameworks::traits_of_leaf(node, schedule_catalog()[leaf.schedule].splits_backward, leaf.chunks,
+                                    recompute_of(leaf.recompute));
 }
 
 LeafList leaf_list_of(const SearchProblem& problem, const Layout& node) {
   NotDividing not_dividing;
-  LeafList list(leaves_of(problem, node, &not_dividing));
+  LeafList list(leaves_of_degrees(problem, node, &not_dividing));
   list.not_dividing = std::move(not_dividing);
   list.apart.assign(list.leaves.size(), true);
   if (!problem.apart_from) return list;
@@ -148,7 +167,7 @@ LeafList leaf_list_of(const SearchProblem& problem, const Layout& node) {
   asked.framework = problem.apart_from;
   asked.from_rows = true;
   const bool fits_alike = asked.framework->abilities.partial_recompute == frameworks::PartialRecompute::any;
-  for (const Leaf& leaf : leaves_of(asked, node)) {
+  for (const Leaf& leaf : leaves_of_degrees(asked, node)) {
     const auto at = std::find(list.leaves.begin(), list.leaves.end(), leaf);
     if (at != list.leaves.end() && (leaf.recompute != RecomputeChoice::fitted || fits_alike))
       list.apart[size_t(at - list.leaves.begin())] = false;

@@ -44,10 +44,16 @@ struct LeafList {
 
 /// Whether bounds and framework allow a schedule of this name.
 bool has_schedule(const SearchProblem& problem, const std::string& name);
-/// Leaves of a sharding node. They depend only on its pipeline, its number of micro-batches and on whether it
-/// overlaps the exchange with experts. Notes rules that fail.
-std::vector<Leaf> leaves_of(const SearchProblem& problem, const Layout& node,
-                            NotDividing* not_dividing = nullptr);
+/// Leaves that a node of degrees has below some sharding. They depend only on its pipeline, its number of
+/// micro-batches and on whether it overlaps the exchange with experts. Notes rules that fail.
+std::vector<Leaf> leaves_of_degrees(const SearchProblem& problem, const Layout& node,
+                                    NotDividing* not_dividing = nullptr);
+/// Those of a sharding node: what the framework combines with its sharding.
+std::vector<Leaf> leaves_of(const SearchProblem& problem, const Layout& node);
+/// Why the framework does not combine a leaf with its sharding node.
+std::optional<Rejection> refused_below(const SearchProblem& problem, const Layout& node, const Leaf& leaf);
+/// What the leaf adds to the traits of its node.
+frameworks::Traits traits_of(const Layout& node, const Leaf& leaf);
 
 /// The list of a node, whose sharding is not read.
 LeafList leaf_list_of(const SearchProblem& problem, const Layout& node);

@@ -101,7 +101,7 @@ bool NearMisses::make_exact(Miss& miss) {
     miss.needed = double(problem_.memory_limit_bytes) + rejection->needed - rejection->available;
   } else {
     miss.needed = needed(layout, resolver_.peaks(layout)->peak_bytes(resolver_.footprints(layout)));
-    if (miss.needed <= double(problem_.memory_limit_bytes)) return false;
+    if (miss.needed <= double(problem_.memory_limit_bytes) && !host_rejection(problem_, layout)) return false;
   }
   miss.exact = true;
   return true;
@@ -182,7 +182,7 @@ std::vector<NearMiss> NearMisses::nearest(size_t most) {
     if (out.size() == splits_looked_at) break;
     if (const auto miss = nearest_of(*split)) out.push_back(told(*miss));
   }
-  sort_by(out, [](const NearMiss& m) { return m.nearest.needed; });
+  sort_by(out, [](const NearMiss& m) { return m.nearest.needed - m.nearest.available; });
   if (out.size() > most) out.erase(out.begin() + ptrdiff_t(most), out.end());
   return out;
 }

@@ -8,7 +8,6 @@
 #include <span>
 
 #include "planner/search/layout_resolver.h"
-#include "planner/search/probe.h"
 
 namespace mpt::planner {
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/price_cache.h"
 
-#include "planner/search/balance.h"
-
 namespace mpt::planner {
 
 const SplitModel& PriceCache::split(const Layout& l) {

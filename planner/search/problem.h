@@ -12,11 +12,14 @@
 #include "core/layout.h"
 #include "core/model_spec.h"
 #include "core/plan_request.h"
-#include "core/rejection.h"
 #include "frameworks/supports/abilities.h"
 #include "planner/cost/cost_source.h"
 
 namespace mpt::planner {
+
+/// A node that the tiers of the search test (tiers.h), with the results of earlier tiers. Each level of the
+/// tree has its own kind.
+struct Probe {};
 
 /// What a layout's traffic may run beside. Each is used wherever it applies: in this cost model what runs
 /// beside compute never costs more than it does alone.
@@ -39,6 +42,7 @@ struct SearchProblem {
   Precision precision = Precision::fp32;
   Training training;
   SearchBounds bounds;
+  SearchBounds own_bounds;  // those of them that the framework's name means: no remedy changes them
   Overlaps overlaps;
   SelectiveRecompute selective;
   Execution execution;  // of the framework that is to run the plan

@@ -33,6 +33,7 @@ ProgramCache::Key ProgramCache::key_of(const Layout& l, int64_t micro_batches, b
           l.pipeline,
           l.chunks,
           micro_batches,
+          has_equal_rounds(l, micro_batches),
           l.reduces_gradients(),
           l.gathers_after_step(),
           tied,
@@ -45,6 +46,7 @@ ProgramCache::Key ProgramCache::schedule_key(const Layout& layout, int64_t micro
           layout.pipeline,
           layout.chunks,
           micro_batches,
+          has_equal_rounds(layout, micro_batches),
           false,
           false,
           false,
@@ -75,7 +77,9 @@ std::shared_ptr<const Schedule> ProgramCache::schedule(const Layout& layout, int
 // Layouts that differ in their number of micro-batches share what they hold at most.
 ProgramCache::Key ProgramCache::peaks_key(const Layout& layout, int64_t micro_batches) {
   Key key = schedule_key(layout, micro_batches);
-  key.micro_batches = micro_batches_that_hold_as_much(*key.schedule, key.pipeline, micro_batches);
+  // The size of equal rounds depends on their number.
+  if (!key.equal_rounds)
+    key.micro_batches = micro_batches_that_hold_as_much(*key.schedule, key.pipeline, micro_batches);
   return key;
 }
 

@@ -41,7 +41,7 @@ class ProgramCache {
   struct Key {
     const ScheduleEntry* schedule;
     int64_t pipeline, chunks, micro_batches;
-    bool reduces, gathers, tied, overlap_transfer;
+    bool equal_rounds, reduces, gathers, tied, overlap_transfer;
     auto operator<=>(const Key&) const = default;
   };
   static Key key_of(const Layout& layout, int64_t micro_batches, bool tied);

@@ -50,7 +50,7 @@ void merge(SearchResult& sum, SearchResult part) {
 }
 
 void keep_nearest(std::vector<NearMiss>& misses, size_t told, SearchResult& result) {
-  sort_by(misses, [](const NearMiss& m) { return m.nearest.needed; });
+  sort_by(misses, [](const NearMiss& m) { return m.nearest.needed - m.nearest.available; });
   if (misses.size() <= told) return;
   result.more_over_memory += int64_t(misses.size() - told);
   misses.erase(misses.begin() + ptrdiff_t(told), misses.end());

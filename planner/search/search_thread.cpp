@@ -2,6 +2,7 @@
 #include "planner/search/search_thread.h"
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 
 #include "base/error.h"
@@ -30,6 +31,7 @@ SearchThread::SearchThread(const SearchPart& part, size_t thread, LayoutResolver
       threads_(part.threads()),
       resolver_(resolver),
       shared_(&shared),
+      model_traits_(frameworks::traits_of(part.problem.model)),
       makes_schedules_(shared.step_time_s() < kInfinity),
       near_misses_(part.problem, resolver) {}
 
@@ -52,8 +54,10 @@ void SearchThread::run_roomier(SharedIncumbent& shared) {
   times_.clear();
   too_large_.clear();
   frontier_ = {};
-  for (const Layout& layout : std::exchange(degrees_for_room_, {}))
-    add_degrees(layout, shardings_of(*problem_, layout), 0);
+  for (const Layout& layout : std::exchange(degrees_for_room_, {})) {
+    const std::vector<Sharding> shardings = shardings_of(*problem_, layout);
+    add_degrees(layout, shardings, std::vector<int64_t>(shardings.size()));
+  }
   for (const Node& node : nodes_for_room_) {
     if (node.bound_s <= incumbent_s()) frontier_.push(node);
   }
@@ -92,24 +96,54 @@ const LeafList& SearchThread::leaves(const Layout& node) {
   return at->second;
 }
 
+// Null stands for all frameworks. `traits` are those of the node.
+const std::vector<bool>& SearchThread::combined(const frameworks::Framework* framework, const Layout& node,
+                                                frameworks::Traits traits, const LeafList& list) {
+  const auto [at, fresh] = combined_.try_emplace(std::tuple(framework, &list, traits));
+  if (!fresh) return at->second;
+  for (const Leaf& leaf : list.leaves) {
+    const frameworks::Traits all = traits | traits_of(node, leaf);
+    const auto [known, unknown] = combines_.try_emplace({framework, all}, true);
+    if (unknown && framework != nullptr) known->second = combines(*framework, problem_->model.type, all);
+    at->second.push_back(known->second);
+  }
+  return at->second;
+}
+
 void SearchThread::list_degrees(const Layout& layout, const std::vector<Sharding>& shardings) {
-  const auto leaf_count = int64_t(leaves(layout).leaves.size());
-  if (leaf_count == 0) return;
-  result_.certificate.layouts += leaf_count * int64_t(shardings.size());
-  add_degrees(layout, shardings, leaf_count);
+  const LeafList& list = leaves(layout);
+  if (list.leaves.empty()) return;
+  const frameworks::Traits traits =
+      model_traits_ | (frameworks::traits_of(layout) & ~frameworks::kSharingTraits);
+  std::vector<Sharding> kept;
+  std::vector<int64_t> counts;
+  for (const Sharding& s : shardings) {
+    const auto shared = frameworks::traits_of_sharing(s.zero, s.shard < layout.replicas(), s.offload);
+    const std::vector<bool>& runs = combined(problem_->framework.get(), layout, traits | shared, list);
+    const int64_t count = std::count(runs.begin(), runs.end(), true);
+    if (count == 0) continue;
+    kept.push_back(s);
+    counts.push_back(count);
+    result_.certificate.layouts += count;
+  }
+  if (!kept.empty()) return add_degrees(layout, kept, counts);
+  const Layout first = with_sharding(layout, shardings.front());
+  ++result_.not_dividing[refused_below(*problem_, first, list.leaves.front())->reason];
 }
 
 // `leaves`: below each of its children.
-void SearchThread::add_degrees(const Layout& layout, const std::vector<Sharding>& shardings, int64_t leaves) {
+void SearchThread::add_degrees(const Layout& layout, const std::vector<Sharding>& shardings,
+                               const std::vector<int64_t>& leaves) {
   const InnerBound bound = degrees_bound(*problem_, layout, resolver_.prices().split(layout));
-  if (prunes_inner(Level::degrees, layout, bound, leaves * int64_t(shardings.size()))) return;
+  const int64_t all = std::accumulate(leaves.begin(), leaves.end(), int64_t{0});
+  if (prunes_inner(Level::degrees, layout, bound, all)) return;
   degrees_.push_back(layout);
   shardings_.push_back(shardings);
   degrees_are_apart_ = is_apart([&](const frameworks::Framework& f) {
     auto refused = supports_degrees(f, {layout.tensor, layout.context, layout.pipeline, layout.data});
     return refused ? refused : supports_split(f, problem_->model, layout, problem_->workload);
   });
-  for (size_t s = 0; s < shardings.size(); ++s) add_sharding(s, shardings[s], leaves);
+  for (size_t s = 0; s < shardings.size(); ++s) add_sharding(s, shardings[s], leaves[s]);
 }
 
 // Below the node of degrees that was added last.
@@ -146,14 +180,18 @@ Layout SearchThread::leaf_layout(const Node& node) {
 void SearchThread::expand(const Node& node) {
   const Layout layout = sharding_layout(node);
   const LeafList& list = leaves(layout);
-  const auto others = std::count(list.apart.begin(), list.apart.end(), true);
-  if (!node.apart) leave_out(int64_t(list.leaves.size()) - others);
-  if (!node.apart && others == 0) return;
+  const frameworks::Traits traits = model_traits_ | frameworks::traits_of(layout);
+  const std::vector<bool>& runs = combined(problem_->framework.get(), layout, traits, list);
+  const std::vector<bool>& runs_elsewhere = combined(problem_->apart_from.get(), layout, traits, list);
   LeafBounds bounds(*problem_, resolver_, layout, list, degrees_bounds(node.degrees), makes_schedules_);
   const std::span<const Tier> tiers = tiers_of(Level::leaf);
   const double incumbent_s = this->incumbent_s();
   for (size_t l = 0; l < list.leaves.size(); ++l) {
-    if (!node.apart && !list.apart[l]) continue;
+    if (!runs[l]) continue;
+    if (!node.apart && !list.apart[l] && runs_elsewhere[l]) {
+      leave_out(1);
+      continue;
+    }
     bounds.select(l);
     const Tier* const tier = first_that_prunes(tiers, bounds, incumbent_s);
     if (tier != nullptr && tier->reason != PruneReason::memory) {

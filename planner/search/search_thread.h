@@ -61,8 +61,11 @@ class SearchThread {
   bool prunes_inner(Level level, const Layout& node, InnerBound bound, int64_t layouts);
 
   const LeafList& leaves(const Layout& node);
+  const std::vector<bool>& combined(const frameworks::Framework* framework, const Layout& node,
+                                    frameworks::Traits traits, const LeafList& list);
   void list_degrees(const Layout& layout, const std::vector<Sharding>& shardings);
-  void add_degrees(const Layout& layout, const std::vector<Sharding>& shardings, int64_t leaves);
+  void add_degrees(const Layout& layout, const std::vector<Sharding>& shardings,
+                   const std::vector<int64_t>& leaves);
   void add_sharding(size_t index, const Sharding& sharding, int64_t leaves);
   Layout sharding_layout(const Node& node) const;
   Layout leaf_layout(const Node& node);
@@ -97,6 +100,7 @@ class SearchThread {
   const size_t thread_, threads_;
   LayoutResolver& resolver_;
   SharedIncumbent* shared_;
+  const frameworks::Traits model_traits_;
   // Where a good time is known from the start, nearly all that its bound leaves is looked at in the end.
   const bool makes_schedules_;
 
@@ -104,6 +108,10 @@ class SearchThread {
   std::vector<std::vector<Sharding>> shardings_;              // of each
   std::vector<std::optional<DegreesBounds>> degrees_bounds_;  // none until a child is expanded
   LeafLists leaves_;
+  // Which leaves of a list a framework combines with traits of a node.
+  std::map<std::tuple<const frameworks::Framework*, const LeafList*, frameworks::Traits>, std::vector<bool>>
+      combined_;
+  std::map<std::pair<const frameworks::Framework*, frameworks::Traits>, bool> combines_;
   std::vector<std::vector<int64_t>> fitted_;
   std::priority_queue<Node> frontier_;
   bool degrees_are_apart_ = true;  // of the degrees that were added last

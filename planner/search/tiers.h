@@ -7,7 +7,7 @@
 
 #include "core/plan.h"
 #include "planner/search/node.h"
-#include "planner/search/probe.h"
+#include "planner/search/problem.h"
 
 namespace mpt::planner {
 

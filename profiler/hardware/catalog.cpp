@@ -12,8 +12,8 @@
 #include "base/quantity.h"
 #include "base/text.h"
 #include "profiler/hardware/cluster_file.h"
-#include "profiler/hardware/machine.h"
 #include "profiler/hardware/nodes.h"
+#include "profiler/hardware/profile.h"
 
 namespace mpt::profiler {
 
@@ -116,17 +116,46 @@ NamedCluster load_this_machine(int64_t ranks, const std::optional<Profile>& prof
   return {std::move(cluster), network};
 }
 
-// People name the GPU as well as the node: "a100-40gb" for "dgx-a100-40gb".
 UserError unknown_cluster(const std::string& name) {
   std::vector<std::string> known = node_names();
   known.emplace_back(kThisMachine);
-  const NodeEntry* const with_gpu = nearest_node(name);
+  const NodeEntry* const near = nearest_node(name);
   const std::string hint =
-      with_gpu != nullptr ? fmt::format("; did you mean \"{}\"?", with_gpu->name) : did_you_mean(name, known);
+      near != nullptr ? fmt::format("; did you mean \"{}\"?", near->name) : did_you_mean(name, known);
   return UserError(
       Problem{"--cluster", fmt::format("unknown cluster \"{}\"{}", name.substr(0, 80), hint),
-              fmt::format("one of {} with a count, or a file", fmt::join(known, ", ")),
-              "for example dgx-h100:8 or this-machine:4; docs/clusters.md says how to describe your own"});
+              fmt::format("one of {} with a count, a GPU's name or a file", fmt::join(known, ", ")),
+              "for example dgx-h100:8 or 16xh100; docs/clusters.md says how to describe your own"});
+}
+
+// As people name GPUs and clouds machines, in the catalog's words: "h100:16" and "16xh100" are dgx-h100:2,
+// "2x5090" is rtx5090-pcie:1x2, "p5.48xlarge:2" is dgx-h100@aws-p5:2. `gpus` as for load_part; nothing for
+// other names.
+std::optional<std::string> catalog_words(const NameAndCount& typed, int64_t gpus) {
+  constexpr int64_t kMostCards = 8;  // of a machine that people build
+  for (const NodeEntry& node : catalog_nodes()) {
+    if (any_of(node.instances,
+               [&](const std::string& name) { return lower_case(name) == lower_case(typed.name); }))
+      return fmt::format("{}:{}", node.name, typed.count ? *typed.count : nodes_for(gpus, node));
+  }
+  int64_t times = 0;
+  const char* const begin = typed.name.data();
+  const auto [x, error] = std::from_chars(begin, begin + typed.name.size(), times);
+  const bool counted =
+      error == std::errc{} && *x == 'x' && times > 0 && !typed.count && times <= kMostDevices;
+  std::string gpu = counted ? std::string(x + 1) : typed.name;
+  if (gpu.find_first_not_of("0123456789") == std::string::npos) gpu = "rtx" + gpu;
+  const NodeEntry* const node = nearest_node(gpu);
+  if (node == nullptr || typed.gpus_per_node) return std::nullopt;
+  const std::vector<std::string> words = device_words(node->device.name);
+  if (!all_of(device_words(gpu), [&](const std::string& word) { return contains(words, word); }))
+    return std::nullopt;
+  const int64_t wanted = counted ? times : typed.count.value_or(gpus > 0 ? gpus : node->devices_per_node);
+  NodeEntry machine = *node;
+  machine.devices_per_node = std::max(kMostCards, node->devices_per_node);
+  const int64_t nodes = nodes_for(wanted, machine), each = wanted / nodes;
+  const std::string size = each == node->devices_per_node ? "" : fmt::format("x{}", each);
+  return fmt::format("{}:{}{}", node->name, nodes, size);
 }
 
 // `gpus`: how many there must be where the name has no count; 0: one node.
@@ -143,7 +172,10 @@ NamedCluster load_part(const std::string& name, const std::optional<Profile>& pr
   if (wanted.name == kThisMachine)
     return load_this_machine(wanted.count.value_or(std::max<int64_t>(gpus, 1)), profile);
   const NodeEntry* const node = node_named(wanted.name);
-  if (node == nullptr) throw unknown_cluster(wanted.name);
+  if (node == nullptr) {
+    if (const auto words = catalog_words(wanted, gpus)) return load_part(*words, profile, 0);
+    throw unknown_cluster(wanted.name);
+  }
   const int64_t count = wanted.count ? *wanted.count : nodes_for(gpus, *node);
   const bool whole = wanted.count || gpus <= node->devices_per_node || gpus % node->devices_per_node == 0;
   const int64_t each = wanted.gpus_per_node.value_or(whole ? 0 : gpus / count);
@@ -231,6 +263,15 @@ int64_t gigabytes_in(const std::string& device) {
 }
 
 }  // namespace
+
+std::string larger_cluster(const std::string& name, int64_t devices) {
+  const std::string kind = name.substr(0, name.rfind(':'));
+  const NodeEntry* const node = node_named(kind);
+  if (node == nullptr && kind != kThisMachine) return "a larger --cluster";
+  const int64_t each = node != nullptr ? node->devices_per_node : 1;
+  const bool cards = node != nullptr && each == 1;  // of one machine
+  return fmt::format("--cluster {}:{}{}", kind, cards ? "1x" : "", (devices + each - 1) / each);
+}
 
 ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& profile, int64_t gpus) {
   std::error_code error;

@@ -19,6 +19,9 @@ namespace mpt::profiler {
 /// node. `gpus`: how many a node's name without a count means; 0: one node. Throws UserError.
 ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& profile, int64_t gpus = 0);
 
+/// "--cluster dgx-h100:4": of the nodes of `name` as many as have so many devices.
+std::string larger_cluster(const std::string& name, int64_t devices);
+
 /// How devices stand together, where no node of the catalog says so.
 struct DevicePlacing {
   int64_t devices = 1;

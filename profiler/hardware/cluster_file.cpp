@@ -233,10 +233,14 @@ NodeEntry node_like(const Json& json, const std::string& file) {
 
 NamedCluster read_short(const Json& json, const std::string& file, const std::string& name,
                         std::optional<int64_t> nodes) {
-  check_keys(json, file, "", {"name", "like", "nodes", "devices_per_node", "device", "levels", "network"});
+  check_keys(
+      json, file, "",
+      {"name", "like", "nodes", "devices_per_node", "host_memory_bytes", "device", "levels", "network"});
   NodeEntry node = node_like(json, file);
   node.name = name;
   set_devices_per_node(whole_number(json, file, "devices_per_node", node.devices_per_node, 4096), node);
+  node.host_memory_bytes =
+      whole_number(json, file, "host_memory_bytes", node.host_memory_bytes, int64_t(1e15));
   if (json.contains("device"))
     node.device =
         from_json<DeviceSpec>(whole_device(json["device"], &node.device, file, "/device"), file, "/device");
@@ -294,7 +298,8 @@ NamedCluster read_full(Json json, const std::string& file, std::optional<int64_t
                 "a file of one kind of nodes with a network between them",
                 "leave the count out, or add a level");
   }
-  NodeEntry node{cluster.name, cluster.device, cluster.devices_per_node, cluster.levels, {}};
+  NodeEntry node{cluster.name, cluster.device,           cluster.devices_per_node, cluster.levels,
+                 {},           cluster.devices_per_host, cluster.host_memory_bytes};
   if (has_network) node.levels.back().group_size = 1;  // joins as many nodes as there are
   return {make_nodes(node, cluster.name, *nodes), network};
 }

@@ -259,6 +259,10 @@ std::vector<std::string> kernel_table_names() {
   return names;
 }
 
+const KernelTables* kernel_tables(const DeviceSpec& device) {
+  return kernel_tables(device.kernels.empty() ? device.name : device.kernels);
+}
+
 const KernelTables* kernel_tables(const std::string& device) {
   static ReadOnce<KernelTables> tables;
   return tables.find(device, [](const std::string& name) -> std::optional<KernelTables> {

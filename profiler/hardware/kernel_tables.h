@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cluster_spec.h"
 #include "profiler/hardware/kernel_profile.h"
 
 namespace mpt::profiler {
@@ -83,6 +84,8 @@ KernelTables tables_of(const KernelProfile& profile);
 
 /// The tables of a device of the catalog, or nothing. Read once; may be called from several threads.
 const KernelTables* kernel_tables(const std::string& device);
+/// Its own, or those of the device that it is like.
+const KernelTables* kernel_tables(const DeviceSpec& device);
 std::vector<std::string> kernel_table_names();
 
 }  // namespace mpt::profiler

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "profiler/hardware/machine.h"
+#include "profiler/hardware/profile.h"
 
 #include <sched.h>
 #include <sys/utsname.h>

@@ -107,6 +107,7 @@ const NodeEntry* nearest_node(const std::string& device) {
     const std::vector<std::string> words = device_words(node.device.name);
     if (!contains(words, wanted.front())) continue;
     int score = 1000 - int(words.size());
+    if (wanted.size() == 1 && contains(words, "sxm")) score += 50;  // most people's
     for (const std::string& word : wanted)
       score += std::count(words.begin(), words.end(), word) > 0 ? 100 : 0;
     if (score <= most) continue;
@@ -128,6 +129,7 @@ ClusterSpec make_nodes(const NodeEntry& node, const std::string& name, int64_t c
   cluster.device = node.device;
   cluster.devices_per_node = node.devices_per_node;
   cluster.devices_per_host = node.devices_per_host;
+  cluster.host_memory_bytes = node.host_memory_bytes;
   cluster.devices = node.devices_per_node * count;
   cluster.levels = node.levels;
   if (count == 1 && cluster.levels.size() > 1) cluster.levels.pop_back();

@@ -19,7 +19,9 @@ struct NodeEntry {
   int64_t devices_per_node = 1;
   std::vector<LinkLevel> levels;  // the last one connects nodes
   std::vector<std::string> sources;
-  int64_t devices_per_host = 0;  // of one operating system; 0: all of a node
+  int64_t devices_per_host = 0;             // of one operating system; 0: all of a node
+  int64_t host_memory_bytes = 0;            // of the same; 0: unknown
+  std::vector<std::string> instances = {};  // what clouds call such machines
 
   static void describe(auto& v) {
     using T = NodeEntry;
@@ -30,6 +32,9 @@ struct NodeEntry {
     v.field("sources", &T::sources, "where the figures come from", long_text());
     v.field("devices_per_host", &T::devices_per_host, "devices of one operating system; 0: all of a node",
             optional_field(between(0, 4096)));
+    v.field("host_memory_bytes", &T::host_memory_bytes, "memory of one operating system; 0: unknown",
+            optional_field(between(0, 1e15)));
+    v.field("instances", &T::instances, "what clouds call such machines", optional_field());
   }
 };
 

@@ -200,4 +200,7 @@ void Profile::describe(auto& v) {
   v.field("transport", &T::transport, "timings of the transport");
 }
 
+/// Name, usable cores and memory of the machine that this runs on.
+MachineDescription describe_machine();
+
 }  // namespace mpt::profiler

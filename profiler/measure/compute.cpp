@@ -10,13 +10,12 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "core/vocabulary.h"
+#include "core/gpu_memory.h"
 #include "models/layer_kinds.h"
 #include "models/layer_program.h"
 #include "profiler/measure/operator_runner.h"
 #include "profiler/measure/piece.h"
 #include "profiler/measure/piece_samples.h"
-#include "runtime/device/cpu/cpu_device.h"
 #include "runtime/execute/thread_lanes.h"
 
 namespace mpt::profiler {
@@ -134,25 +133,6 @@ std::vector<models::OperatorShape> shapes_of(const ComputeRequest& request,
   return shapes;
 }
 
-using Timed = std::function<Measurement(const std::function<void()>& body, const std::function<void()>& end)>;
-
-// What the host takes to hand one instruction to a lane.
-double dispatch_seconds(runtime::Device& device, const Timed& timed) {
-  StepProgram one;
-  one.instructions.push_back({});
-  one.instructions.back().lane_count = 1;
-  one.lane_table.push_back({0, Stream::compute});
-  const auto lanes = runtime::make_thread_lanes(
-      one, 0, [](const std::string&, const std::string&) {}, device.make_marks(1));
-  constexpr int kLaunches = 64;
-  const auto launch = [&] {
-    lanes->begin_step();
-    for (int i = 0; i < kLaunches; ++i) lanes->launch(0, Stream::compute, {}, [] {});
-    lanes->synchronize();
-  };
-  return timed(launch, [] {}).seconds / kLaunches;
-}
-
 // Measures the rates of one device, each as often as its noise asks for.
 class RateMeasurer {
  public:
@@ -173,27 +153,40 @@ class RateMeasurer {
   }
 
   // Both run over the same states: the optimizer's step, and the norm of the gradients before it.
-  void measure_optimizer(DeviceRates& rates, const OnMeasured& on_measured) const {
+  void measure_optimizer(Profile& profile, const OnMeasured& on_measured) const {
     const DataType state = state_type_of(target_.type);
     const int64_t parameters =
         size(2'000'000, {int64_t{1} << 28, [&](int64_t n) { return 4 * n * size_of(state); },
                          [&](int64_t n) { return stepping(states(n), n); }});
-    const States buffers = states(parameters);
-    rates.optimizer_s_per_parameter = seconds(stepping(buffers, parameters)) / double(parameters);
+    const Buffers buffers = states(parameters);
+    profile.optimizer_s_per_parameter = seconds(stepping(buffers, parameters)) / double(parameters);
     on_measured();
     double sink = 0.0;
     const auto norm = [&] { sink += device_->sum_of_squares(state, parameters, buffers->front().data()); };
-    rates.gradient_norm_s_per_parameter = timed(norm, [] {}).seconds / double(parameters);
+    profile.gradient_norm_s_per_parameter = timed(norm, [] {}).seconds / double(parameters);
     on_measured();
   }
 
+  // What the host takes to hand one instruction to a lane.
   double dispatch_s() const {
-    return dispatch_seconds(*device_, [&](const auto& body, const auto& end) { return timed(body, end); });
+    StepProgram one;
+    one.instructions.push_back({});
+    one.instructions.back().lane_count = 1;
+    one.lane_table.push_back({0, Stream::compute});
+    const auto lanes = runtime::make_thread_lanes(
+        one, 0, [](const std::string&, const std::string&) {}, device_->make_marks(1));
+    constexpr int kLaunches = 64;
+    const auto launch = [&] {
+      lanes->begin_step();
+      for (int i = 0; i < kLaunches; ++i) lanes->launch(0, Stream::compute, {}, [] {});
+      lanes->synchronize();
+    };
+    return timed(launch, [] {}).seconds / kLaunches;
   }
 
  private:
   using Work = std::function<void()>;
-  using States = std::shared_ptr<std::vector<Buffer>>;  // gradients, weights and two moments
+  using Buffers = std::shared_ptr<std::vector<Buffer>>;
 
   struct Sizes {
     int64_t most;
@@ -227,34 +220,32 @@ class RateMeasurer {
     return shortest;
   }
 
-  Work copying(int64_t bytes) const {
+  Buffers zeros(int count, int64_t bytes) const {
     auto buffers = std::make_shared<std::vector<Buffer>>();
-    for (int i = 0; i < 2; ++i) buffers->emplace_back(*device_, bytes);
-    device_->zero(buffers->front().data(), bytes);
+    for (int i = 0; i < count; ++i) {
+      buffers->emplace_back(*device_, bytes);
+      device_->zero(buffers->back().data(), bytes);
+    }
+    return buffers;
+  }
+  Work copying(int64_t bytes) const {
+    const Buffers buffers = zeros(2, bytes);
     return [this, buffers, bytes] { device_->copy(buffers->back().data(), buffers->front().data(), bytes); };
   }
   Work multiplying(int64_t side) const {
-    auto buffers = std::make_shared<std::vector<Buffer>>();
-    for (int i = 0; i < 3; ++i) {
-      buffers->emplace_back(*device_, side * side * size_of(target_.type));
-      fill(*device_, target_.type, buffers->back());  // zeros would cost less power
-    }
+    const Buffers buffers = zeros(3, side * side * size_of(target_.type));
+    for (Buffer& matrix : *buffers) fill(*device_, target_.type, matrix);  // zeros would cost less power
     return [this, buffers, shape = runtime::LinearShape{side, side, side}] {
       const std::vector<Buffer>& b = *buffers;
       device_->run(target_.type,
                    runtime::LinearForward{shape, b[0].data(), b[1].data(), nullptr, b[2].data()});
     };
   }
-  States states(int64_t parameters) const {
-    auto buffers = std::make_shared<std::vector<Buffer>>();
-    const int64_t bytes = parameters * size_of(state_type_of(target_.type));
-    for (int i = 0; i < 4; ++i) {
-      buffers->emplace_back(*device_, bytes);
-      device_->zero(buffers->back().data(), bytes);
-    }
-    return buffers;
+  // Gradients, weights and two moments.
+  Buffers states(int64_t parameters) const {
+    return zeros(4, parameters * size_of(state_type_of(target_.type)));
   }
-  Work stepping(const States& buffers, int64_t parameters) const {
+  Work stepping(const Buffers& buffers, int64_t parameters) const {
     return [this, buffers, parameters] {
       const DataType state = state_type_of(target_.type);
       const std::vector<Buffer>& b = *buffers;
@@ -364,17 +355,16 @@ void warm_up(const Target& target) {
   }
 }
 
-DeviceRates measure_rates(const StoppingRule& rule, const Target& target, const OnMeasured& on_measured) {
+void measure_rates(const StoppingRule& rule, const Target& target, const OnMeasured& on_measured,
+                   Profile& profile) {
   const RateMeasurer measurer(rule, target);
-  DeviceRates rates;
-  rates.memory_bandwidth_bytes_per_s = measurer.memory_bandwidth_bytes_per_s();
+  profile.memory_bandwidth_bytes_per_s = measurer.memory_bandwidth_bytes_per_s();
   on_measured();
-  rates.matmul_flop_per_s = measurer.matmul_flop_per_s();
+  profile.matmul_flop_per_s = measurer.matmul_flop_per_s();
   on_measured();
-  measurer.measure_optimizer(rates, on_measured);
-  rates.dispatch_s = measurer.dispatch_s();
+  measurer.measure_optimizer(profile, on_measured);
+  profile.dispatch_s = measurer.dispatch_s();
   on_measured();
-  return rates;
 }
 
 std::vector<double> measure_concurrency(const ComputeRequest& request, int most_ranks,

@@ -44,14 +44,9 @@ int64_t layer_measurements(const ComputeRequest& request);
 /// What each operator runs on the GPU, one run each. Empty if kernels cannot be traced, with the reason.
 std::vector<KernelTiming> trace_kernels(const ComputeRequest& request, std::string& reason);
 
-struct DeviceRates {
-  double memory_bandwidth_bytes_per_s = 0.0;
-  double matmul_flop_per_s = 0.0;
-  double optimizer_s_per_parameter = 0.0;
-  double gradient_norm_s_per_parameter = 0.0;
-  double dispatch_s = 0.0;
-};
-DeviceRates measure_rates(const StoppingRule& rule, const Target& target, const OnMeasured& on_measured);
+/// The rates of one device go into `profile`.
+void measure_rates(const StoppingRule& rule, const Target& target, const OnMeasured& on_measured,
+                   Profile& profile);
 
 /// Speed of each of 1 .. `most_ranks` ranks that compute a layer at once, relative to one alone; never
 /// rising.

@@ -8,20 +8,15 @@ namespace mpt::profiler {
 namespace {
 
 using models::OperatorKind;
-using runtime::Buffer;
 
 // With a window, factor or cap where the model has one, which decide the kernel.
 runtime::AttentionShape attention_shape(const models::OperatorShape& s) {
   const AttentionNeeds needs = models::attention_needs(s);
-  return {s.batch,
-          s.sequence,
-          s.heads,
-          s.kv_heads,
-          s.head_dim,
-          s.value_head_dim,
-          needs.windowed ? s.inner : 0,
-          s.scaled ? 1.0 / double(s.head_dim) : 0.0,
-          s.capped ? 50.0 : 0.0};
+  runtime::AttentionShape shape{s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim, s.value_head_dim};
+  if (needs.windowed) shape.window = s.inner;
+  if (s.scaled) shape.scale = 1.0 / double(s.head_dim);
+  if (s.capped) shape.cap = 50.0;
+  return shape;
 }
 
 // Elements of the largest operand.
@@ -42,14 +37,14 @@ OperatorRunner::OperatorRunner(const ModelSpec& model, const models::OperatorSha
   *static_cast<double*>(loss_.data()) = 0.0;
   // Gradients of weights are wider than operands may be.
   const int64_t bytes = operand_elements(shape) * size_of(state_type_of(type_));
-  for (Buffer* buffer : {&a_, &b_, &c_, &d_, &e_}) {
-    *buffer = Buffer(*device_, bytes);
+  for (runtime::Buffer* buffer : {&a_, &b_, &c_, &d_, &e_}) {
+    *buffer = runtime::Buffer(*device_, bytes);
     fill(*device_, type_, *buffer);
   }
   // They begin at zero, as in training: only then a device compares algorithms for their products.
   device_->zero(d_.data(), d_.bytes());
   const int64_t statistics = std::max(shape.rows * 2, shape.batch * shape.heads * shape.sequence);
-  statistics_ = Buffer(*device_, statistics * size_of(state_type_of(type_)));
+  statistics_ = runtime::Buffer(*device_, statistics * size_of(state_type_of(type_)));
   device_->zero(statistics_.data(), statistics_.bytes());
   const int64_t words = shape.kind == OperatorKind::embedding
                             ? shape.inner
@@ -78,57 +73,54 @@ std::vector<Phase> OperatorRunner::phases() const {
 runtime::LinearShape OperatorRunner::linear_shape() const {
   return {shape_.rows, shape_.columns, shape_.inner, shape_.precision == Precision::fp8};
 }
+runtime::NormShape OperatorRunner::norm_shape() const {
+  return {model_.norm, shape_.rows, shape_.columns, model_.norm_epsilon};
+}
+runtime::ActivationShape OperatorRunner::activation_shape() const {
+  return {model_.mlp().activation, shape_.rows, shape_.columns, shape_.gated};
+}
 
 void OperatorRunner::run(Phase phase) {
-  const runtime::LinearShape linear = linear_shape();
   switch (phase) {
     case Phase::forward:
       return forward();
     case Phase::backward:
       return backward();
     case Phase::input_gradient:
-      return device_->run(type_, runtime::LinearBackwardInput{linear, a_.data(), b_.data(), c_.data()});
+      return run(runtime::LinearBackwardInput{linear_shape(), a_.data(), b_.data(), c_.data()});
     case Phase::weight_gradient:
-      return device_->run(type_,
-                          runtime::LinearBackwardWeight{linear, a_.data(), b_.data(), d_.data(), nullptr});
+      return run(runtime::LinearBackwardWeight{linear_shape(), a_.data(), b_.data(), d_.data(), nullptr});
   }
 }
 
 void OperatorRunner::forward() {
+  using namespace runtime;
   const auto& s = shape_;
+  void *const a = a_.data(), *const b = b_.data(), *const c = c_.data(),
+              *const statistics = statistics_.data();
   switch (s.kind) {
     case OperatorKind::embedding:
-      return device_->run(type_, runtime::EmbeddingForward{
-                                     {s.rows, s.columns, 0, s.inner}, ids_.data(), a_.data(), b_.data()});
+      return run(EmbeddingForward{table_shape(), ids_.data(), a, b});
     case OperatorKind::norm:
-      return device_->run(type_, runtime::NormForward{{model_.norm, s.rows, s.columns, model_.norm_epsilon},
-                                                      a_.data(),
-                                                      b_.data(),
-                                                      nullptr,
-                                                      c_.data(),
-                                                      statistics_.data()});
+      return run(NormForward{norm_shape(), a, b, nullptr, c, statistics});
     case OperatorKind::linear:
-      return device_->run(type_,
-                          runtime::LinearForward{linear_shape(), a_.data(), b_.data(), nullptr, c_.data()});
+      return run(LinearForward{linear_shape(), a, b, nullptr, c});
     case OperatorKind::rotary: {
       // The device rotates whole rows of queries, keys and values; the width of queries and keys is what
       // counts.
       const int64_t heads = std::max<int64_t>(1, s.columns / model_.attention().head_dim);
-      const runtime::AttentionShape rows{1, s.rows, heads, 0, model_.attention().head_dim};
+      const AttentionShape rows{1, s.rows, heads, 0, model_.attention().head_dim};
       const std::vector<double> frequencies(size_t(model_.attention().head_dim / 2), 0.01);
       std::vector<int32_t> positions(size_t(s.rows));
       std::iota(positions.begin(), positions.end(), 0);
-      return device_->run(type_, runtime::Rotate{rows, {frequencies, positions}, 1, a_.data()});
+      return run(Rotate{rows, {frequencies, positions}, 1, a});
     }
     case OperatorKind::attention:
-      return device_->run(
-          type_, runtime::AttentionForward{attention_shape(s), a_.data(), b_.data(), statistics_.data()});
+      return run(AttentionForward{attention_shape(s), a, b, statistics});
     case OperatorKind::activation:
-      return device_->run(type_,
-                          runtime::ActivationForward{
-                              {model_.mlp().activation, s.rows, s.columns, s.gated}, a_.data(), b_.data()});
+      return run(ActivationForward{activation_shape(), a, b});
     case OperatorKind::residual_add:
-      return device_->run(type_, runtime::ResidualAdd{s.rows * s.columns, a_.data(), b_.data(), c_.data()});
+      return run(ResidualAdd{s.rows * s.columns, a, b, c});
     case OperatorKind::cross_entropy:
       return cross_entropy();
     default:
@@ -138,42 +130,33 @@ void OperatorRunner::forward() {
 
 // In one step where a rank has the whole vocabulary, as the head does it.
 void OperatorRunner::cross_entropy() {
-  const auto& s = shape_;
+  using namespace runtime;
+  const int64_t rows = shape_.rows, columns = shape_.columns;
   auto* const loss = static_cast<double*>(loss_.data());
-  if (s.columns >= model_.vocab)
-    return device_->run(
-        type_, runtime::LossOfAll{{s.rows, s.columns, model_.vocab}, ids_.data(), 1.0, a_.data(), loss});
-  device_->run(type_, runtime::LossMaximum{{s.rows, s.columns, s.columns}, a_.data(), b_.data()});
-  device_->run(type_,
-               runtime::LossExponentials{
-                   {s.rows, s.columns, s.columns, 0}, ids_.data(), b_.data(), a_.data(), statistics_.data()});
-  device_->run(type_,
-               runtime::LossGradient{
-                   {s.rows, s.columns, s.columns, 0}, ids_.data(), statistics_.data(), 1.0, a_.data(), loss});
+  if (columns >= model_.vocab)
+    return run(LossOfAll{{rows, columns, model_.vocab}, ids_.data(), 1.0, a_.data(), loss});
+  const LossShape part{rows, columns, columns};
+  run(LossMaximum{part, a_.data(), b_.data()});
+  run(LossExponentials{part, ids_.data(), b_.data(), a_.data(), statistics_.data()});
+  run(LossGradient{part, ids_.data(), statistics_.data(), 1.0, a_.data(), loss});
 }
 
 void OperatorRunner::backward() {
-  const auto& s = shape_;
-  switch (s.kind) {
+  using namespace runtime;
+  void *const a = a_.data(), *const b = b_.data(), *const c = c_.data(), *const d = d_.data();
+  void* const statistics = statistics_.data();
+  switch (shape_.kind) {
     case OperatorKind::embedding:
-      return device_->run(type_, runtime::EmbeddingBackward{
-                                     {s.rows, s.columns, 0, s.inner}, ids_.data(), a_.data(), d_.data()});
-    case OperatorKind::norm: {
-      const runtime::NormShape norm{model_.norm, s.rows, s.columns, model_.norm_epsilon};
-      device_->run(type_, runtime::NormBackwardInput{norm, a_.data(), b_.data(), c_.data(),
-                                                     statistics_.data(), d_.data()});
-      return device_->run(type_, runtime::NormBackwardWeight{norm, a_.data(), b_.data(), statistics_.data(),
-                                                             e_.data(), nullptr});
-    }
+      return run(EmbeddingBackward{table_shape(), ids_.data(), a, d});
+    case OperatorKind::norm:
+      run(NormBackwardInput{norm_shape(), a, b, c, statistics, d});
+      return run(NormBackwardWeight{norm_shape(), a, b, statistics, e_.data(), nullptr});
     case OperatorKind::rotary:
       return forward();
     case OperatorKind::attention:
-      return device_->run(type_, runtime::AttentionBackward{attention_shape(s), a_.data(), b_.data(),
-                                                            c_.data(), statistics_.data(), d_.data()});
+      return run(AttentionBackward{attention_shape(shape_), a, b, c, statistics, d});
     case OperatorKind::activation:
-      return device_->run(
-          type_, runtime::ActivationBackward{
-                     {model_.mlp().activation, s.rows, s.columns, s.gated}, a_.data(), b_.data(), c_.data()});
+      return run(ActivationBackward{activation_shape(), a, b, c});
     default:
       return;
   }

@@ -23,6 +23,10 @@ class OperatorRunner {
 
  private:
   runtime::LinearShape linear_shape() const;
+  runtime::NormShape norm_shape() const;
+  runtime::ActivationShape activation_shape() const;
+  runtime::TableShape table_shape() const { return {shape_.rows, shape_.columns, 0, shape_.inner}; }
+  void run(const runtime::Operation& operation) { device_->run(type_, operation); }
   void forward();
   void cross_entropy();
   void backward();

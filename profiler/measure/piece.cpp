@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 
-#include "runtime/comm/single.h"
+#include "runtime/comm/mover.h"
 #include "runtime/nn/decoder_layer.h"
 #include "runtime/nn/embedding.h"
 #include "runtime/nn/head.h"
@@ -34,10 +34,11 @@ struct PieceRunner::State {
         sizes(model, layout, sequence, target.type, 0),
         parameters(*device, sizes.type, {}),
         loss(*device, int64_t(sizeof(double))) {
-    if (piece == Piece::embedding) embedding.emplace(sizes, parameters, *group, *device);
     const runtime::LayerGroups groups{group.get(), group.get(), group.get()};
-    if (piece == Piece::layer) layer.emplace(number, layout.recompute, sizes, parameters, groups, *device);
-    if (piece == Piece::head) head.emplace("head.norm", -1, sizes, parameters, groups, *device);
+    const runtime::PartContext context{sizes, parameters, groups, *device};
+    if (piece == Piece::embedding) embedding.emplace(context);
+    if (piece == Piece::layer) layer.emplace(number, layout.recompute, context);
+    if (piece == Piece::head) head.emplace("head.norm", -1, context);
     parameters.allocate(1);
     // Every word in turn, as far as this rank holds it: a real table is not one row.
     for (int64_t t = 0; t < sizes.tokens; ++t) ids.push_back(int32_t(t * 7919 % sizes.vocab_used));

@@ -15,17 +15,8 @@ double whole_pass_s(const PhaseSamples& samples) {
 }  // namespace
 
 Measurement PhaseSamples::of(Phase phase) const {
-  switch (phase) {
-    case Phase::forward:
-      return summarize(forward);
-    case Phase::backward:
-      return summarize(both);
-    case Phase::input_gradient:
-      return summarize(input);
-    case Phase::weight_gradient:
-      return summarize(weight);
-  }
-  return {};
+  const std::vector<double>* const samples[] = {&forward, &both, &input, &weight};  // by Phase
+  return summarize(*samples[size_t(phase)]);
 }
 
 std::vector<PieceTiming> timings_of(const std::vector<PieceCase>& cases) {

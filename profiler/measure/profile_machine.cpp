@@ -10,7 +10,7 @@
 #include "base/quantity.h"
 #include "base/version.h"
 #include "models/footprint.h"
-#include "profiler/hardware/machine.h"
+#include "profiler/hardware/profile.h"
 #include "profiler/measure/compute.h"
 #include "profiler/measure/progress.h"
 #include "profiler/measure/transport.h"
@@ -61,14 +61,6 @@ MachineDescription machine_of(const Target& target) {
     machine.memory_bytes = target.backend->memory_bytes();
   }
   return machine;
-}
-
-void take(Profile& profile, const DeviceRates& rates) {
-  profile.memory_bandwidth_bytes_per_s = rates.memory_bandwidth_bytes_per_s;
-  profile.matmul_flop_per_s = rates.matmul_flop_per_s;
-  profile.optimizer_s_per_parameter = rates.optimizer_s_per_parameter;
-  profile.gradient_norm_s_per_parameter = rates.gradient_norm_s_per_parameter;
-  profile.dispatch_s = rates.dispatch_s;
 }
 
 template <class T>
@@ -178,7 +170,7 @@ Profile profile_machine(const ProfileRequest& request) {
   set_head(request, profile);
   warm_up(request.target);
   measure_layers(computes, advance, profile);
-  take(profile, measure_rates(timing_rule(request), request.target, advance));
+  measure_rates(timing_rule(request), request.target, advance, profile);
   // Ranks on CPUs share caches and memory; GPUs do not.
   profile.rate_by_active_ranks = request.target.backend == nullptr
                                      ? measure_concurrency(computes.front(), int(ranks), advance)

@@ -9,7 +9,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/failure_text.h"
 #include "runtime/comm/sockets/socket_world.h"
 #include "runtime/comm/threads/thread_world.h"
 
@@ -219,16 +218,8 @@ TransportTimings measure_transport(const TransportRequest& request, const OnMeas
 double bus_bandwidth_bytes_per_s(const TransportTiming& t) {
   const double n = double(t.group);
   const double algorithm = t.seconds > 0.0 ? double(t.bytes) / t.seconds : 0.0;
-  switch (t.operation) {
-    case TransportOperation::all_reduce:
-      return algorithm * 2.0 * (n - 1.0) / n;
-    case TransportOperation::all_gather:
-    case TransportOperation::reduce_scatter:
-      return algorithm * (n - 1.0) / n;
-    case TransportOperation::send_receive:
-      return algorithm;
-  }
-  return algorithm;
+  if (t.operation == TransportOperation::send_receive) return algorithm;
+  return algorithm * (t.operation == TransportOperation::all_reduce ? 2.0 : 1.0) * (n - 1.0) / n;
 }
 
 }  // namespace mpt::profiler

@@ -2,11 +2,11 @@
 #include "runtime/checkpoint/checkpoint.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include "base/json.h"
 #include "base/ranges.h"
+#include "base/text.h"
 #include "models/parameter_count.h"
 
 namespace mpt::runtime {
@@ -21,17 +21,19 @@ constexpr int64_t kMostRows = int64_t{1} << 48;  // and columns, as in a shape (
 std::optional<std::pair<std::string, std::pair<int64_t, int64_t>>> parse_name(const std::string& text) {
   const size_t at = text.rfind('@'), comma = text.rfind(',');
   if (at == std::string::npos || comma == std::string::npos || comma < at) return std::nullopt;
-  int64_t row = -1, column = -1;
-  const char* const end = text.data() + text.size();
-  const auto first = std::from_chars(text.data() + at + 1, text.data() + comma, row);
-  const auto second = std::from_chars(text.data() + comma + 1, end, column);
-  if (first.ec != std::errc() || first.ptr != text.data() + comma || second.ec != std::errc() ||
-      second.ptr != end || row < 0 || column < 0 || row > kMostRows || column > kMostRows)
-    return std::nullopt;
-  return std::pair{text.substr(0, at), std::pair{row, column}};
+  const auto row = number_of<int64_t>(text.substr(at + 1, comma - at - 1));
+  const auto column = number_of<int64_t>(text.substr(comma + 1));
+  const auto fits = [](const auto& number) { return number && *number >= 0 && *number <= kMostRows; };
+  if (!fits(row) || !fits(column)) return std::nullopt;
+  return std::pair{text.substr(0, at), std::pair{*row, *column}};
 }
 
 std::string key_of(TensorKind kind, const std::string& name) { return enum_name(kind) + "/" + name; }
+
+[[noreturn]] void refuse_damaged(const std::filesystem::path& where, const std::string& found,
+                                 const std::string& expected) {
+  throw UserError(Problem{where.string(), found, expected, "the checkpoint is damaged: take an earlier one"});
+}
 
 void check_file(const std::filesystem::path& folder, const CheckpointFile& file) {
   const std::filesystem::path path = folder / file.name;
@@ -40,17 +42,13 @@ void check_file(const std::filesystem::path& folder, const CheckpointFile& file)
         Problem{(folder / kInfoFile).string(), "file \"" + file.name + "\"", "one in the folder", ""});
   std::error_code error;
   const auto bytes = std::filesystem::file_size(path, error);
-  if (error || int64_t(bytes) != file.bytes) {
-    throw UserError(Problem{
-        path.string(), error ? "cannot be read (" + error.message() + ")" : fmt::format("{} bytes", bytes),
-        fmt::format("{} bytes", file.bytes), "the checkpoint is damaged: take an earlier one"});
-  }
+  if (error)
+    refuse_damaged(path, "cannot be read (" + error.message() + ")", fmt::format("{} bytes", file.bytes));
+  if (int64_t(bytes) != file.bytes)
+    refuse_damaged(path, fmt::format("{} bytes", bytes), fmt::format("{} bytes", file.bytes));
   const uint32_t crc = file_crc32(path);
-  if (int64_t(crc) != file.crc32) {
-    throw UserError(Problem{path.string(), fmt::format("checksum {:08x}", crc),
-                            fmt::format("{:08x}", file.crc32),
-                            "the checkpoint is damaged: take an earlier one"});
-  }
+  if (int64_t(crc) != file.crc32)
+    refuse_damaged(path, fmt::format("checksum {:08x}", crc), fmt::format("{:08x}", file.crc32));
 }
 
 // Whether a folder of such a name has anything of a checkpoint in it. What cannot be looked into may have.
@@ -139,11 +137,11 @@ void Checkpoint::check_pieces() {
       if (next == pieces.end() || next->block.global_row >= p.global_row + p.rows || p.count() == 0 ||
           next->block.count() == 0)
         continue;
-      throw UserError(
-          Problem{folder_.string(),
-                  fmt::format("two pieces of {} that hold row {}, column {}", cut_text(key, kMostNameBytes),
-                              next->block.global_row, std::max(p.global_column, next->block.global_column)),
-                  "each element once", "the checkpoint is damaged: take an earlier one"});
+      refuse_damaged(
+          folder_,
+          fmt::format("two pieces of {} that hold row {}, column {}", cut_text(key, kMostNameBytes),
+                      next->block.global_row, std::max(p.global_column, next->block.global_column)),
+          "each element once");
     }
   }
 }
@@ -151,10 +149,6 @@ void Checkpoint::check_pieces() {
 // Pieces do not overlap, so numbers of elements tell whether all are there: of each tensor, of its moments,
 // and of the model. Next-token modules are more than the model's own weights.
 void Checkpoint::check_completeness() const {
-  const auto refuse = [&](const std::string& found, const std::string& expected) {
-    throw UserError(
-        Problem{folder_.string(), found, expected, "the checkpoint is damaged: take an earlier one"});
-  };
   int64_t weights = 0;
   std::map<std::string, std::set<std::pair<int64_t, int64_t>>> sizes;  // of each name, over its kinds
   for (const auto& [key, pieces] : pieces_) {
@@ -162,20 +156,23 @@ void Checkpoint::check_completeness() const {
     int64_t elements = 0;
     for (const Piece& piece : pieces) elements += piece.block.count();
     if (double(elements) != double(whole.rows) * double(whole.columns))
-      refuse(fmt::format("{} elements of {}", elements, cut_text(key, kMostNameBytes)),
-             fmt::format("{} x {}", whole.rows, whole.columns));
+      refuse_damaged(folder_, fmt::format("{} elements of {}", elements, cut_text(key, kMostNameBytes)),
+                     fmt::format("{} x {}", whole.rows, whole.columns));
     if (key.starts_with(key_of(TensorKind::value, ""))) weights += elements;
     sizes[key.substr(key.find('/') + 1)].emplace(whole.rows, whole.columns);
   }
   for (const auto& [name, of_kinds] : sizes) {
     for (const std::string& kind : enum_names<TensorKind>()) {
       if (of_kinds.size() != 1 || !pieces_.contains(fmt::format("{}/{}", kind, name)))
-        refuse(fmt::format("no {} of the size of the others for {}", kind, cut_text(name, kMostNameBytes)),
-               "values and both moments of each weight, of one size");
+        refuse_damaged(
+            folder_,
+            fmt::format("no {} of the size of the others for {}", kind, cut_text(name, kMostNameBytes)),
+            "values and both moments of each weight, of one size");
     }
   }
   if (const int64_t total = models::count_parameters(info_.model).total; weights < total)
-    refuse(fmt::format("{} weights", weights), fmt::format("the {} of {}", total, info_.model.name));
+    refuse_damaged(folder_, fmt::format("{} weights", weights),
+                   fmt::format("the {} of {}", total, info_.model.name));
 }
 
 void Checkpoint::read(TensorKind kind, const std::string& name, const ShardBlock& block, double* out) const {
@@ -229,11 +226,8 @@ std::string checkpoint_name(int64_t step) { return fmt::format("{}{:08}", kPrefi
 
 std::optional<int64_t> step_of_name(const std::string& name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
-  int64_t step = 0;
-  const char* const end = name.data() + name.size();
-  const auto parsed = std::from_chars(name.data() + sizeof kPrefix - 1, end, step);
-  if (parsed.ec != std::errc() || parsed.ptr != end || name != checkpoint_name(step)) return std::nullopt;
-  return step;
+  const auto step = number_of<int64_t>(name.substr(sizeof kPrefix - 1));
+  return step && name == checkpoint_name(*step) ? step : std::nullopt;
 }
 
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder) {

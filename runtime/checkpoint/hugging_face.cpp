@@ -35,17 +35,15 @@ std::vector<std::filesystem::path> weight_files(const std::filesystem::path& fol
   if (!json.is_object() || map == json.end() || !map->is_object())
     throw UserError(
         Problem{index.string() + " at /weight_map", "missing or no object", "file names by tensor", ""});
-  std::vector<std::filesystem::path> files;
+  std::set<std::filesystem::path> files;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
       throw UserError(Problem{index.string() + " at /weight_map/" + detail::escape_pointer(tensor),
                               detail::describe_json(file), "a file in the same folder", ""});
     }
-    files.push_back(folder / file.get<std::string>());
+    files.insert(folder / file.get<std::string>());
   }
-  std::sort(files.begin(), files.end());
-  files.erase(std::unique(files.begin(), files.end()), files.end());
-  return files;
+  return {files.begin(), files.end()};
 }
 
 // The parts of one tensor of the export.

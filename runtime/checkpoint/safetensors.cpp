@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/files.h"
 #include "base/json.h"
 #include "runtime/comm/reduction.h"
 
@@ -162,17 +163,9 @@ void SafetensorsWriter::fail() const {
 }
 
 void SafetensorsWriter::append(const void* data, int64_t bytes) {
-  const auto* at = static_cast<const uint8_t*>(data);
-  while (bytes > 0) {
-    const int64_t block = std::min<int64_t>(bytes, int64_t{1} << 30);
-    const ssize_t written = ::write(descriptor_, at, size_t(block));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) fail();
-    crc32_ = uint32_t(::crc32(crc32_, at, uInt(written)));
-    at += written;
-    bytes -= written;
-    bytes_ += written;
-  }
+  if (!write_all(descriptor_, {static_cast<const char*>(data), size_t(bytes)})) fail();
+  crc32_ = uint32_t(::crc32_z(crc32_, static_cast<const Bytef*>(data), size_t(bytes)));
+  bytes_ += bytes;
 }
 
 void SafetensorsWriter::finish() {
@@ -186,12 +179,7 @@ void SafetensorsWriter::finish() {
 
 uint32_t file_crc32(const std::filesystem::path& file) {
   const MappedFile mapped(file, file.string());
-  uLong crc = ::crc32(0, nullptr, 0);
-  for (size_t at = 0; at < mapped.bytes().size(); at += size_t{1} << 30) {
-    const size_t block = std::min(mapped.bytes().size() - at, size_t{1} << 30);
-    crc = ::crc32(crc, mapped.bytes().data() + at, uInt(block));
-  }
-  return uint32_t(crc);
+  return uint32_t(::crc32_z(0, mapped.bytes().data(), mapped.bytes().size()));
 }
 
 }  // namespace mpt::runtime

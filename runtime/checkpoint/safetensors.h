@@ -5,7 +5,6 @@
 // header, the header with type, shape and place of each tensor, then the tensors. Little-endian.
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <string>

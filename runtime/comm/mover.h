@@ -5,6 +5,7 @@
 // device's own copies and kernels.
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "runtime/comm/communicator.h"
@@ -25,5 +26,8 @@ class Mover {
 
 /// Of host memory; it has no state.
 Mover& host_mover();
+
+/// A group of one: collectives are identities, and there is no peer to send to. `mover` outlives it.
+std::unique_ptr<Communicator> make_single_communicator(Mover& mover = host_mover());
 
 }  // namespace mpt::runtime

@@ -85,27 +85,13 @@ void narrow(DataType type, const float* from, int64_t count, void* to) {
   }
 }
 
-int64_t size_of(DataType type) {
-  switch (type) {
-    case DataType::float64:
-      return 8;
-    case DataType::float32:
-      return 4;
-    default:
-      return 2;
-  }
-}
+int64_t size_of(DataType type) { return type == DataType::float64 ? 8 : type == DataType::float32 ? 4 : 2; }
 
 void reduce_in_order(DataType type, ReduceOperation operation, const std::vector<const void*>& parts,
                      int64_t begin, int64_t end, void* to) {
-  switch (type) {
-    case DataType::float32:
-      return reduce<float>(operation, parts, begin, end, to);
-    case DataType::float64:
-      return reduce<double>(operation, parts, begin, end, to);
-    default:
-      return reduce_narrow(type, operation, parts, begin, end, to);
-  }
+  if (type == DataType::float32) return reduce<float>(operation, parts, begin, end, to);
+  if (type == DataType::float64) return reduce<double>(operation, parts, begin, end, to);
+  reduce_narrow(type, operation, parts, begin, end, to);
 }
 
 }  // namespace mpt::runtime

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/comm/single.h"
+#include "runtime/comm/mover.h"
 
 #include "base/error.h"
 

@@ -9,10 +9,10 @@
 #include "base/quantity.h"
 #include "runtime/comm/nccl/nccl_world.h"
 #include "runtime/comm/threads/thread_world.h"
-#include "runtime/cuda/cupti_trace.h"
-#include "runtime/device/cuda/cuda_device.h"
 #include "runtime/device/cuda/launch.h"
+#include "runtime/device/cuda/stream_device.h"
 #include "runtime/device/cuda_module.h"
+#include "runtime/device/kernel_trace.h"
 
 namespace mpt::runtime {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/cuda/cupti_trace.h"
+#include "runtime/device/kernel_trace.h"
 
 #include <cupti.h>
 

@@ -23,6 +23,19 @@ uint64_t scramble(uint64_t x) {
                           "plan a model with the tokenizer's vocabulary, or check --data-format"});
 }
 
+// The bytes of text are a vocabulary of their own. Narrow elements hold the tokens of another vocabulary, or
+// ids that were cut: each of them looks right.
+void check_width(const TokenSource& source, const std::string& path, const DatasetOptions& o) {
+  const int64_t ids = source.ids();
+  const bool text = ids == 256;
+  if (o.format == DataFormat::text || (text ? o.vocab == ids : o.vocab <= ids)) return;
+  throw UserError(Problem{
+      "--data " + path, fmt::format("{}, ids 0 to {}", text ? "bytes of text" : "narrow tokens", ids - 1),
+      fmt::format("ids 0 to {}, the model's vocabulary", o.vocab - 1),
+      text ? "tokenise it, and add --data-format uint16 or uint32; --data-format text trains on its bytes"
+           : "write the tokens again with 32 bits each, and add --data-format uint32"});
+}
+
 // Of the beginning, so that a wrong tokenizer or format is found before anything runs.
 void check_vocabulary(const TokenSource& source, const std::string& path, int64_t vocab, int64_t most) {
   constexpr int64_t kBlock = 4096;
@@ -107,6 +120,7 @@ Dataset::Dataset(const DatasetOptions& options, DataSplit split) : options_(opti
     before += part.weight;
     for (const std::string& path : described.paths) {
       part.sources.push_back(open_token_source(path, options.format));
+      check_width(*part.sources.back(), path, options);
       check_vocabulary(*part.sources.back(), path, options.vocab, options.tokens_checked_first);
       part.tokens += part.sources.back()->tokens();
     }

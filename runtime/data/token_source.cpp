@@ -34,6 +34,7 @@ class FlatTokens final : public TokenSource {
         tokens_((file_.size() - int64_t(first)) / int64_t(sizeof(T))) {}
 
   int64_t tokens() const override { return tokens_; }
+  int64_t ids() const override { return int64_t(narrowed(std::numeric_limits<T>::max())) + 1; }
   void read(int64_t begin, int64_t count, int32_t* out) const override {
     const uint8_t* at = first_ + begin * int64_t(sizeof(T));
     for (int64_t i = 0; i < count; ++i) out[i] = narrowed(load<T>(at + i * int64_t(sizeof(T))));
@@ -83,11 +84,13 @@ struct Index {
   static constexpr size_t kHeader = 9 + 8 + 1 + 8 + 8;
 };
 
-// Element sizes by code, of the codes that hold whole numbers.
-int64_t element_size(uint8_t code) {
-  constexpr int64_t kSizes[] = {0, 1, 1, 2, 4, 8, 0, 0, 2};
-  return code < std::size(kSizes) ? kSizes[code] : 0;
-}
+// By code; the others are no whole numbers.
+constexpr struct {
+  int64_t bytes = 0;
+  std::unique_ptr<TokenSource> (*open)(const std::filesystem::path&, MappedFile, size_t first) = nullptr;
+} kElements[] = {
+    {}, {1, flat<uint8_t>}, {1, flat<int8_t>}, {2, flat<int16_t>}, {4, flat<int32_t>}, {8, flat<int64_t>}, {},
+    {}, {2, flat<uint16_t>}};
 
 void check_index(const std::filesystem::path& path, const MappedFile& index, int64_t size,
                  int64_t bin_bytes) {
@@ -129,26 +132,12 @@ std::unique_ptr<TokenSource> open_megatron(const std::filesystem::path& path) {
     refuse(idx, fmt::format("version {}", version), "version 1",
            "make it again with Megatron-LM's preprocess_data.py");
   const uint8_t code = index.bytes()[17];
-  const int64_t size = element_size(code);
-  if (size == 0)
+  if (code >= std::size(kElements) || kElements[code].open == nullptr)
     refuse(idx, fmt::format("tokens of type {}", code), "a type of whole numbers",
            "make it again with Megatron-LM's preprocess_data.py");
   MappedFile tokens(bin, "--data " + bin.string());
-  check_index(idx, index, size, tokens.size());
-  switch (code) {
-    case 1:
-      return flat<uint8_t>(bin, std::move(tokens), 0);
-    case 2:
-      return flat<int8_t>(bin, std::move(tokens), 0);
-    case 3:
-      return flat<int16_t>(bin, std::move(tokens), 0);
-    case 4:
-      return flat<int32_t>(bin, std::move(tokens), 0);
-    case 5:
-      return flat<int64_t>(bin, std::move(tokens), 0);
-    default:
-      return flat<uint16_t>(bin, std::move(tokens), 0);
-  }
+  check_index(idx, index, kElements[code].bytes, tokens.size());
+  return kElements[code].open(bin, std::move(tokens), 0);
 }
 
 bool is_indexed(const std::filesystem::path& path) {

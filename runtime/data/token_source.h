@@ -3,7 +3,7 @@
 
 // TokenSource: one file, or one indexed pair of files, as a run of tokens. Everything is memory-mapped.
 //
-//   text      bytes are tokens (vocabulary 256)
+//   text      bytes are tokens (vocabulary 256, or any other where the format is said)
 //   uint16,   tokens without a header (nanoGPT's train.bin), or with the 1,024-byte header of llm.c
 //   uint32    (magic 20240520 for 16 bits, 20240801 for 32), which then decides the width
 //   megatron  PREFIX.bin and PREFIX.idx of Megatron-LM (megatron/core/datasets/indexed_dataset.py): its
@@ -24,6 +24,7 @@ class TokenSource {
  public:
   virtual ~TokenSource() = default;
   virtual int64_t tokens() const = 0;
+  virtual int64_t ids() const = 0;  // that its elements can hold: 256 of text, 65,536 of 16 bits
   /// Tokens begin .. begin + count.
   virtual void read(int64_t begin, int64_t count, int32_t* out) const = 0;
 };

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "base/failure_text.h"
+#include "base/error.h"
 
 namespace mpt::runtime {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/failure_text.h"
+#include "base/error.h"
 #include "base/ranges.h"
 
 namespace mpt::runtime {

@@ -8,22 +8,9 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/files.h"
 
 namespace mpt::runtime {
-namespace {
-
-// The error, or 0.
-int write_line(int descriptor, const std::string& line) {
-  for (size_t written = 0; written < line.size();) {
-    const ssize_t n = ::write(descriptor, line.data() + written, line.size() - written);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno;
-    written += size_t(n);
-  }
-  return 0;
-}
-
-}  // namespace
 
 LogFile::LogFile(const std::filesystem::path& file, bool append, const std::string& where)
     : file_(file),
@@ -39,8 +26,8 @@ LogFile::~LogFile() { ::close(descriptor_); }
 bool LogFile::add_line(std::string line) {
   line += '\n';
   const off_t before = ::lseek(descriptor_, 0, SEEK_END);  // -1 where lines cannot be taken back: a pipe
-  const int error = write_line(descriptor_, line);
-  if (error == 0) return true;
+  if (write_all(descriptor_, line)) return true;
+  const int error = errno;
   // A device has no length: there is nothing to take back.
   if (before >= 0 && ::ftruncate(descriptor_, before) != 0 && errno != EINVAL) error_ = errno;
   if (error_ == 0) error_ = error;

@@ -23,24 +23,20 @@ std::vector<int32_t> keys_up_to(const std::vector<int32_t>& queries, const std::
 // A block goes to the next rank while another arrives from the one before.
 Posted AttentionCore::pass_on(const Buffer& block, const Buffer& arriving) const {
   return {ring_, "passing keys and values",
-          [&group = group_, from = block.data(), to = arriving.data(), bytes = block.bytes()] {
+          [&group = context_group_, from = block.data(), to = arriving.data(), bytes = block.bytes()] {
             const int ranks = group.size(), rank = group.rank();
             group.send_receive(from, (rank + 1) % ranks, to, (rank - 1 + ranks) % ranks, bytes);
           }};
 }
 
-AttentionCore::AttentionCore(const RankSizes& sizes, const LayerGroups& groups, Device& device)
-    : sizes_(sizes),
-      group_(*groups.context),
-      ring_(groups.ring),
-      device_(device),
-      exchange_(sizes, *groups.context, device) {
+AttentionCore::AttentionCore(const PartContext& context)
+    : Part(context), context_group_(*context.groups.context), ring_(context.groups.ring), exchange_(context) {
   if (!rings()) return;
-  const int64_t window = sizes.attention().window;
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    const auto keys = context_positions(sizes.sequence, group_.size(), rank, sizes.context_method);
-    visible_.push_back(keys_up_to(sizes.positions, keys, 0));
-    hidden_.push_back(window > 0 ? keys_up_to(sizes.positions, keys, window) : std::vector<int32_t>{});
+  const int64_t window = sizes_.attention().window;
+  for (int rank = 0; rank < context_group_.size(); ++rank) {
+    const auto keys = context_positions(sizes_.sequence, context_group_.size(), rank, sizes_.context_method);
+    visible_.push_back(keys_up_to(sizes_.positions, keys, 0));
+    hidden_.push_back(window > 0 ? keys_up_to(sizes_.positions, keys, window) : std::vector<int32_t>{});
   }
 }
 
@@ -49,7 +45,7 @@ AttentionBlock AttentionCore::block_of(int source) const {
 }
 
 AttentionShape AttentionCore::exchanged_shape() const {
-  const int64_t ranks = group_.size();
+  const int64_t ranks = context_group_.size();
   AttentionShape shape = sizes_.attention();
   shape.sequence *= ranks;
   shape.heads /= ranks;
@@ -58,7 +54,7 @@ AttentionShape AttentionCore::exchanged_shape() const {
 }
 
 int64_t AttentionCore::first_sink() const {
-  return exchanges() ? group_.rank() * exchanged_shape().heads : 0;
+  return exchanges() ? context_group_.rank() * exchanged_shape().heads : 0;
 }
 
 void AttentionCore::prepare(Buffer& qkv) const {
@@ -73,12 +69,10 @@ void AttentionCore::forward(const Buffer& qkv, void* out, void* log_sum_exp, con
   if (rings()) {
     ring_forward(qkv, result, log_sum_exp);
   } else {
-    device_.run(sizes_.type, AttentionForward{shape, qkv.data(), result, log_sum_exp});
+    run(AttentionForward{shape, qkv.data(), result, log_sum_exp});
   }
   if (sinks != nullptr) {
-    device_.run(sizes_.type,
-                SinkForward{shape, static_cast<const char*>(sinks) + first_sink() * sizes_.unit(), result,
-                            log_sum_exp});
+    run(SinkForward{shape, beyond(sinks, first_sink() * sizes_.unit()), result, log_sum_exp});
   }
   if (own) exchange_.to_tokens(own, parts_of(true), out);
 }
@@ -87,10 +81,8 @@ void AttentionCore::backward_sinks(const AttentionShape& shape, const Sinks& sin
                                    const void* out, const void* log_sum_exp) const {
   if (sinks.values == nullptr) return;
   device_.zero(sinks.gradient, sizes_.heads * sizes_.state_unit());
-  device_.run(
-      sizes_.type,
-      SinkBackward{shape, static_cast<const char*>(sinks.values) + first_sink() * sizes_.unit(), dout, out,
-                   log_sum_exp, static_cast<char*>(sinks.gradient) + first_sink() * sizes_.state_unit()});
+  run(SinkBackward{shape, beyond(sinks.values, first_sink() * sizes_.unit()), dout, out, log_sum_exp,
+                   beyond(sinks.gradient, first_sink() * sizes_.state_unit())});
 }
 
 void AttentionCore::backward(const void* dout, const Buffer& qkv, const void* out, const void* log_sum_exp,
@@ -98,15 +90,14 @@ void AttentionCore::backward(const void* dout, const Buffer& qkv, const void* ou
   if (!exchanges()) {
     backward_sinks(sizes_.attention(), sinks, dout, out, log_sum_exp);
     if (rings()) return ring_backward(dout, qkv, out, log_sum_exp, dqkv);
-    return device_.run(sizes_.type,
-                       AttentionBackward{sizes_.attention(), dout, qkv.data(), out, log_sum_exp, dqkv});
+    return run(AttentionBackward{sizes_.attention(), dout, qkv.data(), out, log_sum_exp, dqkv});
   }
   const Buffer own_dout = exchange_.to_heads(dout, parts_of(true)),
                own_out = exchange_.to_heads(out, parts_of(true));
   const Buffer own(device_, qkv.bytes());
   backward_sinks(exchanged_shape(), sinks, own_dout.data(), own_out.data(), log_sum_exp);
-  device_.run(sizes_.type, AttentionBackward{exchanged_shape(), own_dout.data(), qkv.data(), own_out.data(),
-                                             log_sum_exp, own.data()});
+  run(AttentionBackward{exchanged_shape(), own_dout.data(), qkv.data(), own_out.data(), log_sum_exp,
+                        own.data()});
   exchange_.to_tokens(own, parts_of(false), dqkv);
 }
 
@@ -115,27 +106,24 @@ Buffer AttentionCore::own_block(const Buffer& qkv) const {
   const AttentionShape s = sizes_.attention();
   const int64_t queries = s.heads * s.head_dim, width = s.kv_row();
   Buffer block(device_, s.tokens() * width * sizes_.unit());
-  device_.run(sizes_.type, CopyColumns{sizes_.type, s.tokens(), width,
-                                       static_cast<const char*>(qkv.data()) + queries * sizes_.unit(),
-                                       s.row(), block.data(), width});
+  copy_columns(s.tokens(), width, beyond(qkv.data(), queries * sizes_.unit()), s.row(), block.data(), width);
   return block;
 }
 
 void AttentionCore::ring_forward(const Buffer& qkv, void* out, void* log_sum_exp) const {
   const AttentionShape s = sizes_.attention();
-  const int ranks = group_.size(), rank = group_.rank();
+  const int ranks = context_group_.size(), rank = context_group_.rank();
   const int64_t width = s.outputs();
   const DataType wide = state_type_of(sizes_.type);
   Buffer block = own_block(qkv), arriving(device_, block.bytes()), sum;
-  if (wide != sizes_.type) sum = Buffer(device_, s.tokens() * width * sizes_.state_unit());
+  if (wide != sizes_.type) sum = numbers(s.tokens() * width);
   void* const result = sum ? sum.data() : out;
   for (int step = 0; step < ranks; ++step) {
     const int source = (rank - step + ranks) % ranks;
     const AttentionBlock keys = block_of(source);
     std::optional<Posted> passing;
     if (step + 1 < ranks) passing.emplace(pass_on(block, arriving));
-    device_.run(sizes_.type,
-                AttentionBlockForward{keys, qkv.data(), block.data(), step == 0, result, log_sum_exp});
+    run(AttentionBlockForward{keys, qkv.data(), block.data(), step == 0, result, log_sum_exp});
     if (passing) passing->wait();
     std::swap(block, arriving);
   }
@@ -147,13 +135,13 @@ void AttentionCore::ring_forward(const Buffer& qkv, void* out, void* log_sum_exp
 void AttentionCore::ring_backward(const void* dout, const Buffer& qkv, const void* out,
                                   const void* log_sum_exp, void* dqkv) const {
   const AttentionShape s = sizes_.attention();
-  const int ranks = group_.size(), rank = group_.rank();
+  const int ranks = context_group_.size(), rank = context_group_.rank();
   const int64_t width = s.heads * s.head_dim, kv_width = s.kv_row();
   const DataType wide = state_type_of(sizes_.type);
   Buffer block = own_block(qkv), arriving(device_, block.bytes());
-  Buffer part(device_, s.tokens() * kv_width * sizes_.state_unit()), gradient(device_, part.bytes());
+  Buffer part = numbers(s.tokens() * kv_width), gradient = numbers(s.tokens() * kv_width);
   const Buffer arriving_gradient(device_, part.bytes());
-  const Buffer dq(device_, s.tokens() * width * sizes_.state_unit());
+  const Buffer dq = numbers(s.tokens() * width);
   device_.zero(dq.data(), dq.bytes());
   Posted passing_gradient;
   for (int step = 0; step < ranks; ++step) {
@@ -162,14 +150,14 @@ void AttentionCore::ring_backward(const void* dout, const Buffer& qkv, const voi
     std::optional<Posted> passing;
     if (step + 1 < ranks) passing.emplace(pass_on(block, arriving));
     device_.zero(part.data(), part.bytes());
-    device_.run(sizes_.type, AttentionBlockBackward{.block = keys,
-                                                    .dout = dout,
-                                                    .qkv = qkv.data(),
-                                                    .kv = block.data(),
-                                                    .out = out,
-                                                    .log_sum_exp = log_sum_exp,
-                                                    .dq = dq.data(),
-                                                    .dkv = part.data()});
+    run(AttentionBlockBackward{.block = keys,
+                               .dout = dout,
+                               .qkv = qkv.data(),
+                               .kv = block.data(),
+                               .out = out,
+                               .log_sum_exp = log_sum_exp,
+                               .dq = dq.data(),
+                               .dkv = part.data()});
     passing_gradient.wait();
     if (step > 0) {
       device_.run(wide,
@@ -183,7 +171,7 @@ void AttentionCore::ring_backward(const void* dout, const Buffer& qkv, const voi
   device_.run(wide, CopyColumns{sizes_.type, s.tokens(), width, dq.data(), width, dqkv, s.row()});
   passing_gradient.wait();
   device_.run(wide, CopyColumns{sizes_.type, s.tokens(), kv_width, arriving_gradient.data(), kv_width,
-                                static_cast<char*>(dqkv) + width * sizes_.unit(), s.row()});
+                                beyond(dqkv, width * sizes_.unit()), s.row()});
 }
 
 // Heads are cut into units that those of keys and those of values are made of.

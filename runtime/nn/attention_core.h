@@ -19,9 +19,9 @@ struct Sinks {
   void* gradient = nullptr;
 };
 
-class AttentionCore {
+class AttentionCore : private Part {
  public:
-  AttentionCore(const RankSizes& sizes, const LayerGroups& groups, Device& device);
+  explicit AttentionCore(const PartContext& context);
 
   /// Brings qkv, as AttentionShape has it, into the form that forward and backward take.
   void prepare(Buffer& qkv) const;
@@ -32,8 +32,8 @@ class AttentionCore {
                 const Sinks& sinks) const;
 
  private:
-  bool rings() const { return group_.size() > 1 && sizes_.context_method == ContextMethod::ring; }
-  bool exchanges() const { return group_.size() > 1 && !rings(); }
+  bool rings() const { return context_group_.size() > 1 && sizes_.context_method == ContextMethod::ring; }
+  bool exchanges() const { return context_group_.size() > 1 && !rings(); }
   AttentionShape exchanged_shape() const;
   AttentionBlock block_of(int source) const;
   /// Of the heads that this rank has after the exchange.
@@ -47,10 +47,8 @@ class AttentionCore {
   Posted pass_on(const Buffer& block, const Buffer& arriving) const;
   HeadParts parts_of(bool outputs) const;
 
-  const RankSizes& sizes_;
-  Communicator& group_;
+  Communicator& context_group_;
   const BesideCompute ring_;
-  Device& device_;
   const HeadExchange exchange_;
   // [rank the keys come from][query]; `hidden_` where there is a window.
   std::vector<std::vector<int32_t>> visible_, hidden_;

@@ -6,90 +6,57 @@ namespace {
 
 // Columns of the gate on the core's output, on one rank.
 int64_t gate_columns(const RankSizes& s) {
-  switch (s.kind.attention->output_gate) {
-    case OutputGate::none:
-      return 0;
-    case OutputGate::per_head:
-      return s.heads;
-    case OutputGate::elementwise:
-      return s.attention().outputs();
-  }
-  return 0;
+  const OutputGate gate = s.kind.attention->output_gate;
+  if (gate == OutputGate::none) return 0;
+  return gate == OutputGate::per_head ? s.heads : s.attention().outputs();
 }
 
-// Queries, keys, values and gate of this rank's heads out of those of all ranks, which lie behind each other.
 LinearOptions qkv_options(const std::string& name, const RankSizes& s) {
-  LinearOptions options{name + ".qkv", Split::columns, s.kind.attention->qkv_bias, 0, s.hidden, {},
-                        kDeviation,    s.fp8};
-  for (const int64_t part : {s.heads * s.head_dim, s.kv_heads * s.head_dim,
-                             s.kv_heads * s.attention().values(), gate_columns(s)}) {
-    if (part == 0) continue;
-    options.blocks.push_back({options.global_columns + part * s.tensor_rank, part, 0, s.hidden});
-    options.global_columns += part * s.tensor;
-  }
-  return options;
-}
-
-LinearOptions down_options(const std::string& name, int64_t columns, const RankSizes& s) {
-  return {name,       Split::whole, s.kind.attention->qkv_bias,
-          columns,    s.hidden,     {{0, columns, 0, s.hidden}},
-          kDeviation, s.fp8};
-}
-
-// `columns`: of this rank.
-LinearOptions up_options(const std::string& name, int64_t columns, int64_t inner, const RankSizes& s) {
-  return {name,       Split::columns,
-          false,      columns * s.tensor,
-          inner,      {{columns * s.tensor_rank, columns, 0, inner}},
-          kDeviation, s.fp8};
+  const int64_t keys = s.kv_heads * s.head_dim, values = s.kv_heads * s.attention().values();
+  return columns_options(name + ".qkv", s.kind.attention->qkv_bias,
+                         {s.heads * s.head_dim, keys, values, gate_columns(s)}, s.hidden, s);
 }
 
 const void* data_if(bool wanted, const Buffer& buffer) { return wanted ? buffer.data() : nullptr; }
 
 }  // namespace
 
-AttentionLayer::AttentionLayer(const std::string& name, const RankSizes& s, Parameters& parameters,
-                               const LayerGroups& groups, Device& device)
-    : sizes_(s),
-      parameters_(parameters),
-      group_(*groups.tensor),
-      device_(device),
-      core_(s, groups, device),
-      output_(rows_options(name + ".output", s.kind.attention->output_bias, s.attention().outputs(), s), s,
-              parameters, groups, device) {
+AttentionLayer::AttentionLayer(const std::string& name, const PartContext& context)
+    : Part(context),
+      core_(context),
+      output_(rows_options(name + ".output", sizes_.kind.attention->output_bias, sizes_.attention().outputs(),
+                           sizes_),
+              context) {
+  const RankSizes& s = sizes_;
   const Attention& a = *s.kind.attention;
   const auto linear = [&](std::optional<Linear>& to, const LinearOptions& options) {
-    to.emplace(options, s, parameters, groups, device);
+    to.emplace(options, context);
+  };
+  const auto up = [&](const char* part, int64_t columns, int64_t inner) {
+    return columns_options(name + part, false, {columns}, inner, s);
+  };
+  const auto down = [&](const char* part, int64_t columns) {
+    return whole_options(name + part, a.qkv_bias, columns, s.hidden, s.fp8);
   };
   if (!a.latent) {
     linear(qkv_, qkv_options(name, s));
-    if (a.query_key_norm != QueryKeyNorm::none)
-      head_norm_.emplace(name, s, parameters, *groups.tensor, device);
+    if (a.query_key_norm != QueryKeyNorm::none) head_norm_.emplace(name, context);
   } else {
     const LatentAttention& l = *a.latent;
     const int64_t queries = s.heads * (l.nope_head_dim + l.rope_head_dim);
     if (l.query_rank > 0) {
-      linear(query_down_, down_options(name + ".query_down", l.query_rank, s));
-      query_norm_.emplace(name + ".query_latent_norm", s, parameters, device, l.query_rank);
-      linear(query_up_, up_options(name + ".query_up", queries, l.query_rank, s));
+      linear(query_down_, down(".query_down", l.query_rank));
+      query_norm_.emplace(name + ".query_latent_norm", context, l.query_rank);
+      linear(query_up_, up(".query_up", queries, l.query_rank));
     } else {
-      linear(query_, up_options(name + ".query", queries, s.hidden, s));
+      linear(query_, up(".query", queries, s.hidden));
     }
-    linear(key_value_down_, down_options(name + ".key_value_down", l.key_value_rank + l.rope_head_dim, s));
-    key_value_norm_.emplace(name + ".key_value_norm", s, parameters, device, l.key_value_rank);
-    linear(key_value_up_, up_options(name + ".key_value_up", s.heads * (l.nope_head_dim + l.value_head_dim),
-                                     l.key_value_rank, s));
+    linear(key_value_down_, down(".key_value_down", l.key_value_rank + l.rope_head_dim));
+    key_value_norm_.emplace(name + ".key_value_norm", context, l.key_value_rank);
+    linear(key_value_up_,
+           up(".key_value_up", s.heads * (l.nope_head_dim + l.value_head_dim), l.key_value_rank));
   }
-  if (a.sinks) sinks_ = add_sinks(name + ".sinks");
-}
-
-int AttentionLayer::add_sinks(const std::string& name) {
-  Parameter sinks;
-  sinks.name = name;
-  sinks.global_rows = sizes_.heads * sizes_.tensor;
-  sinks.blocks = {{sizes_.heads * sizes_.tensor_rank, sizes_.heads, 0, 1}};
-  sinks.deviation = kDeviation;
-  return parameters_.add(sinks);
+  if (a.sinks) sinks_ = parameters_.add(split_vector(name + ".sinks", s.heads, 0.0, kDeviation));
 }
 
 void AttentionLayer::forward(const void* x, void* y, Saved& saved, const TokenRoom& room) {
@@ -107,8 +74,7 @@ void AttentionLayer::project(const void* x, Saved& saved, const TokenRoom& room)
   gates() > 0 ? project_with_gate(x, saved, room)
               : qkv_->forward(x, saved.qkv.data(), room, {}, of_qkv(saved));
   if (head_norm_) head_norm_->forward(saved.qkv.data(), saved.heads);
-  if (!sizes_.frequencies.empty())
-    device_.run(sizes_.type, Rotate{sizes_.attention(), sizes_.rotation(), +1, saved.qkv.data()});
+  if (!sizes_.frequencies.empty()) run(Rotate{sizes_.attention(), sizes_.rotation(), +1, saved.qkv.data()});
 }
 
 // The gate lies behind the values.
@@ -116,10 +82,10 @@ void AttentionLayer::project_with_gate(const void* x, Saved& saved, const TokenR
   const int64_t row = sizes_.attention().row(), all = row + gates();
   const Buffer both = tokens_by(all);
   qkv_->forward(x, both.data(), room, {}, of_qkv(saved));
-  copy_part(both.data(), all, saved.qkv.data(), row, row);
+  copy_columns(sizes_.tokens, row, both.data(), all, saved.qkv.data(), row);
   saved.gate = tokens_by(gates());
-  copy_part(static_cast<const char*>(both.data()) + row * sizes_.unit(), all, saved.gate.data(), gates(),
-            gates());
+  copy_columns(sizes_.tokens, gates(), beyond(both.data(), row * sizes_.unit()), all, saved.gate.data(),
+               gates());
 }
 
 void AttentionLayer::project_latents(const void* x, Saved& saved, const TokenRoom& room) {
@@ -143,15 +109,14 @@ void AttentionLayer::project_latents(const void* x, Saved& saved, const TokenRoo
   const Buffer down = local_by(width);
   key_value_down_->forward(x, down.data());
   saved.key_value.compressed = local_by(l.key_value_rank);
-  device_.run(sizes_.type, CopyColumns{sizes_.type, sizes_.local_tokens, l.key_value_rank, down.data(), width,
-                                       saved.key_value.compressed.data(), l.key_value_rank});
+  copy_columns(sizes_.local_tokens, l.key_value_rank, down.data(), width, saved.key_value.compressed.data(),
+               l.key_value_rank);
   norm(*key_value_norm_, saved.key_value, l.key_value_rank);
   const Buffer key = shared_key(down.data());
   const Buffer expanded = tokens_by(shape.heads * (shape.nope + shape.values));
   key_value_up_->forward(saved.key_value.normed.data(), expanded.data(), room);
   saved.qkv = tokens_by(shape.row());
-  device_.run(sizes_.type, LatentJoin{shape, sizes_.rotation(), queries.data(), expanded.data(), key.data(),
-                                      saved.qkv.data()});
+  run(LatentJoin{shape, sizes_.rotation(), queries.data(), expanded.data(), key.data(), saved.qkv.data()});
 }
 
 // The last columns of the key-value product, of all tokens.
@@ -159,9 +124,8 @@ Buffer AttentionLayer::shared_key(const void* key_value) {
   const LatentAttention& l = *sizes_.kind.attention->latent;
   const int64_t rope = l.rope_head_dim, local = sizes_.local_tokens;
   Buffer own = local_by(rope);
-  device_.run(sizes_.type, CopyColumns{sizes_.type, local, rope,
-                                       static_cast<const char*>(key_value) + l.key_value_rank * sizes_.unit(),
-                                       l.key_value_rank + rope, own.data(), rope});
+  copy_columns(local, rope, beyond(key_value, l.key_value_rank * sizes_.unit()), l.key_value_rank + rope,
+               own.data(), rope);
   if (!gathers()) return own;
   Buffer all = tokens_by(rope);
   group_.all_gather(own.data(), all.data(), local * rope, sizes_.type);
@@ -171,12 +135,10 @@ Buffer AttentionLayer::shared_key(const void* key_value) {
 void AttentionLayer::attend(Saved& saved) {
   saved.core_out = tokens_by(sizes_.attention().outputs());
   saved.log_sum_exp = Buffer(device_, sizes_.state_bytes(sizes_.heads));
-  core_.forward(saved.qkv, saved.core_out.data(), saved.log_sum_exp.data(),
-                sinks_ < 0 ? nullptr : parameters_.value(sinks_));
+  core_.forward(saved.qkv, saved.core_out.data(), saved.log_sum_exp.data(), value_if(sinks_));
   if (gates() == 0) return;
   saved.gated = tokens_by(sizes_.attention().outputs());
-  device_.run(sizes_.type,
-              GateForward{gate_shape(), saved.core_out.data(), saved.gate.data(), saved.gated.data()});
+  run(GateForward{gate_shape(), saved.core_out.data(), saved.gate.data(), saved.gated.data()});
 }
 
 void AttentionLayer::drop_core(Saved& saved) {
@@ -193,13 +155,13 @@ Buffer AttentionLayer::backward_input(const void* dy, const void* x, void* dx, S
                                  of_output(saved));
   if (gates() > 0) {
     saved.d_gate = tokens_by(gates());
-    device_.run(sizes_.type, GateBackward{gate_shape(), d_core.data(), saved.core_out.data(),
-                                          saved.gate.data(), d_core.data(), saved.d_gate.data()});
+    run(GateBackward{gate_shape(), d_core.data(), saved.core_out.data(), saved.gate.data(), d_core.data(),
+                     saved.d_gate.data()});
   }
   saved.d_qkv = tokens_by(sizes_.attention().row());
   Sinks sinks;
   if (sinks_ >= 0) {
-    saved.d_sinks = Buffer(device_, sizes_.heads * sizes_.state_unit());
+    saved.d_sinks = numbers(sizes_.heads);
     sinks = {parameters_.value(sinks_), saved.d_sinks.data()};
   }
   core_.backward(d_core.data(), saved.qkv, saved.core_out.data(), saved.log_sum_exp.data(),
@@ -214,8 +176,7 @@ Buffer AttentionLayer::backward_input(const void* dy, const void* x, void* dx, S
 
 void AttentionLayer::backward_project(const void* x, void* dx, Saved& saved, const TokenRoom& room,
                                       bool column_weights) {
-  if (!sizes_.frequencies.empty())
-    device_.run(sizes_.type, Rotate{sizes_.attention(), sizes_.rotation(), -1, saved.d_qkv.data()});
+  if (!sizes_.frequencies.empty()) run(Rotate{sizes_.attention(), sizes_.rotation(), -1, saved.d_qkv.data()});
   if (head_norm_) head_norm_->backward_input(saved.d_qkv.data(), saved.heads);
   if (gates() > 0) join_gate(saved);
   qkv_->backward_input(saved.d_qkv.data(), dx, room, column_weights ? x : nullptr, of_qkv(saved));
@@ -224,9 +185,9 @@ void AttentionLayer::backward_project(const void* x, void* dx, Saved& saved, con
 void AttentionLayer::join_gate(Saved& saved) {
   const int64_t row = sizes_.attention().row(), all = row + gates();
   Buffer both = tokens_by(all);
-  copy_part(saved.d_qkv.data(), row, both.data(), all, row);
-  copy_part(saved.d_gate.data(), gates(), static_cast<char*>(both.data()) + row * sizes_.unit(), all,
-            gates());
+  copy_columns(sizes_.tokens, row, saved.d_qkv.data(), row, both.data(), all);
+  copy_columns(sizes_.tokens, gates(), saved.d_gate.data(), gates(), beyond(both.data(), row * sizes_.unit()),
+               all);
   saved.d_qkv = std::move(both);
   saved.d_gate.reset();
 }
@@ -239,8 +200,8 @@ void AttentionLayer::backward_latents(const void* x, void* dx, Saved& saved, con
   query.d_expanded = tokens_by(shape.heads * shape.key_dim());
   key_value.d_expanded = tokens_by(shape.heads * (shape.nope + shape.values));
   const Buffer d_key = tokens_by(shape.rope);
-  device_.run(sizes_.type, LatentSplit{shape, sizes_.rotation(), saved.d_qkv.data(), query.d_expanded.data(),
-                                       key_value.d_expanded.data(), d_key.data()});
+  run(LatentSplit{shape, sizes_.rotation(), saved.d_qkv.data(), query.d_expanded.data(),
+                  key_value.d_expanded.data(), d_key.data()});
   saved.d_qkv.reset();
   backward_key_value(d_key, dx, saved, room, column_weights);
   const Buffer by_queries = local_by(sizes_.hidden);
@@ -255,7 +216,7 @@ void AttentionLayer::backward_latents(const void* x, void* dx, Saved& saved, con
                                 query.d_down.data());
     query_down_->backward_input(query.d_down.data(), by_queries.data());
   }
-  device_.run(sizes_.type, ResidualAdd{sizes_.local_tokens * sizes_.hidden, dx, by_queries.data(), dx});
+  run(ResidualAdd{local_count(), dx, by_queries.data(), dx});
 }
 
 // `d_key`: of the shared key, by this rank's heads. dx is written.
@@ -278,9 +239,8 @@ void AttentionLayer::backward_key_value(const Buffer& d_key, void* dx, Saved& sa
   key_value_norm_->backward_input(latent.d_normed.data(), latent.compressed.data(), latent.statistics.data(),
                                   d_compressed.data());
   const auto put = [&](const void* from, int64_t columns, int64_t column) {
-    device_.run(sizes_.type,
-                CopyColumns{sizes_.type, local, columns, from, columns,
-                            static_cast<char*>(latent.d_down.data()) + column * sizes_.unit(), rank + rope});
+    copy_columns(local, columns, from, columns, beyond(latent.d_down.data(), column * sizes_.unit()),
+                 rank + rope);
   };
   put(d_compressed.data(), rank, 0);
   put(gathers() ? scattered.data() : d_key.data(), rope, rank);
@@ -290,27 +250,19 @@ void AttentionLayer::backward_key_value(const Buffer& d_key, void* dx, Saved& sa
 void AttentionLayer::backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all,
                                      bool with_columns) {
   if (head_norm_) head_norm_->backward_weight(saved.heads);
-  if (sinks_ >= 0) {
-    void* const gradient = parameters_.gradient(sinks_);
-    device_.run(parameters_.state_type(),
-                ResidualAdd{sizes_.heads, gradient, saved.d_sinks.data(), gradient});
-  }
+  if (sinks_ >= 0) add_gradient(sinks_, sizes_.heads, saved.d_sinks.data());
   const WeightOperands output{saved.d_output_gathered ? saved.d_output_gathered.data() : dy,
                               output_input(saved), of_output(saved)};
-  if (qkv_ && with_columns)
-    return weight_gradients(output_, output, *qkv_, {saved.d_qkv.data(), x, of_qkv(saved)}, all);
+  if (qkv_)
+    return output_.backward_weights(output, *qkv_, {saved.d_qkv.data(), x, of_qkv(saved)}, all, with_columns);
   if (with_columns || !sizes_.weights_with_inputs)
     output_.backward_weight(output.dy, output.x, output.magnitudes);
-  if (!qkv_) latent_weights(x, saved, all, with_columns);
+  latent_weights(x, saved, all, with_columns);
 }
 
 void AttentionLayer::latent_weights(const void* x, Saved& saved, const Buffer& all, bool with_columns) {
   const auto expand = [&](Linear& up, const Buffer& dy, const void* input) {
-    if (!with_columns) return;
-    Posted gathered;
-    const void* const whole = up.gather_input(input, all, gathered);
-    gathered.wait();
-    up.backward_weight(dy.data(), whole);
+    if (with_columns) up.backward_weight(dy.data(), input, all);
   };
   const auto compress = [&](Linear& down, Norm& norm, const Latent& latent) {
     norm.backward_weight(latent.d_normed.data(), latent.compressed.data(), latent.statistics.data());

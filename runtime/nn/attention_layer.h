@@ -15,7 +15,7 @@
 
 namespace mpt::runtime {
 
-class AttentionLayer {
+class AttentionLayer : private Part {
  public:
   /// A latent, its norm, and their gradients.
   struct Latent {
@@ -32,8 +32,7 @@ class AttentionLayer {
   };
 
   /// `name`: of the parameters, "layers.0.attention".
-  AttentionLayer(const std::string& name, const RankSizes& sizes, Parameters& parameters,
-                 const LayerGroups& groups, Device& device);
+  AttentionLayer(const std::string& name, const PartContext& context);
 
   /// x and y [local tokens, hidden].
   void forward(const void* x, void* y, Saved& saved, const TokenRoom& room);
@@ -50,14 +49,9 @@ class AttentionLayer {
   void backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all, bool with_columns);
 
  private:
-  Buffer tokens_by(int64_t columns) const { return {device_, sizes_.token_bytes(columns)}; }
-  Buffer local_by(int64_t columns) const { return {device_, sizes_.local_bytes(columns)}; }
   bool gathers() const { return sizes_.sequence_parallel && group_.size() > 1; }
   int64_t gates() const;  // columns of the gate on this rank
   GateShape gate_shape() const { return {sizes_.tokens, sizes_.attention().outputs(), gates()}; }
-  void copy_part(const void* from, int64_t from_row, void* to, int64_t to_row, int64_t columns) {
-    device_.run(sizes_.type, CopyColumns{sizes_.type, sizes_.tokens, columns, from, from_row, to, to_row});
-  }
   const void* output_input(const Saved& saved) const {
     return gates() > 0 ? saved.gated.data() : saved.core_out.data();
   }
@@ -73,12 +67,7 @@ class AttentionLayer {
   void backward_key_value(const Buffer& d_key, void* dx, Saved& saved, const TokenRoom& room,
                           bool column_weights);
   void latent_weights(const void* x, Saved& saved, const Buffer& all, bool with_columns);
-  int add_sinks(const std::string& name);
 
-  const RankSizes& sizes_;
-  Parameters& parameters_;
-  Communicator& group_;
-  Device& device_;
   std::optional<Linear> qkv_;    // multi-head attention, or:
   std::optional<Linear> query_;  // queries without a latent
   std::optional<Linear> query_down_, query_up_, key_value_down_, key_value_up_;

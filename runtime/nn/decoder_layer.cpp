@@ -3,31 +3,28 @@
 
 namespace mpt::runtime {
 
-DecoderLayer::DecoderLayer(int64_t index, Recompute recompute, const RankSizes& sizes, Parameters& parameters,
-                           const LayerGroups& groups, Device& device)
-    : piece_(parameters.begin_piece()), recompute_(recompute), sizes_(sizes), device_(device) {
+DecoderLayer::DecoderLayer(int64_t index, Recompute recompute, const PartContext& context)
+    : Part(context), piece_(parameters_.begin_piece()), recompute_(recompute) {
   const std::string layer = "layers." + std::to_string(index);
-  const NormPlacement place = sizes.model.norm_placement;
+  const NormPlacement place = sizes_.model.norm_placement;
   const bool before = place != NormPlacement::post;
   const bool behind = place == NormPlacement::post || place == NormPlacement::sandwich;
-  const auto norm = [&](std::optional<Norm>& to, const char* name) {
-    to.emplace(layer + name, sizes, parameters, device);
-  };
-  if (sizes.kind.has_mixer()) {
+  const auto norm = [&](std::optional<Norm>& to, const char* name) { to.emplace(layer + name, context); };
+  if (sizes_.kind.has_mixer()) {
     if (before) norm(norm1_, ".attention.norm");
-    if (sizes.kind.attention) {
-      attention_.emplace(layer + ".attention", sizes, parameters, groups, device);
+    if (sizes_.kind.attention) {
+      attention_.emplace(layer + ".attention", context);
     } else {
-      delta_.emplace(layer + ".mixer", sizes, parameters, groups, device);
+      delta_.emplace(layer + ".mixer", context);
     }
     if (behind) norm(attention_post_, ".attention.post_norm");
   }
-  if (!sizes.kind.has_mlp()) return;
+  if (!sizes_.kind.has_mlp()) return;
   if (before && place != NormPlacement::shared) norm(norm2_, ".mlp.norm");
-  if (sizes.kind.moe) {
-    experts_.emplace(layer + ".mlp", sizes, parameters, groups, device);
+  if (sizes_.kind.moe) {
+    experts_.emplace(layer + ".mlp", context);
   } else {
-    mlp_.emplace(layer + ".mlp", *sizes.kind.mlp, sizes, parameters, groups, device);
+    mlp_.emplace(layer + ".mlp", *sizes_.kind.mlp, context);
   }
   if (behind) norm(mlp_post_, ".mlp.post_norm");
 }
@@ -79,12 +76,13 @@ void DecoderLayer::normalise(Norm& norm, const void* lacking, const Buffer& x, v
   norm.forward(lacking, x.data(), sum, saved.out.data(), saved.statistics.data());
 }
 
+template <class Body>
+auto DecoderLayer::with_mixer(Saved& saved, Body&& body) {
+  return attention_ ? body(*attention_, saved.attention) : body(*delta_, saved.delta);
+}
+
 void DecoderLayer::mix(const void* x, void* y, Saved& saved, const TokenRoom& room) {
-  if (attention_) {
-    attention_->forward(x, y, saved.attention, room);
-  } else {
-    delta_->forward(x, y, saved.delta, room);
-  }
+  with_mixer(saved, [&](auto& mixer, auto& kept) { mixer.forward(x, y, kept, room); });
 }
 
 void DecoderLayer::forward_attention(Saved& saved, const void* lacking, void* output, const TokenRoom& room) {
@@ -156,7 +154,7 @@ const void* DecoderLayer::behind(std::optional<Norm>& norm, SavedPostNorm& saved
   if (!norm && !factor) return d_output;
   saved.d_input = local_by(sizes_.hidden);
   if (!norm) {
-    device_.run(sizes_.type, Scale{local_count(), *factor, d_output, saved.d_input.data()});
+    run(Scale{local_count(), *factor, d_output, saved.d_input.data()});
     return saved.d_input.data();
   }
   norm->backward_input(d_output, saved.input.data(), saved.statistics.data(), saved.d_input.data());
@@ -195,11 +193,9 @@ Buffer DecoderLayer::backward_attention(Saved& saved, const void* d_output, void
   const void* const dy = behind(attention_post_, saved.attention_out, d_output);
   if (norm1_ && !saved.norm1.d_out) saved.norm1.d_out = local_by(sizes_.hidden);
   void* const dx = norm1_ ? saved.norm1.d_out.data() : d_input;
-  if (delta_)
-    return delta_->backward_input(dy, attention_input(saved), dx, saved.delta, room,
-                                  saved.has_column_weights);
-  return attention_->backward_input(dy, attention_input(saved), dx, saved.attention, room,
-                                    saved.has_column_weights);
+  return with_mixer(saved, [&](auto& mixer, auto& kept) {
+    return mixer.backward_input(dy, attention_input(saved), dx, kept, room, saved.has_column_weights);
+  });
 }
 
 Buffer DecoderLayer::backward_input(Saved& saved, Buffer d_output, const void* d_output_data,
@@ -254,9 +250,8 @@ void DecoderLayer::backward_shared(Saved& saved, const void* d_output, void* d_i
 void DecoderLayer::backward_weight(Saved& saved, const void* d_output_data) {
   // A column-parallel product's input is gathered while the row-parallel one before it is at work.
   const bool with_columns = !saved.has_column_weights;
-  const Buffer all = sizes_.sequence_parallel && with_columns
-                         ? Buffer(device_, sizes_.token_bytes(sizes_.gathered_columns()))
-                         : Buffer();
+  const Buffer all =
+      sizes_.sequence_parallel && with_columns ? tokens_by(sizes_.gathered_columns()) : Buffer();
   const auto weigh = [&](std::optional<Norm>& norm, const void* dy, const Buffer& x,
                          const Buffer& statistics) {
     if (norm) norm->backward_weight(dy, x.data(), statistics.data());
@@ -275,11 +270,9 @@ void DecoderLayer::backward_weight(Saved& saved, const void* d_output_data) {
   weigh(norm2_, saved.norm2.d_out.data(), mlp_base(saved), saved.norm2.statistics);
   if (!has_mixer()) return;
   const void* const d_mixer = inner(saved.attention_out, d_attention);
-  if (attention_) {
-    attention_->backward_weight(d_mixer, attention_input(saved), saved.attention, all, with_columns);
-  } else {
-    delta_->backward_weight(d_mixer, attention_input(saved), saved.delta, all, with_columns);
-  }
+  with_mixer(saved, [&](auto& mixer, auto& kept) {
+    mixer.backward_weight(d_mixer, attention_input(saved), kept, all, with_columns);
+  });
   weigh(attention_post_, d_attention, saved.attention_out.input, saved.attention_out.statistics);
   weigh(norm1_, saved.norm1.d_out.data(), saved.input, saved.norm1.statistics);
 }

@@ -18,7 +18,7 @@
 
 namespace mpt::runtime {
 
-class DecoderLayer {
+class DecoderLayer : private Part {
  public:
   /// What a norm keeps, and the gradient of its output.
   struct SavedNorm {
@@ -47,8 +47,7 @@ class DecoderLayer {
   };
 
   /// Begins a piece of `parameters`. `sizes`: of this layer's kind.
-  DecoderLayer(int64_t index, Recompute recompute, const RankSizes& sizes, Parameters& parameters,
-               const LayerGroups& groups, Device& device);
+  DecoderLayer(int64_t index, Recompute recompute, const PartContext& context);
 
   /// Of the loss's gradient: what the experts' load-balancing loss is weighed against.
   void set_loss_scale(double scale) { loss_scale_ = scale; }
@@ -76,16 +75,12 @@ class DecoderLayer {
   }
 
  private:
-  Buffer local_by(int64_t columns) const { return {device_, sizes_.local_bytes(columns)}; }
-  int64_t local_count() const { return sizes_.local_tokens * sizes_.hidden; }
   bool parallel() const { return sizes_.model.parallel_residual && has_mixer() && has_mlp(); }
   bool has_mixer() const { return attention_ || delta_; }
   bool has_mlp() const { return mlp_ || experts_; }
   Buffer forward_single(Saved& saved, const void* lacking, const TokenRoom& room);
   Buffer backward_single(Saved& saved, const void* d_output, const TokenRoom& room);
-  void add(const void* a, const void* b, void* y) {
-    device_.run(sizes_.type, ResidualAdd{local_count(), a, b, y});
-  }
+  void add(const void* a, const void* b, void* y) { run(ResidualAdd{local_count(), a, b, y}); }
   // What attention, the MLP and its norm read.
   const void* attention_input(const Saved& saved) const;
   const void* mlp_input(const Saved& saved) const;
@@ -97,11 +92,13 @@ class DecoderLayer {
   /// The middle (input + `attended`, if that is not null), the norm, and the MLP to its output [local tokens,
   /// hidden]; without `output` it stops where all that is kept is made.
   void forward_mlp(Saved& saved, const void* attended, void* output, const TokenRoom& room);
+  /// Calls `body` with the layer's mixer and what that keeps.
+  template <class Body>
+  auto with_mixer(Saved& saved, Body&& body);
   void mix(const void* x, void* y, Saved& saved, const TokenRoom& room);
   // What a part gives goes to the residual times the model's factor.
   void scale_part(void* y) {
-    if (sizes_.model.residual_scale)
-      device_.run(sizes_.type, Scale{local_count(), *sizes_.model.residual_scale, y, y});
+    if (sizes_.model.residual_scale) run(Scale{local_count(), *sizes_.model.residual_scale, y, y});
   }
   void normalise(Norm& norm, const void* lacking, const Buffer& x, void* sum, SavedNorm& saved);
   void recompute(Saved& saved, const TokenRoom& room);
@@ -118,8 +115,6 @@ class DecoderLayer {
 
   size_t piece_;
   Recompute recompute_;
-  const RankSizes& sizes_;
-  Device& device_;
   std::optional<Norm> norm1_, attention_post_, norm2_, mlp_post_;
   std::optional<AttentionLayer> attention_;  // attention,
   std::optional<GatedDeltaLayer> delta_;     // or Gated DeltaNet

@@ -10,7 +10,7 @@
 
 namespace mpt::runtime {
 
-class DenseMlp {
+class DenseMlp : private Part {
  public:
   struct Saved {
     Buffer up, activated;
@@ -18,8 +18,7 @@ class DenseMlp {
     Buffer d_up, d_output_gathered;  // from backward_input to backward_weight
   };
 
-  DenseMlp(const std::string& name, const Mlp& mlp, const RankSizes& sizes, Parameters& parameters,
-           const LayerGroups& groups, Device& device);
+  DenseMlp(const std::string& name, const Mlp& mlp, const PartContext& context);
 
   /// x and y [local tokens, hidden]. Without `y` it stops where the kept activations are made.
   void forward(const void* x, void* y, Saved& saved, const TokenRoom& room);
@@ -31,14 +30,11 @@ class DenseMlp {
   void backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all, bool with_up);
 
  private:
-  ActivationShape activation() const;
-  ActivationShape forward_activation(const Saved& saved) const;
-  ActivationShape backward_activation(const Saved& saved) const;
+  /// It finds the magnitude of what it writes, which goes to `place` of those that are kept.
+  ActivationShape activation(const Saved& saved, int place) const;
   Magnitudes of_up(const Saved& saved) const;
   Magnitudes of_down(const Saved& saved) const;
 
-  const RankSizes& sizes_;
-  Device& device_;
   Mlp mlp_;
   int64_t ffn_, up_columns_;  // on this rank
   Linear up_, down_;

@@ -16,56 +16,49 @@ int add_vocabulary_table(const char* name, const RankSizes& sizes, Parameters& p
   return parameters.add(table);
 }
 
-Embedding::Embedding(const RankSizes& sizes, Parameters& parameters, Communicator& group, Device& device)
-    : piece_(parameters.begin_piece()),
-      sizes_(sizes),
-      parameters_(parameters),
-      group_(group),
-      device_(device) {
-  table_ = add_vocabulary_table("embedding.weight", sizes, parameters, false);
-  if (sizes.model.position != PositionKind::learned) return;
+Embedding::Embedding(const PartContext& context) : Part(context), piece_(parameters_.begin_piece()) {
+  table_ = add_vocabulary_table("embedding.weight", sizes_, parameters_, false);
+  if (sizes_.model.position != PositionKind::learned) return;
   Parameter positions;
   positions.name = "positions.weight";
-  positions.global_rows = sizes.model.max_positions;
-  positions.global_columns = sizes.hidden;
-  positions.blocks = {{0, sizes.model.max_positions, 0, sizes.hidden}};
+  positions.global_rows = sizes_.model.max_positions;
+  positions.global_columns = sizes_.hidden;
+  positions.blocks = {{0, sizes_.model.max_positions, 0, sizes_.hidden}};
   positions.deviation = 0.01;
   positions.weight_decay = true;
-  positions.is_first_copy = sizes.tensor_rank == 0;
-  positions.partial = sizes.sequence_parallel;
+  positions.is_first_copy = sizes_.tensor_rank == 0;
+  positions.partial = sizes_.sequence_parallel;
   // A group of their own: a tied table is shared out alike on the first and on the last stage.
-  parameters.begin_piece(false);
-  positions_ = parameters.add(positions);
-  parameters.use_in(piece_, positions_);
+  parameters_.begin_piece(false);
+  positions_ = parameters_.add(positions);
+  parameters_.use_in(piece_, positions_);
 }
 
-Embedding::Embedding(size_t user, int table, const RankSizes& sizes, Parameters& parameters,
-                     Communicator& group, Device& device)
-    : piece_(user), sizes_(sizes), parameters_(parameters), group_(group), device_(device), table_(table) {
-  parameters.use_in(user, table);
+Embedding::Embedding(size_t user, int table, const PartContext& context)
+    : Part(context), piece_(user), table_(table) {
+  parameters_.use_in(user, table);
 }
 
 Buffer Embedding::forward(const int32_t* tokens, Saved& saved) {
   const DataType type = sizes_.type;
-  const int64_t local = sizes_.local_tokens * sizes_.hidden;
+  const int64_t local = local_count();
   saved.ids.assign(tokens, tokens + sizes_.tokens);
   saved.on_device = Buffer(device_, sizes_.tokens * int64_t(sizeof(int32_t)));
   device_.copy(saved.on_device.data(), tokens, saved.on_device.bytes());
-  Buffer y(device_, sizes_.token_bytes(sizes_.hidden));
-  device_.run(type, EmbeddingForward{table_shape(), static_cast<const int32_t*>(saved.on_device.data()),
-                                     parameters_.value(table_), y.data()});
+  Buffer y = tokens_by(sizes_.hidden);
+  run(EmbeddingForward{table_shape(), static_cast<const int32_t*>(saved.on_device.data()),
+                       parameters_.value(table_), y.data()});
   if (scatters()) {
-    Buffer own(device_, sizes_.local_bytes(sizes_.hidden));
+    Buffer own = local_by(sizes_.hidden);
     group_.reduce_scatter(y.data(), own.data(), local, type);
     y = std::move(own);
   } else {
     group_.all_reduce(y.data(), local, type, ReduceOperation::sum);
   }
-  if (sizes_.model.embedding_scale)
-    device_.run(type, Scale{local, *sizes_.model.embedding_scale, y.data(), y.data()});
+  if (sizes_.model.embedding_scale) run(Scale{local, *sizes_.model.embedding_scale, y.data(), y.data()});
   if (positions_ >= 0) {
-    device_.run(type, PositionForward{sizes_.local_tokens, sizes_.hidden, sizes_.local_positions.data(),
-                                      parameters_.value(positions_), y.data()});
+    run(PositionForward{sizes_.local_tokens, sizes_.hidden, sizes_.local_positions.data(),
+                        parameters_.value(positions_), y.data()});
   }
   return y;
 }
@@ -73,23 +66,23 @@ Buffer Embedding::forward(const int32_t* tokens, Saved& saved) {
 void Embedding::backward_weight(const Saved& saved, const void* dy) {
   const DataType type = sizes_.type;
   if (positions_ >= 0) {
-    device_.run(type, PositionBackward{sizes_.local_tokens, sizes_.hidden, sizes_.local_positions.data(), dy,
-                                       parameters_.gradient(positions_)});
+    run(PositionBackward{sizes_.local_tokens, sizes_.hidden, sizes_.local_positions.data(), dy,
+                         parameters_.gradient(positions_)});
   }
   Buffer all;
   if (scatters()) {
-    all = Buffer(device_, sizes_.token_bytes(sizes_.hidden));
-    group_.all_gather(dy, all.data(), sizes_.local_tokens * sizes_.hidden, type);
+    all = tokens_by(sizes_.hidden);
+    group_.all_gather(dy, all.data(), local_count(), type);
     dy = all.data();
   }
   Buffer scaled;
   if (sizes_.model.embedding_scale) {
-    if (!all) scaled = Buffer(device_, sizes_.token_bytes(sizes_.hidden));
+    if (!all) scaled = tokens_by(sizes_.hidden);
     void* const to = all ? all.data() : scaled.data();
-    device_.run(type, Scale{sizes_.tokens * sizes_.hidden, *sizes_.model.embedding_scale, dy, to});
+    run(Scale{sizes_.tokens * sizes_.hidden, *sizes_.model.embedding_scale, dy, to});
     dy = to;
   }
-  device_.run(type, EmbeddingBackward{table_shape(), saved.ids.data(), dy, parameters_.gradient(table_)});
+  run(EmbeddingBackward{table_shape(), saved.ids.data(), dy, parameters_.gradient(table_)});
 }
 
 }  // namespace mpt::runtime

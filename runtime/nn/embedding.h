@@ -4,8 +4,7 @@
 // Embedding: token table split by vocabulary over the tensor-parallel group, and learned positions if the
 // model has them. The table is "embedding.weight"; a tied head on the same rank uses it too.
 
-#include "runtime/nn/parameters.h"
-#include "runtime/nn/rank_sizes.h"
+#include "runtime/nn/part.h"
 
 namespace mpt::runtime {
 
@@ -15,13 +14,12 @@ namespace mpt::runtime {
 /// (`replica`).
 int add_vocabulary_table(const char* name, const RankSizes& sizes, Parameters& parameters, bool replica);
 
-class Embedding {
+class Embedding : private Part {
  public:
   /// Begins a piece of `parameters`.
-  Embedding(const RankSizes& sizes, Parameters& parameters, Communicator& group, Device& device);
+  explicit Embedding(const PartContext& context);
   /// Piece `user` looks up tokens alone, in a table that already stands in `parameters`.
-  Embedding(size_t user, int table, const RankSizes& sizes, Parameters& parameters, Communicator& group,
-            Device& device);
+  Embedding(size_t user, int table, const PartContext& context);
 
   size_t piece() const { return piece_; }
   int table() const { return table_; }
@@ -41,10 +39,6 @@ class Embedding {
   bool scatters() const { return sizes_.sequence_parallel && group_.size() > 1; }
 
   size_t piece_;
-  const RankSizes& sizes_;
-  Parameters& parameters_;
-  Communicator& group_;
-  Device& device_;
   int table_ = -1, positions_ = -1;
 };
 

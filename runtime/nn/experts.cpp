@@ -3,26 +3,8 @@
 
 #include <numeric>
 
-#include "base/error.h"
-
 namespace mpt::runtime {
 namespace {
-
-LinearOptions router_options(const std::string& name, const RankSizes& s) {
-  const int64_t experts = s.kind.moe->experts;
-  return {name + ".router", Split::whole, s.kind.moe->router_bias && s.kind.moe->bias_in_logits,
-          experts,          s.hidden,     {{0, experts, 0, s.hidden}},
-          kDeviation};
-}
-
-// A weight or bias from its element `first` on, or null where there is none.
-const void* value_at(Parameters& parameters, int index, int64_t first, int64_t unit) {
-  return index < 0 ? nullptr : static_cast<const char*>(parameters.value(index)) + first * unit;
-}
-
-char* at_row(const Buffer& buffer, int64_t row, int64_t columns, int64_t unit) {
-  return static_cast<char*>(buffer.data()) + row * columns * unit;
-}
 
 std::vector<int64_t> in_bytes(std::vector<int64_t> rows, int64_t row_bytes) {
   for (int64_t& count : rows) count *= row_bytes;
@@ -31,33 +13,26 @@ std::vector<int64_t> in_bytes(std::vector<int64_t> rows, int64_t row_bytes) {
 
 }  // namespace
 
-Experts::Experts(const std::string& name, const RankSizes& sizes, Parameters& parameters,
-                 const LayerGroups& groups, Device& device)
-    : sizes_(sizes),
-      parameters_(parameters),
-      tensor_group_(*groups.tensor),
-      expert_group_(*groups.expert),
-      lists_(groups.lists),
-      device_(device),
+Experts::Experts(const std::string& name, const PartContext& context)
+    : Part(context),
+      expert_group_(*context.groups.expert),
+      lists_(context.groups.lists),
       experts_(moe().experts),
       top_(moe().experts_per_token),
-      parts_(spreads() ? sizes.expert_split : 1),
+      parts_(spreads() ? sizes_.expert_split : 1),
       held_(experts_ * parts_ / expert_group_.size()),
-      width_(moe().expert.ffn_hidden / (spreads() ? parts_ : sizes.tensor)),
+      width_(moe().expert.ffn_hidden / (spreads() ? parts_ : sizes_.tensor)),
       up_width_(width_ * (moe().expert.gated ? 2 : 1)),
-      router_(router_options(name, sizes), sizes, parameters, groups, device) {
+      router_(
+          whole_options(name + ".router", moe().router_bias && moe().bias_in_logits, experts_, sizes_.hidden),
+          context) {
   if (moe().router_bias && !moe().bias_in_logits) add_bias_of_choice(name);
   add_weights(name);
-  if (moe().shared_ffn_hidden > 0) shared_.emplace(name, sizes, parameters, groups, device);
+  if (moe().shared_ffn_hidden > 0) shared_.emplace(name, context);
 }
 
 void Experts::add_bias_of_choice(const std::string& name) {
-  Parameter bias;
-  bias.name = name + ".router.choice_bias";
-  bias.global_rows = experts_;
-  bias.blocks = {{0, experts_, 0, 1}};
-  bias.is_first_copy = sizes_.tensor_rank == 0;
-  bias.partial = sizes_.sequence_parallel;
+  Parameter bias = whole_vector(name + ".router.choice_bias", experts_, sizes_.sequence_parallel);
   bias.fixed_step = moe().bias_rate;
   choice_bias_ = parameters_.add(bias);
 }
@@ -134,12 +109,11 @@ void Experts::route(const void* x, Saved& saved, Buffer& weights) {
   weights = Buffer(device_, source_tokens() * top_ * unit);
   const int64_t first = gathers() ? sizes_.first_local * top_ : 0;
   int32_t* const chosen = saved.routing.chosen.data();
-  char* const own = static_cast<char*>(weights.data()) + first * unit;
-  device_.run(sizes_.type,
-              RouterForward{router_shape(), logits.data(), saved.probabilities.data(), chosen + first, own,
-                            choice_bias_ < 0 ? nullptr : parameters_.value(choice_bias_)});
+  char* const own = beyond(weights.data(), first * unit);
+  run(RouterForward{router_shape(), logits.data(), saved.probabilities.data(), chosen + first, own,
+                    value_if(choice_bias_)});
   if (!gathers()) return;
-  tensor_group_.all_gather(own, weights.data(), local * top_, wide);
+  group_.all_gather(own, weights.data(), local * top_, wide);
   lists_.tensor->all_gather(chosen + first, chosen, local * top_, DataType::float32);  // 4 bytes as well
 }
 
@@ -206,8 +180,7 @@ Buffer Experts::from_experts(const Routing& r, const Buffer& rows, int64_t colum
 // A copy of each token for each of its experts, where the expert is.
 Buffer Experts::dispatch(const Routing& routing, const void* tokens) {
   Buffer copies(device_, width_bytes(routing.copies, sizes_.hidden));
-  device_.run(sizes_.type,
-              GatherRows{routing.copies, sizes_.hidden, routing.source.data(), tokens, copies.data()});
+  run(GatherRows{routing.copies, sizes_.hidden, routing.source.data(), tokens, copies.data()});
   return spreads() ? to_experts(routing, copies, sizes_.hidden, sizes_.type) : std::move(copies);
 }
 
@@ -217,15 +190,15 @@ void Experts::combine(const Routing& routing, const Buffer& rows, void* y) {
   Buffer returned;
   if (spreads()) returned = from_experts(routing, rows, sizes_.hidden, type);
   const void* const copies = spreads() ? returned.data() : rows.data();
-  const Buffer all = gathers() ? Buffer(device_, sizes_.token_bytes(sizes_.hidden)) : Buffer();
-  device_.run(type, SumRows{source_tokens(), top_ * parts_, sizes_.hidden, routing.place.data(), copies,
-                            gathers() ? all.data() : y});
+  const Buffer all = gathers() ? tokens_by(sizes_.hidden) : Buffer();
+  run(SumRows{source_tokens(), top_ * parts_, sizes_.hidden, routing.place.data(), copies,
+              gathers() ? all.data() : y});
   if (spreads()) return;
-  const int64_t local = sizes_.local_tokens * sizes_.hidden;
+  const int64_t local = local_count();
   if (gathers()) {
-    tensor_group_.reduce_scatter(all.data(), y, local, type);
+    group_.reduce_scatter(all.data(), y, local, type);
   } else {
-    tensor_group_.all_reduce(y, local, type, ReduceOperation::sum);
+    group_.all_reduce(y, local, type, ReduceOperation::sum);
   }
 }
 
@@ -236,19 +209,19 @@ void Experts::forward(const void* x, void* y, Saved& saved, const TokenRoom& roo
 
 void Experts::forward_routed(const void* x, void* y, Saved& saved) {
   const DataType type = sizes_.type;
-  const int64_t unit = sizes_.unit(), state = sizes_.state_unit(), hidden = sizes_.hidden;
+  const int64_t hidden = sizes_.hidden;
   Routing& routing = saved.routing;
   Buffer weights, all;
   route(x, saved, weights);
   plan_copies(routing);
   if (gathers()) {
-    all = Buffer(device_, sizes_.token_bytes(hidden));
-    tensor_group_.all_gather(x, all.data(), sizes_.local_tokens * hidden, type);
+    all = tokens_by(hidden);
+    group_.all_gather(x, all.data(), local_count(), type);
     x = all.data();
   }
   saved.copies = dispatch(routing, x);
   all.reset();
-  saved.weights = Buffer(device_, routing.copies * sizes_.state_unit());
+  saved.weights = numbers(routing.copies);
   std::vector<int32_t> by_copy(static_cast<size_t>(routing.copies));
   for (size_t i = 0; i < by_copy.size(); ++i)
     by_copy[size_t(routing.place[i])] = int32_t(int64_t(i) / parts_);
@@ -257,26 +230,22 @@ void Experts::forward_routed(const void* x, void* y, Saved& saved) {
   if (spreads()) saved.weights = to_experts(routing, saved.weights, 1, wide);
   saved.up = Buffer(device_, width_bytes(routing.rows, up_width_));
   for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
-    device_.run(type, LinearForward{shape, at_row(saved.copies, c.first, hidden, unit),
-                                    value_at(parameters_, up_, c.expert * up_width_ * hidden, unit),
-                                    value_at(parameters_, up_bias_, c.expert * up_width_, unit),
-                                    at_row(saved.up, c.first, up_width_, unit)});
+    run(LinearForward{shape, row_at(saved.copies, c.first, hidden),
+                      weights_at(up_, c.expert * up_width_ * hidden),
+                      weights_at(up_bias_, c.expert * up_width_), row_at(saved.up, c.first, up_width_)});
   });
   saved.activated = Buffer(device_, width_bytes(routing.rows, width_));
-  device_.run(type, ActivationForward{activation(routing.rows), saved.up.data(), saved.activated.data()});
+  run(ActivationForward{activation(routing.rows), saved.up.data(), saved.activated.data()});
   if (y == nullptr) return;
   const Buffer weighted(device_, width_bytes(routing.rows, width_));
-  device_.run(type,
-              ScaleRows{routing.rows, width_, saved.weights.data(), saved.activated.data(), weighted.data()});
+  run(ScaleRows{routing.rows, width_, saved.weights.data(), saved.activated.data(), weighted.data()});
   const Buffer out(device_, width_bytes(routing.rows, hidden));
   for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape& shape) {
-    device_.run(type, LinearForward{shape, at_row(weighted, c.first, width_, unit),
-                                    value_at(parameters_, down_, c.expert * hidden * width_, unit), nullptr,
-                                    at_row(out, c.first, hidden, unit)});
+    run(LinearForward{shape, row_at(weighted, c.first, width_), weights_at(down_, c.expert * hidden * width_),
+                      nullptr, row_at(out, c.first, hidden)});
     if (down_bias_ >= 0 && adds_down_bias()) {
-      device_.run(type, WeightedBiasForward{c.rows, hidden, at_row(saved.weights, c.first, 1, state),
-                                            value_at(parameters_, down_bias_, c.expert * hidden, unit),
-                                            at_row(out, c.first, hidden, unit)});
+      run(WeightedBiasForward{c.rows, hidden, beyond(saved.weights.data(), c.first * sizes_.state_unit()),
+                              weights_at(down_bias_, c.expert * hidden), row_at(out, c.first, hidden)});
     }
   });
   combine(routing, out, y);
@@ -303,7 +272,7 @@ Buffer Experts::balance_gradient(const Routing& routing, double scale) const {
   const double factor =
       moe().balance_loss * double(experts_) * scale / double(sizes_.sequence * sizes_.context * top_);
   for (double& count : share) count *= factor;
-  Buffer gradient(device_, int64_t(share.size()) * sizes_.state_unit());
+  Buffer gradient = numbers(int64_t(share.size()));
   device_.upload(state_type_of(sizes_.type), share.data(), int64_t(share.size()), gradient.data());
   return gradient;
 }
@@ -316,43 +285,39 @@ void Experts::backward_input(const void* dy, void* dx, double loss_scale, Saved&
 
 void Experts::backward_routed(const void* dy, void* dx, double loss_scale, Saved& saved) {
   const DataType type = sizes_.type, wide = state_type_of(type);
-  const int64_t unit = sizes_.unit(), state = sizes_.state_unit(), hidden = sizes_.hidden,
-                local = sizes_.local_tokens;
+  const int64_t hidden = sizes_.hidden;
   const Routing& routing = saved.routing;
   Buffer all;
   if (gathers()) {
-    all = Buffer(device_, sizes_.token_bytes(hidden));
-    tensor_group_.all_gather(dy, all.data(), local * hidden, type);
+    all = tokens_by(hidden);
+    group_.all_gather(dy, all.data(), local_count(), type);
     dy = all.data();
   }
   saved.d_copies_out = dispatch(routing, dy);
   all.reset();
   Buffer d_activated(device_, width_bytes(routing.rows, width_));
   for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape& shape) {
-    device_.run(type, LinearBackwardInput{shape, at_row(saved.d_copies_out, c.first, hidden, unit),
-                                          value_at(parameters_, down_, c.expert * hidden * width_, unit),
-                                          at_row(d_activated, c.first, width_, unit)});
+    run(LinearBackwardInput{shape, row_at(saved.d_copies_out, c.first, hidden),
+                            weights_at(down_, c.expert * hidden * width_),
+                            row_at(d_activated, c.first, width_)});
   });
-  Buffer d_weights(device_, routing.rows * sizes_.state_unit());
-  device_.run(type,
-              RowDots{routing.rows, width_, d_activated.data(), saved.activated.data(), d_weights.data()});
+  Buffer d_weights = numbers(routing.rows);
+  run(RowDots{routing.rows, width_, d_activated.data(), saved.activated.data(), d_weights.data()});
   if (down_bias_ >= 0 && adds_down_bias()) {
     for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape&) {
-      backward_down_bias(c, saved, nullptr, at_row(d_weights, c.first, 1, state));
+      backward_down_bias(c, saved, nullptr, beyond(d_weights.data(), c.first * sizes_.state_unit()));
     });
   }
-  device_.run(type,
-              ScaleRows{routing.rows, width_, saved.weights.data(), d_activated.data(), d_activated.data()});
+  run(ScaleRows{routing.rows, width_, saved.weights.data(), d_activated.data(), d_activated.data()});
   saved.d_up = Buffer(device_, width_bytes(routing.rows, up_width_));
-  device_.run(type, ActivationBackward{activation(routing.rows), d_activated.data(), saved.up.data(),
-                                       saved.d_up.data()});
+  run(ActivationBackward{activation(routing.rows), d_activated.data(), saved.up.data(), saved.d_up.data()});
   d_activated.reset();
   {
     const Buffer d_copies(device_, width_bytes(routing.rows, hidden));
     for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
-      device_.run(type, LinearBackwardInput{shape, at_row(saved.d_up, c.first, up_width_, unit),
-                                            value_at(parameters_, up_, c.expert * up_width_ * hidden, unit),
-                                            at_row(d_copies, c.first, hidden, unit)});
+      run(LinearBackwardInput{shape, row_at(saved.d_up, c.first, up_width_),
+                              weights_at(up_, c.expert * up_width_ * hidden),
+                              row_at(d_copies, c.first, hidden)});
     });
     combine(routing, d_copies, dx);
   }
@@ -362,15 +327,14 @@ void Experts::backward_routed(const void* dy, void* dx, double loss_scale, Saved
 
 // Of a chunk's rows: the gradient of the bias, or of the weights of its copies; the other is null.
 void Experts::backward_down_bias(const Chunk& c, const Saved& saved, void* dbias, void* dfactors) {
-  const int64_t unit = sizes_.unit(), hidden = sizes_.hidden;
-  device_.run(sizes_.type,
-              WeightedBiasBackward{.rows = c.rows,
-                                   .columns = hidden,
-                                   .factors = at_row(saved.weights, c.first, 1, sizes_.state_unit()),
-                                   .bias = value_at(parameters_, down_bias_, c.expert * hidden, unit),
-                                   .dy = at_row(saved.d_copies_out, c.first, hidden, unit),
-                                   .dbias = dbias,
-                                   .dfactors = dfactors});
+  const int64_t hidden = sizes_.hidden;
+  run(WeightedBiasBackward{.rows = c.rows,
+                           .columns = hidden,
+                           .factors = beyond(saved.weights.data(), c.first * sizes_.state_unit()),
+                           .bias = weights_at(down_bias_, c.expert * hidden),
+                           .dy = row_at(saved.d_copies_out, c.first, hidden),
+                           .dbias = dbias,
+                           .dfactors = dfactors});
 }
 
 // From the gradients of the copies' weights, by token again, to that of the router's input, which is added.
@@ -379,18 +343,18 @@ void Experts::route_backward(const Buffer& d_weights, void* dx, double loss_scal
   const int64_t hidden = sizes_.hidden, local = sizes_.local_tokens;
   const Routing& routing = saved.routing;
   const int64_t choices = routing.copies / parts_;
-  const Buffer by_token(device_, choices * sizes_.state_unit());
+  const Buffer by_token = numbers(choices);
   device_.run(wide, SumRows{choices, parts_, 1, routing.place.data(), d_weights.data(), by_token.data()});
-  if (!spreads()) tensor_group_.all_reduce(by_token.data(), choices, wide, ReduceOperation::sum);
+  if (!spreads()) group_.all_reduce(by_token.data(), choices, wide, ReduceOperation::sum);
   const int64_t first = gathers() ? sizes_.first_local * top_ : 0;
   const Buffer d_balance = balance_gradient(routing, loss_scale);
   saved.d_logits = Buffer(device_, width_bytes(local, experts_));
-  device_.run(type, RouterBackward{router_shape(), saved.probabilities.data(), routing.chosen.data() + first,
-                                   static_cast<char*>(by_token.data()) + first * sizes_.state_unit(),
-                                   d_balance.data(), saved.d_logits.data()});
+  run(RouterBackward{router_shape(), saved.probabilities.data(), routing.chosen.data() + first,
+                     beyond(by_token.data(), first * sizes_.state_unit()), d_balance.data(),
+                     saved.d_logits.data()});
   const Buffer through_router(device_, width_bytes(local, hidden));
   router_.backward_input(saved.d_logits.data(), through_router.data());
-  device_.run(type, ResidualAdd{local * hidden, dx, through_router.data(), dx});
+  run(ResidualAdd{local_count(), dx, through_router.data(), dx});
 }
 
 void Experts::backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all) {
@@ -409,31 +373,27 @@ void Experts::count_load(const Routing& routing) {
   const DataType wide = parameters_.state_type();
   const Buffer above(device_, experts_ * size_of(wide));
   device_.upload(wide, load.data(), experts_, above.data());
-  void* const gradient = parameters_.gradient(choice_bias_);
-  device_.run(wide, ResidualAdd{experts_, gradient, above.data(), gradient});
+  add_gradient(choice_bias_, experts_, above.data());
 }
 
 void Experts::backward_routed_weight(const void* x, Saved& saved) {
-  const DataType type = sizes_.type;
-  const int64_t unit = sizes_.unit(), state = size_of(parameters_.state_type()), hidden = sizes_.hidden;
+  const int64_t state = sizes_.state_unit(), hidden = sizes_.hidden;
   const Routing& routing = saved.routing;
   const auto gradient_at = [&](int index, int64_t element) -> void* {
-    return index < 0 ? nullptr : static_cast<char*>(parameters_.gradient(index)) + element * state;
+    return index < 0 ? nullptr : beyond(parameters_.gradient(index), element * state);
   };
   router_.backward_weight(saved.d_logits.data(), x);
   for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
-    device_.run(type, LinearBackwardWeight{shape, at_row(saved.d_up, c.first, up_width_, unit),
-                                           at_row(saved.copies, c.first, hidden, unit),
-                                           gradient_at(up_, c.expert * up_width_ * hidden),
-                                           gradient_at(up_bias_, c.expert * up_width_)});
+    run(LinearBackwardWeight{
+        shape, row_at(saved.d_up, c.first, up_width_), row_at(saved.copies, c.first, hidden),
+        gradient_at(up_, c.expert * up_width_ * hidden), gradient_at(up_bias_, c.expert * up_width_)});
   });
   const Buffer weighted(device_, width_bytes(routing.rows, width_));
-  device_.run(type,
-              ScaleRows{routing.rows, width_, saved.weights.data(), saved.activated.data(), weighted.data()});
+  run(ScaleRows{routing.rows, width_, saved.weights.data(), saved.activated.data(), weighted.data()});
   for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape& shape) {
-    device_.run(type, LinearBackwardWeight{shape, at_row(saved.d_copies_out, c.first, hidden, unit),
-                                           at_row(weighted, c.first, width_, unit),
-                                           gradient_at(down_, c.expert * hidden * width_), nullptr});
+    run(LinearBackwardWeight{shape, row_at(saved.d_copies_out, c.first, hidden),
+                             row_at(weighted, c.first, width_),
+                             gradient_at(down_, c.expert * hidden * width_), nullptr});
     if (down_bias_ >= 0) backward_down_bias(c, saved, gradient_at(down_bias_, c.expert * hidden), nullptr);
   });
 }

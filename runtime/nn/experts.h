@@ -26,7 +26,7 @@
 
 namespace mpt::runtime {
 
-class Experts {
+class Experts : private Part {
  public:
   /// Rows that one expert works on, for one rank that sent them.
   struct Chunk {
@@ -49,8 +49,7 @@ class Experts {
     SharedExperts::Saved shared;
   };
 
-  Experts(const std::string& name, const RankSizes& sizes, Parameters& parameters, const LayerGroups& groups,
-          Device& device);
+  Experts(const std::string& name, const PartContext& context);
 
   /// x and y [local tokens, hidden]. Without `y` it stops where the kept activations are made.
   void forward(const void* x, void* y, Saved& saved, const TokenRoom& room);
@@ -65,9 +64,16 @@ class Experts {
 
  private:
   bool spreads() const { return expert_group_.size() > 1; }
-  bool gathers() const { return !spreads() && sizes_.sequence_parallel && tensor_group_.size() > 1; }
+  bool gathers() const { return !spreads() && sizes_.sequence_parallel && group_.size() > 1; }
   int64_t source_tokens() const { return gathers() ? sizes_.tokens : sizes_.local_tokens; }
   int64_t width_bytes(int64_t rows, int64_t columns) const { return rows * columns * sizes_.unit(); }
+  char* row_at(const Buffer& rows, int64_t row, int64_t columns) const {
+    return beyond(rows.data(), width_bytes(row, columns));
+  }
+  /// A weight or bias from its element `first` on, or null where there is none.
+  const void* weights_at(int index, int64_t first) const {
+    return index < 0 ? nullptr : beyond(parameters_.value(index), first * sizes_.unit());
+  }
   const MixtureOfExperts& moe() const { return *sizes_.kind.moe; }
   ActivationShape activation(int64_t rows) const;
   RouterShape router_shape() const;
@@ -92,12 +98,8 @@ class Experts {
   template <class F>
   void for_each_chunk(const Routing& routing, int64_t columns, int64_t inner, F&& body);
 
-  const RankSizes& sizes_;
-  Parameters& parameters_;
-  Communicator& tensor_group_;
   Communicator& expert_group_;
   const ListGroups lists_;  // of host memory
-  Device& device_;
   int64_t experts_, top_;
   int64_t parts_, held_;      // copies of a token for each of its experts; experts, or parts of them, here
   int64_t width_, up_width_;  // of an expert's MLP on this rank

@@ -14,85 +14,41 @@ constexpr double kDecay = 2.0, kDecayDeviation = 0.5, kStepBias = -4.6, kStepDev
 // On `ranks` context ranks, each with a share of the heads.
 DeltaShape delta_shape(const RankSizes& s, int64_t ranks) {
   const LinearMixer& l = *s.kind.linear;
-  DeltaShape shape{s.batch,
-                   s.sequence * ranks,
-                   l.heads / s.tensor / ranks,
-                   l.key_heads / s.tensor / ranks,
-                   l.head_dim,
-                   l.key_dim,
-                   l.chunk};
+  const int64_t heads = l.heads / s.tensor / ranks, key_heads = l.key_heads / s.tensor / ranks;
+  DeltaShape shape{s.batch, s.sequence * ranks, heads, key_heads, l.head_dim, l.key_dim, l.chunk};
   shape.row = ranks > 1 ? 2 * shape.heads : shape.columns() + shape.values() + 2 * shape.heads;
   return shape;
 }
 
-// This rank's part of rows that lie behind each other for all ranks: queries, keys, values, the gate on the
-// output, b and a; the first three are channels of the convolution.
-std::vector<ShardBlock> delta_blocks(const RankSizes& s, bool channels, int64_t columns) {
+// Queries, keys, values, the gate on the output, b and a; the first three are channels of the convolution.
+std::vector<int64_t> delta_parts(const RankSizes& s, bool channels) {
   const DeltaShape d = delta_shape(s, 1);
-  std::vector<int64_t> parts{d.keys(), d.keys(), d.values()};
-  if (!channels) parts.insert(parts.end(), {d.values(), d.heads, d.heads});
-  std::vector<ShardBlock> blocks;
-  int64_t first = 0;
-  for (const int64_t part : parts) {
-    blocks.push_back({first + part * s.tensor_rank, part, 0, columns});
-    first += part * s.tensor;
-  }
-  return blocks;
-}
-
-LinearOptions delta_input_options(const std::string& name, const RankSizes& s) {
-  return {name + ".input", Split::columns,
-          false,           delta_shape(s, 1).row * s.tensor,
-          s.hidden,        delta_blocks(s, false, s.hidden),
-          kDeviation,      s.fp8};
+  if (channels) return {d.keys(), d.keys(), d.values()};
+  return {d.keys(), d.keys(), d.values(), d.values(), d.heads, d.heads};
 }
 
 }  // namespace
 
-GatedDeltaLayer::GatedDeltaLayer(const std::string& name, const RankSizes& s, Parameters& parameters,
-                                 const LayerGroups& groups, Device& device)
-    : sizes_(s),
-      parameters_(parameters),
-      device_(device),
-      exchange_(s, *groups.context, device),
-      delta_(delta_shape(s, exchange_.ranks())),
-      input_(delta_input_options(name, s), s, parameters, groups, device),
-      output_(rows_options(name + ".output", false, delta_shape(s, 1).values(), s), s, parameters, groups,
-              device) {
+GatedDeltaLayer::GatedDeltaLayer(const std::string& name, const PartContext& context)
+    : Part(context),
+      exchange_(context),
+      delta_(delta_shape(sizes_, exchange_.ranks())),
+      input_(columns_options(name + ".input", false, delta_parts(sizes_, false), sizes_.hidden, sizes_),
+             context),
+      output_(rows_options(name + ".output", false, delta_shape(sizes_, 1).values(), sizes_), context) {
   if (const int64_t length = mixer().convolution; length > 0) {
-    convolution_ = add_weight(name + ".convolution.weight", delta_blocks(s, true, length), 0.0,
-                              1.0 / std::sqrt(3.0 * double(length)));
+    Parameter weight;
+    weight.name = name + ".convolution.weight";
+    weight.global_rows = channels() * sizes_.tensor;
+    weight.global_columns = length;
+    weight.blocks = blocks_of(delta_parts(sizes_, true), length, sizes_);
+    weight.deviation = 1.0 / std::sqrt(3.0 * double(length));
+    weight.weight_decay = length > 1;
+    convolution_ = parameters_.add(weight);
   }
-  const std::vector<ShardBlock> own_heads{{heads() * s.tensor_rank, heads(), 0, 1}};
-  decay_ = add_weight(name + ".decay", own_heads, kDecay, kDecayDeviation);
-  step_bias_ = add_weight(name + ".step_bias", own_heads, kStepBias, kStepDeviation);
-  norm_ = add_norm(name + ".norm.scale");
-}
-
-// Of this rank's heads alone.
-int GatedDeltaLayer::add_weight(const std::string& name, std::vector<ShardBlock> blocks, double start,
-                                double deviation) {
-  Parameter weight;
-  weight.name = name;
-  for (const ShardBlock& block : blocks) weight.global_rows += block.rows * sizes_.tensor;
-  weight.global_columns = blocks.front().columns;
-  weight.blocks = std::move(blocks);
-  weight.initial_value = start;
-  weight.deviation = deviation;
-  weight.weight_decay = weight.global_columns > 1;
-  return parameters_.add(weight);
-}
-
-// All heads of all ranks share it.
-int GatedDeltaLayer::add_norm(const std::string& name) {
-  Parameter scale;
-  scale.name = name;
-  scale.global_rows = delta_.head_dim;
-  scale.blocks = {{0, delta_.head_dim, 0, 1}};
-  scale.initial_value = 1.0;
-  scale.is_first_copy = sizes_.tensor_rank == 0;
-  scale.partial = sizes_.tensor > 1;
-  return parameters_.add(scale);
+  decay_ = parameters_.add(split_vector(name + ".decay", heads(), kDecay, kDecayDeviation));
+  step_bias_ = parameters_.add(split_vector(name + ".step_bias", heads(), kStepBias, kStepDeviation));
+  norm_ = parameters_.add(whole_vector(name + ".norm.scale", delta_.head_dim, sizes_.tensor > 1, 1.0));
 }
 
 HeadParts GatedDeltaLayer::channel_parts() const {
@@ -107,14 +63,13 @@ GatedNormShape GatedDeltaLayer::gated_norm(const Saved& saved) const {
 
 DeltaInputs GatedDeltaLayer::inputs(const Buffer& qkv, const Saved& saved) {
   const int64_t first = exchange_.rank() * delta_.heads * sizes_.unit();
-  return {qkv.data(), gates_of(saved).data, static_cast<const char*>(parameters_.value(decay_)) + first,
-          static_cast<const char*>(parameters_.value(step_bias_)) + first};
+  return {qkv.data(), gates_of(saved).data, beyond(parameters_.value(decay_), first),
+          beyond(parameters_.value(step_bias_), first)};
 }
 
 Buffer GatedDeltaLayer::dense(const Columns& from, int64_t columns) const {
   Buffer to = tokens_by(columns);
-  device_.run(sizes_.type,
-              CopyColumns{sizes_.type, sizes_.tokens, columns, from.data, from.row, to.data(), columns});
+  copy_columns(sizes_.tokens, columns, from.data, from.row, to.data(), columns);
   return to;
 }
 
@@ -144,11 +99,10 @@ void GatedDeltaLayer::for_each_run(F&& body) const {
 // Of the convolution, for the channels that this rank works on.
 Buffer GatedDeltaLayer::own_weights() {
   const int64_t of_channel = mixer().convolution * sizes_.unit();
-  const auto* const all = static_cast<const char*>(parameters_.value(convolution_));
+  const void* const all = parameters_.value(convolution_);
   Buffer own(device_, delta_.columns() * of_channel);
   for_each_run([&](int64_t first, int64_t to, int64_t count) {
-    device_.copy(static_cast<char*>(own.data()) + to * of_channel, all + first * of_channel,
-                 count * of_channel);
+    device_.copy(beyond(own.data(), to * of_channel), beyond(all, first * of_channel), count * of_channel);
   });
   return own;
 }
@@ -158,14 +112,12 @@ Buffer GatedDeltaLayer::convolve(const Saved& saved) {
   Buffer qkv = all_tokens_by(delta_.columns());
   const Columns from = channels_of(saved);
   if (convolution_ < 0) {
-    device_.run(sizes_.type, CopyColumns{sizes_.type, delta_.tokens(), delta_.columns(), from.data, from.row,
-                                         qkv.data(), delta_.columns()});
+    copy_columns(delta_.tokens(), delta_.columns(), from.data, from.row, qkv.data(), delta_.columns());
     return qkv;
   }
   const Buffer own = exchanges() ? own_weights() : Buffer();
-  device_.run(sizes_.type,
-              ConvolutionForward{convolution(from.row), from.data,
-                                 own ? own.data() : parameters_.value(convolution_), qkv.data()});
+  run(ConvolutionForward{convolution(from.row), from.data, own ? own.data() : parameters_.value(convolution_),
+                         qkv.data()});
   return qkv;
 }
 
@@ -176,12 +128,11 @@ void GatedDeltaLayer::forward(const void* x, void* y, Saved& saved, const TokenR
   saved.normed = tokens_by(values());
   const Buffer qkv = convolve(saved), work = numbers(delta_.forward_room());
   const Buffer exchanged = exchanges() ? all_tokens_by(delta_.values()) : Buffer();
-  device_.run(sizes_.type, DeltaForward{delta_, inputs(qkv, saved),
-                                        exchanged ? exchanged.data() : saved.core_out.data(), work.data()});
+  run(DeltaForward{delta_, inputs(qkv, saved), exchanged ? exchanged.data() : saved.core_out.data(),
+                   work.data()});
   if (exchanged) exchange_.to_tokens(exchanged, value_parts(), saved.core_out.data());
-  device_.run(sizes_.type,
-              GatedNormForward{gated_norm(saved), saved.core_out.data(), output_gate_of(saved).data,
-                               parameters_.value(norm_), saved.normed.data()});
+  run(GatedNormForward{gated_norm(saved), saved.core_out.data(), output_gate_of(saved).data,
+                       parameters_.value(norm_), saved.normed.data()});
   output_.forward(saved.normed.data(), y, room, {}, of_output(saved));
 }
 
@@ -214,17 +165,16 @@ Buffer GatedDeltaLayer::backward_input(const void* dy, const void* x, void* dx, 
   const Columns d_gate = part_of(saved.d_projected, channels());
   const Buffer apart = exchanges() ? tokens_by(values()) : Buffer();  // rows of the gate as the norm has them
   Buffer through_norm = tokens_by(values());
-  device_.run(sizes_.type, GatedNormBackward{.shape = gated_norm(saved),
-                                             .dy = d_core.data(),
-                                             .x = saved.core_out.data(),
-                                             .gate = output_gate_of(saved).data,
-                                             .scale = parameters_.value(norm_),
-                                             .dx = through_norm.data(),
-                                             .dgate = apart ? apart.data() : d_gate.data,
-                                             .dscale = d.norm});
+  run(GatedNormBackward{.shape = gated_norm(saved),
+                        .dy = d_core.data(),
+                        .x = saved.core_out.data(),
+                        .gate = output_gate_of(saved).data,
+                        .scale = parameters_.value(norm_),
+                        .dx = through_norm.data(),
+                        .dgate = apart ? apart.data() : d_gate.data,
+                        .dscale = d.norm});
   if (apart) {
-    device_.run(sizes_.type, CopyColumns{sizes_.type, sizes_.tokens, values(), apart.data(), values(),
-                                         d_gate.data, row()});
+    copy_columns(sizes_.tokens, values(), apart.data(), values(), d_gate.data, row());
     through_norm = exchange_.to_heads(through_norm.data(), value_parts());
   }
   backward_core(through_norm, d, saved);
@@ -237,14 +187,13 @@ void GatedDeltaLayer::backward_core(const Buffer& through_norm, const Weights& d
                work = numbers(delta_.backward_room());
   const Buffer d_gates = exchanges() ? all_tokens_by(2 * delta_.heads) : Buffer();
   const int64_t first = exchange_.rank() * delta_.heads * sizes_.state_unit();
-  device_.run(sizes_.type, DeltaBackward{delta_,
-                                         inputs(qkv, saved),
-                                         through_norm.data(),
-                                         {d_qkv.data(),
-                                          d_gates ? d_gates.data()
-                                                  : part_of(saved.d_projected, channels() + values()).data,
-                                          d.decay + first, d.step_bias + first},
-                                         work.data()});
+  run(DeltaBackward{
+      delta_,
+      inputs(qkv, saved),
+      through_norm.data(),
+      {d_qkv.data(), d_gates ? d_gates.data() : part_of(saved.d_projected, channels() + values()).data,
+       d.decay + first, d.step_bias + first},
+      work.data()});
   if (exchanges()) return backward_exchanged(d_qkv, d_gates, d, saved);
   backward_convolution(d_qkv, part_of(saved.d_projected, 0), d.convolution, saved);
 }
@@ -252,14 +201,13 @@ void GatedDeltaLayer::backward_core(const Buffer& through_norm, const Weights& d
 void GatedDeltaLayer::backward_convolution(const Buffer& d_qkv, const Columns& d_channels, char* d_weights,
                                            Saved& saved) {
   if (convolution_ < 0) {
-    return device_.run(sizes_.type, CopyColumns{sizes_.type, delta_.tokens(), delta_.columns(), d_qkv.data(),
-                                                delta_.columns(), d_channels.data, d_channels.row});
+    return copy_columns(delta_.tokens(), delta_.columns(), d_qkv.data(), delta_.columns(), d_channels.data,
+                        d_channels.row);
   }
   const Columns from = channels_of(saved);
   const Buffer own = exchanges() ? own_weights() : Buffer();
-  device_.run(sizes_.type, ConvolutionBackward{convolution(from.row), d_qkv.data(), from.data,
-                                               own ? own.data() : parameters_.value(convolution_),
-                                               d_channels.data, d_weights});
+  run(ConvolutionBackward{convolution(from.row), d_qkv.data(), from.data,
+                          own ? own.data() : parameters_.value(convolution_), d_channels.data, d_weights});
 }
 
 // Gradients of channels and gates go back to their tokens, and those of weights to their places.
@@ -272,14 +220,14 @@ void GatedDeltaLayer::backward_exchanged(const Buffer& d_qkv, const Buffer& d_ga
   backward_convolution(d_qkv, {static_cast<char*>(d_channels.data()), delta_.columns()},
                        static_cast<char*>(own.data()), saved);
   for_each_run([&](int64_t first, int64_t from, int64_t count) {
-    device_.copy(d.convolution + first * of_channel, static_cast<char*>(own.data()) + from * of_channel,
+    device_.copy(d.convolution + first * of_channel, beyond(own.data(), from * of_channel),
                  count * of_channel);
   });
   const auto give = [&](const Buffer& exchanged, const HeadParts& parts, int64_t column) {
     const Buffer tokens = tokens_by(parts.row());
     exchange_.to_tokens(exchanged, parts, tokens.data());
-    device_.run(sizes_.type, CopyColumns{sizes_.type, sizes_.tokens, parts.row(), tokens.data(), parts.row(),
-                                         part_of(saved.d_projected, column).data, row()});
+    copy_columns(sizes_.tokens, parts.row(), tokens.data(), parts.row(),
+                 part_of(saved.d_projected, column).data, row());
   };
   give(d_channels, channel_parts(), 0);
   give(d_gates, gate_parts(), channels() + values());
@@ -289,19 +237,15 @@ void GatedDeltaLayer::backward_weight(const void* dy, const void* x, Saved& save
                                       bool with_columns) {
   const Weights d = gradients(saved.d_weights);
   const auto add = [&](int weight, int64_t count, const void* part) {
-    if (weight < 0) return;
-    void* const gradient = parameters_.gradient(weight);
-    device_.run(parameters_.state_type(), ResidualAdd{count, gradient, part, gradient});
+    if (weight >= 0) add_gradient(weight, count, part);
   };
   add(convolution_, convolution_weights(), d.convolution);
   add(decay_, heads(), d.decay);
   add(step_bias_, heads(), d.step_bias);
   add(norm_, delta_.head_dim, d.norm);
-  if (!with_columns && sizes_.weights_with_inputs) return;
   const WeightOperands output{saved.d_output_gathered ? saved.d_output_gathered.data() : dy,
                               saved.normed.data(), of_output(saved)};
-  if (!with_columns) return output_.backward_weight(output.dy, output.x, output.magnitudes);
-  weight_gradients(output_, output, input_, {saved.d_projected.data(), x, of_input(saved)}, all);
+  output_.backward_weights(output, input_, {saved.d_projected.data(), x, of_input(saved)}, all, with_columns);
 }
 
 }  // namespace mpt::runtime

@@ -19,7 +19,7 @@
 
 namespace mpt::runtime {
 
-class GatedDeltaLayer {
+class GatedDeltaLayer : private Part {
  public:
   struct Saved {
     Buffer projected;                     // or, over context ranks, its parts:
@@ -32,8 +32,7 @@ class GatedDeltaLayer {
   };
 
   /// `name`: of the parameters, "layers.0.mixer".
-  GatedDeltaLayer(const std::string& name, const RankSizes& sizes, Parameters& parameters,
-                  const LayerGroups& groups, Device& device);
+  GatedDeltaLayer(const std::string& name, const PartContext& context);
 
   // As AttentionLayer's.
   void forward(const void* x, void* y, Saved& saved, const TokenRoom& room);
@@ -64,11 +63,9 @@ class GatedDeltaLayer {
   HeadParts value_parts() const { return {{heads()}, delta_.head_dim}; }
   HeadParts gate_parts() const { return {{heads(), heads()}, 1}; }
 
-  Buffer tokens_by(int64_t columns) const { return {device_, sizes_.token_bytes(columns)}; }
   Buffer all_tokens_by(int64_t columns) const { return {device_, delta_.tokens() * columns * sizes_.unit()}; }
-  Buffer numbers(int64_t count) const { return {device_, count * sizes_.state_unit()}; }
   Columns part_of(const Buffer& rows, int64_t first) const {
-    return {static_cast<char*>(rows.data()) + first * sizes_.unit(), row()};
+    return {beyond(rows.data(), first * sizes_.unit()), row()};
   }
   Columns channels_of(const Saved& saved) const {
     return exchanges() ? Columns{static_cast<char*>(saved.channels.data()), delta_.columns()}
@@ -83,8 +80,6 @@ class GatedDeltaLayer {
                        : part_of(saved.projected, channels() + values());
   }
 
-  int add_weight(const std::string& name, std::vector<ShardBlock> blocks, double start, double deviation);
-  int add_norm(const std::string& name);
   GatedNormShape gated_norm(const Saved& saved) const;
   ConvolutionShape convolution(int64_t row) const {
     return {delta_.batch, delta_.sequence, delta_.columns(), mixer().convolution, row};
@@ -101,9 +96,6 @@ class GatedDeltaLayer {
   void backward_convolution(const Buffer& d_qkv, const Columns& d_channels, char* d_weights, Saved& saved);
   void backward_exchanged(const Buffer& d_qkv, const Buffer& d_gates, const Weights& d, Saved& saved);
 
-  const RankSizes& sizes_;
-  Parameters& parameters_;
-  Device& device_;
   const HeadExchange exchange_;
   const DeltaShape delta_;  // of all tokens, and this rank's share of the heads
   Linear input_;

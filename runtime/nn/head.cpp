@@ -4,36 +4,25 @@
 #include "runtime/nn/embedding.h"
 
 namespace mpt::runtime {
-namespace {
 
-Linear make_output(int table, const RankSizes& s, Parameters& parameters, const LayerGroups& groups,
-                   Device& device) {
-  const int weight = table < 0 ? add_vocabulary_table("head.weight", s, parameters, false) : table;
-  return {weight, LinearShape{s.tokens, s.vocab_rows, s.hidden}, s, parameters, groups, device};
-}
-
-}  // namespace
-
-Head::Head(const std::string& norm, int table, const RankSizes& sizes, Parameters& parameters,
-           const LayerGroups& groups, Device& device)
-    : piece_(parameters.begin_piece()),
-      sizes_(sizes),
-      group_(*groups.tensor),
-      device_(device),
-      norm_(norm, sizes, parameters, device),
-      output_(make_output(table, sizes, parameters, groups, device)) {
-  if (table >= 0) parameters.use_in(piece_, table);
+Head::Head(const std::string& norm, int table, const PartContext& context)
+    : Part(context),
+      piece_(parameters_.begin_piece()),
+      norm_(norm, context),
+      output_(table < 0 ? add_vocabulary_table("head.weight", sizes_, parameters_, false) : table,
+              LinearShape{sizes_.tokens, sizes_.vocab_rows, sizes_.hidden}, context) {
+  if (table >= 0) parameters_.use_in(piece_, table);
 }
 
 void Head::forward(Buffer input, const void* residual, const int32_t* targets, double loss_scale,
                    Saved& saved, double* loss) {
   saved.input = std::move(input);
   saved.norm_statistics = Buffer(device_, norm_.statistics_bytes());
-  saved.norm_out = Buffer(device_, sizes_.local_bytes(sizes_.hidden));
+  saved.norm_out = local_by(sizes_.hidden);
   norm_.forward(residual, saved.input.data(), saved.input.data(), saved.norm_out.data(),
                 saved.norm_statistics.data());
   scale(saved.norm_out);
-  saved.d_logits = Buffer(device_, sizes_.token_bytes(sizes_.vocab_rows));
+  saved.d_logits = tokens_by(sizes_.vocab_rows);
   const TokenRoom room = make_room(sizes_, device_);
   output_.forward(saved.norm_out.data(), saved.d_logits.data(), room);
   cross_entropy(targets, loss_scale, saved.d_logits.data(), loss);
@@ -41,42 +30,37 @@ void Head::forward(Buffer input, const void* residual, const int32_t* targets, d
 
 // A factor on logits is one on what they are computed from.
 void Head::scale(const Buffer& x) {
-  if (sizes_.model.logit_scale)
-    device_.run(sizes_.type,
-                Scale{sizes_.local_tokens * sizes_.hidden, *sizes_.model.logit_scale, x.data(), x.data()});
+  if (sizes_.model.logit_scale) run(Scale{local_count(), *sizes_.model.logit_scale, x.data(), x.data()});
 }
 
 void Head::cross_entropy(const int32_t* targets, double loss_scale, void* logits, double* loss) {
   const RankSizes& s = sizes_;
   const double cap = s.model.logit_cap.value_or(0.0);
-  if (cap > 0.0) device_.run(s.type, SoftCap{s.tokens * s.vocab_rows, cap, logits});
+  if (cap > 0.0) run(SoftCap{s.tokens * s.vocab_rows, cap, logits});
   LossShape shape{s.tokens, s.vocab_rows, s.vocab_used};
-  if (group_.size() == 1 && cap == 0.0)
-    return device_.run(s.type, LossOfAll{shape, targets, loss_scale, logits, loss});
+  if (group_.size() == 1 && cap == 0.0) return run(LossOfAll{shape, targets, loss_scale, logits, loss});
   const DataType wide = state_type_of(s.type);
   Buffer maximum(device_, s.state_bytes(1)), sums(device_, s.state_bytes(2));
   shape.first = s.vocab_first;
-  device_.run(s.type, LossMaximum{shape, logits, maximum.data()});
+  run(LossMaximum{shape, logits, maximum.data()});
   group_.all_reduce(maximum.data(), s.tokens, wide, ReduceOperation::maximum);
-  device_.run(s.type, LossExponentials{shape, targets, maximum.data(), logits, sums.data()});
+  run(LossExponentials{shape, targets, maximum.data(), logits, sums.data()});
   group_.all_reduce(sums.data(), 2 * s.tokens, wide, ReduceOperation::sum);
-  device_.run(s.type,
-              LossGradient{shape, targets, sums.data(), loss_scale, logits, loss, cap, maximum.data()});
+  run(LossGradient{shape, targets, sums.data(), loss_scale, logits, loss, cap, maximum.data()});
 }
 
 Buffer Head::backward_input(Saved& saved, bool weights, const void* beside) {
   const TokenRoom room = make_room(sizes_, device_);
   saved.has_weights = weights;
-  saved.d_norm_out = Buffer(device_, sizes_.local_bytes(sizes_.hidden));
+  saved.d_norm_out = local_by(sizes_.hidden);
   output_.backward_input(saved.d_logits.data(), saved.d_norm_out.data(), room,
                          weights ? saved.norm_out.data() : nullptr);
   // The first module reads the scaled numbers, too.
   if (beside != nullptr) {
-    device_.run(sizes_.type, ResidualAdd{sizes_.local_tokens * sizes_.hidden, saved.d_norm_out.data(), beside,
-                                         saved.d_norm_out.data()});
+    run(ResidualAdd{local_count(), saved.d_norm_out.data(), beside, saved.d_norm_out.data()});
   }
   scale(saved.d_norm_out);
-  Buffer d_input(device_, sizes_.local_bytes(sizes_.hidden));
+  Buffer d_input = local_by(sizes_.hidden);
   norm_.backward_input(saved.d_norm_out.data(), saved.input.data(), saved.norm_statistics.data(),
                        d_input.data());
   return d_input;
@@ -84,12 +68,8 @@ Buffer Head::backward_input(Saved& saved, bool weights, const void* beside) {
 
 void Head::backward_weight(Saved& saved) {
   if (!saved.has_weights) {
-    const Buffer all(sizes_.sequence_parallel ? Buffer(device_, sizes_.token_bytes(sizes_.hidden))
-                                              : Buffer());
-    Posted gathered;
-    const void* const input = output_.gather_input(saved.norm_out.data(), all, gathered);
-    gathered.wait();
-    output_.backward_weight(saved.d_logits.data(), input);
+    const Buffer all = sizes_.sequence_parallel ? tokens_by(sizes_.hidden) : Buffer();
+    output_.backward_weight(saved.d_logits.data(), saved.norm_out.data(), all);
   }
   norm_.backward_weight(saved.d_norm_out.data(), saved.input.data(), saved.norm_statistics.data());
 }

@@ -9,7 +9,7 @@
 
 namespace mpt::runtime {
 
-class Head {
+class Head : private Part {
  public:
   struct Saved {
     Buffer input, norm_statistics, norm_out, d_logits;
@@ -19,8 +19,7 @@ class Head {
 
   /// Begins a piece of `parameters`. `table` is the index of a weight there that the head shares, or -1 for
   /// one of its own.
-  Head(const std::string& norm, int table, const RankSizes& sizes, Parameters& parameters,
-       const LayerGroups& groups, Device& device);
+  Head(const std::string& norm, int table, const PartContext& context);
 
   size_t piece() const { return piece_; }
   /// Index of the output's weight.
@@ -39,9 +38,6 @@ class Head {
   void cross_entropy(const int32_t* targets, double loss_scale, void* logits, double* loss);
 
   size_t piece_;
-  const RankSizes& sizes_;
-  Communicator& group_;
-  Device& device_;
   Norm norm_;
   Linear output_;
 };

@@ -4,13 +4,6 @@
 #include <numeric>
 
 namespace mpt::runtime {
-namespace {
-
-const char* beyond(const void* base, int64_t bytes) { return static_cast<const char*>(base) + bytes; }
-char* beyond(void* base, int64_t bytes) { return static_cast<char*>(base) + bytes; }
-
-}  // namespace
-
 int64_t HeadParts::row_units() const { return std::accumulate(units.begin(), units.end(), int64_t{0}); }
 
 // Calls body(rank, column, own_column, columns) for each part of each rank: where it lies in a row of a
@@ -43,13 +36,11 @@ Buffer HeadExchange::to_heads(const void* tokens, const HeadParts& parts) const 
   const int64_t row = parts.row(), own_row = row / ranks(), unit = sizes_.unit();
   const Buffer sent(device_, sizes_.tokens * row * unit), received(device_, sent.bytes());
   for_each_part(parts, [&](int64_t rank, int64_t column, int64_t own_column, int64_t columns) {
-    device_.run(
-        sizes_.type,
-        CopyColumns{sizes_.type, sizes_.tokens, columns, beyond(tokens, column * unit), row,
-                    beyond(sent.data(), (rank * sizes_.tokens * own_row + own_column) * unit), own_row});
+    copy_columns(sizes_.tokens, columns, beyond(tokens, column * unit), row,
+                 beyond(sent.data(), (rank * sizes_.tokens * own_row + own_column) * unit), own_row);
   });
   const std::vector<int64_t> bytes(size_t(ranks()), sent.bytes() / ranks());
-  group_.all_to_all(sent.data(), bytes, received.data(), bytes);
+  context_group_.all_to_all(sent.data(), bytes, received.data(), bytes);
   Buffer exchanged(device_, sent.bytes());
   for_each_sequence(own_row * unit, [&](int64_t apart, int64_t together, int64_t count) {
     device_.copy(beyond(exchanged.data(), together), beyond(received.data(), apart), count);
@@ -64,12 +55,11 @@ void HeadExchange::to_tokens(const Buffer& exchanged, const HeadParts& parts, vo
     device_.copy(beyond(sent.data(), apart), beyond(exchanged.data(), together), count);
   });
   const std::vector<int64_t> bytes(size_t(ranks()), sent.bytes() / ranks());
-  group_.all_to_all(sent.data(), bytes, received.data(), bytes);
+  context_group_.all_to_all(sent.data(), bytes, received.data(), bytes);
   for_each_part(parts, [&](int64_t rank, int64_t column, int64_t own_column, int64_t columns) {
-    device_.run(sizes_.type,
-                CopyColumns{sizes_.type, sizes_.tokens, columns,
-                            beyond(received.data(), (rank * sizes_.tokens * own_row + own_column) * unit),
-                            own_row, beyond(tokens, column * unit), row});
+    copy_columns(sizes_.tokens, columns,
+                 beyond(received.data(), (rank * sizes_.tokens * own_row + own_column) * unit), own_row,
+                 beyond(tokens, column * unit), row);
   });
 }
 

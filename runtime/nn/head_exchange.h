@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "runtime/nn/rank_sizes.h"
+#include "runtime/nn/part.h"
 
 namespace mpt::runtime {
 
@@ -19,13 +19,13 @@ struct HeadParts {
   int64_t row() const { return row_units() * columns; }
 };
 
-class HeadExchange {
+class HeadExchange : private Part {
  public:
-  HeadExchange(const RankSizes& sizes, Communicator& context, Device& device)
-      : sizes_(sizes), group_(context), device_(device) {}
+  explicit HeadExchange(const PartContext& context)
+      : Part(context), context_group_(*context.groups.context) {}
 
-  int64_t ranks() const { return group_.size(); }
-  int64_t rank() const { return group_.rank(); }
+  int64_t ranks() const { return context_group_.size(); }
+  int64_t rank() const { return context_group_.rank(); }
   /// [b*s of the rank, row] to [b*s of all ranks, row / ranks].
   Buffer to_heads(const void* tokens, const HeadParts& parts) const;
   /// The way back.
@@ -37,9 +37,7 @@ class HeadExchange {
   template <class F>
   void for_each_sequence(int64_t row_bytes, F&& body) const;
 
-  const RankSizes& sizes_;
-  Communicator& group_;
-  Device& device_;
+  Communicator& context_group_;
 };
 
 }  // namespace mpt::runtime

@@ -3,23 +3,15 @@
 
 namespace mpt::runtime {
 
-HeadNorm::HeadNorm(const std::string& name, const RankSizes& sizes, Parameters& parameters,
-                   Communicator& tensor, Device& device)
-    : sizes_(sizes), parameters_(parameters), group_(tensor), device_(device) {
-  query_ = add(name + ".query_norm.scale", sizes.heads);
-  key_ = add(name + ".key_norm.scale", sizes.kv_heads);
+HeadNorm::HeadNorm(const std::string& name, const PartContext& context) : Part(context) {
+  query_ = add(name + ".query_norm.scale", sizes_.heads);
+  key_ = add(name + ".key_norm.scale", sizes_.kv_heads);
 }
 
 int HeadNorm::add(const std::string& name, int64_t heads) {
   const int64_t own = width(heads);
-  Parameter scale;
-  scale.name = name;
-  scale.global_rows = whole() ? own * sizes_.tensor : own;
-  scale.blocks = {{whole() ? own * sizes_.tensor_rank : 0, own, 0, 1}};
-  scale.initial_value = 1.0;
-  scale.is_first_copy = whole() || sizes_.tensor_rank == 0;
-  scale.partial = !whole() && sizes_.tensor > 1;
-  return parameters_.add(scale);
+  return parameters_.add(whole() ? split_vector(name, own, 1.0)
+                                 : whole_vector(name, own, sizes_.tensor > 1, 1.0));
 }
 
 void HeadNorm::sum_over_ranks(void* numbers) {
@@ -30,21 +22,20 @@ void HeadNorm::sum_over_ranks(void* numbers) {
 void HeadNorm::forward(void* qkv, Saved& saved) {
   const AttentionShape shape = sizes_.attention();
   const double epsilon = sizes_.model.norm_epsilon;
-  saved.kept = Buffer(device_, sizes_.token_bytes(shape.rotated()));
+  saved.kept = tokens_by(shape.rotated());
   const void *const query = parameters_.value(query_), *const key = parameters_.value(key_);
-  if (!whole())
-    return device_.run(sizes_.type, HeadNormForward{shape, epsilon, query, key, qkv, saved.kept.data()});
+  if (!whole()) return run(HeadNormForward{shape, epsilon, query, key, qkv, saved.kept.data()});
   saved.sums = Buffer(device_, sizes_.state_bytes(2));
-  device_.run(sizes_.type, WideNormSquares{shape, qkv, saved.sums.data()});
+  run(WideNormSquares{shape, qkv, saved.sums.data()});
   sum_over_ranks(saved.sums.data());
-  device_.run(sizes_.type, WideNormForward{.shape = shape,
-                                           .ranks = group_.size(),
-                                           .epsilon = epsilon,
-                                           .sums = saved.sums.data(),
-                                           .query_scale = query,
-                                           .key_scale = key,
-                                           .qkv = qkv,
-                                           .kept = saved.kept.data()});
+  run(WideNormForward{.shape = shape,
+                      .ranks = group_.size(),
+                      .epsilon = epsilon,
+                      .sums = saved.sums.data(),
+                      .query_scale = query,
+                      .key_scale = key,
+                      .qkv = qkv,
+                      .kept = saved.kept.data()});
 }
 
 void HeadNorm::backward_input(void* dqkv, Saved& saved) {
@@ -54,40 +45,39 @@ void HeadNorm::backward_input(void* dqkv, Saved& saved) {
   saved.d_scales = Buffer(device_, queries + width(sizes_.kv_heads) * unit);
   device_.zero(saved.d_scales.data(), saved.d_scales.bytes());
   void* const d_query = saved.d_scales.data();
-  void* const d_key = static_cast<char*>(d_query) + queries;
+  void* const d_key = beyond(d_query, queries);
   const void *const query = parameters_.value(query_), *const key = parameters_.value(key_);
   if (!whole()) {
-    return device_.run(sizes_.type, HeadNormBackward{.shape = shape,
-                                                     .epsilon = epsilon,
-                                                     .query_scale = query,
-                                                     .key_scale = key,
-                                                     .kept = saved.kept.data(),
-                                                     .dqkv = dqkv,
-                                                     .dquery_scale = d_query,
-                                                     .dkey_scale = d_key});
+    return run(HeadNormBackward{.shape = shape,
+                                .epsilon = epsilon,
+                                .query_scale = query,
+                                .key_scale = key,
+                                .kept = saved.kept.data(),
+                                .dqkv = dqkv,
+                                .dquery_scale = d_query,
+                                .dkey_scale = d_key});
   }
   const Buffer dots(device_, sizes_.state_bytes(2));
-  device_.run(sizes_.type, WideNormDots{shape, query, key, saved.kept.data(), dqkv, dots.data()});
+  run(WideNormDots{shape, query, key, saved.kept.data(), dqkv, dots.data()});
   sum_over_ranks(dots.data());
-  device_.run(sizes_.type, WideNormBackward{.shape = shape,
-                                            .ranks = group_.size(),
-                                            .epsilon = epsilon,
-                                            .sums = saved.sums.data(),
-                                            .dots = dots.data(),
-                                            .query_scale = query,
-                                            .key_scale = key,
-                                            .kept = saved.kept.data(),
-                                            .dqkv = dqkv,
-                                            .dquery_scale = d_query,
-                                            .dkey_scale = d_key});
+  run(WideNormBackward{.shape = shape,
+                       .ranks = group_.size(),
+                       .epsilon = epsilon,
+                       .sums = saved.sums.data(),
+                       .dots = dots.data(),
+                       .query_scale = query,
+                       .key_scale = key,
+                       .kept = saved.kept.data(),
+                       .dqkv = dqkv,
+                       .dquery_scale = d_query,
+                       .dkey_scale = d_key});
 }
 
 void HeadNorm::backward_weight(const Saved& saved) {
   const char* part = static_cast<const char*>(saved.d_scales.data());
   for (const auto& [scale, count] :
        {std::pair{query_, width(sizes_.heads)}, std::pair{key_, width(sizes_.kv_heads)}}) {
-    void* const gradient = parameters_.gradient(scale);
-    device_.run(parameters_.state_type(), ResidualAdd{count, gradient, part, gradient});
+    add_gradient(scale, count, part);
     part += count * sizes_.state_unit();
   }
 }

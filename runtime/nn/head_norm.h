@@ -7,20 +7,18 @@
 
 #include <string>
 
-#include "runtime/nn/parameters.h"
-#include "runtime/nn/rank_sizes.h"
+#include "runtime/nn/part.h"
 
 namespace mpt::runtime {
 
-class HeadNorm {
+class HeadNorm : private Part {
  public:
   struct Saved {
     Buffer kept, sums;
     Buffer d_scales;  // until backward_weight adds it
   };
 
-  HeadNorm(const std::string& name, const RankSizes& sizes, Parameters& parameters, Communicator& tensor,
-           Device& device);
+  HeadNorm(const std::string& name, const PartContext& context);
 
   /// In place on qkv; queries and keys are kept as they were.
   void forward(void* qkv, Saved& saved);
@@ -35,10 +33,6 @@ class HeadNorm {
   int add(const std::string& name, int64_t heads);
   void sum_over_ranks(void* numbers);
 
-  const RankSizes& sizes_;
-  Parameters& parameters_;
-  Communicator& group_;
-  Device& device_;
   int query_ = -1, key_ = -1;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/nn/linear.h"
 
+#include <numeric>
+
 #include "runtime/device/fp8.h"
 
 namespace mpt::runtime {
@@ -12,21 +14,37 @@ LinearShape shard_shape(const LinearOptions& options, int64_t tokens) {
   return shape;
 }
 
-const void* at(const void* data, int64_t bytes) { return static_cast<const char*>(data) + bytes; }
-void* at(void* data, int64_t bytes) { return static_cast<char*>(data) + bytes; }
-
 }  // namespace
 
+LinearOptions whole_options(std::string name, bool bias, int64_t columns, int64_t inner, bool fp8) {
+  return {std::move(name), Split::whole, bias, columns, inner, {{0, columns, 0, inner}}, kDeviation, fp8};
+}
+
+std::vector<ShardBlock> blocks_of(const std::vector<int64_t>& parts, int64_t inner, const RankSizes& s) {
+  std::vector<ShardBlock> blocks;
+  int64_t first = 0;
+  for (const int64_t part : parts) {
+    if (part > 0) blocks.push_back({first + part * s.tensor_rank, part, 0, inner});
+    first += part * s.tensor;
+  }
+  return blocks;
+}
+
+LinearOptions columns_options(std::string name, bool bias, const std::vector<int64_t>& parts, int64_t inner,
+                              const RankSizes& s) {
+  const int64_t own = std::accumulate(parts.begin(), parts.end(), int64_t{0});
+  LinearOptions options = whole_options(std::move(name), bias, own * s.tensor, inner, s.fp8);
+  options.split = Split::columns;
+  options.blocks = blocks_of(parts, inner, s);
+  return options;
+}
+
 LinearOptions rows_options(std::string name, bool bias, int64_t inner, const RankSizes& s) {
-  const int64_t all = inner * s.tensor;
-  return {std::move(name),
-          Split::rows,
-          bias,
-          s.hidden,
-          all,
-          {{0, s.hidden, inner * s.tensor_rank, inner}},
-          residual_deviation(s.model.layers.count()),
-          s.fp8};
+  LinearOptions options = whole_options(std::move(name), bias, s.hidden, inner * s.tensor, s.fp8);
+  options.split = Split::rows;
+  options.blocks = {{0, s.hidden, inner * s.tensor_rank, inner}};
+  options.deviation = residual_deviation(s.model.layers.count());
+  return options;
 }
 
 TokenRoom make_room(const RankSizes& sizes, Device& device) {
@@ -37,21 +55,18 @@ TokenRoom make_room(const RankSizes& sizes, Device& device) {
   return room;
 }
 
-Linear::Linear(int weight, const LinearShape& shape, const RankSizes& sizes, Parameters& parameters,
-               const LayerGroups& groups, Device& device)
-    : sizes_(sizes),
-      parameters_(parameters),
-      group_(*groups.tensor),
-      group_beside_(groups.tensor_beside != nullptr ? *groups.tensor_beside : *groups.tensor),
-      beside_(groups.products),
-      device_(device),
+Linear::Linear(int weight, const LinearShape& shape, const PartContext& context)
+    : Part(context),
+      group_beside_(context.groups.tensor_beside != nullptr ? *context.groups.tensor_beside : group_),
+      beside_(context.groups.products),
       shape_(shape),
       weight_(weight) {}
 
-Linear::Linear(const LinearOptions& options, const RankSizes& sizes, Parameters& parameters,
-               const LayerGroups& groups, Device& device)
-    : Linear(-1, shard_shape(options, options.split == Split::whole ? sizes.local_tokens : sizes.tokens),
-             sizes, parameters, groups, device) {
+Linear::Linear(const LinearOptions& options, const PartContext& context)
+    : Linear(-1,
+             shard_shape(options,
+                         options.split == Split::whole ? context.sizes.local_tokens : context.sizes.tokens),
+             context) {
   split_ = options.split;
   Parameter weight;
   weight.name = options.name + ".weight";
@@ -61,10 +76,10 @@ Linear::Linear(const LinearOptions& options, const RankSizes& sizes, Parameters&
   weight.deviation = options.deviation;
   weight.weight_decay = true;
   weight.is_first_copy = options.split != Split::whole || group_.rank() == 0;
-  weight.partial = options.split == Split::whole && sizes.sequence_parallel;
-  weight_ = parameters.add(weight);
-  if (sizes.keeps_fp8_weights && shape_.narrows())
-    narrowed_ = Buffer(device, fp8_weight_bytes(shape_.columns, shape_.inner));
+  weight.partial = options.split == Split::whole && sizes_.sequence_parallel;
+  weight_ = parameters_.add(weight);
+  if (sizes_.keeps_fp8_weights && shape_.narrows())
+    narrowed_ = Buffer(device_, fp8_weight_bytes(shape_.columns, shape_.inner));
   if (!options.bias) return;
   Parameter bias;
   bias.name = options.name + ".bias";
@@ -73,13 +88,13 @@ Linear::Linear(const LinearOptions& options, const RankSizes& sizes, Parameters&
   // A row-parallel bias is the same on every rank of the group, and so is its gradient.
   bias.is_first_copy = options.split == Split::columns || group_.rank() == 0;
   bias.partial = weight.partial;
-  bias_ = parameters.add(bias);
+  bias_ = parameters_.add(bias);
 }
 
 const void* Linear::narrowed_weight() {
   if (!narrowed_) return nullptr;
   if (narrowed_version_ != parameters_.version()) {
-    device_.run(parameters_.type(), NarrowWeight{shape_, parameters_.value(weight_), narrowed_.data()});
+    run(NarrowWeight{shape_, parameters_.value(weight_), narrowed_.data()});
     narrowed_version_ = parameters_.version();
   }
   return narrowed_.data();
@@ -98,40 +113,38 @@ LinearShape Linear::shaped(int64_t rows, const Magnitudes& magnitudes) {
 
 void Linear::forward(const void* x, void* y, const TokenRoom& room, const Activated& activated,
                      const Magnitudes& magnitudes) {
-  const DataType type = parameters_.type();
   const bool sums = split_ == Split::rows && group_.size() > 1;
   if (!sums && !(scatters() && overlaps())) {
     if (scatters()) {
-      group_.all_gather(x, room.all.data(), sizes_.local_tokens * shape_.inner, type);
+      group_.all_gather(x, room.all.data(), sizes_.local_tokens * shape_.inner, sizes_.type);
       x = room.all.data();
     }
     const LinearShape shape = shaped(shape_.rows, magnitudes);
     if (activated.data == nullptr)
-      return device_.run(type, LinearForward{shape, x, parameters_.value(weight_), bias_value(), y});
-    return device_.run(type, LinearActivationForward{.shape = shape,
-                                                     .activation = activated.shape,
-                                                     .x = x,
-                                                     .w = parameters_.value(weight_),
-                                                     .bias = bias_value(),
-                                                     .up = y,
-                                                     .y = activated.data});
+      return run(LinearForward{shape, x, parameters_.value(weight_), bias_value(), y});
+    return run(LinearActivationForward{.shape = shape,
+                                       .activation = activated.shape,
+                                       .x = x,
+                                       .w = parameters_.value(weight_),
+                                       .bias = bias_value(),
+                                       .up = y,
+                                       .y = activated.data});
   }
   if (sums) {
     forward_rows(x, y, room, magnitudes);
   } else {
     gather_in_parts(x, room.all.data(), shape_.inner, [&](int64_t first, int64_t rows, const void* in) {
-      device_.run(type, LinearForward{shaped(rows), in, parameters_.value(weight_), bias_value(),
-                                      at(y, first * shape_.columns * sizes_.unit())});
+      run(LinearForward{shaped(rows), in, parameters_.value(weight_), bias_value(),
+                        beyond(y, first * shape_.columns * sizes_.unit())});
     });
   }
-  if (activated.data != nullptr) device_.run(type, ActivationForward{activated.shape, y, activated.data});
+  if (activated.data != nullptr) run(ActivationForward{activated.shape, y, activated.data});
 }
 
 void Linear::forward_rows(const void* x, void* y, const TokenRoom& room, const Magnitudes& magnitudes) {
-  const DataType type = parameters_.type();
   const auto product = [&](int64_t first, int64_t rows, void* out) {
-    device_.run(type, LinearForward{shaped(rows, magnitudes), at(x, first * shape_.inner * sizes_.unit()),
-                                    parameters_.value(weight_), nullptr, out});
+    run(LinearForward{shaped(rows, magnitudes), beyond(x, first * shape_.inner * sizes_.unit()),
+                      parameters_.value(weight_), nullptr, out});
   };
   if (overlaps()) {
     sum_in_parts(y, shape_.columns, room, product);
@@ -139,64 +152,60 @@ void Linear::forward_rows(const void* x, void* y, const TokenRoom& room, const M
     void* const all = scatters() ? room.all.data() : y;
     product(0, shape_.rows, all);
     if (scatters()) {
-      group_.reduce_scatter(all, y, sizes_.local_tokens * shape_.columns, type);
+      group_.reduce_scatter(all, y, sizes_.local_tokens * shape_.columns, sizes_.type);
     } else {
-      group_.all_reduce(y, shape_.rows * shape_.columns, type, ReduceOperation::sum);
+      group_.all_reduce(y, shape_.rows * shape_.columns, sizes_.type, ReduceOperation::sum);
     }
   }
-  if (bias_ >= 0) device_.run(type, BiasForward{sizes_.local_tokens, shape_.columns, bias_value(), y});
+  if (bias_ >= 0) run(BiasForward{sizes_.local_tokens, shape_.columns, bias_value(), y});
 }
 
 void Linear::backward_input(const void* dy, void* dx, const TokenRoom& room, const void* x,
                             const Magnitudes& magnitudes) {
   if (x != nullptr) return backward_beside(dy, x, dx, room, magnitudes);
-  const DataType type = parameters_.type();
   const auto product = [&](int64_t first, int64_t rows, void* out) {
-    device_.run(type,
-                LinearBackwardInput{shaped(rows, magnitudes), at(dy, first * shape_.columns * sizes_.unit()),
-                                    parameters_.value(weight_), out});
+    run(LinearBackwardInput{shaped(rows, magnitudes), beyond(dy, first * shape_.columns * sizes_.unit()),
+                            parameters_.value(weight_), out});
   };
   if (overlaps()) return sum_in_parts(dx, shape_.inner, room, product);
   void* const all = scatters() ? room.all.data() : dx;
   product(0, shape_.rows, all);
   if (scatters()) {
-    group_.reduce_scatter(all, dx, sizes_.local_tokens * shape_.inner, type);
+    group_.reduce_scatter(all, dx, sizes_.local_tokens * shape_.inner, sizes_.type);
   } else if (split_ == Split::columns) {
-    group_.all_reduce(dx, shape_.rows * shape_.inner, type, ReduceOperation::sum);
+    group_.all_reduce(dx, shape_.rows * shape_.inner, sizes_.type, ReduceOperation::sum);
   }
 }
 
 void Linear::backward_both(const void* dy, const void* x, void* dx, const Magnitudes& magnitudes) {
-  device_.run(parameters_.type(), LinearBackward{.shape = shaped(shape_.rows, magnitudes),
-                                                 .dy = dy,
-                                                 .w = parameters_.value(weight_),
-                                                 .dx = dx,
-                                                 .x = x,
-                                                 .dw = parameters_.gradient(weight_),
-                                                 .dbias = bias_ < 0 ? nullptr : parameters_.gradient(bias_)});
+  run(LinearBackward{.shape = shaped(shape_.rows, magnitudes),
+                     .dy = dy,
+                     .w = parameters_.value(weight_),
+                     .dx = dx,
+                     .x = x,
+                     .dw = parameters_.gradient(weight_),
+                     .dbias = gradient_if(bias_)});
 }
 
 void Linear::backward_beside(const void* dy, const void* x, void* dx, const TokenRoom& room,
                              const Magnitudes& magnitudes) {
-  const DataType type = parameters_.type();
   if (makes_both()) {
     backward_both(dy, x, dx, magnitudes);
     if (split_ == Split::columns)
-      group_.all_reduce(dx, shape_.rows * shape_.inner, type, ReduceOperation::sum);
+      group_.all_reduce(dx, shape_.rows * shape_.inner, sizes_.type, ReduceOperation::sum);
     return;
   }
   Posted gathered, summed;
   const void* const whole = gather_input(x, room.arriving, gathered);
   void* const all = scatters() ? room.all.data() : dx;
-  device_.run(type,
-              LinearBackwardInput{shaped(shape_.rows, magnitudes), dy, parameters_.value(weight_), all});
+  run(LinearBackwardInput{shaped(shape_.rows, magnitudes), dy, parameters_.value(weight_), all});
   summed = {beside_, "summing the gradient of an input",
-            [this, all, dx, type, scatters = scatters(), local = sizes_.local_tokens * shape_.inner,
+            [this, all, dx, scatters = scatters(), local = sizes_.local_tokens * shape_.inner,
              count = shape_.rows * shape_.inner] {
               if (scatters) {
-                group_beside_.reduce_scatter(all, dx, local, type);
+                group_beside_.reduce_scatter(all, dx, local, sizes_.type);
               } else {
-                group_beside_.all_reduce(dx, count, type, ReduceOperation::sum);
+                group_beside_.all_reduce(dx, count, sizes_.type, ReduceOperation::sum);
               }
             }};
   gathered.wait();
@@ -207,19 +216,18 @@ void Linear::backward_beside(const void* dy, const void* x, void* dx, const Toke
 void Linear::backward_input_of_rows(const void* dy, Buffer& gathered, void* dx,
                                     const ActivationGradient& activation, const void* x,
                                     const Magnitudes& magnitudes) {
-  const DataType type = parameters_.type();
   if (scatters()) gathered = Buffer(device_, sizes_.token_bytes(shape_.columns));
   if (scatters() && overlaps()) {
     gather_in_parts(dy, gathered.data(), shape_.columns, [&](int64_t first, int64_t rows, const void* in) {
-      device_.run(type, LinearBackwardInput{shaped(rows), in, parameters_.value(weight_),
-                                            at(dx, first * shape_.inner * sizes_.unit())});
+      run(LinearBackwardInput{shaped(rows), in, parameters_.value(weight_),
+                              beyond(dx, first * shape_.inner * sizes_.unit())});
     });
     through(activation, dx);
     if (x != nullptr) backward_weight(gathered.data(), x, magnitudes);
     return;
   }
   if (scatters()) {
-    group_.all_gather(dy, gathered.data(), sizes_.local_tokens * shape_.columns, type);
+    group_.all_gather(dy, gathered.data(), sizes_.local_tokens * shape_.columns, sizes_.type);
     dy = gathered.data();
   }
   if (x != nullptr && makes_both()) {
@@ -228,45 +236,52 @@ void Linear::backward_input_of_rows(const void* dy, Buffer& gathered, void* dx,
   }
   const LinearShape shape = shaped(shape_.rows, magnitudes);
   if (activation.dup == nullptr) {
-    device_.run(type, LinearBackwardInput{shape, dy, parameters_.value(weight_), dx});
+    run(LinearBackwardInput{shape, dy, parameters_.value(weight_), dx});
   } else {
-    device_.run(type, LinearActivationBackward{.shape = shape,
-                                               .activation = activation.shape,
-                                               .dy = dy,
-                                               .w = parameters_.value(weight_),
-                                               .up = activation.up,
-                                               .room = dx,
-                                               .dup = activation.dup});
+    run(LinearActivationBackward{.shape = shape,
+                                 .activation = activation.shape,
+                                 .dy = dy,
+                                 .w = parameters_.value(weight_),
+                                 .up = activation.up,
+                                 .room = dx,
+                                 .dup = activation.dup});
   }
   if (x != nullptr) backward_weight(dy, x, magnitudes);
 }
 
 void Linear::through(const ActivationGradient& activation, const void* dy) {
-  if (activation.dup != nullptr)
-    device_.run(parameters_.type(), ActivationBackward{activation.shape, dy, activation.up, activation.dup});
+  if (activation.dup != nullptr) run(ActivationBackward{activation.shape, dy, activation.up, activation.dup});
 }
 
 void Linear::backward_weight(const void* dy, const void* x, const Magnitudes& magnitudes) {
-  device_.run(parameters_.type(),
-              LinearBackwardWeight{shaped(shape_.rows, magnitudes), dy, x, parameters_.gradient(weight_),
-                                   bias_ < 0 ? nullptr : parameters_.gradient(bias_)});
+  run(LinearBackwardWeight{shaped(shape_.rows, magnitudes), dy, x, parameters_.gradient(weight_),
+                           gradient_if(bias_)});
 }
 
 const void* Linear::gather_input(const void* x, const Buffer& all, Posted& posted) {
   if (!scatters()) return x;
   posted = {beside_, "gathering an input",
-            [this, x, to = all.data(), count = sizes_.local_tokens * shape_.inner,
-             type = parameters_.type()] { group_beside_.all_gather(x, to, count, type); }};
+            [this, x, to = all.data(), count = sizes_.local_tokens * shape_.inner] {
+              group_beside_.all_gather(x, to, count, sizes_.type);
+            }};
   return all.data();
 }
 
-void weight_gradients(Linear& rows, const WeightOperands& of_rows, Linear& columns,
-                      const WeightOperands& of_columns, const Buffer& all) {
+void Linear::backward_weight(const void* dy, const void* x, const Buffer& all) {
   Posted gathered;
-  const void* const whole = columns.gather_input(of_columns.x, all, gathered);
-  rows.backward_weight(of_rows.dy, of_rows.x, of_rows.magnitudes);
+  const void* const whole = gather_input(x, all, gathered);
   gathered.wait();
-  columns.backward_weight(of_columns.dy, whole, of_columns.magnitudes);
+  backward_weight(dy, whole);
+}
+
+void Linear::backward_weights(const WeightOperands& own, Linear& columns, const WeightOperands& of_columns,
+                              const Buffer& all, bool with_columns) {
+  if (!with_columns && sizes_.weights_with_inputs) return;
+  Posted gathered;
+  const void* const whole = with_columns ? columns.gather_input(of_columns.x, all, gathered) : nullptr;
+  backward_weight(own.dy, own.x, own.magnitudes);
+  gathered.wait();
+  if (with_columns) columns.backward_weight(of_columns.dy, whole, of_columns.magnitudes);
 }
 
 // What `product` makes of its rows is summed over the group while it works on the next ones.
@@ -277,11 +292,10 @@ void Linear::sum_in_parts(void* y, int64_t columns, const TokenRoom& room, Produ
   Posted last;
   for (int64_t part = 0; part < parts; ++part) {
     const int64_t first = shape_.rows * part / parts, rows = shape_.rows * (part + 1) / parts - first;
-    void* const out = at(y, first * columns * sizes_.unit());
+    void* const out = beyond(y, first * columns * sizes_.unit());
     product(first, rows, out);
-    last = {beside_, "summing part of a product",
-            [this, out, count = rows * columns, type = parameters_.type()] {
-              group_beside_.all_reduce(out, count, type, ReduceOperation::sum);
+    last = {beside_, "summing part of a product", [this, out, count = rows * columns] {
+              group_beside_.all_reduce(out, count, sizes_.type, ReduceOperation::sum);
             }};
   }
   last.wait();
@@ -296,17 +310,16 @@ void Linear::scatter_in_parts(void* y, int64_t columns, const TokenRoom& room, P
   Posted last;
   for (int step = 1; step < ranks; ++step) {
     const int to = (rank + step) % ranks, from = (rank - step + ranks) % ranks;
-    void* const leaving = at(room.all.data(), to * bytes);
+    void* const leaving = beyond(room.all.data(), to * bytes);
     product(to * local, local, leaving);
     last = {beside_, "scattering part of a product",
-            [this, leaving, to, from, bytes, arriving = at(room.arriving.data(), from * bytes)] {
+            [this, leaving, to, from, bytes, arriving = beyond(room.arriving.data(), from * bytes)] {
               group_beside_.send_receive(leaving, to, arriving, from, bytes);
             }};
   }
-  product(rank * local, local, at(room.arriving.data(), rank * bytes));
+  product(rank * local, local, beyond(room.arriving.data(), rank * bytes));
   last.wait();
-  device_.run(parameters_.type(),
-              SumRows{local, ranks, columns, sizes_.rows_of_parts.data(), room.arriving.data(), y});
+  run(SumRows{local, ranks, columns, sizes_.rows_of_parts.data(), room.arriving.data(), y});
 }
 
 // `product` works on the rank's own rows while the first others arrive, then on those of one rank after the
@@ -315,20 +328,20 @@ template <class Product>
 void Linear::gather_in_parts(const void* own, void* all, int64_t columns, Product&& product) {
   const int ranks = group_.size(), rank = group_.rank();
   const int64_t local = sizes_.local_tokens, bytes = local_bytes(columns);
-  device_.copy(at(all, rank * bytes), own, bytes);
+  device_.copy(beyond(all, rank * bytes), own, bytes);
   std::vector<Posted> arriving;
   arriving.reserve(size_t(ranks));
   for (int step = 1; step < ranks; ++step) {
     const int to = (rank + step) % ranks, from = (rank - step + ranks) % ranks;
     arriving.emplace_back(beside_, "gathering part of an input", [this, own, to, from, bytes, all] {
-      group_beside_.send_receive(own, to, at(all, from * bytes), from, bytes);
+      group_beside_.send_receive(own, to, beyond(all, from * bytes), from, bytes);
     });
   }
-  product(rank * local, local, at(all, rank * bytes));
+  product(rank * local, local, beyond(all, rank * bytes));
   for (int step = 1; step < ranks; ++step) {
     const int from = (rank - step + ranks) % ranks;
     arriving[size_t(step - 1)].wait();
-    product(from * local, local, at(all, from * bytes));
+    product(from * local, local, beyond(all, from * bytes));
   }
 }
 

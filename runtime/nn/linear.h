@@ -19,8 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/nn/parameters.h"
-#include "runtime/nn/rank_sizes.h"
+#include "runtime/nn/part.h"
 
 namespace mpt::runtime {
 
@@ -36,6 +35,13 @@ struct LinearOptions {
   double deviation = kDeviation;
   bool fp8 = false;
 };
+/// Of a product that every rank has whole, and that ends no block.
+LinearOptions whole_options(std::string name, bool bias, int64_t columns, int64_t inner, bool fp8 = false);
+/// A rank's rows of weights whose `parts`, as wide on each rank, lie one behind the other for all ranks.
+std::vector<ShardBlock> blocks_of(const std::vector<int64_t>& parts, int64_t inner, const RankSizes& s);
+/// Of a product whose columns have such parts.
+LinearOptions columns_options(std::string name, bool bias, const std::vector<int64_t>& parts, int64_t inner,
+                              const RankSizes& s);
 /// Of the product that ends a block: [hidden, `inner` on each rank], summed over the ranks.
 LinearOptions rows_options(std::string name, bool bias, int64_t inner, const RankSizes& s);
 
@@ -70,13 +76,18 @@ inline void* magnitude_at(const Buffer& kept, int place) {
   return kept ? static_cast<float*>(kept.data()) + place : nullptr;
 }
 
-class Linear {
+/// Operands of the weight gradient of a product: the gradient of its output, and its input.
+struct WeightOperands {
+  const void* dy = nullptr;
+  const void* x = nullptr;
+  Magnitudes magnitudes{};
+};
+
+class Linear : private Part {
  public:
-  Linear(const LinearOptions& options, const RankSizes& sizes, Parameters& parameters,
-         const LayerGroups& groups, Device& device);
+  Linear(const LinearOptions& options, const PartContext& context);
   /// A column-parallel layer over a weight that already stands in `parameters`: a tied head.
-  Linear(int weight, const LinearShape& shape, const RankSizes& sizes, Parameters& parameters,
-         const LayerGroups& groups, Device& device);
+  Linear(int weight, const LinearShape& shape, const PartContext& context);
 
   /// Index of the weight.
   int weight() const { return weight_; }
@@ -94,14 +105,21 @@ class Linear {
   /// `x` and `dy` for all tokens that the product works on.
   void backward_weight(const void* dy, const void* x, const Magnitudes& magnitudes = {});
 
+  /// Of a column-parallel layer, whose input `x`, the local tokens, is gathered into `all` first.
+  void backward_weight(const void* dy, const void* x, const Buffer& all);
+  /// Of a row-parallel layer, and of the column-parallel one before it, whose input, the local tokens, is
+  /// gathered into `all` meanwhile. Without `with_columns` backward_input() made the second gradient, and
+  /// where RankSizes::weights_with_inputs the first, too.
+  void backward_weights(const WeightOperands& own, Linear& columns, const WeightOperands& of_columns,
+                        const Buffer& all, bool with_columns);
+
+ private:
   /// The input of a column-parallel layer for all tokens, there when `posted` is done: `x` itself, or in
   /// `all`.
   const void* gather_input(const void* x, const Buffer& all, Posted& posted);
-
- private:
   bool scatters() const { return sizes_.sequence_parallel && group_.size() > 1 && split_ != Split::whole; }
   bool overlaps() const { return beside_.stream != nullptr && split_ != Split::whole; }
-  const void* bias_value() { return bias_ < 0 ? nullptr : parameters_.value(bias_); }
+  const void* bias_value() const { return value_if(bias_); }
   int64_t local_bytes(int64_t columns) const { return sizes_.local_tokens * columns * sizes_.unit(); }
   void through(const ActivationGradient& activation, const void* dy);
   const void* narrowed_weight();
@@ -119,28 +137,13 @@ class Linear {
   template <class Product>
   void gather_in_parts(const void* own, void* all, int64_t columns, Product&& product);
 
-  const RankSizes& sizes_;
-  Parameters& parameters_;
-  Communicator& group_;
   Communicator& group_beside_;
   const BesideCompute beside_;
-  Device& device_;
   Split split_ = Split::columns;
   LinearShape shape_;
   int weight_ = -1, bias_ = -1;
   Buffer narrowed_;               // the weight in 8 bits; none: it is narrowed for each product
   int64_t narrowed_version_ = 0;  // Parameters::version() of it
 };
-
-/// Operands of the weight gradient of a product: the gradient of its output, and its input.
-struct WeightOperands {
-  const void* dy = nullptr;
-  const void* x = nullptr;
-  Magnitudes magnitudes{};
-};
-/// Weight gradients of a row-parallel product and of a column-parallel one, whose input, the local tokens, is
-/// gathered into `all` while the first is at work.
-void weight_gradients(Linear& rows, const WeightOperands& of_rows, Linear& columns,
-                      const WeightOperands& of_columns, const Buffer& all);
 
 }  // namespace mpt::runtime

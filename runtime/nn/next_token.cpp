@@ -8,29 +8,19 @@ namespace {
 
 std::string module_name(int64_t depth) { return "next_token." + std::to_string(depth); }
 
-LinearOptions projection_options(const std::string& name, const RankSizes& s) {
-  LinearOptions options;
-  options.name = name;
-  options.split = Split::whole;
-  options.global_columns = options.global_inner = s.hidden;
-  options.blocks = {{0, s.hidden, 0, s.hidden}};
-  options.fp8 = s.fp8;
-  return options;
-}
-
 }  // namespace
 
-NextTokenInput::NextTokenInput(const std::string& name, int table, const RankSizes& sizes,
-                               Parameters& parameters, const LayerGroups& groups, Device& device)
-    : piece_(parameters.begin_piece()),
-      sizes_(sizes),
-      device_(device),
-      embedding_(piece_, table, sizes, parameters, *groups.tensor, device),
-      embedding_norm_(name + ".embedding_norm", sizes, parameters, device),
-      norm_(name + ".norm", sizes, parameters, device),
-      embedding_projection_(projection_options(name + ".embedding_projection", sizes), sizes, parameters,
-                            groups, device),
-      projection_(projection_options(name + ".projection", sizes), sizes, parameters, groups, device) {}
+NextTokenInput::NextTokenInput(const std::string& name, int table, const PartContext& context)
+    : Part(context),
+      piece_(parameters_.begin_piece()),
+      embedding_(piece_, table, context),
+      embedding_norm_(name + ".embedding_norm", context),
+      norm_(name + ".norm", context),
+      embedding_projection_(
+          whole_options(name + ".embedding_projection", false, sizes_.hidden, sizes_.hidden, sizes_.fp8),
+          context),
+      projection_(whole_options(name + ".projection", false, sizes_.hidden, sizes_.hidden, sizes_.fp8),
+                  context) {}
 
 Buffer NextTokenInput::forward(const int32_t* tokens, const void* hidden, Saved& saved) {
   const auto normalise = [&](Norm& norm, const void* x, DecoderLayer::SavedNorm& to) {
@@ -45,8 +35,7 @@ Buffer NextTokenInput::forward(const int32_t* tokens, const void* hidden, Saved&
   const Buffer other = local();
   embedding_projection_.forward(saved.embedding_norm.out.data(), output.data());
   projection_.forward(saved.norm.out.data(), other.data());
-  device_.run(sizes_.type,
-              ResidualAdd{sizes_.local_tokens * sizes_.hidden, output.data(), other.data(), output.data()});
+  run(ResidualAdd{local_count(), output.data(), other.data(), output.data()});
   return output;
 }
 
@@ -74,11 +63,10 @@ void NextTokenInput::backward_weight(const Saved& saved, const void* hidden) {
   embedding_.backward_weight(saved.tokens, saved.d_embedded.data());
 }
 
-NextToken::NextToken(int64_t depth, int table, int output, const RankSizes& sizes,
-                     const RankSizes& layer_sizes, Parameters& parameters, const LayerGroups& groups,
-                     Device& device)
-    : input(module_name(depth), table, sizes, parameters, groups, device),
-      layer(sizes.model.layers.count() + depth, Recompute::none, layer_sizes, parameters, groups, device),
-      head(module_name(depth) + ".head_norm", output, sizes, parameters, groups, device) {}
+NextToken::NextToken(int64_t depth, int table, int output, const PartContext& context,
+                     const RankSizes& layer_sizes)
+    : input(module_name(depth), table, context),
+      layer(context.sizes.model.layers.count() + depth, Recompute::none, context.of(layer_sizes)),
+      head(module_name(depth) + ".head_norm", output, context) {}
 
 }  // namespace mpt::runtime

@@ -18,7 +18,7 @@ namespace mpt::runtime {
 
 /// Both halves are normalised and projected, and the projections are added: one projection of both halves
 /// side by side.
-class NextTokenInput {
+class NextTokenInput : private Part {
  public:
   struct Saved {
     Embedding::Saved tokens;
@@ -28,8 +28,7 @@ class NextTokenInput {
   };
 
   /// Begins a piece of `parameters`. `name`: "next_token.0"; `table`: index of the token table.
-  NextTokenInput(const std::string& name, int table, const RankSizes& sizes, Parameters& parameters,
-                 const LayerGroups& groups, Device& device);
+  NextTokenInput(const std::string& name, int table, const PartContext& context);
 
   size_t piece() const { return piece_; }
   /// `hidden` [local tokens, hidden] must live until the backward is done.
@@ -39,11 +38,9 @@ class NextTokenInput {
   void backward_weight(const Saved& saved, const void* hidden);
 
  private:
-  Buffer local() const { return {device_, sizes_.local_bytes(sizes_.hidden)}; }
+  Buffer local() const { return local_by(sizes_.hidden); }
 
   size_t piece_;
-  const RankSizes& sizes_;
-  Device& device_;
   Embedding embedding_;
   Norm embedding_norm_, norm_;
   Linear embedding_projection_, projection_;
@@ -57,8 +54,7 @@ struct NextToken {
   };
 
   /// `depth` from 0. `layer_sizes`: of the last decoder layer's kind. `output`: index of the head's weight.
-  NextToken(int64_t depth, int table, int output, const RankSizes& sizes, const RankSizes& layer_sizes,
-            Parameters& parameters, const LayerGroups& groups, Device& device);
+  NextToken(int64_t depth, int table, int output, const PartContext& context, const RankSizes& layer_sizes);
 
   NextTokenInput input;
   DecoderLayer layer;

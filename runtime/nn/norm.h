@@ -7,16 +7,14 @@
 
 #include <string>
 
-#include "runtime/nn/parameters.h"
-#include "runtime/nn/rank_sizes.h"
+#include "runtime/nn/part.h"
 
 namespace mpt::runtime {
 
-class Norm {
+class Norm : private Part {
  public:
   /// `width`: of the rows; 0: the hidden width.
-  Norm(const std::string& name, const RankSizes& sizes, Parameters& parameters, Device& device,
-       int64_t width = 0);
+  Norm(const std::string& name, const PartContext& context, int64_t width = 0);
 
   int64_t statistics_bytes() const { return shape_.statistics() * size_of(parameters_.state_type()); }
   void forward(const void* x, void* y, void* statistics) { forward(nullptr, x, nullptr, y, statistics); }
@@ -30,8 +28,6 @@ class Norm {
   void backward_weight(const void* dy, const void* x, const void* statistics);
 
  private:
-  Parameters& parameters_;
-  Device& device_;
   NormShape shape_;
   int scale_ = -1, bias_ = -1;
 };

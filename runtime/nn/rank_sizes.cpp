@@ -144,16 +144,12 @@ RankSizes RankSizes::of(const LayerKind& other) const {
 
 AttentionShape RankSizes::attention() const {
   const Attention& a = *kind.attention;
-  const int64_t values = a.value_head_dim(), window = a.window.value_or(0);
-  return {batch,
-          sequence,
-          heads,
-          kv_heads,
-          head_dim,
-          values == head_dim ? 0 : values,
-          window < sequence * context ? window : 0,
-          score_scale,
-          a.score_cap.value_or(0.0)};
+  AttentionShape shape{batch, sequence, heads, kv_heads, head_dim};
+  if (a.value_head_dim() != head_dim) shape.value_dim = a.value_head_dim();
+  if (a.window && *a.window < sequence * context) shape.window = *a.window;
+  shape.scale = score_scale;
+  shape.cap = a.score_cap.value_or(0.0);
+  return shape;
 }
 
 LatentShape RankSizes::latent() const {
@@ -180,14 +176,9 @@ std::vector<int32_t> context_positions(int64_t sequence, int64_t ranks, int64_t 
 }
 
 DataType compute_type(Precision precision) {
-  switch (precision) {
-    case Precision::fp32:
-      return DataType::float32;
-    case Precision::fp16:
-      return DataType::float16;
-    default:
-      return DataType::bfloat16;
-  }
+  return precision == Precision::fp32   ? DataType::float32
+         : precision == Precision::fp16 ? DataType::float16
+                                        : DataType::bfloat16;
 }
 
 void check_supported(const ModelSpec& model) {

@@ -12,7 +12,7 @@
 
 namespace mpt::runtime {
 
-class SharedExperts {
+class SharedExperts : private Part {
  public:
   struct Saved {
     DenseMlp::Saved mlp;
@@ -21,8 +21,7 @@ class SharedExperts {
   };
 
   /// `name`: of the MLP of experts, "layers.0.mlp".
-  SharedExperts(const std::string& name, const RankSizes& sizes, Parameters& parameters,
-                const LayerGroups& groups, Device& device);
+  SharedExperts(const std::string& name, const PartContext& context);
 
   /// What comes out is added to y; without `y` it stops where the kept activations are made.
   void forward(const void* x, void* y, Saved& saved, const TokenRoom& room);
@@ -31,14 +30,10 @@ class SharedExperts {
   void backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all);
 
  private:
-  Buffer local() const { return {device_, sizes_.local_bytes(sizes_.hidden)}; }
+  Buffer local() const { return local_by(sizes_.hidden); }
   GateShape gate_shape() const { return {sizes_.local_tokens, sizes_.hidden, 1}; }
-  void add(void* sum, const Buffer& part) {
-    device_.run(sizes_.type, ResidualAdd{sizes_.local_tokens * sizes_.hidden, sum, part.data(), sum});
-  }
+  void add(void* sum, const Buffer& part) { run(ResidualAdd{local_count(), sum, part.data(), sum}); }
 
-  const RankSizes& sizes_;
-  Device& device_;
   DenseMlp mlp_;
   std::optional<Linear> gate_;
 };

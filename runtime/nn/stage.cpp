@@ -31,16 +31,17 @@ struct Stage::State {
               groups.layers.context->rank()),
         parameters(d, o.type, groups.sharding) {
     check_supported(o.model);
-    if (content.has_embedding) embedding.emplace(sizes, parameters, *groups.layers.tensor, device);
+    const PartContext context{sizes, parameters, groups.layers, device};
+    if (content.has_embedding) embedding.emplace(context);
     const int64_t full = recomputed_layers(o.layout, index, content.layer_count);
     for (int64_t l = 0; l < content.layer_count; ++l) {
       const Recompute recompute =
           o.layout.recompute == Recompute::full && l >= full ? Recompute::none : o.layout.recompute;
-      layers.emplace_back(content.first_layer + l, recompute, sizes_of_layer(content.first_layer + l),
-                          parameters, groups.layers, device);
+      layers.emplace_back(content.first_layer + l, recompute,
+                          context.of(sizes_of_layer(content.first_layer + l)));
     }
     if (embedding) table = embedding->table();
-    if (content.has_head) add_head(groups.layers);
+    if (content.has_head) add_head(context);
     parameters.allocate(o.seed, o.stop);
     if (head) {
       loss.emplace(device, int64_t(2 * sizeof(double)));
@@ -48,16 +49,16 @@ struct Stage::State {
     }
   }
 
-  void add_head(const LayerGroups& groups) {
+  void add_head(const PartContext& context) {
     const ModelSpec& model = options.model;
     if (shares_table() && !embedding) {
       parameters.begin_piece(false);
       table = add_vocabulary_table("embedding.weight", sizes, parameters, true);
     }
-    head.emplace("head.norm", model.tied_embeddings ? table : -1, sizes, parameters, groups, device);
+    head.emplace("head.norm", model.tied_embeddings ? table : -1, context);
     for (int64_t depth = 0; depth < model.next_token_layers; ++depth)
-      next_tokens.emplace_back(depth, table, head->weight(), sizes, sizes_of_layer(model.layers.count() - 1),
-                               parameters, groups, device);
+      next_tokens.emplace_back(depth, table, head->weight(), context,
+                               sizes_of_layer(model.layers.count() - 1));
   }
 
   bool shares_table() const { return options.model.tied_embeddings || options.model.next_token_layers > 0; }

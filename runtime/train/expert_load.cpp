@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/train/expert_load.h"
+#include "runtime/train/rank_worker.h"
 
 #include <algorithm>
 #include <numeric>

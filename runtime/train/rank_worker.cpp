@@ -11,7 +11,6 @@
 #include "models/footprint.h"
 #include "models/rank_groups.h"
 #include "runtime/device/cpu/cpu_device.h"
-#include "runtime/train/expert_load.h"
 
 namespace mpt::runtime {
 namespace {

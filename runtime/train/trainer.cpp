@@ -13,11 +13,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/failure_text.h"
 #include "models/footprint.h"
 #include "reports/utilisation.h"
 #include "runtime/checkpoint/checkpoint_saver.h"
-#include "runtime/comm/messages/message_world.h"
 #include "runtime/comm/sockets/socket.h"
 #include "runtime/comm/sockets/socket_world.h"
 #include "runtime/comm/threads/thread_world.h"

@@ -107,6 +107,9 @@ TEST(CommandLine, AnUnknownOptionIsNamedWithWhatWasMeant) {
             "--global-bach: unknown option\n    did you mean --global-batch?");
   EXPECT_EQ(Program().error({"--tensor-model-parallel-size", "8"}),
             "--tensor-model-parallel-size: unknown option\n    did you mean --tp?");
+  EXPECT_EQ(Program().error({"--checkpoint-activations"}),
+            "--checkpoint-activations: unknown option\n    see --help-all")
+      << "no --recompute here";
   EXPECT_EQ(Program().error({"estimate", "p.json", "--quik"}),
             "--quik: unknown option\n    did you mean --quick?");
   EXPECT_EQ(Program().error({"--bananas", "7", "--gbs", "128"}),

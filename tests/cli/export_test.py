@@ -10,6 +10,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,7 +32,7 @@ PLANS = {
                  "full"], []),
     "experts": (["--model", "mixtral-8x7b", "--cluster", "dgx-h100:4", "--global-batch", 64, "--ep", 8, "--tp", 1, "--pp", 2, "--zero", 1,
                  "--schedule", "interleaved", "--recompute", "none,selective", "--overlap", "gradient-reduce,parameter-gather,transfer,exchange"],
-                ["torchtitan does not overlap the exchange"]),
+                ["torchtitan has no ZeRO 1"]),
     "exchange": (["--model", "mixtral-8x7b", "--cluster", "dgx-h100:4", "--global-batch", 64, "--ep", 8, "--pp", 2, "--schedule", "1f1b",
                   "--recompute", "full", "--overlap", "transfer,exchange", "--dispatch", "once", "--beyond-framework"],
                  ["overlaps the exchange with experts only with virtual stages"]),
@@ -271,8 +272,12 @@ def main():
                 continue
             plan = json.load(open(plan_file))
             targets = check_unwritten(name, options[1], plan_file)
-            code, output = run("export", plan_file, "--to", ",".join(targets), "-o", folder)
+            code, output = run("export", plan_file, "--to", ",".join(targets), "-o", folder, "--force")
             check(f"{name}, export", code == 0, output)
+            refused, unforced = os.path.join(scratch, "refused"), "warning: " in output
+            code, said = run("export", plan_file, "--to", ",".join(targets), "-o", refused)
+            check(f"{name}, exit code without --force", code == (2 if unforced else 0) and os.path.exists(refused) != unforced, said)
+            shutil.rmtree(refused, ignore_errors=True)
             for words in warnings:
                 check(f"{name}, warning {words}", words in output, output)
             check_megatron(name, folder, flags)
@@ -287,7 +292,7 @@ def main():
         code, output = run("export", plan_file, "--to", "megatrn", "-o", scratch)
         check("unknown target", code == 2 and 'did you mean "megatron"' in output, output)
         for alias, name in (("fsdp2", "pytorch"), ("pytorch-fsdp", "pytorch"), ("megatron", "megatron-core"), ("nemo", "megatron-bridge")):
-            code, output = run("export", plan_file, "--to", alias, "-o", os.path.join(scratch, alias))
+            code, output = run("export", plan_file, "--to", alias, "-o", os.path.join(scratch, alias), "--force")
             check("alias " + alias, code == 0 and "\n" + name + ": " in output, output)
         code, output = run("export", plan_file, "--to", "slurm", "-o", "/proc/none")
         check("folder that cannot be", code == 2 and "-o /proc/none" in output, output)

@@ -111,13 +111,13 @@ def names_that_are_odd(folder, plan):
     file, command = make_plan(folder, "ordinary", dict(plan["model"], name="ordinary"), dict(plan["cluster"], name="ordinary"))
     code, output = run(*command)
     check("plan of an ordinary name", code == 0, output)
-    run("export", file, "--to", TARGETS, "-o", expected)
+    run("export", file, "--to", TARGETS, "--force", "-o", expected)
     for name in names:
         file, command = make_plan(folder, "odd", dict(plan["model"], name=name), dict(plan["cluster"], name=name))
         code, output = run(*command, "--report", os.path.join(folder, "odd.html"))
         check(f"plan of {name!r}", code == 0, output)
         out = os.path.join(folder, "odd")
-        code, output = run("export", file, "--to", TARGETS, "-o", out)
+        code, output = run("export", file, "--to", TARGETS, "--force", "-o", out)
         check(f"export of {name!r}", code == 0, output)
         for exported in sorted(os.listdir(expected)):
             text = read(out, exported)

@@ -48,6 +48,38 @@ def check(name, right):
         FAILURES.append(name)
 
 
+def estimates(folder):
+    """A figure of --measured and a run of --observed are one thing: figures, verdicts and exit codes of both are alike."""
+    mine = ["--model", "qwen3-30b-a3b", "--cluster", "hgx-h800:2", "--global-batch", 512, "--seq", 4096, "--framework", "megatron-core"]
+    degrees = ["--pp", 2, "--dp", 8, "--ep", 8, "--etp", 1, "--zero", 1, "--micro-batch", 2]
+    plan = os.path.join(folder, "measured.json")
+    before = run("estimate", *mine, *degrees, "--check")
+    check("it is predicted not to fit", before[0] == 1 and "DOES NOT FIT" in before[1])
+    figures = []
+    for name, option in (("--measured", "10.361s"), ("--observed", "pp2 dp8 ep8 etp1 zero1 mbs2=10.361s")):
+        done = run("estimate", *mine, *degrees, name, option, "-o", plan, "--check")
+        expect(f"estimate {name}", done, 0, "It fits.", "step 10.4 s", "without the runs", "fits: 100%")
+        check(f"estimate {name}: one judgement", "DOES NOT FIT" not in done[1] and "FITS INSTEAD" not in done[1] and "(10" not in done[1].split("time goes to")[0].split("memory")[1])
+        figures.append(done[1].split("YOUR LAYOUT")[1].split("NOTE")[0])
+        again = run("explain", plan)
+        expect(f"explain, {name}", again, 0, "step 10.4 s")
+        check(f"explain, {name}: the same figures", figures[-1].split("step 10.4 s")[1].split(" on the fullest")[0] == again[1].split("step 10.4 s")[1].split(" on the fullest")[0])
+        page = os.path.join(folder, "page.html")
+        run("estimate", *mine, *degrees, name, option, "--report", page)
+        with open(page) as file:
+            check(f"report, {name}", "10.4 s" in file.read())
+    check("both say the same", figures[0] == figures[1])
+
+    slow = ["estimate", "--model", "llama3-70b", "--cluster", "dgx-h100:8", "--global-batch", 256, "--tp", 8, "--pp", 4, "--dp", 2, "--recompute", "full"]
+    run(*slow, "-o", os.path.join(folder, "slow.json"))
+    predicted = read(os.path.join(folder, "slow.json"))["prediction"]["step_time_s"]
+    for times in (1.3, 2.0, 3.0):
+        done = run(*slow, "--measured", f"{times * predicted}s")[1]
+        saved, better = float(done.split("Moving to it saves")[1].split(" per step (")[1].split("%)")[0]), float(done.split(" times as fast as your measured")[0].split(" ")[-1])
+        check(f"{times} times: {saved} % saved and {better} times as fast are one figure", abs(1 - saved / 100 - 1 / better) < 0.03)
+    expect("a comparison of plans", run("compare", plan, plan), 0, "10.4 s")
+
+
 def main():
     folder = tempfile.mkdtemp()
     first, second, third = (os.path.join(folder, f"{name}.json") for name in ("first", "second", "third"))
@@ -75,6 +107,7 @@ def main():
     expect("no layout", run(*ASKED, "--observed", log), 2, "does not say which layout ran", "--request plan.json")
     expect("a wrong line", run(*ASKED, "--observed", write(os.path.join(folder, "wrong.txt"), "tp2=3s\ntp4\n")), 2, "wrong.txt at line 2", "'tp4'")
     expect("other GPUs", run("--request", second, "--cluster", "dgx-a100:1"), 2, "--observed", "dgx-h100:1", "dgx-a100:1", "take the run out")
+    estimates(folder)
     for failure in FAILURES:
         print("FAILED", failure)
     return 1 if FAILURES else 0

@@ -35,6 +35,7 @@ def with_words(words, rows=REQUEST):
 INPUTS = {
     ("mpt-plan", ""): {**REQUEST, "--request": ("--request",), "--from": ("--from",), "--observed": (*TINY, *ON, *JOB, "--observed")},
     ("mpt-plan", "estimate"): {**REQUEST, "--request": ("--request",), "--plan": ("--plan",), "--observed": (*TINY, *ON, *JOB, "--observed")},
+    ("mpt-plan", "doctor"): {**REQUEST, "--request": ("--request",), "--plan": ("--plan",), "--observed": (*TINY, *ON, *JOB, "--observed")},
     ("mpt-plan", "import"): {"FILE": ON, **with_words(["SCRIPT"])},
     ("mpt-plan", "check"): {"PATHS": ON, **with_words(["SCRIPT"])},
     ("mpt-plan", "cluster"): {"NAME": ()},
@@ -260,12 +261,12 @@ def exports(files):
         code, text = run(*export, first)
         check(f"{target}, an edited file", code == 2 and names[0] in text, f"exit {code}\n{text}")
         check(f"{target}, the edit is kept", read(f"{first}/{names[0]}").endswith(b"# edited\n"))
-    # The model's own folder is where -o leads by default.
+    # A plan may stand in the folder of its model.
     folder = tempfile.mkdtemp(dir=files.folder)
     config = write(f"{folder}/config.json", {**CONFIG, "unknown_to_everyone": 1})
     own_plan = f"{folder}/plan.json"
     run("mpt-plan", "--model", config, "--cluster", "this-machine:1", "--global-batch", 4, "--seq", 32, "-o", own_plan)
-    done = subprocess.run([f"{PROGRAMS}/mpt-plan", "export", own_plan, "--to", "transformers-fsdp"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = subprocess.run([f"{PROGRAMS}/mpt-plan", "export", own_plan, "--to", "transformers-fsdp", "-o", "."], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     check("export into the model's folder", done.returncode == 2 and b"config.json" in done.stdout, done.stdout)
     check("export into the model's folder, it is kept", b"unknown_to_everyone" in read(config))
     write(f"{folder}/.mpt-export", "of the user\n")

@@ -25,10 +25,9 @@ TEST(BoundWords, AreTheBoundsAsTheyAreTyped) {
   bounds.recomputes = {Recompute::none, Recompute::full};
   bounds.schedules = {"zb-h1"};
   bounds.context_methods = {ContextMethod::all_to_all};
-  const Options expected{"--pp 1,2", "--recompute none,full", "--schedule zb-h1", "--sp on",
-                         "--cp-method all_to_all"};
-  EXPECT_EQ(bounded_options(bounds), expected);
-  EXPECT_TRUE(bounded_options({}).empty());
+  EXPECT_EQ(options_of(bound_words(bounds)),
+            "--pp 1,2 --recompute none,full --schedule zb-h1 --sp on --cp-method all_to_all");
+  EXPECT_EQ(options_of({}), "");
 }
 
 TEST(BoundWords, TellWhichOfThemALayoutBreaks) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/layout_words.h"
+#include "core/plan_words.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <regex>
 #include <sstream>
 
-#include "core/recompute_modules.h"
+#include "core/layout.h"
 #include "core/schedule_catalog.h"
 
 namespace mpt {

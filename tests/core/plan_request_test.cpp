@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "core/recompute_modules.h"
+#include "core/layout.h"
 #include "tests/support/core_plan.h"
 #include "tests/support/golden.h"
 #include "tests/support/schema.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/search_words.h"
+#include "core/plan_words.h"
 
 #include <gtest/gtest.h>
 
@@ -38,9 +38,9 @@ TEST(SearchWords, CountsOfTheProofAreAllOfTheLayouts) {
 TEST(SearchWords, TellHowFarThePlanIsFromTheFastest) {
   SearchCertificate c = certificate();
   c.fastest_s = 1.98;
-  EXPECT_NE(
-      describe_certificate(c, 2.0).find("; the fastest by MPT's model takes 1.0% less, and is less simple or larger"),
-      std::string::npos)
+  EXPECT_NE(describe_certificate(c, 2.0).find(
+                "; the fastest by MPT's model takes 1.0% less, and is less simple or larger"),
+            std::string::npos)
       << describe_certificate(c, 2.0);
   c.fastest_s = 2.0;
   EXPECT_NE(describe_certificate(c, 2.0).find("none is faster"), std::string::npos);

@@ -2,7 +2,7 @@
 
 // Transfer slots against the nominal timeline, moment by moment.
 
-#include "core/transfer_slots.h"
+#include "core/lower.h"
 
 #include <gtest/gtest.h>
 

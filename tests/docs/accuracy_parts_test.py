@@ -111,6 +111,25 @@ def check_default_margin():
     check(without > MOST_ACCEPTED >= default >= twice, f"accepted: {without}, {default}, {twice}")
 
 
+def check_recent():
+    """Step times of the kinds that had no record: near, and not all on one side."""
+    of_set = records.of_set("recent")
+    errors = {kind: [] for kind in ("linear mixers", "LoRA", "mi3")}
+    for run in predictions.predict(BIN, list(of_set.values())):
+        if run["skipped"] or not run["measured_iter_time_s"]:
+            continue
+        error = run["predicted_iter_time_s"] / run["measured_iter_time_s"] - 1
+        for kind, found in errors.items():
+            if kind in run["kind"].get("layers", []) + run["kind"].get("training", []) or run["gpu"].startswith(kind):
+                found.append(error)
+    for kind, least, most in (("linear mixers", 25, 0.15), ("LoRA", 7, 0.15), ("mi3", 3, 0.47)):
+        found = sorted(map(abs, errors[kind]))
+        check(len(found) >= least and found[len(found) // 2] < most, (kind, errors[kind]))
+    slow = sum(error < 0 for error in errors["linear mixers"])
+    check(0.3 < slow / len(errors["linear mixers"]) < 0.7, ("one-sided", errors["linear mixers"]))
+
+
+check_recent()
 check_pairs()
 check_probabilities()
 check_threshold()

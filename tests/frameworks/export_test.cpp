@@ -9,7 +9,9 @@
 
 #include "base/json.h"
 #include "core/rank_grid.h"
+#include "frameworks/framework.h"
 #include "frameworks/registry.h"
+#include "frameworks/supports/supports.h"
 #include "models/zoo.h"
 #include "tests/support/golden.h"
 #include "tests/support/make_plan.h"
@@ -204,12 +206,13 @@ TEST(Export, TorchtitanPlacesStagesAsTheCsvDoes) {
                                                {"v-half", 2, "ZBVZeroBubble"},
                                                {"v-min", 2, "ZBVZeroBubble"},
                                                {"interleaved", 2, "Interleaved1F1B"},
+                                               {"zb-interleaved", 2, "InterleavedZeroBubble"},
                                                {"dualpipe-v", 2, "DualPipeV"}}) {
     const std::string text =
         export_torchtitan(plan_for_torchtitan(2, 4, 4, schedule, chunks)).files.front().text;
     EXPECT_NE(text.find(fmt::format("pipeline_parallel_schedule=\"{}\"", name)), std::string::npos)
         << schedule;
-    const bool exact = std::string(schedule) == "interleaved" || std::string(schedule) == "dualpipe-v";
+    const bool exact = !needs_rows(*find_framework("torchtitan"), schedule);
     EXPECT_EQ(text.find("os.path.join(HERE, \"schedule.csv\")") == std::string::npos, exact) << schedule;
   }
 }
@@ -259,6 +262,30 @@ TEST(Export, EveryNodeStartsItsOwnProcessesUnderAccelerate) {
   EXPECT_EQ(yaml().find("deepspeed_multinode_launcher"), std::string::npos);
   plan.cluster.devices_per_node = plan.layout.ranks() / 2;
   EXPECT_NE(yaml().find("deepspeed_multinode_launcher: standard"), std::string::npos) << yaml();
+}
+
+// Of FSDP's layers all recompute by accelerate's plugin, and every n-th by the Trainer.
+TEST(Export, TheTrainerRecomputesEveryNthLayer) {
+  Plan plan = plan_for_deepspeed(1, 1);
+  plan.layout.recompute = Recompute::full;
+  const auto arguments = [&](const Exported& e) {
+    return parse_json(file_of(e, "train.json").text, "train");
+  };
+  EXPECT_EQ(arguments(export_transformers_deepspeed(plan)).at("activation_checkpointing"), true);
+  plan.layout.recomputed_layers = {8};
+  const Json every_4th = {{"every_n_layers", 4}};
+  EXPECT_EQ(arguments(export_transformers_deepspeed(plan)).at("activation_checkpointing_kwargs"), every_4th);
+  plan.layout.execution.framework = "transformers-fsdp";
+  plan.layout.zero = 3;
+  const Exported fsdp = export_transformers_fsdp(plan);
+  EXPECT_EQ(arguments(fsdp).at("activation_checkpointing_kwargs"), every_4th);
+  EXPECT_EQ(arguments(fsdp).at("activation_checkpointing"), true);
+  EXPECT_NE(file_of(fsdp, "accelerate.yaml").text.find("fsdp_activation_checkpointing: false"),
+            std::string::npos);
+  EXPECT_EQ(import_transformers(written(fsdp, "every_4th")).layout.recomputed_layers,
+            std::vector<int64_t>{8});
+  plan.layout.recomputed_layers.clear();
+  EXPECT_EQ(arguments(export_transformers_fsdp(plan)).at("activation_checkpointing"), false);
 }
 
 // The Trainer multiplies micro-batch, accumulation and all ranks, and refuses another global batch.

@@ -112,6 +112,26 @@ TEST(Import, TorchtitansOwnStages) {
   EXPECT_EQ(named.layout.layers_per_stage, std::vector<int64_t>{32});
 }
 
+TEST(Import, TorchtitansSchedulesAreReadByNameOrRefused) {
+  const auto schedule = [](const std::string& name) {
+    return torchtitan("pipeline_parallel_degree=4, pipeline_parallel_schedule='" + name + "'",
+                      "training=TrainingConfig(disable_cuda_graphs=True)")
+        .layout.schedule;
+  };
+  EXPECT_EQ(schedule("InterleavedZeroBubble"), "zb-interleaved");
+  EXPECT_EQ(schedule("Interleaved1F1B"), "interleaved");
+  EXPECT_EQ(schedule("ZBVZeroBubble"), "zb-v");
+  EXPECT_EQ(schedule("DualPipeV"), "dualpipe-v");
+  const std::string told = error_of([&] { schedule("LoopedBFS"); });
+  EXPECT_NE(told.find("schedule \"LoopedBFS\""), std::string::npos) << told;
+  EXPECT_NE(told.find("one that MPT plans: GPipe, 1F1B, Interleaved1F1B, InterleavedZeroBubble"),
+            std::string::npos)
+      << told;
+  EXPECT_NE(error_of([&] { schedule("PipelineScheduleSingle"); }).find("pipeline_parallel.py:322"),
+            std::string::npos)
+      << "torchtitan wants a CSV file with it";
+}
+
 TEST(Import, ListsOfModulesAreTorchtitansStages) {
   std::string lists = "module_fqns_per_model_part=[";
   const std::vector<int64_t> layers{7, 8, 9, 8};
@@ -212,6 +232,11 @@ num_processes: 16
   EXPECT_EQ(in.layout.precision, Precision::bf16);
   EXPECT_EQ(in.workload.global_batch, 16 * 2 * 4);
   EXPECT_EQ(in.workload.sequence, 4096);
+  EXPECT_EQ(in.execution, std::vector<std::string>{}) << "accelerate launch builds the model once on a host";
+  const std::string yaml = "distributed_type: FSDP\nnum_processes: 16\nfsdp_config:\n  fsdp_version: 2\n";
+  write_file_atomically(folder / "fsdp.yaml", yaml + "  fsdp_cpu_ram_efficient_loading: false\n");
+  EXPECT_EQ(code.importer.read(folder / "fsdp.yaml").execution,
+            (std::vector<std::string>{"host_build_bytes=0", "process_build_bytes=4"}));
 }
 
 // Without a file of DeepSpeed's: accelerate makes it of its own section, and the Trainer's words come first.
@@ -270,7 +295,7 @@ TEST(Import, AutoModelNamesTheLengthOfSequencesInThreeWays) {
   const auto sequence = [&](const std::string& text) {
     write_file_atomically(file, "step_scheduler:\n  global_batch_size: 32\n" + text);
     const Imported in = import_automodel(file);
-    return std::pair{in.workload.sequence, in.notes.size()};
+    return std::pair{in.workload.sequence, size_t(in.length_note.empty() ? 0 : 1)};
   };
   EXPECT_EQ(sequence("dataset:\n  seq_len: 4096\n"), (std::pair{int64_t{4096}, size_t{0}}));
   EXPECT_EQ(sequence("dataset:\n  seq_length: 1024\npacked_sequence:\n  packed_sequence_size: 0\n"),
@@ -297,6 +322,11 @@ TEST(Import, AutoModelsAdaptersAndOptimizerAreRead) {
   EXPECT_EQ(training("peft:\n  target_modules: [q_proj, v_proj]\n").adapter_targets, std::vector<A>{A::qkv});
   EXPECT_EQ(training("peft:\n  dim: 4\nquantization:\n  load_in_4bit: true\n").frozen_format,
             FrozenFormat::nf4);
+  EXPECT_NE(
+      error_of([&] {
+        training("peft:\n  dim: 4\nquantization:\n  load_in_4bit: true\n  bnb_4bit_quant_storage: uint8\n");
+      }).find("FSDP leaves 4-bit weights of another type whole"),
+      std::string::npos);
   EXPECT_EQ(training("optimizer:\n  _target_: torch.optim.SGD\n").optimizer, OptimizerKind::sgd);
   EXPECT_EQ(training("optimizer:\n  _target_: torchao.optim.AdamW8bit\n").optimizer, OptimizerKind::adamw8);
   EXPECT_NE(error_of([&] {
@@ -340,6 +370,105 @@ TEST(Import, AutoModelsConfigurationsHaveSizesOrChangeThoseOfAnId) {
   const Imported eight = read("    pretrained_model_name_or_path: Qwen/Qwen3-8B\n    num_hidden_layers: 8\n");
   EXPECT_EQ(eight.model->layers.count(), 8);
   EXPECT_EQ(eight.model->hub_id, "") << "no longer that model";
+}
+
+TEST(Import, AutoModelsSchedulesAreReadByNameOrRefused) {
+  const std::string file = testing::TempDir() + "/schedules.yaml";
+  const auto schedule = [&](const std::string& name) {
+    write_file_atomically(file,
+                          "step_scheduler:\n  global_batch_size: 32\ndistributed:\n  dp_size: 2\n  pp_size: "
+                          "4\n  pipeline:\n    pp_schedule: " +
+                              name + "\n");
+    return import_automodel(file).layout.schedule;
+  };
+  EXPECT_EQ(schedule("InterleavedZeroBubble"), "zb-interleaved");
+  EXPECT_EQ(schedule("interleaved1f1b"), "interleaved") << "get_schedule_class() takes any case";
+  EXPECT_EQ(schedule("ZBVZeroBubble"), "zb-v");
+  for (const char* name : {"DualPipeV", "LoopedBFS", "Interleaved"}) {
+    const std::string told = error_of([&] { schedule(name); });
+    EXPECT_NE(told.find(fmt::format("schedule \"{}\"", name)), std::string::npos) << told;
+    EXPECT_EQ(told.find("DualPipeV,"), std::string::npos) << "AutoModel does not place its stages";
+  }
+}
+
+// nemo-automodel 0.7.0 looks for "pp" in a mesh that never has it: layers of pipelines reshard unless told.
+TEST(Import, AutoModelsPipelinesReshardUntold) {
+  const std::string file = testing::TempDir() + "/reshards.yaml";
+  const auto read = [&](const std::string& distributed) {
+    write_file_atomically(
+        file, "step_scheduler:\n  global_batch_size: 32\ndistributed:\n  dp_size: 4\n" + distributed);
+    return import_automodel(file);
+  };
+  const std::string pipeline = "  pp_size: 2\n  pipeline:\n    pp_schedule: 1f1b\n";
+  const Imported untold = read(pipeline);
+  EXPECT_EQ(untold.layout.zero, 3);
+  EXPECT_TRUE(
+      any_of(untold.notes, [](const std::string& n) { return n.find("ZeRO 3") != std::string::npos; }));
+  EXPECT_EQ(read(pipeline + "  reshard_after_forward: false\n").layout.zero, 2);
+  EXPECT_EQ(read(pipeline + "  reshard_after_forward: none\n").layout.zero, 3);
+  EXPECT_EQ(read("  ep_size: 4\n").layout.zero, 2) << "expert ranks have a default of their own";
+  EXPECT_EQ(read("  ep_size: 4\n  moe:\n    reshard_after_forward: true\n").layout.zero, 3);
+}
+
+// FSDP2 leaves gradients whole between micro-batches, unless a recipe reduces each.
+TEST(Import, GradientsStayWholeWhileTheyAccumulate) {
+  const std::string file = testing::TempDir() + "/defers.yaml";
+  const auto defers = [&](const std::string& distributed) {
+    write_file_atomically(file, "step_scheduler:\n  global_batch_size: 32\ndistributed:\n" + distributed);
+    return import_automodel(file).defers_gradient_sums;
+  };
+  EXPECT_TRUE(defers("  dp_size: 8\n"));
+  EXPECT_FALSE(defers("  dp_size: 8\n  defer_fsdp_grad_sync: false\n"));
+  EXPECT_FALSE(defers("  strategy: ddp\n  dp_size: 8\n"));
+  const std::filesystem::path folder = testing::TempDir() + "/defers";
+  std::filesystem::create_directories(folder);
+  const auto trainer = [&](const std::string& more, const std::string& kind) {
+    write_file_atomically(folder / "train.json", R"({"model_name_or_path": "meta-llama/Llama-3.1-8B",
+        "block_size": 4096, "per_device_train_batch_size": 1)" +
+                                                     more + "}");
+    write_file_atomically(folder / "run.yaml",
+                          "distributed_type: " + kind + "\nnum_processes: 8\n" +
+                              (kind == "FSDP" ? "fsdp_config:\n  fsdp_version: 2\n" : ""));
+    return find_importer("", folder / "run.yaml").importer.read(folder / "run.yaml");
+  };
+  const std::string four = R"(, "gradient_accumulation_steps": 4)";
+  EXPECT_TRUE(trainer(four, "FSDP").defers_gradient_sums);
+  EXPECT_FALSE(trainer("", "FSDP").defers_gradient_sums) << "one micro-batch";
+  const std::string each =
+      R"(, "accelerator_config": {"gradient_accumulation_kwargs": {"sync_each_batch": true}})";
+  EXPECT_FALSE(trainer(four + each, "FSDP").defers_gradient_sums);
+  EXPECT_FALSE(trainer(four, "DEEPSPEED").defers_gradient_sums);
+  // The Trainer's names of version 5, and a loss that keeps no logits.
+  EXPECT_EQ(trainer(R"(, "activation_checkpointing": true)", "FSDP").layout.recompute, Recompute::full);
+  const auto every = [&](const std::string& name, int n) {
+    return trainer(fmt::format(R"(, "{0}": true, "{0}_kwargs": {{"every_n_layers": {1}}})", name, n), "FSDP")
+        .layout;
+  };
+  EXPECT_EQ(every("activation_checkpointing", 3).recomputed_layers, std::vector<int64_t>{11}) << "of 32";
+  EXPECT_EQ(every("gradient_checkpointing", 5).recomputed_layers, std::vector<int64_t>{7});
+  EXPECT_EQ(every("activation_checkpointing", 1).recomputed_layers, std::vector<int64_t>{});
+  for (const char* key : {"use_liger_kernel", "enable_liger_kernel", "cut_cross_entropy"})
+    EXPECT_EQ(trainer(fmt::format(R"(, "{}": true)", key), "FSDP").execution,
+              (std::vector<std::string>{"loss=chunked"}))
+        << key;
+  EXPECT_EQ(trainer(R"(, "torch_compile": true)", "FSDP").execution,
+            (std::vector<std::string>{"elementwise=compiled"}));
+  EXPECT_EQ(trainer(R"(, "torch_compile": false)", "FSDP").execution, std::vector<std::string>{});
+}
+
+// It sums micro-batches in the weights' type unless data_types says fp32.
+TEST(Import, DeepSpeedSumsGradientsIn16BitsUntold) {
+  const std::string file = testing::TempDir() + "/ds_sums.json";
+  const auto narrow = [&](const std::string& more) {
+    write_file_atomically(file,
+                          R"({"train_micro_batch_size_per_gpu": 1, "train_batch_size": 8)" + more + "}");
+    return contains(import_deepspeed(file).execution, std::string("gradient_bytes=2"));
+  };
+  const std::string bf16 = R"(, "bf16": {"enabled": true})";
+  EXPECT_TRUE(narrow(bf16));
+  EXPECT_TRUE(narrow(R"(, "fp16": {"enabled": true})"));
+  EXPECT_FALSE(narrow(bf16 + R"(, "data_types": {"grad_accum_dtype": "fp32"})"));
+  EXPECT_FALSE(narrow(""));
 }
 
 TEST(Import, AutoModelReadsNoneAsAbsent) {

@@ -266,7 +266,7 @@ TEST(MegatronExport, BridgesGradientsAreAsWideAsThePlanCounts) {
     const std::string file = testing::TempDir() + "/gradients.py";
     write_file_atomically(file, text);
     const std::vector<std::string> execution = import_megatron_bridge(file).execution;
-    EXPECT_EQ(std::count(execution.begin(), execution.end(), "gradient_bytes=4"), bytes == 4 ? 1 : 0);
+    EXPECT_EQ(std::count(execution.begin(), execution.end(), "gradient_bytes=2"), bytes == 2 ? 1 : 0);
   }
 }
 

@@ -22,7 +22,7 @@ Layout plain(const Framework& framework) {
   Layout l;
   l.data = 8;
   l.precision = Precision::bf16;
-  l.zero = framework.abilities.zero.back();
+  l.zero = *std::max_element(framework.abilities.zero.begin(), framework.abilities.zero.end());
   l.shard = 8;
   l.layers_per_stage = {32};
   l.overlap_gradient_reduce = l.overlap_parameter_gather = true;
@@ -86,7 +86,7 @@ TEST(Frameworks, FilesSpeakOfThingsThatExist) {
     EXPECT_FALSE(f.title.empty() || f.version.empty() || f.sources.empty()) << f.name;
     for (const auto& [what, source] : f.sources) {
       const bool known = abilities.names.contains(what) || execution.names.contains(what) || what == "all" ||
-                         what == "execution" || what == "without_compile" ||
+                         what == "execution" || what == "without_compile" || what == "combinations" ||
                          contains(enum_names<TrainingFeature>(), what);
       EXPECT_TRUE(known && !source.empty()) << f.name << " " << what;
     }
@@ -126,7 +126,8 @@ const Case kCases[] = {
        l.pipeline = 2, l.data = 4, l.zero = 1, l.shard = 4, l.chunks = 2, l.schedule = "interleaved";
        l.layers_per_stage = {8, 8, 8, 8};
      }},
-    {"megatron-core", "needs a multiple of the pipeline ranks as micro-batches for interleaved",
+    {"megatron-core",
+     "MPT plans interleaved for Megatron-LM only with a multiple of the pipeline ranks as micro-batches",
      [](Layout& l) {
        l.pipeline = 3, l.data = 4, l.zero = 1, l.shard = 4, l.chunks = 2, l.schedule = "interleaved";
      }},
@@ -188,8 +189,11 @@ const Case kCases[] = {
        l.pipeline = 2, l.data = 4, l.zero = 2, l.shard = 4, l.layers_per_stage = {17, 15};
      }},
     {"pytorch", "has no ZeRO 1", [](Layout& l) { l.zero = 1; }},
-    {"transformers-fsdp", "recomputes all layers or none",
-     [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {4}; }},
+    {"transformers-fsdp", "", [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {11}; }},
+    {"transformers-fsdp", "recomputes the first layer and every n-th after it",
+     [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {13}; }},
+    {"transformers-deepspeed", "",
+     [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {5}; }},
     {"pytorch", "", [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {4}; }},
     {"transformers-fsdp", "no tensor parallelism", [](Layout& l) { l.tensor = 2, l.data = 4; }},
     {"deepspeed", "MPT plans no tensor parallelism for DeepSpeed (docs/_tutorials/autotp",
@@ -237,6 +241,26 @@ TEST(Supports, SaysWhichRuleALayoutBreaks) {
   }
 }
 
+// Rounds as PyTorch's interleaved classes count them; torchtitan and AutoModel hand their micro-batches on.
+TEST(Supports, InterleavedClassesOfPyTorchTakeEqualRounds) {
+  const auto takes = [](const char* framework, const char* schedule, int64_t micro_batches) {
+    Layout l;
+    l.pipeline = 4;
+    return !supports_schedule(*find_framework(framework), l, schedule, 2, micro_batches);
+  };
+  for (const char* framework : {"pytorch", "torchtitan", "automodel"}) {
+    for (const char* schedule : {"interleaved", "zb-interleaved"}) {
+      EXPECT_TRUE(deals_equal_rounds(*find_framework(framework), schedule)) << framework;
+      for (const int64_t m : {4, 6, 7, 8, 10, 12, 15}) EXPECT_TRUE(takes(framework, schedule, m)) << m;
+      for (const int64_t m : {9, 11, 13, 14}) EXPECT_FALSE(takes(framework, schedule, m)) << m;
+    }
+    EXPECT_FALSE(deals_equal_rounds(*find_framework(framework), "1f1b"));
+  }
+  EXPECT_TRUE(takes("pytorch", "interleaved", 3));
+  EXPECT_FALSE(takes("automodel", "interleaved", 3)) << "its recipe asks for as many as ranks";
+  EXPECT_FALSE(deals_equal_rounds(own_runtime(), "interleaved"));
+}
+
 // What models with experts combine with, whether or not these are spread.
 TEST(Supports, ExpertsCombineWithWhatTheFrameworkSays) {
   const auto reason = [](const char* framework, void (*change)(Layout&)) {
@@ -263,7 +287,7 @@ TEST(Supports, ExpertsCombineWithWhatTheFrameworkSays) {
     l.tensor = 2, l.data = 4, l.shard = 4, l.sequence_parallel = true;
   };
   EXPECT_EQ(reason("automodel", with_tensor)
-                .find("MPT plans no experts with tensor parallelism for NeMo AutoModel (nemo"),
+                .find("MPT plans no experts with tensor parallelism for NeMo AutoModel (line: nemo"),
             0u);
   EXPECT_EQ(reason("torchtitan", with_tensor), "");
 }
@@ -344,7 +368,8 @@ TEST(Supports, TiedEmbeddingsStayOutOfPyTorchsPipelines) {
     const Framework& framework = *find_framework(name);
     Layout l = plain(framework);
     l.pipeline = 2, l.data = 4, l.shard = 4, l.layers_per_stage = {8, 8};
-    l.zero = framework.abilities.zero_in_pipeline.back();
+    const std::vector<int64_t>& stages = framework.abilities.zero_in_pipeline;
+    l.zero = *std::max_element(stages.begin(), stages.end());
     EXPECT_EQ(why(framework, l, kWorkload, "llama3.2-1b").find("shares the embedding") != std::string::npos,
               refused)
         << name;
@@ -382,6 +407,23 @@ TEST(Supports, AutoModelSpreadsExpertsOfItsOwnClassesAlone) {
   EXPECT_EQ(why(automodel, spread, kWorkload, "qwen3-30b-a3b"), "");
 }
 
+// FSDP2 cuts dimension 0, which of transformers' stacked experts is their number.
+TEST(Supports, ShardsOfTheTrainerHoldWholeExperts) {
+  const Framework& trainer = *find_framework("transformers-fsdp");
+  const auto with_shards = [&](const char* model, int64_t data, int64_t shard) {
+    Layout l = plain(trainer);
+    l.data = data, l.shard = shard;
+    return why(trainer, l, {data, 4096}, model);
+  };
+  EXPECT_NE(with_shards("mixtral-8x7b", 64, 64).find("deals out whole experts over 64 shards"),
+            std::string::npos);
+  EXPECT_NE(with_shards("qwen3-30b-a3b", 48, 48), "");
+  EXPECT_NE(with_shards("gpt-oss-120b", 256, 256), "");
+  EXPECT_EQ(with_shards("mixtral-8x7b", 64, 8), "");
+  EXPECT_EQ(with_shards("qwen3-30b-a3b", 64, 64), "");
+  EXPECT_EQ(with_shards("llama3-70b", 48, 48), "");
+}
+
 TEST(PartialRecompute, LevelsRiseFromNoneToAll) {
   for (const PartialRecompute rule : {PartialRecompute::same_count, PartialRecompute::every_nth}) {
     for (const int64_t layers : {int64_t{3}, int64_t{7}, int64_t{8}}) {
@@ -395,7 +437,7 @@ TEST(PartialRecompute, LevelsRiseFromNoneToAll) {
       EXPECT_EQ(before, layers);
     }
   }
-  EXPECT_EQ(recomputed_at_level(PartialRecompute::every_nth, 8 - 3 + 1, 8, 8), 2);
+  EXPECT_EQ(recomputed_at_level(PartialRecompute::every_nth, 8 - 3 + 1, 8, 8), 3) << "0, 3 and 6";
 }
 
 // Attention goes round a ring while other mixers exchange heads (Megatron-LM, mamba_context_parallel.py).

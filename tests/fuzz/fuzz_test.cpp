@@ -239,7 +239,7 @@ TEST(Fuzz, IndexedDatasets) {
     options.parts = {{1.0, {path}}};
     options.format = runtime::DataFormat::megatron;
     options.sequence = 8;
-    options.vocab = 70000;
+    options.vocab = 65536;
     const runtime::Dataset data(options, runtime::DataSplit::training);
     std::vector<int32_t> tokens(8), targets(8);
     for (int64_t n = 0; n < 20; ++n) data.sample(n, tokens.data(), targets.data());

@@ -12,7 +12,6 @@
 #include "frameworks/readers/shell_words.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
-#include "planner/recipes/imported_request.h"
 #include "planner/recipes/recipes.h"
 #include "tests/fuzz/fuzzing.h"
 

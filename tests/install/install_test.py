@@ -49,7 +49,7 @@ with tempfile.TemporaryDirectory() as scratch:
     for name in ("README.md", "LICENSE", "NOTICE", "CHANGELOG.md"):
         assert glob.glob(f"{prefix}/share/doc/*/{name}"), f"{name} is not installed"
     for words, wanted in (("export --t", ["--to"]), ("--framework megatron-c", ["megatron-core"]), ("--model llama3-7", ["llama3-70b"]),
-                          ("--cluster dgx-h1", ["dgx-h100"])):
+                          ("--cluster hgx-h8", ["hgx-h800"])):
         script = (f"source {prefix}/share/bash-completion/completions/mpt-plan; COMP_WORDS=(mpt-plan {words}); COMP_CWORD=2; _mpt_plan; "
                   'echo "${COMPREPLY[@]}"')
         assert run("bash", "-c", script).split() == wanted, words

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "models/hf_config.h"
 #include "models/zoo.h"
+#include "tests/support/layer_traits.h"
 
 namespace mpt::models {
 namespace {
@@ -51,7 +52,7 @@ TEST(ConfigKeys, AWindowOfAllPositionsIsNone) {
   const auto windows = [](int64_t window) {
     Json config = shaped("phimoe", R"(,"max_position_embeddings":4096,"num_local_experts":4)");
     config["sliding_window"] = window;
-    return import_hugging_face(config, "config.json").has_windows();
+    return contains(test::windowed_layers(import_hugging_face(config, "config.json")), true);
   };
   EXPECT_TRUE(windows(2047));
   EXPECT_FALSE(windows(4096));

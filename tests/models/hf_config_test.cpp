@@ -329,7 +329,7 @@ TEST(HuggingFaceConfig, WindowsFollowTheKindsOfTheLayers) {
             std::vector<bool>(4, true));
   EXPECT_EQ(test::windowed_layers(gemma(kinds(full, full, sliding, full))),
             (std::vector<bool>{false, false, true, false}));
-  EXPECT_FALSE(gemma(kinds(full, full, full, full)).has_windows());
+  EXPECT_EQ(test::windowed_layers(gemma(kinds(full, full, full, full))), std::vector<bool>(4, false));
   for (const std::string& types :
        {kinds(sliding, full, sliding, R"("linear_attention")"), kinds(sliding, full, sliding, "7"),
         std::string(R"(,"layer_types":["full_attention"])"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/mixers.h"
+#include "models/layer_builder.h"
 
 #include <gtest/gtest.h>
 

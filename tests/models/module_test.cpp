@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-#include "core/recompute_modules.h"
+#include "core/layout.h"
 #include "models/footprint.h"
 #include "models/layer_kinds.h"
 #include "models/layer_program.h"

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "frameworks/framework.h"
 #include "models/footprint.h"
 #include "models/zoo.h"
 
@@ -117,6 +118,64 @@ TEST(Adapters, OfExpertsAreOneForEachExpert) {
   EXPECT_EQ(share.expert, 32 * 8 * 8 * ((4096 + 2 * 14336) + (14336 + 4096)));
 }
 
+// replace_with_bnb_linear of transformers 5.24.0 on the meta device, by the sizes of the layers that became
+// Linear4bit. Experts are two stacked weights of a layer, and routers and norms are no linear layers.
+TEST(Adapters, OverFourBitsLeaveStackedExpertsInSixteen) {
+  struct Seen {
+    const char* model;
+    double all, in_4_bits;
+  };
+  for (const Seen& seen : {Seen{"qwen3-30b-a3b", 30'532'122'624.0, 905'969'664.0},
+                           {"mixtral-8x7b", 46'702'792'704.0, 32 * 41'943'040.0},
+                           {"llama3-8b", 8'030'261'248.0, 32 * 218'103'808.0}}) {
+    const ModelSpec model = load_model(seen.model);
+    for (const char* framework : {"transformers-fsdp", "transformers-deepspeed", "deepspeed", "automodel"}) {
+      Layout l = one_rank(model);
+      l.execution = frameworks::load_framework(framework, "test");
+      l.training = lora(16, FrozenFormat::nf4);
+      const ParameterShare share = share_of(model, l);
+      const double bytes = 2.0 * (seen.all - seen.in_4_bits) + seen.in_4_bits * 4.127 / 8.0;
+      EXPECT_NEAR(double(share.frozen_bytes + share.frozen_expert_bytes), bytes, 2e-3 * bytes) << seen.model;
+    }
+  }
+}
+
+TEST(Adapters, OverFourBitsWidenNoExpertThatIsStoredInSixteen) {
+  const ModelSpec model = load_model("deepseek-v3");
+  Layout l = one_rank(model);
+  l.training = lora(16, FrozenFormat::nf4);
+  const auto widened = [&](bool narrows) {
+    l.execution.states.narrows_experts = narrows;
+    int64_t weights = 0;
+    for (const Operator& op : layer_program(model, 60, l, 2048).operators)
+      weights += op.module == Module::widen ? op.shape.rows * op.shape.columns : 0;
+    return weights;
+  };
+  EXPECT_EQ(widened(true) - widened(false), int64_t{256} * 3 * 7168 * 2048)
+      << "those of the shared expert are narrow";
+  EXPECT_GT(widened(false), 3 * 7168 * 2048);
+}
+
+// peft 0.21.2 on two layers of a small Qwen3-MoE in bf16: beside the inputs of the grouped products exactly
+// the bytes of all experts wait for backward. Megatron-Bridge's adapters keep their own products' inputs.
+TEST(Adapters, OfExpertsKeepTheirSumWithAllExperts) {
+  for (const char* name : {"qwen3-30b-a3b", "mixtral-8x7b", "olmoe-1b-7b"}) {
+    const ModelSpec model = load_model(name);
+    Layout l = one_rank(model);
+    l.training = lora(8);
+    l.training.adapter_targets = {AdapterTarget::experts};
+    const auto kept = [&](bool merges) {
+      l.execution.kept.merges_expert_adapters = merges;
+      return saved_bytes(layer_program(model, 0, l, 2048), Recompute::none);
+    };
+    const MixtureOfExperts& e = *model.moe();
+    const int64_t experts = 2 * e.experts * 3 * model.hidden * e.expert.ffn_hidden;
+    EXPECT_EQ(kept(true) - kept(false), experts - 2 * 2 * 2048 * e.experts_per_token * 8) << name;
+    EXPECT_TRUE(frameworks::load_framework("transformers-fsdp", "test").kept.merges_expert_adapters);
+    EXPECT_FALSE(frameworks::load_framework("megatron-bridge", "test").kept.merges_expert_adapters);
+  }
+}
+
 TEST(FrozenParts, AloneAreWithoutGradients) {
   const ModelSpec model = load_model("llama3-8b");
   Layout l = one_rank(model);
@@ -139,11 +198,48 @@ TEST(Optimizers, KeepWhatTheirPapersSay) {
     return double(footprint_of(model, l).optimizer_bytes) / parameters;
   };
   EXPECT_NEAR(bytes_of(OptimizerKind::adamw), 12.0, 0.01);
-  EXPECT_NEAR(bytes_of(OptimizerKind::adamw8), 6.0, 0.01);
+  EXPECT_NEAR(bytes_of(OptimizerKind::adamw8), 6.0 + 2 * 4.0 / 256, 0.001) << "and a scale for each block";
   EXPECT_NEAR(bytes_of(OptimizerKind::adafactor), 4.0, 0.01);
   EXPECT_NEAR(bytes_of(OptimizerKind::sgd), 8.0, 0.01);
   const double tables = 2.0 * double(model.vocab * model.hidden) / parameters;
   EXPECT_NEAR(bytes_of(OptimizerKind::muon), 8.0 + 4.0 * tables, 0.01);
+}
+
+// torchao 0.18.0, AdamW8bit on fully_shard weights: the embedding of GPT-2 XL on 8 ranks has 6,283 rows on
+// ranks 0 to 6, whose weights are no multiple of 256. Their moments stay in fp32: 57 MiB more than 8 bits.
+TEST(Optimizers, InEightBitsStayWideOnSharesThatAreNoBlocks) {
+  const auto wide_bytes = [](const char* name, int64_t ranks, int64_t block = 256) {
+    const ModelSpec model = load_model(name);
+    Layout l = one_rank(model);
+    l.training.optimizer = OptimizerKind::adamw8;
+    l.zero = 3;
+    l.data = l.shard = ranks;
+    l.execution.states.narrow_moment_block = 1;
+    const int64_t narrow = footprint_of(model, l).optimizer_bytes;
+    l.execution.states.narrow_moment_block = block;
+    return double(footprint_of(model, l).optimizer_bytes - narrow);
+  };
+  EXPECT_NEAR(wide_bytes("gpt2-1.5b", 8), 6283.0 * 1600.0 * 6.0, 1.5e6) << "and vectors";
+  EXPECT_LT(wide_bytes("llama3-8b", 64), 1e5) << "rows of multiples of 256: vectors alone";
+  const double falcon = 32.0 * 142.0 * 4544.0 * 6.0;
+  EXPECT_NEAR(wide_bytes("falcon-7b", 128), falcon, 0.03 * falcon) << "142 of 18,176 rows of 4,544";
+  EXPECT_LT(wide_bytes("falcon-7b", 8), 0.1 * falcon) << "2,272 of them are blocks";
+  EXPECT_GT(wide_bytes("qwen2.5-0.5b", 128), 0.2 * 0.36e9 / 128.0 * 6.0) << "7 rows of 896";
+  EXPECT_EQ(wide_bytes("llama3-8b", 64, 1), 0.0);
+}
+
+// NeMo AutoModel's moments have the type of the weights, bf16.
+TEST(Optimizers, OfNarrowStatesHaveNoFewerBytesThanTheyNeed) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout l = one_rank(model);
+  l.execution.states.optimizer_bytes = 4;
+  const auto parameters = double(share_of(model, l).total());
+  for (const auto& [kind, bytes] : {std::pair{OptimizerKind::adamw8, 2.0 + 8.0 / 256},
+                                    {OptimizerKind::sgd, 2.0},
+                                    {OptimizerKind::adafactor, 0.0}}) {
+    l.training.optimizer = kind;
+    EXPECT_NEAR(double(footprint_of(model, l).optimizer_bytes) / parameters, bytes, 0.001) << enum_name(kind);
+  }
 }
 
 // Five steps over a square matrix of width m take 5 m / B of the products of B tokens (Jordan et al. 2024,

@@ -2,7 +2,7 @@
 
 // Balanced stages against every division there is.
 
-#include "planner/search/balance.h"
+#include "planner/search/price_cache.h"
 
 #include <gtest/gtest.h>
 

@@ -80,7 +80,8 @@ TEST(Door, AnswersAboutAPlan) {
   const Json diagnosis =
       ask({{"do", "diagnose"}, {"plan", plan}, {"measured", "1000s"}, {"search", false}})["answer"];
   EXPECT_EQ(diagnosis["diagnosis"]["measured_step_time_s"], 1000.0);
-  const Json files = ask({{"do", "export"}, {"plan", plan}, {"to", {"pytorch"}}})["answer"][0]["files"];
+  const Json files =
+      ask({{"do", "export"}, {"plan", plan}, {"to", {"pytorch"}}, {"force", true}})["answer"][0]["files"];
   EXPECT_EQ(files[0]["name"], "mpt_train.py");
   const Json drawn = ask({{"do", "plan"}, {"request", llama()}, {"draw", true}})["answer"];
   EXPECT_EQ(drawn["drawing"]["ranking"].size(), plan["ranking"].size());

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "core/schedule_catalog.h"
 #include "planner/api.h"
 #include "planner/cost/calibration.h"
 
@@ -59,6 +60,68 @@ TEST(Estimate, ConstantsOfTheCostModelMayBeOthers) {
   Calibration slower = shipped_calibration();
   slower.sustained *= 0.5;
   EXPECT_GT(predict(llama_request(), slower).step_time_s, 1.2 * predict(llama_request()).step_time_s);
+}
+
+Plan interleaved_plan(const char* framework, const char* schedule, int micro_batches) {
+  Json request = llama_request();
+  request["framework"] = framework;
+  request["global_batch"] = micro_batches;
+  request["gpus"] = 4;
+  request["seq"] = 1024;
+  if (std::string(framework) == "torchtitan") request["execution"] = {"elementwise=eager"};
+  request["layout"] = {{"tensor", 1},
+                       {"pipeline", 4},
+                       {"data", 1},
+                       {"chunks", 2},
+                       {"micro_batch", 1},
+                       {"recompute", "none"},
+                       {"precision", "bf16"},
+                       {"schedule", schedule},
+                       {"overlap_gradient_reduce", true},
+                       {"overlap_parameter_gather", true},
+                       {"overlap_transfer", true},
+                       {"layers_per_stage", {4, 4, 4, 4, 4, 4, 4, 4}}};
+  return estimate(from_json<PlanRequest>(request, "request")).plan;
+}
+
+// The plan has the order of the class that its framework runs, which holds more than groups of ranks would.
+TEST(Estimate, InterleavedRowsAreThoseOfTheFrameworksClass) {
+  const auto rows = [](const char* schedule, int micro_batches, bool equal_rounds) {
+    return schedule_rows(make_schedule(find_schedule(schedule, "test"), 4, 2, micro_batches, equal_rounds));
+  };
+  for (const char* schedule : {"interleaved", "zb-interleaved"}) {
+    for (const int m : {7, 10, 8}) {
+      for (const char* framework : {"pytorch", "torchtitan", "automodel"})
+        EXPECT_EQ(interleaved_plan(framework, schedule, m).schedule, rows(schedule, m, true))
+            << framework << m;
+      EXPECT_EQ(interleaved_plan("mpt", schedule, m).schedule, rows(schedule, m, false)) << m;
+    }
+  }
+  const auto activations = [](const char* schedule, int micro_batches, int rank) {
+    const Plan plan = interleaved_plan("torchtitan", schedule, micro_batches);
+    return double(plan.prediction.memory[size_t(rank)].activation_peak_bytes);
+  };
+  EXPECT_NEAR(activations("interleaved", 7, 0) / activations("interleaved", 8, 0), 14.0 / 11.0, 0.03);
+  EXPECT_LT(activations("zb-interleaved", 8, 0), 0.8 * activations("interleaved", 8, 0))
+      << "8 chunks, not 11";
+  EXPECT_GT(activations("zb-interleaved", 8, 3), 1.2 * activations("interleaved", 8, 3)) << "8 chunks, not 5";
+}
+
+// What MPT does not plan may run all the same.
+TEST(Estimate, SaysOfWhatItDoesNotPlanThatItDoesNotPlanIt) {
+  const auto notes = [](const char* framework, int micro_batches) {
+    std::string text;
+    for (const std::string& note : interleaved_plan(framework, "interleaved", micro_batches).notes)
+      text += note + "\n";
+    return text;
+  };
+  const std::string megatron = notes("megatron-core", 10);
+  EXPECT_NE(megatron.find("MPT plans interleaved for Megatron-LM only with a multiple of the pipeline ranks"),
+            std::string::npos)
+      << megatron;
+  EXPECT_EQ(megatron.find("cannot run"), std::string::npos) << "groups of 5 micro-batches run";
+  EXPECT_EQ(notes("megatron-bridge", 10).find("cannot run"), std::string::npos);
+  EXPECT_NE(notes("pytorch", 9).find("This layout cannot run: "), std::string::npos) << "ValueError";
 }
 
 // Software that mpt-plan does not know by name: its values are in the layout.

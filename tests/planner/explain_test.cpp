@@ -2,6 +2,7 @@
 
 // What mpt-plan prints, whole, for clusters of the catalog.
 
+#include "planner/api.h"
 #include "planner/explain/explain.h"
 
 #include <gtest/gtest.h>
@@ -40,12 +41,12 @@ struct Planned {
 
 TEST(Explain, WhatIsPrintedWhereEverythingFits) {
   test::expect_golden("planner/gpt2-1.5b_dgx-h100.txt",
-                      describe_plan(Planned("gpt2-1.5b", "dgx-h100:1", 64).plan));
+                      planner::explain(Planned("gpt2-1.5b", "dgx-h100:1", 64).plan));
 }
 
 TEST(Explain, WhatIsPrintedWhereMemoryDecides) {
   test::expect_golden("planner/llama3-70b_dgx-h100x8.txt",
-                      describe_plan(Planned("llama3-70b", "dgx-h100:8", 128).plan));
+                      planner::explain(Planned("llama3-70b", "dgx-h100:8", 128).plan));
 }
 
 TEST(Explain, ThePredictionOfAPlanIsOneLine) {

@@ -3,7 +3,7 @@
 // The search's bounds are supports(): with a framework it enumerates the layouts that the framework runs, all
 // of them and no others.
 
-#include "planner/request/framework_bounds.h"
+#include "planner/request/resolve_parts.h"
 
 #include <gtest/gtest.h>
 

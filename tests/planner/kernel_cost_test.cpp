@@ -441,5 +441,29 @@ TEST_F(KernelCostTest, ExpertsCostMoreThanOneProductOfAllTheirRows) {
               8192.0 * 2048 * 2 * 2 / bandwidth, 1e-9);
 }
 
+// Decays and exponentials between small products bind the core of a linear mixer: it is as fast as the units
+// beside the tensor cores, in the table's GPUs, others' and those without a table.
+TEST_F(KernelCostTest, ACoreOfALinearMixerIsPricedByThePeakOfFp32) {
+  OperatorShape s;
+  s.kind = OperatorKind::recurrence;
+  s.precision = Precision::bf16;
+  s.rows = 16384;
+  s.inner = 4'000'000;
+  s.batch = 9'000'000;
+  const double gap = shipped_calibration().kernel_gap_s;
+  for (const char* name : {"dgx-h100:1", "dgx-b200:1", "mi300x:1"}) {
+    cluster_ = profiler::load_cluster(name, std::nullopt);
+    const double forward = cost()->operator_s(s, Phase::forward) - gap;
+    EXPECT_NEAR(forward * shipped_calibration().linear_mixer_share * cluster_.device.fp32_flop_per_s,
+                16384.0 * 4e6, 16384.0 * 4e6 * 1e-9)
+        << name;
+    EXPECT_NEAR((cost()->operator_s(s, Phase::input_gradient) - gap) / forward, 2.25, 1e-9) << name;
+    cluster_.device.bf16_flop_per_s *= 2.0;
+    EXPECT_NEAR(cost()->operator_s(s, Phase::forward) - gap, forward, 1e-9 * forward) << name;
+    cluster_.device.fp32_flop_per_s *= 2.0;
+    EXPECT_NEAR(cost()->operator_s(s, Phase::forward) - gap, 0.5 * forward, 1e-9 * forward) << name;
+  }
+}
+
 }  // namespace
 }  // namespace mpt::planner

@@ -2,7 +2,7 @@
 
 // Collectives that a user timed on several hosts: they speak for the level that they crossed, and no other.
 
-#include "planner/cost/measured_collective.h"
+#include "planner/cost/kernel_parts.h"
 
 #include <gtest/gtest.h>
 

@@ -19,7 +19,6 @@
 #include "planner/observe/next_run.h"
 #include "planner/observe/observed_plan.h"
 #include "planner/observe/observed_run.h"
-#include "planner/observe/observed_screen.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {
@@ -120,6 +119,19 @@ TEST(Correction, OfARunWithoutMemoryHasTheMomentsOfDrawsThatRanOut) {
     const double mean = sum(i) / double(kept);
     EXPECT_NEAR(posterior.mean(size_t(i)), mean, 2e-3) << i;
     EXPECT_NEAR(posterior.variance(size_t(i)), squares(i) / double(kept) - mean * mean, 4e-4) << i;
+  }
+}
+
+TEST(Correction, OfARunThatFittedMirrorsThatOfOneThatDidNot) {
+  const Example e = example(4, 2);
+  for (const double limit : {-0.3, 0.0, 0.15}) {
+    Posterior fitted(e.points, e.prior), failed(e.points, e.prior);
+    fitted.observe_at_most(1, -limit);
+    failed.observe_at_least(1, limit);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_NEAR(fitted.mean(i), -failed.mean(i), 1e-12) << i;
+      EXPECT_NEAR(fitted.variance(i), failed.variance(i), 1e-12) << i;
+    }
   }
 }
 
@@ -366,7 +378,7 @@ TEST(ObservedPlan, FollowsARunAndKeepsItForOtherBatches) {
     EXPECT_FALSE(c.ran);
   }
   EXPECT_EQ(larger.request.observed.front().global_batch, 64);
-  expect_parts(observed_screen(larger), {"From 1 run", "CORRECTED ORDER", "MEASURE NEXT"});
+  expect_parts(plan_screen(larger), {"From 1 run", "CORRECTED ORDER", "MEASURE NEXT"});
 }
 
 TEST(ObservedPlan, LeavesOutALayoutThatRanOutOfMemory) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/cost/own_casts.h"
+#include "planner/cost/kernel_parts.h"
 
 #include <gtest/gtest.h>
 

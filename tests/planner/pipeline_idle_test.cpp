@@ -2,7 +2,7 @@
 
 // The idle share of pipelines against closed forms, which the code does not know.
 
-#include "planner/explain/pipeline_idle.h"
+#include "planner/explain/plan_parts.h"
 
 #include <gtest/gtest.h>
 

@@ -12,12 +12,13 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "core/schedule_catalog.h"
 #include "frameworks/framework.h"
 #include "frameworks/registry.h"
 #include "frameworks/supports/supports.h"
 #include "models/parameter_count.h"
 #include "planner/api.h"
-#include "planner/recipes/imported_request.h"
+#include "planner/recipes/recipes.h"
 #include "tests/support/random_request.h"
 
 namespace mpt::planner {
@@ -109,6 +110,18 @@ void expect_comes_back(const FrameworkCode& code, const Plan& plan, const PlanRe
   EXPECT_EQ(back.sequence, plan.workload.sequence);
 }
 
+// Of what the layout combines: a run or a line of the framework, as framework.json has it.
+std::string evidence_of(const Framework& framework, const Plan& plan) {
+  const Layout& l = plan.layout;
+  const bool splits = l.pipeline > 1 && find_schedule(l.schedule, "").splits_backward;
+  const frameworks::Traits traits = frameworks::traits_of(plan.model) | frameworks::traits_of(l) |
+                                    frameworks::traits_of_leaf(l, splits, l.chunks, l.recompute);
+  for (const frameworks::JudgedSet& set : framework.abilities.judged) {
+    if (frameworks::is_judged({set}, traits)) return set.seen;
+  }
+  return "";
+}
+
 class Recommendation : public testing::TestWithParam<std::string> {};
 
 TEST_P(Recommendation, RunsAndComesBack) {
@@ -127,6 +140,11 @@ TEST_P(Recommendation, RunsAndComesBack) {
                              layout_name(found->layout), request.sequence));
     const auto rejection = frameworks::supports(framework, found->model, found->layout, found->workload);
     EXPECT_FALSE(rejection) << rejection->reason;
+    EXPECT_FALSE(evidence_of(framework, *found).empty());
+    // The Trainer's balance loss grows with the micro-batches, of which a step has to have several.
+    const bool may_be_other = !request.bounds.micro_batch.empty() ||
+                              found->objective.why.starts_with("multiplies the balance loss");
+    EXPECT_TRUE(found->objective.same || may_be_other) << found->objective.why;
     try {
       expect_comes_back(code_named(GetParam()), *found, request);
     } catch (const UserError& error) {

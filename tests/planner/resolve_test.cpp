@@ -11,6 +11,7 @@
 #include "core/ties.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
+#include "models/zoo.h"
 #include "planner/api.h"
 
 namespace mpt::planner {
@@ -72,8 +73,35 @@ TEST(Resolve, PlansModelsThatRunAndThatMptDoesNotWriteYet) {
   EXPECT_FALSE(has_note(*resolve(request()), "MPT does not write"));
 }
 
+// Whoever names no framework gets an answer: of Megatron-LM, or of the first that trains the model.
+TEST(Resolve, AModelOfTheZooHasAFrameworkByDefault) {
+  size_t others = 0;
+  for (const models::ZooModel& model : models::zoo_models()) {
+    const auto resolved = resolve(request(model.name, "dgx-h100:64"));
+    const std::string& framework = resolved->problem.execution.framework;
+    const bool usual = framework == "megatron-core";
+    EXPECT_EQ(has_note(*resolved,
+                       "--framework megatron-core does not train this: planned for --framework " + framework),
+              !usual)
+        << model.name;
+    EXPECT_EQ(resolved->request.framework, usual ? "" : framework) << model.name;
+    others += usual ? 0 : 1;
+    PlanRequest asked = request(model.name, "dgx-h100:64");
+    asked.framework = "megatron-core";
+    EXPECT_EQ(error_of(asked) == "accepted", usual) << model.name;
+  }
+  EXPECT_GT(others, 40u);
+  PlanRequest adapters = request("llama3-8b");
+  adapters.lora = 16;
+  EXPECT_NE(resolve(adapters)->problem.execution.framework, "megatron-core") << "which has no LoRA";
+  adapters.layout = Layout{};
+  EXPECT_NE(error_of(adapters), "accepted") << "a layout names what runs it";
+}
+
 TEST(Resolve, NamesFrameworksThatTrainWhatOneDoesNotRun) {
-  const std::string error = error_of(request("bloom-176b", "dgx-h100:64"));
+  PlanRequest refused = request("bloom-176b", "dgx-h100:64");
+  refused.framework = "megatron-core";
+  const std::string error = error_of(refused);
   EXPECT_NE(error.find("megatron/training/arguments.py:2314"), std::string::npos) << error;
   const size_t at = error.find("--framework ");
   ASSERT_NE(at, std::string::npos) << error;
@@ -85,6 +113,8 @@ TEST(Resolve, NamesFrameworksThatTrainWhatOneDoesNotRun) {
 TEST(Resolve, LeavesOutNextTokenLayersThatATrainerLeavesOut) {
   PlanRequest r = request("deepseek-v3", "dgx-h100:64");
   EXPECT_EQ(resolve(r)->problem.model.next_token_layers, 1) << "Megatron-LM trains them";
+  r.cluster.value = resolve(r)->problem.cluster;
+  r.cluster.value->host_memory_bytes = 0;  // a host of 2 TB does not build it for the Trainer
   for (const char* framework : {"transformers-fsdp", "torchtitan", "deepspeed", "pytorch"}) {
     r.framework = framework;
     const auto resolved = resolve(r);
@@ -388,8 +418,9 @@ TEST(Estimate, SharesOutWhatTheFrameworkDoesUntold) {
   for (const char* framework : {"torchtitan", "automodel"}) {
     EXPECT_EQ(zero_of(framework, 2), 3) << framework;
     EXPECT_EQ(zero_of(framework, 1), 3) << framework;
-    EXPECT_EQ(zero_of(framework, 1, 2), 2) << framework << ": weights stay gathered in a pipeline";
   }
+  EXPECT_EQ(zero_of("torchtitan", 1, 2), 2) << "weights stay gathered in a pipeline";
+  EXPECT_EQ(zero_of("automodel", 1, 2), 3) << "they reshard there, too, against its documentation";
   EXPECT_EQ(zero_of("transformers-fsdp", 1), 3);
   EXPECT_EQ(zero_of("megatron-core", 1), 0);
   EXPECT_EQ(zero_of("deepspeed", 1), 0);

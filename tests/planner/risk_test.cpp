@@ -2,7 +2,7 @@
 
 // A faster layout that may not fit, weighed against the safe one.
 
-#include "planner/answer/risk.h"
+#include "planner/answer/recommend.h"
 
 #include <gtest/gtest.h>
 

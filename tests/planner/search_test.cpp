@@ -16,7 +16,7 @@
 #include "frameworks/framework.h"
 #include "planner/api.h"
 #include "planner/explain/explain.h"
-#include "planner/explain/nothing_fits.h"
+#include "planner/explain/nothing_divides.h"
 #include "planner/search/inner_bound.h"
 #include "planner/search/layout_resolver.h"
 #include "planner/search/tiers.h"
@@ -277,6 +277,7 @@ TEST(Search, BoundsLimitTheSpace) {
   r.problem.bounds.schedules = {"gpipe"};
   r.problem.fits_recompute = false;
   r.problem.bounds.recomputes = {Recompute::full};
+  r.problem.framework = std::make_shared<frameworks::Framework>(frameworks::own_runtime());
   const std::vector<Layout> layouts = enumerate_layouts(r.problem);
   ASSERT_FALSE(layouts.empty());
   for (const Layout& layout : layouts) {
@@ -297,7 +298,11 @@ TEST(Search, ContextRanksExchangeTheHeadsOfLinearMixers) {
   r.problem.bounds.context = {2};
   frameworks::Framework runs = frameworks::own_runtime();
   for (const bool rings : {false, true}) {
-    runs.abilities.ring_with_mixers = rings;
+    runs.abilities.combinations.clear();
+    const std::string no = "has no rings beside mixers";
+    if (!rings)
+      runs.abilities.combinations = {
+          {{frameworks::Trait::ring, frameworks::Trait::linear_mixers}, {}, {}, {}, {}, no, "line: a test"}};
     r.problem.framework = std::make_shared<frameworks::Framework>(runs);
     for (const ContextMethod method : {ContextMethod::ring, ContextMethod::all_to_all}) {
       r.problem.bounds.context_methods = {method};

@@ -200,11 +200,19 @@ TEST(Space, IsAllThatSupportsAccepts) {
   }
 }
 
+// Sinks, which Megatron-LM trains wrong over tensor ranks, left out.
+ModelSpec gpt_oss_without_sinks() {
+  ModelSpec model = models::load_model("gpt-oss-20b");
+  model.layers.change([](LayerKind& kind) { kind.attention->sinks = false; });
+  model.type.clear();
+  return model;
+}
+
 // Megatron-LM splits no experts that have biases, but runs them whole beside tensor ranks.
 TEST(Space, ExpertsWithBiasesStandWholeBesideTensorRanks) {
   std::mt19937 random(1);
   SearchProblem p =
-      small_problem(models::load_model("gpt-oss-20b"), frameworks::find_framework("megatron-core"), random);
+      small_problem(gpt_oss_without_sinks(), frameworks::find_framework("megatron-core"), random);
   p.ranks = p.cluster.devices = 16;
   p.workload = {64, 4096};
   p.bounds.tensor = {4};
@@ -233,7 +241,7 @@ TEST(Space, ARefusalNamesWhatWasAskedFor) {
     EXPECT_NE(reason.find("experts stay whole or are split 4 ways"), std::string::npos) << reason;
   EXPECT_FALSE(reasons.empty());
 
-  p.model = models::load_model("gpt-oss-20b");
+  p.model = gpt_oss_without_sinks();
   p.bounds.expert = {};
   p.bounds.expert_tensor = {4};
   reasons.clear();

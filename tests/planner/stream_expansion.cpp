@@ -217,7 +217,7 @@ class Expansion {
     const StageParts& stage = stages_[s];
     const bool forward = i.kind == InstructionKind::forward;
     const bool gathers = layout_.zero_of_micro_batch() == 3 && i.kind != InstructionKind::weight_gradient;
-    const bool scatters = layout_.zero_of_micro_batch() >= 2 && has_weight_gradient(i.kind);
+    const bool scatters = layout_.zero_of_gradients() >= 2 && has_weight_gradient(i.kind);
     const bool reduces = std::binary_search(last_of_stages_.begin(), last_of_stages_.end(), id);
     const std::vector<int32_t> ahead =
         forward ? std::exchange(ahead_[s], {}) : std::vector<int32_t>{};  // of the first forward alone

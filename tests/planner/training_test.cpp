@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "planner/api.h"
-#include "planner/explain/training_words.h"
+#include "planner/explain/plan_notes.h"
 #include "planner/request/resolve.h"
-#include "planner/request/resolve_training.h"
+#include "planner/request/resolve_parts.h"
 #include "planner/search/search.h"
 #include "tests/planner/priced_layouts.h"
 
@@ -91,27 +91,35 @@ PlanRequest gradient_request(const std::string& framework, Precision gradients) 
   return r;
 }
 
-TEST(Gradients, OfTheFrameworksOwnWidthAreWhatItDoes) {
-  for (const char* framework :
-       {"deepspeed", "megatron-bridge", "transformers-fsdp", "transformers-deepspeed"}) {
-    const auto resolved = resolve(gradient_request(framework, Precision::bf16));
-    EXPECT_FALSE(resolved->problem.training.bf16_gradients) << framework;
-    const std::string refused = refusal_of(gradient_request(framework, Precision::fp32));
-    EXPECT_NE(refused.find("--gradients: fp32 with"), std::string::npos) << framework << refused;
-    EXPECT_NE(refused.find("megatron-core"), std::string::npos) << refused;
+// fp32 sums are the default wherever the export writes them; 16 bits are for whoever asks.
+TEST(Gradients, AreInFp32UnlessAskedFor) {
+  for (const char* framework : {"deepspeed", "megatron-bridge", "transformers-deepspeed", "megatron-core"}) {
+    for (const Precision asked : {Precision::fp32, Precision::bf16}) {
+      const auto resolved = resolve(gradient_request(framework, asked));
+      EXPECT_EQ(resolved->problem.training.bf16_gradients, asked == Precision::bf16) << framework;
+    }
+    PlanRequest open = gradient_request(framework, Precision::fp32);
+    open.gradients.reset();
+    Layout layout;
+    layout.execution = resolve(open)->problem.execution;
+    EXPECT_EQ(gradient_element_bytes(layout), 4) << framework;
   }
-  EXPECT_EQ(refusal_of(gradient_request("torchtitan", Precision::fp32)), "");
+  for (const char* framework : {"torchtitan", "pytorch", "transformers-fsdp"})
+    EXPECT_EQ(refusal_of(gradient_request(framework, Precision::fp32)), "") << framework;
   const std::string narrow = refusal_of(gradient_request("torchtitan", Precision::bf16));
   EXPECT_NE(narrow.find("bf16 with torchtitan; expected fp32"), std::string::npos) << narrow;
   EXPECT_TRUE(resolve(gradient_request("megatron-core", Precision::bf16))->problem.training.bf16_gradients);
 }
 
-TEST(Gradients, BeyondTheFrameworkHaveTheBytesThatWereAskedFor) {
-  PlanRequest r = gradient_request("deepspeed", Precision::fp32);
-  r.beyond_framework = true;
-  const Execution execution = resolve(r)->problem.execution;
-  EXPECT_EQ(execution.states.gradient_bytes, 4);
-  EXPECT_EQ(execution.states.reduced_bytes, 4);
+// AutoModel keeps weights, gradients and moments in one type: bf16 unless it is told.
+TEST(Gradients, InFp32BringWeightsAndMomentsInFp32WhereAllAreOfOneType) {
+  const Execution wide = resolve(gradient_request("automodel", Precision::fp32))->problem.execution;
+  EXPECT_EQ(wide.states.weight_bytes, 4);
+  EXPECT_EQ(wide.states.gradient_bytes, 4);
+  EXPECT_EQ(wide.states.optimizer_bytes, 8);
+  PlanRequest open = gradient_request("automodel", Precision::fp32);
+  open.gradients.reset();
+  EXPECT_EQ(resolve(open)->problem.execution.states.optimizer_bytes, 4);
 }
 
 // One replica has nothing to share, but DeepSpeed offloads with ZeRO alone (arXiv:2101.06840 trains on one
@@ -181,6 +189,63 @@ TEST(Training, MuonsStepsTakeTimeAndNarrowMomentsSaveIt) {
   EXPECT_GT(step_of(t), adamw);
   t.optimizer = OptimizerKind::adamw8;
   EXPECT_LT(step_of(t), adamw);
+}
+
+// Gathers of DeepSpeed, exchanges of torchtitan and NeMo AutoModel (frameworks/*/framework.json).
+TEST(Training, MuonMovesTheMatricesThatAreSharedOut) {
+  const auto beyond_free_s = [](const char* framework, int64_t zero) {
+    Layout l = test::layout_of(1, 1, Recompute::none);
+    l.data = l.shard = 16;
+    l.zero = zero;
+    l.training.optimizer = OptimizerKind::muon;
+    test::Priced p("llama3-8b", "dgx-h100:2", l, framework);
+    const double s = evaluate(p.problem, estimate(p.problem, p.layout)).step_time_s;
+    Traffic& traffic = p.problem.execution.traffic;
+    traffic.muon_gathered_bytes = traffic.muon_exchanged_bytes = 0;
+    p.layout.execution = p.problem.execution;
+    const double free_s = evaluate(p.problem, estimate(p.problem, p.layout)).step_time_s;
+    const models::StagePieces pieces(p.problem.model, p.layout, 4096);
+    models::KindCounts layers(1);
+    layers[0] = p.problem.model.layers.count();
+    const int64_t weights = pieces.parameters(layers, false, false).dense;
+    const auto moved_s = [&](models::CollectiveKind kind, int64_t bytes) {
+      return p.source->collective_s(kind, bytes, {16, 16});
+    };
+    const double expected_s =
+        zero == 3 && std::string(framework) == "deepspeed"
+            ? moved_s(models::CollectiveKind::all_gather, 8 * weights)
+        : std::string(framework) == "deepspeed"
+            ? 0.0
+            : moved_s(models::CollectiveKind::all_to_all,
+                      (std::string(framework) == "torchtitan" ? 8 : 4) * (weights / 16));
+    EXPECT_NEAR(s - free_s, expected_s, 1e-6 + 1e-3 * expected_s) << framework << " " << zero;
+    return s - free_s;
+  };
+  EXPECT_GT(beyond_free_s("deepspeed", 3), beyond_free_s("torchtitan", 3)) << "whole matrices on every rank";
+  EXPECT_EQ(beyond_free_s("deepspeed", 2), 0.0);
+  EXPECT_GT(beyond_free_s("torchtitan", 2), beyond_free_s("automodel", 2));
+}
+
+TEST(Training, NotesSayWhichWeightsAndMomentsStayWide) {
+  const auto noted = [](const PlanRequest& r, const std::string& words) {
+    const auto resolved = resolve(r);
+    return std::any_of(resolved->notes.begin(), resolved->notes.end(),
+                       [&](const std::string& note) { return note.find(words) != std::string::npos; });
+  };
+  PlanRequest r = lora_request("transformers-fsdp");
+  r.frozen_weights = FrozenFormat::nf4;
+  EXPECT_FALSE(noted(r, "frozen experts stay in 16 bits"));
+  EXPECT_TRUE(noted(r, "set bnb_4bit_quant_storage to bfloat16"));
+  r.model.name = "qwen3-30b-a3b";
+  EXPECT_TRUE(noted(r, "frozen experts stay in 16 bits beside nf4 weights"));
+  r.frozen_weights.reset();
+  EXPECT_FALSE(noted(r, "frozen experts"));
+  r.optimizer = OptimizerKind::adamw8;
+  EXPECT_TRUE(noted(r, "opens on as many ranks as wrote it"));
+  r.framework = "transformers-deepspeed";
+  EXPECT_FALSE(noted(r, "opens on as many ranks"));
+  r.lora_targets = {AdapterTarget::experts};
+  EXPECT_EQ(refusal_of(r), "") << "peft trains them";
 }
 
 // No run has this mode alone.

@@ -2,7 +2,7 @@
 
 // Where the step's time goes by class of work.
 
-#include "planner/explain/work_classes.h"
+#include "planner/explain/operators.h"
 
 #include <gtest/gtest.h>
 

@@ -129,6 +129,42 @@ TEST(Catalog, ANodeIsFoundByItsDeviceAsAmongAll) {
   EXPECT_EQ(node_named("h100-sxm-80gb"), nullptr);
 }
 
+// What people type, and the nodes and GPUs that they mean.
+TEST(Catalog, GpusAndCloudsMachinesHaveTheNamesThatPeopleUse) {
+  struct Row {
+    const char *typed, *cluster;
+    int64_t devices, devices_per_node;
+  };
+  for (const auto& [typed, name, devices, devices_per_node] :
+       {Row{"h100", "dgx-h100:1", 8, 8},
+        {"h100:12", "dgx-h100:2x6", 12, 6},
+        {"8xh100", "dgx-h100:1", 8, 8},
+        {"h100:16", "dgx-h100:2", 16, 8},
+        {"h100:4", "dgx-h100:1x4", 4, 4},
+        {"24xA100", "dgx-a100:3", 24, 8},
+        {"a100-40gb:8", "dgx-a100-40gb:1", 8, 8},
+        {"2x5090", "rtx5090-pcie:1x2", 2, 2},
+        {"rtx5090:2", "rtx5090-pcie:1x2", 2, 2},
+        {"2x4090", "rtx4090:1x2", 2, 2},
+        {"16x4090", "rtx4090:2x8", 16, 8},
+        {"1xl4", "aws-g6:1x1", 1, 1},
+        {"h100-nvl:4", "h100-nvl-pcie:1x4", 4, 4},
+        {"gb200:144", "gb200-nvl72:2", 144, 72},
+        {"p5.48xlarge", "dgx-h100@aws-p5:1", 8, 8},
+        {"p5.48xlarge:4", "dgx-h100@aws-p5:4", 32, 8},
+        {"a3-megagpu-8g:2", "dgx-h100@gcp-a3-mega:2", 16, 8},
+        {"nd_h100_v5", "dgx-h100:1", 8, 8},
+        {"dgx-h100:2", "dgx-h100:2", 16, 8}}) {
+    const ClusterSpec cluster = load_cluster(typed, {});
+    EXPECT_EQ(cluster.name, name) << typed;
+    EXPECT_EQ(cluster.devices, devices) << typed;
+    EXPECT_EQ(cluster.devices_per_node, devices_per_node) << typed;
+  }
+  for (const char* wrong : {"h100-99gb", "8xh101", "x8", "h100:13", "0xh100", "5091", "2xh100:4"})
+    EXPECT_THROW(load_cluster(wrong, {}), UserError) << wrong;
+  EXPECT_EQ(load_cluster("h100", {}, 32).name, "dgx-h100:4") << "with --gpus 32";
+}
+
 TEST(Catalog, ThisMachinesGpusHaveTheCatalogsLinksAndTheirOwnMemory) {
   Profile profile;
   profile.machine = {"NVIDIA H200", DeviceKind::gpu, "system", 96, int64_t{140} << 30};

@@ -117,12 +117,22 @@ TEST_F(ClusterFile, WhatAnyoneWouldWriteFirstIsUnderstood) {
   EXPECT_EQ(cluster.levels.back().rails, 1);
 }
 
+TEST_F(ClusterFile, HostsHaveTheMemoryOfTheirNodeOrOfTheFile) {
+  EXPECT_EQ(load_cluster("dgx-h100:2", std::nullopt).host_memory_bytes, 2'000'000'000'000);
+  EXPECT_EQ(load_cluster("mi300x:2", std::nullopt).host_memory_bytes, 0) << "unknown";
+  EXPECT_EQ(read(R"({"like": "dgx-h100"})").host_memory_bytes, 2'000'000'000'000);
+  EXPECT_EQ(read(R"({"like": "dgx-h100", "host_memory_bytes": "512GiB"})").host_memory_bytes, 512LL << 30);
+  EXPECT_EQ(load_cluster("dgx-h100:1+dgx-a100-40gb:1", std::nullopt).host_memory_bytes, 1'000'000'000'000);
+  EXPECT_EQ(load_cluster("gb200-nvl72:1", std::nullopt).ranks_of_host(72), 4);
+}
+
 TEST_F(ClusterFile, AGpuLikeAnotherKeepsItsMeasuredKernels) {
   // NVLink of the H800 and the name are all that differ from the H100.
   const ClusterSpec h800 = read(R"({"like": "dgx-h100", "nodes": 4, "device": {"name": "h800-sxm-80gb"},
       "levels": {"nvlink": {"bandwidth_bytes_per_s": "160GB/s"}}})");
   ClusterSpec known = load_cluster("hgx-h800:4", std::nullopt);
   known.name = h800.name;
+  known.host_memory_bytes = h800.host_memory_bytes;  // of the DGX H100; nobody says that of the HGX H800
   EXPECT_EQ(h800, known);
   const DeviceSpec half =
       read(
@@ -201,9 +211,8 @@ TEST(ClusterName, GpusMakeTheNodesWhereThereIsNoCount) {
   }
 }
 
-TEST(ClusterName, OfAGpuNamesANodeWithIt) {
-  for (const auto& [gpu, node] :
-       {std::pair{"a100-40gb:2", "dgx-a100-40gb"}, {"h100", "dgx-h100"}, {"H200", "dgx-h200"}}) {
+TEST(ClusterName, OfAnUnknownGpuNamesANodeWithOneLikeIt) {
+  for (const auto& [gpu, node] : {std::pair{"h100-99gb:2", "dgx-h100"}, {"H200-80gb", "dgx-h200"}}) {
     try {
       load_cluster(gpu, std::nullopt);
       FAIL() << gpu;
@@ -212,6 +221,13 @@ TEST(ClusterName, OfAGpuNamesANodeWithIt) {
       EXPECT_NE(std::string(error.what()).find(wanted), std::string::npos) << error.what();
     }
   }
+}
+
+TEST(ClusterName, ALargerOneHasAsManyDevices) {
+  EXPECT_EQ(larger_cluster("dgx-h100:1", 20), "--cluster dgx-h100:3");
+  EXPECT_EQ(larger_cluster("rtx4090:1x2", 4), "--cluster rtx4090:1x4");
+  EXPECT_EQ(larger_cluster("this-machine:2", 8), "--cluster this-machine:8");
+  EXPECT_EQ(larger_cluster("racks.json", 8), "a larger --cluster");
 }
 
 TEST(ClusterName, OfJoinedOnesSaysWhatWasUnderstood) {

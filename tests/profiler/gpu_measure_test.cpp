@@ -94,8 +94,9 @@ TEST_F(GpuMeasure, MeasuresTheRatesOfASmallGpu) {
   } gpu;
   cuda_on_cpu::limit(0, uint64_t(gpu.memory_bytes()));
   int measured = 0;
-  const DeviceRates rates =
-      measure_rates(request_.rule, {&gpu, runtime::DataType::bfloat16}, [&] { ++measured; });
+  Profile rates;
+  measure_rates(
+      request_.rule, {&gpu, runtime::DataType::bfloat16}, [&] { ++measured; }, rates);
   cuda_on_cpu::limit(0, 0);
   EXPECT_EQ(measured, 5);
   for (const double rate :

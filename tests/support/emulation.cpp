@@ -11,7 +11,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/failure_text.h"
 #include "core/rank_grid.h"
 #include "reports/utilisation.h"
 #include "runtime/comm/threads/thread_world.h"

@@ -26,9 +26,9 @@ std::string type_text(const FieldRule& rule) {
     std::string names;
     for (const std::string& name : enum_names<M>()) names += (names.empty() ? "" : ", ") + ("`" + name + "`");
     return names;
-  } else if constexpr (detail::TypeTraits<M>::is_optional) {
+  } else if constexpr (is_a<M, std::optional>) {
     return type_text<typename M::value_type>(rule);
-  } else if constexpr (detail::TypeTraits<M>::is_vector) {
+  } else if constexpr (is_a<M, std::vector>) {
     return "list";
   } else {
     return "object";
@@ -40,7 +40,7 @@ struct FieldRows {
 
   template <class M, class T>
   void field(const char* name, M T::*, const char* doc, FieldRule rule = {}) {
-    const bool needed = rule.required && !detail::TypeTraits<M>::is_optional;
+    const bool needed = rule.required && !is_a<M, std::optional>;
     rows += fmt::format("| `{}`{} | {} | {} |\n", name, needed ? "" : " (may be absent)", doc,
                         type_text<M>(rule));
   }

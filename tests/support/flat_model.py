@@ -28,7 +28,8 @@ def flat_experts(kinds):
 def flat(model):
     """Values of the lowest layer that has them. "windowed" and moe's "layers" say for each layer whether it is of that kind."""
     kinds = layer_kinds(model)
-    attention = next(kind["attention"] for kind in kinds if "attention" in kind)
+    none = {"heads": 0, "kv_heads": 0, "head_dim": 0}  # every layer is linear
+    attention = next((kind["attention"] for kind in kinds if "attention" in kind), none)
     rotary = attention.get("rotary", {"base": 10000.0})
     windows = [kind.get("attention", {}).get("window") for kind in kinds]
     has_experts = any("moe" in kind for kind in kinds)

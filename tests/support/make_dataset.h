@@ -10,6 +10,7 @@ namespace mpt::test {
 inline runtime::Dataset make_dataset(const std::string& file, const Plan& plan, uint64_t seed) {
   runtime::DatasetOptions options;
   options.parts = {{1.0, {file}}};
+  options.format = runtime::DataFormat::text;  // of any vocabulary
   options.sequence = plan.workload.sequence;
   options.vocab = plan.model.vocab;
   options.further = plan.model.next_token_layers;

@@ -87,6 +87,37 @@ RandomProblem::RandomProblem(uint32_t seed, double dispatch_s) : random(seed) {
   problem.cost = source.get();
 }
 
+namespace {
+
+// Some choices of a layout exclude each other, or were never seen together.
+void set_combinations(uint32_t seed, frameworks::Abilities& a) {
+  using frameworks::Trait;
+  std::vector<Trait> all;
+  for (const auto& [trait, name] : EnumNames<Trait>::table()) all.push_back(trait);
+  a.judged = {{all, "run: a test"}};
+  const std::vector<Trait> choices{
+      Trait::tensor,       Trait::pipeline,          Trait::zero_0,         Trait::zero_2,
+      Trait::zero_3,       Trait::virtual_stages,    Trait::split_backward, Trait::full_recompute,
+      Trait::expert_ranks, Trait::larger_micro_batch};
+  std::mt19937 dice(seed);
+  const auto choice = [&] { return choices[dice() % choices.size()]; };
+  if (seed % 3 == 0)
+    a.combinations = {
+        {{choice(), choice()}, {}, {}, {}, frameworks::Outcome::refuses, "does not", "run: a test"},
+        {{choice(), choice()},
+         {Trait::sequence_parallel},
+         {},
+         {},
+         frameworks::Outcome::trains_wrong,
+         "loses gradients",
+         "run: a test"}};
+  if (seed % 5 != 0) return;
+  a.judged.push_back(a.judged.front());
+  for (frameworks::JudgedSet& set : a.judged) std::erase(set.with, choice());
+}
+
+}  // namespace
+
 // Can run some of what layouts may have.
 std::shared_ptr<const frameworks::Framework> RandomProblem::random_framework() {
   using namespace frameworks;
@@ -115,6 +146,7 @@ std::shared_ptr<const frameworks::Framework> RandomProblem::random_framework() {
   a.stage_division = dice % 128 < 16 ? StageDivision::equal : StageDivision::any;
   a.overlap_exchange = true;
   for (const auto& [feature, name] : EnumNames<TrainingFeature>::table()) a.trains.push_back(feature);
+  set_combinations(uint32_t(dice), a);
   return framework;
 }
 
@@ -146,7 +178,9 @@ void RandomProblem::limit_space() {
   problem.framework = random_framework();
   problem.overlaps = {random() % 2 == 0, random() % 2 == 0, random() % 2 == 0, random() % 2 == 0};
   problem.cluster.device.host_bandwidth_bytes_per_s = 1e9;
-  problem.execution.traffic.keeps_gathered_in_pipeline = random() % 4 == 0;
+  const auto dice = random() % 16;
+  problem.execution.traffic.keeps_gathered_in_pipeline = dice % 4 == 0;
+  problem.execution.traffic.defers_gradient_sums = dice >= 12;
   problem.execution.traffic.sums_shares_in_backward = random() % 4 == 0;
   problem.execution.traffic.deduplicates_dispatch = random() % 2 == 0;
   problem.overlaps.exchange = random() % 2 == 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/recording_device.h"
 
-#include "models/mixers.h"
+#include "models/layer_builder.h"
 #include "runtime/device/run_in_parts.h"
 
 namespace mpt::test {

@@ -19,7 +19,7 @@ class SchemaWriter {
     Json schema = schema_of<M>(rule);
     schema["description"] = doc;
     properties_[name] = std::move(schema);
-    if (rule.required && !detail::TypeTraits<M>::is_optional) required_.push_back(name);
+    if (rule.required && !is_a<M, std::optional>) required_.push_back(name);
   }
 
   static Json object() {
@@ -45,13 +45,13 @@ class SchemaWriter {
       return {{"type", "string"}};
     } else if constexpr (std::is_enum_v<M>) {
       return {{"enum", enum_names<M>()}};
-    } else if constexpr (detail::TypeTraits<M>::is_optional) {
+    } else if constexpr (is_a<M, std::optional>) {
       return schema_of<typename M::value_type>(rule);
-    } else if constexpr (detail::TypeTraits<M>::is_name_or) {
+    } else if constexpr (is_a<M, NameOr>) {
       return {{"oneOf", {Json{{"type", "string"}}, schema_of<decltype(M::value)>(rule)}}};
-    } else if constexpr (detail::TypeTraits<M>::is_vector) {
+    } else if constexpr (is_a<M, std::vector>) {
       return {{"type", "array"}, {"items", schema_of<typename M::value_type>(rule)}};
-    } else if constexpr (detail::TypeTraits<M>::is_map) {
+    } else if constexpr (is_a<M, std::map>) {
       return {{"type", "object"}, {"additionalProperties", schema_of<typename M::mapped_type>(rule)}};
     } else {
       return SchemaWriter<M>::object();

@@ -3,7 +3,7 @@
 
 #include "runtime/comm/threads/thread_world.h"
 #include "runtime/device/backend.h"
-#include "runtime/device/cuda/cuda_device.h"
+#include "runtime/device/cuda/stream_device.h"
 
 namespace mpt::runtime {
 

@@ -12,9 +12,9 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "core/vocabulary.h"
+#include "core/gpu_memory.h"
 #include "models/zoo.h"
-#include "runtime/comm/single.h"
+#include "runtime/comm/mover.h"
 #include "runtime/nn/stage.h"
 #include "runtime/train/optimizer.h"
 #include "tests/support/counting_device.h"
@@ -57,7 +57,8 @@ test::KernelCounts count(Wanted wanted, int64_t layers) {
 
 // What `layers` of them have, if one and two have these.
 test::KernelCounts of_layers(int64_t layers, const test::KernelCounts& one, test::KernelCounts two) {
-  for (auto& [kernel, of_two] : two) {
+  for (auto& [kernel, counts] : two) {
+    test::KernelCount& of_two = counts;  // a lambda captures no binding
     const auto found = one.find(kernel);
     const test::KernelCount of_one = found == one.end() ? test::KernelCount{} : found->second;
     const auto at = [&](auto test::KernelCount::*part) {

@@ -42,19 +42,32 @@ def open_tokens(path, form):
     indexed = form == "megatron" or form == "auto" and os.path.exists(stem + ".bin") and os.path.exists(stem + ".idx")
     with open(stem + ".bin" if indexed else path, "rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    magic = struct.unpack("<i", data[:4])[0] if len(data) >= 1024 else 0
+    offset = 0
     if indexed:
         with open(stem + ".idx", "rb") as file:
             header = file.read(18)
-        kinds = {1: torch.uint8, 2: torch.int8, 3: torch.int16, 4: torch.int32, 5: torch.int64, 8: torch.uint16}
-        return torch.frombuffer(data, dtype=kinds[header[17]])
-    if form == "text" or form == "auto" and not path.endswith(".bin"):
-        return torch.frombuffer(data, dtype=torch.uint8)
-    magic = struct.unpack("<i", data[:4])[0] if len(data) >= 1024 else 0
-    if magic in (20240520, 20240801):
-        return torch.frombuffer(data, dtype=torch.uint16 if magic == 20240520 else torch.uint32, offset=1024)
-    if form not in ("uint16", "uint32"):
+        kind = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 8: "uint16"}[header[17]]
+    elif form == "text" or form == "auto" and not path.endswith(".bin"):
+        kind = "uint8"
+    elif magic in (20240520, 20240801):
+        kind, offset = "uint16" if magic == 20240520 else "uint32", 1024
+    elif form in ("uint16", "uint32"):
+        kind = form
+    else:
         sys.exit(f"{sys.argv[0]}: --data {path}: tokens of unknown width; add --data-format uint16, uint32 or text")
-    return torch.frombuffer(data, dtype=getattr(torch, form))
+    check_width(path, form, kind)
+    return torch.frombuffer(data, dtype=getattr(torch, kind), offset=offset)
+
+
+def check_width(path, form, kind):
+    """The bytes of text are a vocabulary of their own. Narrow elements hold the tokens of another one, or ids that were cut."""
+    vocabulary, ids = MODEL["vocab"], torch.iinfo(getattr(torch, kind)).max + 1
+    if form == "text" or (vocabulary == ids if ids == 256 else vocabulary <= ids):
+        return
+    remedy = ("tokenise it, and add --data-format uint16 or uint32; --data-format text trains on its bytes" if ids == 256 else
+              "write the tokens again with 32 bits each, and add --data-format uint32")
+    sys.exit(f"{sys.argv[0]}: --data {path}: ids 0 to {ids - 1}; the model's vocabulary is {vocabulary}; {remedy}")
 
 
 class Dataset:

@@ -5,9 +5,9 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining import Schedule1F1B, ScheduleDualPipeV, ScheduleGPipe, ScheduleInterleaved1F1B, ScheduleZBVZeroBubble
+from torch.distributed.pipelining import Schedule1F1B, ScheduleDualPipeV, ScheduleGPipe, ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble, ScheduleZBVZeroBubble
 from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, parallelize_module
 
 from model import Model  # part
@@ -47,6 +47,31 @@ def tie(model):
         model.lm_head.weight = model.embed_tokens.weight
 
 
+# if shards
+def dimension_to_cut(weight, ranks):
+    """FSDP deals out whole rows and pads them: 8 experts on 64 ranks would leave an eighth on each of 8 ranks and move 8 times the
+    bytes. Weights of few rows are cut along the first other dimension that the ranks divide."""
+    rows = weight.shape[0]
+    if isinstance(weight, DTensor) or -(-rows // ranks) * ranks <= 1.05 * rows:
+        return Shard(0)
+    return Shard(next((d for d, size in enumerate(weight.shape) if size % ranks == 0), 0))
+
+
+def shard(model, mesh):
+    """Layers one by one, and embedding and head apart, which as one group would be gathered together. Tied ones are one weight."""
+    policy = MixedPrecisionPolicy(param_dtype=TYPE, reduce_dtype=torch.float32)
+    ranks = mesh["shard"].size()
+    options = {"mesh": mesh["dp_replicate", "shard"], "mp_policy": policy, "reshard_after_forward": RESHARD_AFTER_FORWARD,
+               "shard_placement_fn": lambda weight: dimension_to_cut(weight, ranks)}
+    for layer in model.layers.values():
+        fully_shard(layer, **options)
+    ends = [getattr(model, name) for name in ("embed_tokens", "lm_head") if hasattr(model, name)]
+    for group in [ends] if MODEL["tied_embeddings"] and len(ends) == 2 else [[end] for end in ends]:
+        fully_shard(group, **options)
+    fully_shard(model, **options)
+
+
+# end
 def make_model(stage, mesh):
     with torch.device("meta"):
         model = Model(stage, mesh)
@@ -55,11 +80,7 @@ def make_model(stage, mesh):
     # end
     tie(model)
     # if shards
-    policy = MixedPrecisionPolicy(param_dtype=TYPE, reduce_dtype=torch.float32)
-    options = {"mesh": mesh["dp_replicate", "shard"], "mp_policy": policy, "reshard_after_forward": RESHARD_AFTER_FORWARD}
-    for layer in model.layers.values():
-        fully_shard(layer, **options)
-    fully_shard(model, **options)
+    shard(model, mesh)
     # end
     model.to_empty(device=DEVICE)
     tie(model)
@@ -86,8 +107,8 @@ def make_schedule(models, mesh, clock, loss_of):
         stages.append(PipelineStage(model, stage, STAGES, DEVICE, group=group, **ends))
         clock.watch(stages[-1])
     # if schedule class
-    named = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B, "zb-v": ScheduleZBVZeroBubble,
-             "dualpipe-v": ScheduleDualPipeV}
+    named = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B, "zb-interleaved": ScheduleInterleavedZeroBubble,
+             "zb-v": ScheduleZBVZeroBubble, "dualpipe-v": ScheduleDualPipeV}
     one = SCHEDULE in ("gpipe", "1f1b")
     return named[SCHEDULE](stages[0] if one else stages, MICRO_BATCHES, loss_fn=loss_of, scale_grads=False)
     # end

@@ -14,23 +14,14 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "core/gpu_memory.h"
-#include "runtime/comm/single.h"
+#include "runtime/comm/mover.h"
 
 namespace mpt::runtime {
 namespace {
 
 ncclDataType_t nccl_type(DataType type) {
-  switch (type) {
-    case DataType::float32:
-      return ncclFloat32;
-    case DataType::float64:
-      return ncclFloat64;
-    case DataType::bfloat16:
-      return ncclBfloat16;
-    case DataType::float16:
-      return ncclFloat16;
-  }
-  MPT_CHECK(false, "no such type");
+  constexpr ncclDataType_t kTypes[] = {ncclFloat32, ncclFloat64, ncclBfloat16, ncclFloat16};  // by DataType
+  return kTypes[size_t(type)];
 }
 
 // One rank's handle of one group, for whoever has to end it.
@@ -167,42 +158,41 @@ class NcclCommunicator final : public Communicator {
   int size() const override { return control_->size(); }
 
   void all_reduce(void* data, int64_t count, DataType type, ReduceOperation operation) override {
-    call("ncclAllReduce", [&](ncclComm_t comm) {
+    call("ncclAllReduce", [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclAllReduce(data, data, size_t(count), nccl_type(type),
-                           operation == ReduceOperation::sum ? ncclSum : ncclMax, comm, device_.stream());
+                           operation == ReduceOperation::sum ? ncclSum : ncclMax, comm, stream);
     });
   }
   void all_gather(const void* send, void* receive, int64_t count, DataType type) override {
-    call("ncclAllGather", [&](ncclComm_t comm) {
-      return ncclAllGather(send, receive, size_t(count), nccl_type(type), comm, device_.stream());
+    call("ncclAllGather", [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclAllGather(send, receive, size_t(count), nccl_type(type), comm, stream);
     });
   }
   void reduce_scatter(const void* send, void* receive, int64_t count, DataType type) override {
-    call("ncclReduceScatter", [&](ncclComm_t comm) {
-      return ncclReduceScatter(send, receive, size_t(count), nccl_type(type), ncclSum, comm,
-                               device_.stream());
+    call("ncclReduceScatter", [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclReduceScatter(send, receive, size_t(count), nccl_type(type), ncclSum, comm, stream);
     });
   }
   void broadcast(void* data, int64_t bytes, int root) override {
-    call("ncclBroadcast", [&](ncclComm_t comm) {
-      return ncclBroadcast(data, data, size_t(bytes), ncclInt8, root, comm, device_.stream());
+    call("ncclBroadcast", [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclBroadcast(data, data, size_t(bytes), ncclInt8, root, comm, stream);
     });
   }
   void send(const void* data, int64_t bytes, int peer) override {
-    call("ncclSend", [&](ncclComm_t comm) {
-      return ncclSend(data, size_t(bytes), ncclInt8, peer, comm, device_.stream());
+    call("ncclSend", [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclSend(data, size_t(bytes), ncclInt8, peer, comm, stream);
     });
   }
   void receive(void* data, int64_t bytes, int peer) override {
-    call("ncclRecv", [&](ncclComm_t comm) {
-      return ncclRecv(data, size_t(bytes), ncclInt8, peer, comm, device_.stream());
+    call("ncclRecv", [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclRecv(data, size_t(bytes), ncclInt8, peer, comm, stream);
     });
   }
   void send_receive(const void* data, int to, void* received, int from, int64_t bytes) override {
-    call("ncclSend and ncclRecv", [&](ncclComm_t comm) {
+    call("ncclSend and ncclRecv", [&](ncclComm_t comm, cudaStream_t stream) {
       Together together;
-      together.add(ncclSend(data, size_t(bytes), ncclInt8, to, comm, device_.stream()));
-      together.add(ncclRecv(received, size_t(bytes), ncclInt8, from, comm, device_.stream()));
+      together.add(ncclSend(data, size_t(bytes), ncclInt8, to, comm, stream));
+      together.add(ncclRecv(received, size_t(bytes), ncclInt8, from, comm, stream));
       return together.end();
     });
   }
@@ -210,14 +200,13 @@ class NcclCommunicator final : public Communicator {
                   std::span<const int64_t> received_bytes) override {
     const char* from = static_cast<const char*>(data);
     char* to = static_cast<char*>(received);
-    call("ncclSend and ncclRecv", [&](ncclComm_t comm) {
+    call("ncclSend and ncclRecv", [&](ncclComm_t comm, cudaStream_t stream) {
       Together together;
       for (size_t peer = 0; peer < sent.size(); ++peer) {
         if (sent[peer] > 0)
-          together.add(ncclSend(from, size_t(sent[peer]), ncclInt8, int(peer), comm, device_.stream()));
+          together.add(ncclSend(from, size_t(sent[peer]), ncclInt8, int(peer), comm, stream));
         if (received_bytes[peer] > 0)
-          together.add(
-              ncclRecv(to, size_t(received_bytes[peer]), ncclInt8, int(peer), comm, device_.stream()));
+          together.add(ncclRecv(to, size_t(received_bytes[peer]), ncclInt8, int(peer), comm, stream));
         from += sent[peer];
         to += received_bytes[peer];
       }
@@ -264,8 +253,8 @@ class NcclCommunicator final : public Communicator {
   // Calls of a communicator that does not block may still be on their way to its stream.
   template <class Call>
   void call(const char* name, Call&& call) {
-    device_.stream();  // its GPU is the current one
-    const ncclResult_t result = handle_->call(call);
+    const cudaStream_t stream = device_.stream();  // its GPU is the current one
+    const ncclResult_t result = handle_->call([&](ncclComm_t comm) { return call(comm, stream); });
     handle_->check(result, name);
     if (result == ncclInProgress) complete(name);
   }

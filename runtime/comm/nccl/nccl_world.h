@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/comm/world.h"
-#include "runtime/device/cuda/cuda_device.h"
+#include "runtime/device/cuda/stream_device.h"
 
 namespace mpt::runtime {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/comm/sockets/launch.h"
 
-#include <charconv>
 #include <cstdlib>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace mpt::runtime {
 namespace {
@@ -15,10 +15,7 @@ std::optional<int> number(const char* name, int least, int most) {
   const char* text = std::getenv(name);
   if (text == nullptr || *text == '\0') return std::nullopt;
   const std::string word = text;
-  int value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error == std::errc() && end == word.data() + word.size() && value >= least && value <= most)
-    return value;
+  if (const auto value = number_of<int>(word); value && *value >= least && *value <= most) return value;
   throw UserError(Problem{fmt::format("environment variable {}", name), "\"" + word.substr(0, 40) + "\"",
                           fmt::format("a whole number from {} to {}", least, most),
                           "unset it to run in one process"});
@@ -40,6 +37,22 @@ int meeting_port(int otherwise) {
   return *port == kLastPort ? kFirstFreePort : *port + 1;
 }
 
+// srun names no size of a host's group, but those of all hosts: "2(x3),1" are three of two tasks, and one of
+// one (sbatch's manual, SLURM_TASKS_PER_NODE).
+int tasks_of_slurm_host() {
+  const char* const text = std::getenv("SLURM_STEP_TASKS_PER_NODE");
+  int host = number("SLURM_NODEID", 0, kMostProcesses).value_or(0);
+  for (const std::string& part : split_at(text == nullptr ? "" : text, ',')) {
+    const size_t times = part.find("(x");
+    const auto tasks = number_of<int>(part.substr(0, times));
+    const auto hosts = times == part.npos ? std::optional(1)
+                                          : number_of<int>(part.substr(times + 2, part.size() - times - 3));
+    if (!tasks || !hosts || host < *hosts) return tasks.value_or(1);
+    host -= *hosts;
+  }
+  return 1;
+}
+
 }  // namespace
 
 std::optional<Launch> launch_from_environment(int port) {
@@ -59,8 +72,9 @@ std::optional<Launch> launch_from_environment(int port) {
     launch.process = *process;
     launch.processes = *processes;
     launch.process_of_host = number(local, 0, *processes - 1).value_or(0);
-    launch.processes_of_host = number(local_size, 1, kMostProcesses).value_or(1);
     launch.launcher = launcher;
+    launch.processes_of_host =
+        launch.launcher == "srun" ? tasks_of_slurm_host() : number(local_size, 1, kMostProcesses).value_or(1);
     if (const char* address = std::getenv("MASTER_ADDR"); address != nullptr && *address != '\0')
       launch.master_address = address;
     launch.master_port = port != 0 ? port : meeting_port(launch.master_port);

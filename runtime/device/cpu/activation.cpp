@@ -96,10 +96,10 @@ template <class T>
 void limited_forward(const ActivationShape& s, const T* x, T* y) {
   const T limit = T(s.limit);
   for (int64_t r = 0; r < s.rows; ++r) {
-    const ConstArrayView<T> gate(x + r * 2 * s.columns, s.columns),
-        up(x + (r * 2 + 1) * s.columns, s.columns);
+    const auto gate = view(x + r * 2 * s.columns, s.columns),
+               up = view(x + (r * 2 + 1) * s.columns, s.columns);
     const auto cut = gate.min(limit);
-    ArrayView<T>(y + r * s.columns, s.columns) =
+    view(y + r * s.columns, s.columns) =
         cut / (T(1) + (-T(kLimitedSlope) * cut).exp()) * (up.min(limit).max(-limit) + T(1));
   }
 }
@@ -138,32 +138,28 @@ void with_function(ActivationKind kind, Body&& body) {
   MPT_CHECK(false, "no kernel for the activation {}", enum_name(kind));
 }
 
-template <class T>
-void activation_forward(const ActivationShape& s, const T* x, T* y) {
-  if (s.limit > 0.0) return limited_forward(s, x, y);
-  with_function<T>(s.kind, [&]<class F>(F*) { forward_rows<T, F>(s, x, y); });
-}
-
-template <class T>
-void activation_backward(const ActivationShape& s, const T* dy, const T* x, T* dx) {
-  if (s.limit > 0.0) return limited_backward(s, dy, x, dx);
-  with_function<T>(s.kind, [&]<class F>(F*) { backward_rows<T, F>(s, dy, x, dx); });
-}
-
 }  // namespace
 
 void run(const Call& call, const ActivationForward& o) {
   const ActivationShape& s = o.shape;
-  call.compute([&](auto& f) {
-    activation_forward(s, f.in(o.x, s.rows * s.input_columns()), f.out(o.y, s.rows * s.columns));
+  call.compute([&]<class Operands>(Operands& f) {
+    using T = typename Operands::Element;
+    const T* const x = f.in(o.x, s.rows * s.input_columns());
+    T* const y = f.out(o.y, s.rows * s.columns);
+    if (s.limit > 0.0) return limited_forward(s, x, y);
+    with_function<T>(s.kind, [&]<class F>(F*) { forward_rows<T, F>(s, x, y); });
   });
 }
 
 void run(const Call& call, const ActivationBackward& o) {
   const ActivationShape& s = o.shape;
   const int64_t wide = s.rows * s.input_columns();
-  call.compute([&](auto& f) {
-    activation_backward(s, f.in(o.dy, s.rows * s.columns), f.in(o.x, wide), f.out(o.dx, wide));
+  call.compute([&]<class Operands>(Operands& f) {
+    using T = typename Operands::Element;
+    const T *const dy = f.in(o.dy, s.rows * s.columns), *const x = f.in(o.x, wide);
+    T* const dx = f.out(o.dx, wide);
+    if (s.limit > 0.0) return limited_backward(s, dy, x, dx);
+    with_function<T>(s.kind, [&]<class F>(F*) { backward_rows<T, F>(s, dy, x, dx); });
   });
 }
 

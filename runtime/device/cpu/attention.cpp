@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "runtime/device/cpu/eigen_maps.h"
 #include "runtime/device/cpu/operators.h"
+#include "runtime/device/cpu/turn.h"
 
 namespace mpt::runtime::cpu {
 namespace {
@@ -13,30 +15,45 @@ namespace {
 // diagonal are never computed. The [s, s] matrix is never stored (Dao et al. 2022, arXiv:2205.14135).
 constexpr int64_t kQueryBlock = 48;
 
-// Views of one query head and its key-value head inside the packed rows of one sequence.
-template <class T, class Pointer>
-struct HeadViews {
-  using View = std::conditional_t<std::is_const_v<std::remove_pointer_t<Pointer>>, ConstStridedView<T>,
-                                  StridedView<T>>;
-  HeadViews(const AttentionShape& s, Pointer qkv, int64_t batch, int64_t head)
-      : q(at(s, qkv, batch, head * s.head_dim, s.head_dim)),
-        k(at(s, qkv, batch, (s.heads + head / (s.heads / s.kv_heads)) * s.head_dim, s.head_dim)),
-        v(at(s, qkv, batch, s.rotated() + head / (s.heads / s.kv_heads) * s.values(), s.values())) {}
-  View q, k, v;
-
- private:
-  static View at(const AttentionShape& s, Pointer qkv, int64_t batch, int64_t column, int64_t width) {
-    return View(qkv + batch * s.sequence * s.row() + column, s.sequence, width,
-                Eigen::OuterStride<>(s.row()));
-  }
-};
-
+// One head of `data` [b*rows, stride], at column `column`. T may be const.
 template <class T>
-ConstStridedView<T> head_of(const AttentionShape& s, const T* data, int64_t batch, int64_t head) {
-  const int64_t stride = s.outputs();
-  return ConstStridedView<T>(data + batch * s.sequence * stride + head * s.values(), s.sequence, s.values(),
-                             Eigen::OuterStride<>(stride));
+using HeadView =
+    std::conditional_t<std::is_const_v<T>, ConstStridedView<std::remove_const_t<T>>, StridedView<T>>;
+template <class T>
+HeadView<T> head_columns(T* data, int64_t batch, int64_t rows, int64_t stride, int64_t column,
+                         int64_t width) {
+  return HeadView<T>(data + batch * rows * stride + column, rows, width, Eigen::OuterStride<>(stride));
 }
+template <class T>
+HeadView<T> head_of_output(const AttentionShape& s, T* data, int64_t batch, int64_t head) {
+  return head_columns(data, batch, s.sequence, s.outputs(), head * s.values(), s.values());
+}
+
+// Queries of sequences, and their keys with the values beside them; rows lie so many elements apart.
+template <class T>
+struct Packed {
+  T* q;
+  int64_t q_row;
+  T* kv;
+  int64_t keys, kv_row;
+};
+template <class T>
+Packed<T> packed(const AttentionShape& s, T* qkv) {
+  return {qkv, s.row(), qkv + s.heads * s.head_dim, s.sequence, s.row()};
+}
+
+// Of one query head of one sequence.
+template <class T>
+struct HeadViews {
+  HeadViews(const AttentionShape& s, const Packed<T>& in, int64_t batch, int64_t head)
+      : group(head / (s.heads / s.kv_heads)),
+        q(head_columns(in.q, batch, s.sequence, in.q_row, head * s.head_dim, s.head_dim)),
+        k(head_columns(in.kv, batch, in.keys, in.kv_row, group * s.head_dim, s.head_dim)),
+        v(head_columns(in.kv, batch, in.keys, in.kv_row, s.kv_heads * s.head_dim + group * s.values(),
+                       s.values())) {}
+  int64_t group;
+  HeadView<T> q, k, v;
+};
 
 // Whole vectors that hold the `visible` of `keys` scores: a rest would be computed one by one. What is
 // computed of hidden scores must be set to zero.
@@ -73,6 +90,13 @@ auto seen_in_order(const AttentionShape& s) {
   };
 }
 
+// Of keys that are not seen.
+template <class Row>
+void hide(Row&& row, const Seen& seen, int64_t keys) {
+  row.head(seen.from).setZero();
+  row.tail(keys - seen.to).setZero();
+}
+
 // What a score makes of the product of a query and a key.
 template <class T>
 struct Scores {
@@ -90,20 +114,12 @@ struct Scores {
     if (cap > T(0)) to_capped(row);
     const T factor = cap > T(0) ? T(1) : scale, maximum = visible.maxCoeff() * factor;
     row = (row * factor - maximum).exp();
-    products.head(seen.from).setZero();
-    products.tail(keys - seen.to).setZero();
+    hide(products, seen, keys);
     return maximum;
   }
 
   T scale, cap;
 };
-
-// Of keys that are not seen.
-template <class Row>
-void hide(Row&& row, const Seen& seen, int64_t keys) {
-  row.head(seen.from).setZero();
-  row.tail(keys - seen.to).setZero();
-}
 
 // The backward pass of one head after the other. With P = softmax(S): dV = P^T dO,
 // dS = P (dO V^T - rowsum(dO O)), dQ = scale dS K, dK = scale dS^T Q.
@@ -115,26 +131,25 @@ class HeadBackward {
         probability_(std::min(kQueryBlock, s.sequence), keys),
         gradient_(probability_.rows(), keys) {}
 
-  // `seen(i)`: what query i sees. Adds to d_q, d_k and d_v.
+  // `seen(i)`: what query i sees. Adds to `to`.
   template <class F>
-  void add(const ConstStridedView<T>& q, const ConstStridedView<T>& k, const ConstStridedView<T>& v,
-           const ConstStridedView<T>& out, const ConstStridedView<T>& d_out, const T* log_sum_exp, F&& seen,
-           StridedView<T>& d_q, StridedView<T>& d_k, StridedView<T>& d_v) {
-    for_each_block(q.rows(), seen, [&](const QueryBlock& block) {
+  void add(const HeadViews<const T>& of, const HeadView<const T>& out, const HeadView<const T>& d_out,
+           const T* log_sum_exp, F&& seen, HeadViews<T>& to) {
+    for_each_block(of.q.rows(), seen, [&](const QueryBlock& block) {
       auto p = probability_.topLeftCorner(block.rows, block.keys);
       auto g = gradient_.topLeftCorner(block.rows, block.keys);
-      const auto q_rows = q.middleRows(block.first, block.rows);
+      const auto q_rows = of.q.middleRows(block.first, block.rows);
       const auto d_rows = d_out.middleRows(block.first, block.rows);
-      p.noalias() = q_rows * k.middleRows(block.from, block.keys).transpose();
-      g.noalias() = d_rows * v.middleRows(block.from, block.keys).transpose();
+      p.noalias() = q_rows * of.k.middleRows(block.from, block.keys).transpose();
+      g.noalias() = d_rows * of.v.middleRows(block.from, block.keys).transpose();
       for (int64_t i = 0; i < block.rows; ++i) {
         const T delta = d_rows.row(i).dot(out.row(block.first + i));
         row_gradient(p.row(i), g.row(i), block.within(seen(block.first + i)), log_sum_exp[block.first + i],
                      delta);
       }
-      d_v.middleRows(block.from, block.keys).noalias() += p.transpose() * d_rows;
-      d_q.middleRows(block.first, block.rows).noalias() += g * k.middleRows(block.from, block.keys);
-      d_k.middleRows(block.from, block.keys).noalias() += g.transpose() * q_rows;
+      to.v.middleRows(block.from, block.keys).noalias() += p.transpose() * d_rows;
+      to.q.middleRows(block.first, block.rows).noalias() += g * of.k.middleRows(block.from, block.keys);
+      to.k.middleRows(block.from, block.keys).noalias() += g.transpose() * q_rows;
     });
   }
 
@@ -163,34 +178,6 @@ class HeadBackward {
   RowMatrix<T> probability_, gradient_;
 };
 
-// One head of `data` [b*rows, stride], at column `column`.
-template <class T>
-ConstStridedView<T> head_columns(const T* data, int64_t batch, int64_t rows, int64_t stride, int64_t column,
-                                 int64_t width) {
-  return ConstStridedView<T>(data + batch * rows * stride + column, rows, width,
-                             Eigen::OuterStride<>(stride));
-}
-template <class T>
-StridedView<T> head_columns(T* data, int64_t batch, int64_t rows, int64_t stride, int64_t column,
-                            int64_t width) {
-  return StridedView<T>(data + batch * rows * stride + column, rows, width, Eigen::OuterStride<>(stride));
-}
-
-// The operands of one head of one sequence against a block of keys.
-template <class T>
-struct BlockHead {
-  BlockHead(const AttentionBlock& block, const T* qkv, const T* kv, int64_t batch, int64_t head)
-      : key_column(head / (block.shape.heads / block.shape.kv_heads) * block.shape.head_dim),
-        value_column(block.shape.kv_heads * block.shape.head_dim +
-                     head / (block.shape.heads / block.shape.kv_heads) * block.shape.values()),
-        q(head_columns(qkv, batch, block.shape.sequence, block.shape.row(), head * block.shape.head_dim,
-                       block.shape.head_dim)),
-        k(head_columns(kv, batch, block.keys, block.shape.kv_row(), key_column, block.shape.head_dim)),
-        v(head_columns(kv, batch, block.keys, block.shape.kv_row(), value_column, block.shape.values())) {}
-  int64_t key_column, value_column;
-  ConstStridedView<T> q, k, v;
-};
-
 auto seen_in(const AttentionBlock& block) {
   return [&block](int64_t query) {
     return Seen{block.hidden.empty() ? 0 : block.hidden[size_t(query)], block.visible[size_t(query)]};
@@ -205,130 +192,33 @@ bool sees_nothing(Row&& row, const Seen& seen) {
   return true;
 }
 
-template <class T>
-void attention_forward(const AttentionShape& s, const T* qkv, T* out, T* log_sum_exp) {
-  const Scores<T> scoring(s);
-  const auto seen_by = seen_in_order(s);
-  RowMatrix<T> scores(std::min(kQueryBlock, s.sequence), s.sequence);
+// Calls `body` with the products of a block of queries of each head and the keys that these see, and with the
+// values of those keys.
+template <class T, class SeenBy, class Body>
+void for_each_products(const AttentionShape& s, const Packed<const T>& in, SeenBy&& seen, Body&& body) {
+  RowMatrix<T> products(std::min(kQueryBlock, s.sequence), in.keys);
   for (int64_t b = 0; b < s.batch; ++b) {
     for (int64_t h = 0; h < s.heads; ++h) {
-      const HeadViews<T, const T*> head(s, qkv, b, h);
-      StridedView<T> o(out + (b * s.sequence * s.heads + h) * s.values(), s.sequence, s.values(),
-                       Eigen::OuterStride<>(s.outputs()));
-      T* lse = log_sum_exp + (b * s.heads + h) * s.sequence;
-      for_each_block(s.sequence, seen_by, [&](const QueryBlock& block) {
-        auto p = scores.topLeftCorner(block.rows, block.keys);
+      const HeadViews<const T> head(s, in, b, h);
+      for_each_block(s.sequence, seen, [&](const QueryBlock& block) {
+        auto p = products.topLeftCorner(block.rows, block.keys);
         p.noalias() = head.q.middleRows(block.first, block.rows) *
                       head.k.middleRows(block.from, block.keys).transpose();
-        for (int64_t i = 0; i < block.rows; ++i) {
-          const Seen seen = block.within(seen_by(block.first + i));
-          const T maximum = scoring.to_exponentials(p.row(i), seen, block.keys);
-          auto row = p.row(i).head(whole_vectors(seen.to, block.keys)).array();
-          const T sum = row.sum();
-          row *= T(1) / sum;
-          lse[block.first + i] = maximum + std::log(sum);
-        }
-        o.middleRows(block.first, block.rows).noalias() = p * head.v.middleRows(block.from, block.keys);
+        body(b, h, block, p, head.v.middleRows(block.from, block.keys));
       });
     }
   }
 }
 
-template <class T>
-void attention_backward(const AttentionShape& s, const T* dout, const T* qkv, const T* out,
-                        const T* log_sum_exp, T* dqkv) {
-  HeadBackward<T> backward(s, s.sequence);
-  std::fill_n(dqkv, s.batch * s.sequence * s.row(), T(0));
+template <class T, class SeenBy>
+void attention_backward(const AttentionShape& s, const Packed<const T>& in, const T* dout, const T* out,
+                        const T* log_sum_exp, SeenBy&& seen, const Packed<T>& gradients) {
+  HeadBackward<T> backward(s, in.keys);
   for (int64_t b = 0; b < s.batch; ++b) {
     for (int64_t h = 0; h < s.heads; ++h) {
-      const HeadViews<T, const T*> head(s, qkv, b, h);
-      HeadViews<T, T*> gradients(s, dqkv, b, h);
-      backward.add(head.q, head.k, head.v, head_of(s, out, b, h), head_of(s, dout, b, h),
-                   log_sum_exp + (b * s.heads + h) * s.sequence, seen_in_order(s), gradients.q, gradients.k,
-                   gradients.v);
-    }
-  }
-}
-
-// A block's own softmax, joined to the earlier ones' by their log-sum-exps.
-template <class T>
-void attention_block_forward(const AttentionBlock& block, const T* qkv, const T* kv, bool first, T* out,
-                             T* log_sum_exp) {
-  const AttentionShape& s = block.shape;
-  const Scores<T> scoring(s);
-  const auto seen_by = seen_in(block);
-  if (first) {
-    std::fill_n(out, s.tokens() * s.outputs(), T(0));
-    std::fill_n(log_sum_exp, s.tokens() * s.heads, -std::numeric_limits<T>::infinity());
-  }
-  RowMatrix<T> scores(std::min(kQueryBlock, s.sequence), block.keys), part(scores.rows(), s.values());
-  for (int64_t b = 0; b < s.batch; ++b) {
-    for (int64_t h = 0; h < s.heads; ++h) {
-      const BlockHead<T> head(block, qkv, kv, b, h);
-      auto o = head_columns(out, b, s.sequence, s.outputs(), h * s.values(), s.values());
-      T* lse = log_sum_exp + (b * s.heads + h) * s.sequence;
-      for_each_block(s.sequence, seen_by, [&](const QueryBlock& queries) {
-        auto p = scores.topLeftCorner(queries.rows, queries.keys);
-        p.noalias() = head.q.middleRows(queries.first, queries.rows) *
-                      head.k.middleRows(queries.from, queries.keys).transpose();
-        for (int64_t i = 0; i < queries.rows; ++i) {
-          const Seen seen = queries.within(seen_by(queries.first + i));
-          if (sees_nothing(p.row(i), seen)) continue;
-          const T maximum = scoring.to_exponentials(p.row(i), seen, queries.keys);
-          auto row = p.row(i).head(whole_vectors(seen.to, queries.keys)).array();
-          const T own = maximum + std::log(row.sum());
-          T& joined = lse[queries.first + i];
-          const T high = std::max(own, joined);
-          const T sum = high + std::log(std::exp(own - high) + std::exp(joined - high));
-          row *= std::exp(maximum - sum);
-          o.row(queries.first + i) *= std::exp(joined - sum);
-          joined = sum;
-        }
-        auto added = part.topRows(queries.rows);
-        added.noalias() = p * head.v.middleRows(queries.from, queries.keys);
-        o.middleRows(queries.first, queries.rows) += added;
-      });
-    }
-  }
-}
-
-template <class T>
-void attention_block_backward(const AttentionBlock& block, const T* dout, const T* qkv, const T* kv,
-                              const T* out, const T* log_sum_exp, T* dq, T* dkv) {
-  const AttentionShape& s = block.shape;
-  const int64_t width = s.heads * s.head_dim;
-  HeadBackward<T> backward(s, block.keys);
-  for (int64_t b = 0; b < s.batch; ++b) {
-    for (int64_t h = 0; h < s.heads; ++h) {
-      const BlockHead<T> head(block, qkv, kv, b, h);
-      auto d_q = head_columns(dq, b, s.sequence, width, h * s.head_dim, s.head_dim);
-      auto d_k = head_columns(dkv, b, block.keys, s.kv_row(), head.key_column, s.head_dim);
-      auto d_v = head_columns(dkv, b, block.keys, s.kv_row(), head.value_column, s.values());
-      backward.add(head.q, head.k, head.v, head_of(s, out, b, h), head_of(s, dout, b, h),
-                   log_sum_exp + (b * s.heads + h) * s.sequence, seen_in(block), d_q, d_k, d_v);
-    }
-  }
-}
-
-// Su et al. 2021 (arXiv:2104.09864), in the half-split arrangement of Llama's published weights.
-template <class T>
-void rotary(const AttentionShape& s, const Rotation& rotation, int direction, T* qkv) {
-  const auto half = int64_t(rotation.frequencies.size());
-  Eigen::Array<T, Eigen::Dynamic, 1> cosine(half), sine(half), first(half);
-  for (int64_t token = 0; token < s.sequence; ++token) {
-    for (int64_t i = 0; i < half; ++i) {
-      const double angle = double(rotation.positions[size_t(token)]) * rotation.frequencies[size_t(i)];
-      cosine[i] = T(std::cos(angle) * rotation.factor);
-      sine[i] = T(std::sin(angle) * direction * rotation.factor);
-    }
-    for (int64_t b = 0; b < s.batch; ++b) {
-      T* row = qkv + (b * s.sequence + token) * s.row();
-      for (int64_t head = 0; head < s.heads + s.kv_heads; ++head) {
-        ArrayView<T> x(row + head * s.head_dim, half), y(row + head * s.head_dim + half, half);
-        first = x;
-        x = first * cosine - y * sine;
-        y = y * cosine + first * sine;
-      }
+      HeadViews<T> to(s, gradients, b, h);
+      backward.add({s, in, b, h}, head_of_output(s, out, b, h), head_of_output(s, dout, b, h),
+                   log_sum_exp + (b * s.heads + h) * s.sequence, seen, to);
     }
   }
 }
@@ -337,43 +227,104 @@ void rotary(const AttentionShape& s, const Rotation& rotation, int direction, T*
 
 void run(const Call& call, const AttentionForward& o) {
   const AttentionShape& s = o.shape;
-  call.compute([&](auto& f) {
-    attention_forward(s, f.in(o.qkv, s.tokens() * s.row()), f.out(o.out, s.tokens() * s.outputs()),
-                      f.state(o.log_sum_exp));
+  const auto seen_by = seen_in_order(s);
+  call.compute([&]<class F>(F& f) {
+    using T = typename F::Element;
+    const Packed<const T> in = packed(s, f.in(o.qkv, s.tokens() * s.row()));
+    T *const outputs = f.out(o.out, s.tokens() * s.outputs()), *const log_sum_exp = f.state(o.log_sum_exp);
+    const Scores<T> scoring(s);
+    for_each_products(
+        s, in, seen_by, [&](int64_t b, int64_t h, const QueryBlock& block, auto& p, const auto& v) {
+          T* const lse = log_sum_exp + (b * s.heads + h) * s.sequence + block.first;
+          for (int64_t i = 0; i < block.rows; ++i) {
+            const Seen seen = block.within(seen_by(block.first + i));
+            const T maximum = scoring.to_exponentials(p.row(i), seen, block.keys);
+            auto row = p.row(i).head(whole_vectors(seen.to, block.keys)).array();
+            const T sum = row.sum();
+            row *= T(1) / sum;
+            lse[i] = maximum + std::log(sum);
+          }
+          head_of_output(s, outputs, b, h).middleRows(block.first, block.rows).noalias() = p * v;
+        });
   });
 }
 
 void run(const Call& call, const AttentionBackward& o) {
   const AttentionShape& s = o.shape;
   const int64_t count = s.tokens() * s.outputs(), wide = s.tokens() * s.row();
-  call.compute([&](auto& f) {
-    attention_backward(s, f.in(o.dout, count), f.in(o.qkv, wide), f.in(o.out, count), f.state(o.log_sum_exp),
-                       f.out(o.dqkv, wide));
+  call.compute([&]<class F>(F& f) {
+    using T = typename F::Element;
+    T* const dqkv = f.out(o.dqkv, wide);
+    std::fill_n(dqkv, wide, T(0));
+    attention_backward<T>(s, packed(s, f.in(o.qkv, wide)), f.in(o.dout, count), f.in(o.out, count),
+                          f.state(o.log_sum_exp), seen_in_order(s), packed(s, dqkv));
   });
 }
 
+// A block's own softmax, joined to the earlier ones' by their log-sum-exps.
 void run(const Call& call, const AttentionBlockForward& o) {
   const AttentionShape& s = o.block.shape;
-  call.compute([&](auto& f) {
-    attention_block_forward(o.block, f.in(o.qkv, s.tokens() * s.row()),
-                            f.in(o.kv, s.batch * o.block.keys * s.kv_row()), o.first, f.state(o.out),
-                            f.state(o.log_sum_exp));
+  const auto seen_by = seen_in(o.block);
+  call.compute([&]<class F>(F& f) {
+    using T = typename F::Element;
+    const Packed<const T> in{f.in(o.qkv, s.tokens() * s.row()), s.row(),
+                             f.in(o.kv, s.batch * o.block.keys * s.kv_row()), o.block.keys, s.kv_row()};
+    T *const outputs = f.state(o.out), *const log_sum_exp = f.state(o.log_sum_exp);
+    if (o.first) {
+      std::fill_n(outputs, s.tokens() * s.outputs(), T(0));
+      std::fill_n(log_sum_exp, s.tokens() * s.heads, -std::numeric_limits<T>::infinity());
+    }
+    const Scores<T> scoring(s);
+    RowMatrix<T> part(std::min(kQueryBlock, s.sequence), s.values());
+    for_each_products(s, in, seen_by,
+                      [&](int64_t b, int64_t h, const QueryBlock& block, auto& p, const auto& v) {
+                        auto out = head_of_output(s, outputs, b, h).middleRows(block.first, block.rows);
+                        T* const lse = log_sum_exp + (b * s.heads + h) * s.sequence + block.first;
+                        for (int64_t i = 0; i < block.rows; ++i) {
+                          const Seen seen = block.within(seen_by(block.first + i));
+                          if (sees_nothing(p.row(i), seen)) continue;
+                          const T maximum = scoring.to_exponentials(p.row(i), seen, block.keys);
+                          auto row = p.row(i).head(whole_vectors(seen.to, block.keys)).array();
+                          const T own = maximum + std::log(row.sum());
+                          const T high = std::max(own, lse[i]);
+                          const T sum = high + std::log(std::exp(own - high) + std::exp(lse[i] - high));
+                          row *= std::exp(maximum - sum);
+                          out.row(i) *= std::exp(lse[i] - sum);
+                          lse[i] = sum;
+                        }
+                        auto added = part.topRows(block.rows);
+                        added.noalias() = p * v;
+                        out += added;
+                      });
   });
 }
 
 void run(const Call& call, const AttentionBlockBackward& o) {
   const AttentionShape& s = o.block.shape;
-  const int64_t count = s.tokens() * s.outputs();
-  call.compute([&](auto& f) {
-    attention_block_backward(o.block, f.in(o.dout, count), f.in(o.qkv, s.tokens() * s.row()),
-                             f.in(o.kv, s.batch * o.block.keys * s.kv_row()), f.in(o.out, count),
-                             f.state(o.log_sum_exp), f.state(o.dq), f.state(o.dkv));
+  const int64_t count = s.tokens() * s.outputs(), keys = o.block.keys;
+  call.compute([&]<class F>(F& f) {
+    using T = typename F::Element;
+    attention_backward<T>(s,
+                          {f.in(o.qkv, s.tokens() * s.row()), s.row(),
+                           f.in(o.kv, s.batch * keys * s.kv_row()), keys, s.kv_row()},
+                          f.in(o.dout, count), f.in(o.out, count), f.state(o.log_sum_exp), seen_in(o.block),
+                          {f.state(o.dq), s.heads * s.head_dim, f.state(o.dkv), keys, s.kv_row()});
   });
 }
 
 void run(const Call& call, const Rotate& o) {
-  call.compute([&](auto& f) {
-    rotary(o.shape, o.rotation, o.direction, f.in_out(o.qkv, o.shape.tokens() * o.shape.row()));
+  const AttentionShape& s = o.shape;
+  call.compute([&]<class F>(F& f) {
+    using T = typename F::Element;
+    T* const qkv = f.in_out(o.qkv, s.tokens() * s.row());
+    Eigen::Array<T, Eigen::Dynamic, 1> before(2 * Eigen::Index(o.rotation.frequencies.size()));
+    for_each_token<T>(s, o.rotation, o.direction, [&](int64_t t, const Turn<T>& turn) {
+      for (int64_t head = 0; head < s.heads + s.kv_heads; ++head) {
+        T* const at = qkv + t * s.row() + head * s.head_dim;
+        before = view(at, before.size());
+        turn.apply(before.data(), at, false);
+      }
+    });
   });
 }
 

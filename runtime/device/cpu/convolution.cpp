@@ -22,55 +22,48 @@ void convolve(const ConvolutionShape& s, const RowMatrix<T>& w, const T* x, int6
   const int64_t i = token % s.sequence;
   sum.setZero(s.channels);
   for (int64_t back = 0; back < std::min(s.length, i + 1); ++back) {
-    sum += ConstArrayView<T>(x + (token - back) * s.row, s.channels) *
-           w.row(s.length - 1 - back).transpose().array();
+    sum += view(x + (token - back) * s.row, s.channels) * w.row(s.length - 1 - back).transpose().array();
   }
-}
-
-template <class T>
-void convolution_forward(const ConvolutionShape& s, const T* x, const T* w, T* y) {
-  const RowMatrix<T> weights = by_token(s, w);
-  Lane<T> sum;
-  for (int64_t t = 0; t < s.tokens(); ++t) {
-    convolve(s, weights, x, t, sum);
-    ArrayView<T>(y + t * s.channels, s.channels) = sum / (T(1) + (-sum).exp());
-  }
-}
-
-template <class T>
-void convolution_backward(const ConvolutionShape& s, const T* dy, const T* x, const T* w, T* dx, T* dw) {
-  const RowMatrix<T> weights = by_token(s, w);
-  RowMatrix<T> gradient = RowMatrix<T>::Zero(s.length, s.channels);
-  for (int64_t t = 0; t < s.tokens(); ++t) ArrayView<T>(dx + t * s.row, s.channels).setZero();
-  Lane<T> sum, sigmoid;
-  for (int64_t t = 0; t < s.tokens(); ++t) {
-    convolve(s, weights, x, t, sum);
-    sigmoid = T(1) / (T(1) + (-sum).exp());
-    sum = ConstArrayView<T>(dy + t * s.channels, s.channels) * sigmoid * (T(1) + sum * (T(1) - sigmoid));
-    for (int64_t back = 0; back < std::min(s.length, t % s.sequence + 1); ++back) {
-      const int64_t of = s.length - 1 - back, from = (t - back) * s.row;
-      gradient.row(of).transpose().array() += sum * ConstArrayView<T>(x + from, s.channels);
-      ArrayView<T>(dx + from, s.channels) += sum * weights.row(of).transpose().array();
-    }
-  }
-  MatrixView<T>(dw, s.channels, s.length) += gradient.transpose();
 }
 
 }  // namespace
 
 void run(const Call& call, const ConvolutionForward& o) {
   const ConvolutionShape& s = o.shape;
-  call.compute([&](auto& f) {
-    convolution_forward(s, f.in(o.x, s.read()), f.in(o.w, s.channels * s.length),
-                        f.out(o.y, s.tokens() * s.channels));
+  call.compute([&]<class F>(F& f) {
+    using T = typename F::Element;
+    const RowMatrix<T> weights = by_token(s, f.in(o.w, s.channels * s.length));
+    const T* const x = f.in(o.x, s.read());
+    T* const y = f.out(o.y, s.tokens() * s.channels);
+    Lane<T> sum;
+    for (int64_t t = 0; t < s.tokens(); ++t) {
+      convolve(s, weights, x, t, sum);
+      view(y + t * s.channels, s.channels) = sum / (T(1) + (-sum).exp());
+    }
   });
 }
 
 void run(const Call& call, const ConvolutionBackward& o) {
   const ConvolutionShape& s = o.shape;
-  call.compute([&](auto& f) {
-    convolution_backward(s, f.in(o.dy, s.tokens() * s.channels), f.in(o.x, s.read()),
-                         f.in(o.w, s.channels * s.length), f.in_out(o.dx, s.read()), f.state(o.dw));
+  call.compute([&]<class F>(F& f) {
+    using T = typename F::Element;
+    const RowMatrix<T> weights = by_token(s, f.in(o.w, s.channels * s.length));
+    const T *const dy = f.in(o.dy, s.tokens() * s.channels), *const x = f.in(o.x, s.read());
+    T* const dx = f.in_out(o.dx, s.read());
+    RowMatrix<T> gradient = RowMatrix<T>::Zero(s.length, s.channels);
+    for (int64_t t = 0; t < s.tokens(); ++t) view(dx + t * s.row, s.channels).setZero();
+    Lane<T> sum, sigmoid;
+    for (int64_t t = 0; t < s.tokens(); ++t) {
+      convolve(s, weights, x, t, sum);
+      sigmoid = T(1) / (T(1) + (-sum).exp());
+      sum = view(dy + t * s.channels, s.channels) * sigmoid * (T(1) + sum * (T(1) - sigmoid));
+      for (int64_t back = 0; back < std::min(s.length, t % s.sequence + 1); ++back) {
+        const int64_t of = s.length - 1 - back, from = (t - back) * s.row;
+        gradient.row(of).transpose().array() += sum * view(x + from, s.channels);
+        view(dx + from, s.channels) += sum * weights.row(of).transpose().array();
+      }
+    }
+    MatrixView<T>(f.state(o.dw), s.channels, s.length) += gradient.transpose();
   });
 }
 

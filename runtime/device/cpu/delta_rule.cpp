@@ -175,25 +175,6 @@ void gather_keys(const DeltaShape& s, const DeltaOperands<T>& in, int64_t sequen
   }
 }
 
-template <class T>
-void delta_forward(const DeltaShape& s, const DeltaOperands<T>& in, T* out, T* room) {
-  for (int64_t i = 0; i < s.batch * s.heads; ++i)
-    DeltaHead<T>(s, in, delta_room(s, room, false, i), i / s.heads, i % s.heads).forward(out);
-}
-
-template <class T>
-void delta_backward(const DeltaShape& s, const DeltaOperands<T>& in, const T* dout, const DeltaResults<T>& to,
-                    T* room) {
-  for (int64_t i = 0; i < s.batch * s.heads; ++i) {
-    const DeltaRoom<T> own = delta_room(s, room, true, i);
-    DeltaHead<T>(s, in, own, i / s.heads, i % s.heads).backward(dout, to);
-    to.decay[i % s.heads] += *own.d_decay;
-    to.step_bias[i % s.heads] += *own.d_step_bias;
-  }
-  for (int64_t i = 0; i < s.batch * s.key_heads; ++i)
-    gather_keys(s, in, i / s.key_heads, i % s.key_heads, room, to.qkv);
-}
-
 template <class Operands>
 auto operands_of(const DeltaShape& s, const DeltaInputs& in, Operands& f) {
   return DeltaOperands<typename Operands::Element>{f.in(in.qkv, s.tokens() * s.columns()),
@@ -206,18 +187,30 @@ auto operands_of(const DeltaShape& s, const DeltaInputs& in, Operands& f) {
 void run(const Call& call, const DeltaForward& o) {
   const DeltaShape& s = o.shape;
   call.compute([&](auto& f) {
-    delta_forward(s, operands_of(s, o.in, f), f.out(o.out, s.tokens() * s.values()), f.state(o.room));
+    const auto in = operands_of(s, o.in, f);
+    auto *const out = f.out(o.out, s.tokens() * s.values()), *const room = f.state(o.room);
+    for (int64_t i = 0; i < s.batch * s.heads; ++i)
+      DeltaHead(s, in, delta_room(s, room, false, i), i / s.heads, i % s.heads).forward(out);
   });
 }
 
 void run(const Call& call, const DeltaBackward& o) {
   const DeltaShape& s = o.shape;
-  call.compute([&]<class Operands>(Operands& f) {
-    const DeltaResults<typename Operands::Element> results{f.out(o.d.qkv, s.tokens() * s.columns()),
-                                                           f.in_out(o.d.gates, s.read_gates()),
-                                                           f.state(o.d.decay), f.state(o.d.step_bias)};
-    delta_backward(s, operands_of(s, o.in, f), f.in(o.dout, s.tokens() * s.values()), results,
-                   f.state(o.room));
+  call.compute([&]<class F>(F& f) {
+    using T = typename F::Element;
+    const DeltaOperands<T> in = operands_of(s, o.in, f);
+    const DeltaResults<T> to{f.out(o.d.qkv, s.tokens() * s.columns()), f.in_out(o.d.gates, s.read_gates()),
+                             f.state(o.d.decay), f.state(o.d.step_bias)};
+    const T* const dout = f.in(o.dout, s.tokens() * s.values());
+    T* const room = f.state(o.room);
+    for (int64_t i = 0; i < s.batch * s.heads; ++i) {
+      const DeltaRoom<T> own = delta_room(s, room, true, i);
+      DeltaHead<T>(s, in, own, i / s.heads, i % s.heads).backward(dout, to);
+      to.decay[i % s.heads] += *own.d_decay;
+      to.step_bias[i % s.heads] += *own.d_step_bias;
+    }
+    for (int64_t i = 0; i < s.batch * s.key_heads; ++i)
+      gather_keys(s, in, i / s.key_heads, i % s.key_heads, room, to.qkv);
   });
 }
 

@@ -4,6 +4,7 @@
 // Eigen views of row-major memory.
 
 #include <Eigen/Core>
+#include <cstdint>
 
 namespace mpt::runtime::cpu {
 
@@ -22,7 +23,15 @@ template <class T>
 using ArrayView = Eigen::Map<Eigen::Array<T, Eigen::Dynamic, 1>>;
 template <class T>
 using ConstArrayView = Eigen::Map<const Eigen::Array<T, Eigen::Dynamic, 1>>;
+
+/// `count` elements from `data` on.
 template <class T>
-using RowView = Eigen::Map<Eigen::Matrix<T, 1, Eigen::Dynamic>>;
+ConstArrayView<T> view(const T* data, int64_t count) {
+  return {data, count};
+}
+template <class T>
+ArrayView<T> view(T* data, int64_t count) {
+  return {data, count};
+}
 
 }  // namespace mpt::runtime::cpu

@@ -8,108 +8,80 @@
 #include "runtime/device/cpu/operators.h"
 
 namespace mpt::runtime::cpu {
-namespace {
-
-template <class T>
-void scale(int64_t count, double factor, const T* x, T* y) {
-  ArrayView<T>(y, count) = ConstArrayView<T>(x, count) * T(factor);
-}
-
-template <class T>
-void soft_cap(int64_t count, double cap, T* x) {
-  ArrayView<T> all(x, count);
-  all = T(cap) * (all * T(1.0 / cap)).tanh();
-}
-
-// The sum of exponentials grows by the sink's, and what values gave shrinks alike.
-template <class T>
-void sink_forward(const AttentionShape& s, const T* sinks, T* out, T* log_sum_exp) {
-  for (int64_t b = 0; b < s.batch; ++b) {
-    for (int64_t h = 0; h < s.heads; ++h) {
-      T* const lse = log_sum_exp + (b * s.heads + h) * s.sequence;
-      for (int64_t i = 0; i < s.sequence; ++i) {
-        const T high = std::max(lse[i], sinks[h]);
-        const T sum = high + std::log(std::exp(lse[i] - high) + std::exp(sinks[h] - high));
-        ArrayView<T>(out + ((b * s.sequence + i) * s.heads + h) * s.values(), s.values()) *=
-            std::exp(lse[i] - sum);
-        lse[i] = sum;
-      }
-    }
-  }
-}
-
-// The sink's probability p sees no value: its gradient is -p times the gradient of the output by the output.
-template <class T>
-void sink_backward(const AttentionShape& s, const T* sinks, const T* dout, const T* out, const T* log_sum_exp,
-                   T* dsinks) {
-  for (int64_t h = 0; h < s.heads; ++h) {
-    double sum = 0.0;
-    for (int64_t b = 0; b < s.batch; ++b) {
-      for (int64_t i = 0; i < s.sequence; ++i) {
-        const int64_t row = ((b * s.sequence + i) * s.heads + h) * s.values();
-        const T p = std::exp(sinks[h] - log_sum_exp[(b * s.heads + h) * s.sequence + i]);
-        sum -= double(
-            p * (ConstArrayView<T>(dout + row, s.values()) * ConstArrayView<T>(out + row, s.values())).sum());
-      }
-    }
-    dsinks[h] = T(sum);
-  }
-}
-
-template <class T>
-void weighted_bias_forward(int64_t rows, int64_t columns, const T* factors, const T* bias, T* y) {
-  for (int64_t r = 0; r < rows; ++r)
-    ArrayView<T>(y + r * columns, columns) += factors[r] * ConstArrayView<T>(bias, columns);
-}
-
-template <class T>
-void weighted_bias_backward(int64_t rows, int64_t columns, const T* factors, const T* bias, const T* dy,
-                            T* dbias, T* dfactors) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const ConstArrayView<T> d(dy + r * columns, columns);
-    if (dbias != nullptr) ArrayView<T>(dbias, columns) += factors[r] * d;
-    if (dfactors != nullptr) dfactors[r] += (d * ConstArrayView<T>(bias, columns)).sum();
-  }
-}
-
-}  // namespace
 
 void run(const Call& call, const Scale& o) {
-  call.compute([&](auto& f) { scale(o.count, o.factor, f.in(o.x, o.count), f.out(o.y, o.count)); });
-}
-
-void run(const Call& call, const SoftCap& o) {
-  call.compute([&](auto& f) { soft_cap(o.count, o.cap, f.in_out(o.x, o.count)); });
-}
-
-void run(const Call& call, const SinkForward& o) {
-  const AttentionShape& s = o.shape;
-  call.compute([&](auto& f) {
-    sink_forward(s, f.in(o.sinks, s.heads), f.in_out(o.out, s.tokens() * s.outputs()),
-                 f.state(o.log_sum_exp));
+  call.compute([&]<class F>(F& f) {
+    view(f.out(o.y, o.count), o.count) = view(f.in(o.x, o.count), o.count) * typename F::Element(o.factor);
   });
 }
 
+void run(const Call& call, const SoftCap& o) {
+  call.compute([&]<class F>(F& f) {
+    using T = typename F::Element;
+    auto all = view(f.in_out(o.x, o.count), o.count);
+    all = T(o.cap) * (all * T(1.0 / o.cap)).tanh();
+  });
+}
+
+// The sum of exponentials grows by the sink's, and what values gave shrinks alike.
+void run(const Call& call, const SinkForward& o) {
+  const AttentionShape& s = o.shape;
+  call.compute([&]<class F>(F& f) {
+    using T = typename F::Element;
+    const T* const sinks = f.in(o.sinks, s.heads);
+    T *const out = f.in_out(o.out, s.tokens() * s.outputs()), *const log_sum_exp = f.state(o.log_sum_exp);
+    for (int64_t i = 0; i < s.tokens() * s.heads; ++i) {
+      const int64_t token = i / s.heads, h = i % s.heads;
+      T& lse = log_sum_exp[(token / s.sequence * s.heads + h) * s.sequence + token % s.sequence];
+      const T high = std::max(lse, sinks[h]);
+      const T sum = high + std::log(std::exp(lse - high) + std::exp(sinks[h] - high));
+      view(out + i * s.values(), s.values()) *= std::exp(lse - sum);
+      lse = sum;
+    }
+  });
+}
+
+// The sink's probability p sees no value: its gradient is -p times the gradient of the output by the output.
 void run(const Call& call, const SinkBackward& o) {
   const AttentionShape& s = o.shape;
   const int64_t count = s.tokens() * s.outputs();
-  call.compute([&](auto& f) {
-    sink_backward(s, f.in(o.sinks, s.heads), f.in(o.dout, count), f.in(o.out, count), f.state(o.log_sum_exp),
-                  f.state(o.dsinks));
+  call.compute([&]<class F>(F& f) {
+    using T = typename F::Element;
+    const T *const sinks = f.in(o.sinks, s.heads), *const log_sum_exp = f.state(o.log_sum_exp);
+    const T *const dout = f.in(o.dout, count), *const out = f.in(o.out, count);
+    T* const dsinks = f.state(o.dsinks);
+    for (int64_t h = 0; h < s.heads; ++h) {
+      double sum = 0.0;
+      for (int64_t token = 0; token < s.tokens(); ++token) {
+        const int64_t row = (token * s.heads + h) * s.values();
+        const T lse = log_sum_exp[(token / s.sequence * s.heads + h) * s.sequence + token % s.sequence];
+        sum -= double(std::exp(sinks[h] - lse) *
+                      (view(dout + row, s.values()) * view(out + row, s.values())).sum());
+      }
+      dsinks[h] = T(sum);
+    }
   });
 }
 
 void run(const Call& call, const WeightedBiasForward& o) {
   call.compute([&](auto& f) {
-    weighted_bias_forward(o.rows, o.columns, f.state(o.factors), f.in(o.bias, o.columns),
-                          f.in_out(o.y, o.rows * o.columns));
+    const auto* const factors = f.state(o.factors);
+    const auto bias = view(f.in(o.bias, o.columns), o.columns);
+    auto* const y = f.in_out(o.y, o.rows * o.columns);
+    for (int64_t r = 0; r < o.rows; ++r) view(y + r * o.columns, o.columns) += factors[r] * bias;
   });
 }
 
 void run(const Call& call, const WeightedBiasBackward& o) {
   call.compute([&](auto& f) {
-    weighted_bias_backward(o.rows, o.columns, f.state(o.factors), f.in(o.bias, o.columns),
-                           f.in(o.dy, o.rows * o.columns), f.state(o.dbias), f.state(o.dfactors));
+    const auto *const factors = f.state(o.factors), *const dy = f.in(o.dy, o.rows * o.columns);
+    const auto bias = view(f.in(o.bias, o.columns), o.columns);
+    auto *const dbias = f.state(o.dbias), *const dfactors = f.state(o.dfactors);
+    for (int64_t r = 0; r < o.rows; ++r) {
+      const auto d = view(dy + r * o.columns, o.columns);
+      if (dbias != nullptr) view(dbias, o.columns) += factors[r] * d;
+      if (dfactors != nullptr) dfactors[r] += (d * bias).sum();
+    }
   });
 }
 

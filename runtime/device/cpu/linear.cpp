@@ -9,81 +9,51 @@ namespace {
 // of a product with more effort than the first, which tells where products are small.
 constexpr int64_t kSmallWeight = int64_t{1} << 18;
 
-template <class T>
-void linear_forward(const LinearShape& s, const T* x, const T* w, const T* bias, T* y) {
-  MatrixView<T> out(y, s.rows, s.columns);
-  // A product is added to what is there: zero, or the bias at once.
-  if (bias != nullptr) {
-    out.rowwise() = Eigen::Map<const Eigen::Matrix<T, 1, Eigen::Dynamic>>(bias, s.columns);
-  } else {
-    out.setZero();
-  }
-  out.noalias() +=
-      ConstMatrixView<T>(x, s.rows, s.inner) * ConstMatrixView<T>(w, s.columns, s.inner).transpose();
-}
-
-template <class T>
-void linear_backward_input(const LinearShape& s, const T* dy, const T* w, T* dx) {
-  MatrixView<T>(dx, s.rows, s.inner).noalias() =
-      ConstMatrixView<T>(dy, s.rows, s.columns) * ConstMatrixView<T>(w, s.columns, s.inner);
-}
-
-template <class T>
-void linear_backward_weight(const LinearShape& s, const T* dy, const T* x, T* dw) {
-  const ConstMatrixView<T> out(dy, s.rows, s.columns), in(x, s.rows, s.inner);
-  MatrixView<T> gradient(dw, s.columns, s.inner);
-  if (s.inner < s.columns && s.inner * s.columns <= kSmallWeight) {
-    RowMatrix<T> transposed(s.inner, s.columns);
-    transposed.noalias() = in.transpose() * out;
-    gradient += transposed.transpose();
-  } else {
-    gradient.noalias() += out.transpose() * in;
-  }
-}
-
-template <class T>
-void bias_forward(int64_t rows, int64_t columns, const T* bias, T* y) {
-  const ConstArrayView<T> b(bias, columns);
-  for (int64_t r = 0; r < rows; ++r) ArrayView<T>(y + r * columns, columns) += b;
-}
-
-template <class T>
-void bias_backward(int64_t rows, int64_t columns, const T* dy, T* dbias) {
-  ArrayView<T> sum(dbias, columns);
-  for (int64_t r = 0; r < rows; ++r) sum += ConstArrayView<T>(dy + r * columns, columns);
-}
-
-template <class T>
-void residual_add(int64_t count, const T* a, const T* b, T* y) {
-  ArrayView<T>(y, count) = ConstArrayView<T>(a, count) + ConstArrayView<T>(b, count);
-}
-
 }  // namespace
 
 void run(const Call& call, const LinearForward& o) {
   const LinearShape& s = o.shape;
-  call.compute([&](auto& f) {
-    linear_forward(s, f.in_product(s, Fp8::e4m3, o.x, s.rows * s.inner),
-                   f.in_product(s, Fp8::e4m3, o.w, s.columns * s.inner), f.in(o.bias, s.columns),
-                   f.out(o.y, s.rows * s.columns));
+  call.compute([&]<class F>(F& f) {
+    using T = typename F::Element;
+    const ConstMatrixView<T> x(f.in_product(s, Fp8::e4m3, o.x, s.rows * s.inner), s.rows, s.inner);
+    const ConstMatrixView<T> w(f.in_product(s, Fp8::e4m3, o.w, s.columns * s.inner), s.columns, s.inner);
+    const T* const bias = f.in(o.bias, s.columns);
+    MatrixView<T> y(f.out(o.y, s.rows * s.columns), s.rows, s.columns);
+    // A product is added to what is there: zero, or the bias at once.
+    if (bias != nullptr) {
+      y.rowwise() = Eigen::Map<const Eigen::Matrix<T, 1, Eigen::Dynamic>>(bias, s.columns);
+    } else {
+      y.setZero();
+    }
+    y.noalias() += x * w.transpose();
   });
 }
 
 void run(const Call& call, const LinearBackwardInput& o) {
   const LinearShape& s = o.shape;
-  call.compute([&](auto& f) {
-    linear_backward_input(s, f.in_product(s, Fp8::e5m2, o.dy, s.rows * s.columns),
-                          f.in_product(s, Fp8::e4m3, o.w, s.columns * s.inner),
-                          f.out(o.dx, s.rows * s.inner));
+  call.compute([&]<class F>(F& f) {
+    using T = typename F::Element;
+    const ConstMatrixView<T> dy(f.in_product(s, Fp8::e5m2, o.dy, s.rows * s.columns), s.rows, s.columns);
+    const ConstMatrixView<T> w(f.in_product(s, Fp8::e4m3, o.w, s.columns * s.inner), s.columns, s.inner);
+    MatrixView<T>(f.out(o.dx, s.rows * s.inner), s.rows, s.inner).noalias() = dy * w;
   });
 }
 
 void run(const Call& call, const LinearBackwardWeight& o) {
   const LinearShape& s = o.shape;
   if (o.dbias != nullptr) run(call, BiasBackward{s.rows, s.columns, o.dy, o.dbias});
-  call.compute([&](auto& f) {
-    linear_backward_weight(s, f.in_product(s, Fp8::e5m2, o.dy, s.rows * s.columns),
-                           f.in_product(s, Fp8::e4m3, o.x, s.rows * s.inner), f.state(o.dw));
+  call.compute([&]<class F>(F& f) {
+    using T = typename F::Element;
+    const ConstMatrixView<T> dy(f.in_product(s, Fp8::e5m2, o.dy, s.rows * s.columns), s.rows, s.columns);
+    const ConstMatrixView<T> x(f.in_product(s, Fp8::e4m3, o.x, s.rows * s.inner), s.rows, s.inner);
+    MatrixView<T> dw(f.state(o.dw), s.columns, s.inner);
+    if (s.inner < s.columns && s.inner * s.columns <= kSmallWeight) {
+      RowMatrix<T> transposed(s.inner, s.columns);
+      transposed.noalias() = x.transpose() * dy;
+      dw += transposed.transpose();
+    } else {
+      dw.noalias() += dy.transpose() * x;
+    }
   });
 }
 
@@ -92,18 +62,25 @@ void run(const Call&, const NarrowWeight&) {}
 
 void run(const Call& call, const BiasForward& o) {
   call.compute([&](auto& f) {
-    bias_forward(o.rows, o.columns, f.in(o.bias, o.columns), f.in_out(o.y, o.rows * o.columns));
+    const auto bias = view(f.in(o.bias, o.columns), o.columns);
+    auto* const y = f.in_out(o.y, o.rows * o.columns);
+    for (int64_t r = 0; r < o.rows; ++r) view(y + r * o.columns, o.columns) += bias;
   });
 }
 
 void run(const Call& call, const BiasBackward& o) {
-  call.compute(
-      [&](auto& f) { bias_backward(o.rows, o.columns, f.in(o.dy, o.rows * o.columns), f.state(o.dbias)); });
+  call.compute([&](auto& f) {
+    const auto* const dy = f.in(o.dy, o.rows * o.columns);
+    auto sum = view(f.state(o.dbias), o.columns);
+    for (int64_t r = 0; r < o.rows; ++r) sum += view(dy + r * o.columns, o.columns);
+  });
 }
 
 void run(const Call& call, const ResidualAdd& o) {
-  call.compute(
-      [&](auto& f) { residual_add(o.count, f.in(o.a, o.count), f.in(o.b, o.count), f.out(o.y, o.count)); });
+  call.compute([&](auto& f) {
+    view(f.out(o.y, o.count), o.count) =
+        view(f.in(o.a, o.count), o.count) + view(f.in(o.b, o.count), o.count);
+  });
 }
 
 }  // namespace mpt::runtime::cpu

@@ -321,8 +321,7 @@ void attention_backward(StreamDevice& gpu, const Operands<T>& in, const void* do
   const cudaStream_t stream = gpu.stream();
   const Scratch room(gpu.streams(), s.tokens() * s.heads * int64_t(sizeof(State<T>)));
   State<T>* const delta = as<State<T>>(room.data());
-  launch(stream, blocks_for(s.tokens() * s.heads * kWarp), kThreads, 0, attention_delta_kernel<T>, s, dout,
-         out, delta);
+  launch_each(stream, s.tokens() * s.heads * kWarp, attention_delta_kernel<T>, s, dout, out, delta);
   if constexpr (sizeof(T) == 2) {
     if (uses_tensor_cores<T>(s))
       return tensor_core_backward<T, Out>(stream, in, as<T>(dout), as<float>(log_sum_exp), delta, g);

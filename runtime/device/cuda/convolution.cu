@@ -20,7 +20,7 @@ template <class T>
 __device__ State<T> d_convolved(const ConvolutionShape& s, const T* dy, const T* x, const T* w, int64_t token,
                                 int64_t c) {
   using S = State<T>;
-  const S sum = convolved(s, x, w, token, c), sigmoid = S(1) / (S(1) + exp(-sum));
+  const S sum = convolved(s, x, w, token, c), sigmoid = logistic(sum);
   return wide(dy[token * s.channels + c]) * sigmoid * (S(1) + sum * (S(1) - sigmoid));
 }
 
@@ -69,16 +69,15 @@ __global__ void convolution_weight_kernel(ConvolutionShape s, const T* dy, const
 
 void run(StreamDevice& gpu, DataType type, const ConvolutionForward& o) {
   const ConvolutionShape& s = o.shape;
-  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(s.tokens() * s.channels), kThreads, 0,
-                            convolution_forward_kernel<T>, s, o.x, o.w, o.y));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), s.tokens() * s.channels, convolution_forward_kernel<T>, s, o.x,
+                                 o.w, o.y));
 }
 
 void run(StreamDevice& gpu, DataType type, const ConvolutionBackward& o) {
   const ConvolutionShape& s = o.shape;
   const dim3 blocks(unsigned(ceil_div(s.channels, kWarp)), unsigned(s.length));
   MPT_DISPATCH(type, {
-    launch(gpu.stream(), blocks_for(s.tokens() * s.channels), kThreads, 0, convolution_input_kernel<T>, s,
-           o.dy, o.x, o.w, o.dx);
+    launch_each(gpu.stream(), s.tokens() * s.channels, convolution_input_kernel<T>, s, o.dy, o.x, o.w, o.dx);
     launch(gpu.stream(), blocks, kThreads, 0, convolution_weight_kernel<T>, s, o.dy, o.x, o.w, o.dw);
   });
 }

@@ -92,7 +92,7 @@ class CublasGemm final : public Gemm {
     const std::lock_guard lock(mutex_);
     CublasProduct& product = product_of(types, shape, call);
     void* const room = workspace(call.stream);
-    if (is_timed_ && !product.was_considered) consider(product, shape, types, call, room);
+    if (is_timed_ && !product.was_considered) consider(product, call, room);
     for (; product.chosen < product.algorithms().size(); ++product.chosen) {
       if (product.run(call, product.chosen, room)) return true;
     }
@@ -126,24 +126,25 @@ class CublasGemm final : public Gemm {
 
   // Products that are added to c are timed where it is zero, as gradients are
   // in the first micro-batch; elsewhere timing would change it.
-  void consider(CublasProduct& product, const GemmShape& shape, const ProductTypes& types,
-                const ProductCall& call, void* room) {
+  void consider(CublasProduct& product, const ProductCall& call, void* room) {
+    const ProductTypes& types = product.kind().types;
+    const GemmShape& shape = product.kind().shape;
     product.was_considered = true;
-    if (product.algorithms().size() < 2 || !repeats(shape, types, call)) return;
+    if (product.algorithms().size() < 2 || !repeats(product.kind(), call)) return;
     const bool is_wide = types.result == CUDA_R_64F || types.result == CUDA_R_32F;
     if (call.accumulate &&
         !(is_wide && shape.ldc == shape.m && tools_.is_zero(state_of(types), shape.m * shape.n, call.c)))
       return;
     product.was_timed = true;
-    compare(product, shape, types, call, room);
-    if (!is_worth_it(product, shape, types, call, room)) product.chosen = product.algorithms().size();
+    compare(product, call, room);
+    if (!is_worth_it(product, call, room)) product.chosen = product.algorithms().size();
   }
 
   // Against a product without the epilogue, and a kernel that reads and writes at the rate of an H100's
   // copies.
-  bool is_worth_it(const CublasProduct& product, const GemmShape& shape, const ProductTypes& types,
-                   const ProductCall& call, void* room) {
+  bool is_worth_it(const CublasProduct& product, const ProductCall& call, void* room) {
     constexpr double kBytesPerMs = 2.28e9;
+    const GemmShape& shape = product.kind().shape;
     const auto c = double(shape.m * shape.n), b = double(shape.k * shape.n);
     double elements = 0.0;
     if (call.epilogue.kind == Epilogue::Kind::gelu) elements = 2.0 * c;
@@ -153,16 +154,15 @@ class CublasGemm final : public Gemm {
     ProductCall plain = call;
     plain.epilogue =
         call.epilogue.kind == Epilogue::Kind::gelu ? with_bias(call.epilogue.vector) : Epilogue{};
-    CublasProduct& other = product_of(types, shape, plain);
-    if (!other.was_considered) consider(other, shape, types, plain, room);
+    CublasProduct& other = product_of(product.kind().types, shape, plain);
+    if (!other.was_considered) consider(other, plain, room);
     return other.best_ms == kNever_ms ||
            product.best_ms <= other.best_ms + float(2.0 * elements / kBytesPerMs);
   }
 
   // A weight of an expert meets another number of rows each time.
-  bool repeats(const GemmShape& shape, const ProductTypes& types, const ProductCall& call) {
+  bool repeats(ProductKind weight, const ProductCall& call) {
     constexpr int kMostRowCounts = 2;
-    ProductKind weight = kind_of(types, shape, call);
     (call.accumulate ? weight.shape.k : weight.shape.n) = 0;
     weight.shape.lda = weight.shape.ldb = weight.shape.ldc = 0;
     return ++row_counts_[weight] <= kMostRowCounts;
@@ -173,17 +173,16 @@ class CublasGemm final : public Gemm {
   }
 
   // Runs each algorithm on the operands of the call.
-  void compare(CublasProduct& product, const GemmShape& shape, const ProductTypes& types,
-               const ProductCall& call, void* room) {
+  void compare(CublasProduct& product, const ProductCall& call, void* room) {
     for (size_t i = 0; i < product.algorithms().size(); ++i) {
       const float ms = time_ms(product, i, call, room);
       if (ms < product.best_ms) product.chosen = i;
       product.best_ms = std::min(product.best_ms, ms);
     }
-    if (call.accumulate)
-      cuda::check(
-          cudaMemsetAsync(call.c, 0, size_t(shape.m * shape.n * size_of(state_of(types))), call.stream),
-          "cudaMemsetAsync");
+    if (!call.accumulate) return;
+    const GemmShape& shape = product.kind().shape;
+    const int64_t bytes = shape.m * shape.n * size_of(state_of(product.kind().types));
+    cuda::check(cudaMemsetAsync(call.c, 0, size_t(bytes), call.stream), "cudaMemsetAsync");
   }
 
   // The first run loads the kernel, and shows whether there is one.

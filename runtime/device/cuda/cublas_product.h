@@ -63,6 +63,7 @@ class CublasProduct {
   CublasProduct& operator=(const CublasProduct&) = delete;
   ~CublasProduct();
 
+  const ProductKind& kind() const { return kind_; }
   /// The heuristic's, the best first; empty: there is none.
   const std::vector<cublasLtMatmulAlgo_t>& algorithms() const { return algorithms_; }
   /// False: the algorithm does not do it after all.

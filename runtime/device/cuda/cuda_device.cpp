@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/device/cuda/cuda_device.h"
+#include "runtime/device/cuda/stream_device.h"
 
 #include <vector>
 

@@ -23,10 +23,6 @@ struct DeltaResults {
 constexpr double kLengthEpsilon = 1e-6;
 
 template <class S>
-__device__ S delta_sigmoid(S x) {
-  return S(1) / (S(1) + exp(-x));
-}
-template <class S>
 __device__ S delta_softplus(S x) {
   return (x > S(0) ? x : S(0)) + log1p(exp(-fabs(x)));
 }
@@ -89,7 +85,7 @@ class DeltaBlock {
   }
   __device__ int64_t out_at(int64_t i) const { return token(i) * s_.values() + head_ * s_.head_dim; }
   __device__ S rate() const { return -exp(wide(in_.decay[head_])); }
-  __device__ S beta(int64_t i) const { return delta_sigmoid(wide(in_.gates[token(i) * s_.row + head_])); }
+  __device__ S beta(int64_t i) const { return logistic(wide(in_.gates[token(i) * s_.row + head_])); }
   __device__ S step(int64_t i) const {
     return wide(in_.gates[token(i) * s_.row + s_.heads + head_]) + wide(in_.step_bias[head_]);
   }
@@ -176,7 +172,7 @@ class DeltaBlock {
   }
   __device__ void give_gates(int64_t i, S d_gate, S d_log, const DeltaResults<T>& to) {
     T* const gates = to.gates + token(i) * s_.row;
-    const S d_step = d_log * rate() * delta_sigmoid(step(i));
+    const S d_step = d_log * rate() * logistic(step(i));
     gates[head_] = narrow<T>(d_gate);
     gates[s_.heads + head_] = narrow<T>(d_step);
     *r_.d_step_bias += d_step;
@@ -269,8 +265,7 @@ void run(StreamDevice& gpu, DataType type, const DeltaBackward& o) {
     launch(stream, dim3(unsigned(s.batch * s.heads)), kThreads, 0, delta_backward_kernel<T>, s, in, o.dout,
            to, o.room);
     launch(stream, blocks, kThreads, 0, delta_keys_kernel<T>, s, in, o.room, to.qkv);
-    launch(stream, blocks_for(s.heads), kThreads, 0, delta_heads_kernel<T>, s, o.room, to.decay,
-           to.step_bias);
+    launch_each(stream, s.heads, delta_heads_kernel<T>, s, o.room, to.decay, to.step_bias);
   });
 }
 

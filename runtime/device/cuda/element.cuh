@@ -29,6 +29,11 @@ __device__ inline Half narrow<Half>(float value) {
   return __float2half(value);
 }
 
+template <class S>
+__device__ S logistic(S x) {
+  return S(1) / (S(1) + exp(-x));
+}
+
 /// N neighbours that are read or written in one access of at most 16 bytes.
 template <class T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {

@@ -40,7 +40,7 @@ __device__ W slope(ActivationKind kind, W x) {
     case ActivationKind::gelu:
       return W(0.5) * (W(1) + erf(x * W(kSqrtHalf))) + x * W(kNormalDensity) * exp(W(-0.5) * x * x);
     case ActivationKind::silu: {
-      const W s = W(1) / (W(1) + exp(-x));
+      const W s = logistic(x);
       return s * (W(1) + x * (W(1) - s));
     }
     case ActivationKind::relu:
@@ -90,7 +90,7 @@ struct Limited {
     up_is_cut = y > limit || y < -limit;
     gate = gate_is_cut ? limit : x;
     up = y > limit ? limit : y < -limit ? -limit : y;
-    sigmoid = W(1) / (W(1) + exp(-W(kLimitedSlope) * gate));
+    sigmoid = logistic(W(kLimitedSlope) * gate);
   }
   __device__ W value() const { return gate * sigmoid * (up + W(1)); }
   __device__ W gate_slope() const {
@@ -187,38 +187,6 @@ __global__ void adamw_kernel(int64_t packs, AdamWFactors<S> o, S* gradient, S* p
   }
 }
 
-template <class T>
-void add(cudaStream_t stream, const ResidualAdd& o) {
-  with_packs<T>(in_packs<T>(o.count, o.a, o.b, o.y), [&](auto width) {
-    launch(stream, blocks_for(o.count / width()), kThreads, 0, residual_add_kernel<T, width()>,
-           o.count / width(), o.a, o.b, o.y);
-  });
-}
-
-template <class T>
-void activate(cudaStream_t stream, const ActivationForward& o) {
-  const ActivationShape& s = o.shape;
-  const int64_t count = s.rows * s.columns;
-  if (s.limit > 0.0)
-    return launch(stream, blocks_for(count), kThreads, 0, limited_forward_kernel<T>, s, o.x, o.y);
-  with_packs<T>(in_packs<T>(s.columns, o.x, o.y), [&](auto width) {
-    launch(stream, blocks_for(count / width()), kThreads, 0, activation_forward_kernel<T, width()>, s, o.x,
-           o.y);
-  });
-}
-
-template <class T>
-void activation_gradient(cudaStream_t stream, const ActivationBackward& o) {
-  const ActivationShape& s = o.shape;
-  const int64_t count = s.rows * s.columns;
-  if (s.limit > 0.0)
-    return launch(stream, blocks_for(count), kThreads, 0, limited_backward_kernel<T>, s, o.dy, o.x, o.dx);
-  with_packs<T>(in_packs<T>(s.columns, o.dy, o.x, o.dx), [&](auto width) {
-    launch(stream, blocks_for(count / width()), kThreads, 0, activation_backward_kernel<T, width()>, s, o.dy,
-           o.x, o.dx);
-  });
-}
-
 // Loshchilov and Hutter 2019 (arXiv:1711.05101), algorithm 2. The state is S, the copy T.
 template <class S, class T>
 void adam_step(cudaStream_t stream, const AdamStep& o) {
@@ -234,15 +202,15 @@ void adam_step(cudaStream_t stream, const AdamStep& o) {
                                 S(1.0 - w.learning_rate * w.weight_decay),
                                 S(w.epsilon)};
   with_packs<S>(packed, [&](auto width) {
-    launch(stream, blocks_for(o.count / width()), kThreads, 0, adamw_kernel<S, T, width()>, o.count / width(),
-           factors, o.gradient, o.parameter, o.first_moment, o.second_moment, o.copy.data, o.zeroes);
+    launch_each(stream, o.count / width(), adamw_kernel<S, T, width()>, o.count / width(), factors,
+                o.gradient, o.parameter, o.first_moment, o.second_moment, o.copy.data, o.zeroes);
   });
 }
 
 template <class From, class To>
 void copy_columns(cudaStream_t stream, const CopyColumns& o) {
-  launch(stream, blocks_for(o.rows * o.columns), kThreads, 0, copy_columns_kernel<From, To>, o.rows,
-         o.columns, o.from, o.from_stride, o.to, o.to_stride);
+  launch_each(stream, o.rows * o.columns, copy_columns_kernel<From, To>, o.rows, o.columns, o.from,
+              o.from_stride, o.to, o.to_stride);
 }
 
 }  // namespace
@@ -261,21 +229,40 @@ void run(StreamDevice& gpu, DataType type, const CopyColumns& o) {
 }
 
 void run(StreamDevice& gpu, DataType type, const ResidualAdd& o) {
-  MPT_DISPATCH(type, add<T>(gpu.stream(), o));
+  MPT_DISPATCH(type, {
+    with_packs<T>(in_packs<T>(o.count, o.a, o.b, o.y), [&](auto width) {
+      launch_each(gpu.stream(), o.count / width(), residual_add_kernel<T, width()>, o.count / width(), o.a,
+                  o.b, o.y);
+    });
+  });
 }
 
 void run(StreamDevice& gpu, DataType type, const BiasForward& o) {
   const int64_t count = o.rows * o.columns;
-  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(count), kThreads, 0, bias_forward_kernel<T>, count,
-                            o.columns, o.bias, o.y));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), count, bias_forward_kernel<T>, count, o.columns, o.bias, o.y));
 }
 
 void run(StreamDevice& gpu, DataType type, const ActivationForward& o) {
-  MPT_DISPATCH(type, activate<T>(gpu.stream(), o));
+  const ActivationShape& s = o.shape;
+  const int64_t count = s.rows * s.columns;
+  MPT_DISPATCH(type, {
+    if (s.limit > 0.0) return launch_each(gpu.stream(), count, limited_forward_kernel<T>, s, o.x, o.y);
+    with_packs<T>(in_packs<T>(s.columns, o.x, o.y), [&](auto width) {
+      launch_each(gpu.stream(), count / width(), activation_forward_kernel<T, width()>, s, o.x, o.y);
+    });
+  });
 }
 
 void run(StreamDevice& gpu, DataType type, const ActivationBackward& o) {
-  MPT_DISPATCH(type, activation_gradient<T>(gpu.stream(), o));
+  const ActivationShape& s = o.shape;
+  const int64_t count = s.rows * s.columns;
+  MPT_DISPATCH(type, {
+    if (s.limit > 0.0)
+      return launch_each(gpu.stream(), count, limited_backward_kernel<T>, s, o.dy, o.x, o.dx);
+    with_packs<T>(in_packs<T>(s.columns, o.dy, o.x, o.dx), [&](auto width) {
+      launch_each(gpu.stream(), count / width(), activation_backward_kernel<T, width()>, s, o.dy, o.x, o.dx);
+    });
+  });
 }
 
 void run(StreamDevice& gpu, DataType state, const AdamStep& o) {

@@ -108,8 +108,8 @@ void run(StreamDevice& gpu, DataType type, const EmbeddingBackward& o) {
 void run(StreamDevice& gpu, DataType type, const PositionForward& o) {
   const int64_t count = o.tokens * o.hidden;
   const int32_t* const positions = gpu.kept_list(o.positions, o.tokens);
-  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(count), kThreads, 0, position_forward_kernel<T>, count,
-                            o.hidden, positions, o.table, o.y));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), count, position_forward_kernel<T>, count, o.hidden, positions,
+                                 o.table, o.y));
 }
 
 void run(StreamDevice& gpu, DataType type, const PositionBackward& o) {
@@ -124,8 +124,8 @@ void run(StreamDevice& gpu, DataType type, const Rotate& o) {
   const auto half = int64_t(r.frequencies.size());
   const double* const frequencies = gpu.kept_list(r.frequencies.data(), half);
   const int32_t* const positions = gpu.kept_list(r.positions.data(), o.shape.sequence);
-  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(o.shape.tokens() * half), kThreads, 0, rotary_kernel<T>,
-                            o.shape, half, frequencies, positions, r.factor, o.direction, o.qkv));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), o.shape.tokens() * half, rotary_kernel<T>, o.shape, half,
+                                 frequencies, positions, r.factor, o.direction, o.qkv));
 }
 
 }  // namespace mpt::runtime::cuda

@@ -44,11 +44,15 @@ __device__ uint64_t groups_of_token(const RouterShape& s, const S* p) {
 }
 
 template <class T>
-__device__ void softmax(int64_t experts, const T* logit, State<T>* p) {
+__device__ void give_scores(const RouterShape& s, const T* logit, State<T>* p) {
+  if (s.scores == RouterScores::sigmoid) {
+    for (int64_t e = 0; e < s.experts; ++e) p[e] = logistic(wide(logit[e]));
+    return;
+  }
   State<T> maximum = wide(logit[0]), sum = 0;
-  for (int64_t e = 1; e < experts; ++e) maximum = max(maximum, wide(logit[e]));
-  for (int64_t e = 0; e < experts; ++e) sum += p[e] = exp(wide(logit[e]) - maximum);
-  for (int64_t e = 0; e < experts; ++e) p[e] /= sum;
+  for (int64_t e = 1; e < s.experts; ++e) maximum = max(maximum, wide(logit[e]));
+  for (int64_t e = 0; e < s.experts; ++e) sum += p[e] = exp(wide(logit[e]) - maximum);
+  for (int64_t e = 0; e < s.experts; ++e) p[e] /= sum;
 }
 
 // A thread per token: experts are few beside the width of the rows around this.
@@ -59,11 +63,7 @@ __global__ void router_forward_kernel(RouterShape s, const T* logits, State<T>* 
   for (int64_t t = grid_index(); t < s.tokens; t += grid_stride()) {
     const T* const logit = logits + t * s.experts;
     S* const p = probabilities + t * s.experts;
-    if (s.scores == RouterScores::sigmoid) {
-      for (int64_t e = 0; e < s.experts; ++e) p[e] = S(1) / (S(1) + exp(-wide(logit[e])));
-    } else {
-      softmax(s.experts, logit, p);
-    }
+    give_scores(s, logit, p);
     // The choice is by sums with the bias, which stand in the probabilities' place meanwhile.
     for (int64_t e = 0; e < s.experts && bias != nullptr; ++e) p[e] += wide(bias[e]);
     const uint64_t groups = groups_of_token(s, p);
@@ -78,9 +78,7 @@ __global__ void router_forward_kernel(RouterShape s, const T* logits, State<T>* 
       chosen[t * s.top + j] = int32_t(best);
       last = best;
     }
-    if (bias != nullptr && s.scores == RouterScores::softmax) softmax(s.experts, logit, p);
-    for (int64_t e = 0; e < s.experts && bias != nullptr && s.scores == RouterScores::sigmoid; ++e)
-      p[e] = S(1) / (S(1) + exp(-wide(logit[e])));
+    if (bias != nullptr) give_scores(s, logit, p);
     S of_chosen = s.normalized ? S(0) : S(1);
     for (int64_t j = 0; j < s.top && s.normalized; ++j) of_chosen += p[chosen[t * s.top + j]];
     for (int64_t j = 0; j < s.top; ++j)
@@ -165,33 +163,33 @@ __global__ void row_dots_kernel(int64_t columns, const T* a, const T* b, State<T
 void run(StreamDevice& gpu, DataType type, const RouterForward& o) {
   const RouterShape& s = o.shape;
   const Scratch numbers(gpu.streams(), s.tokens * s.top * int64_t(sizeof(int32_t)));
-  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(s.tokens), kThreads, 0, router_forward_kernel<T>, s,
-                            o.logits, o.probabilities, numbers.data(), o.weights, o.bias));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), s.tokens, router_forward_kernel<T>, s, o.logits,
+                                 o.probabilities, numbers.data(), o.weights, o.bias));
   gpu.copy(o.chosen, numbers.data(), numbers.bytes());
 }
 
 void run(StreamDevice& gpu, DataType type, const RouterBackward& o) {
   const RouterShape& s = o.shape;
   const StreamDevice::Numbers chosen(gpu, o.chosen, s.tokens * s.top);
-  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(s.tokens), kThreads, 0, router_backward_kernel<T>, s,
-                            o.probabilities, chosen.data(), o.dweights, o.balance, o.dlogits));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), s.tokens, router_backward_kernel<T>, s, o.probabilities,
+                                 chosen.data(), o.dweights, o.balance, o.dlogits));
 }
 
 void run(StreamDevice& gpu, DataType type, const GatherRows& o) {
   const StreamDevice::Numbers rows(gpu, o.rows, o.count);
-  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(o.count * o.columns), kThreads, 0, gather_rows_kernel<T>,
-                            o.count, o.columns, rows.data(), o.x, o.y));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), o.count * o.columns, gather_rows_kernel<T>, o.count, o.columns,
+                                 rows.data(), o.x, o.y));
 }
 
 void run(StreamDevice& gpu, DataType type, const SumRows& o) {
   const StreamDevice::Numbers rows(gpu, o.rows, o.tokens * o.top);
-  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(o.tokens * o.columns), kThreads, 0, sum_rows_kernel<T>,
-                            o.tokens, o.top, o.columns, rows.data(), o.x, o.y));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), o.tokens * o.columns, sum_rows_kernel<T>, o.tokens, o.top,
+                                 o.columns, rows.data(), o.x, o.y));
 }
 
 void run(StreamDevice& gpu, DataType type, const ScaleRows& o) {
-  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(o.rows * o.columns), kThreads, 0, scale_rows_kernel<T>,
-                            o.rows, o.columns, o.factors, o.x, o.y));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), o.rows * o.columns, scale_rows_kernel<T>, o.rows, o.columns,
+                                 o.factors, o.x, o.y));
 }
 
 void run(StreamDevice& gpu, DataType type, const RowDots& o) {

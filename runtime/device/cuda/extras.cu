@@ -84,19 +84,17 @@ __global__ void weighted_bias_rows_kernel(int64_t columns, const T* bias, const 
 }  // namespace
 
 void run(StreamDevice& gpu, DataType type, const Scale& o) {
-  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(o.count), kThreads, 0, scale_kernel<T>, o.count,
-                            o.factor, o.x, o.y));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), o.count, scale_kernel<T>, o.count, o.factor, o.x, o.y));
 }
 
 void run(StreamDevice& gpu, DataType type, const SoftCap& o) {
-  MPT_DISPATCH(
-      type, launch(gpu.stream(), blocks_for(o.count), kThreads, 0, soft_cap_kernel<T>, o.count, o.cap, o.x));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), o.count, soft_cap_kernel<T>, o.count, o.cap, o.x));
 }
 
 void run(StreamDevice& gpu, DataType type, const SinkForward& o) {
   const AttentionShape& s = o.shape;
-  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(s.tokens() * s.heads * kWarp), kThreads, 0,
-                            sink_forward_kernel<T>, s, o.sinks, o.out, o.log_sum_exp));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), s.tokens() * s.heads * kWarp, sink_forward_kernel<T>, s,
+                                 o.sinks, o.out, o.log_sum_exp));
 }
 
 void run(StreamDevice& gpu, DataType type, const SinkBackward& o) {
@@ -105,15 +103,15 @@ void run(StreamDevice& gpu, DataType type, const SinkBackward& o) {
 }
 
 void run(StreamDevice& gpu, DataType type, const WeightedBiasForward& o) {
-  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(o.rows * o.columns), kThreads, 0,
-                            weighted_bias_forward_kernel<T>, o.rows, o.columns, o.factors, o.bias, o.y));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), o.rows * o.columns, weighted_bias_forward_kernel<T>, o.rows,
+                                 o.columns, o.factors, o.bias, o.y));
 }
 
 void run(StreamDevice& gpu, DataType type, const WeightedBiasBackward& o) {
   MPT_DISPATCH(type, {
     if (o.dbias != nullptr)
-      launch(gpu.stream(), blocks_for(o.columns), kThreads, 0, weighted_bias_columns_kernel<T>, o.rows,
-             o.columns, o.factors, o.dy, o.dbias);
+      launch_each(gpu.stream(), o.columns, weighted_bias_columns_kernel<T>, o.rows, o.columns, o.factors,
+                  o.dy, o.dbias);
     if (o.dfactors != nullptr)
       launch(gpu.stream(), dim3(unsigned(o.rows)), kThreads, 0, weighted_bias_rows_kernel<T>, o.columns,
              o.bias, o.dy, o.dfactors);

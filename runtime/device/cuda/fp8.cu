@@ -116,8 +116,8 @@ class Narrowing {
     const bool packed = N > 1 && columns_ % N == 0 && rows_ % kColumnPack == 0;
     const dim3 tiles(unsigned(ceil_div(columns_, kTile)), unsigned(ceil_div(rows_, kTile)));
     if (to.columns == nullptr) {
-      launch(stream_, blocks_for(rows_ * columns_ / N), dim3(kThreads), 0, narrow_kernel<T, N>, format_,
-             rows_ * columns_, x_, m, to.rows);
+      launch_each(stream_, rows_ * columns_ / N, narrow_kernel<T, N>, format_, rows_ * columns_, x_, m,
+                  to.rows);
     } else if (to.rows == nullptr) {
       launch(stream_, tiles, dim3(kThreads), 0,
              packed ? narrow_transposed_kernel<T, N, kColumnPack> : narrow_transposed_kernel<T, 1, 1>,

@@ -5,11 +5,6 @@
 namespace mpt::runtime::cuda {
 namespace {
 
-template <class S>
-__device__ S logistic(S x) {
-  return S(1) / (S(1) + exp(-x));
-}
-
 // Of the head that a warp works on.
 template <class T>
 __device__ State<T> reciprocal_rms(const GatedNormShape& s, const T* x) {
@@ -127,13 +122,11 @@ __global__ void single_gate_backward_kernel(int64_t count, const T* dy, const T*
   }
 }
 
-dim3 blocks_of_warps(int64_t count) { return blocks_for(count, kWarpsOfBlock); }
-
 }  // namespace
 
 void run(StreamDevice& gpu, DataType type, const GatedNormForward& o) {
-  MPT_DISPATCH(type, launch(gpu.stream(), blocks_of_warps(o.shape.tokens * o.shape.heads), kThreads, 0,
-                            gated_norm_forward_kernel<T>, o.shape, o.x, o.gate, o.scale, o.y));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), o.shape.tokens * o.shape.heads * kWarp,
+                                 gated_norm_forward_kernel<T>, o.shape, o.x, o.gate, o.scale, o.y));
 }
 
 void run(StreamDevice& gpu, DataType type, const GatedNormBackward& o) {
@@ -143,25 +136,25 @@ void run(StreamDevice& gpu, DataType type, const GatedNormBackward& o) {
   MPT_DISPATCH(type, {
     launch(stream, dim3(kScaleBlocks), kThreads, 0, gated_norm_partial_kernel<T>, s, o.dy, o.x, o.gate,
            sums.data());
-    launch(stream, blocks_for(s.head_dim), kThreads, 0, gated_norm_scale_kernel<T>, s, sums.data(), o.dscale);
-    launch(stream, blocks_of_warps(s.tokens * s.heads), kThreads, 0, gated_norm_backward_kernel<T>, s, o.dy,
-           o.x, o.gate, o.scale, o.dx, o.dgate);
+    launch_each(stream, s.head_dim, gated_norm_scale_kernel<T>, s, sums.data(), o.dscale);
+    launch_each(stream, s.tokens * s.heads * kWarp, gated_norm_backward_kernel<T>, s, o.dy, o.x, o.gate,
+                o.scale, o.dx, o.dgate);
   });
 }
 
 void run(StreamDevice& gpu, DataType type, const GateForward& o) {
-  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(o.shape.rows * o.shape.columns), kThreads, 0,
-                            gate_forward_kernel<T>, o.shape, o.x, o.gate, o.y));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), o.shape.rows * o.shape.columns, gate_forward_kernel<T>,
+                                 o.shape, o.x, o.gate, o.y));
 }
 
 void run(StreamDevice& gpu, DataType type, const GateBackward& o) {
   const int64_t count = o.shape.rows * o.shape.gates;
   MPT_DISPATCH(type, {
     if (o.shape.width() == 1)
-      return launch(gpu.stream(), blocks_for(count), kThreads, 0, single_gate_backward_kernel<T>, count, o.dy,
-                    o.x, o.gate, o.dx, o.dgate);
-    launch(gpu.stream(), blocks_of_warps(count), kThreads, 0, gate_backward_kernel<T>, o.shape, o.dy, o.x,
-           o.gate, o.dx, o.dgate);
+      return launch_each(gpu.stream(), count, single_gate_backward_kernel<T>, count, o.dy, o.x, o.gate, o.dx,
+                         o.dgate);
+    launch_each(gpu.stream(), count * kWarp, gate_backward_kernel<T>, o.shape, o.dy, o.x, o.gate, o.dx,
+                o.dgate);
   });
 }
 

@@ -94,18 +94,17 @@ Turns turns_of(StreamDevice& gpu, const LatentShape& s, const Rotation& r, int d
 
 void run(StreamDevice& gpu, DataType type, const LatentJoin& o) {
   const Turns turns = turns_of(gpu, o.shape, o.rotation, +1);
-  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(o.shape.tokens() * o.shape.row()), kThreads, 0,
-                            latent_join_kernel<T>, o.shape, turns, o.q, o.expanded, o.key, o.qkv));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), o.shape.tokens() * o.shape.row(), latent_join_kernel<T>,
+                                 o.shape, turns, o.q, o.expanded, o.key, o.qkv));
 }
 
 void run(StreamDevice& gpu, DataType type, const LatentSplit& o) {
   const LatentShape& s = o.shape;
   const Turns turns = turns_of(gpu, s, o.rotation, -1);
   MPT_DISPATCH(type, {
-    launch(gpu.stream(), blocks_for(s.tokens() * s.row()), kThreads, 0, latent_split_kernel<T>, s, turns,
-           o.dqkv, o.dq, o.dexpanded);
-    launch(gpu.stream(), blocks_for(s.tokens() * s.rope), kThreads, 0, latent_key_kernel<T>, s, turns, o.dqkv,
-           o.dkey);
+    launch_each(gpu.stream(), s.tokens() * s.row(), latent_split_kernel<T>, s, turns, o.dqkv, o.dq,
+                o.dexpanded);
+    launch_each(gpu.stream(), s.tokens() * s.rope, latent_key_kernel<T>, s, turns, o.dqkv, o.dkey);
   });
 }
 

@@ -71,4 +71,11 @@ inline dim3 blocks_for(int64_t count, int64_t per_block = kThreads) {
   return dim3(unsigned(std::min<int64_t>(ceil_div(count, per_block), 1 << 20)));
 }
 
+/// A thread for each of `count` pieces of work, which the kernel goes through in a grid-stride loop.
+template <class... Parameters, class... Arguments>
+void launch_each(cudaStream_t stream, int64_t count, void (*kernel)(Parameters...),
+                 Arguments&&... arguments) {
+  launch(stream, blocks_for(count), kThreads, 0, kernel, arguments...);
+}
+
 }  // namespace mpt::runtime::cuda

@@ -15,33 +15,33 @@ __device__ void for_each_logit_pack(const T* row, int64_t columns, Body&& body) 
 
 // A block per token. Logits stay in their own type and place through all three steps.
 template <class T, int W>
-__global__ void loss_maximum_kernel(int64_t columns, int64_t used, const T* logits, State<T>* maximum) {
+__global__ void loss_maximum_kernel(LossShape s, const T* logits, State<T>* maximum) {
   using S = State<T>;
   constexpr S kLowest = sizeof(S) == sizeof(float) ? S(-3.4028234663852886e38) : S(-1.7976931348623157e308);
   const int64_t t = blockIdx.x;
   S highest = kLowest;
-  for_each_logit_pack<W>(logits + t * columns, used, [&](int64_t c, const Pack<T, W>& pack) {
-    for (int i = 0; i < W; ++i) highest = c + i < used ? max(highest, wide(pack.at[i])) : highest;
+  for_each_logit_pack<W>(logits + t * s.columns, s.used, [&](int64_t c, const Pack<T, W>& pack) {
+    for (int i = 0; i < W; ++i) highest = c + i < s.used ? max(highest, wide(pack.at[i])) : highest;
   });
   highest = block_reduce(highest, Maximum(), kLowest);
   if (threadIdx.x == 0) maximum[t] = highest;
 }
 
 template <class T, int W>
-__global__ void loss_exponentials_kernel(int64_t tokens, int64_t columns, int64_t used, int64_t first,
-                                         const int32_t* targets, const State<T>* maximum, T* logits,
-                                         State<T>* sums) {
+__global__ void loss_exponentials_kernel(LossShape s, const int32_t* targets, const State<T>* maximum,
+                                         T* logits, State<T>* sums) {
   using S = State<T>;
-  const int64_t t = blockIdx.x, target = targets[t] - first;
-  T* const row = logits + t * columns;
+  const int64_t t = blockIdx.x, target = targets[t] - s.first;
+  T* const row = logits + t * s.columns;
   const S highest = maximum[t];
-  if (threadIdx.x == 0) sums[tokens + t] = target >= 0 && target < used ? wide(row[target]) - highest : S(0);
+  if (threadIdx.x == 0)
+    sums[s.tokens + t] = target >= 0 && target < s.used ? wide(row[target]) - highest : S(0);
   __syncthreads();  // the target's logit has been read
   S sum = 0;
-  for_each_logit_pack<W>(row, columns, [&](int64_t c, Pack<T, W> pack) {
+  for_each_logit_pack<W>(row, s.columns, [&](int64_t c, Pack<T, W> pack) {
     for (int i = 0; i < W; ++i) {
       // The last columns are padding of the vocabulary.
-      const S value = c + i < used ? exp(wide(pack.at[i]) - highest) : S(0);
+      const S value = c + i < s.used ? exp(wide(pack.at[i]) - highest) : S(0);
       sum += value;
       pack.at[i] = narrow<T>(value);
     }
@@ -54,66 +54,64 @@ __global__ void loss_exponentials_kernel(int64_t tokens, int64_t columns, int64_
 // A block per token. The derivative of the cap is 1 - (logit / cap)^2, by the logit that an exponential
 // stands for; one whose exponential is zero has no gradient.
 template <class T>
-__global__ void capped_loss_gradient_kernel(int64_t tokens, int64_t columns, int64_t used, int64_t first,
-                                            const int32_t* targets, const State<T>* maximum,
+__global__ void capped_loss_gradient_kernel(LossShape s, const int32_t* targets, const State<T>* maximum,
                                             const State<T>* sums, State<T> scale, State<T> cap, T* logits,
                                             double* losses) {
   using S = State<T>;
-  const int64_t t = blockIdx.x, target = int64_t(targets[t]) - first;
-  T* const row = logits + t * columns;
-  for (int64_t c = threadIdx.x; c < used; c += blockDim.x) {
+  const int64_t t = blockIdx.x, target = targets[t] - s.first;
+  T* const row = logits + t * s.columns;
+  for (int64_t c = threadIdx.x; c < s.used; c += blockDim.x) {
     const S e = wide(row[c]);
     if (c != target && e == S(0)) continue;
-    const S logit = (c == target ? sums[tokens + t] : log(e)) + maximum[t];
+    const S logit = (c == target ? sums[s.tokens + t] : log(e)) + maximum[t];
     const S p = e / sums[t] - (c == target ? S(1) : S(0));
     row[c] = narrow<T>(p * scale * (S(1) - logit * logit / (cap * cap)));
   }
-  if (threadIdx.x == 0) losses[t] = log(double(sums[t])) - double(sums[tokens + t]);
+  if (threadIdx.x == 0) losses[t] = log(double(sums[t])) - double(sums[s.tokens + t]);
 }
 
 // loss = log(sum) - (target logit - maximum); its gradient is softmax - one-hot. Padding has zeros, and keeps
 // them, though a word of another rank may have its number.
 template <class T, int W>
-__global__ void loss_gradient_kernel(int64_t tokens, int64_t columns, int64_t used, int64_t first,
-                                     const int32_t* targets, const State<T>* sums, State<T> scale, T* logits,
-                                     double* losses) {
-  const int64_t t = blockIdx.x, target = targets[t] - first;
-  T* const row = logits + t * columns;
+__global__ void loss_gradient_kernel(LossShape s, const int32_t* targets, const State<T>* sums,
+                                     State<T> scale, T* logits, double* losses) {
+  const int64_t t = blockIdx.x, target = targets[t] - s.first;
+  T* const row = logits + t * s.columns;
   const State<T> factor = scale / sums[t];
-  for_each_logit_pack<W>(row, used, [&](int64_t c, Pack<T, W> pack) {
+  for_each_logit_pack<W>(row, s.used, [&](int64_t c, Pack<T, W> pack) {
     for (int i = 0; i < W; ++i) {
       const State<T> value = wide(pack.at[i]) * factor;
-      if (c + i < used) pack.at[i] = narrow<T>(c + i == target ? value - scale : value);
+      if (c + i < s.used) pack.at[i] = narrow<T>(c + i == target ? value - scale : value);
     }
     store<W>(row + c, pack);
   });
-  if (threadIdx.x == 0) losses[t] = log(double(sums[t])) - double(sums[tokens + t]);
+  if (threadIdx.x == 0) losses[t] = log(double(sums[t])) - double(sums[s.tokens + t]);
 }
 
 // A block per token, W logits in one access: the sum of exponentials in one reading pass (Milakov and
 // Gimelshein 2018, arXiv:1805.02867), then the gradient in place.
 template <class T, int W>
-__global__ void loss_of_all_kernel(int64_t columns, int64_t used, const int32_t* targets, State<T> scale,
-                                   T* logits, double* losses) {
+__global__ void loss_of_all_kernel(LossShape s, const int32_t* targets, State<T> scale, T* logits,
+                                   double* losses) {
   using S = State<T>;
   constexpr S kLowest = sizeof(S) == sizeof(float) ? S(-3.4028234663852886e38) : S(-1.7976931348623157e308);
   const int64_t t = blockIdx.x, target = targets[t];
-  T* const row = logits + t * columns;
-  const S at_target = threadIdx.x == 0 && target >= 0 && target < used ? wide(row[target]) : S(0);
+  T* const row = logits + t * s.columns;
+  const S at_target = threadIdx.x == 0 && target >= 0 && target < s.used ? wide(row[target]) : S(0);
   S highest = kLowest, sum = 0;
-  for_each_logit_pack<W>(row, used, [&](int64_t c, const Pack<T, W>& pack) {
+  for_each_logit_pack<W>(row, s.used, [&](int64_t c, const Pack<T, W>& pack) {
     S most = highest;
-    for (int i = 0; i < W; ++i) most = c + i < used ? max(most, wide(pack.at[i])) : most;
+    for (int i = 0; i < W; ++i) most = c + i < s.used ? max(most, wide(pack.at[i])) : most;
     sum *= exp(highest - most);
     highest = most;
-    for (int i = 0; i < W; ++i) sum += c + i < used ? exp(wide(pack.at[i]) - highest) : S(0);
+    for (int i = 0; i < W; ++i) sum += c + i < s.used ? exp(wide(pack.at[i]) - highest) : S(0);
   });
   const S top = block_reduce(highest, Maximum(), kLowest);
   const S total = block_sum(sum * exp(highest - top));
   const S factor = scale / total;
-  for_each_logit_pack<W>(row, columns, [&](int64_t c, Pack<T, W> pack) {
+  for_each_logit_pack<W>(row, s.columns, [&](int64_t c, Pack<T, W> pack) {
     for (int i = 0; i < W; ++i) {
-      const S value = c + i < used ? exp(wide(pack.at[i]) - top) * factor : S(0);  // behind: padding
+      const S value = c + i < s.used ? exp(wide(pack.at[i]) - top) * factor : S(0);  // behind: padding
       pack.at[i] = narrow<T>(c + i == target ? value - scale : value);
     }
     store<W>(row + c, pack);
@@ -237,7 +235,7 @@ void run(StreamDevice& gpu, DataType type, const LossMaximum& o) {
   MPT_DISPATCH(type, {
     with_packs<T>(in_packs<T>(s.columns, o.logits), [&](auto width) {
       launch(gpu.stream(), dim3(unsigned(s.tokens)), loss_threads<T>(s.columns), 0,
-             loss_maximum_kernel<T, width()>, s.columns, s.used, o.logits, o.maximum);
+             loss_maximum_kernel<T, width()>, s, o.logits, o.maximum);
     });
   });
 }
@@ -248,8 +246,7 @@ void run(StreamDevice& gpu, DataType type, const LossExponentials& o) {
   MPT_DISPATCH(type, {
     with_packs<T>(in_packs<T>(s.columns, o.logits), [&](auto width) {
       launch(gpu.stream(), dim3(unsigned(s.tokens)), loss_threads<T>(s.columns), 0,
-             loss_exponentials_kernel<T, width()>, s.tokens, s.columns, s.used, s.first, targets.data(),
-             o.maximum, o.logits, o.sums);
+             loss_exponentials_kernel<T, width()>, s, targets.data(), o.maximum, o.logits, o.sums);
     });
   });
 }
@@ -261,11 +258,11 @@ void run(StreamDevice& gpu, DataType type, const LossGradient& o) {
   sum_losses(gpu, s.tokens, o.loss, [&](void* losses) {
     MPT_DISPATCH(type, {
       if (o.cap > 0.0)
-        return launch(gpu.stream(), blocks, kThreads, 0, capped_loss_gradient_kernel<T>, s.tokens, s.columns,
-                      s.used, s.first, targets.data(), o.maximum, o.sums, o.scale, o.cap, o.logits, losses);
+        return launch(gpu.stream(), blocks, kThreads, 0, capped_loss_gradient_kernel<T>, s, targets.data(),
+                      o.maximum, o.sums, o.scale, o.cap, o.logits, losses);
       with_packs<T>(in_packs<T>(s.columns, o.logits), [&](auto width) {
-        launch(gpu.stream(), blocks, loss_threads<T>(s.columns), 0, loss_gradient_kernel<T, width()>,
-               s.tokens, s.columns, s.used, s.first, targets.data(), o.sums, o.scale, o.logits, losses);
+        launch(gpu.stream(), blocks, loss_threads<T>(s.columns), 0, loss_gradient_kernel<T, width()>, s,
+               targets.data(), o.sums, o.scale, o.logits, losses);
       });
     });
   });
@@ -281,7 +278,7 @@ void run(StreamDevice& gpu, DataType type, const LossOfAll& o) {
     MPT_DISPATCH(type, {
       with_packs<T>(in_packs<T>(s.columns, o.logits), [&](auto width) {
         launch(gpu.stream(), dim3(unsigned(s.tokens)), loss_threads<T>(s.columns), 0,
-               loss_of_all_kernel<T, width()>, s.columns, s.used, targets.data(), o.scale, o.logits, losses);
+               loss_of_all_kernel<T, width()>, s, targets.data(), o.scale, o.logits, losses);
       });
     });
   });
@@ -309,8 +306,8 @@ void reduce(StreamDevice& gpu, DataType type, ReduceOperation operation,
   sources.count = int(parts.size());
   std::copy(parts.begin(), parts.end(), sources.at);
   const bool maximum = operation == ReduceOperation::maximum;
-  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(end - begin), kThreads, 0, reduce_in_order_kernel<T>,
-                            sources, maximum, begin, end, to));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), end - begin, reduce_in_order_kernel<T>, sources, maximum,
+                                 begin, end, to));
 }
 
 }  // namespace mpt::runtime::cuda

@@ -303,40 +303,6 @@ int64_t column_scratch_bytes(int64_t rows, int64_t columns) {
   return 2 * chunks_of(rows) * columns * int64_t(sizeof(double));
 }
 
-template <class T>
-void weight_gradient(cudaStream_t stream, const NormBackwardWeight& o, void* scratch) {
-  using S = State<T>;
-  const NormShape& s = o.shape;
-  const bool centred = s.kind == NormKind::layer_norm;
-  S *const dscale = as<S>(o.dscale), *const dbias = as<S>(o.dbias);
-  with_packs<T>(in_packs<T>(s.columns, o.dy, o.x), [&](auto width) {
-    const NormWeightGradient<T, width()> value{as<T>(o.dy), as<T>(o.x), as<S>(o.statistics),
-                                               s.rows,      s.columns,  centred};
-    column_sums<S, 2, width()>(stream, s.rows, s.columns, value, scratch, {dscale, dbias});
-  });
-}
-
-template <class T>
-void head_norm_gradient(cudaStream_t stream, const HeadNormBackward& o, void* scratch) {
-  using S = State<T>;
-  const AttentionShape& s = o.shape;
-  const Heads heads{s};
-  const int64_t count = s.tokens() * (s.heads + s.kv_heads);
-  const T *const kept = as<T>(o.kept), *const dqkv = as<T>(o.dqkv);
-  S* const reciprocals = as<S>(scratch);
-  void* const sums = as<double>(scratch) + count;
-  launch(stream, blocks_for(count * kWarp), kThreads, 0, head_reciprocals_kernel<T>, heads, o.epsilon, kept,
-         reciprocals);
-  column_sums<S, 1, 1>(stream, s.tokens() * s.heads, s.head_dim,
-                       HeadScaleGradient<T>{heads, 0, s.heads, kept, dqkv, reciprocals}, sums,
-                       {as<S>(o.dquery_scale)});
-  column_sums<S, 1, 1>(stream, s.tokens() * s.kv_heads, s.head_dim,
-                       HeadScaleGradient<T>{heads, s.heads, s.kv_heads, kept, dqkv, reciprocals}, sums,
-                       {as<S>(o.dkey_scale)});
-  launch(stream, blocks_for(count * kWarp), kThreads, 0, head_norm_backward_kernel<T>, heads, o.query_scale,
-         o.key_scale, kept, reciprocals, o.dqkv);
-}
-
 }  // namespace
 
 void run(StreamDevice& gpu, DataType type, const BiasBackward& o) {
@@ -373,22 +339,46 @@ void run(StreamDevice& gpu, DataType type, const NormBackwardInput& o) {
 }
 
 void run(StreamDevice& gpu, DataType type, const NormBackwardWeight& o) {
-  const Scratch sums(gpu.streams(), column_scratch_bytes(o.shape.rows, o.shape.columns));
-  MPT_DISPATCH(type, weight_gradient<T>(gpu.stream(), o, sums.data()));
+  const NormShape& s = o.shape;
+  const bool centred = s.kind == NormKind::layer_norm;
+  const Scratch sums(gpu.streams(), column_scratch_bytes(s.rows, s.columns));
+  MPT_DISPATCH(type, {
+    with_packs<T>(in_packs<T>(s.columns, o.dy, o.x), [&](auto width) {
+      const NormWeightGradient<T, width()> value{as<T>(o.dy), as<T>(o.x), as<S>(o.statistics),
+                                                 s.rows,      s.columns,  centred};
+      column_sums<S, 2, width()>(gpu.stream(), s.rows, s.columns, value, sums.data(),
+                                 {as<S>(o.dscale), as<S>(o.dbias)});
+    });
+  });
 }
 
 void run(StreamDevice& gpu, DataType type, const HeadNormForward& o) {
   const AttentionShape& s = o.shape;
-  MPT_DISPATCH(type, launch(gpu.stream(), blocks_for(s.tokens() * (s.heads + s.kv_heads) * kWarp), kThreads,
-                            0, head_norm_forward_kernel<T>, Heads{s}, o.epsilon, o.query_scale, o.key_scale,
-                            o.qkv, o.kept));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), s.tokens() * (s.heads + s.kv_heads) * kWarp,
+                                 head_norm_forward_kernel<T>, Heads{s}, o.epsilon, o.query_scale, o.key_scale,
+                                 o.qkv, o.kept));
 }
 
 void run(StreamDevice& gpu, DataType type, const HeadNormBackward& o) {
   const AttentionShape& s = o.shape;
-  const Scratch room(gpu.streams(), s.tokens() * (s.heads + s.kv_heads) * int64_t(sizeof(double)) +
+  const cudaStream_t stream = gpu.stream();
+  const Heads heads{s};
+  const int64_t count = s.tokens() * (s.heads + s.kv_heads);
+  const Scratch room(gpu.streams(), count * int64_t(sizeof(double)) +
                                         column_scratch_bytes(s.tokens() * s.heads, s.head_dim));
-  MPT_DISPATCH(type, head_norm_gradient<T>(gpu.stream(), o, room.data()));
+  void* const sums = as<double>(room.data()) + count;
+  MPT_DISPATCH(type, {
+    S* const reciprocals = as<S>(room.data());
+    const auto sum_scales = [&](int64_t first, int64_t of_token, void* to) {
+      const HeadScaleGradient<T> value{heads, first, of_token, as<T>(o.kept), as<T>(o.dqkv), reciprocals};
+      column_sums<S, 1, 1>(stream, s.tokens() * of_token, s.head_dim, value, sums, {as<S>(to)});
+    };
+    launch_each(stream, count * kWarp, head_reciprocals_kernel<T>, heads, o.epsilon, o.kept, reciprocals);
+    sum_scales(0, s.heads, o.dquery_scale);
+    sum_scales(s.heads, s.kv_heads, o.dkey_scale);
+    launch_each(stream, count * kWarp, head_norm_backward_kernel<T>, heads, o.query_scale, o.key_scale,
+                o.kept, reciprocals, o.dqkv);
+  });
 }
 
 }  // namespace mpt::runtime::cuda

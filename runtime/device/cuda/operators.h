@@ -75,16 +75,10 @@ void reduce(StreamDevice&, DataType, ReduceOperation, const std::vector<const vo
 /// Calls `body` with a null pointer of the element type.
 template <class F>
 void with_type(DataType type, F&& body) {
-  switch (type) {
-    case DataType::float32:
-      return body(static_cast<float*>(nullptr));
-    case DataType::float64:
-      return body(static_cast<double*>(nullptr));
-    case DataType::bfloat16:
-      return body(static_cast<Bfloat16*>(nullptr));
-    case DataType::float16:
-      return body(static_cast<Half*>(nullptr));
-  }
+  if (type == DataType::float32) return body(static_cast<float*>(nullptr));
+  if (type == DataType::float64) return body(static_cast<double*>(nullptr));
+  if (type == DataType::bfloat16) return body(static_cast<Bfloat16*>(nullptr));
+  body(static_cast<Half*>(nullptr));
 }
 
 }  // namespace mpt::runtime::cuda
@@ -93,7 +87,6 @@ void with_type(DataType type, F&& body) {
 #define MPT_DISPATCH(type, ...)                     \
   with_type(type, [&](auto* tag) {                  \
     using T = std::remove_pointer_t<decltype(tag)>; \
-    using S = State<T>;                             \
-    (void)static_cast<S*>(nullptr);                 \
+    using S [[maybe_unused]] = State<T>;            \
     __VA_ARGS__;                                    \
   })

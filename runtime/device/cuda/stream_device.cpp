@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "runtime/device/cuda/launch.h"
-#include "runtime/device/cuda/work_marks.h"
 
 namespace mpt::runtime::cuda {
 

@@ -101,4 +101,15 @@ class StreamDevice : public Device, public Mover {
   CallStreams streams_;  // last: destroyed first, after a wait for work that uses the others
 };
 
+/// For `count` pieces of work on the streams of `device`, which must outlive them. Throws RunError.
+std::unique_ptr<WorkMarks> make_work_marks(StreamDevice& device, int64_t count);
+
+struct CudaOptions {
+  // The first use of a matrix product times several algorithms for it. The bits of results then depend on
+  // the outcome.
+  bool times_products = false;
+};
+/// Of GPU `index`. Throws RunError if it cannot be used.
+std::unique_ptr<StreamDevice> make_cuda_device(int index, const CudaOptions& options = {});
+
 }  // namespace mpt::runtime::cuda

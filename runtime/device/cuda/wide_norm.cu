@@ -122,8 +122,8 @@ void run(StreamDevice& gpu, DataType type, const WideNormDots& o) {
 void run(StreamDevice& gpu, DataType type, const WideNormBackward& o) {
   const NormedPart part{o.shape, o.ranks};
   MPT_DISPATCH(type, {
-    launch(gpu.stream(), blocks_for(o.shape.rotated()), kThreads, 0, wide_norm_scales_kernel<T>, part,
-           o.epsilon, o.sums, o.kept, o.dqkv, o.dquery_scale, o.dkey_scale);
+    launch_each(gpu.stream(), o.shape.rotated(), wide_norm_scales_kernel<T>, part, o.epsilon, o.sums, o.kept,
+                o.dqkv, o.dquery_scale, o.dkey_scale);
     launch(gpu.stream(), blocks_of_parts(o.shape), kThreads, 0, wide_norm_backward_kernel<T>, part, o.epsilon,
            o.sums, o.dots, o.query_scale, o.key_scale, o.kept, o.dqkv);
   });

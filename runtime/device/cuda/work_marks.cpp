@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/device/cuda/work_marks.h"
+#include "runtime/device/cuda/stream_device.h"
 
 #include <vector>
 

@@ -295,10 +295,21 @@ TEST(SocketWorld, AReasonFromElsewhereHoldsNoControlCharacters) {
 }
 
 TEST(Launch, ReadsWhatLaunchersSet) {
-  const char* names[] = {
-      "RANK",       "WORLD_SIZE",       "OMPI_COMM_WORLD_RANK",        "OMPI_COMM_WORLD_SIZE", "PMI_RANK",
-      "PMI_SIZE",   "SLURM_PROCID",     "SLURM_STEP_NUM_TASKS",        "MASTER_ADDR",          "MASTER_PORT",
-      "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE"};
+  const char* names[] = {"RANK",
+                         "WORLD_SIZE",
+                         "OMPI_COMM_WORLD_RANK",
+                         "OMPI_COMM_WORLD_SIZE",
+                         "PMI_RANK",
+                         "PMI_SIZE",
+                         "SLURM_PROCID",
+                         "SLURM_STEP_NUM_TASKS",
+                         "MASTER_ADDR",
+                         "MASTER_PORT",
+                         "SLURM_NODEID",
+                         "SLURM_STEP_TASKS_PER_NODE",
+                         "LOCAL_RANK",
+                         "LOCAL_WORLD_SIZE",
+                         "TORCHELASTIC_USE_AGENT_STORE"};
   const auto with = [&](const std::vector<std::pair<const char*, const char*>>& set) {
     for (const char* name : names) ::unsetenv(name);
     for (const auto& [name, value] : set) ::setenv(name, value, 1);
@@ -323,6 +334,14 @@ TEST(Launch, ReadsWhatLaunchersSet) {
   EXPECT_EQ(with({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}})->launcher, "mpirun");
   EXPECT_EQ(with({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}})->launcher, "Hydra");
   EXPECT_EQ(with({{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}})->launcher, "srun");
+  for (const auto& [host, processes] : {std::pair{"0", 2}, {"2", 2}, {"3", 1}})
+    EXPECT_EQ(with({{"SLURM_PROCID", "1"},
+                    {"SLURM_STEP_NUM_TASKS", "7"},
+                    {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"},
+                    {"SLURM_NODEID", host}})
+                  ->processes_of_host,
+              processes)
+        << host;
   EXPECT_THROW(with({{"RANK", "8"}, {"WORLD_SIZE", "8"}}), UserError);
   EXPECT_THROW(with({{"RANK", "x"}, {"WORLD_SIZE", "8"}}), UserError);
   EXPECT_THROW(with({{"RANK", "0"}, {"WORLD_SIZE", "99999999999"}}), UserError);

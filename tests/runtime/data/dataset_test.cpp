@@ -195,6 +195,33 @@ TEST(Dataset, TokensBeyondTheVocabularyAreRefusedWithTheirPlace) {
   EXPECT_NE(message_of(o).find("token 256 is 256"), std::string::npos) << message_of(o);
 }
 
+// Text is the bytes of one vocabulary, and 16 bits do not hold the ids of a large one: nothing in the file is
+// beyond the vocabulary, and all of it is wrong.
+TEST(Dataset, TokensOfAnotherVocabularyAreRefusedWithTheirRemedy) {
+  const auto refused = [](const std::string& file, DataFormat format, int64_t vocab) {
+    DatasetOptions o = options({file}, 8);
+    o.format = format;
+    o.vocab = vocab;
+    return message_of(o);
+  };
+  const std::string text = write("words.txt", std::string(100, 'a'));
+  const std::string indexed = write_indexed("narrow", counting(100), {100});
+  const std::string plain = write("narrow16.bin", raw(counting(100)));
+  for (const int64_t vocab : {128, 257, 4096}) {
+    EXPECT_NE(refused(text, DataFormat::auto_, vocab).find("--data-format text"), std::string::npos) << vocab;
+    EXPECT_EQ(refused(text, DataFormat::text, vocab), "") << vocab;
+  }
+  EXPECT_EQ(refused(text, DataFormat::auto_, 256), "");
+  for (const auto& [file, format] : {std::pair{indexed, DataFormat::auto_}, {plain, DataFormat::uint16}}) {
+    EXPECT_EQ(refused(file, format, 65536), "") << file;
+    EXPECT_NE(refused(file, format, 65537).find("--data-format uint32"), std::string::npos) << file;
+  }
+  const std::vector<int16_t> shorter(100, 7);
+  EXPECT_NE(
+      refused(write_indexed("int16", shorter, {100}, 3), DataFormat::auto_, 50000).find("ids 0 to 32767"),
+      std::string::npos);
+}
+
 TEST(Dataset, TokensOf64BitsAreNotCut) {
   for (const int64_t token : {(int64_t{1} << 32) + 5, -(int64_t{1} << 32) + 5, int64_t{1} << 31}) {
     std::vector<int64_t> tokens(100, 7);
@@ -246,7 +273,7 @@ TEST(Dataset, ADamagedIndexIsRefusedOrHarmless) {
     index.assign(std::istreambuf_iterator<char>(in), {});
   }
   DatasetOptions o = options({path}, 8);
-  o.vocab = 70000;
+  o.vocab = 65536;
   o.format = DataFormat::megatron;
   for (size_t cut = 0; cut < index.size(); cut += 3) {
     write("damaged.idx", index.substr(0, cut));

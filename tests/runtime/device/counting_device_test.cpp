@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/comm/single.h"
-#include "runtime/device/cuda/cuda_device.h"
+#include "runtime/comm/mover.h"
+#include "runtime/device/cuda/stream_device.h"
 #include "runtime/nn/stage.h"
 #include "runtime/train/optimizer.h"
 #include "tests/support/counting_device.h"

@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "runtime/device/cuda/cuda_device.h"
 #include "runtime/device/cuda/gemm.h"
+#include "runtime/device/cuda/stream_device.h"
 #include "tests/support/cuda_on_cpu/streams.h"
 
 namespace mpt::runtime {

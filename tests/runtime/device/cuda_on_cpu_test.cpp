@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "runtime/comm/single.h"
-#include "runtime/device/cuda/cuda_device.h"
+#include "runtime/comm/mover.h"
 #include "runtime/device/cuda/memory_pool.h"
 #include "runtime/device/cuda/staging.h"
+#include "runtime/device/cuda/stream_device.h"
 #include "runtime/device/side_stream.h"
 #include "runtime/nn/stage.h"
 #include "tests/support/cuda_on_cpu/memory.h"

@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "models/zoo.h"
 #include "runtime/checkpoint/hugging_face.h"
-#include "runtime/comm/single.h"
+#include "runtime/comm/mover.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/nn/stage.h"
 

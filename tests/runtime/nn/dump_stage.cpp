@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/json.h"
-#include "runtime/comm/single.h"
+#include "runtime/comm/mover.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/nn/stage.h"
 #include "tests/support/make_plan.h"

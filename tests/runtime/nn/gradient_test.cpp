@@ -9,7 +9,7 @@
 #include <cstring>
 #include <functional>
 
-#include "runtime/comm/single.h"
+#include "runtime/comm/mover.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/nn/stage.h"
 #include "tests/support/make_plan.h"

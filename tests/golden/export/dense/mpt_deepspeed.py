@@ -7,8 +7,10 @@ import deepspeed
 from deepspeed.pipe import PipelineModule
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+SETTINGS = os.path.join(HERE, "deepspeed.json")
 MODEL = "meta-llama/Llama-3.1-70B"  # on the hub, or a file beside this one
 SEQUENCE = 4096  # tokens
+CONTEXT = 1  # ranks that share a sequence
 RECOMPUTE = False  # every layer
 STAGES = 4
 LAYER = "DecoderLayer"
@@ -19,4 +21,4 @@ def engine(model, **options):
     # `model`: the LayerSpecs of embedding, decoder layers and head; LAYER is the class of the decoder layers.
     model = PipelineModule(layers=model, num_stages=STAGES, partition_method=f"type:{LAYER}",
                            loss_fn=options.pop("loss_fn"), activation_checkpoint_interval=int(RECOMPUTE))
-    return deepspeed.initialize(model=model, config=os.path.join(HERE, "deepspeed.json"), **options)
+    return deepspeed.initialize(model=model, config=SETTINGS, **options)

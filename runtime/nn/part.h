@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Part: a layer, or a part of one, on one rank: what it works with, and calls that all of them make.
+
+#include "runtime/nn/parameters.h"
+#include "runtime/nn/rank_sizes.h"
+
+namespace mpt::runtime {
+
+/// What parts are made with. Sizes, parameters, device and the groups themselves must outlive them.
+struct PartContext {
+  const RankSizes& sizes;
+  Parameters& parameters;
+  const LayerGroups& groups;
+  Device& device;
+
+  /// The same for layers of another kind.
+  PartContext of(const RankSizes& other) const { return {other, parameters, groups, device}; }
+};
+
+/// `data` and `bytes` more.
+inline const char* beyond(const void* data, int64_t bytes) { return static_cast<const char*>(data) + bytes; }
+inline char* beyond(void* data, int64_t bytes) { return static_cast<char*>(data) + bytes; }
+
+class Part {
+ protected:
+  explicit Part(const PartContext& context)
+      : sizes_(context.sizes),
+        parameters_(context.parameters),
+        group_(*context.groups.tensor),
+        device_(context.device) {}
+
+  Buffer tokens_by(int64_t columns) const { return {device_, sizes_.token_bytes(columns)}; }
+  Buffer local_by(int64_t columns) const { return {device_, sizes_.local_bytes(columns)}; }
+  /// Room for `count` numbers in full precision.
+  Buffer numbers(int64_t count) const { return {device_, count * sizes_.state_unit()}; }
+  int64_t local_count() const { return sizes_.local_tokens * sizes_.hidden; }
+
+  /// A vector that all tensor ranks have whole; `partial`: each of them has a part of its gradient.
+  Parameter whole_vector(const std::string& name, int64_t rows, bool partial, double start = 0.0) const {
+    Parameter vector;
+    vector.name = name;
+    vector.global_rows = rows;
+    vector.blocks = {{0, rows, 0, 1}};
+    vector.initial_value = start;
+    vector.is_first_copy = sizes_.tensor_rank == 0;
+    vector.partial = partial;
+    return vector;
+  }
+  /// A vector of which each tensor rank has `rows`.
+  Parameter split_vector(const std::string& name, int64_t rows, double start, double deviation = 0.0) const {
+    Parameter vector;
+    vector.name = name;
+    vector.global_rows = rows * sizes_.tensor;
+    vector.blocks = {{rows * sizes_.tensor_rank, rows, 0, 1}};
+    vector.initial_value = start;
+    vector.deviation = deviation;
+    return vector;
+  }
+
+  void run(const Operation& operation) const { device_.run(sizes_.type, operation); }
+  /// Strides are in elements.
+  void copy_columns(int64_t rows, int64_t columns, const void* from, int64_t from_stride, void* to,
+                    int64_t to_stride) const {
+    run(CopyColumns{sizes_.type, rows, columns, from, from_stride, to, to_stride});
+  }
+  /// `index` of a parameter, or -1 for null.
+  const void* value_if(int index) const { return index < 0 ? nullptr : parameters_.value(index); }
+  void* gradient_if(int index) const { return index < 0 ? nullptr : parameters_.gradient(index); }
+  /// `part`, `count` numbers in full precision, is added to the gradient of a parameter.
+  void add_gradient(int index, int64_t count, const void* part) const {
+    void* const gradient = parameters_.gradient(index);
+    device_.run(parameters_.state_type(), ResidualAdd{count, gradient, part, gradient});
+  }
+
+  const RankSizes& sizes_;
+  Parameters& parameters_;
+  Communicator& group_;  // of tensor ranks
+  Device& device_;
+};
+
+}  // namespace mpt::runtime

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/supports/combinations.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/ranges.h"
+#include "core/schedule_catalog.h"
+#include "frameworks/framework.h"
+#include "frameworks/supports/supports.h"
+#include "models/zoo.h"
+
+namespace mpt::frameworks {
+namespace {
+
+// A layout of 8 ranks that the framework trains, unless `change` makes it another.
+struct Asked {
+  const char* framework;
+  const char* model;
+  void (*change)(Layout&);
+};
+
+std::optional<Rejection> asked(const Asked& a) {
+  const Framework& framework = *find_framework(a.framework);
+  const ModelSpec model = trained_by(framework, models::load_model(a.model));
+  Layout l;
+  l.data = 8;
+  l.precision = Precision::bf16;
+  l.zero = contains(framework.abilities.zero, 1) ? 1 : 2;
+  l.overlap_gradient_reduce = l.overlap_parameter_gather = l.overlap_transfer = true;
+  if (contains(framework.abilities.context_methods, ContextMethod::all_to_all))
+    l.context_method = ContextMethod::all_to_all;
+  a.change(l);
+  l.data = 8 / (l.tensor * l.context * l.pipeline);
+  l.shard = l.replicas();
+  l.layers_per_stage = even_stages(model.layers.count(), l.stages());
+  return supports(framework, model, l, {64, 4096});
+}
+
+std::string why(const Asked& a) {
+  const auto rejection = asked(a);
+  return rejection ? rejection->reason : "";
+}
+
+void zb_v(Layout& l) { l.pipeline = l.chunks = 2, l.schedule = "zb-v", l.zero = 2; }
+void dualpipe_v(Layout& l) { l.pipeline = l.chunks = 2, l.schedule = "dualpipe-v", l.zero = 2; }
+void one_forward_one_backward(Layout& l) { l.pipeline = 2, l.schedule = "1f1b"; }
+void context(Layout& l) { l.context = 2, l.zero = 3; }
+void tensor(Layout& l) { l.tensor = 2; }
+
+// A split backward looks weights up that ZeRO 3 has sharded again.
+TEST(Combinations, ASplitBackwardLosesGradientsOfWeightsThatReshard) {
+  const auto with_zero_3 = [](Layout& l) { zb_v(l), l.zero = 3; };
+  EXPECT_EQ(asked({"automodel", "llama3-8b", with_zero_3})->constraint, "trains wrong");
+  EXPECT_NE(why({"automodel", "llama3-8b", with_zero_3}).find("v0.7.0"), std::string::npos);
+  EXPECT_NE(why({"automodel", "qwen3-8b", with_zero_3}).find("loses gradients"), std::string::npos);
+  EXPECT_EQ(why({"automodel", "llama3-8b", zb_v}), "");
+  EXPECT_EQ(why({"automodel", "llama3-8b", [](Layout& l) { one_forward_one_backward(l), l.zero = 3; }}), "");
+  EXPECT_EQ(why({"mpt", "llama3-8b", with_zero_3}), "") << "mpt-run keeps its own graph";
+  for (const Framework& f : known_frameworks()) {
+    // Whoever takes torch's schedules has the rule, whether another one comes first or not.
+    const bool splits = any_of(f.abilities.schedules, [](const ScheduleAbility& s) {
+      return find_schedule(s.schedule, "").splits_backward;
+    });
+    if (!splits || f.name == "mpt") continue;
+    EXPECT_GE(broken_rule(f.abilities.combinations, "llama", bit(Trait::split_backward) | bit(Trait::zero_3)),
+              0)
+        << f.name;
+  }
+}
+
+TEST(Combinations, ASplitBackwardRecomputesNothing) {
+  const auto full = [](Layout& l) { dualpipe_v(l), l.recompute = Recompute::full; };
+  const auto selective = [](Layout& l) { dualpipe_v(l), l.recompute = Recompute::selective; };
+  EXPECT_EQ(asked({"torchtitan", "llama3-8b", full})->constraint, "unplanned");
+  EXPECT_EQ(asked({"pytorch", "llama3-8b", full})->constraint, "unplanned");
+  EXPECT_EQ(asked({"automodel", "llama3-8b", [](Layout& l) { zb_v(l), l.recompute = Recompute::full; }})
+                ->constraint,
+            "unplanned");
+  EXPECT_NE(why({"torchtitan", "llama3-8b", selective}).find("does not start in v0.3.0"), std::string::npos);
+  EXPECT_EQ(
+      why({"torchtitan", "llama3-8b",
+           [](Layout& l) { one_forward_one_backward(l), l.zero = 2, l.recompute = Recompute::selective; }}),
+      "");
+}
+
+// DeepSpeed's Ulysses exchanges heads of attention and hands on nothing else.
+TEST(Combinations, UlyssesHandsOnNoStatesAndNoWindows) {
+  for (const char* framework : {"deepspeed", "transformers-deepspeed"}) {
+    for (const char* model : {"qwen3.5-9b", "nemotron-nano-9b-v2", "qwen3-next-80b-a3b"})
+      EXPECT_NE(why({framework, model, context}).find("starts the state"), std::string::npos)
+          << framework << " " << model << ": " << why({framework, model, context});
+    for (const char* model : {"gemma3-4b", "mistral-7b"})
+      EXPECT_NE(why({framework, model, context}).find("drops sliding windows"), std::string::npos) << model;
+    EXPECT_EQ(why({framework, "llama3-8b", context}), "") << framework;
+    EXPECT_EQ(why({framework, "mistral-7b", [](Layout&) {}}), "") << framework;
+  }
+  EXPECT_EQ(why({"mpt", "gemma3-4b", context}), "");
+}
+
+TEST(Combinations, MegatronTrainsSomeKindsOfAttentionWrongOverTensorRanks) {
+  const auto with_sequence = [](Layout& l) { tensor(l), l.sequence_parallel = true; };
+  for (const char* framework : {"megatron-core", "megatron-bridge"}) {
+    for (const char* model : {"qwen3.5-9b", "qwen3.5-4b"}) {
+      EXPECT_NE(why({framework, model, tensor}).find("trains wrong in"), std::string::npos) << model;
+      EXPECT_EQ(why({framework, model, with_sequence}), "") << model;
+    }
+    for (const char* model : {"gpt-oss-20b", "gpt-oss-120b"})
+      EXPECT_NE(why({framework, model, with_sequence}).find("sinks"), std::string::npos) << model;
+    EXPECT_EQ(why({framework, "gpt-oss-20b", [](Layout& l) { l.expert = 8; }}), "") << framework;
+    const auto muon = [](Layout& l) {
+      l.precision = Precision::fp16, l.training.optimizer = OptimizerKind::muon;
+    };
+    EXPECT_NE(why({framework, "llama3-8b", muon}).find("no Muon in fp16"), std::string::npos);
+  }
+}
+
+// What makes the loss another than that of one GPU which takes one sequence at a time.
+TEST(Combinations, TheObjectiveIsThatOfOneGpuOrSaysWhyNot) {
+  const auto objective = [](const char* framework, const char* model, void (*change)(Layout&)) {
+    Layout l;
+    change(l);
+    return objective_of(*find_framework(framework), models::load_model(model), l, {l.micro_batch, 4096});
+  };
+  const auto two = [](Layout& l) { l.micro_batch = 2; };
+  const auto masked = [](Layout& l) { l.training.masked = 0.5; };
+  const auto masked_context = [](Layout& l) { l.training.masked = 0.5, l.context = 2; };
+  EXPECT_FALSE(objective("transformers-fsdp", "mixtral-8x7b", two).same);
+  EXPECT_FALSE(objective("deepspeed", "qwen3-30b-a3b", two).same);
+  EXPECT_FALSE(objective("automodel", "qwen3-30b-a3b", two).same);
+  EXPECT_TRUE(objective("megatron-core", "mixtral-8x7b", two).same) << "each sequence is balanced";
+  EXPECT_TRUE(objective("mpt", "mixtral-8x7b", two).same) << "each sequence is balanced";
+  EXPECT_TRUE(objective("transformers-fsdp", "llama3-8b", two).same);
+  const auto accumulating = [](const char* framework) {
+    return objective_of(*find_framework(framework), models::load_model("mixtral-8x7b"), Layout{}, {8, 4096});
+  };
+  EXPECT_FALSE(accumulating("transformers-fsdp").same);
+  EXPECT_TRUE(accumulating("megatron-core").same);
+  EXPECT_TRUE(objective("megatron-core", "llama3-8b", masked_context).same) << "the loss is counted by token";
+  EXPECT_FALSE(objective("megatron-core", "mixtral-8x7b", masked_context).same);
+  EXPECT_TRUE(objective("megatron-core", "mixtral-8x7b", masked).same);
+  const Objective other =
+      objective("deepspeed", "llama3-8b", [](Layout& l) { l.training.masked = 0.5, l.micro_batch = 2; });
+  EXPECT_FALSE(other.same);
+  EXPECT_FALSE(other.why.empty() || other.seen.empty());
+}
+
+TEST(Combinations, TheObjectiveOfLayoutsThatTrainWrongIsAnother) {
+  const auto objective = [](const char* framework, const char* model, void (*change)(Layout&)) {
+    Layout l;
+    change(l);
+    return objective_of(*find_framework(framework), models::load_model(model), l, {8, 4096});
+  };
+  const auto split_and_sharded = [](Layout& l) {
+    l.pipeline = 2, l.data = 2, l.zero = 3, l.chunks = 2, l.schedule = "zb-v";
+  };
+  for (const char* framework : {"pytorch", "torchtitan", "automodel"}) {
+    const Objective wrong = objective(framework, "llama3-8b", split_and_sharded);
+    EXPECT_FALSE(wrong.same) << framework;
+    EXPECT_FALSE(wrong.seen.empty()) << framework;
+  }
+  EXPECT_FALSE(objective("megatron-core", "gpt-oss-20b", tensor).same) << "sinks";
+  EXPECT_TRUE(objective("megatron-core", "llama3-8b", tensor).same);
+}
+
+TEST(Combinations, TheObjectiveOfLayoutsThatWereNotJudgedIsNotKnown) {
+  Framework framework = *find_framework("megatron-core");
+  framework.abilities.judged = {{{Trait::zero_0}, "run: one"}};
+  const auto objective = [&](void (*change)(Layout&)) {
+    Layout l;
+    change(l);
+    return objective_of(framework, models::load_model("llama3-8b"), l, {8, 4096});
+  };
+  EXPECT_TRUE(objective([](Layout&) {}).same);
+  for (const auto change : {+[](Layout& l) { l.tensor = 2; }, +[](Layout& l) { l.zero = 1, l.data = 2; }}) {
+    const Objective unknown = objective(change);
+    EXPECT_FALSE(unknown.same);
+    EXPECT_NE(unknown.why.find("was not judged"), std::string::npos);
+    EXPECT_EQ(unknown.seen, "");
+  }
+}
+
+TEST(Combinations, WhatIsInNoJudgedSetIsNotJudged) {
+  const std::vector<JudgedSet> sets{{{Trait::pipeline, Trait::zero_1}, ""},
+                                    {{Trait::zero_3, Trait::windows}, ""}};
+  EXPECT_TRUE(is_judged(sets, 0));
+  EXPECT_TRUE(is_judged(sets, bit(Trait::pipeline)));
+  EXPECT_TRUE(is_judged(sets, bit(Trait::zero_3) | bit(Trait::windows)));
+  EXPECT_FALSE(is_judged(sets, bit(Trait::pipeline) | bit(Trait::windows)));
+  EXPECT_EQ(unjudged(sets, bit(Trait::pipeline) | bit(Trait::windows) | bit(Trait::zero_1)),
+            "windows, zero 1");
+  Framework framework = *find_framework("deepspeed");
+  framework.abilities.judged = sets;
+  const auto refused = check_combination(framework, "llama", bit(Trait::pipeline) | bit(Trait::windows));
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->constraint, "not judged");
+  EXPECT_NE(refused->reason.find("windows, pipeline"), std::string::npos) << refused->reason;
+}
+
+// Every rule and judged set names what it was seen by; tests/frameworks/evidence_test.py looks it up.
+TEST(Combinations, NameARunOrALine) {
+  for (const Framework& f : known_frameworks()) {
+    EXPECT_FALSE(f.abilities.judged.empty()) << f.name;
+    for (const CombinationRule& rule : f.abilities.combinations) {
+      EXPECT_FALSE(rule.with.empty() || rule.what.empty() || rule.seen.empty()) << f.name;
+    }
+    for (const JudgedSet& set : f.abilities.judged) EXPECT_FALSE(set.seen.empty()) << f.name;
+  }
+}
+
+}  // namespace
+}  // namespace mpt::frameworks

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What a host's memory holds: a model that is built there, and an offloaded optimizer.
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "core/short_form.h"
+#include "planner/api.h"
+#include "planner/explain/screen.h"
+#include "planner/request/resolve.h"
+
+namespace mpt::planner {
+namespace {
+
+PlanRequest host_request(const std::string& model = "llama3-8b", const std::string& cluster = "dgx-h100:1") {
+  PlanRequest r;
+  r.model.name = model;
+  r.cluster.name = cluster;
+  r.global_batch = 64;
+  return r;
+}
+
+std::string host_error(const PlanRequest& r) {
+  try {
+    resolve(r);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+// transformers-fsdp builds the model once on each host; other settings build it in each process.
+TEST(HostMemory, RefusesModelsThatAHostCannotBuild) {
+  PlanRequest r = host_request("llama3-70b");
+  r.framework = "transformers-fsdp";
+  EXPECT_EQ(host_error(r), "accepted");
+  r.execution = {"host_build_bytes=0", "process_build_bytes=4"};
+  const std::string refused = host_error(r);  // 8 x 4 x 70.55e9 bytes of 2 TB
+  EXPECT_NE(refused.find("2.05 TiB in the memory of each host"), std::string::npos) << refused;
+  EXPECT_NE(refused.find("fsdp_cpu_ram_efficient_loading: true"), std::string::npos) << refused;
+  r.cluster.name = "dgx-h100:2x4";
+  EXPECT_EQ(host_error(r), "accepted") << "four processes on a host";
+  r.cluster.name = "dgx-h100:1";
+  r.lora = 16;
+  EXPECT_EQ(host_error(r), "accepted") << "frozen weights keep 16 bits";
+  r.lora = 0;
+  r.model.name = "llama3-8b";
+  EXPECT_EQ(host_error(r), "accepted");
+}
+
+TEST(HostMemory, RefusesModelsThatAreTooLargeForOneProcessOfAHost) {
+  PlanRequest r = host_request("deepseek-v3", "dgx-h100:16");
+  r.framework = "transformers-fsdp";
+  EXPECT_NE(host_error(r).find("2.44 TiB in the memory of each host"), std::string::npos) << host_error(r);
+  r.cluster.value = resolve(host_request("llama3-8b", "dgx-h100:16"))->problem.cluster;
+  r.cluster.value->host_memory_bytes = 4'000'000'000'000;
+  EXPECT_EQ(host_error(r), "accepted");
+  r.cluster.value->host_memory_bytes = 0;
+  EXPECT_EQ(host_error(r), "accepted") << "unknown";
+}
+
+TEST(HostMemory, AnOptimizerWithoutMomentsTakesNone) {
+  PlanRequest r = host_request("tiny-llama", "this-machine:4");
+  r.optimizer = OptimizerKind::adafactor;
+  r.beyond_framework = true;
+  EXPECT_EQ(estimate(r).plan.layout.training.optimizer, OptimizerKind::adafactor);
+  EXPECT_GT(plan(r).prediction.step_time_s, 0.0) << "offload is among the layouts";
+}
+
+// Bytes that the host of an offloaded optimizer has not: no likelihood of fitting a GPU speaks against it.
+TEST(HostMemory, AnOptimizerThatHostsCannotHoldDoesNotFit) {
+  PlanRequest r = host_request("llama3-8b", "dgx-h200:1");
+  r.framework = "mpt";
+  r.bounds = parse_short_form("tp1 pp1 dp8 zero1 mbs1 offload", "test").bounds;
+  r.cluster.value = resolve(r)->problem.cluster;
+  const Estimated roomy = estimate(r);
+  EXPECT_TRUE(roomy.fits());
+  r.cluster.value->host_memory_bytes = 50'000'000'000;
+  const Estimated tight = estimate(r);
+  ASSERT_TRUE(tight.lacks());
+  EXPECT_EQ(tight.lacks()->constraint, "host memory");
+  EXPECT_EQ(tight.lacks()->available, 5e10);
+  EXPECT_GT(tight.lacks()->needed, 8e9 * 12) << "moments and master weights of 8 billion weights";
+  EXPECT_NE(describe_verdict(tight.plan, tight.lacks()).find("DOES NOT FIT by"), std::string::npos);
+  EXPECT_NE(describe_verdict(tight.plan, tight.lacks()).find("per host, there are 46.6 GiB"),
+            std::string::npos)
+      << describe_verdict(tight.plan, tight.lacks());
+  try {
+    plan(r);
+    ADD_FAILURE() << "planned";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("per host on 8 GPUs; there are 46.6 GiB"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace mpt::planner
