@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """mpt.capture with the frameworks themselves: their own commands, stopped at the configuration, and what mpt-plan imports of it.
 
-Usage: capture_test.py PROGRAMS [NAMES]. PROGRAMS is the folder of mpt-plan; NAMES are cases (default: all whose environment is
+Usage: capture_test.py PROGRAMS [NAMES]. PROGRAMS is the folder of mpt-plan; NAMES are cases or words for plain.py (default: all whose environment is
 installed under build/frameworks, or MPT_FRAMEWORKS).
 """
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,13 @@ CASES = {
     "nemo": Case("torch", ["python", "train_nemo.py"], [], "", {}, "NeMo 2 (nemo.collections.llm), which MPT cannot capture yet"),
 }
 
+# By the word for plain.py, at which line and call the capture ends.
+PLAIN = {"loop": "line 22: found that it calls Tensor.backward(), which trains", "step": "found that it calls AdamW.step(), which trains",
+         "grad": "found that it calls torch.autograd.grad(), which trains", "save": "found that it calls torch.save()", "file": "found that it calls torch.save()",
+         "sharded": "found that it calls torch.distributed.checkpoint.save()", "safetensors": "found that it saves a file of safetensors",
+         "reduce": "line 30: found that it calls torch.distributed.all_reduce() for data of several ranks", "loader": "found that it would start a process",
+         "spawn": "found that it would start a process"}
+
 
 def inside(words):
     """mpt.capture on a machine without GPUs, where only stand-ins of compiled extensions are."""
@@ -67,7 +75,6 @@ def inside(words):
         from megatron.bridge import AutoBridge
         AutoBridge.from_hf_pretrained = classmethod(lambda cls, path, **_: cls.from_hf_config(hub.configuration(path, {})))
     from mpt import capture
-    capture.COMMAND = [sys.executable, os.path.abspath(__file__), "--inside"]
     status = capture.main(words)
     sys.stdout.flush()
     os._exit(status)
@@ -93,7 +100,7 @@ def check(name, case, program, folder):
         if done.returncode == 0 or os.path.exists(captured) or case.refused not in done.stderr:
             raise AssertionError(f"not refused: {done.stdout}{done.stderr}")
         return "refused by name"
-    if done.returncode != 0 or "nothing was trained" not in done.stdout:
+    if done.returncode != 0 or "nothing was trained, and no file changed" not in done.stdout:
         raise AssertionError("\n".join((done.stdout + done.stderr).splitlines()[-12:]))
     layout, notes = imported(program, "--captured", captured)
     wrong = {key: (layout.get(key), value) for key, value in case.layout.items() if layout.get(key) != value}
@@ -106,13 +113,40 @@ def check(name, case, program, folder):
     return "captured" + (f"; {' '.join(notes.split())}" if notes else "")
 
 
+def state(folder):
+    return {os.path.join(at, name): open(os.path.join(at, name), "rb").read() for at, _, names in os.walk(folder) for name in names}
+
+
+def check_plain(word, folder):
+    """Ends at its first call of the kind, by itself and by a shell script, and leaves each file as it was."""
+    python = os.path.join(os.environ.get("MPT_FRAMEWORKS", os.path.join(ROOT, "build/frameworks")), "torch/bin/python")
+    if not os.path.exists(python):
+        return "skipped: not installed"
+    work = os.path.join(folder, word)
+    os.mkdir(work)
+    shutil.copy(os.path.join(SCRIPTS, "plain.py"), work)
+    for name, text in (("checkpoint.pt", "kept"), ("run.sh", f"rm checkpoint.pt\ntorchrun --nproc-per-node 8 plain.py {word}\nrm run.sh\n")):
+        with open(os.path.join(work, name), "w", encoding="utf-8") as file:
+            file.write(text)
+    before = state(work)
+    command = ["bash", "run.sh"] if word == "loop" else ["torchrun", "--nproc-per-node", "8", "plain.py", word]
+    done = subprocess.run([python, "-m", "mpt.capture", "--", *command], cwd=work, env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")},
+                          capture_output=True, text=True)
+    said = done.stderr
+    if state(work) != before or os.path.isdir(os.path.join(work, "logs")) or "went on" in done.stdout:
+        raise AssertionError(f"{sorted(os.listdir(work))} differ from {sorted(before)}; {done.stdout}{said}")
+    if done.returncode != 2 or PLAIN[word] not in said or "rank 0 of 8" not in said or "which is gone: logs, logs/train.log" not in said:
+        raise AssertionError(f"{PLAIN[word]} is not said, but: {said}")
+    return "ended at " + PLAIN[word].partition("found that it ")[2]
+
+
 def main():
     program = os.path.join(os.path.abspath(sys.argv[1]), "mpt-plan")
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        for name in sys.argv[2:] or CASES:
+        for name in sys.argv[2:] or [*CASES, *PLAIN]:
             try:
-                print(f"{name}: {check(name, CASES[name], program, folder)}", flush=True)
+                print(f"{name}: {check_plain(name, folder) if name in PLAIN else check(name, CASES[name], program, folder)}", flush=True)
             except AssertionError as wrong:
                 failed += 1
                 print(f"{name}: FAILED: {wrong}", flush=True)

@@ -234,9 +234,9 @@ def check_trained(programs, given, folder):
     modules = config.get("num_nextn_predict_layers", config.get("num_mtp_layers")) or 0
     run(f"{programs}/mpt-plan", "--model", f"{given}/config.json", "--cluster", "this-machine:4", "--framework", "mpt", "--tp", 2, "--pp", 2,
         "--dp", 1, "--global-batch", 4, "--seq", len(text) - 1 - modules, "-o", plan)
-    run(f"{programs}/mpt-run", plan, "--data", data, "--steps", 5, "--init", given, "--log", log, "--checkpoints", checkpoints, "--lr", "1e-2")
+    run(f"{programs}/mpt-run", plan, "--data", data, "--data-format", "text", "--steps", 5, "--init", given, "--log", log, "--checkpoints", checkpoints, "--lr", "1e-2")
     run(f"{programs}/mpt-run", "export", checkpoints, exported)
-    run(f"{programs}/mpt-run", plan, "--data", data, "--steps", 1, "--init", exported, "--log", again)
+    run(f"{programs}/mpt-run", plan, "--data", data, "--data-format", "text", "--steps", 1, "--init", exported, "--log", again)
     tokens = torch.tensor([list(text.encode())])
     for source, ours in ((given, losses_of(log)[0]), (exported, losses_of(again)[0])):
         model, missing = AutoModelForCausalLM.from_pretrained(source, attn_implementation="eager", dtype=torch.float32, output_loading_info=True)

@@ -225,7 +225,7 @@ def check_rank(folder, c, rank):
         if c.layout["pipeline"] == 1:
             return
         schedule = {"gpipe": "ScheduleGPipe", "1f1b": "Schedule1F1B", "interleaved": "ScheduleInterleaved1F1B",
-                    "zb-v": "ScheduleZBVZeroBubble"}
+                    "zb-interleaved": "ScheduleInterleavedZeroBubble", "zb-v": "ScheduleZBVZeroBubble"}
         c.same("schedule", schedule.get(c.layout["schedule"]), type(recipe.pp.info.schedule).__name__)
         last = c.stages - 1
         for stage, layers, embeds, heads in stages_of(c, recipe):

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+import types
 
 from judging import judge
 
@@ -46,8 +47,17 @@ def handed_over(module, model):
     return given
 
 
+class Ulysses:
+    """Stands for DeepSpeed's class; context_ranks_test.py runs that one."""
+
+    @staticmethod
+    def register_with_transformers(model, attention, ranks, micro_batch):
+        return {"attention": attention, "ranks": ranks, "micro_batch": micro_batch}
+
+
 class Model(torch.nn.Module):
     recomputes = False
+    config = types.SimpleNamespace(_attn_implementation="flash_attention_2")
 
     def gradient_checkpointing_enable(self):
         self.recomputes = True
@@ -75,7 +85,10 @@ def open_pipeline(c, module):
 
 def open_model(c, module):
     model = Model()
+    module.UlyssesSPAttentionHF = Ulysses
     given = handed_over(module, model)
+    registered = {"attention": "flash_attention_2", "ranks": c.layout["context"], "micro_batch": c.layout["micro_batch"]}
+    c.same("context ranks that the model gets", registered if c.layout["context"] > 1 else None, given.get("mpu"))
     c.same("recompute", c.layout["recompute"], "full" if model.recomputes else "none")
     c.same("pipeline", c.layout["pipeline"], 1)
     return given, None

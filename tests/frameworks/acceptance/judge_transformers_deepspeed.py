@@ -5,7 +5,7 @@ import json
 import os
 
 from judging import judge
-from trainer_judging import launch_environment, open_group, training_arguments
+from trainer_judging import compare_recompute, launch_environment, open_group, training_arguments
 
 os.environ["DS_ACCELERATOR"] = "cpu"
 from accelerate import ParallelismConfig  # noqa: E402
@@ -59,7 +59,7 @@ def check(folder, c):
     compare_plugin(c, DeepSpeedPlugin())
     compare_degrees(c)
     script, training = training_arguments(c, folder)
-    c.same("recompute", c.layout["recompute"], "full" if training.gradient_checkpointing else "none")
+    compare_recompute(c, training)
     compare_trainer(c, folder, training)
     compare_model(c, folder, script.config_name)
     if os.path.basename(folder).startswith("trained"):

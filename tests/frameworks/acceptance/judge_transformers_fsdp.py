@@ -3,7 +3,7 @@
 
 
 from judging import judge
-from trainer_judging import launch_environment, open_group, training_arguments
+from trainer_judging import compare_recompute, launch_environment, open_group, training_arguments
 
 import torch  # noqa: E402
 from accelerate import ParallelismConfig  # noqa: E402
@@ -16,7 +16,6 @@ def compare_plugin(c, plugin):
     layout = c.layout
     c.same("version of FSDP", 2, plugin.fsdp_version)
     c.same("zero", layout["zero"], 3 if plugin.reshard_after_forward else 2)
-    c.same("recompute", layout["recompute"], "full" if plugin.activation_checkpointing else "none")
     c.same("offload_optimizer", layout["offload_optimizer"], type(plugin.cpu_offload).__name__ == "CPUOffloadPolicy")
     c.same("layers are wrapped", "transformer_auto_wrap_policy", getattr(plugin.auto_wrap_policy, "__name__", "none"))
     if layout["precision"] in ("bf16", "fp16"):
@@ -43,10 +42,11 @@ def check(folder, c):
     _, args = launch_environment(c, folder, prepare_multi_gpu_env)
     c.same("mixed precision", {"fp32": "no"}.get(c.layout["precision"], c.layout["precision"]), args.mixed_precision)
     open_group(c)
-    compare_plugin(c, FullyShardedDataParallelPlugin())
+    plugin = FullyShardedDataParallelPlugin()
+    compare_plugin(c, plugin)
     compare_degrees(c, ParallelismConfig())
     script, training = training_arguments(c, folder)
-    c.same("recompute by the Trainer, too", False, bool(training.gradient_checkpointing))
+    compare_recompute(c, training, bool(plugin.activation_checkpointing))
     c.same("gradients are shared out with each micro-batch", True,
            training.accelerator_config.gradient_accumulation_kwargs["sync_each_batch"])
     compare_model(c, folder, script.config_name)

@@ -96,6 +96,16 @@ def training_arguments(c, folder):
     return script, training
 
 
+def compare_recompute(c, training, by_accelerate=False):
+    """The number of layers that recompute. Of FSDP's, all of them do by accelerate's plugin, and a part by the Trainer."""
+    layers, layout = sum(c.layout["layers_per_stage"]), c.layout
+    every = (training.activation_checkpointing_kwargs or {}).get("every_n_layers", 1)
+    seen = layers if by_accelerate else -(-layers // every) if training.activation_checkpointing else 0
+    planned = sum(layout.get("recomputed_layers") or [layers]) if layout["recompute"] == "full" else 0
+    c.same("layers that recompute", planned, seen)
+    c.same("recompute by both", False, by_accelerate and bool(training.activation_checkpointing))
+
+
 def open_group(c):
     dist.init_process_group("fake", rank=0, world_size=c.ranks, store=FakeStore())
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(c.ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
