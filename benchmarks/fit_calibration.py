@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fits the fitted constants of planner/cost/calibration.json to published runs, within their physical ranges.
 
-Usage: fit_calibration.py FOLDER_OF_PROGRAMS SET [--sweeps N] [--every N] [--leave-out FAMILY|each] [--write FILE]
+Usage: fit_calibration.py FOLDER_OF_PROGRAMS SET [--sweeps N] [--every N] [--leave-out FAMILY|each] [--constant NAME] [--write FILE]
 
 Coordinate descent on the mean absolute error of step times, an error above 60 % counting as 60 %. With --leave-out each,
 every family is predicted with constants that were fitted to all others, from the middle of their ranges on, so that nothing of
-the family is in them: the error on runs of a source that nobody tuned to. --every takes each n-th of the runs to fit to.
+the family is in them: the error on runs of a source that nobody tuned to. --every takes each n-th of the runs to fit to. --constant
+fits that one alone, to the runs that depend on it.
 """
 
 import argparse
@@ -29,10 +30,13 @@ def constants_to_fit():
 
 
 class Fit:
-    def __init__(self, programs, name, left_out=None, every=1):
+    def __init__(self, programs, name, left_out=None, every=1, only=None):
         self.programs = programs
-        self.constants = constants_to_fit()
+        self.constants = {key: constant for key, constant in constants_to_fit().items() if only in (None, key)}
         self.runs = list(records.of_set(name).values())
+        if only:
+            least, most = (self.predict({only: bound}) for bound in self.constants[only]["range"])
+            self.runs = [run for run in self.runs if least.get(run["id"]) != most.get(run["id"])]
         self.family = {run["id"]: run["family"] for run in self.runs}
         self.fitted = [run for run in self.runs if run["family"] != left_out][::every]
 
@@ -72,14 +76,15 @@ def main():
     parser.add_argument("--sweeps", type=int, default=3)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--leave-out")
+    parser.add_argument("--constant", choices=sorted(constants_to_fit()))
     parser.add_argument("--write")
     options = parser.parse_args()
     if options.leave_out == "each":
-        families = sorted(set(Fit(options.programs, options.set).family.values()))
+        families = sorted(set(Fit(options.programs, options.set, only=options.constant).family.values()))
         errors = []
         print("| family left out | runs | mean | median |\n| --- | --- | --- | --- |")
         for family in families:
-            fit = Fit(options.programs, options.set, family, options.every)
+            fit = Fit(options.programs, options.set, family, options.every, options.constant)
             middle = {name: sum(c["range"]) / 2 for name, c in fit.constants.items()}
             constants = fit.descend(middle, options.sweeps)
             own = sorted(abs(e) for name, e in fit.predict(constants).items() if fit.family[name] == family)
@@ -88,7 +93,7 @@ def main():
         errors.sort()
         print(f"| all | {len(errors)} | {100 * sum(errors) / len(errors):.1f} % | {100 * errors[len(errors) // 2]:.1f} % |")
         return
-    fit = Fit(options.programs, options.set, options.leave_out, options.every)
+    fit = Fit(options.programs, options.set, options.leave_out, options.every, options.constant)
     constants = fit.descend({}, options.sweeps, lambda text: print(text, flush=True))
     if options.write:
         with open(options.write, "w") as file:

@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "models/layer_program.h"
-#include "runtime/comm/single.h"
+#include "runtime/comm/mover.h"
 #include "runtime/comm/threads/thread_world.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/nn/stage.h"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["Comparison", "Days", "Defect", "Diagnosis", "Error", "Estimate", "Export", "Fit", "InputError", "Plan", "Problem", "Progress",
-           "clusters", "compare", "data_version", "diagnose", "estimate", "exports", "fits", "frameworks", "load", "models", "plan",
+           "clusters", "compare", "data_version", "diagnose", "doctor", "estimate", "exports", "fits", "frameworks", "load", "models", "plan",
            "this_machine", "types"]
 
 _GIB = float(1 << 30)
@@ -38,7 +38,7 @@ OnProgress = Optional[Callable[[Progress], Any]]
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return str(_ask({"do": "version"}).value["version"])
-    if name in ("capture", "monitor", "torch"):  # imported when they are used: mpt.torch needs PyTorch
+    if name in ("capture", "monitor", "torch", "verify"):  # imported when they are used: mpt.torch needs PyTorch
         return importlib.import_module(f"mpt.{name}")
     raise AttributeError(f"module 'mpt' has no attribute '{name}'")
 
@@ -78,12 +78,14 @@ class Days(NamedTuple):
 
 
 class Export(NamedTuple):
-    """What an export wrote: for whom, paths, and what to know before they are used."""
+    """What an export wrote: for whom, paths, and what to know before they are used. `warnings`: where a forced export is another training
+    than the plan, or cannot run. `needs`: what the files take beside the framework, such as packages."""
 
     to: str
     files: List[str]
     note: str
     warnings: List[str]
+    needs: List[str]
 
 
 class Plan(types.PlanFields):
@@ -110,14 +112,23 @@ class Plan(types.PlanFields):
 
     @property
     def step_time_s(self) -> float:
-        return self.prediction.step_time_s
+        """As observed runs correct it, where there are any; prediction.step_time_s is without them."""
+        return self.corrected.layouts[0].step_time_s if self.corrected else self.prediction.step_time_s
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.prediction.tokens_per_s * self.prediction.step_time_s / self.step_time_s
+
+    @property
+    def confidence(self) -> Optional[types.Confidence]:
+        return self.corrected.layouts[0].confidence if self.corrected else self.prediction.confidence
 
     def days(self, tokens: float, goodput: float = 1.0) -> "Days":
         """Days of a whole training of so many tokens, such as 1e12. `goodput`: the share of the time that trains; the rest is
         failures, saving and evaluation."""
         if not (0 < goodput <= 1 and 0 < tokens < math.inf):
             raise _wrong("days", f"{tokens} tokens, goodput {goodput}", "tokens above 0, such as 1e12, and a goodput above 0 and at most 1")
-        sure = self.prediction.confidence
+        sure = self.confidence
         days = lambda step_s: None if not step_s else tokens / (self.workload.global_batch * self.workload.sequence) * step_s / goodput / 86400
         return Days(days(self.step_time_s), days(sure.least_s) if sure else None, days(sure.most_s) if sure else None)
 
@@ -139,12 +150,14 @@ class Plan(types.PlanFields):
             raise _wrong("why_not", "nothing", "the layouts that are asked about, such as tp=8")
         return str(_ask({"do": "why_not", "plan": self.json, "layout": ",".join(words), "profile": profile, "kernels": kernels}).value["text"])
 
-    def export(self, to: Union[str, Sequence[str]], folder: Union[str, "os.PathLike[str]"]) -> List[Export]:
-        """Writes the plan in the words of frameworks and launchers (mpt.exports()), as `mpt-plan export` does."""
+    def export(self, to: Union[str, Sequence[str]], folder: Union[str, "os.PathLike[str]"], *, force: bool = False) -> List[Export]:
+        """Writes the plan in the words of frameworks and launchers (mpt.exports()), as `mpt-plan export` does. Files that would be another
+        training than the plan, or could not run, are written with `force` alone."""
         targets = [to] if isinstance(to, str) else list(to)
         folder = os.fspath(folder)
-        written = _ask({"do": "export", "plan": self.json, "to": targets, "folder": folder}).value
-        return [Export(one["to"], [os.path.join(folder, file["name"]) for file in one["files"]], one["note"], one["warnings"]) for one in written]
+        written = _ask({"do": "export", "plan": self.json, "to": targets, "folder": folder, "force": force}).value
+        return [Export(one["to"], [os.path.join(folder, file["name"]) for file in one["files"]], one["note"], one["warnings"], one["needs"])
+                for one in written]
 
     def diagnose(self, log: Any = None, **more: Any) -> "Diagnosis":
         return diagnose(self, log, **more)
@@ -173,24 +186,28 @@ def _short(layout: types.Layout) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """Whether a layout fits. True where the fullest GPU has the memory to the last byte."""
+    """Whether a layout fits. True where the fullest GPU has the memory to the last byte, or where it ran."""
 
     likely: Optional[float]  # probability that it does not run out of memory; None where no published run tells
     peak_gib: float  # of the fullest GPU
     of: float  # GiB that it may use
     by: Dict[str, float]  # GiB by kind
+    ran: Optional[bool] = None  # whether an observed run of it fitted; None: none was of it
 
     @classmethod
     def _of(cls, plan: Plan) -> "Fit":
         most = max(plan.prediction.memory, key=lambda memory: memory.peak_bytes)
+        corrected = plan.corrected.layouts[0] if plan.corrected else None
+        peak = corrected.peak_bytes if corrected and corrected.peak_bytes else most.peak_bytes
         kinds = {"weights": most.parameter_bytes, "gradients": most.gradient_bytes, "optimizer": most.optimizer_bytes,
                  "activations": most.activation_peak_bytes, "transfers": most.transfer_buffer_bytes}
-        confidence = plan.prediction.confidence
-        return cls(confidence.fits if confidence else None, most.peak_bytes / _GIB, plan.memory_limit_bytes / _GIB,
-                   {kind: value / _GIB for kind, value in kinds.items()})
+        confidence = plan.confidence
+        return cls(confidence.fits if confidence else None, peak / _GIB, plan.memory_limit_bytes / _GIB,
+                   {kind: value * peak / most.peak_bytes / _GIB for kind, value in kinds.items()},
+                   None if corrected is None or not (corrected.ran or corrected.out_of_memory) else bool(corrected.ran))
 
     def __bool__(self) -> bool:
-        return self.peak_gib <= self.of
+        return self.ran if self.ran is not None else self.peak_gib <= self.of
 
     def __repr__(self) -> str:
         by = ", ".join(f"'{kind}': {gib:.1f}" for kind, gib in self.by.items())
@@ -230,10 +247,10 @@ class Comparison(List[Compared]):
     def _rows(self) -> List[Dict[str, Any]]:
         def row(one: Compared) -> Dict[str, Any]:
             p = one.plan
-            sure = p.prediction.confidence if p else None
+            sure = p.confidence if p else None
             return {"name": one.name, "layout": _short(p.layout) if p else one.reason, "step_time_s": p.step_time_s if p else None,
                     "least_s": sure.least_s if sure else None, "most_s": sure.most_s if sure else None,
-                    "tokens_per_s": p.prediction.tokens_per_s if p else None, "peak_gib": p.fit.peak_gib if p else None,
+                    "tokens_per_s": p.tokens_per_s if p else None, "peak_gib": p.fit.peak_gib if p else None,
                     "likely": p.fit.likely if p else None}
         return [row(one) for one in self]
 
@@ -268,6 +285,15 @@ def estimate(model: Any = None, cluster: Any = None, global_batch: Optional[int]
     estimated = Estimate._of(value["plan"], value["text"])
     estimated.refusal = value["refusal"]
     return estimated
+
+
+def doctor(model: Any = None, cluster: Any = None, global_batch: Optional[int] = None, *, layout: Optional[Dict[str, Any]] = None,
+           **options: "Unpack[types.Options]") -> Dict[str, Any]:
+    """What fills the fullest GPU of a layout, and what takes less: "alone" has each switch of the framework with bytes saved and seconds added,
+    "together" one on top of the other until the layout fits, and "text" both in lines for a terminal."""
+    answer: Dict[str, Any] = _ask({"do": "doctor", "request": _request_of(model, cluster, {"global_batch": global_batch, "layout": layout,
+                                                                                       **options})}).value
+    return answer
 
 
 def fits(model: Any = None, cluster: Any = None, global_batch: Optional[int] = None, **options: "Unpack[types.Options]") -> Fit:

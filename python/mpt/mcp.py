@@ -59,7 +59,7 @@ PLANS: Dict[str, mpt.Plan] = {}
 def _kept(plan: mpt.Plan, **more: Any) -> Tuple[str, Dict[str, Any]]:
     name = f"plan-{len(PLANS) + 1}"
     PLANS[name] = plan
-    figures = {"plan": name, "step_time_s": plan.step_time_s, "tokens_per_s": plan.prediction.tokens_per_s, "peak_gib": plan.fit.peak_gib,
+    figures = {"plan": name, "step_time_s": plan.step_time_s, "tokens_per_s": plan.tokens_per_s, "peak_gib": plan.fit.peak_gib,
                "limit_gib": plan.fit.of, "likely_to_fit": plan.fit.likely, **more}
     return f"{plan}\n\nThis plan is called {name}.", figures
 

@@ -229,6 +229,7 @@ class Cluster:
     levels: List[Level]  # network, innermost level first
     groups: List[Group] = field(default_factory=list)  # groups of different devices, in the order of rank numbers
     devices_per_host: Optional[int] = None  # devices of one operating system; 0: all of a node
+    host_memory_bytes: Optional[int] = None  # memory of one operating system; 0: unknown
 
 
 @dataclass
@@ -276,6 +277,7 @@ class Training:
     packed_length: Optional[float] = None  # length of equal sequences whose attention costs as much as the packed ones'
     packed_spread: Optional[float] = None  # deviation of a packed sequence's attention over its mean
     packed_sequences: Optional[int] = None  # packed sequences of a step
+    masked: Optional[float] = None  # share of the tokens that the loss leaves out
 
 
 @dataclass
@@ -313,15 +315,20 @@ class Execution:
     rms_norm_bytes: Optional[int] = None  # bytes per element that an RMS norm of eager kernels keeps beyond its input
     shares_norm_output: Optional[bool] = None  # a norm that a mixer and an MLP share is kept once
     keeps_whole_projection: Optional[bool] = None  # gated attention and delta rules keep the output of their first product as it is
+    remakes_fp8_inputs: Optional[bool] = None  # compiled layers make the narrow inputs of products again from what norms and activations keep
+    merges_expert_adapters: Optional[bool] = None  # experts' adapters are added to a copy of their weights, which stays for backward
     weight_bytes: Optional[int] = None  # bytes of one weight; 0: by precision
     fp8_weight_bytes: Optional[int] = None  # bytes of one weight where products run in fp8; 0: as many
     gradient_bytes: Optional[int] = None  # bytes of one gradient; 0: by precision
     optimizer_bytes: Optional[int] = None  # bytes of one parameter's optimizer state; 0: by precision
     reduced_bytes: Optional[int] = None  # bytes of one gradient while it is reduced; 0: 4
     offloads_gradients: Optional[bool] = None  # shares of gradients wait in the host's memory beside an offloaded optimizer
+    narrows_experts: Optional[bool] = None  # frozen experts are stored in as few bits as the rest
+    narrow_moment_block: Optional[int] = None  # moments are in 8 bits where a rank's share of a tensor is a multiple of this many weights
     scatters_transfers: Optional[bool] = None  # tensor ranks send shares between stages
     sums_beside_weight_gradient: Optional[bool] = None  # input gradients are summed over tensor ranks beside the weight gradient's product
     keeps_gathered_in_pipeline: Optional[bool] = None  # in a pipeline sharded weights and gradients stay whole between micro-batches
+    defers_gradient_sums: Optional[bool] = None  # gradients stay whole until the last micro-batch, in the type in which they are summed
     sums_shares_in_backward: Optional[bool] = None  # gradients' shares are summed beside the last backward
     sharded_network_rate: Optional[float] = None  # of the network's rate, what gathers of sharded weights reach
     deduplicates_dispatch: Optional[bool] = None  # tokens go once to a device that holds several experts
@@ -329,6 +336,8 @@ class Execution:
     expert_load: Optional[float] = None  # copies that the fullest rank of spread experts gets, over an even share
     sends_to_expert_parts: Optional[bool] = None  # tokens are sent to every part of an expert that is split by width
     exchanges_shared_heads: Optional[bool] = None  # tensor ranks exchange what all heads share: sums of a norm over all heads, a latent key's rotary part
+    muon_gathered_bytes: Optional[int] = None  # bytes of each weight of sharded matrices that every rank gathers for Muon
+    muon_exchanged_bytes: Optional[int] = None  # bytes of each weight of sharded matrices that go to one rank and back for Muon
     launch_us: Optional[float] = None  # host's microseconds per kernel
     expert_layer_us: Optional[float] = None  # host's microseconds per layer of experts, both ways
     graphed_expert_layer_us: Optional[float] = None  # the same where graphs launch the router
@@ -339,6 +348,8 @@ class Execution:
     allocator_slack: Optional[float] = None  # share of tensors that the allocator loses
     allocator_cache: Optional[float] = None  # share of tensors that the allocator keeps cached
     counts_each_buffer: Optional[bool] = None  # tensors lie in one pool, and workspaces and communicators' buffers are counted one by one
+    host_build_bytes: Optional[int] = None  # bytes of a trained weight in a host's memory while the model is built
+    process_build_bytes: Optional[int] = None  # the same for each process of the host
 
 
 @dataclass
@@ -392,7 +403,7 @@ class PlanRequest:
     global_batch: Optional[int] = None  # Sequences per optimizer step
     seq: Optional[int] = None  # Tokens per sequence; in 8k, k is 1024 (default: 4096, or less if the model's limit is lower)
     precision: Optional[Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]] = None  # fp32, bf16, fp16, fp8, mxfp8 or nvfp4 (default: bf16; on CPUs fp32)
-    framework: Optional[str] = None  # Software that will run the plan; an unknown name lists all (default: megatron-core on GPUs, mpt on CPUs)
+    framework: Optional[str] = None  # Software that will run the plan; an unknown name lists all (default: megatron-core, or the first that trains the model; mpt on CPUs)
     cluster: Optional[Union[str, Cluster]] = None  # Nodes such as dgx-h100:8 (mpt-plan cluster list), a cluster file (docs/clusters.md), this-machine:4 for CPU ranks, or several joined: dgx-a100:8+dgx-h100:4@100Gb/s@5ms
     gpus: Optional[int] = None  # GPUs to use, or CPU ranks; names the nodes where --cluster has no count (default: all of the cluster)
     memory: Optional[str] = None  # Limit of each GPU, such as 70GiB (default: what driver and framework leave)
@@ -406,6 +417,7 @@ class PlanRequest:
     frozen_weights: Optional[Literal["bf16", "fp8", "nf4"]] = None  # How weights that are not trained are stored: bf16, fp8 or nf4, as QLoRA does (default: bf16)
     freeze: List[Literal["embedding", "mixers", "mlps", "experts", "head"]] = field(default_factory=list)  # Parts that are not trained: embedding, mixers, mlps, experts, head
     lengths: List[str] = field(default_factory=list)  # Lengths of the sequences that are packed to --seq tokens: mean:longest, or lengths with their shares, such as 512=0.3,2048=0.7 (default: nothing is packed)
+    masked: Optional[float] = None  # Share of the tokens that the loss leaves out, as prompts and padding of fine-tuning: layouts that would weigh the others unequally are left out (default: 0)
     offload_activations: List[Literal["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"]] = field(default_factory=list)  # Modules whose activations wait in CPU memory, by Megatron Core's names: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act
     execution: List[str] = field(default_factory=list)  # Settings of your framework that differ from its default, by the names in a plan's execution (docs/file_formats.md), such as fp8_attention=true,graphs=true (default: as known)
     overlap: List[str] = field(default_factory=list)  # Communication beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer, exchange, the all-to-all of experts (default: all but tensor and exchange; only transfer on one node with --framework mpt)
@@ -616,6 +628,13 @@ class Corrected:
 
 
 @dataclass
+class Objective:
+    same: bool  # whether loss and gradients are known to be those of one GPU that takes one sequence at a time
+    why: Optional[str] = None  # why they are not
+    seen: Optional[str] = None  # the run or the line that shows that; empty: not known
+
+
+@dataclass
 class Verdict:
     verdict: Literal["exported", "not_written", "not_run", "not_judged"]  # whether it runs, and whether MPT writes it
     reason: str  # why MPT does not write it, or why it does not run
@@ -651,6 +670,7 @@ class PlanFields:
     evidence: List[str] = field(default_factory=list)  # what published runs took and held beside their predictions
     corrected: Optional[Corrected] = None  # what observed runs make of the predictions
     notes: List[str] = field(default_factory=list)  # what to know before the plan is used
+    objective: Optional[Objective] = None  # whether it trains what one GPU would
     verdict: Optional[Verdict] = None  # what the framework makes of the model, where MPT does not write it
 
 
@@ -658,7 +678,7 @@ class Options(TypedDict, total=False):
     global_batch: int  # Sequences per optimizer step
     seq: int  # Tokens per sequence; in 8k, k is 1024 (default: 4096, or less if the model's limit is lower)
     precision: Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]  # fp32, bf16, fp16, fp8, mxfp8 or nvfp4 (default: bf16; on CPUs fp32)
-    framework: str  # Software that will run the plan; an unknown name lists all (default: megatron-core on GPUs, mpt on CPUs)
+    framework: str  # Software that will run the plan; an unknown name lists all (default: megatron-core, or the first that trains the model; mpt on CPUs)
     gpus: int  # GPUs to use, or CPU ranks; names the nodes where --cluster has no count (default: all of the cluster)
     memory: str  # Limit of each GPU, such as 70GiB (default: what driver and framework leave)
     profile: str  # Times of this machine, written by mpt-profile (default: none)
@@ -670,6 +690,7 @@ class Options(TypedDict, total=False):
     frozen_weights: Literal["bf16", "fp8", "nf4"]  # How weights that are not trained are stored: bf16, fp8 or nf4, as QLoRA does (default: bf16)
     freeze: Union[Literal["embedding", "mixers", "mlps", "experts", "head"], Sequence[Literal["embedding", "mixers", "mlps", "experts", "head"]]]  # Parts that are not trained: embedding, mixers, mlps, experts, head
     lengths: Union[str, Sequence[str]]  # Lengths of the sequences that are packed to --seq tokens: mean:longest, or lengths with their shares, such as 512=0.3,2048=0.7 (default: nothing is packed)
+    masked: float  # Share of the tokens that the loss leaves out, as prompts and padding of fine-tuning: layouts that would weigh the others unequally are left out (default: 0)
     offload_activations: Union[Literal["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"], Sequence[Literal["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"]]]  # Modules whose activations wait in CPU memory, by Megatron Core's names: attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act
     execution: Union[str, Sequence[str]]  # Settings of your framework that differ from its default, by the names in a plan's execution (docs/file_formats.md), such as fp8_attention=true,graphs=true (default: as known)
     overlap: Union[str, Sequence[str]]  # Communication beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer, exchange, the all-to-all of experts (default: all but tensor and exchange; only transfer on one node with --framework mpt)
@@ -706,4 +727,4 @@ class Options(TypedDict, total=False):
 BOUNDS = ('tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')
 LISTS = ('chunks', 'cp', 'cp_method', 'dp', 'ep', 'etp', 'execution', 'freeze', 'layers_per_stage', 'lengths', 'lora_targets', 'micro_batch', 'observed', 'offload', 'offload_activations', 'order', 'overlap', 'pp', 'recompute', 'recompute_modules', 'schedule', 'sp', 'tp', 'zero')
 SWITCHES = ('offload', 'sp')
-OPTIONS = ('global_batch', 'seq', 'precision', 'framework', 'gpus', 'memory', 'profile', 'optimizer', 'gradients', 'deterministic', 'lora', 'lora_targets', 'frozen_weights', 'freeze', 'lengths', 'offload_activations', 'execution', 'overlap', 'recompute_modules', 'expert_load', 'dispatch', 'kernels', 'memory_margin', 'beyond_framework', 'threads', 'time_limit', 'top', 'pareto', 'try_first', 'layers_per_stage', 'observed', 'tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')
+OPTIONS = ('global_batch', 'seq', 'precision', 'framework', 'gpus', 'memory', 'profile', 'optimizer', 'gradients', 'deterministic', 'lora', 'lora_targets', 'frozen_weights', 'freeze', 'lengths', 'masked', 'offload_activations', 'execution', 'overlap', 'recompute_modules', 'expert_load', 'dispatch', 'kernels', 'memory_margin', 'beyond_framework', 'threads', 'time_limit', 'top', 'pareto', 'try_first', 'layers_per_stage', 'observed', 'tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands beside the planner in the wheel: the monitor, the tools for assistants, the notebook, the captures' launchers."""
+"""What stands beside the planner in the wheel: the monitor, the tools for assistants, the notebook, files of mpt.capture."""
 
 import asyncio
 import json
@@ -12,7 +12,6 @@ import time
 import pytest
 
 import mpt
-from mpt import capture
 from mpt.monitor import Monitor
 
 SOURCES = pathlib.Path(__file__).resolve().parents[2]
@@ -151,17 +150,6 @@ def test_the_notebook_runs(tmp_path):
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert "RECOMMENDED" in cells[0].outputs[0].text
     assert "<iframe" in cells[1].outputs[0].data["text/html"]
-
-
-def test_launchers_are_read(tmp_path):
-    job = capture._job(["python", "train.py", "--lr", "1"])
-    assert (job.script, job.is_module, job.arguments, job.ranks) == ("train.py", False, ["--lr", "1"], 1)
-    assert capture._job(["python3", "-u", "-m", "pack.train", "-x"])[:3] == ("pack.train", True, ["-x"])
-    assert capture._job(["bash", "run.sh"]) is None
-    done = subprocess.run([sys.executable, "-m", "mpt.capture", "-o", "none.json", "--", "sh", "-c", "true"], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 2 and "started neither torchrun" in done.stderr
-    done = subprocess.run([sys.executable, "-m", "mpt.capture"], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 2 and "no command" in done.stderr
 
 
 def test_a_captured_file_is_imported(tmp_path):

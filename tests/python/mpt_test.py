@@ -70,6 +70,18 @@ def test_a_plan_prints_as_the_program_does(plan, tmp_path):
     assert plan.step_time_s == plan.json["prediction"]["step_time_s"] == plan.ranking[0].step_time_s
 
 
+def test_a_measured_run_corrects_all_figures():
+    words = "estimate --model qwen3-30b-a3b --cluster hgx-h800:2 --global-batch 512 --framework megatron-core --pp 2 --dp 8 --ep 8 --etp 1 --zero 1 --micro-batch 2"
+    before, after = (mpt.Plan._of(json.loads(printed(*words.split(), *more, "--json"))) for more in ((), ("--measured", "10.361s")))
+    assert not before.fit and before.step_time_s == before.prediction.step_time_s
+    own = after.corrected.layouts[0]
+    assert after.step_time_s == own.step_time_s == pytest.approx(10.361, rel=0.01)
+    assert after.fit and after.fit.ran and after.fit.likely == 1 and after.fit.peak_gib <= after.fit.of
+    assert sum(after.fit.by.values()) == pytest.approx(after.fit.peak_gib)
+    assert after.tokens_per_s * after.step_time_s == pytest.approx(before.tokens_per_s * before.step_time_s)
+    assert after.days(1e12).predicted / before.days(1e12).predicted == pytest.approx(after.step_time_s / before.step_time_s)
+
+
 def test_every_field_has_its_type(plan):
     def check(value, fields, at):
         if isinstance(fields, dict) and hasattr(value, "__dataclass_fields__"):
@@ -91,15 +103,24 @@ def test_every_field_has_its_type(plan):
 
 def test_exports_are_those_of_the_program(plan, tmp_path):
     plan.save(tmp_path / "plan.json")
-    printed("export", "plan.json", "--to", "pytorch,slurm", "-o", "theirs", folder=tmp_path)
-    written = plan.export(["pytorch", "slurm"], tmp_path / "ours")
-    assert [one.to for one in written] == ["pytorch", "slurm"]
+    printed("export", "plan.json", "--to", "megatron-core,slurm", "-o", "theirs", folder=tmp_path)
+    written = plan.export(["megatron-core", "slurm"], tmp_path / "ours")
+    assert [one.to for one in written] == ["megatron-core", "slurm"]
     theirs = {path.name: path.read_text() for path in (tmp_path / "theirs").iterdir()}
     assert theirs == {path.name: path.read_text() for path in (tmp_path / "ours").iterdir()}
     (tmp_path / "ours" / "job.sbatch").write_text("my own")
     with pytest.raises(mpt.InputError, match="is there already"):
         plan.export("slurm", tmp_path / "ours")
     assert (tmp_path / "ours" / "job.sbatch").read_text() == "my own"
+
+
+def test_an_export_that_cannot_run_is_forced_or_not_written(plan, tmp_path):
+    with pytest.raises(mpt.InputError, match="force=True"):
+        plan.export("pytorch", tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+    forced, = plan.export("pytorch", tmp_path / "forced", force=True)
+    assert forced.warnings and (tmp_path / "forced" / "mpt_train.py").exists()
+    assert plan.export("slurm", tmp_path / "job")[0].warnings == []
 
 
 def test_days_are_those_of_the_program(plan):
@@ -308,7 +329,7 @@ def test_every_snippet_of_the_documents_runs(tmp_path, monkeypatch, capsys):
         if "mpt.torch" not in snippet:  # tests/frameworks/parallelize_test.py runs it, with processes
             exec(compile(snippet, f"{page}, snippet {number}", "exec"), names)
     assert "RECOMMENDED" in capsys.readouterr().out
-    assert (tmp_path / "plan.json").exists() and (tmp_path / "run8b" / "mpt_train.py").exists()
+    assert (tmp_path / "plan.json").exists() and (tmp_path / "run8b" / "run_megatron.sh").exists()
 
 
 def test_no_text_names_the_other_project():
@@ -331,3 +352,13 @@ def test_libraries_need_no_newer_system():
                               capture_output=True, text=True).stdout
     ours = {line.split()[-1].split("@")[0] for line in exported.splitlines() if " GLOBAL " in line and " UND " not in line}
     assert ours == {"mpt_answer", "mpt_free"}, ours
+
+
+def test_doctor_prices_switches_in_the_frameworks_words():
+    asked = {"cluster": "dgx-h100:1", "framework": "transformers-fsdp", "global_batch": 8, "seq": 20480, "dp": 8, "zero": 3, "recompute": "full"}
+    found = mpt.doctor("qwen2.5-32b", **asked)
+    row = next(row for row in found["alone"] if row["option"] == "--execution loss=chunked")
+    before, after = mpt.estimate("qwen2.5-32b", **asked), mpt.estimate("qwen2.5-32b", execution=["loss=chunked"], **asked)
+    peak = [max(rank["peak_bytes"] for rank in plan.json["prediction"]["memory"]) for plan in (before, after)]
+    assert row["written"] == "use_liger_kernel: true" and row["saved_bytes"] == peak[0] - peak[1] and row["peak_bytes"] == peak[1]
+    assert "SWITCHES of Hugging Face Trainer with FSDP2" in found["text"] and "use_liger_kernel: true" in found["text"]

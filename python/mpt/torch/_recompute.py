@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recompute as a plan has it: of whole layers, of the attention core, or torchtitan's choice of operators."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from ._plan import core_again, keeps_every_second_product
+
+
+def core_twice(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+    """The attention core, which runs again in backward."""
+    again = checkpoint(F.scaled_dot_product_attention, q, k, v, use_reentrant=False, preserve_rng_state=options.get("dropout_p", 0.0) > 0, **options)
+    assert isinstance(again, torch.Tensor)
+    return again
+
+
+_PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.linear.default}
+
+
+def _every_second_product() -> Any:
+    """Attention's output and those of the first, third, ... product are kept."""
+    counts = {False: 0, True: 0}  # forward, and again in backward
+
+    def policy(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+        counts[context.is_recompute] += operator in _PRODUCTS
+        keeps = counts[context.is_recompute] % 2 == 1 if operator in _PRODUCTS else "_scaled_dot_product_" in str(operator) and "backward" not in str(operator)
+        return CheckpointPolicy.MUST_SAVE if keeps else CheckpointPolicy.PREFER_RECOMPUTE
+    return create_selective_checkpoint_contexts(policy)
+
+
+def recompute(layers: nn.ModuleList, kept: List[int], stage: int, layout: Dict[str, Any]) -> None:
+    """The first layers of a stage, as a plan counts them. `kept`: the numbers of its layers. Random numbers are drawn as in forward:
+    a model may come to draw some at any time, as by train()."""
+    listed = layout.get("recomputed_layers") or []
+    count = 0 if layout["recompute"] == "none" or core_again(layout) else min(listed[stage], len(kept)) if listed else len(kept)
+    options: Dict[str, Any] = {"checkpoint_impl": CheckpointImpl.NO_REENTRANT, "preserve_rng_state": True}
+    if layout["recompute"] == "selective" and keeps_every_second_product(layout):
+        options["context_fn"] = _every_second_product
+    for number in kept[:count]:
+        layers[number] = checkpoint_wrapper(layers[number], **options)
