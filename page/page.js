@@ -427,7 +427,7 @@ function drawActions(parent) {
     const made = await ask({do: 'export', plan: now.plan, to: [target]});
     if (made.error) return toast(made.error.text);
     for (const file of made.answer[0].files) download(file.name.replace(/\//g, '_'), file.text);
-    for (const warning of made.answer[0].warnings) toast(warning);
+    for (const need of made.answer[0].needs) toast('Needs ' + need);
   };
 }
 
