@@ -44,7 +44,9 @@ foreach(folder base core models frameworks profiler/hardware reports planner)
     FILES_MATCHING PATTERN "*.h" PATTERN "html" EXCLUDE PATTERN "results" EXCLUDE PATTERN "validation" EXCLUDE
     PATTERN "zoo" EXCLUDE PATTERN "catalog" EXCLUDE PATTERN "kernels" EXCLUDE)
 endforeach()
-install(DIRECTORY ${CMAKE_BINARY_DIR}/include_roots/planner/generated DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/mpt)
+foreach(library core models frameworks planner)
+  install(DIRECTORY ${CMAKE_BINARY_DIR}/include_roots/${library}/generated DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/mpt)
+endforeach()
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/mpt)
 install(EXPORT mpt NAMESPACE mpt:: FILE mptTargets.cmake DESTINATION ${package})
 configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/mptConfig.cmake.in ${CMAKE_BINARY_DIR}/mptConfig.cmake

@@ -60,30 +60,7 @@ inline constexpr int64_t kMostRanks = 10'000'000;
 /// What selective recompute runs again: the attention core, or other modules of a layer in its place, as
 /// Megatron-LM's --recompute-modules names them (megatron/core/transformer/transformer_config.py).
 struct SelectiveRecompute {
-  bool core = true;
-  bool norms = false;              // those that are no part of the product behind them, whose results go
-  bool latent = false;             // from the compressed queries, keys and values to the core's inputs
-  bool expert_activation = false;  // its result goes
-  bool mlp = false;                // of layers without experts
-  bool experts = false;            // with their router and exchanges
-  bool shared_experts = false;
-  bool delta_norm = false;  // the gated norm of a delta rule; its result goes
-  bool streams = false;     // of a residual that has several, from those that a stage received
-
-  bool operator==(const SelectiveRecompute&) const = default;
-
-  static void describe(auto& v) {
-    using T = SelectiveRecompute;
-    v.field("core", &T::core, "the attention core", optional_field());
-    v.field("norms", &T::norms, "norms that are no part of a product", optional_field());
-    v.field("latent", &T::latent, "latent attention's up projections", optional_field());
-    v.field("expert_activation", &T::expert_activation, "the experts' activation", optional_field());
-    v.field("mlp", &T::mlp, "MLPs without experts", optional_field());
-    v.field("experts", &T::experts, "routers, exchanges and experts", optional_field());
-    v.field("shared_experts", &T::shared_experts, "experts that every token visits", optional_field());
-    v.field("delta_norm", &T::delta_norm, "the norm behind a gated delta rule", optional_field());
-    v.field("streams", &T::streams, "mixtures of the residual's streams", optional_field());
-  }
+#include "generated/SelectiveRecompute.inc"
 };
 
 /// The first choices of a layout. Rules that read no others take these, so a search can ask them early. All
@@ -93,41 +70,7 @@ struct Degrees {
 };
 
 struct Layout {
-  int64_t tensor = 1;       // tensor-parallel degree
-  int64_t context = 1;      // context-parallel degree: ranks that share a sequence
-  int64_t pipeline = 1;     // pipeline ranks
-  int64_t data = 1;         // data-parallel degree
-  int64_t chunks = 1;       // virtual stages per pipeline rank
-  int64_t micro_batch = 1;  // sequences per micro-batch
-  // Routed experts lie on expert x expert_tensor of the tensor x context x data ranks of a stage: `expert`
-  // ways to hold different experts, `expert_tensor` ways to split each; the rest are replicas.
-  int64_t expert = 1;
-  int64_t expert_tensor = 0;       // 0: as `tensor`
-  bool sequence_parallel = false;  // norms and residuals split over the tensor group (arXiv:2205.05198)
-  ContextMethod context_method = ContextMethod::ring;
-  // ZeRO (arXiv:1910.02054): 0 nothing, 1 optimizer state, 2 and gradients, 3 and weights are shared out over
-  // `shard` of the data x context ranks; `shard` below that many is hybrid sharding (arXiv:2304.11277).
-  int64_t zero = 0;
-  int64_t shard = 1;
-  bool offload_optimizer = false;  // optimizer state in the host's memory (arXiv:2101.06840)
-  RankOrder order = RankOrder::pipeline_outermost;
-  // What runs beside compute: gradient reduction during the last backward, parameter gathering during the
-  // next forward, tensor-parallel collectives beside their products, transfers between stages, and the way of
-  // tokens to their experts and back, beside another micro-batch's other pass.
-  bool overlap_gradient_reduce = false;
-  bool overlap_parameter_gather = false;
-  bool overlap_tensor = false;
-  bool overlap_transfer = true;
-  bool overlap_exchange = false;
-  Recompute recompute = Recompute::none;
-  SelectiveRecompute selective;  // with selective recompute
-  // With full recompute: how many layers of each stage recompute; the others keep everything. Empty: all.
-  std::vector<int64_t> recomputed_layers;
-  Precision precision = Precision::fp32;
-  Training training;                      // what is trained, and how
-  std::string schedule = "1f1b";          // a name of core/schedule_catalog.h
-  std::vector<int64_t> layers_per_stage;  // decoder layers of each virtual stage, in model order
-  Execution execution;                    // of the framework that runs it
+#include "generated/Layout.inc"
 
   Degrees degrees() const { return {tensor, context, pipeline, data}; }
   int64_t ranks() const { return tensor * context * pipeline * data; }
@@ -159,66 +102,13 @@ struct Layout {
   bool gathers_after_step() const { return zero_of_micro_batch() == 1 || zero_of_micro_batch() == 2; }
   /// Ranks that hold the same experts.
   int64_t expert_replicas() const { return tensor * context * data / (expert * expert_split()); }
-  bool operator==(const Layout&) const = default;
-
-  static void describe(auto& v) {
-    using T = Layout;
-    const FieldRule may = optional_field();
-    constexpr double kMaxDegree = kMostRanks;
-    v.field("tensor", &T::tensor, "tensor-parallel degree", between(1, kMaxDegree));
-    v.field("pipeline", &T::pipeline, "pipeline ranks", between(1, kMaxDegree));
-    v.field("data", &T::data, "data-parallel degree", between(1, kMaxDegree));
-    v.field("chunks", &T::chunks, "virtual stages per pipeline rank", between(1, 100000));
-    v.field("micro_batch", &T::micro_batch, "sequences per micro-batch", between(1, 1 << 24));
-    v.field("context", &T::context, "context-parallel degree", optional_field(between(1, kMaxDegree)));
-    v.field("expert", &T::expert, "expert-parallel degree", optional_field(between(1, kMaxDegree)));
-    v.field("expert_tensor", &T::expert_tensor, "ways to split each expert; 0: as tensor",
-            optional_field(between(0, kMaxDegree)));
-    v.field("sequence_parallel", &T::sequence_parallel, "norms and residuals split over the tensor group",
-            may);
-    v.field("context_method", &T::context_method, "how context ranks attend", may);
-    v.field("zero", &T::zero, "ZeRO stage: what data-parallel ranks share out",
-            optional_field(between(0, 3)));
-    v.field("shard", &T::shard, "ranks that the states are shared out over",
-            optional_field(between(1, kMaxDegree)));
-    v.field("offload_optimizer", &T::offload_optimizer, "optimizer state in the host's memory", may);
-    v.field("order", &T::order, "which axis lies outermost", may);
-    v.field("overlap_gradient_reduce", &T::overlap_gradient_reduce,
-            "gradients are reduced during the last backward", may);
-    v.field("overlap_parameter_gather", &T::overlap_parameter_gather, "weights are gathered during forward",
-            may);
-    v.field("overlap_tensor", &T::overlap_tensor, "tensor-parallel collectives run beside their products",
-            may);
-    v.field("overlap_transfer", &T::overlap_transfer, "transfers between stages run beside compute", may);
-    v.field("overlap_exchange", &T::overlap_exchange,
-            "tokens go to their experts and back beside another micro-batch's other pass", may);
-    v.field("recomputed_layers", &T::recomputed_layers,
-            "with full recompute, layers of each stage that recompute; empty: all",
-            optional_field(between(0, 100000)));
-    v.field("recompute", &T::recompute, "what is recomputed in backward");
-    v.field("selective", &T::selective, "with selective recompute, what runs again", may);
-    v.field("precision", &T::precision, "precision of compute");
-    v.field("training", &T::training, "what is trained, by which optimizer", rare_field());
-    v.field("schedule", &T::schedule, "name of the pipeline schedule");
-    v.field("layers_per_stage", &T::layers_per_stage, "decoder layers of each virtual stage",
-            between(0, 100000));
-    v.field("execution", &T::execution, "what the framework that runs it does", may);
-  }
 };
 
 /// What is trained on in one step.
 struct Workload {
-  int64_t global_batch = 1;  // sequences per optimizer step, over all data-parallel ranks
-  int64_t sequence = 1;      // tokens per sequence
+#include "generated/Workload.inc"
 
   int64_t tokens_per_step() const { return global_batch * sequence; }
-  bool operator==(const Workload&) const = default;
-
-  static void describe(auto& v) {
-    using T = Workload;
-    v.field("global_batch", &T::global_batch, "sequences per optimizer step", between(1, 1 << 28));
-    v.field("sequence", &T::sequence, "tokens per sequence", between(1, 1 << 28));
-  }
 };
 
 /// What one virtual stage holds.

@@ -81,36 +81,16 @@ enum class Outcome { refuses, does_not_start, trains_wrong, other_objective, unp
 
 /// Traits that do not go together.
 struct CombinationRule {
-  std::vector<Trait> with, without;  // all of the former and none of the latter
-  std::vector<std::string> types;    // of models; empty: of any type
-  std::vector<std::string> not_types;
-  Outcome outcome = Outcome::refuses;
-  std::string what;  // ends a sentence about the framework
-  std::string seen;  // "run: " and a test, or "line: " and a place in the installed package
-  Traits bits = 0;   // of `with`, once index() was called
+#include "generated/CombinationRule.inc"
 
-  static void describe(auto& v) {
-    using T = CombinationRule;
-    v.field("with", &T::with, "traits that it has, all of them");
-    v.field("without", &T::without, "traits that it lacks", rare_field());
-    v.field("types", &T::types, "types of models that it is about; none: all", rare_field());
-    v.field("not_types", &T::not_types, "types of models that it is not about", rare_field());
-    v.field("outcome", &T::outcome, "what the framework does with it");
-    v.field("what", &T::what, "the end of a sentence that begins with the framework");
-    v.field("seen", &T::seen, "the run or the line that shows it", long_text());
-  }
+  Traits bits = 0;  // of `with`, once index() was called
 };
 
 /// Traits that were seen to go together, and with them all sets of fewer.
 struct JudgedSet {
-  std::vector<Trait> with;
-  std::string seen;
-  Traits bits = 0;  // of `with`, once index() was called: a search asks hundreds of thousands of times
+#include "generated/JudgedSet.inc"
 
-  static void describe(auto& v) {
-    v.field("with", &JudgedSet::with, "traits that go together, and any part of them");
-    v.field("seen", &JudgedSet::seen, "the run or the line that shows it", long_text());
-  }
+  Traits bits = 0;  // of `with`, once index() was called: a search asks hundreds of thousands of times
 };
 
 /// Sets `bits`.
