@@ -64,6 +64,9 @@ class StagePieces {
   StageFootprint footprint(const Layout& layout, const StageContent& content, size_t s) const;
   ParameterShare parameters(const StageContent& content) const;
   ParameterShare parameters(const KindCounts& layers, bool embedding, bool head) const;
+  /// What collectives of sharded weights move of it: with what whole rows are padded by.
+  ParameterShare padded(ParameterShare share, const Layout& layout, const KindCounts& layers, bool embedding,
+                        bool head) const;
   /// FLOP of Newton-Schulz steps over the matrices of such a stage's layers on one rank.
   double orthogonal_flop(const KindCounts& layers) const;
   /// Of the decoder layer that needs least: bytes that any rank with a layer needs beside its parameters
@@ -86,6 +89,8 @@ class StagePieces {
   };
   std::vector<Held> pieces_of(const Layout& layout, const StageContent& content, size_t s) const;
   int64_t wide_share(const Layout& layout, const Piece& piece, bool without_table) const;
+  // By how many weights the shares of a piece are larger than it where they are whole rows.
+  int64_t padding(const Layout& layout, const Piece& piece, bool without_table) const;
   StateCounts state_counts(const Layout& layout, const StageContent& content,
                            const std::vector<Held>& pieces) const;
   void set_split_workspaces(const Layout& layout, const std::vector<Held>& pieces,

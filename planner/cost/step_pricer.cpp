@@ -240,11 +240,12 @@ const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
   last_state_ = states_.size() - 1;
   state.device = device;
   state.share = share;
-  state.traffic = sharded_traffic(layout_, share, source);
+  const models::ParameterShare moved = pieces_.padded(share, layout_, kind.layers, kind.embedding, kind.head);
+  state.traffic = sharded_traffic(layout_, moved, source);
   if (part_ == Part::micro_batches) return state;
   state.reduction_s =
-      layout_.zero_of_gradients() >= 2 ? reduction.beyond_shard_s(share) : reduction.gradients_s(share);
-  if (layout_.gathers_after_step()) state.gather_s = reduction.gather_s(share, false);
+      layout_.zero_of_gradients() >= 2 ? reduction.beyond_shard_s(moved) : reduction.gradients_s(moved);
+  if (layout_.gathers_after_step()) state.gather_s = reduction.gather_s(moved, false);
   const int64_t owned = layout_.zero == 0 ? share.total()
                                           : share.dense / models::dense_shard(layout_) +
                                                 share.expert / models::expert_shard(layout_);

@@ -447,6 +447,58 @@ TEST(Execution, LogitsInFp32CostFourBytesEachMore) {
   EXPECT_EQ(kept(LossKernel::own) - kept(LossKernel::chunked), 2 * 4096 * model.vocab) << "no logits";
 }
 
+// FSDP2 cuts the first dimension of each weight (torch 2.15.0, _fsdp_param.py, padded_sharded_size): rows of
+// the weights of a dense model with gates, as transformers has them, summed up here.
+TEST(Execution, SharesOfWholeRowsArePadded) {
+  const auto share = [](const ModelSpec& model, int64_t shards) {
+    const auto part = [&](int64_t rows, int64_t columns) { return (rows + shards - 1) / shards * columns; };
+    const Attention& a = model.attention();
+    const int64_t hidden = model.hidden, ffn = model.mlp().ffn_hidden, queries = a.heads * a.head_dim;
+    const int64_t layer = part(queries, hidden) + 2 * part(a.kv_heads * a.head_dim, hidden) +
+                          part(hidden, queries) + 2 * part(ffn, hidden) + part(hidden, ffn) +
+                          2 * part(hidden, 1);
+    return model.layers.count() * layer + part(hidden, 1) +
+           (model.tied_embeddings ? 1 : 2) * part(model.vocab, hidden);
+  };
+  const auto moments = [](const ModelSpec& model, int64_t shards, bool whole_rows) {
+    Layout layout;
+    layout.layers_per_stage = {model.layers.count()};
+    layout.data = layout.shard = shards;
+    layout.zero = 3;
+    layout.execution.states.shards_whole_rows = whole_rows;
+    return double(stage_footprints(model, layout, {shards, 128}).front().optimizer_bytes);
+  };
+  for (const char* name : {"llama3-8b", "llama3.2-1b", "mistral-7b"}) {
+    const ModelSpec model = load_model(name);
+    for (const int64_t shards : {8, 24, 96, 768, 1536}) {
+      EXPECT_NEAR(moments(model, shards, true), double(8 * share(model, shards)), 4096) << name << shards;
+    }
+  }
+  // 1,024 rows of keys over 1,536 ranks are as many rows of one rank as over 1,024.
+  const ModelSpec model = load_model("llama3-8b");
+  EXPECT_GT(moments(model, 1536, true), 1.15 * moments(model, 1536, false));
+  EXPECT_EQ(moments(model, 1024, true), moments(model, 1024, false));
+}
+
+TEST(Execution, PaddingOfRowsIsMovedToo) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout;
+  layout.layers_per_stage = {32};
+  layout.data = layout.shard = 768;
+  layout.zero = 3;
+  layout.execution.states.shards_whole_rows = true;
+  const StagePieces pieces(model, layout, 128);
+  const StageContent all{0, 32, true, true};
+  const KindCounts layers = pieces.kinds().count(0, 32);
+  const ParameterShare share = pieces.parameters(all);
+  const int64_t each = (1536 - 1024) * 4096 * 2 + (4608 - 4096) * 4096 * 2 + (14592 - 14336) * 4096 * 2 +
+                       (4608 - 4096) * 14336 + 2 * (4608 - 4096);
+  const int64_t ends = 2 * (128256 % 768 == 0 ? 0 : 4096 * (768 - 128256 % 768)) + (4608 - 4096);
+  EXPECT_EQ(pieces.padded(share, layout, layers, true, true).dense - share.dense, 32 * each + ends);
+  layout.shard = 256;
+  EXPECT_EQ(pieces.padded(share, layout, layers, true, true).dense - share.dense, 0);
+}
+
 // Each switch by which other frameworks differ from this project's runtime.
 TEST(Execution, EverySwitchChangesProgramsOrMemoryOfSomeModel) {
   const std::vector<std::pair<const char*, void (*)(Execution&)>> switches{
