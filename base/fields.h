@@ -9,6 +9,7 @@
 //     }
 // and an enum is stored by the names of its enumerators. Readers and writers are visitors (base/json.h),
 // which reach a field by std::invoke(member, object).
+// Most structs get members and describe() from a table beside their header, *.fields.json (cmake/fields.cmake).
 
 #include <functional>
 #include <limits>
