@@ -14,6 +14,7 @@
 #include "planner/answer/diagnosed_run.h"
 #include "planner/answer/doctor.h"
 #include "planner/answer/exported_plan.h"
+#include "planner/answer/forward.h"
 #include "planner/answer/known_plan.h"
 #include "planner/explain/screen.h"
 #include "planner/explain/utilisation.h"
@@ -28,7 +29,7 @@ namespace {
 
 struct QuestionOfProgram {
   std::string action;
-  Json request, plan;
+  Json request, plan, forward;
   std::vector<Json> requests;
   Json log;
   std::string layout, log_name = "log", measured, profile, kernels, folder;
@@ -42,6 +43,7 @@ struct QuestionOfProgram {
     v.field("do", &T::action, "what to do");
     v.field("request", &T::request, "as docs/request.schema.json; model and cluster may be as in files", may);
     v.field("requests", &T::requests, "several of them", may);
+    v.field("forward", &T::forward, "offers, tokens, days, budget and failures", may);
     v.field("plan", &T::plan, "as docs/plan.schema.json", may);
     v.field("layout", &T::layout, "the layouts that are asked about, such as tp=8,pp=4", may);
     v.field("log", &T::log, "what a run wrote", may);
@@ -164,6 +166,15 @@ Json answer_doctor(const QuestionOfProgram& q, const Watch& /*watch*/) {
   return doctor;
 }
 
+Json answer_recommend(const QuestionOfProgram& q, const Watch& watch) {
+  auto question = from_json<ForwardQuestion>(q.forward, "forward");
+  question.request = asked(q.request, "request").request;
+  const ForwardAnswer found = forward(question, watch);
+  Json answer = forward_json(found);
+  answer["text"] = describe_forward(question, found);
+  return answer;
+}
+
 Json answer_explain(const QuestionOfProgram& q, const Watch& /*watch*/) {
   return {{"text", explain(known_plan(q).plan)}};
 }
@@ -280,6 +291,7 @@ const std::vector<DoorAction>& actions() {
       {"plan", {"request"}, {"draw"}, answer_plan},
       {"estimate", {"request"}, {"draw"}, answer_estimate},
       {"doctor", {"request"}, {}, answer_doctor},
+      {"recommend", {"request", "forward"}, {}, answer_recommend},
       {"compare", {"requests"}, {}, answer_compare},
       {"explain", {"plan"}, {}, answer_explain},
       {"why_not", {"plan", "layout"}, {"profile", "kernels"}, answer_why_not},

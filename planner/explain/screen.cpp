@@ -97,9 +97,13 @@ std::string describe_memory_use(const Plan& plan, bool by_kind) {
           : fmt::format("{} ({}) on the fullest {}", part_of(peak, double(plan.memory_limit_bytes)),
                         format_percent(peak / double(plan.memory_limit_bytes)), one);
   if (by_kind) text += describe_kinds(plan);
-  const auto communicators = communicator_bytes(plan.model, plan.cluster.device.kind, plan.layout);
+  const auto communicators =
+      communicator_bytes(plan.model, plan.cluster, plan.layout, plan.workload.sequence);
   const int64_t nccl = *std::max_element(communicators.begin(), communicators.end());
-  if (nccl > 0) text += fmt::format("; NCCL takes {} beside", format_bytes(double(nccl)));
+  const bool dispatches = plan.layout.execution.traffic.deduplicates_dispatch;
+  if (nccl > 0)
+    text += fmt::format("; {} takes {} beside", dispatches ? "the experts' exchange" : "NCCL",
+                        format_bytes(double(nccl)));
   const std::string host = describe_host_memory(plan);
   return host.empty() ? text : text + "; " + host;
 }

@@ -38,9 +38,17 @@ int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution,
 int64_t most_tensor_bytes(const ClusterSpec& cluster, const Execution& execution,
                           const Calibration& constants = shipped_calibration());
 
-/// Buffers of NCCL's communicators on each pipeline rank of mpt-run: beside the tensors, and known once a
-/// layout is. Other frameworks have them in their context_gib, and CPU ranks none.
-std::vector<int64_t> communicator_bytes(const ModelSpec& model, DeviceKind device, const Layout& layout,
+/// Buffers that each rank which exchanges tokens with others in its domain of fast links holds beyond those
+/// of a node of 8 GPUs, which context_gib has. NCCL: constants.nccl_peer_mib of each peer. Where tokens go
+/// once to a device (HybridEP): a place for each token of the group, with the scores of its experts and
+/// scales (deepseek-ai/DeepEP, branch hybrid-ep at 94a9f8f6, csrc/hybrid_ep/buffer/intranode.cu).
+int64_t exchange_buffer_bytes(const ModelSpec& model, const ClusterSpec& cluster, const Layout& layout,
+                              int64_t sequence, const Calibration& constants = shipped_calibration());
+
+/// Buffers of communicators on each pipeline rank, beside the tensors and known once a layout is. Of mpt-run
+/// all of them, of other frameworks what their context_gib lacks; CPU ranks have none.
+std::vector<int64_t> communicator_bytes(const ModelSpec& model, const ClusterSpec& cluster,
+                                        const Layout& layout, int64_t sequence,
                                         const Calibration& constants = shipped_calibration());
 
 /// Of a host whose `processes` build the model before ranks share it out (Allocator::host_build_bytes).

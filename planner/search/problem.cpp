@@ -31,7 +31,8 @@ bool SearchProblem::is_supported(const Layout& layout) const {
 }
 
 std::vector<int64_t> limits_of_ranks(const SearchProblem& problem, const Layout& layout) {
-  std::vector<int64_t> limits = communicator_bytes(problem.model, problem.cluster.device.kind, layout);
+  std::vector<int64_t> limits =
+      communicator_bytes(problem.model, problem.cluster, layout, problem.workload.sequence);
   for (int64_t& limit : limits) limit = problem.memory_limit_bytes - limit;
   if (problem.pools.empty()) return limits;
   const std::vector<PoolMask> masks = pools_of_ranks(problem, layout);

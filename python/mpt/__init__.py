@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["Comparison", "Days", "Defect", "Diagnosis", "Error", "Estimate", "Export", "Fit", "InputError", "Plan", "Problem", "Progress",
-           "clusters", "compare", "data_version", "diagnose", "doctor", "estimate", "exports", "fits", "frameworks", "load", "models", "plan",
+           "clusters", "compare", "data_version", "diagnose", "doctor", "estimate", "exports", "fits", "frameworks", "load", "models", "plan", "recommend",
            "this_machine", "types"]
 
 _GIB = float(1 << 30)
@@ -293,6 +293,17 @@ def doctor(model: Any = None, cluster: Any = None, global_batch: Optional[int] =
     "together" one on top of the other until the layout fits, and "text" both in lines for a terminal."""
     answer: Dict[str, Any] = _ask({"do": "doctor", "request": _request_of(model, cluster, {"global_batch": global_batch, "layout": layout,
                                                                                        **options})}).value
+    return answer
+
+
+def recommend(model: Any = None, offers: Any = (), global_batch: Optional[int] = None, *, tokens: float = 0, days: float = 0, budget: float = 0,
+              failures: Optional[Dict[str, float]] = None, on_progress: OnProgress = None, **options: "Unpack[types.Options]") -> Dict[str, Any]:
+    """Which GPUs, and how many: the cheapest that train `tokens` in `days`, else the fastest for `budget`, else the fewest. `offers`: dicts
+    of cluster (a kind of node), nodes, price of a GPU-hour and name. "points" has each count of nodes that was planned, "chosen" the index
+    of the best, "likely" whether it keeps the goal in nine of ten cases, and "text" all of it in lines for a terminal."""
+    forward = {"offers": [{"name": o["cluster"], **o} for o in offers], "tokens": tokens, "days": days, "budget": budget, "failures": failures or {}}
+    answer: Dict[str, Any] = _ask({"do": "recommend", "forward": forward, "request": _request_of(model, None, {"global_batch": global_batch, **options})},
+                                  on_progress).value
     return answer
 
 

@@ -339,7 +339,7 @@ def check_help():
                   "Examples:", "Exit codes:", "docs/clusters.md", "--help-all")
     if len(text.splitlines()) > 80:
         FAILURES.append(f"plan, help: {len(text.splitlines())} lines")
-    commands = ["estimate", "doctor", "explain", "export", "import", "diagnose", "compare", "cluster", "model", "check", "page"]
+    commands = ["estimate", "doctor", "explain", "export", "import", "diagnose", "compare", "cluster", "model", "check", "page", "recommend"]
     for command in [[]] + [[name] for name in commands]:
         text = expect(f"plan {command}, all help", run("mpt-plan", *command, "--help-all"), 0, "Usage: mpt-plan", "Examples:")
         for noise in ("INT", "TEXT", "FLOAT", " in [", "{", "REQUIRED"):

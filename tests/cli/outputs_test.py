@@ -49,6 +49,8 @@ INPUTS = {
                               "--kernels": (*TINY, *TWO, *JOB, "--kernels"), "--request": ("--over", "memory=60GiB,70GiB", "--request"),
                               "--observed": (*TINY, *ON, *JOB, "--over", "memory=60GiB,70GiB", "--observed"),
                               "--profile": (*TINY, "--cluster", "this-machine:1,this-machine:2", *JOB, "--profile")},
+    ("mpt-plan", "recommend"): {"--model": (*ON, *JOB, "--model"), "--kernels": (*TINY, *ON, *JOB, "--kernels"), "--offers": (*TINY, *JOB, "--offers"),
+                                "--profile": (*TINY, "--cluster", "this-machine:2", *JOB, "--profile")},
     ("mpt-profile", ""): {"--model": ("--quick", "--seq", 32, "--max-micro-batch", 1, "--max-tensor", 1, "--max-ranks", 1, "--model")},
     ("mpt-profile", "import"): {"FILES": ("--device", "h100-sxm-80gb")},
     ("mpt-run", ""): {"PLAN": ("--data", "TEXT", "--steps", 1), "--data": ("PLAN", "--steps", 1, "--data"),
@@ -61,7 +63,7 @@ FOLDERS = {("mpt-plan", "check", "--base"), ("mpt-plan", "export", "--output"), 
 ALONE = {("mpt-plan", "estimate", "--requests"), ("mpt-plan", "estimate", "--calibration")}
 # Placeholders of values that are no files.
 WORDS = set("N X NAME NAMES SIZE SHARE COUNT HOW AXIS on|off RANK FORMAT PARTS LENGTHS NAME=VALUE OPTION=VALUES LAYOUT NUMBER FIGURE REV TYPE WORD "
-            "TOKENS PORT STEPS SECONDS FACTOR WHAT GIB GPU".split())
+            "NODES TIME MONEY TOKENS PORT STEPS SECONDS FACTOR WHAT GIB GPU".split())
 FILES = {"FILE", "FILE.html", "FILES", "FOLDER", "RUN", "PATH", "MODEL", "CLUSTER", "CLUSTERS"}
 FAILED = []
 

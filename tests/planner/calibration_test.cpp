@@ -106,7 +106,7 @@ TEST(Calibration, AFileChangesWhatItNamesAndNothingElse) {
 std::array<double, 4> prediction_of(const PlanRequest& request, const Calibration& calibration) {
   const Estimated e = estimate(request, calibration);
   const auto communicators =
-      communicator_bytes(e.plan.model, e.plan.cluster.device.kind, e.plan.layout, calibration);
+      communicator_bytes(e.plan.model, e.plan.cluster, e.plan.layout, 4096, calibration);
   return {e.plan.prediction.step_time_s, double(e.candidate.evaluation.peak_bytes),
           double(e.plan.memory_limit_bytes), double(communicators.front())};
 }

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a host's memory holds: a model that is built there, and an offloaded optimizer.
+// What a host holds: a model that is built there, and an offloaded optimizer; and what buffers of exchanges
+// take of a GPU.
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "core/short_form.h"
+#include "models/zoo.h"
 #include "planner/api.h"
 #include "planner/explain/screen.h"
+#include "planner/memory/memory_model.h"
 #include "planner/request/resolve.h"
+#include "profiler/hardware/catalog.h"
 
 namespace mpt::planner {
 namespace {
@@ -93,6 +97,31 @@ TEST(HostMemory, AnOptimizerThatHostsCannotHoldDoesNotFit) {
     EXPECT_NE(std::string(error.what()).find("per host on 8 GPUs; there are 46.6 GiB"), std::string::npos)
         << error.what();
   }
+}
+
+// NCCL 2.28.9 opens 32 channels of 12 MiB to each peer of an all-to-all in a domain of fast links
+// (NVIDIA/nccl issue 1685); context_gib has those of a node of 8. HybridEP has a place for every token of its
+// group.
+TEST(CommunicatorBytes, GrowWithThePeersOfADomain) {
+  const ModelSpec model = models::load_model("qwen3-30b-a3b");
+  const ClusterSpec rack = profiler::load_cluster("gb200-nvl72:1", {});
+  const ClusterSpec nodes = profiler::load_cluster("dgx-h100:8", {});
+  Layout l;
+  l.data = 64;
+  l.execution.allocator.counts_each_buffer = false;
+  const auto held = [&](const ClusterSpec& cluster, int64_t expert, bool once) {
+    l.expert = expert;
+    l.execution.traffic.deduplicates_dispatch = once;
+    return communicator_bytes(model, cluster, l, 4096).front();
+  };
+  constexpr int64_t kPeer = 32 * 12 << 20;
+  EXPECT_EQ(held(rack, 64, false), 56 * kPeer);
+  EXPECT_EQ(held(rack, 16, false), 8 * kPeer);
+  EXPECT_EQ(held(rack, 8, false), 0);
+  EXPECT_EQ(held(nodes, 64, false), 0) << "8 of a node's GPUs";
+  EXPECT_EQ(held(rack, 64, true), 4096 * 64 * (2 * 2048 + 4 * 2 * 64 + 4 * 16));
+  l.expert_tensor = 2;
+  EXPECT_EQ(held(rack, 32, false), 24 * kPeer);
 }
 
 }  // namespace

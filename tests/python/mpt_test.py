@@ -362,3 +362,16 @@ def test_doctor_prices_switches_in_the_frameworks_words():
     peak = [max(rank["peak_bytes"] for rank in plan.json["prediction"]["memory"]) for plan in (before, after)]
     assert row["written"] == "use_liger_kernel: true" and row["saved_bytes"] == peak[0] - peak[1] and row["peak_bytes"] == peak[1]
     assert "SWITCHES of Hugging Face Trainer with FSDP2" in found["text"] and "use_liger_kernel: true" in found["text"]
+
+
+def test_recommend_takes_the_cheapest_in_time():
+    offers = [{"cluster": "dgx-h100", "nodes": 4, "price": 3.0}, {"cluster": "dgx-a100", "nodes": 8, "price": 1.2, "name": "old"}]
+    found = mpt.recommend("llama3-8b", offers, 64, tokens=2e10, days=3, threads=1)
+    best = found["points"][found["chosen"]]
+    in_time = [p for p in found["points"] if p["most_days"] <= 3]
+    assert found["likely"] and best["price"] == min(p["price"] for p in in_time)
+    assert {p["offer"] for p in found["points"]} == {"dgx-h100", "old"}
+    plan = mpt.plan("llama3-8b", best["cluster"], 64, threads=1)
+    assert plan.step_time_s == best["step_time_s"] and plan.json["layout"]["tensor"] >= 1
+    with pytest.raises(mpt.InputError):
+        mpt.recommend("llama3-8b", offers, 64, days=3)

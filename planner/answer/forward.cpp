@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/answer/forward.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/interruption.h"
+#include "base/quantity.h"
+#include "base/terminal.h"
+#include "planner/explain/utilisation.h"
+#include "reports/table.h"
+
+namespace mpt::planner {
+namespace {
+
+constexpr double kSecondsPerHour = 3600.0;
+
+ForwardPoint point_of(const ForwardQuestion& q, const Offer& offer, int64_t nodes, const Plan& plan) {
+  ForwardPoint p;
+  p.offer = offer.name;
+  p.cluster = fmt::format("{}:{}", offer.cluster, nodes);
+  p.nodes = nodes;
+  p.gpus = plan.layout.ranks();
+  p.layout = layout_name(plan.layout);
+  p.step_time_s = plan.prediction.step_time_s;
+  p.tokens_per_s = plan.prediction.tokens_per_s;
+  p.goodput = goodput_of(q.failures, p.gpus);
+  p.checkpoint_every_s = checkpoint_interval_s(q.failures, p.gpus);
+  const double spare = double(nodes + q.failures.spare_nodes) / double(nodes);
+  const TrainingCost cost = training_cost(plan, q.tokens, offer.price * spare, p.goodput);
+  const Confidence& sure = plan.prediction.confidence;
+  p.days = p.least_days = p.most_days = cost.days;
+  p.price = p.most_price = cost.price;
+  if (sure.least_s) p.least_days *= *sure.least_s / p.step_time_s;
+  if (sure.most_s) {
+    p.most_days *= *sure.most_s / p.step_time_s;
+    p.most_price *= *sure.most_s / p.step_time_s;
+  }
+  return p;
+}
+
+// Money, or GPU-hours where no price was said.
+double cost_of(const ForwardPoint& p) { return p.price > 0.0 ? p.price : p.days * double(p.gpus); }
+
+bool keeps(const ForwardQuestion& q, const ForwardPoint& p, bool likely) {
+  return (q.days == 0.0 || (likely ? p.most_days : p.days) <= q.days) &&
+         (q.budget == 0.0 || (likely ? p.most_price : p.price) <= q.budget);
+}
+
+bool better(const ForwardQuestion& q, const ForwardPoint& a, const ForwardPoint& b) {
+  if (q.days > 0.0) return std::pair(cost_of(a), a.days) < std::pair(cost_of(b), b.days);
+  if (q.budget > 0.0) return std::pair(a.days, cost_of(a)) < std::pair(b.days, cost_of(b));
+  return std::tuple(a.gpus, cost_of(a), a.days) < std::tuple(b.gpus, cost_of(b), b.days);
+}
+
+std::optional<size_t> choose(const ForwardQuestion& q, const std::vector<ForwardPoint>& points, bool likely) {
+  std::optional<size_t> best;
+  for (size_t n = 0; n < points.size(); ++n) {
+    if (keeps(q, points[n], likely) && (!best || better(q, points[n], points[*best]))) best = n;
+  }
+  return best;
+}
+
+void mark_front(std::vector<ForwardPoint>& points) {
+  for (ForwardPoint& p : points) {
+    p.on_front = none_of(points.begin(), points.end(), [&](const ForwardPoint& other) {
+      return other.days <= p.days && cost_of(other) <= cost_of(p) &&
+             (other.days < p.days || cost_of(other) < cost_of(p));
+    });
+  }
+}
+
+// The plans on one offer. From the most nodes to the fewest: once one is known, others cannot be faster than
+// GPUs at their peak.
+void add_points(const ForwardQuestion& q, const Offer& offer, const Watch& watch, ForwardAnswer& answer) {
+  std::vector<int64_t> counts = tried_nodes(offer.nodes);
+  double peak_tokens_per_s = 0.0;  // of one node
+  std::vector<ForwardPoint> points;
+  for (auto nodes = counts.rbegin(); nodes != counts.rend() && !stop_requested(); ++nodes) {
+    const double least_days = q.tokens / (peak_tokens_per_s * double(*nodes)) / kSecondsPerHour / 24.0;
+    if (q.days > 0.0 && peak_tokens_per_s > 0.0 && least_days > q.days) {
+      answer.without.push_back(fmt::format("{}, {} nodes and fewer: {} days even at the peak of their GPUs",
+                                           offer.name, *nodes, format_days(least_days)));
+      break;
+    }
+    PlanRequest request = q.request;
+    request.cluster = {fmt::format("{}:{}", offer.cluster, *nodes), {}};
+    PlanOrReason found = compare({request}, watch).front();
+    if (!found.plan) {
+      answer.without.push_back(fmt::format("{}, {} nodes: {}", offer.name, *nodes, found.reason));
+      continue;
+    }
+    const Plan plan = as_observed(std::move(*found.plan));
+    points.push_back(point_of(q, offer, *nodes, plan));
+    const double used = model_flop_utilisation(plan);
+    if (used > 0.0) peak_tokens_per_s = plan.prediction.tokens_per_s / used / double(*nodes);
+  }
+  answer.points.insert(answer.points.end(), points.rbegin(), points.rend());
+}
+
+std::string ranged(const ForwardPoint& p, double value) {
+  const double per_day = p.days > 0.0 ? value / p.days : 0.0;
+  const auto words = [&](double days) {
+    return value == p.days ? format_days(days) : format_magnitude(days * per_day);
+  };
+  if (p.most_days == p.days) return words(p.days);
+  return fmt::format("{} ({} to {})", words(p.days), words(p.least_days), words(p.most_days));
+}
+
+std::string table_of(const ForwardQuestion& q, const ForwardAnswer& a) {
+  std::vector<reports::Column> columns{{"offer", reports::Align::left}, {"nodes"}, {"GPUs"}, {"step time"}};
+  if (q.tokens > 0.0)
+    columns.insert(columns.end(), {{"goodput"}, {"days"}, {"cost"}, {"", reports::Align::left}});
+  columns.push_back({"layout", reports::Align::left});
+  reports::Table table(std::move(columns));
+  for (size_t n = 0; n < a.points.size(); ++n) {
+    const ForwardPoint& p = a.points[n];
+    std::vector<std::string> row{p.offer, format_count(p.nodes), format_count(p.gpus),
+                                 format_seconds(p.step_time_s)};
+    if (q.tokens > 0.0) {
+      const std::string cost = p.price > 0.0 ? ranged(p, p.price) : "-";
+      const char* const mark = a.chosen == n ? "<-" : p.on_front ? "*" : "";
+      row.insert(row.end(), {format_percent(p.goodput), ranged(p, p.days), cost, mark});
+    }
+    row.push_back(p.layout);
+    table.add_row(std::move(row));
+  }
+  return table.stacked(1, terminal_columns());
+}
+
+std::string describe_choice(const ForwardQuestion& q, const ForwardAnswer& a) {
+  if (!a.chosen) {
+    if (a.points.empty()) return "No layout fits on what is offered.\n";
+    return wrapped(fmt::format("Nothing that is offered keeps {}.", q.budget == 0.0 ? "the deadline"
+                                                                    : q.days == 0.0 ? "the budget"
+                                                                                    : "deadline and budget"));
+  }
+  const ForwardPoint& p = a.points[*a.chosen];
+  const char* const what = q.days > 0.0     ? "the cheapest in time"
+                           : q.budget > 0.0 ? "the fastest for the budget"
+                                            : "the fewest GPUs";
+  std::string text =
+      fmt::format("RECOMMENDED  {} of {}, {} GPUs: {}\n",
+                  p.nodes == 1 ? "1 node" : fmt::format("{} nodes", p.nodes), p.offer, p.gpus, what);
+  if (q.tokens > 0.0) {
+    text += wrapped(fmt::format("{} days{}; {} of the time trains, with a checkpoint every {}",
+                                ranged(p, p.days), p.price > 0.0 ? ", cost " + ranged(p, p.price) : "",
+                                format_percent(p.goodput), format_seconds(p.checkpoint_every_s)),
+                    "             ");
+    if (!a.likely)
+      text += wrapped("It is as likely to be late or dearer as not: nothing keeps both in nine of ten cases.",
+                      "             ");
+  }
+  return text + wrapped("layout " + p.layout, "             ");
+}
+
+}  // namespace
+
+double checkpoint_interval_s(const Failures& f, int64_t gpus) {
+  const double between = f.device_hours * kSecondsPerHour / double(gpus), saving = f.checkpoint_s;
+  if (saving >= 2.0 * between) return between;
+  const double share = saving / (2.0 * between);
+  return std::sqrt(2.0 * saving * between) * (1.0 + std::sqrt(share) / 3.0 + share / 9.0) - saving;
+}
+
+double goodput_of(const Failures& f, int64_t gpus) {
+  const double between = f.device_hours * kSecondsPerHour / double(gpus);
+  const double interval = checkpoint_interval_s(f, gpus);
+  return interval /
+         (between * std::exp(f.restart_s / between) * std::expm1((interval + f.checkpoint_s) / between));
+}
+
+std::vector<int64_t> tried_nodes(int64_t most) {
+  std::vector<int64_t> counts;
+  for (int64_t power = 1; power < most; power *= 2) {
+    counts.push_back(power);
+    if (power > 1 && power / 2 * 3 < most) counts.push_back(power / 2 * 3);
+  }
+  counts.push_back(most);
+  return counts;
+}
+
+ForwardAnswer forward(const ForwardQuestion& q, const Watch& watch) {
+  if (q.tokens == 0.0 && (q.days > 0.0 || q.budget > 0.0))
+    throw UserError(Problem{"--tokens", "missing", "tokens of the whole training, such as 1T",
+                            "without a deadline and a budget the fewest GPUs are looked for"});
+  ForwardAnswer answer;
+  for (const Offer& offer : q.offers) {
+    if (q.budget > 0.0 && offer.price == 0.0)
+      throw UserError(Problem{"price of " + offer.name, "missing", "the price of a GPU-hour",
+                              "give it with --price, or in the file of --offers"});
+    add_points(q, offer, watch, answer);
+  }
+  mark_front(answer.points);
+  answer.chosen = choose(q, answer.points, true);
+  if (answer.chosen) return answer;
+  answer.likely = false;
+  answer.chosen = choose(q, answer.points, false);
+  return answer;
+}
+
+Json forward_json(const ForwardAnswer& answer) {
+  Json json{{"points", to_json(answer.points)}, {"likely", answer.likely}, {"without", answer.without}};
+  if (answer.chosen) json["chosen"] = *answer.chosen;
+  return json;
+}
+
+std::string describe_forward(const ForwardQuestion& q, const ForwardAnswer& a) {
+  std::string text = describe_choice(q, a) + "\n" + (a.points.empty() ? "" : table_of(q, a));
+  if (q.tokens > 0.0) {
+    text +=
+        wrapped("<- recommended; * nothing else is as fast for less. Ranges hold 8 of 10 published runs.");
+    text += wrapped(fmt::format(
+        "Goodput by Daly's model: a failure every {} GPU-hours, {} to restart, {} to save. Evaluation and "
+        "queues are not in it.",
+        format_magnitude(q.failures.device_hours), format_seconds(q.failures.restart_s),
+        format_seconds(q.failures.checkpoint_s)));
+  }
+  for (const std::string& why : a.without) text += wrapped(why, "  - ");
+  return text;
+}
+
+}  // namespace mpt::planner

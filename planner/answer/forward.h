@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Forward questions: which of several offers of GPUs trains a model by a date, for a budget, or on the fewest
+// GPUs. mpt-plan recommend and the door ask it.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fields.h"
+#include "base/json.h"
+#include "planner/api.h"
+
+namespace mpt::planner {
+
+/// Nodes that somebody can have.
+struct Offer {
+#include "generated/Offer.inc"
+};
+/// What ends steps, and what that costs.
+struct Failures {
+#include "generated/Failures.inc"
+};
+
+struct ForwardQuestion {
+#include "generated/ForwardQuestion.inc"
+
+  PlanRequest request;  // without a cluster
+};
+
+/// The best plan on some nodes of an offer.
+struct ForwardPoint {
+#include "generated/ForwardPoint.inc"
+};
+
+struct ForwardAnswer {
+  std::vector<ForwardPoint> points;  // by offer, fewest nodes first
+  std::optional<size_t> chosen;      // of the points
+  bool likely = true;  // it keeps deadline and budget in nine of ten cases; else in half of them
+  std::vector<std::string> without;  // nodes on which nothing fits, or which cannot be fast enough, and why
+};
+
+/// Daly's optimum interval between checkpoints (Future Generation Computer Systems 22, 2006, equation 37), in
+/// seconds, and by his model (equation 20) the share of the time whose steps count.
+double checkpoint_interval_s(const Failures& failures, int64_t gpus);
+double goodput_of(const Failures& failures, int64_t gpus);
+
+/// Counts of nodes that are tried: powers of two, three halves of them, and all.
+std::vector<int64_t> tried_nodes(int64_t most);
+
+/// With a deadline the cheapest that keeps it and the budget, with a budget alone the fastest, else the
+/// fewest GPUs. By the range of eight in ten cases where one does. Throws UserError for wrong requests.
+ForwardAnswer forward(const ForwardQuestion& question, const Watch& watch = {});
+
+Json forward_json(const ForwardAnswer& answer);
+/// In lines for a terminal.
+std::string describe_forward(const ForwardQuestion& question, const ForwardAnswer& answer);
+
+}  // namespace mpt::planner
