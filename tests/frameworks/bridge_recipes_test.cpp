@@ -2,6 +2,7 @@
 
 // Recipes of NeMo and Megatron-Bridge, which are functions.
 
+#include "base/ranges.h"
 #include "frameworks/registry.h"
 #include "models/zoo.h"
 #include "tests/frameworks/recipe_files.h"
@@ -215,6 +216,23 @@ TEST(Recipes, YamlOfMegatronBridge) {
   EXPECT_EQ(in.layout.recompute, Recompute::selective);
   EXPECT_EQ(in.layout.precision, Precision::bf16);
   EXPECT_EQ(in.workload.global_batch, 64);
+}
+
+// Performance recipes route by chance (moe_router_force_load_balancing, megatron-core 0.19.2); the others do
+// not.
+TEST(Recipes, BridgeForcesAnEvenLoadOnlyWhereARecipeSaysSo) {
+  const auto balanced = [](const std::string& line) {
+    const Imported in = import_megatron_bridge(
+        recipe_file("balanced.py",
+                    "from megatron.bridge.recipes.qwen import qwen3_30b_a3b_pretrain_config\n"
+                    "config = qwen3_30b_a3b_pretrain_config()\nconfig.model.seq_length = 4096\n" +
+                        line));
+    return contains(in.execution, std::string("balanced_experts=true"));
+  };
+  EXPECT_TRUE(balanced("config.model.moe_router_force_load_balancing = True\n"));
+  EXPECT_FALSE(balanced("config.model.moe_router_force_load_balancing = False\n"));
+  EXPECT_FALSE(balanced(""));
+  EXPECT_FALSE(find_framework("megatron-bridge")->execution.traffic.balanced_experts);
 }
 
 }  // namespace
