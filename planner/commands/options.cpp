@@ -48,11 +48,10 @@ std::string option_names(const std::string& field) {
   return field == "gpus" ? "--gpus,--ranks" : option_of(field);
 }
 std::string word_of(const std::string& field, const std::string& word) {
+  if (field == "batch_tokens") return fmt::format("{:.0f}", parse_count(word, "--batch-tokens"));
   if (field == "global_batch" && word.find_first_of("kKMBT") == word.size() - 1)
-    throw UserError(
-        Problem{"--global-batch", "\"" + word + "\"", "sequences, not tokens",
-                fmt::format("--global-batch {:.0f} is as many tokens in sequences of 4096",
-                            std::max(1.0, std::round(parse_count(word, "--global-batch") / 4096)))});
+    throw UserError(Problem{"--global-batch", "\"" + word + "\"", "sequences, not tokens",
+                            "for tokens, --batch-tokens " + word});
   return field == "seq" ? std::to_string(parse_sequence(word, "--seq")) : word;
 }
 std::string described(const std::string& field, const char* doc) {
@@ -89,6 +88,13 @@ struct Declarer {
       constexpr bool is_list = is_a<M, std::vector>;
       const auto read = [this_target = &target, member, field, rule](const CLI::results_t& words) {
         if (!is_list && !std::is_same_v<E, std::string>) check_single(field, words.back());
+        if constexpr (std::is_same_v<T, PlanRequest>) {
+          if (field == "global_batch" && words.back().ends_with("-tokens")) {
+            this_target->batch_tokens =
+                int64_t(parse_count(words.back().substr(0, words.back().size() - 7), "--global-batch"));
+            return true;
+          }
+        }
         std::vector<std::string> values;
         for (const std::string& word : words) values.push_back(word_of(field, word));
         set_from_words(this_target->*member, values, option_of(field), rule);

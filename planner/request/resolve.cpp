@@ -35,7 +35,8 @@ void check_required(const PlanRequest& r) {
   const std::tuple<const char*, bool, const char*> required[] = {
       {"--model", r.model.empty(), "a model, such as llama3-8b or path/to/config.json"},
       {"--cluster", r.cluster.empty(), "a cluster, such as dgx-h100:8"},
-      {"--global-batch", r.global_batch == 0, "sequences per optimizer step, such as 256"}};
+      {"--global-batch", r.global_batch == 0 && r.batch_tokens == 0,
+       "sequences per optimizer step, such as 256"}};
   for (const auto& [option, missing, example] : required) {
     if (missing) throw UserError(Problem{option, "missing", example, "see --help"});
   }
@@ -147,19 +148,41 @@ std::vector<int64_t> limits_of_pools(const PlanRequest& r, const SearchProblem& 
 
 constexpr int64_t kUsualMultiple = 128;
 
-void set_workload(const PlanRequest& r, SearchProblem& problem) {
+// Longer sequences than a model was made for: positions that are computed, and no table, have no end.
+void extend_positions(const PlanRequest& r, SearchProblem& problem, std::vector<std::string>& notes) {
+  const int64_t sequence = problem.workload.sequence, most = problem.model.max_positions;
+  if (sequence <= most) return;
+  if (problem.model.position == PositionKind::learned)
+    throw UserError(Problem{
+        "--seq", std::to_string(sequence),
+        fmt::format("at most the {} positions of {}, a table of them", most, problem.model.name),
+        fmt::format("--seq {}; for more, a config.json with more positions as --model: mpt-plan model {} "
+                    "--config-json -o config.json writes one to edit",
+                    most, shell_word(r.model.name))});
+  problem.model.max_positions = sequence;
+  notes.push_back(
+      fmt::format("{} was made for {} positions; the plan and its exports have {}. Beyond those it was made "
+                  "for it needs a longer "
+                  "base of its rotary positions (rope_theta) or YaRN (rope_scaling) in its config.json; time "
+                  "and memory stay.",
+                  problem.model.name, format_count(most), format_count(sequence)));
+}
+
+void set_workload(PlanRequest& r, SearchProblem& problem, std::vector<std::string>& notes) {
   int64_t usual = std::min(problem.model.max_positions, kDefaultSequence);
   // A table of learned positions may have a few rows more than a sequence has tokens: OPT's has two.
   if (problem.model.position == PositionKind::learned && usual > kUsualMultiple)
     usual -= usual % kUsualMultiple;
-  problem.workload = {r.global_batch, r.sequence > 0 ? r.sequence : usual};
-  if (problem.workload.sequence <= problem.model.max_positions) return;
-  throw UserError(Problem{
-      "--seq", std::to_string(problem.workload.sequence),
-      fmt::format("at most the {} positions of {}", problem.model.max_positions, problem.model.name),
-      fmt::format("--seq {}; for more, a config.json with more positions as --model: mpt-plan model {} "
-                  "--config-json -o config.json writes one to edit",
-                  problem.model.max_positions, shell_word(r.model.name))});
+  const int64_t sequence = r.sequence > 0 ? r.sequence : usual;
+  if (r.global_batch > 0 && r.batch_tokens > 0)
+    throw UserError(
+        Problem{"--batch-tokens", "given with --global-batch", "one of the two", "leave one of them out"});
+  if (r.batch_tokens > 0) {
+    r.global_batch = std::max<int64_t>(1, (r.batch_tokens + sequence / 2) / sequence);
+    r.batch_tokens = 0;
+  }
+  problem.workload = {r.global_batch, sequence};
+  extend_positions(r, problem, notes);
 }
 
 std::shared_ptr<const profiler::KernelTables> own_kernels(const PlanRequest& r, const ClusterSpec& cluster) {
@@ -424,7 +447,7 @@ std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration&
   check_splits(problem.bounds, problem.model);
   if (!request.profile.empty()) resolved->profile = profiler::load_profile(request.profile);
   problem.cluster = cluster_of(request, resolved->profile);
-  set_workload(request, problem);
+  set_workload(resolved->request, problem, resolved->notes);
   set_runner(*resolved);
   problem.time_limit_s = request.time_limit_s;
   problem.threads = request.threads > 0 ? int(request.threads) : default_threads();

@@ -42,6 +42,34 @@ TEST(Resolve, TheUsualSequenceOfAModelFitsItsPositions) {
   EXPECT_EQ(resolve(request("llama3-8b"))->problem.workload.sequence, 4096);
 }
 
+TEST(Resolve, SequencesMayBeLongerThanComputedPositions) {
+  for (const char* name : {"llama3-8b", "qwen3-8b"}) {
+    PlanRequest r = request(name);
+    r.sequence = 131072;
+    const auto resolved = resolve(r);
+    EXPECT_EQ(resolved->problem.workload.sequence, 131072);
+    EXPECT_EQ(resolved->problem.model.max_positions, 131072) << "as exports write it";
+    EXPECT_TRUE(
+        any_of(resolved->notes, [](const std::string& n) { return n.find("rope_scaling") != n.npos; }));
+  }
+  PlanRequest table = request("gpt2-124m");
+  table.sequence = 2048;
+  EXPECT_NE(error_of(table).find("at most the 1024 positions"), std::string::npos);
+}
+
+TEST(Resolve, ABatchMayBeSaidInTokens) {
+  PlanRequest r = request();
+  r.global_batch = 0;
+  r.batch_tokens = 4'000'000;
+  EXPECT_EQ(resolve(r)->problem.workload, (Workload{977, 4096}));
+  r.sequence = 8192;
+  EXPECT_EQ(resolve(r)->problem.workload, (Workload{488, 8192}));
+  r.batch_tokens = 100;
+  EXPECT_EQ(resolve(r)->request.global_batch, 1);
+  r.global_batch = 8;
+  EXPECT_NE(error_of(r).find("--batch-tokens"), std::string::npos);
+}
+
 TEST(Resolve, FillsInWhatIsNotSaid) {
   const auto resolved = resolve(request());
   const SearchProblem& p = resolved->problem;
