@@ -182,19 +182,20 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   // Chunks of as many tokens as have as many logits as all have hidden units, in 16 bits and in fp32
   // (linkedin/Liger-Kernel, ops/fused_linear_cross_entropy.py); the gradient of the head's input stays.
   if (chunked) loss.forward_workspace_bytes += 3 * b.bytes(m.hidden);
+  const int64_t split = b.tensor_ranks() > 1 && !gathers ? b.execution().kept.split_logit_copies : 0;
   if (b.execution().kernels.loss == LossKernel::fp32) {
     // Beside the logits: their fp32 copy, which becomes the softmax, and on the way back its gradient. Where
     // all of that is done in place, the gradient in 16 bits takes the logits' place.
     const int64_t copy = LayerBuilder::rounded(b.tokens() * columns * 4);
     loss.saved_bytes += copy;
     loss.saved_bytes_selective += copy;
-    loss.forward_workspace_bytes += (b.execution().kept.logit_copies - 1) * copy;
+    loss.forward_workspace_bytes += (b.execution().kept.logit_copies + split - 1) * copy;
     loss.backward_workspace_bytes = b.execution().kept.logit_copies > 1 ? copy : 0;
   }
   // torch.compile computes in one pass, too, but writes the gradient beside the logits.
   const bool compiled = b.execution().kernels.elementwise == ElementwiseKernels::compiled;
   if (b.execution().kernels.loss == LossKernel::fused && compiled)
-    loss.backward_workspace_bytes = b.bytes(columns);
+    loss.backward_workspace_bytes = (1 + split) * b.bytes(columns);
   if (gathers) {
     // What arrives as one buffer and then in the others' pieces, which are put together
     // (torch.distributed.all_gather): the collective's stream gives both back late.

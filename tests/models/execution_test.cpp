@@ -169,6 +169,30 @@ TEST(Execution, LogitsAreCastAsOftenAsItSays) {
   EXPECT_EQ(loss(2).backward_workspace_bytes, 4 * logits);
 }
 
+// torch 2.15.0's loss_parallel() holds one fp32 copy more than the loss of one rank; compiled,
+// log-probabilities in fp32.
+TEST(Execution, ALossOverTensorRanksHoldsMoreCopies) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.execution.kernels.loss = LossKernel::fp32;
+  layout.execution.kept.logit_copies = 3;
+  const auto more = [&](int64_t tensor, int64_t Operator::*bytes) {
+    layout.tensor = tensor;
+    layout.execution.kept.split_logit_copies = 0;
+    const int64_t before = head_program(model, layout, 4096).operators.back().*bytes;
+    layout.execution.kept.split_logit_copies = 1;
+    return head_program(model, layout, 4096).operators.back().*bytes - before;
+  };
+  const int64_t logits = 4096 * model.vocab;
+  EXPECT_EQ(more(8, &Operator::forward_workspace_bytes), 4 * logits / 8);
+  EXPECT_EQ(more(2, &Operator::forward_workspace_bytes), 4 * logits / 2);
+  EXPECT_EQ(more(1, &Operator::forward_workspace_bytes), 0);
+  layout.execution.kernels.loss = LossKernel::fused;
+  layout.execution.kernels.elementwise = ElementwiseKernels::compiled;
+  EXPECT_EQ(more(8, &Operator::backward_workspace_bytes), 2 * logits / 8);
+}
+
 // torch.distributed.all_gather: one buffer for all ranks' logits, and the pieces of the others.
 TEST(Execution, GatheredLogitsArriveBesideThemselves) {
   const ModelSpec model = load_model("llama3-8b");
