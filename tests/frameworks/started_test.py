@@ -23,7 +23,7 @@ sys.path.insert(0, HERE)
 sys.dont_write_bytecode = True
 # A file in started/, and the environment whose interpreter runs it.
 ENVIRONMENTS = {"pipelining": "torch", "deepspeed_engine": "accelerate", "megatron_core": "megatron", "hugging_face": "accelerate",
-                "automodel": "automodel"}
+                "trainer_ddp": "accelerate", "automodel": "automodel"}
 
 
 def environment(name):

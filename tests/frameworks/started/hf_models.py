@@ -31,6 +31,9 @@ KINDS = {
     "mixtral, aux loss": ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2, "output_router_logits": True, "router_aux_loss_coef": 0.1}),
     "qwen3-moe": ("qwen3_moe", {**EXPERTS, "num_experts": 4, "decoder_sparse_step": 1}),
     "glm4-moe": ("glm4_moe", {**EXPERTS, "n_routed_experts": 4, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "use_qk_norm": True}),
+    "deepseek-v3.2, sparse attention": ("deepseek_v32", {
+        "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "num_key_value_heads": 4,
+        "index_n_heads": 2, "index_head_dim": 16, "index_topk": 4, "mlp_layer_types": ["dense"] * 4}),
     "gpt-oss, sinks": ("gpt_oss", {"sliding_window": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "attn_implementation": "eager"}),
 }
 
