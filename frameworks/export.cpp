@@ -34,6 +34,9 @@ const std::vector<ExportTarget>& export_targets() {
     for (const FrameworkCode& code : framework_code()) {
       if (code.write != nullptr) all.push_back({code.framework, code.files().exported.c_str(), code.write});
     }
+    all.push_back({"trl", "TRL 1.16.0: sft.yaml, and accelerate's YAML", export_trl, true});
+    all.push_back({"llamafactory", "LLaMA-Factory 0.9.5: its recipe", export_llamafactory, true});
+    all.push_back({"axolotl", "axolotl 0.21.0: its recipe", export_axolotl, true});
     all.push_back({"slurm", "Slurm batch file that starts torchrun on every node", export_slurm});
     all.push_back(
         {"kubernetes", "Kubernetes indexed Job that starts torchrun in every pod", export_kubernetes});
@@ -63,7 +66,23 @@ std::optional<TrialCommand> trial_command(const Plan& plan, const std::string& f
   return TrialCommand{text, where.empty() ? "" : ", " + where};
 }
 
+const ExportTarget* usual_target(const Plan& plan, const std::string& asked) {
+  const std::string& framework = plan.layout.execution.framework;
+  const ExportTarget* const named = target_named(asked);
+  if (named != nullptr && named->tuner) return named;
+  const Framework* const known = find_framework(framework);
+  if (known == nullptr) return nullptr;
+  if (verdict_on(*known, plan.model, plan.layout.training).verdict == VerdictKind::exported)
+    return export_target_of(framework);
+  const bool others = any_of(features_of(plan.layout.training), [&](TrainingFeature f) {
+    return known->abilities.trains_unwritten.contains(f) && !tuners_write(framework, f);
+  });
+  const bool models = verdict_on(*known, plan.model, Training{}).verdict == VerdictKind::exported;
+  return models && !others && tuners_take(framework) ? target_named("trl") : nullptr;
+}
+
 const ExportTarget& find_export_target(const std::string& name) {
+  if (const ExportTarget* target = target_named(name)) return *target;
   const Framework* framework = find_framework(name);
   if (const ExportTarget* target = target_named(framework != nullptr ? framework->name : name))
     return *target;
@@ -85,6 +104,7 @@ const ExportTarget* export_target_of(const std::string& framework) {
 }
 
 bool takes_plans_of(const ExportTarget& target, const std::string& framework) {
+  if (target.tuner) return tuners_take(framework);
   const Framework* its = find_framework(target.name);
   if (its == nullptr) return true;
   const Framework* known = find_framework(framework);
@@ -169,7 +189,11 @@ std::string comment_text(std::string text) {
 }
 
 std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan) {
-  const Framework* framework = find_framework(target.name);
+  if (target.tuner && !tuners_take(plan.layout.execution.framework))
+    return Rejection{"framework", -1, 0.0, 0.0,
+                     fmt::format("{} trains by Hugging Face's Trainer: plan with --framework {}", target.name,
+                                 "transformers-fsdp")};
+  const Framework* framework = find_framework(target.tuner ? plan.layout.execution.framework : target.name);
   if (framework == nullptr) return std::nullopt;
   Layout l = plan.layout;
   const Abilities& can = framework->abilities;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/plan.h"
+#include "frameworks/supports/abilities.h"
 
 namespace mpt::frameworks {
 
@@ -34,7 +35,16 @@ struct ExportTarget {
   const char* name;
   const char* what;  // one line for people, with the framework's version
   Exported (*write)(const Plan& plan);
+  bool tuner = false;  // trains by Hugging Face's Trainer, and takes plans for that alone
 };
+
+/// The tuners that train by a framework.
+bool tuners_take(const std::string& framework);
+/// Whether tuners' recipes say what the Trainer's own arguments do not.
+bool tuners_write(const std::string& framework, TrainingFeature feature);
+/// Whose export NEXT names: of a plan's framework, or of a tuner where that alone writes the plan or was
+/// asked for. Null: nobody writes it.
+const ExportTarget* usual_target(const Plan& plan, const std::string& asked = "");
 
 /// Frameworks with an export (frameworks/registry.h), then the launchers.
 const std::vector<ExportTarget>& export_targets();

@@ -16,6 +16,26 @@ bool has_form(const FrameworkFiles& files, const std::string& file) {
   });
 }
 
+// The row of frameworks/programs.json all of whose words a file holds; null: it has none.
+Json program_of(const std::string& name, const std::string& text) {
+  static const Json programs = parse_json(template_text("programs.json"), "programs.json");
+  const auto holds = [&](const Json& words) {
+    return all_of(words, [&](const Json& w) {
+      return text.find(w.get_ref<const std::string&>()) != std::string::npos;
+    });
+  };
+  for (const Json& one : programs) {
+    if (contains(one.at("endings"), Json(std::filesystem::path(name).extension().string())) &&
+        any_of(one.at("marks"), holds))
+      return one;
+  }
+  return nullptr;
+}
+
+const FrameworkCode& code_of(const std::string& framework) {
+  return *find_if(framework_code(), [&](const FrameworkCode& code) { return code.framework == framework; });
+}
+
 bool is_recipe(const FrameworkFiles& files, const std::string& name, const std::string& text) {
   const auto in_text = [&](const std::string& mark) { return text.find(mark) != std::string::npos; };
   const std::string ending = std::filesystem::path(name).extension().string();
@@ -42,19 +62,35 @@ const std::vector<FrameworkCode>& framework_code() {
       {"pytorch", export_pytorch, {import_pytorch}},
       {"automodel", export_automodel, {import_automodel}},
       {"transformers-fsdp", export_transformers_fsdp, {import_transformers}},
+      {"transformers-ddp", export_transformers_ddp, {import_transformers}},
       {"mpt"},
   };
   return table;
 }
 
 const FrameworkCode* find_recipe_importer(const std::filesystem::path& file, const std::string& text) {
+  const Json program = program_of(file.string(), text);
+  if (!program.is_null() && program.contains("framework")) return &code_of(program.at("framework"));
   for (const FrameworkCode& code : framework_code()) {
     if (is_recipe(code.files(), file.filename().string(), text)) return &code;
   }
   return nullptr;
 }
 
+void refuse_program(const std::string& program, const std::string& file) {
+  throw UserError(Problem{
+      file, "a file of " + program, "a file of a program that MPT reads",
+      "price its layout by mpt-plan estimate with --model (a hub id will do), --framework, --tp, --pp, "
+      "--dp, --zero and --global-batch"});
+}
+
 const FrameworkCode& find_importer(const std::string& from, const std::string& file) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(file, error)) {
+    const Json program = program_of(file, read_file(file, kMostImportedBytes));
+    if (!program.is_null() && !program.contains("framework")) refuse_program(program.at("program"), file);
+    if (!program.is_null() && from.empty()) return code_of(program.at("framework"));
+  }
   const Framework* framework = find_framework(from);
   const FrameworkCode* any = nullptr;
   std::vector<std::string> names;

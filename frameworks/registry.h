@@ -30,6 +30,9 @@ struct FrameworkCode {
 /// A row for each of known_frameworks().
 const std::vector<FrameworkCode>& framework_code();
 
+/// Throws the UserError for a file of a program that no importer reads.
+[[noreturn]] void refuse_program(const std::string& program, const std::string& file);
+
 /// The importer of the framework or alias `from`; where that is empty, the one for the form of `file`.
 /// Throws UserError for a framework without an importer.
 const FrameworkCode& find_importer(const std::string& from, const std::string& file);
@@ -44,8 +47,13 @@ Exported export_torchtitan(const Plan& plan);
 Exported export_deepspeed(const Plan& plan);
 Exported export_pytorch(const Plan& plan);
 Exported export_transformers_fsdp(const Plan& plan);
+Exported export_transformers_ddp(const Plan& plan);
 Exported export_transformers_deepspeed(const Plan& plan);
 Exported export_automodel(const Plan& plan);
+// Tuners (frameworks/transformers/tuner_exports.cpp): only of plans that they take.
+Exported export_trl(const Plan& plan);
+Exported export_llamafactory(const Plan& plan);
+Exported export_axolotl(const Plan& plan);
 // Launchers.
 Exported export_slurm(const Plan& plan);
 Exported export_kubernetes(const Plan& plan);

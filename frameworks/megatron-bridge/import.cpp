@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 
 #include "base/error.h"
@@ -36,6 +37,17 @@ namespace {
 std::string letters_and_digits(std::string name) {
   std::erase_if(name, [](unsigned char c) { return std::isalnum(c) == 0; });
   return lower_case(std::move(name));
+}
+
+// Whether a name of several words is another but for two letters at most.
+bool is_slip(const std::string& written, const std::string& name) {
+  if (written.find('_') == std::string::npos || written.front() != name.front()) return false;
+  std::array<int, 256> more{};
+  for (const unsigned char c : letters_and_digits(written)) ++more[c];
+  for (const unsigned char c : letters_and_digits(name)) --more[c];
+  int differ = 0;
+  for (const int count : more) differ += std::abs(count);
+  return differ <= 2;
 }
 
 std::optional<ModelSpec> model_of_recipe(const std::string& text) {
@@ -179,6 +191,7 @@ class BridgeFields {
  private:
   void finish() {
     set_precision();
+    if (called_) refuse_unknown_recipe();
     // src/megatron/bridge/models/transformer_config.py, _set_moe_expert_tensor_parallel_default()
     if (!flags_.has("expert-tensor-parallel-size") && flags_.find("expert-model-parallel-size") != "1" &&
         flags_.has("expert-model-parallel-size"))
@@ -284,9 +297,28 @@ class BridgeFields {
   void take_model_of_recipe(const std::string& text) {
     model_ = model_of_recipe(text);
     if (!model_) return;
-    notes_.push_back(fmt::format(
-        "the recipe of {} is not beside the file: what the file itself does not set is taken as off, or 1",
-        model_->name));
+    notes_.push_back(
+        fmt::format("the recipe of {} is not beside the file: what the file itself does not set is taken as "
+                    "off, or 1, and "
+                    "precision as bf16",
+                    model_->name));
+    called_ = true;
+    take_precision("bf16_mixed");
+  }
+
+  // Length and batch of a recipe that is called, and is not beside the file.
+  void refuse_unknown_recipe() const {
+    for (const auto& [flags, what] : {std::pair{std::array{"seq-length", "encoder-seq-length"}, "length"},
+                                      {std::array{"micro-batch-size", "global-batch-size"}, "batch"}}) {
+      if (any_of(flags, [&](const char* flag) { return flags_.has(flag); })) continue;
+      throw NotJudged(
+          Problem{flags_.file(),
+                  fmt::format("a recipe of {} is called, and not beside the file: its {} is not known",
+                              model_->name, what),
+                  "a file that sets both",
+                  "set seq_length, micro_batch_size and global_batch_size in a copy, or read what it builds: "
+                  "python -m mpt.capture"});
+    }
   }
 
   // `text`: the value as Python.
@@ -307,6 +339,7 @@ class BridgeFields {
       budget_.spend(peft_.size());
       peft_[path.substr(5)] = value;
     } else if (dot != std::string::npos && !text.empty()) {
+      check_spelling(path, path.substr(dot + 1));
       set(path.substr(dot + 1), text, value);
     }
   }
@@ -347,6 +380,28 @@ class BridgeFields {
     }
   }
 
+  // A field that nobody has, but nearly: dataclasses of Bridge raise an error, or leave it without effect.
+  // Its fields are named as Megatron-LM's flags.
+  void check_spelling(const std::string& path, const std::string& field) const {
+    static const std::vector<std::string> known = [] {
+      std::vector<std::string> names;
+      for (const auto& [kind, flags] : asked_of(framework_named("megatron-core", ""))->keys) {
+        for (const std::string& flag : flags) names.push_back(replaced(flag, '-', '_'));
+      }
+      for (const auto& [name, word] : dialect_of("megatron-bridge").fields) names.push_back(name);
+      return names;
+    }();
+    const bool section = any_of(std::array{"model.", "train.", "ddp.", "optimizer."},
+                                [&](const char* name) { return path.starts_with(name); });
+    if (!section || contains(known, field)) return;
+    const auto near = find_if(known, [&](const std::string& name) { return is_slip(field, name); });
+    if (near == known.end()) return;
+    throw FrameworkRefusal(
+        Problem{fmt::format("{} at {}", flags_.file(), path),
+                fmt::format("no field of {}; did you mean \"{}\"?", asked_.registries.front().package, *near),
+                "", ""});
+  }
+
   void set(const std::string& field, const std::string& text, const Json& value) {
     const bool no = text == "False", none = text == "None";
     const std::string word = models::word_of(dialect_of("megatron-bridge"), field);
@@ -370,7 +425,7 @@ class BridgeFields {
   std::optional<ModelSpec> model_;
   std::vector<std::string> notes_;
   Json peft_;
-  bool chunks_ = false, overlaps_ = true, wide_gradients_ = true, all_read_ = true;
+  bool called_ = false, chunks_ = false, overlaps_ = true, wide_gradients_ = true, all_read_ = true;
 };
 
 // The adapters of a configuration's `peft`: null, a name, or a call as the reader of Python gives it

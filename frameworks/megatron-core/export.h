@@ -28,7 +28,8 @@ const char* dispatch_backend(const Plan& plan);
 /// "Ettt|tttt|ttmL": what each virtual stage holds, in model order.
 std::string megatron_stages(const Plan& plan);
 /// Whether the loss is a mean over the tokens of a step, which unequal masks need. It would multiply a loss
-/// that balances experts (run: megatron-aux-masks-per-token), so such models keep the mean of each micro-batch.
+/// that balances experts (run: megatron-aux-masks-per-token), so such models keep the mean of each
+/// micro-batch.
 bool counts_loss_by_token(const Plan& plan);
 /// Whether stages have to be written one by one.
 bool needs_stages(const Plan& plan);

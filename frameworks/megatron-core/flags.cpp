@@ -5,12 +5,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "frameworks/import.h"
+#include "frameworks/readers/shell_state.h"
+#include "frameworks/registry.h"
 
 namespace mpt::frameworks {
 namespace {
@@ -146,20 +149,9 @@ bool is_list(const std::string& text) {
   return text.starts_with('[') && text.find(']') == text.size() - 1 && text.find(',') == std::string::npos;
 }
 
-// The program that reads this file, where its words or flags belong to another one than Megatron-LM; else
-// empty.
-std::string other_program(const std::string& text, const MegatronFlags& flags) {
-  for (const auto& [words, program] : {std::pair{"megatron sft", "ms-swift"},
-                                       {"megatron pt", "ms-swift"},
-                                       {"swift sft", "ms-swift"},
-                                       {"pipe-parallel-size", "GPT-NeoX"},
-                                       {"pipe_parallel_size", "GPT-NeoX"}}) {
-    if (!flags.has("num-layers") && text.find(words) != std::string::npos) return program;
-  }
-  for (const char* flag : {"deepspeed", "deepspeed-config", "zero-stage", "ds-sequence-parallel-size"}) {
-    if (flags.has(flag)) return "Megatron-DeepSpeed";
-  }
-  return "";
+bool is_megatron_deepspeed(const MegatronFlags& flags) {
+  return any_of(std::array{"deepspeed", "deepspeed-config", "zero-stage", "ds-sequence-parallel-size"},
+                [&](const char* flag) { return flags.has(flag); });
 }
 
 }  // namespace
@@ -172,7 +164,7 @@ MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
     flags.take_yaml(text, budget);
     std::error_code error;
     flags.program_ = program_of_test(std::filesystem::absolute(file, error));
-    flags.of_test_ = true;
+    flags.of_test_ = !flags.program_.empty() || text.find("MODEL_ARGS:") != std::string::npos;
   } else {
     const std::vector<ShellCommand> commands = shell_commands(text, file, budget);
     for (const ShellCommand& command : commands) {
@@ -193,15 +185,10 @@ MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
   std::erase(pattern, '|');
   if (!pattern.empty() && !flags.has("num-layers")) flags.set("num-layers", std::to_string(pattern.size()));
   flags.environment_["env.WORLD_SIZE"] = flags.ranks_ > 0 ? std::optional<Json>(flags.ranks_) : std::nullopt;
-  const std::string program = other_program(text, flags);
-  if (!program.empty() || flags.values_.count("num-layers") == 0) {
-    throw UserError(Problem{flags.file_, program.empty() ? "no --num-layers" : "a file of " + program,
-                            "Megatron-LM arguments, such as its scripts hold",
-                            program.empty()
-                                ? "name the file that holds the --flags"
-                                : "price its layout by mpt-plan estimate with --model (a hub id will do), "
-                                  "--framework, --tp, --pp, --dp, --zero and --global-batch"});
-  }
+  if (is_megatron_deepspeed(flags)) refuse_program("Megatron-DeepSpeed", flags.file_);
+  if (flags.values_.count("num-layers") == 0)
+    throw UserError(Problem{flags.file_, "no --num-layers", "Megatron-LM arguments, such as its scripts hold",
+                            "name the file that holds the --flags"});
   return flags;
 }
 
@@ -246,8 +233,10 @@ void MegatronFlags::take_environment(const std::string& name, const ShellCommand
     environment_["env." + name] = words.front().text;
 }
 
-// ENV_VARS and MODEL_ARGS of functional tests: "--num-layers: 12" on a line each.
+// ENV_VARS and MODEL_ARGS of functional tests, "--num-layers: 12" on a line each; ARGS of Megatron-LM's
+// recipes, "num_layers: 12".
 void MegatronFlags::take_yaml(const std::string& text, WorkBudget& budget) {
+  bool arguments = false;  // of recipes
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     std::string line = text.substr(begin, end - begin);
@@ -258,10 +247,13 @@ void MegatronFlags::take_yaml(const std::string& text, WorkBudget& budget) {
       notes_.emplace_back("MODEL_ARGS_2 and those behind it are other runs: not read");
       break;
     }
+    if (is_name_start(line.empty() ? ' ' : line.front())) arguments = line.starts_with("ARGS:");
     line.erase(0, std::min(line.size(), line.find_first_not_of(" \t")));
     const size_t colon = line.find(':');
     if (colon == std::string::npos) continue;
     ShellCommand words = argument_words(line.substr(colon + 1), budget);
+    if (words.empty() && arguments) continue;
+    if (arguments && is_name_start(line.front())) line.insert(0, "--");
     if (!is_flag(line)) {
       take_environment(line.substr(0, colon), words);
       continue;
@@ -269,7 +261,7 @@ void MegatronFlags::take_yaml(const std::string& text, WorkBudget& budget) {
     if (words.size() == 1 && words.front().text == "true") words.clear();
     if (!words.empty() && is_list(words.front().text))
       words = argument_words(words.front().text.substr(1, words.front().text.size() - 2), budget);
-    values_[flag_name(line.substr(0, colon))] = words;
+    values_[flag_name(line.substr(0, line.find(':')))] = words;
   }
 }
 

@@ -15,7 +15,9 @@
 #include "frameworks/dialects.h"
 #include "frameworks/framework.h"
 #include "frameworks/readers/expressions.h"
+#include "frameworks/readers/shell_words.h"
 #include "frameworks/registry.h"
+#include "frameworks/transformers/trainer.h"
 
 namespace mpt::frameworks {
 namespace {
@@ -358,10 +360,20 @@ Imported megatron_import(const MegatronFlags& f, const std::string& framework,
     if (in.refused && f.is_whole()) throw FrameworkRefusal(*in.refused);
     throw;
   }
+  // A part of a script has neither; what follows is of Megatron-LM's defaults, which nobody trains with.
+  const bool length = f.has("seq-length") || f.has("encoder-seq-length");
+  const bool batch = f.has("micro-batch-size") || f.has("global-batch-size");
+  if (!length) in.unknown.emplace_back("the length of a sequence (--seq-length)");
+  if (!batch) in.unknown.emplace_back("the batch (--micro-batch-size)");
   return in;
 }
 
 Imported import_megatron_core(const std::filesystem::path& file) {
+  if (file.extension() != ".yaml" && file.extension() != ".yml") {
+    WorkBudget budget(file.string(), kMostImportedBytes);
+    if (auto launched = read_launch(shell_commands(read_file(file, kMostImportedBytes), file, budget), file))
+      return std::move(*launched);
+  }
   return megatron_import(MegatronFlags::of_file(file), "megatron-core");
 }
 

@@ -149,8 +149,8 @@ class PythonModule : public PythonScope {
       const auto of = found->second.at({parts.begin(), parts.end() - 1}, 1, nullptr, budget_);
       return of ? member_of(*of, parts.back()) : std::nullopt;
     }
-    PythonModule* const other = parts.size() == 1 ? module_of(path) : nullptr;
-    return other == nullptr ? std::nullopt : other->value(originals_.at(path));
+    const auto other = parts.size() == 1 ? elsewhere(path) : std::nullopt;
+    return other ? other->module->value(other->name) : std::nullopt;
   }
 
   void set(const std::string& name, const Json& value) override { frame_->names[name] = {value, {}}; }
@@ -161,8 +161,7 @@ class PythonModule : public PythonScope {
     const int before = std::exchange(reading_.depth, depth);
     std::optional<PythonFrame> frame = run_named(function, call, names);
     if (!frame) {
-      if (PythonModule* const other = module_of(function))
-        frame = other->run_named(originals_.at(function), call, names);
+      if (const auto other = elsewhere(function)) frame = other->module->run_named(other->name, call, names);
     }
     reading_.depth = before;
     if (!frame) return method(function, call);
@@ -185,25 +184,37 @@ class PythonModule : public PythonScope {
     return values.take();
   }
 
-  // The file beside this one that says what a name is; null where there is none.
-  PythonModule* module_of(const std::string& name) {
+  // A name in the file that defines it.
+  struct Elsewhere {
+    PythonModule* module;
+    std::string name;
+  };
+
+  // Where a file beside this one says what a name is, itself or by importing it in turn; nothing where there
+  // is none.
+  std::optional<Elsewhere> elsewhere(const std::string& name, size_t files = 0) {
     const auto original = originals_.find(name);
-    if (original == originals_.end() || file_.empty()) return nullptr;
-    const std::string& module = imports_.at(name);
+    if (original == originals_.end() || file_.empty() || files > kMostModules) return std::nullopt;
+    const std::string its = original->second, module = imports_.at(name);
     const size_t dots = std::min(module.find_first_not_of('.'), module.size());
     std::filesystem::path folder = file_.parent_path();
     for (size_t i = 1; i < dots; ++i) folder = folder.parent_path();
-    const std::string within = replaced(module.substr(dots), '.', '/') + ".py";
+    const std::string within = replaced(module.substr(dots), '.', '/');
     for (;; folder = folder.parent_path()) {
-      if (PythonModule* const other = module_at(folder / within, original->second)) return other;
+      for (const char* ending : {".py", "/__init__.py"}) {
+        PythonModule* const other = module_at(folder / (within + ending));
+        if (other == nullptr) continue;
+        if (other->places_.contains(its) || other->module_.names.contains(its)) return Elsewhere{other, its};
+        if (auto found = other->elsewhere(its, files + 1)) return found;
+      }
       if (dots > 0 || folder == folder.parent_path()) break;
     }
-    originals_.erase(original);
-    return nullptr;
+    originals_.erase(name);
+    return std::nullopt;
   }
 
-  // The module of a file that says what `name` is; null where it is of another kind, or being read.
-  PythonModule* module_at(const std::filesystem::path& file, const std::string& name) {
+  // The module of a file; null where there is none, or it is being read.
+  PythonModule* module_at(const std::filesystem::path& file) {
     auto known = reading_.modules.find(file);
     if (known == reading_.modules.end()) {
       std::error_code error;
@@ -213,9 +224,7 @@ class PythonModule : public PythonScope {
       auto module = std::make_unique<PythonModule>(file, read_file(file, kMostImportedBytes), reading_);
       known = reading_.modules.insert_or_assign(file, std::move(module)).first;
     }
-    PythonModule* const module = known->second.get();
-    if (module == nullptr) return nullptr;
-    return module->places_.contains(name) || module->module_.names.contains(name) ? module : nullptr;
+    return known->second.get();
   }
 
   std::optional<PythonFrame> run_named(const std::string& function, const Json& call,

@@ -108,10 +108,17 @@ class ShellReader {
     if (command.size() != 1) return false;
     const std::string& word = command.front().text;
     static const std::set<std::string> kOpen{"if", "while", "until", "case", "for"};
+    static const std::set<std::string> kDeclares{"declare", "local", "typeset", "readonly", "export"};
     static const std::set<std::string> kClose{"fi", "done", "esac"};
     static const std::set<std::string> kOther{"then", "else", "elif",    "do",       "{",
                                               "}",    "!",    "export",  "declare",  "local",
                                               "time", "exec", "typeset", "readonly", "command"};
+    // "declare -a LIST=(...)": options of what declares a variable.
+    if (declares_ && word.starts_with('-')) {
+      command.clear();
+      return true;
+    }
+    declares_ = kDeclares.contains(word);
     if (kOpen.contains(word)) ++nested_;
     if (kClose.contains(word)) nested_ = std::max(0, nested_ - 1);
     if (word == "for" || word == "case") return false;
@@ -460,6 +467,7 @@ class ShellReader {
   std::filesystem::path file_;
   int depth_;
   size_t at_ = 0;
+  bool declares_ = false;
   int nested_ = 0;  // in conditions and loops
   bool is_list_ = false;
   bool after_condition_ = false;

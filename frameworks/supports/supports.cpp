@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/asked.h"
+#include "frameworks/export.h"
 #include "models/value_map.h"
 
 namespace mpt::frameworks {
@@ -499,11 +500,12 @@ ModelVerdict verdict_on(const Framework& framework, const ModelSpec& model, cons
   for (const TrainingRow& row : training_rows(training)) {
     const auto found = unwritten.find(row.feature);
     if (!row.present || found == unwritten.end()) continue;
-    return {
-        VerdictKind::not_written,
-        fmt::format("{} trains with {} ({}), and MPT does not write that for it yet: the plan has no export",
-                    framework.title, row.words, found->second),
-        found->second};
+    return {VerdictKind::not_written,
+            fmt::format("{} trains with {} ({}), and {}", framework.title, row.words, found->second,
+                        tuners_write(framework.name, row.feature)
+                            ? "recipes of fine-tuners say it: export --to trl, llamafactory or axolotl"
+                            : "MPT does not write that for it yet: the plan has no export"),
+            found->second};
   }
   return verdict;
 }

@@ -19,7 +19,8 @@
 namespace mpt::frameworks {
 namespace {
 
-// What PyTorch calls a schedule; of others a class with the same placement of stages. A CSV file says the rest.
+// What PyTorch calls a schedule; of others a class with the same placement of stages. A CSV file says the
+// rest.
 std::string torch_schedule(const Layout& l) {
   std::string own = torch_class_of(l.schedule);
   if (!own.empty()) return own;

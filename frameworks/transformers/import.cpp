@@ -91,19 +91,18 @@ Settings deepspeed_settings(const Settings& config, std::optional<Precision> pre
 
 }  // namespace
 
-Imported import_transformers(const std::filesystem::path& file) {
-  const Json yaml = read_yaml(file);
-  if (auto tuner = read_tuner(yaml, file)) return *tuner;
-  const Settings config(yaml, file.string());
-  const std::string kind = config.text("distributed_type", "NO");
-  if (kind != "FSDP" && kind != "DEEPSPEED" && kind != "MULTI_GPU")
+Imported read_accelerate(const Settings& config, const std::optional<Settings>& arguments,
+                         const std::filesystem::path& file) {
+  const Json* const type = config.find("distributed_type");
+  const bool none = type == nullptr || *type == false;  // YAML 1.1's NO
+  const std::string kind = none ? "NO" : config.text("distributed_type", "NO");
+  if (kind != "FSDP" && kind != "DEEPSPEED" && kind != "MULTI_GPU" && kind != "NO")
     throw UserError(Problem{config.at("distributed_type"), fmt::format("\"{}\"", kind.substr(0, 40)),
-                            "FSDP, DEEPSPEED or MULTI_GPU", ""});
+                            "FSDP, DEEPSPEED, MULTI_GPU or NO", ""});
   const Asked& asked = *asked_of(framework_named("transformers-fsdp", ""));
   GivenSettings given;
   asked.add_given(config.all(), "", file.string(), given);
   const int64_t ranks = config.number("num_processes", rule_of(&Layout::data), 0);
-  const std::optional<Settings> arguments = arguments_beside(file);
   std::optional<Precision> precision;
   Imported in;
   if (config.has("mixed_precision") || arguments) precision = mixed_precision(config, in.notes);
@@ -119,7 +118,11 @@ Imported import_transformers(const std::filesystem::path& file) {
     in.layout.data = ranks;
   }
   if (kind == "FSDP") set_accelerate_fsdp(config, ranks, in);
-  in.framework = kind == "FSDP" ? "transformers-fsdp" : "transformers-deepspeed";
+  in.framework = kind == "FSDP"        ? "transformers-fsdp"
+                 : kind == "DEEPSPEED" ? "transformers-deepspeed"
+                                       : "transformers-ddp";
+  if (in.framework == "transformers-ddp") in.layout.overlap_gradient_reduce = true;
+  if (kind == "NO") in.layout.data = 1;
   given.unknown.insert(given.unknown.begin(), in.unknown.begin(), in.unknown.end());
   in.unknown = std::move(given.unknown);
   const int64_t batch = kind == "DEEPSPEED" ? in.workload.global_batch : 0;
@@ -128,6 +131,7 @@ Imported import_transformers(const std::filesystem::path& file) {
     given.values.merge(settings_by_path(arguments->all(), "train."));
     set_trainer_settings(*arguments, file.parent_path(), in);
     if (kind == "FSDP") set_deferred_sums(*arguments, in);
+    set_trainer_adapters(*arguments, in);
   } else {
     in.notes.push_back("there is no train.json beside it: give --global-batch and --seq");
     set_hugging_face_model(in, "", file.parent_path());
@@ -137,6 +141,12 @@ Imported import_transformers(const std::filesystem::path& file) {
   set_stages(in, {}, file.string());
   check_imported(in, file.string());
   return in;
+}
+
+Imported import_transformers(const std::filesystem::path& file) {
+  const Json yaml = read_yaml(file);
+  if (auto tuner = read_tuner(yaml, file)) return *tuner;
+  return read_accelerate(Settings(yaml, file.string()), arguments_beside(file), file);
 }
 
 }  // namespace mpt::frameworks

@@ -137,24 +137,6 @@ void judge_keys(const Json& given, const std::string& tool, const std::string& s
   }
 }
 
-// Adapters of low rank, over weights in 4 bits where the file says so.
-void set_trainer_adapters(const Settings& s, Imported& in) {
-  const std::string kind = s.text("adapter", "full");
-  if (kind == "full" || kind.empty()) return;
-  if (kind != "lora" && kind != "qlora")
-    throw UserError(Problem{s.at("the kind of training"), fmt::format("\"{}\"", cut_text(kind, 40)),
-                            "full, lora or qlora", "plans have no other adapters"});
-  Training& training = in.layout.training;
-  training.adapter_rank = s.number("lora_r", rule_of(&Training::adapter_rank), 8);
-  const Json* const bits = s.find("load_in_4bit");
-  if (bits != nullptr && (*bits == true || *bits == 4))
-    set_weights_in_4_bits(s, "bnb_config_kwargs.bnb_4bit_quant_storage", in);
-  std::vector<std::string> targets = s.texts("lora_target_modules");
-  const bool all = targets.empty() || targets.front() == "all" || targets.front() == "all-linear";
-  if (all) targets.clear();
-  set_adapter_targets(match_recipe(in, hugging_face_modules, targets, all), targets, s.at("LoRA"), in);
-}
-
 // All layers, or those whose index n divides: transformers/modeling_utils.py, _set_gradient_checkpointing.
 void set_recompute(const Settings& s, Imported& in) {
   // The older name goes with version 6 (transformers/training_args.py:302-316).
@@ -173,6 +155,23 @@ void set_recompute(const Settings& s, Imported& in) {
 }
 
 }  // namespace
+
+void set_trainer_adapters(const Settings& s, Imported& in) {
+  const std::string kind = s.text("adapter", "full");
+  if (kind == "full" || kind.empty()) return;
+  if (kind != "lora" && kind != "qlora")
+    throw UserError(Problem{s.at("the kind of training"), fmt::format("\"{}\"", cut_text(kind, 40)),
+                            "full, lora or qlora", "plans have no other adapters"});
+  Training& training = in.layout.training;
+  training.adapter_rank = s.number("lora_r", rule_of(&Training::adapter_rank), 8);
+  const Json* const bits = s.find("load_in_4bit");
+  if (bits != nullptr && (*bits == true || *bits == 4))
+    set_weights_in_4_bits(s, "bnb_config_kwargs.bnb_4bit_quant_storage", in);
+  std::vector<std::string> targets = s.texts("lora_target_modules");
+  const bool all = targets.empty() || targets.front() == "all" || targets.front() == "all-linear";
+  if (all) targets.clear();
+  set_adapter_targets(match_recipe(in, hugging_face_modules, targets, all), targets, s.at("LoRA"), in);
+}
 
 Precision trainer_precision(const Settings& s, Precision launched) {
   return is_on(s, "bf16") ? Precision::bf16 : is_on(s, "fp16") ? Precision::fp16 : launched;
@@ -230,12 +229,23 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   } else if (fsdp) {
     const std::vector<std::string> how = s.texts("fsdp");
     const bool reshards = s.flag("fsdp_config.fsdp_reshard_after_forward", true);
-    set_fsdp(in, {1, 0, reshards && !contains(how, "shard_grad_op")}, file.string());
+    // axolotl/utils/schemas/config.py
+    in.layout.context = s.number("context_parallel_size", rule_of(&Layout::context), 1);
+    in.layout.tensor = s.number("tensor_parallel_size", rule_of(&Layout::tensor), 1);
+    set_fsdp(in,
+             {s.number("dp_replicate_size", rule_of(&Layout::data), 1),
+              s.number("dp_shard_size", between(0, double(kMostRanks)), 0),
+              reshards && !contains(how, "shard_grad_op")},
+             file.string());
   } else {
     in.notes.emplace_back("neither DeepSpeed nor FSDP is named: each GPU has all weights and states");
+    in.layout.overlap_gradient_reduce = true;
+    in.layout.data = 0;  // the launcher takes all GPUs
   }
   if (fsdp && !is_on(s, "fsdp_config.fsdp_cpu_ram_efficient_loading")) build_in_each_process(in);
-  in.framework = fsdp ? "transformers-fsdp" : "transformers-deepspeed";
+  in.framework = fsdp                 ? "transformers-fsdp"
+                 : s.has("deepspeed") ? "transformers-deepspeed"
+                                      : "transformers-ddp";
   if (!in.refused)
     in.refused = asked_of(framework_named("transformers-fsdp", ""))->refusal(given, true, file.string());
   in.layout.precision = precision;

@@ -8,6 +8,8 @@
 #include "base/json.h"
 #include "frameworks/export.h"
 #include "frameworks/import.h"
+#include "frameworks/readers/settings.h"
+#include "frameworks/readers/shell_words.h"
 
 namespace mpt::frameworks {
 
@@ -26,6 +28,16 @@ void add_accelerate_scripts(const Plan& plan, const std::string& settings, const
 /// A recipe of LLaMA-Factory or axolotl, which train by the Trainer; nothing for other files. Throws
 /// UserError.
 std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::path& file);
+
+/// accelerate's configuration with the Trainer's arguments, where these are known. Throws UserError.
+Imported read_accelerate(const Settings& config, const std::optional<Settings>& arguments,
+                         const std::filesystem::path& file);
+/// The first command of a script that starts a training by the Trainer; nothing where none does. Throws
+/// UserError.
+std::optional<Imported> read_launch(const std::vector<ShellCommand>& commands,
+                                    const std::filesystem::path& script);
+/// Adapters of low rank, over weights in 4 bits where the settings say so.
+void set_trainer_adapters(const Settings& s, Imported& in);
 
 /// train.json in the folder of `file`, where there is one.
 std::optional<Settings> arguments_beside(const std::filesystem::path& file);

@@ -114,7 +114,6 @@ std::string table_of(const ForwardQuestion& q, const ForwardAnswer& a) {
   std::vector<reports::Column> columns{{"offer", reports::Align::left}, {"nodes"}, {"GPUs"}, {"step time"}};
   if (q.tokens > 0.0)
     columns.insert(columns.end(), {{"goodput"}, {"days"}, {"cost"}, {"", reports::Align::left}});
-  columns.push_back({"layout", reports::Align::left});
   reports::Table table(std::move(columns));
   for (size_t n = 0; n < a.points.size(); ++n) {
     const ForwardPoint& p = a.points[n];
@@ -125,7 +124,6 @@ std::string table_of(const ForwardQuestion& q, const ForwardAnswer& a) {
       const char* const mark = a.chosen == n ? "<-" : p.on_front ? "*" : "";
       row.insert(row.end(), {format_percent(p.goodput), ranged(p, p.days), cost, mark});
     }
-    row.push_back(p.layout);
     table.add_row(std::move(row));
   }
   return table.stacked(1, terminal_columns());
@@ -146,9 +144,9 @@ std::string describe_choice(const ForwardQuestion& q, const ForwardAnswer& a) {
       fmt::format("RECOMMENDED  {} of {}, {} GPUs: {}\n",
                   p.nodes == 1 ? "1 node" : fmt::format("{} nodes", p.nodes), p.offer, p.gpus, what);
   if (q.tokens > 0.0) {
-    text += wrapped(fmt::format("{} days{}; {} of the time trains, with a checkpoint every {}",
+    text += wrapped(fmt::format("{} days{}; {} of the time trains, with a checkpoint every {:.0f} minutes",
                                 ranged(p, p.days), p.price > 0.0 ? ", cost " + ranged(p, p.price) : "",
-                                format_percent(p.goodput), format_seconds(p.checkpoint_every_s)),
+                                format_percent(p.goodput), p.checkpoint_every_s / 60.0),
                     "             ");
     if (!a.likely)
       text += wrapped("It is as likely to be late or dearer as not: nothing keeps both in nine of ten cases.",

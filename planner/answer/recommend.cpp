@@ -102,6 +102,15 @@ std::optional<Candidate> draw_and_keep(size_t keep, ArrangedSearch& search) {
   return rival;
 }
 
+// Data parallelism alone, sharded or not, which people try first: also where it may not fit. Null: `best` is
+// such a layout, or none fits at all.
+std::unique_ptr<ArrangedSearch> plain_search(const Layout& best, SearchProblem problem, const Watch& watch) {
+  if (kinds_of_parallelism(best.degrees(), best.expert) <= 1) return nullptr;
+  problem.most_kinds = 1;
+  auto found = considered_search(problem, 1, watch, "of data parallelism alone");
+  return found->result.best.empty() ? nullptr : std::move(found);
+}
+
 // The row that is simplest; it may be there already.
 void add_simplest(const std::optional<Candidate>& simplest, const SearchProblem& problem,
                   std::vector<RankedLayout>& ranking) {
@@ -263,7 +272,9 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
     const RankedLayout row = ranked(*rival, search->problem, published_evidence());
     if (!is_pointless(row)) plan.ranking.push_back(row);
   }
-  add_simplest(search->result.simplest, search->problem, plan.ranking);
+  const auto plain = plain_search(plan.layout, roomier ? *roomier : resolved.problem, watch);
+  const ArrangedSearch& simple = plain ? *plain : *search;
+  add_simplest(plain ? plain->result.best.front() : search->result.simplest, simple.problem, plan.ranking);
   if (const size_t risky = add_roomier(*search, plan, is_pointless); plan.risk && resolved.request.try_first)
     return tried_first(plan, *search, risky);
   if (resolved.request.try_first)

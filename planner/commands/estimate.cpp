@@ -195,8 +195,17 @@ std::string describe_host(const PlanRequest& request, const Plan& plan) {
   if (execution.framework == Execution{}.framework || execution.kernels.graphs ||
       execution.host.launch_us <= 0.0)
     return "";
+  // No token is dropped: an expert's rows differ from step to step, and its products cannot be part of a
+  // graph (megatron-core 0.19.2, transformer_config.py:2505). Others have no graphs for layers with experts.
+  const bool experts = plan.model.moe() != nullptr;
+  if (experts && (execution.kernels.router_graphs || execution.host.graphed_expert_layer_us <= 0.0))
+    return "";
+  const char* const how = experts ? "graphs of routers and what prepares the exchange (--cuda-graph-impl "
+                                    "transformer_engine --cuda-graph-modules attn moe_router moe_preprocess; "
+                                    "--execution router_graphs=true)"
+                                  : "CUDA graphs (--execution graphs=true)";
   PlanRequest with_graphs = request;
-  with_graphs.execution.emplace_back("graphs=true");
+  with_graphs.execution.emplace_back(experts ? "router_graphs=true" : "graphs=true");
   const auto resolved = resolve(with_graphs);
   Layout graphed = plan.layout;
   graphed.execution = resolved->problem.execution;
@@ -204,9 +213,8 @@ std::string describe_host(const PlanRequest& request, const Plan& plan) {
       evaluate_regardless(resolved->problem, estimate(resolved->problem, graphed)).step_time_s;
   const double less = 1.0 - graphed_s / plan.prediction.step_time_s;
   if (less < kWorthSaying) return "";
-  return fmt::format(
-      "GPUs wait for the host: with CUDA graphs (--execution graphs=true) a step would take {}, {} less.",
-      format_seconds(as_observed(plan, graphed_s)), format_percent(less));
+  return fmt::format("GPUs wait for the host: with {} a step would take {}, {} less.", how,
+                     format_seconds(as_observed(plan, graphed_s)), format_percent(less));
 }
 
 int score(PlanOptions o, bool given) {

@@ -32,11 +32,12 @@ const char* another_kind(const Layout& l) {
 // The launch files and a trial, where the framework's files of such a plan are written.
 void add_export(const PlanOptions& o, const Plan& plan, const std::string& file, const std::string& folder,
                 std::vector<NextCommand>& next) {
-  const std::string& framework = plan.layout.execution.framework;
-  const frameworks::ExportTarget* target = frameworks::export_target_of(framework);
-  if (target == nullptr || plan.verdict || frameworks::cannot_run(*target, plan)) return;
-  next.push_back({fmt::format("{} export {} --to {},slurm -o {}", o.program, file, target->name, folder),
-                  "launch files for " + framework});
+  const frameworks::ExportTarget* const target = frameworks::usual_target(plan, o.request.framework);
+  if (target == nullptr || (plan.verdict && !target->tuner) || frameworks::cannot_run(*target, plan)) return;
+  next.push_back({fmt::format("{} export {} --to {}{} -o {}", o.program, file, target->name,
+                              target->tuner ? "" : ",slurm", folder),
+                  fmt::format("launch files for {}", target->name)});
+  if (target->tuner) return;
   const auto trial = frameworks::trial_command(plan, folder, kTrialSteps);
   if (plan.risk && trial)
     next.push_back({trial->command, fmt::format("a trial of {} steps{}", kTrialSteps, trial->where)});

@@ -122,6 +122,8 @@ std::function<int()> add_recommend(CLI::App& app) {
   add_number(*command, "--price", o->prices,
              "Price of a GPU-hour, or one for each cluster, separated by commas", between(0.0, 1e6))
       ->delimiter(',')
+      ->expected(1, CLI::detail::expected_max_vector_size)
+      ->allow_extra_args(false)
       ->group("Where");
   constexpr const char* kGoal = "What is wanted (default: the fewest GPUs)";
   const auto add_goal = [&](const char* name, const char* what, double& value,

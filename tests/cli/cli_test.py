@@ -426,7 +426,7 @@ def what_people_type(folder):
     expect("Trainer's framework", run("mpt-plan", *job, "4k", *one, "--framework", "transformers"), 0,
            "--framework transformers is called transformers-fsdp here: Hugging Face Trainer with FSDP2")
     expect("published runs' framework", run("mpt-plan", *job, "4k", *one, "--framework", "megatron-deepspeed"), 2, "unknown framework",
-           "automodel, deepspeed, megatron-bridge, megatron-core, mpt, pytorch, torchtitan, transformers-deepspeed, transformers-fsdp")
+           "automodel, deepspeed, megatron-bridge, megatron-core, mpt, pytorch, torchtitan, transformers-ddp, transformers-deepspeed, transformers-fsdp")
     expect("Megatron's option", run("mpt-plan", *one, "--gbs", 128), 2, "--gbs: unknown option", "did you mean --global-batch?")
     expect("option before a command", run("mpt-plan", "--seq", 4096, "estimate", *one), 2, "--seq: before the command")
     expect("cluster list", run("mpt-plan", "cluster", "list"), 0, "dgx-a100-40gb", "this-machine:N")

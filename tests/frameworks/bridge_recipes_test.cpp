@@ -27,7 +27,7 @@ TEST(Recipes, NemoAndBridgeRecipesNameTheirModel) {
       recipe_file("bridge.py",
                   "from megatron.bridge.recipes.qwen import qwen3_30b_a3b_pretrain_config\n"
                   "config = qwen3_30b_a3b_pretrain_config()\nconfig.model.expert_model_parallel_size = 8\n"
-                  "config.model.seq_length = 4096\n"));
+                  "config.model.seq_length = 4096\nconfig.train.micro_batch_size = 1\n"));
   EXPECT_NEAR(parameters_of(bridge), 30.5e9, 0.1e9);
   EXPECT_EQ(bridge.layout.expert, 8);
   EXPECT_NE(
@@ -225,7 +225,8 @@ TEST(Recipes, BridgeForcesAnEvenLoadOnlyWhereARecipeSaysSo) {
     const Imported in = import_megatron_bridge(
         recipe_file("balanced.py",
                     "from megatron.bridge.recipes.qwen import qwen3_30b_a3b_pretrain_config\n"
-                    "config = qwen3_30b_a3b_pretrain_config()\nconfig.model.seq_length = 4096\n" +
+                    "config = qwen3_30b_a3b_pretrain_config()\nconfig.model.seq_length = 4096\n"
+                    "config.train.micro_batch_size = 1\n" +
                         line));
     return contains(in.execution, std::string("balanced_experts=true"));
   };

@@ -151,6 +151,18 @@ PlanRequest of_a_hybrid() {
   return r;
 }
 
+// Experts over 64 GPUs of one NVLink domain.
+PlanRequest of_a_rack() {
+  PlanRequest r = offloaded("qwen3-30b-a3b", "gb200-nvl72:1");
+  r.gpus = 64;
+  r.global_batch = 64;
+  r.sequence = 4096;
+  r.bounds.expert = {64};
+  r.bounds.data = {64};
+  r.bounds.offload.clear();
+  return r;
+}
+
 // Of mpt-run: a ring of context ranks has its own tensor-core kernel, and Gemma 2's soft caps its scalar one.
 PlanRequest of_the_runtime(const std::string& model, int64_t context) {
   PlanRequest r = offloaded(model, "dgx-h100:1");
@@ -182,6 +194,7 @@ std::vector<PlanRequest> various_requests() {
                                     on_a_gpu_with_few_shapes(),
                                     of_odd_sizes(),
                                     of_a_hybrid(),
+                                    of_a_rack(),
                                     of_the_runtime("llama3-8b", 2),
                                     of_the_runtime("gemma2-2b", 1)};
   const std::pair<const char*, std::set<std::string>> runs[] = {

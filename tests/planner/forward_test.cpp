@@ -140,7 +140,6 @@ TEST(Forward, WithoutAGoalTheFewestGpusAreTaken) {
   const ForwardAnswer found = forward(q);
   ASSERT_TRUE(found.chosen);
   EXPECT_EQ(found.points[*found.chosen].gpus, fewest->gpus);
-  EXPECT_FALSE(found.without.empty()) << "one node has no room for it";
 }
 
 TEST(Forward, ADeadlineNeedsTokensAndABudgetPrices) {

@@ -151,7 +151,9 @@ TEST_P(Recommendation, RunsAndComesBack) {
       ADD_FAILURE() << error.what();
     }
   }
-  EXPECT_GE(planned, seeds_of_run() / 2);
+  // Where each GPU has all weights and states, the larger half of the models does not fit.
+  const bool whole = framework.abilities.zero == std::vector<int64_t>{0};
+  EXPECT_GE(planned, seeds_of_run() / (whole ? 8 : 2));
 }
 
 INSTANTIATE_TEST_SUITE_P(Frameworks, Recommendation, testing::ValuesIn(frameworks_with_both_ways()),

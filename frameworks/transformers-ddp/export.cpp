@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Hugging Face's Trainer with DDP, or on one GPU: accelerate's YAML and the Trainer's arguments.
+
+#include <fmt/format.h>
+
+#include "frameworks/framework.h"
+#include "frameworks/readers/yaml_file.h"
+#include "frameworks/registry.h"
+#include "frameworks/supports/supports.h"
+#include "frameworks/transformers/hugging_face.h"
+#include "frameworks/transformers/trainer.h"
+
+namespace mpt::frameworks {
+
+Exported export_transformers_ddp(const Plan& plan) {
+  Exported exported;
+  const Layout& l = plan.layout;
+  const bool one = l.ranks() == 1;
+  const Json config = accelerate_config(plan, one ? "NO" : "MULTI_GPU");
+  exported.files.push_back(
+      {"accelerate.yaml",
+       fmt::format("# {}. For accelerate 1.15.0.\n", export_title(plan)) + yaml_text(config)});
+  Json arguments = trainer_arguments(
+      plan, add_hugging_face_model(plan.model, "transformers-ddp", exported, BalanceLoss::trained));
+  // Without it weights have the checkpoint's type, 16 bits mostly, and so have gradients and moments.
+  if (!l.training.adapts()) arguments["dtype"] = "float32";
+  // Indexers get no gradients; with recompute the Trainer does not look for them (findings: run, step 2).
+  if (traits_of(plan.model) & bit(Trait::sparse_attention) && l.recompute == Recompute::full)
+    arguments["ddp_find_unused_parameters"] = true;
+  exported.files.push_back({"train.json", arguments.dump(2) + "\n"});
+  // Of several GPUs that one process sees, the Trainer takes all by DataParallel.
+  add_accelerate_scripts(plan, one ? "export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}\n" : "", "",
+                         exported);
+  add_sentences({{l.training.optimizer == OptimizerKind::adamw8,
+                  "the package bitsandbytes, which 8-bit AdamW comes from"}},
+                exported.needs);
+  return exported;
+}
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Recipes of fine-tuners that train by Hugging Face's Trainer: TRL, LLaMA-Factory and axolotl. What each is
+// written as stands in tuner_exports.json: rows of a condition, a key and a value, which may name a figure of
+// the plan.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "base/json.h"
+#include "base/ranges.h"
+#include "frameworks/framework.h"
+#include "frameworks/readers/adapter_modules.h"
+#include "frameworks/readers/yaml_file.h"
+#include "frameworks/registry.h"
+#include "frameworks/supports/supports.h"
+#include "frameworks/transformers/trainer.h"
+
+namespace mpt::frameworks {
+namespace {
+
+const Json& tuner(const std::string& name) {
+  static const Json tools = parse_json(template_text("tuner_exports.json"), "tuner_exports.json");
+  return tools.at(name);
+}
+
+// The last parts of the names of the modules with adapters, as PEFT takes them.
+std::vector<std::string> adapted_modules(const Plan& plan) {
+  std::vector<std::string> names;
+  for (const auto& [module, target] : hugging_face_modules(plan.model, false)) {
+    const std::string name = module.substr(module.rfind('.') + 1);
+    if (plan.layout.training.adapts(target) && target != AdapterTarget::experts && !contains(names, name))
+      names.push_back(name);
+  }
+  return names;
+}
+
+// Of the plan, what a row's condition may ask for; with "!" before it, its contrary.
+std::set<std::string> conditions_of(const Plan& plan, const std::string& by, const Json& trainer) {
+  const Layout& l = plan.layout;
+  std::set<std::string> all{"", enum_name(l.precision), enum_name(l.training.optimizer),
+                            by.substr(by.find('-') + 1)};
+  const std::pair<bool, const char*> rest[] = {
+      {l.training.adapts(), "lora"},
+      {l.training.frozen_format == FrozenFormat::nf4, "nf4"},
+      {trainer.value("activation_checkpointing", false), "checkpointing"},
+      {recomputes_partly(l), "every_nth"},
+      {l.recompute == Recompute::full, "recompute"},
+      {l.execution.kernels.loss == LossKernel::chunked, "chunked"},
+      {l.training.packed_length > 0.0, "packed"},
+      {l.context > 1, "context"},
+      {sharing_data_ranks(l) < l.data && l.zero > 0, "shard_groups"},
+      {l.ranks() > 1, "ranks"},
+      {micro_batches(l, plan.workload) > 1, "accumulates"}};
+  for (const auto& [holds, name] : rest) {
+    if (holds) all.insert(name);
+  }
+  return all;
+}
+
+std::map<std::string, Json> values_of(const Plan& plan, const Json& trainer) {
+  const Layout& l = plan.layout;
+  const int64_t shard = sharing_data_ranks(l);
+  std::map<std::string, Json> values{
+      {"@model", trainer.at("config_name")},
+      {"@sequence", plan.workload.sequence},
+      {"@micro_batch", l.micro_batch},
+      {"@accumulated", micro_batches(l, plan.workload)},
+      {"@rank", l.training.adapter_rank},
+      {"@alpha", 2 * l.training.adapter_rank},
+      {"@modules", adapted_modules(plan)},
+      {"@modules_text", fmt::format("{}", fmt::join(adapted_modules(plan), ","))},
+      {"@reshards", l.zero == 3},
+      {"@context", l.context},
+      {"@twice_context", 2 * l.context},
+      {"@shard", shard},
+      {"@replicas", l.data / shard},
+      {"@recomputes", l.recompute == Recompute::full}};
+  if (recomputes_partly(l))
+    values["@every"] = trainer.at("activation_checkpointing_kwargs").at("every_n_layers");
+  return values;
+}
+
+Json filled_in(const Json& value, const std::map<std::string, Json>& values) {
+  if (value.is_string() && value.get_ref<const std::string&>().starts_with('@'))
+    return values.at(value.get<std::string>());
+  if (!value.is_object()) return value;
+  Json all = Json::object();
+  for (const auto& [key, inner] : value.items()) all[key] = filled_in(inner, values);
+  return all;
+}
+
+// Of block YAML, with the lines that are deeper.
+void erase_section(const std::string& key, std::string& text) {
+  const size_t begin = text.find(key);
+  size_t end = begin == std::string::npos ? begin : begin + key.size();
+  while (end < text.size() && text[end] == ' ') end = std::min(text.find('\n', end), text.size() - 1) + 1;
+  if (begin != std::string::npos) text.erase(begin, end - begin);
+}
+
+bool holds(const std::string& condition, const std::set<std::string>& conditions) {
+  const std::vector<std::string> parts = split_at(condition, ' ');
+  return all_of(parts, [&](const std::string& part) {
+    return part.starts_with('!') ? !conditions.contains(part.substr(1)) : conditions.contains(part);
+  });
+}
+
+Exported export_tuner(const Plan& plan, const std::string& name) {
+  const Json& tool = tuner(name);
+  const std::string& planned = plan.layout.execution.framework;
+  const std::string framework = tuners_take(planned) ? planned : "transformers-fsdp";  // by --force
+  const FrameworkCode& trainer =
+      *find_if(framework_code(), [&](const FrameworkCode& code) { return code.framework == framework; });
+  Exported base = trainer.write(plan), exported;
+  Json arguments;
+  exported.warnings = base.warnings;
+  exported.needs = base.needs;
+  for (ExportedFile& file : base.files) {
+    if (file.name == "train.json") arguments = parse_json(file.text, file.name);
+    const bool accelerate = file.name == "accelerate.yaml" && tool.at("accelerate") != false;
+    const bool kept = accelerate || file.name == "config.json" || file.name == "deepspeed.json";
+    if (accelerate && tool.at("accelerate") != true) erase_section("parallelism_config:\n", file.text);
+    if (kept) exported.files.push_back(std::move(file));
+  }
+  const std::set<std::string> conditions = conditions_of(plan, framework, arguments);
+  const std::map<std::string, Json> values = values_of(plan, arguments);
+  std::string text =
+      fmt::format("# {}. For {}.\n", export_title(plan), tool.at("release").get<std::string>());
+  for (const Json& row : tool.at("rows")) {
+    if (holds(row.at(0), conditions)) text += yaml_text(Json{{row.at(1), filled_in(row.at(2), values)}});
+  }
+  for (const Json& row : tool.at("lacks")) {
+    if (holds(row.at(0), conditions)) exported.warnings.push_back(row.at(1));
+  }
+  text += "\n# What no plan holds: data, steps, rates.\n" + yaml_text(tool.at("data"));
+  exported.files.push_back({tool.at("file"), text});
+  std::string command;
+  for (const Json& row : tool.at("start")) {
+    if (command.empty() && holds(row.at(0), conditions)) command = row.at(1);
+  }
+  exported.files.push_back(
+      {fmt::format("run_{}.sh", name), filled("run_tuner.sh", plan, {{"command", command}}), true});
+  return exported;
+}
+
+}  // namespace
+
+Exported export_trl(const Plan& plan) { return export_tuner(plan, "trl"); }
+Exported export_llamafactory(const Plan& plan) { return export_tuner(plan, "llamafactory"); }
+Exported export_axolotl(const Plan& plan) { return export_tuner(plan, "axolotl"); }
+
+bool tuners_take(const std::string& framework) { return contains(tuner("frameworks"), Json(framework)); }
+
+bool tuners_write(const std::string& framework, TrainingFeature feature) {
+  return tuners_take(framework) && contains(tuner("writes"), Json(enum_name(feature)));
+}
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Who wrote a file, and how people start what it holds: launch lines, recipes of other programs, fragments,
+// names that a file takes from another.
+
+#include "base/ranges.h"
+#include "frameworks/registry.h"
+#include "models/zoo.h"
+#include "tests/frameworks/recipe_files.h"
+
+namespace mpt::frameworks {
+namespace {
+
+Imported read_any(const std::string& name, const std::string& text) {
+  const std::filesystem::path file = recipe_file(name, text);
+  return find_importer("", file.string()).importer.read(file);
+}
+
+constexpr const char* kQwenArguments =
+    "  num_layers: 48\n  hidden_size: 2048\n  num_attention_heads: 32\n  kv_channels: 128\n  "
+    "group_query_attention: true\n"
+    "  num_query_groups: 4\n  qk_layernorm: true\n  swiglu: true\n  disable_bias_linear: true\n  "
+    "normalization: RMSNorm\n"
+    "  position_embedding_type: rope\n  untie_embeddings_and_output_weights: true\n  num_experts: 128\n  "
+    "moe_router_topk: 8\n"
+    "  moe_ffn_hidden_size: 768\n  moe_grouped_gemm: true\n  expert_model_parallel_size: 8\n  "
+    "tensor_model_parallel_size: 1\n"
+    "  seq_length: 4096\n  max_position_embeddings: 4096\n  micro_batch_size: 1\n  global_batch_size: 256\n  "
+    "vocab_size: 151936\n"
+    "  bf16: true\n  use_distributed_optimizer: true\n";
+
+TEST(Launch, RecipesOfMegatronLmHaveUnderscores) {
+  const std::string head = "ENV_VARS:\n  CUDA_DEVICE_MAX_CONNECTIONS: '1'\nARGS:\n";
+  const Imported in = read_any("moe.yaml", head + kQwenArguments);
+  EXPECT_NEAR(parameters_of(in), 30.5e9, 0.1e9);
+  EXPECT_EQ(in.layout.expert, 8);
+  EXPECT_EQ(in.workload, (Workload{256, 4096}));
+  EXPECT_EQ(in.layout.precision, Precision::bf16);
+  EXPECT_NE(refused([&] {
+              read_any("unknown.yaml", head + kQwenArguments + "  this_key_is_unknown: 5\n");
+            }).find("this-key-is-unknown"),
+            std::string::npos);
+}
+
+TEST(Launch, FilesOfOtherProgramsAreNamed) {
+  const std::pair<const char*, std::string> files[] = {
+      {"FlagScale",
+       "system:\n  tensor_model_parallel_size: 4\nmodel:\n  num_layers: 60\n  hidden_size: 6144\ndata:\n  x: "
+       "1\n"},
+      {"Primus", "modules:\n  pre_trainer:\n    overrides:\n      tensor_model_parallel_size: 1\n"},
+      {"verl", "actor_rollout_ref:\n  model:\n    path: x\n"},
+      {"MaxText", "ici_fsdp_parallelism: 8\n"},
+      {"VeOmni", "train:\n  data_parallel_mode: fsdp2\n  ulysses_parallel_size: 1\n"}};
+  for (const auto& [program, text] : files) {
+    const std::string why = refused([&, &content = text] { read_any("other.yaml", content); });
+    EXPECT_NE(why.find(std::string("a file of ") + program), std::string::npos) << why;
+  }
+  EXPECT_NE(refused([] {
+              read_any("swift.sh", "megatron sft --model x --tensor_model_parallel_size 2\n");
+            }).find("a file of ms-swift"),
+            std::string::npos);
+}
+
+constexpr const char* kLlama =
+    "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
+    "--group-query-attention "
+    "--num-query-groups 8 --max-position-embeddings 4096 --swiglu --normalization RMSNorm "
+    "--position-embedding-type rope "
+    "--disable-bias-linear --untie-embeddings-and-output-weights --vocab-size 128256 --tokenizer-type "
+    "NullTokenizer";
+
+TEST(Launch, ListsMayBeDeclared) {
+  for (const char* how : {"declare -a MODEL=(", "local -a MODEL=(", "readonly -a MODEL=(", "MODEL=("}) {
+    const Imported in = read_any(
+        "declared.sh",
+        std::string("#!/bin/bash\n#SBATCH --nodes=2\n") + how + kLlama + " --seq-length 4096)\n" +
+            "TRAIN=(--micro-batch-size 1 --global-batch-size 128 --bf16 --tensor-model-parallel-size 2)\n"
+            "torchrun --nproc_per_node=8 --nnodes=2 pretrain_gpt.py \"${MODEL[@]}\" \"${TRAIN[@]}\" "
+            "--mock-data\n");
+    EXPECT_EQ(in.layout.tensor, 2) << how;
+    EXPECT_EQ(in.workload.global_batch, 128) << how;
+    EXPECT_EQ(in.layout.precision, Precision::bf16) << how;
+  }
+}
+
+TEST(Launch, AFragmentIsNotJudged) {
+  const std::string model = std::string("MODEL_ARGS=(") + kLlama;
+  EXPECT_EQ(read_any("model.sh", model + ")\n").unknown.size(), 2u);
+  EXPECT_EQ(read_any("model.sh", model + " --seq-length 4096)\n").unknown.size(), 1u);
+  EXPECT_TRUE(read_any("model.sh", model + " --seq-length 4096 --micro-batch-size 1)\n").unknown.empty());
+}
+
+TEST(Launch, NamesOfRecipesAreFollowedOverFiles) {
+  const std::filesystem::path root = std::filesystem::path(testing::TempDir()) / "reexport";
+  std::filesystem::create_directories(root / "own");
+  std::ofstream(root / "own/__init__.py")
+      << "from own.recipes import small_pretrain_config as tiny_pretrain_config\n";
+  std::ofstream(root / "own/recipes.py")
+      << "from megatron.bridge import AutoBridge\nfrom megatron.bridge.recipes.common import "
+         "_pretrain_common\n"
+         "def small_pretrain_config():\n    cfg = _pretrain_common()\n"
+         "    cfg.model = AutoBridge.from_hf_pretrained(\"meta-llama/Llama-3.1-8B\").to_megatron_provider()\n"
+         "    cfg.model.tensor_model_parallel_size = 2\n    cfg.dataset.seq_length = 4096\n    "
+         "cfg.model.seq_length = 4096\n"
+         "    return cfg\n";
+  std::ofstream(root / "again.py")
+      << "from own import (\n    tiny_pretrain_config as base_pretrain_config,\n)\n";
+  std::ofstream(root / "fast.py") << "from again import base_pretrain_config\n"
+                                     "def fast_pretrain_config():\n    cfg = base_pretrain_config()\n"
+                                     "    cfg.train.micro_batch_size = 2\n    return cfg\n";
+  const Imported in = import_megatron_bridge_recipe(root / "fast.py", "fast_pretrain_config");
+  EXPECT_NEAR(parameters_of(in), 8.03e9, 0.01e9);
+  EXPECT_EQ(in.layout.tensor, 2);
+  EXPECT_EQ(in.layout.micro_batch, 2);
+}
+
+TEST(Launch, MisspeltFieldsOfBridgeAreErrors) {
+  const auto read = [](const std::string& line) {
+    return read_any("typo.py",
+                    "from megatron.bridge.recipes.llama.llama3 import llama3_8b_pretrain_config\n"
+                    "cfg = llama3_8b_pretrain_config()\ncfg.model.seq_length = "
+                    "8192\ncfg.train.global_batch_size = 512\n" +
+                        line);
+  };
+  for (const auto& [line, meant] :
+       {std::pair{"cfg.model.tensor_model_paralel_size = 4\n", "tensor_model_parallel_size"},
+        {"cfg.train.global_batchsize = 512\n", "global_batch_size"},
+        {"cfg.model.recompute_granularty = 'full'\n", "recompute_granularity"}}) {
+    const std::string why = refused<FrameworkRefusal>([&, &wrong = line] { read(wrong); });
+    EXPECT_NE(why.find(std::string("did you mean \"") + meant), std::string::npos) << why;
+  }
+  EXPECT_EQ(read("cfg.model.tensor_model_parallel_size = 4\n").layout.precision, Precision::bf16)
+      << "of its recipes";
+}
+
+TEST(Launch, ACalledRecipeThatIsNotThereIsNotJudged) {
+  const std::string head =
+      "from megatron.bridge.recipes.llama.llama3 import llama3_8b_pretrain_config\ncfg = "
+      "llama3_8b_pretrain_config()\n";
+  EXPECT_NE(refused<NotJudged>([&] {
+              read_any("called.py", head + "cfg.train.global_batch_size = 8\n");
+            }).find("length"),
+            std::string::npos);
+  EXPECT_NE(refused<NotJudged>([&] {
+              read_any("called.py", head + "cfg.model.seq_length = 8192\n");
+            }).find("batch"),
+            std::string::npos);
+}
+
+// ---- Hugging Face's Trainer.
+
+constexpr const char* kFsdp =
+    "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nfsdp_config:\n  fsdp_version: 2\n"
+    "  fsdp_reshard_after_forward: true\n";
+
+TEST(Launch, AccelerateStartsAScriptWithTheTrainersArguments) {
+  recipe_file("fsdp2.yaml", kFsdp);
+  const Imported in = read_any(
+      "trl.sh",
+      "#!/bin/bash\naccelerate launch --num_processes 8 --config_file fsdp2.yaml trl/scripts/sft.py \\\n"
+      "  --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 1 --gradient_accumulation_steps 4 "
+      "\\\n"
+      "  --max_length 8192 --bf16 true --gradient_checkpointing --packing\n");
+  EXPECT_EQ(in.framework, "transformers-fsdp");
+  EXPECT_NEAR(parameters_of(in), 8.19e9, 0.01e9);
+  EXPECT_EQ(in.workload, (Workload{32, 8192}));
+  EXPECT_EQ(in.layout.zero, 3);
+  EXPECT_EQ(in.layout.recompute, Recompute::full);
+  EXPECT_NE(refused<NotJudged>([] {
+              read_any(
+                  "gone.sh",
+                  "accelerate launch --config_file gone.yaml run_clm.py --per_device_train_batch_size 1\n");
+            }).find("gone.yaml is not beside"),
+            std::string::npos);
+}
+
+TEST(Launch, DeepSpeedIsNamedByTheScriptsOption) {
+  recipe_file("ds.json", R"({"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"},
+    "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", "train_batch_size": "auto"})");
+  for (const char* launcher : {"torchrun --nproc_per_node 8 run_clm.py", "deepspeed --num_gpus 8 train.py"}) {
+    const Imported in =
+        read_any("deepspeed.sh", std::string(launcher) +
+                                     " --deepspeed ds.json --model_name_or_path Qwen/Qwen3-8B --bf16 True "
+                                     "--per_device_train_batch_size 2 --block_size 2048\n");
+    EXPECT_EQ(in.framework, "transformers-deepspeed") << launcher;
+    EXPECT_EQ(in.layout.zero, 3) << launcher;
+    EXPECT_EQ(in.workload, (Workload{16, 2048})) << launcher;
+  }
+}
+
+TEST(Launch, TunersNameTheirRecipe) {
+  recipe_file(
+      "sft.yaml",
+      "model_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 2\nmax_length: 4096\nuse_peft: true\n"
+      "lora_r: 8\naccelerate_config: fsdp2.yaml\n");
+  recipe_file("fsdp2.yaml", kFsdp);
+  const Imported trl = read_any("start.sh", "trl sft --config sft.yaml --num_processes 8\n");
+  EXPECT_EQ(trl.layout.training.adapter_rank, 8);
+  EXPECT_EQ(trl.workload, (Workload{16, 4096}));
+  EXPECT_EQ(trl.layout.recompute, Recompute::full) << "TRL's default";
+  EXPECT_EQ(trl.layout.precision, Precision::bf16);
+  recipe_file(
+      "lf.yaml",
+      "model_name_or_path: Qwen/Qwen3-8B\nstage: sft\nfinetuning_type: full\ncutoff_len: 2048\nbf16: true\n"
+      "per_device_train_batch_size: 1\n");
+  EXPECT_EQ(read_any("lf.sh", "llamafactory-cli train lf.yaml\n").workload.sequence, 2048);
+  EXPECT_THROW(
+      read_any("dpo.sh", "trl dpo --per_device_train_batch_size 1 --model_name_or_path Qwen/Qwen3-8B\n"),
+      NotJudged);
+}
+
+TEST(Launch, AxolotlsDegreesAreRead) {
+  const Imported in = read_any("degrees.yaml",
+                               "base_model: Qwen/Qwen3-8B\ndp_shard_size: 2\ndp_replicate_size: "
+                               "2\ncontext_parallel_size: 2\nfsdp_version: 2\n"
+                               "fsdp_config:\n  offload_params: false\n  reshard_after_forward: "
+                               "true\nsequence_len: 8192\nmicro_batch_size: 1\nbf16: true\n");
+  EXPECT_EQ(in.layout.context, 2);
+  EXPECT_EQ(in.layout.data, 4);
+  EXPECT_EQ(in.shard_groups, 2);
+}
+
+}  // namespace
+}  // namespace mpt::frameworks

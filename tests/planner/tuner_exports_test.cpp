@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Recipes of fine-tuners: what is written of a plan is read back as that plan. Their own packages judge the
+// files in tests/frameworks/tuner_judge.py.
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/ranges.h"
+#include "frameworks/registry.h"
+#include "planner/api.h"
+
+namespace mpt::planner {
+namespace {
+
+struct Written {
+  Plan plan;
+  frameworks::Exported exported;
+  std::filesystem::path folder;
+};
+
+PlanRequest tuning(const std::string& framework, int64_t gpus) {
+  PlanRequest r;
+  r.model.name = "Qwen/Qwen3-8B";
+  r.cluster.name = "dgx-h100:1";
+  r.gpus = gpus;
+  r.global_batch = 16;
+  r.sequence = 4096;
+  r.framework = framework;
+  r.threads = 1;
+  return r;
+}
+
+Written written(const PlanRequest& request, const std::string& target) {
+  Written w{plan(request), {}, std::filesystem::path(testing::TempDir()) / ("tuner_" + target)};
+  w.plan.layout.recomputed_layers.clear();  // LLaMA-Factory and axolotl recompute all layers or none
+  w.exported = frameworks::find_export_target(target).write(w.plan);
+  std::filesystem::create_directories(w.folder);
+  for (const frameworks::ExportedFile& file : w.exported.files)
+    std::ofstream(w.folder / file.name) << file.text;
+  return w;
+}
+
+std::string text_of(const Written& w, const std::string& name) {
+  const auto file = find_if(w.exported.files, [&](const auto& f) { return f.name == name; });
+  return file == w.exported.files.end() ? "" : file->text;
+}
+
+void expect_same(const Written& w, const frameworks::Imported& in, const std::string& where) {
+  const Layout& l = w.plan.layout;
+  if (where != "fsdp llamafactory" && where != "fsdp recompute llamafactory") {  // accelerate.yaml says it
+    EXPECT_EQ(in.framework, l.execution.framework) << where;
+  }
+  EXPECT_EQ(in.layout.micro_batch, l.micro_batch) << where;
+  EXPECT_EQ(in.accumulated, micro_batches(l, w.plan.workload)) << where;
+  EXPECT_EQ(in.workload.sequence, w.plan.workload.sequence) << where;
+  EXPECT_EQ(in.layout.precision, l.precision) << where;
+  if (where != "fsdp llamafactory" && where != "fsdp recompute llamafactory") {
+    EXPECT_EQ(in.layout.recompute, l.recompute) << where;
+  }
+  EXPECT_EQ(in.layout.training.adapter_rank, l.training.adapter_rank) << where;
+  EXPECT_EQ(in.layout.training.adapter_targets, l.training.adapter_targets) << where;
+  EXPECT_EQ(in.layout.training.frozen_format, l.training.frozen_format) << where;
+  EXPECT_EQ(in.layout.training.optimizer, l.training.optimizer) << where;
+  EXPECT_EQ(in.model->layers.count(), w.plan.model.layers.count()) << where;
+  EXPECT_TRUE(in.unknown.empty()) << where << " " << (in.unknown.empty() ? "" : in.unknown.front());
+}
+
+std::vector<std::pair<std::string, PlanRequest>> requests() {
+  std::vector<std::pair<std::string, PlanRequest>> all{{"fsdp", tuning("transformers-fsdp", 8)},
+                                                       {"ddp lora", tuning("transformers-ddp", 2)},
+                                                       {"one qlora", tuning("transformers-ddp", 1)},
+                                                       {"fsdp recompute", tuning("transformers-fsdp", 8)},
+                                                       {"deepspeed", tuning("transformers-deepspeed", 8)}};
+  all[1].second.lora = 16;
+  all[2].second.lora = 8;
+  all[2].second.frozen_weights = FrozenFormat::nf4;
+  all[3].second.bounds.recomputes = {Recompute::full};
+  all[3].second.optimizer = OptimizerKind::adafactor;
+  all[4].second.bounds.context = {1};
+  all[4].second.bounds.zero = {3};
+  return all;
+}
+
+TEST(TunerExports, AreReadBackAsThePlan) {
+  for (const auto& [name, request] : requests()) {
+    for (const char* target : {"llamafactory", "axolotl"}) {
+      const Written w = written(request, target);
+      EXPECT_TRUE(w.exported.warnings.empty()) << name << target;
+      const auto in = frameworks::import_transformers(w.folder / "recipe.yaml");
+      expect_same(w, in, name + " " + target);
+      if (request.framework == "transformers-fsdp" && std::string(target) == "axolotl") {
+        EXPECT_EQ(in.layout.zero, w.plan.layout.zero) << name;
+      }
+    }
+    const Written trl = written(request, "trl");
+    expect_same(trl, frameworks::import_megatron_core(trl.folder / "run_trl.sh"), name + " trl");
+  }
+}
+
+TEST(TunerExports, SayAdaptersAndFourBits) {
+  PlanRequest r = tuning("transformers-ddp", 1);
+  r.lora = 8;
+  r.frozen_weights = FrozenFormat::nf4;
+  const std::string recipe = text_of(written(r, "trl"), "sft.yaml");
+  for (const char* line :
+       {"use_peft: true\n", "lora_r: 8\n", "load_in_4bit: true\n", "max_length: 4096\n",
+        "lora_target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]\n"})
+    EXPECT_NE(recipe.find(line), std::string::npos) << line << recipe;
+  EXPECT_EQ(recipe.find("bnb_4bit_quant_storage"), std::string::npos) << "FSDP alone shards by it";
+}
+
+TEST(TunerExports, NextNamesATunerWhereItAloneSaysThePlan) {
+  PlanRequest r = tuning("transformers-ddp", 2);
+  r.model.name = "llama3.2-1b";
+  EXPECT_STREQ(frameworks::usual_target(plan(r))->name, "transformers-ddp");
+  r.lora = 16;
+  const Plan adapted = plan(r);
+  EXPECT_STREQ(frameworks::usual_target(adapted)->name, "trl");
+  EXPECT_STREQ(frameworks::usual_target(adapted, "axolotl")->name, "axolotl");
+  EXPECT_TRUE(adapted.verdict) << "the Trainer's own arguments do not say it";
+}
+
+TEST(TunerExports, TakePlansForTheTrainerAlone) {
+  PlanRequest r = tuning("pytorch", 8);
+  const Plan other = plan(r);
+  const auto refused = frameworks::cannot_run(frameworks::find_export_target("trl"), other);
+  ASSERT_TRUE(refused);
+  EXPECT_NE(refused->reason.find("transformers-fsdp"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace mpt::planner
