@@ -127,8 +127,8 @@ class Moe:
     groups_per_token: Optional[int] = None  # groups that the experts of a token lie in
     latent_width: Optional[int] = None  # width in which routed experts work; 0: the model's
     latent_norm: Optional[bool] = None  # a norm behind experts of another width
-    hashed: Optional[bool] = None  # a table by token chooses the experts
     zero_experts: Optional[int] = None  # further experts that compute nothing
+    hashed: Optional[bool] = None  # a table by token chooses the experts
 
 
 @dataclass
@@ -288,9 +288,9 @@ class Execution:
     loss: Optional[Literal["own", "fused", "fp32", "chunked"]] = None  # own, fused or fp32
     dropout: Optional[bool] = None  # dropout masks are kept
     extras_apart: Optional[bool] = None  # experts' biases, limits of activations and scaled rotary positions have kernels of their own
+    early_products: Optional[bool] = None  # matrix products of cuBLAS 11
     graphs: Optional[bool] = None  # kernels are launched from graphs
     router_graphs: Optional[bool] = None  # routers and what prepares their exchange are launched from graphs
-    early_products: Optional[bool] = None  # matrix products of cuBLAS 11
     fuses_experts: Optional[bool] = None  # experts' products narrow their inputs to fp8 themselves
     pads_expert_rows: Optional[bool] = None  # in fp8 experts' rows are copied to multiples of what products take
     fp8_attention: Optional[bool] = None  # where products run in fp8, attention does too
@@ -309,6 +309,7 @@ class Execution:
     keeps_every_second_product: Optional[bool] = None  # selective recompute keeps every second product's output
     empty_gradients: Optional[bool] = None  # an empty gradient for each shape of weight stays
     logit_copies: Optional[int] = None  # fp32 copies of the logits beside them
+    split_logit_copies: Optional[int] = None  # further copies of its logits that a loss over tensor ranks holds: in fp32, or in 16 bits where it is compiled
     frees_after_input_gradient: Optional[bool] = None  # only what weight gradients read waits for them
     keeps_fp8_inputs: Optional[bool] = None  # products in fp8 keep their input in 8 bits
     extra_kept_bytes: Optional[int] = None  # bytes that a layer keeps per token and hidden unit beside
@@ -324,6 +325,7 @@ class Execution:
     reduced_bytes: Optional[int] = None  # bytes of one gradient while it is reduced; 0: 4
     offloads_gradients: Optional[bool] = None  # shares of gradients wait in the host's memory beside an offloaded optimizer
     narrows_experts: Optional[bool] = None  # frozen experts are stored in as few bits as the rest
+    shards_whole_rows: Optional[bool] = None  # sharding cuts each weight in whole rows, and pads them to equal shares
     narrow_moment_block: Optional[int] = None  # moments are in 8 bits where a rank's share of a tensor is a multiple of this many weights
     scatters_transfers: Optional[bool] = None  # tensor ranks send shares between stages
     sums_beside_weight_gradient: Optional[bool] = None  # input gradients are summed over tensor ranks beside the weight gradient's product
@@ -377,8 +379,8 @@ class Layout:
     overlap_tensor: Optional[bool] = None  # tensor-parallel collectives run beside their products
     overlap_transfer: Optional[bool] = None  # transfers between stages run beside compute
     overlap_exchange: Optional[bool] = None  # tokens go to their experts and back beside another micro-batch's other pass
-    recomputed_layers: List[int] = field(default_factory=list)  # with full recompute, layers of each stage that recompute; empty: all
     selective: Optional[Selective] = None  # with selective recompute, what runs again
+    recomputed_layers: List[int] = field(default_factory=list)  # with full recompute, layers of each stage that recompute; empty: all
     training: Optional[Training] = None  # what is trained, by which optimizer
     execution: Optional[Execution] = None  # what the framework that runs it does
 
@@ -400,7 +402,8 @@ class Observed:
 @dataclass
 class PlanRequest:
     model: Optional[Union[str, Model]] = None  # Name such as llama3-70b (mpt-plan model list), Hugging Face id, or path of a config.json
-    global_batch: Optional[int] = None  # Sequences per optimizer step
+    global_batch: Optional[int] = None  # Sequences per optimizer step; 4M-tokens: as many as have so many tokens
+    batch_tokens: Optional[int] = None  # Tokens per optimizer step, in place of --global-batch: the nearest number of sequences
     seq: Optional[int] = None  # Tokens per sequence; in 8k, k is 1024 (default: 4096, or less if the model's limit is lower)
     precision: Optional[Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]] = None  # fp32, bf16, fp16, fp8, mxfp8 or nvfp4 (default: bf16; on CPUs fp32)
     framework: Optional[str] = None  # Software that will run the plan; an unknown name lists all (default: megatron-core, or the first that trains the model; mpt on CPUs)
@@ -556,11 +559,11 @@ class Search:
     simulated: int  # simulated
     optimal: bool  # whether every layout is accounted for
     seconds: float  # time of the search
+    counted: Optional[bool] = None  # whether the space was counted to its end before a stop
     same: Optional[int] = None  # equal to another layout
     not_reached: Optional[int] = None  # left when the search was stopped
     fastest_s: Optional[float] = None  # step time of the fastest layout that fits; 0: not known
     gap: Optional[float] = None  # share by which the best may be above the optimum
-    counted: Optional[bool] = None  # whether the space was counted to its end before a stop
     pruned: List[Pruned] = field(default_factory=list)  # layouts that were not simulated, by the tier that pruned them
     drawn: Optional[Drawn] = None  # how far the choice depends on errors of the prices
 
@@ -628,17 +631,17 @@ class Corrected:
 
 
 @dataclass
-class Objective:
-    same: bool  # whether loss and gradients are known to be those of one GPU that takes one sequence at a time
-    why: Optional[str] = None  # why they are not
-    seen: Optional[str] = None  # the run or the line that shows that; empty: not known
-
-
-@dataclass
 class Verdict:
     verdict: Literal["exported", "not_written", "not_run", "not_judged"]  # whether it runs, and whether MPT writes it
     reason: str  # why MPT does not write it, or why it does not run
     source: str  # where the framework says so, with its version
+
+
+@dataclass
+class Objective:
+    same: bool  # whether loss and gradients are known to be those of one GPU that takes one sequence at a time
+    why: Optional[str] = None  # why they are not
+    seen: Optional[str] = None  # the run or the line that shows that; empty: not known
 
 
 @dataclass
@@ -670,12 +673,13 @@ class PlanFields:
     evidence: List[str] = field(default_factory=list)  # what published runs took and held beside their predictions
     corrected: Optional[Corrected] = None  # what observed runs make of the predictions
     notes: List[str] = field(default_factory=list)  # what to know before the plan is used
-    objective: Optional[Objective] = None  # whether it trains what one GPU would
     verdict: Optional[Verdict] = None  # what the framework makes of the model, where MPT does not write it
+    objective: Optional[Objective] = None  # whether it trains what one GPU would
 
 
 class Options(TypedDict, total=False):
-    global_batch: int  # Sequences per optimizer step
+    global_batch: int  # Sequences per optimizer step; 4M-tokens: as many as have so many tokens
+    batch_tokens: int  # Tokens per optimizer step, in place of --global-batch: the nearest number of sequences
     seq: int  # Tokens per sequence; in 8k, k is 1024 (default: 4096, or less if the model's limit is lower)
     precision: Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]  # fp32, bf16, fp16, fp8, mxfp8 or nvfp4 (default: bf16; on CPUs fp32)
     framework: str  # Software that will run the plan; an unknown name lists all (default: megatron-core, or the first that trains the model; mpt on CPUs)
@@ -727,4 +731,4 @@ class Options(TypedDict, total=False):
 BOUNDS = ('tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')
 LISTS = ('chunks', 'cp', 'cp_method', 'dp', 'ep', 'etp', 'execution', 'freeze', 'layers_per_stage', 'lengths', 'lora_targets', 'micro_batch', 'observed', 'offload', 'offload_activations', 'order', 'overlap', 'pp', 'recompute', 'recompute_modules', 'schedule', 'sp', 'tp', 'zero')
 SWITCHES = ('offload', 'sp')
-OPTIONS = ('global_batch', 'seq', 'precision', 'framework', 'gpus', 'memory', 'profile', 'optimizer', 'gradients', 'deterministic', 'lora', 'lora_targets', 'frozen_weights', 'freeze', 'lengths', 'masked', 'offload_activations', 'execution', 'overlap', 'recompute_modules', 'expert_load', 'dispatch', 'kernels', 'memory_margin', 'beyond_framework', 'threads', 'time_limit', 'top', 'pareto', 'try_first', 'layers_per_stage', 'observed', 'tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')
+OPTIONS = ('global_batch', 'batch_tokens', 'seq', 'precision', 'framework', 'gpus', 'memory', 'profile', 'optimizer', 'gradients', 'deterministic', 'lora', 'lora_targets', 'frozen_weights', 'freeze', 'lengths', 'masked', 'offload_activations', 'execution', 'overlap', 'recompute_modules', 'expert_load', 'dispatch', 'kernels', 'memory_margin', 'beyond_framework', 'threads', 'time_limit', 'top', 'pareto', 'try_first', 'layers_per_stage', 'observed', 'tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')
