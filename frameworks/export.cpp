@@ -69,7 +69,7 @@ std::optional<TrialCommand> trial_command(const Plan& plan, const std::string& f
 const ExportTarget* usual_target(const Plan& plan, const std::string& asked) {
   const std::string& framework = plan.layout.execution.framework;
   const ExportTarget* const named = target_named(asked);
-  if (named != nullptr && named->tuner) return named;
+  if (named != nullptr && named->tuner && tuner_lacks(asked, plan).empty()) return named;
   const Framework* const known = find_framework(framework);
   if (known == nullptr) return nullptr;
   if (verdict_on(*known, plan.model, plan.layout.training).verdict == VerdictKind::exported)
@@ -193,6 +193,10 @@ std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan
     return Rejection{"framework", -1, 0.0, 0.0,
                      fmt::format("{} trains by Hugging Face's Trainer: plan with --framework {}", target.name,
                                  "transformers-fsdp")};
+  if (target.tuner) {
+    const std::string lacks = tuner_lacks(target.name, plan);
+    if (!lacks.empty()) return Rejection{"framework", -1, 0.0, 0.0, lacks};
+  }
   const Framework* framework = find_framework(target.tuner ? plan.layout.execution.framework : target.name);
   if (framework == nullptr) return std::nullopt;
   Layout l = plan.layout;

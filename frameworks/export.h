@@ -42,6 +42,8 @@ struct ExportTarget {
 bool tuners_take(const std::string& framework);
 /// Whether tuners' recipes say what the Trainer's own arguments do not.
 bool tuners_write(const std::string& framework, TrainingFeature feature);
+/// Why a tuner's recipe cannot say a plan that its framework runs; empty: it can.
+std::string tuner_lacks(const std::string& tuner, const Plan& plan);
 /// Whose export NEXT names: of a plan's framework, or of a tuner where that alone writes the plan or was
 /// asked for. Null: nobody writes it.
 const ExportTarget* usual_target(const Plan& plan, const std::string& asked = "");

@@ -118,7 +118,6 @@ void keep_freed_memory() {
 constexpr const char* kExamples =
     "Examples:\n"
     "  mpt-plan --model llama3-70b --cluster dgx-h100:8 --global-batch 512 -o plan.json\n"
-    "  mpt-plan --model path/to/config.json --cluster my-cluster.json --global-batch 256 --seq 8k\n"
     "  mpt-plan --model llama3-8b --cluster dgx-h100 --gpus 64 --framework torchtitan --global-batch 128\n"
     "  mpt-plan export plan.json --to megatron,slurm -o run70b\n\n"
     "Documentation: docs/tutorial.md, docs/clusters.md (your own GPUs), docs/exports.md. All options: "

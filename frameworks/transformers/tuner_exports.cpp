@@ -147,6 +147,14 @@ Exported export_tuner(const Plan& plan, const std::string& name) {
 
 }  // namespace
 
+std::string tuner_lacks(const std::string& name, const Plan& plan) {
+  const auto conditions = conditions_of(plan, plan.layout.execution.framework, Json::object());
+  for (const Json& row : tuner(name).at("lacks")) {
+    if (holds(row.at(0), conditions)) return row.at(1);
+  }
+  return "";
+}
+
 Exported export_trl(const Plan& plan) { return export_tuner(plan, "trl"); }
 Exported export_llamafactory(const Plan& plan) { return export_tuner(plan, "llamafactory"); }
 Exported export_axolotl(const Plan& plan) { return export_tuner(plan, "axolotl"); }

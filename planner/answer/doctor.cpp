@@ -37,7 +37,7 @@ PlanRequest with_switch(const Json& row, const State& now) {
   changed.merge_patch(row.value("layout", Json::object()));
   auto layout = from_json<Layout>(changed, row.at("option"));
   if (row["option"] == "--cp" && layout.data % 2 == 0) layout.data /= 2, layout.context *= 2;
-  if (now.layout.context == 1)
+  if (row["option"] == "--cp" && now.layout.context == 1)
     layout.context_method = resolved->problem.framework->abilities.context_methods.front();
   if (layout.zero > now.layout.zero) layout.shard = layout.replicas();
   layout.execution = resolved->problem.execution;

@@ -17,10 +17,15 @@
 namespace mpt::planner {
 namespace {
 
+// A tuner's name is an alias of a framework, too, whose own export is another.
+const frameworks::Framework* framework_of(const frameworks::ExportTarget& target) {
+  return target.tuner ? nullptr : frameworks::find_framework(target.name);
+}
+
 // Two frameworks that one script starts are one program's, and its other names mean the plan's.
 const frameworks::ExportTarget& target_of(const std::string& name, const Plan& plan) {
   const frameworks::ExportTarget& target = frameworks::find_export_target(name);
-  const frameworks::Framework* const named = frameworks::find_framework(target.name);
+  const frameworks::Framework* const named = framework_of(target);
   const frameworks::Framework* const planned = frameworks::find_framework(plan.layout.execution.framework);
   const bool shares = named != nullptr && planned != nullptr && name != target.name &&
                       !named->trial.script.empty() && named->trial.script == planned->trial.script;
@@ -38,7 +43,7 @@ std::string mismatch(const frameworks::ExportTarget& target, const Plan& plan) {
 
 // How to get a plan that the target runs. There is none of a model that it lacks.
 std::string other_plan(const frameworks::ExportTarget& target, const Plan& plan) {
-  const frameworks::Framework* framework = frameworks::find_framework(target.name);
+  const frameworks::Framework* framework = framework_of(target);
   const Layout& l = plan.layout;
   if (framework == nullptr || frameworks::supports_model(*framework, plan.model, l.precision) ||
       frameworks::supports_training(*framework, l.training))
@@ -48,7 +53,7 @@ std::string other_plan(const frameworks::ExportTarget& target, const Plan& plan)
 
 // Throws UserError for a model that runs there and that MPT does not write yet.
 void check_written(const frameworks::ExportTarget& target, const Plan& plan) {
-  const frameworks::Framework* const framework = frameworks::find_framework(target.name);
+  const frameworks::Framework* const framework = framework_of(target);
   if (framework == nullptr) return;
   const ModelVerdict verdict = frameworks::verdict_on(*framework, plan.model, plan.layout.training);
   if (verdict.verdict != VerdictKind::not_written) return;

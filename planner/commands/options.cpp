@@ -50,8 +50,8 @@ std::string option_names(const std::string& field) {
 std::string word_of(const std::string& field, const std::string& word) {
   if (field == "batch_tokens") return fmt::format("{:.0f}", parse_count(word, "--batch-tokens"));
   if (field == "global_batch" && word.find_first_of("kKMBT") == word.size() - 1)
-    throw UserError(Problem{"--global-batch", "\"" + word + "\"", "sequences, not tokens",
-                            "for tokens, --batch-tokens " + word});
+    throw UserError(Problem{"--global-batch", "\"" + word + "\"", "sequences, or tokens by that word",
+                            "--global-batch " + word + "-tokens"});
   return field == "seq" ? std::to_string(parse_sequence(word, "--seq")) : word;
 }
 std::string described(const std::string& field, const char* doc) {

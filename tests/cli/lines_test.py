@@ -75,11 +75,11 @@ KNOWN = [  # what somebody typed, and what the answer must say
     (f"{JOB} 100 --dp 8 --tp 1 --pp 1 --cp 1", "--global-batch 96 or --global-batch 104"), (f"estimate {JOB} 100", "--global-batch 96 or --global-batch 104"),
     (f"{JOB} 100 --framework fsdp2 --dp 8", "--global-batch 96"), (f"{JOB} 128 --fsdp", "did you mean --zero 3?"),
     (f"{JOB} 128 --gradient-checkpointing", "did you mean --recompute full?"), (f"{JOB} 128 --qlora", "did you mean --lora 16 --frozen-weights nf4?"),
-    (f"{JOB} 4M", "--global-batch 977"), (f"{JOB} 128 --execution help", "fp8_head"), ("diagnose plan.json --step-time 60s", "did you mean --measured?"),
+    (f"{JOB} 4M", "--global-batch 4M-tokens"), (f"{JOB} 128 --execution help", "fp8_head"), ("diagnose plan.json --step-time 60s", "did you mean --measured?"),
     ("--model llama3-8b --cluster this-machine --global-batch 128", "plan for GPUs, such as --cluster dgx-h100:1"),
     ("--model llama3-8b --cluster rtx4090:1 --gpus 8 --global-batch 8", "--cluster rtx4090:1x8"), ("export plan.json", "such as megatron-core,slurm"),
     ("--model llama3-8b --cluster h100-99gb:16 --global-batch 64", "did you mean \"dgx-h100\"?"),
-    ("--model qwen3-8b --cluster dgx-h100:1 --global-batch 8 --seq 128k", "--seq 40960"), ("--request plan.json --global-batch 64", "-o new-plan.json"),
+    ("--model qwen3-8b --cluster dgx-h100:1 --global-batch 8 --seq 128k", "rope_scaling"), ("--request plan.json --global-batch 64", "-o new-plan.json"),
     ("--model llama3-8b --cluster rtx4090:1x2 --global-batch 16 --lora 16 --framework transformers-fsdp", "--try-first -o try-first.json")]
 failures = []
 

@@ -153,6 +153,16 @@ TEST(Doctor, WhatDoesNotGoSaysWhy) {
   EXPECT_NE(context->at("refusal").get<std::string>().find("linear"), std::string::npos) << context->dump();
 }
 
+TEST(Doctor, FrameworksWithoutContextRanksHaveSwitchesToo) {
+  for (const char* framework : {"transformers-ddp", "deepspeed"}) {
+    const PlanRequest r = request_for("llama3.2-1b", "dgx-h100:1", framework, "tp1 pp1 dp8 mbs32", 256, 8192);
+    const Json doctor = memory_doctor(r, estimate(r));
+    const Json* const row = row_of(doctor.at("alone"), "--micro-batch 1");
+    ASSERT_NE(row, nullptr) << framework;
+    EXPECT_GT(row->at("saved_bytes").get<double>(), 1e9) << framework;
+  }
+}
+
 TEST(Doctor, FrameworksNameSwitchesOfTheTable) {
   std::vector<std::string> options;
   for (const Json& row : parse_json(std::string(memory_switch_files().front().second), "table"))

@@ -122,6 +122,18 @@ TEST(TunerExports, NextNamesATunerWhereItAloneSaysThePlan) {
   EXPECT_TRUE(adapted.verdict) << "the Trainer's own arguments do not say it";
 }
 
+TEST(TunerExports, NextSkipsATunerThatCannotSayThePlan) {
+  PlanRequest r = tuning("transformers-fsdp", 8);
+  r.bounds.context = {2};
+  r.lora = 16;
+  const Plan split = plan(r);
+  EXPECT_STREQ(frameworks::usual_target(split, "llamafactory")->name, "trl");
+  EXPECT_STREQ(frameworks::usual_target(split, "axolotl")->name, "axolotl");
+  const auto refused = frameworks::cannot_run(frameworks::find_export_target("llamafactory"), split);
+  ASSERT_TRUE(refused);
+  EXPECT_NE(refused->reason.find("no context parallelism"), std::string::npos);
+}
+
 TEST(TunerExports, TakePlansForTheTrainerAlone) {
   PlanRequest r = tuning("pytorch", 8);
   const Plan other = plan(r);
