@@ -159,9 +159,8 @@ std::function<int()> add_recommend(CLI::App& app) {
   command->add_flag("--json", o->base.out.json, "Print the answer as JSON")->group(headings::kOutput);
   command->footer(
       "Examples:\n"
-      "  mpt-plan recommend --model llama3-8b --cluster dgx-h100:64 --price 2.5 --global-batch 512 --tokens "
-      "1T "
-      "--by 14d --budget 150k\n"
+      "  mpt-plan recommend --model llama3-8b --cluster dgx-h100:64 --price 2.5 --global-batch 512 \\\n"
+      "      --tokens 1T --by 14d --budget 150k\n"
       "  mpt-plan recommend --model gpt-oss-120b --cluster dgx-h100:32 --global-batch 128");
   return done_by([command, o] {
     o->base.again =
