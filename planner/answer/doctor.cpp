@@ -31,6 +31,7 @@ struct State {
 // ranks, for which data ranks make room.
 PlanRequest with_switch(const Json& row, const State& now) {
   PlanRequest request = request_with(row, now.request);
+  if (request.framework.empty()) request.framework = now.layout.execution.framework;  // of a layout alone
   request.layout.reset();
   const auto resolved = resolve(request);
   Json changed = to_json(now.layout);
