@@ -189,15 +189,13 @@ std::string comment_text(std::string text) {
 }
 
 std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan) {
-  if (target.tuner && !tuners_take(plan.layout.execution.framework))
-    return Rejection{"framework", -1, 0.0, 0.0,
-                     fmt::format("{} trains by Hugging Face's Trainer: plan with --framework {}", target.name,
-                                 "transformers-fsdp")};
+  const std::string& planned = plan.layout.execution.framework;
+  const std::string trainer = !target.tuner ? "" : tuners_take(planned) ? planned : "transformers-fsdp";
   if (target.tuner) {
     const std::string lacks = tuner_lacks(target.name, plan);
     if (!lacks.empty()) return Rejection{"framework", -1, 0.0, 0.0, lacks};
   }
-  const Framework* framework = find_framework(target.tuner ? plan.layout.execution.framework : target.name);
+  const Framework* framework = find_framework(trainer.empty() ? target.name : trainer);
   if (framework == nullptr) return std::nullopt;
   Layout l = plan.layout;
   const Abilities& can = framework->abilities;

@@ -17,7 +17,7 @@ bool has_form(const FrameworkFiles& files, const std::string& file) {
 }
 
 // The row of frameworks/programs.json all of whose words a file holds; null: it has none.
-Json program_of(const std::string& name, const std::string& text) {
+Json row_of_program(const std::string& name, const std::string& text) {
   static const Json programs = parse_json(template_text("programs.json"), "programs.json");
   const auto holds = [&](const Json& words) {
     return all_of(words, [&](const Json& w) {
@@ -69,7 +69,7 @@ const std::vector<FrameworkCode>& framework_code() {
 }
 
 const FrameworkCode* find_recipe_importer(const std::filesystem::path& file, const std::string& text) {
-  const Json program = program_of(file.string(), text);
+  const Json program = row_of_program(file.string(), text);
   if (!program.is_null() && program.contains("framework")) return &code_of(program.at("framework"));
   for (const FrameworkCode& code : framework_code()) {
     if (is_recipe(code.files(), file.filename().string(), text)) return &code;
@@ -87,7 +87,7 @@ void refuse_program(const std::string& program, const std::string& file) {
 const FrameworkCode& find_importer(const std::string& from, const std::string& file) {
   std::error_code error;
   if (std::filesystem::is_regular_file(file, error)) {
-    const Json program = program_of(file, read_file(file, kMostImportedBytes));
+    const Json program = row_of_program(file, read_file(file, kMostImportedBytes));
     if (!program.is_null() && !program.contains("framework")) refuse_program(program.at("program"), file);
     if (!program.is_null() && from.empty()) return code_of(program.at("framework"));
   }

@@ -308,17 +308,15 @@ class BridgeFields {
 
   // Length and batch of a recipe that is called, and is not beside the file.
   void refuse_unknown_recipe() const {
-    for (const auto& [flags, what] : {std::pair{std::array{"seq-length", "encoder-seq-length"}, "length"},
-                                      {std::array{"micro-batch-size", "global-batch-size"}, "batch"}}) {
-      if (any_of(flags, [&](const char* flag) { return flags_.has(flag); })) continue;
-      throw NotJudged(
-          Problem{flags_.file(),
-                  fmt::format("a recipe of {} is called, and not beside the file: its {} is not known",
-                              model_->name, what),
-                  "a file that sets both",
-                  "set seq_length, micro_batch_size and global_batch_size in a copy, or read what it builds: "
-                  "python -m mpt.capture"});
-    }
+    const bool length = flags_.has("seq-length");
+    if (length && (flags_.has("micro-batch-size") || flags_.has("global-batch-size"))) return;
+    throw NotJudged(
+        Problem{flags_.file(),
+                fmt::format("a recipe of {} is called, and not beside the file: its {} is not known",
+                            model_->name, length ? "batch" : "length"),
+                "a file that sets both",
+                "set seq_length, micro_batch_size and global_batch_size in a copy, or read what it builds: "
+                "python -m mpt.capture"});
   }
 
   // `text`: the value as Python.

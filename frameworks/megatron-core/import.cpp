@@ -361,7 +361,7 @@ Imported megatron_import(const MegatronFlags& f, const std::string& framework,
     throw;
   }
   // A part of a script has neither; what follows is of Megatron-LM's defaults, which nobody trains with.
-  const bool length = f.has("seq-length") || f.has("encoder-seq-length");
+  const bool length = f.has("seq-length");
   const bool batch = f.has("micro-batch-size") || f.has("global-batch-size");
   if (!length) in.unknown.emplace_back("the length of a sequence (--seq-length)");
   if (!batch) in.unknown.emplace_back("the batch (--micro-batch-size)");

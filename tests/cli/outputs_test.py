@@ -237,7 +237,7 @@ def exports(files):
     other = f"{files.folder}/other.json"
     run("mpt-plan", "--model", files.model, "--cluster", "this-machine:1", "--global-batch", 8, "--seq", 32, "-o", other)
     targets = re.findall(r"^  ([a-z][a-z0-9-]+) +[A-Za-z]", run("mpt-plan", "export", "--help")[1].partition("What --to takes")[2].partition("Examples")[0], re.M)
-    check("targets of the export", len(targets) == 10, targets)
+    check("targets of the export", len(targets) == 14, targets)
     for target in targets:
         export = ("mpt-plan", "export", plan, "--to", target, "-o")
         first = tempfile.mkdtemp(dir=files.folder)
