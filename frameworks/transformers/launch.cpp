@@ -65,7 +65,7 @@ bool is_program(const std::string& word, const char* name) {
 // The file that an option or a word names, beside the script.
 std::filesystem::path file_named(const std::string& name, const std::string& option,
                                  const std::filesystem::path& script) {
-  const std::filesystem::path path = script.parent_path() / name;
+  std::filesystem::path path = script.parent_path() / name;
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error)) return path;
   throw NotJudged(Problem{

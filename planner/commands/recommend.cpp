@@ -104,6 +104,19 @@ void run(RecommendOptions& o) {
       describe_next({{fmt::format("{} --cluster {} -o plan.json", o.base.again, p.cluster), "this plan"}}));
 }
 
+void declare_failures(CLI::App& command, Failures& f) {
+  const char* const group = "Failures, by Daly's model of checkpoints and restarts";
+  add_number(command, "--failure-hours", f.device_hours, "GPU-hours between two failures", between(1.0, 1e12))
+      ->group(group);
+  add_number(command, "--restart", f.restart_s, "Seconds from a failure to the next step", between(0.0, 1e6))
+      ->group(group);
+  add_number(command, "--checkpoint", f.checkpoint_s, "Seconds for which training waits for a checkpoint",
+             between(1e-3, 1e5))
+      ->group(group);
+  add_number(command, "--spare-nodes", f.spare_nodes, "Nodes that are paid for and wait", between(0.0, 1e6))
+      ->group(group);
+}
+
 }  // namespace
 
 std::function<int()> add_recommend(CLI::App& app) {
@@ -143,18 +156,7 @@ std::function<int()> add_recommend(CLI::App& app) {
            o->question.days, parse_days, "TIME");
   add_goal("--budget", "What the training may cost, such as 100k: without --by the fastest is looked for",
            o->question.budget, count, "MONEY");
-  Failures& f = o->question.failures;
-  const char* const group = "Failures, by Daly's model of checkpoints and restarts";
-  add_number(*command, "--failure-hours", f.device_hours, "GPU-hours between two failures",
-             between(1.0, 1e12))
-      ->group(group);
-  add_number(*command, "--restart", f.restart_s, "Seconds from a failure to the next step", between(0.0, 1e6))
-      ->group(group);
-  add_number(*command, "--checkpoint", f.checkpoint_s, "Seconds for which training waits for a checkpoint",
-             between(1e-3, 1e5))
-      ->group(group);
-  add_number(*command, "--spare-nodes", f.spare_nodes, "Nodes that are paid for and wait", between(0.0, 1e6))
-      ->group(group);
+  declare_failures(*command, o->question.failures);
   declare_bounds(*command, o->base.request);
   command->add_flag("--json", o->base.out.json, "Print the answer as JSON")->group(headings::kOutput);
   command->footer(
