@@ -307,6 +307,46 @@ def check_subjects(scratch):
         check(printed == "" if said is None else said in printed, f"{message!r}: {printed}")
 
 
+def check_release(scratch):
+    """A release of a repository with the project's own files: it has version, date and notes, and nothing is committed."""
+    tree = os.path.join(scratch, "release")
+    for folder in ("base", "scripts"):
+        os.makedirs(os.path.join(tree, folder))
+    shutil.copy(os.path.join(SOURCES, "scripts/release"), os.path.join(tree, "scripts"))
+    files = {".gitignore": "build/\n", "CMakeLists.txt": "project(mpt VERSION 1.9.3 LANGUAGES CXX)\n",
+             "base/version.h": 'inline constexpr const char* kVersion = "1.9.3";\n',
+             "CITATION.cff": 'version: 1.9.3\ndate-released: "2026-01-02"\n',
+             "CHANGELOG.md": "# Changelog\n\n## [Unreleased]\n\n- New.\n\n## [1.9.3] - 2026-01-02\n\n- Old.\n"}
+    for name, text in files.items():
+        with open(os.path.join(tree, name), "w") as file:
+            file.write(text)
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e@example.org"]
+    run(*git, "init", "--quiet", folder=tree)
+    run(*git, "add", "--all", folder=tree)
+    run(*git, "commit", "--quiet", "-m", "Begin", folder=tree)
+    bare = ["--without", "wheel", "--without", "package", "--without", "page"]
+
+    def release(*words, expected=0):
+        return run("./scripts/release", *words, *bare, folder=tree, expected=expected)
+
+    for words, said in (([], "expected release VERSION"), (["1.9"], "'1.9'"), (["1.9.3"], "does not come after 1.9.3"), (["1.10"], "'1.10'"),
+                        (["1.2.10"], "does not come after"), (["1.10.0", "--without", "tests"], "'--without tests")):
+        printed = release(*words, expected=2)
+        check(said in printed, f"release {words}: {printed}")
+    check("git tag -s v1.10.0" in release("1.10.0"), "release does not say how it ends")
+    texts = {}
+    for name in [*files, "build/release-1.10.0/notes.md", "build/release-1.10.0/SHA256SUMS"]:
+        with open(os.path.join(tree, name)) as file:
+            texts[name] = file.read()
+    check("VERSION 1.10.0 LANGUAGES" in texts["CMakeLists.txt"] and "version: 1.10.0\n" in texts["CITATION.cff"] and
+          'kVersion = "1.10.0"' in texts["base/version.h"], f"versions: {texts}")
+    check(re.search(r"## \[Unreleased\]\n\n## \[1\.10\.0\] - \d{4}-\d\d-\d\d\n\n- New\.\n\n## \[1\.9\.3\]", texts["CHANGELOG.md"]), texts["CHANGELOG.md"])
+    check(texts["build/release-1.10.0/notes.md"] == "- New.\n\n" and "notes.md" in texts["build/release-1.10.0/SHA256SUMS"], f"{texts}")
+    check("differ from the last commit" in release("1.11.0", expected=2), "a release of files that are not committed")
+    run(*git, "commit", "--quiet", "--all", "-m", "Release 1.10.0", folder=tree)
+    check("nothing under [Unreleased]" in release("1.11.0", expected=2), "a release without notes")
+
+
 TIDY_PROJECT = {
     "CMakeLists.txt": "cmake_minimum_required(VERSION 3.25)\nproject(p CXX)\nset(CMAKE_EXPORT_COMPILE_COMMANDS ON)\n"
                       "add_compile_options(-Wno-restrict)\ninclude_directories(${CMAKE_SOURCE_DIR})\nadd_library(p a.cpp b.cpp)\n",
@@ -492,6 +532,7 @@ with tempfile.TemporaryDirectory() as scratch:
     check_blas()
     check_step(scratch)
     check_subjects(scratch)
+    check_release(scratch)
     check_bounded_install(scratch)
     check_tidy(scratch)
     copy = os.path.join(scratch, "sources")
