@@ -10,6 +10,7 @@ are kept in acceptance/drawn.json, and are judged with the lists from then on. E
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from plans import FRAMEWORKS, UNPLANNED  # noqa: E402
 
 PROCESSES = threading.Semaphore(CORES)  # that judge at once
 PLANS_OF_A_PROCESS = 10  # at least: starting one costs about as much as judging them
-GOOD = ["accepted", "rightly not planned", "refused by mpt-plan"]
+GOOD = ["accepted", "rightly not planned", "refused by mpt-plan", "written as a recipe"]
 OUTCOMES = GOOD + ["differs", "refused", "not planned", "wrongly planned", "not exported", "exported with a warning", "mpt-plan failed"]
 
 
@@ -44,6 +45,10 @@ def export(program, framework, target, options, folder, rightly):
     if code == 0:
         code, said = run([program, "export", plan, "--to", target, "-o", folder])
         outcome = "not exported" if code != 0 else "exported with a warning" if "warning" in said.lower() else None
+    recipes = re.search(r"export --to ([a-z, ]+)", said) if outcome == "not exported" else None
+    if recipes:  # the Trainer trains it, and a fine-tuner's recipe says it: its own judge is not here
+        tried = [run([program, "export", plan, "--to", name, "-o", os.path.join(folder, name)])[0] for name in re.split(", | or ", recipes[1].strip())]
+        outcome = "written as a recipe" if 0 in tried else outcome
     if outcome is None:
         return None
     outcome = "rightly not planned" if rightly and code != 0 else outcome
