@@ -14,7 +14,8 @@ constexpr Traits kNotJudged =
     bit(Trait::zero_0) | bit(Trait::two_stages) | bit(Trait::waiting_transfers) | bit(Trait::graphs) |
     bit(Trait::overlapping_exchange) | bit(Trait::recomputed_experts) | bit(Trait::split_experts) |
     bit(Trait::expert_biases) | bit(Trait::delta_rules) | bit(Trait::balance_loss) | bit(Trait::masked) |
-    bit(Trait::larger_micro_batch) | bit(Trait::fp16) | bit(Trait::muon) | bit(Trait::accumulates);
+    bit(Trait::larger_micro_batch) | bit(Trait::fp16) | bit(Trait::fp32) | bit(Trait::muon) |
+    bit(Trait::accumulates) | bit(Trait::data_ranks);
 
 constexpr Traits when(bool holds, Trait trait) { return holds ? bit(trait) : 0; }
 
@@ -55,7 +56,7 @@ Traits traits_of(const Layout& l) {
   const bool context = l.context > 1, pipeline = l.pipeline > 1;
   Traits bits =
       when(l.training.masked > 0.0, Trait::masked) | when(l.micro_batch > 1, Trait::larger_micro_batch) |
-      when(l.precision == Precision::fp16, Trait::fp16) |
+      when(l.precision == Precision::fp16, Trait::fp16) | when(l.precision == Precision::fp32, Trait::fp32) |
       when(l.training.optimizer == OptimizerKind::muon, Trait::muon) | when(l.tensor > 1, Trait::tensor) |
       when(l.sequence_parallel, Trait::sequence_parallel) |
       when(context && l.context_method == ContextMethod::ring, Trait::ring) |

@@ -31,7 +31,9 @@ enum class Trait {
   masked,              // the loss leaves tokens out
   larger_micro_batch,  // of several sequences
   accumulates,         // several micro-batches a step: objective_of() alone asks, as few steps have one
+  data_ranks,          // several, and objective_of() alone asks
   fp16,
+  fp32,
   muon,
   tensor,
   sequence_parallel,

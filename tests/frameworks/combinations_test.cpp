@@ -116,12 +116,22 @@ TEST(Combinations, MegatronTrainsSomeKindsOfAttentionWrongOverTensorRanks) {
   }
 }
 
+TEST(Combinations, TorchtitansSinksHaveNoFp32) {
+  const auto wide = [](Layout& l) { l.precision = Precision::fp32; };
+  for (const char* model : {"gpt-oss-20b", "gpt-oss-120b"}) {
+    EXPECT_NE(why({"torchtitan", model, wide}).find("FlashAttention 3"), std::string::npos) << model;
+    EXPECT_EQ(why({"torchtitan", model, [](Layout&) {}}), "") << model;
+  }
+  EXPECT_EQ(why({"torchtitan", "llama3-8b", wide}), "");
+}
+
 // What makes the loss another than that of one GPU which takes one sequence at a time.
 TEST(Combinations, TheObjectiveIsThatOfOneGpuOrSaysWhyNot) {
   const auto objective = [](const char* framework, const char* model, void (*change)(Layout&)) {
     Layout l;
     change(l);
-    return objective_of(*find_framework(framework), models::load_model(model), l, {l.micro_batch, 4096});
+    return objective_of(*find_framework(framework), models::load_model(model), l,
+                        {l.micro_batch * l.data, 4096});
   };
   const auto two = [](Layout& l) { l.micro_batch = 2; };
   const auto masked = [](Layout& l) { l.training.masked = 0.5; };
@@ -136,6 +146,11 @@ TEST(Combinations, TheObjectiveIsThatOfOneGpuOrSaysWhyNot) {
     return objective_of(*find_framework(framework), models::load_model("mixtral-8x7b"), Layout{}, {8, 4096});
   };
   EXPECT_FALSE(accumulating("transformers-fsdp").same);
+  const auto replicated = [](Layout& l) { l.data = l.shard = 8, l.zero = 3; };
+  EXPECT_FALSE(objective("transformers-fsdp", "mixtral-8x7b", replicated).same) << "it grows with the ranks";
+  EXPECT_TRUE(objective("transformers-fsdp", "llama3-8b", replicated).same);
+  EXPECT_FALSE(objective("transformers-ddp", "mixtral-8x7b", [](Layout& l) { l.data = 2; }).same);
+  EXPECT_TRUE(objective("transformers-ddp", "mixtral-8x7b", [](Layout&) {}).same);
   EXPECT_TRUE(accumulating("megatron-core").same);
   EXPECT_TRUE(objective("megatron-core", "llama3-8b", masked_context).same) << "the loss is counted by token";
   EXPECT_FALSE(objective("megatron-core", "mixtral-8x7b", masked_context).same);
