@@ -19,7 +19,8 @@ Json fsdp_config(const Layout& l) {
               {"fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"},
               {"fsdp_activation_checkpointing", l.recompute == Recompute::full && !recomputes_partly(l)},
               {"fsdp_offload_params", false},
-              {"fsdp_cpu_ram_efficient_loading", true},
+              // torchao's fp8 is refused beside it (accelerate 1.15.0, accelerator.py:519).
+              {"fsdp_cpu_ram_efficient_loading", !is_narrow(l.precision)},
               {"fsdp_state_dict_type", "SHARDED_STATE_DICT"}};
 }
 
@@ -52,7 +53,9 @@ Exported export_transformers_fsdp(const Plan& plan) {
   add_accelerate_scripts(plan, "", "", exported);
   // transformers/trainer_optimizer.py and accelerate/utils/dataclasses.py: backend AO
   add_sentences({{is_narrow(l.precision) || l.training.optimizer == OptimizerKind::adamw8,
-                  "the package torchao, which products and states in 8 bits come from"}},
+                  "the package torchao, which products and states in 8 bits come from"},
+                 {is_narrow(l.precision),
+                  "host memory for the whole model in each process: fp8 does not go with efficient loading"}},
                 exported.needs);
   return exported;
 }

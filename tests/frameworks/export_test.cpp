@@ -289,6 +289,20 @@ TEST(Export, TheTrainerRecomputesEveryNthLayer) {
 }
 
 // The Trainer multiplies micro-batch, accumulation and all ranks, and refuses another global batch.
+// accelerate 1.15.0, accelerator.py:519: torchao's fp8 is refused beside efficient loading.
+TEST(Export, TheTrainersFp8LoadsTheModelInEachProcess) {
+  Plan plan = plan_for_deepspeed(1, 1);
+  plan.layout.execution.framework = "transformers-fsdp";
+  for (const auto& [precision, loads] : {std::pair{Precision::fp8, "false"}, {Precision::bf16, "true"}}) {
+    plan.layout.precision = precision;
+    const Exported exported = export_transformers_fsdp(plan);
+    EXPECT_NE(
+        file_of(exported, "accelerate.yaml").text.find(std::string("cpu_ram_efficient_loading: ") + loads),
+        std::string::npos);
+    EXPECT_EQ(exported.needs.size(), precision == Precision::fp8 ? 2u : 0u);
+  }
+}
+
 TEST(Export, TheTrainersDeepSpeedFileHasNoBatchOfItsOwnBesideContextRanks) {
   for (const int64_t context : {1, 4}) {
     const Exported exported = export_transformers_deepspeed(plan_for_deepspeed(1, context));

@@ -14,7 +14,8 @@ TEST(Framework, EveryOneLoadsUnderItsName) {
   const std::vector<std::string> names = framework_names();
   EXPECT_EQ(std::set<std::string>(names.begin(), names.end()),
             (std::set<std::string>{"automodel", "deepspeed", "megatron-bridge", "megatron-core", "mpt",
-                                   "pytorch", "torchtitan", "transformers-ddp", "transformers-deepspeed", "transformers-fsdp"}));
+                                   "pytorch", "torchtitan", "transformers-ddp", "transformers-deepspeed",
+                                   "transformers-fsdp"}));
   for (const std::string& name : names) EXPECT_EQ(load_framework(name, "test").framework, name);
   EXPECT_EQ(load_framework("mpt", "test"), Execution{});
   EXPECT_EQ(usual_framework().name, "megatron-core");

@@ -338,7 +338,7 @@ UNPLANNED |= {(name, plan) for name, plans in {
     "transformers-deepspeed": ["llama3-8b-ring", "llama3-8b-tensor", "llama3-8b-fp8", "llama3-8b-recompute-core"],
     "transformers-fsdp": ["llama3-8b-zero0", "llama3-8b-zero1", "llama3-8b-blocking", "llama3-8b-offload-zero2", "llama3-8b-offload-zero3",
                           "llama3-8b-context", "llama3-8b-context-zero3", "llama3-8b-tensor", "llama3-8b-recompute-core",
-                          "llama3-8b-mxfp8", "mistral-7b-ring"],
+                          "llama3-8b-mxfp8", "llama3-8b-adafactor", "mistral-7b-ring"],
 }.items() for plan in plans}
 
 # --framework of the plan, --to of the export, environment, plans; judge_NAME.py asks
