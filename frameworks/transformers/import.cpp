@@ -65,6 +65,20 @@ void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
   if (config.flag("fsdp_config.fsdp_activation_checkpointing", false)) l.recompute = Recompute::full;
 }
 
+// transformers 5 loads weights in the type of their checkpoint, which is 16 bits mostly; nobody widens them
+// without sharding (findings/trainer_trains_weights_in_the_type_of_the_checkpoint.sh). Buckets of DDP are as
+// wide.
+void set_loaded_type(const Settings& arguments, Imported& in) {
+  const bool wide = arguments.text("dtype", "auto") == "float32";
+  if (wide || in.layout.precision == Precision::fp32 || in.layout.training.adapts()) return;
+  in.execution.insert(in.execution.end(), {"weight_bytes=2", "gradient_bytes=2", "reduced_bytes=2",
+                                           "optimizer_bytes=6", "extra_kept_bytes=0"});
+  in.notes.emplace_back(
+      "weights are loaded in the checkpoint's type, taken as 16 bits, and so are gradients and moments; "
+      "dtype: float32 "
+      "trains weights in fp32");
+}
+
 // Of the file that is named, or as accelerate makes them without one (accelerate/utils/dataclasses.py:1302).
 Settings deepspeed_settings(const Settings& config, std::optional<Precision> precision,
                             const std::filesystem::path& folder) {
@@ -132,6 +146,7 @@ Imported read_accelerate(const Settings& config, const std::optional<Settings>& 
     set_trainer_settings(*arguments, file.parent_path(), in);
     if (kind == "FSDP") set_deferred_sums(*arguments, in);
     set_trainer_adapters(*arguments, in);
+    if (in.framework == "transformers-ddp") set_loaded_type(*arguments, in);
   } else {
     in.notes.push_back("there is no train.json beside it: give --global-batch and --seq");
     set_hugging_face_model(in, "", file.parent_path());

@@ -87,6 +87,7 @@ void add_trl_names(Json& arguments) {
   }
   arguments.emplace("block_size", 1024);
   arguments.emplace("gradient_checkpointing", true);
+  arguments.emplace("dtype", "float32");
   if (!arguments.contains("fp16")) arguments.emplace("bf16", true);
   if (arguments.value("use_peft", Json()) == true) {
     arguments["adapter"] = "lora";
@@ -156,7 +157,11 @@ Imported read_line(LaunchLine line, const std::filesystem::path& script) {
   }
   if (trl) add_trl_names(arguments);
   const Settings settings(std::move(arguments), script.string());
-  return read_accelerate(Settings(accelerate_settings(line, script), script.string()), settings, script);
+  Imported in =
+      read_accelerate(Settings(accelerate_settings(line, script), script.string()), settings, script);
+  // Its loss goes over the head in chunks (trl 1.16.0, trl/trainer/sft_trainer.py, add_fused_lm_head).
+  if (trl) in.execution.emplace_back("loss=chunked");
+  return in;
 }
 
 }  // namespace

@@ -99,6 +99,8 @@ Json trainer_names(Json recipe) {
   for (const auto& [key, value] : given.items()) fsdp[key.starts_with("fsdp_") ? key : "fsdp_" + key] = value;
   if (given.is_object()) recipe["fsdp_config"] = fsdp;
   if (!factory) recipe.emplace("per_device_train_batch_size", 1);  // axolotl/utils/schemas/training.py
+  // axolotl/loaders/model.py: "lora" quantises nothing, whatever it says beside.
+  if (!factory && recipe.value("adapter", Json()) != "qlora") recipe.erase("load_in_4bit");
   if (!factory) return recipe;
   if (!recipe.contains("adapter")) recipe["adapter"] = "lora";
   const char* const disabled = "disable_gradient_checkpointing";
@@ -251,6 +253,14 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   in.layout.precision = precision;
   set_trainer_settings(s, file.parent_path(), in);
   if (is_on(s, "fsdp_config.fsdp_activation_checkpointing")) in.layout.recompute = Recompute::full;
+  const bool axolotl = !recipe.contains("cutoff_len");
+  if (axolotl && is_on(Settings(recipe, file.string()), "load_in_4bit") && !is_on(s, "load_in_4bit"))
+    in.unknown.emplace_back("load_in_4bit without adapter: qlora, which stores frozen weights in fp32");
+  // axolotl/monkeypatch/accelerate/fsdp2.py turns no weight into fp32, and axolotl loads them in the type of
+  // products.
+  if (axolotl && !s.has("deepspeed") && precision != Precision::fp32 && s.text("adapter", "").empty())
+    in.execution.insert(in.execution.end(), {"weight_bytes=2", "gradient_bytes=2", "reduced_bytes=2",
+                                             fsdp ? "optimizer_bytes=4" : "optimizer_bytes=6"});
   judge_keys(recipe, recipe.contains("cutoff_len") ? "LLaMA-Factory" : "axolotl", "", in);
   if (fsdp) set_deferred_sums(s, in);
   set_trainer_adapters(s, in);

@@ -77,7 +77,7 @@ std::map<std::string, Json> values_of(const Plan& plan, const Json& trainer) {
       {"@twice_context", 2 * l.context},
       {"@shard", shard},
       {"@replicas", l.data / shard},
-      {"@recomputes", l.recompute == Recompute::full}};
+      {"@wraps", l.recompute == Recompute::full && !recomputes_partly(l)}};
   if (recomputes_partly(l))
     values["@every"] = trainer.at("activation_checkpointing_kwargs").at("every_n_layers");
   return values;
@@ -92,14 +92,6 @@ Json filled_in(const Json& value, const std::map<std::string, Json>& values) {
   return all;
 }
 
-// Of block YAML, with the lines that are deeper.
-void erase_section(const std::string& key, std::string& text) {
-  const size_t begin = text.find(key);
-  size_t end = begin == std::string::npos ? begin : begin + key.size();
-  while (end < text.size() && text[end] == ' ') end = std::min(text.find('\n', end), text.size() - 1) + 1;
-  if (begin != std::string::npos) text.erase(begin, end - begin);
-}
-
 bool holds(const std::string& condition, const std::set<std::string>& conditions) {
   const std::vector<std::string> parts = split_at(condition, ' ');
   return all_of(parts, [&](const std::string& part) {
@@ -107,41 +99,46 @@ bool holds(const std::string& condition, const std::set<std::string>& conditions
   });
 }
 
+// The second parts of a table's rows that hold, of which the first is a condition.
+std::vector<std::string> sentences(const Json& tool, const char* table,
+                                   const std::set<std::string>& conditions) {
+  std::vector<std::string> all;
+  for (const Json& row : tool.value(table, Json::array())) {
+    if (holds(row.at(0), conditions)) all.push_back(row.at(1));
+  }
+  return all;
+}
+
 Exported export_tuner(const Plan& plan, const std::string& name) {
   const Json& tool = tuner(name);
   const std::string& planned = plan.layout.execution.framework;
   const std::string framework = tuners_take(planned) ? planned : "transformers-fsdp";  // by --force
-  const FrameworkCode& trainer =
-      *find_if(framework_code(), [&](const FrameworkCode& code) { return code.framework == framework; });
-  Exported base = trainer.write(plan), exported;
+  const Exported base = find_if(framework_code(), [&](const FrameworkCode& code) {
+                          return code.framework == framework;
+                        })->write(plan);
+  Exported exported{{}, base.warnings, base.needs};
   Json arguments;
-  exported.warnings = base.warnings;
-  exported.needs = base.needs;
-  for (ExportedFile& file : base.files) {
+  for (const ExportedFile& file : base.files) {
     if (file.name == "train.json") arguments = parse_json(file.text, file.name);
-    const bool accelerate = file.name == "accelerate.yaml" && tool.at("accelerate") != false;
-    const bool kept = accelerate || file.name == "config.json" || file.name == "deepspeed.json";
-    if (accelerate && tool.at("accelerate") != true) erase_section("parallelism_config:\n", file.text);
-    if (kept) exported.files.push_back(std::move(file));
+    if (file.name == "config.json" || file.name == "deepspeed.json" ||
+        (file.name == "accelerate.yaml" && tool.at("accelerate") == true))
+      exported.files.push_back(file);
   }
   const std::set<std::string> conditions = conditions_of(plan, framework, arguments);
   const std::map<std::string, Json> values = values_of(plan, arguments);
   std::string text =
       fmt::format("# {}. For {}.\n", export_title(plan), tool.at("release").get<std::string>());
+  for (const std::string& note : sentences(tool, "notes", conditions)) text += "# " + note + ".\n";
   for (const Json& row : tool.at("rows")) {
     if (holds(row.at(0), conditions)) text += yaml_text(Json{{row.at(1), filled_in(row.at(2), values)}});
   }
-  for (const Json& row : tool.at("lacks")) {
-    if (holds(row.at(0), conditions)) exported.warnings.push_back(row.at(1));
-  }
   text += "\n# What no plan holds: data, steps, rates.\n" + yaml_text(tool.at("data"));
   exported.files.push_back({tool.at("file"), text});
-  std::string command;
-  for (const Json& row : tool.at("start")) {
-    if (command.empty() && holds(row.at(0), conditions)) command = row.at(1);
-  }
+  const std::string command = sentences(tool, "start", conditions).front();
   exported.files.push_back(
       {fmt::format("run_{}.sh", name), filled("run_tuner.sh", plan, {{"command", command}}), true});
+  for (std::string& lack : sentences(tool, "lacks", conditions)) exported.warnings.push_back(std::move(lack));
+  for (std::string& need : sentences(tool, "needs", conditions)) exported.needs.push_back(std::move(need));
   return exported;
 }
 
@@ -149,10 +146,8 @@ Exported export_tuner(const Plan& plan, const std::string& name) {
 
 std::string tuner_lacks(const std::string& name, const Plan& plan) {
   const auto conditions = conditions_of(plan, plan.layout.execution.framework, Json::object());
-  for (const Json& row : tuner(name).at("lacks")) {
-    if (holds(row.at(0), conditions)) return row.at(1);
-  }
-  return "";
+  const std::vector<std::string> lacks = sentences(tuner(name), "lacks", conditions);
+  return lacks.empty() ? "" : lacks.front();
 }
 
 Exported export_trl(const Plan& plan) { return export_tuner(plan, "trl"); }

@@ -209,6 +209,48 @@ TEST(Launch, TunersNameTheirRecipe) {
       NotJudged);
 }
 
+TEST(Launch, TypesOfWeightsAreThoseOfTheProgram) {
+  const auto narrow = [](const Imported& in) {
+    return contains(in.execution, std::string("weight_bytes=2"));
+  };
+  const std::string axolotl = "base_model: Qwen/Qwen3-8B\nsequence_len: 4096\nbf16: true\n";
+  const std::string fsdp = "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n";
+  EXPECT_TRUE(narrow(read_any("a.yaml", axolotl + fsdp))) << "no fp32 weights with FSDP2";
+  EXPECT_TRUE(narrow(read_any("a.yaml", axolotl)));
+  EXPECT_FALSE(narrow(read_any("a.yaml", axolotl + "adapter: lora\nlora_r: 8\n")));
+  EXPECT_FALSE(narrow(read_any(
+      "l.yaml", "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\ncutoff_len: 2048\nbf16: true\n")))
+      << "LLaMA-Factory widens them";
+  const std::string launch =
+      "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path Qwen/Qwen3-8B --bf16 true "
+      "--per_device_train_batch_size 1 --block_size 2048";
+  EXPECT_TRUE(narrow(read_any("d.sh", launch + "\n")));
+  EXPECT_FALSE(narrow(read_any("d.sh", launch + " --dtype float32\n")));
+}
+
+TEST(Launch, AxolotlQuantisesForQloraAlone) {
+  const std::string recipe =
+      "base_model: Qwen/Qwen3-8B\nsequence_len: 4096\nbf16: true\nload_in_4bit: true\nlora_r: 8\n";
+  const Imported qlora = read_any("q.yaml", recipe + "adapter: qlora\nlora_target_linear: true\n");
+  EXPECT_EQ(qlora.layout.training.frozen_format, FrozenFormat::nf4);
+  const Imported lora = read_any("q.yaml", recipe + "adapter: lora\nlora_target_linear: true\n");
+  EXPECT_EQ(lora.layout.training.frozen_format, FrozenFormat::bf16);
+  EXPECT_EQ(lora.unknown.size(), 1u) << "frozen weights in fp32";
+}
+
+TEST(Launch, TrlMakesNoLogits) {
+  recipe_file("fsdp2.yaml", kFsdp);
+  for (const char* line : {"trl sft --accelerate_config fsdp2.yaml",
+                           "accelerate launch --config_file fsdp2.yaml trl/scripts/sft.py",
+                           "accelerate launch --config_file fsdp2.yaml run_clm.py"}) {
+    const Imported in = read_any(
+        "t.sh", std::string(line) + " --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 1\n");
+    EXPECT_EQ(contains(in.execution, std::string("loss=chunked")),
+              std::string(line).find("sft") != std::string::npos)
+        << line;
+  }
+}
+
 TEST(Launch, AxolotlsDegreesAreRead) {
   const Imported in = read_any("degrees.yaml",
                                "base_model: Qwen/Qwen3-8B\ndp_shard_size: 2\ndp_replicate_size: "

@@ -298,7 +298,7 @@ TEST(Recipes, KeysOfTunersThatChangeTheAnswerAreNotJudged) {
   const Imported cut =
       axolotl("plugins:\n  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n");
   EXPECT_EQ(cut.unknown, Keys{});
-  EXPECT_EQ(cut.execution, Keys{"loss=chunked"});
+  EXPECT_TRUE(contains(cut.execution, std::string("loss=chunked")));
   const Imported sharded =
       axolotl("fsdp_config:\n  reshard_after_forward: false\n  activation_checkpointing: true\n");
   EXPECT_EQ(sharded.unknown, Keys{});

@@ -423,6 +423,8 @@ void expect_planted(const char* planted, const char* framework, const char* name
 }
 
 TEST(Rules, FilesThatAccelerateRefuses) {
+  write_file_atomically(std::filesystem::path(testing::TempDir()) / "ds.json",  // that two of them name
+                        R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}})");
   expect_planted("accelerate.json", "transformers-fsdp", "planted.yaml");
 }
 

@@ -49,14 +49,15 @@ std::string text_of(const Written& w, const std::string& name) {
 
 void expect_same(const Written& w, const frameworks::Imported& in, const std::string& where) {
   const Layout& l = w.plan.layout;
-  if (where != "fsdp llamafactory" && where != "fsdp recompute llamafactory") {  // accelerate.yaml says it
+  if (where != "fsdp lora llamafactory" &&
+      where != "fsdp recompute llamafactory") {  // accelerate.yaml says it
     EXPECT_EQ(in.framework, l.execution.framework) << where;
   }
   EXPECT_EQ(in.layout.micro_batch, l.micro_batch) << where;
   EXPECT_EQ(in.accumulated, micro_batches(l, w.plan.workload)) << where;
   EXPECT_EQ(in.workload.sequence, w.plan.workload.sequence) << where;
   EXPECT_EQ(in.layout.precision, l.precision) << where;
-  if (where != "fsdp llamafactory" && where != "fsdp recompute llamafactory") {
+  if (where != "fsdp lora llamafactory" && where != "fsdp recompute llamafactory") {
     EXPECT_EQ(in.layout.recompute, l.recompute) << where;
   }
   EXPECT_EQ(in.layout.training.adapter_rank, l.training.adapter_rank) << where;
@@ -68,16 +69,16 @@ void expect_same(const Written& w, const frameworks::Imported& in, const std::st
 }
 
 std::vector<std::pair<std::string, PlanRequest>> requests() {
-  std::vector<std::pair<std::string, PlanRequest>> all{{"fsdp", tuning("transformers-fsdp", 8)},
+  std::vector<std::pair<std::string, PlanRequest>> all{{"fsdp lora", tuning("transformers-fsdp", 8)},
                                                        {"ddp lora", tuning("transformers-ddp", 2)},
                                                        {"one qlora", tuning("transformers-ddp", 1)},
                                                        {"fsdp recompute", tuning("transformers-fsdp", 8)},
                                                        {"deepspeed", tuning("transformers-deepspeed", 8)}};
-  all[1].second.lora = 16;
+  all[0].second.lora = all[1].second.lora = 16;
   all[2].second.lora = 8;
   all[2].second.frozen_weights = FrozenFormat::nf4;
   all[3].second.bounds.recomputes = {Recompute::full};
-  all[3].second.optimizer = OptimizerKind::adafactor;
+  all[3].second.optimizer = OptimizerKind::adamw8;
   all[4].second.bounds.context = {1};
   all[4].second.bounds.zero = {3};
   return all;
@@ -87,7 +88,10 @@ TEST(TunerExports, AreReadBackAsThePlan) {
   for (const auto& [name, request] : requests()) {
     for (const char* target : {"llamafactory", "axolotl"}) {
       const Written w = written(request, target);
-      EXPECT_TRUE(w.exported.warnings.empty()) << name << target;
+      // axolotl has no fp32 weights there.
+      const bool narrow = name == "fsdp recompute" && std::string(target) == "axolotl";
+      EXPECT_EQ(w.exported.warnings.size(), narrow ? 1u : 0u) << name << target;
+      if (narrow) continue;
       const auto in = frameworks::import_transformers(w.folder / "recipe.yaml");
       expect_same(w, in, name + " " + target);
       if (request.framework == "transformers-fsdp" && std::string(target) == "axolotl") {
@@ -131,7 +135,16 @@ TEST(TunerExports, NextSkipsATunerThatCannotSayThePlan) {
   EXPECT_STREQ(frameworks::usual_target(split, "axolotl")->name, "axolotl");
   const auto refused = frameworks::cannot_run(frameworks::find_export_target("llamafactory"), split);
   ASSERT_TRUE(refused);
-  EXPECT_NE(refused->reason.find("no context parallelism"), std::string::npos);
+  EXPECT_NE(refused->reason.find("context ranks"), std::string::npos);
+}
+
+TEST(TunerExports, ContextRanksOfDeepSpeedAreNotWrittenForTuners) {
+  PlanRequest r = tuning("transformers-deepspeed", 8);
+  r.bounds.context = {2};
+  r.bounds.zero = {3};
+  const Plan split = plan(r);
+  for (const char* target : {"trl", "axolotl", "llamafactory"})
+    EXPECT_TRUE(frameworks::cannot_run(frameworks::find_export_target(target), split)) << target;
 }
 
 TEST(TunerExports, RefuseWhatTheTrainerDoesNotRun) {
