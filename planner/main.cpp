@@ -130,12 +130,19 @@ int run(int argc, char** argv) {
   planner::declare(app, o);
   app.require_subcommand(0, 1);
   const std::pair<const char*, std::function<int()>> commands[] = {
-      {"estimate", planner::add_estimate(app)},   {"doctor", planner::add_estimate(app, true)},
-      {"explain", planner::add_explain(app)},     {"export", planner::add_export(app)},
-      {"import", planner::add_import(app)},       {"check", planner::add_check(app)},
-      {"diagnose", planner::add_diagnose(app)},   {"compare", planner::add_compare(app)},
-      {"cluster", planner::add_cluster(app)},     {"model", planner::add_model(app)},
-      {"recommend", planner::add_recommend(app)}, {"page", planner::add_page(app)}};
+      {"estimate", planner::add_estimate(app)},
+      {"doctor", planner::add_estimate(app, true)},
+      {"explain", planner::add_explain(app)},
+      {"export", planner::add_export(app)},
+      {"import", planner::add_import(app)},
+      {"check", planner::add_check(app)},
+      {"diagnose", planner::add_diagnose(app)},
+      {"compare", planner::add_compare(app)},
+      {"cluster", planner::add_cluster(app)},
+      {"model", planner::add_model(app)},
+      {"recommend", planner::add_recommend(app)},
+      {"tune", planner::add_tune(app)},
+      {"page", planner::add_page(app)}};
   app.footer(std::string(kExamples) + kExitCodes);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   files_of_program().check_writable();

@@ -42,6 +42,7 @@ std::function<int()> add_compare(CLI::App& app);
 std::function<int()> add_cluster(CLI::App& app);
 std::function<int()> add_model(CLI::App& app);
 std::function<int()> add_recommend(CLI::App& app);
+std::function<int()> add_tune(CLI::App& app);
 std::function<int()> add_page(CLI::App& app);
 /// mpt-plan --pareto.
 void plan_front(const PlanOptions& options);

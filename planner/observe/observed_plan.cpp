@@ -286,6 +286,7 @@ Corrected corrected(const Answer& a, const Corrections& times, const Corrections
   }
   out.loss = next.loss;
   out.loss_after = next.loss_after;
+  out.likely_loss = next.likely_loss;
   return out;
 }
 
@@ -318,7 +319,9 @@ NextRun next_run(std::span<const Choosable> layouts, const Posterior& posterior,
     log_times(Eigen::Index(i)) = may ? std::log(layouts[i].predicted_s) : kEndless;
   }
   NextRun next;
-  next.loss = next.loss_after = draw_losses(log_times, posterior, recommended).mean();
+  const DrawnLosses drawn = draw_losses(log_times, posterior, recommended);
+  next.loss = next.loss_after = drawn.mean();
+  next.likely_loss = drawn.losses[drawn.losses.size() * 95 / 100];
   const auto ran = [](const Choosable& c) { return c.ran; };
   if (next.loss < kWorthARun) return next;
   if (!any_of(layouts, ran)) next.layout = recommended;

@@ -31,6 +31,7 @@ size_t recommended(std::span<const Choosable> layouts, const Posterior& posterio
 struct NextRun {
   std::optional<size_t> layout;  // nothing: no run is worth its time
   double loss = 0.0, loss_after = 0.0;
+  double likely_loss = 0.0;  // in 95 of 100 cases at most
 };
 /// The recommended one first; then the one whose run is worth most.
 NextRun next_run(std::span<const Choosable> layouts, const Posterior& posterior, size_t recommended);

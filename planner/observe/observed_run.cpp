@@ -69,14 +69,6 @@ MeasuredFigures figures_of_log(const std::string& file, const Plan& plan) {
                           "give the step time itself, such as =28.1s"});
 }
 
-// The figures as a text that means the same anywhere.
-std::string text_of(const MeasuredFigures& figures) {
-  if (figures.out_of_memory) return kOutOfMemory;
-  std::string text = figures.seconds ? fmt::format("{}s", *figures.seconds) : "";
-  if (figures.bytes) text += fmt::format("{}{}B", text.empty() ? "" : ",", *figures.bytes);
-  return text;
-}
-
 std::optional<Layout> known_layout(const std::string& form, const std::vector<Candidate>& known) {
   const std::string parts = sorted_parts(form);
   for (const Candidate& c : known) {
@@ -164,6 +156,13 @@ MeasuredFigures parse_figures(const std::string& text, const std::string& where,
   return figures;
 }
 
+std::string figures_text(const MeasuredFigures& figures) {
+  if (figures.out_of_memory) return kOutOfMemory;
+  std::string text = figures.seconds ? fmt::format("{}s", *figures.seconds) : "";
+  if (figures.bytes) text += fmt::format("{}{}B", text.empty() ? "" : ",", *figures.bytes);
+  return text;
+}
+
 std::vector<ObservedRun> read_observed(const std::string& word, const std::string& option,
                                        const std::string& request_file) {
   if (!is_file(word)) return {run_of_line(word, option)};
@@ -206,7 +205,7 @@ Observation observation_of(const ObservedRun& run, const Resolved& resolved,
   o.measured = parse_figures(run.measured, "--observed '" + run.layout + "'", o.predicted.plan);
   o.run = complete(run, o.predicted, request);
   o.run.layout = layout_name(o.predicted.plan.layout);
-  o.run.measured = text_of(o.measured);
+  o.run.measured = figures_text(o.measured);
   return o;
 }
 

@@ -22,6 +22,9 @@ struct MeasuredFigures {
 /// reads. Throws UserError that names `where`. `plan`: of the layout that ran.
 MeasuredFigures parse_figures(const std::string& text, const std::string& where, const Plan& plan);
 
+/// Figures as parse_figures reads them, without files: "28.1s,61GiB" or "oom".
+std::string figures_text(const MeasuredFigures& figures);
+
 /// "LAYOUT=FIGURES", a file with such a line each (# begins a comment), or a log of the plan that
 /// `request_file` is. Throws UserError that names `option` or the file's line.
 std::vector<ObservedRun> read_observed(const std::string& word, const std::string& option,

@@ -425,7 +425,7 @@ class PlanRequest:
     execution: List[str] = field(default_factory=list)  # Settings of your framework that differ from its default, by the names in a plan's execution (docs/file_formats.md), such as fp8_attention=true,graphs=true (default: as known)
     overlap: List[str] = field(default_factory=list)  # Communication beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer, exchange, the all-to-all of experts (default: all but tensor and exchange; only transfer on one node with --framework mpt)
     recompute_modules: List[str] = field(default_factory=list)  # What selective recompute runs again, by Megatron Core's names: core_attn, layernorm, mla_up_proj, mlp, moe, moe_act, shared_experts, gdn_norm_out, mhc (default: core_attn)
-    expert_load: Optional[float] = None  # Expert imbalance: tokens of the busiest GPU over the average, for its time and memory; mpt-run measures it (default: 1)
+    expert_load: Optional[float] = None  # Expert imbalance: tokens of the busiest GPU divided by the average; mpt-run measures it (default: 1)
     dispatch: Optional[Literal["each", "once"]] = None  # each: a token is sent once for every expert it goes to. once: once for every GPU or node, as DeepEP and HybridEP do (default: each)
     kernels: Optional[str] = None  # Kernel times of the cluster's GPU, written by mpt-profile import (default: those that come with mpt-plan)
     memory_margin: Optional[str] = None  # Share of a GPU's memory to leave free, such as 5% (default: with what is left, a plan is 90 % likely to fit)
@@ -628,6 +628,7 @@ class Corrected:
     loss: float  # share by which the recommended one takes longer than the fastest, on average
     measure_next: Optional[int] = None  # place among the layouts, from 1, of the one to measure next; 0: none is worth it
     loss_after: Optional[float] = None  # the loss once that one was measured
+    likely_loss: Optional[float] = None  # share by which the recommended one takes longer than the fastest, in 95 of 100 cases at most
 
 
 @dataclass
@@ -699,7 +700,7 @@ class Options(TypedDict, total=False):
     execution: Union[str, Sequence[str]]  # Settings of your framework that differ from its default, by the names in a plan's execution (docs/file_formats.md), such as fp8_attention=true,graphs=true (default: as known)
     overlap: Union[str, Sequence[str]]  # Communication beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer, exchange, the all-to-all of experts (default: all but tensor and exchange; only transfer on one node with --framework mpt)
     recompute_modules: Union[str, Sequence[str]]  # What selective recompute runs again, by Megatron Core's names: core_attn, layernorm, mla_up_proj, mlp, moe, moe_act, shared_experts, gdn_norm_out, mhc (default: core_attn)
-    expert_load: float  # Expert imbalance: tokens of the busiest GPU over the average, for its time and memory; mpt-run measures it (default: 1)
+    expert_load: float  # Expert imbalance: tokens of the busiest GPU divided by the average; mpt-run measures it (default: 1)
     dispatch: Literal["each", "once"]  # each: a token is sent once for every expert it goes to. once: once for every GPU or node, as DeepEP and HybridEP do (default: each)
     kernels: str  # Kernel times of the cluster's GPU, written by mpt-profile import (default: those that come with mpt-plan)
     memory_margin: str  # Share of a GPU's memory to leave free, such as 5% (default: with what is left, a plan is 90 % likely to fit)

@@ -339,7 +339,7 @@ def check_help():
                   "Examples:", "Exit codes:", "docs/clusters.md", "--help-all")
     if len(text.splitlines()) > 80:
         FAILURES.append(f"plan, help: {len(text.splitlines())} lines")
-    commands = ["estimate", "doctor", "explain", "export", "import", "diagnose", "compare", "cluster", "model", "check", "page", "recommend"]
+    commands = ["estimate", "doctor", "explain", "export", "import", "diagnose", "compare", "cluster", "model", "check", "page", "recommend", "tune"]
     for command in [[]] + [[name] for name in commands]:
         text = expect(f"plan {command}, all help", run("mpt-plan", *command, "--help-all"), 0, "Usage: mpt-plan", "Examples:")
         for noise in ("INT", "TEXT", "FLOAT", " in [", "{", "REQUIRED"):
@@ -358,7 +358,7 @@ def reasons_first():
     for job, asked, where, reason in (
             (tied, ["--pp", 2, "--framework", "automodel"], "--pp 2: ", "a head that shares the embedding's"),
             (moe, ["--ep", 3], "--ep 3: ", "expert"),
-            (dense, ["--offload", "on", "--framework", "automodel"], "--offload on: ", "moves no optimizer state alone"),
+            (dense, ["--offload", "on", "--framework", "automodel"], "--offload on: ", "has no offload of optimizer states alone"),
             (dense, ["--tp", 3], "--tp 3: ", "8 GPUs cannot be split into groups of --tp 3"),
             (dense, ["--seq", 4097, "--cp", 2], "--cp 2: ", "sequence 4097"),
             (dense, ["--zero", 3, "--pp", 2, "--dp", 4, "--framework", "megatron-bridge"], "--pp 2 --dp 4 --zero 3: ", "ZeRO 3 with pipeline parallelism"),

@@ -51,6 +51,7 @@ INPUTS = {
                               "--profile": (*TINY, "--cluster", "this-machine:1,this-machine:2", *JOB, "--profile")},
     ("mpt-plan", "recommend"): {"--model": (*ON, *JOB, "--model"), "--kernels": (*TINY, *ON, *JOB, "--kernels"), "--offers": (*TINY, *JOB, "--offers"),
                                 "--profile": (*TINY, "--cluster", "this-machine:2", *JOB, "--profile")},
+    ("mpt-plan", "tune"): {"REQUEST": ("--folder", "TUNE", "--launch", "true")},
     ("mpt-profile", ""): {"--model": ("--quick", "--seq", 32, "--max-micro-batch", 1, "--max-tensor", 1, "--max-ranks", 1, "--model")},
     ("mpt-profile", "import"): {"FILES": ("--device", "h100-sxm-80gb")},
     ("mpt-run", ""): {"PLAN": ("--data", "TEXT", "--steps", 1), "--data": ("PLAN", "--steps", 1, "--data"),
@@ -58,12 +59,12 @@ INPUTS = {
     ("mpt-run", "inspect"): {"CHECKPOINT": ()},
     ("mpt-run", "export"): {"CHECKPOINT": ()},
 }
-FOLDERS = {("mpt-plan", "check", "--base"), ("mpt-plan", "export", "--output"), ("mpt-plan", "page", "--output"), ("mpt-run", "", "--checkpoints"), ("mpt-run", "export", "FOLDER")}
+FOLDERS = {("mpt-plan", "check", "--base"), ("mpt-plan", "export", "--output"), ("mpt-plan", "page", "--output"), ("mpt-plan", "tune", "--folder"), ("mpt-run", "", "--checkpoints"), ("mpt-run", "export", "FOLDER")}
 # With them a command writes no file.
 ALONE = {("mpt-plan", "estimate", "--requests"), ("mpt-plan", "estimate", "--calibration")}
 # Placeholders of values that are no files.
 WORDS = set("N X NAME NAMES SIZE SHARE COUNT HOW AXIS on|off RANK FORMAT PARTS LENGTHS NAME=VALUE OPTION=VALUES LAYOUT NUMBER FIGURE REV TYPE WORD "
-            "NODES TIME MONEY TOKENS PORT STEPS SECONDS FACTOR WHAT GIB GPU".split())
+            "NODES TIME MONEY COMMAND TOKENS PORT STEPS SECONDS FACTOR WHAT GIB GPU".split())
 FILES = {"FILE", "FILE.html", "FILES", "FOLDER", "RUN", "PATH", "MODEL", "CLUSTER", "CLUSTERS"}
 FAILED = []
 
@@ -145,7 +146,7 @@ class Files:
 
     def content(self, program, command, option):
         kinds = {"--model": self.model, "--cluster": self.cluster, "--request": self.request, "--from": self.named["PLAN"], "--plan": self.named["PLAN"],
-                 "PLAN": self.named["PLAN"], "PLANS": self.named["PLAN"], "FILE": self.named["SCRIPT"], "PATHS": self.named["SCRIPT"],
+                 "PLAN": self.named["PLAN"], "PLANS": self.named["PLAN"], "FILE": self.named["SCRIPT"], "REQUEST": self.request, "PATHS": self.named["SCRIPT"],
                  "--data": self.named["TEXT"], "NAME": self.cluster if command == "cluster" else self.model}
         if option == "--observed":
             return "tp1 pp1 dp8 mbs1=1.0s\n"

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// mpt-plan tune: runs the layouts that are worth most, one after the other, and learns from each.
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include "base/command_line.h"
+#include "base/files.h"
+#include "base/interruption.h"
+#include "base/json.h"
+#include "base/quantity.h"
+#include "base/ranges.h"
+#include "base/text.h"
+#include "frameworks/export.h"
+#include "planner/answer/exported_plan.h"
+#include "planner/commands/commands.h"
+#include "planner/diagnose/run_log.h"
+#include "planner/observe/observed_plan.h"
+#include "planner/observe/observed_run.h"
+#include "planner/request/resolve_parts.h"
+#include "reports/next_steps.h"
+
+namespace mpt::planner {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The end of a tuning: the fastest layout is at most this much faster, in 95 of 100 cases.
+constexpr double kSettled = 0.01;
+constexpr const char* kJournal = "journal.jsonl";
+
+struct TuneOptions {
+  PlanOptions base;
+  std::string launch, folder = "tune";
+  int64_t runs = 5, steps = 30;
+  double timeout_s = 1800.0;
+};
+
+std::string replaced(std::string text, const std::string& name, const std::string& value) {
+  for (size_t at = 0; (at = text.find(name, at)) != std::string::npos; at += value.size())
+    text.replace(at, name.size(), value);
+  return text;
+}
+
+struct Ended {
+  int code = 0;
+  bool timed_out = false;
+};
+
+// The child's part: no shell reads the words.
+[[noreturn]] void become(const std::vector<std::string>& words, const std::string& output) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // no run outlives the tuning
+  const int file = ::open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  if (file >= 0 && ::dup2(file, 1) == 1 && ::dup2(file, 2) == 2) ::execvp(arguments[0], arguments.data());
+  ::dprintf(2, "%s: %s\n", arguments[0], std::strerror(errno));
+  ::_exit(127);
+}
+
+// The process group is asked to end, and killed where it has not ended ten seconds later.
+Ended run_words(const std::vector<std::string>& words, const std::string& output, double timeout_s) {
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child < 0) throw RunError(fmt::format("cannot start {} ({})", words.front(), std::strerror(errno)));
+  if (child == 0) become(words, output);
+  const auto begin = Clock::now();
+  const auto since = [](Clock::time_point then) {
+    return std::chrono::duration<double>(Clock::now() - then).count();
+  };
+  Ended ended;
+  std::optional<Clock::time_point> asked;
+  int status = 0;
+  for (pid_t found = 0; (found = ::waitpid(child, &status, WNOHANG)) != child;) {
+    if (found < 0 && errno != EINTR) throw RunError(fmt::format("cannot wait for {}", words.front()));
+    ended.timed_out = ended.timed_out || (!stop_requested() && since(begin) > timeout_s);
+    if (!asked && (stop_requested() || ended.timed_out)) {
+      asked = Clock::now();
+      ::kill(-child, SIGTERM);
+    } else if (asked && since(*asked) > 10.0) {
+      ::kill(-child, SIGKILL);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  ended.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return ended;
+}
+
+bool ran_out_of_memory(const std::string& file, const Plan& plan) {
+  if (!std::filesystem::exists(file)) return false;
+  try {
+    return any_of(read_run_log(read_file(file), file, plan).troubles,
+                  [](const Trouble& t) { return t.out_of_memory; });
+  } catch (const UserError&) {
+    return false;  // nothing that diagnose reads
+  }
+}
+
+std::optional<MeasuredFigures> figures_in(const std::string& file, const Plan& plan) {
+  if (!std::filesystem::exists(file)) return std::nullopt;
+  try {
+    return parse_figures(file, file, plan);
+  } catch (const UserError&) {
+    return std::nullopt;  // nothing that diagnose reads
+  }
+}
+
+std::string last_lines(const std::string& file) {
+  std::vector<std::string> lines = split_at(read_file(file), '\n');
+  while (!lines.empty() && lines.back().empty()) lines.pop_back();
+  if (lines.empty()) return "it printed nothing";
+  const std::string before = lines.size() > 1 ? lines[lines.size() - 2] + " " : "";  // the error of a remedy
+  return (before + lines.back()).substr(0, 300);
+}
+
+// What the run shows. A run that ends in another way than by memory or time shows nothing of its layout.
+MeasuredFigures figures_of(const Ended& ended, const std::string& folder, const Plan& plan,
+                           const TuneOptions& o) {
+  const std::string log = folder + "/log.jsonl", output = folder + "/output.txt";
+  if (ended.code != 0 && !ended.timed_out &&
+      (ran_out_of_memory(log, plan) || ran_out_of_memory(output, plan)))
+    return {{}, {}, true};
+  std::optional<MeasuredFigures> figures = figures_in(log, plan);
+  if (!figures) figures = figures_in(output, plan);
+  if (ended.timed_out && !figures) {  // no step was seen: each took this long, or longer
+    figures.emplace();
+    figures->seconds = o.timeout_s / double(o.steps);
+  }
+  if (figures && (ended.code == 0 || ended.timed_out)) return *figures;
+  if (ended.code == 0)
+    throw RunError(fmt::format(
+        "{}: no step times; let --launch wait for the run and print its log, or write {}", output, log));
+  throw RunError(fmt::format("the run ended with exit code {} and not for want of memory: {} ({})",
+                             ended.code, last_lines(output), output));
+}
+
+std::vector<ObservedRun> read_journal(const std::string& file) {
+  std::vector<ObservedRun> runs;
+  if (!std::filesystem::exists(file)) return runs;
+  const std::vector<std::string> lines = split_at(read_file(file), '\n');
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string where = fmt::format("{} at line {}", file, i + 1);
+    if (!lines[i].empty()) runs.push_back(from_json<ObservedRun>(parse_json(lines[i], where), where));
+  }
+  return runs;
+}
+
+// Whole and renamed: whoever is killed leaves the runs of before, or one more.
+void write_journal(const std::string& file, const std::vector<ObservedRun>& runs) {
+  std::string text;
+  for (const ObservedRun& run : runs) text += to_json(run).dump() + "\n";
+  write_file_atomically(file, text);
+}
+
+// Numbers without order, enough for a step: mpt-run begins again at their end.
+void write_tokens(const Plan& plan, const std::string& file) {
+  const int64_t vocabulary = plan.model.vocab, bytes = vocabulary == 256 ? 1 : vocabulary > 65536 ? 4 : 2;
+  const int64_t tokens = plan.workload.tokens_per_step() + plan.workload.global_batch + 1;
+  std::string text;
+  text.reserve(size_t(tokens * bytes));
+  uint64_t state = 1;
+  for (int64_t i = 0; i < tokens; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX
+    uint64_t token = (state >> 33) % uint64_t(vocabulary);
+    for (int64_t byte = 0; byte < bytes; ++byte, token >>= 8) text.push_back(char(token & 255));
+  }
+  write_file_atomically(file, text);
+}
+
+// The command of a run whose files are in `folder`.
+std::vector<std::string> command_of(const TuneOptions& o, const Plan& plan, const std::string& folder) {
+  std::string words = o.launch;
+  if (words.empty() && is_for_this_runtime(plan.cluster, plan.layout.execution))
+    words = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "mpt-run").string() +
+            " {dir}/plan.json --steps {steps} --log {dir}/log.jsonl " +
+            replaced(reports::data_options(plan), "FILE", "{dir}/tokens");
+  if (words.empty())
+    throw UserError(
+        Problem{"--launch", "missing", "the command that runs what {dir} has, and waits for it",
+                "for example --launch 'sbatch --wait --output {dir}/output.txt {dir}/job.sbatch'"});
+  std::vector<std::string> all;
+  for (const std::string& word : split_at(words, ' ')) {
+    if (!word.empty())
+      all.push_back(replaced(replaced(word, "{dir}", folder), "{steps}", std::to_string(o.steps)));
+  }
+  return all;
+}
+
+// Runs the layout, and what it showed.
+ObservedRun tried(const TuneOptions& o, const PlanRequest& asked, const Layout& layout, size_t number) {
+  const std::string folder = fmt::format("{}/run-{}", o.folder, number);
+  PlanRequest request = asked;
+  request.observed.clear();
+  request.layout = layout;
+  const Plan plan = estimate(request).plan;
+  const std::vector<std::string> words = command_of(o, plan, folder);
+  std::filesystem::remove_all(folder);  // of a run that was killed
+  std::filesystem::create_directories(folder);
+  save_plan(plan, folder + "/plan.json");
+  if (o.launch.empty()) write_tokens(plan, folder + "/tokens");
+  const frameworks::ExportTarget* const target = frameworks::usual_target(plan, request.framework);
+  if (target != nullptr && !frameworks::cannot_run(*target, plan))
+    write_exported(exported_plans(target->tuner ? std::vector<std::string>{target->name}
+                                                : std::vector<std::string>{target->name, "slurm"},
+                                  plan, false),
+                   folder);
+  const MeasuredFigures figures = [&] {
+    const Ended ended = run_words(words, folder + "/output.txt", o.timeout_s);
+    if (stop_requested()) return MeasuredFigures{};
+    return figures_of(ended, folder, plan, o);
+  }();
+  ObservedRun run;
+  run.layout = layout_name(layout);
+  run.exact = layout;
+  if (!stop_requested()) run.measured = figures_text(figures);
+  return run;
+}
+
+int run(TuneOptions& o) {
+  const Stoppable stoppable;
+  files_of_program().makes({"--folder", o.folder}, [](const std::string& name) {
+    return name == kJournal || name.starts_with("run-");
+  });
+  std::filesystem::create_directories(o.folder);
+  const std::string journal = o.folder + "/" + kJournal;
+  PlanRequest request = o.base.request;
+  std::vector<ObservedRun> runs = read_journal(journal);
+  const size_t before = runs.size();
+  for (;;) {
+    request.observed = o.base.request.observed;
+    request.observed.insert(request.observed.end(), runs.begin(), runs.end());
+    const auto resolved = resolve_and_tell(request);
+    Problem why;
+    const std::optional<Plan> plan = observed_plan(*resolved, progress_line(), why);
+    if (stop_requested()) break;
+    if (!plan) throw UserError(why);
+    const Corrected& c = *plan->corrected;
+    const bool settled = c.runs > 0 && (c.likely_loss <= kSettled || c.measure_next < 1);
+    if (settled || runs.size() >= size_t(o.runs)) {
+      fmt::print("{}\n{}: {} runs.\n", plan_screen(*plan),
+                 settled ? "No layout is expected to gain over 1%, with 95%"
+                         : fmt::format("Stopped by --runs. The fastest layout is at most {} faster, with 95%",
+                                       format_percent(c.likely_loss)),
+                 runs.size());
+      if (!o.base.out.output.empty()) save_plan(*plan, o.base.out.output);
+      return kExitOk;
+    }
+    const CorrectedLayout& next = c.layouts[size_t(std::max<int64_t>(1, c.measure_next) - 1)];
+    fmt::print("run {} of at most {}: {}, expected {}\n", runs.size() + 1, o.runs, layout_name(next.layout),
+               format_seconds(next.step_time_s));
+    std::fflush(stdout);
+    ObservedRun run = tried(o, o.base.request, next.layout, runs.size() + 1);
+    if (stop_requested()) break;
+    fmt::print("  measured {}\n", run.measured);
+    runs.push_back(std::move(run));
+    write_journal(journal, runs);
+  }
+  warn(fmt::format("mpt-plan tune: stopped after {} runs, {} of them new; the same command goes on",
+                   runs.size(), runs.size() - before));
+  return kExitInterrupted;
+}
+
+}  // namespace
+
+std::function<int()> add_tune(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("tune", "Run the layouts that are worth most, and learn from each");
+  auto o = std::make_shared<TuneOptions>();
+  command
+      ->add_option_function<std::string>(
+          "request", [o](const std::string& file) { o->base.request = load_request(file); },
+          "A plan or request: the job to tune")
+      ->required()
+      ->type_name("FILE");
+  add_number(*command, "--runs", o->runs, "Runs at most, those of the journal included", between(1, 1000));
+  add_number(*command, "--steps", o->steps, "Steps of each run", between(1, 1'000'000));
+  command
+      ->add_option("--launch", o->launch,
+                   "Command that runs the files of {dir} and waits; no shell reads it (default: mpt-run)")
+      ->type_name("COMMAND");
+  add_number(*command, "--timeout", o->timeout_s, "Seconds after which a run is ended", between(1.0, 1e6));
+  command->add_option("--folder", o->folder, "Folder of the runs and of the journal")->type_name("FOLDER");
+  add_output(*command, "-o,--output", o->base.out.output, "Write the plan that the runs correct");
+  command->footer(
+      "Examples:\n"
+      "  mpt-plan tune plan.json --runs 5 --steps 30 -o tuned.json\n"
+      "  mpt-plan tune plan.json --launch 'sbatch --wait --output {dir}/output.txt {dir}/job.sbatch'");
+  return [o] { return run(*o); };
+}
+
+}  // namespace mpt::planner
