@@ -203,7 +203,7 @@ struct Broken {
 Broken zero_rule(const Abilities& a, const Layout& l, const Sharing& s) {
   const bool alone = l.tensor == 1 && l.pipeline == 1 && l.context == 1;
   if (s.offload && a.zero_with_offload.empty())
-    return {"offload", "moves no optimizer state alone to the host's memory"};
+    return {"offload", "has no offload of optimizer states alone"};
   if (!contains(l.pipeline > 1 ? a.zero_in_pipeline : a.zero, s.zero))
     return {"zero", l.pipeline > 1 ? "has no ZeRO {} with pipeline parallelism" : "has no ZeRO {}", s.zero};
   if (s.zero == 0 && a.plain_replicas_alone && !alone)
@@ -531,7 +531,8 @@ Objective objective_of(const Framework& framework, const ModelSpec& model, const
   std::erase_if(rules, [](const CombinationRule& r) {
     return r.outcome != Outcome::other_objective && r.outcome != Outcome::trains_wrong;
   });
-  const Traits several = micro_batches(layout, workload) > 1 ? bit(Trait::accumulates) : 0;
+  const Traits several = (micro_batches(layout, workload) > 1 ? bit(Trait::accumulates) : 0) |
+                         (layout.data > 1 ? bit(Trait::data_ranks) : 0);
   const Traits traits = traits_of(model) | traits_of_all(layout);
   const int at = broken_rule(rules, model.type, several | traits);
   if (at >= 0) return {false, rules[size_t(at)].what, rules[size_t(at)].seen};

@@ -142,7 +142,7 @@ std::string unexplained(const Plan& plan, const Diagnosis& d, const MeasuredRun&
   std::string text = fmt::format(
       "Not explained: {} {} than predicted ({} of the step).\n", format_seconds(std::abs(d.unexplained_s)),
       d.unexplained_s > 0.0 ? "more" : "less", format_percent(std::abs(d.unexplained_s) / d.measured_s));
-  if (!d.doubt.empty()) return text + "Measure nothing before it is clear that the run is of this plan.\n";
+  if (!d.doubt.empty()) return text + "First check that the run used this plan.\n";
   const std::vector<std::string> next = next_measurements(plan, run);
   if (next.empty()) return text;
   text += "These measurements would tell:\n";

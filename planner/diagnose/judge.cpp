@@ -85,7 +85,7 @@ void add_counting(const Plan& plan, const Measurement& m, std::vector<std::strin
   const double recompute = counted_flop(plan, kWays[0].counting) / own;
   const WayOfCounting* best = better_way(plan, m.step_time_s / plan.prediction.step_time_s, own);
   if (recompute < 1.0 + kClearly)
-    lines.push_back("The layout recomputes next to nothing: counting recompute changes nothing.");
+    lines.push_back("The layout recomputes nearly nothing, so both ways of counting agree.");
   else if (best == nullptr)
     lines.push_back(counted_as(plan, m, kWays[0], recompute));
   if (best == nullptr) return;

@@ -288,9 +288,9 @@ std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evi
   if (is_own(plan.layout.execution.framework) || all.empty()) return {};
   const std::vector<Evidence> own = evidence_of(plan, all);
   std::vector<std::string> lines{
-      fmt::format("Published runs of {}, models {} experts, beside MPT's predictions{}",
+      fmt::format("Published runs of {}, models {} experts, and MPT's predictions of them{}",
                   plan.layout.execution.framework, plan.model.moe() != nullptr ? "with" : "without",
-                  own.empty() ? ": none; runs of all frameworks tell" : "; few count beside all others'")};
+                  own.empty() ? ": none, so those of all frameworks count" : ": few, so those of all frameworks count")};
   lines.push_back(step_line(plan, own, all));
   const std::string failed = failed_line(plan, own);
   if (!failed.empty()) lines.push_back(failed);

@@ -376,8 +376,8 @@ void set_runner(Resolved& resolved) {
   note_formats(problem, resolved.notes);
   if (problem.training != Training{} && problem.cluster.device.kind == DeviceKind::gpu)
     resolved.notes.emplace_back(
-        "the intervals and the margin of memory are those of published runs, which trained all weights by "
-        "AdamW or the like on sequences of one length");
+        "intervals and the margin of memory are mostly those of full training by AdamW on sequences of one "
+        "length");
   problem.overlaps = overlaps_of(r, problem.cluster, problem.execution);
   if (!r.beyond_framework) problem.framework = bounding_framework(problem);
   check_framework(problem, r.overlaps.empty() ? "/layout/overlap_exchange" : "--overlap");
