@@ -33,7 +33,7 @@ std::string entry(const std::string& name, const std::string& description) {
   return label + "\n" + help_lines(description, std::string(kColumn, ' '));
 }
 
-// Names the value: the option's own word, or one for its type; without what its checks say.
+// The value's name in help: the option's own word, or a word for its type. The text of checks is left out.
 std::string placeholder(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   const std::string own = type.substr(0, type.find(':'));
@@ -50,7 +50,7 @@ std::string positional_name(const CLI::Option& option) {
   return option.get_required() ? name : "[" + name + "]";
 }
 
-// As messages have it.
+// The option's name as messages print it.
 std::string shown_name(const CLI::Option& option) {
   return option.get_positional() ? upper_case(option.get_name()) : option.get_name();
 }
@@ -83,7 +83,7 @@ std::string usage(const CLI::App& app, const std::string& name) {
   return line;
 }
 
-// In the order in which the groups' first options were declared, help last.
+// Groups in the order in which their first options were declared; the group of help is last.
 std::vector<std::string> groups_of(const CLI::App& app) {
   std::vector<std::string> groups;
   for (const CLI::Option* option : app.get_options()) {
@@ -95,7 +95,7 @@ std::vector<std::string> groups_of(const CLI::App& app) {
   return groups;
 }
 
-// The entries of a group, or of the positional arguments.
+// Help entries of one group, or of the positional arguments if `group` is null.
 std::string entries_text(const CLI::App& app, const std::string* group) {
   std::string text;
   for (const CLI::Option* option : app.get_options()) {
@@ -113,7 +113,7 @@ class HelpFormatter final : public CLI::FormatterBase {
   }
 };
 
-// For the program and its commands.
+// Sets the formatter and the help options of the program and of all its commands.
 void prepare_help(CLI::App& app) {
   app.formatter(std::make_shared<HelpFormatter>());
   const bool more =
@@ -124,7 +124,7 @@ void prepare_help(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) prepare_help(*command);
 }
 
-// The command that was named, or the program itself.
+// The command that the user named, or the program itself.
 const CLI::App& active_app(const CLI::App& app) {
   const auto commands = app.get_subcommands();
   return commands.empty() ? app : active_app(*commands.back());
@@ -138,8 +138,8 @@ std::vector<std::string> long_names(const CLI::App& app) {
   return names;
 }
 
-// Options, and their names in Megatron-LM, DeepSpeed, torchtitan and many scripts; with a value where the
-// name says one.
+// Options, and their names in Megatron-LM, DeepSpeed, torchtitan and many scripts. A name that implies a
+// value is listed with it.
 constexpr std::pair<const char*, const char*> kOtherNames[] = {
     {"global-batch", "gbs global-batch-size batch-size train-batch-size"},
     {"micro-batch", "mbs micro-batch-size train-micro-batch-size-per-gpu"},
@@ -175,7 +175,7 @@ std::string option_meant(const std::string& name, const std::vector<std::string>
     if (contains(known, split_at(option, ' ').front()) && contains(split_at(others, ' '), name))
       return option;
   }
-  std::string shortest;  // of those that the word begins
+  std::string shortest;  // the shortest known name that begins with the word
   for (const std::string& other : known) {
     if (name.size() >= 2 && other.starts_with(name) && (shortest.empty() || other.size() < shortest.size()))
       shortest = other;
@@ -183,7 +183,7 @@ std::string option_meant(const std::string& name, const std::vector<std::string>
   return shortest.empty() ? nearest_name(name, known) : shortest;
 }
 
-// Of a word that no option and no argument took.
+// The error for a word that no option and no argument took.
 Problem unexpected(const CLI::App& active, const std::string& word) {
   const std::vector<std::string> known = long_names(active);
   Problem problem{word.substr(0, 80), "unknown option", "", "see --help-all"};
@@ -202,8 +202,8 @@ Problem unexpected(const CLI::App& active, const std::string& word) {
   return problem;
 }
 
-// The words that no option took, in their order on the command line. The value of an unknown option is left
-// over, too, and gets no line.
+// The errors for words that no option took, in their order on the command line. The parser also leaves the
+// value of an unknown option; it gets no line.
 UserError unexpected_words(const CLI::App& app, int argc, char** argv) {
   const CLI::App& active = active_app(app);
   std::vector<std::string> left = app.remaining(true);
@@ -221,7 +221,7 @@ UserError unexpected_words(const CLI::App& app, int argc, char** argv) {
   return UserError(problems);
 }
 
-// Why the parser gave up. The state of the options tells it; the parser's messages may change.
+// Why the parser failed. This reads the state of the options, because the parser's messages may change.
 Problem wrong_words(const CLI::App& active, const CLI::ParseError& error, int argc, char** argv) {
   const std::string last = argv[argc - 1];
   for (const CLI::Option* option : active.get_options()) {
@@ -236,7 +236,7 @@ Problem wrong_words(const CLI::App& active, const CLI::ParseError& error, int ar
   }
   for (const CLI::Option* option : active.get_options()) {
     const std::string name = shown_name(*option);
-    const size_t count = option->count(), most = size_t(option->get_items_expected_max());  // 0 of a flag
+    const size_t count = option->count(), most = size_t(option->get_items_expected_max());  // 0 for a flag
     if (count == 0 && option->get_required()) return {name, "missing", "", "see --help"};
     if (count > 1 && most == 1)
       return {name, fmt::format("given {} times", count), "one value", "leave out the others"};
@@ -283,7 +283,7 @@ void check_order(const CLI::App& app) {
   }
 }
 
-// The mark of an output is a check that accepts everything.
+// A check that accepts everything marks an option as an output.
 constexpr const char* kOutput = "output";
 
 bool is_output(CLI::Option& option) {
@@ -294,7 +294,7 @@ bool is_output(CLI::Option& option) {
   }
 }
 
-// Of the program or of the command that was named. Any other word may name an input.
+// Declares the files of the program or of the command that was named. Any other word may name an input.
 void declare_files(CLI::App& app) {
   const auto commands = app.get_subcommands();
   if (!commands.empty()) return declare_files(*commands.back());

@@ -4,8 +4,8 @@
 // Shared by the command lines of the three programs: help, exit codes and the form of errors.
 //
 // Help is written for people, not for the parser. An option's placeholder is its type_name ("FILE", "N"), its
-// group is a heading, and its default stands at the end of its description. A group named
-// "More..." is shown by --help-all alone. Examples and exit codes belong in the footer.
+// group is a heading, and its default is at the end of its description. A group named "More..." is shown by
+// --help-all alone. Examples and exit codes belong in the footer.
 
 #include <fmt/ranges.h>
 
@@ -53,12 +53,12 @@ CLI::Option* add_number(CLI::App& app, const std::string& names, T& target, cons
 CLI::Option* add_choice(CLI::App& app, const std::string& names, std::string& target, const std::string& what,
                         const std::vector<std::string>& choices);
 
-/// An option that names a file to write. parse_command_line() declares it in the ledger (base/files.h), its
-/// default too.
+/// An option that names a file to write. parse_command_line() declares it in the ledger (base/files.h), also
+/// if it has its default.
 CLI::Option* add_output(CLI::App& app, const std::string& names, std::string& file, const std::string& what);
 
 /// Parses; returns the exit code if the program is done (help, version), nothing if it goes on. Wrong words
-/// are a UserError that names the option and, where there is one, what was probably meant. CLI11's own
+/// are a UserError that names the option and, if there is one, the likely intended word. CLI11's own
 /// messages, exit codes (105 and others) and help never show.
 std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv);
 

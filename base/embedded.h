@@ -23,11 +23,11 @@ inline std::optional<std::string> embedded_text(const EmbeddedFiles& files, std:
   return found == files.end() ? std::nullopt : std::optional<std::string>(found->second);
 }
 
-/// Values by name that are read when somebody first asks for them, and stay. Threads may ask at once.
+/// Values by name, each read at its first use and then kept. Several threads may ask at once.
 template <class T>
 class ReadOnce {
  public:
-  /// `read(name)`: the value, or nothing if there is none of that name. Null then.
+  /// `read(name)` gives the value, or nothing if there is none of that name. find() then returns null.
   template <class Read>
   const T* find(const std::string& name, const Read& read) {
     const std::lock_guard lock(mutex_);

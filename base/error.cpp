@@ -20,7 +20,7 @@
 namespace mpt {
 namespace {
 
-constexpr int kEndedByReader = 128 + SIGPIPE;  // as a shell has it; what was left undone is not known
+constexpr int kEndedByReader = 128 + SIGPIPE;  // as in a shell; it is unknown how much was left undone
 
 // Text from a file may hold terminal commands. `found` may have several lines, such as a drawn schedule.
 std::string describe(const Problem& problem) {
@@ -67,20 +67,20 @@ void open_closed_streams() {
   }
 }
 
-// Short output is printed at once, at the end: a reader that goes away does not keep files from being
-// written.
+// Short output is printed at once, at the end. Files are then written even
+// if the reader of stdout goes away.
 void print_at_the_end() {
   static std::array<char, 1 << 20> buffer;
   if (::isatty(STDOUT_FILENO) == 0) std::setvbuf(stdout, buffer.data(), _IOFBF, buffer.size());
 }
 
-// Whether the error of a write to stdout says that nobody reads it. EIO on a disk is a failure.
+// Whether the error of a write to stdout means that nobody reads it. EIO on a disk is a failure.
 bool is_reader_gone(int error) {
   struct stat status {};
   return error == EPIPE || (error == EIO && ::fstat(STDOUT_FILENO, &status) == 0 && S_ISCHR(status.st_mode));
 }
 
-// Findings and lists of names in lines of the screen; remedies, which may be commands, as they are.
+// Breaks findings and lists of names into lines of the screen. Remedies may be commands and stay unbroken.
 std::string in_lines(const std::string& text) {
   std::string out;
   for (const std::string& line : split_at(text, '\n')) {
@@ -91,7 +91,7 @@ std::string in_lines(const std::string& text) {
   return out;
 }
 
-// Where stderr cannot be written either, the exit code has to say it.
+// Prints the text and returns the exit code, which reports the failure even if stderr cannot be written.
 int tell(int code, const std::string& text) {
   warn(text);
   return code;
@@ -121,7 +121,7 @@ int run_guarded(std::string_view program, const std::function<int()>& body, std:
   }
 }
 
-// Printed lines wait in a buffer, and reach their file only now. A program whose output is lost has failed.
+// Printed lines wait in a buffer and reach their file only here. A program that loses its output has failed.
 int check_printed(std::string_view program, int code, std::string print_error) {
   if (code == kEndedByReader) return code;
   const bool failed_before = std::ferror(stdout) != 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The three kinds of error of this project live here and in core/layout.h:
-//   UserError   wrong input: says where, what was found, what is allowed, and the remedy. Exit code 2.
-//   Rejection   a layout that cannot be: a value, since a search meets millions (core/layout.h).
+// The three kinds of error of this project are defined here and in core/layout.h:
+//   UserError   wrong input: names the place, the finding, the allowed values and the remedy. Exit code 2.
+//   Rejection   an impossible layout: a value, since a search meets millions (core/layout.h).
 //   MPT_CHECK   a broken invariant, that is a defect of this program. Exit code 70.
 
 #include <fmt/format.h>
@@ -25,14 +25,14 @@ inline constexpr int kExitRunFailed = 1;       // a run that started and could n
 inline constexpr int kExitUserError = 2;       // wrong input
 inline constexpr int kExitNoDevice = 3;        // asked for a GPU and there is none
 inline constexpr int kExitMayNotFit = 4;       // a checked layout is less than 90 % likely to fit
-inline constexpr int kExitInterrupted = 130;   // stopped by SIGINT or SIGTERM, after saving what there is
+inline constexpr int kExitInterrupted = 130;   // stopped by SIGINT or SIGTERM, after printing its results
 inline constexpr int kExitInternalError = 70;  // a defect of this program
 
 /// One mistake in the input.
 struct Problem {
   std::string where;     // file and JSON pointer, or command-line option
-  std::string found;     // what stands there
-  std::string expected;  // what may stand there
+  std::string found;     // the value in the input
+  std::string expected;  // allowed values
   std::string remedy;    // what to do; may be empty
 };
 
@@ -55,7 +55,7 @@ class RunError : public std::runtime_error {
   explicit RunError(const std::string& text);
 };
 
-/// A GPU was asked for and there is none that can be used: says why in one line. Exit code 3.
+/// A GPU was asked for and none can be used. The message gives the reason in one line. Exit code 3.
 class NoDeviceError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -67,7 +67,7 @@ class InternalError : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
-/// Prints a line to stderr. Where that cannot be written, as in a terminal that was closed, work goes on.
+/// Prints a line to stderr. If stderr cannot be written, as after its terminal was closed, work goes on.
 void warn(const std::string& line);
 
 /// Calls `print`, which prints to stdout, and flushes. If nobody reads stdout any more (a closed pipe or
@@ -75,7 +75,7 @@ void warn(const std::string& line);
 bool print_while_read(const std::function<void()>& print);
 
 /// Runs `body` and turns exceptions into a message on stderr and an exit code. A reader of stdout that goes
-/// away, as in "| head", is no failure and needs no message.
+/// away, as in "| head", is no failure and gets no message.
 int run_program(std::string_view program, const std::function<int()>& body);
 
 /// The name of `known` nearest to `text` by edit distance, or empty if none is near.
@@ -89,7 +89,7 @@ namespace detail {
                                const std::string& message);
 }  // namespace detail
 
-/// What an exception of a run says. The standard library's "std::bad_alloc" is no sentence.
+/// The text of an exception of a run. "std::bad_alloc" of the standard library is replaced by a sentence.
 inline std::string failure_text(const std::exception& error) {
   const bool out_of_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
   return out_of_memory ? "out of memory: this machine has too little for the run" : error.what();

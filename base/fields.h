@@ -9,7 +9,7 @@
 //     }
 // and an enum is stored by the names of its enumerators. Readers and writers are visitors (base/json.h),
 // which reach a field by std::invoke(member, object).
-// Most structs get members and describe() from a table beside their header, *.fields.json (cmake/fields.cmake).
+// Most structs get members and describe() from a table in their folder, *.fields.json (cmake/fields.cmake).
 
 #include <functional>
 #include <limits>
@@ -32,8 +32,8 @@ struct FieldRule {
   bool required = true;
   size_t most_text_bytes = kMostNameBytes;
   bool omits_default = false;  // not written where it has the struct's default
-  // Where the field is also an option of a program: the heading that its help stands under, and the word for
-  // its value. Null: no option.
+  // For a field that is also an option of a program: the heading in its help, and the placeholder of its
+  // value. Null: the field is no option.
   const char* heading = nullptr;
   const char* placeholder = nullptr;
 };
@@ -52,7 +52,7 @@ constexpr FieldRule optional_field(FieldRule rule = {}) {
   return rule;
 }
 
-/// The field is absent, in files too, where it has the struct's default: for what few have.
+/// The field is absent, in files too, if it has the struct's default. For properties that few values have.
 constexpr FieldRule rare_field(FieldRule rule = {}) {
   rule.required = false;
   rule.omits_default = true;
@@ -68,7 +68,7 @@ constexpr FieldRule option_field(const char* heading, const char* placeholder, F
   return rule;
 }
 
-/// A thing by its name or path, or the thing itself. In JSON it is a text or an object.
+/// A value given by its name or path, or in full. In JSON it is a text or an object.
 template <class T>
 struct NameOr {
   std::string name;
@@ -115,14 +115,14 @@ struct RuleFinder {
 };
 }  // namespace detail
 
-/// Describes the fields of a member as if they were its owner's.
+/// Describes the fields of a member as if they were fields of the struct that contains it.
 template <class V, class Owner, class Part>
 void describe_part(V& v, Part Owner::*part) {
   detail::PartVisitor<V, Owner, Part> inner{v, part};
   Part::describe(inner);
 }
 
-/// The rule of one member of a described struct, for what reads the same quantity from elsewhere.
+/// The rule of one member of a described struct, for code that reads the same quantity from another source.
 template <class T, class M>
 FieldRule rule_of(M T::*member) {
   detail::RuleFinder<T, M> finder{member, {}};
@@ -132,7 +132,7 @@ FieldRule rule_of(M T::*member) {
 
 namespace detail {
 // "blue" of Color::blue, from the name that the compiler gives this function; "(Color)7" of a value without
-// an enumerator. A keyword of C++ has a trailing underscore, which is no part of the name.
+// an enumerator. An enumerator that is a keyword of C++ has a trailing underscore, which is removed.
 template <auto kEnumerator>
 constexpr auto enumerator_name() {
   std::string_view text = __PRETTY_FUNCTION__;
@@ -153,8 +153,8 @@ void add_enum_names(std::vector<std::pair<E, std::string>>& names) {
 }
 }  // namespace detail
 
-/// Enumerators with the names that files and options have for them: those of the code. Their values must be
-/// 0, 1, 2 and so on.
+/// The enumerators, with their names in files and options. The names are those in the code. The values must
+/// be 0, 1, 2 and so on.
 template <class E>
 struct EnumNames {
   static const std::vector<std::pair<E, std::string>>& table() {

@@ -17,7 +17,7 @@
 namespace mpt {
 namespace {
 
-// A link that leads to no file yet: a writer makes that file.
+// Follows links that lead to no file yet. A writer creates the file at their end.
 std::filesystem::path behind_empty_links(std::filesystem::path file) {
   constexpr int kMostLinks = 40;
   std::error_code error;
@@ -33,8 +33,8 @@ std::filesystem::path full_path(const std::filesystem::path& file) {
   return error ? absolute.lexically_normal() : path;
 }
 
-// What makes two paths one file: device and inode, or the full path of what does not exist yet. Empty for
-// what may be shared.
+// A text that is equal for two paths of one file: device and inode, or the full path of a file that does not
+// exist yet. Empty for a file that may be shared.
 std::string identity_of(const std::filesystem::path& file) {
   struct stat status {};
   if (file.empty()) return "";
@@ -50,8 +50,8 @@ UserError overlap_of(const NamedFile& output, const std::string& other) {
                            "name another file; nothing was written"});
 }
 
-// Pipes and devices, also behind a link, and open files that have lost their name (/dev/stdout may be one):
-// renaming would put a file in their stead.
+// Pipes and devices, also through a link, and open files that have lost their name (/dev/stdout may be one).
+// Renaming would replace them by a regular file.
 bool is_written_in_place(const std::filesystem::path& file) {
   std::error_code error;
   const auto status = std::filesystem::status(file, error);
@@ -61,7 +61,7 @@ bool is_written_in_place(const std::filesystem::path& file) {
   return error || !std::filesystem::exists(target, error);
 }
 
-// The target of a link, so that the target is replaced and not the link.
+// The target of a link. Writers replace the target and keep the link.
 std::filesystem::path behind_links(const std::filesystem::path& file) {
   std::error_code error;
   const auto target = std::filesystem::canonical(file, error);
@@ -81,8 +81,8 @@ int open_in_place(const std::string& file) {
 
 constexpr std::string_view kTemporary = ".mpt-", kTemporaryEnd = ".tmp";
 
-// A new file in the target's folder. Its name cannot be guessed, and O_EXCL follows no link, so nobody who
-// writes in the folder too can have put another file in its place. It does not grow with the target's name.
+// A new file in the target's folder. Its name cannot be guessed, and O_EXCL follows no link, so other users
+// of the folder cannot put a file in its place. The length of its name does not depend on the target's name.
 struct Temporary {
   std::string file;
   int descriptor = -1;
@@ -99,7 +99,7 @@ Temporary open_beside(const std::filesystem::path& target, const std::string& wh
   refuse_to_write(where);
 }
 
-// Who may read a file is no business of a program that writes it anew.
+// Gives the new file the permissions of the file that it replaces.
 void keep_permissions(const std::filesystem::path& target, int descriptor) {
   constexpr mode_t kPermissions = 0777;
   struct stat status {};
@@ -177,8 +177,8 @@ std::string read_file(const std::filesystem::path& file, int64_t max_bytes) {
   if (std::filesystem::is_directory(status)) {
     throw UserError(Problem{file.string(), "is a folder", "a file", ""});
   }
-  // A pipe would be waited for until somebody writes to it, and a device may have no end. A pipe without a
-  // name, such as a shell's <(command), has its writer.
+  // Opening a pipe would wait for a writer, and a device may have no end. A pipe without a name, such as a
+  // shell's <(command), already has its writer.
   const bool is_nameless =
       std::filesystem::is_fifo(status) && std::filesystem::canonical(file, error).empty();
   if (std::filesystem::is_other(status) && !is_nameless)

@@ -2,8 +2,8 @@
 #pragma once
 
 // Whole files, read and written. An output must not overwrite an input, nor another output. The ledger of a
-// program knows both: parse_command_line() tells it the outputs that options name, and each reader of files
-// what it opens.
+// program knows both: parse_command_line() enters the outputs that options name, and each reader enters the
+// files that it opens.
 
 #include <cstdint>
 #include <filesystem>
@@ -22,25 +22,25 @@ namespace mpt {
 /// A path and where it was named, for messages: an option such as "--log", or "PLAN".
 struct NamedFile {
   std::string where;
-  std::filesystem::path file;  // empty: none was named
+  std::filesystem::path file;  // empty: no file was named
 };
 
-/// Two paths are one file if they have one device and inode, so links are seen; paths of files that do not
-/// exist yet if their folders are one. Pipes, terminals and /dev/null lose nothing and may be shared.
+/// Two paths are one file if their device and inode are equal, so links are seen. Paths of files that do not
+/// exist yet are one if their folders are. Pipes, terminals and /dev/null lose nothing and may be shared.
 class FileLedger {
  public:
-  /// What the command line may name as inputs. Messages alone use it.
+  /// The words of the command line that may name inputs. Only messages use them.
   void set_names(std::vector<NamedFile> words);
   /// Throws UserError if the output was read before, or is another output.
   void writes(const NamedFile& output);
-  /// Throws UserError if an output is `folder`, or has or lies below a name in it that the program itself
-  /// gives, moves and removes.
+  /// Throws UserError if an output is `folder` itself, or is in it under a name for which `is_own` is true.
+  /// The program itself creates, moves and removes such names.
   void makes(const NamedFile& folder, const std::function<bool(const std::string& name)>& is_own) const;
-  /// Every reader calls it before it opens a file. Throws UserError if that is an output.
+  /// Every reader calls it before it opens a file. Throws UserError if the file is an output.
   void reads(const std::filesystem::path& file);
   /// Throws UserError with every output that cannot be written: called before long work.
   void check_writable() const;
-  /// Throws the error of reads() again, where a reader took it for a fault of its file. Writers call it.
+  /// Throws the error of reads() again, in case a reader took it for a fault of its file. Writers call it.
   void check() const;
 
  private:
@@ -55,15 +55,15 @@ class FileLedger {
 /// The ledger of this process and its children.
 FileLedger& files_of_program();
 
-/// Writes beside the target, flushes, and renames: a reader never sees half a file. What is no regular file
-/// (a pipe, /dev/stdout) is written in place. Throws RunError, or UserError where the path cannot be opened.
+/// Writes a temporary file in the target's folder, flushes, and renames: a reader never sees half a file. A
+/// pipe or /dev/stdout is written in place. Throws RunError, or UserError if the path cannot be opened.
 void write_file_atomically(const std::filesystem::path& file, const std::string& text);
-/// Writes all of `text`. False where that fails: errno has the reason.
+/// Writes all of `text`. Returns false on failure; errno has the reason.
 bool write_all(int descriptor, std::string_view text);
 /// Whether a killed write_file_atomically() leaves files of this name.
 bool is_temporary_name(std::string_view name);
-/// Throws UserError if write_file_atomically() could not open `file`: to be asked before long work, not
-/// after. `where` names the option or field that holds the path.
+/// Throws UserError if write_file_atomically() could not open `file`. Call it before long work, not after.
+/// `where` names the option or field that holds the path.
 void check_writable(const std::filesystem::path& file, const std::string& where);
 /// Reads a whole file of at most `max_bytes`. Throws UserError.
 std::string read_file(const std::filesystem::path& file, int64_t max_bytes = int64_t{256} << 20);

@@ -48,7 +48,7 @@ void handle_signals(void (*handler)(int)) {
   sigaction(SIGTERM, &action, nullptr);
   struct sigaction before {};
   sigaction(SIGHUP, nullptr, &before);
-  // nohup has it ignored, so that a program outlives its terminal.
+  // nohup ignores SIGHUP, so that a program outlives its terminal.
   if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
 }
 

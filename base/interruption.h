@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A person's wish to stop: programs that do long work look at it and end with what they have.
+// Requests by signal to stop. Programs that do long work check for one and end with their results so far.
 
 #include <atomic>
 
 namespace mpt {
 
-/// The meaning of a signal a second or more after the first one.
+/// The effect of a signal a second or more after the first one.
 enum class RepeatedSignal {
   ends,    // the program ends at once, as a person expects
-  ignored  // nothing: a parent process passes signals on, and decides
+  ignored  // no effect: a parent process passes signals on, and decides
 };
 
-/// From now on the first SIGINT, SIGTERM or SIGHUP sets stop_requested(). Launchers tell the same wish to a
-/// process and to its group, so a repetition within a second means nothing. SIGHUP stays ignored under nohup.
+/// From now on the first SIGINT, SIGTERM or SIGHUP sets stop_requested(). Launchers send the same signal to a
+/// process and to its group, so a repetition within a second is ignored. SIGHUP stays ignored under nohup.
 void catch_signals(RepeatedSignal repeated = RepeatedSignal::ends);
 const std::atomic<bool>& stop_requested();
 

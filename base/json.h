@@ -26,9 +26,9 @@ Json load_json(const std::filesystem::path& file, int64_t max_bytes = kMostJsonB
 /// Parses text in linear time; `where` names it in errors. Unlike the library, refuses nesting of more than
 /// 64 levels and duplicate keys.
 Json parse_json(const std::string& text, const std::string& where);
-/// The same within a bound on the work, whose file is the name in errors.
+/// The same within a bound on the work. Errors use the file name in `budget`.
 Json parse_json(const std::string& text, WorkBudget& budget);
-/// The same for text that may be anything: nothing where parse_json() refuses it.
+/// The same for any text: nothing if parse_json() refuses it.
 std::optional<Json> json_of(const std::string& text);
 /// The document as text; bytes that are no UTF-8 become U+FFFD. `indent` -1: on one line.
 std::string json_text(const Json& json, int indent = -1);
@@ -39,7 +39,7 @@ class JsonProblems {
   explicit JsonProblems(std::string file) : file_(std::move(file)) {}
 
   void add(const std::string& pointer, std::string found, std::string expected, std::string remedy = "");
-  /// Whether further problems are no longer kept: a hostile file could hold millions.
+  /// Whether further problems are dropped: a hostile file could hold millions.
   bool full() const { return problems_.size() >= kMostProblems; }
   /// Throws UserError if anything was added.
   void throw_if_any() const;
@@ -83,7 +83,7 @@ class ObjectReader {
     read_value(*found, pointer_ + "/" + escape_pointer(name), rule, problems_, std::invoke(member, out_));
   }
 
-  // A misspelt key is one problem, not two: an unknown key near a missing one stands for it.
+  // A misspelt key is one problem, not two: an unknown key near a missing one is reported in its place.
   void finish() {
     for (const auto& [key, value] : json_.items()) {
       if (problems_.full()) return;
@@ -249,7 +249,7 @@ Json write_value(const T& value) {
   }
 }
 
-// An absent optional is left out, so that files hold only what was said.
+// An absent optional is left out, so that files hold only the values that were given.
 template <class T>
 template <class Member>
 void ObjectWriter<T>::field(const char* name, Member member, const char*, FieldRule rule) {
@@ -267,7 +267,7 @@ void ObjectWriter<T>::field(const char* name, Member member, const char*, FieldR
 }  // namespace detail
 
 /// Reads a described struct; throws UserError with every problem found. `file` names the source in messages,
-/// `pointer` is where `json` stands in it.
+/// `pointer` is the place of `json` in it.
 template <class T>
 T from_json(const Json& json, const std::string& file, const std::string& pointer = "") {
   T out{};

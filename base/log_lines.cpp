@@ -19,7 +19,7 @@ size_t length_of(std::string_view text, F&& belongs) {
   return size_t(std::find_if_not(text.begin(), text.end(), belongs) - text.begin());
 }
 
-// The number that `digits` are, at most 9 of them; -1 for anything else.
+// The value of at most 9 `digits`; -1 for any other text.
 int64_t small_number(std::string_view digits) {
   const auto value = number_of<uint32_t>(digits);
   return value && digits.size() <= 9 ? int64_t(*value) : -1;
@@ -31,7 +31,7 @@ bool skip(std::string_view& text, std::string_view what) {
   return true;
 }
 
-// Reads the prefixes of one line, each form by a function that consumes it or leaves the text as it is.
+// Reads the prefixes of one line. Each function consumes one form, or leaves the text unchanged.
 class PrefixReader {
  public:
   explicit PrefixReader(LogLine& line) : line_(line) {}

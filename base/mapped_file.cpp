@@ -19,8 +19,8 @@
 namespace mpt {
 namespace {
 
-// Which file lies where. A signal handler reads the list without a lock: entries are never freed, only used
-// again.
+// The file of each address range. A signal handler reads the list without a lock, so entries are never freed,
+// only used again.
 struct Mapping {
   std::atomic<const uint8_t*> begin{nullptr};
   size_t bytes = 0;
@@ -45,7 +45,7 @@ const Mapping* mapping_at(const void* address) {
 void end_of_file_is_gone(int, siginfo_t* info, void*) {
   const Mapping* mapping = mapping_at(info->si_addr);
   if (mapping == nullptr) {
-    sigaction(SIGBUS, &earlier_sigbus, nullptr);  // the access is tried again, and ends as it would have
+    sigaction(SIGBUS, &earlier_sigbus, nullptr);  // the access is repeated, and ends as without this handler
     return;
   }
   const char* const parts[] = {program_invocation_short_name, ": run failed: ", mapping->name,
@@ -89,7 +89,7 @@ MappedFile::MappedFile(const std::filesystem::path& file, const std::string& whe
     throw UserError(Problem{where, found, "a readable file", "check the path"});
   };
   files_of_program().reads(file);
-  // A pipe would be waited for until somebody writes to it.
+  // Opening a pipe would wait for a writer.
   const int descriptor = ::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0) fail(fmt::format("cannot be read ({})", std::strerror(errno)));
   struct stat status {};
@@ -99,7 +99,7 @@ MappedFile::MappedFile(const std::filesystem::path& file, const std::string& whe
     fail(known && S_ISDIR(status.st_mode) ? "is a folder" : "is no regular file");
   }
   size_ = size_t(status.st_size);
-  // An empty file cannot be mapped, and needs not be.
+  // An empty file cannot be mapped, and need not be.
   void* const mapped = size_ == 0 ? nullptr : ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
   const int error = errno;
   ::close(descriptor);

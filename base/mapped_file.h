@@ -14,7 +14,7 @@ namespace mpt {
 class MappedFile {
  public:
   MappedFile() = default;
-  /// Throws UserError: `where` names the option or file, with what the system said.
+  /// Throws UserError with the system's message; `where` names the option or file.
   MappedFile(const std::filesystem::path& file, const std::string& where);
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;

@@ -47,7 +47,7 @@ constexpr std::array<Unit, 5> kMagnitude{{{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {
 
 constexpr std::array<Unit, 3> kSecondSuffixes{{{1.0, "s"}, {1e-3, "ms"}, {1e-6, "us"}}};
 
-// A number and what follows it, blanks aside; nothing where it does not begin with a number.
+// A number and the unit that follows it, without blanks; nothing if the text does not begin with a number.
 struct NumberAndUnit {
   double number = 0.0;
   std::string unit;
@@ -69,8 +69,8 @@ bool take_end(std::string& text, std::string_view end) {
   return true;
 }
 
-// What a "b" means: B is a byte and b a bit, as on every network card. "unclear": neither is said, or only in
-// small letters, which many write without thinking of it.
+// The meaning of a "b": B is a byte and b a bit, as on every network card. "unclear": there is no "b", or the
+// unit is in small letters, which many people use for both.
 enum class Data { unknown, unclear, bytes, bits };
 struct DataUnit {
   Data data = Data::unknown;
@@ -117,7 +117,7 @@ std::string prefix_of(const std::string& unit) {
   return {static_cast<char>(std::toupper(static_cast<unsigned char>(letter)))};
 }
 
-// What may have been meant.
+// The remedy of an error: the spellings that may have been meant.
 std::string spelled(const NumberAndUnit& parts, std::string_view first, std::string_view second) {
   return fmt::format("write {0}{1} or {0}{2}", parts.number, first, second);
 }
@@ -151,7 +151,7 @@ int64_t parse_bytes(std::string_view text, std::string_view where) {
   constexpr std::string_view kWhat = "a size with its unit, such as 20GiB, 512MiB or 80GB";
   const auto parts = split_number(text);
   if (!parts) throw not_a(kWhat, text, where);
-  // Nobody counts a million of anything but bytes.
+  // Only bytes are given as a bare count of a million or more.
   if (parts->unit.empty() && parts->number >= double(kMiB) && parts->number <= 9e18)
     return static_cast<int64_t>(parts->number);
   DataUnit unit = data_unit(parts->unit);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Algorithms over all of a container. std::ranges is not whole in every library that the planner compiles
+// Algorithms over all of a container. std::ranges is incomplete in some libraries that the planner compiles
 // with.
 
 #include <algorithm>
@@ -28,14 +28,14 @@ auto find_if(Values& values, Predicate&& holds) {
   return std::find_if(values.begin(), values.end(), holds);
 }
 
-/// Those with equal keys stay in their order.
+/// Sorts by key; values with equal keys keep their order.
 template <class Values, class Key>
 void sort_by(Values& values, Key&& key) {
   std::stable_sort(values.begin(), values.end(),
                    [&](const auto& a, const auto& b) { return key(a) < key(b); });
 }
 
-/// The first with the largest key.
+/// The first value with the largest key.
 template <class Values, class Key>
 auto max_by(Values& values, Key&& key) {
   return std::max_element(values.begin(), values.end(),

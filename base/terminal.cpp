@@ -52,7 +52,7 @@ std::string_view head_of(std::string_view text, size_t columns) {
   return text;
 }
 
-// Lines of words; a line ends in `mark` where another follows, and a word is divided where `divides`.
+// Lines of words. A line ends in `mark` if another follows. A longer word is divided if `divides`.
 std::string lines_of(const std::vector<std::string_view>& words, std::string_view first, size_t columns,
                      std::string_view mark, bool divides) {
   const std::string blank(columns_of(first), ' ');
@@ -106,7 +106,7 @@ std::string wrapped(std::string_view text, std::string_view first, size_t column
 }
 
 std::string live_line(std::string_view text, std::string_view end, std::FILE* stream) {
-  const size_t room = terminal_columns(stream) - 1;  // some terminals go on where the last column is filled
+  const size_t room = terminal_columns(stream) - 1;  // some terminals wrap after the last column
   std::string line = "\r";
   line += head_of(text, room - std::min(room, columns_of(end)));
   return (line += end) += "\033[K";

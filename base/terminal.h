@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the programs print for people: colours where a terminal shows them, and lines that fit its width.
-// Texts are made plain first; a Palette that is handed down colours single words.
+// Output of the programs for people: colours on terminals that show them, and lines that fit the screen.
+// Texts are built without colours; a Palette passed as an argument colours single words.
 
 #include <cstdio>
 #include <string>
@@ -10,30 +10,30 @@
 
 namespace mpt {
 
-/// No line for people is longer.
+/// The longest line of output for people.
 inline constexpr size_t kScreenColumns = 100;
-/// Columns of the terminal behind a stream; kScreenColumns where there is none, or it does not tell.
+/// Columns of the terminal that `stream` writes to; kScreenColumns if there is none, or its size is unknown.
 size_t terminal_columns(std::FILE* stream = stdout);
-/// The most that a line of text has: kScreenColumns, or what a narrower terminal shows.
+/// The longest line of text: kScreenColumns, or the width of a narrower terminal.
 size_t screen_columns();
 
 /// Columns of a text on a terminal: code points, not bytes.
 size_t columns_of(std::string_view text);
 
-/// The text in lines of at most `columns`, each with a newline. The first line begins with `first`, the
-/// others with as many blanks. Lines break at blanks; a longer word is divided, if `divides`.
+/// The text in lines of at most `columns`, each with a newline. The first line begins with `first`; the
+/// others begin with blanks of the same width. Lines break at blanks; a longer word is divided if `divides`.
 std::string wrapped(std::string_view text, std::string_view first = "", size_t columns = screen_columns(),
                     bool divides = true);
 /// A shell command of blank-separated words, which are never divided: lines but the last end in " \".
 std::string wrapped_command(std::string_view command, std::string_view first = "",
                             size_t columns = screen_columns());
-/// A line that stands until the next one overwrites it, cut to the terminal: a longer one could not be
-/// overwritten. `end` is never cut.
+/// A line that remains until the next one overwrites it. It is cut to the terminal, since a longer one could
+/// not be overwritten. `end` is never cut.
 std::string live_line(std::string_view text, std::string_view end = "", std::FILE* stream = stdout);
-/// A word as a POSIX shell reads it back: as it is, or in single quotes.
+/// A word in the form that a POSIX shell reads back: unchanged, or in single quotes.
 std::string shell_word(std::string_view word);
 
-/// Colours of words. Without colours, which is the default, each function gives its text back.
+/// Colours of words. Without colours, which is the default, each function returns its text unchanged.
 class Palette {
  public:
   Palette() = default;

@@ -12,7 +12,7 @@
 namespace mpt {
 namespace {
 
-// First byte and length of what stands at the front; code point -1 for a byte that begins no UTF-8 character.
+// Code point and length of the first character of a text. Code point -1: the byte begins no UTF-8 character.
 struct Character {
   int32_t code = -1;
   size_t bytes = 1;
@@ -37,7 +37,7 @@ Character first_character(std::string_view text) {
 
 bool is_hidden(int32_t code) {
   // Control characters of ASCII and Latin-1; marks of direction; line and paragraph separators, embeddings
-  // and overrides; isolates; the byte order mark; what no document of XML may hold.
+  // and overrides; isolates; the byte order mark; code points that XML forbids.
   constexpr std::pair<int32_t, int32_t> kRanges[] = {{-1, 0x1f},       {0x7f, 0x9f},     {0x200e, 0x200f},
                                                      {0x2028, 0x202e}, {0x2066, 0x2069}, {0xfeff, 0xfeff},
                                                      {0xfffe, 0xffff}};
@@ -61,7 +61,7 @@ std::string escaped(std::string_view text, bool keeps_line_feeds) {
   return out;
 }
 
-// Characters of [-] digits [. digits] [e [sign] digits], one digit at least; 0 without.
+// Length of [-] digits [. digits] [e [sign] digits], with at least one digit; 0 if there is none.
 size_t length_of_number(std::string_view text) {
   const auto skip_digits = [&](size_t at) {
     return std::min(text.find_first_not_of("0123456789", at), text.size());
@@ -88,7 +88,7 @@ LeadingNumber leading_number(std::string_view text) {
   std::string number(text.substr(0, length));
   const size_t digits = number.find_first_of("123456789"), exponent = number.find_first_of("eE");
   if (const size_t point = number.find('.'); point != std::string::npos)
-    number.replace(point, 1, std::localeconv()->decimal_point);  // strtod takes no other one
+    number.replace(point, 1, std::localeconv()->decimal_point);  // strtod takes no other mark
   const double value = std::strtod(number.c_str(), nullptr);
   const bool vanished = value == 0.0 && digits < exponent;
   return std::isfinite(value) && !vanished ? LeadingNumber{value, length} : LeadingNumber{};

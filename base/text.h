@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Text from outside: names and messages of files, other programs and other processes. A terminal executes
-// control characters in it, and a line end leaves a comment of an exported script.
+// Text from outside: names and messages of files, other programs and other processes. Control characters in
+// it would control a terminal. A line end in it would end a comment of an exported script.
 
 #include <charconv>
 #include <optional>
@@ -25,26 +25,26 @@ std::string printable(std::string_view text);
 std::string printable_lines(std::string_view text);
 /// Whether printable() changes nothing.
 bool is_printable(std::string_view text);
-/// At most `bytes` of it, never a part of a UTF-8 character.
+/// At most `bytes` of the text, never a part of a UTF-8 character.
 std::string_view cut_text(std::string_view text, size_t bytes);
 
-/// What stands between the `letter`s, empty parts too.
+/// The parts between occurrences of `letter`, empty parts too.
 std::vector<std::string> split_at(std::string_view text, char letter);
-/// With small letters in place of A to Z.
+/// The text with A to Z in lower case.
 std::string lower_case(std::string text);
-/// With another letter in each place of `letter`.
+/// The text with each `letter` replaced by `other`.
 std::string replaced(std::string text, char letter, char other);
 
-/// The number that a text begins with, and its characters; 0 of them: it begins with none that a double
-/// holds.
+/// The number at the start of a text, and its length in characters. Length 0: the text begins with no number
+/// that a double holds.
 struct LeadingNumber {
   double value = 0.0;
   size_t length = 0;
 };
-/// Reads as std::from_chars does, which not every library has for doubles, but for infinity and NaN. The
-/// locale does not matter.
+/// Reads as std::from_chars does, except infinity and NaN. Not every library has std::from_chars for doubles.
+/// The locale does not matter.
 LeadingNumber leading_number(std::string_view text);
-/// The whole text as a number; nothing where it is none, or none that T holds.
+/// The whole text as a number; nothing if it is not a number, or T cannot hold it.
 template <class T>
 std::optional<T> number_of(std::string_view text) {
   if constexpr (std::is_floating_point_v<T>) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Threads of libraries that also run where there are none, as in a browser. Such a build defines
+// Threads for libraries that also run on platforms without threads, such as a browser. Such a build defines
 // MPT_WITHOUT_THREADS.
 
 #include <algorithm>
@@ -21,8 +21,8 @@ inline constexpr bool kHasThreads = false;
 inline constexpr bool kHasThreads = true;
 #endif
 
-/// Calls body(0) to body(count - 1), each in a thread of its own, the first in the calling one. Without
-/// threads one runs after the other. When all have ended, throws the first exception by number.
+/// Calls body(0) to body(count - 1), each in a separate thread, the first in the calling one. Without threads
+/// one runs after the other. When all have ended, throws the exception of the lowest index.
 template <class F>
 void in_threads(size_t count, F&& body) {
   std::vector<std::exception_ptr> thrown(count);
@@ -46,7 +46,7 @@ void in_threads(size_t count, F&& body) {
   }
 }
 
-/// Calls body(0) to body(count - 1) on `threads` threads, each index as soon as one is free. The first
+/// Calls body(0) to body(count - 1) on `threads` threads. A free thread takes the next index. The first
 /// exception ends all.
 template <class F>
 void on_threads(size_t count, size_t threads, F&& body) {

@@ -20,13 +20,13 @@ using Json = nlohmann::ordered_json;
 inline constexpr int64_t kMostJsonBytes = int64_t{256} << 20;
 
 /// Bounds the work on one file, as its names and aliases may repeat large parts. A step is a byte that is
-/// read or copied. A value costs kValueSteps and its letters.
+/// read or copied. A value costs kValueSteps plus the number of its letters.
 class WorkBudget {
  public:
   static constexpr uint64_t kValueSteps = 16;
   static constexpr uint64_t kStepsPerByte = 16;
 
-  /// `file` is the name in errors. The bound is kStepsPerByte for each of the `most_bytes` that it may have.
+  /// `file` is the name in errors. The file may have `most_bytes`, and the bound is kStepsPerByte for each.
   WorkBudget(std::string file, int64_t most_bytes);
 
   const std::string& file() const { return file_; }
@@ -50,25 +50,25 @@ class WorkBudget {
 /// is added, which is quadratic.
 class ObjectBuilder {
  public:
-  /// The member of that name; null where there is none. It moves when another one is added.
+  /// The member of that name; null if there is none. The pointer is invalid after another member is added.
   Json* find(const std::string& key);
-  /// A value that was there is replaced, in its place.
+  /// Replaces a value of the same name in its place.
   void set(std::string key, Json value, WorkBudget& budget);
-  /// All members of an object.
+  /// Sets all members of an object.
   void set_all(const Json& object, WorkBudget& budget);
   Json take();
 
  private:
   std::vector<std::string> keys_;
   std::vector<Json> values_;
-  std::map<std::string, size_t> places_;  // of many keys; few are looked through
+  std::map<std::string, size_t> places_;  // used for many keys; few keys are searched one by one
 };
 
 /// Builds a document from its parts in their order. Throws UserError for nesting deeper than `most_depth`.
 /// The library's parser of JSON calls it as nlohmann::json_sax: its own builder needs quadratic time.
 class DocumentBuilder {
  public:
-  enum class Doubled { refused, last };  // a key that stands twice
+  enum class Doubled { refused, last };  // a key that occurs twice
 
   DocumentBuilder(WorkBudget& budget, size_t most_depth, Doubled doubled)
       : budget_(budget), most_depth_(most_depth), doubled_(doubled) {}
@@ -79,7 +79,7 @@ class DocumentBuilder {
   /// Whether the innermost object lacks a key for its next value.
   bool wants_key() const { return !open_.empty() && open_.back().is_object && !open_.back().has_key; }
   bool key(std::string name);
-  /// Ends the innermost list or object, and gives it back where it stands now.
+  /// Ends the innermost list or object, and returns it at its final place.
   const Json& close();
   Json take() { return std::move(root_); }
 
@@ -114,7 +114,7 @@ class DocumentBuilder {
   Json root_;
 };
 
-/// The object with the members of another one, which replace its own.
+/// The members of an object, replaced or extended by those of `others`.
 Json with_members(const Json& object, const Json& others, const std::string& file);
 
 }  // namespace mpt

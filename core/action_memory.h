@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What an action holds while it runs, keeps when done, and gives back: the one rule behind every peak.
+// Memory that an action uses while it runs, keeps afterwards and frees. Every peak follows from it.
 
 #include <algorithm>
 #include <cstdint>
@@ -16,7 +16,7 @@ struct ActionMemory {
   int64_t release_bytes = 0;
   int64_t workspace_bytes = 0;
 
-  /// Beyond what is held before, while the action runs.
+  /// Bytes that the action needs while it runs, in addition to those held before.
   int64_t transient_bytes() const { return acquire_bytes + workspace_bytes; }
 };
 
@@ -27,7 +27,7 @@ inline ActionMemory memory_of(ActionKind kind, const StageFootprint& footprint) 
     case ActionKind::backward:
       return {0, footprint.saved_bytes, footprint.backward_workspace_bytes};
     case ActionKind::input_gradient: {
-      // What the weight gradient needs takes the place of what was saved: most of it is the same memory.
+      // The inputs of the weight gradient replace the saved activations: most of them are the same memory.
       const int64_t more = footprint.saved_for_weight_bytes - footprint.saved_bytes;
       return {std::max<int64_t>(more, 0), std::max<int64_t>(-more, 0),
               footprint.input_gradient_workspace_bytes};

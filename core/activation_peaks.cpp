@@ -11,12 +11,12 @@
 namespace mpt {
 namespace {
 
-// Footprints of one unit, from which memory_of() gives counts instead of bytes.
+// Footprints of one unit. With them memory_of() gives counts instead of bytes.
 constexpr StageFootprint kSaved{.saved_bytes = 1};
 constexpr StageFootprint kForWeight{.saved_for_weight_bytes = 1};
 
-// Of activations and workspace; something above `enough` where it is more. A rank's instructions are listed
-// in the order of its row, so the row has the activations' peak.
+// Peak of activations and workspace; a value above `enough` if the peak is above it. A rank's instructions
+// are listed in the order of its row, so the row has the activations' peak.
 int64_t peak_of_row(const std::vector<Action>& row, const FootprintsByStage& footprints,
                     int64_t enough = std::numeric_limits<int64_t>::max()) {
   int64_t held = 0, most = 0;
@@ -29,16 +29,16 @@ int64_t peak_of_row(const std::vector<Action>& row, const FootprintsByStage& foo
   return most;
 }
 
-constexpr size_t kKinds = 4;    // of actions
-constexpr int kMostChunks = 4;  // with more, moments cost more than the row
+constexpr size_t kKinds = 4;    // kinds of actions
+constexpr int kMostChunks = 4;  // with more chunks, moments cost more than the row
 
-// Micro-batches of each of a rank's stages that are held, and kept for their weight gradient.
+// Micro-batches that are held for each stage of a rank: saved, or kept for their weight gradient.
 struct Held {
   explicit Held(size_t stages) : saved(stages, 0), for_weight(stages, 0) {}
   std::vector<int32_t> saved, for_weight;
 
-  // Calls `note` with the action where a peak can be: as its memory is acquired, and, since an input gradient
-  // holds what it found or what it leaves, whichever is more, before that.
+  // Calls `note` at each moment of the action that may be a peak: as its memory is acquired. An input
+  // gradient holds the larger of the memory before and after it, so `note` is called before, too.
   template <class F>
   void run(const Action& a, size_t at, F&& note) {
     const ActionMemory s = memory_of(a.kind, kSaved), w = memory_of(a.kind, kForWeight);
@@ -92,7 +92,7 @@ std::vector<ActivationPeaks::Moment> ActivationPeaks::find_moments(size_t rank) 
       const auto covers = [&](const Moment& m) {
         return alike(m) && no_less(m.saved, held.saved) && no_less(m.for_weight, held.for_weight);
       };
-      // The latest ones are the likeliest to hold as much.
+      // The latest moments are the most likely to hold as much.
       if (std::any_of(moments.rbegin(), moments.rend(), covers)) return;
       std::erase_if(moments, [&](const Moment& m) {
         return alike(m) && no_less(held.saved, m.saved) && no_less(held.for_weight, m.for_weight);
@@ -118,7 +118,7 @@ int64_t ActivationPeaks::peak_of_moments(size_t rank, const FootprintsByStage& f
   for (size_t m = 0; m < moments_[rank].size(); m += size) {
     const int32_t* moment = &moments_[rank][m];
     const auto kind = ActionKind(size_t(moment[0]) % kKinds);
-    // What the action acquires is counted as held, so only its workspace comes on top.
+    // The memory that the action acquires is counted in the moment, so only its workspace is added.
     int64_t held = memory_of(kind, footprints[size_t(stages[size_t(moment[0]) / kKinds])]).workspace_bytes;
     for (size_t i = 0; i < stages.size(); ++i) {
       const StageFootprint& f = footprints[size_t(stages[i])];

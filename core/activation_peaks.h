@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// ActivationPeaks: the moments of a schedule at which a rank can hold the most, whatever its stages' bytes
-// are, and its transfer slots. A search asks for the peak of one schedule under thousands of footprints; of
-// the many actions of a rank only a few moments hold no less than every other one. With many chunks per rank
-// they are not few, and the rows themselves are gone through.
+// ActivationPeaks: the moments of a schedule at which a rank can hold the most, for any bytes of its stages,
+// and its transfer slots. A search asks for the peak of one schedule under thousands of footprints. Only a
+// few moments of a rank can be its peak: every other one holds no more than one of these. With many chunks
+// per rank they are not few, and the rows themselves are evaluated.
 
 #include <cstdint>
 #include <memory>
@@ -17,12 +17,12 @@
 
 namespace mpt {
 
-/// Peak bytes of each pipeline rank: what peak_bytes() says of the lowered program, and far cheaper than
-/// lowering.
+/// Peak bytes of each pipeline rank. The result is that of peak_bytes() for the lowered program, and is far
+/// cheaper than lowering.
 std::vector<int64_t> peak_bytes(const Schedule& schedule, const std::vector<StageFootprint>& footprints);
 
-/// Footprints of a layout's stages: by stage, or, since most are alike, the different ones and which of them
-/// each stage has. What it is made of must outlive it.
+/// Footprints of a layout's stages: by stage, or, since most are equal, the different ones and their index by
+/// stage. The arguments of the constructors must outlive it.
 class FootprintsByStage {
  public:
   FootprintsByStage(const std::vector<StageFootprint>& of_stages) : footprints_(of_stages) {}
@@ -41,19 +41,19 @@ class ActivationPeaks {
  public:
   explicit ActivationPeaks(std::shared_ptr<const Schedule> schedule);
 
-  /// The same, of one rank or of all.
+  /// The peak of one rank, or of all.
   int64_t rank_peak_bytes(size_t rank, const FootprintsByStage& footprints) const;
   std::vector<int64_t> peak_bytes(const FootprintsByStage& footprints) const;
-  /// Whether the peak of one rank, or of each, is within its limit: what is not is soon seen.
+  /// Whether the peak of one rank, or of each, is within its limit. Stops at the first excess.
   bool rank_fits(size_t rank, const FootprintsByStage& footprints, int64_t limit_bytes) const;
   bool fit(const FootprintsByStage& footprints, std::span<const int64_t> limits_bytes) const;
 
   const Schedule& schedule() const { return *schedule_; }
-  /// Transfer slots by stage: counted when they are first asked for, by one thread.
+  /// Transfer slots by stage. One thread counts them at the first call.
   const std::vector<StageSlots>& slots() const;
-  /// Of a rank, lowest first.
+  /// Stages of a rank, lowest first.
   const std::vector<int>& stages(size_t rank) const { return stages_[rank]; }
-  /// For the size of a cache.
+  /// Size in bytes, for the size of a cache.
   size_t bytes() const;
 
  private:
@@ -65,7 +65,7 @@ class ActivationPeaks {
   };
   std::vector<Moment> find_moments(size_t rank) const;
   void add(size_t rank, const Moment& moment);
-  // Something above `enough` where the peak is.
+  // The peak, or a value above `enough` if the peak is above it.
   int64_t peak_within(size_t rank, const FootprintsByStage& footprints, int64_t enough) const;
   int64_t peak_of_moments(size_t rank, const FootprintsByStage& footprints, int64_t enough) const;
 
@@ -73,9 +73,9 @@ class ActivationPeaks {
 
   std::shared_ptr<const Schedule> schedule_;
   mutable std::vector<StageSlots> slots_;
-  std::vector<std::vector<int>> stages_;  // of each rank
-  // Of each rank its moments one after the other: stage and kind of action as a code, then what is held. None
-  // of many chunks.
+  std::vector<std::vector<int>> stages_;  // stages of each rank
+  // The moments of each rank, one after the other: a code of stage and kind of action, then the counts that
+  // are held. Empty for schedules of many chunks.
   std::vector<std::vector<int32_t>> moments_;
 };
 

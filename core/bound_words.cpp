@@ -26,7 +26,7 @@ struct Writer {
   }
 };
 
-// Visitor that reads one of them.
+// Visitor that reads the words of one bound.
 struct Reader {
   SearchBounds& bounds;
   const std::string& wanted;
@@ -38,7 +38,7 @@ struct Reader {
   }
 };
 
-// Visitor that lists them.
+// Visitor that lists the names of all bounds.
 struct Names {
   std::vector<std::string> names;
 
@@ -52,7 +52,7 @@ std::string word(int64_t value) { return std::to_string(value); }
 std::string word(bool value) { return value ? "on" : "off"; }
 
 using L = Layout;
-// What a layout says on each axis; empty: it has no such axis.
+// The layout's word on each axis; empty: the layout has no such axis.
 const std::map<std::string, std::string (*)(const Layout&)> kAxes{
     {"tp", [](const L& l) { return word(l.tensor); }},
     {"sp", [](const L& l) { return l.tensor > 1 ? word(l.sequence_parallel) : ""; }},

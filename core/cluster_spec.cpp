@@ -34,14 +34,14 @@ int64_t devices_of(const std::vector<DeviceGroup>& groups) {
                          [](int64_t sum, const DeviceGroup& group) { return sum + group.devices; });
 }
 
-// Blocks of a size that divides every group's first rank lie within one group.
+// The size of blocks that never cross a group's edge: it divides the first rank of every group.
 int64_t common_block(const std::vector<DeviceGroup>& groups) {
   int64_t block = 0, start = 0;
   for (const DeviceGroup& group : groups) block = std::gcd(block, start += group.devices);
   return block;
 }
 
-// Group of the rank, and the group's first rank.
+// The group of the rank, and the first rank of that group.
 std::pair<size_t, int64_t> place_of_rank(const std::vector<DeviceGroup>& groups, int64_t rank) {
   size_t group = 0;
   int64_t start = 0;
@@ -49,7 +49,7 @@ std::pair<size_t, int64_t> place_of_rank(const std::vector<DeviceGroup>& groups,
   return {group, start};
 }
 
-// The joined name is one that a plan may hold.
+// Joins two names, cut to the length that a plan may hold.
 void join_name(std::string& name, const std::string& other) {
   if (name != other) name = cut_text(name + " + " + other, kMostNameBytes);
 }
@@ -67,7 +67,7 @@ void take_least(DeviceSpec& least, const DeviceSpec& other) {
   take(least.host_bandwidth_bytes_per_s, other.host_bandwidth_bytes_per_s);
 }
 
-// What the groups' networks have at least: within a node, and within a group.
+// The worst values of the groups' networks: within a node, and within a group.
 std::vector<LinkLevel> least_levels(const std::vector<DeviceGroup>& groups, const LinkLevel& link) {
   LinkLevel node = groups.front().levels.front(), group = groups.front().levels.back();
   const auto take = [](LinkLevel& least, const LinkLevel& other) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// ClusterSpec: the machines a plan is made for. A plain value inside a plan; the catalog of GPUs and nodes is
-// knowledge and lives in profiler/hardware/.
+// ClusterSpec: the machines that a plan is made for. It is a plain value inside a plan. The catalog of GPUs
+// and nodes is in profiler/hardware/.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,12 +19,12 @@ struct DeviceSpec {
 #include "generated/DeviceSpec.inc"
 };
 
-/// One level of the network, innermost first: within a level, `group_size` devices reach each other.
+/// One level of the network, innermost first. Within a level, `group_size` devices reach each other.
 struct LinkLevel {
 #include "generated/LinkLevel.inc"
 
-  /// What each of `ranks` devices can send to the others of them at once; of one alone, to devices beyond
-  /// them.
+  /// Bytes per second that each of `ranks` devices can send to the others of them at once. For a single rank:
+  /// to devices outside.
   double bandwidth_among_bytes_per_s(int64_t ranks) const {
     const double share = ranks > 1 && ranks < mesh ? double(ranks - 1) / double(mesh - 1) : 1.0;
     return share * bandwidth_bytes_per_s;
@@ -34,7 +34,7 @@ struct LinkLevel {
     const int64_t ports = rails > 0 ? std::min(rails, block) : block;
     return double(ports) * bandwidth_bytes_per_s / oversubscription;
   }
-  /// What each of `senders` among them gets when they send at once.
+  /// Bytes per second of each of `senders` devices of the block when all of them send at once.
   double sender_bytes_per_s(int64_t block, int64_t senders) const {
     return std::min(bandwidth_bytes_per_s, uplink_bytes_per_s(block) / double(senders));
   }
@@ -50,14 +50,14 @@ struct ClusterSpec {
 #include "generated/ClusterSpec.inc"
 
   bool mixed() const { return !groups.empty(); }
-  /// How many of `ranks` one operating system has at most.
+  /// The largest number of `ranks` that run under one operating system.
   int64_t ranks_of_host(int64_t ranks) const {
     return std::min(devices_per_host > 0 ? devices_per_host : devices_per_node, ranks);
   }
 };
 
-/// What single fields cannot tell: networks without levels, groups that do not add up. `at` is a JSON pointer
-/// into the cluster.
+/// A defect that single fields cannot show: networks without levels, groups that do not add up. `at` is a
+/// JSON pointer into the cluster.
 struct ClusterDefect {
   std::string at, found, allowed;
 };
@@ -66,20 +66,20 @@ std::vector<ClusterDefect> cluster_defects(const ClusterSpec& cluster);
 /// One cluster of several, joined by a link that each of them has once.
 ClusterSpec join_clusters(const std::string& name, const std::vector<ClusterSpec>& parts,
                           const LinkLevel& link);
-/// The same groups in another order, or some of them; one alone is no longer mixed.
+/// The cluster with its groups in another order, or with some of them. With one group it is no longer mixed.
 ClusterSpec with_groups(const ClusterSpec& cluster, const std::vector<DeviceGroup>& groups);
-/// The cluster as the ranks of one group see it: its own device and network, and the joining link. A level
-/// counts only as far as blocks of every group lie within it.
+/// The cluster as the ranks of one group see it: the group's device and network, and the joining link. A
+/// level counts only as far as blocks of every group are within it.
 ClusterSpec group_view(const ClusterSpec& cluster, size_t group);
 /// Index of the group that holds the rank.
 size_t group_of_rank(const ClusterSpec& cluster, int64_t rank);
 
-/// Index of the innermost level within which every block of `extent` consecutive ranks lies, blocks starting
-/// at multiples of `extent`: where the groups of a rank grid talk that are spread over such blocks. The
-/// outermost level if none holds them all.
+/// Index of the innermost level that contains every block of `extent` consecutive ranks; blocks start at
+/// multiples of `extent`. Groups of a rank grid that are spread over such blocks communicate over this level.
+/// The outermost level if none contains all blocks.
 size_t level_of_blocks(const ClusterSpec& cluster, int64_t extent);
 
-/// The innermost level within which ranks `first` to `last` lie, and how many devices share its ports.
+/// The innermost level that contains ranks `first` to `last`, and the number of devices that share its ports.
 struct LinkPlace {
   const LinkLevel* level = nullptr;
   int64_t block = 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// How sure a prediction is: what published runs took and used beside their predictions says it
-// (planner/explain/confidence.h).
+// How sure a prediction is. It follows from published runs: their times and memory compared with their
+// predictions (planner/explain/confidence.h).
 
 #include <cstdint>
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace mpt {
 
-/// Of one layout's prediction. What no run tells is absent.
+/// The confidence in one layout's prediction. A value is absent if no run supports it.
 struct Confidence {
 #include "generated/Confidence.inc"
 };

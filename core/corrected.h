@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What observed runs make of predictions (planner/observe/).
+// Predictions corrected by observed runs (planner/observe/).
 
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The memory that one head of one sequence works in under the gated delta rule (DeltaShape in
+// The work memory of one head of one sequence under the gated delta rule (DeltaShape in
 // runtime/device/mixer_shapes.h). Kernels find its parts here, and the memory model its size.
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace mpt {
 
 struct DeltaRoomSizes {
   int64_t sequence = 0, head_dim = 0, key_dim = 0, chunk = 64;
-  /// Tokens of a chunk, if the sequence has so many.
+  /// Tokens of a chunk; all tokens if the sequence is shorter.
   constexpr int64_t part() const { return chunk < sequence ? chunk : sequence; }
   constexpr int64_t chunks() const { return (sequence + chunk - 1) / chunk; }
   constexpr int64_t state() const { return key_dim * head_dim; }
@@ -18,15 +18,15 @@ struct DeltaRoomSizes {
 
 template <class S>
 struct DeltaRoom {
-  // state [key_dim, head_dim], in backward its gradient. q, k [c, key_dim] of a chunk's tokens.
+  // state [key_dim, head_dim]; in backward it is the state's gradient. q, k [c, key_dim] of a chunk's tokens.
   S *state, *q, *k;
-  // In backward alone: states before each chunk [chunks, key_dim, head_dim], those before each token of one
-  // chunk [c, key_dim, head_dim], a token's update and the gradient of its error [head_dim], d_q, d_k
-  // [s, key_dim].
+  // In backward alone: states before each chunk [chunks, key_dim, head_dim]; states before each token of one
+  // chunk [c, key_dim, head_dim]; a token's update and the gradient of its error [head_dim]; d_q, d_k [s,
+  // key_dim].
   S *states, *inside, *update, *d_error, *d_q, *d_k, *d_decay, *d_step_bias;
-  int64_t numbers = 0;  // in all
+  int64_t numbers = 0;  // total count
 
-  /// `base` null: it only counts.
+  /// With `base` null it only counts.
   constexpr DeltaRoom(const DeltaRoomSizes& s, S* base, bool backward) {
     const auto take = [&](int64_t count) {
       S* const taken = base == nullptr ? nullptr : base + numbers;
@@ -48,7 +48,7 @@ struct DeltaRoom {
   }
 };
 
-/// Numbers of such a room.
+/// Count of numbers in such a work memory.
 constexpr int64_t delta_room_numbers(const DeltaRoomSizes& sizes, bool backward) {
   return DeltaRoom<char>(sizes, nullptr, backward).numbers;
 }

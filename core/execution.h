@@ -12,22 +12,22 @@
 
 namespace mpt {
 
-/// flash: scores never reach memory (arXiv:2205.14135). cudnn: the same, by the kernels of cuDNN 9 for
-/// Hopper, and from 9.17 for Blackwell, whose rates in training were measured. unfused: two batched products
-/// with scores, softmax and dropout between them in memory, over the full square of the sequence (Megatron-LM
-/// before 2023). plain: unfused, and copying, masking and softmax are kernels of PyTorch's own. flash1 and
-/// flash2: FlashAttention-1 and 2, which are not written for Hopper and later. own: this project's runtime on
-/// GPUs, kernel by kernel as core/runtime_attention.h has it.
+/// flash: scores are never written to memory (arXiv:2205.14135). cudnn: the same, by the kernels of cuDNN 9
+/// for Hopper, and from 9.17 for Blackwell; their rates in training were measured. unfused: two batched
+/// products with scores, softmax and dropout between them in memory, over the full square of the sequence
+/// (Megatron-LM before 2023). plain: unfused, and copying, masking and softmax are kernels of PyTorch. flash1
+/// and flash2: FlashAttention-1 and 2, which are not written for Hopper and later. own: this project's
+/// runtime on GPUs, with the kernels of core/runtime_attention.h.
 enum class AttentionKernel { flash, cudnn, flash1, flash2, unfused, plain, own };
 inline bool writes_scores(AttentionKernel kernel) {
   return kernel == AttentionKernel::unfused || kernel == AttentionKernel::plain;
 }
 /// fused: norms, activations and rotary embedding are one kernel each. compiled: chains of them are fused
-/// with each other (torch.compile). eager: every elementary operation is a kernel of its own.
+/// (torch.compile). eager: every elementary operation is a separate kernel.
 enum class ElementwiseKernels { fused, compiled, eager };
-/// What the loss keeps of the logits, which have vocabulary / tensor columns. own: as this project's runtime.
-/// fused: the gradient in place of the logits. fp32: logits in fp32 and their softmax beside them. chunked:
-/// head and loss go over some tokens at a time, and no more logits exist than of those.
+/// How the loss keeps the logits, which have vocabulary / tensor columns. own: as in this project's runtime.
+/// fused: the gradient replaces the logits. fp32: logits in fp32, and their softmax in a second buffer.
+/// chunked: head and loss process some tokens at a time, and only their logits exist.
 enum class LossKernel { own, fused, fp32, chunked };
 
 /// Which kernels a framework has.
@@ -35,7 +35,7 @@ struct Kernels {
 #include "generated/Kernels.inc"
 };
 
-/// What stays in memory from forward to backward, beyond what operators need.
+/// Values that stay in memory from forward to backward, beyond the needs of operators.
 struct Kept {
 #include "generated/Kept.inc"
 };
@@ -45,17 +45,17 @@ struct StateBytes {
 #include "generated/StateBytes.inc"
 };
 
-/// How ranks talk to each other.
+/// How ranks communicate.
 struct Traffic {
 #include "generated/Traffic.inc"
 };
 
-/// What the host's side of a step takes.
+/// Time that the host's CPU takes in a step.
 struct HostTimes {
 #include "generated/HostTimes.inc"
 };
 
-/// What a rank's process holds beside its tensors.
+/// Memory that a rank's process holds in addition to its tensors.
 struct Allocator {
 #include "generated/Allocator.inc"
 };

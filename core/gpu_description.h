@@ -14,8 +14,8 @@ struct GpuDescription {
   std::string bus_id;
   int64_t memory_bytes = 0;
   int64_t free_bytes = 0;
-  /// By GPU: -1 for itself and for those whose memory it does not reach directly, else the driver's rank of
-  /// the way there, 0 the fastest (NVLink before PCIe).
+  /// By GPU: the driver's rank of the direct path to it, 0 the fastest (NVLink before PCIe). -1 for the GPU
+  /// itself, and for GPUs with memory that it does not reach directly.
   std::vector<int64_t> peers;
   bool operator==(const GpuDescription&) const = default;
 

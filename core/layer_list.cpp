@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kLongestBlock = 16;
 
-// How often the block of `size` names at `at` follows itself.
+// How many times the block of `size` names at `at` occurs in a row.
 size_t repeats(const std::vector<std::string>& names, size_t at, size_t size) {
   size_t times = 1;
   while (at + (times + 1) * size <= names.size() &&
@@ -35,7 +35,7 @@ std::vector<LayerRun> runs_of(const std::vector<std::string>& names) {
     }
     const std::vector<std::string> block(names.begin() + ptrdiff_t(at), names.begin() + ptrdiff_t(at + size));
     at += size * times;
-    // Single layers behind each other are one run.
+    // Successive single layers form one run.
     if (times == 1 && !runs.empty() && runs.back().repeat == 1) {
       runs.back().of.insert(runs.back().of.end(), block.begin(), block.end());
     } else {
@@ -78,7 +78,7 @@ bool LayerList::operator==(const LayerList& other) const {
   if (kinds == other.kinds && runs == other.runs) return true;
   const int64_t layers = count();
   if (layers != other.count()) return false;
-  // Layers of two kinds are compared once.
+  // Each pair of kinds is compared once.
   const std::string *name = nullptr, *other_name = nullptr;
   for (int64_t l = 0; l < layers; ++l) {
     const std::string &own = name_of(l), &others = other.name_of(l);

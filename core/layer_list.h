@@ -11,7 +11,7 @@
 
 namespace mpt {
 
-/// Neighbouring layers: the kinds `of`, `repeat` times over.
+/// A run of layers: the kinds in `of`, repeated `repeat` times.
 struct LayerRun {
   int64_t repeat = 1;
   std::vector<std::string> of;
@@ -51,7 +51,7 @@ class LayerList {
   /// Layer `layer` (0-based), which the list must have.
   const LayerKind& operator[](int64_t layer) const { return kinds.at(name_of(layer)); }
   const std::string& name_of(int64_t layer) const;
-  /// The lowest layer's kind that has what `wanted` asks for, or null.
+  /// The kind of the lowest layer for which `wanted` is true, or null.
   template <class F>
   const LayerKind* first(F&& wanted) const {
     const LayerKind* only = nullptr;
@@ -85,7 +85,7 @@ class LayerList {
   std::map<std::string, LayerKind> kinds;
   std::vector<LayerRun> runs;
 
-  /// Whether layer for layer is equal, whatever kinds are called and runs are cut into.
+  /// Whether the lists are equal layer by layer. Names of kinds and the division into runs do not count.
   bool operator==(const LayerList& other) const;
 
   static void describe(auto& v) {
@@ -97,7 +97,7 @@ class LayerList {
   void assign(const std::vector<LayerKind>& kinds, const std::vector<size_t>& order);
 };
 
-/// Runs of names in the shortest form that repeated blocks of them give.
+/// The names as runs, in the shortest form that repeated blocks allow.
 std::vector<LayerRun> runs_of(const std::vector<std::string>& names);
 
 }  // namespace mpt

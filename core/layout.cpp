@@ -42,7 +42,7 @@ struct Heads {
   int64_t heads, keys;
 };
 
-// Those that an exchange over context ranks cannot share out, or nothing.
+// The heads that an all-to-all over context ranks cannot divide, or nothing.
 std::optional<Heads> undivided_heads(const ModelSpec& model, const Layout& l) {
   if (l.context == 1) return std::nullopt;
   const bool ring = l.context_method != ContextMethod::all_to_all;  // for attention; mixers exchange heads
@@ -58,8 +58,8 @@ std::optional<Heads> undivided_heads(const ModelSpec& model, const Layout& l) {
   return std::nullopt;
 }
 
-// Rules that are not plain divisibility of the model or the batch. A search asks of millions of layouts:
-// words are found only for a rule that is broken.
+// Rules other than divisibility of the model or the batch. A search checks millions of layouts, so texts are
+// made only for a broken rule.
 std::optional<Rejection> check_sharding(const ModelSpec& model, const Layout& layout) {
   const int64_t shard = layout.zero == 0 ? 1 : layout.shard;
   const bool experts = model.moe() != nullptr;
@@ -117,11 +117,11 @@ std::optional<Rejection> check_workload(const Workload& workload) {
       fmt::format("{} sequences of {} tokens to train on", workload.global_batch, workload.sequence)};
 }
 
-// What a degree divides in a layer; 0: the layer has no such thing.
+// The quantity of a layer that a degree must divide; 0: the layer has none.
 struct LayerRule {
   const char* what;
   int64_t (*amount)(const LayerKind& k);
-  bool shared = false;  // several ranks may have one of them, where the framework does that
+  bool shared = false;  // several ranks may share one, if the framework supports it
 };
 
 const LayerRule kTensorRules[] = {

@@ -18,7 +18,7 @@
 
 namespace mpt {
 
-/// Why a layout is out. A value, not an exception: a search meets millions of these.
+/// Why a layout is rejected. A value, not an exception: a search meets millions of these.
 struct Rejection {
   std::string constraint;  // "memory", "divides", "schedule", ...
   int stage = -1;          // the virtual stage where it failed, or -1
@@ -38,8 +38,8 @@ enum class Precision { fp32, bf16, fp16, fp8, mxfp8, nvfp4 };
 /// How a sequence is split over context ranks. ring: keys and values go round while queries stay
 /// (arXiv:2310.01889), causal work balanced. all_to_all: heads are exchanged for tokens (arXiv:2309.14509).
 enum class ContextMethod { ring, all_to_all };
-/// Which ranks are neighbours after tensor and context: data, with pipeline ranks far apart (Megatron-LM's
-/// default), or pipeline, with data-parallel replicas far apart.
+/// Which ranks are neighbours after tensor and context: data ranks, with pipeline ranks far apart
+/// (Megatron-LM's default), or pipeline ranks, with data-parallel replicas far apart.
 enum class RankOrder { pipeline_outermost, data_outermost };
 
 /// Products of layers run in less than 16 bits.
@@ -47,8 +47,8 @@ constexpr bool is_narrow(Precision precision) {
   return precision == Precision::fp8 || precision == Precision::mxfp8 || precision == Precision::nvfp4;
 }
 
-/// What each of `ranks` holds of a table's rows that are padded until all hold as many, a multiple of
-/// `multiple`.
+/// Rows of a table that each of `ranks` holds. The table is padded until all hold the same number, a multiple
+/// of `multiple`.
 constexpr int64_t padded_share(int64_t rows, int64_t ranks, int64_t multiple) {
   const int64_t all = ranks * multiple;
   return (rows + all - 1) / all * multiple;
@@ -57,14 +57,14 @@ constexpr int64_t padded_share(int64_t rows, int64_t ranks, int64_t multiple) {
 /// More ranks than any cluster has: degrees and their products stay below it.
 inline constexpr int64_t kMostRanks = 10'000'000;
 
-/// What selective recompute runs again: the attention core, or other modules of a layer in its place, as
-/// Megatron-LM's --recompute-modules names them (megatron/core/transformer/transformer_config.py).
+/// The parts that selective recompute runs again: the attention core, or other modules of a layer instead, by
+/// the names of Megatron-LM's --recompute-modules (megatron/core/transformer/transformer_config.py).
 struct SelectiveRecompute {
 #include "generated/SelectiveRecompute.inc"
 };
 
-/// The first choices of a layout. Rules that read no others take these, so a search can ask them early. All
-/// other rules take a Layout.
+/// The first choices of a layout. Rules that read only these take Degrees, so a search can check them early.
+/// All other rules take a Layout.
 struct Degrees {
   int64_t tensor = 1, context = 1, pipeline = 1, data = 1;
 };
@@ -80,21 +80,21 @@ struct Layout {
   int64_t expert_split() const { return expert_tensor > 0 ? expert_tensor : tensor; }
   /// Whether a stage's gradients are summed over ranks: over replicas, or replicas of its experts.
   bool reduces_gradients() const { return replicas() > 1 || (expert > 1 && expert_replicas() > 1); }
-  /// ZeRO stage as far as it is carried out anew with each micro-batch.
+  /// The ZeRO stage that acts in each micro-batch: at most 1 if a pipeline keeps gathered weights.
   int64_t zero_of_micro_batch() const {
     return execution.traffic.keeps_gathered_in_pipeline && pipeline > 1 ? std::min<int64_t>(zero, 1) : zero;
   }
-  /// The same of gradients: some frameworks share out sums over micro-batches only after the last one.
+  /// The same for gradients. Some frameworks scatter gradient sums only after the last micro-batch.
   int64_t zero_of_gradients() const {
     const int64_t stage = zero_of_micro_batch();
     return execution.traffic.defers_gradient_sums ? std::min<int64_t>(stage, 1) : stage;
   }
-  /// Whether gradients are summed over replicas piece by piece beside the last backward.
+  /// Whether gradients are summed over replicas piece by piece during the last backward.
   bool reduces_in_backward() const {
     return overlap_gradient_reduce && (zero_of_gradients() < 2 || execution.traffic.sums_shares_in_backward);
   }
-  /// Whether tokens go to their experts and back beside another micro-batch in layers of that recompute.
-  /// Those that recompute all of themselves have no pass to put beside (Megatron Core refuses both together).
+  /// Whether the exchange of tokens with experts overlaps another micro-batch, in layers with this recompute.
+  /// Layers with full recompute have no pass to overlap with (Megatron Core refuses both together).
   bool overlaps_exchange(Recompute of_layer) const {
     return overlap_exchange && expert > 1 && of_layer != Recompute::full;
   }
@@ -104,14 +104,14 @@ struct Layout {
   int64_t expert_replicas() const { return tensor * context * data / (expert * expert_split()); }
 };
 
-/// What is trained on in one step.
+/// The training data of one step.
 struct Workload {
 #include "generated/Workload.inc"
 
   int64_t tokens_per_step() const { return global_batch * sequence; }
 };
 
-/// What one virtual stage holds.
+/// The contents of one virtual stage.
 struct StageContent {
   int64_t first_layer = 0;
   int64_t layer_count = 0;
@@ -127,14 +127,14 @@ int64_t micro_batches(const Layout& layout, const Workload& workload);
 /// Contents of every virtual stage in model order, from layers_per_stage.
 std::vector<StageContent> stage_contents(const ModelSpec& model, const Layout& layout);
 
-/// `layers` over `stages` as evenly as possible, remainder to the middle stages: the first also embeds and
-/// the last also computes the loss.
+/// `layers` over `stages` as evenly as possible. The remainder goes to the middle stages, because the first
+/// also embeds and the last also computes the loss.
 std::vector<int64_t> even_stages(int64_t layers, int64_t stages);
 
 /// Rejects degrees below 1 and layouts of more than kMostRanks ranks, so that products cannot overflow.
 std::optional<Rejection> check_degrees(const Layout& layout);
 
-/// Whether the degrees divide the model and the workload, whatever else a layout of them chooses.
+/// Whether the degrees divide the model and the workload. Other choices of the layout are not checked.
 std::optional<Rejection> check_division(const ModelSpec& model, const Degrees& degrees,
                                         const Workload& workload);
 
@@ -145,10 +145,10 @@ std::optional<Rejection> check_layout(const ModelSpec& model, const Layout& layo
 /// Bytes of one element of activations and weights.
 int64_t element_bytes(Precision precision);
 
-/// The same of the gradients that are summed over replicas and kept.
+/// Bytes of one element of the gradients that are summed over replicas and kept.
 int64_t gradient_element_bytes(const Layout& layout);
 
-/// How many layers of stage `s`, which holds `layers` of them, recompute in full.
+/// The number of layers of stage `s` that recompute in full; the stage holds `layers`.
 int64_t recomputed_layers(const Layout& layout, size_t s, int64_t layers);
 /// Whether layers recompute in full, but not all of them.
 bool recomputes_partly(const Layout& layout);
@@ -156,7 +156,7 @@ bool recomputes_partly(const Layout& layout);
 /// "tp2 pp2 dp1 mbs4 1f1b recompute=none".
 std::string layout_name(const Layout& layout);
 
-/// What selective recompute can run again, by the names that Megatron-LM gives them (recompute_modules in
+/// A module that selective recompute can run again, by Megatron-LM's name (recompute_modules in
 /// megatron/core/transformer/transformer_config.py).
 struct RecomputeModule {
   const char* name;
@@ -164,7 +164,7 @@ struct RecomputeModule {
 };
 std::span<const RecomputeModule> recompute_modules();
 
-/// Selective recompute runs the named modules again and no others; names that are none count for nothing.
+/// Makes selective recompute run exactly the named modules again. Unknown names have no effect.
 void set_recompute_modules(const std::vector<std::string>& names, SelectiveRecompute& selective);
 std::vector<std::string> recompute_modules_of(const SelectiveRecompute& selective);
 

@@ -30,7 +30,7 @@ std::string expert_words(const Layout& l) {
   return text;
 }
 
-// ZeRO 3 alone is what most people call fully sharded.
+// Only ZeRO 3 gets the added words, since most people call it fully sharded.
 std::string zero_words(const Layout& l) {
   std::string text = l.zero == 3 ? "ZeRO 3 (fully sharded, FULL_SHARD)" : fmt::format("ZeRO {}", l.zero);
   if (l.shard < l.replicas()) text += fmt::format(" within groups of {}", l.shard);

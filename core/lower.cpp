@@ -14,8 +14,8 @@
 namespace mpt {
 namespace {
 
-// An instruction before ids are given: placed at a nominal start, waiting on drafts by draft number. A step
-// has millions of them, so that each has room for the few lanes and waits that all but reduce_norm have.
+// An instruction without its final id: it has a nominal start, and waits for drafts by draft number. A step
+// has millions, so each has space only for the few lanes and waits that every kind except reduce_norm needs.
 struct Draft {
   InstructionKind kind = InstructionKind::forward;
   uint8_t lane_count = 0, wait_count = 0;
@@ -106,7 +106,7 @@ class Lowering {
     }
   }
 
-  // What brings a stage its input: the transfer, or the neighbour's own compute where both are on one rank.
+  // The instruction that brings a stage its input: a transfer, or the neighbour's compute on the same rank.
   int input_of(int stage, int direction, size_t at, int micro_batch) const {
     const int transfer = direction < 0 ? activation_in_[at] : gradient_in_[at];
     if (transfer >= 0) return transfer;
@@ -125,8 +125,8 @@ class Lowering {
     (activation ? activation_in_ : gradient_in_)[cell(to, micro_batch)] = add(draft);
   }
 
-  // Order of the list: nominal start; the order of creation settles ties and respects every wait. Starts are
-  // small whole numbers, so they are counted rather than compared.
+  // Sorts by nominal start. The order of creation settles ties and respects every wait. Starts are small
+  // whole numbers, so the sort counts instead of comparing.
   void sort_by_nominal_start() {
     int64_t last = 0;
     for (const Draft& d : drafts_) last = std::max(last, d.start);
@@ -159,7 +159,7 @@ class Lowering {
     }
   }
 
-  // A slot is filled by the producer and free again once the transfer is done.
+  // The producer fills a slot, and the end of the transfer frees it.
   void connect_send_side(const std::vector<int>& transfers, int slots) {
     for (size_t k = 0; k < transfers.size(); ++k) {
       Draft& transfer = drafts_[size_t(transfers[k])];
@@ -169,7 +169,7 @@ class Lowering {
     }
   }
 
-  // A slot is filled by the transfer and free again once the consumer has run.
+  // The transfer fills a slot, and the end of the consumer frees it.
   void connect_receive_side(const std::vector<int>& transfers, const std::vector<int>& consumers, int stage,
                             int slots) {
     const auto consumer_of = [&](size_t k) {
@@ -182,7 +182,7 @@ class Lowering {
     }
   }
 
-  // Gradient reduction as soon as a stage has its last gradient, then the norm, then the optimizer.
+  // Gradient reduction of a stage starts after its last gradient. The norm follows, then the optimizer.
   void add_step_end() {
     std::vector<int> last(size_t(schedule_.stages()), -1);
     for (const int d : order_) {
@@ -224,7 +224,7 @@ class Lowering {
     draft.start = draft.end = drafts_[size_t(last)].end;
     draft.wait_for(last);
     const int d = add(draft);
-    // Behind everything that starts no later, so that the list stays in nominal order.
+    // After all instructions with the same or an earlier start, so that the list stays in nominal order.
     const auto at =
         std::upper_bound(order_.begin(), order_.end(), drafts_[size_t(d)].start,
                          [&](int64_t start, int other) { return start < drafts_[size_t(other)].start; });
@@ -236,7 +236,7 @@ class Lowering {
     const int final_stage = schedule_.stages() - 1;
     if (!tied_ || final_stage == 0) return;
     Draft draft = draft_of(InstructionKind::reduce_tied_embedding, 0, Stream::reduction);
-    // In a V both lie on one rank, which adds them up by itself.
+    // In a V both stages are on one rank, which adds the gradients without a transfer.
     if (crosses(0, final_stage)) draft.add_lane(lane(rank_of(final_stage), Stream::reduction));
     draft.wait_for(ready.front());
     draft.wait_for(ready.back());
@@ -272,7 +272,7 @@ class Lowering {
     return program;
   }
 
-  // The norm is of all ranks, and waits for the last gradient of every stage.
+  // The norm has a lane on every rank, and waits for the last gradient of every stage.
   void add_lanes_and_waits(const Draft& draft, std::span<const InstructionId> id_of,
                            StepProgram& program) const {
     if (draft.kind == InstructionKind::reduce_norm) {
@@ -291,7 +291,7 @@ class Lowering {
   std::vector<int> order_;
   std::vector<int> forward_, input_gradient_, weight_gradient_;  // draft of each stage and micro-batch
   std::vector<int> activation_in_, gradient_in_;                 // by receiving stage
-  std::vector<int> ready_;                                       // what the norm waits for
+  std::vector<int> ready_;                                       // instructions that the norm waits for
   std::vector<StageSlots> slots_;
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// lower(): Schedule and footprints -> StepProgram. The heart: every rule about what happens in a step, in
-// which order and after what, is here and nowhere else. How many buffers the transfers between stages need a
-// schedule alone says.
+// lower(): Schedule and footprints -> StepProgram. Every rule about the contents, the order and the waits of
+// a step is here and nowhere else. The schedule alone determines the number of transfer buffers between
+// stages.
 
 #include <vector>
 
@@ -14,10 +14,10 @@
 
 namespace mpt {
 
-/// By stage. Transfers leave and arrive through a fixed number of slots. On the sending side there are two,
-/// so that the next can be filled while one is sent; on the receiving side as many as the nominal timeline
-/// needs, plus one so that a late consumer does not delay the transfer behind it.
-/// `placement`: the schedule's own, of all its actions.
+/// Slots by stage. Transfers leave and arrive through a fixed number of slots. The sending side has two, so
+/// that the next can be filled while one is sent. The receiving side has the number that the nominal timeline
+/// needs, plus one so that a late consumer does not delay the next transfer. `placement`: the schedule's
+/// nominal placement, complete.
 std::vector<StageSlots> transfer_slots(const Schedule& schedule, const NominalPlacement& placement);
 std::vector<StageSlots> transfer_slots(const Schedule& schedule);
 
@@ -27,8 +27,8 @@ std::vector<StageSlots> transfer_slots(const Schedule& schedule);
 StepProgram lower(const Layout& layout, const Schedule& schedule,
                   const std::vector<StageFootprint>& footprints);
 
-/// Gives a program of lower() the bytes of other stages. It is the program that lower() makes of them, if
-/// both tie the embedding or neither does.
+/// Gives a program of lower() the bytes of other stages. The result equals the program that lower() makes of
+/// them, if both tie the embedding or neither does.
 void set_bytes(const std::vector<StageFootprint>& footprints, StepProgram& program);
 
 }  // namespace mpt

@@ -36,7 +36,7 @@ double rough_mixers(const LayerKind& kind, double hidden) {
   return weights;
 }
 
-// Weights of all matrices, roughly: only to refuse sizes whose counts would overflow.
+// Rough number of weights of all matrices. It serves only to refuse sizes with counts that would overflow.
 double rough_parameters(const ModelSpec& m) {
   const double hidden = double(m.hidden);
   double largest = 0.0;
@@ -138,7 +138,7 @@ void check_order(const LayerList& layers, JsonProblems& problems) {
 
 bool rotates(const LayerKind& kind) { return kind.attention && kind.attention->rotary; }
 
-// Fields that say nothing with the value of another one.
+// Removes fields of a rotary scaling that its kind does not use.
 void drop_unused(Json& json) {
   if (json.is_object() && json.contains("scaling") && json["scaling"].is_object()) {
     static const std::map<std::string, std::set<std::string>> used{
@@ -184,7 +184,7 @@ bool same_model(ModelSpec a, const ModelSpec& b) {
   a.name = b.name;
   a.type = b.type;
   a.hub_id = b.hub_id;
-  if (a.norm == NormKind::rms_norm) a.norm_bias = b.norm_bias;  // it has none
+  if (a.norm == NormKind::rms_norm) a.norm_bias = b.norm_bias;  // an RMS norm has no bias
   return a == b;
 }
 

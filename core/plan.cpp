@@ -31,7 +31,7 @@ void check_head(const Json& json, const std::string& file) {
   problems.throw_if_any();
 }
 
-// Readers take its entries for those of pipeline ranks 0, 1, ...
+// Readers assume that the entries are those of pipeline ranks 0, 1, ...
 void check_memory_ranks(const Plan& plan, JsonProblems& problems) {
   const auto& memory = plan.prediction.memory;
   if (int64_t(memory.size()) != plan.layout.pipeline) {
@@ -62,7 +62,7 @@ void check_durations(const Plan& plan, JsonProblems& problems) {
   }
 }
 
-// Sums over ranks and micro-batches are made in 64 bits.
+// Sums over ranks and micro-batches must not overflow 64 bits.
 void check_bytes(const Plan& plan, JsonProblems& problems) {
   constexpr double kMost = 9e18, kSlots = 4;
   double bytes = 0.0;
@@ -122,8 +122,8 @@ void check_consistency(const Plan& plan, const std::string& file) {
   problems.throw_if_any();
 }
 
-// Inputs of the prediction: whoever edits one of these in plan.json would else read, export or run
-// it with figures of another plan. The digests belong to the file.
+// Digests of the prediction's inputs. They show that a user edited an input in plan.json, so that the figures
+// are those of another plan. The digests belong to the file.
 constexpr const char* kInputDigests = "input_digests";
 
 void add_value(const Json& value, Digest& digest) {
@@ -222,7 +222,7 @@ Plan plan_from_text(const std::string& text, const std::string& file) {
   check_head(json, file);
   const Json digests = json.contains(kInputDigests) ? json[kInputDigests] : Json();
   json.erase(kInputDigests);
-  json.erase("fitted");  // plans of 0.3.0 have it
+  json.erase("fitted");  // plans of 0.3.0 have this key
   Plan plan = from_json<Plan>(json, file);
   check_consistency(plan, file);
   const StepProgram program = program_of(plan);
@@ -272,7 +272,7 @@ Plan load_plan(const std::filesystem::path& file) { return plan_from_text(read_f
 
 Json plan_to_json(const Plan& plan) {
   Json json = to_json(plan);
-  // Of the inputs as whoever reads them will see them.
+  // The digests are those of the inputs after writing and reading, as later readers compute them.
   for (const char* const key : kInputs)
     json[kInputDigests][key] = value_digest(parse_json(json_text(json[key]), key));
   return json;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Plan: everything that passes from planning to running. It is complete: whoever holds plan.json can run it,
-// simulate it again, draw it or export it without another file.
+// Plan: all values that pass from planning to running. It is complete: plan.json can be run, simulated again,
+// drawn or exported without another file.
 
 #include <filesystem>
 #include <map>
@@ -28,8 +28,8 @@ namespace mpt {
 
 inline constexpr int kPlanVersion = 5;
 inline constexpr size_t kMostStoredSpans = 50'000;
-/// Stages x micro-batches of a schedule: the program has about four instructions for each. Beyond it a
-/// schedule is one that nobody runs.
+/// Limit on stages x micro-batches of a schedule. The program has about four instructions for each. Nobody
+/// runs a schedule beyond it.
 inline constexpr int64_t kMostScheduleCells = 2'000'000;
 
 /// A schedule as readable rows: "0": "F0 F1 B0 B1".
@@ -42,8 +42,8 @@ struct InstructionDuration {
 #include "generated/InstructionDuration.inc"
 };
 
-/// Largest relative spread of timings that are good to plan with: two profiles of one busy machine agreed
-/// within 11% where no spread was larger. Where it was beyond a half they differed by up to seven times.
+/// Largest relative spread of timings that are good to plan with. Two profiles of one busy machine agreed
+/// within 11% where no spread was larger; where it was above a half they differed by up to seven times.
 inline constexpr double kNoisySpread = 0.2;
 
 /// Where the durations came from.
@@ -64,7 +64,7 @@ struct ExposedCommunication {
 #include "generated/ExposedCommunication.inc"
 };
 
-/// What the idle share of a pipeline is made of; the three add up to it (docs/glossary.md).
+/// The parts of the idle share of a pipeline; the three add up to it (docs/glossary.md).
 struct PipelineIdle {
 #include "generated/PipelineIdle.inc"
 };
@@ -73,31 +73,31 @@ struct Prediction {
 #include "generated/Prediction.inc"
 };
 
-/// What a layout of the ranking is there for. simplest: the fastest with two kinds of parallelism at most.
+/// Why a layout is in the ranking. simplest: the fastest with at most two kinds of parallelism.
 enum class Role { recommended, alternative, simplest };
 
-/// A layout that the search simulated, for the ranking.
+/// A layout of the ranking, which the search simulated.
 struct RankedLayout {
 #include "generated/RankedLayout.inc"
 };
 
-/// A layout that may not fit, and gains by its expected time beside the safe one, to fall back on.
+/// A faster layout that may not fit, the safe layout to fall back on, and the expected gain of a trial.
 struct WeighedRisk {
 #include "generated/WeighedRisk.inc"
 };
 
-/// Other layers in the same stages, and what a step would take with them.
+/// Another number of layers in each stage, and the predicted time of a step with it.
 struct OtherStages {
 #include "generated/OtherStages.inc"
 };
 
-/// What an axis of the layout talks over: the outermost level of the network that it crosses.
+/// The network of an axis of the layout: the outermost level that it crosses.
 struct AxisLink {
 #include "generated/AxisLink.inc"
 };
 
-/// Why a search does not look at a layout: it does not fit, it cannot be fast enough, or it is another layout
-/// under a second name.
+/// Why a search does not evaluate a layout: it does not fit, it cannot be fast enough, or it is another
+/// layout under a second name.
 enum class PruneReason { memory, bound, duplicate };
 
 /// Layouts that one tier of the search pruned (docs/search.md).
@@ -105,7 +105,7 @@ struct PrunedLayouts {
 #include "generated/PrunedLayouts.inc"
 };
 
-/// Proof of the search: what became of every layout.
+/// Proof of the search: the counts of all layouts by their result.
 struct SearchCertificate {
 #include "generated/SearchCertificate.inc"
 };
@@ -118,15 +118,15 @@ ScheduleRows schedule_rows(const Schedule& schedule);
 /// Throws UserError at /schedule of `file` if a row cannot be read or the schedule has a defect.
 Schedule schedule_from_rows(const ScheduleRows& rows, const std::string& file);
 
-/// Reads, and checks what single fields cannot: version, layout against model and batch, schedule, footprints
-/// and digest. Throws UserError with every problem found.
+/// Reads a plan and checks rules that span fields: version, layout against model and batch, schedule,
+/// footprints and digest. Throws UserError with every problem found.
 Plan load_plan(const std::filesystem::path& file);
 Plan plan_from_text(const std::string& text, const std::string& file);
 std::string plan_to_text(const Plan& plan);
 nlohmann::ordered_json plan_to_json(const Plan& plan);
 void save_plan(const Plan& plan, const std::filesystem::path& file);
 
-/// Lowers the plan's schedule over its own footprints.
+/// Lowers the plan's schedule with the plan's footprints.
 StepProgram program_of(const Plan& plan);
 /// A duration for every instruction of the plan's program. Throws UserError if the plan lacks one.
 std::vector<double> durations_of(const Plan& plan, const StepProgram& program);

@@ -6,7 +6,7 @@
 namespace mpt {
 namespace {
 
-// A file with any other "format" is meant for something else.
+// The request in a file without "format", or in a plan. A file with another "format" is refused.
 Json request_in(const Json& json, const std::string& file, std::string& pointer) {
   const auto format = json.is_object() ? json.find("format") : json.end();
   if (!json.is_object() || format == json.end()) return json;

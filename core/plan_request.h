@@ -36,10 +36,10 @@ struct SearchBounds {
 #include "generated/SearchBounds.inc"
 };
 
-/// Sequences of a step, or tokens of one.
+/// Limit on the sequences of a step, and on the tokens of a sequence.
 inline constexpr int64_t kMostSequences = int64_t{1} << 28;
 
-/// What somebody measured of a run. What it leaves out is as in the request.
+/// Measurements of a run. Fields that it leaves out are as in the request.
 struct ObservedRun {
 #include "generated/ObservedRun.inc"
 };

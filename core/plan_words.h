@@ -13,23 +13,23 @@
 
 namespace mpt {
 
-/// Its parts, such as "tensor parallel 4 with sequence parallel", "ZeRO 1"; never empty. `workload`: says how
-/// many micro-batches there are; may be null.
+/// The parts of a layout, such as "tensor parallel 4 with sequence parallel", "ZeRO 1"; never empty. With a
+/// `workload`, which may be null, the number of micro-batches is included.
 std::vector<std::string> layout_words(const Layout& layout, const Workload* workload = nullptr);
 /// The parts in one line, separated by commas.
 std::string describe_layout_in_words(const Layout& layout, const Workload* workload = nullptr);
 /// "no recompute", "recompute of up to 3 layers per stage", "selective recompute of core_attn".
 std::string describe_recompute(const Layout& layout);
-/// "10 layers a stage", "layers 9 10 10 9"; empty where they are not known yet.
+/// "10 layers a stage", "layers 9 10 10 9"; empty if they are not known yet.
 std::string describe_layers_per_stage(const Layout& layout);
 
 /// "97%", rounded down; "over 99%".
 std::string describe_likelihood(double probability);
-/// "26.9 to 31.4 s"; empty where no run tells.
+/// "26.9 to 31.4 s"; empty if no run supports a range.
 std::string describe_range(const Confidence& confidence);
 
-/// One sentence: what became of every layout of the search, and how far a plan of `step_time_s` is from the
-/// fastest. `waited_s`: how long somebody waited for the answer, said in place of what the search took.
+/// One sentence: the counts of the search, and the distance of a plan of `step_time_s` from the fastest.
+/// `waited_s`: how long the user waited for the answer; it replaces the time of the search.
 std::string describe_certificate(const SearchCertificate& certificate, double step_time_s,
                                  std::optional<double> waited_s = {});
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<char, 4> kLetters{'F', 'B', 'I', 'W'};
 
-// When each stage and micro-batch finished each kind of action; -1 where it has not.
+// The time at which each stage and micro-batch finished each kind of action; -1 if it has not.
 class Finished {
  public:
   explicit Finished(const Schedule& schedule)
@@ -22,7 +22,7 @@ class Finished {
         stages_(schedule.stages()),
         at_(size_t(stages_) * size_t(micro_batches_), {-1, -1, -1}) {}
 
-  // Returns the time from which `action` may start, or -1 if something it needs is not done.
+  // Returns the time from which `action` may start, or -1 if one of its inputs is not done.
   int64_t ready(const Action& action) const {
     switch (action.kind) {
       case ActionKind::forward:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Schedule: for each pipeline rank an ordered list of actions. Pure data, without times and without
-// transfers; lower() (core/lower.h) turns it into a StepProgram. Generators are in core/schedules/ and listed
-// in core/schedule_catalog.h; nothing else may know a schedule by name.
+// Schedule: for each pipeline rank an ordered list of actions. It has no times and no transfers; lower()
+// (core/lower.h) turns it into a StepProgram. Generators are in core/schedules/ and listed in
+// core/schedule_catalog.h; no other code may depend on a schedule's name.
 //
 // Text form of an action, the one that PyTorch's pipelining reads: stage, kind, micro-batch: "2F0", "0B3".
 // With one stage per rank the stage is left out in a row: "F0 F1 B0 B1".
@@ -45,8 +45,8 @@ std::vector<int> v_placement(int ranks, int chunks);
 
 std::string action_to_text(const Action& action, bool with_stage);
 std::string row_to_text(const std::vector<Action>& row, bool with_stage);
-/// Reads a row; `own_stage` stands for a missing stage. Nothing on a malformed action (its position in
-/// `bad`).
+/// Reads a row; an action without a stage gets `own_stage`. Returns nothing for a malformed action, and
+/// stores its text in `bad`.
 std::optional<std::vector<Action>> row_from_text(std::string_view text, int own_stage, std::string* bad);
 
 /// Nominal start of every action, in units where a forward lasts 1 and a full backward 2 and transfers
@@ -62,10 +62,10 @@ NominalPlacement place_nominally(const Schedule& schedule);
 int64_t nominal_duration(ActionKind kind);
 
 /// Proves the schedule complete (each stage and micro-batch has one F and one B, or one I and one W, on its
-/// rank), ordered and free of deadlock. Returns what is wrong, with the grid and the cell marked.
+/// rank), ordered and free of deadlock. Returns a text of the defect, with the grid and the cell marked.
 std::optional<std::string> find_defect(const Schedule& schedule);
 
-/// The rows as a grid, one line a rank; the marked action stands in brackets.
+/// The rows as a grid, one line for each rank; the marked action is in brackets.
 std::string schedule_grid(const Schedule& schedule, int marked_rank = -1, int marked_index = -1);
 
 }  // namespace mpt

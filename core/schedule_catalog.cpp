@@ -109,7 +109,7 @@ const ScheduleEntry& leanest_schedule(const ScheduleEntry& entry, int chunks) {
   return entry;
 }
 
-// torch/distributed/pipelining/schedules.py, ScheduleInterleaved1F1B, number_of_rounds.
+// `equal_rounds`: torch/distributed/pipelining/schedules.py, ScheduleInterleaved1F1B, number_of_rounds.
 Schedule make_schedule(const ScheduleEntry& entry, int ranks, int chunks, int micro_batches,
                        bool equal_rounds) {
   if (!equal_rounds || entry.generate_in_groups == nullptr)

@@ -11,7 +11,7 @@
 
 namespace mpt {
 
-/// Empty unless said.
+/// Numbers of chunks from `from` to `to`; empty by default.
 struct ChunkRange {
   int from = 1, to = 0;
   bool has(int chunks) const { return from <= chunks && chunks <= to; }
@@ -23,37 +23,37 @@ struct ScheduleEntry {
   int max_chunks;
   std::string source;  // where the schedule is described
   Schedule (*generate)(int ranks, int chunks, int micro_batches);
-  /// The same where `group` micro-batches go through a chunk in turn, not `ranks`; null: it has no groups.
+  /// The same with `group` micro-batches through a chunk in turn, not `ranks`; null: it has no groups.
   Schedule (*generate_in_groups)(int ranks, int chunks, int micro_batches, int group) = nullptr;
-  /// Whether input and weight gradients are actions of their own.
+  /// Whether input and weight gradients are separate actions.
   bool splits_backward = false;
   /// Rank of each stage: Schedule::rank_of_stage without generating the schedule.
   std::vector<int> (*placement)(int ranks, int chunks) = round_robin_placement;
-  /// Made to measure: the planner builds it from a layout's own durations and memory, and `generate` stands
-  /// for equal stages without a limit.
+  /// Made to measure: the planner builds it from a layout's durations and memory. `generate` builds it for
+  /// equal stages without a limit.
   bool made_to_measure = false;
   /// Whether a search of a large space tries it first, to have good incumbents early.
   bool warm_start = false;
-  /// Chunks per rank with which it holds the fewest micro-batches of all named schedules that have the
+  /// Numbers of chunks per rank for which it holds the fewest micro-batches of all named schedules with the
   /// placement of a made-to-measure one.
   ChunkRange leanest = {};
-  /// Whether its middle repeats with every round of micro-batches, so that more rounds hold no more.
+  /// Whether its middle repeats with every round of micro-batches. More rounds then hold no more memory.
   bool repeats = true;
 };
 
 const std::vector<ScheduleEntry>& schedule_catalog();
 
-/// The named schedule of the same placement that holds the fewest micro-batches: a schedule that is made to
-/// measure fits wherever this one does.
+/// The named schedule of the same placement that holds the fewest micro-batches. A made-to-measure schedule
+/// fits wherever this one does.
 const ScheduleEntry& leanest_schedule(const ScheduleEntry& entry, int chunks);
 
 /// `equal_rounds`: PyTorch's interleaved classes deal m micro-batches to p ranks in max(1, m / p) rounds of
-/// as many each. Else groups are of p, and the last one may be smaller.
+/// equal size. Otherwise groups have p micro-batches, and the last one may be smaller.
 Schedule make_schedule(const ScheduleEntry& entry, int ranks, int chunks, int micro_batches,
                        bool equal_rounds);
 
-/// So few micro-batches of a schedule hold the same on every rank, in as many transfer slots: where it
-/// repeats, three rounds of the pipeline and the last, broken one.
+/// A smaller number of micro-batches with which every rank holds the same, in the same number of transfer
+/// slots. A schedule that repeats: three rounds of the pipeline and the last, broken one.
 int64_t micro_batches_that_hold_as_much(const ScheduleEntry& entry, int64_t ranks, int64_t micro_batches);
 
 /// Throws UserError naming `where` and the nearest known schedule.

@@ -23,7 +23,7 @@ std::string fates(const SearchCertificate& c) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// A plan that is not the fastest was preferred among ties (core/ties.h).
+// The plan may be slower than the fastest: a tied plan was preferred (core/ties.h).
 std::string distance(const SearchCertificate& c, double step_time_s) {
   if (c.fastest_s <= 0.0 || step_time_s <= c.fastest_s) return "none is faster by MPT's model";
   const double less = 1.0 - c.fastest_s / step_time_s;

@@ -34,7 +34,7 @@ struct Part {
   Read read;
 };
 
-// What a number behind a prefix is of.
+// Reads the degree after a prefix.
 template <std::vector<int64_t> SearchBounds::*kDegree>
 void read_degree(ShortForm& form, const std::smatch& match, const std::string& where) {
   form.bounds.*kDegree = {number_in(match, 1, where)};

@@ -11,23 +11,23 @@
 
 namespace mpt {
 
-/// What a short form says. What it leaves out is open.
+/// The values of a short form. Values that it leaves out are open.
 struct ShortForm {
   SearchBounds bounds;  // one value each
   std::vector<std::string> recompute_modules;
-  int64_t shard = 0;                         // of hybrid sharding; 0: all replicas
-  std::optional<int64_t> recomputed_layers;  // of each stage
+  int64_t shard = 0;                         // ranks of hybrid sharding; 0: all replicas
+  std::optional<int64_t> recomputed_layers;  // in each stage
 
-  /// A layout of these bounds with what bounds cannot say.
+  /// The layout, completed by the values that bounds cannot express.
   Layout complete(Layout layout) const;
 };
 
 /// "tp4+sp pp4 dp4 zero1 mbs1 interleaved x3 recompute=1/stage"; parts in any order. Throws UserError that
 /// names `where` and the part.
 ShortForm parse_short_form(const std::string& text, const std::string& where);
-/// Whether it begins as a short form does.
+/// Whether a text begins like a short form.
 bool is_short_form(const std::string& text);
-/// The same parts in one order, to compare.
+/// The text with its parts in a fixed order, for comparison.
 std::string sorted_parts(const std::string& text);
 
 }  // namespace mpt

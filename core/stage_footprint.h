@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// StageFootprint: the plain bytes of one virtual stage on one rank. Filled by models/footprint.h from the
-// model's operators, read by lower(), simulator and runtime. Holds no times.
+// StageFootprint: the bytes of one virtual stage on one rank. models/footprint.h computes it from the model's
+// operators; lower(), simulator and runtime read it. It holds no times.
 
 #include <cstdint>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 // StepProgram: every instruction of one training step on every pipeline rank, in one list. The simulator
-// gives each a duration, the executor does each; neither holds a rule of its own.
+// gives each a duration, the executor runs each. Neither adds rules.
 //
 // The one rule: an instruction waits only on earlier ids, and a transfer or collective across pipeline ranks
 // is ONE instruction that occupies a lane on each rank it touches. The first unfinished instruction of the
@@ -110,14 +110,14 @@ struct StepProgram {
 /// "F stage 2 micro-batch 5", "send activation 1->2 micro-batch 0": for messages and traces.
 std::string instruction_name(const StepProgram& program, InstructionId id);
 
-/// Checks the one rule, lanes in range and slots in range. Returns what is wrong.
+/// Checks the one rule, and that lanes and slots are in range. Returns a text of the defect.
 std::optional<std::string> find_defect(const StepProgram& program);
 
 /// 16 hex digits over all of the program. A plan stores it; a run that lowers to another one is refused.
 std::string program_digest(const StepProgram& program);
 
-/// Peak bytes of each pipeline rank, exact from list order (core decides nothing by time here): static bytes
-/// plus the largest sum of kept activations and workspace at any compute instruction.
+/// Peak bytes of each pipeline rank, exact from list order, without times: static bytes plus the largest sum
+/// of kept activations and workspace at any compute instruction.
 std::vector<int64_t> peak_bytes(const StepProgram& program);
 
 /// Bytes in use on `rank` after and during each of its compute instructions, in list order.

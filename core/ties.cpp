@@ -7,8 +7,8 @@
 namespace mpt {
 namespace {
 
-// Shares of the layers whose selected modules, and whose rest, recompute; and whether the optimizer is
-// offloaded.
+// Shares of the layers in which the selected modules recompute, and in which the rest does; and whether the
+// optimizer is offloaded.
 std::array<double, 3> extra_work(const Layout& l) {
   double full = l.recompute == Recompute::full ? 1.0 : 0.0;
   const auto sum = [](const std::vector<int64_t>& layers) {

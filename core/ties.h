@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Layouts that the model cannot tell apart, and which of them is to be had: ties go to the simple.
+// Layouts that the model cannot tell apart. Among tied layouts the simpler one is preferred.
 
 #include "core/layout.h"
 
@@ -20,11 +20,11 @@ inline constexpr double kEqualMemory = 0.005;
 /// How many of tensor, context, pipeline, expert and data parallelism are used.
 int kinds_of_parallelism(const Degrees& degrees, int64_t expert);
 
-/// Whether `one` recomputes or offloads more than `other`, and neither less.
+/// Whether `one` recomputes or offloads more than `other`, and does not do less of either.
 bool does_more(const Layout& one, const Layout& other);
 
-/// Whether it does so for nothing: `one` is neither faster, by the share `equal` or more, nor smaller. Both
-/// have a step time, a peak and a layout.
+/// Whether the additional work gains nothing: `one` is neither faster, by the share `equal` or more, nor
+/// smaller. Both have a step time, a peak and a layout.
 template <class T>
 bool works_for_nothing(const T& one, const T& other, double equal = kEqualTimes) {
   return other.step_time_s <= (1.0 + equal) * one.step_time_s &&

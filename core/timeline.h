@@ -2,7 +2,7 @@
 #pragma once
 
 // Timeline: start and end of every instruction of a StepProgram, by instruction id. The simulator and the
-// executor both produce one and neither it nor its readers know which: predicted and measured join by id.
+// executor both produce one in the same form. Predicted and measured times join by id.
 
 #include <vector>
 

@@ -12,9 +12,9 @@
 
 namespace mpt {
 
-/// adamw8: both moments in 8 bits (arXiv:2110.02861). adafactor: the second moment's rows and columns alone
-/// (arXiv:1804.04235). sgd: with momentum. muon: one moment, made orthogonal by Newton-Schulz steps, for the
-/// matrices of layers, and AdamW for all else (arXiv:2502.16982).
+/// adamw8: both moments in 8 bits (arXiv:2110.02861). adafactor: only the rows and columns of the second
+/// moment (arXiv:1804.04235). sgd: with momentum. muon: one moment, made orthogonal by Newton-Schulz steps,
+/// for the matrices of layers, and AdamW for all other weights (arXiv:2502.16982).
 enum class OptimizerKind { adamw, adamw8, adafactor, sgd, muon };
 /// How frozen weights are stored. nf4: 4 bits, with scales that are quantised again (arXiv:2305.14314).
 enum class FrozenFormat { bf16, fp8, nf4 };
@@ -22,7 +22,7 @@ enum class FrozenFormat { bf16, fp8, nf4 };
 enum class AdapterTarget { qkv, output, up, down, experts };
 /// Parts of a model that are not trained.
 enum class FrozenPart { embedding, mixers, mlps, experts, head };
-/// What a layer keeps for backward and may move to the host's memory until then, by Megatron-LM's names
+/// Activations that a layer keeps for backward and may move to host memory until then, by Megatron-LM's names
 /// (offload_modules in megatron/core/transformer/transformer_config.py).
 enum class OffloadModule { attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act };
 
@@ -32,7 +32,7 @@ struct Training {
   bool adapts() const { return adapter_rank > 0; }
   bool adapts(AdapterTarget target) const { return adapts() && contains(adapter_targets, target); }
   bool freezes(FrozenPart part) const { return adapts() || contains(frozen, part); }
-  /// Whether a layer has more products, or has them otherwise, than with full training.
+  /// Whether a layer has more products than with full training, or other ones.
   bool changes_products() const {
     return adapts() || (!frozen.empty() && frozen_format != FrozenFormat::bf16);
   }

@@ -7,8 +7,8 @@
 namespace mpt {
 namespace {
 
-// When a stage sends each of its micro-batches on, in that order; and when its neighbour is done with what
-// it was sent, by micro-batch.
+// A micro-batch that a stage sends, and the time. `used_up`: when the neighbour is done with each
+// micro-batch.
 struct Sent {
   int micro_batch;
   int64_t at;

@@ -8,7 +8,7 @@
 
 namespace mpt {
 
-/// What a framework makes of a model, and MPT of that.
+/// Whether a framework runs a model, and whether MPT writes the model for it.
 enum class VerdictKind : uint8_t {
   exported,     // it runs, and MPT writes it
   not_written,  // it runs, and MPT does not write it yet
@@ -31,11 +31,11 @@ struct ModelVerdict {
   }
 };
 
-/// Whether a layout is known to train what one GPU would that takes one sequence at a time.
+/// Whether a layout is known to give the same training as one GPU that takes one sequence at a time.
 struct Objective {
   bool same = true;
-  std::string why;   // it is not: the end of a sentence about the framework
-  std::string seen;  // the run or the line that shows that; empty where it is not known
+  std::string why;   // if not: the reason, as the end of a sentence about the framework
+  std::string seen;  // the run or the line that shows it; empty if none is known
 
   bool operator==(const Objective&) const = default;
 

@@ -35,7 +35,7 @@ std::string name_of(const DialectRow& row) {
   return row.word.empty() && row.value ? enum_name(*row.value) : row.word;
 }
 
-// A value, or that of another one.
+// A value from a table's text: a literal, or the current value of another name.
 Json resolved(const DialectRow& row, const std::string& text, const Values& values) {
   if (text.empty()) return Json();
   if (const auto other = enum_value<Value>(text)) return known(values, *other);
@@ -52,7 +52,7 @@ bool can_have(const DialectRow& row, const Json& value) {
   return v.empty() || contains(v, text_of(value));
 }
 
-// Numbers that differ in how they are written are equal.
+// Whether two texts mean the same. Numbers are equal even if they are written differently.
 bool same_text(const std::string& a, const std::string& b) {
   const Json x = Json::parse(a, nullptr, false), y = Json::parse(b, nullptr, false);
   return a == b || (x.is_number() && y.is_number() && x == y);
@@ -131,7 +131,7 @@ class Writer {
       return false;
     if (row.whole && std::floor(ours.get<double>()) != ours.get<double>()) return false;
     if (!row.names.empty()) return row.names.contains(text);
-    // A switch that is given says its value; one that is not says the default.
+    // A switch that is present has its value; an absent switch has the default.
     return !is_switch(row) || ours == Json(true) || otherwise.is_null();
   }
 
@@ -141,7 +141,7 @@ class Writer {
       const std::string& name = row.names.at(text_of(ours));
       return is_switch(row) ? word_value(name) : Json(name);
     }
-    // A switch is not written for its default.
+    // A switch with its default is not written.
     if (is_switch(row)) return ours == Json(true) && resolved(row, row.otherwise, values_) != ours;
     return ours;
   }
@@ -185,7 +185,7 @@ class Reader {
     return words_.has(name) || other == row.also.end() ? name : *other;
   }
 
-  // Parts that are not there have no values.
+  // Parts that are absent have no values.
   Json value(const DialectRow& row) const {
     if (is_switch(row)) return read_switch(row);
     if (!row.names.empty() || form_of(*row.value)->type == ValueType::word) return read_name(row);
@@ -277,7 +277,7 @@ class Reader {
   Values values_;
 };
 
-// What mixers other than full attention and windows are made of, where no word says it.
+// The missing value of a mixer other than full attention and windows that no row of the dialect describes.
 std::optional<Value> unsaid_mixer(const Dialect& dialect, const Values& values) {
   static const std::map<std::string, Value> parts{{"linear", Value::linear_kind},
                                                   {"both", Value::linear_kind},
@@ -293,7 +293,7 @@ std::optional<Value> unsaid_mixer(const Dialect& dialect, const Values& values) 
   return std::nullopt;
 }
 
-// What write() says, for the way back.
+// The words that write() made, as a source for read().
 class OwnWords : public WordSource {
  public:
   explicit OwnWords(const std::vector<Word>& words) {
@@ -455,7 +455,7 @@ std::set<Value> differences(const Dialect& dialect, const ModelSpec& model) {
     for (const auto& [value, ours] : values) {
       if (known(back, value) != ours) found.insert(value);
     }
-  } catch (const UserError&) {  // these words alone are no model
+  } catch (const UserError&) {  // these words alone do not make a model
   }
   return found;
 }

@@ -18,7 +18,7 @@ std::string mixer_of(const LayerKind& k) {
 
 std::string mlp_of(const LayerKind& k) { return k.moe ? "experts" : k.mlp ? "dense" : "none"; }
 
-// Attention of a full layer: what says which keys a query sees is of the draft.
+// Attention of a full layer, without the parts that select keys; the draft has these.
 Attention plain(Attention a) {
   a.chunk.reset();
   a.index.reset();
@@ -42,7 +42,7 @@ void take_attention(const ModelSpec& m, ModelDraft& d) {
     d.full = d.window;
     d.full.window.reset();
   }
-  // Files have heads of models without attention, too.
+  // Files have a number of heads even for models without attention.
   if (full == nullptr && window == nullptr) {
     d.full.heads = d.full.kv_heads = 1;
     d.full.head_dim = m.hidden;
@@ -50,7 +50,7 @@ void take_attention(const ModelSpec& m, ModelDraft& d) {
   if (window == nullptr) d.window = d.full;
 }
 
-// Some layers have no positions, others have rotary ones.
+// Layers without positions, if other layers have rotary ones.
 void take_positions(const ModelSpec& m, ModelDraft& d) {
   const auto rotated = [](const LayerKind& k) { return k.attention && k.attention->rotary; };
   const LayerKind* const other = m.layers.first(rotated);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// ModelDraft: a model as files describe it: what its layers have in common, and a word for each layer.
+// ModelDraft: a model as files describe it: the common properties of its layers, and a word for each layer.
 
 #include <optional>
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace mpt::models {
 
-/// Mixers: full, rotary (full with rotary positions where other full layers have none), window, chunk,
-/// sparse, sparse_shared, linear, both, convolution, none. MLPs: dense, experts, none.
+/// Mixers: full, rotary (full with rotary positions if other full layers have none), window, chunk, sparse,
+/// sparse_shared, linear, both, convolution, none. MLPs: dense, experts, none.
 struct ModelDraft {
   ModelSpec model;  // without its layers
   std::vector<std::string> mixers, mlps;
@@ -25,18 +25,18 @@ struct ModelDraft {
   std::optional<MixtureOfExperts> moe;
   bool full_without_rotary = false;  // full layers have no positions, others have
   bool dense_beside_experts = false;
-  int64_t borrowers = 0;            // last layers, which share keys and values with lower ones
+  int64_t borrowers = 0;            // number of last layers, which share keys and values with lower ones
   bool borrowers_are_wide = false;  // their MLPs are twice as wide
-  std::optional<LayerList> made;    // layers that no words describe: their sizes differ one by one
+  std::optional<LayerList> made;    // layers that words cannot describe, because their sizes differ
 
   bool has_mixer(const std::string& name) const;
   bool has_mlp(const std::string& name) const;
 };
 
-/// Of layer `layer` by its words.
+/// The kind of layer `layer`, from its words.
 LayerKind kind_of(const ModelDraft& draft, int64_t layer);
 ModelSpec model_of(const ModelDraft& draft);
-/// Layers that words do not describe are `made`.
+/// `made` holds the layers that words cannot describe.
 ModelDraft draft_of(const ModelSpec& model);
 
 }  // namespace mpt::models

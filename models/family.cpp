@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kTableFile = "models/dialects/hugging_face.json";
 
-// A rule is inherited as a whole.
+// The base's values complete the entry's. A rule is inherited as a whole.
 Family inherited(Family own, const Family& base, const Json& json) {
   own.keys.insert(base.keys.begin(), base.keys.end());
   own.numbers.insert(base.numbers.begin(), base.numbers.end());
@@ -32,7 +32,7 @@ Family inherited(Family own, const Family& base, const Json& json) {
   return own;
 }
 
-// Beyond the field lists. Inherited parts are checked in the entry that they are from.
+// Checks beyond the field lists. Inherited parts are checked in their original entry.
 class EntryCheck {
  public:
   EntryCheck(const std::string& type, JsonProblems& problems) : at_("/" + type), problems_(problems) {}
@@ -72,7 +72,7 @@ class EntryCheck {
         meant.empty() ? "" : "did you mean \"" + meant + "\"?");
   }
 
-  // The reader finds these by other means: rules, rope_scaling, functions, and kv_rank of latent attention.
+  // The reader finds these in other ways: rules, rope_scaling, functions, and kv_rank of latent attention.
   void said(const std::string& place, Value value) {
     static const std::set<Value> parts{Value::mixers, Value::mlps, Value::unequal_layers, Value::latent,
                                        Value::compressed};

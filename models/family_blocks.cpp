@@ -14,7 +14,7 @@ struct Part {
   const char *mixer, *mlp;
 };
 
-// A letter or a word for each layer, each of them one part.
+// The part of a layer by its letter or word. Each layer is one part.
 const std::map<std::string, Part>& nemotron_parts() {
   static const std::map<std::string, Part> parts{
       {"M", {"linear", "none"}},   {"mamba", {"linear", "none"}},   {"linear_attention", {"linear", "none"}},
@@ -36,7 +36,7 @@ Names layer_words(Config& c, const char* list_key, const char* pattern_key) {
   return words;
 }
 
-// Its next-token modules have layers of several kinds; those of a ModelSpec are of the last layer's kind.
+// Notes the modules that are left out. A ModelSpec has next-token modules only of the last layer's kind.
 void tell_left_out_modules(Config& c, const ModelDraft& d) {
   if (d.model.next_token_layers == 0 || d.mixers.empty()) return;
   for (const std::string& word : layer_words(c, "mtp_layers_block_type", "mtp_hybrid_override_pattern")) {
@@ -50,7 +50,7 @@ void tell_left_out_modules(Config& c, const ModelDraft& d) {
   }
 }
 
-// Attention, if the block has it: so many queries share a key.
+// Sets attention if the block has it. The file gives the number of queries per key.
 void set_block_attention(Config block, const Attention& whole, LayerKind& kind) {
   Config a = block.inner("attention");
   if (a.flag_or("replace_with_linear", false))
@@ -71,8 +71,8 @@ void set_block_mlp(Config block, const Mlp& whole, int64_t hidden, LayerKind& ki
   kind.mlp->ffn_hidden = (width + 255) / 256 * 256;
 }
 
-// Tokens of an entry by layer: 0, or what the file says of its kind of layer. Old files have numbers, one
-// more for each next-token layer.
+// The number of tokens per entry of each layer: 0, or the file's value for the layer's kind. Old files have
+// numbers, with one more for each next-token layer.
 std::vector<int64_t> entry_ratios(Config& c, int64_t layers) {
   Config rates = c.inner("compress_rates");
   const std::map<std::string, int64_t> by_word{
@@ -102,7 +102,7 @@ std::vector<int64_t> entry_ratios(Config& c, int64_t layers) {
   return ratios;
 }
 
-// Layers with few tokens to an entry choose among them, and make entries of twice as many tokens.
+// Layers with few tokens per entry choose entries by an index. Each of these pools twice that number.
 void read_deepseek_v4(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   const auto layers = int64_t(d.mixers.size());
@@ -137,7 +137,7 @@ void read_deepseek_v4(FamilyReader& r, ModelDraft& d) {
   });
 }
 
-// The kind of a layer of so many tokens to an entry, as the class has it.
+// The class's word for a layer, from its number of tokens per entry.
 const char* compression_word(const Attention& a) {
   if (a.compressed->ratio == 0) return "sliding_attention";
   return a.index ? "compressed_sparse_attention" : "heavily_compressed_attention";

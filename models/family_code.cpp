@@ -15,7 +15,7 @@ using Names = std::vector<std::string>;
 
 constexpr double kUsualRotaryBase = 10000.0;
 
-// The table of positions has two rows more, for an offset.
+// The table of positions has two additional rows, for an offset.
 void read_opt(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   d.model.max_positions += 2;
@@ -61,12 +61,12 @@ void write_falcon(FamilyWriter& w, ModelDraft& d) {
 }
 
 void read_gemma(FamilyReader& r, ModelDraft& d) {
-  // The first files say "hidden_act": "gelu" of models trained with the tanh form; the classes correct it.
+  // The first files have "hidden_act": "gelu" for models trained with the tanh form; the classes correct it.
   if (!r.config().has("hidden_activation") && d.mlp->activation == ActivationKind::gelu)
     d.mlp->activation = ActivationKind::gelu_tanh;
 }
 
-// Full layers have heads of their own, and keys that serve as values.
+// Full layers have another head size and number of heads, and their keys are also their values.
 void read_gemma4(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   read_gemma(r, d);
@@ -74,7 +74,7 @@ void read_gemma4(FamilyReader& r, ModelDraft& d) {
   if (!d.full.keys_are_values) d.full.kv_heads = d.window.kv_heads;
   d.mixers.back() = "full";
   d.borrowers = std::min<int64_t>(d.borrowers, int64_t(d.mixers.size()) - 1);
-  // transformers 5 saves what full layers have of their own by layer; the last one is full.
+  // transformers 5 saves the differing values of full layers by layer; the last layer is full.
   if (c.has("per_layer_config")) {
     Config own = c.inner("per_layer_config").inner(std::to_string(d.mixers.size() - 1).c_str());
     d.full.head_dim = own.size_or("head_dim", d.window.head_dim);
@@ -94,7 +94,7 @@ void write_gemma4(FamilyWriter& w, ModelDraft& d) {
   if (!d.full.keys_are_values) w.put("num_global_key_value_heads", nullptr);
 }
 
-// Old and new classes differ in the default: the file must say it, if only as null.
+// Old and new classes differ in the default. The file must have the key, even if it is null.
 void read_deepseek_v3(FamilyReader& r, ModelDraft&) {
   Config& c = r.config();
   if (c.absent("n_shared_experts")) c.add("n_shared_experts", "missing", "a whole number or null");
@@ -111,7 +111,7 @@ void write_deepseek_v2(FamilyWriter& w, ModelDraft& d) {
   w.put("topk_method", grouped ? "group_limited_greedy" : "greedy");
 }
 
-// The file must say it, of models without experts, too.
+// The file must have the key, also for models without experts.
 void write_deepseek_v3(FamilyWriter& w, ModelDraft& d) {
   if (!d.moe) w.put(Value::shared_count, 0);
 }
@@ -130,7 +130,7 @@ void read_exaone4(FamilyReader& r, ModelDraft& d) {
   d.mixers.back() = "full";
 }
 
-// Widths that files leave to "auto": expand x hidden in all.
+// Files may set these widths to "auto". All are then expand x hidden.
 void read_mamba(FamilyReader& r, ModelDraft& d) {
   if (!d.linear) return;
   Config& c = r.config();
@@ -149,7 +149,7 @@ void write_mamba(FamilyWriter& w, ModelDraft& d) {
                                                     : Json(double(width) / double(d.model.hidden)));
 }
 
-// Shared experts alone are a dense MLP.
+// A layer with only shared experts is a dense MLP.
 void read_granite_hybrid(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   read_mamba(r, d);
@@ -172,7 +172,7 @@ void write_granite_hybrid(FamilyWriter& w, ModelDraft& d) {
   w.put(Value::shared_ffn, d.mlp->ffn_hidden);
 }
 
-// Kimi Linear 48B; Kimi K3 calls itself the same.
+// For Kimi Linear 48B. Kimi K3 uses the same type name.
 void write_kimi_linear(FamilyWriter& w, ModelDraft& d) {
   Json linear = Json::array(), full = Json::array();
   for (size_t l = 0; l < d.mixers.size(); ++l) {
@@ -183,7 +183,7 @@ void write_kimi_linear(FamilyWriter& w, ModelDraft& d) {
   w.put("first_k_dense_replace", std::find(d.mlps.begin(), d.mlps.end(), "experts") - d.mlps.begin());
 }
 
-// Attention in one of eight layers, experts in every second one, and the selective scan in all others.
+// Attention is in one of eight layers, the selective scan in all others. Experts are in every second layer.
 void read_jamba(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   const int64_t period = c.size_or("attn_layer_period", 8), offset = c.count_or("attn_layer_offset", 4);
@@ -207,7 +207,7 @@ void read_jamba(FamilyReader& r, ModelDraft& d) {
   d.linear = mixer;
 }
 
-// The first two places that a word has in a list, as a period and an offset; none: no layer has it.
+// Writes a period and an offset from the first two places of a word in a list; nothing if no layer has it.
 void put_period(FamilyWriter& w, const Names& names, const char* name, const std::string& key) {
   std::vector<int64_t> places;
   for (size_t l = 0; l < names.size(); ++l) {
@@ -227,7 +227,7 @@ void write_jamba(FamilyWriter& w, ModelDraft& d) {
   w.put("mamba_dt_rank", d.linear->step_rank);
 }
 
-// Heads of each layer stand in a list, and the gate may be one number for each element.
+// Heads of each layer are in a list, and the gate may have one number for each element.
 void read_laguna(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   if (c.is_text("gating") && c.text_or("gating", "") == "per-element")
@@ -262,7 +262,7 @@ void write_laguna(FamilyWriter& w, ModelDraft& d) {
   w.put("rope_parameters/sliding_attention/rope_type", "default");
 }
 
-// Norms of queries and keys there have no weights, and layers without positions have none.
+// Norms of queries and keys have no weights there, and layers without positions have no such norms.
 void read_llama4(FamilyReader& r, ModelDraft&) {
   if (r.config().flag_or("use_qk_norm", true))
     r.config().tell("norms of queries and keys, which have no weights there, are left out");
@@ -282,7 +282,7 @@ double entry_of(Config& c, const char* key, int64_t l, int64_t layers, double ot
   return otherwise;
 }
 
-// Rotary positions differ between layers: lists have a base and a fraction for each, and only the named kinds
+// Rotary positions differ between layers. Lists have a base and a fraction for each, and only the named kinds
 // of layers are scaled.
 void read_step3p5(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
@@ -331,7 +331,7 @@ void write_step3p5(FamilyWriter& w, ModelDraft& d) {
   w.put("yarn_only_types", Json(scaled));
 }
 
-// As many heads, and heads as large, as attention has.
+// Number and size of heads are those of attention.
 void read_lightning(FamilyReader&, ModelDraft& d) {
   if (!d.linear) return;
   d.linear->heads = d.linear->key_heads = d.full.heads;
@@ -344,7 +344,7 @@ void write_lightning(FamilyWriter&, ModelDraft& d) {
   d.full.head_dim = d.linear->head_dim;
 }
 
-// Two thirds of the width that the file says, rounded up (Lfm2MLP).
+// Two thirds of the width in the file, rounded up (Lfm2MLP).
 void read_lfm2(FamilyReader& r, ModelDraft& d) {
   Config& c = r.config();
   if (!c.flag_or("block_auto_adjust_ff_dim", true)) return;
@@ -355,8 +355,8 @@ void read_lfm2(FamilyReader& r, ModelDraft& d) {
 
 void write_lfm2(FamilyWriter& w, ModelDraft&) { w.put("block_auto_adjust_ff_dim", false); }
 
-// Each of its blocks is two layers of attention and a dense MLP, and experts beside the second
-// (LongCat-Flash, arXiv:2509.01322, section 2.1).
+// Each block is two layers of attention with a dense MLP; the second also has experts (LongCat-Flash,
+// arXiv:2509.01322, section 2.1).
 void read_longcat(FamilyReader&, ModelDraft& d) {
   const size_t blocks = d.mixers.size();
   d.moe->router_bias = true;

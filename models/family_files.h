@@ -2,8 +2,8 @@
 #pragma once
 
 // Files of a family: its config.json, read and written. FamilyReader sets the values of a model from a file,
-// whatever its family calls them. FamilyWriter writes them under the keys that its family has for them. Rules
-// say which layers are of which kind, and pairs of functions what no rule says.
+// with the family's names for them. FamilyWriter writes them under the keys of the family. Rules give the
+// kind of each layer. Pairs of functions handle all that no rule expresses.
 
 #include <optional>
 #include <string>
@@ -19,25 +19,25 @@ struct KeyPlace {
   Config object;
   std::string key;
 };
-/// The first of the paths under which the file says something, or else null. "a/b" is b of the object a.
+/// The first of the paths that has a value in the file, or else null. "a/b" is b of the object a.
 std::optional<KeyPlace> find_key(const Config& config, const std::vector<std::string>& paths);
 
 class FamilyReader : public ValueVisitor {
  public:
-  /// Reads into `draft`, which visit_values() goes over.
+  /// Reads into `draft`; visit_values() visits its values.
   FamilyReader(const Family& family, Config& config, ModelDraft& draft)
       : family_(family), config_(config), draft_(draft) {}
 
   Config& config() { return config_; }
   const Family& family() const { return family_; }
 
-  /// At least 1. A value that neither the file nor the family has is a problem.
+  /// At least 1. A value that is neither in the file nor in the family is a problem.
   int64_t size_of(Value value) { return whole(value, 1, true); }
-  /// At least 0; 0 where nobody says anything.
+  /// At least 0; 0 if neither the file nor the family has the value.
   int64_t count_of(Value value) { return whole(value, 0, false); }
   double real_of(Value value, double otherwise = 0.0);
   std::string word_of(Value value);
-  /// Notes that the file does not say the base of its rotary positions.
+  /// Notes that the file has no base of its rotary positions.
   void tell_missing_base(double base);
   /// Whether the file has a key of the value, and not null.
   bool says(Value value);
@@ -68,7 +68,7 @@ class FamilyReader : public ValueVisitor {
   ModelDraft& draft_;
 };
 
-/// Values that null switches off; of others null is as absent.
+/// Values that null switches off. For other values null is the same as absent.
 bool null_switches_off(Value value);
 
 class FamilyWriter : public ValueVisitor {
@@ -80,9 +80,9 @@ class FamilyWriter : public ValueVisitor {
   const ModelSpec& model() const { return model_; }
   /// `path`: "a/b" is b of the object a. The first value of a path stays.
   void put(const std::string& path, Json value);
-  /// Under the value's first key, if the family has one.
+  /// Puts it under the value's first key, if the family has one.
   void put(Value value, Json what);
-  /// The file with its keys in order, and further keys that the class needs.
+  /// The file with its keys in order, and additional keys that the class needs.
   Json take();
 
   bool sets() const override { return false; }
@@ -104,7 +104,7 @@ class FamilyWriter : public ValueVisitor {
   Json json_ = Json::object();
 };
 
-/// Words for `layers` layers as the file has them.
+/// Words for `layers` layers, from the file.
 std::vector<std::string> read_mixers(FamilyReader& reader, int64_t layers);
 std::vector<std::string> read_mlps(FamilyReader& reader, int64_t layers);
 /// Writes the entries for these words. Layers that the rule cannot describe are left out.
@@ -122,7 +122,7 @@ std::vector<std::string> family_code_names();
 
 /// Models with attention over pooled tokens (DeepSeek-V4).
 FamilyCode deepseek_v4();
-/// Models whose blocks are one part each, or differ one by one (Nemotron-H, Nemotron-NAS).
+/// Models in which each block is one part, or blocks differ one by one (Nemotron-H, Nemotron-NAS).
 FamilyCode nemotron_h();
 FamilyCode nemotron_nas();
 

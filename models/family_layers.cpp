@@ -16,7 +16,7 @@ std::string text_of(const Json& entry) {
                               : entry.dump();
 }
 
-// One word or number for each layer; nothing where the file has no such list.
+// One word or number for each layer; nothing if the file has no such list.
 std::optional<Names> listed(Config& config, const LayerRule& rule, int64_t layers) {
   auto entry = find_key(config, rule.list);
   if (!entry) return std::nullopt;
@@ -41,7 +41,7 @@ std::optional<Names> listed(Config& config, const LayerRule& rule, int64_t layer
   return names;
 }
 
-// Layers by number, which a list or a text has.
+// The layers that a list or a text gives by number.
 std::optional<std::set<int64_t>> numbered(Config& config, const Names& lists, const Names& texts,
                                           int64_t first) {
   std::set<int64_t> layers;
@@ -101,7 +101,7 @@ Names read_mixers(FamilyReader& reader, int64_t layers) {
   return names;
 }
 
-// Layers with experts between a first and a last one, at intervals.
+// Layers with experts: between a first and a last one, at intervals.
 struct ExpertLayers {
   int64_t from = 0, until = 0, interval = 1, modulo = 1, every = 1;
 
@@ -130,7 +130,7 @@ Names read_mlps(FamilyReader& reader, int64_t layers) {
 
 namespace {
 
-// Entries of a list that the rule reads as these words; nothing where it has no entry for one.
+// Entries of a list that the rule reads as these words; nothing if it has no entry for one.
 std::optional<Json> entries_of(const LayerRule& rule, const Names& names) {
   Json list = Json::array();
   for (const std::string& name : names) {
@@ -154,7 +154,7 @@ Json places_of(const Names& names, const std::string& name, int64_t first) {
   return places;
 }
 
-// The usual interval first: each of the rule's intervals alone, up to eight layers.
+// Intervals that give these words. Each of the rule's intervals alone comes first, up to eight layers.
 std::optional<ExpertLayers> intervals_of(const LayerRule& rule, const Names& mlps, int64_t from, bool all) {
   const auto holds = [&](const ExpertLayers& tried) {
     for (size_t l = 0; l < mlps.size(); ++l) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMostLayers = 100000;
 
-// Words that hold only where another value is true.
+// The value that must be true for the word to apply.
 std::optional<Value> condition_of(Value value) {
   if (value == Value::query_key_norm) return Value::query_key_norm_if;
   if (value == Value::gate) return Value::gate_if;
@@ -36,7 +36,7 @@ std::optional<KeyPlace> find_key(const Config& config, const std::vector<std::st
       object = object.inner(rest.substr(0, slash).c_str());
       rest = rest.substr(slash + 1);
     }
-    // Further names are known, too, where the first says something.
+    // Alternative names are also marked as read if the first has a value.
     const bool has = object.has(rest.c_str());
     if (has && !first) first = KeyPlace{object, rest};
     if (!has && !object.absent(rest.c_str()) && !null) null = KeyPlace{object, rest};
@@ -104,7 +104,7 @@ void FamilyReader::required(Value value, int64_t& place) {
   place = 1;
 }
 
-// The default size of a head is its share of the hidden size. The classes refuse sizes that do not divide.
+// By default the size of a head is hidden / heads. The classes refuse sizes that do not divide.
 int64_t FamilyReader::head_size() {
   const int64_t hidden = draft_.model.hidden, heads = draft_.full.heads;
   if (!config_.failed() && hidden % heads != 0)
@@ -134,7 +134,7 @@ void FamilyReader::count(Value value, int64_t& place, std::optional<int64_t> oth
 
 void FamilyReader::real(Value value, double& place, double otherwise) {
   place = real_of(value, otherwise);
-  // 0 means none.
+  // 0 means that there is none.
   if (value == Value::routed_scale || value == Value::window_rotary_base ||
       value == Value::window_rotary_fraction)
     place = place > 0.0 ? place : otherwise;
@@ -149,7 +149,7 @@ void FamilyReader::flag(Value value, bool& place, bool otherwise) {
   if (value == Value::latent) place = family_.has_keys(Value::kv_rank);
 }
 
-// Null switches a cap off, whatever the class takes for an absent one.
+// Null switches a cap off, even if the class has a default for an absent key.
 std::optional<double> FamilyReader::cap(Value value) {
   const auto place = find(value);
   if (place && !Config(place->object).has(place->key.c_str())) return std::nullopt;
@@ -157,7 +157,7 @@ std::optional<double> FamilyReader::cap(Value value) {
   return size > 0.0 ? std::optional(size) : std::nullopt;
 }
 
-// One that changes something.
+// A factor that changes something, or nothing.
 std::optional<double> FamilyReader::factor(Value value) {
   const double factor = real_of(value);
   return factor > 0.0 && factor != 1.0 ? std::optional(factor) : std::nullopt;
@@ -216,14 +216,14 @@ void FamilyReader::word(Value value, std::string& place, const std::vector<std::
   place = name;
 }
 
-// "rope_scaling", or since transformers 5 the same keys in "rope_parameters", for each kind of layer in some.
+// "rope_scaling", or since transformers 5 the same keys in "rope_parameters", in some by kind of layer.
 void FamilyReader::scaling(std::optional<RotaryScaling>& place) {
   place.reset();
   Config scaling = config_.inner(config_.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
   if (scaling.has("full_attention")) scaling = scaling.inner("full_attention");
   const std::string type = scaling.text_or("rope_type", scaling.text_or("type", "default"));
   const char* const original = "original_max_position_embeddings";
-  const bool beside = config_.has(original);  // where it says nothing without a scaling, it is read, too
+  const bool beside = config_.has(original);  // this marks the key as read, even without a scaling
   if (type == "default" || type == "mrope") return;
   const int64_t positions = draft_.model.max_positions;
   RotaryScaling& s = place.emplace();
@@ -255,7 +255,7 @@ void FamilyReader::scaling(std::optional<RotaryScaling>& place) {
     s.factor = double(positions) / double(s.original_positions);
 }
 
-// A family with experts has none where the file says 0, or it says 0 for files that say nothing.
+// A family with experts has none if the file gives 0, or if the family has 0 for files without the key.
 bool FamilyReader::has_experts() {
   const bool known = says(Value::experts) || family_.numbers.contains(Value::experts);
   return family_.has_keys(Value::experts) && !(known && count_of(Value::experts) == 0);

@@ -37,7 +37,7 @@ void FamilyWriter::put(Value value, Json what) {
 
 Json FamilyWriter::take() {
   for (const auto& [key, number] : family_.also) put(key, number);
-  // The class names tokens that a smaller vocabulary lacks.
+  // The class has default numbers of tokens that a smaller vocabulary lacks.
   for (const char* token : {"pad_token_id", "bos_token_id", "eos_token_id"}) {
     if (model_.vocab < family_.least_vocab) put(token, nullptr);
   }
@@ -60,10 +60,10 @@ void FamilyWriter::shared_width(int64_t width) {
 
 void FamilyWriter::count(Value value, int64_t& place, std::optional<int64_t>, int64_t) {
   if (value == Value::shared_ffn) return shared_width(place);
-  // Null where silence is not none; few classes take it elsewhere.
+  // Null is written if an absent key has another meaning than none; few classes accept null elsewhere.
   const bool none = place == 0 && null_switches_off(value);
   if (!none || number(value) != 0.0) put(value, none ? Json(nullptr) : Json(place));
-  // Classes with latent attention repeat keys for groups of heads, too, and their defaults are other counts.
+  // Classes with latent attention still need the number of key-value heads, and their default may differ.
   if (value == Value::kv_rank) put(Value::kv_heads, draft_.full.kv_heads);
 }
 
@@ -91,7 +91,7 @@ void FamilyWriter::option(Value value, std::optional<double>& place) {
       put(Value::logit_factor, place.value_or(1.0));
       return put(Value::logit_divisor, 1.0 / place.value_or(1.0));
     case Value::score_scale:
-      // Classes take whole numbers alone.
+      // Classes accept only whole numbers.
       put(Value::scores_scaled_as, place ? std::llround(1.0 / (*place * *place)) : draft_.full.head_dim);
       return put(Value::score_factor, place.value_or(1.0 / std::sqrt(head)));
     default:
@@ -99,7 +99,7 @@ void FamilyWriter::option(Value value, std::optional<double>& place) {
   }
 }
 
-// The family's own name of an activation, where that is the model's.
+// The family's name of the activation, if the name means the model's activation.
 void FamilyWriter::word(Value value, std::string& place, const std::vector<std::string>&) {
   if (value == Value::query_key_norm) put(Value::query_key_norm_if, place != "none");
   if (value == Value::gate) put(Value::gate_if, place != "none");
@@ -114,7 +114,7 @@ void FamilyWriter::word(Value value, std::string& place, const std::vector<std::
 }
 
 void FamilyWriter::scaling(std::optional<RotaryScaling>& place) {
-  // Of another kind only the class knows the numbers.
+  // For another kind, only the class knows the numbers.
   const bool by_layer = json_.contains("rope_parameters");
   if (place ? place->kind == RotaryScalingKind::other : !by_layer) return;
   const Json keys = place ? scaling_json(*place) : Json{{"rope_type", "default"}};

@@ -13,7 +13,7 @@ namespace {
 
 using Piece = StagePieces::Piece;
 
-// Five steps of three products over each matrix, of which the smaller side is squared (arXiv:2502.16982,
+// Five steps of three products over each matrix. The smaller side of the matrix is squared (arXiv:2502.16982,
 // section 2.1).
 double newton_schulz_flop(const OperatorShape& s, int64_t matrices) {
   constexpr double kSteps = 5.0;
@@ -21,14 +21,14 @@ double newton_schulz_flop(const OperatorShape& s, int64_t matrices) {
   return double(matrices) * kSteps * (4.0 * small * small * large + 2.0 * small * small * small);
 }
 
-// As runtime/device/fp8.h has it, of products that are in 8 bits there (LinearShape::narrows()).
+// As in runtime/device/fp8.h, for products that run in 8 bits there (LinearShape::narrows()).
 int64_t fp8_weight_bytes(const OperatorShape& s) {
   const bool narrows =
       s.precision == Precision::fp8 && s.rows % 16 == 0 && s.columns % 16 == 0 && s.inner % 16 == 0;
   return narrows ? LayerBuilder::rounded(2 * s.columns * s.inner + 4) : 0;
 }
 
-// Experts of one layer are one weight each way, a row of it an expert.
+// The experts of one layer are one weight per product; each row is one expert.
 void add_weights(const Operator& op, std::vector<StagePieces::Weight>& weights) {
   if (op.shape.frozen) return;
   const OperatorShape& s = op.shape;
@@ -68,20 +68,20 @@ Piece piece_of(const LayerProgram& program) {
 
 // Bytes of one parameter. fp32: weight, gradient, two moments. bf16 and fp16: weight, fp32 gradient, fp32
 // master weight and two moments (Micikevicius et al. 2018, arXiv:1710.03740; Megatron-LM's convention of 18
-// bytes). fp8: the same, and an fp8 copy of the weight and of its transpose for the products; nvfp4: two
-// copies of 4 bits and 8 for every 16 of them, one for each order.
+// bytes). fp8: the same, and an fp8 copy of the weight and of its transpose for the products. nvfp4: two
+// copies of 4 bits, each with 8 bits for every 16 values, one for each order.
 struct ParameterBytes {
   int64_t weight, gradient, optimizer;
 };
 ParameterBytes bytes_by_precision(Precision precision) {
   return precision == Precision::fp32 ? ParameterBytes{4, 4, 8} : ParameterBytes{2, 4, 12};
 }
-// Of the moments alone, where AdamW's take `adamw`; rows and columns of Adafactor are a per mille.
+// Bytes of the moments if AdamW's take `adamw`. Adafactor's rows and columns, a per mille, count as 0.
 int64_t moment_bytes(OptimizerKind kind, int64_t adamw = 8) {
   const int64_t bytes[] = {adamw, 2, 0, adamw / 2, adamw / 2};  // adamw, adamw8, adafactor, sgd, muon
   return bytes[size_t(kind)];
 }
-// Both of a weight: in the precision of the framework's states, which may be 16 bits.
+// Bytes of both AdamW moments of a weight: in the precision of the framework's states, which may be 16 bits.
 int64_t adamw_moment_bytes(const Layout& layout) {
   const int64_t all = layout.execution.states.optimizer_bytes;
   return all > 0 ? std::min<int64_t>(all, 8) : 8;
@@ -106,8 +106,8 @@ ParameterBytes bytes_per_parameter(const Layout& layout) {
   return bytes;
 }
 
-// Each moment, and the master weight or what 16 bits lack of it, is a buffer of its own. With ZeRO 3 the
-// piece at work is whole, and where gathering runs ahead the next one is, too.
+// Each moment is a separate buffer, and so is the master weight, or the bits that it has beyond 16. With ZeRO
+// 3 the piece at work is gathered in full. If gathering runs ahead, the next piece is, too.
 void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& f) {
   const ParameterBytes unit = bytes_per_parameter(layout);
   const auto bytes = [&](int64_t zero, int64_t each) {
@@ -115,13 +115,13 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   };
   const int64_t zero = layout.zero_of_micro_batch();
   const int64_t whole = element_bytes(layout.precision);  // as products read it, also of masters in fp32
-  // FSDP2 without resharding holds shares of masters and whole weights that it gathered.
+  // FSDP2 without resharding holds shards of masters, and the full weights that it gathered.
   const bool gathers_masters = layout.zero == 2 && unit.weight > whole;
   f.parameter_bytes = bytes(gathers_masters ? 2 : 3, unit.weight);
   if (gathers_masters) f.parameter_bytes += LayerBuilder::rounded(counts.whole * whole);
   if (keeps_fp4_weights(layout)) f.parameter_bytes += bytes(3, 9) / 8;
   const bool shares = layout.zero_of_gradients() >= 2;
-  // FSDP2 keeps whole sums in the type in which it reduces them (torch 2.15.0, _fsdp_param.py).
+  // FSDP2 keeps full sums in the type in which it reduces them (torch 2.15.0, _fsdp_param.py).
   const int64_t reduced =
       layout.execution.states.reduced_bytes > 0 ? layout.execution.states.reduced_bytes : 4;
   const bool sums_whole = !shares && layout.zero >= 2 && layout.precision != Precision::fp32;
@@ -145,7 +145,7 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   if (shares) f.gradient_bytes += LayerBuilder::rounded(counts.largest * gradient_element_bytes(layout));
 }
 
-// Columns and rows of the products that a layer's weight gradients are.
+// Adds the columns and rows of each weight gradient of a layer.
 void add_gradient_shapes(const LayerProgram& layer, std::vector<std::array<int64_t, 2>>& shapes) {
   for (const Operator& op : layer.operators) {
     if (!is_product(op.shape)) continue;
@@ -186,14 +186,14 @@ StagePieces::StagePieces(PiecePrograms& programs, const StagePieces* alike)
   set_layers(programs, alike);
   if (layout.execution.kept.empty_gradients) set_empty_gradients(layout.precision);
   const int64_t tokens = layout.micro_batch * programs.sequence() / layout.context;
-  // The stored residuals of all blocks below travel along.
+  // The stored residuals of all lower blocks are sent, too.
   const int64_t stored = model_.residual_block > 0 ? (model_.layers.count() - 1) / model_.residual_block : 0;
   boundary_bytes_ =
       LayerBuilder::rounded((layout.sequence_parallel ? tokens / layout.tensor : tokens) * model_.hidden *
                             (model_.residual_streams + stored) * element_bytes(layout.precision));
 }
 
-// Most kinds need no program of their own: their layers have the bytes of a kind before them.
+// Most kinds need no separate program: their layers have the bytes of an earlier kind.
 void StagePieces::set_layers(PiecePrograms& programs, const StagePieces* alike) {
   if (alike != nullptr) dense_gradient_shapes_ = alike->dense_gradient_shapes_;
   for (size_t kind = 0; kind < kinds_->size(); ++kind) {
@@ -225,7 +225,7 @@ void StagePieces::set_head(const LayerProgram& program) {
   }
 }
 
-// Their layers may have experts. None of them is recomputed.
+// Layers of next-token modules may have experts. None of these layers is recomputed.
 void StagePieces::set_next_token(PiecePrograms& programs) {
   if (model_.next_token_layers == 0) return;
   const Layout& layout = programs.layout();
@@ -243,8 +243,8 @@ void StagePieces::set_next_token(PiecePrograms& programs) {
   if (!layout.execution.allocator.counts_each_buffer) work_at_once();
 }
 
-// Frameworks free less in between. Five runs of Megatron-LM's CI took 3 to 6 % more than where the largest of
-// these pieces works alone, and up to 5 % less than where all of them work at once.
+// Frameworks free less memory between these pieces. Five runs of Megatron-LM's CI took 3 to 6 % more than if
+// the largest of these pieces works alone, and up to 5 % less than if all of them work at once.
 void StagePieces::work_at_once() {
   for (int64_t Piece::*bytes :
        {&Piece::forward_workspace, &Piece::backward_workspace, &Piece::weight_workspace}) {
@@ -254,7 +254,7 @@ void StagePieces::work_at_once() {
   }
 }
 
-// One of each shape, in the weights' own precision; of routed experts one expert's.
+// One empty gradient of each shape, in the precision of weights; for routed experts, of one expert.
 void StagePieces::set_empty_gradients(Precision precision) {
   std::vector<std::array<int64_t, 2>> shapes = expert_gradient_shapes_;
   for (const auto& shape : dense_gradient_shapes_) {
@@ -272,7 +272,7 @@ std::vector<StagePieces::Held> StagePieces::pieces_of(const Layout& layout, cons
   if (content.has_embedding) pieces.push_back({&embedding_, Recompute::none, boundary_bytes_});
   const int64_t full = recomputed_layers(layout, s, content.layer_count);
   for (int64_t i = 0; i < content.layer_count; ++i) {
-    // The first layers of a stage recompute: they hold what they keep for longest.
+    // The first layers of a stage recompute, since they would hold their activations for longest.
     const Recompute recompute =
         layout.recompute == Recompute::full && i >= full ? Recompute::none : layout.recompute;
     const Piece* const piece = &layers_[layer_of_kind_[kinds_->of(content.first_layer + i)]];
@@ -286,7 +286,7 @@ std::vector<StagePieces::Held> StagePieces::pieces_of(const Layout& layout, cons
     pieces.push_back({&head_, Recompute::none, boundary_bytes_});
     for (const Piece& piece : next_token_) pieces.push_back({&piece, Recompute::none, boundary_bytes_});
   }
-  // It arrives in a slot, unless it is a tensor like any other.
+  // The first gradient arrives in a transfer slot, unless the framework receives it as an ordinary tensor.
   if (pieces.empty() || (!content.has_head && layout.execution.kept.receives_in_place)) return pieces;
   if (pieces.back().times > 1) {
     --pieces.back().times;
@@ -296,7 +296,7 @@ std::vector<StagePieces::Held> StagePieces::pieces_of(const Layout& layout, cons
   return pieces;
 }
 
-// Below, what grows or falls from one of several equal pieces to the next is largest at one of their ends.
+// Memory changes equally from one equal piece to the next, so its peak is at the first or the last of them.
 
 int64_t StagePieces::forward_peak(const std::vector<Held>& pieces) {
   int64_t held = 0, peak = 0;
@@ -317,7 +317,7 @@ int64_t StagePieces::backward_peak(const std::vector<Held>& pieces, int64_t held
   return peak;
 }
 
-// As backward_peak(), but each piece keeps what its weight gradient needs.
+// Like backward_peak(), but each piece keeps the memory that its weight gradient needs.
 int64_t StagePieces::input_gradient_peak(const std::vector<Held>& pieces, int64_t held) {
   int64_t peak = held;
   for (auto h = pieces.rbegin(); h != pieces.rend(); ++h) {
@@ -363,7 +363,7 @@ double StagePieces::orthogonal_flop(const KindCounts& layers) const {
 int64_t updated_like_adamw(const Layout& layout, int64_t parameters) {
   const OptimizerKind kind = layout.training.optimizer;
   if (kind == OptimizerKind::adamw) return parameters;
-  // Gradient, weight, and master weight and moments both read and written.
+  // Gradient (4) and weight (2); the master weight is read and written (8), and so are the moments.
   constexpr double kRest = 4.0 + 2.0 + 8.0;
   const auto moved = [&](OptimizerKind k) { return kRest + 2.0 * double(moment_bytes(k)); };
   return int64_t(double(parameters) * moved(kind) / moved(OptimizerKind::adamw));
@@ -376,7 +376,7 @@ int64_t least_state_bytes(const Layout& layout, const ParameterShare& share) {
       return layout.zero >= zero ? count / shard * each : count * each;
     };
     const int64_t gradient = layout.zero_of_gradients() >= 2 ? part(unit.gradient, 2)
-                             : layout.zero >= 2 ? count * std::min<int64_t>(unit.gradient, 2)  // whole sums
+                             : layout.zero >= 2 ? count * std::min<int64_t>(unit.gradient, 2)  // full sums
                                                 : count * unit.gradient;
     return part(unit.weight, 3) + gradient + (layout.offload_optimizer ? 0 : part(unit.optimizer, 1));
   };
@@ -392,7 +392,7 @@ int64_t StagePieces::least_layer_bytes() const {
   return least;
 }
 
-// Frameworks that free in between have at most what their whole backward needs.
+// For frameworks that free memory in between, the backward's workspace is the limit of both halves.
 void StagePieces::set_split_workspaces(const Layout& layout, const std::vector<Held>& pieces,
                                        const StageContent& content, StageFootprint& f) const {
   if (layout.execution.kept.frees_after_input_gradient) {
@@ -412,7 +412,7 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   StageFootprint footprint;
   add_state(layout, state_counts(layout, content, pieces), footprint);
   footprint.boundary_bytes = boundary_bytes_;
-  // With ZeRO 3 weights are gathered for each use, and narrowed again.
+  // With ZeRO 3 weights are gathered and narrowed again for each use, so no fp8 copies stay.
   const bool keeps_fp8_weights = layout.zero < 3 && layout.execution.kernels.narrows_apart;
   for (const Held& h : pieces) {
     if (keeps_fp8_weights) footprint.parameter_bytes += h.times * h.piece->fp8_weights;
@@ -424,21 +424,21 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   if (!layout.execution.kept.frees_after_input_gradient)
     footprint.saved_for_weight_bytes +=
         content.has_head ? 0 : boundary_bytes_;  // the copy of the arriving gradient
-  // Stays for good, and one action runs at a time: a rank has it once.
+  // It stays allocated, and one action runs at a time, so a rank has it once.
   const bool in_place = footprint.receives_in_place =
       layout.execution.kept.receives_in_place && layout.stages() > 1;
-  // Of what is received ahead and what is still being sent.
+  // Boundary tensors that are received ahead or still being sent.
   const int64_t on_the_way =
       in_place ? (content.has_embedding ? 0 : boundary_bytes_) + (content.has_head ? 0 : boundary_bytes_) : 0;
   const int64_t stays = empty_gradient_bytes_ + on_the_way;
   footprint.forward_workspace_bytes = forward_peak(pieces) - footprint.saved_bytes + stays;
   footprint.backward_workspace_bytes =
       backward_peak(pieces, footprint.saved_bytes) - footprint.saved_bytes + stays;
-  // All of a stage's layers make theirs again at once (CheckpointWithoutOutputManager of Megatron-LM).
+  // All layers of a stage recompute their streams at once (CheckpointWithoutOutputManager of Megatron-LM).
   if (layout.selective.streams)
     footprint.backward_workspace_bytes += 2 * boundary_bytes_ * content.layer_count;
   set_split_workspaces(layout, pieces, content, footprint);
-  // Another micro-batch's forward runs beside, a layer for each that goes backward: it has one more at work.
+  // Another micro-batch's forward runs at the same time, layer by layer, with one more layer in memory.
   if (any_of(pieces, [&](const Held& h) { return is_layer(h) && layout.overlaps_exchange(h.recompute); })) {
     int64_t layer = 0;
     for (const Held& h : pieces) {

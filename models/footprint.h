@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Footprints: the bytes of each virtual stage under a layout, summed over the stage's layer programs. What
-// lower() and the memory prediction read, and what a run's arena must measure.
+// Footprints: the bytes of each virtual stage under a layout, summed over the stage's layer programs. lower()
+// and the memory prediction read them, and a run's arena must measure the same.
 
 #include <array>
 #include <memory>
@@ -18,30 +18,30 @@ namespace mpt::models {
 /// Elements of a stage's flat buffers.
 struct StateCounts {
   int64_t whole = 0;         // with the padding that makes shares equal
-  int64_t share = 0;         // of one rank; all of it without ZeRO
-  int64_t largest = 0;       // of one piece, whole: what ZeRO gathers before use and scatters behind it
-  int64_t largest_pair = 0;  // of two neighbours: one at work while the next is gathered
-  // Of frozen weights the same in bytes, and of those above what has AdamW's state beside another optimizer.
+  int64_t share = 0;         // on one rank; all of it without ZeRO
+  int64_t largest = 0;       // one full piece, which ZeRO gathers before use and scatters after it
+  int64_t largest_pair = 0;  // two neighbours: one at work while the next is gathered
+  // Frozen weights in bytes: all, share, largest piece. Then the share with AdamW, not another optimizer.
   int64_t frozen_bytes = 0, frozen_share_bytes = 0, largest_frozen_bytes = 0;
   int64_t adam_share = 0;
-  int64_t wide_share = 0;  // whose moments stay wide where the rest have 8 bits
+  int64_t wide_share = 0;  // parameters with wide moments if the others have 8 bits
 };
 
 /// The pieces of a model under one split of its layers (tensor, context and expert degrees, micro-batch,
-/// precision): what the footprints of all pipelines, shardings and recomputes over it add up from. Describes
-/// each kind of layer once.
+/// precision). The footprints of all pipelines, shardings and recomputes over that split are sums of them.
+/// Each kind of layer is described once.
 class StagePieces {
  public:
-  /// A trained weight as frameworks have it that fuse nothing: sharding cuts its rows.
+  /// A trained weight in frameworks that fuse no weights: sharding cuts its rows.
   struct Weight {
     int64_t rows = 0, columns = 0;
     bool expert = false;
     bool operator==(const Weight&) const = default;
   };
-  /// One piece as memory sees it; the arrays are by Recompute.
+  /// The memory of one piece; the index of arrays is Recompute.
   struct Piece {
     std::array<int64_t, 3> kept{};  // from forward to backward
-    int64_t computed = 0;           // what its forward makes before it drops what is recomputed
+    int64_t computed = 0;           // activations of its forward, before recomputed ones are dropped
     int64_t forward_workspace = 0;
     int64_t backward_workspace = 0;
     int64_t gradient_kept = 0;
@@ -50,13 +50,13 @@ class StagePieces {
     ParameterShare parameters;
     std::vector<Weight> weights;
     double orthogonal_flop = 0.0;  // of Muon's Newton-Schulz steps over all of them
-    int64_t fp8_weights = 0;       // bytes of this project's runtime: both orders of each, and a factor
+    int64_t fp8_weights = 0;       // for this project's runtime: each weight in both orders, and a factor
     bool operator==(const Piece&) const = default;
   };
 
   StagePieces(const ModelSpec& model, const Layout& layout, int64_t sequence);
-  /// The model must outlive it, the programs need not. `alike`: of a split that differs in how experts lie
-  /// alone; may be null.
+  /// The model must outlive it, the programs need not. The second argument, which may be null, has the pieces
+  /// of a split that differs only in the placement of experts.
   explicit StagePieces(PiecePrograms& programs, const StagePieces* alike = nullptr);
   explicit StagePieces(PiecePrograms&& programs) : StagePieces(programs) {}
 
@@ -64,13 +64,13 @@ class StagePieces {
   StageFootprint footprint(const Layout& layout, const StageContent& content, size_t s) const;
   ParameterShare parameters(const StageContent& content) const;
   ParameterShare parameters(const KindCounts& layers, bool embedding, bool head) const;
-  /// What collectives of sharded weights move of it: with what whole rows are padded by.
+  /// `share` with the padding by whole rows, as collectives of sharded weights transfer it.
   ParameterShare padded(ParameterShare share, const Layout& layout, const KindCounts& layers, bool embedding,
                         bool head) const;
-  /// FLOP of Newton-Schulz steps over the matrices of such a stage's layers on one rank.
+  /// FLOP of Newton-Schulz steps over the matrices of these layers on one rank.
   double orthogonal_flop(const KindCounts& layers) const;
-  /// Of the decoder layer that needs least: bytes that any rank with a layer needs beside its parameters
-  /// while that layer runs backward.
+  /// Bytes that any rank with a layer needs in addition to its parameters during a layer's backward: the
+  /// least over all kinds of layers.
   int64_t least_layer_bytes() const;
   const Piece& embedding() const { return embedding_; }
   const Piece& head() const { return head_; }
@@ -78,7 +78,7 @@ class StagePieces {
   const LayerKinds& kinds() const { return *kinds_; }
 
  private:
-  /// Equal pieces that follow each other.
+  /// Equal pieces in a row.
   struct Held {
     const Piece* piece;
     Recompute recompute;
@@ -89,7 +89,7 @@ class StagePieces {
   };
   std::vector<Held> pieces_of(const Layout& layout, const StageContent& content, size_t s) const;
   int64_t wide_share(const Layout& layout, const Piece& piece, bool without_table) const;
-  // By how many weights the shares of a piece are larger than it where they are whole rows.
+  // Parameters by which the shares of a piece exceed it if shares are whole rows.
   int64_t padding(const Layout& layout, const Piece& piece, bool without_table) const;
   StateCounts state_counts(const Layout& layout, const StageContent& content,
                            const std::vector<Held>& pieces) const;
@@ -115,18 +115,18 @@ class StagePieces {
 
   const ModelSpec& model_;
   std::shared_ptr<const LayerKinds> kinds_;
-  std::vector<Piece> layers_;          // those of different bytes or parameters
-  std::vector<size_t> layer_of_kind_;  // index into the former
+  std::vector<Piece> layers_;          // pieces that differ in bytes or parameters
+  std::vector<size_t> layer_of_kind_;  // index into layers_
   Piece embedding_, head_;
-  // Of each next-token module in turn: its input, its layer, and its head.
+  // For each next-token module in turn: its input, its layer, and its head.
   std::vector<Piece> next_token_;
-  // Trained ones of the token table that they read, and of the copy that they have of it.
+  // Trained parameters of the token table that the modules read, and of their copy of it.
   int64_t table_parameters_ = 0, copied_table_ = 0;
   int64_t tied_frozen_bytes_ = 0;
-  int64_t tied_parameters_ = 0;  // of the head, which the embedding has already where they are together
+  int64_t tied_parameters_ = 0;  // of the head; the embedding has them already if both are on one stage
   int64_t position_parameters_ = 0;
   int64_t boundary_bytes_ = 0;
-  // Of the weight gradients of layers without experts, and of those with: each once.
+  // Shapes of weight gradients of layers without experts, and of those with experts: each once.
   std::vector<std::array<int64_t, 2>> dense_gradient_shapes_, expert_gradient_shapes_;
   int64_t empty_gradient_bytes_ = 0;  // Execution::empty_gradients, of one layer of each kind
 };
@@ -142,20 +142,20 @@ inline bool trains_shared_table(const ModelSpec& model, const Layout& layout) {
 int64_t dense_shard(const Layout& layout);
 int64_t expert_shard(const Layout& layout);
 
-/// Parameters whose update by AdamW moves as many bytes as the layout's optimizer moves for `parameters`.
+/// AdamW moves as many bytes for this many parameters as the layout's optimizer moves for `parameters`.
 int64_t updated_like_adamw(const Layout& layout, int64_t parameters);
 
-/// State of parameters `share` but for what ZeRO gathers beside it.
+/// State of the parameters in `share`, without the memory for ZeRO's gathering.
 int64_t least_state_bytes(const Layout& layout, const ParameterShare& share);
 
-/// Whether two stages of one layout have equal footprints wherever as many of their layers recompute.
+/// Whether two stages of one layout have equal footprints if equal numbers of their layers recompute.
 bool stages_alike(const LayerKinds& kinds, const StageContent& a, const StageContent& b);
 
-/// Bytes of the optimizer's state that a rank has in the host's memory, by virtual stage: moments and master
-/// weights, also in fp32, where the device's own weights are none. All 0 without offload.
+/// Bytes of the optimizer's state that a rank has in host memory, by virtual stage: moments and master
+/// weights. In fp32 these are separate from the device's weights. All 0 without offload.
 std::vector<int64_t> host_state_bytes(const ModelSpec& model, const Layout& layout, const Workload& workload);
 
-/// One per virtual stage, in model order; the tied embedding is shared where first and last stage are apart.
+/// One per virtual stage, in model order. First and last stage share the tied embedding if they are separate.
 std::vector<StageFootprint> stage_footprints(const ModelSpec& model, const Layout& layout,
                                              const Workload& workload);
 std::vector<StageFootprint> stage_footprints(const StagePieces& pieces, const ModelSpec& model,

@@ -13,27 +13,27 @@
 namespace mpt::models {
 namespace {
 
-// The name a person knows: the last part of _name_or_path, or the folder, or the type.
+// The name that people know: the last part of _name_or_path, or the folder, or the type.
 std::string model_name(const Json& config, const std::string& file, const std::string& type) {
   const auto found = config.find("_name_or_path");
   std::string name = found != config.end() && found->is_string() ? found->get<std::string>() : "";
   if (name.empty()) name = std::filesystem::path(file).stem().string();
   if (name == "config") name = std::filesystem::path(file).parent_path().filename().string();
   name = name.substr(name.rfind('/') + 1).substr(0, 80);
-  // A folder's name may be any bytes, and the cut may split a character: plans are UTF-8.
+  // A folder's name may have any bytes, and the cut may split a character; plans are UTF-8.
   for (char& letter : name) {
     if (letter < ' ' || letter > '~') letter = '_';
   }
   return name.empty() ? type : name;
 }
 
-// Letters without digits: what versions of a family have in common.
+// The digits of a text, which tell versions of a family apart.
 std::string digits_of(std::string text) {
   std::erase_if(text, [](char c) { return c < '0' || c > '9'; });
   return text;
 }
 
-// A slip of the pen is corrected, another version is not: its layers may be others.
+// The known type that a misspelt one means. Another version is not corrected: its layers may differ.
 std::string meant_type(const std::string& type) {
   std::vector<std::string> types = family_types();
   std::erase_if(types, [&](const std::string& known) { return digits_of(known) != digits_of(type); });
@@ -51,7 +51,7 @@ std::string meant_type(const std::string& type) {
       "format (docs/file_formats.md)"});
 }
 
-// The part of a file that describes the language model, and where it stands.
+// The part of a file that describes the language model, and its place.
 struct TextPart {
   Json json;
   std::string pointer;
@@ -60,14 +60,14 @@ struct TextPart {
 TextPart text_part(const Json& config) {
   const bool nested = config.contains("text_config") && config["text_config"].is_object();
   TextPart part{nested ? config["text_config"] : config, nested ? "/text_config" : ""};
-  // The whole model decides whether the head is tied, where the text part leaves it open.
+  // The whole model decides whether the head is tied, if the text part does not.
   if (nested && !part.json.contains("tie_word_embeddings") && config.contains("tie_word_embeddings"))
     part.json["tie_word_embeddings"] = config["tie_word_embeddings"];
   return part;
 }
 
-// A text part without a type of its own has that of the whole, or of the whole's text. Recipes may name the
-// class alone.
+// The type of the text part, or else of the whole model, without "_vl" at its end. Recipes may name only the
+// class.
 std::string type_of(const Json& config, const Json& text) {
   for (const Json* json : {&text, &config}) {
     const auto found = json->find("model_type");
@@ -83,7 +83,7 @@ std::string type_of(const Json& config, const Json& text) {
   return "";
 }
 
-// Keys that say nothing about layers: how a file was made, what a tokenizer or a training needs.
+// Keys without effect on layers: history of the file, settings of a tokenizer or of training.
 bool says_nothing(const std::string& key) {
   static const std::set<std::string> known{
       "architectures", "auto_map",       "generation_config",   "gradient_checkpointing", "initializer_range",
@@ -93,7 +93,7 @@ bool says_nothing(const std::string& key) {
          key.ends_with("dtype");
 }
 
-// Keys with a value that nobody asked for: of the text part, and other parts that are no towers.
+// Keys with a value that no reader used: of the text part, and other parts that are no towers.
 std::vector<std::string> unread_keys(const Json& config, const TextPart& text, const ConfigLog& log) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : text.json.items()) {
@@ -111,7 +111,7 @@ std::vector<std::string> unread_keys(const Json& config, const TextPart& text, c
   return keys;
 }
 
-// A window as long as the longest sequence is none.
+// Drops a window that is not shorter than the longest sequence.
 void drop_long_window(FamilyReader& reader, ModelDraft& draft) {
   auto& window = draft.window.window;
   if (reader.says(Value::max_positions) && window && *window >= draft.model.max_positions) window.reset();
@@ -148,7 +148,7 @@ ImportedModel read_hugging_face(const Json& config, const std::string& file, con
   read.ignored = unread_keys(config, text, log);
   read.notes = log.notes;
   if (!text.pointer.empty()) read.towers = towers_of(config);
-  // Through our own reader once, so that ranges are checked in one place.
+  // Read through the reader of this project's format, so that ranges are checked in one place.
   const std::string own_format = file + ", read as a model file,";
   read.model = from_json<ModelSpec>(to_json(read.model), own_format);
   validate_model(read.model, own_format);
@@ -186,7 +186,7 @@ std::optional<Value> difference_of_type(const ModelSpec& model, const std::strin
   try {
     return first_difference(model, import_hugging_face(write_hugging_face(model, type), "config.json"));
   } catch (const UserError&) {
-    return Value::unequal_layers;  // sizes that no such file has
+    return Value::unequal_layers;  // its sizes fit no such file
   }
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 
 // Models of Hugging Face's config.json, and their towers: encoders of pictures and sound in a file with a
-// language model. Plans leave them out. Here they are named and counted, so that nobody takes a plan for one
-// of the whole model.
+// language model. Plans leave towers out. They are named and counted here, so that a plan is not mistaken for
+// one of the whole model.
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -18,9 +18,9 @@
 namespace mpt::models {
 
 struct Tower {
-  std::string key;  // of the file: "vision_config"
+  std::string key;  // key in the file: "vision_config"
   int64_t layers = 0, width = 0;
-  int64_t parameters = 0;  // of its layers' matrices; 0: the file does not say enough
+  int64_t parameters = 0;  // of its layers' matrices; 0: the file has too few values
   bool operator==(const Tower&) const = default;
 };
 
@@ -33,29 +33,29 @@ std::string tower_text(const Tower& tower);
 
 struct ImportedModel {
   ModelSpec model;
-  std::vector<std::string> ignored;  // keys that nothing asked for
+  std::vector<std::string> ignored;  // keys that no reader used
   std::vector<Tower> towers;         // encoders of pictures and sound
-  std::vector<std::string> notes{};  // what was assumed or left out, a sentence each
+  std::vector<std::string> notes{};  // assumptions and omissions, a sentence each
 };
 
-/// A parsed Hugging Face config.json as a ModelSpec. Keys that the family's configuration class defaults are
-/// defaulted alike (absent and null may differ); what ModelSpec cannot say is refused; an unknown model_type,
-/// a missing key or a wrong type is a UserError that names `file` and the key. Multimodal files are read
-/// through their "text_config". `as`: the type to read the file as, whatever it says; empty: its own.
+/// A parsed Hugging Face config.json as a ModelSpec. Absent keys get the defaults of the family's class
+/// (absent and null may differ). Settings that ModelSpec cannot express are refused. An unknown model_type, a
+/// missing key or a wrong type is a UserError that names `file` and the key. Multimodal files are read
+/// through "text_config". `as`: the type to use instead of the file's; empty: the file's.
 ImportedModel read_hugging_face(const nlohmann::ordered_json& config, const std::string& file,
                                 const std::string& as = "");
 ModelSpec import_hugging_face(const nlohmann::ordered_json& config, const std::string& file);
 
-/// The model as a config.json of this type, one of those. Values that the type cannot say are left out.
+/// The model as a config.json of `type`, one of family_types(). Values that it cannot express are left out.
 nlohmann::ordered_json write_hugging_face(const ModelSpec& model, const std::string& type);
-/// With the default balance loss and bias rate of routers: few types have keys for these.
+/// The model with default balance loss and bias rate of routers: few types have keys for these.
 ModelSpec with_usual_training(ModelSpec model);
-/// The first value that comes back different when that file is read; nothing: it is the same model.
+/// The first value that differs after that file is read; nothing: it is the same model.
 std::optional<Value> difference_of_type(const ModelSpec& model, const std::string& type);
-/// The model's own type if it is one of `types` and comes back the same, or the first of them that does;
-/// empty: there is none.
+/// The model's own type if it is one of `types` and reads back the same, or the first such type; empty: there
+/// is none.
 std::string written_type(const ModelSpec& model, const std::vector<std::string>& types = family_types());
-/// Of a model without such a type: the first value that its own type, or Llama's, cannot say.
+/// For a model without such a type: the first value that its own type, or Llama's, cannot express.
 Value unwritten_value(const ModelSpec& model);
 
 }  // namespace mpt::models

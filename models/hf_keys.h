@@ -15,15 +15,15 @@
 
 namespace mpt::models {
 
-/// What reading a file brought to light: problems, each place once, the places that were asked for, and what
-/// people should know.
+/// Results of reading a file: problems, with each place once, the places that were read, and notes for
+/// people.
 struct ConfigLog {
   JsonProblems& problems;
   std::set<std::string> wrong, read;
   std::vector<std::string> notes;
 };
 
-/// The keys of one JSON object of the file; `pointer` is where it stands.
+/// The keys of one JSON object of the file; `pointer` is its place.
 class Config {
  public:
   Config(const Json& json, std::string pointer, ConfigLog& log)
@@ -37,7 +37,7 @@ class Config {
   bool is_number(const char* key) const { return has(key) && (*json_)[key].is_number(); }
   bool is_flag(const char* key) const { return has(key) && (*json_)[key].is_boolean(); }
 
-  /// Classes tell the two apart: an absent key takes the class's default, null switches a feature off.
+  /// Classes distinguish the two: an absent key takes the class's default, null switches a feature off.
   bool absent(const char* key) const {
     note(key);
     return !json_->contains(key);
@@ -77,7 +77,7 @@ class Config {
     return nullptr;
   }
 
-  /// The object under `key`; one without keys if there is none.
+  /// The object under `key`; an empty object if there is none.
   Config inner(const char* key) {
     static const Json nothing = Json::object();
     const bool object = has(key) && (*json_)[key].is_object();
@@ -85,7 +85,7 @@ class Config {
     return {object ? (*json_)[key] : nothing, pointer_ + "/" + key, *log_};
   }
 
-  /// Object `index` of the list under `key`, which has one there.
+  /// Object `index` of the list under `key`; the list must have it.
   Config element(const char* key, size_t index) {
     static const Json nothing = Json::object();
     const Json& value = (*json_)[key][index];
@@ -103,7 +103,7 @@ class Config {
     if (!contains(notes, note)) notes.push_back(note);
   }
 
-  /// A setting that changes the model in a way ModelSpec cannot say.
+  /// Refuses a setting that changes the model in a way that ModelSpec cannot express.
   void refuse(const char* key, const std::string& why) {
     const std::string at = pointer_ + "/" + key;
     if (log_->wrong.insert(at).second) log_->problems.add(at, why, "", "this variant cannot be read");
@@ -114,7 +114,7 @@ class Config {
 
   void note(const char* key) const { log_->read.insert(pointer_ + "/" + key); }
 
-  // Some files list a number for each layer though all are the same.
+  // Some files have a list with a number for each layer even if all are equal.
   const Json& scalar(const char* key) const {
     const Json& value = (*json_)[key];
     const auto differs = [&](const Json& entry) { return entry != value.front(); };

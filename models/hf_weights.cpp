@@ -31,7 +31,7 @@ class TensorList {
     add(source + ".weight", name + ".scale", width).added = names.norms_add_one ? 1.0 : 0.0;
   }
   size_t size() const { return list_.size(); }
-  /// All from `first` on are of next-token modules.
+  /// Marks all tensors from `first` on as parts of next-token modules.
   void mark_module(size_t first) {
     for (size_t i = first; i < list_.size(); ++i) list_[i].of_module = true;
   }
@@ -65,7 +65,7 @@ struct ModuleNames {
 constexpr ModuleNames kDeepSeekModule{nullptr, "enorm", "hnorm", "eh_proj", "shared_head.norm"};
 constexpr ModuleNames kQwenModule{"mtp.", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm"};
 
-// One layer of the families that are like Llama.
+// Tensors of one layer, for the families that are like Llama.
 class LayerTensors {
  public:
   LayerTensors(TensorList& list, const ModelSpec& m, const WeightNames& names, int64_t layer,
@@ -94,7 +94,7 @@ class LayerTensors {
     names_.experts == ExpertTensors::fused ? add_fused_experts() : add_experts();
   }
 
-  // DeepSeek's modules have the number of a further layer, and copies of the table and the head.
+  // DeepSeek's modules use the number of an additional layer, and have copies of the table and the head.
   void add_next_token(int64_t depth) {
     const ModuleNames names = names_.modules == ModuleTensors::mtp ? kQwenModule : kDeepSeekModule;
     const std::string from = names.prefix != nullptr ? names.prefix : from_;
@@ -104,7 +104,7 @@ class LayerTensors {
     };
     own_norm(names.embedding_norm, "embedding_norm");
     own_norm(names.norm, "norm");
-    // One projection of both halves side by side.
+    // One projection has both halves in adjacent columns.
     for (const bool second : {false, true}) {
       HuggingFaceTensor& t = list_.add(from + names.projection + ".weight",
                                        ours + (second ? "projection" : "embedding_projection") + ".weight",
@@ -154,7 +154,7 @@ class LayerTensors {
     linear("self_attn.o_proj", "attention.output", m_.hidden, queries, a.output_bias);
   }
 
-  // `rows` of their tensor of `all` rows, from row `theirs` on, are ours from `ours` on.
+  // Rows from `theirs` on of the source's `all` rows become `rows` rows of ours, from `ours` on.
   void add_rows(const std::string& source, const std::string& name, int64_t all, int64_t columns,
                 int64_t theirs, int64_t ours, int64_t rows, const char* kind = ".weight") {
     HuggingFaceTensor& t = list_.add(from_ + source + kind, to_ + name + kind, rows, columns, ours);
@@ -162,7 +162,7 @@ class LayerTensors {
     t.first = theirs * columns;
   }
 
-  // Of each head the query, and the gate on its output.
+  // For each head the query, then the gate on its output.
   void add_gated_queries(const Attention& a) {
     const int64_t d = a.head_dim, queries = a.heads * d, gate = queries + 2 * a.kv_heads * d;
     const auto add = [&](const char* kind, int64_t columns) {
@@ -176,11 +176,11 @@ class LayerTensors {
     if (a.qkv_bias) add(".bias", 1);
   }
 
-  // Ours are queries, keys, values and output gates of all heads, then b and a.
+  // Our order: queries, keys, values and output gates of all heads, then b and a.
   void add_gated_delta(const LinearMixer& l) {
     const int64_t keys = l.key_heads * l.key_dim, values = l.heads * l.head_dim, channels = 2 * keys + values;
     const std::string from = "linear_attn.", input = "mixer.input";
-    // Qwen3.5's models with experts are Qwen3-Next's but for this.
+    // Qwen3.5's models with experts differ from Qwen3-Next's only in this.
     const bool apart = has_ && has_(from_ + "linear_attn.in_proj_qkv.weight");
     if (names_.fused_linear_inputs && !apart) {
       add_fused_inputs(l, keys, values);
@@ -198,7 +198,7 @@ class LayerTensors {
     linear(from + "out_proj", "mixer.output", m_.hidden, values, false);
   }
 
-  // Theirs go key head by key head: its query and key, and of the heads that share it values and gates.
+  // Published order, for each key head: its query and key, then values and gates of the heads that share it.
   void add_fused_inputs(const LinearMixer& l, int64_t keys, int64_t values) {
     const int64_t shared = l.heads / l.key_heads, wide = shared * l.head_dim;
     const auto add = [&](const char* source, const std::vector<std::pair<int64_t, int64_t>>& parts) {
@@ -218,7 +218,7 @@ class LayerTensors {
     add("linear_attn.in_proj_ba", {{gates, shared}, {gates + l.heads, shared}});
   }
 
-  // Published rows of rotary pairs are neighbours; ours lie half of the rotary part apart.
+  // Published rows of a rotary pair are neighbours; ours are half of the rotary part apart.
   void add_pairs(const std::string& source, const std::string& name, int64_t all, int64_t columns,
                  int64_t row, int64_t rope, const char* kind = ".weight") {
     for (const int64_t half : {0, 1}) {
@@ -285,7 +285,7 @@ class LayerTensors {
       list_.add(from_ + moe + "gate.e_score_correction_bias", to_ + "mlp.router.choice_bias", e.experts);
     for (int64_t i = 0; i < e.experts; ++i) {
       const std::string expert = moe + fmt::format("experts.{}.", i);
-      // w1 is the gate, w3 what it multiplies.
+      // w1 is the gate; it multiplies w3.
       linear(expert + (mixtral ? "w1" : "gate_proj"), "mlp.experts.up", width, m_.hidden, false,
              2 * i * width);
       linear(expert + (mixtral ? "w3" : "up_proj"), "mlp.experts.up", width, m_.hidden, false,
@@ -301,7 +301,7 @@ class LayerTensors {
       list_.add(from_ + "mlp.shared_expert_gate.weight", to_ + "mlp.shared_gate.weight", 1, m_.hidden);
   }
 
-  // All experts are one tensor, transposed, gate and up in turn.
+  // All experts are one tensor, transposed; gate and up alternate.
   void add_fused_experts() {
     const MixtureOfExperts& e = *kind_.moe;
     const int64_t width = e.expert.ffn_hidden, hidden = m_.hidden, experts = e.experts;

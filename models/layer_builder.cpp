@@ -15,11 +15,11 @@ LayerBuilder& LayerBuilder::norm(std::string_view name, Module module, int64_t w
   return *this;
 }
 
-// A frozen product that is stored in fewer bits is widened first, and an adapter's two products follow it.
+// A frozen product that is stored in fewer bits is widened first. An adapter's two products follow it.
 LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
   if (!layout_.training.changes_products()) {
     product(sizes);
-    // A mixer or a dense MLP, which ends here, keeps the largest magnitudes of what its products read.
+    // A mixer or a dense MLP ends here. It keeps the largest magnitudes of its products' inputs.
     if (sizes.parallel == Parallel::rows && layout_.precision == Precision::fp8 &&
         execution().kernels.narrows_apart)
       keep_both(rounded_bytes(1));
@@ -53,13 +53,13 @@ LayerBuilder& LayerBuilder::product(const LinearSizes& sizes) {
   const int64_t input_rows = sizes.parallel == Parallel::columns ? local_tokens_ : s.rows;
   op.backward_workspace_bytes = rounded(input_rows * sizes.inner * unit_);
   op.weight_operand_bytes = rounded(s.rows * (sizes.inner + sizes.columns) * unit_);
-  // The gradient of a row-parallel layer's input goes through an activation or the attention core at once.
+  // The gradient of a row-parallel layer's input is used at once by an activation or the attention core.
   if (sizes.parallel != Parallel::rows) op.gradient_kept_bytes = op.backward_workspace_bytes;
   // The outputs of row-parallel layers are summed into the residual and freed; the others are saved
   // downstream.
   if (sizes.parallel == Parallel::rows) op.forward_workspace_bytes = local_bytes(sizes.columns);
   if (sizes.parallel == Parallel::rows && layout_.sequence_parallel) {
-    // The gathered gradient of its output serves the input's gradient and the weight's.
+    // The gathered gradient of its output is used for both the input's and the weight's gradient.
     op.backward_workspace_bytes += bytes(sizes.columns);
     op.gradient_kept_bytes += bytes(sizes.columns);
   }
@@ -81,12 +81,12 @@ void LayerBuilder::keep_every_second(const LinearSizes& sizes) {
   last().selective_share = 1.0 - double(kept) / double(sizes.columns);
 }
 
-// Without sequence parallelism: one all-reduce on the way out and one on the way back (arXiv:1909.08053).
-// With it each becomes a gather and a scatter, and the kept part of the input is gathered again for the
-// weight gradient, beside the input gradient's product (arXiv:2205.05198, section 4.2). Frameworks whose fp8
-// products keep 8 bits narrow what they gather first, inputs and gradients of outputs alike (Transformer
-// Engine, with_quantized_all_gather in module/layernorm_linear.py and grad_output_preprocess in
-// module/base.py); what is scattered stays in 16.
+// Without sequence parallelism: one all-reduce in the forward and one in the backward (arXiv:1909.08053).
+// With it each becomes a gather and a scatter. The kept part of the input is gathered again for the weight
+// gradient, during the product of the input gradient (arXiv:2205.05198, section 4.2). Frameworks that keep 8
+// bits for fp8 products narrow inputs and output gradients before they gather them (Transformer Engine,
+// with_quantized_all_gather in module/layernorm_linear.py, grad_output_preprocess in module/base.py).
+// Scattered tensors stay in 16 bits.
 void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op) const {
   if (sizes.parallel == Parallel::replicated) return;
   const bool sequence = layout_.sequence_parallel;
@@ -114,7 +114,7 @@ LayerBuilder& LayerBuilder::expert_product(const LinearSizes& sizes) {
   product(sizes);
   Operator& op = last();
   if (execution().kept.keeps_every_second_product) {
-    // Grouped products are no plain ones: all of them run again.
+    // Grouped products are not counted among the products: all of them run again.
     --products_;
     op.saved_bytes_selective = 0;
     op.selective_share = 1.0;
@@ -131,8 +131,8 @@ LayerBuilder& LayerBuilder::expert_product(const LinearSizes& sizes) {
   op.gradient_kept_bytes = sizes.parallel == Parallel::rows ? 0 : op.backward_workspace_bytes;
   if (layout_.expert > 1) add_expert_collectives(sizes, op);
   if (has_extra_kernels(op.shape, execution())) {
-    // The bias' sums in fp32, expert by expert and as one; on the way back a gradient in fp32 and one in 16
-    // bits.
+    // The bias is added in fp32: the sums of each expert, and their concatenation. The backward has a
+    // gradient in fp32 and one in 16 bits.
     const int64_t results = op.shape.rows * op.shape.columns;
     op.forward_workspace_bytes += rounded(results * 8);
     op.backward_workspace_bytes += rounded(results * 6);
@@ -140,8 +140,8 @@ LayerBuilder& LayerBuilder::expert_product(const LinearSizes& sizes) {
   return *this;
 }
 
-// Dispatch before the first product, combine behind the second, and both again for the gradients. Ranks that
-// split an expert gather and scatter among themselves in addition.
+// Dispatch before the first product, combine after the second, and both again for the gradients. Ranks that
+// split an expert also gather and scatter among themselves.
 void LayerBuilder::add_expert_collectives(const LinearSizes& sizes, Operator& op) const {
   const bool dispatch = sizes.parallel == Parallel::columns;
   const int64_t rows = expert_rows(), width = dispatch ? sizes.inner : sizes.columns;
@@ -162,18 +162,18 @@ void LayerBuilder::add_expert_collectives(const LinearSizes& sizes, Operator& op
   op.backward_collectives.push_back(dispatch ? scatter : gather);
 }
 
-// Attention with scores in memory.
+// Attention that writes its scores to memory.
 void LayerBuilder::keep_scores(int64_t scores) {
   const bool plain = execution().kernels.attention == AttentionKernel::plain;
   const bool dropout = execution().kernels.dropout;
-  // Softmax, its dropout's mask and its result (arXiv:2205.05198, section 4.1): selective recompute drops
-  // them.
+  // Softmax, the dropout mask and the result of dropout (arXiv:2205.05198, section 4.1). Selective recompute
+  // drops them.
   keep(rounded(scores * (dropout ? 2 * unit_ + 1 : unit_)), 0);
-  // Beside the scores their copy, which is masked in place; backward masks with the same mask.
+  // plain: scores and a copy of them, which is masked in place. Backward uses the same mask.
   last().forward_workspace_bytes = (plain ? 2 : 1) * rounded(scores * unit_);
   if (plain) keep(rounded(layout_.micro_batch * sequence_ * sequence_), 0);
-  // The gradient behind dropout and the one that dropout makes of it, which a fused softmax changes in
-  // place. PyTorch's has that one, its product with the result and a gradient of its own.
+  // The gradient of dropout's output and the gradient of its input; a fused softmax changes the latter in
+  // place. PyTorch's softmax has the latter, its product with the result and a separate gradient.
   const int64_t gradients = plain ? 3 : dropout ? 2 : 1;
   last().backward_workspace_bytes += gradients * rounded(scores * unit_);
 }
@@ -183,7 +183,7 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
   const Attention& a = *kind_->attention;
   const int64_t heads = share(a.heads);
   const int64_t parts = exchanges_heads ? layout_.context : 1;
-  // The compressions that all heads share have one key and value.
+  // The compressions that all heads share have one key and one value.
   OperatorShape s =
       sequence_shape(OperatorKind::attention, heads / parts, std::max<int64_t>(1, sizes.kv_heads / parts));
   if (exchanges_heads) s.context = 1;
@@ -220,13 +220,13 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
   return *this;
 }
 
-// Ring: keys and values of all ranks pass each rank while it computes, and in backward their gradients come
-// back too. All-to-all: queries, keys and values are exchanged before the core and its output behind it.
+// Ring: keys and values of all ranks pass each rank while it computes; in backward their gradients return,
+// too. All-to-all: queries, keys and values are exchanged before the core, and its output after it.
 void LayerBuilder::add_context_collectives(const AttentionSizes& sizes, Operator& op) const {
   const int64_t heads = share(kind_->attention->heads);
   const int64_t queries = heads * sizes.head_dim, outputs = heads * sizes.value_head_dim;
   if (layout_.context_method == ContextMethod::all_to_all) {
-    // What is sent, what arrives, and it in order.
+    // Three buffers of an exchange: sent, received, and reordered.
     op.forward_workspace_bytes += 3 * bytes(outputs);
     op.backward_workspace_bytes += 2 * bytes(outputs) + 3 * bytes(sizes.qkv_columns);
     const int64_t message = tokens_ * (sizes.qkv_columns + outputs) * unit_;
@@ -234,8 +234,8 @@ void LayerBuilder::add_context_collectives(const AttentionSizes& sizes, Operator
     op.backward_collectives = op.forward_collectives;
     return;
   }
-  // A block of keys and values at work and one arriving; on the way back their gradients in full precision,
-  // too: one leaving, one arriving and the part that is computed; and the queries' own.
+  // A block of keys and values in use and one arriving. In the backward also their gradients in full
+  // precision: one leaving, one arriving and one being computed; and the gradient of the queries.
   const int64_t keys = sizes.qkv_columns - queries;
   op.forward_workspace_bytes += 2 * bytes(keys) + (unit_ < 4 ? state_bytes(outputs) : 0);
   op.backward_workspace_bytes += 2 * bytes(keys) + 3 * state_bytes(keys) + state_bytes(queries);
@@ -247,7 +247,7 @@ void LayerBuilder::add_context_collectives(const AttentionSizes& sizes, Operator
 
 LayerBuilder& LayerBuilder::residual(std::string_view name, Module module) {
   add({name, module, local_shape(OperatorKind::residual_add, model_.hidden)});
-  // The gradient of the branch is that of the sum times the factor: another tensor.
+  // The branch's gradient is the sum's gradient times the factor, which needs another tensor.
   if (model_.residual_scale && execution().allocator.counts_each_buffer) {
     const int64_t parts = model_.parallel_residual && kind_ != nullptr && kind_->has_mixer() ? 2 : 1;
     last().backward_workspace_bytes = last().gradient_kept_bytes = parts * local_bytes(model_.hidden);
@@ -264,10 +264,10 @@ LayerBuilder& LayerBuilder::activation(const Operator& op, int64_t input_columns
   add(op);
   keep(input, input);
   last().backward_workspace_bytes = last().gradient_kept_bytes = input;
-  // As two kernels: the gate's activation is kept for the product with the other half.
+  // With two kernels the gate's activation is kept for the product with the other half.
   if (last().shape.gated && layout_.execution.kernels.elementwise == ElementwiseKernels::eager)
     keep_both(rounded(last().shape.rows * last().shape.columns * unit_));
-  // Clamped into a copy, which is kept beside what went in.
+  // The limit is applied to a copy, which is kept in addition to the input.
   if (has_extra_kernels(last().shape, execution())) keep_both(input);
   return *this;
 }

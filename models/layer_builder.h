@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// LayerBuilder: appends operators to a LayerProgram with the sizes, parameters, bytes and collectives that
-// follow from tensor parallelism; and the mixers, the operators that mix the tokens of a layer. Used only by
-// layer_program.cpp.
+// LayerBuilder: appends operators to a LayerProgram, with the sizes, parameters, bytes and collectives that
+// follow from tensor parallelism. It also adds the mixers, the operators that mix the tokens of a layer. Used
+// only by layer_program.cpp.
 
 #include <algorithm>
 #include <array>
@@ -17,7 +17,7 @@
 namespace mpt::models {
 
 /// How a linear layer is split (arXiv:1909.08053, section 3). With sequence parallelism a replicated one
-/// works on the rank's own tokens.
+/// works on the rank's part of the tokens.
 enum class Parallel : uint8_t { replicated, columns, rows };
 
 struct LinearSizes {
@@ -26,20 +26,20 @@ struct LinearSizes {
   int64_t columns = 0, inner = 0;  // on this rank
   bool bias = false;
   Parallel parallel = Parallel::columns;
-  /// Columns of the products that other frameworks run one by one; none: it is one product.
+  /// Columns of the products that other frameworks run separately; all 0: it is one product.
   std::array<int64_t, 3> parts{};
-  bool fp8 = true;  // where the layout's products run in fp8
+  bool fp8 = true;  // if the layout's products run in fp8
 };
 
 struct AttentionSizes {
   int64_t head_dim = 0, value_head_dim = 0, kv_heads = 0;  // on this rank
   int64_t qkv_columns = 0;                                 // width of queries, keys and values together
-  int64_t window = 0;  // tokens whose attention costs as much as what a query sees; 0: as the kind says
+  int64_t window = 0;  // window with the same work as the keys that a query sees; 0: from the kind
 };
 
 class LayerBuilder {
  public:
-  /// `kind`: of the layer that is built; null for a piece that is no layer. All must outlive the builder.
+  /// `kind`: the layer's kind; null for a piece that is no layer. All arguments must outlive the builder.
   LayerBuilder(const ModelSpec& model, const Layout& layout, int64_t sequence, const LayerKind* kind)
       : model_(model),
         layout_(layout),
@@ -67,7 +67,7 @@ class LayerBuilder {
   int64_t expert_share(int64_t whole) const {
     return (whole + layout_.expert_split() - 1) / layout_.expert_split();
   }
-  /// Copies of tokens that this rank's experts work on, if experts that compute nothing get their share.
+  /// Copies of tokens that this rank's experts process; experts that compute nothing take their share.
   int64_t expert_rows() const {
     const MixtureOfExperts& e = *kind_->moe;
     const auto copies = [&](int64_t tokens) {
@@ -78,8 +78,8 @@ class LayerBuilder {
     return int64_t(std::ceil(double(even) * execution().traffic.expert_load));
   }
   Operator& last() { return program_.operators.back(); }
-  /// Whether an MLP's products compute its activation, too: what cuBLASLt's epilogues have, in packs of 16
-  /// bytes (runtime/device/cuda). Products that go in parts do not.
+  /// Whether the epilogues of an MLP's products compute its activation. cuBLASLt's epilogues need packs of 16
+  /// bytes (runtime/device/cuda). Products that are computed in parts have none.
   bool is_in_epilogue(const Mlp& mlp, int64_t ffn) const {
     const bool wide = layout_.precision != Precision::bf16 && layout_.precision != Precision::fp16;
     const bool in_parts = layout_.overlap_tensor && layout_.sequence_parallel && layout_.tensor > 1;
@@ -89,15 +89,15 @@ class LayerBuilder {
 
   static int64_t rounded(int64_t bytes) { return rounded_bytes(bytes); }
   int64_t bytes(int64_t columns) const { return rounded(tokens_ * columns * unit_); }
-  /// Of the part of the tokens that norms and residuals work on: all, or a share with sequence parallelism.
+  /// Bytes for the tokens that norms and residuals work on: all, or a share with sequence parallelism.
   int64_t local_bytes(int64_t columns) const { return rounded(local_tokens_ * columns * unit_); }
-  /// Numbers kept in full precision beside activations of 16 bits: statistics, maxima, sums.
+  /// Bytes of numbers in full precision, also if activations have 16 bits: statistics, maxima, sums.
   int64_t state_bytes(int64_t columns) const { return rounded_states(tokens_ * columns); }
-  /// So many of them.
+  /// Bytes of `count` such numbers.
   int64_t rounded_states(int64_t count) const { return rounded(count * std::max<int64_t>(unit_, 4)); }
   int64_t local_state_bytes(int64_t columns) const { return rounded_states(local_tokens_ * columns); }
-  /// With sequence parallelism a piece has memory for all tokens, where products gather and scatter them, and
-  /// twice where some arrive beside products (other frameworks have buffers of their own for that).
+  /// With sequence parallelism a piece has a buffer for all tokens, which products gather and scatter. It has
+  /// two if some arrive during products (other frameworks have separate buffers for that).
   void add_gathered_tokens() {
     if (!layout_.sequence_parallel) return;
     const bool twice = layout_.overlap_tensor && execution().allocator.counts_each_buffer;
@@ -113,7 +113,7 @@ class LayerBuilder {
     return {CollectiveKind::all_reduce, CollectiveGroup::tensor,
             tokens_ * columns * std::max<int64_t>(unit_, 4)};
   }
-  /// Partial sums become whole ones: on every rank, or on the rank whose tokens they are.
+  /// Sums partial results over tensor ranks: on every rank, or on the rank that has the tokens.
   Collective sum_over_tensor(int64_t columns) const {
     Collective c = tensor_all_reduce(columns);
     if (layout_.sequence_parallel) c.kind = CollectiveKind::reduce_scatter;
@@ -123,7 +123,7 @@ class LayerBuilder {
     return {CollectiveKind::all_gather, CollectiveGroup::tensor, tokens_ * columns * unit_};
   }
 
-  /// The last operator's columns of all tensor ranks go to each of them, and their gradients are summed
+  /// Gathers the last operator's columns of all tensor ranks on each of them, and sums their gradients
   /// (megatron-core 0.19.2, get_query_key_value_tensors in transformer/attention.py).
   void gather_columns(int64_t columns) {
     Collective whole = gather_over_tensor(columns * layout_.tensor);
@@ -133,7 +133,7 @@ class LayerBuilder {
     last().backward_collectives.push_back(whole);
   }
 
-  /// Columns of the last operator's local tokens go to every tensor rank, and each has part of their
+  /// Sends columns of the last operator's local tokens to every tensor rank. Each rank has a part of their
   /// gradient.
   void share_over_tensor(int64_t columns) {
     if (layout_.tensor == 1) return;
@@ -156,7 +156,7 @@ class LayerBuilder {
     return s;
   }
 
-  /// Of an operator over whole sequences, whose rows are not counted.
+  /// Shape of an operator over whole sequences; it has no rows.
   OperatorShape sequence_shape(OperatorKind kind, int64_t heads, int64_t kv_heads) const {
     OperatorShape s = shape(kind, 0);
     s.rows = 0;
@@ -175,21 +175,21 @@ class LayerBuilder {
   }
 
   bool recomputes(bool SelectiveRecompute::*part) const { return layout_.selective.*part; }
-  /// The last operator's input is made again, if selective recompute is of what it belongs to.
+  /// The last operator's input is recomputed if selective recompute includes `part`.
   void makes_again(bool SelectiveRecompute::*part) {
     if (!recomputes(part)) return;
     last().saved_bytes_selective = 0;
     last().selective_share = 1.0;
   }
 
-  /// Over context ranks the last operator's tokens are exchanged for heads before it and back behind it.
+  /// Over context ranks tokens are exchanged for heads before the last operator, and back after it.
   void exchange_heads(int64_t input_columns, int64_t output_columns) {
     if (layout_.context == 1) return;
     const int64_t message = tokens_ * (input_columns + output_columns) * unit_;
     last().forward_collectives = {{CollectiveKind::all_to_all, CollectiveGroup::context, message}};
     last().backward_collectives = last().forward_collectives;
   }
-  /// Over context ranks the last operator gathers so many columns of all tokens, in the forward alone.
+  /// Over context ranks the last operator gathers `columns` of all tokens, only in the forward.
   void gather_over_context(int64_t columns) {
     if (layout_.context == 1) return;
     last().forward_collectives = {
@@ -203,7 +203,7 @@ class LayerBuilder {
   LayerBuilder& attention(const AttentionSizes& sizes);
   /// Keeps its input, `input_columns` wide, for every row of the operator.
   LayerBuilder& activation(const Operator& op, int64_t input_columns);
-  /// The same of a gate on `columns` columns.
+  /// A gate on `columns` columns; it keeps its input, too.
   LayerBuilder& gated(std::string_view name, Module module, int64_t columns, int64_t input_columns) {
     OperatorShape s = shape(OperatorKind::activation, columns);
     s.gated = true;
@@ -211,8 +211,8 @@ class LayerBuilder {
   }
   LayerBuilder& residual(std::string_view name, Module module);
 
-  /// The last operator, a linear, keeps its input of `columns` columns for its backward: its tokens' part
-  /// where that is gathered again, and in one byte where the framework keeps what the product in fp8 read.
+  /// The last operator, a linear, keeps its input of `columns` columns: only local tokens if they are
+  /// gathered again, and one byte per element if the framework keeps the product's fp8 input.
   LayerBuilder& saves(int64_t columns) {
     if (remakes_input(last())) return *this;
     const int64_t rows = input_is_local_ ? local_tokens_ : tokens_;
@@ -227,17 +227,17 @@ class LayerBuilder {
     return keep_both(rounded(tokens_ * columns * execution().kept.rms_norm_bytes));
   }
   LayerBuilder& saves_states(int64_t columns) { return keep_both(state_bytes(columns)); }
-  /// Whole numbers of 4 bytes for each token.
+  /// Keeps integers of 4 bytes for each token.
   LayerBuilder& saves_numbers(int64_t columns) { return keep_both(rounded(tokens_ * columns * 4)); }
-  /// The same for every copy of a token that goes to an expert.
+  /// Keeps the product's input for every copy of a token that goes to an expert.
   LayerBuilder& saves_copies(int64_t columns) {
     return keep_both(rounded(product_input_bytes(last(), expert_rows() * columns)));
   }
-  /// What an expert gives for every copy, in the activations' precision.
+  /// Keeps an expert's output for every copy, in the activations' precision.
   LayerBuilder& saves_expert_outputs(int64_t columns) {
     return keep_both(rounded(expert_rows() * columns * unit_));
   }
-  /// The attention core's output.
+  /// Keeps the attention core's output.
   LayerBuilder& saves_core_output(int64_t columns) {
     return keep(bytes(columns), execution().kept.keeps_core_output ? bytes(columns) : 0);
   }
@@ -252,15 +252,15 @@ class LayerBuilder {
  private:
   static constexpr size_t kUsualOperators = 24;  // no layer of today's models has more
 
-  /// Bytes of so many elements as a product keeps them: in 8 bits, or in 4 with 8 for every 16 of them, which
-  /// torchao's products keep, too (prototype/moe_training/nvfp4_training/nvfp4_linear.py of 0.18.0).
+  /// Bytes of `elements` as a product keeps them: 8 bits each, or 4 bits with 8 for every 16 elements.
+  /// torchao keeps the latter, too (prototype/moe_training/nvfp4_training/nvfp4_linear.py of 0.18.0).
   int64_t product_input_bytes(const Operator& op, int64_t elements) const {
     if (op.shape.precision == Precision::nvfp4) return elements / 16 * 9;
     const bool narrow = is_narrow(op.shape.precision) && execution().kept.keeps_fp8_inputs;
     return narrow ? elements : elements * unit_;
   }
-  /// Whether backward computes a product's input from what a norm or an activation before it keeps. Other
-  /// products or the attention core give those of the modules that are named.
+  /// Whether backward recomputes a product's input from the kept input of a norm or an activation before it.
+  /// The modules named here get their input from other products or the attention core.
   bool remakes_input(const Operator& op) const {
     return execution().kept.remakes_fp8_inputs && is_narrow(op.shape.precision) &&
            op.shape.precision != Precision::nvfp4 &&
@@ -299,7 +299,7 @@ class LayerBuilder {
   LayerProgram program_;
 };
 
-/// Adds all mixers of the builder's kind of layer, side by side.
+/// Adds all mixers of the layer's kind; they read the same input.
 void add_mixers(LayerBuilder& b);
 
 /// FLOP of the core of a mixer of linear cost for one token and whole heads, in its chunked training form.

@@ -7,7 +7,7 @@
 namespace mpt::models {
 namespace {
 
-// Layers that differ in this alone have equal parameters and keep equal bytes.
+// The kind without properties that change neither parameters nor kept bytes.
 LayerKind as_in_memory(LayerKind kind) {
   if (!kind.attention) return kind;
   kind.attention->window.reset();

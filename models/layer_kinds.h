@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// LayerKinds: the kinds of a model's decoder layers by number, for what counts and prices layers by kind.
+// LayerKinds: the kinds of a model's decoder layers by number, for counting and pricing layers by kind.
 
 #include <array>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace mpt::models {
 
-/// A number for each kind. Without memory of its own where there are few: searches make millions.
+/// A number for each kind. Few kinds need no heap memory, because searches make millions of these.
 class KindCounts {
  public:
   KindCounts() = default;
@@ -40,7 +40,7 @@ class KindCounts {
   std::vector<int32_t> many_;
 };
 
-/// Kinds in the order of the lowest layers that are of them.
+/// Kinds in the order of their lowest layers.
 class LayerKinds {
  public:
   explicit LayerKinds(const ModelSpec& model);
@@ -51,22 +51,22 @@ class LayerKinds {
   /// The lowest layer of the kind.
   int64_t first_layer(size_t kind) const;
   bool has_experts(size_t kind) const { return kinds_[kind].moe.has_value(); }
-  /// How many of the layers from `first` to the one before `end` are of each kind.
+  /// The number of layers of each kind, from `first` to the one before `end`.
   KindCounts count(int64_t first, int64_t end) const;
   const KindCounts& all() const { return all_; }
-  /// Whether as many layers from `a` on as from `b` on have equal parameters and keep equal bytes, in order.
+  /// Whether the layers from `a` on and from `b` on have equal parameters and keep equal bytes, in order.
   bool alike(int64_t a, int64_t b, int64_t layers) const;
-  /// The first kind whose layers have parameters and keep bytes as those of `kind`.
+  /// The first kind with layers of the same parameters and kept bytes as `kind`.
   size_t first_in_memory(size_t kind) const { return first_in_memory_[kind]; }
   const std::string& name(size_t kind) const { return names_[kind]; }
-  /// For people: "decoder layer", and the kind's name where there are several.
+  /// Title for people: "decoder layer", with the kind's name if there are several.
   std::string title(size_t kind) const;
 
  private:
   std::vector<LayerKind> kinds_;
   std::vector<std::string> names_;
   std::vector<size_t> first_in_memory_;               // by kind
-  std::vector<uint16_t> of_layer_, memory_of_layer_;  // the latter: first_in_memory() of the former
+  std::vector<uint16_t> of_layer_, memory_of_layer_;  // by layer: the kind, and its first_in_memory()
   KindCounts all_;
 };
 

@@ -30,15 +30,15 @@ void add_dense_mlp(LayerBuilder& b, const MlpNames& names, const Mlp& mlp, bool 
   b.linear({names.down, M::mlp_down, hidden, ffn, mlp.bias, Parallel::rows}).saves(ffn);
 }
 
-// Gemma 4's experts beside a dense MLP have norms and scales of their own, LongCat's have none.
+// With both a dense MLP and experts, Gemma 4 has separate norms and scales for each; LongCat has none.
 bool norms_beside(const LayerBuilder& b) {
   return b.kind().mlp && b.kind().moe && b.model().norm_placement == NormPlacement::sandwich;
 }
 
 void add_router(LayerBuilder& b, const MixtureOfExperts& e) {
   const int64_t choices = e.experts + e.zero_experts;
-  // In 16 bits beside fp8: Megatron-LM's router is no product of Transformer Engine's, and its choice must
-  // not hang on 8 bits.
+  // The router runs in 16 bits even with fp8. Megatron-LM's router is not a product of Transformer Engine,
+  // and its choice must not depend on 8 bits.
   LinearSizes router{"mlp.router", M::router, choices, b.model().hidden, e.router_bias, Parallel::replicated};
   router.fp8 = false;
   b.linear(router).saves(b.model().hidden);
@@ -47,7 +47,7 @@ void add_router(LayerBuilder& b, const MixtureOfExperts& e) {
       .saves_local_state(choices);
 }
 
-// Experts beside a dense MLP have a norm before and one behind them, and the MLP one behind it (Gemma 4).
+// Next to a dense MLP, experts have a norm before and one after them, and the MLP one after it (Gemma 4).
 void add_norms_beside(LayerBuilder& b) {
   b.norm("mlp.dense_post_norm", M::mlp, b.model().hidden);
   b.norm("mlp.experts_norm", M::experts, b.model().hidden);
@@ -56,8 +56,8 @@ void add_norms_beside(LayerBuilder& b) {
 
 // Routed experts (Fedus et al. 2021, arXiv:2101.03961; Jiang et al. 2024, arXiv:2401.04088): each token
 // visits experts_per_token of them. Without expert parallelism every rank of the tensor group holds its share
-// of every expert's width; with it tokens go to their experts and back by all-to-all (arXiv:2006.16668), and
-// the load is taken to be balanced, as the router's loss aims at.
+// of every expert's width. With it tokens go to their experts and back by all-to-all (arXiv:2006.16668). The
+// load is assumed to be balanced, as the router's loss intends.
 void add_experts(LayerBuilder& b) {
   const ModelSpec& m = b.model();
   const MixtureOfExperts& e = *b.kind().moe;
@@ -94,9 +94,9 @@ void add_experts(LayerBuilder& b) {
     b.last().backward_workspace_bytes += b.local_bytes(m.hidden);
 }
 
-// What a part of a layer reads and where its result goes, where the residual is more than one stream or is
-// stored by blocks of layers. Streams: a product of all of them makes the weights of a token's mixture (Xie
-// et al. 2025, arXiv:2512.24880, section 4). Blocks: a normed sum over what is stored (NVIDIA-NeMo/Automodel,
+// Adds the input and output of a part of a layer, if the residual has several streams or is stored by blocks
+// of layers. Streams: a product of all streams gives the weights of a token's mixture (Xie et al. 2025,
+// arXiv:2512.24880, section 4). Blocks: a normed sum over the stored residuals (NVIDIA-NeMo/Automodel,
 // components/models/kimi_linear/model.py).
 void add_residual_mixture(LayerBuilder& b, Module module, std::string_view weights,
                           std::string_view mixture) {
@@ -117,7 +117,7 @@ void add_residual_mixture(LayerBuilder& b, Module module, std::string_view weigh
   b.last().parameters = 2 * m.hidden;
 }
 
-// A layer's own embedding of the tokens, gated by what the layer gives (Gemma 3n).
+// The layer's embedding of the tokens, gated by the layer's output (Gemma 3n).
 void add_layer_embedding(LayerBuilder& b) {
   const int64_t hidden = b.model().hidden, width = b.model().layer_embedding;
   if (width == 0) return;
@@ -145,7 +145,7 @@ void add_lookup(LayerBuilder& b, std::string_view name, const Layout& layout) {
   if (layout.sequence_parallel) op.backward_collectives.push_back(b.gather_over_tensor(m.hidden));
 }
 
-// The table of all layers' embeddings, and a projection of the tokens' own beside it.
+// The table of all layers' embeddings, and a projection of the token embeddings that is added to it.
 void add_layer_tables(LayerBuilder& b, const Layout& layout) {
   const ModelSpec& m = b.model();
   if (m.layer_embedding == 0) return;
@@ -164,8 +164,8 @@ void add_layer_tables(LayerBuilder& b, const Layout& layout) {
 void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   const ModelSpec& m = b.model();
   const int64_t rows = b.vocabulary_share();
-  // Mostly in 16 bits where the layers' products run in fp8: Megatron-LM's output layer is not one of
-  // Transformer Engine's unless told so (fp8_output_proj), and torchtitan's recipes leave it out.
+  // Mostly in 16 bits even if the layers' products run in fp8. Megatron-LM's output layer uses Transformer
+  // Engine only with fp8_output_proj, and torchtitan's recipes exclude it from fp8.
   LinearSizes product{output, M::head_output, rows, m.hidden, m.head_bias};
   product.fp8 = b.execution().kernels.fp8_head;
   b.linear(product).saves(m.hidden);
@@ -179,26 +179,26 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   if (!chunked) b.saves_all_tokens(columns);
   Operator& loss = b.last();
   loss.forward_workspace_bytes = b.state_bytes(1) + b.state_bytes(2);
-  // Chunks of as many tokens as have as many logits as all have hidden units, in 16 bits and in fp32
-  // (linkedin/Liger-Kernel, ops/fused_linear_cross_entropy.py); the gradient of the head's input stays.
+  // A chunk has so many tokens that its logits have tokens x hidden elements, in 16 bits and in fp32
+  // (linkedin/Liger-Kernel, ops/fused_linear_cross_entropy.py). The gradient of the head's input stays.
   if (chunked) loss.forward_workspace_bytes += 3 * b.bytes(m.hidden);
   const int64_t split = b.tensor_ranks() > 1 && !gathers ? b.execution().kept.split_logit_copies : 0;
   if (b.execution().kernels.loss == LossKernel::fp32) {
-    // Beside the logits: their fp32 copy, which becomes the softmax, and on the way back its gradient. Where
-    // all of that is done in place, the gradient in 16 bits takes the logits' place.
+    // In addition to the logits: their fp32 copy, which becomes the softmax, and in the backward its
+    // gradient. If all of that is done in place, the gradient in 16 bits replaces the logits.
     const int64_t copy = LayerBuilder::rounded(b.tokens() * columns * 4);
     loss.saved_bytes += copy;
     loss.saved_bytes_selective += copy;
     loss.forward_workspace_bytes += (b.execution().kept.logit_copies + split - 1) * copy;
     loss.backward_workspace_bytes = b.execution().kept.logit_copies > 1 ? copy : 0;
   }
-  // torch.compile computes in one pass, too, but writes the gradient beside the logits.
+  // torch.compile also computes in one pass, but writes the gradient into a second buffer.
   const bool compiled = b.execution().kernels.elementwise == ElementwiseKernels::compiled;
   if (b.execution().kernels.loss == LossKernel::fused && compiled)
     loss.backward_workspace_bytes = (1 + split) * b.bytes(columns);
   if (gathers) {
-    // What arrives as one buffer and then in the others' pieces, which are put together
-    // (torch.distributed.all_gather): the collective's stream gives both back late.
+    // The gathered logits in one buffer, then the pieces of the other ranks, which are concatenated
+    // (torch.distributed.all_gather). The collective's stream frees both late.
     loss.forward_workspace_bytes += b.bytes(columns) + b.bytes(columns - rows);
     loss.forward_collectives = {b.gather_over_tensor(columns)};
   } else if (b.tensor_ranks() > 1) {
@@ -219,7 +219,7 @@ LayerProgram layer_program(const ModelSpec& model, const LayerKind& kind, const 
     if (before) b.norm("attention.norm", M::mixer_norm, model.hidden);
     add_mixers(b);
     if (behind) b.norm("attention.post_norm", M::mixer, model.hidden);
-    // With parallel residuals one sum of three takes the place of the first addition.
+    // With parallel residuals one sum of three replaces the first addition.
     if (!model.parallel_residual || !kind.has_mlp()) b.residual("attention.residual", M::mixer);
   }
   if (kind.has_mlp()) {
@@ -274,7 +274,7 @@ LayerProgram next_token_input_program(const ModelSpec& model, const Layout& layo
   add_lookup(b, "next_token.embedding", layout);
   if (depth == 0 && copies_token_table(model, layout)) b.last().parameters = b.vocabulary_share() * hidden;
   b.norm("next_token.embedding_norm", M::head, hidden);
-  b.norm("next_token.norm", M::head, hidden, /*input_kept=*/true);  // by the head's product before it
+  b.norm("next_token.norm", M::head, hidden, /*input_kept=*/true);  // the head's product keeps it
   if (b.execution().kernels.splits_next_token_projection) {
     b.linear({"next_token.embedding_projection", M::head, hidden, hidden, false, Parallel::replicated});
     b.saves_local(hidden).last().forward_workspace_bytes = b.local_bytes(hidden);

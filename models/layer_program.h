@@ -3,7 +3,7 @@
 
 // LayerProgram: the operators of one piece of a model (embedding, a decoder layer, the head with the loss) as
 // one rank executes them under a layout. The only description of a layer's sizes: cost, memory and profile
-// read it, and a conformance test holds the runtime's layers to it.
+// read it, and a conformance test compares the runtime's layers with it.
 //
 // Memory rules of the runtime, which the byte fields below follow exactly:
 //   * an operator's saved_bytes are allocated in forward and freed when the layer's backward ends;
@@ -37,34 +37,34 @@ inline int64_t vocabulary_share(const ModelSpec& model, const Layout& layout) {
   return padded_share(model.vocab, layout.tensor, layout.execution.kernels.vocabulary_multiple);
 }
 
-/// Whether the last stage has a copy of the token table for its next-token modules alone.
+/// Whether the last stage has a separate copy of the token table for its next-token modules.
 inline bool copies_token_table(const ModelSpec& model, const Layout& layout) {
   return model.next_token_layers > 0 && layout.pipeline > 1 && !model.tied_embeddings;
 }
 
-/// Where the copies of a row go, each to a place of its own choice.
+/// The destinations of the copies of a row. Each copy chooses one.
 struct CopyRoute {
   int64_t copies = 1;
-  // Places lie in groups of neighbours, and the copies of a row go to places of so many of them.
+  // Destinations form groups of neighbours. The copies of a row go to `groups_of_row` of the groups.
   int64_t groups = 1, groups_of_row = 1;
   bool operator==(const CopyRoute&) const = default;
 };
 
-/// A collective beside an operator; `bytes` is the whole message, as nccl-tests counts it.
+/// A collective of an operator; `bytes` is the whole message, as nccl-tests counts it.
 struct Collective {
   CollectiveKind kind = CollectiveKind::all_reduce;
   CollectiveGroup group = CollectiveGroup::tensor;
   int64_t bytes = 0;
-  bool beside = false;  // may run beside its operator's compute
-  // Of a backward: may run beside the weight gradient behind it, where that follows at once.
+  bool beside = false;  // may overlap the operator's compute
+  // In a backward: may overlap the weight gradient that follows directly.
   bool beside_weight = false;
-  // Of an all-to-all whose rows come in several copies, to be sent to a rank once at most.
+  // For an all-to-all that sends several copies of a row, but at most one to each rank.
   CopyRoute route = {};
   bool operator==(const Collective&) const = default;
 };
 
-/// Those of one operator and pass, in order: few, and without memory of their own, since searches make
-/// millions of operators.
+/// Collectives of one operator and pass, in order. There are few, and they need no heap memory, since
+/// searches make millions of operators.
 class Collectives {
  public:
   Collectives() = default;
@@ -92,21 +92,21 @@ struct Operator {
   Module module{};
   OperatorShape shape;
   int64_t parameters = 0;             // on this rank
-  bool expert_parameters = false;     // they belong to routed experts, which have replicas of their own
-  int64_t frozen_bytes = 0;           // of these parameters as they are stored, if they are not trained
-  int64_t offloaded_bytes = 0;        // kept for backward in the host's memory, beside saved_bytes
+  bool expert_parameters = false;     // they belong to routed experts, which have other replicas
+  int64_t frozen_bytes = 0;           // of these parameters as stored, if they are not trained
+  int64_t offloaded_bytes = 0;        // kept for backward in host memory, in addition to saved_bytes
   int64_t saved_bytes = 0;            // kept from forward to backward without recompute
   int64_t saved_bytes_selective = 0;  // kept with selective recompute
   int64_t forward_workspace_bytes = 0;
   int64_t backward_workspace_bytes = 0;
   int64_t gradient_kept_bytes =
-      0;  // of that: kept from the input gradient to the weight gradient, if they are apart
-  int64_t weight_workspace_bytes = 0;  // of its weight gradient, where that is apart
+      0;  // of these: kept from the input to the weight gradient, if they are separate
+  int64_t weight_workspace_bytes = 0;  // of its weight gradient, if that is separate
   int64_t weight_operand_bytes =
-      0;                           // what its weight gradient reads: the input and the gradient of the output
-  double selective_share = 0.0;    // of its forward that selective recompute runs again
+      0;                           // inputs of its weight gradient: the input and the gradient of the output
+  double selective_share = 0.0;    // share of its forward that selective recompute runs again
   bool in_epilogue = false;        // the products before and after it compute it and its gradient
-  std::array<int64_t, 3> parts{};  // columns of its weights, where other frameworks have several
+  std::array<int64_t, 3> parts{};  // columns of its weights, if other frameworks have several
   Collectives forward_collectives{};
   Collectives backward_collectives{};
   bool operator==(const Operator&) const = default;
@@ -114,16 +114,16 @@ struct Operator {
 
 struct LayerProgram {
   std::vector<Operator> operators;
-  size_t kind = 0;                // of a decoder layer: its place among the model's LayerKinds
-  int64_t input_bytes = 0;        // the piece's input: all that full recompute keeps
+  size_t kind = 0;                // of a decoder layer: its index in the model's LayerKinds
+  int64_t input_bytes = 0;        // the piece's input, which is all that full recompute keeps
   bool recomputed_whole = false;  // Kept::recomputes_whole_layer
 };
 
 /// Operators of a decoder layer for one micro-batch of `layout.micro_batch` sequences of `sequence` tokens.
-/// The result does not know the place of `kind`.
+/// `kind` of the result is not set.
 LayerProgram layer_program(const ModelSpec& model, const LayerKind& kind, const Layout& layout,
                            int64_t sequence);
-/// Of decoder layer `layer` (0-based).
+/// Operators of decoder layer `layer` (0-based).
 LayerProgram layer_program(const ModelSpec& model, int64_t layer, const Layout& layout, int64_t sequence);
 LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int64_t sequence);
 /// Final norm, output projection and loss.
@@ -131,16 +131,16 @@ LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t 
 /// A next-token module predicts one more token (DeepSeek-V3, arXiv:2412.19437, section 2.2). It projects the
 /// input of the head's product and the next token's embedding. A layer like the last decoder layer follows,
 /// and the head with another norm. All are on the last stage, which also needs the token table. These two
-/// are the first and the last part of module `depth`.
+/// functions give the first and the last part of module `depth`.
 LayerProgram next_token_input_program(const ModelSpec& model, const Layout& layout, int64_t sequence,
                                       int64_t depth);
 LayerProgram next_token_head_program(const ModelSpec& model, const Layout& layout, int64_t sequence);
-/// The head and all next-token modules. `layer`: the last decoder layer's program, where it is at hand.
+/// The head and all next-token modules. `layer`: the last decoder layer's program, if it exists already.
 LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, int64_t sequence,
                                 const LayerProgram* layer = nullptr);
 
-/// Trained parameters of one rank, those of routed experts apart from all others, and the bytes of frozen
-/// ones.
+/// Trained parameters of one rank, with routed experts and all others
+/// separate, and the bytes of frozen ones.
 struct ParameterShare {
   int64_t dense = 0;
   int64_t expert = 0;
@@ -149,13 +149,13 @@ struct ParameterShare {
   bool operator==(const ParameterShare&) const = default;
 };
 ParameterShare parameter_share(const LayerProgram& program);
-/// All of them, frozen ones too.
+/// All parameters, including frozen ones.
 int64_t parameters(const LayerProgram& program);
 int64_t saved_bytes(const LayerProgram& program, Recompute recompute);
 
-/// Model FLOP (forward and backward, no recompute) of one token at the given sequence length: causal
-/// attention counted as the half it computes. Narayanan et al. 2021 (arXiv:2104.04473), appendix, without its
-/// full-square attention.
+/// Model FLOP (forward and backward, no recompute) of one token at the given sequence length. Causal
+/// attention counts as the half that is computed. Narayanan et al. 2021 (arXiv:2104.04473), appendix, which
+/// counts the full square of attention.
 double model_flop_per_token(const ModelSpec& model, int64_t sequence, const Training& training = {});
 
 }  // namespace mpt::models

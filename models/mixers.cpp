@@ -10,7 +10,7 @@ namespace {
 
 using M = Module;
 
-// Queries and keys are normed head by head, or each over all heads.
+// Norms of queries and keys: per head, or each over all heads.
 void add_query_key_norm(LayerBuilder& b, int64_t queries, int64_t keys) {
   const Attention& a = *b.kind().attention;
   const int64_t width = queries + keys;
@@ -19,11 +19,11 @@ void add_query_key_norm(LayerBuilder& b, int64_t queries, int64_t keys) {
   b.last().parameters = a.query_key_norm == QueryKeyNorm::per_head ? (keys > 0 ? 2 : 1) * a.head_dim : width;
   if (b.model().norm == NormKind::rms_norm && b.has_norms_of_several_kernels())
     b.saves_norm_of_several_kernels(width).saves_states(width / a.head_dim);
-  // The scales' gradients, which are at hand sooner than the room for them.
+  // The pass of the input gradient computes the scales' gradients; a buffer keeps them until they are added.
   const int64_t scales = a.query_key_norm == QueryKeyNorm::per_head ? 2 * a.head_dim : width;
   b.last().backward_workspace_bytes = b.last().gradient_kept_bytes = LayerBuilder::rounded(scales * 4);
   if (a.query_key_norm == QueryKeyNorm::per_head || !b.execution().traffic.exchanges_shared_heads) return;
-  // Ranks add up the squares of a token's queries and keys, and keep the sums.
+  // Ranks sum the squares of a token's queries and keys, and keep the sums.
   b.saves_states(2);
   b.last().backward_workspace_bytes += b.state_bytes(2);
   if (b.tensor_ranks() == 1) return;
@@ -38,28 +38,28 @@ int64_t gate_columns(LayerBuilder& b, int64_t outputs) {
   return a.output_gate == OutputGate::per_head ? b.share(a.heads) : outputs;
 }
 
-// The gate's logits and the output that it multiplies stay beside the product's input.
+// The gate's logits and the output that it multiplies are kept in addition to the product's input.
 void add_output_gate(LayerBuilder& b, int64_t gate, int64_t outputs) {
   if (gate > 0) b.gated("attention.output_gate", M::mixer, outputs, outputs + gate);
 }
 
-// Workspace of a mixer's backward that is free again when the gradient of the layer's input is allocated, as
-// far as it adds to the peak.
+// Workspace of a mixer's backward that is free again when the gradient of the layer's input is allocated.
+// Only the part that adds to the peak is returned.
 int64_t passing_workspace(const LayerBuilder& b, int64_t bytes) {
   const ModelSpec& m = b.model();
   const bool before = !b.kind().has_mlp() || m.parallel_residual || m.norm_placement == NormPlacement::post;
   return before ? bytes : std::max<int64_t>(0, bytes - b.local_bytes(m.hidden));
 }
 
-// This project's runtime drops the core's output with the core. The gate is a part of the first product's
-// output, which has `projected` columns, and so is its gradient.
+// This project's runtime drops the output of the core together with the core. The gate is a part of the first
+// product's output, which has `projected` columns, and so is its gradient.
 void add_own_output_gate(LayerBuilder& b, int64_t gate, int64_t outputs, int64_t projected) {
   b.gated("attention.output_gate", M::mixer, outputs, gate).saves_core_output(outputs);
   b.last().forward_workspace_bytes = b.bytes(projected);
   b.last().backward_workspace_bytes += passing_workspace(b, b.bytes(projected));
 }
 
-// `products`: weights of the index's products. `head_dim`: of its scores.
+// `products`: number of weights of the index's products. `head_dim`: of its scores.
 void add_index_operator(LayerBuilder& b, int64_t products, int64_t head_dim, int64_t parameters) {
   const AttentionIndex& i = *b.kind().attention->index;
   OperatorShape shape = b.sequence_shape(OperatorKind::index, i.heads, 1);
@@ -71,8 +71,8 @@ void add_index_operator(LayerBuilder& b, int64_t products, int64_t head_dim, int
   b.last().parameters = parameters;
 }
 
-// The index reads the norm's output, or the queries' compression where there is one. It is frozen: products
-// and scores of its own in the forward alone, and the numbers of the chosen keys stay (DeepSeek-V3.2's
+// The index reads the norm's output, or the queries' compression if there is one. It is frozen: it has
+// separate products and scores in the forward only, and the numbers of the chosen keys stay (DeepSeek-V3.2's
 // report, arXiv:2512.02556, section 2.1; NVIDIA/Megatron-LM at d98e8a64,
 // experimental_attention_variant/dsa.py). Every tensor rank has all of it.
 void add_index(LayerBuilder& b) {
@@ -82,7 +82,7 @@ void add_index(LayerBuilder& b) {
   const int64_t hidden = b.model().hidden;
   const bool compressed = a.latent && a.latent->query_rank > 0;
   const int64_t query_input = compressed ? a.latent->query_rank : hidden;
-  // Blocks are chosen by plain sums over heads, keys by weighted ones.
+  // Plain sums over heads choose blocks; weighted sums choose keys.
   const int64_t weights = i.block == 1 ? hidden * i.heads : 0;
   const int64_t products = query_input * i.heads * i.head_dim + hidden * i.head_dim + weights;
   add_index_operator(b, products, i.head_dim, products + 2 * i.head_dim);
@@ -98,7 +98,7 @@ void add_multi_head(LayerBuilder& b) {
   const int64_t value = a.keys_are_values || a.borrows_keys ? 0 : a.value_head_dim();
   const int64_t keys = b.share(a.kv_heads) * key, values = b.share(a.kv_heads) * value;
   const int64_t outputs = b.share(a.heads) * a.value_head_dim(), gate = gate_columns(b, outputs);
-  // Several ranks that share a key-value head have a part of it each.
+  // Several ranks that share a key-value head each have a part of it.
   const int64_t key_part = b.share(a.kv_heads * key), value_part = b.share(a.kv_heads * value);
   const int64_t columns = queries + key_part + value_part + gate;
   LinearSizes product{"attention.qkv", M::qkv, columns, m.hidden, a.qkv_bias};
@@ -124,7 +124,7 @@ void add_multi_head(LayerBuilder& b) {
 }
 
 // The core over the compressions themselves, which all heads share: one key of both parts and one value. The
-// product that would expand them moves to queries and outputs.
+// expanding product is applied to queries and outputs instead.
 void add_absorbed_core(LayerBuilder& b, int64_t heads) {
   const LatentAttention& l = *b.kind().attention->latent;
   const int64_t key = l.key_value_rank + l.rope_head_dim;
@@ -134,7 +134,7 @@ void add_absorbed_core(LayerBuilder& b, int64_t heads) {
 
 // DeepSeek-V2 (arXiv:2405.04434, section 2.1.2): low-rank queries and key-values, a shared rotary key. Both
 // compressions read the norm's output, which is kept once. A direct query projection has no bias in the
-// published code; the compressions have one where the model says so.
+// published code; the compressions have one if the model has it.
 void add_latent(LayerBuilder& b) {
   const ModelSpec& m = b.model();
   const Attention& a = *b.kind().attention;
@@ -171,8 +171,8 @@ void add_latent(LayerBuilder& b) {
       .saves_core_output(inner);
 }
 
-// The window of which a query sees as many keys as of its own window and of entries of `ratio` tokens
-// together, over whole sequences: those that the index chooses, or all earlier ones.
+// The window with as much work as the query's window and the entries of `ratio` tokens together, over whole
+// sequences. The entries are those that the index chooses, or all earlier ones.
 int64_t window_of_equal_work(const Attention& a, int64_t sequence) {
   const auto n = double(sequence);
   const auto pairs = [n](double window) {
@@ -186,8 +186,8 @@ int64_t window_of_equal_work(const Attention& a, int64_t sequence) {
   return std::max<int64_t>(1, std::llround(half - std::sqrt(std::max(0.0, half * half - 2.0 * all))));
 }
 
-// Keys and gates of all tokens, and their pooling to entries. The index pools entries of its own, and is
-// frozen as others are.
+// Keys and gates of all tokens, and their pooling to entries. The index pools separate entries, and is frozen
+// like other indexes.
 void add_entries(LayerBuilder& b) {
   const Attention& a = *b.kind().attention;
   const CompressedAttention& c = *a.compressed;
@@ -201,11 +201,11 @@ void add_entries(LayerBuilder& b) {
   const AttentionIndex& i = *a.index;
   const int64_t products =
       c.query_rank * i.heads * i.head_dim + 2 * series * hidden * i.head_dim + hidden * i.heads;
-  const int64_t score_dim = std::max<int64_t>(1, i.head_dim / c.ratio);  // scores of one entry in so many
+  const int64_t score_dim = std::max<int64_t>(1, i.head_dim / c.ratio);  // one score covers `ratio` tokens
   add_index_operator(b, products, score_dim, products + (series * c.ratio + 1) * i.head_dim);
 }
 
-// One key that serves as value, over a window and entries, and an output in two steps (DeepSeek-V4,
+// One key that is also the value, over a window and entries, and an output in two steps (DeepSeek-V4,
 // arXiv:2606.19348, section 2.3; huggingface/transformers, models/deepseek_v4/modeling_deepseek_v4.py).
 void add_compressed(LayerBuilder& b) {
   const ModelSpec& m = b.model();
@@ -233,7 +233,7 @@ void add_compressed(LayerBuilder& b) {
   b.linear({"attention.output", M::attention_output, m.hidden, narrow, false, Parallel::rows}).saves(narrow);
 }
 
-// One rank's widths of a mixer of linear cost.
+// Widths of a mixer of linear cost on one rank.
 struct LinearWidths {
   int64_t heads, key_heads, values, keys;
 };
@@ -267,7 +267,7 @@ void add_core(LayerBuilder& b, const LinearMixer& l, const LinearWidths& w, int6
 // A norm of the core's output, times a gate.
 void add_gated_norm(LayerBuilder& b, int64_t width, int64_t parameters) {
   b.add({"mixer.norm", M::mixer, b.shape(OperatorKind::norm, width)})
-      .saves_all_tokens(2 * width);  // the gate, and what is normed
+      .saves_all_tokens(2 * width);  // the gate, and the norm's input
   b.last().parameters = parameters;
 }
 
@@ -279,8 +279,8 @@ void add_projection(LayerBuilder& b, int64_t inner) {
   b.linear({"mixer.output", M::mixer_output, b.model().hidden, inner, false, Parallel::rows}).saves(inner);
 }
 
-// This project's runtime keeps the output of the first product and that of the rule, and makes convolution
-// and states again (runtime/nn/gated_delta_layer.h).
+// This project's runtime keeps the outputs of the first product and of the delta rule. It recomputes
+// convolution and states (runtime/nn/gated_delta_layer.h).
 void add_own_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   const LinearWidths w = widths_of(b, l);
   const int64_t channels = 2 * w.keys + w.values, projected = channels + w.values + 2 * w.heads;
@@ -309,9 +309,9 @@ void add_own_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   add_projection(b, w.values);
 }
 
-// Queries and keys are repeated for the heads of values that share them. Its kernels keep these, the values,
-// the decays, and what each chunk's keys say of each other (fla-org/flash-linear-attention,
-// ops/gated_delta_rule/chunk.py), and make states again.
+// Queries and keys are repeated for the heads of values that share them. The kernels keep these, the values,
+// the decays, and the products of keys within each chunk (fla-org/flash-linear-attention,
+// ops/gated_delta_rule/chunk.py). They recompute the states.
 void add_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   if (b.execution().kept.keeps_whole_projection) return add_own_gated_delta(b, l);
   const LinearWidths w = widths_of(b, l);
@@ -328,8 +328,8 @@ void add_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   if (norms_again) b.last().saved_bytes_selective = 0;
 }
 
-// As the above with a decay for every channel, which a product of low rank makes, and a gate made alike or by
-// a product of full rank (arXiv:2510.26692, section 3; ops/kda/chunk.py).
+// Like the gated delta rule, with a decay for every channel from a low-rank product. The gate comes from a
+// product of low or full rank (arXiv:2510.26692, section 3; ops/kda/chunk.py).
 void add_kimi_delta(LayerBuilder& b, const LinearMixer& l) {
   const int64_t hidden = b.model().hidden;
   const LinearWidths w = widths_of(b, l);
@@ -354,7 +354,7 @@ void add_lightning(LayerBuilder& b, const LinearMixer& l) {
   add_projection(b, w.values);
 }
 
-// Its kernel keeps what the first product made and the scan's output; convolution and states are made again
+// Its kernel keeps the first product's output and the scan's output; it recomputes convolution and states
 // (state-spaces/mamba, mamba_split_conv1d_scan_combined).
 void add_mamba2(LayerBuilder& b, const LinearMixer& l) {
   const LinearWidths w = widths_of(b, l);
@@ -368,8 +368,8 @@ void add_mamba2(LayerBuilder& b, const LinearMixer& l) {
   add_projection(b, w.values);
 }
 
-// The selective scan of single channels, whose steps and states a product of the channels makes. It keeps
-// what it reads; its states are made again (huggingface/transformers, models/jamba/modeling_jamba.py;
+// The selective scan of single channels. A product of the channels gives its steps and states. The scan keeps
+// its inputs and recomputes its states (huggingface/transformers, models/jamba/modeling_jamba.py;
 // state-spaces/mamba, selective_scan_interface.py).
 void add_mamba1(LayerBuilder& b, const LinearMixer& l) {
   const LinearWidths w = widths_of(b, l);
@@ -388,8 +388,8 @@ void add_mamba1(LayerBuilder& b, const LinearMixer& l) {
   add_projection(b, w.values);
 }
 
-// Two gates and a value from one product; the first gate multiplies what the convolution reads, the other
-// what it gives (huggingface/transformers, models/lfm2/modular_lfm2.py).
+// Two gates and a value from one product. The first gate multiplies the convolution's input, the other its
+// output (huggingface/transformers, models/lfm2/modular_lfm2.py).
 void add_short_convolution(LayerBuilder& b, const ShortConvolution& c) {
   const int64_t hidden = b.model().hidden, width = b.share(hidden);
   add_input(b, 3 * width);
@@ -402,8 +402,8 @@ void add_short_convolution(LayerBuilder& b, const ShortConvolution& c) {
 
 }  // namespace
 
-// Products inside chunks of `chunk` tokens and with the state between them. Backward: the products of the
-// kernels' own backward passes, in which the delta rules make their states again.
+// Products inside chunks of `chunk` tokens, and with the state between chunks. Backward: the products of the
+// kernels' backward passes, in which the delta rules recompute their states.
 CoreFlop core_flop(const LinearMixer& l, int64_t heads) {
   const int64_t K = l.key_dim, V = l.head_dim, C = l.chunk;
   switch (l.kind) {
@@ -424,7 +424,7 @@ CoreFlop core_flop(const LinearMixer& l, int64_t heads) {
       return {4 * K * d + C * d + C * shared, 10 * K * d + 2 * C * d + 3 * C * shared};
     }
     case LinearKind::mamba1: {
-      // Of a channel and state: its decay, the update and the sum, none of them a matrix product.
+      // For each channel and state: decay, update and sum. None of them is a matrix product.
       const int64_t forward = 9 * K * heads * V;
       return {forward, forward * 5 / 2};
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Module: what an operator is in its model. Rules on training, offload and recompute ask the module; the
-// operator's name is for people and files.
+// Module: the role of an operator in its model. Rules on training, offload and recompute depend on the
+// module; the operator's name is for people and files.
 
 #include <cstdint>
 #include <optional>
@@ -13,7 +13,7 @@ namespace mpt::models {
 
 enum class Module : uint8_t {
   token_table,
-  embedding,  // what follows the tables
+  embedding,  // operators after the tables
   mixer_norm,
   qkv,
   query,
@@ -26,25 +26,25 @@ enum class Module : uint8_t {
   attention_output,
   mixer_input,
   mixer_output,
-  mixer,  // all else of attention and other mixers
+  mixer,  // all other parts of attention and other mixers
   mlp_norm,
   mlp_up,
   mlp_activation,
   mlp_down,
-  mlp,         // all else of a layer's second half
+  mlp,         // all other parts of a layer's second half
   mlp_result,  // the norm and the residual after it
   router,
   experts_up,
   experts_activation,
   experts_down,
-  experts,  // all else of routing and experts
+  experts,  // all other parts of routing and experts
   head_output,
-  head,     // all else after the layers
-  widen,    // of a frozen weight
-  adapter,  // the last one
+  head,     // all other parts after the layers
+  widen,    // widens a frozen weight
+  adapter,  // keep this one last
 };
 
-/// Choices of selective recompute as far as they hold for a layer: bits.
+/// Choices of selective recompute that apply to a layer, as bits.
 enum Rerun : uint8_t {
   kRerunCore = 1,
   kRerunLatentNorms = 2,  // norms with latent attention
@@ -58,16 +58,16 @@ enum Rerun : uint8_t {
 
 struct ModuleRules {
   Module module;
-  std::optional<FrozenPart> part;  // by which it is frozen
+  std::optional<FrozenPart> part;  // the part that freezes it
   bool quantised = false;          // its frozen weights are stored in fewer bits
   std::optional<AdapterTarget> adapter = {};
   std::optional<OffloadModule> offload = {};
-  unsigned again = 0, drops = 0;  // Rerun bits that rerun it, and that drop its saved bytes
+  unsigned again = 0, drops = 0;  // Rerun bits that rerun it, and bits that drop its saved bytes
 };
 
 const ModuleRules& rules_of(Module module);
 
-/// Rerun bits of a layer but that of the core.
+/// Rerun bits of a layer, without kRerunCore.
 unsigned reruns_of(const SelectiveRecompute& selective, const LayerKind& kind);
 
 }  // namespace mpt::models

@@ -8,8 +8,8 @@ namespace {
 
 double unit_bytes(Precision precision) { return double(element_bytes(precision)); }
 
-// Query-key pairs that causal attention computes: each of `sequence` queries sees itself and the earlier
-// keys, at most `window` of them (inner holds the window; 0 is none). Ranks of a ring share them evenly.
+// Query-key pairs that causal attention computes: each of `sequence` queries sees its own and the earlier
+// keys, at most `window` of them (inner holds the window; 0 is none). Ranks of a ring share the pairs evenly.
 double causal_pairs(const OperatorShape& s) {
   const double n = double(s.sequence);
   const double w = s.kind == OperatorKind::attention && s.inner > 0 ? std::min(double(s.inner), n) : n;
@@ -78,8 +78,8 @@ double forward_flop(const OperatorShape& s) {
 }
 
 double input_gradient_flop(const OperatorShape& s) {
-  // Attention: four products of gradients, dP, dV, dQ and dK (arXiv:2205.14135, appendix B), and none for
-  // weights.
+  // Attention: four products of gradients, dP, dV, dQ and dK (arXiv:2205.14135, appendix B), and no weight
+  // gradients.
   return s.kind == OperatorKind::attention    ? 2.0 * forward_flop(s)
          : s.kind == OperatorKind::index      ? 0.0
          : s.kind == OperatorKind::recurrence ? double(s.rows) * double(s.batch)
@@ -99,7 +99,7 @@ double forward_bytes_moved(const OperatorShape& s) {
 double backward_bytes_moved(const OperatorShape& s) {
   if (s.kind == OperatorKind::index || (s.kind == OperatorKind::embedding && s.frozen)) return 0.0;
   if (s.kind == OperatorKind::widen) return forward_bytes_moved(s);
-  // Reads the output's gradient and the saved input, writes the input's gradient; products also make dW in
+  // Reads the output's gradient and the saved input, writes the input's gradient; products also write dW in
   // fp32.
   const double products =
       is_product(s) && !s.frozen

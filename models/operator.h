@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// OperatorShape: one operator with the sizes it has on one rank. The key of cost, profile, kernel and test
-// alike: the cost model prices it, the profiler measures it, the runtime executes it. Holds no time.
+// OperatorShape: one operator with its sizes on one rank. Cost, profile, kernels and tests use it as key: the
+// cost model prices it, the profiler measures it, the runtime executes it. It holds no time.
 
 #include <cstdint>
 
@@ -30,7 +30,7 @@ enum class OperatorKind : uint8_t {
   // Core of a mixer of linear cost: rows = tokens, columns = width of its result, copy_width = width of its
   // input, inner = FLOP of a token forward, batch = FLOP of a token backward
   recurrence,
-  widen,  // stored weights to those that a product reads: rows, columns = the weights', inner = bits of one
+  widen,  // widens stored weights for a product: rows, columns = the weights', inner = bits of one
 };
 
 struct OperatorShape {
@@ -45,14 +45,14 @@ struct OperatorShape {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   int64_t value_head_dim = 0;
-  int64_t copy_width = 0;  // of a token's copy that a grouped product takes in or gives back
+  int64_t copy_width = 0;  // width of a token's copy in a grouped product's input or output
   int64_t context = 1;  // ranks that share an attention core's sequence in a ring: this one does 1 / context
   bool gated = false;
   bool frozen = false;  // its weights get no gradient
-  // More than its kind does: a weighted bias on a grouped product, a limit on what goes into an activation, a
-  // factor on rotary positions (YaRN, arXiv:2309.00071, section 3.4); an RMS norm of single kernels.
+  // An addition to its kind: a weighted bias on a grouped product, a limit on an activation's input, a factor
+  // on rotary positions (YaRN, arXiv:2309.00071, section 3.4), or an RMS norm of several kernels.
   bool extra = false;
-  // An attention core's scores have another factor than 1 / sqrt(head_dim), or a soft cap.
+  // An attention core has another factor on scores than 1 / sqrt(head_dim), or a soft cap.
   bool scaled = false, capped = false;
 
   auto operator<=>(const OperatorShape&) const = default;
@@ -60,14 +60,14 @@ struct OperatorShape {
   static void describe(auto& v);
 };
 
-/// Whether it multiplies by weights.
+/// Whether the operator multiplies by weights.
 bool is_product(const OperatorShape& shape);
 
-/// Whether what a model adds to an operator has kernels of its own. One kernel of a whole expert does it
-/// itself.
+/// Whether a model's addition to an operator has separate kernels. A single kernel for a whole expert
+/// includes the addition.
 bool has_extra_kernels(const OperatorShape& shape, const Execution& execution);
 
-/// What an attention core asks of the runtime's kernels.
+/// The requirements of an attention core on the runtime's kernels.
 AttentionNeeds attention_needs(const OperatorShape& shape);
 
 /// Floating-point operations of one execution: multiply and add count as two. Causal attention counts the
@@ -76,7 +76,7 @@ double forward_flop(const OperatorShape& shape);
 double input_gradient_flop(const OperatorShape& shape);
 double weight_gradient_flop(const OperatorShape& shape);
 
-/// Bytes read and written at least, if every operand passes through memory once.
+/// Least bytes read and written, if every operand passes through memory once.
 double forward_bytes_moved(const OperatorShape& shape);
 double backward_bytes_moved(const OperatorShape& shape);
 

@@ -7,7 +7,7 @@
 namespace mpt::models {
 namespace {
 
-// `moe`: of the layer, if it has experts. `times`: how often the piece is there.
+// `moe`: the layer's experts, if it has any. `times`: the number of such pieces.
 void add(const LayerProgram& program, const MixtureOfExperts* moe, int64_t times, ParameterCount& count) {
   for (const Operator& op : program.operators) {
     count.total += times * op.parameters;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The programs of a model's pieces under one split, for all that read them: memory and price.
+// The programs of a model's pieces under one split. Memory model and prices read them.
 
 #include <cstdint>
 #include <memory>
@@ -13,10 +13,10 @@
 
 namespace mpt::models {
 
-/// Each is made when it is first asked for. For one thread.
+/// Each program is made at its first use. For one thread.
 class PiecePrograms {
  public:
-  /// `model` must outlive it. `kinds`: of the model; null where nobody else has them.
+  /// `model` must outlive it. `kinds`: the model's; null if the caller has none.
   PiecePrograms(const ModelSpec& model, const Layout& layout, int64_t sequence,
                 std::shared_ptr<const LayerKinds> kinds = nullptr);
 
@@ -28,7 +28,7 @@ class PiecePrograms {
   const LayerProgram& embedding();
   const LayerProgram& last_stage();
   const LayerProgram& layer(size_t kind);
-  /// Gives their memory back; they are made again where they are asked for again.
+  /// Frees the programs; they are made again at the next use.
   void forget();
 
  private:

@@ -8,7 +8,7 @@
 namespace mpt::models {
 namespace {
 
-// The block of `size` neighbours among `all` that holds `index`, and those at its place in every block.
+// The block of `size` neighbours in `all` that holds `index`, and the ranks at its place in all blocks.
 struct Blocks {
   RankSet own, across;
 };
@@ -18,7 +18,7 @@ Blocks blocks_of(const RankSet& all, int64_t index, int64_t size) {
           {all.first + place % size * all.step, all.step * size, all.count / size}};
 }
 
-// Which thread shards and sums the state of weights.
+// The threads that shard and sum the state of weights.
 struct StateThreads {
   CallingThread state, shards, gradients;
 };
@@ -28,7 +28,7 @@ StateThreads state_threads(const Layout& layout) {
   const bool early = side && layout.overlap_gradient_reduce && layout.zero < 2;
   const auto reducing = early ? CallingThread::side : CallingThread::reduction;
   StateThreads threads{side ? CallingThread::side : CallingThread::compute, reducing, reducing};
-  // Who is asked for sizes and places alone needs no communicator of its own.
+  // A group that serves only for sizes and places shares the communicator of another thread.
   if (layout.zero < 2 && !gathers_beside) threads.state = threads.shards;
   if (layout.zero == 3 || (layout.zero == 2 && gathers_beside)) threads.shards = threads.state;
   return threads;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Elements of a stage's flat buffers, as the runtime's Parameters lay them out.
+// Elements of a stage's flat buffers, in the arrangement of the runtime's Parameters.
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 
 namespace mpt::models {
 
-// Of groups that lie with another piece: a piece works with them, but has no state of them.
+// Parameters that belong to another piece: a piece works with them, but has no state for them.
 int64_t StagePieces::borrowed_parameters(const Held& h, const StageContent& content) const {
   if (h.piece == &head_) return content.has_embedding ? tied_parameters_ : 0;
   // Each module is an input, a layer and a head.
@@ -19,7 +19,7 @@ int64_t StagePieces::borrowed_parameters(const Held& h, const StageContent& cont
   return place == 0 ? table_parameters_ - copied_table_ : table_parameters_;
 }
 
-// Optimizers that look at a rank's own rows of each weight narrow whole blocks, of 4,096 weights at least
+// Optimizers that work on a rank's rows of each weight narrow only whole blocks of at least 4,096 weights
 // (torchao 0.18.0, optim/adam.py, _new_buffer). The first ranks have the most rows.
 int64_t StagePieces::wide_share(const Layout& layout, const Piece& piece, bool without_table) const {
   const int64_t block = layout.execution.states.narrow_moment_block;
@@ -60,10 +60,10 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
   StateCounts counts;
   int64_t before = 0;
   for (const Held& h : pieces) {
-    // A tied head on the stage of its embedding has no weight, but works with that of the embedding.
+    // A tied head on the stage of its embedding has no weight; it works with the embedding's weight.
     const bool shares = h.piece == &head_ && content.has_embedding;
     const int64_t tied = shares ? tied_parameters_ : 0;
-    // Learned positions are shared out apart from the token table, and so is a copy of that.
+    // Learned positions are sharded separately from the token table, and so is a copy of the table.
     const bool copies = h.piece == next_token_.data();
     const int64_t apart = h.piece == &embedding_ ? position_parameters_ : copies ? copied_table_ : 0;
     const int64_t padded = h.piece->parameters.dense + padding(layout, *h.piece, shares);

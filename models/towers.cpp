@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kMostOfASize = 1 << 18;  // products of four stay below 2^63 with kMostTowerLayers
 constexpr int64_t kMostTowerLayers = 1 << 12;
 
-// The first of the keys that has a whole number within reason; 0 without one.
+// The first of the keys with a whole number in the allowed range; 0 if there is none.
 int64_t size_of(const Json& tower, std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
     const auto found = tower.find(key);

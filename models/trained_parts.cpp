@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What adapters, frozen weights and activations in the host's memory make of a layer's operators.
+// Changes of a layer's operators by adapters, frozen weights and activations in host memory.
 
 #include <algorithm>
 #include <cmath>
@@ -10,8 +10,8 @@
 namespace mpt::models {
 namespace {
 
-// Bits of a stored weight. NF4 has a scale in 8 bits for every 64 weights, and one in 32 for every 256 of
-// those (QLoRA, arXiv:2305.14314, section 3).
+// Bits of a stored weight. NF4 has a scale in 8 bits for every 64 weights, and one in 32 bits for every 256
+// of these scales (QLoRA, arXiv:2305.14314, section 3).
 double stored_bits(FrozenFormat format, Precision precision) {
   if (format == FrozenFormat::fp8) return 8.0;
   if (format == FrozenFormat::nf4) return 4.0 + 8.0 / 64.0 + 32.0 / (64.0 * 256.0);
@@ -26,7 +26,7 @@ int64_t adapters_of(const LinearSizes& sizes, const Execution& execution) {
 
 }  // namespace
 
-// Its own kernel reads what is stored and writes what the product reads, in both passes.
+// A separate kernel reads the stored weight and writes the product's operand, in both passes.
 void LayerBuilder::add_widening(const LinearSizes& sizes, int64_t matrices) {
   const Training& t = layout_.training;
   const ModuleRules& rules = rules_of(sizes.module);
@@ -38,7 +38,7 @@ void LayerBuilder::add_widening(const LinearSizes& sizes, int64_t matrices) {
   add({"frozen.widen", Module::widen, s});
 }
 
-// A narrow product before and a wide one behind the adapter's rank, both split over tensor ranks
+// A narrow product to the adapter's rank and a wide one from it, both split over tensor ranks
 // (NVIDIA-NeMo/Megatron-Bridge, src/megatron/bridge/peft/utils.py, ParallelLinearAdapter). Column-parallel
 // ones gather the rank's columns between them, row-parallel ones sum them.
 void LayerBuilder::add_adapter(const LinearSizes& sizes) {
@@ -70,7 +70,7 @@ void LayerBuilder::add_adapter(const LinearSizes& sizes) {
   input_is_local_ = was_local;
 }
 
-// Every expert has adapters of its own.
+// Every expert has separate adapters.
 void LayerBuilder::add_expert_adapter(const LinearSizes& sizes) {
   if (!layout_.training.adapts(AdapterTarget::experts)) return;
   const bool was_local = input_is_local_;
@@ -88,7 +88,7 @@ void LayerBuilder::add_expert_adapter(const LinearSizes& sizes) {
     last().weight_operand_bytes = rounded(s.rows * (inner + columns) * unit_);
   }
   if (execution().kept.merges_expert_adapters) {
-    // The sum is what the grouped product keeps, and its gradient is as large.
+    // The grouped product keeps the sum of weights and adapters, and its gradient has the same size.
     const int64_t merged = rounded(sizes.columns * sizes.inner * last().shape.batch * unit_);
     keep_both(merged);
     last().backward_workspace_bytes += merged;
@@ -98,7 +98,7 @@ void LayerBuilder::add_expert_adapter(const LinearSizes& sizes) {
   input_is_local_ = was_local;
 }
 
-// Frozen weights have no gradient, so that nobody needs their products' inputs again.
+// Frozen weights have no gradient, so their products' inputs are not needed again.
 void LayerBuilder::freeze() {
   const Training& t = layout_.training;
   if (!t.adapts() && t.frozen.empty()) return;
@@ -116,7 +116,7 @@ void LayerBuilder::freeze() {
     op.saved_bytes = 0;
     op.gradient_kept_bytes = 0;
     if (!execution().kept.keeps_every_second_product) op.saved_bytes_selective = 0;
-    // What sequence parallelism gathers once more is for the weight gradient alone.
+    // Sequence parallelism gathers the input again only for the weight gradient.
     Collectives needed;
     for (const Collective& c : op.backward_collectives) {
       if (!(c.beside && c.kind == CollectiveKind::all_gather && c.group == CollectiveGroup::tensor))
@@ -126,8 +126,8 @@ void LayerBuilder::freeze() {
   }
 }
 
-// What waits in the host's memory is on its way out while the next layer computes, and comes back ahead of
-// the layer that needs it: two layers' worth of it is on the device at a time.
+// Activations that move to host memory are copied while the next layer computes. They return ahead of the
+// layer that needs them. So the device holds those of two layers at a time.
 void LayerBuilder::move_to_host() {
   if (layout_.training.offloaded.empty()) return;
   for (Operator& op : program_.operators) {
@@ -140,8 +140,8 @@ void LayerBuilder::move_to_host() {
   }
 }
 
-// Into how many equal sequences attention's work would fall if all were alike. Ranks that work on different
-// sequences wait for the one with most attention: of n normal deviates the largest is sqrt(2 ln n) or so.
+// Number of equal sequences with the same work of attention as the packed ones. Ranks on different sequences
+// wait for the one with most attention: the largest of n normal deviates is about sqrt(2 ln n).
 double LayerBuilder::packed_sequences_of_work() const {
   const Training& t = layout_.training;
   if (t.packed_length <= 0.0) return 1.0;

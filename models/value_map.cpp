@@ -39,7 +39,7 @@ class ValueSetter : public ValueVisitor {
     set(value, place, otherwise.value_or(least));
   }
   void real(Value value, double& place, double otherwise) override { set(value, place, otherwise); }
-  // A word says that there is what it is of.
+  // A word as value means true: the part that it describes exists.
   void flag(Value value, bool& place, bool otherwise) override {
     place = has(value) ? values_.at(value) != Json(false) : otherwise;
   }
@@ -47,7 +47,7 @@ class ValueSetter : public ValueVisitor {
     place.reset();
     if (has(value)) place = values_.at(value).get<double>();
   }
-  // Silence leaves the place: choice() has set its default.
+  // A missing value leaves the place unchanged: choice() has set its default.
   void word(Value value, std::string& place, const std::vector<std::string>& known) override {
     if (has(value) && values_.at(value).is_string()) place = values_.at(value).get<std::string>();
     if (!has(value) && !known.empty()) place.clear();
@@ -63,7 +63,7 @@ class ValueSetter : public ValueVisitor {
   const Values& values_;
 };
 
-// Takes every branch of visit_values().
+// Visits every branch of visit_values().
 class FormTaker : public ValueVisitor {
  public:
   FormTaker(std::map<Value, ValueForm>& forms, bool latent) : forms_(forms), latent_(latent) {}
@@ -118,7 +118,7 @@ ModelSpec model_of(const Values& values) {
 
 std::optional<Value> first_difference(const ModelSpec& a, const ModelSpec& b) {
   if (same_model(a, b)) return std::nullopt;
-  // Parts of layers are named before lists of layers, and values of a before those that b alone has.
+  // Parts of layers are named before lists of layers, and values of `a` before those that only `b` has.
   const Values ours = values_of(a), theirs = values_of(b);
   for (const bool lists : {false, true}) {
     for (const auto& [value, json] : ours) {

@@ -21,7 +21,7 @@ Values values_of(const ModelSpec& model);
 /// Missing values take the defaults of visit_values().
 ModelSpec model_of(const Values& values);
 
-/// The first value in which the models differ, whatever they are called; nothing: they are equal.
+/// The first value in which the models differ, names ignored; nothing: they are equal.
 std::optional<Value> first_difference(const ModelSpec& a, const ModelSpec& b);
 
 enum class ValueType { count, real, option, flag, word, list };
@@ -29,14 +29,14 @@ struct ValueForm {
   ValueType type = ValueType::count;
   std::vector<std::string> known;  // words
 };
-/// Nothing where no model has the value in this form (MPT_FILE_VALUES).
+/// Nothing if no model has the value in this form (MPT_FILE_VALUES).
 const ValueForm* form_of(Value value);
-/// The range of a number, which the field that holds it has.
+/// The range of a number: that of the field that holds it.
 FieldRule rule_of(Value value);
 
-/// As tables and notes have it; "none" for null.
+/// The text in tables and notes; "none" for null.
 std::string text_of(const Json& value);
-/// The contrary of text_of(); nothing where no such value is known.
+/// The inverse of text_of(); nothing if no such value is known.
 std::optional<Json> value_of(Value value, const std::string& text);
 
 }  // namespace mpt::models

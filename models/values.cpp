@@ -32,7 +32,7 @@ void visit_model(ValueVisitor& v, ModelSpec& m) {
   if (m.layer_embedding > 0) v.count(V::layer_vocab, m.layer_vocab);
 }
 
-// Sizes of the compression, which give those of heads.
+// Sizes of the compression, from which those of heads follow.
 void visit_latent(ValueVisitor& v, Attention& a) {
   if (!a.latent) a.latent.emplace();
   v.count(V::query_rank, a.latent->query_rank);
@@ -55,7 +55,7 @@ void visit_rotary(ValueVisitor& v, const ModelSpec& m, Attention& a) {
   v.scaling(a.rotary->scaling);
 }
 
-// Sizes of values that are those of keys are stored as 0.
+// A size of values equal to that of keys is stored as 0.
 void visit_value_dim(ValueVisitor& v, V value, Attention& a, int64_t otherwise) {
   int64_t size = a.value_dim > 0 ? a.value_dim : a.head_dim;
   v.size_or(value, size, otherwise);

@@ -2,7 +2,7 @@
 #pragma once
 
 // Value: the vocabulary of dialects for models. A dialect (config.json, Megatron-LM's flags, ...) has words
-// for some of the values. docs/model_values.md is made of this list.
+// for some of the values. docs/model_values.md is generated from this list.
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@
 #include "base/fields.h"
 #include "models/draft.h"
 
-// Values that every model has, or may have, whatever file it comes from.
+// Values that every model has, or may have, in any file format.
 #define MPT_MODEL_VALUES(X)                                                             \
   X(layers, "so many decoder layers")                                                   \
   X(hidden, "a residual stream of this width")                                          \
@@ -124,7 +124,7 @@
   X(zero_experts, "experts that compute nothing")                                       \
   X(hashed, "experts that a table chooses")
 
-// What config.json says in another form than a model has it.
+// Values of config.json in another form than that of a model.
 #define MPT_FILE_VALUES(X)                                                          \
   X(ffn_of_hidden, "width of a dense MLP as so many times the hidden size")         \
   X(rotary_dims, "dimensions of a head that are rotated, for rotary_fraction")      \
@@ -151,7 +151,7 @@ enum class Value : uint8_t {
 #undef MPT_NAME
 };
 
-/// Completes "Megatron-LM lacks ..., which llama3-8b has" and "a model with ...".
+/// Texts that complete "Megatron-LM lacks ..., which llama3-8b has" and "a model with ...".
 const std::string& words_of(Value value);
 
 /// Visits the values of a model in one of two directions: it sets them from words, or makes words of them.
@@ -163,20 +163,20 @@ class ValueVisitor {
   ValueVisitor& operator=(const ValueVisitor&) = delete;
   virtual ~ValueVisitor() = default;
 
-  /// Whether it sets places; else it reads them.
+  /// Whether it sets places; if not, it reads them.
   virtual bool sets() const = 0;
-  /// At least `least`. Without a default words must say it.
+  /// A number of at least `least`. Without a default a word must give it.
   virtual void count(Value value, int64_t& place, std::optional<int64_t> otherwise, int64_t least) = 0;
   void size(Value value, int64_t& place) { count(value, place, std::nullopt, 1); }
   void count(Value value, int64_t& place, int64_t otherwise = 0) { count(value, place, otherwise, 0); }
   void size_or(Value value, int64_t& place, int64_t otherwise) { count(value, place, otherwise, 1); }
   virtual void real(Value value, double& place, double otherwise) = 0;
   virtual void flag(Value value, bool& place, bool otherwise) = 0;
-  /// Nothing: there is no such cap, factor or limit.
+  /// Empty: there is no such cap, factor or limit.
   virtual void option(Value value, std::optional<double>& place) = 0;
   /// One of `known`.
   virtual void word(Value value, std::string& place, const std::vector<std::string>& known) = 0;
-  /// Of rotary positions of all layers that have them; visits its values one by one.
+  /// Scaling of rotary positions of all layers that have them; visits its values one by one.
   virtual void scaling(std::optional<RotaryScaling>& place);
   /// A word for each layer.
   virtual void list(Value value, std::vector<std::string>& place) = 0;
@@ -191,7 +191,7 @@ class ValueVisitor {
 
 /// Visits all values of `draft` in a fixed order.
 void visit_values(ValueVisitor& visitor, ModelDraft& draft);
-/// Parts of it that only some words for layers bring along, and that follow from these.
+/// The parts that only some words for layers need, and that follow from these words.
 void visit_other_mixers(ValueVisitor& visitor, ModelDraft& draft);
 void visit_experts(ValueVisitor& visitor, ModelDraft& draft);
 

@@ -29,7 +29,7 @@ ZooModel read_zoo(const Json& json, const std::string& where) {
 
 std::string without_owner(const std::string& id) { return lower_case(id.substr(id.find('/') + 1)); }
 
-// Whether it is "meta-llama/Llama-3.1-8B", or the part behind its owner.
+// Whether `name` is the id, such as "meta-llama/Llama-3.1-8B", or the id without its owner.
 bool is_called(const std::string& id, const std::string& name) {
   return lower_case(name) == lower_case(id) || lower_case(name) == without_owner(id);
 }
@@ -50,7 +50,7 @@ Words words_of_name(const std::string& id) {
   return words;
 }
 
-// Without marks of what a model was trained further for and of how a copy is stored.
+// The words without marks of fine-tuning and of storage formats.
 Words sizes_in_name(const std::string& id) {
   static const Words marks{"",     "instruct", "base", "chat", "it",   "pt",  "hf",    "bnb",
                            "4bit", "8bit",     "awq",  "gptq", "bf16", "fp8", "mxfp4", "nvfp4"};
@@ -59,7 +59,7 @@ Words sizes_in_name(const std::string& id) {
   return words;
 }
 
-// The zoo's names of the same family that share most with what was asked for, sizes before all else.
+// The zoo's names of the same family that share the most words with `asked`. Sizes count most.
 std::vector<std::string> nearest_of_family(const std::string& asked) {
   const Words words = words_of_name(asked);
   std::vector<std::string> best;
@@ -76,14 +76,14 @@ std::vector<std::string> nearest_of_family(const std::string& asked) {
   return best;
 }
 
-// "owner/name", as Hugging Face has them; no path of a file.
+// Whether it is "owner/name", as on Hugging Face, and no path of a file.
 bool looks_like_id(const std::string& name) {
   const size_t slash = name.find('/');
   return slash != std::string::npos && slash > 0 && slash + 1 < name.size() && name[0] != '.' &&
          name[0] != '~' && name.find('/', slash + 1) == std::string::npos && !name.ends_with(".json");
 }
 
-// Python's json module writes NaN and Infinity bare; JSON has neither. They stand in keys we do not read.
+// Python's json module writes bare NaN and Infinity, which JSON lacks. They occur in keys that are not read.
 std::string without_python_numbers(const std::string& text) {
   std::string out;
   bool quoted = false, escaped = false;
@@ -100,8 +100,8 @@ std::string without_python_numbers(const std::string& text) {
   return out;
 }
 
-// Files of quantised models name each matrix, which says nothing about the model and does not count as its
-// size.
+// Files of quantised models name each matrix. The names say nothing about the model, and do not count for the
+// size limit.
 Json without_quantised_names(Json json, const std::string& file) {
   if (!json.is_object()) return json;
   for (const char* key : {"quantization_config", "compression_config"}) json.erase(key);
@@ -117,8 +117,8 @@ ImportedModel load_path(std::filesystem::path path, const std::string& as) {
                     path.string(), as);
 }
 
-// The config.json that Hugging Face's libraries have downloaded (huggingface_hub/constants.py); nothing where
-// they have not.
+// The config.json that Hugging Face's libraries have downloaded (huggingface_hub/constants.py); nothing if
+// there is none.
 std::optional<std::filesystem::path> cached_config(std::string id) {
   std::filesystem::path hub;
   for (const auto& [variable, below] :

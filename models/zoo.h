@@ -13,12 +13,12 @@ namespace mpt::models {
 /// Names of the models that come with the program (models/zoo/*.json).
 std::vector<std::string> zoo_names();
 
-/// One of them with its other names: the ids of Hugging Face whose config.json has the same architecture.
+/// A model with its other names: ids of Hugging Face with the same architecture in config.json.
 struct ZooModel {
-  std::string name;  // of its file
+  std::string name;  // name of its file
   ModelSpec model;
   std::vector<std::string> aliases, same_sizes;
-  std::string source;  // of its sizes
+  std::string source;  // source of its sizes
 
   static void describe(auto& v) {
     using T = ZooModel;
@@ -31,16 +31,16 @@ struct ZooModel {
 };
 const std::vector<ZooModel>& zoo_models();
 
-/// A parsed model file, our own or Hugging Face's config.json. `as`: the type to read one as, whatever it
-/// says; empty: its own. Throws UserError that names `file`.
+/// A parsed model file, our own or Hugging Face's config.json. `as`: the type to use instead of the type in
+/// the file; empty: the file's. Throws UserError that names `file`.
 ImportedModel read_model(nlohmann::ordered_json json, const std::string& file, const std::string& as = "");
 
-/// As load_model(), with what was left out of a Hugging Face config.json. `as`: the type to read one as,
-/// whatever it says; empty: its own.
+/// As load_model(), with notes on the omitted parts of a Hugging Face config.json. `as`: the type to use
+/// instead of the type in the file; empty: the file's.
 ImportedModel load_imported_model(const std::string& name_or_path, const std::string& as = "");
 
-/// The model of an id on the hub: the zoo's, else that of Hugging Face's local cache, else one of the zoo
-/// with the same sizes, and a note. Nothing for others.
+/// The model of an id on the hub: the zoo's, else that of Hugging Face's local cache, else a model of the zoo
+/// with the same sizes, and a note. Nothing for other ids.
 std::optional<ImportedModel> model_of_id(const std::string& id, const std::string& as = "");
 
 /// A model by name of the zoo or an alias, by path to a file of our own format, or by path to a Hugging Face

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The door to the planner. A request goes in, a plan comes out; nothing is printed.
+// The programming interface of the planner. A request goes in, a plan comes out; nothing is printed.
 //
 //     mpt::PlanRequest request;
 //     request.model.name = "llama3-70b";
@@ -25,46 +25,46 @@
 
 namespace mpt::planner {
 
-/// Called now and then during a search. `what`: which of several searches; empty for the main one. Returning
-/// false ends it with the best layout so far.
+/// Called repeatedly during a search. `what`: which of several searches; empty for the main one. Returning
+/// false ends the search with the best layout so far.
 using Watch = std::function<bool(const std::string& what, const SearchProgress& progress)>;
 
-/// The recommended plan. Throws UserError that says what is in the way, and what helps, where no layout fits.
+/// The recommended plan. Throws UserError with obstacle and remedy if no layout fits.
 Plan plan(const PlanRequest& request, const Watch& watch = {});
 Plan plan(const Resolved& resolved, const Watch& watch = {});
 
-/// A plan, or why there is none.
+/// A plan, or the reason why there is none.
 struct PlanOrReason {
   std::optional<Plan> plan;
   std::string reason;
 };
-/// The recommended plans of several requests, for tables. Throws UserError for requests that are wrong in
-/// themselves.
+/// The recommended plans of several requests, for tables. Throws
+/// UserError for invalid requests.
 std::vector<PlanOrReason> compare(const std::vector<PlanRequest>& requests, const Watch& watch = {});
 
-/// A layout that was asked for by name: `plan` says what it takes, whether it fits or not.
+/// A layout that the user named. `plan` has its prediction, whether it fits or not.
 struct Estimated {
   std::unique_ptr<Resolved> resolved;
   Candidate candidate;
   Plan plan;
   std::optional<Rejection> refusal;  // why its framework cannot run it
 
-  /// What it lacks to fit, as predicted, or by observed runs where they tell it. Nothing where it is as
-  /// likely to fit as not.
+  /// The resource that it lacks to fit, as predicted, or by observed runs if they show it. Nothing if it fits
+  /// with a probability of at least one half.
   std::optional<Rejection> lacks() const;
   bool fits() const { return !lacks(); }
 };
-/// Prices `request.layout`, or without one the layout that the bounds name: what they leave out is 1, off or
-/// what the rest leaves. A layout that somebody runs fits if it fits a GPU's memory to the last byte.
+/// Prices `request.layout`, or without one the layout that the bounds name (layout_of_bounds()). A layout
+/// that somebody runs fits if it fits into the GPU's memory without any margin.
 Estimated estimate(const PlanRequest& request);
-/// Other layers in its stages with which a step is faster beyond a tie, fits as well, and the framework runs.
+/// Other layers per stage: faster by more than a tie, fitting as well, and run by the framework. Or nothing.
 std::optional<OtherStages> faster_stages(const Estimated& estimated);
-/// The layout that estimate() prices: a request's own, or that of its bounds. Not checked.
+/// The layout that estimate() prices: that of the request, or that of its bounds. Not checked.
 Layout layout_to_estimate(const Resolved& resolved);
-/// With other constants of the cost model.
+/// The same with other constants of the cost model.
 Estimated estimate(const PlanRequest& request, const Calibration& calibration);
 
-/// Layouts that none beats in time, memory and number of GPUs.
+/// Layouts that no other beats in time, memory and number of GPUs.
 struct Front {
   std::optional<Plan> fastest;  // nothing: no layout fits
   std::vector<RankedLayout> points;
@@ -72,7 +72,7 @@ struct Front {
 };
 Front front(const Resolved& resolved, const Watch& watch = {});
 
-/// The answer and the details behind it, as text for a terminal.
+/// The answer with its details, as text for a terminal.
 std::string explain(const Plan& plan);
 
 }  // namespace mpt::planner

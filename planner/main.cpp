@@ -23,7 +23,7 @@
 namespace mpt {
 namespace {
 
-// A plan's own durations over its own program: the prediction again, or for the first time after an edit.
+// The plan's durations simulated with its program: the prediction again, or for the first time after an edit.
 Plan simulated_again(const std::string& file) {
   Plan plan = load_plan(file);
   const StepProgram program = program_of(plan);
@@ -43,7 +43,7 @@ Plan simulated_again(const std::string& file) {
   return plan;
 }
 
-// Where the time until the answer went.
+// The parts of the time until the answer.
 std::string describe_waiting(double resolved_s, double searched_s, double explained_s, double all_s) {
   const double files_s = all_s - resolved_s - searched_s - explained_s;
   return "\n" +
@@ -53,7 +53,7 @@ std::string describe_waiting(double resolved_s, double searched_s, double explai
                              format_seconds(explained_s), format_seconds(files_s)));
 }
 
-// The answer, with room for the lines of files that were written; and with -v what stands behind it.
+// The answer, shortened by the lines for written files; with -v the details follow.
 std::string answer(const planner::PlanOptions& o, const Plan& plan, planner::ScreenOptions screen) {
   screen.palette = Palette::of(stdout);
   screen.lines = o.out.verbose ? SIZE_MAX / 2 : planner::kScreenLines - planner::files_of(o.out);
@@ -104,8 +104,8 @@ void search_or_simulate(const planner::PlanOptions& o) {
   planner::print_answer(o.out, text);
 }
 
-// A search frees what it takes again at once: memory that goes back to the system in between is cleared for
-// every use, a tenth of the time.
+// A search allocates freed memory again at once. If it went back to the system in between, the system would
+// clear it each time, which takes a tenth of the time.
 void keep_freed_memory() {
 #if defined(__GLIBC__)
   constexpr int kNever = 1 << 30;

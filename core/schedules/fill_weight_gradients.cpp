@@ -33,7 +33,7 @@ class Filling {
       for (size_t r = 0; r < ranks_.size(); ++r) {
         if (const auto action = next_of(ranks_[r], most_held_[r])) started.emplace_back(r, *action);
       }
-      // Every action lasts one unit, so nothing runs any more: what did not start now never will.
+      // Every action lasts one unit, so no action is still running. A rank that did not start now never will.
       MPT_CHECK(!started.empty(), "schedule {} holds too few micro-batches to go on", schedule_.name);
       for (const auto& [r, action] : started) finish(ranks_[r], schedule_.rows[r], action);
     }
@@ -43,7 +43,7 @@ class Filling {
   struct Rank {
     std::vector<Action> order;  // forwards and input gradients
     size_t next = 0;
-    std::vector<Action> open;  // weight gradients whose input gradient is done, oldest first
+    std::vector<Action> open;  // weight gradients with their input gradient done, oldest first
     size_t first_open = 0;
     int held = 0;
   };

@@ -17,12 +17,12 @@ Schedule interleave(const char* name, bool splits_backward, int ranks, int chunk
   const int total = (micro_batches + group - 1) / group * per_group;
   for (int r = 0; r < ranks; ++r) {
     auto& row = schedule.rows[size_t(r)];
-    // The i-th forward: groups of micro-batches, through each chunk in turn; backward, last chunk first.
+    // The i-th forward: groups of micro-batches, through each chunk in turn. Backward: last chunk first.
     const auto append = [&](ActionKind kind, int i) {
       const int chunk = i % per_group / group;
       const int micro_batch = i / per_group * group + i % group;
-      // Leaving out every action of a micro-batch cannot break the others, so a ragged last group stays
-      // valid.
+      // Without all actions of one micro-batch, the others stay valid. The last group may therefore be
+      // smaller than the rest.
       if (i < 0 || i >= total || micro_batch >= micro_batches) return;
       const int from = kind == ActionKind::forward ? chunk : chunks - 1 - chunk;
       row.push_back({kind, from * ranks + r, micro_batch});

@@ -60,8 +60,8 @@ class ListScheduling {
       wakes_.pop();
       const Rank& rank = ranks_[size_t(r)];
       if (rank.free_at > at) continue;
-      // What a rank does last but for weight gradients is the last micro-batch's input gradient on its lowest
-      // stage, and that still has to come down to stage 0.
+      // Apart from weight gradients, the last action of a rank is the last micro-batch's input gradient on
+      // its lowest stage. That gradient must still pass through all stages down to stage 0.
       const double chain_s = rank.chain_left > 0 ? rank.chain_left_s + rank.way_down_s : 0.0;
       if (at + std::max(rank.left_s, chain_s) > give_up_s_) return std::nullopt;
       last = std::max(last, step(r, at));
@@ -82,12 +82,12 @@ class ListScheduling {
     std::vector<int> stages;
     double free_at = 0.0;
     double left_s = 0.0;                          // work not done yet
-    double chain_left_s = 0.0, way_down_s = 0.0;  // of that all but weight gradients; what follows below it
+    double chain_left_s = 0.0, way_down_s = 0.0;  // left_s without weight gradients; the time below the rank
     int64_t chain_left = 0;                       // actions of the chain
     double alarm = kNotReady;                     // a wake that is already set
     int64_t held = 0;
-    int64_t forward_workspace = 0, backward_workspace = 0, for_weight = 0;  // the most of its stages
-    /// Beyond what forwards keep: for a forward, or an input gradient and the weight gradient behind it.
+    int64_t forward_workspace = 0, backward_workspace = 0, for_weight = 0;  // the largest of its stages
+    /// Memory beyond saved activations: for a forward, or for an input and a weight gradient after it.
     int64_t transient() const { return std::max(forward_workspace, for_weight + backward_workspace); }
     bool gradient_last = false;
   };
@@ -102,8 +102,8 @@ class ListScheduling {
 
   void wake(int r, double at) { wakes_.push({at, r}); }
 
-  // A forward leaves room for one micro-batch in each later stage of its rank, so that what has begun can
-  // always come through.
+  // A forward leaves memory for one micro-batch in each later stage of its rank, so that a started
+  // micro-batch can always finish.
   bool admits(const Rank& rank, int r, ActionKind kind, int stage) const {
     int64_t needed = rank.held;
     if (kind == ActionKind::forward) {
@@ -112,7 +112,7 @@ class ListScheduling {
         if (s >= stage) needed += task_.footprints[size_t(s)].saved_bytes;
       }
     } else {
-      // While it runs, and while any weight gradient runs behind it.
+      // Memory while it runs, and while any weight gradient runs after it.
       const ActionMemory memory = memory_of(kind, task_.footprints[size_t(stage)]);
       const int64_t left = memory.acquire_bytes - memory.release_bytes + rank.backward_workspace;
       needed += std::max(memory.transient_bytes(), left);
@@ -129,7 +129,7 @@ class ListScheduling {
   }
 
   // The rank's latest stage with a ready action of `kind`, which is nearest to the end of its micro-batch, or
-  // kNone; `coming`: when the next one will be, as far as is known.
+  // kNone. `coming`: when the next such action will be ready, as far as is known.
   int pick(const Rank& rank, int r, ActionKind kind, double at, double& coming) const {
     int best = kNone;
     for (const int s : rank.stages) {
@@ -144,7 +144,7 @@ class ListScheduling {
     return best;
   }
 
-  // The stage whose weight gradient has waited for longest.
+  // The stage with the weight gradient that has waited longest.
   int oldest_weight_gradient(const Rank& rank) const {
     int best = kNone;
     for (const int s : rank.stages) {
@@ -171,7 +171,7 @@ class ListScheduling {
     return coming - at < patience_s ? Choice{} : weight;
   }
 
-  // They are done in the order of their micro-batches.
+  // Actions of one kind and stage run in the order of micro-batches.
   Action next_of(const Choice& choice) const {
     const Stage& stage = stages_[size_t(choice.stage)];
     const int micro_batch = choice.kind == ActionKind::forward          ? stage.forwards
@@ -180,7 +180,7 @@ class ListScheduling {
     return {choice.kind, choice.stage, micro_batch};
   }
 
-  // Starts what the rank does next; when it ends, or `at` if nothing could start.
+  // Starts the next action of the rank. Returns its end, or 0 if no action could start.
   double step(int r, double at) {
     Rank& rank = ranks_[size_t(r)];
     if (rank.alarm <= at) rank.alarm = kNotReady;
@@ -206,7 +206,7 @@ class ListScheduling {
     return end;
   }
 
-  // Its duration; tells whoever waits for it.
+  // Returns the action's duration, and sets the ready times of the actions that depend on it.
   double finish(const Action& a, double at) {
     const auto s = size_t(a.stage), m = size_t(a.micro_batch);
     const StageSeconds& seconds = task_.seconds[s];
@@ -258,7 +258,7 @@ class ListScheduling {
 }  // namespace
 
 std::span<const ListPolicy> list_policies() {
-  // Each costs a pass over all actions; more of them found little that these do not.
+  // Each costs a pass over all actions. More policies found little further gain.
   static constexpr std::array<ListPolicy, 5> kPolicies{
       {{false, false, 0.0}, {false, false, 0.5}, {true, false, 0.0}, {true, false, 0.5}, {false, true, 0.0}}};
   return kPolicies;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// List scheduling of a pipeline step with its own durations and memory: whenever a rank is free it takes the
-// best action that is ready and that memory admits. Forwards and input gradients come first, since other
-// ranks wait for them; weight gradients fill what is left, or make room.
+// List scheduling of a pipeline step with given durations and memory: a free rank takes the best action that
+// is ready and that memory admits. Forwards and input gradients come first, since other ranks wait for them.
+// Weight gradients fill the gaps, or free memory.
 
 #include <limits>
 #include <optional>
@@ -29,7 +29,7 @@ struct ListTask {
   std::vector<int64_t> limit_bytes;        // by rank, weights and states included
 };
 
-/// Tastes among which the best is found by trying.
+/// Preferences among ready actions. The best is found by trying all.
 struct ListPolicy {
   bool alternates =
       false;  // a forward after an input gradient where both are ready; else always the gradient
@@ -40,17 +40,17 @@ std::span<const ListPolicy> list_policies();
 
 struct TimedSchedule {
   Schedule schedule;
-  double end_s = 0.0;  // of the last action, where nothing but the task's durations and waits holds it up
+  double end_s = 0.0;  // of the last action, if only the task's durations and waits delay it
 };
 
-/// Nothing if a rank cannot hold one micro-batch of each of its stages, or if the last action would end
-/// behind `give_up_s`.
+/// Nothing if a rank cannot hold one micro-batch of each of its stages, or if the last action would end after
+/// `give_up_s`.
 std::optional<TimedSchedule> list_schedule(const ListTask& task, const ListPolicy& policy,
                                            double give_up_s = std::numeric_limits<double>::infinity());
 
 /// The catalog's entry point: unit durations and no limit on memory.
 Schedule generate_list(int ranks, int chunks, int micro_batches);
-/// Two stages per rank in a V; any other number in order, round after round.
+/// Two stages per rank in a V; any other number round-robin.
 std::vector<int> generated_placement(int ranks, int chunks);
 
 }  // namespace mpt

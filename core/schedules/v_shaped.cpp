@@ -11,12 +11,12 @@
 namespace mpt {
 namespace {
 
-// Two chunks of one micro-batch: F, I and W of each, one unit long.
+// Period in time units: two chunks of one micro-batch, with F, I and W of one unit each.
 constexpr int kPeriod = 6;
 
-// Units from one rank to the next along the way of a micro-batch: forward of the first chunk (down the
-// ranks), of the second (up), input gradient of the second (down), of the first (up). What a rank holds grows
-// with the sum of the first and the last, and of the two in the middle.
+// Time units from one rank to the next for a micro-batch: forward of the first chunk (down the ranks), of the
+// second (up), input gradient of the second (down), of the first (up). The memory of a rank grows with the
+// sum of the first and the last, and with that of the two in the middle.
 struct Steps {
   int forward_down, forward_up, gradient_down, gradient_up;
 };
@@ -39,7 +39,7 @@ Block block_of(int ranks, const Steps& steps, const std::array<int, 3>& pauses) 
   return block;
 }
 
-// Repeated every kPeriod units the passes must not meet on any rank.
+// Whether two passes fall on the same unit of a rank when the block repeats every kPeriod units.
 bool meets_itself(const Block& block) {
   return any_of(block.start, [](const std::array<int, 4>& start) {
     for (size_t a = 0; a < start.size(); ++a) {
@@ -51,7 +51,7 @@ bool meets_itself(const Block& block) {
   });
 }
 
-// The block with the shortest pauses at the V's turning points that does not meet itself.
+// The block that does not meet itself and has the shortest pauses at the V's turning points.
 Block shortest_block(int ranks, const Steps& steps) {
   std::optional<Block> best;
   int best_pause = 3 * kPeriod;
@@ -70,8 +70,8 @@ Block shortest_block(int ranks, const Steps& steps) {
   return *best;
 }
 
-// Chunks that rank `r` holds at most when every weight gradient runs in the first free unit behind its input
-// gradient, as in the block's steady state.
+// Most chunks that a rank holds if every weight gradient runs in the first free unit after its input
+// gradient, in the block's steady state.
 int steady_held(const std::array<int, 4>& start) {
   const auto taken = [&](int at) {
     return any_of(start, [&](int s) { return s % kPeriod == at % kPeriod; });
@@ -82,7 +82,7 @@ int steady_held(const std::array<int, 4>& start) {
   while (taken(lower) || lower % kPeriod == upper % kPeriod) ++lower;
   int most = 0;
   for (int at = 0; at < kPeriod; ++at) {
-    // Passes that began before `at` modulo the period, forwards less weight gradients, in the steady state.
+    // Forwards less weight gradients that began before `at` modulo the period, in the steady state.
     const auto begun = [&](int first) { return (lower + kPeriod + at - first) / kPeriod; };
     most = std::max(most, begun(start[0]) + begun(start[1]) - begun(upper + 1) - begun(lower + 1));
   }
@@ -170,7 +170,7 @@ std::vector<Action> dualpipe_row(int ranks, int rank, int micro_batches) {
     row.forward(1);
     row.backward(0, false);
   }
-  // In the second half of the last pairs weight gradients wait for the gaps that follow.
+  // In the second half of the last pairs, weight gradients wait for later gaps.
   for (int i = 0; i < 2 * own; ++i) row.backward(1 - i % 2, i >= own);
   for (int i = 0; i < below; ++i) {
     row.weight();
@@ -196,8 +196,8 @@ Schedule generate_v_min(int ranks, int chunks, int micro_batches) {
 
 Schedule generate_dualpipe_v(int ranks, int chunks, int micro_batches) {
   Schedule schedule{"dualpipe-v", ranks, 2, micro_batches, v_placement(ranks, chunks), {}};
-  // Made for two micro-batches per rank and more. Leaving out every action of the others cannot break those
-  // that stay.
+  // The pattern needs at least two micro-batches per rank. Without all actions of the surplus ones, the
+  // others stay valid.
   const int made = std::max(micro_batches, 2 * ranks);
   for (int r = 0; r < ranks; ++r) {
     auto row = dualpipe_row(ranks, r, made);

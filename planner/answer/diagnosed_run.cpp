@@ -21,15 +21,15 @@
 namespace mpt::planner {
 namespace {
 
-// Seconds that a move to a layout predicted at `best_s` saves of a measured step. It is the same share as of
-// the predicted step, and never more than the time above that prediction.
+// Seconds that a move to a layout predicted at `best_s` saves of a measured step. The share is that of the
+// predicted step. The result never exceeds the time above that prediction.
 double gain_of(const Plan& plan, double measured_s, double best_s) {
   const double as_predicted = measured_s - best_s * measured_s / plan.prediction.step_time_s;
   return std::min(as_predicted, measured_s - best_s);
 }
 
-// The best layout on the same cluster within `bounds`, with room for what published runs held if one has it:
-// nobody starts a run without any. Nothing where none fits.
+// The best layout on the same cluster within `bounds`. It leaves the memory that published runs used, if any
+// layout does, since nobody starts a run without a margin. Nothing if none fits.
 std::optional<RankedLayout> best_within(const KnownPlan& known, const SearchBounds& bounds,
                                         const Watch& watch) {
   const PlanRequest request = request_again(known, bounds);
@@ -59,7 +59,7 @@ Cause cause_of(const Plan& plan, double measured_s, const RankedLayout& best) {
   return cause;
 }
 
-// A step that no layout is predicted to take, and less than nine in ten published runs took.
+// Doubts a step that is faster than every predicted layout and than nine in ten published runs.
 std::string doubt_by_time(const Plan& plan, double measured_s, const RankedLayout& best) {
   const auto range = published_range(plan, published_evidence());
   const double least_s = plan.prediction.step_time_s * (range ? range->low : 1.0 - kWorthExplaining);
@@ -70,8 +70,8 @@ std::string doubt_by_time(const Plan& plan, double measured_s, const RankedLayou
       layout_name(best.layout), format_seconds(best.step_time_s));
 }
 
-// What another layout would give: the layout itself may be the cause. First within what limited the plan's
-// search; where that gains nothing, without those limits.
+// Adds the gain of another layout as a cause, since the layout itself may be the cause. First within the
+// limits of the plan's search; if that gains nothing, without them.
 void add_better_layout(const KnownPlan& known, const Seek& seek, Diagnosis& diagnosis) {
   if (!seek.better_layout || lacks_prices(known)) return;
   const Plan& plan = known.plan;
@@ -86,7 +86,7 @@ void add_better_layout(const KnownPlan& known, const Seek& seek, Diagnosis& diag
   }
 }
 
-// What the plan itself says where a log has no more than step times.
+// The plan's predicted shares, for a log that has only step times.
 std::string expected_shares(const Plan& plan, bool explained) {
   std::string text =
       fmt::format("Predicted shares of the step: idle {}", format_percent(plan.prediction.bubble_share));
@@ -100,7 +100,7 @@ std::string expected_shares(const Plan& plan, bool explained) {
   return text + "For causes within the step, run it with mpt-run --log, or time the kernels of one GPU.\n";
 }
 
-// The part of the step that no cause explains, beyond which another measurement is asked for.
+// Whether causes leave so much of the step unexplained that another measurement is needed.
 bool leaves_open(const Diagnosis& d, const MeasuredRun& run) {
   return std::abs(d.unexplained_s) / d.measured_s > (run.instructions.empty() ? kWorthExplaining : 0.01);
 }
@@ -135,8 +135,8 @@ std::string table_of(const Diagnosis& d) {
                              format_percent(most.seconds / d.measured_s), most.change));
 }
 
-// The time that no cause explains, and what would. The layout is no such cause: the prediction is of that
-// layout.
+// The time that no cause explains, and the next measurement. The layout is not among these causes, since the
+// prediction is of that layout.
 std::string unexplained(const Plan& plan, const Diagnosis& d, const MeasuredRun& run) {
   if (!leaves_open(d, run)) return "";
   std::string text = fmt::format(
@@ -163,8 +163,8 @@ std::string heading(const Plan& plan, const MeasuredRun& run) {
                      run.source);
 }
 
-// Other figures of the log beside the plan: work and memory. Returns why the run is not the plan, if the
-// memory says so.
+// Compares other figures of the log with the plan: work and memory. Returns why the run is not the plan, if
+// the memory shows it.
 std::string add_logged(const Plan& plan, const MeasuredRun& run, std::vector<std::string>& judgement) {
   const std::string other_work = describe_other_work(plan, run.flop_per_s, run.step_time_s);
   if (!other_work.empty()) judgement.push_back(other_work);

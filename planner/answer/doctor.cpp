@@ -27,8 +27,8 @@ struct State {
   double step_time_s = 0.0;
 };
 
-// The request of `now`, which has its layout, with a row of memory_switches.json. "--cp" doubles context
-// ranks, for which data ranks make room.
+// The request of `now` with its layout and a row of memory_switches.json. "--cp" doubles context ranks and
+// reduces data ranks accordingly.
 PlanRequest with_switch(const Json& row, const State& now) {
   PlanRequest request = request_with(row, now.request);
   if (request.framework.empty()) request.framework = now.layout.execution.framework;  // of a layout alone
@@ -47,14 +47,14 @@ PlanRequest with_switch(const Json& row, const State& now) {
   return request;
 }
 
-// The row of a switch on top of `now`, which it changes; null where it saves nothing to speak of.
+// The row of a switch applied to `now`, which it changes; null if the switch saves less than 0.5 %.
 Json switched(Json row, State& now) {
   try {
     PlanRequest request = with_switch(row, now);
     const Estimated e = estimate(request);
     const int64_t peak = reports::peak_bytes(e.plan);
     const double step_s = e.plan.prediction.step_time_s;
-    if (now.peak_bytes - peak < now.peak_bytes / 200) return nullptr;  // not worth a line
+    if (now.peak_bytes - peak < now.peak_bytes / 200) return nullptr;  // too little to show
     const Layout& l = e.plan.layout;
     if (row["option"] == "--cp") row["option"] = fmt::format("--cp {} --dp {}", l.context, l.data);
     row.update({{"saved_bytes", now.peak_bytes - peak}, {"added_s", step_s - now.step_time_s}});
@@ -68,7 +68,7 @@ Json switched(Json row, State& now) {
   return row;
 }
 
-// Of the switches with which it fits the fastest, else the one that saves most for the time that it takes.
+// The fastest of the switches that make the layout fit; else the one that saves most per added time.
 Json next_switch(const Json& known, const char* changes, State& now) {
   Json best;
   State best_state = now;

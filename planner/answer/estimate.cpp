@@ -34,17 +34,17 @@ void set_degrees(const SearchProblem& problem, Layout& l) {
   l.context = one<int64_t>(b.context, 1);
   l.pipeline = one<int64_t>(b.pipeline, 1);
   l.expert = one<int64_t>(b.expert, 1);
-  if (const auto rejection = check_degrees(l))  // else their products mean nothing
+  if (const auto rejection = check_degrees(l))  // otherwise their products could overflow
     throw UserError(Problem{"layout", rejection->reason, "", "choose smaller degrees"});
   const int64_t fixed = l.tensor * l.context * l.pipeline;
   l.data = one<int64_t>(b.data, std::max<int64_t>(1, problem.ranks / fixed));
-  // Experts are split like the dense layers where that leaves room for them, else they stay whole.
+  // Experts are split like the dense layers if there are enough ranks for them, otherwise they stay whole.
   const int64_t pool = l.tensor * l.context * l.data;
   l.expert_tensor = one<int64_t>(b.expert_tensor, pool % (l.expert * l.tensor) == 0 ? 0 : 1);
   if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
 }
 
-// The framework's own default, or else the next that it has.
+// The framework's default, or else the next stage that it has.
 int64_t usual_zero(const SearchProblem& problem, const Layout& l) {
   if (!problem.framework || l.replicas() == 1) return 0;
   const frameworks::Abilities& a = problem.framework->abilities;
@@ -67,7 +67,7 @@ void set_schedule(const SearchProblem& problem, Layout& l) {
                             fmt::format("{} to {} with {}", entry.min_chunks, entry.max_chunks, l.schedule),
                             ""});
   }
-  // Of more stages than layers there is nothing to split; check() says so.
+  // With more stages than layers there is nothing to split; check() reports it.
   if (l.stages() <= problem.model.layers.count() + 2)
     l.layers_per_stage = even_stages(problem.model.layers.count(), l.stages());
 }
@@ -75,11 +75,11 @@ void set_schedule(const SearchProblem& problem, Layout& l) {
 std::optional<Rejection> refusal_of(const SearchProblem& problem, const Layout& layout) {
   if (!problem.framework) return std::nullopt;
   auto refused = frameworks::supports(*problem.framework, problem.model, layout, problem.workload);
-  if (refused && refused->constraint == "objective") return std::nullopt;  // it runs, and the plan says so
+  if (refused && refused->constraint == "objective") return std::nullopt;  // it runs, with a note in the plan
   return refused;
 }
 
-// By the work of the layers, where the framework takes stages that differ.
+// Stages by the work of their layers, if the framework accepts stages of different sizes.
 std::optional<Layout> with_balanced_stages(const SearchProblem& problem, const Layout& layout) {
   if (layout.pipeline == 1 || problem.cluster.mixed() || !layout.recomputed_layers.empty() ||
       layout.stages() > problem.model.layers.count())
@@ -93,7 +93,7 @@ std::optional<Layout> with_balanced_stages(const SearchProblem& problem, const L
   return balanced;
 }
 
-// What makes a layout possible that does not divide: another batch, other degrees, or those of a search.
+// What to change if a layout does not divide: another batch, other degrees, or the result of a search.
 std::string remedy_of(const SearchProblem& problem, const Layout& layout) {
   if (layout.sequence_parallel && layout.tensor == 1) return "--sp off, or --tp 2";
   const int64_t unit = layout.data * layout.micro_batch;
@@ -124,8 +124,8 @@ void check(const Resolved& resolved, const Layout& layout) {
                             remedy_of(problem, layout)});
 }
 
-// The same on the devices that the layout uses, where it leaves some idle: prices change with the number of
-// nodes.
+// Resolves again for only the devices that the layout uses, if it leaves some idle. Prices depend on the
+// number of nodes.
 void use_part(const Layout& layout, const Calibration& calibration, std::unique_ptr<Resolved>& resolved) {
   const SearchProblem& problem = resolved->problem;
   if (layout.ranks() >= problem.ranks) return;
@@ -147,7 +147,7 @@ void use_part(const Layout& layout, const Calibration& calibration, std::unique_
 std::optional<Rejection> Estimated::lacks() const {
   constexpr double kRather = 0.5;
   const auto& rejection = candidate.evaluation.rejection;
-  if (rejection && rejection->constraint == "host memory") return rejection;  // no run tells of it
+  if (rejection && rejection->constraint == "host memory") return rejection;  // no run reports host memory
   const CorrectedLayout* const own = plan.corrected ? &plan.corrected->layouts.front() : nullptr;
   const auto& fits = (own != nullptr ? own->confidence : plan.prediction.confidence).fits;
   if (fits.value_or(rejection ? 0.0 : 1.0) >= kRather) return std::nullopt;

@@ -17,12 +17,12 @@
 namespace mpt::planner {
 namespace {
 
-// A tuner's name is an alias of a framework, too, whose own export is another.
+// The name of a tuner is also an alias of a framework, which has a different export.
 const frameworks::Framework* framework_of(const frameworks::ExportTarget& target) {
   return target.tuner ? nullptr : frameworks::find_framework(target.name);
 }
 
-// Two frameworks that one script starts are one program's, and its other names mean the plan's.
+// Two frameworks that start from one script are one program. Its other names mean the plan's framework.
 const frameworks::ExportTarget& target_of(const std::string& name, const Plan& plan) {
   const frameworks::ExportTarget& target = frameworks::find_export_target(name);
   const frameworks::Framework* const named = framework_of(target);
@@ -32,8 +32,8 @@ const frameworks::ExportTarget& target_of(const std::string& name, const Plan& p
   return shares ? *frameworks::export_target_of(planned->name) : target;
 }
 
-// What to know of a plan that was priced for another framework; empty where it was for this one, and for
-// launchers, which start any.
+// A note for a plan that was priced for another framework. It is empty for the same framework, and for
+// launchers, which start any framework.
 std::string mismatch(const frameworks::ExportTarget& target, const Plan& plan) {
   const std::string& framework = plan.layout.execution.framework;
   if (frameworks::takes_plans_of(target, framework)) return "";
@@ -41,7 +41,7 @@ std::string mismatch(const frameworks::ExportTarget& target, const Plan& plan) {
                      framework, target.name, target.name);
 }
 
-// How to get a plan that the target runs. There is none of a model that it lacks.
+// How to get a plan that the target runs. There is none for a model that the target lacks.
 std::string other_plan(const frameworks::ExportTarget& target, const Plan& plan) {
   const frameworks::Framework* framework = framework_of(target);
   const Layout& l = plan.layout;
@@ -51,7 +51,7 @@ std::string other_plan(const frameworks::ExportTarget& target, const Plan& plan)
   return fmt::format("mpt-plan --framework {} plans for what it can", target.name);
 }
 
-// Throws UserError for a model that runs there and that MPT does not write yet.
+// Throws UserError for a model that runs in the framework but that MPT does not write yet.
 void check_written(const frameworks::ExportTarget& target, const Plan& plan) {
   const frameworks::Framework* const framework = framework_of(target);
   if (framework == nullptr) return;
@@ -72,7 +72,7 @@ void check_written(const frameworks::ExportTarget& target, const Plan& plan) {
       Problem{"--to " + framework->name, verdict.reason, "a framework for which MPT writes it", remedy});
 }
 
-// Note and needs as comments at the top of a file that can have them.
+// Adds note and needs as comments at the top of a file, if its format has comments.
 std::string with_comment(const frameworks::ExportedFile& file, const ExportedPlan& plan) {
   static const std::vector<std::string> kCommented{".sh", ".py", ".toml", ".yaml", ".sbatch"};
   const bool commented =
@@ -92,14 +92,14 @@ void make_folder(const std::string& folder) {
       Problem{"-o " + folder, error ? error.message() : "not a folder", "a folder to write to", ""});
 }
 
-// A file in the folder says what exports wrote there: a line with digest and name for each.
+// A file in the folder lists the files that exports wrote there: a line with digest and name for each.
 constexpr std::string_view kListHead = "# Digests of the files that mpt-plan export wrote here\n";
 
 std::string list_line(const std::string& name, const std::string& text) {
   return text_digest(text) + " " + name + "\n";
 }
 
-// Of a file that an export may have written; else empty. It is an output, so no reader of base/ opens it.
+// Text of a file that an export may have written, or empty. An output, so no reader of base/ opens it.
 std::string text_of(const std::filesystem::path& file) {
   constexpr uintmax_t kMost = uintmax_t{64} << 20;
   std::error_code error;
@@ -109,8 +109,8 @@ std::string text_of(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Adds the list as it will be. Throws UserError with every file that would be lost: it is neither as an
-// export wrote it nor as this one will.
+// Adds the new list. Throws UserError with every file that would be lost: its content is neither from an
+// earlier export nor equal to the new one.
 void check_own_files(const std::filesystem::path& folder, std::map<std::string, std::string>& texts) {
   const std::string list = text_of(folder / kExportList);
   std::string after(kListHead);

@@ -42,7 +42,7 @@ ForwardPoint point_of(const ForwardQuestion& q, const Offer& offer, int64_t node
   return p;
 }
 
-// Money, or GPU-hours where no price was said.
+// Money, or GPU-hours if no price was given.
 double cost_of(const ForwardPoint& p) { return p.price > 0.0 ? p.price : p.days * double(p.gpus); }
 
 bool keeps(const ForwardQuestion& q, const ForwardPoint& p, bool likely) {
@@ -73,8 +73,8 @@ void mark_front(std::vector<ForwardPoint>& points) {
   }
 }
 
-// The plans on one offer. From the most nodes to the fewest: once one is known, others cannot be faster than
-// GPUs at their peak.
+// Adds the plans on one offer, from the most nodes to the fewest. Once the peak speed of the GPUs is known,
+// it stops at the first count that is too slow even at that speed.
 void add_points(const ForwardQuestion& q, const Offer& offer, const Watch& watch, ForwardAnswer& answer) {
   std::vector<int64_t> counts = tried_nodes(offer.nodes);
   double peak_tokens_per_s = 0.0;  // of one node

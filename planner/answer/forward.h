@@ -2,7 +2,7 @@
 #pragma once
 
 // Forward questions: which of several offers of GPUs trains a model by a date, for a budget, or on the fewest
-// GPUs. mpt-plan recommend and the door ask it.
+// GPUs. mpt-plan recommend and the door use it.
 
 #include <optional>
 #include <string>
@@ -14,11 +14,11 @@
 
 namespace mpt::planner {
 
-/// Nodes that somebody can have.
+/// Nodes that the user can get.
 struct Offer {
 #include "generated/Offer.inc"
 };
-/// What ends steps, and what that costs.
+/// Failures that end steps, and their cost.
 struct Failures {
 #include "generated/Failures.inc"
 };
@@ -36,25 +36,25 @@ struct ForwardPoint {
 
 struct ForwardAnswer {
   std::vector<ForwardPoint> points;  // by offer, fewest nodes first
-  std::optional<size_t> chosen;      // of the points
-  bool likely = true;  // it keeps deadline and budget in nine of ten cases; else in half of them
+  std::optional<size_t> chosen;      // index in points
+  bool likely = true;  // deadline and budget are kept in nine of ten cases; else in half of them
   std::vector<std::string> without;  // nodes on which nothing fits, or which cannot be fast enough, and why
 };
 
-/// Daly's optimum interval between checkpoints (Future Generation Computer Systems 22, 2006, equation 37), in
-/// seconds, and by his model (equation 20) the share of the time whose steps count.
+/// Daly's optimum interval between checkpoints in seconds (Future Generation Computer Systems 22, 2006,
+/// equation 37). By his model (equation 20), the share of the time that is spent on steps which count.
 double checkpoint_interval_s(const Failures& failures, int64_t gpus);
 double goodput_of(const Failures& failures, int64_t gpus);
 
-/// Counts of nodes that are tried: powers of two, three halves of them, and all.
+/// Counts of nodes to try: powers of two, three halves of them, and all.
 std::vector<int64_t> tried_nodes(int64_t most);
 
-/// With a deadline the cheapest that keeps it and the budget, with a budget alone the fastest, else the
-/// fewest GPUs. By the range of eight in ten cases where one does. Throws UserError for wrong requests.
+/// With a deadline the cheapest point that keeps it and the budget, with a budget alone the fastest, else the
+/// fewest GPUs. By the range of eight in ten cases if possible. Throws UserError for wrong requests.
 ForwardAnswer forward(const ForwardQuestion& question, const Watch& watch = {});
 
 Json forward_json(const ForwardAnswer& answer);
-/// In lines for a terminal.
+/// The answer as lines for a terminal.
 std::string describe_forward(const ForwardQuestion& question, const ForwardAnswer& answer);
 
 }  // namespace mpt::planner

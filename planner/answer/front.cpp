@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// front(): what time, memory and number of GPUs can be had against each other.
+// front(): the trade-off between time, memory and number of GPUs.
 
 #include <fmt/format.h>
 
@@ -16,9 +16,9 @@ namespace mpt::planner {
 namespace {
 
 constexpr size_t kMostPerCount = 12;
-constexpr double kLessMemory = 0.8;  // a layout that saves less than a fifth is no choice of its own
+constexpr double kLessMemory = 0.8;  // a saving below a fifth is not listed
 
-// Whether nothing speaks for `other` beside `one`.
+// Whether `one` is better than `other` in some respect and worse in none.
 bool dominates(const RankedLayout& one, const RankedLayout& other) {
   const auto key = [](const RankedLayout& r) {
     return std::array{double(r.layout.ranks()), r.step_time_s, double(r.peak_bytes)};
@@ -27,14 +27,14 @@ bool dominates(const RankedLayout& one, const RankedLayout& other) {
   return a != b && a[0] <= b[0] && a[1] <= b[1] && a[2] <= b[2];
 }
 
-// All devices, a half, a quarter, ...: as long as they divide.
+// All devices, a half, a quarter, ..., while the count is even.
 std::vector<int64_t> device_counts(const SearchProblem& problem) {
   std::vector<int64_t> counts{problem.ranks};
   while (!problem.cluster.mixed() && counts.back() % 2 == 0) counts.push_back(counts.back() / 2);
   return counts;
 }
 
-// Searches with ever less memory: the fastest layout of each limit is the fastest of all that need no more.
+// Searches with less and less memory. The best layout of a limit is the best of all that need no more.
 class FrontSearch {
  public:
   FrontSearch(const Resolved& resolved, const Watch& watch)

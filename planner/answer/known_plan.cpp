@@ -13,14 +13,14 @@
 namespace mpt::planner {
 namespace {
 
-// The file that the plan's prices came from, by its option; null where the catalog has them.
+// The option of the file that gave the plan's prices; null if they are from the catalog.
 const char* priced_by(const Plan& plan) {
   return plan.cost.source == "profile"       ? "--profile"
          : plan.cost.source == "own kernels" ? "--kernels"
                                              : nullptr;
 }
 
-// The same problem on links that are faster; nothing where the prices are a file's.
+// The same problem with faster links; nothing if the prices are from a file.
 std::unique_ptr<Resolved> on_faster_links(KnownPlan known, const SearchBounds& bounds) {
   if (priced_by(known.plan) != nullptr) return nullptr;
   for (LinkLevel& level : known.plan.cluster.levels) level.bandwidth_bytes_per_s *= kFasterLinks;
@@ -36,7 +36,7 @@ Candidate chosen(const SearchProblem& problem, const Plan& plan) {
   return c;
 }
 
-// Each line at its own depth.
+// Wraps each line with the indent of that line.
 std::string wrapped_lines(const std::string& text) {
   std::string all;
   for (const std::string& line : split_at(text.substr(0, text.find_last_not_of('\n') + 1), '\n')) {
@@ -59,7 +59,7 @@ PlanRequest request_again(const KnownPlan& known, SearchBounds bounds) {
   request.profile = known.profile;
   request.kernels = known.kernels;
   request.memory = std::to_string(plan.memory_limit_bytes) + "B";
-  if (plan.cluster.mixed()) {  // each kind of GPU has a limit of its own
+  if (plan.cluster.mixed()) {  // each kind of GPU has a separate limit
     request.memory = plan.request.memory;
     request.memory_margin = plan.request.memory_margin;
   }

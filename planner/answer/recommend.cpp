@@ -25,7 +25,7 @@
 namespace mpt::planner {
 namespace {
 
-// The problem to the last byte of memory, where its margin is not asked for.
+// The problem with all usable memory, if the user did not set the margin.
 std::optional<SearchProblem> roomier_problem(const Resolved& resolved) {
   constexpr double kMostSeconds = 10.0;
   if (!has_default_margin(resolved)) return std::nullopt;
@@ -34,8 +34,8 @@ std::optional<SearchProblem> roomier_problem(const Resolved& resolved) {
   return roomier;
 }
 
-// The problem with the other frameworks that train the model, apart from mpt-run. A schedule made to measure
-// is nobody else's.
+// The problem with the other frameworks that train the model, apart from mpt-run. No other framework runs a
+// schedule made to measure.
 std::optional<SearchProblem> problem_beyond(const SearchProblem& problem) {
   constexpr double kMostSeconds = 3.0;
   if (!problem.framework || problem.cluster.device.kind == DeviceKind::cpu || problem.cluster.mixed())
@@ -53,7 +53,7 @@ std::optional<SearchProblem> problem_beyond(const SearchProblem& problem) {
   return beyond;
 }
 
-// What the framework's limits cost, where that is worth another framework.
+// Notes the cost of the framework's limits, if another framework runs a faster layout.
 void note_limits_of_framework(const SearchProblem& beyond, const Resolved& resolved, const Candidate& faster,
                               Plan& plan) {
   const SearchProblem& problem = resolved.problem;
@@ -69,10 +69,10 @@ void note_limits_of_framework(const SearchProblem& beyond, const Resolved& resol
                   lacks->reason, (*runner)->title, (*runner)->name));
 }
 
-// The search also keeps the layouts that errors are drawn over, and equals that may need less memory. So the
-// recommended layout does not depend on the number of layouts that the user asks for.
+// The search also keeps the layouts over which errors are drawn, and tied ones that may need less memory. So
+// the recommended layout does not depend on the number of layouts that the user asks for.
 constexpr size_t kMostEquals = 32;
-// Of tp, pp, cp, ep and dp so many are above 1 in what is called simplest, at most.
+// At most this many of tp, pp, cp, ep and dp are above 1 in a layout that is called simplest.
 constexpr int kSimple = 2;
 
 std::unique_ptr<ArrangedSearch> considered_search(const SearchProblem& problem, size_t keep,
@@ -87,8 +87,8 @@ void keep_first(size_t keep, std::vector<Candidate>& best) {
   if (best.size() > keep) best.erase(best.begin() + ptrdiff_t(keep), best.end());
 }
 
-// Draws errors over all that were found, and keeps the first ones. The layout to measure beside the first, if
-// it is not among those: the ranking has it behind them.
+// Draws errors over all found layouts, and keeps the first `keep`. Returns the layout to measure together
+// with the first, if it is not among those kept. The ranking lists it after them.
 std::optional<Candidate> draw_and_keep(size_t keep, ArrangedSearch& search) {
   std::vector<Candidate>& best = search.result.best;
   std::optional<DrawnChoice>& drawn = search.result.certificate.drawn;
@@ -102,8 +102,8 @@ std::optional<Candidate> draw_and_keep(size_t keep, ArrangedSearch& search) {
   return rival;
 }
 
-// Data parallelism alone, sharded or not, which people try first: also where it may not fit. Null: `best` is
-// such a layout, or none fits at all.
+// Searches data parallelism alone, sharded or not, which people try first, also if it may not fit. Null:
+// `best` is such a layout, or none fits at all.
 std::unique_ptr<ArrangedSearch> plain_search(const Layout& best, SearchProblem problem, const Watch& watch) {
   if (kinds_of_parallelism(best.degrees(), best.expert) <= 1) return nullptr;
   problem.most_kinds = 1;
@@ -111,7 +111,7 @@ std::unique_ptr<ArrangedSearch> plain_search(const Layout& best, SearchProblem p
   return found->result.best.empty() ? nullptr : std::move(found);
 }
 
-// The row that is simplest; it may be there already.
+// Marks the simplest layout in the ranking, and adds it if it is missing.
 void add_simplest(const std::optional<Candidate>& simplest, const SearchProblem& problem,
                   std::vector<RankedLayout>& ranking) {
   if (!simplest) return;
@@ -121,8 +121,8 @@ void add_simplest(const std::optional<Candidate>& simplest, const SearchProblem&
   row->role = Role::simplest;
 }
 
-// The fastest of the layouts that may not fit, or the one to try first, behind the ranking. Its place among
-// them.
+// Adds the fastest of the layouts that may not fit, or the one to try first, at the end of the ranking.
+// Returns its index in search.result.roomier.
 template <class Is>
 size_t add_roomier(const ArrangedSearch& search, Plan& plan, Is&& is_pointless) {
   const std::vector<Candidate>& all = search.result.roomier;
@@ -137,7 +137,7 @@ size_t add_roomier(const ArrangedSearch& search, Plan& plan, Is&& is_pointless) 
   return place;
 }
 
-// The plan of the layout to try first, with the safe one behind it in the ranking.
+// The plan of the layout to try first. Its ranking has the safe layout second.
 Plan tried_first(const Plan& safe, const ArrangedSearch& search, size_t risky) {
   const SearchProblem problem = without_margin(search.problem);
   Plan plan = plan_of(problem, search.result.roomier[risky], safe.request);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What plan() and its relatives are made of: a search, the choice among equals, the plan of the choice, and
+// The parts of plan() and similar functions: a search, the choice among ties, the plan of the choice, and
 // whether a layout that may not fit is worth a trial.
 
 #include <memory>
@@ -15,27 +15,27 @@
 
 namespace mpt::planner {
 
-/// The `keep` fastest layouts; the first is the one to recommend: of those whose times cannot be told apart
-/// it has most memory left, then the fewest kinds of parallelism. `what`: for the watch.
+/// The `keep` fastest layouts; the first is the recommended one. Among tied layouts it has the most free
+/// memory, then the fewest kinds of parallelism. `what`: text for `watch`.
 std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem, size_t keep,
                                                    const Watch& watch = {}, const std::string& what = "");
 
-/// Throws UserError where the request says what one layout alone can have.
+/// Throws UserError if the request has a setting that only a single layout can have.
 void check_searches(const PlanRequest& request);
 
-/// The layout that the bounds name; what they leave out is 1, off or what the rest leaves. Not checked.
-/// Throws UserError for degrees and chunks that no layout has.
+/// The layout that the bounds name. Degrees that they leave out are 1, dp takes the remaining ranks, the rest
+/// has defaults. Not checked. Throws UserError for degrees and chunks that no layout has.
 Layout layout_of_bounds(const SearchProblem& problem);
 
-/// Whether its framework has no tensor parallelism without sequence parallelism.
+/// Whether the problem's framework has no tensor parallelism without sequence parallelism.
 bool needs_sequence_parallel(const SearchProblem& problem);
 
-/// Whether memory is limited so that a plan is likely to fit, and not by the request.
+/// Whether the memory limit has the default margin, which makes a plan likely to fit.
 bool has_default_margin(const Resolved& resolved);
-/// Searches with the largest margin of memory with which any layout fits.
+/// Searches with the largest memory margin with which any layout fits.
 std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const Watch& watch);
 
-/// The plan of its first layout, with what other arrangements of a mixed cluster reach.
+/// The plan of the first layout of a search, with the results of other arrangements of a mixed cluster.
 Plan plan_of(const ArrangedSearch& search, const PlanRequest& request);
 /// A plan of one given layout, whether it fits or not.
 Plan plan_of(const SearchProblem& problem, const Candidate& candidate, const PlanRequest& request);
@@ -43,19 +43,19 @@ Plan plan_of(const SearchProblem& problem, const Candidate& candidate, const Pla
 /// The recommended plan of a problem, without alternatives or remedies.
 PlanOrReason plan_or_reason(SearchProblem problem, const PlanRequest& request, const Watch& watch = {});
 
-/// What would fit where nothing does, searched for within some seconds; empty where nothing was found.
+/// A change with which some layout would fit, from searches of some seconds; empty if none was found.
 std::string remedy_of_nothing_fits(const Resolved& resolved, const SearchResult& result,
                                    const SearchProblem& problem, const Watch& watch);
 
 inline constexpr int64_t kTrialSteps = 20;
 
-/// A step on average over a short training: the first layout where it fits, else its trial and then the
-/// other.
+/// Average step time over a short training: the first layout if it fits, otherwise a trial of it and then the
+/// other layout.
 double expected_step_s(double fits, double first_s, double other_s);
 
-/// Of `candidates`, which are faster than `safe`, the one with the least expected time; its place in
-/// `candidates`, from 0, stands in try_first. Nothing where none gains enough, or nothing tells whether it
-/// fits.
+/// The one of `candidates` with the least expected time; all are faster than
+/// `safe`. try_first has its index in `candidates`, from 0. Nothing if none gains
+/// enough, or if it is unknown whether it fits.
 std::optional<WeighedRisk> weigh(const RankedLayout& safe, const std::vector<RankedLayout>& candidates);
 
 }  // namespace mpt::planner

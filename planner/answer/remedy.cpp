@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What helps where no layout fits into memory: other options, or a larger cluster. Each remedy was searched
-// with before it is named.
+// Remedies if no layout fits into memory: other options, or a larger cluster. Each remedy is tried by a
+// search before it is named.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -30,9 +30,9 @@
 namespace mpt::planner {
 namespace {
 
-constexpr double kLongest = 20.0;  // seconds for all that is tried
+constexpr double kLongest = 20.0;  // seconds for all trials
 
-// What is tried, and until when.
+// Trials of remedies, with a time limit.
 class Trials {
  public:
   Trials(const Resolved& resolved, const Watch& watch)
@@ -41,7 +41,7 @@ class Trials {
   bool over() const { return now_s() > end_s_; }
   const PlanRequest& request() const { return resolved_.request; }
 
-  // The fastest layout that fits, in what is left of the time.
+  // The fastest layout that fits, within the remaining time.
   std::optional<RankedLayout> fitting(SearchProblem problem, const std::string& what) const {
     const double left_s = end_s_ - now_s();
     if (left_s <= 0.0 || stop_requested()) return std::nullopt;
@@ -69,7 +69,7 @@ std::string without_bounds(const Trials& trials, const SearchProblem& problem) {
   return found ? fmt::format("leave out {}: {}", options_of(words), told(*found)) : "";
 }
 
-// As far as one GPU goes.
+// A higher memory limit, up to that of one GPU.
 std::string with_more_memory(const Trials& trials, const SearchResult& result, const SearchProblem& problem) {
   if (trials.request().memory.empty() || problem.cluster.mixed() || result.over_memory.empty()) return "";
   const double tenths = std::ceil(10.0 * result.over_memory.front().nearest.needed / double(kGiB));
@@ -81,7 +81,7 @@ std::string with_more_memory(const Trials& trials, const SearchResult& result, c
   return found ? fmt::format("--memory {:.1f}GiB: {}", tenths / 10.0, told(*found)) : "";
 }
 
-// The number of nodes that holds it: doubled until it does, then halved in between.
+// The least number of nodes that holds the model: doubled until it fits, then halved in between.
 std::string with_more_nodes(const Trials& trials, const SearchProblem& problem) {
   constexpr int64_t kMostNodes = 1 << 14;
   const ClusterSpec& cluster = problem.cluster;
@@ -115,7 +115,7 @@ std::string with_more_nodes(const Trials& trials, const SearchProblem& problem) 
                      enough - too_few > 1 ? "a" : "the smallest", kind, enough, told(*found));
 }
 
-// Options of the request may be what another framework refuses.
+// Another framework may refuse options of the request; the result is then null.
 std::unique_ptr<Resolved> resolved_if_possible(const PlanRequest& request) {
   try {
     return resolve(request);
@@ -124,7 +124,7 @@ std::unique_ptr<Resolved> resolved_if_possible(const PlanRequest& request) {
   }
 }
 
-// A switch of the framework that is no part of a layout, such as a loss that keeps no logits.
+// A switch of the framework that is not part of a layout, such as a loss that keeps no logits.
 std::string with_switch(const Trials& trials, const SearchProblem& problem) {
   for (const Json& row : memory_switches(problem)) {
     if (!row.contains("request") || trials.over()) continue;
@@ -137,7 +137,7 @@ std::string with_switch(const Trials& trials, const SearchProblem& problem) {
   return "";
 }
 
-// Another framework that somebody can export to and that holds it on these GPUs.
+// Another framework that MPT exports to and in which the model fits on these GPUs.
 std::string with_other_framework(const Trials& trials, const SearchProblem& problem) {
   if (!trials.request().profile.empty() || problem.cluster.device.kind == DeviceKind::cpu) return "";
   for (const frameworks::ExportTarget& target : frameworks::export_targets()) {

@@ -6,7 +6,7 @@
 namespace mpt::planner {
 namespace {
 
-// A trial costs more in a shorter training; this is a short one.
+// A trial costs relatively more in a short training. This number is for a short one.
 constexpr double kStepsOfTraining = 1000.0;
 constexpr double kWorthATrial = 0.1;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mpt-plan check: every recipe of a folder is legal for its framework, fits, and costs so much.
+// mpt-plan check: whether every recipe of a folder is legal for its framework and fits, and its cost.
 
 #include <fmt/format.h>
 
@@ -29,7 +29,7 @@ std::vector<std::filesystem::path> paths_of(const CheckOptions& o) {
   return {o.paths.begin(), o.paths.end()};
 }
 
-// The base's recipes stand behind those of now, so that equal ones are judged once.
+// The base's recipes follow the current ones in one list, so that equal ones are judged once.
 CheckReport report_of(const CheckOptions& o) {
   RecipeFiles files = find_recipes(paths_of(o));
   const auto now = std::ptrdiff_t(files.recipes.size());
@@ -62,7 +62,7 @@ int run_check(const CheckOptions& o) {
   if (!o.json.empty()) write_file_atomically(o.json, check_json_text(report));
   fmt::print("{}", check_screen(report, o.verbose));
   if (any_refused(report.recipes)) return kExitRunFailed;
-  if (report.recipes.empty()) return kExitUserError;  // what was not read is not right
+  if (report.recipes.empty()) return kExitUserError;  // files that were not read are not confirmed
   return any_unread(report.recipes) && !o.allow_unread ? kExitUserError : kExitOk;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// mpt-plan's commands. Each declares its options on its own subcommand and runs when that is chosen.
+// mpt-plan's commands. Each declares its options on a subcommand and runs if the user chooses it.
 
 #include <csignal>
 #include <functional>
@@ -22,7 +22,7 @@ class App;
 
 namespace mpt::planner {
 
-/// What a command does, with the exit code of one that has done it.
+/// `run` as a command that returns kExitOk.
 template <class Run>
 std::function<int()> done_by(Run run) {
   return [run] {
@@ -31,7 +31,7 @@ std::function<int()> done_by(Run run) {
   };
 }
 
-/// Adds the command to `app` and returns what runs it, which returns the exit code.
+/// Adds the command to `app`. Returns the function that runs it and gives the exit code.
 std::function<int()> add_estimate(CLI::App& app, bool doctor = false);
 std::function<int()> add_check(CLI::App& app);
 std::function<int()> add_diagnose(CLI::App& app);
@@ -47,7 +47,7 @@ std::function<int()> add_page(CLI::App& app);
 /// mpt-plan --pareto.
 void plan_front(const PlanOptions& options);
 
-/// A line in a terminal that tells how far a search is, rewritten a few times a second; nothing in a pipe.
+/// A line in a terminal with the progress of a search, rewritten a few times a second; nothing in a pipe.
 Watch progress_line();
 /// Prints notes on stderr, each of them once in this program.
 void print_notes(const std::vector<std::string>& notes);
@@ -55,53 +55,53 @@ void print_notes(const std::vector<std::string>& notes);
 std::unique_ptr<Resolved> resolve_and_tell(const PlanRequest& request);
 /// Recommended plans of several requests; a signal ends them.
 std::vector<PlanOrReason> compare_watched(const std::vector<PlanRequest>& requests);
-/// Prices what options.request asks to estimate, prints it, what would be better, and writes what the options
-/// ask for. `given`: the layout is somebody's own, not one that the options name.
-/// Returns the exit code: that of a failed check where options.check asks for one.
+/// Prices the layout that options.request names and prints it with a better one. Writes the files that the
+/// options ask for. `given`: the layout is from the user's file, not from the options.
+/// Returns the exit code: that of a failed check if options.check asks for one.
 int score(PlanOptions options, bool given);
-/// --requests of estimate, and what goes with it.
+/// --requests of estimate, and its related options.
 struct LinesOptions {
   std::string file, calibration, without_source;
 };
 void declare_lines(CLI::App& command, LinesOptions& options);
-/// Throws UserError for options that do not go together.
+/// Throws UserError for options that exclude each other.
 void check_lines(const CLI::App& command, const LinesOptions& options);
-/// Prints an answer for each line of the file. Returns the exit code: that of wrong input if one line has
-/// none.
+/// Prints an answer for each line of the file. Returns the exit code: that of wrong input if a line has no
+/// answer.
 int answer_lines(const LinesOptions& options);
 /// --check and --measured of estimate and import.
 void declare_check(CLI::App& command, PlanOptions& options);
 void declare_measured(CLI::App& command, PlanOptions& options);
-/// What a step of this layout would take if CUDA graphs launched its kernels; empty where that is not worth
-/// saying.
+/// The predicted step time of this layout if CUDA graphs launched its kernels; empty if the gain is too
+/// small.
 std::string describe_host(const PlanRequest& request, const Plan& plan);
-/// The command line as it was given, for a shell, without the options in `without`. `options`: of the command
-/// that ran; `words`: the program and its command.
+/// The command line as given, for a shell, without the options in `without`. `options`: of the command that
+/// ran; `words`: the program and its command.
 std::string command_again(const CLI::App& options, const std::string& words,
                           const std::vector<std::string>& without = {});
-/// Where commands that are printed write a plan to: never over the file that holds the request.
+/// The plan file that printed commands write to: never the file that holds the request.
 std::string plan_file(const PlanOptions& options);
-/// What to type next with a plan that a search found: keep it, export it or run it, ask, draw it.
+/// Next commands for a plan that a search found: keep it, export it or run it, ask, draw it.
 std::vector<NextCommand> next_commands(const PlanOptions& options, const Plan& plan);
-/// Lines that are printed for each file that was asked for.
+/// Number of lines that are printed for output files.
 size_t files_of(const OutputOptions& o);
-/// Writes what --output, --report and --trace ask for. `problem`: that the plan answers; with it the
-/// report has a layout that needs clearly less memory.
+/// Writes the files of --output, --report and --trace. `problem`: the problem that the plan answers; with it
+/// the report has a layout that needs clearly less memory.
 void write_files(const OutputOptions& o, const Plan& plan, const CostOptions& cost = {},
                  const SearchProblem* problem = nullptr);
-/// Prints `text`, and with it the names of the files that were written.
+/// Prints `text` and the names of the files that were written.
 void print_answer(const OutputOptions& o, const std::string& text);
-/// "15T tokens take 84.1 days, ..." where --tokens is given; else empty.
+/// "15T tokens take 84.1 days, ..." if --tokens is given; else empty.
 std::string describe_cost(const CostOptions& o, const Plan& plan);
-/// A sentence where a price or goodput was given and no training; else empty.
+/// A sentence if a price or goodput was given without a training; else empty.
 std::string idle_cost(const CostOptions& o, bool has_price);
-/// What such days leave out, or count in by --goodput.
+/// The losses that such days leave out, or include by --goodput.
 std::string describe_goodput(const CostOptions& o);
 
-// A signal ends a search with the best plan found so far, since a search looks at stop_requested(). Reading
-// and writing files does not look at it, so there a signal must end the program at once.
-/// Catches signals while it exists (base/interruption.h). Its end restores the handlers of before, unless a
-/// signal came. A nested one changes nothing. For the main thread.
+// A signal ends a search with the best plan found so far, since a search checks stop_requested(). Reading and
+// writing files does not check it, so there a signal must end the program at once.
+/// Catches signals during its lifetime (base/interruption.h). Its end restores the earlier handlers, unless a
+/// signal came. A nested object changes nothing. For the main thread.
 class Stoppable {
  public:
   Stoppable();

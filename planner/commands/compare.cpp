@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mpt-plan compare: plans side by side, or the best plans along axes: clusters, frameworks, and any other
+// mpt-plan compare: a table of plans, or of the best plans along axes: clusters, frameworks, and any other
 // option of a request.
 
 #include <fmt/format.h>
@@ -47,12 +47,12 @@ ComparedAxis parse_axis(const std::string& text) {
   if (axis.values.empty())
     throw UserError(Problem{"--over", "\"" + text.substr(0, 40) + "\"", "an option and its values",
                             "for example --over gpus=64,128"});
-  PlanRequest tried;  // a word that is no option is told before the count of values
+  PlanRequest tried;  // an unknown option is reported before the count of values
   set_option(tried, axis.name, axis.values.front());
   return axis;
 }
 
-// An option stands on its axis, and once.
+// Checks that an option of an axis is given only there, and once.
 void check_axes(const CLI::App& command, const std::vector<ComparedAxis>& axes) {
   for (size_t n = 0; n < axes.size(); ++n) {
     const std::string option = "--" + axes[n].name;
@@ -65,7 +65,7 @@ void check_axes(const CLI::App& command, const std::vector<ComparedAxis>& axes) 
   }
 }
 
-// Clusters and frameworks are axes where there are several of them.
+// Clusters and frameworks are axes if there are several of them.
 std::vector<ComparedAxis> axes_of(const CLI::App& command, CompareOptions& o) {
   std::vector<ComparedAxis> axes;
   for (const std::string& text : o.over) axes.push_back(parse_axis(text));
@@ -77,7 +77,7 @@ std::vector<ComparedAxis> axes_of(const CLI::App& command, CompareOptions& o) {
   return axes;
 }
 
-// A run is of one point of the axes. Those of a plan say which.
+// Checks that a run belongs to one point of the axes. Runs from plans name that point.
 void check_runs(const std::vector<ObservedRun>& runs, const std::vector<ComparedAxis>& axes) {
   const std::set<std::string> told{"model",     "cluster",      "gpus", "framework",
                                    "precision", "global-batch", "seq"};
@@ -91,7 +91,7 @@ void check_runs(const std::vector<ObservedRun>& runs, const std::vector<Compared
   }
 }
 
-// One for all, or one for each cluster.
+// One price for all, or one for each cluster.
 void check_prices(const std::vector<double>& prices, const std::vector<ComparedAxis>& axes) {
   const auto clusters = find_if(axes, [](const ComparedAxis& a) { return a.name == "cluster"; });
   const size_t count = clusters == axes.end() ? 1 : clusters->values.size();

@@ -15,7 +15,7 @@
 namespace mpt::planner {
 namespace {
 
-// "3 window_mlp, attention_mlp" of a run's block.
+// "3 window_mlp, attention_mlp": the block of a run of layers.
 std::string block_of(const std::vector<std::string>& names) {
   std::vector<std::string> parts;
   for (size_t at = 0; at < names.size();) {
@@ -98,7 +98,7 @@ std::string kind_lines(const ModelSpec& m) {
   return text;
 }
 
-// Forward and backward, as MFU counts it.
+// FLOP of forward and backward, as MFU counts it.
 std::string work_line(const ModelSpec& m, const std::vector<int64_t>& sequences) {
   std::vector<std::string> parts;
   for (const int64_t length : sequences) {
@@ -120,7 +120,7 @@ std::string framework_lines(const ModelSpec& m) {
   return text;
 }
 
-// Of all layers in bf16 on one rank.
+// Memory of all layers in bf16 on one rank.
 std::string memory_line(const ModelSpec& m) {
   Layout layout;
   layout.precision = Precision::bf16;
@@ -142,7 +142,7 @@ std::string memory_line(const ModelSpec& m) {
                              format_bytes(kept), format_bytes(keys)));
 }
 
-// Neighbours with as many layers and parameters together.
+// One line for neighbouring stages with equal numbers of layers and parameters.
 std::string stage_lines(const Json& stages) {
   std::string text;
   for (size_t s = 0, end = 0; s < stages.size(); s = end) {

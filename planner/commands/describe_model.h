@@ -14,13 +14,13 @@ namespace mpt::planner {
 /// "  layers           32 of width 4,096"
 std::string line_of(const std::string& name, const std::string& text);
 
-/// What mpt-plan model prints: layers by kind, parameters, work and memory of a token, and keys of the file
+/// The text of mpt-plan model: layers by kind, parameters, work and memory of a token, and keys of the file
 /// that were left out.
 std::string describe_model(const models::ImportedModel& read, const std::vector<int64_t>& sequences,
                            int64_t stages);
 
-/// What mpt-plan model --json prints: the model as a file, its parameters by kind of layer and by stage of an
-/// even pipeline, FLOP of every operator at several lengths, bytes of a token, and keys that were left out.
+/// The output of mpt-plan model --json: the model as a file, parameters by kind of layer and by stage of an
+/// even pipeline, FLOP of operators at several lengths, bytes of a token, and keys that were left out.
 Json model_counts(const models::ImportedModel& read, const std::vector<int64_t>& sequences, int64_t stages);
 
 /// Layers and parameters of each stage of an even pipeline.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mpt-plan estimate: scores a layout that somebody has, whether it fits or not, and says what would be
-// better.
+// mpt-plan estimate: prices a layout that the user has, whether it fits
+// or not, and names a better one.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -38,7 +38,7 @@ struct EstimateOptions {
   PlanOptions problem;
 };
 
-// What the layout leaves open and a run would have to be asked for.
+// Options that the layout leaves open, which a run would have to set.
 std::string defaults_of(const SearchProblem& problem, const Layout& l) {
   const SearchBounds& b = problem.bounds;
   std::vector<std::string> said;
@@ -62,8 +62,8 @@ std::string describe_estimate(const Estimated& e, const PlanOptions& o, bool giv
   return text;
 }
 
-// What moving to `better` saves; `where`: in which work. Both as observed runs correct them, and beside the
-// memory that stands above them on the screen.
+// The saving of a move to `better`; `where`: in which kinds of work. Both are corrected by observed runs.
+// Memory is compared with the limit that the screen shows above.
 std::string describe_better(const Estimated& estimated, const Plan& found, const std::string& where,
                             const PlanOptions& o) {
   const Plan mine = as_observed(estimated.plan), better = as_observed(found);
@@ -82,7 +82,7 @@ std::string describe_better(const Estimated& estimated, const Plan& found, const
          (against.empty() ? "" : wrapped(against, "  - "));
 }
 
-// The same by a search whose predictions the runs correct, as they do those of `mine`.
+// The same by a search with predictions that the runs correct, as they correct those of `mine`.
 std::string advice_by_runs(const Estimated& mine, const PlanOptions& o, const PlanRequest& request) {
   const Stoppable stoppable;
   Problem why;
@@ -97,14 +97,14 @@ std::string advice_by_runs(const Estimated& mine, const PlanOptions& o, const Pl
          describe_next({{o.again, "all layouts, in the order that the runs correct"}}, Palette::of(stdout));
 }
 
-// What a search finds that is better than the estimated layout.
+// A better layout than the estimated one, from a search.
 std::string advice(const Estimated& mine, const PlanOptions& o) {
   PlanRequest request = o.request;
   request.bounds = {};
   request.layers_per_stage.clear();
   request.observed = mine.plan.request.observed;
   if (mine.plan.corrected) return advice_by_runs(mine, o, request);
-  const auto resolved = resolve(request);  // its notes stand on the screen already
+  const auto resolved = resolve(request);  // its notes are on the screen already
   SearchProblem& problem = resolved->problem;
   problem.near_misses = false;
   bool unlikely = false;
@@ -140,7 +140,7 @@ std::string advice(const Estimated& mine, const PlanOptions& o) {
 }
 
 // The command that finds the better layout: a search with the same options, which a plan or request file may
-// hold. Bounds in such a file cannot be taken out again: then there is no command.
+// hold. Bounds in such a file cannot be removed; then there is no command.
 std::string search_again(const CLI::App& command, const EstimateOptions& o) {
   std::string again = command_again(command, shell_word(command.get_parent()->get_name()),
                                     {"Layout", "--plan", "--memory", "--measured", "--output", "--report",
@@ -151,7 +151,7 @@ std::string search_again(const CLI::App& command, const EstimateOptions& o) {
   return bounded ? "" : again;
 }
 
-// `given`: the layout is somebody's own file, which no option changes.
+// `given`: the layout is from the user's file, which no option changes.
 std::string describe_stages(const Plan& plan, bool given) {
   if (!plan.faster_stages) return "";
   const auto& [layers, step_s] = *plan.faster_stages;
@@ -176,7 +176,7 @@ std::string estimate_text(const Estimated& e, const PlanOptions& o, bool given) 
   return text;
 }
 
-// The figure is a run of this layout: it corrects all that is said, as --observed does.
+// The figure is from a run of this layout. It corrects all predictions, as --observed does.
 void observe_measured(PlanOptions& o, Estimated& e) {
   if (o.measured.empty()) return;
   const std::string run = fmt::format("{}={:.6g}s", layout_name(e.plan.layout),
@@ -195,8 +195,8 @@ std::string describe_host(const PlanRequest& request, const Plan& plan) {
   if (execution.framework == Execution{}.framework || execution.kernels.graphs ||
       execution.host.launch_us <= 0.0)
     return "";
-  // No token is dropped: an expert's rows differ from step to step, and its products cannot be part of a
-  // graph (megatron-core 0.19.2, transformer_config.py:2505). Others have no graphs for layers with experts.
+  // No token is dropped, so an expert's rows differ from step to step, and no graph can have its products
+  // (megatron-core 0.19.2, transformer_config.py:2505). Others have no graphs for layers with experts.
   const bool experts = plan.model.moe() != nullptr;
   if (experts && (execution.kernels.router_graphs || execution.host.graphed_expert_layer_us <= 0.0))
     return "";

@@ -34,7 +34,7 @@ std::vector<NumberedLine> lines_of_file(const std::string& file) {
   return lines;
 }
 
-// A name that no evidence has would change nothing.
+// Refuses a name that is not in the evidence, since it would change nothing.
 void check_source(const std::string& name, const std::vector<Evidence>& evidence) {
   std::vector<std::string> names;
   for (const Evidence& e : evidence) {
@@ -44,7 +44,7 @@ void check_source(const std::string& name, const std::vector<Evidence>& evidence
     detail::refuse_word("--without-source", name, "a source in planner/explain/evidence.json", names);
 }
 
-// The plan without its program, and what published runs are compared by.
+// The plan without its program, and the values by which published runs are compared.
 Json answer_of(Estimated e, const std::vector<Evidence>& evidence, const std::string& without_source) {
   Predicted predicted = predicted_by(e.plan);
   const MemoryMargin margin = memory_margin(predicted.like, evidence);
@@ -54,7 +54,7 @@ Json answer_of(Estimated e, const std::vector<Evidence>& evidence, const std::st
   prediction.start_s.clear();
   prediction.end_s.clear();
   const Plan& plan = e.plan;
-  Json answer{{"fits", !e.candidate.evaluation.rejection},  // by MPT's count, whatever published runs say
+  Json answer{{"fits", !e.candidate.evaluation.rejection},  // by MPT's count, not by published runs
               {"model", to_json(plan.model)},
               {"cluster", to_json(plan.cluster)},
               {"workload", to_json(plan.workload)},
@@ -77,7 +77,7 @@ struct Answer {
   bool failed = false;
 };
 
-// One request that cannot be priced must not cost the others.
+// A request that cannot be priced must not stop the others.
 Answer answer_line(const NumberedLine& line, const Calibration& calibration,
                    const std::vector<Evidence>& evidence, const std::string& without_source) {
   try {
@@ -132,7 +132,7 @@ int answer_lines(const LinesOptions& o) {
   on_threads(lines.size(), size_t(default_threads()), [&](size_t i) {
     if (!stop_requested()) answers[i] = answer_line(lines[i], calibration, evidence, o.without_source);
   });
-  if (stop_requested()) return kExitOk;  // the program ends as one that was interrupted
+  if (stop_requested()) return kExitOk;  // the program ends with the exit code of an interruption
   for (const Answer& answer : answers) fmt::print("{}\n", answer.text);
   const auto failed = [](const Answer& answer) { return answer.failed; };
   return any_of(answers, failed) ? kExitUserError : kExitOk;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mpt-plan explain: a plan's reasons again, and why some other kind of layout is not the plan.
+// mpt-plan explain: prints a plan's reasons again, and why another kind of layout was not chosen.
 
 #include <fmt/format.h>
 

@@ -33,8 +33,8 @@ std::string targets_text() {
   return text;
 }
 
-// A short run on data that are made up, and the command that judges its log; on several nodes by the job that
-// was exported beside.
+// A short run on made-up data, and the command that judges its log. On several nodes it is the job that was
+// exported together with it.
 void tell_trial(const ExportOptions& o, const std::string& folder, const Plan& plan,
                 const std::vector<ExportedPlan>& all) {
   constexpr int64_t kSteps = 50;
@@ -64,7 +64,7 @@ void run(const ExportOptions& o) {
   files_of_program().writes({"-o", folder / kExportList});
   for (const ExportedPlan& one : all) {
     for (const frameworks::ExportedFile& file : one.files) {
-      // Two frameworks may want one file, such as a model's config.json.
+      // Two frameworks may both write a file, such as a model's config.json.
       const auto [known, is_new] = texts.try_emplace(file.name, file.text);
       if (is_new || known->second != file.text) files_of_program().writes({"-o", folder / file.name});
     }

@@ -27,11 +27,11 @@ struct ImportOptions {
   PlanOptions problem;
 };
 
-// What python -m mpt.capture writes: the configuration that a framework parsed, as files of its importer.
+// The output of python -m mpt.capture: the configuration that a framework parsed, as files for its importer.
 struct Captured {
   std::string framework, reads;
   int64_t ranks = 0;
-  Json run, files;  // by their names: a text, or what JSON and YAML hold
+  Json run, files;  // by their names: a text, or the value of JSON and YAML
 
   static void describe(auto& v) {
     using T = Captured;
@@ -43,7 +43,7 @@ struct Captured {
   }
 };
 
-// The files in a temporary folder, for as long as they are read.
+// Writes the files to a temporary folder, which exists until they have been read.
 class UnpackedFiles {
  public:
   explicit UnpackedFiles(const Json& files) {

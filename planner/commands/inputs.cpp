@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mpt-plan cluster, mpt-plan model: what was understood of an input, what is known, and files to edit.
+// mpt-plan cluster, mpt-plan model: an input as it was understood, the known ones, and files to edit.
 
 #include <fmt/format.h>
 
@@ -77,7 +77,7 @@ std::string device_lines(const DeviceSpec& device) {
   return text;
 }
 
-// "45 GB/s (360 of about 400 Gbit/s)": what messages get, and of which line, where that is known.
+// "45 GB/s (360 of about 400 Gbit/s)": the rate of messages, and the rate of the line if it is known.
 std::string rate_of(const LinkLevel& level, bool network) {
   const double bits = level.bandwidth_bytes_per_s * 8e-9;
   const double share = profiler::achieved_share(level.name);
@@ -86,7 +86,7 @@ std::string rate_of(const LinkLevel& level, bool network) {
   return fmt::format("{} ({})", format_bandwidth(level.bandwidth_bytes_per_s), line);
 }
 
-// `inside`: GPUs of a block that leaves through this level's ports.
+// `inside`: GPUs of a block that share this level's ports.
 std::string link_line(const LinkLevel& level, int64_t inside, bool innermost) {
   std::string text = rate_of(level, !innermost);
   if (level.rails > 0 && level.rails < inside) {
@@ -177,7 +177,7 @@ std::string model_list() {
   return table.text() + "Any other model: the path of its config.json.\n";
 }
 
-// Those that were asked for, or the usual ones as far as the model has positions.
+// The lengths that the user gave, or the usual ones up to the model's number of positions.
 std::vector<int64_t> lengths_of(const std::vector<std::string>& words, const ModelSpec& model) {
   std::vector<int64_t> lengths;
   for (const std::string& word : words) {

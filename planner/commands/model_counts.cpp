@@ -21,7 +21,7 @@ struct OperatorWork {
 };
 using Work = std::map<std::string, OperatorWork>;
 
-// Scores of all pairs of tokens, where kernels leave out later ones.
+// FLOP of the scores of all pairs of tokens. Kernels leave out later tokens.
 double square_flop(const models::OperatorShape& s, int64_t sequence) {
   const double scores =
       2.0 * double(sequence) * double(sequence) * double(s.heads) * double(s.head_dim + s.value_head_dim);
@@ -90,7 +90,7 @@ Json towers_of(const models::ImportedModel& read) {
   return list;
 }
 
-// What each framework makes of the model.
+// Each framework's verdict on the model.
 Json verdicts_on(const ModelSpec& m) {
   Json list = Json::array();
   for (const frameworks::Framework& framework : frameworks::known_frameworks()) {

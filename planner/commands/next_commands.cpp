@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What to type next: commands that work as they are printed.
+// Commands to type next. They work as printed.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,18 +18,18 @@
 namespace mpt::planner {
 namespace {
 
-// mpt-run stands beside mpt-plan, by whatever path that was called.
+// mpt-run is in the folder of mpt-plan, with the same path prefix as the call.
 std::string sibling(const std::string& program, const char* name) {
   const size_t slash = program.rfind('/');
   return slash == std::string::npos ? name : program.substr(0, slash + 1) + name;
 }
 
-// Another kind of layout that the plan is not.
+// The bound of another kind of layout than the plan's.
 const char* another_kind(const Layout& l) {
   return l.pipeline > 1 ? "pp=1" : l.tensor > 1 ? "tp=1" : l.ranks() > 1 ? "tp=2" : "recompute=full";
 }
 
-// The launch files and a trial, where the framework's files of such a plan are written.
+// Adds launch files and a trial, if MPT writes the framework's files for this plan.
 void add_export(const PlanOptions& o, const Plan& plan, const std::string& file, const std::string& folder,
                 std::vector<NextCommand>& next) {
   const frameworks::ExportTarget* const target = frameworks::usual_target(plan, o.request.framework);
@@ -43,7 +43,7 @@ void add_export(const PlanOptions& o, const Plan& plan, const std::string& file,
     next.push_back({trial->command, fmt::format("a trial of {} steps{}", kTrialSteps, trial->where)});
 }
 
-// The layout that may not fit, where the plan is the one to fall back on.
+// Adds the layout that may not fit, if the plan is the fallback.
 void add_try_first(const PlanOptions& o, const Plan& plan, std::vector<NextCommand>& next) {
   if (!plan.risk || plan.risk->fall_back != 1 || o.again.empty()) return;
   next.push_back({o.again + " --try-first -o try-first.json", "TRY FIRST as a plan"});
@@ -58,7 +58,7 @@ std::string command_again(const CLI::App& options, const std::string& words,
   for (const CLI::Option* option : options.get_options()) {
     const std::string name = option->get_name();
     if (option->count() == 0 || contains(without, name) || contains(without, option->get_group())) continue;
-    if (name == "--observed") {  // its words have commas of their own
+    if (name == "--observed") {  // its words contain commas
       for (const std::string& word : option->results()) text += " " + name + " " + shell_word(word);
       continue;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The options that mpt-plan's commands share, as their help shows them. Those of a request come from its
+// The options that mpt-plan's commands share, in the order of their help. Those of a request come from its
 // field list.
 
 #include <fmt/ranges.h>
@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kLayout = "Layout";
 constexpr const char* kMoreOutput = "More output";
 
-// What an estimate takes for a bound that is not given.
+// The values that an estimate uses for bounds that are not given.
 const std::map<std::string, const char*>& usual_values() {
   static const std::map<std::string, const char*> usual{
       {"tp", "1"},
@@ -43,7 +43,7 @@ const std::map<std::string, const char*>& usual_values() {
   return usual;
 }
 
-// Options that have a second name, or whose values are read in a way of their own.
+// Options with a second name, and options with special readers for their values.
 std::string option_names(const std::string& field) {
   return field == "gpus" ? "--gpus,--ranks" : option_of(field);
 }
@@ -59,7 +59,7 @@ std::string described(const std::string& field, const char* doc) {
   return fmt::format("{}: {}", doc, fmt::join(schedule_names(), ", "));
 }
 
-// Several values of an option that has one are a comparison.
+// Refuses several values for an option that takes one; they belong to a comparison.
 void check_single(const std::string& field, const std::string& word) {
   if (word.find(',') == std::string::npos) return;
   throw UserError(Problem{option_of(field), "\"" + word.substr(0, 40) + "\"", "one value",
@@ -67,7 +67,7 @@ void check_single(const std::string& field, const std::string& word) {
                                       option_of(field).substr(2), word.substr(0, 40))});
 }
 
-// Visitor that makes an option of each field that is one.
+// Visitor that declares an option for each field that is one.
 template <class T>
 struct Declarer {
   CLI::App& app;
@@ -81,7 +81,7 @@ struct Declarer {
     const std::string field = name;
     using E = typename detail::ElementOf<M>::type;
     if constexpr (std::is_class_v<E> && !std::is_same_v<E, std::string>) {
-      return;  // no word says a whole struct
+      return;  // no word can express a whole struct
     } else if constexpr (std::is_same_v<M, bool>) {
       app.add_flag(option_names(field), target.*member, doc)->group(rule.heading);
     } else {
@@ -114,7 +114,7 @@ struct Declarer {
   void field(const char*, M Other::*, const char*, FieldRule) {}
 };
 
-// Visitor that sets one of them from a word, and lists all.
+// Visitor that sets one option from a word, and lists all options.
 template <class T>
 struct OptionSetter {
   T& target;
@@ -210,7 +210,7 @@ void declare_outputs(CLI::App& app, OutputOptions& o) {
 void declare_cost(CLI::App& app, CostOptions& o) {
   const auto read_tokens = [&o](const std::vector<std::string>& words, const std::string& option) {
     o.tokens = words.back();
-    parse_count(o.tokens, option);  // throws: before the work, not after it
+    parse_count(o.tokens, option);  // throws before the work, not after it
   };
   add_reader(app, "--tokens", "Tokens of a whole training, such as 15T: prints days and GPU-hours",
              read_tokens)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the commands share: searching, and writing results.
+// Functions that the commands share: searching, and writing results.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ class ProgressLine {
   ~ProgressLine() {
     if (shown_s_ > 0.0) std::fputs("\r\033[K", stderr);
   }
-  // `what`: what is searched, where one search is one of several.
+  // `what`: the name of this search if there are several.
   void show(const std::string& what, const SearchProgress& p) {
     constexpr double kEvery = 0.2, kFirst = 0.5;
     if (p.seconds < shown_s_) shown_s_ = 0.0;  // another search
@@ -82,8 +82,8 @@ std::vector<PlanOrReason> compare_watched(const std::vector<PlanRequest>& reques
   return compare(requests, progress_line());
 }
 
-// The plan with a layout that needs clearly less memory at the end of its ranking, where there is one:
-// whoever runs out of memory turns to it.
+// The plan with a layout that needs clearly less memory at the end of its ranking, if there is one. It serves
+// users who run out of memory.
 Plan with_roomier(const Plan& plan, const SearchProblem* problem) {
   constexpr double kLongest = 10.0;  // seconds
   const double most = reports::kRoomierShare * double(reports::peak_bytes(plan));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mpt-plan page: the planner for browsers, as scripts/page built it, to a folder.
+// mpt-plan page: writes the planner for browsers, as built by scripts/page, to a folder.
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where an installation has the page, or the source tree that the program was built in.
+// The folder of the page in an installation, or in the source tree that the program was built in.
 fs::path built_page() {
   const fs::path file = beside_program({"../share/mpt/page/mpt.html", "../../site/mpt.html"});
   if (!file.empty()) return file.parent_path();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mpt-plan --pareto: what time, memory and devices can be had against each other.
+// mpt-plan --pareto: the trade-off between time, memory and number of devices.
 
 #include <fmt/format.h>
 
@@ -42,7 +42,7 @@ std::string table_of(const Front& front, const CostOptions& cost) {
   return table.text(screen_columns());
 }
 
-// As many rows as a screen holds; with -v all of them.
+// A table of at most the rows that fit on a screen; with -v all rows.
 std::string shown_table(Front& front, const PlanOptions& o) {
   constexpr ptrdiff_t kOtherLines = 12;
   const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
@@ -51,7 +51,7 @@ std::string shown_table(Front& front, const PlanOptions& o) {
   const std::vector<RankedLayout> kept = front.points;
   std::vector<RankedLayout>& rows = front.points;
   while (!o.out.verbose && lines(table) > ptrdiff_t(kScreenLines) - kOtherLines) {
-    // The pair that is nearest in time loses its first one, which needs more memory; the fastest stays.
+    // Of the pair nearest in time, the first row is removed, which needs more memory. The fastest row stays.
     size_t first = rows.size();
     double least = std::numeric_limits<double>::infinity();
     for (size_t n = 1; n + 1 < rows.size(); ++n) {
@@ -71,7 +71,7 @@ std::string shown_table(Front& front, const PlanOptions& o) {
   return table;
 }
 
-// Rows of one framework have one range, which a column of its own would repeat.
+// Rows of one framework have the same range, so a sentence replaces a column.
 std::string describe_range_of_days(const Front& front, const CostOptions& cost) {
   const RankedLayout& r = front.points.front();
   const Confidence& sure = r.confidence;
@@ -89,7 +89,7 @@ void plan_front(const PlanOptions& o) {
     return planner::front(*resolved, progress_line());
   }();
   if (!front.fastest) {
-    plan(*resolved, progress_line());  // says why there is none
+    plan(*resolved, progress_line());  // throws with the reason
     return;
   }
   std::string text;

@@ -20,14 +20,14 @@ const Plan* first_plan(const Comparison& c) {
   return first == c.rows.end() ? nullptr : &*first->plan;
 }
 
-// Whether all plans have the same of something.
+// Whether all plans have the same value of a property.
 template <class F>
 bool share(const Comparison& c, F&& of) {
   const Plan* const first = first_plan(c);
   return all_of(c.rows, [&](const Compared& r) { return !r.plan || of(*r.plan) == of(*first); });
 }
 
-// What plan and search took, as a table and CSV show it.
+// Figures of a plan and its search, as table and CSV show them.
 struct Figures {
   const Plan& plan;
   const Confidence& sure = plan.prediction.confidence;
@@ -101,7 +101,7 @@ std::string table_of(const Comparison& c) {
   return table.stacked(c.axes.size(), terminal_columns());
 }
 
-// "llama3-8b in bf16, 32 sequences of 4096 tokens per step, for megatron-core": what all rows share.
+// "llama3-8b in bf16, 32 sequences of 4096 tokens per step, for megatron-core": shared by all rows.
 std::string describe_job(const Comparison& c) {
   const Plan* const first = first_plan(c);
   if (first == nullptr) return "";
@@ -118,7 +118,7 @@ std::string describe_job(const Comparison& c) {
   return words.empty() ? "" : wrapped(fmt::format("{}", fmt::join(words, ", ")));
 }
 
-// Plans that train something else than the first: no column compares them. Axes are meant to differ.
+// Plans that train something else than the first plan, in a property that no column shows. Axes may differ.
 std::string describe_other_jobs(const Comparison& c) {
   const Plan* const first = first_plan(c);
   std::string text;
@@ -134,7 +134,7 @@ std::string describe_other_jobs(const Comparison& c) {
   return text;
 }
 
-// What observed runs show, by row. A note of a row says where they tell nothing.
+// The findings of observed runs, by row. A note of a row says if the runs do not apply to it.
 std::string describe_runs(const Comparison& c) {
   std::string text;
   for (const Compared& r : c.rows) {
@@ -147,7 +147,7 @@ std::string describe_runs(const Comparison& c) {
   return text;
 }
 
-// Rows whose range rests on the runs of others.
+// Rows of a kind without published runs. Their ranges come from runs of other kinds.
 std::string describe_unpublished(const Comparison& c) {
   std::string text;
   for (const Compared& r : c.rows) {

@@ -12,9 +12,9 @@
 
 namespace mpt::planner {
 
-/// A plan of a comparison, or why there is none.
+/// A plan of a comparison, or the reason why there is none.
 struct Compared {
-  std::vector<std::string> at;  // what sets it apart: its value on each axis
+  std::vector<std::string> at;  // its value on each axis
   double price = 0.0;           // of a GPU-hour; 0: not given
   std::optional<Plan> plan;     // nothing: no layout fits
   std::string why;
@@ -23,12 +23,12 @@ struct Compared {
 struct Comparison {
   std::vector<std::string> axes;
   std::vector<Compared> rows;
-  CostOptions cost;        // whose price is that of the rows
+  CostOptions cost;        // its price is that of the rows
   bool are_files = false;  // rows are plans of files, and not of axes
 };
 
-/// The job, the table within the columns of the terminal, the assumptions behind its days, and what to know
-/// of rows.
+/// The job, the table within the columns of the terminal, the assumptions
+/// of its days, and notes on rows.
 std::string describe(const Comparison& comparison);
 std::string csv_of(const Comparison& comparison);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mpt-plan recommend: which offer of GPUs, and how many of them.
+// mpt-plan recommend: chooses an offer of GPUs, and the number of nodes.
 
 #include <fmt/format.h>
 

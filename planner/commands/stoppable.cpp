@@ -22,7 +22,7 @@ Stoppable::Stoppable() {
 Stoppable::~Stoppable() {
   if (!catches_) return;
   catching = false;
-  if (stop_requested()) return;  // the same wish may come twice, and what was found is still to be written
+  if (stop_requested()) return;  // a second signal may follow, and the result must still be written
   for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
 }
 

@@ -17,9 +17,9 @@ const char* pass_name(bool forward) { return forward ? "forward" : "backward"; }
 bool is_windowed(const OperatorShape& s) { return s.inner > 0 && s.inner < s.sequence; }
 double batch(const OperatorShape& s) { return double(std::max<int64_t>(1, s.batch)); }
 
-// Tokens of the causal sequences that this is priced as. A window is like causal sequences of twice its
-// length, in which a query sees as many keys on average (cuDNN 9.19 on H200, window of 1,024 at head size 64:
-// 336 TFLOP/s; 289 in the table's row of 2,048), and no worse than the shortest that were measured.
+// Tokens of the causal sequences with the same price. A window is priced like causal sequences of twice its
+// length, with the same mean number of keys (cuDNN 9.19 on H200, window of 1,024 at head size 64: 336
+// TFLOP/s; 289 in the table's row of 2,048), and no worse than the shortest measured length.
 double causal_tokens(const OperatorShape& s) {
   const double whole = double(s.sequence) / double(s.context);
   return s.inner > 0 ? std::min(whole, std::max(2.0 * double(s.inner), kShortestMeasured)) : whole;
@@ -52,17 +52,17 @@ double AttentionCost::seconds(const OperatorShape& shape, Phase phase) const {
   const auto own_s = own_kernel_s(shape, forward, execution_, device_, rates_.products_flop_per_s, c_);
   if (own_s) return *own_s;
   OperatorShape s = shape;
-  // In fp8 it does not skip what is outside of a window on the way back (training_attention.csv: windows of
-  // 128 and 1,024 take as long).
+  // In fp8 the backward does not skip keys outside the window (training_attention.csv: windows of 128 and
+  // 1,024 take equally long).
   if (runs_narrow(s) && !forward) s.inner = 0;
   return flash_s(s, forward) + casts_s(s, forward);
 }
 
-// Or older: what has no fp8 products.
+// Whether the device is an Ampere or older: it has no fp8 products.
 bool AttentionCost::is_ampere() const { return !tables_.gemm.contains("fp8"); }
 
-// TransformerEngine takes cuDNN's on Hopper and later ones, FlashAttention before (its
-// pytorch/attention/dot_product_attention/utils.py, "FusedAttention preference"; in 1.3 already).
+// TransformerEngine uses cuDNN's kernels on Hopper and later, and FlashAttention on earlier GPUs (its
+// pytorch/attention/dot_product_attention/utils.py, "FusedAttention preference"; since 1.3).
 AttentionKernel AttentionCost::kernel() const {
   if (execution_.kernels.attention == AttentionKernel::own) return AttentionKernel::flash;
   const bool older = execution_.kernels.attention == AttentionKernel::cudnn && is_ampere();
@@ -73,7 +73,7 @@ bool AttentionCost::runs_narrow(const OperatorShape& s) const {
   return execution_.kernels.fp8_attention && is_narrow(s.precision) && device_.fp8_flop_per_s > 0.0;
 }
 
-// Queries, keys and values are narrowed first, and on the way back the result's gradient.
+// Queries, keys and values are narrowed before the forward, and the result's gradient before the backward.
 double AttentionCost::casts_s(const OperatorShape& s, bool forward) const {
   if (!runs_narrow(s)) return 0.0;
   const double width = forward ? double(s.heads * s.head_dim + s.kv_heads * (s.head_dim + s.value_head_dim))
@@ -82,7 +82,7 @@ double AttentionCost::casts_s(const OperatorShape& s, bool forward) const {
          rates_.bandwidth_bytes_per_s;
 }
 
-// Where just this core was measured, by the user or on the node that the tables are of.
+// The time if exactly this core was measured, by the user or on the node of the tables.
 std::optional<double> AttentionCost::as_measured_s(const OperatorShape& s, bool forward, double flop) const {
   if (is_windowed(s)) return std::nullopt;
   const bool plain_shape = s.context == 1 && s.value_head_dim == s.head_dim;
@@ -98,7 +98,7 @@ std::optional<double> AttentionCost::as_measured_s(const OperatorShape& s, bool 
   return std::nullopt;
 }
 
-// Of the tables' forward rate for as many heads.
+// Share of the tables' forward rate for the same heads.
 double AttentionCost::share_of_forward(const OperatorShape& s, bool forward, double sequence) const {
   if (kernel() == AttentionKernel::cudnn) {
     const auto share = [&](const std::string& precision) {
@@ -111,8 +111,8 @@ double AttentionCost::share_of_forward(const OperatorShape& s, bool forward, dou
   return forward ? 1.0 : c_.attention_backward_rate;
 }
 
-// Of FlashAttention-1 and 2, which were written for Ampere, which has no fp8; and the second one's table was
-// measured there.
+// Limit for FlashAttention-1 and 2, which were written for Ampere. Ampere has no fp8, and the table of the
+// second was measured there.
 double AttentionCost::most_flop_per_s(bool forward, double sequence) const {
   const bool ampere = is_ampere(), first = execution_.kernels.attention == AttentionKernel::flash1;
   const double share =
@@ -135,14 +135,14 @@ double AttentionCost::flash_s(const OperatorShape& s, bool forward) const {
   return c_.kernel_gap_s + flop / flop_per_s;
 }
 
-// Two batched products over the whole square, and softmax and dropout over the scores between them: written
-// by the first product, read and written by softmax, by dropout, read by the second product; and the same
-// again and their gradients on the way back.
+// Two batched products over the whole square, and softmax and dropout over the scores between them. The first
+// product writes the scores; softmax and dropout read and write them; the second product reads them. The
+// backward does the same again, and with gradients.
 double AttentionCost::scores_s(const OperatorShape& s, bool forward) const {
   const double square = double(s.batch) * double(s.heads) * double(s.sequence) * double(s.sequence);
   const double flop = 2.0 * square * double(s.head_dim + s.value_head_dim) * (forward ? 1.0 : 2.0);
-  // The fused softmax handles four rows of heads at once; other numbers go through fp32 copies of the
-  // scores (Megatron-LM, fused_kernels: get_batch_per_block).
+  // The fused softmax handles four rows of heads at once. Other numbers go through fp32 copies of the scores
+  // (Megatron-LM, fused_kernels: get_batch_per_block).
   const bool fused = s.batch * s.heads % 4 == 0;
   const double dropout = execution_.kernels.dropout ? c_.unfused_dropout_passes : 0.0;
   double passes = (c_.unfused_score_passes + dropout + (fused ? 0.0 : c_.unfused_copy_passes)) *

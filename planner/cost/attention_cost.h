@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The time of an attention core: of a flash kernel by the tables' rates for its lengths and heads, of one
-// that writes its scores to memory by what it moves.
+// The time of an attention core. A flash kernel is priced by the tables' rates for its lengths and heads, a
+// kernel that writes its scores to memory by the bytes that it moves.
 
 #include <optional>
 
@@ -16,24 +16,24 @@
 
 namespace mpt::planner {
 
-/// The runtime's kernel of an attention core, as the device chooses it where cuDNN is installed; nothing
-/// where another framework runs.
+/// The runtime's kernel of an attention core, as the device chooses it if cuDNN is installed; nothing if
+/// another framework runs.
 std::optional<RuntimeAttention> runtime_kernel(const models::OperatorShape& shape, const Execution& execution,
                                                const DeviceSpec& device);
-/// Seconds of the runtime's own kernels, where those are it; nothing where it is cuDNN's, or another's.
-/// `products_flop_per_s`: of the device's products in 16 bits.
+/// Seconds of the kernels of this project's runtime, if they are used; nothing if cuDNN's or another
+/// framework's are. `products_flop_per_s`: of the device's products in 16 bits.
 std::optional<double> own_kernel_s(const models::OperatorShape& shape, bool forward,
                                    const Execution& execution, const DeviceSpec& device,
                                    double products_flop_per_s, const Calibration& c);
 
 class AttentionCost {
  public:
-  /// Keeps references to all but the calibration and the rates. `own`: what a user measured; may be null.
+  /// Keeps references to all but the calibration and the rates. `own`: the user's measurements; may be null.
   AttentionCost(const DeviceSpec& device, const Execution& execution, const profiler::KernelTables& tables,
                 const profiler::KernelTables* own, const Calibration& calibration, const DeviceRates& rates)
       : device_(device), execution_(execution), tables_(tables), own_(own), c_(calibration), rates_(rates) {}
 
-  /// Of an operator of kind attention; 0 for its weight gradient.
+  /// Seconds of an attention operator; 0 for its weight gradient.
   double seconds(const models::OperatorShape& shape, profiler::Phase phase) const;
 
  private:

@@ -14,7 +14,7 @@ const std::vector<std::pair<std::string_view, std::string_view>>& calibration_fi
 
 namespace {
 
-// In the order of the file.
+// Members in the order of the file.
 constexpr Calibration::Member kMembers[] = {
 #include "generated/calibration_members.inc"
 };
@@ -77,7 +77,7 @@ const Calibration& shipped_calibration() {
 
 Calibration load_calibration(const std::string& file) {
   Json changes = load_json(file);
-  if (!changes.is_object()) return from_json<Calibration>(changes, file);  // which refuses it
+  if (!changes.is_object()) return from_json<Calibration>(changes, file);  // this refuses it
   Json whole = to_json(shipped_calibration());
   whole.update(changes);
   return from_json<Calibration>(whole, file);

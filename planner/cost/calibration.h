@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The numbers of the cost model that no kernel table holds. Their only place is
-// planner/cost/calibration.json, which is built in. It has unit, plausible range, origin and source of each.
+// The numbers of the cost model that no kernel table holds. They are only in planner/cost/calibration.json,
+// which is built in. It has unit, plausible range, origin and source of each.
 
 #include <span>
 #include <string>
@@ -13,24 +13,24 @@
 
 namespace mpt {
 
-/// How a constant was found. measured: somebody measured just this. literature: documents or sources say it.
-/// It may also have been counted in them. fitted: chosen by the error of predictions of published runs.
+/// How a constant was found. measured: somebody measured exactly this. literature: documents or sources state
+/// it, or it was counted in them. fitted: chosen by the error of predictions of published runs.
 enum class ConstantOrigin { measured, literature, fitted };
 
 }  // namespace mpt
 
 namespace mpt::planner {
 
-/// One constant, as the file has it.
+/// One constant of the file.
 struct Constant {
   std::string name;
   double value = 0.0;
   std::string unit;
-  std::vector<double> range;  // least and most that are plausible: a fit keeps to it
+  std::vector<double> range;  // least and most plausible value, which limit a fit
   ConstantOrigin origin = ConstantOrigin::measured;
   std::string meaning, source;
-  std::vector<std::string> fitted_to;  // families of published runs; empty where it was not fitted
-  // Of fitted ones: families with the steps that depend on it most, and other traits of these runs alone.
+  std::vector<std::string> fitted_to;  // families of published runs; empty if it was not fitted
+  // For fitted constants: families with the steps that depend on it most, and their other properties.
   std::vector<std::string> decided_by;
   std::string apart;
 
@@ -54,25 +54,25 @@ struct Constant {
   }
 };
 
-/// Reads such a file. Throws UserError where a constant is missing, or wrong in itself.
+/// Reads such a file. Throws UserError if a constant is missing or invalid.
 std::vector<Constant> constants_from_text(const std::string& text, const std::string& file);
-/// Those of the file, in its order.
+/// The constants of the file, in its order.
 const std::vector<Constant>& constants();
 
-/// The values, as prices read them. All are 0 until they are read: take shipped_calibration() and change it.
+/// The values, as prices read them. All are 0 before reading: take shipped_calibration() and change it.
 struct Calibration {
 #include "generated/calibration_fields.inc"  // written by cmake/constants.cmake: a double for each constant
 
   using Member = std::pair<const char*, double Calibration::*>;
   static std::span<const Member> members();
 
-  /// Values outside of their ranges are refused.
+  /// Values outside their ranges are refused.
   static void describe(auto& v);
 };
 
 /// The values of the file.
 const Calibration& shipped_calibration();
-/// The same with those that the JSON object in `file` changes, by name. Throws UserError.
+/// The values of the file, with changes by name from the JSON object in `file`. Throws UserError.
 Calibration load_calibration(const std::string& file);
 
 void Calibration::describe(auto& v) {

@@ -27,7 +27,7 @@ constexpr CollectiveAlgorithm kAlgorithms[] = {
     {CollectiveKind::reduce_scatter, "ring", ring},
 };
 
-// Ranks from the first to the last of one stage: with data outermost, whole pipelines lie between them.
+// Extent of the ranks of one stage. With data outermost, whole pipelines are between them.
 int64_t stage_extent(const Layout& layout) {
   const int64_t own = layout.tensor * layout.context * layout.data;
   return layout.order == RankOrder::data_outermost && layout.data > 1 ? own * layout.pipeline : own;
@@ -41,14 +41,14 @@ double binomial(int64_t n, int64_t k) {
   return ways;
 }
 
-// That none of a row's copies falls on a given one of equal blocks of places.
+// Probability that none of a row's copies goes to a given one of equal blocks of destinations.
 double passed_over(double blocks, const CopyRoute& route) {
   const auto copies = double(route.copies), groups = double(route.groups),
              chosen = double(route.groups_of_row);
-  if (blocks >= groups) {  // the block lies in one group
+  if (blocks >= groups) {  // the block is within one group
     return 1.0 - chosen / groups + chosen / groups * std::pow(1.0 - groups / (chosen * blocks), copies);
   }
-  // Of the groups in the block, each number that can have been chosen (hypergeometric).
+  // Sum over the possible numbers of chosen groups in the block (hypergeometric distribution).
   const auto inside = int64_t(std::lround(groups / blocks));
   double none = 0.0, ways = 0.0;
   for (int64_t here = 0; here <= std::min(inside, route.groups_of_row); ++here) {
@@ -59,7 +59,7 @@ double passed_over(double blocks, const CopyRoute& route) {
   return none / ways;
 }
 
-// The share of a row's copies that crosses to other blocks where a block gets no row twice.
+// The share of a row's copies that goes to other blocks if a block gets each row at most once.
 double share_to_others(double blocks, const CopyRoute& route) {
   return (blocks - 1.0) * (1.0 - passed_over(blocks, route)) / double(route.copies);
 }
@@ -95,7 +95,7 @@ double group_bandwidth_bytes_per_s(const ClusterSpec& cluster, const GroupPlace&
   double bandwidth = innermost.bandwidth_among_bytes_per_s(members_of_block(group, innermost.group_size)) /
                      innermost.oversubscription;
   for (size_t l = 1; l <= outermost; ++l) {
-    // All groups along the axis talk at once, each with its members' share of what leaves the block.
+    // All groups along the axis communicate at once. Each has its members' share of the block's ports.
     const int64_t block = cluster.levels[l - 1].group_size;
     const int64_t members = members_of_block(group, block);
     const double share = double(members) / double(std::max(block, members));
@@ -115,7 +115,7 @@ double exchange_s(int64_t bytes, const CopyRoute& route, const GroupPlace& group
   for (size_t l = 1; l <= outermost; ++l) {
     const int64_t block = cluster.levels[l - 1].group_size;
     const double blocks = n / double(members_of_block(group, block));
-    // All ranks of a block send at once, each its own rows.
+    // All ranks of a block send at once, each with different rows.
     longest = std::max(longest, double(bytes) * share_to_others(blocks, route) /
                                     cluster.levels[l].sender_bytes_per_s(block, block));
   }

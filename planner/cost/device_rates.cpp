@@ -9,7 +9,7 @@
 namespace mpt::planner {
 namespace {
 
-// `kernel_rate` is against the tables' device, so its peak counts, and never more than the device's own.
+// `kernel_rate` is relative to the tables' device: its peak counts, up to the peak of this device.
 double products_peak(const DeviceSpec& device) {
   const auto measured = device.kernels.empty() || device.kernels == device.name
                             ? std::nullopt
@@ -19,7 +19,7 @@ double products_peak(const DeviceSpec& device) {
 }
 
 double straggling(const ClusterSpec& cluster, const Calibration& c) {
-  // The outermost level reaches everybody, of a part of a mixed cluster, too.
+  // The outermost level reaches all ranks, also for a part of a mixed cluster.
   const double nodes = double(cluster.levels.back().group_size) /
                        double(std::max<int64_t>(1, cluster.levels.front().group_size));
   return 1.0 + c.straggler_per_doubling * std::log2(std::max(1.0, nodes));
@@ -35,7 +35,7 @@ DeviceRates rates_of(const ClusterSpec& cluster, const Calibration& c) {
   r.products_peak = products_peak(device);
   r.products_flop_per_s = r.products_peak * sustained;
   r.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s * c.bandwidth_share;
-  // Devices that multiply mxfp8 read matrices of one scale in any order.
+  // Devices that multiply mxfp8 read matrices with one scale in any order.
   r.fp8_cast_bytes = device.mxfp8 ? c.untransposed_cast_bytes : c.fp8_cast_bytes;
   r.mxfp8_cast_bytes = c.fp8_cast_bytes;
   r.nvfp4_cast_bytes = c.nvfp4_cast_bytes;

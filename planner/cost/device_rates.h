@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a device that trains reaches of what its kernel tables and its data sheet say.
+// Rates that a device reaches in training, from its kernel tables and its data sheet.
 
 #include "core/cluster_spec.h"
 #include "core/layout.h"
@@ -10,14 +10,14 @@
 namespace mpt::planner {
 
 struct DeviceRates {
-  /// Against the times of the kernel tables; all wait for the slowest of them.
+  /// Rate relative to the kernel tables. All devices wait for the slowest one.
   double kernels = 1.0;
-  /// Of the device's products in 16 bits as its data sheet, or that of the tables' device, has it.
+  /// Peak of 16-bit products, from the data sheet of the device or of the tables' device.
   double products_peak = 0.0;
-  /// What of it a training sustains, for what no table holds.
+  /// The sustained part of it in training, for products that no table has.
   double products_flop_per_s = 0.0;
   double bandwidth_bytes_per_s = 0.0;  // of elementwise kernels
-  /// Bytes that casting one element moves, to fp8 with one scale for a matrix, to mxfp8 and to nvfp4.
+  /// Bytes moved per element by a cast to fp8 with one scale for a matrix, to mxfp8 and to nvfp4.
   double fp8_cast_bytes = 0.0, mxfp8_cast_bytes = 0.0, nvfp4_cast_bytes = 0.0;
 
   double cast_bytes(Precision precision) const {

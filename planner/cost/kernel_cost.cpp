@@ -47,7 +47,7 @@ struct CollectiveKey {
   bool operator==(const CollectiveKey&) const = default;
 };
 
-// Measured collectives, and where they are another device's, this cluster with that one's links.
+// Measured collectives. If they are from another device: this cluster with that device's links.
 struct BorrowedLinks {
   const KernelTables& tables;
   std::optional<ClusterSpec> owner;
@@ -59,7 +59,7 @@ std::optional<ClusterSpec> owner_of(const KernelTables& links, const ClusterSpec
   ClusterSpec changed = cluster;
   changed.levels.front().bandwidth_bytes_per_s = owner->levels.front().bandwidth_bytes_per_s;
   changed.levels.front().mesh = owner->levels.front().mesh;
-  // A cluster file may give the same GPU other links.
+  // A cluster file may give other links to the same GPU.
   if (links.device == cluster.device.name && changed == cluster) return std::nullopt;
   return changed;
 }
@@ -165,7 +165,7 @@ class KernelCost final : public CostSource {
     seconds.input_gradient_s += casts_s(Phase::input_gradient);
     return seconds;
   }
-  // The product writes what goes into the activation, too, and reads it for the gradient.
+  // The product also writes the activation's input, and reads it for the gradient.
   PhaseSeconds epilogue_s(const OperatorShape& s) const {
     const double seconds = double(s.rows) * double(s.columns) * double(element_bytes(s.precision)) /
                            rates_.bandwidth_bytes_per_s;
@@ -177,7 +177,7 @@ class KernelCost final : public CostSource {
   PhaseSeconds phases_s(const OperatorShape& s) const {
     const auto known = [&](auto&& seconds) {
       return known_operators_.get({s}, [&] {
-        // The runtime's attention is priced in its own precision.
+        // The runtime's attention is priced in the shape's precision.
         const double wider = runtime_kernel(s, execution_, device_) ? 1.0 : this->wider(s.precision);
         return PhaseSeconds{seconds(Phase::forward) * wider, seconds(Phase::input_gradient) * wider,
                             seconds(Phase::weight_gradient) * wider};
@@ -198,8 +198,8 @@ class KernelCost final : public CostSource {
     }
   }
 
-  // Cores that no table has: an index is made of products, a recurrence of many small ones with as much work
-  // beside tensor cores.
+  // Cores that no table has. An index consists of products. A recurrence has many small products, and equal
+  // work outside tensor cores.
   double core_s(const OperatorShape& s, Phase phase) const {
     const bool forward = phase == Phase::forward;
     const double flop = forward ? models::forward_flop(s) : models::input_gradient_flop(s);
@@ -217,7 +217,7 @@ class KernelCost final : public CostSource {
   }
 
   double price_collective_s(CollectiveKind kind, int64_t bytes, const GroupPlace& group) const {
-    // A measured time already has what network_rate takes off the rate of a catalog.
+    // A measured time already includes the loss that network_rate subtracts from the rate of a catalog.
     if (const auto ratio = measured_ratio(kind, bytes, group))
       return *ratio * planner::collective_s(kind, bytes, group, cluster_);
     if (!is_inside(group) && kind == CollectiveKind::all_to_all) return exchange_s(bytes, {}, group);
@@ -231,15 +231,15 @@ class KernelCost final : public CostSource {
     const auto measured = links_.tables.collective_s(enum_name(kind), ranks, double(bytes));
     if (!measured || cluster_.levels.front().bandwidth_bytes_per_s < c_.nvlink_least_bytes_per_s)
       return by_formula / c_.collective_rate;
-    // Beyond the measured ranks, of one NVLink domain, the share that passes each link still grows.
+    // Beyond the measured ranks, inside one NVLink domain, the share of the message on each link still grows.
     const double more = (1.0 - 1.0 / double(group.ranks)) / (1.0 - 1.0 / ranks);
-    // Other links than those that were measured carry the same messages at their own rate.
+    // Links other than the measured ones carry the same messages at their rate.
     const double slower =
         links_.owner ? by_formula - planner::collective_s(kind, bytes, group, *links_.owner) : 0.0;
     return (*measured * more + slower) / c_.collective_rate;
   }
 
-  // Nothing was measured in fp32: the bf16 kernels' times, by the ratio of the peaks.
+  // No measurement in fp32 exists. The time is that of the bf16 kernels, times the ratio of the peaks.
   double wider(Precision precision) const {
     return precision == Precision::fp32 ? std::max(1.0, device_.bf16_flop_per_s / device_.fp32_flop_per_s)
                                         : 1.0;
@@ -249,7 +249,7 @@ class KernelCost final : public CostSource {
     const bool fp4 = precision == Precision::nvfp4;
     const auto narrow = is_narrow(precision) && !fp4 ? tables_.gemm_s(true, m, n, k) : std::nullopt;
     const auto wide = tables_.gemm_s(false, m, n, k);
-    // By the peak of the tables' device, as its measured times are.
+    // By the peak of the tables' device, like its measured times.
     double seconds = wide.value_or(2.0 * m * n * k * device_.kernel_rate /
                                    (c_.unmeasured_product_share * rates_.products_peak));
     if (is_narrow(precision)) seconds = narrowed_s(seconds, m * n, fp4 ? c_.nvfp4_speedup : c_.fp8_speedup);
@@ -261,9 +261,9 @@ class KernelCost final : public CostSource {
     return seconds / (rates_.kernels * alignment);
   }
 
-  // Time of a product in fp8, from that of its 16-bit one: what it multiplies goes faster, but its result, of
-  // 16 bits, is written no faster, and not beside (DeepGEMM's README, H800, 4,096 rows: 751, 1,168 and 1,426
-  // TFLOP/s at inner lengths of 512, 2,048 and 16,384, as of 1,470 and a write at 3.0 TB/s).
+  // Time of an fp8 product from the 16-bit time. The multiplication is faster. The result still has 16 bits:
+  // its write is no faster, and does not overlap (DeepGEMM's README, H800, 4,096 rows: 751, 1,168 and 1,426
+  // TFLOP/s at inner lengths of 512, 2,048 and 16,384, which fits 1,470 and a write at 3.0 TB/s).
   double narrowed_s(double wide_s, double results, double speedup) const {
     const double written_s = std::min(wide_s, results * 2.0 / rates_.bandwidth_bytes_per_s);
     return (wide_s - written_s) / speedup + written_s;
@@ -274,13 +274,13 @@ class KernelCost final : public CostSource {
     return own ? own : tables_.exact_product_s(pass, m, n, k);
   }
 
-  // A device without fp8 multiplies in 16 bits.
+  // A device without fp8 computes these products in 16 bits.
   Precision product_precision(const OperatorShape& s) const {
     return is_narrow(s.precision) && device_.fp8_flop_per_s <= 0.0 ? Precision::bf16 : s.precision;
   }
 
-  // What a pass reads in fp8 is cast first: the input forward, the result's gradient backward, which the
-  // weight gradient finds cast. This project's runtime does it in its own way.
+  // Inputs of fp8 passes are cast first: the input in the forward, the result's gradient in the backward. The
+  // weight gradient reuses that cast. This project's runtime casts differently.
   double cast_s(const OperatorShape& s, Phase phase) const {
     if (narrows_here(s)) return own_cast_bytes(s, phase) / rates_.bandwidth_bytes_per_s;
     if (phase == Phase::weight_gradient) return 0.0;
@@ -308,13 +308,13 @@ class KernelCost final : public CostSource {
     return c_.kernel_gap_s + seconds;
   }
 
-  // No grouped products in NVFP4 were measured: as much over fp8 as other products gain.
+  // No grouped products in NVFP4 were measured. Their gain over fp8 is assumed to be that of other products.
   double grouped_speedup(Precision precision) const {
     const double fp8 = device_.mxfp8 ? c_.blackwell_grouped_fp8_speedup : c_.grouped_fp8_speedup;
     return precision == Precision::nvfp4 ? fp8 * c_.nvfp4_speedup / c_.fp8_speedup : fp8;
   }
 
-  // Per expert of this rank a product of its rows; few rows only move the weights.
+  // One product per expert of this rank. With few rows the time is that of moving the weights.
   double grouped_s(const OperatorShape& s, Phase phase) const {
     const bool narrow = is_narrow(product_precision(s));
     const double groups = double(std::max<int64_t>(1, s.batch)), rows = double(s.rows) / groups;
@@ -339,12 +339,12 @@ class KernelCost final : public CostSource {
                    ? 1.0
                    : c_.expert_imbalance;
     if (!execution_.kernels.fuses_experts) seconds = one_by_one_s(seconds, groups, narrow, phase);
-    // Tokens are put in the order of their experts before the first product and back behind the second.
+    // Tokens are sorted by expert before the first product and restored after the second.
     const double passes =
         (execution_.traffic.deduplicates_dispatch ? c_.fused_permute_passes : c_.permute_passes) +
         (narrow && execution_.kernels.pads_expert_rows ? c_.padding_passes : 0.0);
     const double moved = double(s.rows) * double(s.copy_width) * 2.0 * passes;
-    // What a pass multiplies is narrowed first, row- and column-wise: inputs forward, gradients backward.
+    // Operands are narrowed first, by rows and by columns: inputs in the forward, gradients in the backward.
     const double narrowed =
         narrow && !execution_.kernels.fuses_experts
             ? double(s.rows) * (phase == Phase::forward ? inner : columns) * rates_.cast_bytes(s.precision)
@@ -355,9 +355,9 @@ class KernelCost final : public CostSource {
                 : (moved + narrowed + bias_bytes(s, phase)) / rates_.bandwidth_bytes_per_s);
   }
 
-  // Products of experts that are launched one by one: each has its start on the device, as has the cast of
-  // its input. The host, which waited for the router's counts and so is not ahead
-  // (megatron/core/transformer/moe/token_dispatcher.py, cuda_sync_point), may take longer than they do.
+  // Products of experts that are launched one by one: each has a start-up time on the device, and so has the
+  // cast of its input. The host may take longer than the device, because it waited for the router's counts
+  // and is not ahead (megatron/core/transformer/moe/token_dispatcher.py, cuda_sync_point).
   double one_by_one_s(double seconds, double experts, bool fp8, Phase phase) const {
     const Launches each = launches_of_expert(fp8);
     const bool weight = phase == Phase::weight_gradient;
@@ -369,14 +369,14 @@ class KernelCost final : public CostSource {
     return std::max(seconds + experts * (fp8 && !weight ? 2.0 : 1.0) * c_.kernel_gap_s, host_s);
   }
 
-  // Bytes that a bias of experts moves where it is added expert by expert.
+  // Bytes that a bias of experts moves if it is added expert by expert.
   double bias_bytes(const OperatorShape& s, Phase phase) const {
     if (!models::has_extra_kernels(s, execution_)) return 0.0;
     return double(s.rows) * double(s.columns) *
            (phase == Phase::forward ? c_.expert_bias_bytes : c_.expert_bias_backward_bytes);
   }
 
-  // Per logit.
+  // Bytes per logit.
   double loss_bytes(bool forward) const {
     if (execution_.kernels.loss == LossKernel::fp32)
       return forward ? c_.fp32_loss_bytes : c_.fp32_loss_backward_bytes;

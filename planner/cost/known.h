@@ -7,8 +7,8 @@
 
 namespace mpt::planner {
 
-/// What was priced before: the splits of a search have most of their products, attention cores and
-/// collectives in common. Threads of a search share it. A key visits its numbers, of which the hash is made.
+/// Known prices. The splits of a search share most of their products, attention cores and collectives.
+/// Threads of a search share this cache. A key visits its numbers, from which the hash is computed.
 template <class Key, class Value>
 class Known {
  public:

@@ -16,7 +16,7 @@ Launches launches_of(const OperatorShape& s, const Execution& e) {
     case OperatorKind::linear:
       return {2, 2, 2};
     case OperatorKind::expert_linear: {
-      // Beside the products tokens are put in order, weighted and split.
+      // In addition to the products, tokens are sorted, weighted and split.
       if (e.kernels.fuses_experts) return {6, 6, 4};
       const Launches each = launches_of_expert(is_narrow(s.precision));
       const double experts = double(std::max<int64_t>(1, s.batch));

@@ -14,7 +14,7 @@ constexpr CollectiveKind kRings[] = {CollectiveKind::all_reduce, CollectiveKind:
 
 bool is_ring(CollectiveKind kind) { return kind != CollectiveKind::all_to_all; }
 
-// The cluster as the measured ranks had it: no others beside them in their nodes, who would share the ports.
+// The cluster of the measurement: its nodes had no other ranks, which would share the ports.
 ClusterSpec with_ranks_per_host(const ClusterSpec& cluster, int64_t ranks_per_host) {
   ClusterSpec alone = cluster;
   alone.devices_per_node = ranks_per_host;
@@ -29,7 +29,7 @@ struct Timed {
   const profiler::LogGrid* seconds = nullptr;
 };
 
-// The best witness of a group: the same collective, spread alike, of the most ranks up to its own.
+// The most similar timed collective: of the same kind, equally spread, with the most ranks up to the group's.
 std::optional<Timed> nearest_timed(const profiler::KernelTables& own, CollectiveKind kind,
                                    const GroupPlace& group, const ClusterSpec& cluster) {
   const size_t level = level_of_blocks(cluster, group.extent);
@@ -64,7 +64,7 @@ std::optional<double> measured_over_formula(const profiler::KernelTables& own, C
                                             int64_t bytes, const GroupPlace& group,
                                             const ClusterSpec& cluster) {
   if (own.collective_of_hosts.empty() || cluster.mixed()) return std::nullopt;
-  // Inside a node hosts never matter: what was timed there has its own table.
+  // Inside a node hosts do not matter: its measured times have a separate table.
   if (group.extent <= cluster.devices_per_node) return std::nullopt;
   const auto timed = nearest_timed(own, kind, group, cluster);
   if (!timed) return std::nullopt;

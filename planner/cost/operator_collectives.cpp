@@ -41,7 +41,7 @@ ComputeBeside price_collectives(const models::Collectives& collectives, const mo
                                 const CostSource& source, std::vector<CollectiveCost>& costs) {
   costs.clear();
   const auto ranks = double(layout.tensor);
-  const bool product = op.shape.kind == models::OperatorKind::linear;  // they alone are cut into pieces
+  const bool product = op.shape.kind == models::OperatorKind::linear;  // only these are cut into pieces
   const bool in_pieces = layout.overlap_tensor && product, weight = phase == profiler::Phase::weight_gradient;
   ComputeBeside beside{1.0, layout.overlap_tensor ? source.pipelined_overlap_share()
                                                   : source.constants().collective_overlap_share};
@@ -52,11 +52,11 @@ ComputeBeside price_collectives(const models::Collectives& collectives, const mo
     const double seconds = c.route.copies > 1 ? source.exchange_s(c.bytes, c.route, place)
                                               : source.collective_s(c.kind, c.bytes, place);
     const bool pipelined = in_pieces && c.group == CollectiveGroup::tensor;
-    // Cut into one piece per rank, all but the first piece run beside the product of the one before.
+    // Of one piece per rank, all but the first overlap the product of the piece before.
     if (pipelined && !c.beside) beside.share = (ranks - 1.0) / ranks;
     double apart = c.beside || pipelined || weight ? 0.0 : seconds;
-    // A rank's own rows are scattered last, which no rank waits for; of an all-reduce every piece is waited
-    // for, the last with nothing beside it.
+    // A rank's rows are scattered last, and no rank waits for them. Of an all-reduce, ranks wait for every
+    // piece, and the last piece overlaps nothing.
     if (pipelined && c.kind == CollectiveKind::all_reduce && !whole) apart = seconds / ranks;
     all_beside += seconds - apart;
     costs.push_back({c, kind_of(c.group), place.ranks, seconds, apart, apart});

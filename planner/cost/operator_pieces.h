@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The time of a piece as the sum of its operators' times, recompute included. Shared by every
-// cost source that prices single operators.
+// The time of a piece as the sum of its operators' times, recompute included. All cost sources that price
+// single operators share it.
 
 #include <array>
 #include <functional>
@@ -13,9 +13,9 @@
 
 namespace mpt::planner {
 
-/// The share of operator `index` of a decoder layer that a backward under `recompute` runs forward again:
-/// with selective what the operator says; with full, all of every operator before the last one that keeps
-/// something, since what that one and those behind it put out no backward reads (the last projection and
+/// The share of operator `index` of a decoder layer that a backward under `recompute` runs forward again.
+/// With selective: the operator's selective_share. With full: all of every operator before the last one that
+/// keeps something. No backward reads the outputs of that one and of later ones (the last projection and
 /// residual).
 double recomputed_share(const models::LayerProgram& layer, size_t index, Recompute recompute);
 
@@ -24,7 +24,7 @@ double seconds_of(const PieceSeconds& piece, profiler::Phase phase);
 /// Seconds of one operator in Phase::forward, input_gradient or weight_gradient.
 using OperatorSeconds = std::function<double(const models::Operator&, profiler::Phase)>;
 
-/// One operator in all of them.
+/// One operator in all three phases.
 struct PhaseSeconds {
   double forward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;
 };
@@ -34,7 +34,7 @@ std::array<PieceSeconds, 3> sums_of_operators(
     const models::LayerProgram& program, profiler::Piece piece,
     const std::function<PhaseSeconds(const models::Operator&)>& phases_s);
 
-/// Of all operators of `program`, the recomputed ones of a layer twice.
+/// Sum over all operators of `program`. Recomputed operators of a layer also add their forward.
 double sum_of_operators(const models::LayerProgram& program, profiler::Piece piece, profiler::Phase phase,
                         Recompute recompute, const OperatorSeconds& operator_s);
 

@@ -37,7 +37,7 @@ OperatorTime time_of(const models::LayerProgram& program, size_t index, Piece pi
   return time;
 }
 
-// What runs beside another micro-batch is here only as far as it shows.
+// Keeps only the visible part of exchanges that overlap another micro-batch.
 void move_exchange_away(const Layout& layout, const CostSource& source, const PieceSeconds& piece,
                         PieceTimes& times) {
   const auto of_all = [&](auto&& visit) {
@@ -76,7 +76,7 @@ PieceTimes times_of(const models::LayerProgram& program, Piece piece, const Layo
   const std::array<PieceSeconds, 3> launching = source.launching_s(piece, program);
   for (size_t i = 0; i < program.operators.size(); ++i)
     times.operators.push_back(time_of(program, i, piece, layout, source));
-  // Pieces that are no layers recompute nothing.
+  // Pieces other than layers recompute nothing.
   const Recompute again = piece == Piece::layer ? layout.recompute : Recompute::none;
   if (layout.overlaps_exchange(again)) move_exchange_away(layout, source, whole[size_t(again)], times);
   for (const bool recomputes : {false, true}) {

@@ -6,7 +6,7 @@ namespace {
 
 using profiler::Phase;
 
-// Per element: it is read for its magnitude, read again and written, in one order or in both.
+// Bytes per element: read for its magnitude; read again and written, in one order or in both.
 constexpr double kMagnitudeBytes = 2.0, kOneOrderBytes = 2.0 + 1.0, kBothOrdersBytes = 2.0 + 2.0;
 
 }  // namespace

@@ -17,8 +17,8 @@ using profiler::Piece;
 using profiler::Profile;
 using profiler::TransportOperation;
 
-// A measured curve: seconds over work. Exact at its points, linear in work per second between them, the
-// nearest point's rate beyond them.
+// A measured curve: seconds over work. It is exact at its points and linear in work per second between them.
+// Beyond them it has the nearest point's rate.
 class RateCurve {
  public:
   void add(double work, double seconds) { points_[work] = seconds; }
@@ -34,7 +34,7 @@ class RateCurve {
     return work / (rate(*below) + share * (rate(*above) - rate(*below)));
   }
 
-  /// For messages: below the smallest point latency rules, so time does not shrink with size.
+  /// For messages: below the smallest point latency dominates, so the time does not fall with size.
   double message_s(double bytes) const {
     return bytes <= points_.begin()->first ? points_.begin()->second : seconds(bytes);
   }
@@ -66,7 +66,7 @@ class ProfileCost final : public CostSource {
         unmeasured_(make_device_cost(cluster, runtime_, constants)),
         kinds_(model),
         matches_(profiler::profile_matches(profile, model, workload.sequence, precision)) {
-    // A profile that matches has the same kinds in the same order.
+    // A matching profile has the same kinds in the same order.
     const models::LayerKinds timed(profile.model);
     for (const auto& t : profile.pieces) {
       if (profiler::sequence_of(profile, t) != workload.sequence) continue;
@@ -89,14 +89,14 @@ class ProfileCost final : public CostSource {
     const bool alone = piece != Piece::head || model_.next_token_layers == 0;
     const bool itself = piece != Piece::layer || kind == program.kind;
     if (!layout.sequence_parallel && layout.context == 1 && alone && itself) return whole;
-    // Pieces were timed with whole sequences, the head without next-token modules, and in old profiles one
-    // layer for all kinds: of the time of such a one the share that its operators say.
+    // Pieces were timed with whole sequences, the head without next-token modules. Old profiles have one
+    // layer for all kinds. Such a time is scaled by the ratio of the operators' prices.
     const double operators = by_operators(piece, phase, layout, timed_program(piece, kind, layout));
     return operators > 0.0 ? whole * by_operators(piece, phase, layout, program) / operators : whole;
   }
 
   double operator_s(const models::OperatorShape& s, Phase phase) const override {
-    // Only products split their backward; the others do all of it in the input gradient.
+    // Only products split their backward; other operators do all of it in the input gradient.
     Phase measured = phase;
     if (s.kind != models::OperatorKind::linear && s.kind != models::OperatorKind::expert_linear) {
       if (phase == Phase::weight_gradient) return 0.0;
@@ -112,8 +112,8 @@ class ProfileCost final : public CostSource {
                                                  : profile_.memory_bandwidth_bytes_per_s);
   }
 
-  // As measured, within a node and between nodes; what was not measured between nodes only the cluster's
-  // description knows.
+  // Measured times within a node and between nodes. Times between nodes that were not measured come from the
+  // cluster's description.
   double collective_s(models::CollectiveKind kind, int64_t bytes, const GroupPlace& group) const override {
     if (group.ranks <= 1) return 0.0;
     const TransportOperation operation = transport_of(kind);
@@ -130,7 +130,7 @@ class ProfileCost final : public CostSource {
     if (nearest == nullptr) return unmeasured_->collective_s(kind, bytes, group);
     if (measured.ranks == group.ranks && measured.extent == group.extent)
       return nearest->message_s(double(bytes));
-    // A group that was not measured: the nearest one's time, scaled as both are priced without.
+    // A group that was not measured: the nearest one's time, scaled by the ratio of unmeasured prices.
     const double nearest_s = unmeasured_->collective_s(kind, bytes, measured);
     const double scale = nearest_s > 0.0 ? unmeasured_->collective_s(kind, bytes, group) / nearest_s : 1.0;
     return nearest->message_s(double(bytes)) * scale;
@@ -142,7 +142,7 @@ class ProfileCost final : public CostSource {
     if (found == transport_.end()) return unmeasured_->transfer_s(bytes, first, last, senders);
     const double alone_s = found->second.message_s(double(bytes));
     if (on_one_node || senders <= 1) return alone_s;
-    // Several that leave a node at once, as the cluster's ports bear them.
+    // If several messages leave a node at once, the time grows by the load on the cluster's ports.
     return alone_s * unmeasured_->transfer_s(bytes, first, last, senders) /
            unmeasured_->transfer_s(bytes, first, last, 1);
   }
@@ -162,7 +162,7 @@ class ProfileCost final : public CostSource {
   }
   double dispatch_s() const override { return profile_.dispatch_s; }
   std::vector<double> rate_by_active_ranks() const override {
-    // CPU ranks share the machine's cores; a GPU is a rank's own.
+    // CPU ranks share the machine's cores; each rank has a whole GPU.
     if (cluster_.device.kind != DeviceKind::cpu) return {};
     return profile_.rate_by_active_ranks;
   }
@@ -178,12 +178,12 @@ class ProfileCost final : public CostSource {
     if (cluster.device.kind == DeviceKind::gpu) execution.kernels.attention = AttentionKernel::own;
     return execution;
   }
-  // Of an attention core on GPUs: one kernel's rate says nothing of another's.
+  // Kernel of an attention core on GPUs. The rate of one kernel does not apply to another.
   std::optional<RuntimeAttention> kernel_of(const models::OperatorShape& s) const {
     return runtime_kernel(s, runtime_, cluster_.device);
   }
   bool is_within_node(const GroupPlace& group) const { return group.extent <= cluster_.devices_per_node; }
-  // Of measured groups the one with as many ranks in a node is nearest, then the largest that is no larger.
+  // A measured group with the same ranks per node is nearest; then the largest that is not larger.
   std::pair<bool, int64_t> nearness(const GroupPlace& measured, const GroupPlace& group) const {
     const bool alike = measured.ranks * group.extent == group.ranks * measured.extent;
     return {alike, measured.ranks > group.ranks ? -measured.ranks : measured.ranks};
@@ -195,7 +195,7 @@ class ProfileCost final : public CostSource {
                             [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
   }
 
-  // The program's own kind of layer if it was timed.
+  // The program's kind of layer if it was timed.
   size_t timed_kind(Piece piece, Phase phase, const models::LayerProgram& program) const {
     if (piece != Piece::layer) return 0;
     const auto first = pieces_.lower_bound({piece, program.kind, phase, 0, Recompute::none});
@@ -206,7 +206,7 @@ class ProfileCost final : public CostSource {
 
   double measured_s(Piece piece, size_t kind, Phase phase, const Layout& layout) const {
     const Recompute recompute = piece == Piece::layer ? layout.recompute : Recompute::none;
-    // The widest measured share that divides this one; the rest is taken to scale.
+    // The widest measured split that divides this one; the rest is assumed to scale.
     for (int64_t tensor = layout.tensor; tensor >= 1; --tensor) {
       const auto found = pieces_.find({piece, kind, phase, tensor, recompute});
       if (found == pieces_.end()) continue;
@@ -217,7 +217,7 @@ class ProfileCost final : public CostSource {
                             "timings of every piece", "measure again with mpt-profile"});
   }
 
-  // What was timed: its rank had every token of its sequences.
+  // The program that was timed: its rank had every token of its sequences.
   models::LayerProgram timed_program(Piece piece, size_t kind, Layout layout) const {
     layout.sequence_parallel = false;
     layout.context = 1;

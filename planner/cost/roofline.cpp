@@ -12,7 +12,7 @@ using models::OperatorKind;
 using profiler::Phase;
 using profiler::Piece;
 
-constexpr int64_t kMostDevicesOfHost = 8;  // racks that are one node have many hosts
+constexpr int64_t kMostDevicesOfHost = 8;  // nodes that are racks have many hosts
 
 class RooflineCost final : public CostSource {
  public:
@@ -43,8 +43,8 @@ class RooflineCost final : public CostSource {
                         : phase == Phase::input_gradient ? models::input_gradient_flop(s)
                                                          : models::weight_gradient_flop(s);
     double bytes = forward ? models::forward_bytes_moved(s) : models::backward_bytes_moved(s) / 2.0;
-    if (!forward && s.kind == OperatorKind::index) return 0.0;  // it is frozen
-    // Without matrix work everything that is not a product happens in the input gradient.
+    if (!forward && s.kind == OperatorKind::index) return 0.0;  // the index is frozen
+    // Operators without matrix work do all of their backward in the input gradient.
     if (phase == Phase::weight_gradient && flop == 0.0) return 0.0;
     const DeviceSpec& device = cluster_.device;
     const auto own_s = own_kernel_s(s, forward, execution_, device, device.bf16_flop_per_s, c_);
@@ -75,14 +75,14 @@ class RooflineCost final : public CostSource {
   }
   double dispatch_s() const override { return 0.0; }
   std::vector<double> rate_by_active_ranks() const override {
-    // CPU ranks share the machine's cores; a GPU is a rank's own.
+    // CPU ranks share the machine's cores; each rank has a whole GPU.
     if (cluster_.device.kind != DeviceKind::cpu) return {};
     return std::vector<double>(size_t(cluster_.cores_per_node), 1.0);
   }
   CostOrigin origin() const override { return {"roofline", cluster_.device.name, "", ""}; }
 
  private:
-  // The attention core stays in bf16 where products run in fewer bits.
+  // The attention core stays in bf16 if products run in fewer bits.
   double peak_flop_per_s(const models::OperatorShape& s) const {
     const DeviceSpec& device = cluster_.device;
     if (s.precision == Precision::fp32) return device.fp32_flop_per_s;

@@ -13,7 +13,7 @@ namespace {
 using profiler::Phase;
 using profiler::Piece;
 
-// A piece under every recompute, by Recompute. A recomputed operator's collectives happen again, too.
+// A piece under every recompute, by Recompute. A recomputed operator's collectives are also repeated.
 std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece piece, const Layout& layout,
                                      const CostSource& source) {
   const std::array<PieceSeconds, 3> seconds = source.pieces_s(piece, layout, program);
@@ -66,7 +66,7 @@ std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece 
         std::max(device.input_gradient_s + cost.input_gradient_collective.total(), host.input_gradient_s);
     cost.weight_gradient_s = std::max(device.weight_gradient_s, host.weight_gradient_s);
     if (recompute == Recompute::full || offloaded_bytes == 0) continue;
-    // Copies to the host's memory and back run beside the layer's work.
+    // Copies to host memory and back overlap the layer's work.
     const double copy_s = source.host_copy_s(offloaded_bytes);
     cost.forward_s = std::max(cost.forward_s, copy_s);
     cost.backward_s = std::max(cost.backward_s, copy_s);
@@ -98,7 +98,7 @@ PieceCosts::PieceCosts(models::PiecePrograms& programs, const CostSource& source
     return price_piece(program, piece, programs.layout(), source);
   };
   embedding_ = alike != nullptr ? alike->embedding_ : price(programs.embedding(), Piece::embedding)[0];
-  // The layers behind the head may have experts.
+  // The layers after the head may have experts.
   head_ = alike != nullptr && model_.next_token_layers == 0 ? alike->head_
                                                             : price(programs.last_stage(), Piece::head)[0];
   for (size_t kind = 0; kind < kinds_->size(); ++kind) {

@@ -15,11 +15,11 @@
 
 namespace mpt::planner {
 
-/// Seconds that `communication_s` adds to a step when up to `beside_s` of compute can run at the same time,
-/// which it slows down by `share` of its own time.
+/// Seconds that `communication_s` adds to a step if it can overlap compute; the second argument is that
+/// compute. The communication slows the compute by `share` of the communication's time.
 double exposed_s(double communication_s, double beside_s, double share);
 
-/// Seconds by CommunicationKind, of those that lie inside compute: tensor, context, expert, sharding.
+/// Seconds by CommunicationKind, of the kinds inside compute: tensor, context, expert, sharding.
 inline constexpr size_t kInsideKinds = 4;
 struct InsideCompute {
   std::array<double, kInsideKinds> seconds{};
@@ -31,8 +31,8 @@ struct InsideCompute {
   }
 };
 
-/// One piece for one micro-batch under one recompute: compute, and tensor-, context- and expert-parallel
-/// collectives as far as compute does not hide them.
+/// One piece for one micro-batch under one recompute: compute, and the part of tensor-, context- and
+/// expert-parallel collectives that compute does not hide.
 struct PieceCost {
   double forward_s = 0.0, backward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;
   InsideCompute forward_collective, backward_collective, input_gradient_collective;
@@ -40,12 +40,12 @@ struct PieceCost {
   void add(const PieceCost& other, double times);
 };
 
-/// What a stage is made of, its place in the pipeline apart.
+/// The content of a stage, without its place in the pipeline.
 struct StageKind {
-  /// How many layers of each kind, and how many of them recompute where recompute is full.
+  /// Number of layers of each kind, and how many of them recompute under full recompute.
   models::KindCounts layers, recomputed;
   bool embedding = false, head = false;
-  uint32_t devices = 1;  // on which it lies, as bits
+  uint32_t devices = 1;  // kinds of device that hold it, as bits
 
   int64_t layer_count() const { return layers.sum(); }
   bool operator==(const StageKind&) const = default;
@@ -53,19 +53,19 @@ struct StageKind {
 
 class PieceCosts {
  public:
-  /// The programs' layout gives tensor, context, expert degrees, micro-batch and precision. Throws what the
-  /// source throws. `alike`: of a layout that differs in how experts lie alone, so that only layers with
-  /// experts cost something else; may be null. The model must outlive it, the programs need not.
+  /// The programs' layout gives tensor, context, expert degrees, micro-batch and precision. Throws the
+  /// source's errors. The third argument, which may be null, is of a layout that differs only in the
+  /// placement of experts: only layers with experts are priced again. Only the model must outlive it.
   PieceCosts(models::PiecePrograms& programs, const CostSource& source, const PieceCosts* alike = nullptr);
 
   const ModelSpec& model() const { return model_; }
   const models::LayerKinds& kinds() const { return *kinds_; }
-  /// The first `recomputed` layers recompute where recompute is full. Depends on the model alone.
+  /// The first `recomputed` layers recompute under full recompute. Depends only on the model.
   StageKind kind(const StageContent& content, int64_t recomputed) const;
   PieceCost stage(const StageKind& kind, Recompute recompute) const;
-  /// Forward and backward of one layer of `kind` without recompute, for balancing stages.
+  /// Forward and backward of one layer, for balancing stages.
   double layer_round_trip_s(int64_t layer, Recompute recompute) const;
-  /// The least that any schedule and recompute makes of a piece: its backward whole or in two.
+  /// The least time of a piece under any schedule: with a whole or a split backward.
   double layer_least_s(size_t kind, Recompute recompute) const {
     return least_s(layers_[kind][size_t(recompute)]);
   }
@@ -90,7 +90,7 @@ class PieceCosts {
   PieceCost embedding_, head_;
 };
 
-/// Of a stage's forward, backward, input and weight gradient, what collectives inside take.
+/// Seconds of collectives inside a stage's forward, backward, input gradient and weight gradient.
 using InsideStage = std::array<InsideCompute, 4>;
 
 struct StageCost {
@@ -98,8 +98,8 @@ struct StageCost {
   double of(InstructionKind kind) const { return seconds[size_t(kind)]; }
 };
 
-/// What comes behind the gradient norm on one rank, stage by stage in model order: optimizer steps one behind
-/// the other, and in a lane of their own the gathering of each stage's weights behind its step.
+/// The end of a step after the gradient norm on one rank, stage by stage in model order: optimizer steps one
+/// after the other, and in another lane the gathering of each stage's weights after its step.
 struct StepEnd {
   double optimizer_s = 0.0, end_s = 0.0;
 
@@ -111,7 +111,7 @@ struct StepEnd {
 
 struct StepCost {
   std::vector<StageCost> stages;
-  /// Most stages are alike: the different ones, and which of them each stage is.
+  /// Most stages are equal: the different ones, and the index of each stage.
   std::vector<InsideStage> inside;
   std::vector<uint16_t> inside_of_stage;
   double reduce_norm_s = 0.0;
@@ -128,8 +128,8 @@ struct StepCost {
   std::vector<InstructionDuration> table() const;
 };
 
-/// Costs by kind of device, and which kinds hold each pipeline rank, as bits: where a rank's replicas lie on
-/// several, the slowest counts.
+/// Costs by kind of device, and the kinds that hold each pipeline rank, as bits. If a rank's replicas are on
+/// several kinds, the slowest counts.
 struct DeviceCosts {
   std::span<const PieceCosts> pieces;
   std::vector<const CostSource*> sources;

@@ -17,12 +17,12 @@ class Reduction {
  public:
   Reduction(const Layout& layout, const CostSource& source) : layout_(layout), source_(source) {}
 
-  /// All gradients, whatever ZeRO stage: over the shard, then over what lies beyond it.
+  /// All gradients, for any ZeRO stage: over the shard, then over the ranks beyond it.
   double gradients_s(const models::ParameterShare& share) const {
     return reduce_s(share.dense * unit(), dense_group(), models::dense_shard(layout_)) +
            reduce_s(share.expert * unit(), expert_group(), models::expert_shard(layout_));
   }
-  /// The same without what runs with every micro-batch under ZeRO 2 and 3.
+  /// The same without the traffic that ZeRO 2 and 3 have in every micro-batch.
   double beyond_shard_s(const models::ParameterShare& share) const {
     return beyond_s(share.dense * unit(), dense_group(), models::dense_shard(layout_)) +
            beyond_s(share.expert * unit(), expert_group(), models::expert_shard(layout_));
@@ -30,7 +30,7 @@ class Reduction {
   double scatter_s(const models::ParameterShare& share) const {
     return gradients_s(share) - beyond_shard_s(share);
   }
-  /// `frozen`: those that no step changes, too.
+  /// `frozen`: includes weights that no step changes.
   double gather_s(const models::ParameterShare& share, bool frozen) const {
     const int64_t unit = element_bytes(layout_.precision);
     return within_s(CollectiveKind::all_gather, share.dense * unit + (frozen ? share.frozen_bytes : 0),
@@ -39,7 +39,7 @@ class Reduction {
                     share.expert * unit + (frozen ? share.frozen_expert_bytes : 0), expert_group(),
                     models::expert_shard(layout_));
   }
-  /// Muon's steps over whole matrices: ranks gather all of them, or deal them out and get their shares back.
+  /// Muon's steps over whole matrices: ranks gather all, or distribute them and get their shares back.
   double whole_matrices_s(const models::ParameterShare& share) const {
     const Traffic& t = layout_.execution.traffic;
     const auto moved_s = [&](int64_t weights, const GroupPlace& group, int64_t shard) {
@@ -51,7 +51,7 @@ class Reduction {
     return moved_s(share.dense, dense_group(), models::dense_shard(layout_)) +
            moved_s(share.expert, expert_group(), models::expert_shard(layout_));
   }
-  /// Of the rate of collectives, what those of sharded weights reach.
+  /// Rate of collectives of sharded weights, as a share of the rate of others.
   double sharded_rate() const {
     return source_.sharded_rate(part(dense_group(), models::dense_shard(layout_)));
   }
@@ -64,7 +64,7 @@ class Reduction {
   GroupPlace dense_group() const { return data_group(layout_); }
   GroupPlace expert_group() const { return expert_data_group(layout_); }
 
-  // The ranks of a shard are neighbours; `shard` of a whole group have its extent.
+  // The ranks of a shard are neighbours; `shard` ranks of a whole group have the group's extent.
   static GroupPlace part(const GroupPlace& group, int64_t shard) {
     return {shard, std::max<int64_t>(shard, group.extent / std::max<int64_t>(1, group.ranks / shard))};
   }
@@ -84,8 +84,8 @@ class Reduction {
   const CostSource& source_;
 };
 
-// Pieces of a stage send one by one, each beside the compute of the others: all but the one that is first to
-// gather or last to reduce. `alone`: its share of the traffic.
+// Pieces of a stage communicate one by one, each during the compute of the others. The exception is the piece
+// that gathers first or reduces last. `alone`: its share of the traffic.
 double piecewise_exposed_s(double communication_s, double compute_s, int64_t pieces, double alone,
                            bool overlap, double lost) {
   if (!overlap || communication_s <= 0.0) return communication_s;
@@ -93,12 +93,12 @@ double piecewise_exposed_s(double communication_s, double compute_s, int64_t pie
   return communication_s * alone + exposed_s(communication_s * (1.0 - alone), compute_s * others, lost);
 }
 
-// Behind each of which a collective can start.
+// Number of pieces after which a collective can start.
 int64_t pieces_in(const StageKind& kind) {
   return std::max<int64_t>(1, kind.layer_count() + (kind.embedding ? 1 : 0) + (kind.head ? 1 : 0));
 }
 
-// Of a stage's parameters, those of its lowest and its highest piece.
+// Shares of a stage's parameters that its lowest and its highest piece have.
 struct EndShares {
   EndShares(const models::StagePieces& pieces, const StageKind& kind, int64_t parameters) {
     const auto share = [&](bool has, const models::StagePieces::Piece& piece) {
@@ -111,7 +111,7 @@ struct EndShares {
   double lowest, highest;
 };
 
-// Of large products in 16 bits.
+// Seconds of large products in 16 bits.
 double products_s(const CostSource& source, double flop) {
   models::OperatorShape s;
   s.precision = Precision::bf16;
@@ -200,14 +200,14 @@ StepPricer::StepPricer(const DeviceCosts& devices, const models::StagePieces& pi
       to_next_rank_s_(size_t(layout.pipeline), -1.0),
       within_rank_s_(to_next_rank_s_),
       states_(states != nullptr ? *states : own_states_) {
-  // Tensor ranks that hold the same send a share each, and their receivers gather it.
+  // Tensor ranks that hold the same tensor send a share each, and their receivers gather it.
   if (layout.tensor == 1 || layout.sequence_parallel || !layout.execution.traffic.scatters_transfers) return;
   transfer_gather_s_ = any_.collective_s(CollectiveKind::all_gather, transfer_bytes_, tensor_group(layout));
   transfer_bytes_ /= layout.tensor;
 }
 
 // All tensor and data positions send at once, and the slowest link that one of them crosses counts. Most
-// neighbours lie alike.
+// neighbours have equal links, so times are cached.
 double StepPricer::transfer_s(const StageKinds& stages, size_t from, size_t to) {
   const auto between = std::minmax({stages.rank_of_stage[from], stages.rank_of_stage[to]});
   const auto [low, high] = between;
@@ -228,7 +228,7 @@ models::ParameterShare StepPricer::parameters(const StageKind& kind) const {
 
 const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
   const models::ParameterShare share = parameters(kind);
-  // Asked for again and again in one order: the next is most likely the one behind the last.
+  // Callers ask in a fixed order, so the search starts after the last entry that was found.
   for (size_t n = 0; n < states_.size(); ++n) {
     if (++last_state_ >= states_.size()) last_state_ = 0;
     const StateCost& known = states_[last_state_];
@@ -259,7 +259,7 @@ const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
   return state;
 }
 
-// What does not depend on the stage's place in the pipeline.
+// Costs that do not depend on the stage's place in the pipeline.
 StepPricer::PricedStage StepPricer::price_on(size_t device, const StageKind& kind, Recompute recompute) {
   const CostSource& source = *devices_.sources[device];
   const PieceCost piece = devices_.pieces[device].stage(kind, recompute);
@@ -283,7 +283,7 @@ StepPricer::PricedStage StepPricer::price_on(size_t device, const StageKind& kin
   const double out = piecewise_exposed_s(scatter, gradient_s, pieces, ends.lowest, early, share_lost);
   double in_backward = again + out;
   if (prefetch && early && gather > 0.0 && scatter > 0.0) {
-    // Both on the same links: the compute that hides one hides nothing of the other.
+    // Both use the same links, so compute that hides one hides nothing of the other.
     const double alone = (gather * ends.highest + scatter * ends.lowest) / (gather + scatter);
     in_backward = piecewise_exposed_s(gather + scatter, piece.backward_s, pieces, alone, true, share_lost);
   }
@@ -302,7 +302,7 @@ StepPricer::PricedStage StepPricer::price_on(size_t device, const StageKind& kin
 void StepPricer::add_step_end(PricedStage& stage, const PieceCost& piece, int64_t pieces, double alone,
                               double share_lost, const StateCost& state) const {
   const auto set = [&](InstructionKind i, double seconds) { stage.cost.seconds[size_t(i)] = seconds; };
-  // Backward hides nothing of the sum over replicas while it hides what is gathered and scattered.
+  // Compute that hides gathers and scatters cannot hide the sum over replicas.
   const double beside = std::max(0.0, piece.backward_s - state.traffic.gather_s - state.traffic.scatter_s);
   set(InstructionKind::reduce_gradient, piecewise_exposed_s(state.reduction_s, beside, pieces, alone,
                                                             layout_.reduces_in_backward(), share_lost));
@@ -313,7 +313,7 @@ void StepPricer::add_step_end(PricedStage& stage, const PieceCost& piece, int64_
                             share_lost));
 }
 
-// On the slowest of its devices.
+// Costs on the slowest of the stage's devices.
 StepPricer::PricedStage StepPricer::price(const StageKind& kind, Recompute recompute) {
   PricedStage slowest;
   if (devices_.sources.size() == 1) slowest = price_on(0, kind, recompute);
@@ -333,7 +333,7 @@ StepPricer::PricedStage StepPricer::price(const StageKind& kind, Recompute recom
   return slowest;
 }
 
-// What happens once in a step on one rank, or on all: the norm of the gradients.
+// The norm of the gradients, once in a step: on one rank, then over all.
 double StepPricer::norm_s(const StageKinds& stages) {
   double norm = 0.0;
   uint32_t all_kinds = 0;
@@ -354,8 +354,8 @@ double StepPricer::norm_s(const StageKinds& stages) {
   return norm + norm_meeting_s_;
 }
 
-// Between the first and the last pipeline rank, in every tensor and data position; in a V, where both are
-// one, it is an addition in place that nothing waits for long.
+// Between the first and the last pipeline rank, in every tensor and data position. In a V both are one rank,
+// and it is an addition in place, for which nothing waits long.
 double StepPricer::tied_embedding_s(bool apart) const {
   const int64_t rows = models::vocabulary_share(model_, layout_);
   return apart ? any_.collective_s(CollectiveKind::all_reduce, rows * model_.hidden * 4, {2, layout_.ranks()})
@@ -412,7 +412,7 @@ void StepPricer::price(const StageKinds& stages, Recompute recompute, KindCosts&
   costs.reduce_norm_s = reduce_norm_s(stages);
 }
 
-// Where several devices hold the stage, of the slowest for each.
+// If several devices hold the stage: the slowest for each value.
 StepPricer::KindSharding StepPricer::least_sharding(const StageKind& kind) {
   constexpr double kEndless = std::numeric_limits<double>::max();  // infinity times 0 is no number
   const int64_t pieces = pieces_in(kind);

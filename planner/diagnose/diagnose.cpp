@@ -17,9 +17,9 @@ namespace {
 
 using frameworks::StepPart;
 
-// Below this nothing is worth a person's time.
+// Causes below this share are not reported.
 constexpr double kLeastShare = 0.01;
-// A rank this much slower than the median one stands out.
+// A rank this much slower than the median rank is a straggler.
 constexpr double kStraggles = 1.1;
 
 bool is_transfer(const Instruction& i) { return i.is_transfer(); }
@@ -86,7 +86,7 @@ class Diagnoser {
     add_cause(result_, {std::move(name), std::move(evidence), std::move(change), seconds});
   }
 
-  // Steps that grow, against those before: seconds of the median step that this explains beyond its parts.
+  // Finds growing step times. Returns the growth of the median step, or 0 if the log has parts of a step.
   double find_growth() {
     result_.drift = find_drift(run_.steps);
     if (!result_.drift) return 0.0;
@@ -104,7 +104,7 @@ class Diagnoser {
     return whole > 0.0 ? whole : run_.part(StepPart::forward) + run_.part(StepPart::backward);
   }
 
-  // What the framework's timers have above the prediction, before and after the end of the last backward.
+  // Compares the framework's timers with the prediction, before and after the end of the last backward.
   double find_slow_parts() {
     const Timeline step = simulate(program_, predicted_, contention_);
     double body_end = 0.0;
@@ -136,7 +136,7 @@ class Diagnoser {
     return step_time_s(simulate(program_, durations, contention_));
   }
 
-  // Measured durations hold what ranks that share cores lose; so must those that they are compared with.
+  // Measured durations include the losses of ranks that share cores. Predicted ones must include them, too.
   void take_contention_into_durations() {
     if (contention_.rate_by_active_ranks.empty()) return;
     const Timeline step = simulate(program_, predicted_, contention_);
@@ -147,7 +147,7 @@ class Diagnoser {
     contention_ = {};
   }
 
-  // Durations as they were measured, by kind and stage.
+  // Sets durations as measured, by kind and stage.
   void prepare() {
     take_contention_into_durations();
     std::map<std::pair<InstructionKind, int64_t>, double> means;
@@ -168,7 +168,7 @@ class Diagnoser {
       if (expected > 0.0) slowness_.push_back(r.compute_s / expected);
     }
     if (slowness_.empty()) return;
-    // The lower median: of two ranks, a slow one is not the measure of itself.
+    // The lower median: of two ranks, the slow one must not be the reference.
     std::vector<double> sorted = slowness_;
     std::sort(sorted.begin(), sorted.end());
     usual_ = sorted[(sorted.size() - 1) / 2];
@@ -176,7 +176,7 @@ class Diagnoser {
 
   int pipeline_rank(const reports::RankRecord& r) const { return int(grid_.coordinates(r.rank).pipeline); }
 
-  // Compute of each pipeline rank, collectives inside included.
+  // Compute of each pipeline rank, including collectives inside.
   std::vector<double> busy_of(const std::vector<double>& durations) const {
     std::vector<double> busy(size_t(program_.ranks), 0.0);
     for (InstructionId id = 0; id < program_.size(); ++id) {
@@ -186,7 +186,7 @@ class Diagnoser {
     return busy;
   }
 
-  // `durations` with `seconds[rank]` more of compute on each pipeline rank, or less.
+  // `durations` with `seconds[rank]` more (or less) compute on each pipeline rank.
   std::vector<double> with_compute(std::vector<double> durations, const std::vector<double>& seconds) const {
     const std::vector<double> busy = busy_of(durations);
     for (InstructionId id = 0; id < program_.size(); ++id) {
@@ -197,7 +197,7 @@ class Diagnoser {
     return durations;
   }
 
-  // What the step would take if compute of a pipeline rank lost `seconds[rank]` of its measured time.
+  // The step time if compute of a pipeline rank took `seconds[rank]` less than measured.
   double without_compute(std::vector<double> seconds) const {
     for (double& s : seconds) s = -s;
     return simulated(with_compute(measured_, seconds));
@@ -205,7 +205,7 @@ class Diagnoser {
 
   void find_stragglers() {
     if (slowness_.size() != run_.ranks.size() || run_.ranks.size() < 2) return;
-    // Instructions were timed on the first replica; the others' slow ranks let it wait for their gradients.
+    // Instructions were timed on the first replica, which waits for the gradients of other slow replicas.
     std::vector<double> excess(busy_.size(), 0.0), elsewhere(busy_.size(), 0.0);
     std::vector<std::string> slow;
     double worst = 1.0;
@@ -243,14 +243,14 @@ class Diagnoser {
         measured_step_s_ - without_compute(excess));
   }
 
-  // Of each kind the rank that waits least tells what the traffic takes; the others wait for slow ranks.
+  // For each kind, the rank that waits least shows the time of the traffic; the others wait for slow ranks.
   void find_slow_collectives() {
     for (const InsideKind& kind : kInside) {
       const double expected = inside_[size_t(kind.kind)] * mean_busy_;
       double least = INFINITY;
       for (const reports::RankRecord& r : run_.ranks) {
         const double usual_busy = busy_[size_t(pipeline_rank(r))];
-        // A rank with less to do has fewer collectives.
+        // A rank with less work has fewer collectives.
         const double weight = usual_busy > 0.0 ? mean_busy_ / usual_busy : 1.0;
         least = std::min(least, (r.*kind.seconds) * weight);
       }
@@ -265,7 +265,7 @@ class Diagnoser {
     }
   }
 
-  // The measured durations, some kinds of them as predicted.
+  // The measured durations, with chosen instructions as predicted.
   template <class F>
   std::vector<double> with_predicted_durations(F&& chosen) const {
     std::vector<double> durations = measured_;
@@ -276,7 +276,7 @@ class Diagnoser {
     return durations;
   }
 
-  // Measured over predicted time of some instructions.
+  // Ratio of measured to predicted time of chosen instructions.
   template <class F>
   double slowdown(F&& chosen) const {
     double measured = 0.0, predicted = 0.0;
@@ -306,7 +306,7 @@ class Diagnoser {
   RankGrid grid_;
   std::vector<double> predicted_, measured_;  // by instruction
   Contention contention_;
-  std::vector<double> busy_;        // predicted compute of each pipeline rank, collectives inside included
+  std::vector<double> busy_;        // predicted compute of each pipeline rank, including collectives
   std::vector<double> slowness_;    // measured over predicted kernels of each rank
   std::array<double, 4> inside_{};  // shares of it, by CommunicationKind
   double mean_busy_ = 0.0, kernel_share_ = 1.0, usual_ = 1.0, measured_step_s_ = 0.0,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Diagnosis: where the time of a measured run went that its plan did not foresee, and what would win back
-// most. Each cause is taken out of the measured durations in turn and the step simulated again: what it costs
-// is the difference, so that time which others would have waited anyway is not counted.
+// Diagnosis: the time of a measured run that its plan did not predict, and the change that would gain most.
+// Each cause is removed from the measured durations in turn and the step is simulated again. The difference
+// is the cost of the cause, so time for which other ranks would have waited anyway is not counted.
 
 #include <optional>
 #include <string>
@@ -15,9 +15,9 @@ namespace mpt::planner {
 
 struct Cause {
   std::string name;      // "slow rank 3"
-  std::string evidence;  // what was seen
-  std::string change;    // what to do
-  double seconds = 0.0;  // of the step that it costs
+  std::string evidence;  // the observation
+  std::string change;    // the remedy
+  double seconds = 0.0;  // cost in seconds of the step
 };
 
 struct Diagnosis {
@@ -25,10 +25,10 @@ struct Diagnosis {
   std::vector<Cause> causes;  // largest first; only those that cost at least 1 % of the step
   double unexplained_s = 0.0;
   std::optional<Drift> drift;
-  std::string doubt;  // why the run is not the plan, where its figures say so
+  std::string doubt;  // why the run is not the plan, if its figures show it
 };
 
-/// In its place, if it costs enough.
+/// Inserts a cause in order, if it costs enough.
 void add_cause(Diagnosis& diagnosis, Cause cause);
 
 Diagnosis diagnose(const Plan& plan, const MeasuredRun& run);

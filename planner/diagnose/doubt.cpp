@@ -18,13 +18,13 @@
 namespace mpt::planner {
 namespace {
 
-// Predictions of memory that are less far off say nothing, whatever published runs are.
+// Smaller errors of predicted memory prove nothing, whatever the errors of published runs.
 constexpr double kFar = 1.2;
 
-// Small changes of a layout that people make, or forget.
+// Small changes of a layout that users make, or forget.
 struct LayoutChange {
   const char* words;
-  bool (*make)(Layout& layout);  // false where it is in force already
+  bool (*make)(Layout& layout);  // false if it is in force already
 };
 
 bool set_recompute(Layout& l, Recompute to) {
@@ -79,7 +79,7 @@ std::vector<Variant> variants_of(const Plan& plan) {
   return variants;
 }
 
-// Those that explain the memory at least twice as well as the plan, the nearest first.
+// Variants that explain the memory at least twice as well as the plan, nearest first.
 std::vector<Variant> explaining(const Plan& plan, double bytes, bool at_least) {
   constexpr size_t kMost = 2;
   const double own = std::abs(std::log(bytes / double(reports::peak_bytes(plan))));

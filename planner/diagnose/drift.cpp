@@ -13,9 +13,9 @@ namespace {
 
 constexpr size_t kFewestSteps = 8;
 constexpr size_t kMostPoints = 64;
-// Points on each side of a break: fewer are a pause, such as a checkpoint.
+// Least number of points on each side of a break. Fewer are a pause, such as a checkpoint.
 constexpr size_t kFewestPoints = 3;
-// What a fit may leave of the squared differences from the mean. Breaks in noise leave more than half.
+// Most of the squared differences from the mean that a fit may leave. Breaks in noise leave over half.
 constexpr double kMostLeft = 0.3;
 constexpr double kLeastGrowth = 0.1;
 
@@ -23,7 +23,7 @@ struct Point {
   double step = 0.0, first_step = 0.0, seconds = 0.0;
 };
 
-// Medians of equal numbers of neighbouring steps: single slow steps do not count.
+// Medians of equal numbers of neighbouring steps. They ignore single slow steps.
 std::vector<Point> points_of(const std::vector<StepTime>& steps) {
   const size_t count = std::clamp(steps.size() / 3, kFewestSteps, kMostPoints);
   std::vector<Point> points;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Drift: step times that grow while a run goes on. A median hides it.
+// Drift: step times that grow during a run. A median hides it.
 
 #include <cstdint>
 #include <optional>
@@ -17,13 +17,13 @@ struct StepTime {
 
 struct Drift {
   int64_t from_step = 0;  // the first slower one
-  double before_s = 0.0;  // of a step until then
+  double before_s = 0.0;  // of a step before
   double last_s = 0.0;    // of the last steps
-  double slope_s = 0.0;   // more in each step; 0 where all of it came at once
+  double slope_s = 0.0;   // growth per step; 0 if it came at once
 };
 
-/// Fits step times, in order, as constant up to some step and growing evenly or at once from there on.
-/// Nothing where that explains little of how they differ, or where they grow by less than a tenth.
+/// Fits step times, in order, as constant up to some step, then growing evenly or at once. Nothing if that
+/// explains little of the differences, or if steps grow by less than a tenth.
 std::optional<Drift> find_drift(const std::vector<StepTime>& steps);
 
 /// "Step time grows from 10.1 s to 128 s, by 600 ms in each step from step 12 on."

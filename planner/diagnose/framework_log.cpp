@@ -27,7 +27,7 @@ void check_fact(const std::optional<LoggedFact>& fact, const std::string& file, 
     refuse_other_run(file, fact->line, what, int64_t(fact->value), planned, option);
 }
 
-// While a batch grows step by step, only steps of the plan's batch can be compared with it.
+// If a batch grows step by step, only steps with the plan's batch are comparable.
 void keep_planned_batch(LoggedRun& run, const std::string& file, int64_t planned) {
   const auto is_other = [&](const LoggedStep& s) { return s.global_batch != 0 && s.global_batch != planned; };
   const auto other = find_if(run.steps, is_other);

@@ -24,7 +24,7 @@ std::string verdict(const Plan& plan, const Measurement& m) {
                              : fmt::format("{:.2f} times the predicted time.", ratio));
 }
 
-// Compared with published runs; empty where none tells.
+// Comparison with published runs; empty if there are none.
 std::string compared_with_published(const Plan& plan, double ratio, const std::vector<Evidence>& published) {
   const auto range = published_range(plan, published);
   if (!range) return "";
@@ -34,7 +34,7 @@ std::string compared_with_published(const Plan& plan, double ratio, const std::v
          describe_range(*range);
 }
 
-// Ways of counting, and explanations, that differ by less cannot be told apart.
+// Ways of counting, and explanations, that differ by less are treated as equal.
 constexpr double kClearly = 0.03;
 
 struct WayOfCounting {
@@ -59,7 +59,7 @@ std::string counted_as(const Plan& plan, const Measurement& m, const WayOfCounti
       format_seconds(m.step_time_s * more), m.step_time_s * more / plan.prediction.step_time_s);
 }
 
-// The way of counting that fits clearly better than the model's own work; null if none does.
+// The way of counting that fits clearly better than the model's work; null if none does.
 const WayOfCounting* better_way(const Plan& plan, double ratio, double own) {
   if (std::abs(ratio - 1.0) < kWorthExplaining) return nullptr;
   double nearest = std::abs(std::log(ratio)) - kClearly;
@@ -68,14 +68,14 @@ const WayOfCounting* better_way(const Plan& plan, double ratio, double own) {
     const double more = counted_flop(plan, way.counting) / own;
     const double distance = std::abs(std::log(ratio * more));
     if (more < 1.0 + kClearly || distance >= nearest) continue;
-    // The next ways count more than this one: they must fit clearly better.
+    // Later ways count more than this one, so they must fit clearly better.
     nearest = distance - kClearly;
     best = &way;
   }
   return best;
 }
 
-// What was counted, the same with recompute, and what fits better.
+// Adds the counted work, the same with recompute, and the way that fits better.
 void add_counting(const Plan& plan, const Measurement& m, std::vector<std::string>& lines) {
   lines.push_back(
       fmt::format("This counts the model's work: no recompute, causal attention as half of a square; "

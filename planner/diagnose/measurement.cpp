@@ -41,7 +41,7 @@ constexpr MeasuredUnit kUnits[] = {{"s", 1.0, Measured::seconds},
                                    {"tok/s/gpu", 1.0, Measured::tokens_per_s_of_one},
                                    {"ktok/s/gpu", 1e3, Measured::tokens_per_s_of_one}};
 
-// In lower case, without blanks.
+// The text in lower case, without blanks.
 std::string packed_lower(std::string_view text) {
   std::string packed;
   for (const char c : text) {
@@ -77,7 +77,7 @@ Measurement measured_as(Measured kind, double value, const Plan& plan) {
   return m;
 }
 
-// Of one layer forward; `again`: what its backward runs forward again.
+// FLOP of one layer in the forward; `again`: the part that its backward recomputes.
 struct LayerFlop {
   double forward = 0.0, again = 0.0;
 };
@@ -129,7 +129,7 @@ std::optional<Measurement> measured_utilisation(const std::string& text, const P
   return m;
 }
 
-// What was measured instead of a step, where that would be near the prediction.
+// The quantity that may have been measured instead of a step, if that would be near the prediction.
 std::string likely_mistake(const Measurement& m, const Plan& plan) {
   const struct {
     double times;
@@ -149,7 +149,7 @@ std::string likely_mistake(const Measurement& m, const Plan& plan) {
   return likely;
 }
 
-// A rate of one GPU that was given as that of all.
+// Refuses a rate of one GPU that was given as that of all.
 void check_rate_of_one(const Measurement& m, const std::string& where, const Plan& plan) {
   const auto ranks = double(plan.layout.ranks());
   const double slower = m.step_time_s / plan.prediction.step_time_s / ranks;
@@ -186,7 +186,7 @@ double counted_flop(const Plan& plan, Counting counting) {
 
 void check_possible(const Measurement& m, const std::string& where, const Plan& plan) {
   const double peak = reports::peak_flop_per_s(plan);
-  // The peaks of CPUs are estimates.
+  // The peaks of CPUs are only estimates.
   if (plan.cluster.device.kind == DeviceKind::cpu || peak <= 0.0) return;
   const double least_s = plan.prediction.model_flop_per_step / peak;
   if (m.step_time_s >= least_s) return;
@@ -201,7 +201,7 @@ void check_possible(const Measurement& m, const std::string& where, const Plan& 
 }
 
 std::string describe_other_work(const Plan& plan, double flop_per_s, double step_time_s) {
-  // Counters differ in details, such as the embedding's and the router's work.
+  // Counters differ in details, such as the work of embedding and router.
   constexpr double kMargin = 1.25;
   if (flop_per_s <= 0.0) return "";
   const double own = counted_flop(plan, {});

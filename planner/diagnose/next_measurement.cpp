@@ -13,10 +13,10 @@
 namespace mpt::planner {
 namespace {
 
-// Traffic that is predicted to take less of the step is not what a run lost.
+// Traffic with a smaller predicted share of the step cannot explain the loss.
 constexpr double kLeastTraffic = 0.02;
 
-// A program of nccl-tests and what to give it.
+// A program of nccl-tests and its arguments.
 struct Benchmark {
   const char* program;
   int64_t bytes = 0;
@@ -32,7 +32,7 @@ int64_t most(const Plan& plan, int64_t StageFootprint::*bytes) {
 Benchmark benchmark_of(CommunicationKind kind, const Plan& plan) {
   const Layout& l = plan.layout;
   const int64_t boundary = most(plan, &StageFootprint::boundary_bytes);
-  // With sequence parallelism a rank's boundary is its share of the message.
+  // With sequence parallelism a rank's boundary is one rank's share of the message.
   const int64_t message = boundary * (l.sequence_parallel ? l.tensor : 1);
   switch (kind) {
     case CommunicationKind::tensor:

@@ -16,12 +16,12 @@ double number_at(const Json& row, const char* key) {
   const auto found = row.find(key);
   return found != row.end() && found->is_number() ? found->get<double>() : 0.0;
 }
-// -1 for what is no number of a rank, stage or process.
+// The number of a rank, stage or process; -1 if there is none.
 int64_t index_at(const Json& row, const char* key) {
   const double number = number_at(row, key);
   return number >= 0.0 && number <= 1e9 ? int64_t(number) : -1;
 }
-// Empty where there is none.
+// The text under a key; empty if there is none.
 std::string text_at(const Json& row, const char* key) {
   const auto found = row.find(key);
   return found != row.end() && found->is_string() ? found->get<std::string>() : "";
@@ -45,7 +45,7 @@ class MptLog {
       try {
         row = parse_json(lines[n], fmt::format("{} at line {}", file, n + 1));
       } catch (const UserError&) {
-        if (n + 1 < lines.size()) throw;  // the last line may be empty, or cut where a run was killed
+        if (n + 1 < lines.size()) throw;  // the last line may be empty, or cut as a run was killed
       }
       if (row.is_object() && row.contains("step_time_s")) rows_.push_back(std::move(row));
     }
@@ -69,7 +69,7 @@ class MptLog {
       times.push_back(number_at(rows_[n], "step_time_s"));
       sum_s += times.back();
     }
-    // Parts of the median step, which is shorter than the mean where a few steps are slow.
+    // The parts belong to the median step, which is shorter than the mean if a few steps are slow.
     run.step_time_s = reports::median(times);
     const double share = sum_s > 0.0 ? run.step_time_s / sum_s : 0.0;
     for (size_t n = first; n < rows_.size(); ++n) {

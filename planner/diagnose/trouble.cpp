@@ -22,7 +22,7 @@ constexpr size_t kMostRanksNamed = 6;
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
-// The rank that PyTorch names, or else the launcher.
+// The rank that PyTorch names, or else that of the launcher.
 int64_t rank_of(const LogLine& line) {
   const auto named = number_behind(line.text, "[Rank ");
   return named && *named >= 0.0 && *named < 1e9 ? int64_t(*named) : line.rank;
@@ -37,7 +37,7 @@ std::string ranks_text(const std::set<int64_t>& ranks) {
                      shown < known.size() ? fmt::format(" and {} more", known.size() - shown) : "");
 }
 
-// Bytes behind `key` in GiB, MiB or KiB; 0 for none.
+// The bytes after `key`, in GiB, MiB or KiB; 0 if there are none.
 double bytes_behind(std::string_view line, std::string_view key) {
   const auto value = number_behind(line, key);
   if (!value || !(*value > 0.0) || !(*value < 1e9)) return 0.0;
@@ -90,7 +90,7 @@ class OutOfMemory {
   }
 
  private:
-  // Releases before 2.2: "(GPU 3; 79.15 GiB total capacity; ...".
+  // Format of releases before 2.2: "(GPU 3; 79.15 GiB total capacity; ...".
   static double capacity_before(std::string_view text) {
     const size_t end = text.find(" total capacity;");
     const size_t begin = text.rfind("; ", end);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Trouble: what a log says that no step time shows. Memory that ran out, collectives that timed out, steps
+// Trouble: problems in a log that no step time shows. Memory that ran out, collectives that timed out, steps
 // that were not finite or were skipped.
 
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace mpt::planner {
 
 struct Trouble {
   std::string finding;  // a sentence
-  std::string change;   // what to do, without its full stop
+  std::string change;   // the remedy, without a full stop
   bool out_of_memory = false;  // of a GPU
 };
 
-/// Memory and time-outs, with the ranks that report them.
+/// Out-of-memory errors and time-outs, with the ranks that report them.
 std::vector<Trouble> find_troubles(const frameworks::LogFile& file, const Plan& plan);
 
-/// Steps of one kind. `first` is 0 where steps have no numbers.
+/// Steps of one kind. `first` is 0 if steps have no numbers.
 struct BadSteps {
   int64_t count = 0, first = 0;
 
@@ -31,7 +31,7 @@ struct BadSteps {
     count += more;
   }
 };
-/// Nothing where there are none.
+/// Nothing if there are none.
 std::vector<Trouble> bad_steps(const BadSteps& not_finite, const BadSteps& skipped, Precision precision);
 
 }  // namespace mpt::planner

@@ -53,7 +53,7 @@ std::string answer_json(const std::string& question, const Watch& watch) {
 
 char* mpt_answer(const char* question, mpt_progress progress, mpt_stop stop, void* context) {
   using namespace mpt;
-  constexpr double kEvery = 0.05;  // seconds; a search looks far more often
+  constexpr double kEvery = 0.05;  // seconds; a search reports far more often
   double last_s = 0.0;
   const planner::Watch watch = [&](const std::string& what, const planner::SearchProgress& p) {
     if (now_s() - last_s < kEvery) return true;

@@ -35,7 +35,7 @@ struct QuestionOfProgram {
   std::string layout, log_name = "log", measured, profile, kernels, folder;
   std::vector<std::string> to, gpus;
   bool search = true, draw = false, force = false;
-  int64_t nvlinks = -1;  // of the GPU that has fewest; below 0: not known
+  int64_t nvlinks = -1;  // of the GPU with the fewest; below 0: not known
 
   static void describe(auto& v) {
     using T = QuestionOfProgram;
@@ -61,7 +61,7 @@ struct QuestionOfProgram {
   }
 };
 
-// A request whose model and cluster may be the contents of files that mpt-plan reads.
+// A request with model and cluster, which may be given as contents of files that mpt-plan reads.
 struct Asked {
   PlanRequest request;
   std::vector<std::string> notes;
@@ -103,7 +103,7 @@ void add_notes(const std::vector<std::string>& notes, Plan& plan) {
 struct Drawn {
   StepProgram program;
   Timeline timeline;
-  std::string target;  // that writes the plan's launch files; may be empty
+  std::string target;  // target that writes the plan's launch files; may be empty
 };
 Drawn drawn(const Plan& plan) {
   Drawn d{program_of(plan), {}, ""};
@@ -113,7 +113,7 @@ Drawn drawn(const Plan& plan) {
   return d;
 }
 
-// What reports/html/draw.js draws a plan from, where it was asked for.
+// Adds the data from which reports/html/draw.js draws a plan, if the question asks for it.
 void add_drawing(const QuestionOfProgram& q, const Plan& plan, Json& answer) {
   if (!q.draw) return;
   const Drawn d = drawn(plan);
@@ -234,7 +234,7 @@ Json answer_report(const QuestionOfProgram& q, const Watch& /*watch*/) {
   return {{"html", reports::plan_report(as_observed(plan), d.program, d.timeline, {}, d.target)}};
 }
 
-// A GPU by its driver's name, as many as stand in one machine.
+// The cluster for the GPUs of one machine, by the driver's name of a GPU and their number.
 Json answer_machine(const QuestionOfProgram& q, const Watch& /*watch*/) {
   const auto refuse = [&](const std::string& found, const std::string& expected) {
     throw UserError(

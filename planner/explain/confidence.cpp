@@ -18,9 +18,9 @@
 namespace mpt::planner {
 namespace {
 
-// Below this share of the weight a step takes less, above the rest it takes more.
+// A step takes less than the range for this share of the weight, and more for the same share.
 constexpr double kTail = 0.1;
-// Sums of weights are not exact.
+// Sums of weights have rounding errors.
 constexpr double kRounding = 1e-9;
 
 using Values = std::vector<double> (*)(const SourceEvidence&);
@@ -30,14 +30,14 @@ std::vector<double> step_times(const SourceEvidence& s) { return s.step_time; }
 std::vector<double> memory_used(const SourceEvidence& s) {
   std::vector<double> used = s.peak_memory;
   if (s.failed.empty() || s.failed.front() > 1.0) return used;
-  for (const double share : s.failed) {  // one that was predicted to fail says nothing
+  for (const double share : s.failed) {  // a predicted failure shows nothing
     if (share <= 1.0) used.push_back(1.0 / share);
   }
   used.insert(used.end(), size_t(s.ran), 1.0);
   return used;
 }
 
-// A source of more runs tells no more about other sources' runs.
+// Beyond this number, further runs of a source show no more about other sources' runs.
 constexpr size_t kMostRuns = 16;
 
 Spread spread_of(const RunsLike& like, const std::vector<Evidence>& all, Values values,
@@ -67,7 +67,7 @@ Spread spread_of(const RunsLike& like, const std::vector<Evidence>& all, Values 
 
 bool is_own(const std::string& framework) { return framework == Execution{}.framework; }
 
-// On CPUs there is nothing beside the tensors of mpt-run. What drivers and libraries of GPUs take is not.
+// On CPUs mpt-run has only its tensors. The memory of GPU drivers and libraries is not known exactly.
 bool counts_exactly(const Predicted& p) { return p.on_cpus && is_own(p.like.kind.framework); }
 
 RunsLike runs_like(const Plan& plan) { return {kind_of(plan.model, plan.layout), ""}; }
@@ -89,7 +89,7 @@ std::string runs_counted(const std::vector<Evidence>& own, Values values) {
                      sources.size() == 1 ? "" : "s");
 }
 
-// Of its framework, and with experts where it has them.
+// Evidence of the plan's framework, and with experts if the plan has them.
 std::vector<Evidence> evidence_of(const Plan& plan, std::vector<Evidence> all) {
   std::erase_if(all, [&](const Evidence& e) {
     return e.kind.framework != plan.layout.execution.framework ||

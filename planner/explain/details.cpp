@@ -19,7 +19,7 @@
 namespace mpt::planner {
 namespace {
 
-// Layouts of one name differ in what their stages hold: those say it.
+// Layouts with one name differ in the content of their stages; the table then shows it.
 std::string ranking_table(const Plan& plan) {
   reports::Table table({{"layout", reports::Align::left},
                         {"step time"},
@@ -52,7 +52,7 @@ std::string listed(const char* heading, const std::vector<std::string>& lines) {
 }  // namespace
 
 std::string describe_prices(const Plan& plan) {
-  const bool same = plan.objective.same;  // another one has a line of its own
+  const bool same = plan.objective.same;  // for another objective there is a separate line
   return fmt::format("Prices: {} of {}{}. A prediction, not a measurement.{}", plan.cost.source,
                      plan.cost.machine, plan.cost.date.empty() ? "" : ", " + plan.cost.date,
                      same ? " Same objective as on one GPU." : "");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What stands behind the answer: the ranking, memory by kind, all reasons, what ruled others out, published
+// The details of the answer: the ranking, memory by kind, all reasons, why others were ruled out, published
 // runs, and single sentences that several commands print.
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace mpt::planner {
 
-/// One sentence: where the prices came from.
+/// One sentence: the origin of the prices.
 std::string describe_prices(const Plan& plan);
-/// "63.0 of 64.3 GiB", or "800 MiB of 64.3 GiB"; the former alone where `all` is 0.
+/// "63.0 of 64.3 GiB", or "800 MiB of 64.3 GiB"; only the first part if `all` is 0.
 std::string part_of(double bytes, double all);
-/// While the model is built, and of an offloaded optimizer; empty where it is nothing.
+/// Host memory while the model is built, and of an offloaded optimizer; empty if there is none.
 std::string describe_host_memory(const Plan& plan);
 /// One line: layout, step time, idle share, tokens/s and peak memory of the plan's prediction.
 std::string describe_prediction(const Plan& plan);
@@ -23,7 +23,7 @@ std::string describe_memory_table(const Plan& plan);
 /// Evidence as lines for a terminal.
 std::string describe_evidence(const Plan& plan);
 
-/// What -v adds to the answer, as observed runs correct it.
+/// The text that -v adds to the answer, corrected by observed runs.
 std::string describe_details(const Plan& plan);
 
 }  // namespace mpt::planner

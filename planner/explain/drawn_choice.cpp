@@ -19,7 +19,7 @@ DrawnChoice draw_choice(const LogTimes& log_times, const Posterior& posterior,
   const auto& losses = drawn.losses;
   const auto wins = losses.end() - std::upper_bound(losses.begin(), losses.end(), 0.0);
   const auto other = std::max_element(drawn.by_winner.begin(), drawn.by_winner.end());
-  // More digits would be noise of so many draws, and the order in which a machine adds.
+  // More digits would show noise of the draws and of the machine's order of additions.
   const auto rounded = [](double loss) { return std::round(1e6 * loss) / 1e6; };
   const double most = losses[size_t(0.95 * double(kDraws - 1))];
   DrawnChoice choice{int64_t(kDraws),       log_times.size(), double(wins) / double(kDraws),

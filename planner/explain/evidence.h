@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What others' runs took and used beside their predictions, and how far off a run of another kind may be:
-// planner/explain/evidence.json, built in, which `./scripts/bench accuracy` writes from the runs in
-// reports/validation/. planner/explain/confidence.h says what that tells of a plan.
+// Published runs of others compared with their predictions, and the expected error for a run of a new kind.
+// The data are planner/explain/evidence.json, built in, which `./scripts/bench accuracy` writes from the runs
+// in reports/validation/. planner/explain/confidence.h applies them to a plan.
 
 #include <cstdint>
 #include <string>
@@ -15,8 +15,8 @@
 
 namespace mpt::planner {
 
-/// What decides whether runs tell of each other, in words. A part is empty where it is as plain as can be:
-/// attention to all tokens and dense MLPs, 16 bits, all weights trained.
+/// The properties that decide whether runs are evidence for each other, in words. A part is empty in the
+/// plain case: attention to all tokens and dense MLPs, 16 bits, all weights trained.
 struct RunKind {
   std::string framework;
   std::vector<std::string> layers = {}, precision = {}, training = {};
@@ -42,8 +42,8 @@ RunKind kind_of(const ModelSpec& model, const Layout& layout);
 struct SourceEvidence {
   std::string source;
   std::vector<double> step_time, peak_memory;  // measured over predicted, ascending
-  std::vector<double> failed;  // predicted peaks over a rank's room, where memory ran out; ascending
-  int64_t ran = 0;             // runs that did not run out, whose peaks were not published
+  std::vector<double> failed;  // predicted peaks over a rank's limit, where memory ran out; ascending
+  int64_t ran = 0;             // runs that fitted, with unpublished peaks
 
   static void describe(auto& v) {
     using T = SourceEvidence;
@@ -57,7 +57,7 @@ struct SourceEvidence {
   }
 };
 
-/// Of one kind.
+/// Evidence of one kind.
 struct Evidence {
   RunKind kind;
   std::vector<SourceEvidence> sources;
@@ -70,8 +70,8 @@ struct Evidence {
 
 const std::vector<Evidence>& published_evidence();
 
-/// Standard deviations of the logarithms of measured over predicted values that come on top where a kind is
-/// new in one part: seen when each kind was left out.
+/// Additional standard deviations of the logarithms of measured over predicted values if a kind is new in one
+/// part. They were found by leaving out each kind.
 struct NewKind {
   std::string part;
   double step_time = 0.0, peak_memory = 0.0;
@@ -86,7 +86,7 @@ struct NewKind {
   }
 };
 
-/// Of the software, and of each further part of a kind in order; built in.
+/// For the software, then for each further part of a kind in order; built in.
 const std::vector<NewKind>& new_kind_deviations();
 
 }  // namespace mpt::planner

@@ -19,7 +19,7 @@ namespace {
 
 std::string share(double part, double whole) { return format_percent(whole > 0 ? part / whole : 0.0); }
 
-// The fastest of the kept layouts that differs in its split, so that the comparison says something.
+// The fastest of the kept layouts with another split, for a useful comparison.
 const Candidate* other_split(const SearchResult& result) {
   const Layout& first = result.best.front().estimate.layout;
   for (const Candidate& c : result.best) {
@@ -29,7 +29,7 @@ const Candidate* other_split(const SearchResult& result) {
   return nullptr;
 }
 
-// The step would be so much shorter if transfers took no time.
+// The seconds by which the step would be shorter if transfers took no time.
 double transfer_loss_s(const SearchProblem& problem, const Candidate& candidate) {
   const Evaluation& e = candidate.evaluation;
   std::vector<double> durations = e.durations_s;
@@ -55,7 +55,7 @@ bool ties(const Candidate& best, const Candidate& other) {
   return other.evaluation.step_time_s < (1.0 + kEqualTimes) * best.evaluation.step_time_s;
 }
 
-// What the layout would need or take without one of its parts.
+// The need or the step time of the layout without one of its parts.
 std::string without(const SearchProblem& problem, const Candidate& best, const Layout& changed,
                     const std::string& what) {
   if (check_layout(problem.model, changed, problem.workload)) return "";
@@ -72,7 +72,7 @@ std::string without(const SearchProblem& problem, const Candidate& best, const L
   return fmt::format("{} it would be {} slower.", what, share(loss, best.evaluation.step_time_s));
 }
 
-// What its parts are good for.
+// Adds the benefit of each part of the layout.
 void add_parts(const SearchProblem& problem, const Candidate& best, std::vector<std::string>& out) {
   const auto add = [&](bool present, const std::string& what, auto&& change) {
     if (!present) return;

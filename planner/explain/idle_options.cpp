@@ -13,7 +13,7 @@
 namespace mpt::planner {
 namespace {
 
-// What a layout without the axis of a bound lacks.
+// The parallelism that the axis of a bound needs.
 const std::map<std::string, const char*> kNeeds{{"sp", "tensor parallelism"},
                                                 {"cp-method", "context parallelism"},
                                                 {"schedule", "pipeline"},
@@ -33,7 +33,7 @@ std::vector<std::string> told(const std::vector<Idle>& rows) {
   return notes;
 }
 
-// As much of each degree as the bounds leave.
+// The layout with the largest degrees within the bounds; 2 for a degree without bounds.
 Layout widest(const SearchProblem& problem) {
   const SearchBounds& b = problem.bounds;
   const auto most = [&](const std::vector<int64_t>& bound) {

@@ -11,7 +11,7 @@
 namespace mpt::planner {
 namespace {
 
-// How full the fullest rank is, of what a rank may use without any margin.
+// How full the fullest rank is, relative to its limit without any margin.
 double memory_share(const Candidate& c, const SearchProblem& problem) {
   return fullest_share(c.evaluation.memory, limits_of_ranks(without_margin(problem), c.estimate.layout));
 }
@@ -33,7 +33,7 @@ RankedLayout ranked(const Candidate& c, const SearchProblem& problem, const std:
 
 namespace {
 
-// Of a mixed cluster the prices of each kind of device.
+// For a mixed cluster: the prices of each kind of device.
 CostOrigin origin_of(const SearchProblem& problem) {
   CostOrigin origin = problem.cost->origin();
   for (const DevicePool& pool : problem.pools) {

@@ -29,7 +29,7 @@ Words without(Words words, const std::string& name) {
   return words;
 }
 
-// Gives layouts of the problem to `visit` until it returns false: one for each sharding, or for each leaf.
+// Gives layouts to `visit` until it returns false: one for each sharding, or one for each leaf.
 template <class F>
 void list_layouts(const SearchProblem& problem, bool each_leaf, F&& visit,
                   NotDividing* not_dividing = nullptr) {
@@ -37,7 +37,7 @@ void list_layouts(const SearchProblem& problem, bool each_leaf, F&& visit,
   bool stopped = false;
   ListedPart part;
   part.stopped = [&] { return stopped || now_s() > end_s; };
-  std::map<std::pair<int64_t, int64_t>, std::vector<Leaf>> leaves;  // by what they depend on
+  std::map<std::pair<int64_t, int64_t>, std::vector<Leaf>> leaves;  // by their dependencies
   NotDividing noted;
   visit_degrees(
       problem, part,
@@ -62,7 +62,7 @@ void list_layouts(const SearchProblem& problem, bool each_leaf, F&& visit,
   if (not_dividing != nullptr) *not_dividing = std::move(noted);
 }
 
-// The nearest batches with which there are layouts that have all the bounds.
+// The nearest batches for which layouts with all the bounds exist.
 std::string other_batches(SearchProblem problem) {
   const std::vector<int64_t>& asked = problem.bounds.micro_batch;
   const int64_t micro_batch = asked.empty() ? 1 : asked.front();
@@ -73,8 +73,8 @@ std::string other_batches(SearchProblem problem) {
                          });
 }
 
-// The values of one option that layouts with the other bounds have: of numbers the nearest to the one that
-// was asked for.
+// The values of one option for which layouts with the other bounds exist. Of numbers: those nearest to the
+// given one.
 std::vector<std::string> possible_values(const SearchProblem& problem, const Words& all,
                                          const BoundWords& asked) {
   std::set<std::string> found;
@@ -95,7 +95,7 @@ std::vector<std::string> possible_values(const SearchProblem& problem, const Wor
   return nearest;
 }
 
-// Bounds of which none can be left out for there still to be no layout.
+// A minimal set of bounds without a layout: without any one of them there are layouts.
 Words fewest(const SearchProblem& problem, Words words) {
   for (size_t n = 0; n < words.size();) {
     const Words fewer = without(words, words[n].name);
@@ -124,7 +124,7 @@ std::string remedy_of(const SearchProblem& problem, const Words& all, const Word
   return "leave out " + options_of(has_layouts(bounded(problem, rest)) ? conflict : all);
 }
 
-// Where every degree that is given has one value: what they need together, and what that says of the ranks.
+// If every given degree has one value: their product, and how it relates to the number of ranks.
 std::string degrees_in_the_way(const SearchProblem& problem) {
   const SearchBounds& b = problem.bounds;
   const std::pair<const char*, const std::vector<int64_t>*> degrees[] = {
@@ -152,7 +152,7 @@ std::string degrees_in_the_way(const SearchProblem& problem) {
                      counted_devices(problem.ranks, problem));
 }
 
-// Why its layouts do not divide, the most frequent reasons first.
+// Why layouts of the problem do not divide, the most frequent reasons first.
 std::string frequent_reasons(const SearchProblem& problem) {
   NotDividing reasons;
   list_layouts(
@@ -169,11 +169,11 @@ std::string frequent_reasons(const SearchProblem& problem) {
   return fmt::format("{}", fmt::join(told, "; "));
 }
 
-// What the model, the batch or the framework says of a layout that has the values.
+// The rule of model, batch or framework that a layout with the values breaks.
 std::string broken_by(const SearchProblem& problem, const Layout& layout) {
   if (const auto r = check_layout(problem.model, layout, problem.workload)) return r->reason;
   const auto r = problem.refused([&](const frameworks::Framework& f) {
-    // That it lacks the model is nothing that a layout changes.
+    // A lack of the model cannot be changed by a layout.
     return frameworks::supports_model(f, problem.model, problem.precision)
                ? std::optional<Rejection>()
                : frameworks::supports(f, problem.model, layout, problem.workload);
@@ -189,7 +189,7 @@ std::optional<Layout> layout_asked_for(const SearchProblem& problem) {
   }
 }
 
-// The rule that most layouts with the values break: what is not asked for is tried both ways.
+// The rule that most layouts with the values break. Settings that are not given are tried both ways.
 std::string broken_rule(const SearchProblem& problem) {
   const SearchBounds& b = problem.bounds;
   const auto asked = layout_asked_for(problem);
@@ -212,7 +212,7 @@ std::string broken_rule(const SearchProblem& problem) {
   return most->first;
 }
 
-// Without bounds to blame: the job itself is in the way.
+// If no bounds are given, the job itself is the obstacle.
 Problem job_in_the_way(const SearchProblem& problem) {
   std::vector<std::string> remedies;
   if (std::string batches = other_batches(problem); !batches.empty()) remedies.push_back(std::move(batches));

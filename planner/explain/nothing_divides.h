@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Why a search has no layout, and what helps.
+// Why a search has no layout, and the remedy.
 
 #include <functional>
 
@@ -12,26 +12,26 @@
 
 namespace mpt::planner {
 
-/// Values that the remedy names were looked for: with them there are layouts. Throws UserError for bounds
-/// that say nothing by themselves.
+/// The values in the remedy were tested: layouts with them exist. Throws UserError for bounds that are
+/// invalid by themselves.
 Problem nothing_divides(const SearchProblem& problem);
 
 /// "--global-batch 96 or --global-batch 104": the nearest multiples of `unit`, or of its multiples that
-/// divide `most`, for which `divides` holds; empty where there are none.
+/// divide `most`, for which `divides` is true; empty if there are none.
 std::string nearest_batches(int64_t batch, int64_t unit, int64_t most,
                             const std::function<bool(int64_t)>& divides);
 
-/// The bounds that somebody typed, and the problem with such bounds instead of them.
+/// The bounds that the user typed; then the problem with other bounds instead of them.
 std::vector<BoundWords> asked_bounds(const SearchProblem& problem);
 SearchProblem bounded(SearchProblem problem, std::vector<BoundWords> words);
 
-/// Whether any layout has the problem's bounds; memory is not looked at.
+/// Whether any layout has the problem's bounds; memory is ignored.
 bool has_layouts(const SearchProblem& problem);
 
 /// "8 GPUs", "1 rank".
 std::string counted_devices(int64_t count, const SearchProblem& problem);
 
-/// What is in the way. The remedy is what helps in general: a caller that has tried one knows better.
+/// The obstacle. Its remedy is a general one; a caller that has tried remedies can give a better one.
 Problem why_nothing_fits(const SearchResult& result, const SearchProblem& problem);
 
 }  // namespace mpt::planner

@@ -24,12 +24,12 @@ std::vector<PieceTimes> operator_times(const SearchProblem& problem, const Layou
 
 namespace {
 
-// "-" for nothing.
+// The seconds, or "-" for 0.
 std::string seconds_or_dash(double seconds) {
   return std::abs(seconds) < 1e-9 ? "-" : (seconds < 0 ? "-" : "") + format_seconds(std::abs(seconds));
 }
 
-// Forward and backward, each once.
+// Names of collectives in forward and backward, each once.
 std::string collective_names(const OperatorTime& op) {
   std::string text;
   const auto add = [&](const std::vector<CollectiveCost>& collectives, const char* when) {

@@ -11,7 +11,7 @@ namespace mpt::planner {
 namespace {
 
 struct Alone {
-  double step_s = 0.0, idle_s = 0.0;  // idle: on the ranks' average
+  double step_s = 0.0, idle_s = 0.0;  // idle: average over ranks
 };
 Alone simulated(const StepProgram& program, const std::vector<double>& durations_s,
                 const Contention& contention) {
@@ -47,7 +47,7 @@ PipelineIdle pipeline_idle(const StepProgram& program, std::span<const double> d
   make_stages_equal(program, compute_s);
   const Alone equal = simulated(program, compute_s, contention);
   if (!(equal.step_s > 0.0)) return {0.0, 0.0, idle_share};
-  // The share of the equal stages' step is taken of the step without communication.
+  // The idle share of the step with equal stages is applied to the step without communication.
   const double without = std::clamp(unequal.idle_s / step_s, 0.0, idle_share);
   const double fill = std::clamp(equal.idle_s / equal.step_s * unequal.step_s / step_s, 0.0, without);
   return {fill, without - fill, idle_share - without};

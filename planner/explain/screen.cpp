@@ -31,7 +31,7 @@ std::string labelled(const char* label, const std::string& text) {
   return wrapped(text, fmt::format("  {:<{}}", label, kLabel - 2));
 }
 
-// The label is coloured in a line that was broken without its colours.
+// Colours the heading in lines that were wrapped without colours.
 std::string with_heading(const std::string& lines, const std::string& heading, const std::string& coloured) {
   return coloured + lines.substr(heading.size());
 }
@@ -78,7 +78,7 @@ std::string describe_throughput(const Plan& plan) {
   return text + reports::describe_utilisation(plan);
 }
 
-// Of the fullest stage by kind.
+// Memory of the fullest stage by kind.
 std::string describe_kinds(const Plan& plan) {
   const auto& memory = plan.prediction.memory;
   const auto fullest = std::max_element(
@@ -90,7 +90,7 @@ std::string describe_kinds(const Plan& plan) {
 std::string describe_memory_use(const Plan& plan, bool by_kind) {
   const auto peak = double(reports::peak_bytes(plan));
   const char* const one = reports::device_word(plan.cluster);
-  const bool more = plan.corrected && peak > double(plan.memory_limit_bytes);  // measured, so it had it
+  const bool more = plan.corrected && peak > double(plan.memory_limit_bytes);  // measured, so it was there
   std::string text =
       plan.cluster.mixed() || more
           ? fmt::format("{} on the fullest {}", format_bytes(peak), one)
@@ -108,14 +108,14 @@ std::string describe_memory_use(const Plan& plan, bool by_kind) {
   return host.empty() ? text : text + "; " + host;
 }
 
-// The fastest layout of the ranking that is safe; null where none is known.
+// The fastest layout of the ranking that is safe; null if none is known.
 const RankedLayout* safe_layout(const Plan& plan, const MemoryRisk& risk) {
   const auto found =
       find_if(plan.ranking, [&](const RankedLayout& r) { return r.peak_bytes <= risk.safe_bytes; });
   return found == plan.ranking.end() ? nullptr : &*found;
 }
 
-// One risk, in one line where its figures allow it. The option is named where a search with it found a plan.
+// One risk, in one line if its figures allow. The option is named if a search with it found a plan.
 std::string describe_risk(const Plan& plan, const Palette& palette) {
   const auto risk = memory_risk(plan, published_evidence());
   if (!risk || reports::peak_bytes(plan) > plan.memory_limit_bytes) return "";
@@ -125,8 +125,8 @@ std::string describe_risk(const Plan& plan, const Palette& palette) {
   return with_heading(wrapped(risk->why + "; " + remedy, "RISK  "), "RISK", palette.caution("RISK"));
 }
 
-// Whether it takes as long as the recommended one and, where that is not the fastest, as the fastest that
-// fits.
+// Whether it is tied with the recommended layout and, if that is not the
+// fastest, with the fastest that fits.
 bool is_tie(const RankedLayout& r, const Plan& plan) {
   const RankedLayout& first = plan.ranking.front();
   double fastest_s = first.step_time_s;
@@ -165,9 +165,9 @@ std::string alternatives_table(const std::vector<Alternative>& rows) {
   return table.text(screen_columns());
 }
 
-// As many as `lines` hold; the last one stays, since it may be the safe one, and the simplest.
+// The rows that fit into `lines`. The last row, which may be the safe layout, and the simplest one stay.
 std::string describe_alternatives(std::vector<Alternative> rows, size_t lines, const Palette& palette) {
-  constexpr size_t kOthers = 3;  // blank, heading, what a tie is
+  constexpr size_t kOthers = 3;  // blank, heading, meaning of a tie
   const auto ties = [](const Alternative& a) { return a.trade.starts_with("tie"); };
   std::string table = alternatives_table(rows);
   while (rows.size() > 1 && newlines_in(table) + kOthers > lines) {
@@ -193,13 +193,13 @@ std::string choice_lines(const std::string& heading, const Layout& layout, const
                         std::string(first.size(), ' '));
 }
 
-// The rows of the ranking that a weighed risk names; null where there is none.
+// The row of the ranking that a weighed risk names; null if there is none.
 const RankedLayout* risk_row(const Plan& plan, int64_t WeighedRisk::*place) {
   if (!plan.risk || size_t((*plan.risk).*place) > plan.ranking.size()) return nullptr;
   return &plan.ranking[size_t((*plan.risk).*place) - 1];
 }
 
-// A layout that the plan is not, in the lines of a choice.
+// Another layout than the plan's, as lines of a choice.
 std::string other_choice(const std::string& heading, const RankedLayout& r, const Plan& plan,
                          const Palette& palette) {
   return choice_lines(heading, r.layout, plan.workload, palette, "") +
@@ -213,7 +213,7 @@ std::string describe_expected(const WeighedRisk& risk, const RankedLayout& safe)
                                             format_seconds(safe.step_time_s)));
 }
 
-// The plan's own layout and its figures; with a layout that may not fit and is worth a trial, both.
+// The plan's layout and its figures. If another layout may not fit but is worth a trial: both.
 std::string describe_choices(const Plan& plan, const ScreenOptions& o) {
   const RankedLayout* const first = risk_row(plan, &WeighedRisk::try_first);
   const RankedLayout* const safe = risk_row(plan, &WeighedRisk::fall_back);
@@ -227,7 +227,7 @@ std::string describe_choices(const Plan& plan, const ScreenOptions& o) {
          describe_choice("FALL BACK", plan, o.palette) + figures;
 }
 
-// Behind the table of the layouts that it speaks of.
+// Follows the table of the layouts that it mentions.
 std::string describe_certainty(const Plan& plan) {
   if (!plan.search.drawn) return "";
   std::vector<Layout> ranking;
@@ -323,7 +323,7 @@ std::string describe_verdict(const Plan& plan, const std::optional<Rejection>& r
   if (!rejection && may_not_fit(sure))
     return palette.caution(fmt::format("May not fit ({}).", describe_likelihood(*sure.fits))) + "\n";
   if (!rejection) return palette.good("It fits.") + "\n";
-  // One judgement: what may fit all the same is not said not to.
+  // One judgement: a layout that may fit is not said to fail.
   const bool may = rejection->constraint == "memory" && sure.fits.value_or(0.0) > 1.0 - MemoryMargin::kLikely;
   const std::string odds =
       may ? fmt::format("Probably DOES NOT FIT ({})", describe_likelihood(*sure.fits)) : "DOES NOT FIT";

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The answer on one screen: what was understood, the recommended layout, what it takes, what else there is,
-// why, what to type next, and one sentence of proof. Lines of at most kScreenColumns; what a plan does not
-// hold comes in as text. Details are in planner/explain/details.h.
+// The answer on one screen: the task as understood, the recommended layout and its figures, alternatives,
+// reasons, next commands, and one sentence of proof. Lines have at most kScreenColumns columns. Text that a
+// plan does not hold is passed in. Details are in planner/explain/details.h.
 
 #include <optional>
 #include <string>
@@ -15,7 +15,7 @@
 
 namespace mpt::planner {
 
-/// No answer has more lines, unless more layouts were asked for.
+/// The most lines of an answer, unless the user asks for more layouts.
 inline constexpr size_t kScreenLines = 40;
 
 struct NextCommand {
@@ -27,34 +27,34 @@ struct ScreenOptions {
   std::vector<NextCommand> next;
   std::vector<std::string> notes;  // one sentence each
   std::optional<double> waited_s;  // until this answer; nothing: the search alone is timed
-  std::string training;            // what a whole training takes; may be empty
-  size_t lines = kScreenLines;     // at most, where the sections that may be shorter are
+  std::string training;            // cost of a whole training; may be empty
+  size_t lines = kScreenLines;     // at most; optional sections are shortened to it
 };
 
-/// What observed runs show, and what was understood: model, cluster, batch, framework and precision, and what
-/// to know of the prices.
+/// Findings of observed runs, and the task as understood: model, cluster, batch, framework and precision, and
+/// notes on the prices.
 std::string describe_task(const Plan& plan, const Palette& palette = {});
-/// "RECOMMENDED  tensor parallel 2, ..." and the short form. `more`: said behind the short form.
+/// "RECOMMENDED  tensor parallel 2, ..." and the short form. `more`: added after the short form.
 std::string describe_choice(const std::string& heading, const Plan& plan, const Palette& palette = {},
                             const std::string& more = "");
-/// Step, throughput, memory and where the time goes, as observed runs correct them; then the risk of running
+/// Step, throughput, memory and the parts of the time, corrected by observed runs; then the risk of running
 /// out of memory.
 std::string describe_figures(const Plan& plan, const Palette& palette = {}, const std::string& training = "",
                              bool memory_by_kind = false);
-/// "stage 7 needs 76.3 GiB per GPU, there are 74.0 GiB": of a layout that does not fit.
+/// "stage 7 needs 76.3 GiB per GPU, there are 74.0 GiB": for a layout that does not fit.
 std::string describe_lack(const Rejection& lack, const ClusterSpec& cluster);
-/// "It fits.", "May not fit (64%).", or which stage lacks how much memory.
+/// "It fits.", "May not fit (64%).", or the stage that lacks memory and how much.
 std::string describe_verdict(const Plan& plan, const std::optional<Rejection>& rejection,
                              const Palette& palette = {});
-/// Lines of "NEXT": what a command is for stands beside it where both fit in a line.
+/// Lines of "NEXT". The purpose of a command is on the same line if both fit.
 std::string describe_next(const std::vector<NextCommand>& next, const Palette& palette = {});
 /// Lines that begin with "NOTE".
 std::string describe_notes(const std::vector<std::string>& notes, const Palette& palette = {});
 /// "same memory", "1.6 GiB less".
 std::string describe_memory_change(int64_t bytes, int64_t instead_of);
 
-/// The plan's other layouts, one row each: no two alike, and none like the plan's own. Last the one that is
-/// safe in memory where the plan is not.
+/// The plan's other layouts, one row each: all different, and different from the plan's. If the plan is not
+/// safe in memory, the last one is.
 struct Alternative {
   const RankedLayout* layout = nullptr;
   std::string trade;

@@ -52,7 +52,7 @@ std::vector<std::string> gradient_notes(const Plan& plan, bool offers) {
   const auto* const framework = frameworks::find_framework(l.execution.framework);
   if (framework == nullptr || l.precision == Precision::fp32 || l.training.adapts()) return {};
   const int64_t count = micro_batches(l, plan.workload);
-  // DeepSpeed's sums of 512 equal micro-batches had 0.72 of the gradient's norm, of 8 all of it
+  // DeepSpeed's sums of 512 equal micro-batches had 0.72 of the gradient's norm; sums of 8 had all of it
   // (run: deepspeed-bf16-sums-default-zero1).
   constexpr int64_t kManySums = 64;
   if (gradient_element_bytes(l) == 2) {

@@ -8,7 +8,7 @@
 namespace mpt::planner {
 namespace {
 
-// A row that the runs do not tell of is off as much as the plan's own layout.
+// A row without runs is corrected by the factor of the plan's layout.
 void correct_row(const Corrected& corrected, double slower, RankedLayout& r) {
   const auto found =
       find_if(corrected.layouts, [&](const CorrectedLayout& c) { return c.layout == r.layout; });

@@ -21,11 +21,11 @@
 namespace mpt::planner {
 namespace {
 
-// Steps that differ by less are equal for people.
+// Steps that differ by less are reported as equal.
 constexpr double kEqual = 5e-4;
 constexpr int64_t kLargerBatch = 4;
 
-// What a rank can use at most, whatever limit was set.
+// The most that a rank can use, regardless of the limit that was set.
 double largest_limit(const SearchProblem& problem) {
   return double(most_tensor_bytes(problem.cluster, problem.execution));
 }
@@ -34,7 +34,7 @@ bool limit_was_lowered(const SearchProblem& problem) {
   return double(problem.memory_limit_bytes) < 0.99 * largest_limit(problem);
 }
 
-// Of other circumstances: whether the part would win in them.
+// Other circumstances, and whether the part of the space would win in them.
 class Circumstances {
  public:
   explicit Circumstances(const Question& q) : q_(q) {
@@ -61,7 +61,7 @@ class Circumstances {
   }
 
  private:
-  // Whether it fits there and that could be told.
+  // Returns whether a layout fits in these circumstances and the searches finished.
   bool try_in(const std::string& what, SearchProblem part) {
     constexpr double kLongest = 10.0;
     part.near_misses = false;
@@ -90,7 +90,7 @@ class Circumstances {
   std::vector<std::string> wins_, losses_;
 };
 
-// What the framework's limits cost: the fastest layout of this kind if it ran them all.
+// The cost of the framework's limits: the fastest layout of this kind if the framework ran all layouts.
 std::string beyond_framework(const Question& q, const Candidate& chosen) {
   if (!q.part.framework) return "";
   SearchProblem free = q.part;
@@ -129,7 +129,7 @@ std::string over_memory(const Question& q, const SearchResult& result) {
   return text + Circumstances(q).text();
 }
 
-// Why a faster layout is not the plan, and what to do.
+// Why a faster layout was not chosen, and what to do.
 std::string not_allowed(const Question& q, const Layout& faster) {
   if (q.plan.search.layouts <= 1)
     return "it was not chosen because the plan's layout was given, not searched for.\n"
@@ -158,7 +158,7 @@ std::string slower(const Question& q, const Candidate& best, const Candidate& ch
          Circumstances(q).text();
 }
 
-// Of layouts that are equally fast the plan is the one that needs least memory.
+// Of tied layouts, the plan is the one that needs least memory.
 std::string memory_between(const Candidate& best, const Candidate& chosen) {
   const int64_t more = best.evaluation.peak_bytes - chosen.evaluation.peak_bytes;
   return more > 0 ? fmt::format(" The plan needs {} less memory.", format_bytes(double(more))) : "";

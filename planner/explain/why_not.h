@@ -2,7 +2,7 @@
 #pragma once
 
 // Why a part of the space did not win: by which rule, by how many bytes, by how many seconds, or because the
-// search was not allowed to take it. Each answer closes with what would change it, as far as it can be
+// search was not allowed to choose it. Each answer ends with a change that would help, if one can be
 // computed.
 
 #include <string>
@@ -13,9 +13,9 @@ namespace mpt::planner {
 
 struct Question {
   const Plan& plan;
-  SearchProblem part;    // the plan's problem, limited to the layouts that are asked for
-  SearchBounds allowed;  // what the plan's own search was limited to
-  // The same part on links that are `kFasterLinks` times as fast; null where links have no prices.
+  SearchProblem part;    // the plan's problem, limited to the given layouts
+  SearchBounds allowed;  // bounds of the plan's search
+  // The same part with links `kFasterLinks` times as fast; null if links have no prices.
   const SearchProblem* faster_links = nullptr;
 };
 inline constexpr int kFasterLinks = 4;

@@ -31,7 +31,7 @@ WorkClass class_of(CommunicationKind kind) {
   return of_tensors ? WorkClass::tensor_collectives : WorkClass::data_parallel;
 }
 
-// Of instructions that are neither forward nor backward.
+// The class of instructions that are neither forward nor backward.
 WorkClass class_of(InstructionKind kind) {
   if (kind == InstructionKind::optimizer_step) return WorkClass::optimizer;
   const bool transfers =
@@ -54,7 +54,7 @@ WorkSeconds class_work(const PieceTimes& piece, InstructionKind pass, bool recom
   return work;
 }
 
-// What a stage is made of: stages that are alike do the same work.
+// The content of a stage. Stages with equal content do the same work.
 struct Contents {
   models::KindCounts kept, recomputed;
   bool embedding = false, head = false;
@@ -97,7 +97,7 @@ WorkSeconds class_work(const ModelPieces& pieces, const Contents& stage, Instruc
   return sum;
 }
 
-// What each instruction of the timeline waited for last; -1: nothing.
+// The instruction that each instruction of the timeline waited for last; -1: none.
 std::vector<InstructionId> last_waits(const StepProgram& program, const Timeline& timeline) {
   std::vector<InstructionId> found(program.instructions.size(), -1),
       last_of_lane(size_t(program.ranks) * kStreamCount, -1);
@@ -148,7 +148,7 @@ WorkSeconds InstructionWork::shares(InstructionId id) const {
   double sum_s = 0.0;
   for (const double seconds : compute) sum_s += seconds;
   const double left_s = std::max(0.0, whole_s - inside.total());
-  // A piece that was timed as a whole may be faster than its operators one by one.
+  // A piece that was timed as a whole may be faster than the sum of its operators.
   const double scale = sum_s > left_s ? left_s / sum_s : 1.0;
   for (size_t c = 0; c < kWorkClasses; ++c) shares[c] += scale * compute[c] / whole_s;
   in_class(shares, WorkClass::host) += (left_s - scale * sum_s) / whole_s;

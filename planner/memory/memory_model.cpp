@@ -20,7 +20,7 @@ namespace mpt::planner {
 
 namespace {
 
-// Parameters, gradients, optimizer state and transfer buffers of each rank; the rest of its peak is
+// Divides each rank's peak: parameters, gradients, optimizer state and transfer buffers; the rest is
 // activations.
 std::vector<RankMemory> split(const std::vector<int64_t>& peaks, std::span<const int> rank_of_stage,
                               std::span<const StageSlots> slots,

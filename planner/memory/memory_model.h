@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Memory of each pipeline rank, exact from the StepProgram's list order: nothing here is bounded by a
-// formula.
+// Memory of each pipeline rank, exact from the StepProgram's list
+// order, without bounds by a formula.
 
 #include <optional>
 #include <span>
@@ -20,8 +20,8 @@ namespace mpt::planner {
 std::vector<RankMemory> rank_memory(const StepProgram& program,
                                     const std::vector<StageFootprint>& footprints);
 
-/// Bytes that each pipeline rank needs whatever the schedule: weights, gradients, optimizer state and one
-/// micro-batch in one of its stages. Never above the exact peak; costs no program.
+/// Bytes that each pipeline rank needs under any schedule: weights, gradients, optimizer state and one
+/// micro-batch in one of its stages. Never above the exact peak; needs no program.
 std::vector<int64_t> memory_floors(const Layout& layout, std::span<const int> rank_of_stage,
                                    const std::vector<StageFootprint>& footprints);
 
@@ -29,46 +29,46 @@ std::vector<int64_t> memory_floors(const Layout& layout, std::span<const int> ra
 /// ranks have none. The rest of the device is the limit of a rank.
 int64_t framework_bytes(const DeviceSpec& device, const Calibration& constants = shipped_calibration());
 
-/// What a rank's tensors may take of a device: what is left of it beside the process (Execution::context_gib,
-/// at least framework_bytes), less what the allocator cannot use. Of mpt-run less what its libraries and
-/// calls take (core/gpu_memory.h).
+/// Bytes of a device that a rank's tensors may use: the device's memory without that of the process
+/// (Execution::context_gib, at least framework_bytes), and without the part that the allocator cannot use.
+/// For mpt-run also without the memory of its libraries and calls (core/gpu_memory.h).
 int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution,
                      const Calibration& constants = shipped_calibration());
-/// The same of the largest device of a cluster.
+/// The same for the largest device of a cluster.
 int64_t most_tensor_bytes(const ClusterSpec& cluster, const Execution& execution,
                           const Calibration& constants = shipped_calibration());
 
-/// Buffers that each rank which exchanges tokens with others in its domain of fast links holds beyond those
-/// of a node of 8 GPUs, which context_gib has. NCCL: constants.nccl_peer_mib of each peer. Where tokens go
-/// once to a device (HybridEP): a place for each token of the group, with the scores of its experts and
+/// Buffers of a rank that exchanges tokens with others in its domain of fast links. Only the part beyond a
+/// node of 8 GPUs counts; context_gib includes that. NCCL: constants.nccl_peer_mib for each peer. If tokens
+/// go once to a device (HybridEP): a slot for each token of the group, with the scores of its experts and
 /// scales (deepseek-ai/DeepEP, branch hybrid-ep at 94a9f8f6, csrc/hybrid_ep/buffer/intranode.cu).
 int64_t exchange_buffer_bytes(const ModelSpec& model, const ClusterSpec& cluster, const Layout& layout,
                               int64_t sequence, const Calibration& constants = shipped_calibration());
 
-/// Buffers of communicators on each pipeline rank, beside the tensors and known once a layout is. Of mpt-run
-/// all of them, of other frameworks what their context_gib lacks; CPU ranks have none.
+/// Buffers of communicators on each pipeline rank, in addition to tensors; known once the layout is known.
+/// For mpt-run all of them, for other frameworks those that context_gib lacks. CPU ranks have none.
 std::vector<int64_t> communicator_bytes(const ModelSpec& model, const ClusterSpec& cluster,
                                         const Layout& layout, int64_t sequence,
                                         const Calibration& constants = shipped_calibration());
 
-/// Of a host whose `processes` build the model before ranks share it out (Allocator::host_build_bytes).
+/// Memory of a host on which `processes` build the model before ranks shard it (Allocator::host_build_bytes).
 int64_t host_build_bytes(const ModelSpec& model, const Execution& execution, const Training& training,
                          int64_t processes);
 
-/// What an offloaded optimizer has in the host's memory, of the rank and of the host that hold most.
+/// Host memory of an offloaded optimizer, of the rank and of the host that hold most.
 struct OffloadedBytes {
   int64_t of_rank = 0, of_host = 0;
 };
 OffloadedBytes offloaded_bytes(const ModelSpec& model, const Layout& layout, const Workload& workload,
                                const ClusterSpec& cluster);
 
-/// How full the fullest rank is, of `room_bytes` without its communicators.
+/// The share of `room_bytes`, which excludes communicators, that the fullest rank uses.
 double fullest_share(const std::vector<RankMemory>& memory, const std::vector<int64_t>& room_bytes);
 
 /// The same before a program is made.
 std::vector<RankMemory> rank_memory(const Schedule& schedule, const std::vector<StageFootprint>& footprints);
 
-/// Each rank against its limit: the one that exceeds it most.
+/// Compares each rank with its limit, and returns the one that exceeds it most.
 std::optional<Rejection> check_memory(const std::vector<RankMemory>& memory,
                                       const std::vector<int64_t>& limits_bytes);
 

@@ -14,7 +14,7 @@ double covariance_of(const CorrectedPoint& a, const CorrectedPoint& b, const Cor
   return sum;
 }
 
-// Of the standard normal distribution: its density over the share above x. Far out that share is nothing.
+// For the standard normal distribution: the density at x over the share above x. For large x that share is 0.
 double hazard(double x) {
   constexpr double kFar = 25.0;
   if (x > kFar) return x + 1.0 / x;

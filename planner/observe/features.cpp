@@ -38,7 +38,7 @@ constexpr Part kPartFeatures[] = {
     {{"chunk_doublings", "more chunks per stage"}, [](const L& l) { return doublings(l.chunks); }},
     {{"offload", "the optimizer in host memory"}, [](const L& l) { return double(l.offload_optimizer); }}};
 
-// `own`, then the parts of layouts.
+// `own`, followed by the parts of layouts.
 std::vector<Feature> with_parts(std::vector<Feature> own) {
   for (const Part& part : kPartFeatures) own.push_back(part.feature);
   return own;

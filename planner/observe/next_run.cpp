@@ -15,8 +15,8 @@ namespace {
 double share_below(double z) { return normal_share_below(z, 0.0, 1.0); }
 double density(double z) { return std::exp(-0.5 * z * z) / std::sqrt(2.0 * std::numbers::pi); }
 
-// Normal values of mean 0 and standard deviation 1 (Box and Muller 1958), always the same ones. The
-// library's distribution may differ between libraries.
+// Normal values of mean 0 and standard deviation 1 (Box and Muller 1958), always the same ones. Distributions
+// of the standard library may differ between implementations.
 class NormalDraws {
  public:
   double operator()() {
@@ -30,12 +30,12 @@ class NormalDraws {
   std::mt19937_64 random_{20240229};
 };
 
-// Where the mean of one layout goes with what a run shows, in its standard deviations.
+// The mean of one layout as a linear function of a run's result, in standard deviations of the result.
 struct Line {
   double at_zero = 0.0, slope = 0.0;
 };
 
-// The lowest lines from left to right, and where each begins.
+// The lowest lines from left to right, and the point where each begins.
 struct Envelope {
   std::vector<Line> lines;
   std::vector<double> begins;
@@ -95,11 +95,11 @@ double DrawnLosses::mean() const {
 
 DrawnLosses draw_losses(const LogTimes& log_times, const Posterior& posterior, size_t choice, size_t draws,
                         std::span<const double> scales) {
-  // Less is no loss but rounding.
+  // A smaller loss is a rounding error.
   constexpr double kSame = 1e-7;
   const Eigen::Index n = log_times.size();
-  // A root of the covariance, which need not be of full rank. Its triangular one: eigenvectors of equal
-  // values are any, and would depend on the machine.
+  // A root of the covariance, which may not have full rank. The triangular root is used: eigenvectors of
+  // equal eigenvalues are not unique and would depend on the machine.
   const Eigen::MatrixXd same = kSame * kSame * Eigen::MatrixXd::Identity(n, n);
   const Eigen::MatrixXd root = (posterior.covariance().topLeftCorner(n, n) + same).llt().matrixL();
   NormalDraws normal;

@@ -24,9 +24,9 @@
 namespace mpt::planner {
 namespace {
 
-// Layouts of each search: the own parts of layouts were tested on sets of at most as many.
+// Layouts of each search. The separate terms of layouts were tested on sets of at most this size.
 constexpr size_t kKept = 12;
-constexpr double kTenth = 1.2816;  // standard deviations beyond which a tenth lies on each side
+constexpr double kTenth = 1.2816;  // standard deviations beyond which a tenth is on each side
 
 using Candidates = std::vector<Candidate>;
 
@@ -48,8 +48,8 @@ double log_room(const SearchProblem& problem, const Candidate& c) {
   return std::log(room_bytes(problem, c.estimate.layout) / double(c.evaluation.peak_bytes));
 }
 
-// Weighted sums of features, to say what was learned: of what all candidates have, and by how much those
-// differ that have more than the average of one.
+// Weighted sums of features, to describe the findings. The first is the average over all candidates. The
+// others are the difference of candidates with more than the average of one feature from the rest.
 struct Learned {
   std::vector<CorrectedPoint> points;
   std::vector<const char*> words;
@@ -83,7 +83,7 @@ Learned learned_points(const std::vector<std::vector<double>>& values, std::span
   return learned;
 }
 
-// All that one quantity's correction is about: candidates, runs, and what is said of them, in this order.
+// The correction of one quantity. Its points are, in this order, candidates, runs, and the sums to describe.
 struct Corrections {
   Posterior posterior;
   Learned learned;
@@ -135,7 +135,7 @@ Corrections corrected_memory(const SearchProblem& problem, const Candidates& can
     else if (runs[r].measured.out_of_memory)
       c.posterior.observe_at_least(c.first_run + r, log_room(runs[r].predicted.resolved->problem, predicted));
     else if (const double room = log_room(runs[r].predicted.resolved->problem, predicted); room < 0.0)
-      c.posterior.observe_at_most(c.first_run + r, room);  // it ran, so it had what it needed
+      c.posterior.observe_at_most(c.first_run + r, room);  // it ran, so the memory sufficed
     else
       continue;
     ++c.runs;
@@ -149,7 +149,7 @@ Candidates searched(const SearchProblem& problem, const Watch& watch, const std:
   return search->result.best;
 }
 
-// Layouts that may fit by what was learned of memory: those that are likely to, and those that may.
+// Adds layouts that may fit by the correction of memory: those that are likely to, and those that may.
 void add_by_memory(const Resolved& resolved, const Corrections& memory, const Watch& watch,
                    Candidates& candidates) {
   if (resolved.problem.cluster.mixed() || memory.runs == 0) return;
@@ -190,7 +190,7 @@ std::string percent_more(double log_ratio, const char* more, const char* less) {
   return fmt::format("{} {}", format_percent(std::abs(std::expm1(log_ratio))), log_ratio > 0.0 ? more : less);
 }
 
-// What was learned of one quantity: of all layouts, then of the two kinds that differ most.
+// The findings for one quantity: for all layouts, then for the two features that differ most.
 std::string change_words(const Corrections& c, const char* all, const char* more, const char* less) {
   constexpr double kWorthSaying = 0.01;
   constexpr size_t kMost = 2;
@@ -221,7 +221,7 @@ std::vector<std::string> learned(const Corrections& times, const Corrections& me
   return sentences;
 }
 
-// The candidates with what runs tell of each.
+// The candidates, with the evidence of runs for each.
 struct Answer {
   Candidates candidates;
   std::vector<Observation> runs;
@@ -259,7 +259,7 @@ CorrectedLayout corrected_layout(const Answer& a, const Posterior& posterior, co
   if (memory.runs == 0) return out;
   out.peak_bytes = int64_t(double(c.evaluation.peak_bytes) * std::exp(memory.posterior.mean(place)));
   if (run == nullptr || run->measured.bytes) return out;
-  // What a run says of a limit is sure.
+  // A run's evidence on a limit is certain.
   const auto room = int64_t(room_bytes(run->predicted.resolved->problem, c.estimate.layout));
   out.peak_bytes = out.out_of_memory ? std::max(out.peak_bytes, room) : std::min(out.peak_bytes, room);
   return out;
@@ -311,7 +311,7 @@ size_t recommended(std::span<const Choosable> layouts, const Posterior& posterio
 
 NextRun next_run(std::span<const Choosable> layouts, const Posterior& posterior, size_t recommended) {
   constexpr double kMayFit = 0.5, kWorthARun = 1e-4;
-  // What surely does not fit is no choice: its time counts as endless.
+  // A layout that certainly does not fit is no choice; its time counts as endless.
   constexpr double kEndless = 1e3;
   LogTimes log_times(Eigen::Index(layouts.size()));
   for (size_t i = 0; i < layouts.size(); ++i) {

@@ -15,7 +15,7 @@
 
 namespace mpt::planner {
 
-/// One of the layouts to choose from, by what its correction depends on.
+/// One of the layouts to choose from, with the inputs of its correction.
 struct Choosable {
   CorrectedPoint time;
   double predicted_s = 0.0;
@@ -23,26 +23,26 @@ struct Choosable {
   bool ran = false;
 };
 
-/// Of layouts that are likely to fit, the one to recommend: the fastest as expected, or one that ran and is
-/// expected to be as fast. Of others the likeliest.
+/// The layout to recommend. Among layouts that are likely to fit: the one with the least expected time, or
+/// one that ran and is expected to be as fast. Otherwise the likeliest to fit.
 size_t recommended(std::span<const Choosable> layouts, const Posterior& posterior);
 
-/// What to measure next beside the recommended layout, and what choosing loses now and then.
+/// The next layout to measure, apart from the recommended one, and the loss by the choice now and then.
 struct NextRun {
   std::optional<size_t> layout;  // nothing: no run is worth its time
   double loss = 0.0, loss_after = 0.0;
   double likely_loss = 0.0;  // in 95 of 100 cases at most
 };
-/// The recommended one first; then the one whose run is worth most.
+/// The recommended layout if none has run yet; otherwise the one with the most valuable run.
 NextRun next_run(std::span<const Choosable> layouts, const Posterior& posterior, size_t recommended);
 
-/// Nothing where no layout fits, which `why` then says.
+/// Nothing if no layout fits; `why` then has the reason.
 std::optional<Plan> observed_plan(const Resolved& resolved, const Watch& watch, Problem& why);
-/// Sets `corrected` of an estimated layout by the runs of its request. Those of other nodes or software do
-/// not count, which a note says.
+/// Sets `corrected` of an estimated layout by the runs of its request. Runs on other nodes or of other
+/// software do not count; a note says so.
 void correct(const PlanRequest& asked, Estimated& estimated);
 
-/// The answer: where observed runs corrected the plan, with what they show and what to measure next.
+/// The answer. If observed runs corrected the plan, it has their findings and the next layout to measure.
 std::string plan_screen(const Plan& plan, const ScreenOptions& options = {});
 
 }  // namespace mpt::planner

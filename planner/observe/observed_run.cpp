@@ -24,13 +24,13 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-// Whoever reads it refuses what is no regular file.
+// Its reader refuses files that are not regular.
 bool is_file(const std::string& name) {
   std::error_code ignored;
   return std::filesystem::exists(name, ignored);
 }
 
-// A short form has an equals sign of its own: the last one ends it.
+// A short form contains equals signs; the last one separates it from the figures.
 ObservedRun run_of_line(const std::string& line, const std::string& where) {
   const size_t equals = line.rfind('=');
   ObservedRun run;
@@ -44,7 +44,7 @@ ObservedRun run_of_line(const std::string& line, const std::string& where) {
   return run;
 }
 
-// Whether the first line that says something is a run.
+// Whether the first line that is neither empty nor a comment is a run.
 bool has_runs(const std::vector<std::string>& lines) {
   const auto said = find_if(lines, [](const std::string& line) {
     const std::string text = trimmed(line);
@@ -77,7 +77,7 @@ std::optional<Layout> known_layout(const std::string& form, const std::vector<Ca
   return std::nullopt;
 }
 
-// The request that the run answered.
+// The request of the run: the current one with the run's settings.
 PlanRequest request_of_run(const ObservedRun& run, const PlanRequest& asked) {
   PlanRequest request = asked;
   request.observed.clear();
@@ -104,7 +104,7 @@ Layout layout_of_run(const ObservedRun& run, PlanRequest request, const std::vec
   return form.complete(layout_to_estimate(*resolve(request)));
 }
 
-// What was learned of other devices, links or software tells nothing here.
+// Runs on other devices or links, or of other software, are no evidence here.
 std::optional<Problem> unlike(const SearchProblem& run, const SearchProblem& problem) {
   const auto other = [](const char* what, const std::string& ran, const std::string& asked,
                         const char* remedy) {

@@ -47,7 +47,7 @@ std::string next_of(const Corrected& c, const Palette& palette) {
          fmt::format("  --observed '{}=TIME,MEMORY'\n", layout_name(next.layout));
 }
 
-// What the runs show, the recommended layout, the corrected order, and what to measure next.
+// The findings of the runs, the recommended layout, the corrected order, and the next layout to measure.
 std::string observed_screen(const Plan& plan, const ScreenOptions& o) {
   const Corrected& corrected = *plan.corrected;
   std::string text = describe_task(plan, o.palette) + "\n" + describe_choice("RECOMMENDED", plan, o.palette) +

@@ -26,12 +26,12 @@
 namespace mpt::planner {
 namespace {
 
-// A smaller change of step time or memory is none.
+// A smaller change of step time or memory is not reported.
 constexpr double kSameShare = 0.005;
-// Tokens of a sequence. Shorter ones are not tried: few data sets are.
+// Tokens of a sequence. Shorter ones are not tried, since few data sets are shorter.
 constexpr int64_t kShortestSequence = 128;
 
-// One sentence without its remedy, and without the file, which stands before it.
+// One sentence without its remedy, and without the file, which the output shows before it.
 std::string sentence(const Problem& problem, const std::string& file) {
   std::string text = problem.where;
   if (!file.empty() && text.starts_with(file)) text.erase(0, file.size());
@@ -53,7 +53,7 @@ std::optional<Rejection> refusal_by_framework(const SearchProblem& problem, cons
   const auto bounding = bounding_framework(problem);
   if (bounding == nullptr) return std::nullopt;
   frameworks::Framework framework = *bounding;
-  if (recipe.own_file) {  // what it names exists, perhaps as something that layouts only come near to
+  if (recipe.own_file) {  // its features exist, if only approximately in layouts
     framework.dialect.clear();
     framework.abilities.trains = frameworks::features_of(layout.training);
     framework.abilities.recomputes.push_back(layout.recompute);
@@ -65,12 +65,12 @@ std::optional<Rejection> refusal_by_framework(const SearchProblem& problem, cons
   if (!refusal || refusal->constraint != "micro-batch groups" ||
       !frameworks::takes_micro_batch_groups(layout, problem.workload, recipe.micro_batch_group))
     return refusal;
-  Workload whole = problem.workload;  // with which the rules behind this one are asked
+  Workload whole = problem.workload;  // to check the rules after this one
   whole.global_batch = layout.data * layout.micro_batch * layout.pipeline;
   return frameworks::supports(framework, problem.model, layout, whole);
 }
 
-// What the cluster lacks, and what model, batch or framework forbid.
+// The devices that the cluster lacks, or a rule of model, batch or framework that the recipe breaks.
 std::optional<std::pair<RecipeVerdict, std::string>> verdict_of(const SearchProblem& problem,
                                                                 const Layout& layout,
                                                                 const RecipeRequest& recipe) {
@@ -85,7 +85,7 @@ std::optional<std::pair<RecipeVerdict, std::string>> verdict_of(const SearchProb
   auto r = refusal_by_framework(problem, layout, recipe);
   if (!r) r = check_layout(problem.model, layout, problem.workload);
   if (!r) return std::nullopt;
-  // Which a framework may run.
+  // A framework may run these.
   const bool unplanned = r->constraint == "unplanned" || r->constraint == "not judged";
   return std::pair{unplanned ? RecipeVerdict::cannot_judge : RecipeVerdict::illegal, r->reason};
 }
@@ -105,7 +105,7 @@ void set_costs(CheckedRecipe& checked, const Estimated& estimated) {
   if (const auto risk = memory_risk(estimated.plan, published_evidence())) checked.notes.push_back(risk->why);
 }
 
-// A recipe that leaves the length of sequences to its data is not too large while shorter ones fit.
+// A recipe with open sequence length fits if it fits with shorter sequences.
 PlanRequest with_length_that_fits(const PlanRequest& request, const RecipeRequest& recipe,
                                   CheckedRecipe& checked) {
   if (!recipe.open_length) return request;
@@ -119,7 +119,7 @@ PlanRequest with_length_that_fits(const PlanRequest& request, const RecipeReques
   return shorter;
 }
 
-// Throws UserError for what no layout would help.
+// Throws UserError for errors that no layout would avoid.
 void judge_layout(const PlanRequest& request, const RecipeRequest& recipe, CheckedRecipe& checked) {
   const auto resolved = resolve(request);
   const SearchProblem& problem = resolved->problem;
@@ -160,7 +160,7 @@ ReadRecipe read(const Recipe& recipe, const PlanRequest& asked) {
   return result;
 }
 
-// Indices of recipes that ask for the same.
+// Indices of recipes with equal requests.
 std::vector<std::vector<size_t>> equal_requests(const std::vector<ReadRecipe>& recipes) {
   std::map<std::tuple<std::string, int64_t, bool, bool, bool>, std::vector<size_t>> by_request;
   for (size_t i = 0; i < recipes.size(); ++i) {
@@ -207,7 +207,7 @@ std::string words_of(RecipeVerdict verdict) {
 CheckedRecipe check_recipe(const RecipeRequest& recipe) {
   CheckedRecipe checked;
   PlanRequest asked = recipe.request;
-  asked.beyond_framework = true;  // supports() is asked here, and says why
+  asked.beyond_framework = true;  // supports() is called here and gives the reason
   try {
     judge_layout(asked, recipe, checked);
   } catch (const UserError& error) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Recipes judged without a search: whether their framework runs them, whether they fit, and what a step
-// costs.
+// Recipes judged without a search: whether their framework runs them, whether they fit, and how long a step
+// takes.
 
 #include <cstdint>
 #include <string>
@@ -13,8 +13,8 @@
 
 namespace mpt {
 
-/// cannot_judge: the recipe trains more than plans describe. not_read: it is wrong in itself, is no such
-/// training, or says what is not understood.
+/// cannot_judge: the recipe trains more than plans describe. not_read: it is invalid, is not a training of
+/// this kind, or has parts that are not understood.
 enum class RecipeVerdict { fits, illegal, does_not_fit, cannot_judge, not_read };
 
 }  // namespace mpt
@@ -23,13 +23,13 @@ namespace mpt::planner {
 
 struct CheckedRecipe {
   std::string recipe, framework;
-  std::filesystem::path file;  // that holds it
+  std::filesystem::path file;  // the file with the recipe
   RecipeVerdict verdict = RecipeVerdict::not_read;
-  std::string reason, remedy;  // where the verdict is not fits
-  std::string model, layout;   // empty where it is not read
+  std::string reason, remedy;  // empty if the verdict is fits
+  std::string model, layout;   // empty if it is not read
   int64_t gpus = 0;
   double parameters = 0.0;
-  double step_time_s = 0.0, idle_share = 0.0;  // 0 where it is illegal or not read
+  double step_time_s = 0.0, idle_share = 0.0;  // 0 if it is illegal or not read
   int64_t peak_bytes = 0, limit_bytes = 0;     // the same
   std::string change;                          // against a base; empty: none, or no base
   std::vector<std::string> notes;
@@ -54,20 +54,20 @@ struct CheckedRecipe {
   }
 };
 
-/// "does not fit" of does_not_fit.
+/// Text of a verdict: "does not fit" for does_not_fit.
 std::string words_of(RecipeVerdict verdict);
 
 /// Judges a recipe that has been read. Its cluster must be known.
 CheckedRecipe check_recipe(const RecipeRequest& recipe);
 
 /// Judges recipes on the cluster of `asked`, in their order, on several threads. Equal requests are judged
-/// once. Throws UserError where `asked` itself is wrong.
+/// once. Throws UserError if `asked` itself is wrong.
 std::vector<CheckedRecipe> check_recipes(const std::vector<Recipe>& recipes, const PlanRequest& asked);
 
-/// Says in `now` what changed from `before`, by the recipes' names.
+/// Sets `change` in `now`: the changes from `before`, by the recipes' names.
 void compare_with_base(std::vector<CheckedRecipe>& now, const std::vector<CheckedRecipe>& before);
 
-/// Whether one of them is illegal or does not fit; whether one could not be read.
+/// Whether a recipe is illegal or does not fit; whether a recipe could not be read.
 bool any_refused(const std::vector<CheckedRecipe>& checked);
 bool any_unread(const std::vector<CheckedRecipe>& checked);
 

@@ -77,7 +77,7 @@ reports::Table check_table(const CheckReport& report) {
   return table;
 }
 
-// Of a place in a document: a path may hold any byte.
+// URI of a path, which may contain any byte.
 std::string uri_of(const std::string& path) {
   static const std::string kPlain = "-._~/";
   std::string uri;
@@ -116,7 +116,7 @@ constexpr std::array<SarifRule, 4> kSarifRules{{
     {"slower", "A step takes longer than in the base.", "note"},
 }};
 
-// Index of its rule; nothing for what needs no result.
+// Index of the SARIF rule; nothing for recipes that need no result.
 std::optional<size_t> rule_of_recipe(const CheckedRecipe& c) {
   if (c.verdict == RecipeVerdict::illegal) return 0;
   if (c.verdict == RecipeVerdict::does_not_fit) return 1;

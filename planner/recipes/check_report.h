@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a check found, for a terminal and for the programs of continuous integration.
+// The results of a check, for a terminal and for programs of continuous integration.
 
 #include <filesystem>
 #include <string>
@@ -14,13 +14,13 @@ namespace mpt::planner {
 struct CheckReport {
   std::string cluster, base;  // base: empty without one
   std::vector<CheckedRecipe> recipes;
-  std::vector<std::string> removed;           // recipes that the base alone has
+  std::vector<std::string> removed;           // recipes that only the base has
   std::vector<std::filesystem::path> others;  // files without a recipe
 };
 
-/// A table and, below it, why recipes are refused. `verbose`: notes, and the files without a recipe, too.
+/// A table, then the reasons why recipes are refused. `verbose`: also notes, and the files without a recipe.
 std::string check_screen(const CheckReport& report, bool verbose);
-/// One test case a recipe, in the form that most servers read.
+/// One test case for each recipe, in the form that most servers read.
 std::string junit_text(const CheckReport& report);
 /// SARIF 2.1.0: a result for each recipe that is refused, not read or slower than in the base.
 std::string sarif_text(const CheckReport& report);

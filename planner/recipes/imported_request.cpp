@@ -18,7 +18,7 @@
 namespace mpt::planner {
 namespace {
 
-// Files of arguments name no model: theirs is called after the file and its size, "my_run-70.6B".
+// Files of arguments have no model name. The name is made from the file and its size, "my_run-70.6B".
 std::string name_of_sizes(const std::string& file, const ModelSpec& model) {
   const std::string stem = std::filesystem::path(file).stem().string();
   return fmt::format("{}-{}", stem, format_magnitude(double(models::count_parameters(model).total)));
@@ -92,7 +92,7 @@ PlanRequest imported_request(frameworks::Imported in, const PlanRequest& asked, 
   if (request.sequence == 0) request.sequence = in.workload.sequence;
   frameworks::check_imported(in, file);
   request.layout = in.layout;
-  // The framework has a model that its own file names, though no export may write it.
+  // The framework has a model that its file names, even if MPT cannot export it.
   const frameworks::Framework* known = frameworks::find_framework(framework);
   if (asked.model.empty() && known != nullptr &&
       frameworks::lacks_model(*known, frameworks::trained_by(*known, *request.model.value)))

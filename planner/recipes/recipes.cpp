@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr const char* kPlan = "plan";
 constexpr const char* kRequest = "request";
 
-// Whether a request names one layout: a search is no recipe.
+// Whether a request names one layout; a search is no recipe.
 bool names_one_layout(const Json& json) {
   if (json.contains("layout")) return true;
   const auto bounds = json.find("bounds");
@@ -30,12 +30,12 @@ bool names_one_layout(const Json& json) {
          all_of(*bounds, [](const Json& values) { return values.is_array() && values.size() == 1; });
 }
 
-// This program's own files, by what stands in them; empty for other JSON.
+// The kind of a file of this program, by its content; empty for other JSON.
 std::string own_kind(const std::string& text) {
   if (text.find("\"model\"") == std::string::npos) return "";
   const auto json = json_of(text);
   if (!json)
-    return text.find("\"mpt-plan\"") == std::string::npos ? "" : kPlan;  // a damaged plan, said later
+    return text.find("\"mpt-plan\"") == std::string::npos ? "" : kPlan;  // a damaged plan; reported later
   if (!json->is_object() || !json->contains("model")) return "";
   if (const auto format = json->find("format"); format != json->end())
     return *format == "mpt-plan" ? kPlan : "";
@@ -84,7 +84,7 @@ bool is_top(const fs::path& folder) {
   return fs::exists(folder / ".git", error);
 }
 
-// The top of the git work tree that holds the path; empty where none does.
+// The root of the git work tree that contains the path; empty if there is none.
 fs::path top_of(const fs::path& path) {
   for (fs::path at = full_path(path);; at = at.parent_path()) {
     if (is_top(at)) return at;
@@ -114,7 +114,7 @@ fs::path place_in_base(const fs::path& path, const fs::path& base) {
   return (base / full_path(path).lexically_relative(top)).lexically_normal();
 }
 
-// The bounds of a request are a layout that estimate() completes; a plan's layout is its own.
+// The bounds of a request are a layout that estimate() completes; a plan has a complete layout.
 PlanRequest with_asked(PlanRequest own, const PlanRequest& asked) {
   own.cluster = asked.cluster;
   own.gpus = asked.gpus;
@@ -128,7 +128,7 @@ PlanRequest with_asked(PlanRequest own, const PlanRequest& asked) {
   return own;
 }
 
-// On as many GPUs as the file starts, where there are so many or a cluster is named by its type alone.
+// Uses the number of GPUs in the file, if the cluster has so many or is given by its type alone.
 PlanRequest at_own_size(PlanRequest asked, const frameworks::Imported& in) {
   if (!asked.cluster.value || asked.gpus > 0) return asked;
   const ClusterSpec& cluster = *asked.cluster.value;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Recipes: the files that say how a training runs, in any form that mpt-plan reads.
+// Recipes: files that describe a training run, in any form that mpt-plan reads.
 
 #include <filesystem>
 #include <map>
@@ -15,45 +15,45 @@ namespace mpt::planner {
 
 struct Recipe {
   std::filesystem::path file;
-  std::string part;       // its name in a file that holds several
-  std::string framework;  // whose importer reads it; "plan" and "request" for this program's own files
+  std::string part;       // its name in a file with several recipes
+  std::string framework;  // framework of its importer; "plan" and "request": files of this program
 
   /// "folder/file.py#part".
   std::string name() const;
 };
 
-/// The recipes that a file holds: none in most files. Throws UserError where the file cannot be read.
+/// The recipes in a file: none in most files. Throws UserError if the file cannot be read.
 std::vector<Recipe> recipes_in(const std::filesystem::path& file);
 
 struct RecipeFiles {
   std::vector<Recipe> recipes;
   std::vector<std::filesystem::path> others;  // files without a recipe
 };
-/// Recipes of files and of all files below folders, each once, in the order of their names. Hidden files
-/// and links below a folder are left out. Throws UserError for a path that is not there.
+/// Recipes of files and of all files below folders, each once, in the order of their names. Hidden files and
+/// links below a folder are left out. Throws UserError for a path that does not exist.
 RecipeFiles find_recipes(const std::vector<std::filesystem::path>& paths);
 
-/// The recipes of `paths` in another state of their tree, by their names in `paths`. `base` is the top of
-/// another work tree of git: each path has the same place in both. A `base` without .git is the one path
-/// itself. Starts no program. Throws UserError where `base` is no folder.
+/// The recipes of `paths` in another state of their tree, by their names in `paths`. `base` is the root of
+/// another work tree of git: each path has the same place in both. A `base` without .git is the path itself.
+/// Starts no program. Throws UserError if `base` is not a folder.
 std::map<std::string, Recipe> recipes_of_base(const std::vector<std::filesystem::path>& paths,
                                               const std::string& base);
 
-/// A recipe as a request to estimate, and what a request has no place for.
+/// A recipe as a request to estimate, and properties that a request cannot hold.
 struct RecipeRequest {
   PlanRequest request;
-  int64_t micro_batch_group = 0;   // as frameworks::Imported has it
+  int64_t micro_batch_group = 0;   // as in frameworks::Imported
   bool takes_all = false;          // its data-parallel degree follows from the number of GPUs
-  bool own_file = false;           // a file of the framework's own, which has its model
-  bool open_length = false;        // neither it nor `asked` says how long sequences are
+  bool own_file = false;           // a file of the framework, which has its model
+  bool open_length = false;        // neither it nor `asked` gives the length of sequences
   std::vector<std::string> notes;  // of the importer
 };
-/// A recipe on the cluster of `asked`, whose other fields replace the recipe's. Throws UserError where it
-/// cannot be read.
+/// A recipe on the cluster of `asked`; other fields of `asked` replace those of the recipe. Throws UserError
+/// if it cannot be read.
 RecipeRequest read_recipe(const Recipe& recipe, const PlanRequest& asked);
 
-/// The request to estimate what `file` says of a run, read by the framework `importer`; what the file leaves
-/// open follows from `asked`, whose cluster must be named. Throws UserError.
+/// The request to estimate the run in `file`, read by the framework `importer`. Values that the file lacks
+/// follow from `asked`, which must name a cluster. Throws UserError.
 PlanRequest imported_request(frameworks::Imported imported, const PlanRequest& asked, const std::string& file,
                              const std::string& importer);
 

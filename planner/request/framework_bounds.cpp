@@ -23,7 +23,7 @@ std::shared_ptr<const frameworks::Framework> bounding_framework(const SearchProb
   auto framework = std::make_shared<frameworks::Framework>(*known);
   frameworks::Abilities& a = framework->abilities;
   const SearchBounds& asked = problem.bounds;
-  // Another objective is for whoever asks for what makes it so.
+  // Combinations that change the objective are allowed only if the bounds ask for them.
   using frameworks::Trait;
   std::erase_if(a.combinations, [&](const frameworks::CombinationRule& rule) {
     const bool by_context = contains(rule.with, Trait::ring) || contains(rule.with, Trait::all_to_all);
@@ -32,9 +32,9 @@ std::shared_ptr<const frameworks::Framework> bounding_framework(const SearchProb
            ((by_context && !asked.context.empty()) || (by_size && !asked.micro_batch.empty()));
   });
   if (problem.cluster.device.kind != DeviceKind::cpu) return framework;
-  // What leaves such a rank's memory stays in the machine's.
+  // State that is offloaded from a CPU rank stays in the same machine's memory.
   if (asked.offload.empty()) a.zero_with_offload.clear();
-  // Profiles have no timings of split sequences: those are for whoever asks.
+  // Profiles have no timings of split sequences. They are searched only if the bounds ask for them.
   if (asked.sequence_parallel.empty() && asked.expert.empty())
     a.sequence_parallel = frameworks::SequenceParallelRule::none;
   if (asked.context.empty()) a.context_methods.clear();

@@ -79,8 +79,8 @@ void check_profile(Resolved& resolved) {
   if (!noise.empty()) resolved.notes.push_back(noise);
 }
 
-// The margin that keeps a plan from running out of memory: what was asked for, else what published runs
-// advise.
+// The limit with a margin that keeps a plan from running out of memory: the user's margin, else that of
+// published runs.
 int64_t with_room(const PlanRequest& r, const SearchProblem& problem, int64_t device) {
   if (!r.memory_margin.empty())
     return int64_t(double(device) * (1.0 - parse_share(r.memory_margin, "--memory-margin")));
@@ -91,8 +91,8 @@ int64_t with_room(const PlanRequest& r, const SearchProblem& problem, int64_t de
   return memory_margin({kind, ""}, published_evidence()).safe_bytes(device);
 }
 
-// What one rank may use. A device's own memory less what the driver and its libraries hold bounds it, too: a
-// plan for more could not run.
+// The memory limit of one rank. It never exceeds the device's memory without that of the driver and its
+// libraries, because a plan for more could not run.
 int64_t memory_limit(const PlanRequest& r, const SearchProblem& problem, const Calibration& calibration,
                      std::vector<std::string>& notes) {
   const ClusterSpec& cluster = problem.cluster;
@@ -148,7 +148,7 @@ std::vector<int64_t> limits_of_pools(const PlanRequest& r, const SearchProblem& 
 
 constexpr int64_t kUsualMultiple = 128;
 
-// Longer sequences than a model was made for: positions that are computed, and no table, have no end.
+// Extends a model to longer sequences. Computed positions have no limit; a table of positions has one.
 void extend_positions(const PlanRequest& r, SearchProblem& problem, std::vector<std::string>& notes) {
   const int64_t sequence = problem.workload.sequence, most = problem.model.max_positions;
   if (sequence <= most) return;
@@ -170,7 +170,7 @@ void extend_positions(const PlanRequest& r, SearchProblem& problem, std::vector<
 
 void set_workload(PlanRequest& r, SearchProblem& problem, std::vector<std::string>& notes) {
   int64_t usual = std::min(problem.model.max_positions, kDefaultSequence);
-  // A table of learned positions may have a few rows more than a sequence has tokens: OPT's has two.
+  // A table of learned positions may have a few more rows than a sequence has tokens; OPT's has two more.
   if (problem.model.position == PositionKind::learned && usual > kUsualMultiple)
     usual -= usual % kUsualMultiple;
   const int64_t sequence = r.sequence > 0 ? r.sequence : usual;
@@ -198,8 +198,8 @@ std::shared_ptr<const profiler::KernelTables> own_kernels(const PlanRequest& r, 
   return std::make_shared<const profiler::KernelTables>(profiler::tables_of(own));
 }
 
-// The nodes in use. All GPUs wait for the slowest one of them, and idle nodes delay nobody: a part of a large
-// cluster costs as much as a cluster of that size.
+// The nodes in use. All GPUs wait for the slowest one, and idle nodes delay none. So a part of a large
+// cluster costs the same as a cluster of that size.
 ClusterSpec used_part(ClusterSpec cluster, int64_t ranks) {
   if (cluster.mixed() || ranks >= cluster.devices) return cluster;
   cluster.devices = ranks;
@@ -223,7 +223,7 @@ void set_ranks(const PlanRequest& r, SearchProblem& problem) {
   }
 }
 
-// GPUs that are priced worse than those of the catalog: whoever reads the answer must know it first.
+// Notes on GPUs with coarser prices than those of the catalog, so that readers of the answer know it.
 void note_prices(const ClusterSpec& cluster, std::vector<std::string>& notes) {
   const auto unmeasured = [](const DeviceSpec& device) {
     return device.kind == DeviceKind::gpu && profiler::kernel_tables(device) == nullptr;
@@ -241,7 +241,7 @@ void note_prices(const ClusterSpec& cluster, std::vector<std::string>& notes) {
       fmt::join(names, " and ")));
 }
 
-// Several cards of one machine are meant as often as several machines with one card each.
+// A note, because such a name may mean several cards of one machine or several machines with one card.
 void note_single_gpus(const PlanRequest& r, const ClusterSpec& cluster, std::vector<std::string>& notes) {
   const std::string node = r.cluster.name.substr(0, r.cluster.name.rfind(':'));
   const bool sized = r.cluster.name.find('x', node.size()) != std::string::npos;
@@ -274,7 +274,7 @@ SearchBounds checked(const SearchBounds& bounds) {
   return checked;
 }
 
-// Options of a split that the model or the other options do not have.
+// Refuses options of a split that the model or the other options do not have.
 void check_splits(const SearchBounds& bounds, const ModelSpec& model) {
   const auto above_one = [](const std::vector<int64_t>& values) {
     return !values.empty() && !contains(values, 1);
@@ -293,7 +293,7 @@ void check_splits(const SearchBounds& bounds, const ModelSpec& model) {
                             "leave --sp out, or name another --tp"});
 }
 
-// Who names a framework by its sharding wants no more than that beside tensor ranks.
+// A framework named by its sharding means only that sharding and tensor parallelism.
 void restrict_to_sharding(Resolved& resolved) {
   PlanRequest& r = resolved.request;
   const frameworks::Framework* const named = frameworks::find_framework(r.framework);
@@ -319,14 +319,14 @@ void restrict_to_sharding(Resolved& resolved) {
       r.framework, named->name));
 }
 
-// A framework that keeps everything in 16 bits keeps it in 32 where it computes in them.
+// A framework that keeps all states in 16 bits keeps them in 32 bits if it computes in fp32.
 void widen_states(StateBytes& states) {
   if (states.weight_bytes != 2 || states.optimizer_bytes != 4) return;
   states.weight_bytes = states.gradient_bytes = 4;
   states.optimizer_bytes = 8;
 }
 
-// Without what the framework leaves out of the model.
+// Removes the parts of the model that the framework does not train.
 void leave_out_untrained(Resolved& resolved) {
   SearchProblem& problem = resolved.problem;
   const frameworks::Framework* const framework = frameworks::find_framework(problem.execution.framework);
@@ -346,7 +346,7 @@ void note_verdict(Resolved& resolved) {
   if (on.verdict == VerdictKind::not_written) resolved.notes.push_back(on.reason);
 }
 
-// Where no framework was asked for, and the usual one does not train the model: the first that does.
+// If no framework was given and the usual one does not train the model: the first that does.
 void choose_framework(Resolved& resolved) {
   PlanRequest& r = resolved.request;
   const SearchProblem& p = resolved.problem;
@@ -408,7 +408,7 @@ bool exists(const std::string& path) {
   return std::filesystem::exists(path, error);
 }
 
-// Whether one of the clusters that are joined is a file, "two-racks.json:4" among them.
+// Whether one of the joined clusters is a file, as in "two-racks.json:4".
 bool names_files(const std::string& cluster) {
   if (exists(cluster)) return true;
   for (const std::string& part : split_at(cluster, '+')) {
@@ -465,7 +465,7 @@ PlanRequest request_of(const Plan& plan) {
   request.cluster = {asked.cluster.name, plan.cluster};
   request.global_batch = plan.workload.global_batch;
   request.sequence = plan.workload.sequence;
-  request.layout = plan.layout;  // in which most of the other options stand
+  request.layout = plan.layout;  // it includes most of the other options
   request.deterministic = asked.deterministic;
   request.bounds = asked.bounds;
   request.beyond_framework = asked.beyond_framework;

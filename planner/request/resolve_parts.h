@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The parts of resolve() that are about who runs the plan, and about what is trained.
+// The parts of resolve() about the framework that runs the plan, and about training.
 
 #include <memory>
 #include <string>
@@ -12,44 +12,44 @@
 
 namespace mpt::planner {
 
-/// Whether mpt-run is to run it: it alone runs on CPUs.
+/// Whether mpt-run runs it; only mpt-run runs on CPUs.
 bool is_for_this_runtime(const ClusterSpec& cluster, const Execution& execution);
 
-/// The framework that is to run plans of `problem`; null where its abilities are not known. On CPU ranks it
-/// is without what gains nothing there, unless the bounds ask for it.
+/// The framework that runs plans of `problem`; null if its abilities are not known. On CPU ranks it lacks
+/// abilities that gain nothing there, unless the bounds ask for them.
 std::shared_ptr<const frameworks::Framework> bounding_framework(const SearchProblem& problem);
 
-/// Throws UserError if the framework has not the model's features, its precision or the overlaps, which
-/// `overlaps` names.
+/// Throws UserError if the framework lacks the model's features, its
+/// precision or the overlaps in `overlaps`.
 void check_framework(const SearchProblem& problem, const std::string& overlaps);
 
-/// What the framework of the request does on this cluster. Throws UserError.
+/// The execution of the request's framework on this cluster. Throws UserError.
 Execution execution_of(const PlanRequest& request, const ClusterSpec& cluster,
                        std::vector<std::string>& notes);
 
-/// What selective recompute runs again. Throws UserError for modules that the framework does not have.
+/// The modules that selective recompute runs again. Throws UserError for modules that the framework lacks.
 SelectiveRecompute selective_of(const PlanRequest& request, const ModelSpec& model,
                                 const Execution& execution);
 
-/// As asked, or what the cluster's devices usually train in. Throws UserError for one that they lack.
+/// The requested precision, or the devices' usual one. Throws UserError for one that they lack.
 Precision precision_of(const PlanRequest& request, const ClusterSpec& cluster);
 
-/// What runs beside compute. Throws UserError for an unknown word.
+/// The overlaps of communication with compute. Throws UserError for an unknown word.
 Overlaps overlaps_of(const PlanRequest& request, const ClusterSpec& cluster, const Execution& execution);
 
-/// What is trained and how: as the request's options say, else as its layout does. Throws UserError for
-/// options that do not go together. `tokens`: of a sequence, which may be packed of several.
+/// The training settings: from the request's options, else from its layout. Throws UserError for options that
+/// exclude each other. `tokens`: of a sequence, which may be packed from several.
 Training training_of(const PlanRequest& request, int64_t tokens);
 
-/// Gradients as the request wants them. The width that the framework has by itself changes nothing; another
-/// one that it does not train with is refused, or planned for with --beyond-framework. Reads the problem's
-/// model, precision, execution and training.
+/// Sets the precision of gradients as requested. The framework's default width changes nothing. A width that
+/// it does not train with is refused, or planned for with --beyond-framework. Reads the problem's model,
+/// precision, execution and training.
 void set_gradients(const PlanRequest& request, SearchProblem& problem, std::vector<std::string>& notes);
 
-/// Notes on frozen weights and moments that stay wider than the request says.
+/// Notes on frozen weights and moments that stay wider than requested.
 void note_formats(const SearchProblem& problem, std::vector<std::string>& notes);
 
-/// What deterministic kernels change in the problem's execution. A note says what of them is priced.
+/// Applies deterministic kernels to the problem's execution. A note names the part that is priced.
 void set_deterministic(SearchProblem& problem, std::vector<std::string>& notes);
 
 }  // namespace mpt::planner

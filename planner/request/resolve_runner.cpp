@@ -27,8 +27,8 @@ std::string overlap_names() {
 
 bool is_own_runtime(const Execution& execution) { return execution.framework == Execution{}.framework; }
 
-// What runs a plan on CPU ranks is this project's runtime, and its layers are what profiles time; on GPUs
-// most people have Megatron Core.
+// On CPU ranks plans run with this project's runtime, and profiles time its layers. On GPUs most people have
+// Megatron Core.
 Execution framework_of(const PlanRequest& r, bool cpu, std::vector<std::string>& notes) {
   if (!r.framework.empty()) {
     Execution named = frameworks::load_framework(r.framework, "--framework");
@@ -51,7 +51,7 @@ void check_has_modules(const std::string& framework) {
                           ""});
 }
 
-// Megatron-LM refuses these modules of a model without them (transformer_config.py:1784).
+// Megatron-LM refuses these modules for a model that lacks them (transformer_config.py:1784).
 void check_model_has(const SelectiveRecompute& modules, const ModelSpec& model) {
   const auto check = [&](bool asked, const char* name, bool has, const char* what) {
     if (asked && !has)
@@ -73,7 +73,7 @@ void check_model_has(const SelectiveRecompute& modules, const ModelSpec& model) 
   check(modules.streams, "mhc", model.residual_streams > 1, "several streams of its residual");
 }
 
-// NVIDIA's GPUs before Ampere multiply in fp16 alone.
+// NVIDIA's GPUs before Ampere have 16-bit products only in fp16.
 const DeviceSpec* without_bf16(const ClusterSpec& cluster) {
   constexpr int64_t kAmpere = 80;
   const auto lacks = [](const DeviceSpec& d) {
@@ -164,9 +164,9 @@ Overlaps always_of(const Execution& execution) {
   return overlaps;
 }
 
-// What runs beside compute unless named: all but tensor-parallel collectives and the exchange with experts,
-// which frameworks overlap where they are told to. Within one node this project's runtime overlaps transfers
-// alone: there its ranks share cores, or links that leave little to hide.
+// The default overlaps: all but tensor-parallel collectives and the exchange with experts, which frameworks
+// overlap only on request. Within one node this project's runtime overlaps only transfers: its ranks share
+// cores there, or have links that leave little to hide.
 Overlaps overlaps_of(const PlanRequest& r, const ClusterSpec& cluster, const Execution& execution) {
   const bool one_node = cluster.devices <= cluster.devices_per_node;
   const bool own_runtime = is_for_this_runtime(cluster, execution);

@@ -32,8 +32,8 @@ double number_given(const std::string& text, const std::string& whole) {
   return value;
 }
 
-// Lengths between 0 and the longest whose mean is as said: an exponential law, cut off there, by shares of
-// equal width. A mean of half the longest or more makes them even or leans to long ones.
+// Lengths between 0 and the longest with the given mean: an exponential distribution, cut off at the longest,
+// in parts of equal width. A mean of at least half the longest makes it even or favours long sequences.
 std::vector<LengthShare> by_mean(double mean, double longest, const std::string& whole) {
   if (mean >= longest) refuse_lengths("\"" + whole + "\"", "a mean below the longest");
   constexpr int kParts = 512;
@@ -78,8 +78,8 @@ std::vector<LengthShare> shares_of(const std::vector<std::string>& words) {
   return shares;
 }
 
-// Attention of a sequence of n tokens costs n squared. Packs take sequences until they are full: about
-// tokens / mean of them, whose costs vary independently.
+// Attention of a sequence of n tokens costs n squared. A full pack holds about tokens / mean sequences, and
+// their costs vary independently.
 void set_packing(const PlanRequest& r, int64_t tokens, Training& training) {
   if (r.lengths.empty()) return;
   double all = 0.0, first = 0.0, second = 0.0, fourth = 0.0;

@@ -31,8 +31,8 @@ Contention::Best Contention::best(int64_t lanes) const {
 
 namespace {
 
-// The rule: start = latest end of the waits and of what last used each of the lanes. `ended` is told every
-// instruction and its end; returning false leaves the rest out.
+// The rule: start = latest end of the waits and of the last instruction in each of the lanes. `ended` is
+// called with every instruction and its end; if it returns false, the rest is left out.
 template <class Ended>
 bool run_in_order(const StepProgram& program, std::span<const double> durations_s, Timeline& timeline,
                   Ended&& ended) {
@@ -57,15 +57,15 @@ bool run_in_order(const StepProgram& program, std::span<const double> durations_
 }
 
 bool at_full_speed(const StepProgram& program, const Contention& contention) {
-  // Nothing to share where any number of lanes runs at full speed.
+  // Nothing is shared if any number of lanes runs at full speed.
   for (int lanes = 1; lanes <= program.ranks; ++lanes) {
     if (contention.rate(lanes) < 1.0) return false;
   }
   return true;
 }
 
-// By events: when an instruction ends, what waited for it alone starts. All that computes advances at one
-// rate, so that its ends lie on a clock that runs at that rate.
+// Simulates by events: when an instruction ends, the instructions that waited only for it start. All compute
+// advances at one rate, so its ends are kept on a clock that runs at that rate.
 Timeline contended(const StepProgram& program, std::span<const double> durations_s,
                    const Contention& contention) {
   const size_t count = program.instructions.size();
@@ -148,7 +148,7 @@ double step_time_within(const StepProgram& program, std::span<const double> dura
     const Lane& lane = program.lanes(id).front();
     if (lane.stream == Stream::compute) left[size_t(lane.rank)] += durations_s[size_t(id)];
   }
-  const double most_s = limit_s * (1.0 + 1e-9);  // a rounding error must not drop what is as fast
+  const double most_s = limit_s * (1.0 + 1e-9);  // a rounding error must not drop a tie
   const bool whole = run_in_order(program, durations_s, timeline, [&](InstructionId id, double end) {
     const Lane& lane = program.lanes(id).front();
     if (lane.stream != Stream::compute) return true;
