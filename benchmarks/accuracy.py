@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes reports/results/accuracy.md and accuracy.svg: what the predictions are worth on published runs; and
-planner/explain/evidence.json, what of it mpt-plan says beside a plan. How sure predictions are is counted with
-those that are built in: where predictions changed, build again and run twice.
+"""Writes reports/results/accuracy.md and accuracy.svg: the errors of predictions on published runs. Also writes
+planner/explain/evidence.json, the part of it from which mpt-plan tells how sure a plan's prediction is. That file is built into mpt-plan:
+if predictions changed, build again and run this twice.
 
 Usage: accuracy.py FOLDER_OF_PROGRAMS [--leave-out]
 
@@ -58,12 +58,12 @@ def bias_of(errors):
 
 
 def errors_of(runs):
-    """Relative errors of step time and of peak memory, by id, of runs whose layouts are known."""
+    """Relative errors of step time and of peak memory, by id, for runs with known layouts."""
     return tuple({r["id"]: error for r in runs if (error := error_of(r)) is not None} for error_of in (validate.time_error, validate.memory_error))
 
 
 def seconds_text(seconds):
-    """As format_seconds() in base/quantity.h, to a millisecond."""
+    """Like format_seconds() in base/quantity.h, to a millisecond."""
     value, unit = (seconds, "s") if seconds >= 1 else (1e3 * seconds, "ms")
     return f"{value:.{0 if value >= 99.95 or value == int(value) else 1 if value >= 9.995 else 2}f} {unit}"
 
@@ -92,7 +92,7 @@ def picture(runs):
 
 
 def other_runs(report, records, reasons):
-    """What the predictions are worth on runs that came after the fit."""
+    """The errors of predictions for runs that were published after the fit."""
     sources = {}
     for r in records.values():
         sources.setdefault(r["family"], {})[r["source"]["where"]] = True
@@ -115,7 +115,7 @@ Off by more than 25 %:
 
 
 def by_source(report, records, reasons):
-    """What the predictions are worth on runs of every quality, source by source, with a sentence on what stays far off."""
+    """The errors of predictions for runs of every quality, by source, with a sentence on errors that stay large."""
     time, memory = errors_of(report["runs"])
     sources = {}
     for r in records.values():
@@ -139,7 +139,7 @@ Step times are predicted {bias_of(time.values())} on average. Of {failed['runs']
 
 
 def recent_kinds(report, records):
-    """Errors of the set by what is new in a run: one row each, signed medians beside absolute ones."""
+    """Errors of the set by new features of a run: one row each, with signed and absolute medians."""
     found = {}
     for r in report["runs"]:
         if (error := validate.time_error(r)) is not None:
@@ -152,7 +152,7 @@ def recent_kinds(report, records):
 
 
 def failed_runs(report, records):
-    """Runs that failed for memory: how many of their layouts would be refused, by source."""
+    """Runs that failed for lack of memory: the number of their layouts that would be refused, by source."""
     rows = {}
     for r in report["runs"]:
         record = records[r["id"]]
@@ -171,7 +171,7 @@ def failed_runs(report, records):
 
 
 def mean_without_deductions(programs, records):
-    """Mean error of these runs with the catalog's network where theirs was deduced."""
+    """Mean error of these runs with the catalog's network if theirs was deduced."""
     changed = json.loads(json.dumps(list(records.values())))
     for r in changed:
         if "deduced" in r.get("facts", {}).get("hardware.inter_node", ""):
@@ -181,9 +181,10 @@ def mean_without_deductions(programs, records):
 
 
 def evidence_rows(runs, records, told_apart):
-    """What mpt-plan says of a plan's kind: measured over predicted, by kind and source, and of runs that
-    failed for memory predicted over the room, with how many runs of that source ran whose peaks are not known. Left out are runs that a request cannot express, or that it leaves open, those that name
-    no device with tables of its own or no micro-batch, and memory but for the runs `told_apart`, whose sources say which memory they mean."""
+    """Evidence for mpt-plan's statements about a plan's kind: measured over predicted, by kind and source. For runs that failed for lack of
+    memory: predicted over available memory, and the number of runs of that source that ran but have no known peak. Left out are runs that a
+    request cannot express or leaves open, and runs on devices without kernel tables or without a micro-batch. Memory counts only for the
+    runs `told_apart`: their sources state which memory they mean."""
     rows = {}
 
     def row_of(r):
@@ -210,8 +211,8 @@ def evidence_rows(runs, records, told_apart):
 
 
 def write_evidence(rows, asked):
-    """`asked`: rows of the same runs as a user asks for them. Peaks are of the records' own requests: which states and kernels there
-    were is known of a run that is planned."""
+    """`asked`: rows of the same runs as a user asks for them. Peaks come from the records' own requests, because a user who plans a run
+    knows its states and kernels."""
     table = kinds.measured(rows, {"step_time": asked, "peak_memory": rows})
 
     def lines(of):

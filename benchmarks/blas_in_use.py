@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which library multiplies matrices in a process, by the libraries that it has mapped."""
+"""The library that multiplies matrices in a process, from the libraries that it has mapped."""
 
 import ctypes
 import os
 import re
 
-# The first that is mapped counts: Debian's libblas.so.3 of OpenBLAS is a shell around libopenblas.
+# The first mapped one counts: Debian's libblas.so.3 of OpenBLAS only wraps libopenblas.
 LIBRARIES = (r"^libopenblas", r"^libblis", r"^libmkl_(rt|core)", r"^lib(atlas|satlas|tatlas)", r"^libblas\.so")
 
 
@@ -20,7 +20,7 @@ def openblas_core(path):
 
 
 def blas_of(paths, configuration, core=openblas_core):
-    """The BLAS of a process that has mapped these files, and whose PyTorch was built so."""
+    """The BLAS of a process with these mapped files and a PyTorch of this configuration."""
     for pattern in LIBRARIES:
         for path in sorted(paths):
             name = os.path.basename(path)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What choosing by the predictions would have cost on published runs: of several layouts of one model on one machine, how much
-longer the one predicted fastest took than the one measured fastest, and whether it was one that ran out of memory.
+"""The cost of choosing by predictions on published runs. For several layouts of one model on one machine: how much longer the layout
+predicted fastest took than the one measured fastest, and whether it ran out of memory.
 
 Part of accuracy.py's page.
 """

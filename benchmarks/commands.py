@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole commands of mpt-plan, as a person waits for them: of this build and of another one in turn.
+"""Whole commands of mpt-plan in the time that a user waits for them: this build and another one in turn.
 
 Usage: commands.py FOLDER_OF_PROGRAMS [--against FOLDER] [--turns N] [--quick] [--page FILE] [--outputs FOLDER]
 Medians. `cpu s` is the processor's time with one thread, user and system together, since Linux only samples their shares; `wall s`
-is the time that passes with two. --quick takes one turn of the two smallest requests. --outputs keeps what the commands print.
+is the elapsed time with two threads. --quick takes one turn of the two smallest requests. --outputs keeps the commands' output.
 """
 
 import argparse
@@ -27,7 +27,7 @@ SEARCHES = [
     ("DeepSeek-V3 on 2,048 H100", "deepseek-v3", "dgx-h100:256", 15360),
     ("Megatron 1T on 512 A100", MODEL_1T, "dgx-a100:64", 512, "--seq", "2048"),
 ]
-# Without a search for a better layout, which --json leaves out: reading and pricing alone.
+# Without a search for a better layout, which --json leaves out: only reading and pricing.
 ESTIMATE = ("estimate of a layout, no search", "llama3-8b", "dgx-h100:1", 64, "--tp", "2", "--zero", "1", "--json")
 
 
@@ -48,7 +48,7 @@ def words_of(request):
 
 
 def timed(programs, request, threads, output):
-    """Seconds of the processor and wall seconds of one command, whose output goes to a file."""
+    """CPU seconds and wall seconds of one command; its output goes to a file."""
     command = [os.path.join(programs, "mpt-plan"), *words_of(request), *([] if request is ESTIMATE else ["--threads", str(threads)])]
     with open(output, "w") as out, open(output + ".errors", "w") as errors:
         begin = time.monotonic()
@@ -63,7 +63,7 @@ def timed(programs, request, threads, output):
 
 
 def measure(builds, request, turns, outputs):
-    """Of each build its times. They take turns, so that a busy minute is everybody's."""
+    """The times of each build. Builds take turns, so that a busy minute affects all of them."""
     all_times = [Times() for _ in builds]
     for _ in range(turns):
         for threads in (1, 2):

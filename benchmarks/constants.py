@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which published runs decide each fitted constant of planner/cost/calibration.json, and what else sets them apart.
+"""Which published runs decide each fitted constant of planner/cost/calibration.json, and which traits only these runs have.
 
-Usage: constants.py FOLDER_OF_PROGRAMS [--write]: writes what it finds into the file, too.
+Usage: constants.py FOLDER_OF_PROGRAMS [--write]: with --write the file gets the findings, too.
 
-A run depends on a constant by how much its step time changes, relative to the change of the constant. The families that decide it hold
-nine tenths of that over all runs of its fit, each family with its mean. A trait sets the deciding runs apart where all of them have one
-value of it and no run that does not depend on the constant has it: then the constant may stand for the trait. What only such runs
-decide is dropped, or applies to the trait alone.
+A run depends on a constant by the change of its step time relative to the change of the constant. The deciding families hold nine tenths of
+that over all runs of the fit, each family with its mean. A trait is shared by the deciding runs alone if all of them have one value of it,
+and no run without dependence has that value. Then the constant may represent the trait. A constant that only such runs decide is dropped,
+or applies to the trait alone.
 """
 
 import collections
@@ -21,12 +21,12 @@ import records
 import validate
 
 CONSTANTS = os.path.join(records.FOLDER, "..", "..", "..", "planner", "cost", "calibration.json")
-DEPENDS = 0.02  # of a step time, where the constant changes by the whole of itself
+DEPENDS = 0.02  # of a step time, for a change of the constant by its whole value
 DECIDES = 0.9
 
 
 def traits(run, line):
-    """What one setting of a run could stand for: where, when, with what it ran."""
+    """The traits of a run that a setting could represent: place, time and software."""
     request = run["request"]
     execution = dict(word.split("=", 1) for word in request.get("execution") or [])
     return {"GPU": line["gpu"], "software": run["software"], "framework": line["framework"], "precision": line["precision"],
@@ -83,7 +83,7 @@ def words(found):
 
 
 def written(text, all_found):
-    """The file with what was found behind the families of each fit."""
+    """The file with the findings inserted after the families of each fit."""
     lines, found = [], None
     for line in text.split("\n"):
         for one in all_found:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether predictions are as sure as mpt-plan says: how many runs took a time within the interval, how many layouts that were called
-likely to fit ran out of memory. What is said of a run stands on other sources alone.
+"""Whether predictions are as sure as mpt-plan states: the share of runs with a time within the interval, and of layouts called likely to
+fit that ran out of memory. A statement about a run uses other sources only.
 
 Part of accuracy.py's page.
 """
@@ -14,7 +14,7 @@ LIKELY = (0.99, 0.95, 0.9, 0.7, 0.3, 0.0)
 
 
 def is_like_a_plan(run, records):
-    """Whether a request expresses the run, and leaves nothing open that matters, on a device with tables of its own."""
+    """Whether a request expresses the run and leaves nothing important open, on a device with kernel tables."""
     if run["skipped"]:
         return False
     named = run["gpu"].startswith(records[run["id"]]["facts"]["hardware.gpu"]) and not run["gpu"].endswith("-limited")
@@ -59,8 +59,8 @@ def intervals(runs):
 
 
 def left_out(rows, asked, table):
-    """Kinds that are left out with all of their sources, as if nobody had run them: how much the interval holds without and with what
-    is added, and how much wider that makes it."""
+    """Kinds that are left out with all their sources, as if they had never been run: the share that the interval holds without and with the
+    widening, and the factor of the widening."""
     added = {entry["part"]: entry["step_time"] for entry in table}
     lines = ["| left out | step times | held without widening | held | width, times that of before |", "| --- | --- | --- | --- | --- |"]
     for part in kinds.PARTS[:-1]:

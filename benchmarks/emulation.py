@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Emulated against simulated step times over schedules, stages and micro-batches, as a table in Markdown.
 
-Usage: emulation.py BIN_FOLDER [--quick]. The best of a few emulated steps counts: what a machine adds to sleeping only adds.
+Usage: emulation.py BIN_FOLDER [--quick]. The best of a few emulated steps counts, because load on the machine can only lengthen a sleep.
 --quick has one size of each schedule and shorter steps.
 """
 
@@ -17,7 +17,7 @@ QUICK = "--quick" in sys.argv[2:]
 GRID = [(schedule, pipeline, batches)
         for schedule in ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v")
         for pipeline, batches in ([(2, 4)] if QUICK else [(2, 4), (4, 8), (8, 16)])]
-STEP_S = 0.1 if QUICK else 1.2  # of an emulated step: long beside what waking costs
+STEP_S = 0.1 if QUICK else 1.2  # of an emulated step: long compared with a wake-up
 
 
 def run(*command):

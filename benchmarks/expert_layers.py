@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Time of a layer of experts for one micro-batch in published runs of Megatron-Core without CUDA graphs, the shortest first: step
-time over micro-batches (and the pipeline's fill) and a rank's layers. No cost model is in it. What the device has to do differs by a
-factor of three; where the shortest lie together, the host is what they wait for.
+"""Time of a layer of experts for one micro-batch in published runs of Megatron-Core without CUDA graphs, the shortest first: step time over
+micro-batches (and the pipeline's fill) and a rank's layers. It uses no cost model. The device's work differs by a factor of three. If the
+shortest times are about equal, those runs wait for the host.
 
     python3 benchmarks/expert_layers.py [RUNS.jsonl]
 """

@@ -4,9 +4,9 @@
 Usage: fit_calibration.py FOLDER_OF_PROGRAMS SET [--sweeps N] [--every N] [--leave-out FAMILY|each] [--constant NAME] [--write FILE]
 
 Coordinate descent on the mean absolute error of step times, an error above 60 % counting as 60 %. With --leave-out each,
-every family is predicted with constants that were fitted to all others, from the middle of their ranges on, so that nothing of
-the family is in them: the error on runs of a source that nobody tuned to. --every takes each n-th of the runs to fit to. --constant
-fits that one alone, to the runs that depend on it.
+every family is predicted with constants fitted to all others, starting from the middle of their ranges. So nothing of the family is in
+them: the result is the error on runs of a source not used for tuning. --every takes each n-th of the runs to fit to. --constant
+fits only that one, to the runs that depend on it.
 """
 
 import argparse
@@ -24,7 +24,7 @@ CONSTANTS = os.path.join(records.FOLDER, "..", "..", "..", "planner", "cost", "c
 
 
 def constants_to_fit():
-    """The constants that a fit may change, by name: measured ones and those from literature stay."""
+    """The constants that a fit may change, by name. Measured ones and those from literature stay."""
     with open(CONSTANTS) as file:
         return {constant["name"]: constant for constant in json.load(file) if constant["origin"] == "fitted"}
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step takes beside its micro-batches, from runs of one layout on two numbers of GPUs.
+"""The time of a step without its micro-batches, from runs of one layout on two numbers of GPUs.
 
 Usage: fixed_step_time.py RUNS.jsonl   (reports/validation/records/alephalpha.jsonl)
 
-More replicas share one batch, so a step of m micro-batches over p stages takes (m + p - 1) x + fixed, with the same x
-and the same gradients to sum. Against the bytes that leave a node for a ring's sum of its fp32 gradients, the fixed part
-says what its network carries at most: the optimizer's step and the gathering of weights are in it, too.
-docs/validation.md rests on what this prints.
+More replicas share one batch. A step of m micro-batches over p stages takes (m + p - 1) x + fixed, with the same x and the same gradients
+to sum. The bytes that leave a node in a ring's sum of its fp32 gradients, over the fixed part, give a bound on the network's rate: the
+fixed part also has the optimizer's step and the gathering of weights. docs/validation.md uses this output.
 """
 
 import collections
@@ -18,7 +17,7 @@ import records
 
 
 def stage_parameters(m, pipeline):
-    """Of the largest stage: a decoder of gated MLPs and full attention, untied embeddings at both ends."""
+    """Parameters of the largest stage: a decoder of gated MLPs and full attention, with untied embeddings at both ends."""
     layer = m["hidden"] * (4 * m["heads"] * m["head_dim"] + 3 * m["ffn_hidden"])
     return layer * m["layers"] / pipeline + m["vocab"] * m["hidden"] * (2 if pipeline == 1 else 1)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What mpt-plan reads of other projects' own recipes: the launch scripts and functional tests of Megatron-LM, and the configurations of
-torchtitan, each with the parameters that it finds beside the published ones, or the reason why it is refused.
+"""How mpt-plan reads other projects' recipes: the launch scripts and functional tests of Megatron-LM, and the configurations of torchtitan.
+For each recipe: the parameters that it finds and the published ones, or the reason for a refusal.
 
 Usage: imports.py BIN MEGATRON_LM TORCHTITAN [-o reports/results/imports.md]. The two are folders with their sources.
 """
@@ -16,7 +16,7 @@ import tempfile
 CLUSTER = "dgx-h100:128"  # 1,024 GPUs: enough for every degree in those files
 TESTS_CLUSTER = "dgx-h100:1"  # of the functional tests
 CLOSE = 0.02
-# Parameters that are published of a model, by a pattern of the recipe's name. The first that fits holds.
+# Published parameters of a model, by a pattern of the recipe's name. The first match counts.
 PUBLISHED = [
     (r"gpt3_175b|sc21", 175e9), (r"train_gpt3_15b|15b_8t", 15.6e9), (r"mixtral_8x7b", 46.7e9), (r"gpt-?oss-?120b|gpt_oss_120b", 116.8e9),
     (r"gpt-?oss-?20b|gpt_oss_20b", 20.9e9), (r"DeepSeek-R1|deepseek_v3_671b|mfsdp_deepseek_v3", 671e9), (r"DeepSeek-V2-Lite|deepseek_v3_16b", 15.7e9),
@@ -85,7 +85,7 @@ def counts(recipes):
 
 
 def functional_tests(told):
-    """Of tests that run, those that are called illegal or said not to fit are false alarms."""
+    """If a test of these runs, then calling it illegal or too large is a false alarm."""
     judged = [r for r in told["recipes"] if r["verdict"] != "not_read"]
     alarms = [r for r in judged if r["verdict"] != "fits"]
     lines = [f"{len(told['recipes'])} tests have a configuration of a model. {len(told['recipes']) - len(judged)} are no training of a "

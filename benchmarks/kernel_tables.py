@@ -3,8 +3,8 @@
 
 Usage: kernel_tables.py [FOLDER_OF_TABLES]
 
-Linear in the logarithms of axis and value, as profiler/hardware/kernel_tables.cpp does it. The error is of the value (a time or
-a rate); left-out points are twice as far apart as the points that a lookup has, so it is an upper estimate.
+Interpolation is linear in the logarithms of axis and value, like in profiler/hardware/kernel_tables.cpp. The error is of the value (a
+time or a rate). Left-out points are twice as far apart as the points of a lookup, so it is an upper estimate.
 """
 
 import json
@@ -42,7 +42,7 @@ def main():
         with open(os.path.join(folder, file)) as text:
             t = json.load(text)
         for dtype, g in t.get("gemm", {}).items():
-            # Products that training runs: 512 and more rows, 512 to 16,384 columns.
+            # Products in the range of trainings: at least 512 rows, 512 to 16,384 columns.
             inside = lambda axis, p: p[0] >= 512 and 512 <= p[1] <= 16384 and 512 <= p[2] <= 16384
             print(row(t["device"], f"products, {dtype}", errors([g["m"], g["n"], g["k"]], g["time_us"], inside)))
         attention = [e for a in t.get("attention_forward", []) for e in errors([a["sequence"], a["heads"]], a["tflop_per_s"])]

@@ -1,28 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much wider what is said of a prediction must be where no published run is of its kind: measured by leaving kinds out.
+"""How much wider the interval of a prediction must be if no published run is of its kind: measured by leaving kinds out.
 
-A kind has four parts: software, layers, precision, and what is trained. Each value of a part is left out in turn, with every source that
-has it, and its runs are predicted as a user asks for them, without settings that a record has from its source: nobody has written such
-settings for a kind that was never run. What must be added to the spread of all other runs so that the interval holds as much of these
-as it says is the part's deviation in planner/explain/evidence.json. planner/explain/confidence.h has the same rules in C++, which
-tests/docs/kinds_test.py compares.
-"""
+A kind has four parts: software, layers, precision, and training. Each value of a part is left out in turn, with every source that has it.
+Its runs are predicted as a user asks for them, without the settings that a record has from its source: such settings do not exist for a
+kind that was never run. The part's deviation in planner/explain/evidence.json is added to the spread of all other runs. It is as large as
+needed for the interval to hold the stated share of these runs. planner/explain/confidence.h has the same rules in C++, which
+tests/docs/kinds_test.py compares. """
 
 import math
 
-TAIL = 0.1  # as kTail in planner/explain/confidence.cpp
-LIKELY = 0.9  # as MemoryMargin::kLikely
-POOLED, OTHER_PRECISION, MOST_RUNS = 4.0, 0.3, 16  # as in Spread and confidence.cpp
-# Middles of five equal parts of a normal distribution, as in Spread::widened().
+TAIL = 0.1  # like kTail in planner/explain/confidence.cpp
+LIKELY = 0.9  # like MemoryMargin::kLikely
+POOLED, OTHER_PRECISION, MOST_RUNS = 4.0, 0.3, 16  # like Spread and confidence.cpp
+# Middles of five equal parts of a normal distribution, like in Spread::widened().
 NORMAL = (-1.2815515655446004, -0.5244005127080407, 0.0, 0.5244005127080407, 1.2815515655446004)
-# Student's t that a tenth exceeds, by degrees of freedom from 1: a deviation that few kinds tell is less sure than its value says.
+# Student's t that a tenth exceeds, by degrees of freedom from 1: a deviation from few kinds is less sure than its value.
 STUDENT = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372, 1.363, 1.356, 1.350, 1.345, 1.341, 1.337, 1.333, 1.330, 1.328, 1.325)
 HELD = {"step_time": 0.8, "peak_memory": LIKELY}
 PARTS = ("software", "layers", "precision", "training")
 
 
 def values_of(part, kind):
-    """A part's values in a kind; none where it is as plain as can be, beside which all else is priced."""
+    """A part's values in a kind; none for the plainest value, relative to which all others are priced."""
     return [kind["framework"]] if part == "software" else kind.get(part, [])
 
 
@@ -35,7 +34,7 @@ def has_experts(kind):
 
 
 def values(source, measure):
-    """As step_times() and memory_used() in confidence.cpp."""
+    """Like step_times() and memory_used() in confidence.cpp."""
     found = list(source.get(measure, []))
     failed = source.get("failed", [])
     if measure == "peak_memory" and any(share <= 1 for share in failed):
@@ -72,7 +71,7 @@ def quantile(of, share):
 
 
 def new_parts(kind, rows, left_out=""):
-    """[(part, value)] that no run of its software has. Where no run is of its software, all software counts for the others."""
+    """[(part, value)] that no run of its software has. If its software has no run, all software counts for the other parts."""
     told = [row for row in rows if any(source["source"] != left_out for source in row["sources"])]
     same = [row for row in told if row["framework"] == kind["framework"]]
     found = [] if same else [(PARTS[0], kind["framework"])]
@@ -83,7 +82,7 @@ def new_parts(kind, rows, left_out=""):
 
 
 def spread_of(kind, rows, table, measure, left_out=""):
-    """What mpt-plan's interval and margin come from."""
+    """The spread of mpt-plan's interval and margin."""
     new = {part for part, _ in new_parts(kind, rows, left_out)}
     return widened(spread(kind, rows, measure, left_out), math.sqrt(sum(entry[measure] ** 2 for entry in table if entry["part"] in new)))
 
@@ -93,7 +92,7 @@ def interval(of):
 
 
 def ends(of, measure):
-    """What holds as many runs as is said."""
+    """The ends that hold the stated share of runs."""
     return (0.0, quantile(of, LIKELY)) if measure == "peak_memory" else interval(of)
 
 
@@ -104,8 +103,8 @@ def left_out_kinds(part, rows):
 
 
 def left_out_runs(part, rows, asked, measure):
-    """[(spread of all others, ratios of one source, weight)] of kinds that are left out, one by one: kinds weigh alike, and sources in
-    them as in a spread. `asked`: rows of the same runs as a user asks for them."""
+    """[(spread of all others, ratios of one source, weight)] of kinds that are left out, one by one. All kinds have the same weight, and
+    sources in them have weights as in a spread. `asked`: rows of the same runs as a user asks for them."""
     found = []
     for value, _, rest in left_out_kinds(part, rows):
         of_kind = []
@@ -120,7 +119,7 @@ def left_out_runs(part, rows, asked, measure):
 
 
 def share_held(runs, measure, added):
-    """Share of the left-out runs that a spread with this deviation beside it holds."""
+    """The share of the left-out runs that a spread widened by this deviation holds."""
     held = 0.0
     for of, ratios, weight in runs:
         low, high = ends(widened(of, added), measure)
@@ -129,7 +128,7 @@ def share_held(runs, measure, added):
 
 
 def least_deviation(runs, measure):
-    """To a hundredth."""
+    """The least sufficient deviation, to a hundredth."""
     low, high = 0, 200
     while low < high:
         middle = (low + high) // 2
@@ -138,12 +137,12 @@ def least_deviation(runs, measure):
 
 
 def of_few(deviation, kinds):
-    """What holds as much of a further kind, where so many kinds told the deviation."""
+    """The deviation that holds the same share of a further kind, for a deviation from this number of kinds."""
     return round(deviation * STUDENT[min(max(1, kinds - 1), len(STUDENT)) - 1] / NORMAL[-1], 2)
 
 
 def measured(rows, asked):
-    """The table: of each part what must be added, and of how many runs of how many kinds that was seen."""
+    """The table: for each part the deviation to add, and the numbers of runs and kinds that it comes from."""
     table, everything = [], {"step_time": [], "peak_memory": []}
     for part in PARTS[:-1]:
         entry, count, kinds = {"part": part}, {}, len(list(left_out_kinds(part, rows)))

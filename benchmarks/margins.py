@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a margin of memory is worth on published runs: how many layouts that ran out of memory are still accepted, and how many
-that ran would be refused, without a margin, with the default one (memory_margin() in planner/explain/confidence.h) and with twice it.
+"""The effect of a memory margin on published runs: how many layouts that ran out of memory are still accepted, and how many that ran would
+be refused. Without a margin, with the default one (memory_margin() in planner/explain/confidence.h) and with twice that.
 
 Part of accuracy.py's page.
 """

@@ -21,7 +21,7 @@ import validate
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 PRIOR = os.path.join(ROOT, "planner", "observe", "prior.json")
 PAGE = os.path.join(ROOT, "reports", "results", "choice.md")
-USUAL = 0.05  # standard deviation that a fit begins with
+USUAL = 0.05  # standard deviation at a fit's start
 ROUNDS, MORE_ROUNDS = 150, 40
 FEWEST, LARGE = 3, 5  # layouts of a set, and of a large one
 SCALES = 20
@@ -41,7 +41,7 @@ def run_of(line, kind, ratio, request):
 
 
 def runs_of(records, lines):
-    """Runs whose layouts are known: of step times, and of memory."""
+    """Runs with known layouts: for step times, and for memory."""
     known = [line for line in lines if not line["skipped"] and not line.get("range_s")]
     pairs = (("time", "measured_iter_time_s", "predicted_iter_time_s"), ("memory", "measured_peak_mem_gib", "predicted_peak_mem_gib"))
     return {kind: [run_of(line, kind, line[measured] / line[predicted], records[line["id"]]["request"]) for line in known if line[measured]]
@@ -63,8 +63,8 @@ def layout_of(runs):
 
 
 def runs_of_sets(records, runs):
-    """Sets of at least FEWEST layouts of one source, model, batch, precision, machine and software, by source: what one search
-    chooses among. A set has the runs of each of its layouts."""
+    """Sets of at least FEWEST layouts of one source, model, batch, precision, machine and software, by source: the candidates of one
+    search. A set has the runs of each of its layouts."""
     sets = {}
     for r in (r for r in runs if not r["skipped"] and r["measured_iter_time_s"] and not r.get("range_s")):
         request = records[r["id"]]["request"]
@@ -85,8 +85,8 @@ def sets_of(records, lines):
 
 
 def scales_of(losses):
-    """SCALES values, each for as many clusters, of how far sets are off over what their prior says. Sets of one source are off together,
-    so a source of n sets weighs as the root of n."""
+    """SCALES values, each for the same share of clusters: the errors of sets relative to their prior. Errors of sets of one source are
+    correlated, so a source of n sets has the weight of the root of n."""
     weighed = sorted((of_set["scale"], len(of_source) ** -0.5) for of_source in losses.values() for of_set in of_source)
     total, found = sum(weight for _, weight in weighed), []
     for step in range(SCALES):
@@ -147,7 +147,7 @@ def table(losses):
 
 
 def stated(losses):
-    """What is said of the choice before any run, against what it cost."""
+    """The statements about the choice before any run, compared with its cost."""
     drawn, cost = [of_set["drawn"] for of_set in losses], [of_set["predicted"][0] for of_set in losses]
     within = sum(c <= d["regret_95"] for c, d in zip(cost, drawn))
     return f"""Sources are not off alike: the layouts of some sets differ by a fifth of what the prior says, those of others by three times that. So the draws

@@ -42,9 +42,9 @@ struct Group {
   double weight = 1.0;
 };
 
-// Runs that differ by more differ in more than prices: they count as if they differed by so much.
+// Runs with larger differences differ in more than prices, so their differences are clamped to this.
 constexpr double kLargest = 0.3, kMost = 0.6;
-// A source of more runs tells no more about other sources' runs.
+// More runs of one source tell no more about other sources' runs.
 constexpr double kFullWeight = 8.0;
 constexpr size_t kMostRuns = 60;
 
@@ -68,8 +68,8 @@ Group group_of(const std::vector<Json>& runs) {
   return group;
 }
 
-// What the likelihood says of the variance of each component: half of a^T G a, and half of the trace of
-// K^-1 G, where G is the component's part of the covariance K, and a = K^-1 values.
+// The gradient of the likelihood with respect to the variance of each component: half of a^T G a, and half of
+// the trace of K^-1 G, with G the component's part of the covariance K, and a = K^-1 values.
 struct Pull {
   std::vector<double> up, down;
 };
@@ -98,8 +98,8 @@ void add_pull(const Group& group, const CorrectionPrior& prior, Pull& pull) {
 }
 
 // Largest posterior of the variances, by rounds of the MM algorithm for variance components (Zhou, Hu, Qiao,
-// Cho and Zhou 2019): each lowers a bound of the objective that touches it. Variances have an inverse gamma
-// prior around kUsual: what few runs tell of stays near it.
+// Cho and Zhou 2019): each round lowers a bound of the objective that touches it. Variances have an inverse
+// gamma prior around kUsual, so a variance that few runs determine stays near it.
 CorrectionPrior fitted(const std::vector<Group>& groups, CorrectionPrior prior, int rounds) {
   constexpr double kUsual = 0.04, kShape = 0.05, kLeast = 0.002, kMostSpread = 0.5;
   const size_t components = prior.weights.size() + 1;
@@ -168,7 +168,7 @@ std::vector<double> corrected_losses(MeasuredSet set, const CorrectionPrior& pri
   }
 }
 
-// The same of whoever measures in the predicted order, and takes the fastest of what ran.
+// The same for a user who measures in the predicted order, and takes the fastest layout that ran.
 std::vector<double> predicted_losses(const MeasuredSet& set, size_t most) {
   std::vector<double> losses{set.loss(0)};
   for (size_t runs = 1; runs <= most; ++runs) {
@@ -179,7 +179,7 @@ std::vector<double> predicted_losses(const MeasuredSet& set, size_t most) {
   return losses;
 }
 
-// The errors of a set divided by the prior's own. Each error counts after the layouts before it were
+// The errors of a set divided by the prior's own. Each error is computed after the layouts before it were
 // observed.
 double scale_of(const MeasuredSet& set, const CorrectionPrior& prior) {
   std::vector<CorrectedPoint> points;
@@ -220,7 +220,7 @@ Json replay(const Json& input) {
   return out;
 }
 
-// One run is told: errors of the others' predictions, before and after, for each run in turn.
+// For each run in turn: the errors of the other runs' predictions before and after this run is known.
 Json transfer(const Json& input) {
   const CorrectionPrior prior = prior_of(input.at("prior"));
   std::vector<CorrectedPoint> points;

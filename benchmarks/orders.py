@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics of errors, of orders, and of what was measured more than once."""
+"""Statistics of errors, of orders, and of repeated measurements."""
 
 import math
 import statistics
 
 
 def errors(values):
-    """Of the absolute values of relative errors."""
+    """Statistics of the absolute values of relative errors."""
     sizes = [abs(v) for v in values]
     return {"runs": len(sizes), "mean": statistics.fmean(sizes) if sizes else 0.0, "median": statistics.median(sizes) if sizes else 0.0,
             "worst": max(sizes, default=0.0)}
@@ -17,8 +17,8 @@ def sign(x):
 
 
 def kendall_tau(pairs, resolution=0.0):
-    """Kendall's tau-b between measured and predicted (Kendall 1945, Biometrika 33): pairs in the same order less pairs in the opposite,
-    over the geometric mean of the pairs that are not tied in either. 0 without such pairs. Pairs whose measured values lie within
+    """Kendall's tau-b between measured and predicted (Kendall 1945, Biometrika 33): pairs in the same order minus pairs in the opposite
+    one, over the geometric mean of the numbers of pairs not tied in each. 0 without such pairs. Pairs with measured values within
     `resolution` of each other, as a share of the larger, are left out."""
     agreement, in_measured, in_predicted = 0, 0, 0
     for i, (measured, predicted) in enumerate(pairs):
@@ -34,8 +34,8 @@ def kendall_tau(pairs, resolution=0.0):
 
 
 def repetition(values):
-    """How many things were measured twice or more, and the median over them of the mean relative difference of two measurements. Equal
-    ones are one measurement that was published twice."""
+    """The number of things measured twice or more, and the median over them of the mean relative difference of two measurements. Equal
+    values are one measurement that was published twice."""
     differences = []
     for of_one in values:
         apart = [abs(a - b) / (0.5 * (a + b)) for i, a in enumerate(of_one) for b in of_one[:i] if a != b]
@@ -45,13 +45,13 @@ def repetition(values):
 
 
 def scatter(difference):
-    """The standard deviation of one measurement: half of all pairs of normally distributed values lie closer than 0.954 of it."""
+    """The standard deviation of one measurement: half of all pairs of normally distributed values differ by less than 0.954 of it."""
     return difference / 0.954
 
 
 def reachable_tau(predicted, scatter_of_one):
-    """The tau that predictions without error would be expected to have, were each measurement off by a normally distributed share:
-    two whose logarithms lie d apart keep their order with probability (1 + erf(d / (2 scatter))) / 2."""
+    """The expected tau of predictions without error, if each measurement were off by a normally distributed share: two values with
+    logarithms d apart keep their order with probability (1 + erf(d / (2 scatter))) / 2."""
     agreement, pairs, untied = 0.0, 0, 0
     for i, a in enumerate(predicted):
         for b in predicted[:i]:

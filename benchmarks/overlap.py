@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it wins to reduce gradients and gather weights beside compute, over a slow link: two hosts, as two network
-namespaces of this machine, one CPU rank on each, data parallel with ZeRO 0 to 3.
+"""The gain of reducing gradients and gathering weights during compute over a slow link. Two network namespaces of this machine act as two
+hosts, with one CPU rank on each, data parallel with ZeRO 0 to 3.
 
 Usage: overlap.py FOLDER_OF_PROGRAMS [--quick]. Needs root, ip and tc. Runs take turns; medians of their steps.
 --quick has one turn of a smaller model, without sharding only.

@@ -20,7 +20,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tests/page"))
 import browser  # noqa: E402
 
-# What is asked, and the most milliseconds that it may take.
+# The questions, and the most milliseconds that each may take.
 QUESTIONS = [("llama3-8b", "dgx-h100:1", 64, 8, 150), ("llama3-70b", "dgx-h100:8", 512, 64, 1000), ("llama3-70b", "dgx-h100:128", 2048, 128, 500)]
 FIRST = "model=llama3-8b&cluster=dgx-h100:1&global_batch=64"
 CHANGE = """(async () => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Lowering and simulating one step of 1F1B over stages x micro-batches.
+// Lowers and simulates one step of 1F1B over stages x micro-batches.
 
 #include <benchmark/benchmark.h>
 

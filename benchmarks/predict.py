@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predicted against measured step time on this machine, for layouts of one and two ranks.
 
-In each of three rounds it profiles the machine, plans each layout with every degree fixed and runs it. It prints the
-median prediction and the median step of all rounds, the error between them, the mean of its absolute values, and how far
-the rounds' own medians lie apart: what the machine itself contributes to every error.
+In each of three rounds it profiles the machine, plans each layout with every degree fixed and runs it. It prints the median prediction and
+the median step of all rounds, the error between them, the mean of its absolute values, and the difference between the rounds' own medians:
+the machine's part in every error.
 
-A shared machine changes its speed within seconds, and the profile is minutes old. So short runs of a layout take turns with
-short ones of the same model on one rank, as many of them at once as the layout has ranks, and "beside" is the median error of
-a layout's step as a multiple of those before and behind it: what is predicted of splitting a model, with the machine's own
-speed taken out of both sides.
+A shared machine changes its speed within seconds, and the profile is minutes old. So short runs of a layout take turns with short ones of
+the same model on one rank, one per rank of the layout at the same time. The column "beside" is the median error of a layout's step as a
+multiple of the runs before and after it: the error of predicting the split of a model, without the machine's changing speed.
 
 Usage: predict.py FOLDER_OF_PROGRAMS [--quick]   (--quick: one round of fewer measurements, steps, sequences and layouts)
 """
@@ -23,7 +22,7 @@ import tempfile
 QUICK = "--quick" in sys.argv[2:]
 STEPS, WARM_UP, TURNS, ROUNDS = (2, 1, 1, 1) if QUICK else (4, 1, 3, 3)
 BATCH, BATCH_ALONE = ("8", "4") if QUICK else ("16", "8")
-ALONE = "--tp 1 --pp 1 --dp 1 --micro-batch 2 --recompute none"  # what the runs beside do
+ALONE = "--tp 1 --pp 1 --dp 1 --micro-batch 2 --recompute none"  # of the runs on one rank
 # ranks, options of mpt-plan
 LAYOUTS = [
     (1, "--tp 1 --pp 1 --dp 1 --micro-batch 1 --recompute none"),
@@ -59,7 +58,7 @@ def plan(programs, folder, name, ranks, options, batch):
 
 
 def train(programs, plans, text):
-    """Runs all plans at once; the rows of each run's log but for those that warm up."""
+    """Runs all plans at the same time; returns the rows of each run's log without warm-up steps."""
     started = [subprocess.Popen([os.path.join(programs, "mpt-run"), plan, "--data", *text, "--steps", str(STEPS), "--log",
                                  f"{plan}.{i}.jsonl", "--quiet"], stdout=subprocess.DEVNULL) for i, plan in enumerate(plans)]
     if any(process.wait() != 0 for process in started):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predictions of published runs: their requests answered by `mpt-plan estimate --requests`, and what was observed beside each."""
+"""Predictions of published runs: the answers of `mpt-plan estimate --requests` to their requests, with the observations."""
 
 import itertools
 import json
@@ -11,12 +11,12 @@ import records
 
 FRAMEWORKS = os.path.join(records.FOLDER, "..", "frameworks")
 EVIDENCE = os.path.join(records.FOLDER, "..", "..", "..", "planner", "explain", "evidence.json")
-OPEN = ("chunks", "micro_batch", "zero", "recompute")  # what a source may leave open of a layout
+OPEN = ("chunks", "micro_batch", "zero", "recompute")  # fields of a layout that a source may leave open
 GIB = 2**30
 
 
 def answers(programs, requests, *options):
-    """What mpt-plan says of each request; {"error": text} of one that it cannot price."""
+    """mpt-plan's answer to each request; {"error": text} for a request that it cannot price."""
     if not requests:
         return []
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
@@ -30,7 +30,7 @@ def answers(programs, requests, *options):
 
 
 def request_of(run):
-    """The run's request. Software that published runs alone need has its values in its layout, since mpt-plan does not know its name."""
+    """The run's request. Software used by published runs only has its values in its layout, since mpt-plan does not know its name."""
     request = dict(run["request"])
     values = os.path.join(FRAMEWORKS, f"{request['framework']}.json")
     if os.path.exists(values):
@@ -41,12 +41,12 @@ def request_of(run):
 
 
 def as_a_user_asks(run):
-    """The run without what only its record says of its software: a user names model, machine, layout and framework."""
+    """The run without settings of its software that only its record has: a user names model, machine, layout and framework."""
     return {**run, "request": {name: value for name, value in run["request"].items() if name != "execution"}}
 
 
 def even_stages(layers, stages):
-    """As even_stages() in core/layout.cpp; with one less at the ends where only that divides, as most frameworks split them."""
+    """Like even_stages() in core/layout.cpp. If only one layer less at the ends divides, it is split so, as by most frameworks."""
     if stages > 1 and layers % stages and (layers + 2) % stages == 0:
         each = (layers + 2) // stages
         return [each - 1] + [each] * (stages - 2) + [each - 1]
@@ -74,8 +74,8 @@ def other_layouts(run, answer):
 
 
 def observed_gib(observed, answer):
-    """The peak as it would have been measured: of tensors, with what the allocator holds, or of the whole device. The allocator's
-    cache is given back where the device is full."""
+    """The predicted peak in the measurement's terms: of tensors, with the allocator's share, or of the whole device. The allocator gives
+    its cache back when the device is full."""
     execution, ranks = answer["layout"]["execution"], observed.get("of")
     tensors = max((m["peak_bytes"] for m in answer["prediction"]["memory"] if not ranks or m["rank"] in ranks), default=0) / GIB
     how = observed.get("how", "allocated")
@@ -86,8 +86,8 @@ def observed_gib(observed, answer):
 
 
 def range_of(answer, others):
-    """Whether a layout fits with some values of what is open, and the shortest and the longest time of those that do. Layouts that do
-    not divide the model or the batch were not run: they have no answer."""
+    """Whether a layout fits with some values of the open fields, and the shortest and the longest time of those that do. Layouts that do
+    not divide the model or the batch cannot have been run: they have no answer."""
     told = [a for a in (answer, *others) if "error" not in a]
     fits = any(a["fits"] for a in told)
     times = [a["prediction"]["step_time_s"] for a in told if a["fits"] or not fits]
@@ -126,7 +126,7 @@ def line_of(run, answer, others):
 
 
 def predict(programs, runs, *options, apart=False):
-    """Of each run its line. `apart`: what is said of how sure a prediction is stands on other sources' runs alone."""
+    """The line of each run. `apart`: the confidence of a prediction uses other sources' runs only."""
     requests = [request_of(run) for run in runs]
     if apart:
         found = [None] * len(runs)

@@ -2,9 +2,9 @@
 """Layouts that experts published against the planner's pick for the same model, cluster and batch.
 
 Usage: published_runs.py FOLDER_OF_PROGRAMS [MOST]
-Both layouts are priced as Megatron-LM runs them. One run is taken for each model, cluster and batch: the
-one that was measured to be the fastest per GPU. Both columns of predictions come from the same cost model, so the pick
-can only be slower where the experts' layout needs more memory than this planner grants; such rows are marked.
+Both layouts are priced as Megatron-LM runs them. For each model, cluster and batch one run counts: the
+fastest one per GPU as measured. Both columns of predictions come from the same cost model, so the pick
+planner grants; such rows are marked.
 """
 
 import json

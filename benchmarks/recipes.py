@@ -19,15 +19,15 @@ import tempfile
 VERDICTS = ["fits", "illegal", "does_not_fit", "not_read"]
 APART = "cannot_judge"
 NOT_JUDGED = {"verdict": APART, "parameters": 0, "peak_bytes": 0, "layout": "", "notes": []}
-# What trains no decoder of language, and what its owner does not run.
+# Recipes that train no language decoder, and recipes that their owner does not run.
 NO_DECODER = re.compile(r"MODE: inference|it starts (?!pretrain_gpt)|no language model|/flux/|/wan/|/t5/|the owner's CI leaves it out")
-# Recipes that their owner's own code refuses, by function, and where.
+# Recipes that their owner's own code refuses, by function, with the place.
 REFUSED_BY_OWNER = {
     "qwen35_122b_a10b": "torchtitan/models/common/decoder.py:195", "qwen35_397b_a17b": "torchtitan/models/common/decoder.py:195",
     "glm45_355b_peft_16gpu_h100_bf16_config": "megatron/core/transformer/moe/moe_layer.py:636",
     "glm45_355b_sft_128gpu_h100_bf16_config": "megatron/core/transformer/moe/moe_layer.py:636"}
 MOST_NODES = 128
-NEWER = {"dgx-h100": "dgx-b200", "dgx-b200": "dgx-b300"}  # the next kind, of as many GPUs in a node
+NEWER = {"dgx-h100": "dgx-b200", "dgx-b200": "dgx-b300"}  # the next kind, with the same number of GPUs in a node
 
 
 def check(binary, root, files, cluster, gpus=0):
@@ -55,7 +55,7 @@ def grouped(binary, root, places):
 
 
 def override(text, key, value):
-    """A YAML text with another value of a key such as step_scheduler.local_batch_size, which stands in blocks."""
+    """A YAML text with another value of a nested key such as step_scheduler.local_batch_size."""
     start, end, indent = 0, len(text), ""
     *blocks, last = key.split(".")
     for name in blocks:
@@ -126,7 +126,7 @@ def megatron(binary, root):
 
 
 def on_less(root, case, place):
-    """The place of a test, of which the file says that its first run takes fewer GPUs."""
+    """The place of a test from its file, in which the first run takes fewer GPUs."""
     with open(os.path.join(root, case), encoding="utf-8") as file:
         said = re.search(r"^MODEL_ENV_VARS:\n(?:  +#.*\n)*  MODEL_ARGS:\n(?:  +#.*\n)*    GPUS_PER_NODE: (\d+)", file.read(), re.MULTILINE)
     return (place[0], int(said.group(1))) if said else place
@@ -171,7 +171,7 @@ BRIDGE_RUNS = {
 
 
 def settings_of(command):
-    """What a command of the owner's train.sh sets."""
+    """The settings of a command of the owner's train.sh."""
     words, said = shlex.split(command), {}
     for at, word in enumerate(words):
         value = words[at + 1] if at + 1 < len(words) else ""
@@ -214,7 +214,7 @@ def literal(value):
 
 
 def as_bridge_runs(binary, root, names, runs):
-    """Verdicts on the runs of recipes, by a file for each that sets what the run sets."""
+    """Verdicts on the runs of recipes. For each run a file sets the run's settings."""
     found = {}
     with tempfile.TemporaryDirectory() as scratch:
         os.symlink(os.path.abspath(os.path.join(root, "src/megatron")), os.path.join(scratch, "megatron"))

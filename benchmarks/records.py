@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published runs of reports/validation/records (docs/validation.md), for the scripts beside this one."""
+"""Published runs of reports/validation/records (docs/validation.md), for the scripts of this folder."""
 
 import glob
 import json

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of Llama 3 405B on 16,384 H100: its size, the time to write it, and the time until headless Chromium has drawn it.
 
-Usage: report.py FOLDER_OF_PROGRAMS [--quick]. Medians; each time beside that of the same program without the report, in turns;
---quick has one turn.
+Usage: report.py FOLDER_OF_PROGRAMS [--quick]. Medians; each time is compared with the same program without the report, in turns. --quick
+has one turn.
 """
 
 import os

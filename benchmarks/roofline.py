@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step must take on an H100, kernel by kernel, beside the project's goal: writes a page in Markdown.
+"""The least time of a step on an H100, kernel by kernel, compared with the project's goal: writes a page in Markdown.
 
 Usage: roofline.py STEP_KERNELS [MODEL:SEQUENCE:MICRO_BATCH:MICRO_BATCHES ...]
 
@@ -21,11 +21,11 @@ PEAK_BYTES_PER_S = 3.35e12  # the same
 # Share of the peak that large copies reach: 3.27 of 4.8 TB/s on an H200 (reports/results/gpu.md).
 COPY_SHARE = 3.27 / 4.8
 LEAST_KERNEL_S = 3e-6       # of a kernel that has little to do
-# Model, sequence, sequences per micro-batch, micro-batches, and the goal for the share of the peak.
+# Model, sequence, sequences per micro-batch, micro-batches, and the goal as a share of the peak.
 GOALS = [("gpt2-1.5b", 4096, 2, 8, 0.50), ("llama3.2-1b", 4096, 2, 8, 0.50), ("gpt2-124m", 1024, 32, 4, 0.40)]
 MOST_EXCESS = 1.3
 IN_8_BITS = "llama3.2-1b"
-# Class of a kernel by its name's beginning.
+# The class of a kernel, by the first part of its name.
 CLASSES = [("fp8 product forward", "products in 8 bits, forward"), ("fp8 product backward", "products in 8 bits, backward"),
            ("magnitude", "casts to 8 bits"), ("narrow", "casts to 8 bits"), ("product forward", "products, forward"), ("product backward", "products, backward"),
            ("attention forward", "attention, forward"), ("attention backward", "attention, backward"),
@@ -41,7 +41,7 @@ def class_of(kernel):
 
 
 def between(grid, value):
-    """The two places of a grid around a value, and the share of the second, on a logarithmic scale."""
+    """The two grid points around a value, and the share of the second, on a logarithmic scale."""
     upper = min(max(bisect.bisect_left(grid, value), 1), len(grid) - 1)
     low, high = grid[upper - 1], grid[upper]
     share = (math.log(value) - math.log(low)) / (math.log(high) - math.log(low))
@@ -49,7 +49,7 @@ def between(grid, value):
 
 
 def ends(place):
-    """The two places with the weight of each."""
+    """The two grid points with the weight of each."""
     low, high, share = place
     return (low, 1.0 - share), (high, share)
 
@@ -60,7 +60,7 @@ class Rates:
         self.attention, self.training = table["attention_forward"], table["training_attention"]
 
     def product_flop_per_s(self, m, n, k, precision="bf16"):
-        """Interpolated between the shapes measured; beyond them the nearest ones' rate."""
+        """Interpolated between the measured shapes; outside them the rate of the nearest ones."""
         gemm = self.gemm[precision]
         sizes = [sorted(set(gemm[axis])) for axis in "mnk"]
         places = [between(grid, size) for grid, size in zip(sizes, (m, n, k))]
@@ -77,7 +77,7 @@ class Rates:
         return total
 
     def attention_flop_per_s(self, direction, batch, sequence, heads, head_dim):
-        """Of the nearest head size: what an inference's forward reaches, times a training's share of that."""
+        """At the nearest head size: the rate of an inference's forward, times the share that training reaches."""
         nearest = min(self.attention, key=lambda t: abs(math.log(t["head_dim"] / head_dim)))
         rows, columns = between(nearest["sequence"], sequence), between(nearest["heads"], batch * heads)
         rate = sum((row[1] * column[1]) * nearest["tflop_per_s"][row[0] * len(nearest["heads"]) + column[0]]
@@ -88,7 +88,7 @@ class Rates:
         return rate * share * 1e12
 
     def seconds(self, kernel, count):
-        """What all launches of a kernel take together."""
+        """The time of all launches of a kernel together."""
         shape = [int(word) for word in kernel.split() if word.isdigit()]
         floor = count["launches"] * LEAST_KERNEL_S
         moving = (count["read_bytes"] + count["written_bytes"]) / (PEAK_BYTES_PER_S * COPY_SHARE)
@@ -102,7 +102,7 @@ class Rates:
 
 
 def must_move(name, bytes_):
-    """Bytes that would move if all that can be fused were: what is summed over rows is at hand when it is made."""
+    """The bytes to move if all fusible kernels were fused: inputs of sums over rows are then still in registers."""
     return 0 if name.startswith("sums over rows") else bytes_
 
 
@@ -127,7 +127,7 @@ def seconds_of(step, rates):
 
 
 def model_flop(step):
-    """As others count: three times the forward pass."""
+    """By the common count: three times the forward pass."""
     return 3.0 * sum(c["flop"] for k, c in step["kernels"].items() if " forward" in k)
 
 
@@ -139,7 +139,7 @@ def table_of(title, rows):
 
 
 def in_8_bits(step, narrow, rates):
-    """The same step with `--precision fp8`, and what casts leave of the gain."""
+    """The same step with `--precision fp8`, and the part of the gain that is left after casts."""
     rows = classes_of(narrow, rates)
     took, takes = seconds_of(step, rates), seconds_of(narrow, rates)
     casts = dict(rows)["casts to 8 bits"]

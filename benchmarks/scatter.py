@@ -18,7 +18,8 @@ def colour(number):
 
 
 def legend(groups):
-    """As far apart as there is room for, and no closer than lines of text; of more groups the first, and how many others there are."""
+    """Label positions as far apart as there is room, and no closer than lines of text. If there are too many groups: the first ones, and
+    the number of the others."""
     height = SIZE - TOP - 20
     most = int(height / 14)
     shown = groups if len(groups) <= most else groups[:most - 1]
@@ -31,7 +32,7 @@ def legend(groups):
 
 
 def svg(title, points):
-    """`points`: (measured, predicted, group, what the point shows on hover)."""
+    """`points`: (measured, predicted, group, text on hover)."""
     points = [p for p in points if p[0] > 0 and p[1] > 0]
     values = [v for p in points for v in p[:2]] or [1.0]
     first = math.floor(math.log10(min(values)))

@@ -2,8 +2,8 @@
 """Searches of whole spaces with their certificates: seconds and peak memory, and how both grow with the cluster.
 
 Usage: search.py FOLDER_OF_PROGRAMS [--quick]   (--quick has two small searches)
-One thread, but for the last lines. Seconds are of the search as the plan's certificate says; user is the process's time on
-its core, which other processes lengthen less, and memory its peak.
+One thread, except in the last lines. Seconds are the search's, from the plan's certificate. user is the process's CPU time, which other
+processes lengthen less; memory is its peak.
 """
 
 import json
@@ -27,7 +27,7 @@ LONG_CASES = [
     ("llama3-405b", "dgx-h100:12500", 25000, 8192),
     ("llama3-70b", "dgx-a100:8+dgx-h100:8@25GB/s@2ms", 512, 4096),
 ]
-# How the cost grows with one thing at a time.
+# Growth of the cost with one quantity at a time.
 GROWTH = [("layers", [("llama3-8b", "dgx-h100:16", 512, 4096), ("llama3-70b", "dgx-h100:16", 512, 4096), ("llama3-405b", "dgx-h100:16", 512, 4096)]),
           ("micro-batches", [("llama3-70b", "dgx-h100:16", b, 4096) for b in (128, 512, 2048, 8192)])]
 

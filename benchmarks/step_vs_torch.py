@@ -99,14 +99,14 @@ class Mpt:
 
 
 def environments():
-    """Environments to try a peer in, the fastest first: OPENBLAS_CORETYPE asks for other kernels than the processor's own."""
+    """Environments to try a peer in, the fastest first. OPENBLAS_CORETYPE selects kernels for another processor."""
     common = {**os.environ, **ONE_THREAD}
     own = {name: value for name, value in common.items() if name not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
     return [own, common] if own != common else [own]
 
 
 def tried(python, compiled, environment):
-    """What a peer says of itself when it takes a step; RuntimeError if it cannot or should not."""
+    """A peer's description of itself after a step; RuntimeError if it cannot take one or should not."""
     peer = TorchPeer(python, compiled, environment, SMALL[0], 1)
     try:
         about = peer.about()
@@ -124,7 +124,7 @@ def can_compile(about):
 
 
 def find_peer(python, compiled):
-    """(name, BLAS, python, compiled, environment) in the first environment that it computes rightly in, or None."""
+    """(name, BLAS, python, compiled, environment) in the first environment in which it computes correctly, or None."""
     for environment in environments():
         try:
             about = tried(python, compiled, environment)
@@ -148,7 +148,7 @@ def find_peers(pythons):
 
 
 def compare(program, peers, size, ranks, rounds):
-    """The table of one size: all of them take turns, so that a busy minute is everybody's."""
+    """The table of one size. All programs take turns, so that a busy minute affects all of them."""
     ours = Mpt(program, size, ranks)
     others = [TorchPeer(python, compiled, environment, size, ranks) for _, _, python, compiled, environment in peers]
     for other in others:
@@ -192,7 +192,7 @@ class Table:
         return "\n".join([self.title, *(f"  {row.name:<34}{row.seconds * 1e3:8.1f} ms   {row.words()}" for row in self.rows)])
 
     def fastest_peer(self):
-        """Of all peers the least median ratio."""
+        """The least median ratio over all peers."""
         return min(statistics.median(row.ratios) for row in self.rows if row.ratios)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Below which difference of predicted step times the predicted order of two published layouts is no better than chance.
+"""The difference of predicted step times below which the predicted order of two published layouts is no better than chance.
 
 Part of accuracy.py's page. core/ties.h has the threshold for all of MPT.
 """
@@ -15,13 +15,13 @@ SIGNIFICANT = 0.05
 
 
 def p_of(right, of):
-    """Probability that chance gets at least so many right."""
+    """The probability that chance gets at least this number right."""
     return sum(math.comb(of, i) for i in range(right, of + 1)) / 2**of
 
 
 def times_of(records, predictions):
-    """By source, model, machine, software, batch and precision: predicted and measured seconds of each layout. Runs of one layout
-    are one, with the medians of their times."""
+    """By source, model, machine, software, batch and precision: predicted and measured seconds of each layout. Runs of one layout count
+    once, with the medians of their times."""
     sets = {}
     for p in predictions:
         if p["skipped"] or p["out_of_memory"] or p.get("range_s") or not p["measured_iter_time_s"]:
@@ -40,7 +40,7 @@ def difference(a, b):
 
 
 def pairs_of(sets):
-    """(source, predicted difference, measured difference, right) of each pair whose predictions differ, and whose measurements do."""
+    """(source, predicted difference, measured difference, right) of each pair with different predictions and different measurements."""
     pairs = []
     for key, times in sets.items():
         for i, (predicted, measured) in enumerate(times):
@@ -52,7 +52,7 @@ def pairs_of(sets):
 
 
 def tally(pairs):
-    """Pairs, right ones and their p; sources with more right than wrong ones, those with fewer, and their p."""
+    """Pairs, right ones and their p; sources with more right than wrong ones, sources with fewer, and their p."""
     sources = {}
     for source, _, _, right in pairs:
         sources.setdefault(source, []).append(right)

@@ -6,7 +6,7 @@ Usage: torch_gpu.py [--attention NAMES] [--vocabulary-multiple N] [--turns] [--o
 MODEL is a file of models/zoo: GPT-2 or Llama style. Tokens are the bytes of TEXT, as mpt-run --data reads them; without it
 they are drawn from the vocabulary. STEPS optimizer steps are a turn. Turns go round the backends three times; with --turns
 each line of the input names the backend of one turn, so that another program can run in between. Each turn prints a line of
-JSON: its backend, tokens per second, and what it rests on.
+JSON: its backend, tokens per second, and the PyTorch, GPU and settings that it used.
 
 --attention NAMES        some of cudnn and flash, with commas between them (default: both)
 --vocabulary-multiple N  pads the vocabulary as the plan does (128 for one GPU)

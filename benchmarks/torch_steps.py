@@ -74,7 +74,7 @@ class Steps:
 
 
 def product_error():
-    """How far a product is off: older OpenBLAS compute wrongly on newer processors."""
+    """The error of a product: older OpenBLAS compute wrong results on newer processors."""
     torch.manual_seed(1)
     a, b = torch.rand(256, 384), torch.rand(384, 512)
     exact = a.double() @ b.double()
@@ -86,7 +86,7 @@ def main():
     compiled = words[0] == "--compile"
     rank, ranks, port, *size = map(int, words[1:] if compiled else words)
     torch.set_num_threads(1)
-    error = product_error()  # first of all: it loads the BLAS
+    error = product_error()  # first, because it loads the BLAS
     blas = blas_of(mapped_files(), torch.__config__.show())
     print(json.dumps({"torch": torch.__version__, "blas": blas, "product_error": error}), flush=True)
     if ranks > 1:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far vTrain's single-node times are from sums over layers, and what its output layers take.
+"""How far vTrain's single-node times are from sums over layers, and the time of its output layers.
 
 Usage: trace_sums.py GROUND_TRUTH_SINGLE.csv   (data/ of VIA-Research/vTrain, f8dda84)
 
-docs/validation.md and the test OutputLayersOfOddVocabulariesTakeTheirMeasuredTime rest on what it prints.
+docs/validation.md and the test OutputLayersOfOddVocabulariesTakeTheirMeasuredTime use this output.
 """
 
 import csv
@@ -25,7 +25,7 @@ def read(path):
 
 
 def off_the_line(times):
-    """Microseconds that each time of 16 layers lies off the line between those of 12 and 24."""
+    """The distance of each time of 16 layers from the line through those of 12 and 24, in microseconds."""
     found = []
     for key, time in times.items():
         few, many = times.get((*key[:-1], 12)), times.get((*key[:-1], 24))
@@ -35,7 +35,7 @@ def off_the_line(times):
 
 
 def head_ms(times, hidden, tensor, micro):
-    """What a micro-batch takes beside its layers, from runs without a pipeline."""
+    """The time of a micro-batch without its layers, from runs without a pipeline."""
     def at(count, layers):
         return times[hidden, tensor, 2 if tensor == 1 else 1, 1, micro, count, layers]
 

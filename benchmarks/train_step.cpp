@@ -83,7 +83,7 @@ class Rank {
     return now_s() - start;
   }
 
-  // As a step is measured: for about as long, all ranks at once, until the last is done.
+  // Measured like a step: for about the same time, on all ranks at once, until the last one is done.
   double product_flop_per_s() {
     constexpr int64_t kSize = 768, kProducts = 16;
     constexpr runtime::LinearShape kShape{kSize, kSize, kSize};

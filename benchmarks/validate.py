@@ -20,7 +20,7 @@ FEWEST = 10  # runs of one model on one GPU
 
 
 def time_error(line):
-    """Of a run whose layout is known; None without a prediction or a measurement."""
+    """For a run with a known layout; None without a prediction or a measurement."""
     known = not line["skipped"] and line["measured_iter_time_s"] and not line.get("range_s")
     return line["predicted_iter_time_s"] / line["measured_iter_time_s"] - 1 if known else None
 
@@ -35,7 +35,7 @@ def is_failure(line):
 
 
 def groups_of(lines, field):
-    """Errors by a field's value; by "all" where it is that word."""
+    """Errors by the value of a field; by "all" if `field` is that word."""
     groups = {}
     for line in lines:
         if not line["skipped"] and not is_failure(line):
@@ -48,7 +48,7 @@ def groups_of(lines, field):
 
 
 def repeated(runs, lines):
-    """By how much runs of one request lie apart."""
+    """The differences between runs of one request."""
     measured = {}
     for run, line in zip(runs, lines):
         if line["measured_iter_time_s"]:
@@ -58,8 +58,8 @@ def repeated(runs, lines):
 
 
 def rank_correlations(lines, repetition):
-    """Whether the planner would put runs of one model on one GPU in the measured order: by step time, and by seconds of a device for a
-    token, where runs of different batches and sizes compare."""
+    """Whether the planner would put runs of one model on one GPU in the measured order: by step time, and by device seconds per token, in
+    which runs of different batches and sizes are comparable."""
     groups = {}
     for line in lines:
         if time_error(line) is not None:
@@ -77,7 +77,7 @@ def rank_correlations(lines, repetition):
 
 
 def ranges_of(lines):
-    """Of runs with unknown fields: whether the measured time lies within the predicted range, and how far from its nearer end, as a
+    """For runs with unknown fields: whether the measured time is within the predicted range, and its distance from the nearer end, as a
     share of the measured time."""
     open_runs = [(line["measured_iter_time_s"], *line["range_s"]) for line in lines if line.get("range_s") and line["measured_iter_time_s"]]
     faster, slower = sum(m < low for m, low, _ in open_runs), sum(m > high for m, _, high in open_runs)
@@ -87,7 +87,7 @@ def ranges_of(lines):
 
 
 def report(programs, runs, *options, apart=False):
-    """Every run's line, and what all of them are worth. `options`: of mpt-plan estimate --requests."""
+    """Every run's line, and the errors over all of them. `options` are those of mpt-plan estimate --requests."""
     lines = predictions.predict(programs, runs, *options, apart=apart)
     repetition, failed = repeated(runs, lines), [line for line in lines if is_failure(line)]
     summary = {"skipped": sum(bool(line["skipped"]) for line in lines), **{field: groups_of(lines, field) for field in ("all", "family", "gpu", "precision")},

@@ -20,7 +20,7 @@ const EmbeddedFiles& asked_files();  // generated
 
 namespace {
 
-// As pydantic reads them: a number that is whole, and 0 and 1 for false and true.
+// Types as pydantic reads them: floats with a whole value are integers, and 0 and 1 are false and true.
 bool has_type(const Json& value, const std::string& kind) {
   if (value.is_null() || kind == "other" || kind == "section") return true;
   if (kind == "text" || value.is_structured()) return false;
@@ -34,7 +34,7 @@ std::string AskedRegistry::place_of(const std::string& type) const {
   if (any) return place();
   const models::Family* const family = models::find_family(type);
   const std::string name = family != nullptr ? family->architecture : "";
-  // A language model also trains in the class that has an encoder beside it.
+  // A language model also trains in the class that adds an encoder to it.
   const std::string stem = name.substr(0, name.rfind("ForCausalLM"));
   for (const auto& [names, wanted] :
        {std::pair{&types, type}, {&classes, name}, {&classes, stem + "ForConditionalGeneration"}}) {
@@ -103,7 +103,7 @@ void Asked::add_given(const Json& settings, const std::string& section, const st
   const bool typed = contains(closed, section.substr(0, section.rfind('.')));
   for (const auto& [name, value] : settings.items()) {
     const std::string key = section + name, kind = kind_of(key), where = fmt::format("{} at {}", file, key);
-    if (name.starts_with('_')) continue;  // of the reader of the file
+    if (name.starts_with('_')) continue;  // a key for the reader of the file
     if (kind.empty() && !typed) {
       given.unknown.push_back(key);
       continue;

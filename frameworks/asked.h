@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What was asked of the released package of a framework: frameworks/*/asked.json, built in.
-// scripts/ask-frameworks writes them.
+// Facts about the released package of a framework: frameworks/*/asked.json, built in. scripts/ask-frameworks
+// reads them from the package.
 
 #include <map>
 #include <string>
@@ -16,39 +16,40 @@
 
 namespace mpt::frameworks {
 
-/// The models that one package has: names with their line in the file, or their file and line in the folder.
+/// The models of one package: names with their line in the file, or with their file and line in the folder.
 struct AskedRegistry {
 #include "generated/AskedRegistry.inc"
 
   std::string place() const { return package + ", " + file; }
-  /// Where it has the type of config.json, or the language model of its class; empty: nowhere.
+  /// The place of the type of config.json, or of the language model of its class; empty: the package has
+  /// none.
   std::string place_of(const std::string& type) const;
 };
 
 /// Settings of a file.
 struct GivenSettings {
   std::map<std::string, std::optional<Json>> values;  // by the names of the rules; nothing: not known
-  std::vector<std::string> unknown;                   // keys that the framework does not look at
+  std::vector<std::string> unknown;                   // keys that the framework does not read
 };
 
 struct Asked {
 #include "generated/Asked.inc"
 
-  /// How a setting is written; empty for one that the framework does not have.
+  /// The kind of a setting's value; empty for a setting that the framework does not have.
   std::string kind_of(const std::string& key) const;
-  /// The value that words give to a setting; nothing where they are no literal. Throws FrameworkRefusal at
-  /// `where` for an unknown key, and for a value that it cannot have.
+  /// The value that words give to a setting; nothing if they are no literal. Throws FrameworkRefusal at
+  /// `where` for an unknown key, and for a value outside the setting's kind.
   std::optional<Json> value_of(const std::string& key, const std::vector<std::string>& words,
                                const std::string& where) const;
   /// Adds the keys of a section, "distributed.", and those of the sections in it. Throws FrameworkRefusal.
   void add_given(const Json& settings, const std::string& section, const std::string& file,
                  GivenSettings& given) const;
-  /// Why the framework's own rules refuse settings. `given`: by the names of the rules, without a value where
-  /// it is not known. `whole`: what is not given is not given elsewhere.
+  /// The framework's own reason to refuse settings. `given`: by the names of the rules, without a value if it
+  /// is not known. `whole`: `given` is complete, so other settings have their defaults.
   std::optional<Problem> refusal(const std::map<std::string, std::optional<Json>>& given, bool whole,
                                  const std::string& file) const;
 
-  /// Where it has a value of that content; empty: nowhere.
+  /// The place of a value with that content; empty: the package has none.
   std::string place_of(models::Value value, const Json& content) const;
 };
 
@@ -56,7 +57,7 @@ struct Asked {
 std::map<std::string, std::optional<Json>> settings_by_path(const Json& settings,
                                                             const std::string& section = "");
 
-/// Null: nothing was asked.
+/// Null: the framework has no asked.json.
 const Asked* asked_of(const Framework& framework);
 
 }  // namespace mpt::frameworks

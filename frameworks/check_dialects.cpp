@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Run by the build: a dialect with a misspelt key, value or word fails it.
+// The build runs this: a dialect with a misspelt key, value or word fails the build.
 
 #include <cstdio>
 #include <exception>

@@ -49,7 +49,7 @@ std::optional<TrialCommand> trial_command(const Plan& plan, const std::string& f
   const std::pair<std::string_view, std::string> marks[] = {{"@steps@", std::to_string(steps)},
                                                             {"@folder@", folder}};
   const Framework* framework = find_framework(plan.layout.execution.framework);
-  // Adapters need weights.
+  // Adapters need trained weights, which a trial does not have.
   if (framework == nullptr || framework->trial.script.empty() || plan.layout.training.adapts() ||
       (framework->trial.whole_model && plan.layout.pipeline > 1))
     return std::nullopt;

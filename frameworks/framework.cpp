@@ -48,7 +48,7 @@ std::string version_number(const Framework& framework) {
   return begin == std::string::npos ? "" : framework.version.substr(begin);
 }
 
-// Numbers and truth values as JSON has them; all else is a name.
+// Numbers and truth values of JSON; any other text is a name.
 Json value_of(const std::string& text) {
   const auto parsed = json_of(text);
   return parsed && (parsed->is_number() || parsed->is_boolean()) ? *parsed : Json(text);

@@ -23,32 +23,32 @@ const Framework& own_runtime();
 /// The default on GPUs.
 const Framework& usual_framework();
 
-/// The framework of that name or alias, perhaps with its version, "megatron-core==0.19.2"; null for an
-/// unknown one, and for a version that is not the known one.
+/// The framework of that name or alias, optionally with its version, "megatron-core==0.19.2". Null for an
+/// unknown name, and for a version other than the known one.
 const Framework* find_framework(const std::string& name);
 
-/// By name or alias. Throws UserError that names `where` for an unknown one.
+/// By name or alias. Throws UserError at `where` for an unknown one.
 const Framework& framework_named(const std::string& name, const std::string& where);
 /// Its kernels, bytes and host costs. Throws UserError as framework_named() does.
 Execution load_framework(const std::string& name, const std::string& where);
 
-/// With other values of its fields, each "name=value" as in the file of a framework. Throws UserError that
-/// names `where` for an unknown field or a value that it cannot have.
+/// `execution` with other values of its fields, each "name=value" as in a framework's file. Throws UserError
+/// at `where` for an unknown field or a value out of its range.
 Execution with_changes(const Execution& execution, const std::vector<std::string>& changes,
                        const std::string& where);
 
-/// With the values of a JSON object of its fields, "framework" among them: then that framework's others.
-/// Throws UserError that names the field under `where`.
+/// `execution` with the fields of a JSON object. With "framework" among them, fields that are not given take
+/// that framework's values. Throws UserError that names the field under `where`.
 Execution with_fields(const Execution& execution, const Json& fields, const std::string& where);
 
-/// From Blackwell on products read a matrix of one scale in either order (NVIDIA/TransformerEngine,
+/// From Blackwell on, products read a matrix with one scale in either order (NVIDIA/TransformerEngine,
 /// docs/features/low_precision_training, "Handling transposes").
 inline void set_device(Execution& execution, const DeviceSpec& device) {
   execution.kernels.fp8_in_any_order = device.mxfp8;
 }
 
-/// Tokens go once to a device that holds several of their experts, as in HybridEP. Its kernels leave the room
-/// that products in fp8 take.
+/// A token goes once to a device that holds several of its experts, as in HybridEP. HybridEP's kernels also
+/// make the padding that products in fp8 need.
 inline void send_tokens_once(Execution& execution) {
   execution.traffic.deduplicates_dispatch = true;
   execution.kernels.pads_expert_rows = false;

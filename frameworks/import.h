@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Import: what somebody runs in another framework, as model, layout and workload.
+// Import: a training of another framework, as model, layout and workload.
 
 #include <optional>
 #include <string>
@@ -14,37 +14,37 @@
 
 namespace mpt::frameworks {
 
-/// Of a file that is imported. The largest are MPT's own scripts for PyTorch: they list the order of each
-/// pipeline rank, some megabytes with hundreds of micro-batches.
+/// The largest file that is imported. The largest ones are MPT's own scripts for PyTorch: they list the order
+/// of each pipeline rank, some megabytes with hundreds of micro-batches.
 inline constexpr int64_t kMostImportedBytes = 8 << 20;
 
 struct Imported {
   std::optional<ModelSpec> model;
-  std::string unknown_model;  // the file's name for a model that is not known
-  std::string framework;      // that runs it; empty: the importer's
-  Layout layout;              // data-parallel degree 0: what the ranks leave
-  int64_t shard_groups = 1;   // replicas are cut into as many groups, each of which shares out the states
-  std::vector<std::string> execution;  // fields of Execution that the file decides on, as "name=value"
+  std::string unknown_model;           // the file's name for a model that is not known
+  std::string framework;               // that runs the file; empty: the importer's
+  Layout layout;                       // data-parallel degree 0: all ranks left over
+  int64_t shard_groups = 1;            // groups of replicas; each group shares out the states
+  std::vector<std::string> execution;  // fields of Execution that the file decides, as "name=value"
   Workload workload;
-  int64_t accumulated = 1;            // micro-batches of a step, where it has no global batch
-  std::string open_vocabulary;        // tokenizer of a vocabulary whose size is not known
+  int64_t accumulated = 1;            // micro-batches of a step, if it has no global batch
+  std::string open_vocabulary;        // tokenizer of a vocabulary of unknown size
   int64_t micro_batch_group = 0;      // micro-batches of a virtual stage in turn; 0: the pipeline degree
-  std::string length_note;            // the one of `notes` on a sequence length that the file lacks
-  std::vector<std::string> notes;     // what was not understood, or has no counterpart
-  std::vector<std::string> unknown;   // keys that the framework does not have, as far as the file's own
-                                      // program takes others: the recipe cannot be judged
+  std::string length_note;            // the note about a missing sequence length, from `notes`
+  std::vector<std::string> notes;     // settings not understood, or without a counterpart
+  std::vector<std::string> unknown;   // keys that the framework does not have, but the file's own
+                                      // program may read: the recipe cannot be judged
   std::optional<Problem> refused;     // by the framework's own rules for its settings
-  int64_t ranks = 0, nodes = 0;       // that the file starts; 0: it does not say
-  bool defers_gradient_sums = false;  // Traffic's, where there are several micro-batches
+  int64_t ranks = 0, nodes = 0;       // that the file starts; 0: not stated
+  bool defers_gradient_sums = false;  // Traffic's, if there are several micro-batches
 };
 
-/// The framework itself refuses the layout of a file that can be read.
+/// The file can be read, but the framework itself refuses its layout.
 class FrameworkRefusal final : public UserError {
  public:
   using UserError::UserError;
 };
 
-/// What a file trains can be read, but plans do not describe it.
+/// The file can be read, but plans do not describe such a training.
 class NotJudged final : public UserError {
  public:
   using UserError::UserError;
@@ -56,18 +56,20 @@ void check_imported(const Imported& imported, const std::string& file);
 /// Throws UserError at `where` for more stages than the model's layers can be split into.
 void check_stages(const Layout& layout, const ModelSpec& model, const std::string& where);
 
-// What the imports of frameworks on PyTorch's FSDP share.
+// Shared by the imports of frameworks that train by PyTorch's FSDP.
 
 struct FsdpRanks {
   int64_t replicate = 1;
-  int64_t shard = 0;    // 0: what the ranks leave
+  int64_t shard = 0;    // 0: all ranks left over
   bool reshard = true;  // after a layer's forward
 };
 
-/// FSDP2's default where micro-batches are accumulated; `value` of `key` would switch it off.
+/// Sets FSDP2's default for accumulated micro-batches. The note says that `value` of `key` would switch it
+/// off.
 void defer_gradient_sums(const std::string& key, const char* value, Imported& in);
-/// Data-parallel degree, ZeRO stage and shares of an imported layout, whose context degree is set; and the
-/// communication that FSDP runs beside compute. Throws UserError for more ranks than there are.
+/// Sets data-parallel degree, ZeRO stage and shard groups of a layout with known context degree, and the
+/// communication that FSDP overlaps with compute. Throws UserError if the degrees need more ranks than there
+/// are.
 void set_fsdp(Imported& in, const FsdpRanks& ranks, const std::string& file);
 
 /// "bf16", as in a plan. Throws UserError.
@@ -76,25 +78,26 @@ Precision precision_named(const std::string& name, const std::string& where);
 /// Sets the optimizer of that name. Unknown ones are priced as AdamW, with a note.
 void set_optimizer(Imported& in, const std::string& name);
 
-/// Notes the settings that a plan of the framework has no place for. Those that are off (false, 1 or "none")
-/// are left out.
+/// Notes the settings without a place in a plan of the framework. Settings that are off (false, 1 or "none")
+/// get no note.
 void note_left_out(const Settings& settings, const std::string& framework, Imported& in);
 
-/// Where a rank spreads experts, each is whole; else experts are split as the dense layers are.
+/// If a rank spreads experts, each is whole; else experts are split like the dense layers.
 void set_whole_experts(Layout& layout);
 
-/// The schedule of a class of torch.distributed.pipelining, whose name may have any case. Throws NotJudged at
-/// `where` for one that MPT does not plan for the framework.
+/// The schedule of a class of torch.distributed.pipelining, in any case of letters. Throws NotJudged at
+/// `where` for a schedule that MPT does not plan for the framework.
 std::string schedule_of_torch(const std::string& framework, const std::string& torch_class,
                               const std::string& where);
 
-/// Virtual stages of a rank where `layers` are cut into stages of `each` (0: not said). Throws
-/// FrameworkRefusal at `where` for stages that the ranks do not share evenly, unless these are rounded "up"
-/// or "down", and for another number than the schedule takes.
+/// Virtual stages per rank if `layers` are cut into stages of `each` (0: not stated). Throws FrameworkRefusal
+/// at `where` if the ranks cannot have equal numbers of stages, unless `rounds` is "up" or "down", and if the
+/// schedule takes another number.
 int64_t chunks_of_stages(const Imported& in, int64_t layers, int64_t each, const std::string& rounds,
                          const std::string& where);
 
-/// Stages by numbers of layers: sets chunks, and checks the number of stages. Empty: even ones of `chunks`.
+/// Sets chunks from the layers of each stage, and checks the number of stages. Empty: equal stages of
+/// `chunks`.
 void set_stages(Imported& in, const std::vector<int64_t>& layers, const std::string& where);
 
 }  // namespace mpt::frameworks

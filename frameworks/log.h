@@ -24,11 +24,11 @@ namespace mpt::frameworks {
 /// A line of a step. A number that the log lacks is 0.
 struct LoggedStep {
   int64_t step = 0;
-  double seconds = 0.0;      // of one step; of several that share a line, their mean
+  double seconds = 0.0;      // of one step; the mean if a line covers several
   int64_t global_batch = 0;  // sequences
-  double flop_per_s = 0.0;   // of one GPU, as the framework counts
-  int64_t not_finite = 0;    // steps since the line before whose loss or gradients were not finite
-  int64_t skipped = 0;       // and steps that left the weights as they were
+  double flop_per_s = 0.0;   // of one GPU, by the framework's count
+  int64_t not_finite = 0;    // steps since the previous line with a loss or gradients not finite
+  int64_t skipped = 0;       // steps since then that left the weights unchanged
   int64_t memory_bytes = 0;  // allocated at the peak
   int64_t line = 0;          // in the file
 
@@ -47,12 +47,12 @@ struct LoggedStep {
   }
 };
 
-/// Parts of a step that frameworks' timers tell apart. `backward` holds the reduction of gradients where that
-/// has no timer of its own.
+/// The parts of a step that frameworks' timers separate. `backward` includes the reduction of gradients if no
+/// timer separates it.
 enum class StepPart { forward, backward, forward_backward, gradients, optimizer, data };
 constexpr size_t kStepParts = 6;
 
-/// A number that a log says once, and where.
+/// A number that a log states once, and its line.
 struct LoggedFact {
   double value = 0.0;
   size_t line = 0;
@@ -62,7 +62,7 @@ struct LoggedRun {
   std::vector<LoggedStep> steps;
   std::array<std::vector<double>, kStepParts> parts;  // seconds of a step by StepPart, as often as logged
   std::optional<LoggedFact> ranks, global_batch, sequence;
-  int64_t peak_bytes = 0;  // the highest of all ranks that speak
+  int64_t peak_bytes = 0;  // the highest of all ranks that print it
 
   std::vector<double>& seconds_of(StepPart part) { return parts[size_t(part)]; }
   const std::vector<double>& seconds_of(StepPart part) const { return parts[size_t(part)]; }
@@ -75,26 +75,26 @@ struct LogFile {
 };
 
 struct LogReader {
-  const char* title;  // whose log it reads
-  const char* mark;   // what its lines of steps have
-  const char* finer;  // what makes the framework log where the time goes
-  /// No steps where the lines are not its own. Throws UserError for numbers that cannot be.
+  const char* title;  // the program that writes the log
+  const char* mark;   // the text of its step lines
+  const char* finer;  // the setting that makes the framework log times of parts
+  /// No steps if the lines have another format. Throws UserError for impossible numbers.
   LoggedRun (*read)(const LogFile& file, const Plan& plan);
 };
-/// In the order in which they are asked: the first that finds steps has read the log.
+/// In the order of trial: the first reader that finds steps has read the log.
 const std::vector<LogReader>& log_readers();
 
-/// The number after `key`: commas within it, blanks, "=", ":" and quotes before it are skipped; "nan" and
-/// "inf" are numbers. Nothing where the line has no key or no number there.
+/// The number after `key`. Commas within it are skipped, and so are blanks, "=", ":" and quotes before it.
+/// "nan" and "inf" are numbers. Nothing if the line has no key, or no number there.
 std::optional<double> number_behind(std::string_view line, std::string_view key);
-/// The first of the keys that has one.
+/// The number of the first key that has one.
 std::optional<double> number_behind_any(std::string_view line, std::initializer_list<std::string_view> keys);
 
 /// Throws UserError if `value` is outside the range that `rule` gives the field `what`.
 void check_logged(double value, const FieldRule& rule, const char* what, const LogFile& file, size_t line);
 
-/// Sets a member of a step to the number after `key`, times `scale`, within the member's range. False where
-/// the line has no such number.
+/// Sets a member of a step to the number after `key`, times `scale`, within the member's range. False if the
+/// line has no such number.
 template <class M>
 bool set_behind(LoggedStep& step, M LoggedStep::*member, const LogLine& line, std::string_view key,
                 const LogFile& file, double scale = 1.0) {
@@ -105,7 +105,7 @@ bool set_behind(LoggedStep& step, M LoggedStep::*member, const LogLine& line, st
   return true;
 }
 
-/// Keeps the first number that a log says of `fact`, if it is one from 1 to 1e9.
+/// Keeps the first number that a log states of `fact`, if it is from 1 to 1e9.
 void set_fact(std::optional<LoggedFact>& fact, std::optional<double> value, size_t line);
 
 /// Whether the number after one of the keys is not finite.
@@ -116,18 +116,17 @@ struct TimerName {
   StepPart part;
 };
 
-/// Reads timers in one row, "time (ms) | forward: 1.0 | backward: 2.0 |", by the names of DeepSpeed and
-/// GPT-NeoX.
+/// Reads timers in one row, "time (ms) | forward: 1.0 | backward: 2.0 |". The names are those of DeepSpeed
+/// and GPT-NeoX.
 void add_timer_row(LoggedRun& run, std::string_view line);
 
-/// Reads what a line says of the run; whether it is the line of a step, which then holds what it says of
-/// that.
+/// Reads the facts of a line into `run`. Returns whether the line reports a step, and then fills `step`.
 using LineOfLog = std::function<bool(const LogLine& line, LoggedRun& run, LoggedStep& step)>;
-/// The steps of all lines, as keep_one_speaker() leaves them, and the peak of their memory.
+/// The steps of all lines that keep_one_speaker() keeps, and the peak of their memory.
 LoggedRun read_steps(const LogFile& file, const LineOfLog& read_line);
 
-/// Of ranks that all write their steps, those of the one that wrote most; of a progress bar's redrawn step,
-/// the last line. `speakers` has the speaker of each step.
+/// If several ranks write steps, keeps those of the rank with the most. If a progress bar redraws a step,
+/// keeps the last line. `speakers` has the writer of each step.
 void keep_one_speaker(LoggedRun& run, const std::vector<std::string>& speakers);
 
 LoggedRun read_megatron_log(const LogFile& file, const Plan& plan);

@@ -16,7 +16,7 @@ bool has_form(const FrameworkFiles& files, const std::string& file) {
   });
 }
 
-// The row of frameworks/programs.json all of whose words a file holds; null: it has none.
+// The row of frameworks/programs.json with words that all occur in the file; null: there is none.
 Json row_of_program(const std::string& name, const std::string& text) {
   static const Json programs = parse_json(template_text("programs.json"), "programs.json");
   const auto holds = [&](const Json& words) {

@@ -32,7 +32,7 @@ bool holds(const Json& list, const Json& item) {
   return list.is_array() && any_of(list, [&](const Json& one) { return is_equal(one, item); });
 }
 
-// Of lists: what both have, or what the second lacks.
+// The items of a list that `other` also has (`both`), or that it lacks.
 Json picked(const Json& list, const Json& other, bool both) {
   Json result = Json::array();
   for (const Json& item : list) {
@@ -75,13 +75,13 @@ std::optional<Json> computed(const Json& a, const std::string& sign, const Json&
 
 namespace {
 
-// A value, if it is known, and how the condition reads.
+// A value, if known, and the text of its condition.
 struct Operand {
   Known value;
   std::string text;
 };
 
-// Unknown values make unknown ones, unless the other side decides.
+// Unknown values give an unknown result, unless the other side decides.
 Known either(const Known& a, const Known& b, bool any) {
   if (a) return is_true(*a) == any ? a : b;
   return b && is_true(*b) == any ? Known(any) : std::nullopt;
@@ -182,7 +182,7 @@ class RuleRun {
  public:
   explicit RuleRun(SettingValues values) : values_(std::move(values)) {}
 
-  /// `certain`: the framework comes here whatever is not known. `guard`: the condition of the last "if".
+  /// `certain`: the framework reaches these rules in any case. `guard`: the condition of the last "if".
   std::optional<BrokenRule> run(const Json& rules, bool certain, const std::string& guard) {
     for (const Json& rule : rules) {
       if (auto broken = one(rule, certain, guard)) return broken;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What frameworks check of their own settings, as scripts/framework_rules.py reads it from their source.
+// Frameworks' checks of their own settings, as scripts/framework_rules.py reads them from their source.
 
 #include <map>
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace mpt::frameworks {
 
-/// Values by name. Names without one are not known, and refuse nothing.
+/// Values by name. Unknown names have no value, and refuse nothing.
 using SettingValues = std::map<std::string, Json>;
 
 struct RuleFile {    // NOLINT(bugprone-exception-escape): moving Json does not throw
@@ -27,20 +27,19 @@ struct RuleFile {    // NOLINT(bugprone-exception-escape): moving Json does not 
   }
 };
 
-/// As Python has it.
+/// By Python's rules.
 bool is_true(const Json& value);
-/// "a sign b" of values, such as 2 // 3 or 2 in [1, 2]; nothing where Python has no such value.
+/// "a sign b" of values, such as 2 // 3 or 2 in [1, 2]; nothing if Python raises an error for it.
 std::optional<Json> computed(const Json& a, const std::string& sign, const Json& b);
 
 struct BrokenRule {
-  std::string place, condition;  // that must hold
+  std::string place, condition;  // the condition that must hold
 };
 
-/// The value of a condition, whose operators stand behind their operands: "hidden heads % 0 ==". Nothing
-/// where it depends on what is not known.
+/// The value of a condition in postfix form: "hidden heads % 0 ==". Nothing if it depends on unknown values.
 std::optional<Json> condition_value(const std::string& text, const SettingValues& values);
 
-/// The first rule that the settings break for certain. Sets values as the framework does on its way.
+/// The first rule that the settings certainly break. Sets values in the order in which the framework does.
 std::optional<BrokenRule> broken_rule(const std::vector<RuleFile>& files, SettingValues values);
 
 }  // namespace mpt::frameworks

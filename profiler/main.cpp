@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mpt-profile: measures this machine for a model and writes profile.json, or takes over what others measured.
+// mpt-profile: measures this machine for a model and writes profile.json, or imports others' measurements.
 
 #include "base/command_line.h"
 #include "base/files.h"
@@ -117,7 +117,7 @@ int import(const ImportOptions& o) {
   return kExitOk;
 }
 
-// Plans for what was measured.
+// The command that plans with the measurements.
 std::string next_command(const Options& o, const profiler::Profile& profile) {
   const auto ranks = int64_t(profile.rate_by_active_ranks.size()) * profile.machine.hosts;
   return fmt::format(
@@ -126,7 +126,7 @@ std::string next_command(const Options& o, const profiler::Profile& profile) {
       o.precision.empty() ? "" : " --precision " + o.precision);
 }
 
-// The last lines: whether the times are good to plan with, and the command that does.
+// The last lines: whether the times are good enough to plan with, and the next command.
 void conclude(const Options& o, const profiler::Profile& profile) {
   constexpr std::string_view kVerdict = "too noisy";
   for (const int64_t sequence : o.request.sequences) {
@@ -183,7 +183,7 @@ int run(int argc, char** argv) {
         "use a shorter --seq"});
   }
   o.request.launch = runtime::launch_from_environment(o.master_port);
-  if (o.request.launch && o.request.launch->process > 0) {  // the first process speaks for all
+  if (o.request.launch && o.request.launch->process > 0) {  // the first process prints for all
     o.request.quiet = true;
     profiler::profile_machine(o.request);
     return kExitOk;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Measured against predicted: joined by instruction id, so the error has a kind and a stage.
+// Measured against predicted. Both are joined by instruction id, so each error has a kind and a stage.
 
 #include <string>
 #include <vector>

@@ -21,7 +21,7 @@ const EmbeddedFiles& html_files();  // generated from reports/html/
 
 namespace {
 
-// A picture of more rectangles than this is neither readable nor quick.
+// More rectangles than this make a picture unreadable and slow.
 constexpr size_t kMostSpans = 20'000;
 
 std::string html_file(std::string_view name) {
@@ -79,13 +79,13 @@ Json memory_rows(const Plan& plan, const RunResult* result) {
   return out;
 }
 
-// Memory of a rank at equal distances over the step, of each the highest.
+// Memory of a rank over the step: the highest value within each of equal intervals.
 class MemoryLine {
  public:
   MemoryLine(double end_s, int64_t held, size_t passes)
       : end_s_(end_s), highest_(passes > kMostPasses ? kFewPoints : kMostPoints, -1), held_(held) {}
 
-  // A pass fills memory as it goes forward and frees it as it goes backward; its workspace comes on top.
+  // A forward raises memory over its duration, and a backward lowers it. A pass adds its workspace.
   void add(const Span& span, const Instruction& i) {
     const int64_t most = held_ + i.acquire_bytes + i.workspace_bytes;
     const int64_t after = held_ + i.acquire_bytes - i.release_bytes;
@@ -107,7 +107,7 @@ class MemoryLine {
   }
 
  private:
-  // Of more passes than can be told apart, the envelope: each point spans several of them.
+  // With too many passes to draw each, only the envelope: each point is the highest of several passes.
   static constexpr size_t kMostPoints = 480, kFewPoints = 40, kMostPasses = 160;
   size_t slot(double time_s) const {
     return std::min(highest_.size() - 1, size_t(time_s / end_s_ * double(highest_.size())));
@@ -119,7 +119,7 @@ class MemoryLine {
   int64_t held_;
 };
 
-// [rank, [bytes, ...]] for some of the ranks: the program's own accounting.
+// [rank, [bytes, ...]] for some of the ranks, from the program's acquired and released bytes.
 Json memory_over_time(const StepProgram& program, const Timeline& timeline) {
   constexpr size_t kMostRanks = 8;
   const double end_s = std::max(1e-9, step_time_s(timeline));
@@ -136,7 +136,7 @@ Json memory_over_time(const StepProgram& program, const Timeline& timeline) {
     if (i.is_compute()) lines[size_t(program.lanes(id).front().rank)].add(timeline.spans[size_t(id)], i);
   }
   Json out = Json::array();
-  // Of many ranks, some from the first to the last.
+  // Of many ranks, some at equal distances from the first to the last.
   const size_t shown = std::min(ranks, kMostRanks);
   for (size_t n = 0; n < shown; ++n) {
     const size_t rank = shown == 1 ? 0 : n * (ranks - 1) / (shown - 1);
@@ -145,12 +145,12 @@ Json memory_over_time(const StepProgram& program, const Timeline& timeline) {
   return out;
 }
 
-// Parts of a step that ranks time.
+// The parts of a step that ranks time.
 constexpr double RankRecord::*kTimed[] = {&RankRecord::compute_s,  &RankRecord::tensor_s,
                                           &RankRecord::context_s,  &RankRecord::expert_s,
                                           &RankRecord::sharding_s, &RankRecord::idle_s};
 
-// Seconds by cause that a measured step took on the ranks' average; nothing where ranks were not timed.
+// A measured step's seconds by cause, averaged over ranks and steps; nothing if ranks were not timed.
 std::optional<RankRecord> mean_rank(const RunResult* result) {
   if (result == nullptr) return std::nullopt;
   RankRecord sum;
@@ -166,7 +166,7 @@ std::optional<RankRecord> mean_rank(const RunResult* result) {
   return sum;
 }
 
-// [cause, predicted seconds, measured seconds or null] of the ranks' average. Those that do not begin with
+// [cause, predicted seconds, measured seconds or null], averaged over ranks. Causes without the prefix
 // "idle:" add up to the step.
 Json parts_of(const Plan& plan, const RunResult* result) {
   const std::optional<RankRecord> measured = mean_rank(result);
@@ -205,7 +205,7 @@ Json devices_of(const Plan& plan) {
   return out;
 }
 
-// [link, what lies on it, devices that it connects, bandwidth, latency]
+// [link, axes that use it, devices that it connects, bandwidth, latency]
 Json links_of(const Plan& plan) {
   Json out = Json::array();
   std::vector<bool> shown(plan.links.size(), false);
@@ -220,7 +220,7 @@ Json links_of(const Plan& plan) {
     out.push_back({owner + level.name, carried, format_count(level.group_size),
                    format_bandwidth(level.bandwidth_bytes_per_s), format_seconds(level.latency_s)});
   };
-  // What all devices share first: an axis that lies on such a level crosses groups.
+  // Levels shared by all devices come first, so an axis on such a level is shown there and not with a group.
   for (const LinkLevel& level : plan.cluster.levels) add("", level);
   for (const DeviceGroup& group : plan.cluster.groups) {
     for (const LinkLevel& level : group.levels) add(group.name + ": ", level);
@@ -241,7 +241,7 @@ Json rows_of(const std::vector<RankedLayout>& layouts) {
   return out;
 }
 
-// [name, figure, what stands under it]: the measured ones where there are any.
+// [name, figure, line below it]: measured figures if there are any.
 Json headline_of(const Plan& plan, const RunResult* result) {
   const Prediction& p = plan.prediction;
   std::string limit = "of " + format_bytes(double(plan.memory_limit_bytes));
@@ -300,7 +300,7 @@ std::string with_escapes(const std::string& text, const std::map<char, std::stri
   return out;
 }
 
-// Marks such as {{title}} by their texts, in one pass, so that marks within a text stay.
+// Replaces marks such as {{title}} by their texts in one pass, so marks within a text stay.
 std::string filled(std::string_view page, const std::map<std::string_view, std::string>& parts) {
   std::string out;
   for (size_t at = page.find("{{"); at != std::string_view::npos; at = page.find("{{")) {

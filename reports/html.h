@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The HTML report: one file, no network. Of a plan alone, or of a plan and the run that executed it.
+// The HTML report: one file that needs no network, about a plan alone or about a plan and its run.
 
 #include <optional>
 #include <string>
@@ -14,13 +14,13 @@
 
 namespace mpt::reports {
 
-/// Lines for the first screen that the plan does not know, such as a training's cost.
+/// Lines for the first screen that are not in the plan, such as a training's cost.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
-/// `export_target` writes the plan's launch files; empty where nothing does.
+/// `export_target` writes the plan's launch files; empty if no export does.
 std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted,
                         const Facts& facts = {}, const std::string& export_target = "");
-/// What that report is drawn from by reports/html/draw.js.
+/// The report's data, which reports/html/draw.js draws.
 nlohmann::ordered_json plan_report_data(const Plan& plan, const StepProgram& program,
                                         const Timeline& predicted, const std::string& export_target = "");
 /// `predicted` is absent for plans too large to keep their simulated step.

@@ -11,7 +11,7 @@
 namespace mpt::reports {
 namespace {
 
-// A measured step that is this far from its prediction, as a share, wants an explanation.
+// A measured step that differs this much from its prediction, as a share, needs an explanation.
 constexpr double kFarOff = 0.1;
 
 NextStep how_to_run(const Plan& plan, const std::string& export_target) {
@@ -37,14 +37,14 @@ const RankedLayout* roomier(const Plan& plan) {
   return nullptr;
 }
 
-// As --memory takes it, rounded up: what needs so much fits.
+// In the form of --memory, rounded up, so that a layout of this size fits.
 std::string whole_size(double bytes) {
   return bytes < 10.0 * double(kGiB)
              ? fmt::format("{:.0f}MiB", std::ceil(bytes / double(kMiB)))
              : fmt::format("{:.1f}GiB", std::ceil(10.0 * bytes / double(kGiB)) / 10.0);
 }
 
-// Only a limit within which a layout is known to fit.
+// Suggests a limit only if a layout is known to fit it.
 NextStep if_memory_runs_out(const Plan& plan) {
   const std::string title = "If it runs out of memory", again = "mpt-plan --request plan.json ";
   const RankedLayout* other = roomier(plan);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What to do with a plan or a run that lies before one: commands to type, and what to try if it goes wrong.
+// The next steps for a user with a plan or a run: commands to type, and remedies if something goes wrong.
 
 #include <string>
 #include <vector>
@@ -11,18 +11,17 @@
 
 namespace mpt::reports {
 
-/// A layout that needs less than this share of a plan's memory is one to turn to where the plan runs out.
+/// A layout below this share of a plan's memory is an alternative if the plan runs out of memory.
 inline constexpr double kRoomierShare = 0.9;
 
 struct NextStep {
   std::string title, text;
   std::string command;  // may be empty
 };
-/// What mpt-run takes: "--data FILE" of text, whose bytes are 256 tokens, or of another vocabulary "--data
-/// FILE
-/// --data-format uint16".
+/// mpt-run's options for data: "--data FILE" for text, with bytes as 256 tokens. For another vocabulary
+/// "--data FILE --data-format uint16".
 std::string data_options(const Plan& plan);
-/// `export_target` writes the plan's launch files; empty where nothing does.
+/// `export_target` writes the plan's launch files; empty if no export does.
 std::vector<NextStep> next_steps(const Plan& plan, const std::string& export_target);
 std::vector<NextStep> next_steps(const Plan& plan, const RunResult& result);
 

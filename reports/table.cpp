@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kGap = 2;  // in front of each column
 
-// The longest word of a text, which no narrower column holds.
+// The longest word of a text: the least width of its column.
 size_t longest_word(const std::string& text) {
   size_t longest = 0;
   for (const std::string& word : split_at(text, ' ')) longest = std::max(longest, columns_of(word));
@@ -22,7 +22,7 @@ size_t longest_word(const std::string& text) {
 std::vector<std::string> lines_of_cell(const std::string& cell, size_t width) {
   if (columns_of(cell) <= width) return {cell};
   std::vector<std::string> lines = split_at(wrapped(cell, "", width), '\n');
-  lines.pop_back();  // behind the last line feed
+  lines.pop_back();  // the empty part after the last line feed
   return lines;
 }
 
@@ -51,7 +51,7 @@ std::vector<size_t> Table::widths(size_t columns) const {
     }
   }
   const auto total = [&] { return std::accumulate(widths.begin(), widths.end(), kGap * widths.size()); };
-  // From the right: remarks stand there. Words that are narrower than this read badly.
+  // From the right, where the remarks are. Columns that are narrower than this are hard to read.
   constexpr size_t kNarrow = 16;
   for (const size_t narrow : {kNarrow, size_t{0}}) {
     for (size_t c = widths.size(); c-- > 0;) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Table: rows of text for a terminal, columns aligned by width: the first to the left, numbers to the right.
-// Where a width is given, words of the columns that stand to the left go on in further lines.
+// Table: rows of text for a terminal. Columns are aligned by width: the first to the left, numbers to the
+// right. With a width given, left-aligned cells wrap into further lines.
 
 #include <string>
 #include <vector>
@@ -22,12 +22,11 @@ class Table {
 
   /// One cell per column, made printable (base/text.h).
   void add_row(std::vector<std::string> cells);
-  /// Lines that end in a newline, indented by two spaces; no trailing blanks. `columns`: the most that a line
-  /// has, as far as words and numbers allow; 0: as many as it takes.
-  /// Columns without any title have no heading.
+  /// Lines that end in a newline, indented by two spaces, without trailing blanks. `columns`: the most that a
+  /// line may have, if words and numbers allow; 0: no limit. Columns without any title have no heading.
   std::string text(size_t columns = 0) const;
-  /// The same where lines are too short for all columns: further columns go on in tables below, behind the
-  /// first `keys` ones.
+  /// The same for lines too short for all columns: further columns follow in tables below. Each of those
+  /// repeats the first `keys` columns.
   std::string stacked(size_t keys, size_t columns) const;
 
  private:

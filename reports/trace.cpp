@@ -27,7 +27,7 @@ Json span_event(const StepProgram& program, InstructionId id, const Span& span, 
   return event;
 }
 
-// Bytes that the rank holds over time: a step up where an action starts, a step down where it ends.
+// The bytes that the rank holds over time: they rise when an action starts and fall when it ends.
 void add_memory(const StepProgram& program, const Timeline& timeline, int rank, int process, Json& events) {
   const auto counter = [&](double at_s, int64_t bytes) {
     events.push_back({{"ph", "C"},

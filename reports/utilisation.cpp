@@ -74,7 +74,7 @@ constexpr const char* kTraffic[] = {"tensor-parallel traffic", "context-parallel
                                     "expert-parallel traffic", "weight gathering",
                                     "stage transfers",         "gradient exchange"};
 
-// What neither transfers nor the step's end explain. Plans of before know no more than that.
+// The remaining waits, after transfers and the step's end. Plans of older versions do not split them.
 void add_waits(const Plan& plan, double waits_s, std::vector<TimePart>& parts) {
   const auto& idle = plan.prediction.pipeline_idle;
   const double step_s = plan.prediction.step_time_s;

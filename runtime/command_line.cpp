@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kMostThreads = 1024;
 
-// The data are opened after the folder of checkpoints is locked, so they are declared here.
+// The data files are opened after the checkpoint folder is locked, so they are only declared here.
 void check_outputs(const RunOptions& o) {
   FileLedger& files = files_of_program();
   for (const DataPart& part : parse_data_argument(o.data)) {
@@ -36,11 +36,11 @@ void check_outputs(const RunOptions& o) {
   }
   const std::filesystem::path saved = o.train.checkpoints;
   if (!saved.empty()) files.makes({"--checkpoints", saved}, is_name_of_saver);
-  if (!o.launch || o.launch->process == 0) files.check_writable();  // the first process alone writes them
+  if (!o.launch || o.launch->process == 0) files.check_writable();  // only the first process writes them
   if (!saved.empty()) files.writes({"--checkpoints", saved / kLockFile});
 }
 
-// The command that plans the same for another number of ranks.
+// The command that plans the same request for another number of ranks.
 std::string plan_for_ranks(const Plan& plan, const std::string& file, int64_t ranks) {
   const std::string again = "mpt-plan --request " + shell_word(file);
   if (plan.cluster.device.kind == DeviceKind::cpu)
@@ -132,7 +132,7 @@ void declare_output(CLI::App& app, RunOptions& o) {
       ->excludes("--quiet");
 }
 
-// Under a heading of --help what `declare_options` adds.
+// Groups the options of `declare_options` under a heading of --help.
 template <class F>
 void in_group(CLI::App& app, const std::string& heading, F&& declare_options) {
   const std::vector<CLI::Option*> before = app.get_options();

@@ -21,23 +21,23 @@ struct RunOptions {
   std::vector<std::string> data;
   std::string data_format = "auto";
   double validation_share = 0.0;
-  std::optional<double> minimum_learning_rate;  // nothing: that of TrainOptions, if it is not above --lr
+  std::optional<double> minimum_learning_rate;  // nothing: TrainOptions' own, if it is not above --lr
   std::string resume, init;                     // resume: "auto" or a path
   int64_t max_restarts = 0;
   std::optional<Launch> launch;  // one of several processes
   int master_port = 0;           // 0: from the environment
   std::string log, trace, report, device = "auto";
-  int64_t ranks = 0;  // 0: as many as the plan has
+  int64_t ranks = 0;  // 0: the plan's
   double timeout_s = 300.0;
   bool quiet = false, watch = false;
-  MachineLoad load;  // since the program began
+  MachineLoad load;  // since the start of the program
   TrainOptions train;
 };
 
 void declare(CLI::App& app, RunOptions& options);
 
-/// Checks what this program must have to run the plan: supported features, ranks, data, outputs. Throws
-/// UserError. Settles an automatic device.
+/// Checks the program's requirements for this plan: supported features, ranks, data, outputs. Throws
+/// UserError. Replaces an automatic device by the chosen one.
 void check_plan(const Plan& plan, RunOptions& options);
 
 }  // namespace mpt::runtime

@@ -15,7 +15,7 @@ namespace {
 constexpr double kNearlyRight = 0.03, kFarOff = 0.10;
 constexpr size_t kMostStages = 8;
 
-// The quantities, then the stages whose memory was furthest from its prediction.
+// The quantities, then the stages with the largest differences between measured and predicted memory.
 std::vector<reports::ComparisonRow> screen_rows(const Plan& plan, const reports::RunResult& result) {
   std::vector<reports::ComparisonRow> rows = reports::compare_run(plan, result);
   const size_t stages = plan.prediction.memory.size();

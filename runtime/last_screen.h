@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What mpt-run prints for people: what it starts with, and the last screen with measured beside predicted.
+// mpt-run's output for users: the start, and the last screen, which compares measured with predicted values.
 
 #include <filesystem>
 #include <string>
@@ -13,19 +13,19 @@
 
 namespace mpt::runtime {
 
-/// What the last screen tells beside plan and result. Paths are as they were typed; empty: none.
+/// Facts for the last screen that are not in plan and result. Paths are as typed; empty: none.
 struct RunFacts {
   std::string plan{}, log{}, trace{}, report{}, checkpoints{};
   std::filesystem::path saved{};  // the newest checkpoint
   int64_t cores = 0;              // of this machine
-  double others_share = 0.0;      // of its cores' time that other programs took
+  double others_share = 0.0;      // share of the cores' time that other programs took
 };
 
-/// Measured beside predicted, what may explain the difference, what was written, what to type next.
+/// Measured and predicted values, possible causes of differences, files written, next commands.
 std::string last_screen(const Plan& plan, const reports::RunResult& result, const RunFacts& facts,
                         const Palette& palette);
 
-/// What is known to make predictions and measurements differ and was the case here.
+/// Known causes of differences between prediction and measurement that apply to this run.
 std::vector<std::string> possible_causes(const Plan& plan, const reports::RunResult& result,
                                          const RunFacts& facts);
 

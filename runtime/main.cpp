@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mpt-run: load the plan, train, report measured beside predicted.
+// mpt-run: loads the plan, trains, and reports measured and predicted values.
 
 #include <unistd.h>
 
@@ -70,11 +70,11 @@ void write_outputs(const runtime::RunOptions& o, const Plan& plan, const reports
   runtime::RunFacts facts{o.plan, o.log, o.trace, o.report, o.train.checkpoints};
   facts.saved = saved_checkpoint(o, result);
   facts.cores = int64_t(std::thread::hardware_concurrency());
-  facts.others_share = o.launch ? 0.0 : o.load.others_share();  // other processes of the run are no others
+  facts.others_share = o.launch ? 0.0 : o.load.others_share();  // the run's other processes do not count
   print_while_read([&] { fmt::print("{}", runtime::last_screen(plan, result, facts, Palette::of(stdout))); });
 }
 
-// Data, weights and earlier state of one attempt.
+// The data, weights and earlier state that one attempt opened.
 struct Opened {
   std::unique_ptr<runtime::Dataset> data, validation;
   std::unique_ptr<runtime::Checkpoint> checkpoint;
@@ -103,7 +103,7 @@ std::unique_ptr<runtime::Checkpoint> open_checkpoint(const std::string& option, 
                           "name the folder that mpt-run --checkpoints wrote to"});
 }
 
-// A run that does not go on from the newest checkpoint of its folder must not save later steps there.
+// A run that does not resume from the newest checkpoint of its folder must not save later steps there.
 void check_save_folder(const runtime::RunOptions& o, bool restarted, int64_t start_step) {
   std::error_code error;
   const bool from_newest =
@@ -160,7 +160,7 @@ Opened open_inputs(const runtime::RunOptions& o, const Plan& plan, bool restarte
   return opened;
 }
 
-// Which weights it starts with.
+// Prints which weights the run starts with.
 void announce_start(const runtime::RunOptions& o, const Opened& opened) {
   if (opened.checkpoint) {
     const runtime::CheckpointInfo& info = opened.checkpoint->info();
@@ -206,7 +206,7 @@ runtime::MonitorOptions monitor_options(const runtime::RunOptions& o, bool appen
   return {o.train.steps, o.log, append, o.quiet, o.watch, backend != nullptr};
 }
 
-// Says which checkpoint a stopped run has saved.
+// Prints which checkpoint a stopped run has saved.
 void tell_stop(const runtime::RunOptions& o, int64_t done, const reports::RunResult& result) {
   if (o.launch && o.launch->process > 0) return;
   const int64_t step = done + int64_t(result.steps.size());
@@ -218,7 +218,7 @@ void tell_stop(const runtime::RunOptions& o, int64_t done, const reports::RunRes
                                                  : fmt::format("saved {}", saved.string())));
 }
 
-// Some thread is held in a driver: nothing can be unwound.
+// A thread is stuck in a driver, so destructors cannot run.
 void end_at_once(const std::string& what) {
   warn(fmt::format("mpt-run: run failed: {}", what));
   std::fflush(stdout);
@@ -233,7 +233,7 @@ int train(const runtime::RunOptions& o, const Plan& plan, const runtime::Attempt
       if (backend != nullptr && !o.quiet) fmt::print("{}\n", backend->description());
       announce(o, plan, opened);
     });
-  } catch (const std::system_error&) {  // the monitor tells it
+  } catch (const std::system_error&) {  // the monitor reports it
   }
   catch_signals(o.max_restarts > 0 ? RepeatedSignal::ignored : RepeatedSignal::ends);
   const int64_t done = opened.checkpoint ? opened.checkpoint->info().step : 0;
@@ -283,20 +283,20 @@ int run(int argc, char** argv) {
   runtime::declare(app, o);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   o.launch = runtime::launch_from_environment(o.master_port);
-  if (o.launch && o.launch->process > 0) {  // the first process speaks for all
+  if (o.launch && o.launch->process > 0) {  // the first process prints for all
     o.quiet = true;
     o.log = o.trace = o.report = "";
   }
   end_on_signals(kEarlyEnd);
   const Plan plan = load_plan(o.plan);
   runtime::check_plan(plan, o);
-  // Held over all attempts. The processes of a launched run are one run.
+  // Held over all attempts. The processes of a launched run count as one run.
   std::optional<runtime::FolderLock> lock;
   if (!o.train.checkpoints.empty() && (!o.launch || o.launch->process == 0))
     lock.emplace(o.train.checkpoints);
   const auto start = [&](const runtime::Attempt& attempt) {
     end_on_signals(kEarlyEnd);
-    // In each attempt's own process: CUDA does not survive a fork.
+    // Loaded in each attempt's own process: CUDA does not survive a fork.
     const auto backend = o.device == "cuda" ? load_gpus(o.plan) : nullptr;
     return train(o, plan, attempt, backend.get());
   };

@@ -18,7 +18,7 @@ struct RankRange {
   int64_t begin = 0, end = 0;
 };
 
-// Launchers number the processes of a host one after the other.
+// Launchers number the processes of a host consecutively.
 RankRange ranks_of_host(const Plan& plan, const std::optional<Launch>& launch) {
   if (!launch) return {0, plan.layout.ranks()};
   const int64_t each = plan.layout.ranks() / launch->processes;
@@ -41,7 +41,7 @@ int64_t machine_memory_bytes() {
 int64_t needed_memory_bytes(const Plan& plan, const std::optional<Launch>& launch) {
   Plan own = plan;
   own.layout.execution = Execution{};
-  own.layout.offload_optimizer = false;  // the state is in this machine's memory, too
+  own.layout.offload_optimizer = false;  // offloaded state is also in this machine's memory
   own.footprints = models::stage_footprints(plan.model, own.layout, plan.workload);
   const std::vector<int64_t> peaks = peak_bytes(program_of(own));
   const RankGrid grid(plan.layout);

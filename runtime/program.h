@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Parts of mpt-run: commands on checkpoints, whether the memory of this machine is enough for the ranks that
-// a run would have on its CPUs, and restarts.
+// Parts of mpt-run: commands on checkpoints, the check that this machine's memory is enough for the ranks on
+// its CPUs, and restarts.
 
 #include <atomic>
 #include <cstdint>
@@ -14,35 +14,35 @@
 
 namespace mpt::runtime {
 
-/// mpt-run inspect CHECKPOINT: what it holds, after checking it whole.
+/// mpt-run inspect CHECKPOINT: checks all of it and prints its content.
 int inspect(int argc, char** argv);
 
-/// mpt-run export CHECKPOINT FOLDER: its weights as a Hugging Face model.
+/// mpt-run export CHECKPOINT FOLDER: writes its weights as a Hugging Face model.
 int export_weights(int argc, char** argv);
 
-/// Of the machine, or of the container that this process runs in.
+/// The memory of the machine, or of this process's container.
 int64_t machine_memory_bytes();
 
-/// Peaks of the ranks of the plan that run on this machine, as mpt-run keeps tensors. Without a launcher all
-/// of them do.
+/// The sum of the peaks of the plan's ranks on this machine, as mpt-run keeps tensors. Without a launcher
+/// these are all ranks.
 int64_t needed_memory_bytes(const Plan& plan, const std::optional<Launch>& launch);
 
-/// Throws UserError if they need more than `available`. `file`: of the plan, for the message.
+/// Throws UserError if the ranks need more than `available`. `file` is the plan's, for the message.
 void check_memory(const Plan& plan, const std::optional<Launch>& launch, int64_t available,
                   const std::string& file);
 
-/// One try at a run.
+/// One attempt of a run.
 struct Attempt {
   bool restarted = false;
-  /// Set by the run when training is over: what fails after that, such as a report on a full disk, is told
-  /// and not tried again.
+  /// The run sets it when training has ended. A later failure, such as a report on a full disk, is reported
+  /// and not retried.
   std::atomic<bool>& has_trained;
 };
 
 /// Runs `attempt` in a child process, and again after a pause when it dies or fails, at most `restarts` more
-/// times. Wrong input and interruption are final. SIGINT, SIGTERM and SIGHUP are passed on once, and nothing
-/// is started after them; another one a second later kills the child. Returns the last exit code.
-/// `first_pause_s` doubles with each restart, up to a minute.
+/// times. Wrong input and interruption end the run. SIGINT, SIGTERM and SIGHUP are passed on once, and no
+/// attempt starts after them. Another signal at least a second later kills the child. Returns the last exit
+/// code. `first_pause_s` doubles with each restart, up to a minute.
 int run_supervised(int64_t restarts, const std::function<int(const Attempt&)>& attempt,
                    double first_pause_s = 1.0);
 

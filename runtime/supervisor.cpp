@@ -21,11 +21,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A launcher tells the same wish to a process and to its group.
+// A launcher may send one signal twice: to the process and to its group.
 constexpr std::chrono::seconds kSameWish{1};
 constexpr double kLongestPause_s = 60.0;
 
-// What child and parent both see.
+// A flag shared by child and parent.
 class SharedFlag {
  public:
   SharedFlag()
@@ -45,8 +45,8 @@ class SharedFlag {
   std::atomic<bool>* flag_;
 };
 
-// Signals are blocked here and taken one by one where the parent waits, so that none is lost, whenever it
-// comes. Children have them as the parent had.
+// Signals are blocked here and taken one by one in the parent's wait, so that none is lost. Children get the
+// parent's original signal mask.
 class Supervisor {
  public:
   Supervisor() {
@@ -60,8 +60,8 @@ class Supervisor {
     if (hang_up.sa_handler != SIG_IGN) sigaddset(&watched_, SIGHUP);  // nohup
     pthread_sigmask(SIG_BLOCK, &watched_, &before_);
   }
-  // The process ends now with an exit code that tells how the run ended. A signal that comes late, such as
-  // the second of a launcher that signals process and group, must not replace it.
+  // The process ends now with the exit code of the run. A late signal must not replace it, such as the second
+  // one of a launcher that signals process and group.
   ~Supervisor() {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_IGN);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
@@ -77,7 +77,7 @@ class Supervisor {
     const pid_t child = ::fork();
     if (child < 0) throw RunError(fmt::format("cannot start the run ({})", std::strerror(errno)));
     if (child > 0) return child;
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // no run outlives the one who watches it
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a run must end with its supervisor
     if (::getppid() != parent) ::_exit(kExitRunFailed);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
     const int code = run_program("mpt-run", body);
@@ -85,7 +85,7 @@ class Supervisor {
     ::_exit(code);
   }
 
-  // The exit code of the child, or -signal. What comes while it runs is passed on.
+  // Returns the exit code of the child, or -signal. Passes on signals that arrive while it runs.
   int wait_for(pid_t child) {
     int status = 0;
     for (pid_t ended = 0; (ended = ::waitpid(child, &status, WNOHANG)) != child;) {
@@ -127,7 +127,7 @@ bool is_final(int code) {
   return code == kExitOk || code == kExitUserError || code == kExitNoDevice || code == kExitInterrupted;
 }
 
-// Of a run that was asked to stop.
+// The exit code of a run that was asked to stop.
 int code_after_stop(int code) {
   if (code >= 0) return code;
   const int signal = -code;

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a framework checks of its own settings, read from its source: assertions, and the assignments that they depend on.
+"""The checks that a framework makes of its settings, read from its source: assertions, and the assignments that they depend on.
 
-A rule is a list that begins with the line that it stands on:
+A rule is a list that begins with the line number of its statement:
   [line, "assert", condition]        the framework refuses what makes it false
   [line, "refuse"]                   the framework refuses what comes here
   [line, "set", name, value]         later conditions see this value; "unknown" where it cannot be read
   [line, "if", condition, then, otherwise]
-Conditions are over the names of settings, operators behind their operands: "hidden heads % 0 ==". What is not a simple expression is
+Conditions are over the names of settings, in postfix form: "hidden heads % 0 ==". An expression that is not simple is
 "unknown". Names of local variables begin with _.
 """
 
 import ast
 
-OBJECTS = {"args", "self", "config"}  # whose attributes are settings
+OBJECTS = {"args", "self", "config"}  # objects with settings as attributes
 SIMPLE_CALLS = {"int", "bool", "len", "isinstance", "lower"}
-# Functions of several values that are read here instead of by the reader of statements: what they return, by their arguments.
+# Functions of several values that are not read as statements: their results, by their arguments.
 SUMMARIES = {
-    # megatron/core/model_parallel_config.py: as many shards as tensor ranks, unless a number is asked for.
+    # megatron/core/model_parallel_config.py: one shard per tensor rank, unless a number is set.
     "resolve_tensor_parallel_weight_shards": lambda a: (a[1], f"1 if {a[1]} is None else unknown"),
 }
 # Types of numbers by the words that Megatron-LM's flags have for them.
@@ -30,7 +30,7 @@ OPERATORS = (ast.And, ast.Or, ast.Not, ast.USub, ast.Add, ast.Sub, ast.Mult, ast
 
 
 class Expressions(ast.NodeTransformer):
-    """Settings by their names; what is not simple becomes `unknown`."""
+    """Replaces expressions by the names of settings; an expression that is not simple becomes `unknown`."""
 
     def __init__(self, enums=None, parameters=(), prefix="", names=None, constants=None):
         """`enums`: values by class and member. `parameters`: arguments of the function that are settings. `prefix`: of attributes of self.
@@ -72,7 +72,7 @@ class Expressions(ast.NodeTransformer):
 
     def call(self, node):
         name = ast.unparse(node.func)
-        if name == "torch.is_grad_enabled":  # a training
+        if name == "torch.is_grad_enabled":  # true in a training
             return ast.Constant(True)
         if name in ("os.environ.get", "os.getenv") and isinstance(node.args[0], ast.Constant):
             return ast.Name("env." + node.args[0].value)
@@ -105,7 +105,7 @@ class Expressions(ast.NodeTransformer):
 
 
 def names_in(text):
-    """Settings in a condition."""
+    """The settings in a condition."""
     found = set()
 
     def walk(node):
@@ -119,7 +119,7 @@ def names_in(text):
 
 
 def targets_of(node):
-    """What statements below a node give values to."""
+    """The targets of assignments below a node."""
     for statement in ast.walk(node):
         if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
             for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
@@ -141,13 +141,13 @@ class Rules:
         for index, node in enumerate(body):
             line = node.lineno if path == self.path else f"{path}:{node.lineno}"
             if isinstance(node, ast.If) and isinstance(node.body[-1], ast.Return):
-                # What follows happens otherwise.
+                # The following statements happen otherwise.
                 rest = self.of([*node.orelse, *body[index + 1:]], path, depth)
                 rules.append([line, "if", self.expressions.text(node.test), self.of(node.body[:-1], path, depth), rest])
                 return rules
             rules += self.of_statement(node, line, path, depth)
             if isinstance(node, NESTED) and any(isinstance(below, ast.Return) for below in ast.walk(node)):
-                # It is not known whether what follows happens.
+                # It is not known whether the following statements happen.
                 return rules + only_values(self.of(body[index + 1:], path, depth))
         return rules
 
@@ -200,7 +200,7 @@ class Rules:
 
 
 def fields_of(cls):
-    """{field: (annotation, default)} of a dataclass; the default is None where it is no literal."""
+    """{field: (annotation, default)} of a dataclass; the default is None if it is not a literal."""
     fields = {}
     for item in cls.body:
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
@@ -213,7 +213,7 @@ def fields_of(cls):
 
 
 def kind_of(annotation):
-    """How a value is written (int, float, flag, text or other), and which texts there are."""
+    """The form of a value (int, float, flag, text or other), and its allowed texts."""
     text = ast.unparse(annotation)
     for part in ast.walk(annotation):
         if isinstance(part, ast.Subscript) and ast.unparse(part.value) in ("Literal", "typing.Literal"):
@@ -225,7 +225,7 @@ def kind_of(annotation):
 
 
 def used(rules, names):
-    """Adds to `names` what conditions need, and what the values of these are made of. Returns whether there are new ones."""
+    """Adds to `names` the settings that conditions use, and the settings that their values come from. Returns whether any are new."""
     before = len(names)
     for rule in rules:
         if rule[1] == "assert":
@@ -248,7 +248,7 @@ def needed(rule, names):
 
 
 def sliced(rules, names):
-    """Without what no condition depends on."""
+    """The rules without those that no condition depends on."""
     kept = []
     for rule in rules:
         if not needed(rule, names):
@@ -257,7 +257,7 @@ def sliced(rules, names):
             kept.append(rule)
             continue
         then, otherwise = sliced(rule[3], names), sliced(rule[4], names)
-        if rule[2] == "unknown":  # refusals there cannot be judged
+        if rule[2] == "unknown":  # refusals in an unknown branch cannot be judged
             kept += only_values(then + otherwise)
         elif then or otherwise:
             kept.append([*rule[:3], then] + ([otherwise] if otherwise else []))
@@ -265,7 +265,7 @@ def sliced(rules, names):
 
 
 def only_values(rules):
-    """Where it is not known whether they are followed."""
+    """The rules' assignments, with unknown values: it is not known whether they are executed."""
     kept = {}
     for rule in rules:
         if rule[1] == "set":
@@ -289,7 +289,7 @@ SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: 
 
 
 def postfix(node):
-    """An expression with its operators behind their operands."""
+    """An expression in postfix form."""
     if isinstance(node, str):
         return postfix(ast.parse(node, mode="eval").body)
     if isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant) and isinstance(node.op, ast.USub):
@@ -320,7 +320,7 @@ def postfix(node):
 
 
 def in_postfix(rules):
-    """Rules with conditions as they are written."""
+    """Rules with conditions in postfix form."""
     texts = {"assert": [2], "set": [3], "if": [2]}
     return [[in_postfix(part) if isinstance(part, list) else postfix(part) if index in texts.get(rule[1], []) else part
              for index, part in enumerate(rule)] for rule in rules]

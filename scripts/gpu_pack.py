@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts/gpu-check takes along to a machine with a GPU, and where it finds libraries there."""
+"""The archive that scripts/gpu-check takes to a machine with a GPU, and the folders of libraries there."""
 
 import glob
 import os
@@ -11,14 +11,14 @@ import tarfile
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-ARCHIVE_LIMIT = 64 << 20  # bytes: what machines that are lent take along
+ARCHIVE_LIMIT = 64 << 20  # bytes: the limit of lent machines
 PROGRAMS = ("bin/mpt-plan", "bin/mpt-run", "bin/mpt-profile", "bin/libmpt_cuda.so", "tests/runtime_cuda_test")
-# Libraries that such a machine has: those of every Linux, and NVIDIA's from the wheels that PyTorch brings.
+# Libraries that such a machine has: those of every Linux, and NVIDIA's from PyTorch's wheels.
 THERE = re.compile(r"^(ld-linux|libc\.|libm\.|libdl\.|librt\.|libpthread\.|libstdc\+\+|libgcc_s|libz\.|linux-vdso|libcu|libnccl|libnvidia|libnv)")
 
 
 def library_folders(build):
-    """Where NVIDIA's libraries are: the wheels beside PyTorch, a toolkit; and what the archive brought."""
+    """The folders of NVIDIA's libraries: the archive's, the wheels installed with PyTorch, a toolkit."""
     wheels = []
     for folder in sys.path:
         wheels += sorted(glob.glob(os.path.join(folder, "nvidia", "*", "lib")))
@@ -28,7 +28,7 @@ def library_folders(build):
 
 
 def dependencies(file, environment):
-    """Name and path of each library that a program needs; the path is empty where it was not found."""
+    """Name and path of each library that a program needs; the path is empty if it was not found."""
     output = subprocess.run(["ldd", file], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment).stdout
     pairs = [line.split("=>") for line in output.splitlines() if "=>" in line]
     return [(name.strip(), "" if "not found" in path else path.split("(")[0].strip()) for name, path in pairs]

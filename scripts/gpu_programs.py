@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How scripts/gpu-check runs programs and writes its report, and what it trains."""
+"""Runs programs and writes the report for scripts/gpu-check; has its trainings."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ TRAININGS = {"small": ["gpt2-124m", 1024, 32, 4], "gpt": ["gpt2-1.5b", 1024, 8, 
 
 
 class Training:
-    """A model, its sequence, sequences per micro-batch and micro-batches per step. Models in files lie beside `file`."""
+    """A model, its sequence, sequences per micro-batch and micro-batches per step. Model files are in the folder of `file`."""
 
     def __init__(self, given, file):
         self.model, self.sequence, self.micro_batch, self.micro_batches, *layers = given
@@ -36,7 +36,7 @@ class Training:
         return os.path.splitext(os.path.basename(self.spec))[0]
 
     def cut(self, folder):
-        """Writes the model with its lowest layers alone, if it is to have no more."""
+        """Writes the model with its lowest layers only, if the training has fewer layers."""
         if self.layers is None or os.path.dirname(self.spec) == folder:
             return
         with open(os.path.join(ROOT, self.spec)) as file:
@@ -64,7 +64,7 @@ def read_trainings(file):
 
 
 class OutOfTime(Exception):
-    """A part's time is over."""
+    """The time of a part is over."""
 
 
 def launch(command, **options):
@@ -81,13 +81,13 @@ def stop(process):
 
 
 def output_of(process, timeout):
-    """What it prints, and whether it was ended because it took longer."""
+    """The output of a process, and whether it was stopped because it took longer."""
     try:
         return process.communicate(timeout=max(0.1, timeout))[0], False
     except subprocess.TimeoutExpired:
         stop(process)
         return process.communicate()[0], True
-    except KeyboardInterrupt:  # other sessions do not get it
+    except KeyboardInterrupt:  # sent to this session only, not to the process's
         stop(process)
         raise
 
@@ -139,7 +139,7 @@ class Check:
         return self.deadline - time.monotonic()
 
     def run(self, name, *command, env=None, timeout=570, may_be_absent=False):
-        """The output of a command, or None after a failure, whose end is printed."""
+        """The output of a command. After a failure None, and the end of the output is printed."""
         if self.options.dry_run:
             print("would run:", " ".join(map(str, command)), flush=True)
             return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How scripts/gpu-check compares programs in turn, and what the driver says of the GPU meanwhile."""
+"""Compares programs in turn for scripts/gpu-check, and reads the GPU's state from the driver meanwhile."""
 
 import json
 import statistics
@@ -10,7 +10,7 @@ from gpu_programs import launch, stop
 
 
 class Peer:
-    """A program that does one thing for each line that it gets, and answers by a line of JSON."""
+    """A program that does one task for each line of input, and answers by a line of JSON."""
 
     def __init__(self, check, *command):
         self.check, self.log = check, check.file("peer.log")
@@ -29,7 +29,7 @@ class Peer:
             return [json.loads(line) for line in log if line.startswith("{") and line.endswith("}\n")]
 
     def ask(self, line, timeout):
-        """The answer; without one why there is none."""
+        """The answer; if there is none, the reason."""
         known, end = len(self.answers()), time.monotonic() + min(timeout, self.check.left())
         try:
             self.process.stdin.write(line + "\n")
@@ -46,7 +46,7 @@ class Peer:
 
 
 class Watch:
-    """What the driver says of the GPU while something runs."""
+    """The driver's readings of the GPU while something runs."""
 
     FIELDS = ("clocks.sm", "power.draw", "temperature.gpu", "memory.used")
 
@@ -83,7 +83,7 @@ class Watch:
 
 
 class Measured:
-    """What the turns of a training gave."""
+    """The results of a training's turns."""
 
     def __init__(self, training):
         self.training = training

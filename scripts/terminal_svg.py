@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command prints on a terminal, as an SVG picture: a dark panel that is readable on light and on dark pages."""
+"""A command's terminal output as an SVG picture: a dark panel that is readable on light and on dark pages."""
 
 import fcntl
 import html
@@ -18,7 +18,7 @@ PLAIN = (FOREGROUND, False, False)  # colour, bold, faint
 
 
 class Screen:
-    """Rows of cells (character, style). It knows what our programs send: new lines, returns, colours, erasing, moving up."""
+    """Rows of cells (character, style). It supports the output of MPT's programs: new lines, returns, colours, erasing, moving up."""
 
     def __init__(self, columns):
         self.columns, self.rows, self.row, self.column, self.style = columns, [[]], 0, 0, PLAIN
@@ -111,7 +111,7 @@ def svg(screen, title):
 
 
 def printed(command, folder, environment, columns):
-    """What a command prints where it believes that it writes to a terminal."""
+    """The output of a command that believes that it writes to a terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     process = subprocess.Popen(["bash", "-c", command], cwd=folder, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
@@ -121,7 +121,7 @@ def printed(command, folder, environment, columns):
     try:
         while part := os.read(ours, 65536):
             parts.append(part)
-    except OSError:  # Linux says so when the last writer is gone
+    except OSError:  # Linux reports the end of output like this
         pass
     os.close(ours)
     if process.wait() != 0:
@@ -130,7 +130,7 @@ def printed(command, folder, environment, columns):
 
 
 def picture(commands, folder, environment, columns, title):
-    """The SVG of commands one after the other, each with a prompt in front."""
+    """The SVG of commands one after the other, each with a prompt."""
     screen = Screen(columns)
     for command in commands:
         screen.feed(f"\x1b[32m$\x1b[0m \x1b[1m{command}\x1b[0m\n")

@@ -14,8 +14,8 @@
 namespace mpt::frameworks {
 namespace {
 
-// `from_hub`: the hub's file names the class. That of Qwen3.5 reads images, too, and holds the text inside:
-// nemo_automodel/components/models/qwen3_5/model.py:671 and qwen3_5_moe/model.py:533.
+// `from_hub`: the hub's file names the class. The class of Qwen3.5 also reads images, and contains the text
+// model: nemo_automodel/components/models/qwen3_5/model.py:671 and qwen3_5_moe/model.py:533.
 Json recipe_modules(const Plan& plan, bool from_hub) {
   static const std::vector<std::string> kInside{"qwen3_5_text", "qwen3_5_moe_text"};
   const bool inside = from_hub && contains(kInside, plan.model.type);
@@ -35,7 +35,7 @@ Json recipe_pipeline(const Plan& plan, bool from_hub) {
 
 Json recipe_distributed(const Plan& plan, bool from_hub) {
   const Layout& l = plan.layout;
-  // Without FSDP, on one rank or with DDP, nothing else brings products to 16 bits.
+  // Without FSDP (on one rank, or with DDP) only this runs products in 16 bits.
   const bool casts = l.precision != Precision::fp32;
   if (l.zero == 0 && l.replicas() > 1) {
     Json plain{{"strategy", "ddp"}, {"activation_checkpointing", l.recompute == Recompute::full}};
@@ -68,7 +68,7 @@ Json recipe_distributed(const Plan& plan, bool from_hub) {
   return d;
 }
 
-// A model that is made from its configuration has random weights, which adapters cannot repair.
+// A model built from its configuration has random weights. Adapters over random weights learn nothing useful.
 const char* pretrained_text(const Training& training) {
   if (!training.adapts()) return "";
   return "# The adapters need trained weights: add "
@@ -76,7 +76,7 @@ const char* pretrained_text(const Training& training) {
          "# --model.pretrained_model_name_or_path=..., and remove model.config from automodel.yaml.\n";
 }
 
-// Patterns of names of Hugging Face's modules.
+// Patterns of Hugging Face's module names.
 Json adapter_modules(const Training& t) {
   Json names = Json::array();
   const std::pair<AdapterTarget, std::vector<const char*>> table[] = {
@@ -101,7 +101,7 @@ void add_adapters(const Training& t, Json& recipe) {
                     {"target_modules", adapter_modules(t)},
                     {"dim", t.adapter_rank},
                     {"alpha", 2 * t.adapter_rank}};
-  // Frozen weights are as the model is.
+  // Frozen weights keep the model's type.
   recipe["model"]["torch_dtype"] = "bfloat16";
   if (t.frozen_format != FrozenFormat::nf4) return;
   recipe["quantization"] = {{"load_in_4bit", true},
@@ -124,13 +124,12 @@ Exported export_automodel(const Plan& plan) {
                 {"local_batch_size", l.pipeline > 1 ? plan.workload.global_batch / l.data : l.micro_batch}}},
               {"model",
                {{"_target_", "nemo_automodel.NeMoAutoModelForCausalLM.from_config"},
-                {"config", own_file ? "." : model},  // of a file alone it would ask the hub
+                {"config", own_file ? "." : model},  // a lone file would ask the hub
                 {"torch_dtype", l.execution.states.weight_bytes == 4 ? "float32" : "bfloat16"}}},
               {"distributed", recipe_distributed(plan, !own_file)},
               {"loss_fn", {{"_target_", "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy"}}},
               {"optimizer", {{"_target_", "torch.optim.AdamW"}}}};
-  // Their sparse attention runs over context ranks by these kernels alone
-  // (_transformers/capabilities.py:479).
+  // Their sparse attention over context ranks has these kernels only (_transformers/capabilities.py:479).
   static const std::vector<std::string> kSparse{"deepseek_v4", "glm_moe_dsa"};
   if (l.context > 1 && contains(kSparse, plan.model.type))
     recipe["model"]["backend"] = {{"_target_", "nemo_automodel.components.models.common.BackendConfig"},
@@ -142,7 +141,7 @@ Exported export_automodel(const Plan& plan) {
   add_adapters(l.training, recipe);
   if (l.training.optimizer == OptimizerKind::sgd)
     recipe["optimizer"] = {{"_target_", "torch.optim.SGD"}, {"momentum", 0.9}};
-  // Random tokens of the plan's length, until you put your own here.
+  // Random tokens of the plan's length, in place of the user's data.
   recipe["dataset"] = {
       {"_target_", "nemo_automodel.components.datasets.llm.mock_iterable_dataset.MockIterableDataset"},
       {"seq_len", plan.workload.sequence},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A recipe of NeMo AutoModel, read back.
+// Reads a recipe of NeMo AutoModel back.
 
 #include <fmt/format.h>
 
@@ -50,7 +50,7 @@ void set_recipe_replicas(const Settings& recipe, Imported& in, const std::string
   const std::string strategy = recipe.text("distributed.strategy", "fsdp2");
   const int64_t data = recipe.number("distributed.dp_size", rule_of(&Layout::data), 0);
   const int64_t replicate = recipe.number("distributed.dp_replicate_size", rule_of(&Layout::data), 1);
-  // Layers reshard in pipelines, too: the test for "pp" asks a mesh that never has it
+  // Layers reshard in pipelines, too: the test for "pp" reads a mesh without that axis
   // (nemo_automodel/components/distributed/parallelizer.py:306, model_parallelizer.py:228-241).
   const bool usual = l.expert == 1 || recipe.flag("distributed.moe.reshard_after_forward", false);
   const char* const key = "distributed.reshard_after_forward";
@@ -67,7 +67,7 @@ void set_recipe_replicas(const Settings& recipe, Imported& in, const std::string
     in.notes.push_back(fmt::format("strategy {} is taken as fsdp2", strategy.substr(0, 40)));
 }
 
-// AutoModel reads these words as Python's None (nemo_automodel/components/config/loader.py).
+// AutoModel reads these words as None (nemo_automodel/components/config/loader.py).
 Json with_nulls(Json json) {
   if (json.is_structured()) {
     for (Json& part : json) part = with_nulls(std::move(part));
@@ -77,14 +77,14 @@ Json with_nulls(Json json) {
   return json;
 }
 
-// Keys beside an id are set in the configuration that it names.
+// Other keys of an object with an id change the configuration of that id.
 void cut_layers(int64_t layers, Imported& in) {
   if (!in.model || layers == 0 || layers >= in.model->layers.count()) return;
   in.model->layers = LayerList::of(layers, [&, all = in.model->layers](int64_t l) { return all[l]; });
   in.model->hub_id.clear();
 }
 
-// The length of packed sequences comes first; datasets have two names for it.
+// The length of packed sequences has precedence; datasets have two names for theirs.
 void set_recipe_sequence(const Settings& recipe, Imported& in) {
   const FieldRule rule = rule_of(&Workload::sequence);
   for (const char* key : {"packed_sequence.packed_sequence_size", "dataset.seq_len", "dataset.seq_length"}) {
@@ -98,7 +98,7 @@ void set_recipe_sequence(const Settings& recipe, Imported& in) {
                          "the recipe has no length of sequences: 2048 tokens are taken without --seq");
 }
 
-// How it trains: its adapters and its optimizer. What has no counterpart becomes a note.
+// The training: adapters and optimizer. Settings without a counterpart become notes.
 
 void set_adapters(const Settings& recipe, Imported& in) {
   Training& training = in.layout.training;
@@ -116,7 +116,7 @@ void set_adapters(const Settings& recipe, Imported& in) {
     in.notes.emplace_back("quantization.load_in_8bit: frozen weights are priced in 16 bits");
 }
 
-// Weights, gradients and moments are of one type, bf16 unless the recipe names another.
+// Weights, gradients and moments have one type: bf16 unless the recipe names another.
 void set_recipe_states(const Settings& recipe, Imported& in) {
   const std::string key = recipe.has("model.dtype") ? "model.dtype" : "model.torch_dtype";
   std::string name = recipe.text(key, "auto");
@@ -155,7 +155,7 @@ void set_recipe_training(const Settings& recipe, Imported& in) {
   if (recipe.has("peft")) set_adapters(recipe, in);
 }
 
-// Keys that a plan has no place for become a note; unknown ones may change time, memory or the model.
+// Keys without a place in a plan become notes. Unknown keys may change time, memory or the model.
 void sort_keys(const Settings& recipe, Imported& in) {
   note_left_out(recipe, "automodel", in);
   Asked known = *asked_of(framework_named("automodel", ""));
@@ -169,7 +169,7 @@ void sort_keys(const Settings& recipe, Imported& in) {
   in.unknown = std::move(given.unknown);
 }
 
-// By AutoModel's own rules. It compares words in small letters.
+// AutoModel's own rules. It compares words in small letters.
 std::optional<Problem> recipe_refused(const Settings& recipe, const Imported& in, const std::string& file) {
   auto given = settings_by_path(recipe.all());
   for (auto& [path, value] : given) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// DeepSpeed's configuration, for its own export and import and for those of the Hugging Face Trainer.
+// DeepSpeed's configuration, for its own export and import and those of the Hugging Face Trainer.
 
 #include <optional>
 
@@ -11,13 +11,13 @@
 
 namespace mpt::frameworks {
 
-/// Keys of DeepSpeed's configuration that a plan decides on, those of its own pipelines aside.
+/// The keys of DeepSpeed's configuration that a plan decides, without those of DeepSpeed's pipelines.
 Json deepspeed_config(const Plan& plan);
 
-/// Who trains by a configuration.
+/// The program that trains with a configuration.
 struct DeepSpeedRun {
   int64_t pipeline = 1;                             // ranks, with equal stages
-  std::optional<Precision> trainer = std::nullopt;  // of the Trainer, which "auto" means
+  std::optional<Precision> trainer = std::nullopt;  // the Trainer's, for "auto"
   int64_t ranks = 0;                                // 0: not known
   bool fills = false;  // the Trainer or accelerate sets keys that the file leaves out
 };

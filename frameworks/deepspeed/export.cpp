@@ -22,7 +22,7 @@ Json zero_optimization(const Layout& l) {
   return zero;
 }
 
-// DeepSpeed sums gradients in the weights' type unless it is told; the plan counts bytes for one of the two.
+// DeepSpeed's default type for gradient sums is the weights'; the plan counts the bytes of a stated type.
 std::string gradient_type(const Layout& l) {
   if (l.precision == Precision::fp32) return "fp32";
   return gradient_element_bytes(l) == 2 ? enum_name(l.precision) : "fp32";
@@ -46,7 +46,8 @@ Json deepspeed_config(const Plan& plan) {
   Json config{{"train_micro_batch_size_per_gpu", l.micro_batch},
               {"gradient_accumulation_steps", micro_batches(l, plan.workload)},
               {"zero_optimization", zero_optimization(l)}};
-  // DeepSpeed compares the product with all ranks, tensor ranks too, which a plan does not.
+  // DeepSpeed compares the product with all ranks, tensor ranks included. A plan's batch does not count
+  // those.
   if (l.tensor == 1 || l.pipeline > 1) config["train_batch_size"] = plan.workload.global_batch;
   if (l.precision == Precision::bf16 || is_narrow(l.precision)) config["bf16"] = {{"enabled", true}};
   if (l.precision == Precision::fp16) config["fp16"] = {{"enabled", true}};
@@ -60,14 +61,14 @@ Json deepspeed_config(const Plan& plan) {
 Exported export_deepspeed(const Plan& plan) {
   Exported exported;
   Json config = deepspeed_config(plan);
-  // With both degrees in the file deepspeed.initialize() builds the mesh itself.
+  // With both degrees in the file, deepspeed.initialize() builds the mesh.
   if (plan.layout.context > 1) config["data_parallel_size"] = plan.layout.data;
-  config["steps_per_print"] = 10;  // speed and memory, which mpt-plan diagnose reads
+  config["steps_per_print"] = 10;  // for speed and memory in the log (mpt-plan diagnose)
   exported.files.push_back({"deepspeed.json", config.dump(2) + "\n"});
   const std::string model = add_hugging_face_model(plan.model, "deepspeed", exported, BalanceLoss::trained);
   exported.files.push_back({"mpt_deepspeed.py", module_text(plan, model)});
   if (plan.layout.pipeline == 1) add_trial(plan, "DeepSpeed 0.19.8", "deepspeed", {}, exported);
-  // runtime/pipe/engine.py:76-77, of one replica, too
+  // runtime/pipe/engine.py:76-77, also for one replica
   add_sentences(
       {{plan.layout.pipeline > 1 && plan.layout.zero >= 2, "its pipelines take ZeRO 0 and 1 alone"}},
       exported.warnings);

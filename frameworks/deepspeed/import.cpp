@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// DeepSpeed's configuration, read back; what is code beside it comes from the exported module, if it is
-// there.
+// Reads DeepSpeed's configuration back. Facts that are code, not configuration, come from the exported
+// module, if there is one.
 
 #include "frameworks/deepspeed/deepspeed.h"
 
@@ -17,7 +17,7 @@
 namespace mpt::frameworks {
 namespace {
 
-// A number, or "auto" for what the Trainer fills in, which is 0 here.
+// A number; 0 for "auto", which the Trainer fills in.
 int64_t number_or_auto(const Settings& config, const std::string& key, const FieldRule& rule) {
   const Json* value = config.find(key);
   return value != nullptr && *value == "auto" ? 0 : config.number(key, rule, 0);
@@ -37,7 +37,7 @@ void set_deepspeed_batch(const Settings& config, Imported& in) {
       number_or_auto(config, "gradient_accumulation_steps", rule_of(&Workload::global_batch));
   l.micro_batch = std::max<int64_t>(1, micro);
   in.workload.global_batch = batch;
-  l.data = 0;  // what the ranks leave, where the file says no batch
+  l.data = 0;  // unless the file has a batch, the rank count decides
   in.accumulated = std::max<int64_t>(1, steps);
   if (batch == 0 || micro == 0 || steps == 0 || batch % (micro * steps) != 0) return;
   l.data = batch / (micro * steps);
@@ -58,7 +58,7 @@ void set_deepspeed_zero(const Settings& config, Imported& in) {
   note_left_out(config, "deepspeed", in);
 }
 
-// "auto" is the Trainer's precision.
+// "auto" means the Trainer's precision.
 Precision deepspeed_precision(const Settings& config, std::optional<Precision> trainer,
                               std::vector<std::string>& notes) {
   if (flag_or_auto(config, "bf16.enabled", false)) return Precision::bf16;
@@ -69,7 +69,8 @@ Precision deepspeed_precision(const Settings& config, std::optional<Precision> t
   return trainer.value_or(Precision::bf16);
 }
 
-// Sets what DeepSpeed does not look at, and why it refuses the file. Throws FrameworkRefusal.
+// Lists the keys that DeepSpeed does not read, and sets its reason to refuse the file. Throws
+// FrameworkRefusal.
 void judge_deepspeed(const Settings& config, const DeepSpeedRun& run, Imported& in) {
   const Asked& asked = *asked_of(framework_named("deepspeed", ""));
   GivenSettings given;
@@ -101,7 +102,7 @@ void read_deepspeed_layout(const Settings& config, const DeepSpeedRun& run, Impo
   if (config.has("optimizer.type")) set_optimizer(in, config.text("optimizer.type", ""));
   l.precision = deepspeed_precision(config, run.trainer, in.notes);
   l.recompute = config.has("activation_checkpointing") ? Recompute::full : Recompute::none;
-  // It sums micro-batches in the weights' type unless it is told (deepspeed/runtime/engine.py:1806).
+  // It sums micro-batches in the weights' type by default (deepspeed/runtime/engine.py:1806).
   if (l.precision != Precision::fp32 && config.text("data_types.grad_accum_dtype", "") != "fp32")
     in.execution.emplace_back("gradient_bytes=2");
 }
@@ -113,7 +114,7 @@ Imported read_deepspeed(const Settings& config, const DeepSpeedRun& run) {
   judge_deepspeed(config, run, in);
   try {
     read_deepspeed_layout(config, run, in);
-  } catch (const UserError&) {  // DeepSpeed's own reason is the better one
+  } catch (const UserError&) {  // DeepSpeed's own reason is more exact
     if (in.refused) throw FrameworkRefusal(*in.refused);
     throw;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// DeepSpeed's log: ThroughputTimer in deepspeed/utils/timer.py, the engine's timers, and its configuration as
-// it prints it at the start.
+// DeepSpeed's log: ThroughputTimer in deepspeed/utils/timer.py, the engine's timers, and the configuration
+// that it prints at the start.
 
 #include <cmath>
 #include <utility>
@@ -12,7 +12,7 @@
 namespace mpt::frameworks {
 namespace {
 
-constexpr double kBytesOfGb = 1073741824.0;  // what DeepSpeed calls GB
+constexpr double kBytesOfGb = 1073741824.0;  // DeepSpeed's GB
 
 // "epoch=0/micro_step=8/global_step=4, ..."; older releases: "0/4, ...".
 void set_deepspeed_step(LoggedStep& step, const LogLine& line, const LogFile& file) {
@@ -24,7 +24,7 @@ void set_deepspeed_step(LoggedStep& step, const LogLine& line, const LogFile& fi
   if (number && *number >= 1.0 && *number <= 1e12) step.step = int64_t(*number);
 }
 
-// "step=40, skipped=2": of all steps so far.
+// "step=40, skipped=2": skipped among all steps so far.
 class SkippedSoFar {
  public:
   int64_t since(const LogLine& line) {
@@ -39,7 +39,7 @@ class SkippedSoFar {
   int64_t seen_ = 0;
 };
 
-// Samples of a step by their rate, where that is a whole number but for rounding.
+// Samples of a step computed from their rate, if that is a whole number up to rounding.
 int64_t neox_batch(const LoggedStep& step, double samples_per_s) {
   const double samples = samples_per_s * step.seconds;
   const double whole = std::round(samples);
@@ -68,10 +68,10 @@ LoggedRun read_deepspeed_log(const LogFile& file, const Plan& plan) {
   });
 }
 
-// GPT-NeoX's log: training_log() in megatron/logging.py, which DeepSpeed's engine runs beneath.
+// GPT-NeoX's log: training_log() in megatron/logging.py. GPT-NeoX runs on DeepSpeed's engine.
 LoggedRun read_neox_log(const LogFile& file, const Plan&) {
   return read_steps(file, [&](const LogLine& line, LoggedRun& run, LoggedStep& step) {
-    // DeepSpeed's engine times the same parts; its own rows name the rank.
+    // DeepSpeed's engine times the same parts; its rows name the rank.
     if (line.text.find("[Rank ") == std::string_view::npos) add_timer_row(run, line.text);
     const auto rate = number_behind(line.text, "samples/sec:");
     if (!rate ||

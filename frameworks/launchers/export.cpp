@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What starts the ranks: a Slurm batch file, a Kubernetes Job. The command itself is the user's.
+// Files that start the ranks: a Slurm batch file, a Kubernetes Job. The user fills in the command.
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 namespace mpt::frameworks {
 namespace {
 
-// A comment of what to know of the nodes.
+// A comment about requirements of the nodes.
 std::string nodes_text(const Plan& plan) {
   if (!plan.cluster.mixed()) return "";
   return "# " + comment_text("Name the nodes in this order of their GPUs: " + plan.cluster.name) + ".\n";
@@ -33,7 +33,7 @@ std::string object_name(const std::string& text) {
   return plain ? name : "plan-" + name;
 }
 
-// What each node runs. The last one may have fewer ranks than the others.
+// The command of each node. The last node may have fewer ranks than the others.
 std::string slurm_command(const Plan& plan) {
   const std::string torchrun = fmt::format(
       "torchrun --nproc-per-node {} --nnodes {} \\\n  --rdzv-backend c10d --rdzv-id \"$SLURM_JOB_ID\" "
@@ -46,7 +46,7 @@ std::string slurm_command(const Plan& plan) {
          "exec " + torchrun + "' bash \"$@\"\n";
 }
 
-// On one line, as YAML takes it without marks.
+// On one line, in a form that YAML reads without quotes.
 std::string kubernetes_command(const Plan& plan) {
   std::string processes = processes_of_node(plan, "$JOB_COMPLETION_INDEX");
   std::replace(processes.begin(), processes.end(), '\n', ';');

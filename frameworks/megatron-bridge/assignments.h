@@ -29,7 +29,7 @@ class Assignments {
   std::string text_;
 };
 
-/// Fields of config.model that say what the model is.
+/// The fields of config.model that describe the model.
 void set_model_fields(const Plan& plan, Assignments& assignments);
 
 }  // namespace mpt::frameworks

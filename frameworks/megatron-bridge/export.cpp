@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Megatron-Bridge: fields of its ConfigContainer at v0.6.2 (src/megatron/bridge/training/config.py), whose
-// parts come from Megatron-LM core_v0.19.2.
+// Megatron-Bridge: fields of its ConfigContainer at v0.6.2 (src/megatron/bridge/training/config.py). The
+// container's parts come from Megatron-LM core_v0.19.2.
 
 #include "frameworks/export.h"
 
@@ -36,7 +36,7 @@ constexpr BridgeRecipe kBridgeRecipes[] = {
     {"gpt-oss-120b", "gpt_oss", "gpt_oss_120b_pretrain_config"},
 };
 
-// The model's own, or one with the same kind of layers: apply() sets all sizes.
+// The recipe of the same model, or of one with the same kind of layers: apply() sets all sizes.
 BridgeRecipe recipe_of(const ModelSpec& m) {
   for (const BridgeRecipe& recipe : kBridgeRecipes) {
     if (m.name == recipe.model) return recipe;
@@ -51,7 +51,7 @@ void set_pipeline_fields(const Plan& plan, Assignments& a) {
   a.set("model.pipeline_model_parallel_size", l.pipeline);
   a.set("model.virtual_pipeline_model_parallel_size", l.chunks > 1 ? std::to_string(l.chunks) : "None");
   a.set("model.pipeline_model_parallel_layout", needs_stages(plan) ? quoted(megatron_stages(plan)) : "None");
-  // Recipes may have their own.
+  // Recipes may set other values.
   a.set("model.account_for_embedding_in_pipeline_split", false);
   a.set("model.account_for_loss_in_pipeline_split", false);
   a.set("model.num_layers_in_first_pipeline_stage", "None");
@@ -95,7 +95,7 @@ void set_layout_fields(const Plan& plan, Assignments& a) {
   set_expert_layout_fields(plan, a);
   if (counts_loss_by_token(plan)) {
     a.set("model.calculate_per_token_loss", true);
-    a.set("ddp.average_in_collective", false);  // which would average once more
+    a.set("ddp.average_in_collective", false);  // true would average a second time
   }
   set_recompute_fields(l, a);
   if (!l.execution.kernels.graphs) {
@@ -124,7 +124,7 @@ void set_precision_fields(const Layout& l, Assignments& a) {
   // A recipe's name alone has no fields to set.
   a.set("mixed_precision",
         fmt::format("get_mixed_precision_config({})", quoted(precision_recipe(l.precision))));
-  // Its field for gradients replaces that of ddp.
+  // Its field for gradients replaces the one of ddp.
   a.set("mixed_precision.grad_reduce_in_fp32", gradient_element_bytes(l) == 4);
   if (!is_narrow(l.precision)) return;
   a.set("mixed_precision.fp8_dot_product_attention", attention_in_fp8(l));
@@ -134,7 +134,7 @@ void set_precision_fields(const Layout& l, Assignments& a) {
   a.set("mixed_precision.reuse_grad_buf_for_mxfp8_param_ag", kept && l.precision == Precision::mxfp8);
 }
 
-// Megatron-FSDP refuses one queue of launches; the overlap of the exchange wants several.
+// Megatron-FSDP refuses one queue of launches, because its overlapped exchange uses several.
 void set_connections(const Layout& l, std::string& text) {
   const bool several = l.overlap_exchange && l.tensor == 1 && l.context == 1;
   text += l.zero > 1
@@ -171,10 +171,10 @@ void set_training_fields(const Plan& plan, Assignments& a) {
   for (const char* state : {"main_grads", "main_params", "exp_avg", "exp_avg_sq"})
     a.set(fmt::format("optimizer.{}_dtype", state), "torch.float32");
   a.set("dist.use_tp_pp_dp_mapping", l.order == RankOrder::data_outermost && l.pipeline > 1 && l.data > 1);
-  a.set("comm_overlap", "None");  // a recipe's would override the fields above
+  a.set("comm_overlap", "None");  // a recipe's object would override the fields above
 }
 
-// By the ends of modules' names (src/megatron/bridge/peft/module_matcher.py).
+// Patterns match ends of module names (src/megatron/bridge/peft/module_matcher.py).
 std::string adapter_patterns(const Training& t) {
   const std::pair<AdapterTarget, std::vector<const char*>> table[] = {
       {AdapterTarget::qkv,
@@ -203,7 +203,7 @@ void set_ways_to_train(const Training& t, Assignments& a) {
   if (t.optimizer == OptimizerKind::muon) a.set("optimizer.optimizer", quoted("muon"));
   if (t.deterministic) {
     a.set("model.deterministic_mode", true);
-    a.set("model.cross_entropy_loss_fusion", false);  // the other refuses it
+    a.set("model.cross_entropy_loss_fusion", false);  // the other fusion refuses it
   }
   if (t.offloaded.empty()) return;
   a.set("model.fine_grained_activation_offloading", true);

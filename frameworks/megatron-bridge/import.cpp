@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Megatron-Bridge: lines "config.model.num_layers = 32" of Python, "model.num_layers=32" as its recipes take
-// them on the command line, or the same in YAML; functions of its own recipes, which return a configuration;
-// and NeMo's "recipe.trainer.strategy.tensor_model_parallel_size = 2". Its fields are Megatron-LM's flags by
-// other names.
+// Reads Megatron-Bridge: lines of Python such as "config.model.num_layers = 32", "model.num_layers=32" from a
+// recipe's command line, the same in YAML, functions of its recipes that return a configuration, and NeMo's
+// "recipe.trainer.strategy.tensor_model_parallel_size = 2". Its fields are Megatron-LM's flags under other
+// names.
 
 #include <fmt/ranges.h>
 
@@ -39,7 +39,7 @@ std::string letters_and_digits(std::string name) {
   return lower_case(std::move(name));
 }
 
-// Whether a name of several words is another but for two letters at most.
+// Whether a name of several words differs from another by at most two letters.
 bool is_slip(const std::string& written, const std::string& name) {
   if (written.find('_') == std::string::npos || written.front() != name.front()) return false;
   std::array<int, 256> more{};
@@ -91,7 +91,7 @@ std::string stages_text(const Json& stages) {
   return text;
 }
 
-// Empty where there is no such text.
+// Empty if there is no such text.
 std::string text_at(const Json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
@@ -104,7 +104,7 @@ const Json& first_call(const Json& made) {
   return *first;
 }
 
-// What AutoBridge takes a model from; null where it is not made so.
+// The id or folder from which AutoBridge makes the model; null if it is made in another way.
 Json id_of_checkpoint(const Json& model) {
   Json made = first_call(model);
   if (text_at(made, kCallKey).ends_with("from_hf_config")) made = Json(first_call(first_argument(made)));
@@ -119,7 +119,7 @@ std::optional<ModelSpec> model_of_checkpoint(const Json& id, const std::filesyst
   return std::move(known.model);
 }
 
-// Fields of a provider that its checkpoint sets, of those that layouts are computed from.
+// Those of the fields that a checkpoint sets in a provider which decide a layout.
 std::optional<Json> fact_of_checkpoint(const Json& model, const std::string& field,
                                        const std::filesystem::path& file) {
   const auto known = field == "num_layers" || field == "mtp_num_layers"
@@ -164,7 +164,7 @@ class BridgeFields {
     if (recipe.result.at("model").is_object()) model.update(recipe.result.at("model"));
     refuse_other_parts(fields, place);
     take_model(model, place);
-    if (model_ || model.contains("vocab_size")) fields.erase("tokenizer");  // else it says the vocabulary
+    if (model_ || model.contains("vocab_size")) fields.erase("tokenizer");  // its vocabulary is known
     model.erase("zoo");
     fields["model"] = std::move(model);
     for (const char* part : {"checkpoint", "logger", "validation", "scheduler", "env_vars"})
@@ -180,7 +180,7 @@ class BridgeFields {
   const std::vector<std::string>& notes() const { return notes_; }
   const Json& peft() const { return peft_; }
   bool wide_gradients() const { return wide_gradients_; }
-  /// By the rules of Bridge, as far as the file says what they need.
+  /// The reason of Bridge's own rules, if the file states all that they need.
   std::optional<Problem> refusal(const ModelSpec& model) const {
     if (!all_read_) return std::nullopt;
     auto given = given_;
@@ -199,7 +199,7 @@ class BridgeFields {
     if (chunks_ && !overlaps_) flags_.set("no-overlap-p2p-communication", std::vector<ShellWord>{});
   }
 
-  // Encoders of images or sound, and their projections, which these fields freeze or feed.
+  // These fields freeze or feed encoders of images or sound, and their projections.
   static void refuse_other_parts(const Json& fields, const std::string& place) {
     for (const auto& [part, field] : {std::pair{"model", "freeze_vision_model"},
                                       {"model", "freeze_vision_projection"},
@@ -221,7 +221,7 @@ class BridgeFields {
     return found != known.end() && found->is_object() ? *found : Json::object();
   }
 
-  // The model of a class that says more than its fields: the one that has the sizes that these name.
+  // The model of a provider's class that sets more than its fields: the one with the sizes that these state.
   static std::optional<ModelSpec> model_of_class(const Json& provider) {
     for (const Json& name : provider.value("zoo", Json::array())) {
       ModelSpec model = models::load_model(name);
@@ -232,7 +232,7 @@ class BridgeFields {
     return std::nullopt;
   }
 
-  // AutoBridge.from_hf_pretrained("id").to_megatron_provider(): the model is the checkpoint's.
+  // AutoBridge.from_hf_pretrained("id").to_megatron_provider(): the model comes from the checkpoint.
   void take_model(const Json& model, const std::string& place) {
     if ((model_ = model_of_class(model))) return;
     const Json id = id_of_checkpoint(model);
@@ -258,7 +258,7 @@ class BridgeFields {
            text.find("num_layers:") != std::string::npos;
   }
 
-  // Configurations among values that a file gives names, and checkpoints of the Hugging Face hub.
+  // Takes configurations, and checkpoints of the Hugging Face hub, from the values that a file names.
   void take_names(const Json& names) {
     for (const auto& [name, value] : names.items()) {
       if (auto taken = flags_.has("num-layers") ? std::nullopt
@@ -273,7 +273,7 @@ class BridgeFields {
 
   void take_map(const std::string& prefix, const Json& map) {
     for (const auto& [key, value] : map.items()) {
-      if (key == kCallKey || key == kArgumentsKey || key == kOfKey || key == kNameKey) continue;  // whose
+      if (key == kCallKey || key == kArgumentsKey || key == kOfKey || key == kNameKey) continue;  // the call
       std::string path = prefix;
       if (!path.empty()) path += '.';
       path += key;
@@ -293,7 +293,7 @@ class BridgeFields {
     }
   }
 
-  // Sizes of the model; what else the recipe sets is in its own source.
+  // Sizes of the model only. The recipe's other settings are in its source, which is not read.
   void take_model_of_recipe(const std::string& text) {
     model_ = model_of_recipe(text);
     if (!model_) return;
@@ -306,7 +306,7 @@ class BridgeFields {
     take_precision("bf16_mixed");
   }
 
-  // Length and batch of a recipe that is called, and is not beside the file.
+  // Refuses a recipe from another file that is missing, unless this file sets length and batch.
   void refuse_unknown_recipe() const {
     const bool length = flags_.has("seq-length");
     if (length && (flags_.has("micro-batch-size") || flags_.has("global-batch-size"))) return;
@@ -378,8 +378,8 @@ class BridgeFields {
     }
   }
 
-  // A field that nobody has, but nearly: dataclasses of Bridge raise an error, or leave it without effect.
-  // Its fields are named as Megatron-LM's flags.
+  // Refuses a misspelt field: dataclasses of Bridge raise an error for it, or ignore it. Its fields are named
+  // like Megatron-LM's flags.
   void check_spelling(const std::string& path, const std::string& field) const {
     static const std::vector<std::string> known = [] {
       std::vector<std::string> names;
@@ -408,7 +408,7 @@ class BridgeFields {
     } else if (word.starts_with('!')) {
       if (no) flags_.set(word.substr(1), std::vector<ShellWord>{});
     } else if (field == "activation_func" && text.find("squared_relu") != std::string::npos) {
-      flags_.set(word, "megatron.core.activations.squared_relu");  // whatever module it is taken from
+      flags_.set(word, "megatron.core.activations.squared_relu");  // from whichever module
     } else if (!no && !none) {
       chunks_ = chunks_ || field == "virtual_pipeline_model_parallel_size";
       flags_.set(word, text == "True" ? std::vector<ShellWord>{} : words_of_value(value, text));
@@ -426,7 +426,7 @@ class BridgeFields {
   bool called_ = false, chunks_ = false, overlaps_ = true, wide_gradients_ = true, all_read_ = true;
 };
 
-// The adapters of a configuration's `peft`: null, a name, or a call as the reader of Python gives it
+// The adapters of a configuration's `peft`: null, a name, or a call as the reader of Python returns it
 // (src/megatron/bridge/peft/lora.py and module_matcher.py).
 
 // Of "LoRA(...)", "lora.LoRA(...)", "lora", or a name that the file does not explain.
@@ -474,7 +474,7 @@ Imported import_fields(const BridgeFields& fields) {
     in.execution.emplace_back("gradient_bytes=2");
     in.execution.emplace_back("reduced_bytes=2");
   }
-  // Megatron-LM's own program wants as many positions; rotary ones are computed.
+  // Megatron-LM's own program requires that number of positions; rotary ones are computed.
   if (in.model->position == PositionKind::rotary)
     in.model->max_positions = std::max(in.model->max_positions, in.workload.sequence);
   in.refused = fields.refusal(*in.model);

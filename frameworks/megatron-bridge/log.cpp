@@ -8,7 +8,7 @@
 namespace mpt::frameworks {
 namespace {
 
-// Two lines of one step in Megatron-Bridge; NeMo's is of a step by itself.
+// Megatron-Bridge prints two lines for a step; NeMo prints one.
 bool read_nemo_step(LoggedStep& step, const LogLine& line, const LogFile& file) {
   if (set_behind(step, &LoggedStep::seconds, line, "train_step_timing in s", file)) {
     set_behind(step, &LoggedStep::step, line, "global_step", file);

@@ -66,8 +66,8 @@ void read_head_dim(const WordSource& w, Values& values) {
                                      whole(values, Value::hidden) / whole(values, Value::heads));
 }
 
-// Of latent attention Megatron-LM reads the size of values alone, but refuses a width that heads do not
-// divide.
+// With latent attention Megatron-LM reads only the size of values, but refuses a width that the number of
+// heads does not divide.
 bool write_head_dim(const Values& values, std::vector<Word>& words) {
   const bool latent = is_latent(values);
   const int64_t size = whole(values, latent ? Value::v_dim : Value::head_dim);
@@ -76,9 +76,9 @@ bool write_head_dim(const Values& values, std::vector<Word>& words) {
   return true;
 }
 
-constexpr int64_t kMostWindow = 999'999'999;  // what read_window() reads
+constexpr int64_t kMostWindow = 999'999'999;  // the largest that read_window() reads
 
-// `mixer` in the layers that a word lists by 1, or but for each n-th one. Silence means all layers.
+// `mixer` in the layers that a word marks by 1, or in all but each n-th one. Without the word: all layers.
 std::vector<std::string> mixers_but_skipped(const WordSource& w, const std::string& word, const char* mixer,
                                             int64_t layers) {
   const std::string skipped = w.text(word, "None");
@@ -157,7 +157,7 @@ void read_balance(const WordSource& w, Values& values) {
   values[Value::balance_loss] = loss ? w.real("moe-aux-loss-coeff", rule_of(Value::balance_loss), 0.0) : 0.0;
 }
 
-// Each sequence is balanced: aux_loss balances a micro-batch, whose size then changes what is trained.
+// Balances each sequence. With aux_loss a micro-batch is balanced, so its size would change the training.
 bool write_balance(const Values& values, std::vector<Word>& words) {
   const bool none = values.at(Value::balance_loss).get<double>() <= 0.0;
   words.push_back({"moe-router-load-balancing-type", none ? "none" : "seq_aux_loss"});
@@ -174,9 +174,8 @@ void read_index(const WordSource& w, Values& values) {
     values[value] = w.required(word, rule_of(value));
 }
 
-// A letter for each layer, which has a mixer or an MLP alone
-// (megatron/core/models/hybrid/hybrid_layer_allocation.py); "|" ends a stage, and next-token layers follow
-// "/".
+// One letter per layer. Each layer has a mixer or an MLP, not both
+// (megatron/core/models/hybrid/hybrid_layer_allocation.py). "|" ends a stage; next-token layers follow "/".
 void read_pattern(const WordSource& w, const std::string& word, Values& values) {
   static constexpr std::string_view kLetters = "MG*+D-E";
   static constexpr std::array kMixers{"linear", "linear", "full", "full", "sparse", "none", "none"};
@@ -221,7 +220,7 @@ void read_mixers(const WordSource& w, Values& values) {
 }
 
 void add_exchange(const Plan& plan, std::map<std::string, Json>& given) {
-  constexpr int64_t kManyExperts = 32;  // Megatron-LM asks for scores in fp32 from here on
+  constexpr int64_t kManyExperts = 32;  // Megatron-LM requires scores in fp32 from this number on
   const MixtureOfExperts* const moe = plan.model.moe();
   if (moe == nullptr) return;
   const bool once = sends_tokens_once(plan);
@@ -242,7 +241,7 @@ models::DialectCodes megatron_codes() {
           {"window", {read_window, write_window}},
           {"layers with experts", {read_experts, write_experts}},
           {"balance loss", {read_balance, write_balance}},
-          // Not written yet: reading the words back finds other mixers.
+          // No export yet: reading the words back finds other mixers.
           {"mixers", {read_mixers, [](const Values&, std::vector<Word>&) { return true; }}}};
 }
 

@@ -70,11 +70,11 @@ void add_data_parallel(const Plan& plan, Arguments& a) {
   a.flag_if(l.overlap_parameter_gather && l.zero > 0, "overlap-param-gather");
   if (l.offload_optimizer) {
     a.flag("optimizer-cpu-offload");
-    a.flag("use-precision-aware-optimizer");  // the other asserts it
+    a.flag("use-precision-aware-optimizer");  // the option above requires it
   }
 }
 
-// By Megatron's names, which the plan's are.
+// By Megatron's names, which plans use, too.
 std::vector<std::string> offload_names(const Training& t) {
   std::vector<std::string> names;
   for (const OffloadModule module : t.offloaded) names.push_back(enum_name(module));

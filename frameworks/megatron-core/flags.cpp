@@ -27,7 +27,7 @@ std::string flag_name(const std::string& text) {
   return replaced(text.substr(0, text.find('=')).substr(2), '_', '-');
 }
 
-// A command in one word, as `sh -c "torchrun ... --num-layers 8"` has it.
+// A command inside one word, as in `sh -c "torchrun ... --num-layers 8"`.
 ShellCommand unfolded(const ShellCommand& command, WorkBudget& budget) {
   ShellCommand words;
   for (const ShellWord& word : command) {
@@ -46,7 +46,7 @@ ShellCommand unfolded(const ShellCommand& command, WorkBudget& budget) {
   return words;
 }
 
-// The number behind a launcher's option, "--nnodes 2" or "--nnodes=2"; 0 where it is no number.
+// The number of a launcher's option, "--nnodes 2" or "--nnodes=2"; 0 if it is not a number.
 int64_t launched(const ShellCommand& launcher, const char* option, int64_t otherwise) {
   for (size_t i = 0; i < launcher.size(); ++i) {
     if (!is_flag(launcher[i].text) || flag_name(launcher[i].text) != option) continue;
@@ -70,7 +70,7 @@ int64_t slurm_nodes(const std::string& text) {
   return 0;
 }
 
-// Behind the program's name; all words where none is named.
+// The words after the program's name; all words if there is no program.
 ShellCommand arguments_of(const ShellCommand& command, std::string& program, int64_t& ranks) {
   const auto found = find_if(command, [](const ShellWord& word) { return word.text.ends_with(".py"); });
   if (found == command.end()) return command;
@@ -88,7 +88,7 @@ bool says_the_model(const ShellCommand& command) {
   });
 }
 
-// A list has its flags on lines of their own; a script has them in one command.
+// In a list each flag has its own line. In a script one command has them all.
 ShellCommand training_command(const std::vector<ShellCommand>& commands, std::string& program, int64_t& ranks,
                               std::vector<std::string>& notes, WorkBudget& budget) {
   ShellCommand list;
@@ -108,7 +108,7 @@ ShellCommand training_command(const std::vector<ShellCommand>& commands, std::st
   return arguments_of(starts.back(), program, ranks);
 }
 
-// A script that another one sources, or a part of one, starts nothing.
+// A script for sourcing, or a part of a script, starts nothing: its flags are in variables.
 ShellCommand arguments_in_variables(const std::map<std::string, ShellCommand>& variables,
                                     WorkBudget& budget) {
   ShellCommand all;
@@ -119,7 +119,7 @@ ShellCommand arguments_in_variables(const std::map<std::string, ShellCommand>& v
   return all;
 }
 
-// Those whose values a plan has no place for, and whose model is another.
+// Refuses programs for other models, and programs that do not train: a plan cannot describe them.
 void refuse_other_programs(const std::string& program, const std::string& file) {
   const std::filesystem::path path = program;
   const std::string name = path.filename().string();
@@ -137,7 +137,8 @@ void refuse_other_programs(const std::string& program, const std::string& file) 
   }
 }
 
-// Of Megatron-LM's functional tests, test_cases/MODEL/NAME/model_config.yaml; empty for other files.
+// The program of Megatron-LM's functional tests, test_cases/MODEL/NAME/model_config.yaml; empty for other
+// files.
 std::string program_of_test(const std::filesystem::path& file) {
   const std::filesystem::path model = file.parent_path().parent_path();
   if (model.parent_path().filename() != "test_cases") return "";
@@ -215,7 +216,7 @@ void MegatronFlags::take(const ShellCommand& command) {
     } else if (!name.empty()) {
       values_[name].push_back(word);
     }
-    // "$@" is for whoever starts the script.
+    // The user who starts the script gives "$@".
     const bool is_open = word.unknown.size() == 1 && *word.unknown.begin() == word.text && word.text != "$@";
     const bool is_list =
         word.text.find("ARG") != std::string::npos || word.text.find("OPT") != std::string::npos;
@@ -233,7 +234,7 @@ void MegatronFlags::take_environment(const std::string& name, const ShellCommand
     environment_["env." + name] = words.front().text;
 }
 
-// ENV_VARS and MODEL_ARGS of functional tests, "--num-layers: 12" on a line each; ARGS of Megatron-LM's
+// ENV_VARS and MODEL_ARGS of functional tests, "--num-layers: 12" on a line each. Or ARGS of Megatron-LM's
 // recipes, "num_layers: 12".
 void MegatronFlags::take_yaml(const std::string& text, WorkBudget& budget) {
   bool arguments = false;  // of recipes

@@ -29,8 +29,8 @@ void refuse_former_flags(const MegatronFlags& f, const models::Dialect& dialect)
   }
 }
 
-// Why Megatron-LM's own code refuses the flags. Throws FrameworkRefusal for flags that it does not have, and
-// for values that they cannot have; another program's flags of its own are told in `in`.
+// Megatron-LM's own reason to refuse the flags. Throws FrameworkRefusal for a flag that it does not have, and
+// for a value out of a flag's range. Unknown flags of another program are listed in `in`.
 std::optional<Problem> flags_refused(const MegatronFlags& f, const Asked& asked, Imported& in) {
   std::map<std::string, std::optional<Json>> given = f.environment();
   for (const auto& [flag, words] : f.all()) {
@@ -224,7 +224,7 @@ Precision precision_of(const MegatronFlags& f, std::vector<std::string>& notes) 
   return f.has("bf16") ? Precision::bf16 : f.has("fp16") ? Precision::fp16 : Precision::fp32;
 }
 
-// "bf16", or "torch.bfloat16" as Megatron-Bridge has it.
+// "bf16", or Megatron-Bridge's "torch.bfloat16".
 int64_t bytes_of_type(const MegatronFlags& f, const char* name) {
   const std::string type = f.text(name, "fp32");
   return type.ends_with("16") ? 2 : type.ends_with('8') ? 1 : 4;
@@ -245,7 +245,7 @@ void set_attention_backend(const MegatronFlags& f, Imported& in) {
     in.notes.emplace_back("--attention-backend flash: priced as cuDNN's attention, which is about as fast");
 }
 
-// "0:384 200B:768 400B:1152": the last one, with which most of a training runs.
+// "0:384 200B:768 400B:1152": the last one, for most of a training runs with it.
 int64_t scheduled_batch(const MegatronFlags& f) {
   int64_t batch = 0;
   WorkBudget budget(f.file(), kMostImportedBytes);
@@ -266,8 +266,9 @@ int64_t scheduled_batch(const MegatronFlags& f) {
 // Bytes of states, kernels and traffic.
 void set_execution(const MegatronFlags& f, Imported& in) {
   const auto change = [&](const std::string& text) { in.execution.push_back(text); };
-  // In fp16 gradients stay so without --accumulate-allreduce-grads-in-fp32; in bf16 they never do.
-  // megatron/training/arguments.py:1189-1194 leaves it off for gradients that are kept in 16 bits, too.
+  // In fp16, gradients stay in 16 bits without --accumulate-allreduce-grads-in-fp32. In bf16 they are always
+  // accumulated in fp32. megatron/training/arguments.py:1189-1194 also leaves it off for gradients that are
+  // kept in 16 bits.
   const bool aware = f.has("use-precision-aware-optimizer");
   if (f.has("grad-reduce-in-bf16") || (aware && bytes_of_type(f, "main-grads-dtype") == 2) ||
       (f.has("fp16") && !f.has("accumulate-allreduce-grads-in-fp32"))) {
@@ -290,18 +291,18 @@ void set_execution(const MegatronFlags& f, Imported& in) {
   if (f.real("attention-dropout", between(0, 1), 0.1) > 0.0 ||
       f.real("hidden-dropout", between(0, 1), 0.1) > 0.0)
     change("dropout=true");
-  // Megatron-LM's default; what is padded already is not padded again.
+  // Megatron-LM pads by default; a vocabulary that is padded already stays as it is.
   const bool pads = !f.has("no-pad-vocab-size") && !f.has("disable-pad-vocab-size");
   const bool padded = pads && (f.has("vocab-size") || !f.has("padded-vocab-size"));
   change(fmt::format("vocabulary_multiple={}",
                      padded ? f.number("make-vocab-size-divisible-by", between(1, 1 << 20), 128) : 1));
   if (f.has("fp8-output-proj")) change("fp8_head=true");
   if (f.text("moe-token-dispatcher-type", "allgather") != "flex") return;
-  change("deduplicates_dispatch=true");  // with kernels that leave the room between experts' rows
+  change("deduplicates_dispatch=true");  // kernels that also pad experts' rows
   change("pads_expert_rows=false");
 }
 
-// What makes the size of a micro-batch part of the objective (run: megatron-aux-micro-batch-2,
+// Settings that make the objective depend on the size of a micro-batch (run: megatron-aux-micro-batch-2,
 // megatron-capacity-micro-batch-2).
 void note_objective(const MegatronFlags& f, Imported& in) {
   const MixtureOfExperts* const moe = in.model->moe();
@@ -356,11 +357,12 @@ Imported megatron_import(const MegatronFlags& f, const std::string& framework,
   if (asked != nullptr && !asked->keys.empty()) in.refused = flags_refused(f, *asked, in);
   try {
     read_flags(f, framework, std::move(model), in);
-  } catch (const FrameworkRefusal&) {  // its own words say it better
+  } catch (const FrameworkRefusal&) {  // its own message is clearer
     if (in.refused && f.is_whole()) throw FrameworkRefusal(*in.refused);
     throw;
   }
-  // A part of a script has neither; what follows is of Megatron-LM's defaults, which nobody trains with.
+  // A part of a script has neither. The values below are Megatron-LM's defaults, which are not used in
+  // practice.
   const bool length = f.has("seq-length");
   const bool batch = f.has("micro-batch-size") || f.has("global-batch-size");
   if (!length) in.unknown.emplace_back("the length of a sequence (--seq-length)");

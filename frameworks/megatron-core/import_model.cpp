@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Models from Megatron-LM's flags: what dialect.json does not say.
+// Models from Megatron-LM's flags: the rules that dialect.json cannot express.
 
 #include <fmt/format.h>
 
@@ -11,15 +11,15 @@
 namespace mpt::frameworks {
 namespace {
 
-// Models that ModelSpec cannot describe, and trainings with other work in them.
+// Refuses models that ModelSpec cannot describe, and trainings with other work in them.
 void refuse_other_models(const MegatronFlags& f, const models::Dialect& dialect) {
   for (const std::string& name : dialect.refused) {
     if (f.has(name)) throw NotJudged(Problem{f.at(name), f.source(name), "one decoder's training", ""});
   }
 }
 
-// Of tokenizers other than GPT-2's, which is Megatron-LM's default. Files of a model's flags alone often have
-// its name on the Hugging Face hub.
+// The tokenizer, unless it is GPT-2's, Megatron-LM's default. Files with only a model's flags often give its
+// name on the Hugging Face hub.
 std::string named_tokenizer(const MegatronFlags& f) {
   const std::string type = f.has("tokenizer-type") ? f.source("tokenizer-type") : "GPT2BPETokenizer";
   if (type == "GPT2BPETokenizer" || type == "NullTokenizer") return "";
@@ -30,7 +30,7 @@ std::string named_tokenizer(const MegatronFlags& f) {
 
 bool says_vocabulary(const MegatronFlags& f) { return f.has("vocab-size") || f.has("padded-vocab-size"); }
 
-// Where no flag says it.
+// Used if no flag states the vocabulary.
 void set_vocabulary(const MegatronFlags& f, ModelSpec& m, std::vector<std::string>& notes) {
   if (says_vocabulary(f)) return;
   const std::string tokenizer = named_tokenizer(f);
@@ -47,7 +47,7 @@ void set_vocabulary(const MegatronFlags& f, ModelSpec& m, std::vector<std::strin
                   tokenizer.empty() ? "" : " " + std::string(cut_text(tokenizer, 60))));
 }
 
-// Of flags that a model has no place for.
+// Notes on router flags without a place in a model.
 void add_router_notes(const MegatronFlags& f, std::vector<std::string>& notes) {
   if (f.text("moe-router-score-function", "") == "sqrtsoftplus")
     notes.emplace_back("--moe-router-score-function sqrtsoftplus is taken as sigmoid");
@@ -62,7 +62,7 @@ std::optional<int64_t> vocabulary_of_tokenizer(const std::string& tokenizer) {
   if (end == std::string::npos) return std::nullopt;
   std::string name = lower_case(tokenizer.substr(0, end + 1));
   name = name.substr(name.rfind('/') + 1);
-  // The longest name that fits is the last of them.
+  // The longest matching name is the last one.
   std::optional<int64_t> size;
   for (const auto& [begins, vocabulary] : dialect_of("megatron-core").vocabularies) {
     if (name.starts_with(begins)) size = vocabulary;

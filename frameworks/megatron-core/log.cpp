@@ -13,7 +13,7 @@ constexpr TimerName kMegatronTimers[] = {{"forward-backward ", StepPart::forward
                                          {"optimizer ", StepPart::optimizer},
                                          {"batch-generator ", StepPart::data}};
 
-// "    optimizer ................: (11.2, 12.5)": of the fastest and the slowest rank, or of the slowest.
+// "    optimizer ................: (11.2, 12.5)": of the fastest and the slowest rank, or the slowest alone.
 void add_megatron_timer(LoggedRun& run, std::string_view line) {
   const size_t dots = line.find("..: ");
   if (dots == std::string_view::npos) return;

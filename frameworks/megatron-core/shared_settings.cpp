@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Settings that Megatron-LM and Megatron-Bridge have in common.
+// Settings of both Megatron-LM and Megatron-Bridge.
 
 #include <algorithm>
 
@@ -16,7 +16,7 @@ std::string megatron_stages(const Plan& plan) {
     if (!text.empty()) text += '|';
     if (stage.has_embedding) text += 'E';
     text += std::string(size_t(stage.layer_count), 't');
-    // Layers that predict further tokens lie before the loss.
+    // Layers that predict further tokens precede the loss.
     if (stage.has_head) text += std::string(size_t(plan.model.next_token_layers), 'm') + 'L';
   }
   return text;
@@ -36,7 +36,7 @@ MegatronRecompute megatron_recompute(const Layout& l) {
   if (l.recompute == Recompute::none) return {};
   if (l.recompute == Recompute::selective) return {"selective", "", 0, recompute_modules_of(l.selective)};
   if (l.recomputed_layers.empty()) return {"full", "uniform", 1, {}};
-  // One number for every virtual stage: supports() has seen to it that it says all.
+  // One number for every virtual stage: supports() has checked that one is enough.
   const int64_t most = *std::max_element(l.recomputed_layers.begin(), l.recomputed_layers.end());
   if (most == 0) return {};
   return {"full", "block", most, {}};
@@ -53,10 +53,10 @@ const char* dispatch_backend(const Plan& plan) {
 
 std::vector<std::pair<const char*, const char*>> megatron_settings(const Training& t) {
   std::vector<std::pair<const char*, const char*>> settings;
-  // Transformer Engine's newer way of offloading takes weights along (megatron/training/arguments.py).
+  // Transformer Engine's newer offloading also moves weights (megatron/training/arguments.py).
   if (!t.offloaded.empty()) settings.emplace_back("NVTE_CPU_OFFLOAD_V1", "1");
   if (!t.deterministic) return settings;
-  // What the flag asserts, and what PyTorch's products and Transformer Engine's attention need.
+  // Required by the flag's assertions, by PyTorch's products and by Transformer Engine's attention.
   settings.insert(settings.end(), {{"NCCL_ALGO", "Ring"},
                                    {"CUBLAS_WORKSPACE_CONFIG", ":4096:8"},
                                    {"NVTE_ALLOW_NONDETERMINISTIC_ALGO", "0"}});

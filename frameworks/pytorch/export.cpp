@@ -21,7 +21,7 @@ bool runs_from_rows(const Layout& l) {
   return l.pipeline > 1 && needs_rows(*find_framework("pytorch"), l.schedule);
 }
 
-// How Hugging Face names the weights. Models that it does not have get Llama's names.
+// Hugging Face's names of the weights. Models unknown to it get Llama's names.
 std::string weight_names(const ModelSpec& m) {
   if (m.moe() != nullptr) return m.attention().query_key_norm == QueryKeyNorm::none ? "mixtral" : "qwen3_moe";
   return m.norm == NormKind::layer_norm && m.position == PositionKind::learned && !m.mlp().gated &&
@@ -57,7 +57,7 @@ TrainerConditions trainer_conditions(const Plan& plan, bool refused) {
           {"refused", refused}};
 }
 
-// One key a line, without the name, which is in the title.
+// One key a line, without the name: the title has it.
 std::string model_constant(const ModelSpec& model) {
   const Json fields = to_json(model);
   std::string text = "MODEL = {\n";
@@ -93,7 +93,7 @@ std::string mesh_constants(const Layout& l) {
   return fmt::format("MESH = {}\nAXES = {}\n", python_text(sizes), python_text(names));
 }
 
-// A line of actions for each pipeline rank, in the words of PyTorch's own files.
+// A line of actions for each pipeline rank, in PyTorch's notation.
 std::string rows_constant(const Plan& plan) {
   std::string text = "ROWS = [\n";
   for (const std::string& line : schedule_lines(plan, ' ')) text += fmt::format("    \"{}\",\n", line);

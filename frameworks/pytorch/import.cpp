@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The constants of an exported mpt_train.py, read back.
+// Reads the constants of an exported mpt_train.py back.
 
 #include <fmt/ranges.h>
 
@@ -37,7 +37,7 @@ E choice(const Settings& settings, const std::string& key, E otherwise) {
                           fmt::format("one of {}", fmt::join(enum_names<E>(), ", ")), ""});
 }
 
-// The model stands there whole, but for its name.
+// The file has the whole model except its name.
 ModelSpec model_of(const Settings& settings) {
   const Json* model = settings.find("MODEL");
   if (model == nullptr || !model->is_object())

@@ -45,7 +45,7 @@ bool has_word(const std::string& text, const std::string& word) {
   return false;
 }
 
-// Imports of the parts, without those of each other.
+// Imports of the parts, without the parts' imports of each other.
 class TrainerImports {
  public:
   void add(std::string_view header) {

@@ -22,8 +22,8 @@ std::string kept_lines(std::string_view text, const TrainerConditions& condition
 /// The module of that name.
 std::string trainer_part(const std::string& name);
 
-/// One file of `head`, which is the docstring, and texts of parts in their order. Imports come first, each
-/// once and without names that no line uses.
+/// One file from `head`, its docstring, and texts of parts in their order. Imports come first, each once,
+/// without unused names.
 std::string trainer_file(const std::vector<std::string>& parts, const TrainerConditions& conditions,
                          const std::string& head, const std::string& constants);
 

@@ -23,7 +23,8 @@ struct LayerNames {
   }
 };
 
-// Qwen3-Next's names of linear attention, or Qwen3.5's; NeMo AutoModel's of DeepSeek-V4, or transformers'.
+// Qwen3-Next's names of linear attention, or Qwen3.5's; NeMo AutoModel's names of DeepSeek-V4, or
+// transformers'.
 void add_mixers(const LayerKind& kind, bool fused, LayerNames& layer) {
   const std::string self = "self_attn.", linear = "linear_attn.";
   const bool compressed = kind.attention && kind.attention->compressed;
@@ -61,7 +62,7 @@ bool is_plain(std::string_view pattern) {
   return pattern.find_first_of("?[](){}+|\\^$ ") == std::string_view::npos;
 }
 
-// "*" matches any text. If the rest does not fit, the last one takes one letter more.
+// "*" matches any text. If the rest does not match, the last "*" takes one more letter.
 bool fits(std::string_view pattern, std::string_view text) {
   size_t p = 0, t = 0, star = std::string_view::npos, from = 0;
   while (t < text.size()) {
@@ -92,7 +93,7 @@ std::string without_dots(std::string_view pattern) {
   return plain;
 }
 
-// The model of `in`, or, if it is not known yet, models with all names that modules have.
+// The model of `in`. If it is not known yet: models that together have all module names.
 std::vector<ModelSpec> models_of(const Imported& in) {
   if (in.model) return {*in.model};
   ModelSpec plain, latent;
@@ -185,8 +186,8 @@ AdapterMatch match_recipe(const Imported& in, NamesOf names, const std::vector<s
   return best;
 }
 
-// FSDP2 cannot share out weights of whole numbers: accelerate 1.15.0 leaves them out, accelerate/utils/
-// fsdp_utils.py.
+// FSDP2 cannot shard weights of integer types: accelerate 1.15.0 leaves them out
+// (accelerate/utils/fsdp_utils.py).
 void set_weights_in_4_bits(const Settings& recipe, const char* storage, Imported& in) {
   in.layout.training.frozen_format = FrozenFormat::nf4;
   std::string type = recipe.text(storage, "bfloat16");

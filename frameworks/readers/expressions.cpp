@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kMostPatternBytes = 1 << 18;
 constexpr size_t kMostLetters = 4096;
 
-// Null where the text is no expression of one line.
+// Null if the text is not an expression of one line.
 Json value_of_text(const std::string& text) {
   if (text.find('\n') != std::string::npos) return {};
   try {
@@ -22,7 +22,7 @@ Json value_of_text(const std::string& text) {
   }
 }
 
-// "Et*2|(tt|)*6L" as 'E'+'t'*2+'|'+('t'+'t'+'|')*6+'L'; empty where a letter means nothing.
+// "Et*2|(tt|)*6L" as 'E'+'t'*2+'|'+('t'+'t'+'|')*6+'L'; empty if a letter is not known.
 std::string python_of_layout(std::string_view text) {
   std::string python;
   for (const char c : text) {
@@ -45,7 +45,7 @@ std::optional<int64_t> arithmetic_value(const std::string& text) {
 }
 
 std::optional<std::vector<int64_t>> layer_pattern(std::string text) {
-  std::erase_if(text, [](char c) { return c == '\'' || c == '"'; });  // that a shell left
+  std::erase_if(text, [](char c) { return c == '\'' || c == '"'; });  // left over from a shell
   const auto list = value_of_text(text);
   const auto is_flag = [](const Json& layer) { return layer == 0 || layer == 1; };
   if (!list.is_array() || !all_of(list, is_flag)) return std::nullopt;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Expressions in the values of a training script: whole numbers as shells compute them, and lists over layers
-// as Megatron-LM takes them from Python.
+// Expressions in the values of a training script: integers as shells compute them, and lists over layers in
+// Megatron-LM's Python form.
 
 #include <cstdint>
 #include <optional>
@@ -20,8 +20,8 @@ std::optional<int64_t> arithmetic_value(const std::string& text);
 std::optional<std::vector<int64_t>> layer_pattern(std::string text);
 
 /// A `--pipeline-model-parallel-layout` without repetitions, one letter a layer: E embedding, t decoder
-/// layer, m next-token layer, L loss; "|" ends a stage, "x*n" and "(xyz)*n" repeat (parse_str_to_list in
-/// megatron/core/transformer/pipeline_parallel_layer_layout.py). Nothing where the text is malformed or has
+/// layer, m next-token layer, L loss. "|" ends a stage; "x*n" and "(xyz)*n" repeat (parse_str_to_list in
+/// megatron/core/transformer/pipeline_parallel_layer_layout.py). Nothing if the text is malformed, or has
 /// more than 4,096 letters or bars.
 std::optional<std::string> expanded_layout(std::string_view text);
 /// Decoder layers of each stage of such a layout.

@@ -18,7 +18,7 @@ bool all_known(const Json& value) {
   return !value.is_array() || all_of(value, all_known);
 }
 
-// A comparison of what is not known. No expression has this value.
+// The value of a comparison of unknown values. No expression has this value.
 Json undecided() { return Json{{kNameKey, ""}}; }
 
 std::string key_of(const Json& value) {
@@ -85,7 +85,7 @@ class ExpressionReader {
     if (!takes(sign)) throw NotUnderstood{};
   }
 
-  // One value, or several with commas between them.
+  // One value, or several separated by commas.
   Json tuple(int depth) {
     Json value = expression(depth);
     if (!is_sign(",")) return value;
@@ -109,7 +109,7 @@ class ExpressionReader {
     return value;
   }
 
-  // Values with "or" between them, each of which are values with "and" between them.
+  // Values joined by "or"; each consists of values joined by "and".
   Json joined(const char* word, int depth) {
     const bool any = std::string_view(word) == "or";
     const auto part = [&] { return any ? joined("and", depth) : negated(depth); };
@@ -239,7 +239,7 @@ class ExpressionReader {
     return items;
   }
 
-  // [f(x) for x in list]; the reader stands at "for".
+  // [f(x) for x in list]; the reader is at "for".
   Json comprehension(size_t begin, const char* end, int depth) {
     const size_t variable = at_ + 1;
     at_ += 2;
@@ -300,7 +300,7 @@ class ExpressionReader {
     for (int i = 0; takes("."); ++i) {
       if (at_ >= end_ || tokens_[at_].kind != TokenKind::name || i == kDeepestPython) throw NotUnderstood{};
       const std::string method = tokens_[at_++].text;
-      if (!takes("(")) {  // a part of what a call makes
+      if (!takes("(")) {  // an attribute of a call's result
         made = Json{{kNameKey, method}, {kOfKey, std::move(made)}};
         continue;
       }
@@ -337,7 +337,7 @@ class ExpressionReader {
     return result ? std::move(*result) : call;
   }
 
-  // Empty where anything else than a name stands there.
+  // Empty if any other token than a name is there.
   std::string path_between(size_t begin, size_t end) const {
     std::string path;
     for (size_t i = begin; i < end; ++i) {
@@ -347,7 +347,7 @@ class ExpressionReader {
     return path;
   }
 
-  // Text that is not understood ends at the next comma. Its value is a name that nothing knows.
+  // Text that is not understood ends at the next comma. Its value is a name without any value.
   Json argument(const std::string& keyword, int depth) {
     const size_t begin = at_;
     try {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Expressions of Python: numbers, texts, lists, tuples, dictionaries, comparisons, sums and products of whole
-// numbers, texts and lists, and calls, whose meaning a scope gives.
+// Expressions of Python: numbers, texts, lists, tuples, dictionaries, comparisons, sums and products of
+// integers, texts and lists, and calls. A scope gives names and calls their values.
 
 #include <map>
 #include <optional>
@@ -17,10 +17,10 @@ namespace mpt::frameworks {
 inline constexpr int kDeepestPython = 64;
 inline constexpr int64_t kMostRepeated = 100'000;  // items of a list that is repeated
 
-// What goes beyond the above.
+// Thrown for any other expression.
 struct NotUnderstood {};
 
-// Of arguments that are names, by keyword or by number.
+// Arguments that are names, by keyword or by number.
 using ArgumentNames = std::map<std::string, std::string>;
 
 class PythonScope {
@@ -32,22 +32,22 @@ class PythonScope {
 
   /// A copy of the value of "a.b"; nothing for unknown names.
   virtual std::optional<Json> value(const std::string& path) = 0;
-  /// Nothing for a function that is not known, or does not take the call.
+  /// Nothing for an unknown function, or one that does not take the call.
   virtual std::optional<Json> call(const std::string& function, const Json& call, const ArgumentNames& names,
                                    int depth) = 0;
   /// Gives a variable its next value.
   virtual void set(const std::string& name, const Json& value) = 0;
 };
 
-/// The expression in tokens from `at` up to `end`. `unread` gets keywords of arguments that are not
-/// understood. Throws NotUnderstood. `depth` is how deep it lies already.
+/// The expression in tokens from `at` up to `end`. `unread` gets the keywords of arguments that are not
+/// understood. Throws NotUnderstood. `depth` is the nesting so far.
 Json python_expression(const std::vector<PythonToken>& tokens, size_t at, size_t end, PythonScope& scope,
                        int depth, WorkBudget& budget, std::vector<std::string>& unread);
 
-/// What Python takes for true; nothing for what is not known.
+/// Python's truth of a value; nothing for an unknown value.
 std::optional<bool> python_truth(const Json& value);
 
-/// Of functions that Python has; nothing for others, and for values that are not known.
+/// Python's own functions; nothing for others, and for unknown values.
 std::optional<Json> python_built_in(const std::string& function, const Json& call);
 
 }  // namespace mpt::frameworks

@@ -29,12 +29,12 @@ std::vector<std::string> path_parts(const std::string& path) {
   return parts;
 }
 
-// The value of a name, and members of it that were set later.
+// The value of a name, and its members that were set later.
 struct LocalValue {
   std::optional<Json> given;
   std::map<std::string, LocalValue> members;
 
-  /// `before`: what the value was without this.
+  /// `before`: the value without this assignment.
   Json whole(WorkBudget& budget, const Json& before = {}) const {
     const Json& base = given ? *given : before;
     if (members.empty()) return budget.copy(base);
@@ -47,7 +47,7 @@ struct LocalValue {
     return all.take();
   }
 
-  /// Of the member that lies at parts from `i` on. Nothing where it was not set.
+  /// The member at the path `parts`, from part `i` on. Nothing if it was not set.
   std::optional<Json> at(const std::vector<std::string>& parts, size_t i, const Json* before,
                          WorkBudget& budget) const {
     const Json* const base = given ? &*given : before;
@@ -68,7 +68,7 @@ struct LocalValue {
     return *place;
   }
 
-  /// Sets the members that another value got.
+  /// Takes over the members of another value.
   void take_members(LocalValue& other) {
     for (auto& [name, changed] : other.members) {
       if (changed.given) {
@@ -96,7 +96,7 @@ struct PythonDefinition {
 
 class PythonModule;
 
-// What the modules of one reading have in common.
+// Shared by the modules of one reading.
 struct PythonReading {
   WorkBudget& budget;
   const PythonFacts& facts;
@@ -190,8 +190,8 @@ class PythonModule : public PythonScope {
     std::string name;
   };
 
-  // Where a file beside this one says what a name is, itself or by importing it in turn; nothing where there
-  // is none.
+  // The module that defines an imported name, and the name there. Follows imports from file to file. Nothing
+  // if no such file exists.
   std::optional<Elsewhere> elsewhere(const std::string& name, size_t files = 0) {
     const auto original = originals_.find(name);
     if (original == originals_.end() || file_.empty() || files > kMostModules) return std::nullopt;
@@ -213,7 +213,7 @@ class PythonModule : public PythonScope {
     return std::nullopt;
   }
 
-  // The module of a file; null where there is none, or it is being read.
+  // The module of a file; null if there is no file, or it is still being read.
   PythonModule* module_at(const std::filesystem::path& file) {
     auto known = reading_.modules.find(file);
     if (known == reading_.modules.end()) {
@@ -233,13 +233,13 @@ class PythonModule : public PythonScope {
     return place == places_.end() ? std::nullopt : run(definitions_[place->second], call, names);
   }
 
-  // Nothing where the function does not take the call, or an argument is not understood to matter.
+  // Nothing if the function does not take the call, or never reads an argument of it.
   std::optional<PythonFrame> run(const PythonDefinition& definition, const Json& call,
                                  const ArgumentNames& names) {
     if (reading_.depth > kDeepestPython || !running_.insert(definition.name).second) return std::nullopt;
     budget_.spend(kCallSteps);
     PythonFrame frame;
-    const bool plain = call.size() <= 1;  // without arguments it gives the same each time
+    const bool plain = call.size() <= 1;  // without arguments each call returns the same
     if (const auto before = results_.find(definition.head); plain && before != results_.end()) {
       running_.erase(definition.name);
       frame.returns = true;
@@ -305,7 +305,7 @@ class PythonModule : public PythonScope {
     try {
       std::vector<std::string> unread;
       if (begin > 0) return python_expression(tokens, begin, end, *this, reading_.depth, budget_, unread);
-    } catch (const NotUnderstood&) {  // as one without
+    } catch (const NotUnderstood&) {  // treated like one without
     }
     return Json{{kNameKey, name}};
   }
@@ -318,7 +318,7 @@ class PythonModule : public PythonScope {
     return returns;
   }
 
-  // Methods of lists and texts, and what Python has itself.
+  // Methods of lists and texts, and Python's own functions.
   std::optional<Json> method(const std::string& function, const Json& call) {
     const auto found = call.find(kArgumentsKey);
     const Json arguments = found == call.end() ? Json::array() : *found;
@@ -391,7 +391,7 @@ class PythonModule : public PythonScope {
     --reading_.depth;
   }
 
-  // if, elif and else, up to the first whose condition is not known.
+  // if, elif and else, up to the first with an unknown condition.
   size_t branches(size_t i, size_t end) {
     bool looks = true;
     for (bool first = true; i < end; first = false) {
@@ -522,7 +522,7 @@ class PythonModule : public PythonScope {
   WorkBudget& budget_;
   std::vector<LogicalLine> lines_;
   std::vector<PythonDefinition> definitions_;
-  std::map<std::string, size_t> places_;                    // of the last definition of a name
+  std::map<std::string, size_t> places_;                    // index of a name's last definition
   std::map<std::string, std::string> imports_, originals_;  // modules of names, and their names there
   PythonFrame module_;
   PythonFrame* frame_ = &module_;

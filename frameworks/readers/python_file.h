@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Configurations that are Python: values that a file gives to names, and what its functions return. The
-// expressions of python_expressions.h are understood, assignments, branches whose conditions are known, loops
-// over lists, and calls of functions, those of other files beside it too. Nothing else is run. What is not
-// understood is listed.
+// Configurations in Python: the values that a file gives to names, and the results of its functions.
+// Understood are the expressions of python_expressions.h, assignments, branches with known conditions, loops
+// over lists, and calls of functions in this file and in files that it imports. Nothing else is run. The rest
+// is listed.
 
 #include <filesystem>
 #include <functional>
@@ -18,9 +18,9 @@
 
 namespace mpt::frameworks {
 
-/// A call is an object of its keywords, with its function's name under kCallKey and a list of what has no
-/// keyword under kArgumentsKey; what a method is called of stands under kOfKey. A name that the file gives no
-/// value is {kNameKey: name}.
+/// A call is an object of its keyword arguments. Its function's name is under kCallKey, and the list of
+/// positional arguments under kArgumentsKey. A method's object is under kOfKey. A name without a value in the
+/// file is {kNameKey: name}.
 inline constexpr const char* kCallKey = "()";
 inline constexpr const char* kArgumentsKey = "*";
 inline constexpr const char* kOfKey = ".";
@@ -33,9 +33,9 @@ struct PythonUnread {
 
 struct PythonFunction {  // NOLINT(bugprone-exception-escape): moving Json does not throw
   std::string name;
-  std::string returns;  // "Trainer.Config" of "-> Trainer.Config"; may be empty
+  std::string returns;  // of a call without arguments; null if not understood
   Json result;          // of a call without arguments; null where it is not understood
-  Json names;           // values of its own names at its end
+  Json names;           // its local variables at its end
   std::vector<PythonUnread> unread;
 };
 
@@ -45,17 +45,17 @@ struct PythonFile {
   std::vector<PythonFunction> functions;       // in order
 };
 
-/// What is known of a member of something that a call makes elsewhere.
+/// Known values of members of an object that another module's call makes.
 using PythonFacts = std::function<std::optional<Json>(const Json& made, const std::string& member)>;
 
-/// Throws UserError where brackets or texts do not end, or values grow beyond bounds. Modules that the file
-/// takes functions from are read where they lie below one of its folders. With `only`, no other function has
-/// a result. Calls of the function `kept` stay calls.
+/// Throws UserError for brackets or texts that do not end, and for values beyond bounds. Modules that the
+/// file imports functions from are read if they are below one of its parent folders. With `only`, no other
+/// function has a result. Calls of the function `kept` stay calls.
 PythonFile read_python(const std::filesystem::path& file, const std::string& only = "",
                        const PythonFacts& facts = nullptr, const std::string& kept = "");
 PythonFile python_file(const std::string& text, WorkBudget& budget);
 
-/// Of a call, what has no keyword and comes first; else null.
+/// The first positional argument of a call; else null.
 Json first_argument(const Json& call);
 
 /// JSON as a Python literal.

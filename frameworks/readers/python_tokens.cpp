@@ -29,7 +29,7 @@ class Tokenizer {
     throw UserError(Problem{fmt::format("{} at line {}", file_, number_), what, "Python", ""});
   }
 
-  // One physical line; it goes on the last logical one within brackets or after a backslash.
+  // One physical line. It continues the last logical line inside brackets or after a backslash.
   void read_line() {
     const size_t begin = at_;
     if (depth_ == 0 && !continued_) {

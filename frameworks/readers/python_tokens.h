@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The words of a Python file, by logical lines.
+// The tokens of a Python file, by logical lines.
 
 #include <cstdint>
 #include <string>
@@ -21,7 +21,7 @@ struct PythonToken {
   bool closes() const { return is(")") || is("]") || is("}"); }
 };
 
-/// A statement, or its head: physical lines that brackets or backslashes join.
+/// A statement, or its head: physical lines joined by brackets or backslashes.
 struct LogicalLine {
   int64_t number = 0, indent = 0;
   std::string source;  // its first line

@@ -16,18 +16,18 @@ class Settings {
  public:
   Settings(Json json, std::string file) : json_(std::move(json)), file_(std::move(file)) {}
 
-  /// What stands there, or null; an explicit null counts as absent.
+  /// The value of the key, or null. An explicit null counts as absent.
   const Json* find(const std::string& key) const;
   const Json& all() const { return json_; }
   const std::string& file() const { return file_; }
   bool has(const std::string& key) const { return find(key) != nullptr; }
   std::string at(const std::string& key) const;
 
-  /// Throw UserError for another type, or a number beyond the range of the plan's field.
+  /// Throw UserError for another type, or a number out of the range of the plan's field.
   int64_t number(const std::string& key, const FieldRule& rule, int64_t otherwise) const;
   bool flag(const std::string& key, bool otherwise) const;
   std::string text(const std::string& key, const std::string& otherwise) const;
-  /// A list of texts, or one text with commas. Other values are left out.
+  /// A list of texts, or one text with commas. Other values are skipped.
   std::vector<std::string> texts(const std::string& key) const;
 
  private:

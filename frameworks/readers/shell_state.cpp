@@ -20,7 +20,7 @@ void ShellState::count(const ShellWord& word) {
 
 void ShellState::assign(const std::string& name, ShellVariable value, bool adds, bool conditional) {
   ShellVariable& old = variables[name];
-  // What is known stays where a branch puts in what only a shell knows.
+  // A known value stays if a branch would assign one that only a shell can compute.
   const auto is_open = [](const ShellWord& word) { return !word.unknown.empty(); };
   if (!adds && conditional) spend_words(budget, old.words);
   if (!adds && conditional && !old.words.empty() && any_of(value.words, is_open) &&
@@ -31,7 +31,7 @@ void ShellState::assign(const std::string& name, ShellVariable value, bool adds,
   if (!adds) {
     value.several =
         conditional && (old.several || (!old.words.empty() && texts_of(old.words) != texts_of(value.words)));
-    if (!value.array) count(value.words.front());  // those of an array are counted
+    if (!value.array) count(value.words.front());  // an array's words are counted already
     old = std::move(value);
     return;
   }

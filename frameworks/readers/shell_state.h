@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a shell script has set and started so far; scripts share it with those that they source.
+// The variables and commands of a shell script so far. Scripts share them with the scripts that they source.
 
 #include <cctype>
 #include <map>
@@ -42,19 +42,19 @@ struct ShellState {
 
 /// Spends the steps of a copy of the words.
 void spend_words(WorkBudget& budget, const std::vector<ShellWord>& words);
-/// Puts one word behind another, and what is known of it.
+/// Appends the text of one word to another, and its unknown variables.
 void merge_word(ShellWord& to, const ShellWord& from);
 /// Their texts, each with an end of line.
 std::string texts_of(const std::vector<ShellWord>& words);
 
 /// Whether the first word is a flag.
 bool is_argument_list(std::string_view text);
-/// "N * ${M}" as "${N} * ${M}": in arithmetic names stand without a dollar, too.
+/// "N * ${M}" as "${N} * ${M}": arithmetic allows names without a dollar.
 std::string names_in_braces(const std::string& text);
 
 /// Appends `word` to `words`, and clears it. Unknown parts that are not in its text are dropped.
 void end_word(ShellWord& word, bool& begun, std::vector<ShellWord>& words, WorkBudget& budget);
-/// Adds an expansion without quotes to `word`, which `begun` tells from none: its blanks end a word.
+/// Adds an expansion without quotes to `word`: its blanks end a word. `begun`: `word` exists, even if empty.
 void split_at_blanks(const std::vector<ShellWord>& found, ShellWord& word, bool& begun,
                      std::vector<ShellWord>& words, WorkBudget& budget);
 

@@ -25,7 +25,7 @@ class ShellReader {
     state_.budget.spend(WorkBudget::kValueSteps + text.size());
   }
 
-  /// Letters that mean something to a shell alone mean nothing in a list of arguments.
+  /// In a list of arguments, a shell's special letters have no special meaning.
   void read_list() {
     is_list_ = true;
     read();
@@ -35,7 +35,7 @@ class ShellReader {
     while (at_ < text_.size()) read_command();
   }
 
-  /// The whole text as one word, whose blanks split nothing.
+  /// The whole text as one word; blanks do not split it.
   ShellWord joined() {
     ShellWord all;
     while (at_ < text_.size()) {
@@ -53,7 +53,7 @@ class ShellReader {
  private:
   using Words = std::vector<ShellWord>;
 
-  // An expansion of several words in the middle of one: all but the last end a word.
+  // An expansion of several words within a word: all but the last end a word.
   void append(ShellWord& to, const Words& words) {
     for (size_t i = 0; i < words.size(); ++i) {
       if (i > 0) to.text += ' ';
@@ -103,7 +103,7 @@ class ShellReader {
     if (c == '\n') read_here_documents();
   }
 
-  // Words behind which another command begins; they are dropped.
+  // Drops a word after which another command begins.
   bool keeps_start(ShellCommand& command) {
     if (command.size() != 1) return false;
     const std::string& word = command.front().text;
@@ -113,7 +113,7 @@ class ShellReader {
     static const std::set<std::string> kOther{"then", "else", "elif",    "do",       "{",
                                               "}",    "!",    "export",  "declare",  "local",
                                               "time", "exec", "typeset", "readonly", "command"};
-    // "declare -a LIST=(...)": options of what declares a variable.
+    // "declare -a LIST=(...)": options of the declaring command.
     if (declares_ && word.starts_with('-')) {
       command.clear();
       return true;
@@ -142,7 +142,7 @@ class ShellReader {
 
   void source(const ShellWord& word) {
     std::error_code error;
-    // "$(dirname $0)/common.sh" lies beside the script, as most that are named otherwise.
+    // "$(dirname $0)/common.sh" is in the script's folder; so are most files with an unknown folder.
     const std::string name = word.text.substr(word.unknown.empty() ? 0 : word.text.rfind('/') + 1);
     const std::filesystem::path path = file_.parent_path() / name;
     const bool readable = name.find('$') == std::string::npos && depth_ < kMostNestedScripts &&
@@ -206,8 +206,8 @@ class ShellReader {
     return words;
   }
 
-  // A flag's value in brackets, such as ([0]*3+[1]*58). Shells want quotes around it; lists of arguments that
-  // are copied from elsewhere often lack them.
+  // A flag's value in brackets, such as ([0]*3+[1]*58). Shells require quotes around it. Lists of arguments
+  // copied from other sources often lack them.
   bool read_bracketed(Words& words) {
     if (peek() != '(' || words.empty() || !words.back().text.starts_with("--")) return false;
     const size_t end = std::min(closing(at_, '(', ')') + 1, text_.size());
@@ -217,7 +217,7 @@ class ShellReader {
     return true;
   }
 
-  // One word of the text, which may be several, or none, when its variables are put in.
+  // A word of the text; it becomes several words, or none, when its variables are expanded.
   Words read_words() {
     Words words;
     ShellWord word;
@@ -237,7 +237,7 @@ class ShellReader {
     return words;
   }
 
-  // "${NAME[@]}" stays the words that it was.
+  // "${NAME[@]}" keeps the array's words.
   bool array_in_quotes() const {
     const std::string_view rest = text_.substr(at_ + 1);
     if (!rest.starts_with("${")) return false;
@@ -312,7 +312,7 @@ class ShellReader {
     return {word};
   }
 
-  // The end of what opens at `from` with one of ( or {; quotes hide their inside.
+  // The end of the part that opens at `from` with ( or {. Signs within quotes do not count.
   size_t closing(size_t from, char open, char close) const {
     int depth = 0;
     for (size_t i = from; i < text_.size(); ++i) {
@@ -340,7 +340,7 @@ class ShellReader {
     return ShellReader(state_, text, file_, depth_ + 1).joined();
   }
 
-  // Behind a dollar.
+  // An expansion; its dollar has been read.
   Words expansion() {
     const size_t begin = at_++;
     if (peek() == '(' && peek(1) == '(') {
@@ -433,7 +433,7 @@ class ShellReader {
       return;
     }
     while (peek() == '<' || peek() == '>' || peek() == '&') ++at_;
-    if (peek() == '(') {  // a command's output in the place of a file
+    if (peek() == '(') {  // a command's output in place of a file
       at_ = std::min(closing(at_, '(', ')') + 1, text_.size());
       return;
     }
@@ -442,7 +442,7 @@ class ShellReader {
     while (!ends_word(peek())) take_part(file);
   }
 
-  // What stands in a here-document may be the script that starts the training.
+  // A here-document may be the script that starts the training.
   void read_here_documents() {
     for (const auto& [end, quoted] : std::exchange(here_, {})) {
       std::string text;

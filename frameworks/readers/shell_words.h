@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Words of the commands in a shell script, with its own variables put in. Nothing is run: what only a shell
-// knows, such as the output of a command, stays as it is written and is marked. The grammar is the part of
-// POSIX shell and bash that launch scripts use: quotes, comments, assignments, arrays, arithmetic, defaults,
-// here-documents and sourced files. All branches of conditions are read, one after the other.
+// Words of the commands in a shell script, with its own variables expanded. Nothing is run: values that only
+// a shell can compute, such as the output of a command, stay as written and are marked. The grammar is the
+// part of POSIX shell and bash that launch scripts use: quotes, comments, assignments, arrays, arithmetic,
+// defaults, here-documents and sourced files. All branches of conditions are read, one after the other.
 
 #include <filesystem>
 #include <map>
@@ -18,16 +18,16 @@ namespace mpt::frameworks {
 
 struct ShellWord {
   std::string text;
-  std::set<std::string> unknown;  // variables and commands whose values the script does not tell
+  std::set<std::string> unknown;  // variables and commands with values that the script does not state
   std::set<std::string> several;  // variables that the script sets in more than one way
 };
 
 using ShellCommand = std::vector<ShellWord>;
 
 /// The commands of a script in the order of its text, without assignments. `file` is the script's path:
-/// sourced files are found beside it. Text that begins with a flag is a list of arguments: one command for
-/// each line, whose letters mean nothing to a shell. Throws UserError for scripts that source each other in a
-/// circle, and beyond the bounds on words and work.
+/// sourced files are found in its folder. Text that begins with a flag is a list of arguments, one command
+/// for each line. In a list a shell's special letters have no special meaning. Throws UserError for scripts
+/// that source each other in a circle, and for words and work beyond the bounds.
 std::vector<ShellCommand> shell_commands(const std::string& text, const std::filesystem::path& file,
                                          WorkBudget& budget);
 /// The words of a list of arguments, or of one of its values.

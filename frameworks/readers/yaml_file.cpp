@@ -16,7 +16,7 @@
 namespace mpt::frameworks {
 namespace {
 
-// The library's parser calls these. Its own nodes take more time and memory.
+// The library's parser calls these. The library's own nodes would take more time and memory.
 class YamlEvents final : public YAML::EventHandler {
  public:
   explicit YamlEvents(WorkBudget& budget)
@@ -80,7 +80,7 @@ class YamlEvents final : public YAML::EventHandler {
 
   WorkBudget& budget_;
   DocumentBuilder builder_;
-  std::vector<YAML::anchor_t> open_;  // of the lists and maps that are not at their end
+  std::vector<YAML::anchor_t> open_;  // of the lists and maps that are still open
   std::map<YAML::anchor_t, Json> anchors_;
 };
 

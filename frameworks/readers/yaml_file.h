@@ -7,14 +7,14 @@
 
 namespace mpt::frameworks {
 
-/// A YAML file as JSON, its plain scalars typed by YAML 1.2's core rules. Throws UserError where it is no
-/// YAML, is nested deeper than kDeepestYaml, or names a thing twice over and over (aliases).
+/// A YAML file as JSON. Plain scalars are typed by YAML 1.2's core rules. Throws UserError for text that is
+/// not YAML, is nested deeper than kDeepestYaml, or expands aliases beyond bounds.
 Json read_yaml(const std::filesystem::path& file);
-/// The same for text. Of a key that stands twice the last value counts, as in Python.
+/// The same for text. If a key occurs twice, the last value counts, as in Python.
 Json yaml_value(const std::string& text, WorkBudget& budget);
 inline constexpr int kDeepestYaml = 32;
 
-/// What a scalar without quotes means by these rules.
+/// The value of a scalar without quotes by these rules.
 Json plain_scalar(const std::string& text);
 
 /// JSON values as block YAML.

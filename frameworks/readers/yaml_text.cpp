@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What needs no library: plain scalars, and writing.
+// The part without a library: plain scalars, and writing.
 
 #include <fmt/format.h>
 
@@ -16,19 +16,19 @@
 namespace mpt::frameworks {
 namespace {
 
-// Python's YAML is of version 1.1, where these words are truth values.
+// Python's YAML has version 1.1: there these words are truth values.
 bool is_truth_of_older_yaml(const std::string& text) {
   static constexpr std::array<std::string_view, 6> words{"y", "n", "yes", "no", "on", "off"};
   return contains(words, lower_case(text));
 }
 
-// Words that YAML would not read as the text that they are, in a list or outside.
+// Texts that YAML would read as another value without quotes, in a list or outside.
 bool needs_quotes(const std::string& text) {
   constexpr std::string_view kInside = "#:\"'\n,[]{}", kFirst = "&*!|>%@`?-";
   if (is_truth_of_older_yaml(text) || !plain_scalar(text).is_string()) return true;
   if (text.find_first_of(kInside) != std::string::npos || !is_printable(text)) return true;
   if (text.starts_with(' ') || text.ends_with(' ') || text.starts_with("---")) return true;
-  const bool dashed = text.size() > 1 && text.front() == '-' && text[1] != ' ';  // a switch, say
+  const bool dashed = text.size() > 1 && text.front() == '-' && text[1] != ' ';  // such as a switch
   return !dashed && kFirst.find(text.front()) != std::string_view::npos;
 }
 

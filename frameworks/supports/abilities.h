@@ -28,10 +28,10 @@ enum class MicroBatchRule {
 
 enum class SequenceParallelRule { none, optional, always };
 
-/// How routed experts may be split: as the dense layers are, or each of them whole on one rank.
+/// How routed experts may be split: like the dense layers, or each of them whole on one rank.
 enum class ExpertSplit { as_tensor, whole, either };
 
-/// Which layers recompute in full when not all do.
+/// The layers that recompute in full when not all do.
 enum class PartialRecompute {
   none,
   every_nth,   // the first layer and every n-th after it, one n for the whole model
@@ -39,26 +39,26 @@ enum class PartialRecompute {
   any,
 };
 
-/// Communication that may run beside compute whether asked for or not.
+/// Communication that may overlap with compute without an option for it.
 enum class AlwaysBeside { gradient_reduce, parameter_gather, transfer };
 
 /// Decoder layers of virtual stages.
 enum class StageDivision { equal, any };
 
-/// Ways to train that a framework may have, beside full training by AdamW on sequences of one length.
+/// Ways to train that a framework may have, other than full training by AdamW on sequences of one length.
 enum class TrainingFeature {
   lora,
-  lora_on_fp8,  // over frozen weights that are stored in fp8
-  lora_on_nf4,  // over such in 4 bits: QLoRA
+  lora_on_fp8,  // over frozen weights in fp8
+  lora_on_nf4,  // over frozen weights in 4 bits: QLoRA
   expert_adapters,
   frozen_parts,
   bf16_gradients,
-  fp32_states,  // weights, gradients and moments in fp32, where they are in bf16 else
+  fp32_states,  // weights, gradients and moments in fp32 instead of bf16
   adamw8,
   adafactor,
   sgd,
   muon,
-  muon_on_shares,  // which gathers the matrices that ZeRO 2 and 3 share out
+  muon_on_shares,  // gathers the matrices that ZeRO 2 and 3 share out
   packed_sequences,
   activation_offload,
   deterministic,
@@ -72,17 +72,18 @@ struct Abilities {
 #include "generated/Abilities.inc"
 };
 
-/// How files of a framework are known: by their ending, and by a text in them where others share it.
+/// How files of a framework are recognized: by their ending, and by a text in them if others have that
+/// ending.
 struct FileForm {
 #include "generated/FileForm.inc"
 };
 
-/// What its export writes and its import reads.
+/// The files that its export writes and its import reads.
 struct FrameworkFiles {
 #include "generated/FrameworkFiles.inc"
 };
 
-/// A run of some steps on data that are made up, with what the export writes.
+/// A run of some steps on made-up data, with the files of the export.
 struct FrameworkTrial {
 #include "generated/FrameworkTrial.inc"
 };
@@ -90,7 +91,7 @@ struct FrameworkTrial {
 struct Framework {
 #include "generated/Framework.inc"
 
-  /// All that people call it beside its name.
+  /// All its common names except `name`.
   std::vector<std::string> other_names() const {
     std::vector<std::string> names = aliases;
     names.insert(names.end(), sharding_aliases.begin(), sharding_aliases.end());

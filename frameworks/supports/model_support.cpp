@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Which models a framework has, by its dialect.
+// The models that a framework has, by its dialect.
 
 #include <fmt/format.h>
 
@@ -43,7 +43,7 @@ const std::map<std::string, const char*>& words_of_mixers() {
   return words;
 }
 
-// What people call the value that the model has.
+// Common words for the value that the model has.
 std::string words_for(Value value, const ModelSpec& model) {
   const models::Values values = models::values_of(model);
   const auto said = values.find(value);
@@ -69,8 +69,8 @@ std::string words_for(Value value, const ModelSpec& model) {
   return kind == kinds.end() ? models::words_of(value) : name + kind->second;
 }
 
-// Values describe layers that differ in windows and experts alone. Other layers are asked one by one, where
-// the framework has layers that differ.
+// Values describe layers that differ only in windows and experts. Layers that differ in more are checked one
+// by one, if the framework has layers that differ.
 std::optional<Value> difference_by_layer(const models::Dialect& dialect, const ModelSpec& model) {
   const auto found = models::first_difference(dialect, model);
   const bool one_by_one =
@@ -87,13 +87,13 @@ std::optional<Value> difference_by_layer(const models::Dialect& dialect, const M
   return std::nullopt;
 }
 
-// A scaling that only the class knows the numbers of is in the file that the model is from.
+// A scaling with numbers that only the class knows is in the model's original file.
 bool is_in_its_file(const ModelSpec& model, Value difference) {
   const auto& scaling = model.attention().rotation().scaling;
   return difference == Value::rotary_scaling && scaling && scaling->kind == RotaryScalingKind::other;
 }
 
-// Whether the file of its own type says all of the model.
+// Whether a config.json of the model's type describes all of the model.
 bool is_of_its_type(const ModelSpec& model) {
   if (models::find_family(model.type) == nullptr) return false;
   const auto difference = models::difference_of_type(models::with_usual_training(model), model.type);
@@ -106,7 +106,7 @@ bool trains_next_tokens(const models::Dialect& dialect, const std::string& type)
   return any_of(dialect.rows, [](const auto& row) { return row.value == Value::next_token_layers; });
 }
 
-// What no type of the framework has; empty: one has all.
+// A value that no type of the framework has; empty: one type has them all.
 std::string lacking_type(const models::Dialect& dialect, const ModelSpec& model) {
   const auto& types = dialect.types;
   const bool knows = contains(types, model.type);
@@ -133,7 +133,7 @@ Lack lacking(const models::Dialect& dialect, const ModelSpec& model) {
   return {words_for(*value, model), *value};
 }
 
-// Where the package has all that the dialect does not say; empty: it lacks some of it.
+// The place where the package has all values that the dialect lacks; empty: it lacks some of them, too.
 std::string place_of_parts(const Asked& asked, const models::Dialect& dialect, const ModelSpec& model) {
   const models::Values values = models::values_of(model);
   std::string place;
@@ -194,7 +194,7 @@ struct Answer {
 
 }  // namespace
 
-// Searches ask for each layout: the last answers are kept.
+// Searches ask for each layout, so the last answers are kept.
 const ModelVerdict& verdict_on(const Framework& framework, const ModelSpec& model) {
   constexpr size_t kKept = 16;
   thread_local std::deque<Answer> answers;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// torchtitan: a function that returns its Trainer.Config, as `--module mpt_torchtitan --config mpt_plan`
-// takes it; fields of torchtitan/config/configs.py at v0.3.0. Its schedules are those of
-// torch.distributed.pipelining; any other goes there as a CSV file, one row of actions per pipeline rank.
+// torchtitan: a function that returns its Trainer.Config, for `--module mpt_torchtitan --config mpt_plan`;
+// fields of torchtitan/config/configs.py at v0.3.0. Its schedules are those of torch.distributed.pipelining.
+// Any other schedule is a CSV file with one row of actions per pipeline rank.
 
 #include <fmt/format.h>
 
@@ -19,8 +19,8 @@
 namespace mpt::frameworks {
 namespace {
 
-// What PyTorch calls a schedule; of others a class with the same placement of stages. A CSV file says the
-// rest.
+// PyTorch's name of a schedule. Without one: a class with the same placement of stages, and a CSV file has
+// the actions.
 std::string torch_schedule(const Layout& l) {
   std::string own = torch_class_of(l.schedule);
   if (!own.empty()) return own;
@@ -45,7 +45,7 @@ std::string titan_argument(const std::string& name, const Json& value) {
   return fmt::format("            {}={},\n", name, python_text(value));
 }
 
-// How the converters of this precision are called; "" for 16 and 32 bits.
+// The name of the converters for this precision; "" for 16 and 32 bits.
 const char* titan_product(Precision precision) {
   return precision == Precision::fp8     ? "Float8"
          : precision == Precision::mxfp8 ? "MXFP8"
@@ -85,7 +85,7 @@ std::string titan_pipeline(const Plan& plan) {
   if (l.pipeline == 1) return titan_argument("pipeline_parallel_degree", 1);
   std::string text = titan_argument("pipeline_parallel_degree", l.pipeline) +
                      titan_argument("pipeline_parallel_schedule", torch_schedule(l));
-  // Relative paths would start at the folder in which torchtitan runs.
+  // Relative paths would start at torchtitan's working directory.
   if (runs_from_csv(l)) {
     text += "            # The name above only says which stages a rank has.\n";
     text += "            pipeline_parallel_schedule_csv=os.path.join(HERE, \"schedule.csv\"),\n";
@@ -97,7 +97,7 @@ std::string titan_pipeline(const Plan& plan) {
   return text + "            ],\n";
 }
 
-// Of schedules that are a file of their own.
+// For schedules in a CSV file.
 std::string schedule_constant(const Layout& l) {
   if (!runs_from_csv(l)) return "";
   return fmt::format("SCHEDULE = \"{}\"  # of schedule.csv\n", l.schedule);
@@ -115,7 +115,7 @@ std::string titan_parallelism(const Plan& plan) {
   return text + titan_pipeline(plan);
 }
 
-// All that the file may need: imports of names that it does not use are left out.
+// All imports that the file may need: unused names are left out later.
 std::string titan_model_call(const Plan& plan) {
   const std::string converters = titan_converters(plan);
   const TitanModel* known = titan_model(plan.model);
@@ -157,7 +157,7 @@ Exported export_torchtitan(const Plan& plan) {
   add_filled(plan, "mpt_titan_trial.py", {}, exported);
   add_filled(plan, "run_torchtitan.sh", {}, exported);
   if (plan.layout.pipeline > 1) exported.files.push_back({"schedule.csv", csv_of(plan)});
-  // models/common/attention.py:129-135, for attention of many lengths, which is this model's default.
+  // models/common/attention.py:129-135: this model's default attention supports sequences of varying lengths.
   add_sentences({{plan.model.type == "gpt_oss",
                   "FlashAttention 3 on Hopper (module flash_attn_interface), FlashAttention 4 on Blackwell "
                   "(module flash_attn.cute)"}},

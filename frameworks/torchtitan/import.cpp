@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A function that returns a Trainer.Config, as torchtitan has them since 0.3: the last one of a file.
+// A function that returns a Trainer.Config, torchtitan's form since 0.3: the last such function of a file.
 
 #include <fmt/ranges.h>
 
@@ -24,8 +24,8 @@ namespace mpt::frameworks {
 namespace {
 
 struct TitanPipeline {
-  std::string schedule = "1F1B";  // as PyTorch calls it
-  bool has_csv = false;           // whose file is not read, or not known
+  std::string schedule = "1F1B";  // PyTorch's name
+  bool has_csv = false;           // a CSV file that is not read, or not known
   std::vector<int64_t> layers;    // of module_fqns_per_model_part; empty: not given
   int64_t layers_per_stage = 0;   // 0: not given
   int64_t less_first = 1, less_last = 1;
@@ -38,7 +38,7 @@ struct TitanPipeline {
 }
 
 // torchtitan/distributed/pipeline_parallel.py, _generate_llm_fqn_per_model_part: embedding and head count as
-// layers, the first stages take what is over.
+// layers. The first stages get one layer more if the division leaves a remainder.
 std::vector<int64_t> default_stages(int64_t layers, int64_t stages, const TitanPipeline& p,
                                     const std::string& where) {
   const int64_t all = layers + p.less_first + p.less_last;
@@ -57,7 +57,7 @@ std::vector<int64_t> default_stages(int64_t layers, int64_t stages, const TitanP
   return result;
 }
 
-// Nothing where it is not known, and `in` says which that is.
+// Nothing if the model is not known; `in` then has its name.
 std::optional<ModelSpec> titan_model_named(const std::string& name, const std::string& flavor, Imported& in) {
   for (const TitanModel& model : titan_models()) {
     if (name != model.name || flavor != model.flavor) continue;
@@ -73,7 +73,7 @@ std::optional<ModelSpec> titan_model_named(const std::string& name, const std::s
   return std::nullopt;
 }
 
-// A number, or 0 for -1, which leaves it open.
+// A number; 0 for -1, which leaves it open.
 int64_t number_or_open(const Settings& config, const std::string& key, const FieldRule& rule) {
   const Json* value = config.find(key);
   return value == nullptr || *value == -1 ? 0 : config.number(key, rule, 0);
@@ -90,7 +90,7 @@ void set_titan_degrees(const Settings& config, Imported& in) {
   const char* const key = "parallelism.data_parallel_shard_degree";
   const int64_t shard = number_or_open(config, key, rule_of(&Layout::shard));
   const std::string reshard = config.text("parallelism.fsdp_reshard_after_forward", "default");
-  // Its default keeps weights whole between the micro-batches of a pipeline.
+  // By default weights stay whole between the micro-batches of a pipeline.
   const bool keeps = reshard == "never" || (reshard == "default" && l.pipeline > 1);
   const int64_t replicate =
       config.number("parallelism.data_parallel_replicate_degree", rule_of(&Layout::data), 1);
@@ -108,7 +108,7 @@ Precision titan_plain_precision(const Settings& config) {
                                                                                 : Precision::bf16;
 }
 
-// Where the file counts sequences of a rank; without a global batch each rank takes its local one once.
+// For files that count sequences of a rank. Without a global batch each rank takes its local batch once.
 void set_titan_sequences(const Settings& config, Imported& in) {
   Layout& l = in.layout;
   const int64_t local = config.number("training.local_batch_size", rule_of(&Layout::micro_batch), 8);
@@ -136,8 +136,8 @@ TitanPipeline titan_pipeline(const Settings& config) {
   return pipeline;
 }
 
-// Schedule, chunks and stages of a layout whose pipeline degree is set, stages by torchtitan's rule where no
-// list names them.
+// Sets schedule, chunks and stages of a layout with known pipeline degree. Without a list of modules the
+// stages follow torchtitan's rule.
 void set_titan_pipeline(Imported& in, const TitanPipeline& pipeline, const Settings& config) {
   const std::string where = config.at("parallelism.pipeline_parallel_degree");
   Layout& l = in.layout;
@@ -161,13 +161,13 @@ void set_titan_pipeline(Imported& in, const TitanPipeline& pipeline, const Setti
              where);
 }
 
-// One that says so, but returns what another file makes, is refused by name when it is read.
+// A function that declares it but returns another file's object is refused by name when it is read.
 bool returns_configuration(const PythonFunction& function) {
   const bool is_configuration = function.result.is_object() && function.result.contains("model_spec");
   return is_configuration || function.returns.ends_with("Trainer.Config");
 }
 
-// Of exported files: makes the model of MODEL, by the converters that it is given.
+// In exported files: the function that makes the model of MODEL, with the given converters.
 constexpr const char* kBuildModel = "build_model";
 
 // Whether a setting may change the model, its layout, memory or time.
@@ -177,7 +177,7 @@ bool matters(const std::string& argument) {
   return !contains(kOthers, argument);
 }
 
-// The last one where no name is given.
+// The last one if there is no name.
 const PythonFunction& configuration_of(const PythonFile& python, const std::string& name,
                                        const std::string& file) {
   const auto found =
@@ -197,7 +197,7 @@ const PythonFunction& configuration_of(const PythonFile& python, const std::stri
               fmt::format("one of {}", fmt::join(names, ", ")), ""});
 }
 
-// "torchtitan.models.llama3" gives llama3; within torchtitan's own folders the folder of the file does.
+// "torchtitan.models.llama3" gives llama3; in torchtitan's own folders the file's folder does.
 std::string family_of(const PythonFile& python, const std::string& function,
                       const std::filesystem::path& file) {
   const auto found = python.imports.find(function);
@@ -255,7 +255,7 @@ void set_titan_ranks(const Settings& config, Imported& in) {
     in.notes.push_back("training.enable_cpu_offload: weights in the host's memory are not in a plan");
 }
 
-// Exported files name the schedule of their CSV.
+// Exported files have the name of the schedule in their CSV file.
 std::string schedule_of_csv(const PythonFile& python) {
   const auto found = python.values.find("SCHEDULE");
   if (found == python.values.end() || !found->is_string()) return "";
@@ -294,8 +294,8 @@ void set_titan_recompute(const Settings& config, Imported& in) {
     in.notes.push_back(fmt::format("{}: taken as SelectiveAC", cut_text(policy, 40)));
 }
 
-// Why torchtitan's own code refuses the sections of a configuration. Throws FrameworkRefusal for fields that
-// its classes do not have, and for values that they cannot have.
+// torchtitan's own reason to refuse the sections of a configuration. Throws FrameworkRefusal for fields that
+// its classes do not have, and for values out of a field's range.
 std::optional<Problem> sections_refused(const PythonFunction& function, const Settings& config,
                                         const std::string& family, const Imported& in,
                                         const std::string& file) {

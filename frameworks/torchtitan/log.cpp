@@ -8,7 +8,7 @@
 namespace mpt::frameworks {
 namespace {
 
-// The product of the degrees that share ranks out, where all are said.
+// The product of the degrees that divide the ranks, if the line has all of them.
 std::optional<double> titan_mesh_ranks(std::string_view line) {
   if (line.find("Building device mesh with parallelism") == std::string_view::npos) return std::nullopt;
   double ranks = 1.0;

@@ -10,15 +10,15 @@
 namespace mpt::frameworks {
 
 /// A model that torchtitan has by name (torchtitan/models/*/__init__.py at v0.3.0): a row of models.json.
-/// Exports write those that are equal to the zoo's in all that a plan knows. Imports also read others, and
-/// those of v0.2.2 and of commit 067f987d. The 236B has an epsilon of 1e-5, and YaRN without a factor on
-/// attention.
+/// Exports name a model only if it equals the zoo's in all values that a plan knows. Imports also read the
+/// others, and those of v0.2.2 and of commit 067f987d. The 236B has an epsilon of 1e-5, and YaRN without a
+/// factor on attention.
 struct TitanModel {
   std::string name, flavor;
-  std::string zoo;       // the zoo's model that it is
+  std::string zoo;       // its model in the zoo, before `changes`
   Json changes;          // of that model's file, as a patch (RFC 7386); null: none
   bool written = false;  // by exports
-  bool sees = false;     // it has an encoder of pictures, too, which no plan describes
+  bool sees = false;     // it also has an image encoder, which no plan describes
 
   static void describe(auto& v) {
     using T = TitanModel;
@@ -32,13 +32,13 @@ struct TitanModel {
 };
 const std::vector<TitanModel>& titan_models();
 
-/// The one that exports write for `model`; null where there is none.
+/// The model that exports name for `model`; null if there is none.
 const TitanModel* titan_model(const ModelSpec& model);
 
-/// Code for any other model takes the blocks of one of these: Llama 3, Qwen 3 (experts, norms of queries and
-/// keys) or DeepSeek-V3 (latent attention).
+/// The blocks that code for any other model uses: Llama 3's, Qwen 3's (experts, norms of queries and keys) or
+/// DeepSeek-V3's (latent attention).
 struct TitanFamily {
-  const char *name, *classes;  // folder of torchtitan/models, and how its classes begin
+  const char *name, *classes;  // folder of torchtitan/models; prefix of its classes
 };
 const TitanFamily& titan_family(const ModelSpec& model);
 

@@ -23,13 +23,14 @@ Exported export_transformers_ddp(const Plan& plan) {
        fmt::format("# {}. For accelerate 1.15.0.\n", export_title(plan)) + yaml_text(config)});
   Json arguments = trainer_arguments(
       plan, add_hugging_face_model(plan.model, "transformers-ddp", exported, BalanceLoss::trained));
-  // Without it weights have the checkpoint's type, 16 bits mostly, and so have gradients and moments.
+  // Without it, weights have the checkpoint's type, usually 16 bits. Gradients and moments then have it, too.
   if (!l.training.adapts()) arguments["dtype"] = "float32";
-  // Indexers get no gradients; with recompute the Trainer does not look for them (findings: run, step 2).
+  // Indexers get no gradients; with recompute the Trainer does not look for unused parameters (findings: run,
+  // step 2).
   if (traits_of(plan.model) & bit(Trait::sparse_attention) && l.recompute == Recompute::full)
     arguments["ddp_find_unused_parameters"] = true;
   exported.files.push_back({"train.json", arguments.dump(2) + "\n"});
-  // Of several GPUs that one process sees, the Trainer takes all by DataParallel.
+  // If one process sees several GPUs, the Trainer uses all of them by DataParallel.
   add_accelerate_scripts(plan, one ? "export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}\n" : "", "",
                          exported);
   add_sentences({{l.training.optimizer == OptimizerKind::adamw8,

@@ -16,23 +16,24 @@ Exported export_transformers_deepspeed(const Plan& plan) {
   Exported exported;
   const Layout& l = plan.layout;
   Json config = accelerate_config(plan, "DEEPSPEED");
-  config.erase("mixed_precision");  // DeepSpeed's file says it
+  config.erase("mixed_precision");  // DeepSpeed's file has it
   config["deepspeed_config"] = {{"deepspeed_config_file", "deepspeed.json"},
                                 {"zero3_init_flag", l.zero == 3}};
-  // Else the first node starts all others over ssh, with a file of hosts that is not there.
+  // By default the first node starts the others over ssh, with a hosts file that does not exist.
   if (node_count(plan) > 1) config["deepspeed_config"]["deepspeed_multinode_launcher"] = "standard";
   exported.files.push_back(
       {"accelerate.yaml",
        fmt::format("# {}. For accelerate 1.15.0 and DeepSpeed 0.19.8.\n", export_title(plan)) +
            yaml_text(config)});
   Json deepspeed = deepspeed_config(plan);
-  // The Trainer compares it with a product over all ranks, context ranks too, and refuses others.
+  // The Trainer compares it with a product over all ranks, context ranks included, and refuses other values.
   if (l.context > 1) deepspeed.erase("train_batch_size");
   exported.files.push_back({"deepspeed.json", deepspeed.dump(2) + "\n"});
   Json arguments = trainer_arguments(
       plan, add_hugging_face_model(plan.model, "transformers-deepspeed", exported, BalanceLoss::trained));
   exported.files.push_back({"train.json", arguments.dump(2) + "\n"});
-  // accelerate's own options know degrees for FSDP only; its code reads these. The attention has no default.
+  // accelerate's options have these degrees for FSDP only; its code reads these variables. The attention has
+  // no default.
   const std::string context =
       l.context == 1 ? "" : filled("ulysses.sh", plan, {{"context", std::to_string(l.context)}});
   add_accelerate_scripts(plan, context, "--deepspeed_config_file \"$here/deepspeed.json\" ", exported);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The Hugging Face Trainer's output, whatever shares its states out: tqdm's progress bar, the dictionaries
-// that it prints, and its summary at the end (transformers/trainer.py and trainer_callback.py).
+// The Hugging Face Trainer's output, with any sharding: tqdm's progress bar, the dictionaries that it prints,
+// and its summary at the end (transformers/trainer.py and trainer_callback.py).
 
 #include <algorithm>
 #include <utility>
@@ -70,8 +70,8 @@ class TrainerLog {
     totals_.back() = steps->second;
   }
 
-  // "{'train_runtime': 1234.5, 'train_samples_per_second': 51.8, 'train_steps_per_second': 0.08, ...}" is all
-  // that a run without a progress bar says.
+  // "{'train_runtime': 1234.5, 'train_samples_per_second': 51.8, 'train_steps_per_second': 0.08, ...}". A run
+  // without a progress bar prints only this.
   void add_summary(const LogLine& line) {
     const auto runtime = number_behind(line.text, "'train_runtime'");
     if (!runtime) return;
@@ -100,7 +100,7 @@ class TrainerLog {
   void keep_longest_bar() {
     const double most = totals_.empty() ? 0.0 : *std::max_element(totals_.begin(), totals_.end());
     size_t kept = 0;
-    int64_t not_finite = 0;  // of the bars left out, which stand between a loss and the next step
+    int64_t not_finite = 0;  // of dropped bars between a loss and the next step
     for (size_t i = 0; i < totals_.size(); ++i) {
       not_finite += run_.steps[i].not_finite;
       if (totals_[i] != most) continue;

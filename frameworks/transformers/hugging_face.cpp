@@ -16,13 +16,13 @@ bool same_architecture(ModelSpec a, const ModelSpec& b) {
   return same_model(a, b);
 }
 
-// Classes that drop out a tenth unless told otherwise.
+// Classes with a dropout of 0.1 by default.
 bool drops_out_by_default(const Json& config) {
   const std::string type = config.value("model_type", "");
   return type == "gpt2" || type == "opt" || type == "seed_oss";
 }
 
-// Of any model on the hub that has the architecture.
+// The id of any model on the hub with the same architecture.
 std::string equal_hub_id(const ModelSpec& model) {
   for (const models::ZooModel& known : models::zoo_models()) {
     if (!known.aliases.empty() && same_architecture(known.model, model)) return known.aliases.front();
@@ -50,7 +50,7 @@ std::string add_hugging_face_model(const ModelSpec& model, const std::string& fr
     return "config.json";
   }
   Json config = models::write_hugging_face(untrained, type);
-  // The configurations on the hub leave it out.
+  // The hub's configurations leave it out.
   const bool loses_balance =
       balance == BalanceLoss::trained && model.moe() != nullptr && model.moe()->balance_loss > 0.0;
   if (model.moe() != nullptr) config["router_aux_loss_coef"] = model.moe()->balance_loss;

@@ -57,7 +57,7 @@ ClusterSpec make_cpu_ranks(const std::string& name, int64_t ranks, const std::op
   cluster.device.name = machine.device;
   cluster.device.kind = DeviceKind::cpu;
   cluster.device.memory_bytes = machine.memory_bytes / ranks;
-  // Without a profile: a core of a recent server. Only the roofline reads these.
+  // Without a profile: rates of a core of a recent server. Only the roofline reads them.
   cluster.device.memory_bandwidth_bytes_per_s = profile ? profile->memory_bandwidth_bytes_per_s : 1e10;
   cluster.device.fp32_flop_per_s = cluster.device.bf16_flop_per_s =
       profile ? profile->matmul_flop_per_s : 5e10;
@@ -73,7 +73,7 @@ ClusterSpec make_cpu_ranks(const std::string& name, int64_t ranks, const std::op
   return cluster;
 }
 
-// One node of the GPUs that a profile was measured on, with the catalog's links between such GPUs.
+// A node of the GPUs that the profile was measured on. Its links are the catalog's for such GPUs.
 ClusterSpec make_own_gpus(const std::string& name, int64_t count, const MachineDescription& machine) {
   const NodeEntry* const nearest = nearest_node(machine.device);
   if (nearest == nullptr) {
@@ -95,7 +95,7 @@ bool is_path(const std::string& name) {
          std::filesystem::is_regular_file(name, error);
 }
 
-// Nodes that hold so many GPUs, as many of each; one node where they fill none.
+// The number of nodes that hold `gpus` GPUs, with the same number on each. One node if it holds them all.
 int64_t nodes_for(int64_t gpus, const NodeEntry& node) {
   const int64_t per_node = node.devices_per_node, nodes = (gpus + per_node - 1) / per_node;
   if (gpus <= per_node) return 1;
@@ -128,11 +128,11 @@ UserError unknown_cluster(const std::string& name) {
               "for example dgx-h100:8 or 16xh100; docs/clusters.md says how to describe your own"});
 }
 
-// As people name GPUs and clouds machines, in the catalog's words: "h100:16" and "16xh100" are dgx-h100:2,
-// "2x5090" is rtx5090-pcie:1x2, "p5.48xlarge:2" is dgx-h100@aws-p5:2. `gpus` as for load_part; nothing for
-// other names.
+// Translates other people's names of GPUs and machines into the catalog's: "h100:16" and "16xh100" are
+// dgx-h100:2, "2x5090" is rtx5090-pcie:1x2, "p5.48xlarge:2" is dgx-h100@aws-p5:2. `gpus` as in load_part.
+// Returns nothing for unknown names.
 std::optional<std::string> catalog_words(const NameAndCount& typed, int64_t gpus) {
-  constexpr int64_t kMostCards = 8;  // of a machine that people build
+  constexpr int64_t kMostCards = 8;  // PCIe GPUs in one machine that people build
   for (const NodeEntry& node : catalog_nodes()) {
     if (any_of(node.instances,
                [&](const std::string& name) { return lower_case(name) == lower_case(typed.name); }))
@@ -158,7 +158,7 @@ std::optional<std::string> catalog_words(const NameAndCount& typed, int64_t gpus
   return fmt::format("{}:{}{}", node->name, nodes, size);
 }
 
-// `gpus`: how many there must be where the name has no count; 0: one node.
+// `gpus`: how many GPUs a name without a count means; 0: one node.
 NamedCluster load_part(const std::string& name, const std::optional<Profile>& profile, int64_t gpus) {
   std::error_code error;
   if (std::filesystem::is_regular_file(name, error)) return load_cluster_file(name, {});
@@ -183,7 +183,7 @@ NamedCluster load_part(const std::string& name, const std::optional<Profile>& pr
   return {make_nodes(*node, fmt::format("{}:{}", wanted.name, count), count), node->levels.back()};
 }
 
-// Where the properties of the link begin in "A+B@bandwidth@latency": at the first @ that is no variant's.
+// Where the link's properties begin in "A+B@bandwidth@latency": the first @ that begins no variant's name.
 size_t end_of_names(const std::string& text) {
   size_t end = text.find('@');
   while (end != std::string::npos) {
@@ -234,7 +234,7 @@ ClusterSpec load_mixed(const std::string& text, const std::optional<Profile>& pr
   if (devices > kMostDevices)
     throw UserError(
         Problem{where, fmt::format("{} devices", devices), fmt::format("at most {}", kMostDevices), ""});
-  // The name says what was understood, not what was typed.
+  // The name states how the text was understood, not the text itself.
   std::string name = fmt::format("{}", fmt::join(names, "+"));
   const auto add = [&name](std::string property) {
     std::erase(property, ' ');
@@ -290,7 +290,8 @@ std::optional<ClusterSpec> cluster_of_device(const std::string& device, const De
     node.device.memory_bytes = gigabytes * kGiB;
   node.devices_per_node = std::min(placing.devices_per_node, placing.devices);
   LinkLevel& inside = node.levels.front();
-  // A smaller mesh shares the same links out; what joins more devices is a switch (16 V100 of a DGX-2).
+  // A smaller mesh divides the same links among its devices. More devices than the mesh need a switch (16
+  // V100 of a DGX-2).
   if (inside.mesh > 0 && placing.fast_links > 1)
     inside.mesh = placing.fast_links <= inside.mesh ? placing.fast_links : 0;
   inside.group_size = std::max<int64_t>(1, std::min(placing.fast_links, placing.devices));

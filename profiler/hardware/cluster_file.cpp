@@ -39,7 +39,7 @@ void check_keys(const Json& json, const std::string& file, const std::string& po
   problems.throw_if_any();
 }
 
-// People write quantities with units; the fields hold numbers in the unit that ends their name.
+// Users write quantities with units; the fields hold numbers in the unit that their name ends in.
 void read_units(Json& json, const std::string& file, const std::string& pointer) {
   if (!json.is_structured()) return;
   size_t index = 0;
@@ -76,8 +76,8 @@ std::string text_of(const Json& json, const std::string& where) {
   return json.get<std::string>();
 }
 
-// The device as `like` names it, with the keys beside it changed. Its kernels go with it, at the share of
-// their rate that its peak has of the other's.
+// `like` with the keys of `changes` set. It keeps the kernel tables of `like`. Their rate is scaled by the
+// ratio of the two peaks.
 Json device_like(const DeviceSpec& like, const Json& changes) {
   DeviceSpec device = like;
   if (device.kernels.empty() && kernel_tables(device.name) != nullptr) device.kernels = device.name;
@@ -90,7 +90,7 @@ Json device_like(const DeviceSpec& like, const Json& changes) {
   return json;
 }
 
-// A device that stands as a name, as {"like": name, ...}, or as changes of `usual`; in full otherwise.
+// A device written as a name, as {"like": name, ...}, as changes of `usual`, or in full.
 Json whole_device(const Json& device, const DeviceSpec* usual, const std::string& file,
                   const std::string& pointer) {
   const bool named = device.is_string() || (device.is_object() && device.contains("like"));
@@ -107,7 +107,7 @@ Json whole_device(const Json& device, const DeviceSpec* usual, const std::string
   return device_like(node->device, device.is_string() ? Json::object() : device);
 }
 
-// "100Gb/s ethernet", "8 x 400Gb/s infiniband": ports of a node, and what each is sold as.
+// "100Gb/s ethernet", "8 x 400Gb/s infiniband": ports of a node, and the line rate of each.
 Json network_in_words(const std::string& text, const std::string& where) {
   Json network = Json::object();
   std::string rest = text;
@@ -208,7 +208,7 @@ int64_t whole_number(const Json& json, const std::string& file, const char* key,
   return value;
 }
 
-// The node of the catalog that the file starts from: that of `like`, or of the device's name.
+// The catalog's node that the file starts from: the one that "like" or the device's name selects.
 NodeEntry node_like(const Json& json, const std::string& file) {
   const bool by_device = !json.contains("like") && json.contains("device");
   const Json& device = by_device ? json["device"] : json;
@@ -251,7 +251,7 @@ NamedCluster read_short(const Json& json, const std::string& file, const std::st
   return {make_nodes(node, name, nodes.value_or(said)), node.levels.back()};
 }
 
-// Numbers in another unit than the key's are far from what exists.
+// Refuses values far outside those of real machines: the number was written in another unit than the key's.
 void check_plausible(const ClusterSpec& cluster, const std::string& file) {
   JsonProblems problems(file);
   const auto check = [&](const std::string& at, double value, double least, double most, const char* unit) {
@@ -300,7 +300,7 @@ NamedCluster read_full(Json json, const std::string& file, std::optional<int64_t
   }
   NodeEntry node{cluster.name, cluster.device,           cluster.devices_per_node, cluster.levels,
                  {},           cluster.devices_per_host, cluster.host_memory_bytes};
-  if (has_network) node.levels.back().group_size = 1;  // joins as many nodes as there are
+  if (has_network) node.levels.back().group_size = 1;  // joins all nodes, however many
   return {make_nodes(node, cluster.name, *nodes), network};
 }
 
@@ -378,7 +378,7 @@ void check_kernels(const ClusterSpec& cluster, const std::string& where) {
                 fmt::format("one of {}", fmt::join(known, ", ")),
                 "or leave it out: prices are then a roofline of the peak rates");
   };
-  // A mixed cluster's own device is a summary of its groups'.
+  // The device of a mixed cluster only summarizes the devices of its groups.
   if (!cluster.mixed()) check(cluster.device, "/device");
   for (size_t g = 0; g < cluster.groups.size(); ++g)
     check(cluster.groups[g].device, fmt::format("/groups/{}/device", g));

@@ -22,7 +22,7 @@ constexpr std::array kOperations{"all_reduce", "all_gather", "reduce_scatter", "
   throw UserError(Problem{file, found, allowed, remedy});
 }
 
-// The shorter time stays of two whose `key`, members of Time, is the same.
+// Of two times with equal `key` members the shorter one stays.
 template <class Time, class... Key>
 void add_time(std::vector<Time>& times, const Time& time, Key... key) {
   for (Time& known : times) {

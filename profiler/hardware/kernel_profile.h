@@ -2,7 +2,7 @@
 #pragma once
 
 // KernelProfile: kernel times that a user measured elsewhere, in the form of kernels.json. They override the
-// catalog's tables shape by shape; what they lack stays the catalog's.
+// catalog's tables shape by shape. Other shapes keep the catalog's times.
 
 #include <filesystem>
 #include <string>
@@ -13,8 +13,8 @@
 
 namespace mpt::profiler {
 
-/// C[m, n] = A[m, k] B[k, n] in bf16 or fp16. A product of any pass has the shape that it runs as: a weight
-/// gradient of a layer of `columns` x `inner` over `rows` tokens is m = columns, n = inner, k = rows.
+/// C[m, n] = A[m, k] B[k, n] in bf16 or fp16. Each pass has its own shape: a weight gradient of a layer of
+/// `columns` x `inner` over `rows` tokens is m = columns, n = inner, k = rows.
 enum class ProductPass { any, forward, input_gradient, weight_gradient };
 enum class AttentionPass { forward, backward };
 
@@ -59,7 +59,7 @@ struct CollectiveTime {
   int64_t ranks = 2;
   int64_t bytes = 1;  // the whole message, as nccl-tests counts it
   double seconds = 0.0;
-  int64_t hosts = 1;  // that the ranks are spread over, as many on each
+  int64_t hosts = 1;  // that the ranks are spread over, evenly
 
   bool operator==(const CollectiveTime&) const = default;
 
@@ -101,16 +101,16 @@ struct KernelProfile {
 /// Throws UserError.
 KernelProfile load_kernel_profile(const std::filesystem::path& file);
 
-/// What the caller knows of an nccl-tests log that does not say it itself; empty and 0 otherwise.
+/// Facts about an nccl-tests log that the log does not state; empty and 0 if the caller has none.
 struct LogHints {
   std::string operation;
   int64_t ranks = 0;
   int64_t hosts = 0;
 };
-/// Adds the times of a file to a profile, by what the file is: output of nccl-tests (text), a PyTorch
-/// profiler (Kineto) trace with recorded shapes, a SimuMax system file, or a profile.json of the same GPU in
-/// bf16 or fp16 (all JSON). Of several times of
-/// one shape the shortest counts. Throws UserError if it is none of them or holds nothing of use.
+/// Adds the times of a file to a profile. The file is output of nccl-tests (text), a PyTorch profiler
+/// (Kineto) trace with recorded shapes, a SimuMax system file, or a profile.json of the same GPU in bf16 or
+/// fp16 (the last three are JSON). Of several times of one shape the shortest counts. Throws UserError if the
+/// file is none of them, or has no usable time.
 void import_times(KernelProfile& profile, const std::filesystem::path& file, const LogHints& hints);
 
 }  // namespace mpt::profiler

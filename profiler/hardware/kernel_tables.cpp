@@ -89,8 +89,8 @@ std::optional<double> KernelTables::gemm_s(bool fp8, double m, double n, double 
 std::optional<double> KernelTables::attention_flop_per_s(double head_dim, double sequence,
                                                          double heads) const {
   if (attention.empty()) return std::nullopt;
-  // Between the head sizes that were measured by the logarithm of the size; outside as the nearest.
-  // Beyond the longest sequence its blocks of queries fill the chip as more heads of that length do.
+  // Between two measured head sizes: interpolated in the logarithm of the size. Outside: the nearest one.
+  // Beyond the longest sequence: its blocks of queries fill the chip like more heads of that length.
   const auto rate = [&](const LogGrid& grid) {
     const double longer = std::max(1.0, sequence / std::exp(grid.log_axes().front().back()));
     return grid.at({sequence, heads * longer, 1.0});
@@ -166,8 +166,7 @@ std::vector<double> numbers(const Json& list, double unit = 1.0) {
   return out;
 }
 
-// The files are generated and built in: what is wrong with one is a fault of this program, and its tests read
-// them all.
+// The files are generated and built in, and tests read them all. So an error in one is a bug of this program.
 KernelTables read_tables(const std::string& text, const std::string& file) {
   const Json json = parse_json(text, file);
   KernelTables t;

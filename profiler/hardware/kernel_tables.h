@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Measured kernel times of a GPU, compact: made by scripts/build_kernel_tables from published measurements,
-// whose source stands in each file of profiler/hardware/kernels/.
+// Measured kernel times of a GPU, compact. scripts/build_kernel_tables makes them from published
+// measurements. Each file of profiler/hardware/kernels/ names its source.
 
 #include <array>
 #include <cstdint>
@@ -16,9 +16,9 @@
 
 namespace mpt::profiler {
 
-/// Values over a grid of two or three positive axes, interpolated linearly in the logarithms of axes and
-/// value: exact at grid points and continuous. Outside the last cell goes on, with its slope along each axis
-/// held within `slopes`.
+/// Values over a grid of two or three positive axes. Interpolation is linear in the logarithms of axes and
+/// value: exact at grid points, and continuous. Beyond the grid the last cell's slope along each axis
+/// continues, clamped to `slopes`.
 class LogGrid {
  public:
   LogGrid() = default;
@@ -38,13 +38,13 @@ class LogGrid {
 
 struct KernelTables {
   std::string device, source;
-  std::string digest;  // of what a user measured; empty for the catalog's
+  std::string digest;  // of the user's measurements; empty for the catalog's
 
   /// Seconds of a product C[m, n] = A[m, k] B[k, n], "bf16" or "fp8"; nothing if that was not measured.
   std::optional<double> gemm_s(bool fp8, double m, double n, double k) const;
   /// FLOP/s of the causal FLOP of a flash attention forward with `heads` heads over all sequences of a batch.
   std::optional<double> attention_flop_per_s(double head_dim, double sequence, double heads) const;
-  /// What a training's flash attention reaches against that: `pass` "forward" or "backward", `precision`
+  /// Rate of flash attention in training as a share of that: `pass` is "forward" or "backward", `precision`
   /// "bf16", "fp8" or "mxfp8". Nothing if that was not measured.
   std::optional<double> training_attention_share(const std::string& pass, const std::string& precision,
                                                  double head_dim, double sequence) const;
@@ -78,13 +78,13 @@ struct KernelTables {
   int64_t most_ranks_ = 0;
 };
 
-/// Of what a user measured: products and attention in just their shapes, collectives by size for just the
-/// numbers of ranks.
+/// Tables of a user's measurements. Products and attention cores hold for exactly their shapes. Collectives
+/// are interpolated by size, for exactly the measured numbers of ranks.
 KernelTables tables_of(const KernelProfile& profile);
 
 /// The tables of a device of the catalog, or nothing. Read once; may be called from several threads.
 const KernelTables* kernel_tables(const std::string& device);
-/// Its own, or those of the device that it is like.
+/// The tables of the device itself, or of the one that its `kernels` names.
 const KernelTables* kernel_tables(const DeviceSpec& device);
 std::vector<std::string> kernel_table_names();
 

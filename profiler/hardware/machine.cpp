@@ -24,7 +24,7 @@ MachineDescription describe_machine() {
 #ifdef MPT_WITHOUT_THREADS
   machine.cores = 1;
 #else
-  // The cores this process may use, which in a container are fewer than the machine has.
+  // The cores that this process may use: in a container fewer than the machine has.
   cpu_set_t allowed;
   machine.cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed)
                                                                       : sysconf(_SC_NPROCESSORS_ONLN);

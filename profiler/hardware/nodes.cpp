@@ -67,7 +67,7 @@ const std::vector<NodeEntry>& catalog_nodes() {
 
 const NodeEntry* node_with_device(const std::string& device) {
   for (const std::string& name : node_names()) {
-    // Of the others nothing is read. A variant comes behind the node that has its device.
+    // Files without the device's name are not read. A node precedes its variants, which have the same device.
     if (embedded_text(catalog_files(), name + ".json")->find('"' + device + '"') == std::string::npos)
       continue;
     const NodeEntry* const node = node_named(name);
@@ -94,7 +94,7 @@ std::vector<std::string> device_words(const std::string& device) {
   std::vector<std::string> words;
   std::istringstream rest(plain);
   for (std::string word; std::getline(rest, word, '-');)
-    words.push_back(word.starts_with("sxm") ? "sxm" : word);  // of whichever generation
+    words.push_back(word.starts_with("sxm") ? "sxm" : word);  // of any generation
   return words;
 }
 
@@ -107,7 +107,7 @@ const NodeEntry* nearest_node(const std::string& device) {
     const std::vector<std::string> words = device_words(node.device.name);
     if (!contains(words, wanted.front())) continue;
     int score = 1000 - int(words.size());
-    if (wanted.size() == 1 && contains(words, "sxm")) score += 50;  // most people's
+    if (wanted.size() == 1 && contains(words, "sxm")) score += 50;  // the usual form
     for (const std::string& word : wanted)
       score += std::count(words.begin(), words.end(), word) > 0 ? 100 : 0;
     if (score <= most) continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The catalog's nodes as values: what clusters by name and cluster files are made of.
+// The catalog's nodes as values. Clusters by name and cluster files are made of them.
 
 #include <string>
 #include <vector>
@@ -38,21 +38,21 @@ struct NodeEntry {
   }
 };
 
-/// All of them, by name; variants such as "dgx-b200@power-limited" behind the others.
+/// All nodes, by name; variants such as "dgx-b200@power-limited" come last.
 const std::vector<NodeEntry>& catalog_nodes();
-/// Their names, without reading them.
+/// The nodes' names, without reading the files.
 std::vector<std::string> node_names();
-/// The node of that name; nothing if there is none. Reads no other one.
+/// The node of that name, or nothing. Reads no other node's file.
 const NodeEntry* node_named(const std::string& name);
-/// The first one with a device of that name; nothing if there is none. Reads few others.
+/// The first node with a device of that name, or nothing. Reads few other files.
 const NodeEntry* node_with_device(const std::string& device);
 /// The node of that name, or the first one with a device of that name; nothing if there is none.
 const NodeEntry* find_node(const std::string& node_or_device);
-/// Of a device's name, in small letters and without its maker's: "a100", "pcie", "40gb".
+/// The words of a device's name, in small letters, without the maker: "a100", "pcie", "40gb".
 std::vector<std::string> device_words(const std::string& device);
-/// The node whose device is nearest to a name: "gb200" means "gb200-186gb", "a100-pcie-40gb" is nearest to
-/// "a100-pcie-80gb". The first word must be in it, of the others as many as possible, and fewer other ones.
-/// Nothing if no device has that word.
+/// The node with the device of the nearest name: "gb200" means "gb200-186gb", and "a100-pcie-80gb" is nearest
+/// to "a100-pcie-40gb". The name must have the first word. More common words count for it, more other words
+/// against it. Nothing if no device has the first word.
 const NodeEntry* nearest_node(const std::string& device);
 /// Whether a driver's name of a device, "NVIDIA H100 80GB HBM3", means the catalog's "h100-sxm-80gb".
 bool means_device(const std::string& reported, const std::string& name);

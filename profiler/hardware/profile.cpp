@@ -18,7 +18,7 @@ void check_head(const Json& json, const std::string& file) {
       Problem{file + " at /format", "not a profile", "\"mpt-profile\"", "make one with mpt-profile"});
 }
 
-// Sizes of layers: everything but what a name, the number of layers and the length of the table change.
+// The sizes that decide a layer's time: without name, number of layers and length of the position table.
 ModelSpec layer_sizes(ModelSpec model) {
   model.name.clear();
   const models::LayerKinds kinds(model);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Profile: what mpt-profile measured on one machine. Pure data; the planner prices with it, nothing here
-// measures. Every time is a median in seconds with the relative spread (interquartile range / median) beside
-// it.
+// Profile: the measurements of mpt-profile on one machine. It is pure data: the planner prices with it, and
+// nothing here measures. Every time is a median in seconds, with its relative spread (interquartile range /
+// median).
 
 #include <filesystem>
 #include <string>
@@ -52,7 +52,7 @@ struct PieceTiming {
   Phase phase = Phase::forward;
   int64_t micro_batch = 1;
   int64_t tensor = 1;
-  Recompute recompute = Recompute::none;  // of a backward: what it computes again
+  Recompute recompute = Recompute::none;  // of a backward: the part that is computed again
   double seconds = 0.0;
   double spread = 0.0;
   int64_t sequence = 0;  // tokens per sequence; 0: the profile's
@@ -90,7 +90,7 @@ struct TransportTiming {
   int64_t bytes = 0;  // whole message, as nccl-tests counts it
   double seconds = 0.0;
   double spread = 0.0;
-  int64_t hosts = 1;  // that the group's ranks are spread over, as many on each
+  int64_t hosts = 1;  // that the group's ranks are spread over, evenly
   bool operator==(const TransportTiming&) const = default;
 
   static void describe(auto& v);
@@ -102,8 +102,8 @@ struct Profile {
   std::string date;  // ISO 8601, UTC
   std::string mpt_version;
   MachineDescription machine;
-  ModelSpec model;       // whose pieces were timed
-  int64_t sequence = 0;  // of pieces that name no other
+  ModelSpec model;       // the model of the timed pieces
+  int64_t sequence = 0;  // of pieces without a sequence
   Precision precision = Precision::fp32;
   double memory_bandwidth_bytes_per_s = 0.0;  // copy, read and write counted
   double matmul_flop_per_s = 0.0;             // large square product on one rank

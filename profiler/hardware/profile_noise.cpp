@@ -12,7 +12,7 @@
 namespace mpt::profiler {
 namespace {
 
-constexpr int64_t kLargeMessage = 1 << 20;  // smaller ones wait for threads to wake up, and vary always
+constexpr int64_t kLargeMessage = 1 << 20;  // smaller ones wait for threads to wake up, and always vary
 
 bool counts(const PieceTiming& t) { return t.piece != Piece::embedding && t.seconds > 0.0; }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Which timings of a profile are too noisy to plan with. Work of other programs during the measurement shows
-// as a large spread, or as a time that does not fit the time of half the micro-batch.
+// Which timings of a profile are too noisy to plan with. Other programs' work during the measurement shows as
+// a large spread, or as a time that does not fit the time of half the micro-batch.
 
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@
 
 namespace mpt::profiler {
 
-/// Twice the micro-batch takes about twice as long: 1.5 to 2.7 times where nothing else ran.
+/// Twice the micro-batch takes about twice as long: 1.5 to 2.7 times in measurements without other load.
 inline constexpr double kLeastGrowth = 0.8, kMostGrowth = 3.0;
 
 /// Indices of timings of layers and heads that are noisy, or do not fit those of half the micro-batch.
@@ -28,13 +28,14 @@ struct ProfileNoise {
   bool too_noisy() const { return doubtful > 0; }
 };
 
-/// At one sequence length, or at all of them if the profile has no timings there.
+/// Noise at one sequence length, or at all lengths if the profile has no timings of that one.
 ProfileNoise noise_of(const Profile& profile, int64_t sequence);
 
 /// "166 of 240 timings vary by more than 20% ..."; empty if the profile is good to plan with.
 std::string noise_text(const ProfileNoise& noise);
 
-/// The note for whoever plans with `file`, with the command that measures it again; empty if it is quiet.
+/// The note about `file` for commands that plan with it, with the command that measures again; empty if
+/// quiet.
 std::string noise_note(const Profile& profile, const std::string& file, int64_t sequence);
 
 }  // namespace mpt::profiler

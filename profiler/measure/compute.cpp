@@ -36,8 +36,8 @@ Layout layout_of(const ComputeRequest& request, int64_t tensor, int64_t micro_ba
   return layout;
 }
 
-// The three phases are timed in turn, on several instances of the piece one behind the other: a layer finds
-// its weights and activations as cold as the other layers of a stage have left them.
+// Times the three phases in turn, on several instances of the piece one after the other. So a layer finds its
+// weights and activations as cold in the caches as between the other layers of a stage.
 class PieceTimer {
  public:
   PieceTimer(const ComputeRequest& request, const PieceTiming& size) {
@@ -48,7 +48,7 @@ class PieceTimer {
     }
   }
 
-  /// What one pass of `rule` adds.
+  /// Adds the samples of one pass of `rule`.
   void run(const StoppingRule& rule, PhaseSamples& samples) {
     PhaseSamples warm_up;
     round(warm_up);  // the first one touches the memory
@@ -116,7 +116,7 @@ void add_shapes(const models::LayerProgram& program, std::vector<models::Operato
   }
 }
 
-// Of the model's pieces at these micro-batches, each shape once.
+// The operators of the model's pieces at these micro-batches, each shape once.
 std::vector<models::OperatorShape> shapes_of(const ComputeRequest& request,
                                              const std::vector<int64_t>& micro_batches) {
   const models::LayerKinds kinds(request.model);
@@ -133,7 +133,7 @@ std::vector<models::OperatorShape> shapes_of(const ComputeRequest& request,
   return shapes;
 }
 
-// Measures the rates of one device, each as often as its noise asks for.
+// Measures the rates of one device. Noisy ones are measured more often.
 class RateMeasurer {
  public:
   RateMeasurer(const StoppingRule& rule, const Target& target)
@@ -152,7 +152,7 @@ class RateMeasurer {
     return 2.0 * double(n) * double(n) * double(n) / seconds(multiplying(n));
   }
 
-  // Both run over the same states: the optimizer's step, and the norm of the gradients before it.
+  // Both run over the same states: the optimizer's step, and the gradient norm that precedes it.
   void measure_optimizer(Profile& profile, const OnMeasured& on_measured) const {
     const DataType state = state_type_of(target_.type);
     const int64_t parameters =
@@ -167,7 +167,7 @@ class RateMeasurer {
     on_measured();
   }
 
-  // What the host takes to hand one instruction to a lane.
+  // Seconds in which the host hands one instruction to a lane.
   double dispatch_s() const {
     StepProgram one;
     one.instructions.push_back({});
@@ -196,8 +196,8 @@ class RateMeasurer {
 
   bool on_cpu() const { return target_.backend == nullptr; }
 
-  // GPUs differ a hundredfold in speed and in memory. Sizes double until a call takes so long that neither
-  // its launch nor a cache counts, or until they fill a sixteenth of the memory.
+  // GPUs differ by a factor of 100 in speed and memory. Sizes double until a call is so long that launch and
+  // caches no longer matter, or until they fill a sixteenth of the memory.
   int64_t size(int64_t on_cpus, const Sizes& sizes) const {
     constexpr double kLong_s = 1e-3;
     if (on_cpu()) return on_cpus;
@@ -210,7 +210,7 @@ class RateMeasurer {
 
   double shortest_of_three(const Work& work) const {
     double shortest = std::numeric_limits<double>::infinity();
-    for (int i = -1; i < 3; ++i) {  // one more, which loads kernels
+    for (int i = -1; i < 3; ++i) {  // the first one loads kernels
       device_->synchronize();
       const double start = now_s();
       work();
@@ -234,7 +234,7 @@ class RateMeasurer {
   }
   Work multiplying(int64_t side) const {
     const Buffers buffers = zeros(3, side * side * size_of(target_.type));
-    for (Buffer& matrix : *buffers) fill(*device_, target_.type, matrix);  // zeros would cost less power
+    for (Buffer& matrix : *buffers) fill(*device_, target_.type, matrix);  // zeros would draw less power
     return [this, buffers, shape = runtime::LinearShape{side, side, side}] {
       const std::vector<Buffer>& b = *buffers;
       device_->run(target_.type,
@@ -274,7 +274,7 @@ std::vector<PieceTiming> measure_pieces(const ComputeRequest& request, const OnM
   const auto sample = [&](const PieceTiming& size, const StoppingRule& rule, PhaseSamples& samples) {
     PieceTimer(request, size).run(rule, samples);
   };
-  // What else a machine does comes in bursts of seconds, and must not fall on one piece alone.
+  // Other load on a machine comes in bursts of seconds. Several passes spread a burst over all pieces.
   const int passes = request.target.backend == nullptr ? 3 : 1;
   StoppingRule rule = request.rule;
   rule.budget_s /= passes;
@@ -370,8 +370,8 @@ void measure_rates(const StoppingRule& rule, const Target& target, const OnMeasu
 std::vector<double> measure_concurrency(const ComputeRequest& request, int most_ranks,
                                         const OnMeasured& on_measured) {
   const Layout layout = layout_of(request, 1, request.micro_batches[request.micro_batches.size() / 2]);
-  // Turn by turn one rank alone, two at once and so on: a machine whose speed changes meanwhile changes it
-  // for all of them.
+  // Rounds of one rank alone, two at once and so on: so a change of the machine's speed affects all of them
+  // equally.
   const int rounds = 3 * request.rule.least_samples + 1;  // the first warms up
   std::vector<std::vector<double>> seconds(size_t(rounds), std::vector<double>(size_t(most_ranks), 0.0));
   std::mutex adding;

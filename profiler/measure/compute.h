@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Times the pieces of a model on the very layers that the runtime executes, on one rank of a tensor-parallel
-// group: sizes of 1/t, without the group's collectives, which are measured apart (measure/transport.h).
+// Times the pieces of a model with the layers that the runtime executes, on one rank of a tensor-parallel
+// group. Sizes are 1/t. The group's collectives are measured separately (measure/transport.h).
 
 #include <functional>
 #include <vector>
@@ -32,24 +32,24 @@ void warm_up(const Target& target);
 /// Called after each measurement, for progress.
 using OnMeasured = std::function<void()>;
 
-/// Of every kind of layer, and of the embedding and the head.
+/// Times every kind of layer, the embedding and the head.
 std::vector<PieceTiming> measure_pieces(const ComputeRequest& request, const OnMeasured& on_measured);
-/// Whose operators are timed: on CPUs the largest stands for all, GPUs are quick enough for each.
+/// The micro-batches at which operators are timed: on CPUs the largest only, on GPUs each, for they are fast.
 std::vector<int64_t> operator_micro_batches(const ComputeRequest& request);
 std::vector<OperatorTiming> measure_operators(const ComputeRequest& request, const OnMeasured& on_measured);
 
-/// How often the two above call `on_measured` together.
+/// How often measure_pieces() and measure_operators() together call `on_measured`.
 int64_t layer_measurements(const ComputeRequest& request);
 
-/// What each operator runs on the GPU, one run each. Empty if kernels cannot be traced, with the reason.
+/// The kernels that each operator runs on the GPU, from one run each. If tracing fails: none, and `reason`.
 std::vector<KernelTiming> trace_kernels(const ComputeRequest& request, std::string& reason);
 
-/// The rates of one device go into `profile`.
+/// Measures the rates of one device into `profile`.
 void measure_rates(const StoppingRule& rule, const Target& target, const OnMeasured& on_measured,
                    Profile& profile);
 
-/// Speed of each of 1 .. `most_ranks` ranks that compute a layer at once, relative to one alone; never
-/// rising.
+/// Speed of each of 1 .. `most_ranks` ranks that compute a layer at once, relative to one alone. It never
+/// rises with the number.
 std::vector<double> measure_concurrency(const ComputeRequest& request, int most_ranks,
                                         const OnMeasured& on_measured);
 

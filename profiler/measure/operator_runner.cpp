@@ -9,7 +9,7 @@ namespace {
 
 using models::OperatorKind;
 
-// With a window, factor or cap where the model has one, which decide the kernel.
+// Has window, factor and cap if the model has them, for they decide the kernel.
 runtime::AttentionShape attention_shape(const models::OperatorShape& s) {
   const AttentionNeeds needs = models::attention_needs(s);
   runtime::AttentionShape shape{s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim, s.value_head_dim};
@@ -41,7 +41,7 @@ OperatorRunner::OperatorRunner(const ModelSpec& model, const models::OperatorSha
     *buffer = runtime::Buffer(*device_, bytes);
     fill(*device_, type_, *buffer);
   }
-  // They begin at zero, as in training: only then a device compares algorithms for their products.
+  // Zeros as in training: a device compares algorithms for its products only then.
   device_->zero(d_.data(), d_.bytes());
   const int64_t statistics = std::max(shape.rows * 2, shape.batch * shape.heads * shape.sequence);
   statistics_ = runtime::Buffer(*device_, statistics * size_of(state_type_of(type_)));
@@ -106,8 +106,8 @@ void OperatorRunner::forward() {
     case OperatorKind::linear:
       return run(LinearForward{linear_shape(), a, b, nullptr, c});
     case OperatorKind::rotary: {
-      // The device rotates whole rows of queries, keys and values; the width of queries and keys is what
-      // counts.
+      // The device rotates whole rows of queries, keys and values. Only the width of queries and keys counts
+      // here.
       const int64_t heads = std::max<int64_t>(1, s.columns / model_.attention().head_dim);
       const AttentionShape rows{1, s.rows, heads, 0, model_.attention().head_dim};
       const std::vector<double> frequencies(size_t(model_.attention().head_dim / 2), 0.01);
@@ -128,7 +128,7 @@ void OperatorRunner::forward() {
   }
 }
 
-// In one step where a rank has the whole vocabulary, as the head does it.
+// In one step if a rank has the whole vocabulary, as in the head.
 void OperatorRunner::cross_entropy() {
   using namespace runtime;
   const int64_t rows = shape_.rows, columns = shape_.columns;

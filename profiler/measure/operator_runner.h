@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// OperatorRunner: one operator of a LayerProgram on buffers of its own, run through the runtime's device.
+// OperatorRunner: runs one operator of a LayerProgram through the runtime's device, on buffers that it owns.
 
 #include <memory>
 #include <vector>

@@ -17,7 +17,7 @@ using runtime::Buffer;
 
 namespace {
 
-// A device that does not work in host memory moves its own.
+// Copies to and from the device: the device itself, or the host's mover if it works in host memory.
 runtime::Mover& mover_of(runtime::Device& device) {
   auto* own = dynamic_cast<runtime::Mover*>(&device);
   return own == nullptr ? runtime::host_mover() : *own;
@@ -40,7 +40,7 @@ struct PieceRunner::State {
     if (piece == Piece::layer) layer.emplace(number, layout.recompute, context);
     if (piece == Piece::head) head.emplace("head.norm", -1, context);
     parameters.allocate(1);
-    // Every word in turn, as far as this rank holds it: a real table is not one row.
+    // Tokens spread over the rows of the table that this rank holds: one row alone would stay in the cache.
     for (int64_t t = 0; t < sizes.tokens; ++t) ids.push_back(int32_t(t * 7919 % sizes.vocab_used));
     boundary = Buffer(*device, sizes.token_bytes(sizes.hidden));
     fill(*device, sizes.type, boundary);
@@ -54,7 +54,7 @@ struct PieceRunner::State {
   }
 
   std::unique_ptr<runtime::Device> device;
-  std::unique_ptr<runtime::WorkMarks> marks;  // null: work is done when a call returns
+  std::unique_ptr<runtime::WorkMarks> marks;  // null: work is complete when a call returns
   std::unique_ptr<runtime::Communicator> group;
   runtime::RankSizes sizes;
   runtime::Parameters parameters;
@@ -63,7 +63,7 @@ struct PieceRunner::State {
   std::optional<runtime::Head> head;
   runtime::HostBuffer loss;
   std::vector<int32_t> ids;
-  Buffer boundary;  // stands for the neighbours' activations and gradients
+  Buffer boundary;  // the neighbours' activations and gradients
   runtime::Embedding::Saved tokens;
   runtime::DecoderLayer::Saved layer_saved;
   runtime::Head::Saved head_saved;
@@ -77,7 +77,7 @@ PieceRunner::~PieceRunner() = default;
 void PieceRunner::forward() {
   State& s = *state_;
   if (s.embedding) s.embedding->forward(s.ids.data(), s.tokens);
-  // As between two layers: the residual addition at a layer's end is done at the beginning of the next.
+  // As between two layers: the residual addition of a layer's end runs at the beginning of the next one.
   if (s.layer) {
     const bool left = s.layer->can_leave_residual();
     s.layer->forward(s.boundary_copy(), s.layer_saved, {left ? s.boundary.data() : nullptr, left});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// PieceRunner: one piece of a model (embedding, a decoder layer, head) ready to be run and timed, built from
-// the runtime's own classes on a device of its own.
+// PieceRunner: one piece of a model (embedding, a decoder layer, head), ready to be run and timed. It
+// consists of the runtime's classes and has a device that nothing else uses.
 
 #include <functional>
 #include <memory>
@@ -20,17 +20,17 @@ class PieceRunner {
               const Target& target = {});
   ~PieceRunner();
 
-  /// One micro-batch forward; it stays in flight.
+  /// One micro-batch forward; the micro-batch stays in flight.
   void forward();
-  /// Of the micro-batch in flight.
+  /// For the micro-batch in flight.
   void backward_input();
   void backward_weight();
   /// Drops the micro-batch in flight.
   void finish();
-  /// Returns when the device has done it all.
+  /// Waits until the device has completed all work.
   void synchronize();
-  /// Seconds that `work`, calls of the above, takes on the device: between events where it has them, else by
-  /// the host's clock. Waits for it.
+  /// Seconds that `work`, calls of the above, takes on the device: by events if the device has them, else by
+  /// the host's clock. Waits for the work.
   double seconds_of(const std::function<void()>& work);
 
  private:

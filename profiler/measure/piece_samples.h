@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Samples of the model's pieces, and which of them are taken again.
+// Samples of the model's pieces, and the choice of those to take again.
 
 #include <functional>
 #include <vector>
@@ -23,11 +23,11 @@ struct PieceCase {
   PhaseSamples samples;
 };
 
-/// Of every phase of every case.
+/// Timings of every phase of every case.
 std::vector<PieceTiming> timings_of(const std::vector<PieceCase>& cases);
 
-/// Takes doubtful cases again, at most kMostRepeats times each. The faster samples stay: what else a machine
-/// does only ever adds time.
+/// Takes doubtful cases again, at most kMostRepeats times each. The faster samples stay: other load on a
+/// machine can only add time.
 void repeat_doubtful(std::vector<PieceCase>& cases,
                      const std::function<PhaseSamples(const PieceTiming& size)>& measure);
 

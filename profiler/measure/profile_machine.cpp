@@ -34,8 +34,8 @@ std::vector<int64_t> tensor_widths(const ModelSpec& model, int64_t most) {
   return widths;
 }
 
-// What measure_pieces() holds at once for the largest piece: weights, gradients, one micro-batch in flight
-// and the boundary tensors that stand for its neighbours.
+// Memory that measure_pieces() holds at once for the largest piece: weights, gradients, one micro-batch in
+// flight, and the boundary tensors in place of its neighbours.
 int64_t timing_bytes(const ModelSpec& model, int64_t sequence, int64_t micro_batch) {
   Layout layout;
   layout.micro_batch = micro_batch;
@@ -68,7 +68,7 @@ void append(std::vector<T>& all, const std::vector<T>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-// Ranks that share a GPU say nothing about links.
+// Ranks that share a GPU do not measure links.
 int64_t ranks_of(const ProfileRequest& request) {
   return request.target.backend == nullptr
              ? request.max_ranks
@@ -79,7 +79,7 @@ StoppingRule timing_rule(const ProfileRequest& request) {
   StoppingRule rule;
   rule.budget_s = request.quick ? 0.02 : 0.12;
   rule.least_samples = request.quick ? 3 : 5;
-  // Each sample ends with a wait, which on GPUs takes up to a tenth of a millisecond.
+  // Each sample ends with a wait, which takes up to a tenth of a millisecond on GPUs.
   if (request.target.backend != nullptr) rule.least_sample_s = 5e-3;
   return rule;
 }
@@ -88,7 +88,7 @@ StoppingRule shortened(StoppingRule rule) {
   return rule;
 }
 
-// What is timed at each sequence.
+// The timings to take at each sequence length.
 std::vector<ComputeRequest> computes_of(const ProfileRequest& request, int64_t memory_bytes) {
   std::vector<ComputeRequest> computes;
   for (const int64_t sequence : request.sequences) {
@@ -100,7 +100,7 @@ std::vector<ComputeRequest> computes_of(const ProfileRequest& request, int64_t m
   return computes;
 }
 
-// Pieces and operators, then rates and transport.
+// The number of measurements: pieces and operators, then rates and transport.
 int measurements_of(const ProfileRequest& request, const std::vector<ComputeRequest>& computes) {
   const int64_t ranks = ranks_of(request);
   int64_t count = 5 + (request.target.backend == nullptr ? ranks : 0) + int64_t(powers_of_two(ranks).size());
@@ -116,7 +116,7 @@ void measure_layers(std::vector<ComputeRequest> computes, const OnMeasured& adva
   }
 }
 
-// At last: once tracing is on, every call of the driver takes longer.
+// Runs last: once tracing is on, every call of the driver takes longer.
 void trace_layers(const std::vector<ComputeRequest>& computes, Profile& profile) {
   std::string reason;
   for (const ComputeRequest& compute : computes) append(profile.kernels, trace_kernels(compute, reason));
@@ -161,7 +161,7 @@ Profile profile_machine(const ProfileRequest& request) {
   Progress progress(measurements, request.quiet);
   const auto advance = [&] { progress.advance(); };
   const int64_t ranks = ranks_of(request);
-  // First, while the other processes are here.
+  // Runs first, while the other processes are here.
   TransportTimings transport =
       measure_transport({ranks, request.launch, shortened(timing_rule(request)), request.target}, advance);
   profile.machine.hosts = transport.hosts;

@@ -24,14 +24,14 @@ struct ProfileRequest {
   std::optional<runtime::Launch> launch{};  // this process is one of several
 };
 
-/// Powers of two up to `most` whose largest piece can be timed in `memory_bytes`. Throws UserError if not
-/// even one sequence can.
+/// Powers of two up to `most` at which the largest piece can be timed in `memory_bytes`. Throws UserError if
+/// a single sequence does not fit.
 std::vector<int64_t> fitting_micro_batches(const ModelSpec& model, int64_t sequence, int64_t most,
                                            int64_t memory_bytes);
 
-/// Measures this machine for a model; of several processes the first one, and all together what joins them:
-/// the others return nothing more. Throws UserError if the runtime cannot execute the model, or it is too
-/// large to be timed.
+/// Measures this machine for a model. Of several processes the first one measures, and all of them together
+/// measure the network. The others return no measurements. Throws UserError if the runtime cannot execute the
+/// model, or if the model is too large to be timed.
 Profile profile_machine(const ProfileRequest& request);
 
 /// The summary that mpt-profile prints.

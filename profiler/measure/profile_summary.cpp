@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What mpt-profile prints when it has measured: one screen.
+// The summary that mpt-profile prints after measuring: one screen.
 
 #include <fmt/format.h>
 
@@ -30,7 +30,7 @@ std::string screen_rows(const std::vector<std::vector<std::string>>& rows,
   return text + "\n";
 }
 
-// The same size of another piece and phase.
+// The timing of another piece and phase at the same sizes.
 const PieceTiming* find(const Profile& profile, const PieceTiming& like, Piece piece, Phase phase) {
   for (const PieceTiming& t : profile.pieces) {
     if (t.piece == piece && t.phase == phase && t.micro_batch == like.micro_batch &&
@@ -55,7 +55,7 @@ std::string shape_text(const models::OperatorShape& s) {
                      : fmt::format("{} x {}", s.rows, s.columns);
 }
 
-// What an operator achieved: products and attention in FLOP/s, what only moves memory in bytes/s.
+// The rate of an operator: FLOP/s of products and attention, bytes/s of operators that only move memory.
 std::string rate_text(const OperatorTiming& t) {
   const bool forward = t.phase == Phase::forward;
   const double input = models::input_gradient_flop(t.shape), weight = models::weight_gradient_flop(t.shape);

@@ -3,7 +3,7 @@
 
 namespace mpt::profiler {
 
-/// A bar with the time left on stderr, if that is a terminal; silent otherwise.
+/// A bar with the time left, if stderr is a terminal; silent otherwise.
 class Progress {
  public:
   Progress(int total, bool quiet);

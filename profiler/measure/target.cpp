@@ -19,7 +19,7 @@ void fill(runtime::Device& device, runtime::DataType type, runtime::Buffer& buff
   std::vector<double> values(static_cast<size_t>(first));
   for (int64_t i = 0; i < first; ++i) values[size_t(i)] = double(i * 31 % kPeriod) / double(kPeriod) - 0.5;
   device.upload(type, values.data(), first, buffer.data());
-  // The device repeats them: operands of large products have billions of elements.
+  // The device repeats these values: operands of large products have billions of elements.
   char* const data = static_cast<char*>(buffer.data());
   for (int64_t done = first; done < count;) {
     const int64_t more = std::min(done, count - done);

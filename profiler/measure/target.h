@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Target: what is measured: cores of this machine, or its GPUs, and in which type.
+// Target: the device to measure: cores of this machine or its GPUs, and the data type.
 
 #include <memory>
 
@@ -22,7 +22,7 @@ struct Target {
 
 Target target_of(runtime::Backend* backend, Precision precision);
 
-/// Fills with numbers of either sign below 1 that repeat late.
+/// Fills with numbers of either sign below 1, in a pattern with a long period.
 void fill(runtime::Device& device, runtime::DataType type, runtime::Buffer& buffer);
 
 }  // namespace mpt::profiler

@@ -44,7 +44,7 @@ int local_ranks_of(const TransportRequest& request) {
              : std::min(int(request.most_ranks), request.target.backend->device_count());
 }
 
-// The ranks that are measured: as many threads in each process, each with its device.
+// The measured ranks: the same number of threads in each process, each with one device.
 class Ranks {
  public:
   explicit Ranks(const TransportRequest& request) : target_(request.target), local_(local_ranks_of(request)) {
@@ -99,7 +99,7 @@ class Ranks {
  private:
   int first() const { return control_->local_ranks().front(); }
 
-  // A host's first process begins a new one: launchers number them host by host.
+  // The first process of a host begins a new host here: launchers number processes host by host.
   void find_hosts(bool begins) {
     std::vector<float> flags(everybody_.size());
     run(everybody_, [&](int rank) {
@@ -118,7 +118,7 @@ class Ranks {
   int local_;
   std::unique_ptr<runtime::World> control_;
   std::vector<std::unique_ptr<runtime::Device>> devices_;
-  std::unique_ptr<runtime::World> own_;  // of the devices; null: ranks talk through `control_`
+  std::unique_ptr<runtime::World> own_;  // of the devices; null: `control_` carries the messages
   std::vector<int> everybody_;
   std::vector<std::vector<int>> hosts_;
 };
@@ -128,7 +128,7 @@ struct Group {
   std::vector<int> members;
 };
 
-// The first n ranks of a host; one rank of each of n hosts; all ranks of n hosts. n: powers of two.
+// The first n ranks of a host; one rank on each of n hosts; all ranks of n hosts. n is a power of two.
 std::vector<Group> groups_of(const std::vector<std::vector<int>>& hosts) {
   std::vector<Group> groups;
   const std::vector<int>& first = hosts.front();
@@ -146,8 +146,8 @@ std::vector<Group> groups_of(const std::vector<std::vector<int>>& hosts) {
   return groups;
 }
 
-// One rank's part in timing its group. The first rank looks at the clock and tells the others whether to go
-// on; the slowest rank counts.
+// One rank's part in timing its group. The first rank reads the clock and tells the others whether to go on.
+// The time of the slowest rank counts.
 class GroupMember {
  public:
   GroupMember(Ranks& ranks, int rank, const Group& group, const StoppingRule& rule)
@@ -199,7 +199,7 @@ TransportTimings measure_transport(const TransportRequest& request, const OnMeas
       for (const auto& [operation, name] : EnumNames<TransportOperation>::table()) {
         if (operation == TransportOperation::send_receive && size > 2) continue;
         for (const int64_t bytes : kMessageBytes) {
-          // Every member has the same samples, so all of them take the same decision.
+          // Every member has the same samples, so all of them decide the same.
           const Measurement m =
               repeat_while_noisy([&, timed = operation] { return member.time(timed, bytes); });
           if (member.speaks())
@@ -209,7 +209,7 @@ TransportTimings measure_transport(const TransportRequest& request, const OnMeas
     });
     on_measured();
   }
-  // Nobody leaves before all are measured.
+  // No rank leaves before all groups are measured.
   ranks.run(ranks.everybody(),
             [&](int rank) { ranks.control().communicator(rank, ranks.everybody(), "end")->barrier(); });
   return result;

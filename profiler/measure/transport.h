@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Times the transport that the runtime uses between ranks: threads of this machine, NCCL between its GPUs, or
-// what joins the hosts of the processes that a launcher started.
+// Times the runtime's transport between ranks: threads of this machine, NCCL between its GPUs, or the network
+// between the hosts of a launcher's processes.
 
 #include <optional>
 #include <vector>
@@ -25,12 +25,12 @@ struct TransportTimings {
   std::vector<TransportTiming> timings;  // in the first process
 };
 
-/// Every operation over message sizes and groups of 2, 4, ... ranks of a host, of one rank on each of as many
-/// hosts, and of all ranks of as many hosts; the slowest rank's median. All processes call it alike. Throws
-/// RunError or CommunicationError if one fails.
+/// Times every operation over message sizes, in groups of 2, 4, ... ranks of one host, of one rank on each of
+/// 2, 4, ... hosts, and of all ranks of those hosts. A time is the slowest rank's median. All processes must
+/// call it. Throws RunError or CommunicationError if an operation fails.
 TransportTimings measure_transport(const TransportRequest& request, const OnMeasured& on_measured);
 
-/// nccl-tests' bus bandwidth: what a link carries, whatever the group's size (its doc/PERFORMANCE.md).
+/// Bus bandwidth as in nccl-tests: the load of a link, whatever the group's size (its doc/PERFORMANCE.md).
 double bus_bandwidth_bytes_per_s(const TransportTiming& timing);
 
 }  // namespace mpt::profiler

@@ -38,7 +38,7 @@ OnProgress = Optional[Callable[[Progress], Any]]
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return str(_ask({"do": "version"}).value["version"])
-    if name in ("capture", "monitor", "torch", "verify"):  # imported when they are used: mpt.torch needs PyTorch
+    if name in ("capture", "monitor", "torch", "verify"):  # imported on demand: mpt.torch needs PyTorch
         return importlib.import_module(f"mpt.{name}")
     raise AttributeError(f"module 'mpt' has no attribute '{name}'")
 
@@ -57,7 +57,7 @@ def _frame(rows: Sequence[Dict[str, Any]]) -> Any:
 
 
 def _table(rows: Sequence[Dict[str, Any]]) -> str:
-    """Columns that are numbers are on the right."""
+    """The rows as a table; columns of numbers are aligned to the right."""
     if not rows:
         return ""
     heads = list(rows[0])
@@ -70,7 +70,7 @@ def _table(rows: Sequence[Dict[str, Any]]) -> str:
 
 
 class Days(NamedTuple):
-    """Days of a training as predicted, and in 8 of 10 cases at least and at most; None where no published run tells."""
+    """Days of a training: predicted, and the bounds of 8 in 10 cases. The bounds are None if no published run supports them."""
 
     predicted: float
     least: Optional[float]
@@ -78,8 +78,8 @@ class Days(NamedTuple):
 
 
 class Export(NamedTuple):
-    """What an export wrote: for whom, paths, and what to know before they are used. `warnings`: where a forced export is another training
-    than the plan, or cannot run. `needs`: what the files take beside the framework, such as packages."""
+    """A finished export: its target, its files, and a note to read before use. `warnings`: differences from the plan's training if the
+    export was forced, or why it cannot run. `needs`: requirements other than the framework, such as packages."""
 
     to: str
     files: List[str]
@@ -89,11 +89,11 @@ class Export(NamedTuple):
 
 
 class Plan(types.PlanFields):
-    """A plan: the fields of plan.json, and what to ask about them. Printed, it is mpt-plan's answer."""
+    """A plan: the fields of plan.json, and methods that ask about them. Its text is mpt-plan's answer."""
 
     json: Dict[str, Any]
     text: str
-    stopped: bool  # the search was stopped: this is the best so far
+    stopped: bool  # the search was stopped, and this is the best so far
 
     @classmethod
     def _of(cls, fields: Dict[str, Any], text: str = "", stopped: bool = False) -> "Plan":
@@ -112,7 +112,7 @@ class Plan(types.PlanFields):
 
     @property
     def step_time_s(self) -> float:
-        """As observed runs correct it, where there are any; prediction.step_time_s is without them."""
+        """The step time corrected by observed runs, if there are any. prediction.step_time_s is without them."""
         return self.corrected.layouts[0].step_time_s if self.corrected else self.prediction.step_time_s
 
     @property
@@ -124,7 +124,7 @@ class Plan(types.PlanFields):
         return self.corrected.layouts[0].confidence if self.corrected else self.prediction.confidence
 
     def days(self, tokens: float, goodput: float = 1.0) -> "Days":
-        """Days of a whole training of so many tokens, such as 1e12. `goodput`: the share of the time that trains; the rest is
+        """Days of a whole training of this number of tokens, such as 1e12. `goodput`: the share of the time that trains; the rest is
         failures, saving and evaluation."""
         if not (0 < goodput <= 1 and 0 < tokens < math.inf):
             raise _wrong("days", f"{tokens} tokens, goodput {goodput}", "tokens above 0, such as 1e12, and a goodput above 0 and at most 1")
@@ -137,11 +137,11 @@ class Plan(types.PlanFields):
         return Fit._of(self)
 
     def explain(self) -> str:
-        """The answer and the details behind it, as `mpt-plan explain` prints them."""
+        """The answer and its details, as `mpt-plan explain` prints them."""
         return str(_ask({"do": "explain", "plan": self.json}).value["text"])
 
     def why_not(self, layout: str = "", *, profile: str = "", kernels: str = "", **degrees: Any) -> str:
-        """Why the plan is another one: why_not(tp=8, pp=4), or why_not("tp=8,pp=4")."""
+        """Why the plan is not another one: why_not(tp=8, pp=4), or why_not("tp=8,pp=4")."""
         words = [layout] if layout else []
         for name, value in degrees.items():
             values = value if isinstance(value, (list, tuple)) else [value]
@@ -151,8 +151,8 @@ class Plan(types.PlanFields):
         return str(_ask({"do": "why_not", "plan": self.json, "layout": ",".join(words), "profile": profile, "kernels": kernels}).value["text"])
 
     def export(self, to: Union[str, Sequence[str]], folder: Union[str, "os.PathLike[str]"], *, force: bool = False) -> List[Export]:
-        """Writes the plan in the words of frameworks and launchers (mpt.exports()), as `mpt-plan export` does. Files that would be another
-        training than the plan, or could not run, are written with `force` alone."""
+        """Writes the plan as files of frameworks and launchers (mpt.exports()), like `mpt-plan export`. If the files would be another
+        training than the plan, or could not run, they are written only with `force`."""
         targets = [to] if isinstance(to, str) else list(to)
         folder = os.fspath(folder)
         written = _ask({"do": "export", "plan": self.json, "to": targets, "folder": folder, "force": force}).value
@@ -167,7 +167,7 @@ class Plan(types.PlanFields):
         return str(_ask({"do": "report", "plan": self.json}).value["html"])
 
     def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
-        """Writes plan.json, which mpt-plan and mpt-run read."""
+        """Writes plan.json, the input of mpt-plan and mpt-run."""
         with open(path, "w", encoding="utf-8") as file:
             json.dump(self.json, file, indent=1, ensure_ascii=False)
             file.write("\n")
@@ -186,13 +186,13 @@ def _short(layout: types.Layout) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """Whether a layout fits. True where the fullest GPU has the memory to the last byte, or where it ran."""
+    """Whether a layout fits. True if the fullest GPU's memory is enough to the last byte, or if an observed run fitted."""
 
-    likely: Optional[float]  # probability that it does not run out of memory; None where no published run tells
+    likely: Optional[float]  # probability that memory does not run out; None if no published run supports one
     peak_gib: float  # of the fullest GPU
-    of: float  # GiB that it may use
+    of: float  # its limit, GiB
     by: Dict[str, float]  # GiB by kind
-    ran: Optional[bool] = None  # whether an observed run of it fitted; None: none was of it
+    ran: Optional[bool] = None  # whether an observed run of it fitted; None: no such run
 
     @classmethod
     def _of(cls, plan: Plan) -> "Fit":
@@ -216,13 +216,13 @@ class Fit:
 
 
 class Estimate(Plan):
-    """A plan of one given layout. `refusal`: why its framework cannot run it; None where it can."""
+    """A plan of one given layout. `refusal`: why its framework cannot run it; None if it can."""
 
     refusal: Optional[str]
 
 
 class Diagnosis(NamedTuple):
-    """A measured run beside its plan. `json`: the fields of `mpt-plan diagnose --json`."""
+    """A measured run compared with its plan. `json`: the fields of `mpt-plan diagnose --json`."""
 
     json: Dict[str, Any]
     text: str
@@ -242,7 +242,7 @@ class Compared(NamedTuple):
 
 
 class Comparison(List[Compared]):
-    """Plans side by side."""
+    """Plans in one table, for comparison."""
 
     def _rows(self) -> List[Dict[str, Any]]:
         def row(one: Compared) -> Dict[str, Any]:
@@ -270,8 +270,8 @@ class Comparison(List[Compared]):
 
 def plan(model: Any = None, cluster: Any = None, global_batch: Optional[int] = None, *, on_progress: OnProgress = None,
          **options: "Unpack[types.Options]") -> Plan:
-    """The recommended plan. `options`: those of mpt-plan, with underscores. Ctrl-C, or an `on_progress` that returns
-    False, ends the search with the best so far."""
+    """The recommended plan. `options`: mpt-plan's, with underscores. Ctrl-C, or an `on_progress` that returns False, ends the search with
+    the best so far."""
     request = _request_of(model, cluster, {"global_batch": global_batch, **options})
     answer = _ask({"do": "plan", "request": request}, on_progress)
     return Plan._of(answer.value["plan"], answer.value["text"], answer.stopped)
@@ -279,7 +279,7 @@ def plan(model: Any = None, cluster: Any = None, global_batch: Optional[int] = N
 
 def estimate(model: Any = None, cluster: Any = None, global_batch: Optional[int] = None, *, layout: Optional[Dict[str, Any]] = None,
              **options: "Unpack[types.Options]") -> Estimate:
-    """What a layout takes that you have, whether it fits or not: degrees such as tp=8, or `layout` as in a plan."""
+    """The time and memory of a given layout, whether it fits or not: degrees such as tp=8, or `layout` as in a plan."""
     request = _request_of(model, cluster, {"global_batch": global_batch, "layout": layout, **options})
     value = _ask({"do": "estimate", "request": request}).value
     estimated = Estimate._of(value["plan"], value["text"])
@@ -289,8 +289,8 @@ def estimate(model: Any = None, cluster: Any = None, global_batch: Optional[int]
 
 def doctor(model: Any = None, cluster: Any = None, global_batch: Optional[int] = None, *, layout: Optional[Dict[str, Any]] = None,
            **options: "Unpack[types.Options]") -> Dict[str, Any]:
-    """What fills the fullest GPU of a layout, and what takes less: "alone" has each switch of the framework with bytes saved and seconds added,
-    "together" one on top of the other until the layout fits, and "text" both in lines for a terminal."""
+    """The content of a layout's fullest GPU, and ways to reduce it. "alone" has each switch of the framework with bytes saved and seconds
+    added. "together" has switches added one by one until the layout fits. "text" has both in lines for a terminal."""
     answer: Dict[str, Any] = _ask({"do": "doctor", "request": _request_of(model, cluster, {"global_batch": global_batch, "layout": layout,
                                                                                        **options})}).value
     return answer
@@ -298,9 +298,9 @@ def doctor(model: Any = None, cluster: Any = None, global_batch: Optional[int] =
 
 def recommend(model: Any = None, offers: Any = (), global_batch: Optional[int] = None, *, tokens: float = 0, days: float = 0, budget: float = 0,
               failures: Optional[Dict[str, float]] = None, on_progress: OnProgress = None, **options: "Unpack[types.Options]") -> Dict[str, Any]:
-    """Which GPUs, and how many: the cheapest that train `tokens` in `days`, else the fastest for `budget`, else the fewest. `offers`: dicts
-    of cluster (a kind of node), nodes, price of a GPU-hour and name. "points" has each count of nodes that was planned, "chosen" the index
-    of the best, "likely" whether it keeps the goal in nine of ten cases, and "text" all of it in lines for a terminal."""
+    """Which GPUs to use, and how many: the cheapest that train `tokens` in `days`, else the fastest for `budget`, else the fewest.
+    `offers`: dicts of cluster (a kind of node), nodes, price of a GPU-hour and name. "points" has each planned count of nodes, "chosen" the
+    index of the best, "likely" whether it keeps the goal in nine of ten cases, and "text" all of it in lines for a terminal."""
     forward = {"offers": [{"name": o["cluster"], **o} for o in offers], "tokens": tokens, "days": days, "budget": budget, "failures": failures or {}}
     answer: Dict[str, Any] = _ask({"do": "recommend", "forward": forward, "request": _request_of(model, None, {"global_batch": global_batch, **options})},
                                   on_progress).value
@@ -308,7 +308,7 @@ def recommend(model: Any = None, offers: Any = (), global_batch: Optional[int] =
 
 
 def fits(model: Any = None, cluster: Any = None, global_batch: Optional[int] = None, **options: "Unpack[types.Options]") -> Fit:
-    """Whether a layout fits. Without a batch each replica has as many micro-batches as it has stages, which fills them."""
+    """Whether a layout fits. Without a batch each replica gets one micro-batch per stage, which fills the pipeline."""
     degrees = {name: options.get(name) or 1 for name in ("dp", "pp", "micro_batch")}
     if global_batch is None and options.get("dp") is not None and all(isinstance(degree, int) for degree in degrees.values()):
         global_batch = degrees["dp"] * degrees["pp"] * degrees["micro_batch"]
@@ -317,8 +317,8 @@ def fits(model: Any = None, cluster: Any = None, global_batch: Optional[int] = N
 
 def compare(*plans: Union[Plan, str, "os.PathLike[str]"], cluster: Any = None, framework: Any = None, on_progress: OnProgress = None,
             **request: Any) -> Comparison:
-    """Plans side by side; or the best plans of several clusters or frameworks: compare(model=..., cluster=["dgx-h100:8",
-    "dgx-a100:8"], global_batch=512)."""
+    """Plans in one table. Or the best plans of several clusters or frameworks: compare(model=..., cluster=["dgx-h100:8", "dgx-a100:8"],
+    global_batch=512)."""
     if plans:
         if cluster is not None or framework is not None or request:
             raise _wrong("compare", "plans beside a request", "one or the other")
@@ -341,8 +341,8 @@ def compare(*plans: Union[Plan, str, "os.PathLike[str]"], cluster: Any = None, f
 def diagnose(plan: Union[Plan, str, "os.PathLike[str]"], log: Union[None, str, "os.PathLike[str]"] = None, *,
              measured: Optional[str] = None, search: bool = True, profile: str = "", kernels: str = "",
              on_progress: OnProgress = None) -> Diagnosis:
-    """How a run compares with its plan, and where it lost time. `log`: the path of what the run wrote; or `measured`, a
-    figure with its unit such as "18.7s"."""
+    """The comparison of a run with its plan, and the causes of lost time. `log`: the path of the run's log; or `measured`, a figure with
+    its unit such as "18.7s"."""
     held = plan if isinstance(plan, Plan) else load(plan)
     question: Dict[str, Any] = {"do": "diagnose", "plan": held.json, "search": search, "profile": profile, "kernels": kernels}
     if log is not None:
@@ -355,7 +355,7 @@ def diagnose(plan: Union[Plan, str, "os.PathLike[str]"], log: Union[None, str, "
 
 
 def load(path: Union[str, "os.PathLike[str]"]) -> Plan:
-    """A plan.json, of mpt-plan or of Plan.save()."""
+    """A plan.json of mpt-plan or Plan.save()."""
     with open(path, encoding="utf-8") as file:
         fields = json.load(file)
     text = str(_ask({"do": "explain", "plan": fields}).value["text"])  # the planner checks it
@@ -363,12 +363,12 @@ def load(path: Union[str, "os.PathLike[str]"]) -> Plan:
 
 
 def models() -> List[str]:
-    """Names of the models that come with the planner. Any other is its config.json."""
+    """Names of the models that come with the planner. Any other model is given by its config.json."""
     return [model["name"] for model in _names()["models"]]
 
 
 def clusters() -> List[str]:
-    """Names of the nodes that come with the planner: "dgx-h100:8" is eight of one."""
+    """Names of the nodes that come with the planner: "dgx-h100:8" means eight of one."""
     return [cluster["name"] for cluster in _names()["clusters"]]
 
 
@@ -377,5 +377,5 @@ def frameworks() -> List[str]:
 
 
 def exports() -> Dict[str, str]:
-    """Whom Plan.export() writes for, and what it writes."""
+    """The targets of Plan.export(), and the files of each."""
     return {target["name"]: target["what"] for target in _names()["exports"]}

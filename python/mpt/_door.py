@@ -31,7 +31,7 @@ class Error(Exception):
 
 
 class InputError(Error, ValueError):
-    """An input is wrong, or nothing fits. `place`, `finding`, `expectation` and `remedy` are those of the first of `problems`."""
+    """An input is wrong, or nothing fits. `place`, `finding`, `expectation` and `remedy` come from the first of `problems`."""
 
     def __init__(self, text: str, problems: List[Problem]):
         super().__init__(text)
@@ -49,7 +49,7 @@ def wrong(place: str, finding: str, expectation: str, remedy: str = "") -> Input
 
 
 class Progress(NamedTuple):
-    """How far a search is. `best_s`: step time of the best layout so far; None before the first one that fits."""
+    """The progress of a search. `best_s`: step time of the best layout so far; None before the first one that fits."""
 
     what: str
     layouts: int
@@ -77,13 +77,13 @@ class _Asking:
         self.stop = False
         self.failed: Optional[BaseException] = None
         self.text = ""
-        self.done = threading.Event()  # Thread.join() takes an interrupted wait for the thread's end (Python 3.11)
+        self.done = threading.Event()  # an interrupted Thread.join() would count the thread as ended (Python 3.11)
 
     def _progress(self, _context: Any, told: bytes) -> None:
         try:
             if self.on_progress is not None and self.on_progress(Progress(**json.loads(told))) is False:
                 self.stop = True
-        except BaseException as failed:  # it belongs to whoever asked, and cannot pass through C++
+        except BaseException as failed:  # raised again for the caller; it cannot pass through C++
             self.failed, self.stop = failed, True
 
     def run(self) -> None:
@@ -113,17 +113,17 @@ def _error(error: Dict[str, Any]) -> Error:
 
 
 def _keyword(place: str) -> str:
-    """An option of mpt-plan as the keyword that it is here."""
+    """An option of mpt-plan as the keyword of this module."""
     return place[2:].replace("-", "_") if place.startswith("--") else place
 
 
 class Answer(NamedTuple):
     value: Any
-    stopped: bool  # a search ended before its end, with the best so far
+    stopped: bool  # a search was stopped and returned the best so far
 
 
 def ask(question: Dict[str, Any], on_progress: Optional[Callable[[Progress], Any]] = None) -> Answer:
-    """Answers in a thread of its own, so that the first Ctrl-C ends a search with the best so far."""
+    """Answers in a separate thread, so that the first Ctrl-C ends a search with the best so far."""
     asking = _Asking(json.dumps(question), on_progress)
     interrupted = False
     if threading.current_thread() is threading.main_thread():

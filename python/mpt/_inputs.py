@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models and clusters as people have them, as the planner reads them."""
+"""Converts models and clusters from users' forms into the planner's."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _torch_names() -> List[str]:
 
 
 class _Nvml:
-    """What is asked of NVIDIA's library, which every driver brings."""
+    """Queries to NVIDIA's library, which every driver installs."""
 
     def __init__(self) -> None:
         self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
@@ -100,7 +100,7 @@ class _Nvml:
         return found
 
     def links(self) -> int:
-        """NVLinks that are up on the GPU that has fewest."""
+        """The least number of active NVLinks of a GPU."""
         def of(handle: ctypes.c_void_p) -> int:
             up = 0
             for link in range(18):
@@ -112,7 +112,7 @@ class _Nvml:
 
 
 def this_machine() -> Dict[str, Any]:
-    """The GPUs of this machine as a cluster file's content. Its kind is the catalog's node with that GPU."""
+    """The GPUs of this machine as a cluster file's content. The base is the catalog's node with that GPU."""
     try:
         nvml = _Nvml()
         found = nvml.names()

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def read(cls: Type[T], value: Dict[str, Any]) -> T:
-    """An object as a class of mpt.types. What the class does not know stays out; what is absent is None."""
+    """An object as a class of mpt.types. Fields unknown to the class are dropped; absent ones are None."""
     readers = _readers(cls)
     return cls(**{spelt: reader(value[name]) if name in value else _absent(cls, spelt) for spelt, (name, reader) in readers.items()})
 

@@ -1,6 +1,6 @@
 'use strict';
-// What MPT draws of plans and runs, for the report, the page and notebooks: functions (parent, data), where data is what
-// reports/html.cpp writes. Only mptDraw is global.
+// MPT's drawings of plans and runs, for the report, the page and notebooks. Each is a function (parent, data), with
+// data from reports/html.cpp. Only mptDraw is global.
 const mptDraw = (function () {
 
 // ---- small builders; text always goes in as text, never as markup
@@ -8,7 +8,7 @@ function element(name, parent, text, attributes) {
   const made = document.createElement(name);
   if (text !== undefined && text !== null) made.textContent = text;
   for (const key in attributes || {}) {
-    if (key === 'style') made.style.cssText = attributes.style;  // what a strict policy of a page allows
+    if (key === 'style') made.style.cssText = attributes.style;  // a strict policy of a page allows this only
     else made.setAttribute(key, attributes[key]);
   }
   if (parent) parent.appendChild(made);
@@ -29,7 +29,7 @@ function section(title, id, parent) {
 function picture(parent, width, height, label) {
   return shape('svg', parent, {viewBox: '0 0 ' + width + ' ' + height, role: 'img', 'aria-label': label});
 }
-// The one bubble of figures beside what is pointed at.
+// The bubble shows the figures of the shape under the pointer. There is only one.
 function bubble() {
   return document.getElementById('tip') || element('div', document.body, '', {id: 'tip', role: 'status'});
 }
@@ -76,7 +76,7 @@ function bytes(n, digits) {
   while (n >= 1024 && u < 4) { n /= 1024; ++u; }
   return n.toPrecision(digits || 3) + ' ' + units[u];
 }
-// Of an axis whose ends are close, with as many digits as tell its ticks apart.
+// Ticks of an axis with close ends, with enough digits to differ from each other.
 function apart(values, format) {
   for (let digits = 3; ; ++digits) {
     const texts = values.map((v) => format(v, digits));
@@ -99,7 +99,7 @@ function table(parent, heads, rows, chosen, pick) {
       else element('td', line, cell, {class: kinds[place]});
     });
   });
-  // Where columns lie beyond the edge, that is said: phones show no scroll bar.
+  // If columns are beyond the edge, a line says so: phones show no scroll bar.
   const more = element('p', parent, 'More columns to the right: scroll the table sideways \u2192', {class: 'note more', hidden: ''});
   new ResizeObserver(() => { more.hidden = frame.scrollWidth <= frame.clientWidth + 2; }).observe(frame);
 }
@@ -278,7 +278,7 @@ function timeline(parent, data) {
   buttons.right.onclick = () => move(0.25);
   buttons.whole.onclick = () => place(0, end * 1.01);
   drawing.addEventListener('wheel', (event) => {
-    if (!event.ctrlKey && !event.shiftKey) return;  // plain scrolling stays the page's
+    if (!event.ctrlKey && !event.shiftKey) return;  // plain scrolling scrolls the page
     event.preventDefault();
     zoom(event.deltaY > 0 ? 1.25 : 0.8, timeAt(event));
   }, {passive: false});
@@ -302,7 +302,7 @@ function timeline(parent, data) {
     'Point at a bar, or tap it, for its figures. Drag to move; the buttons, Ctrl and wheel, or + and - zoom.', {class: 'note'});
 }
 
-// ---- memory, stacked by kind, with the limit; beside it, as high, memory over the step
+// ---- memory, stacked by kind, with the limit; memory over the step to the right, in a picture of the same height
 function sizes(parent, data) {
   const stacks = data.memory.length, few = stacks <= 14, narrow = isNarrow(parent);
   const bar = few ? Math.max(22, Math.min(stacks > 2 ? 64 : 40, 220 / stacks - 6)) : 14, flowHeight = few ? Math.max(246, stacks * (bar + 6) + 26) : 260;
@@ -431,7 +431,7 @@ function front(parent, data, pick) {
     const legend = element('div', front, null, {class: 'controls'});
     const narrow = isNarrow(parent), wideFront = narrow ? 560 : 1100, height = 300;
     const plot = picture(front, wideFront, height, 'Step time against peak memory of ' + points.length + ' layouts; the table below has the numbers');
-    plot.setAttribute('role', 'group');  // its points have names of their own
+    plot.setAttribute('role', 'group');  // its points have accessible names
     const across = axis(points.map((r) => r[1]), narrow ? 124 : 100, wideFront - 40), up = axis(points.map((r) => r[6]), height - 56, 30);
     const plan = data.ranking[0][1], alike = data.equal_times;
     if (!across.powers) {

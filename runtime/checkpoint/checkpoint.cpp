@@ -51,7 +51,7 @@ void check_file(const std::filesystem::path& folder, const CheckpointFile& file)
     refuse_damaged(path, fmt::format("checksum {:08x}", crc), fmt::format("{:08x}", file.crc32));
 }
 
-// Whether a folder of such a name has anything of a checkpoint in it. What cannot be looked into may have.
+// Whether a folder of such a name may contain a part of a checkpoint. A folder that cannot be read may.
 bool may_hold_checkpoint(const std::filesystem::path& folder) {
   using Type = std::filesystem::file_type;
   std::error_code error;
@@ -77,7 +77,7 @@ std::vector<double> read_part(const TensorSource& source, TensorKind kind, const
   return values;
 }
 
-// A run of elements of a block: part of its first row, whole rows, part of the last.
+// Elements of a block in row order, as rectangles: part of its first row, whole rows, part of the last row.
 std::vector<ShardBlock> rectangles(const Parameter& parameter, int64_t begin, int64_t count) {
   std::vector<ShardBlock> out;
   int64_t first = 0;
@@ -120,7 +120,7 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
   check_completeness();
 }
 
-// read() only counts elements: two copies of one would hide that another is missing.
+// read() only counts elements, so a duplicate element would hide a missing one.
 void Checkpoint::check_pieces() {
   for (auto& [key, pieces] : pieces_) {
     sort_by(pieces, [](const Piece& piece) { return piece.block.global_row; });
@@ -146,8 +146,8 @@ void Checkpoint::check_pieces() {
   }
 }
 
-// Pieces do not overlap, so numbers of elements tell whether all are there: of each tensor, of its moments,
-// and of the model. Next-token modules are more than the model's own weights.
+// Pieces do not overlap, so counts of elements show whether all are there: of each tensor, of its moments,
+// and of the model. Next-token modules are not counted among the model's own weights.
 void Checkpoint::check_completeness() const {
   int64_t weights = 0;
   std::map<std::string, std::set<std::pair<int64_t, int64_t>>> sizes;  // of each name, over its kinds

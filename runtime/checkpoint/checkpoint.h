@@ -2,10 +2,10 @@
 #pragma once
 
 // Checkpoints without a layout: a folder step-00000100 with a safetensors file per rank and checkpoint.json.
-// A tensor's name says which rectangle of which global weight it holds, "value/layers.0.mlp.up.weight@64,0"
-// (first row, first column), so that any layout loads what any layout saved. The folder is written under
-// another name, flushed, and renamed when it is whole; checkpoint.json carries the length and CRC-32 of every
-// file.
+// A tensor's name says which rectangle of which global weight it holds: "value/layers.0.mlp.up.weight@64,0"
+// (first row, first column). So any layout loads a checkpoint of any other. The folder is written under a
+// temporary name, flushed, and renamed once it is complete. checkpoint.json has the length and CRC-32 of
+// every file.
 
 #include <filesystem>
 #include <map>
@@ -47,7 +47,7 @@ struct CheckpointInfo {
   double loss = 0.0;            // of the last step
   std::string data_digest;
   int64_t seed = 1;
-  std::string layout;  // that saved it, for people
+  std::string layout;  // that saved it, for the reader
   ModelSpec model;
   std::vector<CheckpointFile> files;
 
@@ -71,7 +71,7 @@ struct CheckpointInfo {
   }
 };
 
-/// A rectangle of one global tensor on its way to a file.
+/// A rectangle of one global tensor that is to be written to a file.
 struct CheckpointPiece {
   TensorKind kind = TensorKind::value;
   std::string name;
@@ -88,8 +88,8 @@ std::vector<ShardBlock> rectangles(const Parameter& parameter, int64_t begin, in
 
 class Checkpoint final : public TensorSource {
  public:
-  /// Opens the folder of one checkpoint. Checks every file, and that each element of each tensor is there
-  /// once. Throws UserError.
+  /// Opens the folder of one checkpoint. Checks every file, and that each element of each tensor occurs once.
+  /// Throws UserError.
   explicit Checkpoint(const std::filesystem::path& folder);
 
   const CheckpointInfo& info() const { return info_; }
@@ -99,7 +99,7 @@ class Checkpoint final : public TensorSource {
   struct TensorSummary {
     int64_t rows = 0, columns = 0, pieces = 0;
   };
-  /// By global name, of the kind `value`.
+  /// By global name, for the kind `value`.
   std::map<std::string, TensorSummary> tensors() const;
 
  private:
@@ -118,8 +118,8 @@ class Checkpoint final : public TensorSource {
   std::map<std::string, std::vector<Piece>> pieces_;  // by "value/name"
 };
 
-/// Folders in `folder` with a name that checkpoint_name() makes, newest first, but for those without anything
-/// of a checkpoint. None if there is no such folder. Throws UserError if it cannot be listed.
+/// Folders in `folder` with a name from checkpoint_name(), newest first, without those that hold no part of a
+/// checkpoint. None if there is no such folder. Throws UserError if it cannot be listed.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder);
 
 /// The program that wrote a checkpoint, by its name and its checkpoint.json; unknown if that cannot be read.
@@ -129,13 +129,13 @@ CheckpointOwner owner_of(const std::filesystem::path& folder);
 /// The step of a checkpoint that is mpt-run's own.
 std::optional<int64_t> own_checkpoint_step(const std::filesystem::path& folder);
 
-/// `path` itself if it is a checkpoint, else the newest whole one in it; `notes` gets a line on every one
-/// that was passed over. Nothing if there is none. Throws UserError if there are some, and all are damaged or
-/// unreadable: then training must not start anew unasked.
+/// `path` itself if it is a checkpoint, else the newest complete one in it. `notes` gets a line about each
+/// one that was skipped. Nothing if there is none. Throws UserError if there are some, but all are damaged or
+/// unreadable: training must not start anew without being asked to.
 std::unique_ptr<Checkpoint> open_newest(const std::filesystem::path& path, std::vector<std::string>& notes);
 
 std::string checkpoint_name(int64_t step);
-/// The step that checkpoint_name() makes this name of; nothing for other names, such as step-7.
+/// The step for which checkpoint_name() gives this name; nothing for other names, such as step-7.
 std::optional<int64_t> step_of_name(const std::string& name);
 
 }  // namespace mpt::runtime

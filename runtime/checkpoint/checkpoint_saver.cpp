@@ -33,7 +33,7 @@ void sync_folder(const std::filesystem::path& folder) {
   if (!synced) fail(folder, error);
 }
 
-// Beside its final name until it is whole, so that a name stands for a whole file.
+// Writes under a temporary name and renames when complete, so a file of the final name is always complete.
 void write_rank(const std::filesystem::path& folder, int rank, const RankSnapshot& snapshot) {
   std::vector<NamedTensor> tensors;
   for (const CheckpointPiece& p : snapshot.pieces) {
@@ -58,10 +58,10 @@ bool is_own_file(const std::filesystem::directory_entry& entry) {
           (name.starts_with("rank-") && (name.ends_with(".safetensors") || name.ends_with(".part"))));
 }
 
-// Removes what mpt-run has put there, and the folder if it is empty then.
+// Removes mpt-run's files from the folder, and the folder if it is then empty.
 void remove_own_files(const std::filesystem::path& folder) {
   std::error_code error;
-  // The description goes first. If the process dies here, the rest does not look like a checkpoint.
+  // The description is removed first. If the process dies here, the rest does not look like a checkpoint.
   std::filesystem::remove(folder / kDescription, error);
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
@@ -71,7 +71,8 @@ void remove_own_files(const std::filesystem::path& folder) {
   std::filesystem::remove(folder, error);
 }
 
-// It first gets the name of an unfinished one: after a kill in between, the next run deletes the rest.
+// The folder is first renamed to unfinished. If the process is killed in between, the next run deletes the
+// rest.
 void remove_checkpoint(const std::filesystem::path& folder) {
   std::error_code error;
   const std::filesystem::directory_iterator entries(folder, error);
@@ -93,7 +94,7 @@ void remove_unfinished(const std::filesystem::path& folder) {
   for (const auto& unfinished : found) remove_own_files(unfinished);
 }
 
-// Renames a file or folder that is no whole checkpoint of mpt-run and has the name of one.
+// Renames a file or folder that has a checkpoint's name but is not a complete checkpoint of mpt-run.
 void move_aside(const std::filesystem::path& path) {
   std::filesystem::path aside;
   std::error_code error;
@@ -146,7 +147,7 @@ void CheckpointSaver::add(int rank, const CheckpointInfo& info, RankSnapshot sna
     std::exception_ptr failure;
     try {
       write(info, snapshots);
-    } catch (const UserError& error) {  // training has begun: no wrong input any more
+    } catch (const UserError& error) {  // training has begun, so it is no input error
       failure = std::make_exception_ptr(RunError(error.what()));
     } catch (...) {
       failure = std::current_exception();
@@ -173,7 +174,7 @@ void CheckpointSaver::write(const CheckpointInfo& info, const std::map<int, Rank
   if (options_.leader) finish(info, unfinished);
 }
 
-// Every file is there under its own name, is read back, and is listed; only then the folder gets its name.
+// Checks that every file exists under its name, can be read back and is listed; only then renames the folder.
 void CheckpointSaver::finish(CheckpointInfo info, const std::filesystem::path& unfinished) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(options_.patience_s);
   for (int rank = 0; rank < options_.ranks; ++rank) {
@@ -200,7 +201,7 @@ void CheckpointSaver::finish(CheckpointInfo info, const std::filesystem::path& u
 void CheckpointSaver::give_name(const std::filesystem::path& unfinished, int64_t step) {
   const std::filesystem::path whole = options_.folder / checkpoint_name(step);
   std::error_code error;
-  // The same step may have been damaged when this run was resumed from an earlier one.
+  // The checkpoint of this step may have been damaged when this run resumed from an earlier one.
   if (std::filesystem::exists(std::filesystem::symlink_status(whole, error))) move_aside(whole);
   std::filesystem::rename(unfinished, whole, error);
   if (error) fail(whole, error);
@@ -208,8 +209,8 @@ void CheckpointSaver::give_name(const std::filesystem::path& unfinished, int64_t
   written_.insert(step);
 }
 
-// A checkpoint that is neither of this run nor older than its start was damaged when the run was resumed. It
-// must not push a whole one out, so it does not count.
+// A checkpoint that is neither of this run nor older than its start was damaged when the run resumed. It must
+// not displace a complete one, so it does not count.
 void CheckpointSaver::prune(int64_t newest) {
   int64_t kept = 0;
   for (const auto& checkpoint : checkpoints_in(options_.folder)) {  // newest first

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// CheckpointSaver: takes a copy of every rank's state and writes it while training goes on. An earlier
-// checkpoint is touched only when a newer one is whole.
+// CheckpointSaver: copies every rank's state and writes the copy while training continues. It removes an
+// earlier checkpoint only after a newer one is complete.
 
 #include <condition_variable>
 #include <exception>
@@ -24,30 +24,30 @@ struct SaveOptions {
   int local_ranks = 1;      // of this process
   bool leader = true;       // this process finishes checkpoints: the one with rank 0
   double patience_s = 300;  // how long the leader waits for the files of other processes
-  std::function<bool()> has_failed = [] { return false; };  // then it waits no longer
+  std::function<bool()> has_failed = [] { return false; };  // ends the wait early
 };
 
 /// Throws UserError if `folder` holds checkpoints of later steps than `start_step`, readable or not. A run
-/// that goes on from an earlier one would mix two histories, and its own checkpoints would not be the newest.
-/// `remedy` says what to do.
+/// that resumes from an earlier one would mix two histories, and its own checkpoints would not be the newest.
+/// `remedy` is the advice in the error.
 void check_no_later_checkpoints(const std::filesystem::path& folder, int64_t start_step,
                                 const std::string& remedy);
 
-/// Names in the folder that a run gives, moves and deletes: its lock, and its checkpoints.
+/// Names that a run creates, renames and deletes in its folder: the lock and the checkpoints.
 bool is_name_of_saver(const std::string& name);
 
-/// Deletes older checkpoints of mpt-run beyond `keep`, and unfinished ones. It never deletes the checkpoint
-/// just written, one of a later step, or a file of another program.
+/// Deletes older checkpoints of mpt-run beyond `keep`, and unfinished ones. It never deletes the newest
+/// checkpoint, one of a later step, or a file of another program.
 class CheckpointSaver {
  public:
-  /// Makes the folder, and removes what an interrupted run left unfinished in it. Throws UserError.
+  /// Makes the folder, and removes the unfinished files of an interrupted run from it. Throws UserError.
   explicit CheckpointSaver(const SaveOptions& options);
   ~CheckpointSaver();
 
-  /// Called by every local rank with its state; the last one starts the writing. Waits while the checkpoint
-  /// before is being written, and throws the RunError of one that failed.
+  /// Every local rank calls this with its state; the last one starts the writing. Waits until the previous
+  /// checkpoint is written, and throws the RunError of a failed one.
   void add(int rank, const CheckpointInfo& info, RankSnapshot snapshot);
-  /// Returns when everything is on the disk; throws as add().
+  /// Returns when everything is on disk; throws like add().
   void wait();
 
  private:

@@ -26,7 +26,7 @@ std::string this_process() {
   return fmt::format("process {} on {}", ::getpid(), host[0] == '\0' ? "this host" : host.data());
 }
 
-// The holder writes its name right after it has locked the file, so the name may be a moment late.
+// The holder writes its name just after it has locked the file, so the name may be missing for a moment.
 std::string holder_in(int descriptor) {
   for (int attempt = 0; attempt < 50; ++attempt) {
     std::array<char, kLongestHolder> text{};
@@ -43,7 +43,7 @@ bool is_plain_file(int descriptor) {
   return ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink <= 1;
 }
 
-// The holder before may have removed the file while this process opened it.
+// The previous holder may have removed the file while this process opened it.
 bool is_still_named(int descriptor, const std::filesystem::path& file) {
   struct stat opened {
   }, named{};
@@ -78,7 +78,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder) : folder_(folder), f
 
 FolderLock::~FolderLock() {
   if (descriptor_ >= 0) {
-    ::unlink(file_.c_str());  // still locked: whoever opens it now sees that it has no name
+    ::unlink(file_.c_str());  // still locked: a process that opens it now sees that it is unlinked
     ::close(descriptor_);
   }
   if (made_folder_) ::rmdir(folder_.c_str());  // fails if there is anything in it
@@ -106,7 +106,7 @@ bool FolderLock::take() {
   if (!is_plain_file(descriptor)) return give_up("no plain file");
   descriptor_ = descriptor;
   const std::string name = this_process() + "\n";
-  // Without its name the file still locks.
+  // The lock holds even without its name in the file.
   if (::ftruncate(descriptor_, 0) == 0 && ::pwrite(descriptor_, name.data(), name.size(), 0) < 0) errno = 0;
   return true;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// FolderLock: one run at a time saves to a folder. Two would delete and rename each other's files.
+// FolderLock: only one run at a time saves to a folder. Two would delete and rename each other's files.
 
 #include <filesystem>
 
@@ -12,8 +12,8 @@ inline constexpr char kLockFile[] = ".running";
 /// Makes the folder of --checkpoints. Throws UserError if it cannot be written.
 void make_checkpoint_folder(const std::filesystem::path& folder);
 
-/// Locks the file .running in the folder, which names this process and its host. The lock ends with the
-/// process and its children, however they end. Where the file cannot be locked, a note on stderr says so.
+/// Locks the file .running in the folder, which names this process and its host. The lock ends when the
+/// process and its children end, in any way. If the file cannot be locked, a note on stderr says so.
 class FolderLock {
  public:
   /// Makes the folder. Throws UserError if it cannot be written, or if another run holds the lock.

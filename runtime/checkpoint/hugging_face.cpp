@@ -21,7 +21,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text;
 }
 
-// Files that hold the weights: the one, or those that the index names.
+// The files of the weights: the only one, or those that the index names.
 std::vector<std::filesystem::path> weight_files(const std::filesystem::path& folder) {
   std::error_code error;
   if (std::filesystem::exists(folder / kSingle, error)) return {folder / kSingle};
@@ -49,7 +49,7 @@ std::vector<std::filesystem::path> weight_files(const std::filesystem::path& fol
 // The parts of one tensor of the export.
 using TensorParts = std::vector<HuggingFaceTensor>;
 
-// One tensor of the export, in its own type and arrangement.
+// One tensor of the export, in the export's type and arrangement.
 std::vector<char> tensor_data(const TensorSource& source, const TensorParts& parts, DataType type) {
   const int64_t count = parts.front().count();
   std::vector<float> floats(static_cast<size_t>(count));
@@ -93,8 +93,8 @@ std::string shard_name(size_t shard, size_t shards) {
   return shards == 1 ? kSingle : fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, shards);
 }
 
-// Files get their names when all are whole. What was begun and failed is removed, so that a second try finds
-// an empty folder.
+// Files get their final names when all are complete. After a failure all of them are removed, so that a
+// second try finds an empty folder.
 class Parts {
  public:
   Parts() = default;
@@ -182,7 +182,7 @@ HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& folder, cons
   }
 }
 
-// Saved without their head, models lack the first part of their names: "h.0.attn" for "transformer.h.0.attn".
+// Models saved without their head lack the first part of their names: "h.0.attn" for "transformer.h.0.attn".
 // With a vision tower the text model has another name.
 std::optional<HuggingFaceWeights::Place> HuggingFaceWeights::find(const std::string& source) const {
   const std::string shorter = source.substr(source.find('.') + 1);
@@ -230,7 +230,7 @@ void HuggingFaceWeights::read(TensorKind kind, const std::string& name, const Sh
   }
 }
 
-// `part`: of the tensor's rows. Whole rows where they lie in one run, else columns, whose rows may be apart.
+// `part` is in rows of the tensor. Reads whole rows if a row is contiguous, else columns, with rows apart.
 void HuggingFaceWeights::read_part(const Placed& p, const ShardBlock& part, double* to) {
   const HuggingFaceTensor& t = p.tensor;
   if (t.column_stride == 1 || part.columns == 1) {

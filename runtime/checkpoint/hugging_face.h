@@ -2,7 +2,7 @@
 #pragma once
 
 // Weights in Hugging Face's form: config.json, and model.safetensors or its shards with
-// model.safetensors.index.json. Read into any layout, written from any checkpoint.
+// model.safetensors.index.json. They can be read into any layout, and written from any checkpoint.
 
 #include <filesystem>
 #include <map>
@@ -20,15 +20,15 @@ namespace mpt::runtime {
 
 class HuggingFaceWeights final : public TensorSource {
  public:
-  /// Opens the weights of `model` in `folder`. Throws UserError: no weights, one that is missing or has
-  /// another shape. Next-token modules may be missing as a whole: transformers writes none.
+  /// Opens the weights of `model` in `folder`. Throws UserError if there are none, or if one is missing or
+  /// has another shape. All next-token modules may be missing: transformers writes none.
   HuggingFaceWeights(const std::filesystem::path& folder, const ModelSpec& model);
 
   /// Moments are not published: asking for one is a UserError.
   void read(TensorKind kind, const std::string& name, const ShardBlock& block, double* out) const override;
   bool lacks(const std::string& name) const override { return lacking_.contains(name); }
   bool lacks_modules() const { return !lacking_.empty(); }
-  /// The model's tensors, as the folder names them.
+  /// The model's tensors under the folder's names.
   const std::vector<models::HuggingFaceTensor>& tensors() const { return tensors_; }
 
  private:
@@ -49,8 +49,8 @@ class HuggingFaceWeights final : public TensorSource {
   std::filesystem::path folder_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::vector<models::HuggingFaceTensor> tensors_;
-  std::map<std::string, std::vector<Placed>> placed_;  // by our name
-  std::set<std::string> lacking_;                      // our names of what no module of the folder has
+  std::map<std::string, std::vector<Placed>> placed_;  // by MPT's name
+  std::set<std::string> lacking_;                      // MPT's names of weights that no module there has
 };
 
 struct HuggingFaceExport {
@@ -58,8 +58,8 @@ struct HuggingFaceExport {
   int64_t shard_bytes = int64_t{5} << 30;  // transformers' own limit of a file
 };
 
-/// Writes the weights that `source` holds of `model` into `folder`, which is made. Throws UserError if the
-/// folder holds weights already, RunError if it cannot be written. Returns the files written.
+/// Writes the weights of `model` from `source` into a new `folder`. Throws UserError if the folder holds
+/// weights already, RunError if it cannot be written. Returns the files written.
 std::vector<std::filesystem::path> export_hugging_face(const TensorSource& source, const ModelSpec& model,
                                                        const std::filesystem::path& folder,
                                                        const HuggingFaceExport& options);

@@ -51,7 +51,7 @@ std::optional<std::vector<int64_t>> whole_numbers(const Json& json, size_t most_
   return numbers;
 }
 
-// Elements of a shape, or nothing if they are more than `most`.
+// The number of elements of a shape; nothing if it is above `most`.
 std::optional<int64_t> elements_of(const std::vector<int64_t>& shape, int64_t most) {
   int64_t count = 1;
   for (const int64_t size : shape) {

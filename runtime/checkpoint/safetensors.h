@@ -2,7 +2,7 @@
 #pragma once
 
 // Safetensors files (github.com/huggingface/safetensors, README "Format"): 8 bytes with the length of a JSON
-// header, the header with type, shape and place of each tensor, then the tensors. Little-endian.
+// header, the header with type, shape and offset of each tensor, then the tensors. Little-endian.
 
 #include <cstdint>
 #include <filesystem>
@@ -18,15 +18,15 @@ namespace mpt::runtime {
 struct SafetensorsEntry {
   DataType type = DataType::float32;
   std::vector<int64_t> shape;
-  int64_t begin = 0, bytes = 0;  // behind the header
+  int64_t begin = 0, bytes = 0;  // from the end of the header
 
   int64_t count() const;
 };
 
 class SafetensorsFile {
  public:
-  /// Reads and checks the header: every tensor in the file, sizes that fit shapes. Tensors of types other
-  /// than DataType are left out. Throws UserError that names the file.
+  /// Reads and checks the header: every tensor is within the file, and sizes fit shapes. Tensors of types
+  /// other than DataType are left out. Throws UserError that names the file.
   explicit SafetensorsFile(const std::filesystem::path& file);
 
   const std::map<std::string, SafetensorsEntry>& entries() const { return entries_; }
@@ -53,7 +53,7 @@ struct NamedTensor {
   std::vector<int64_t> shape;
 };
 
-/// Writes a file front to back: give every tensor at once, then their data in that order.
+/// Writes a file front to back: first declare all tensors, then append their data in that order.
 class SafetensorsWriter {
  public:
   /// Throws RunError if the file cannot be made.
@@ -61,7 +61,7 @@ class SafetensorsWriter {
                     const std::map<std::string, std::string>& metadata);
   ~SafetensorsWriter();
 
-  /// Throws RunError on a short write (disk full).
+  /// Throws RunError on a short write, such as on a full disk.
   void append(const void* data, int64_t bytes);
   /// Flushes to the disk and closes. Throws RunError.
   void finish();

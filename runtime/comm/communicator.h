@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Communicator: the collectives and transfers of one group of ranks, shaped like NCCL's calls so that
-// threads, processes and NCCL can stand behind it. One communicator is used by one lane at a time; ranks of a
+// Communicator: the collectives and transfers of one group of ranks. They have the form of NCCL's calls, so
+// that threads, processes and NCCL can implement them. One lane at a time uses a communicator. Ranks of a
 // group make the same calls in the same order. Every wait can be aborted and has a timeout.
 //
 // A group of one is an identity: every call returns at once.
@@ -18,18 +18,18 @@ enum class DataType : uint8_t { float32, float64, bfloat16, float16 };
 enum class ReduceOperation : uint8_t { sum, maximum };
 
 int64_t size_of(DataType type);
-/// What sums and optimizer state are kept in beside data of `type`: float32 for the types of 16 bits.
+/// The type of sums and optimizer state for data of `type`: float32 for types of 16 bits.
 constexpr DataType state_type_of(DataType type) {
   return type == DataType::float64 ? DataType::float64 : DataType::float32;
 }
 
-/// A wait that ended because another rank failed, or because it took longer than the timeout.
+/// A wait ended because another rank failed, or because the timeout passed.
 class CommunicationError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Memory that a transport is prepared for, until this ends.
+/// Memory that a transport is prepared for, during this object's lifetime.
 class Registration {
  public:
   virtual ~Registration() = default;
@@ -42,28 +42,29 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// In place; the result is the same on every rank to the bit, and depends only on the ranks' data (the
-  /// reduction runs in rank order).
+  /// In place. The result is bitwise the same on every rank, and depends only on the ranks' data: the
+  /// reduction runs in rank order.
   virtual void all_reduce(void* data, int64_t count, DataType type, ReduceOperation operation) = 0;
   /// `receive` gets size() x count elements, in rank order.
   virtual void all_gather(const void* send, void* receive, int64_t count, DataType type) = 0;
   /// `send` holds size() x count elements; rank r gets the sum of part r.
   virtual void reduce_scatter(const void* send, void* receive, int64_t count, DataType type) = 0;
   virtual void broadcast(void* data, int64_t bytes, int root) = 0;
-  /// A send and its receive meet: both return when the data has arrived.
+  /// A send and its receive are synchronous: both return when the data has arrived.
   virtual void send(const void* data, int64_t bytes, int peer) = 0;
   virtual void receive(void* data, int64_t bytes, int peer) = 0;
-  /// Sends to one rank while receiving as much from another: what a ring needs, where sends wait.
+  /// Sends to one rank while receiving the same number of bytes from another: a ring requires this if sends
+  /// block.
   virtual void send_receive(const void* data, int to, void* received, int from, int64_t bytes) = 0;
-  /// Part r of `data`, sent[r] bytes long, goes to rank r; part r of `received`, which gets
-  /// received_bytes[r], comes from it. Parts lie one behind the other.
+  /// Part r of `data`, sent[r] bytes long, goes to rank r. Part r of `received`, received_bytes[r] long,
+  /// comes from rank r. Parts are contiguous.
   virtual void all_to_all(const void* data, std::span<const int64_t> sent, void* received,
                           std::span<const int64_t> received_bytes) = 0;
   virtual void barrier() = 0;
 
-  /// Says that many calls will use this memory, in whole or in part. A call like the others: every rank of
-  /// the group makes it, before lanes begin. Null where nothing is won by it, or a rank could not; what it
-  /// returns ends before the memory does.
+  /// Announces that many calls will use this memory, in whole or in part. It is a collective call: every rank
+  /// of the group makes it, before lanes begin. Null if registration gains nothing, or failed on a rank. The
+  /// result must be destroyed before the memory.
   [[nodiscard]] virtual std::unique_ptr<Registration> register_memory(void* /*data*/, int64_t /*bytes*/) {
     return nullptr;
   }

@@ -7,7 +7,7 @@
 namespace mpt::runtime {
 namespace {
 
-// In blocks that stay in the first cache while every part is added to them.
+// Blocks this small stay in the first-level cache while all parts are added.
 constexpr int64_t kBlock = 2048;
 
 template <class T, class F>
@@ -34,7 +34,7 @@ void reduce(ReduceOperation operation, const std::vector<const void*>& parts, in
   }
 }
 
-// Sums of 16-bit parts are formed in float and rounded once.
+// Sums of 16-bit parts are computed in float and rounded once.
 void reduce_narrow(DataType type, ReduceOperation operation, const std::vector<const void*>& parts,
                    int64_t begin, int64_t end, void* to) {
   float sum[kBlock], part[kBlock];
@@ -57,7 +57,7 @@ float from_bfloat16(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) 
 
 uint16_t to_bfloat16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
-  if (value != value) return uint16_t(bits >> 16 | 0x40);  // stays not a number when its low bits go
+  if (value != value) return uint16_t(bits >> 16 | 0x40);  // NaN must stay NaN without its low bits
   return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Timed: a communicator that adds up how long its calls take, waiting for others included.
+// Timed: a communicator that adds up the durations of its calls, with waits for other ranks.
 
 #include <atomic>
 #include <memory>
@@ -11,10 +11,10 @@
 
 namespace mpt::runtime {
 
-/// Seconds so far; several communicators, each in a lane of its own, may share one.
+/// Seconds so far. Several communicators, each in a different lane, may share one.
 using CallTime = std::atomic<double>;
 
-/// Adds the seconds of its own life.
+/// Adds the seconds between its construction and destruction.
 class Stopwatch {
  public:
   explicit Stopwatch(CallTime& time) : time_(time), start_s_(now_s()) {}
@@ -26,12 +26,12 @@ class Stopwatch {
   const double start_s_;
 };
 
-/// Is told of each call.
+/// Is notified of each call.
 class CallMeter {
  public:
   virtual ~CallMeter() = default;
   virtual void begin() = 0;
-  virtual void end() = 0;  // not after one that threw
+  virtual void end() = 0;  // not called if the call threw
 };
 
 /// `time` must outlive the communicator. Several may measure calls of one `inner`.

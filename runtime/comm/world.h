@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// World: all ranks of a run, wherever they are, and the groups they form.
+// World: all ranks of a run, in any process, and the groups that they form.
 
 #include <memory>
 #include <string>
@@ -15,13 +15,13 @@ class World {
  public:
   virtual ~World() = default;
 
-  /// This rank's handle of the group `members` (world ranks, in group order; the same on every member).
-  /// Groups are told apart by `name` and members, so the same members may form several groups, one per lane.
+  /// This rank's handle of the group `members` (world ranks, in group order; the same on every member). Name
+  /// and members identify a group, so the same members may form several groups, one per lane.
   virtual std::unique_ptr<Communicator> communicator(int world_rank, const std::vector<int>& members,
                                                      const std::string& name) = 0;
 
   /// Ends every wait of every rank, present and future, with a CommunicationError that carries `reason`. The
-  /// first reason stays.
+  /// first reason is kept.
   virtual void abort(const std::string& reason) = 0;
   virtual bool aborted() const = 0;
 

@@ -27,8 +27,8 @@ class CudaBackend final : public Backend {
     return cuda::make_cuda_device(number % count_, {options.times_products});
   }
 
-  // NCCL joins GPUs, one rank each. Ranks that share a GPU must be threads of one process, which reach each
-  // other's memory by themselves.
+  // NCCL connects GPUs with one rank each. Ranks that share a GPU must be threads of one process: they access
+  // each other's memory directly.
   std::unique_ptr<World> make_world(World& control, const std::vector<Device*>& devices,
                                     std::chrono::milliseconds timeout) override {
     std::vector<cuda::StreamDevice*> own;
@@ -96,7 +96,7 @@ class CudaBackend final : public Backend {
   }
 
   int count_;
-  cudaDeviceProp properties_;  // of the first GPU; a job's GPUs are alike
+  cudaDeviceProp properties_;  // of the first GPU; a job's GPUs are equal
 };
 
 }  // namespace
@@ -105,8 +105,9 @@ class CudaBackend final : public Backend {
 extern "C" __attribute__((visibility("default"))) mpt::runtime::Backend* mpt_make_cuda_backend(
     int version, std::string* reason) {
   using namespace mpt::runtime;
-  // Before the driver starts: lanes, side streams and NCCL's own streams need a hardware queue each, or an
-  // operation that waits for its peer holds up others behind it in its queue. The user's choice stays.
+  // Must be set before the driver starts. Lanes, side streams and NCCL's own streams need a hardware queue
+  // each. In a shared queue an operation that waits for its peer blocks the later ones. A user's value is
+  // kept.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   if (version != kCudaModuleVersion) {
     *reason = fmt::format("{} is of another version than the program\n    build it again: target mpt_cuda",

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-// The library fills the newest record of its own version; what is read here stands in all of them.
+// The library fills the newest record of its own version. The fields read here exist in all versions.
 #if CUPTI_API_VERSION >= 130001
 using KernelActivity = CUpti_ActivityKernel10;
 #else
@@ -28,11 +28,11 @@ void check_cupti(CUptiResult result, std::string_view call) {
 
 constexpr size_t kBufferBytes = 4 << 20;
 
-// Buffers that CUPTI filled, from its own thread. They are parsed elsewhere.
+// Buffers filled by CUPTI's own thread. Another thread parses them.
 struct Buffers {
   std::mutex mutex;
   std::vector<std::pair<uint8_t*, size_t>> full;
-  size_t lost = 0;  // records that there was no room for
+  size_t lost = 0;  // records dropped for lack of room
 };
 Buffers& buffers() {
   static Buffers buffers;

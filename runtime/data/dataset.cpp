@@ -23,8 +23,8 @@ uint64_t scramble(uint64_t x) {
                           "plan a model with the tokenizer's vocabulary, or check --data-format"});
 }
 
-// The bytes of text are a vocabulary of their own. Narrow elements hold the tokens of another vocabulary, or
-// ids that were cut: each of them looks right.
+// The bytes of text form a vocabulary of 256. Narrow elements hold tokens of another vocabulary, or ids that
+// were cut to fit: each single one looks valid.
 void check_width(const TokenSource& source, const std::string& path, const DatasetOptions& o) {
   const int64_t ids = source.ids();
   const bool text = ids == 256;
@@ -36,7 +36,7 @@ void check_width(const TokenSource& source, const std::string& path, const Datas
            : "write the tokens again with 32 bits each, and add --data-format uint32"});
 }
 
-// Of the beginning, so that a wrong tokenizer or format is found before anything runs.
+// Checks the beginning of each file, so that a wrong tokenizer or format is found before training.
 void check_vocabulary(const TokenSource& source, const std::string& path, int64_t vocab, int64_t most) {
   constexpr int64_t kBlock = 4096;
   int32_t block[kBlock];
@@ -50,7 +50,7 @@ void check_vocabulary(const TokenSource& source, const std::string& path, int64_
   }
 }
 
-// Samples over which a blend keeps its weights exactly, but for rounding.
+// The number of samples over which a blend keeps its weights exactly, up to rounding.
 constexpr int64_t kBlendBlock = 1024;
 
 }  // namespace
@@ -86,7 +86,7 @@ std::vector<DataPart> parse_data_argument(const std::vector<std::string>& words)
   return parts;
 }
 
-// Sources one behind the other, cut into windows; `first` .. `first` + `windows` of them are of this split.
+// Contiguous sources, cut into windows; `first` .. `first` + `windows` of them belong to this split.
 struct Dataset::Part {
   double weight_before = 0.0, weight = 0.0;  // shares of the blend
   std::vector<std::unique_ptr<TokenSource>> sources;
@@ -167,8 +167,8 @@ std::string Dataset::digest() const {
   return digest.text();
 }
 
-// Part and sample within it. Samples come in blocks in which each part has its share of places, in shuffled
-// order; how many it had in earlier blocks follows from rounding the shares' running sums.
+// Part, and sample within it. Samples come in blocks. In each block every part has its share of places, in
+// shuffled order. Its places in earlier blocks follow from rounding the running sums of shares.
 std::pair<size_t, int64_t> Dataset::draw(int64_t number) const {
   if (parts_.size() == 1) return {0, number};
   const int64_t block = number / kBlendBlock;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Dataset: token files cut into windows, shuffled and blended. Which window a sample shows depends on seed,
-// epoch and its number alone, so every layout trains on the same data, and a run resumes at the next sample
-// by knowing its number. Nothing is held in memory.
+// Dataset: token files cut into windows, shuffled and blended. Only seed, epoch and number of a sample decide
+// its window. So every layout trains on the same data, and a run resumes at the next sample from its number.
+// Nothing is held in memory.
 
 #include <cstdint>
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace mpt::runtime {
 
-/// Files that are read as one run of tokens, and how often their samples come up.
+/// Files that are read as one run of tokens, and the weight of their samples.
 struct DataPart {
   double weight = 1.0;
   std::vector<std::string> paths;
@@ -30,25 +30,25 @@ struct DatasetOptions {
   int64_t vocab = 256;  // tokens beyond it are refused
   uint64_t seed = 1;
   double validation_share = 0.0;                    // of each part's windows, at its end, kept from training
-  int64_t tokens_checked_first = int64_t{1} << 24;  // of each file, before training; the others as they come
+  int64_t tokens_checked_first = int64_t{1} << 24;  // of each file, before training; others when read
 };
 
 enum class DataSplit { training, validation };
 
 class Dataset {
  public:
-  /// Throws UserError: a file that cannot be read, or too little for one window of `sequence` + 1 tokens and
-  /// the further ones.
+  /// Throws UserError for a file that cannot be read, or too few tokens for one window of `sequence` + 1
+  /// tokens and the further ones.
   Dataset(const DatasetOptions& options, DataSplit split);
   ~Dataset();
 
   int64_t tokens() const;   // in all files
   int64_t windows() const;  // of this split
-  /// Over names and sizes: whether a resumed run reads the data of the first one.
+  /// A digest of names and sizes: shows whether a resumed run reads the data of the first one.
   std::string digest() const;
 
-  /// Sample `number` of the run: `tokens` gets `sequence` ids and `targets` `sequence` + `further`, one
-  /// later. Throws UserError at a token beyond the vocabulary.
+  /// Sample `number` of the run: `tokens` gets `sequence` ids, and `targets` `sequence` + `further` ids,
+  /// shifted by one. Throws UserError at a token beyond the vocabulary.
   void sample(int64_t number, int32_t* tokens, int32_t* targets) const;
 
  private:

@@ -24,7 +24,7 @@ T load(const uint8_t* at) {
   return value;
 }
 
-// Equal elements of type T from `first` bytes on.
+// Elements of type T, starting at byte `first`.
 template <class T>
 class FlatTokens final : public TokenSource {
  public:
@@ -41,7 +41,7 @@ class FlatTokens final : public TokenSource {
   }
 
  private:
-  // A token beyond 32 bits is beyond every vocabulary, and must not come back into it.
+  // A token beyond 32 bits is outside every vocabulary, and must not wrap back into it.
   static int32_t narrowed(T token) {
     if (std::in_range<int32_t>(token)) return int32_t(token);
     return token < T{0} ? std::numeric_limits<int32_t>::min() : std::numeric_limits<int32_t>::max();
@@ -61,7 +61,7 @@ std::unique_ptr<TokenSource> flat(const std::filesystem::path& path, MappedFile 
   return std::make_unique<FlatTokens<T>>(std::move(file), first);
 }
 
-// llm.c, dev/data/data_common.py: 256 int32, of which magic, version and number of tokens.
+// llm.c, dev/data/data_common.py: 256 int32; the first three are magic, version and number of tokens.
 constexpr size_t kHeaderBytes = 1024;
 constexpr int32_t kMagic16 = 20240520, kMagic32 = 20240801;
 
@@ -84,7 +84,7 @@ struct Index {
   static constexpr size_t kHeader = 9 + 8 + 1 + 8 + 8;
 };
 
-// By code; the others are no whole numbers.
+// By code; the other codes are not integers.
 constexpr struct {
   int64_t bytes = 0;
   std::unique_ptr<TokenSource> (*open)(const std::filesystem::path&, MappedFile, size_t first) = nullptr;
@@ -96,7 +96,7 @@ void check_index(const std::filesystem::path& path, const MappedFile& index, int
                  int64_t bin_bytes) {
   const uint8_t* at = index.bytes().data();
   const auto sequences = load<uint64_t>(at + 18), documents = load<uint64_t>(at + 26);
-  // 12 bytes a sequence and 8 a document; first against absurd numbers, then exactly.
+  // 12 bytes a sequence and 8 a document. The first test refuses absurd numbers, the second compares exactly.
   const auto room = uint64_t(index.size()) - Index::kHeader;
   if (sequences > room / 12 || documents > room / 8 || sequences * 12 + documents * 8 > room) {
     refuse(path, fmt::format("{} sequences and {} documents in {} bytes", sequences, documents, index.size()),
@@ -120,7 +120,7 @@ void check_index(const std::filesystem::path& path, const MappedFile& index, int
          fmt::format("the {} of the .bin file", bin_bytes / size), "the two files do not belong together");
 }
 
-// The tokens lie one behind the other in the .bin; the index gives their width and is checked against it.
+// The tokens are contiguous in the .bin. The index gives their width and is checked against the .bin.
 std::unique_ptr<TokenSource> open_megatron(const std::filesystem::path& path) {
   const auto [bin, idx] = indexed_pair(path);
   const MappedFile index(idx, "--data " + idx.string());

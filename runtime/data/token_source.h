@@ -3,11 +3,11 @@
 
 // TokenSource: one file, or one indexed pair of files, as a run of tokens. Everything is memory-mapped.
 //
-//   text      bytes are tokens (vocabulary 256, or any other where the format is said)
+//   text      bytes are tokens (vocabulary 256, or any other if --data-format asks for text)
 //   uint16,   tokens without a header (nanoGPT's train.bin), or with the 1,024-byte header of llm.c
 //   uint32    (magic 20240520 for 16 bits, 20240801 for 32), which then decides the width
 //   megatron  PREFIX.bin and PREFIX.idx of Megatron-LM (megatron/core/datasets/indexed_dataset.py): its
-//             documents one behind the other, as they lie in the file
+//             documents one after the other, in the file's order
 
 #include <array>
 #include <cstdint>
@@ -29,8 +29,8 @@ class TokenSource {
   virtual void read(int64_t begin, int64_t count, int32_t* out) const = 0;
 };
 
-/// `auto_`: a path with .idx beside its .bin is an indexed pair, a .bin with a known header says its own
-/// width, other .bin files need a format, and everything else is text. Throws UserError.
+/// `auto_`: a .bin with an .idx of the same name is an indexed pair. A .bin with a known header states its
+/// width. Other .bin files need a format, and everything else is text. Throws UserError.
 std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& path, DataFormat format);
 
 /// The .bin and the .idx file of format `megatron`; `path` has either ending or none.

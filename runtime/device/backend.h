@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Backend: a kind of hardware that ranks run on: their devices, and how device memory travels between ranks.
+// Backend: a kind of hardware that ranks run on: its devices, and the transport of device memory between
+// ranks.
 
 #include <chrono>
 #include <memory>
@@ -16,8 +17,8 @@
 namespace mpt::runtime {
 
 struct DeviceOptions {
-  // The first use of a product times several kernels for it. Ranks must not compute the same numbers then:
-  // they could choose differently, and the bits of copies would drift apart.
+  // The first use of a product times several kernels for it. Ranks that compute the same numbers must not do
+  // so: they could choose different kernels, and bits of copies would differ.
   bool times_products = true;
 };
 
@@ -27,26 +28,26 @@ class Backend {
 
   /// Devices of this machine that the process may use.
   virtual int device_count() const = 0;
-  /// The device of rank `number` of this host; ranks share devices where they are more.
+  /// The device of rank `number` of this host. If there are more ranks than devices, ranks share devices.
   virtual std::unique_ptr<Device> make_device(int number, const DeviceOptions& options) = 0;
-  /// How the memory of `devices` travels: those of control.local_ranks(), in that order. `control` brings
-  /// ranks together and tells of failures; it and the devices outlive the result. Throws UserError if the
-  /// ranks cannot be joined.
+  /// The transport between `devices`: those of control.local_ranks(), in that order. `control` connects the
+  /// ranks and reports failures. It and the devices must outlive the result. Throws UserError if the ranks
+  /// cannot be connected.
   virtual std::unique_ptr<World> make_world(World& control, const std::vector<Device*>& devices,
                                             std::chrono::milliseconds timeout) = 0;
-  /// Null, with the reason, where kernels cannot be traced: another profiler holds the only place.
+  /// Null, with the reason, if kernels cannot be traced: only one profiler can trace at a time.
   virtual std::unique_ptr<KernelTrace> make_kernel_trace(std::string& reason) = 0;
-  /// Name of the devices, as the catalog and people know them, and their memory.
+  /// Common name of the devices, as in the catalog, and their memory.
   virtual std::string device_name() const = 0;
   virtual int64_t memory_bytes() const = 0;
-  /// Every device, with its free memory and the others that it reaches directly.
+  /// Every device, with its free memory and its directly connected peers.
   virtual std::vector<GpuDescription> describe_gpus() = 0;
-  /// One line for people: devices, driver, libraries.
+  /// One line for the user: devices, driver, libraries.
   virtual std::string description() const = 0;
 };
 
-/// The CUDA backend of the module libmpt_cuda.so beside the program. Throws NoDeviceError if this machine
-/// cannot run it, with the reason in one line.
+/// Loads the CUDA backend from the module libmpt_cuda.so in the program's folder. Throws NoDeviceError with
+/// the reason in one line if this machine cannot run it.
 std::unique_ptr<Backend> load_cuda_backend();
 
 }  // namespace mpt::runtime

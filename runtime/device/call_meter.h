@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// MarkMeter: how long calls of a communicator take on a device that works behind its callers, where the
-// host's time of a call tells nothing.
+// MarkMeter: durations of a communicator's calls on an asynchronous device. There the host's time of a call
+// tells nothing.
 
 #include <cstdint>
 #include <memory>
@@ -14,15 +14,15 @@ namespace mpt::runtime {
 
 class MarkMeter final : public CallMeter {
  public:
-  /// Calls between two collections of which the times are known: beyond them the mean of these counts.
+  /// The number of timed calls between two collections. Further calls count with the mean of these.
   static constexpr int64_t kMarked = 512;
 
-  /// `marks` are of kMarked pieces, for these calls alone. `time` must outlive the meter.
+  /// `marks` have kMarked pieces and belong to these calls only. `time` must outlive the meter.
   MarkMeter(std::unique_ptr<WorkMarks> marks, CallTime& time);
 
   void begin() override;
   void end() override;
-  /// Adds the time of the calls since the last collection. They are done.
+  /// Adds the durations of the calls since the last collection, which must be complete.
   void collect();
 
  private:

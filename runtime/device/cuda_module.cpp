@@ -10,7 +10,7 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& reason) { throw NoDeviceError("no GPU can be used: " + reason); }
 
-// The build tree that the program lies in, or a word for it.
+// The build tree that contains the program, or a placeholder for it.
 std::string build_folder(const std::filesystem::path& program) {
   std::error_code error;
   const std::filesystem::path folder = program.parent_path().parent_path();
@@ -42,7 +42,7 @@ std::string missing_module_text(const CudaBuild& build, const std::filesystem::p
 }
 
 std::string unloadable_module_text(const std::string& loader_said) {
-  // The loader says this of a library that the module needs; the module itself is there.
+  // The loader says this if a library is missing that the module needs. The module itself was found.
   const bool lacks_library = loader_said.find("cannot open shared object file") != std::string::npos;
   return fmt::format("the GPU module cannot be loaded ({})\n    {}", loader_said,
                      lacks_library ? "add the folder of that library to LD_LIBRARY_PATH"

@@ -15,24 +15,24 @@
 
 namespace mpt::runtime {
 
-/// Where pieces of work begin and end in the streams of a device that runs behind its callers: each thread
-/// that calls the device has a stream of its own, and its calls run in their order.
+/// Marks the begin and end of work items in the streams of an asynchronous device. Each thread that calls the
+/// device has one stream, which runs the thread's calls in order.
 class WorkMarks {
  public:
   virtual ~WorkMarks() = default;
-  /// Work of the last step is done; times count from here.
+  /// The last step's work must be complete; times count from here.
   virtual void begin_step() = 0;
-  /// What the calling thread asks for from here on, or did up to here, is piece `number`.
+  /// The calling thread's next calls, up to end(), form item `number`.
   virtual void start(int64_t number) = 0;
   virtual void end(int64_t number) = 0;
-  /// What the calling thread asks for next runs after piece `number`, which has its end.
+  /// The calling thread's next calls run after item `number`, for which end() was called.
   virtual void await(int64_t number) = 0;
-  /// Returns when every piece that had its end is done. Throws RunError if one failed.
+  /// Returns when every ended item is complete. Throws RunError if one failed.
   virtual void finish() = 0;
-  /// When a thread last asked the device for something, or was told that it goes on waiting; in seconds of
+  /// The time of the last call of the device by any thread, or of the last check in a wait, in seconds of
   /// base/clock.h.
   virtual double last_call_s() const = 0;
-  /// When piece `number` ran, in seconds of base/clock.h. After finish().
+  /// Begin and end of item `number`, in seconds of base/clock.h. Valid after finish().
   virtual std::pair<double, double> time_s(int64_t number) const = 0;
 };
 
@@ -41,7 +41,7 @@ class Device {
   virtual ~Device() = default;
 
   // Memory. Sizes are rounded up to kAllocationUnit; blocks are aligned to it and cached for reuse.
-  /// Takes `bytes` for blocks to come, as far as there are so many. Before the first of them.
+  /// Reserves `bytes` for future blocks, or less if the device has less. To be called before the first block.
   virtual void reserve(int64_t bytes) { (void)bytes; }
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* data, int64_t bytes) = 0;
@@ -49,41 +49,40 @@ class Device {
   virtual int64_t peak_bytes() const = 0;
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   virtual void zero(void* data, int64_t bytes) = 0;
-  /// Memory of the host that copies to and from the device reach directly. The device does not count it.
+  /// Host memory that copies to and from the device access directly. The device does not count it.
   virtual void* allocate_host(int64_t bytes) {
     return ::operator new(size_t(rounded_bytes(bytes)), std::align_val_t(kAllocationUnit));
   }
   virtual void release_host(void* data) { ::operator delete(data, std::align_val_t(kAllocationUnit)); }
-  /// Between the host's doubles and device memory of `type`, rounded to nearest.
+  /// Converts between the host's doubles and device memory of `type`, rounded to nearest.
   virtual void upload(DataType type, const double* from, int64_t count, void* to) = 0;
   virtual void download(DataType type, const void* from, int64_t count, double* to) = 0;
 
-  /// `type` is that of weights and activations, where the operator does not say otherwise.
+  /// `type` is the type of weights and activations, unless the operator states otherwise.
   virtual void run(DataType type, const Operation& operation) = 0;
-  /// float32 to a narrower type, or back.
+  /// From float32 to a narrower type, or back.
   void convert(DataType from_type, const void* from, DataType to_type, void* to, int64_t count) {
     run(from_type, CopyColumns{to_type, 1, count, from, count, to, count});
   }
-  /// Of several stretches together.
+  /// The squared norm of several stretches together.
   virtual double squared_norm(DataType type, std::span<const Stretch> parts) = 0;
   double sum_of_squares(DataType type, int64_t count, const void* data) {
     const Stretch all{data, count};
     return squared_norm(type, {&all, 1});
   }
 
-  /// Returns when what the calling thread asked for is done.
+  /// Returns when the calling thread's work is complete.
   virtual void synchronize() {}
-  /// Whether the first use of a kernel may wait for all work of the GPU, transfers among it.
+  /// Whether the first use of a kernel may wait for all work of the GPU, even transfers.
   virtual bool waits_to_load_kernels() const { return false; }
-  /// Marks of `count` pieces of work, for a device that works behind its callers; null: work is done when a
-  /// call returns.
+  /// Marks for `count` items of work on an asynchronous device. Null: work is complete when a call returns.
   virtual std::unique_ptr<WorkMarks> make_marks(int64_t count) {
     (void)count;
     return nullptr;
   }
 };
 
-/// Memory from a device, given back at the end of its life.
+/// Memory of a device; the destructor releases it.
 class Buffer {
  public:
   Buffer() = default;
@@ -115,7 +114,7 @@ class Buffer {
   void* data_ = nullptr;
 };
 
-/// The host's memory for copies of a device, given back at the end of its life.
+/// Host memory for copies of a device; the destructor releases it.
 class HostBuffer {
  public:
   HostBuffer(Device& device, int64_t bytes) : device_(&device), data_(device.allocate_host(bytes)) {}

@@ -21,7 +21,7 @@ constexpr uint8_t to_code(float value, Fp8 format) {
   const uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude >= std::bit_cast<uint32_t>(largest(format)))
     return uint8_t(sign | (format == Fp8::e4m3 ? 0x7e : 0x7b));
-  // The number as significand x 2^exponent, of which the lowest `dropped` bits go.
+  // The number is significand x 2^exponent; the lowest `dropped` bits of the significand are dropped.
   const int exponent = int(magnitude >> 23);
   const uint32_t significand = (magnitude & 0x7fffffu) | (exponent > 0 ? 0x800000u : 0u);
   const int lowest = 127 - bias + 1;  // biased exponent of the smallest normal number
@@ -31,7 +31,8 @@ constexpr uint8_t to_code(float value, Fp8 format) {
   uint32_t kept = significand >> dropped;
   const uint32_t rest = significand & ((1u << dropped) - 1), half = 1u << (dropped - 1);
   if (rest > half || (rest == half && (kept & 1u) != 0)) ++kept;
-  // A significand that overflows carries into the exponent, and a subnormal one becomes normal, by itself.
+  // A significand overflow carries into the exponent, and a rounded-up subnormal becomes normal, without
+  // special cases.
   const uint32_t code =
       below > 0 ? kept : (uint32_t(exponent - lowest) << mantissa) + kept;  // kept has the leading one
   return uint8_t(sign | code);

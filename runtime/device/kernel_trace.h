@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// KernelTrace: the kernels that a device ran, whoever asked for them.
+// KernelTrace: the kernels that a device ran, for any caller.
 
 #include <memory>
 #include <string>
@@ -17,12 +17,12 @@ struct KernelRecord {
 class KernelTrace {
  public:
   virtual ~KernelTrace() = default;
-  /// Kernels since the last call of this. The device must be idle.
+  /// Kernels since the last call of take(). The device must be idle.
   virtual std::vector<KernelRecord> take() = 0;
 };
 
-/// Kernels through CUPTI's activity records, which need no administrator rights. One trace per process; it
-/// stays enabled, for some versions of CUPTI do not survive being disabled.
+/// Traces kernels by CUPTI's activity records, which need no administrator rights. A process has one trace.
+/// It stays enabled, because some versions of CUPTI crash when it is disabled.
 std::unique_ptr<KernelTrace> make_cupti_trace(std::string& reason);
 
 }  // namespace mpt::runtime

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The operators that layers are made of, each with its operands. One operator of a LayerProgram is one of
-// them, so that a recording device sees exactly the program. Pointers are to device memory unless it is said
-// otherwise, row-major; sizes are elements. Shapes are checked by the layers (runtime/nn), not again here.
+// The operators that layers consist of, each with its operands. Each operator of a LayerProgram is one of
+// them, so a recording device sees exactly the program. Pointers are to device memory unless stated
+// otherwise, row-major; sizes are in elements. The layers (runtime/nn) check shapes; the operators do not.
 //
 // They run in the type of weights and activations. Gradients of weights, statistics of norms, log-sum-exp and
-// the loss's maxima and sums are in state_type_of() it: float32 beside bfloat16 and float16.
+// the loss's maxima and sums have the type that state_type_of() gives: float32 for bfloat16 and float16.
 //
 // Legend: T tokens (rows), h hidden width, a query heads, k key-value heads, d head size, b batch, s
 // sequence.
@@ -61,13 +61,13 @@ struct LinearBackward {
   const void* x = nullptr;
   void *dw = nullptr, *dbias = nullptr;
 };
-/// Makes `kept`, fp8_weight_bytes() of memory, what Fp8Kept::weight asks for, where that is of use.
+/// Fills `kept`, fp8_weight_bytes() of memory, for Fp8Kept::weight, if the device uses it.
 struct NarrowWeight {
   LinearShape shape;
   const void* w = nullptr;
   void* kept = nullptr;
 };
-/// y[r] += bias for every row: the bias of a row-parallel layer, added once after its reduction.
+/// y[r] += bias for every row. A row-parallel layer adds its bias once, after its reduction.
 struct BiasForward {
   int64_t rows = 0, columns = 0;
   const void* bias = nullptr;
@@ -78,15 +78,15 @@ struct BiasBackward {
   const void* dy = nullptr;
   void* dbias = nullptr;
 };
-/// up = x w^T + bias, and y = the activation of it.
+/// up = x w^T + bias, and y = activation of up.
 struct LinearActivationForward {
   LinearShape shape;
   ActivationShape activation;
   const void *x = nullptr, *w = nullptr, *bias = nullptr;
   void *up = nullptr, *y = nullptr;
 };
-/// dup = the gradient of up. dy is that of the product that takes the activation's output. `room` is for the
-/// gradient of that output.
+/// dup = the gradient of up. dy is the gradient of the output of the product that reads y. `room` is memory
+/// for the gradient of y.
 struct LinearActivationBackward {
   LinearShape shape;
   ActivationShape activation;
@@ -94,8 +94,8 @@ struct LinearActivationBackward {
   void *room = nullptr, *dup = nullptr;
 };
 
-/// `bias` is null for rms norm and for layer norm without bias. With `residual`: sum = x + residual, and the
-/// norm of it; `sum` may be x or the residual.
+/// `bias` is null for rms norm and for layer norm without bias. With `residual`: sum = x + residual, and y is
+/// the norm of the sum. `sum` may be x or the residual.
 struct NormForward {
   NormShape shape;
   const void *x = nullptr, *scale = nullptr, *bias = nullptr;
@@ -103,7 +103,7 @@ struct NormForward {
   const void* residual = nullptr;
   void* sum = nullptr;
 };
-/// dx = the gradient through the norm + `residual`, the gradient beside it, which may be null.
+/// dx = the gradient through the norm + `residual`, the gradient of the residual path, which may be null.
 struct NormBackwardInput {
   NormShape shape;
   const void *dy = nullptr, *x = nullptr, *scale = nullptr, *statistics = nullptr;
@@ -116,8 +116,8 @@ struct NormBackwardWeight {
   const void *dy = nullptr, *x = nullptr, *statistics = nullptr;
   void *dscale = nullptr, *dbias = nullptr;
 };
-/// Each query and key head of qkv is normalised by its root mean square, in place; `kept`
-/// [b*s, (a + k) * d] gets what stood there.
+/// Each query and key head of qkv is normalised by its root mean square, in place; `kept` [b*s, (a + k) * d]
+/// gets the old values.
 struct HeadNormForward {
   AttentionShape shape;
   double epsilon = 0.0;
@@ -132,15 +132,15 @@ struct HeadNormBackward {
   void *dqkv = nullptr, *dquery_scale = nullptr, *dkey_scale = nullptr;
 };
 
-// Queries of all heads are normalised together, and so are keys (OLMo 2). Their sums over heads are also
-// sums over ranks, which lie between the two steps of either direction. Both are in full precision.
-/// sums [T, 2]: of squares of queries, and of keys.
+// Queries of all heads are normalised together, and so are keys (OLMo 2). Their sums over heads are also sums
+// over ranks, between the two steps of either direction. Both sums are in full precision.
+/// sums [T, 2]: the sums of squares of queries, and of keys.
 struct WideNormSquares {
   AttentionShape shape;
   const void* qkv = nullptr;
   void* sums = nullptr;
 };
-/// In place; `kept` [b*s, (a + k) * d] gets what stood there. `ranks` share the heads.
+/// In place; `kept` [b*s, (a + k) * d] gets the old values. `ranks` share the heads.
 struct WideNormForward {
   AttentionShape shape;
   int64_t ranks = 1;
@@ -148,7 +148,7 @@ struct WideNormForward {
   const void *sums = nullptr, *query_scale = nullptr, *key_scale = nullptr;
   void *qkv = nullptr, *kept = nullptr;
 };
-/// dots [T, 2]: of what was kept and the gradient times the scale.
+/// dots [T, 2]: the dot products of the kept values with the gradient times the scale.
 struct WideNormDots {
   AttentionShape shape;
   const void *query_scale = nullptr, *key_scale = nullptr, *kept = nullptr, *dqkv = nullptr;
@@ -163,7 +163,7 @@ struct WideNormBackward {
   void *dqkv = nullptr, *dquery_scale = nullptr, *dkey_scale = nullptr;
 };
 
-/// Rotates queries and keys of qkv in place; `direction` -1 undoes it (the backward).
+/// Rotates queries and keys of qkv in place; `direction` -1 reverses it (the backward).
 struct Rotate {
   AttentionShape shape;
   Rotation rotation;
@@ -181,9 +181,10 @@ struct AttentionBackward {
   const void *dout = nullptr, *qkv = nullptr, *out = nullptr, *log_sum_exp = nullptr;
   void* dqkv = nullptr;
 };
-// Attention to one block of keys at a time (Liu et al. 2023, arXiv:2310.01889). `kv` [b*keys, k(d + e)]
-// holds the block's keys and values. Sums over blocks are in full precision.
-/// out [b*s, a*e] and log_sum_exp [b, a, s] become those over this block and the earlier ones; with `first`
+// Attention to one block of keys at a time (Liu et al. 2023, arXiv:2310.01889). `kv` [b*keys, k(d + e)] holds
+// the block's keys and values. Sums over blocks are in full precision.
+/// out [b*s, a*e] and log_sum_exp [b, a, s] are updated to include this block; with `first` there are no
+/// earlier blocks.
 /// there are none.
 struct AttentionBlockForward {
   AttentionBlock block;
@@ -191,34 +192,34 @@ struct AttentionBlockForward {
   bool first = false;
   void *out = nullptr, *log_sum_exp = nullptr;
 };
-/// With the result over all blocks: dq [b*s, a*d] and dkv [b*keys, k(d + e)] get what this block adds.
+/// From the result over all blocks: this block's part is added to dq [b*s, a*d] and dkv [b*keys, k(d + e)].
 struct AttentionBlockBackward {
   AttentionBlock block;
   const void *dout = nullptr, *qkv = nullptr, *kv = nullptr, *out = nullptr, *log_sum_exp = nullptr;
   void *dq = nullptr, *dkv = nullptr;
 };
-/// A learned logit of each head takes part in the softmax and sees no value (gpt-oss): out and log_sum_exp,
-/// those without it, become those with it.
+/// A learned logit of each head joins the softmax and has no value (gpt-oss). out and log_sum_exp are updated
+/// from those without it to those with it.
 struct SinkForward {
   AttentionShape shape;
   const void* sinks = nullptr;
   void *out = nullptr, *log_sum_exp = nullptr;
 };
-/// With those results: dsinks [a], in full precision, is written.
+/// From the results with it: writes dsinks [a], in full precision.
 struct SinkBackward {
   AttentionShape shape;
   const void *sinks = nullptr, *dout = nullptr, *out = nullptr, *log_sum_exp = nullptr;
   void* dsinks = nullptr;
 };
-/// qkv of attention whose keys and values were expanded from a latent: q [b*s, a(n + r)], expanded
-/// [b*s, a(n + e)], key [b*s, r], the rotated part of all heads' keys.
+/// qkv of attention with keys and values expanded from a latent: q [b*s, a(n + r)], expanded [b*s, a(n + e)],
+/// key [b*s, r], the rotated part of the keys, shared by all heads.
 struct LatentJoin {
   LatentShape shape;
   Rotation rotation;
   const void *q = nullptr, *expanded = nullptr, *key = nullptr;
   void* qkv = nullptr;
 };
-/// Their gradients from that of qkv; dkey is the sum over this rank's heads.
+/// Their gradients from the gradient of qkv; dkey is the sum over this rank's heads.
 struct LatentSplit {
   LatentShape shape;
   Rotation rotation;
@@ -235,12 +236,12 @@ struct CopyColumns {
   int64_t to_stride = 0;
 };
 
-// Mixture of experts. Copies are rows of tokens on their way through experts; `chosen` and other lists of
-// numbers are in host memory, for they decide what runs.
-/// probabilities [T, E] = softmax or sigmoid of logits, in full precision; chosen [T, k]: those of the k
-/// largest sums of probability and `bias` [E], which may be null, in the token's groups, largest first
-/// (ties, of groups too: the lower number); weights [T, k], in full precision: their probabilities, scaled
-/// to sum up to 1 if normalized, times the shape's scale.
+// Mixture of experts. Copies are rows of tokens that go through experts; `chosen` and other lists of numbers
+// are in host memory, for they decide which kernels run.
+/// probabilities [T, E] = softmax or sigmoid of logits, in full precision. chosen [T, k]: the experts with
+/// the k largest sums of probability and `bias` [E], which may be null, in the token's groups, largest first
+/// (ties, of groups too: the lower number). weights [T, k], in full precision: their probabilities, scaled to
+/// sum up to 1 if normalized, times the shape's scale.
 struct RouterForward {
   RouterShape shape;
   const void* logits = nullptr;
@@ -249,8 +250,8 @@ struct RouterForward {
   void* weights = nullptr;
   const void* bias = nullptr;
 };
-/// dlogits from the gradient of the weights. `balance` [sequences, E] is added to that of the probabilities
-/// of all tokens of a sequence; null: nothing is.
+/// dlogits from the gradient of the weights. `balance` [sequences, E] is added to the gradient of the
+/// probabilities of all tokens of a sequence; it may be null.
 struct RouterBackward {
   RouterShape shape;
   const void* probabilities = nullptr;
@@ -284,7 +285,7 @@ struct RowDots {
   const void *a = nullptr, *b = nullptr;
   void* dots = nullptr;
 };
-// Biases of experts: a copy's weight, in full precision, multiplies them, too.
+// Biases of experts are multiplied by the copy's weight, in full precision.
 /// y[r] += factors[r] bias.
 struct WeightedBiasForward {
   int64_t rows = 0, columns = 0;
@@ -328,7 +329,7 @@ struct SoftCap {
   void* x = nullptr;
 };
 
-/// y [T, h] = rows of `table` by token; tokens outside [first, first + rows) give zeros (other ranks hold
+/// y [T, h] = rows of `table` by token. Tokens outside [first, first + rows) give zeros (other ranks hold
 /// them).
 struct EmbeddingForward {
   TableShape shape;
@@ -336,14 +337,14 @@ struct EmbeddingForward {
   const void* table = nullptr;
   void* y = nullptr;
 };
-/// `ids` is in host memory: which tokens share a row decides what runs.
+/// `ids` is in host memory: the tokens that share a row decide which kernels run.
 struct EmbeddingBackward {
   TableShape shape;
   const int32_t* ids = nullptr;
   const void* dy = nullptr;
   void* dtable = nullptr;
 };
-/// y[i] += table[positions[i]]; and its gradient. `positions` [T] is in host memory.
+/// y[i] += table[positions[i]], and its gradient. `positions` [T] is in host memory.
 struct PositionForward {
   int64_t tokens = 0, hidden = 0;
   const int32_t* positions = nullptr;
@@ -357,24 +358,24 @@ struct PositionBackward {
   void* dtable = nullptr;
 };
 
-// Vocabulary-parallel cross entropy. The three steps have an all-reduce between them.
+// Vocabulary-parallel cross entropy. There is an all-reduce between each two of the three steps.
 /// maximum [T]: of this rank's logits.
 struct LossMaximum {
   LossShape shape;
   const void* logits = nullptr;
   void* maximum = nullptr;
 };
-/// logits become exp(logit - maximum); sums [2, T]: their sum, and the target's (logit - maximum) if it is
-/// here.
+/// Replaces logits by exp(logit - maximum). sums [2, T]: their sum, and the target's (logit - maximum) if
+/// this rank has the target.
 struct LossExponentials {
   LossShape shape;
   const int32_t* targets = nullptr;
   const void* maximum = nullptr;
   void *logits = nullptr, *sums = nullptr;
 };
-/// logits become the loss's gradient times `scale`. The sum of the token losses is added to *loss, which is
-/// memory of allocate_host(): it is there after synchronize(). Of logits that were capped softly, by `cap`
-/// above 0, `maximum` is that of LossExponentials.
+/// Replaces logits by the loss's gradient times `scale`. Adds the sum of the token losses to *loss, memory of
+/// allocate_host(), which is valid after synchronize(). If `cap` is above 0, the logits were capped softly by
+/// it, and `maximum` is the one of LossExponentials.
 struct LossGradient {
   LossShape shape;
   const int32_t* targets = nullptr;
@@ -385,7 +386,7 @@ struct LossGradient {
   double cap = 0.0;
   const void* maximum = nullptr;
 };
-/// The three at once, where one rank has the whole vocabulary.
+/// The three steps at once, if one rank has the whole vocabulary.
 struct LossOfAll {
   LossShape shape;
   const int32_t* targets = nullptr;
@@ -394,8 +395,8 @@ struct LossOfAll {
   double* loss = nullptr;
 };
 
-/// The step of one range of weights, with what follows it: `copy` gets the new weights if there is one, and
-/// the gradient becomes zero with `zeroes`. Runs in the type of the optimizer's state.
+/// The optimizer step of one range of weights. `copy` gets the new weights if there is one, and `zeroes` sets
+/// the gradient to zero. Runs in the type of the optimizer's state.
 struct AdamStep {
   int64_t count = 0;
   AdamW options;
@@ -405,7 +406,7 @@ struct AdamStep {
 };
 
 // Parts of mixers of linear cost, and gates (runtime/device/mixer_shapes.h). Weights' gradients accumulate,
-// in full precision. `room`: as many such numbers as the shape says.
+// in full precision. `room`: memory for the number of such elements that the shape gives.
 struct ConvolutionForward {
   ConvolutionShape shape;
   const void *x = nullptr, *w = nullptr;

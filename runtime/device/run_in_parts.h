@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Operators as those that they are made of, for devices that have nothing better.
+// Composite operators as sequences of simpler ones, for devices without a fused implementation.
 
 #include "runtime/device/device.h"
 

@@ -23,7 +23,7 @@ SideStream::~SideStream() {
 
 SideStream::Ticket SideStream::post(const std::string& name, std::function<void()> work) {
   std::unique_lock lock(mutex_);
-  // A mark is free again when the work that it was for is done.
+  // A mark is reusable once the work of its earlier ticket is complete.
   done_changed_.wait(lock, [&] { return posted_ - done_ < kMarked; });
   const Ticket ticket = posted_++;
   if (marks_) marks_->end(posted_mark(ticket));
@@ -57,7 +57,7 @@ void SideStream::serve() {
       lock.lock();
     }
     ++done_;
-    // Without the lock, which who is woken would run into.
+    // Notifies without the lock: woken threads would wait for it at once.
     lock.unlock();
     done_changed_.notify_all();
     lock.lock();
@@ -86,7 +86,7 @@ Posted::Posted(const BesideCompute& beside, const char* what, std::function<void
   }
 }
 
-// Where compute failed meanwhile nobody has waited.
+// If compute failed in the meantime, wait() was not called.
 Posted::~Posted() {
   try {
     wait();

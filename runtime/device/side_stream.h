@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// SideStream: work of a rank that runs beside its compute, one piece behind the other in the order of
-// posting, on a thread (and so a device stream) of its own. Collectives posted in the same order on every
-// rank meet each other.
+// SideStream: work of a rank that overlaps with its compute. The work runs in the order of posting, on a
+// thread with its own device stream. Collectives posted in the same order on every rank match each other.
 
 #include <condition_variable>
 #include <deque>
@@ -24,20 +23,21 @@ class SideStream {
  public:
   using OnFailure = std::function<void(const std::string& work, const std::string& what)>;
   using Ticket = int64_t;
-  static constexpr Ticket kNothing = -1;  // done from the beginning
+  static constexpr Ticket kNothing = -1;  // complete from the beginning
 
-  /// `on_failure` is called with the first failure, from the thread, so that it can wake other ranks.
+  /// `on_failure` is called with the first failure, from the stream's thread, so that it can wake other
+  /// ranks.
   SideStream(Device& device, OnFailure on_failure);
-  /// Returns when all that was posted is done.
+  /// Waits for all posted work.
   ~SideStream();
   SideStream(const SideStream&) = delete;
 
-  /// `work` runs behind what was posted before, and behind what the calling thread asked the device for.
+  /// `work` runs after all earlier posts, and after the calling thread's earlier calls of the device.
   Ticket post(const std::string& name, std::function<void()> work);
-  /// Whether post() returns only when the device has been asked for the work. Between posts.
+  /// Whether post() returns only after the work has been submitted to the device. To be called between posts.
   void set_in_turn(bool in_turn) { in_turn_ = in_turn; }
-  /// Returns when the ticket's work is done, and all posted before; what the calling thread asks the device
-  /// for next comes behind it. Rethrows the first failure; what was posted after it was skipped.
+  /// Returns when the ticket's work and all earlier posts are complete or ordered before the calling thread's
+  /// next calls of the device. Rethrows the first failure; posts after a failure were skipped.
   void await(Ticket ticket);
 
  private:
@@ -45,8 +45,8 @@ class SideStream {
     std::string name;
     std::function<void()> work;
   };
-  // Marks of a ticket: where its caller was, and its end. Later tickets take them again, and who awaits one
-  // then awaits a later one, which is no less.
+  // The marks of a ticket: the point of its caller, and its end. Later tickets reuse them. A thread that
+  // awaits an old ticket then waits for a later one, which implies the old one.
   static constexpr int64_t kMarked = 256;
   static int64_t posted_mark(Ticket t) { return t % kMarked * 2; }
   static int64_t end_mark(Ticket t) { return t % kMarked * 2 + 1; }
@@ -55,30 +55,32 @@ class SideStream {
   void run(const Task& task, Ticket ticket);
 
   const OnFailure on_failure_;
-  const std::unique_ptr<WorkMarks> marks_;  // null on devices that are done when a call returns
+  const std::unique_ptr<WorkMarks> marks_;  // null on devices that complete work in the call
   std::mutex mutex_;
-  std::condition_variable posted_changed_;  // what the thread waits for
-  std::condition_variable done_changed_;    // what callers wait for
+  std::condition_variable posted_changed_;  // wakes the stream's thread
+  std::condition_variable done_changed_;    // wakes callers
   std::deque<Task> tasks_;
-  Ticket posted_ = 0, done_ = 0;  // how many
+  Ticket posted_ = 0, done_ = 0;  // numbers of tickets
   bool closing_ = false, in_turn_ = false;
   std::exception_ptr failure_;
   std::thread thread_;
 };
 
-/// Where work runs beside compute, and who gets the seconds of waiting for it; null: it is done in place.
+/// The stream of work that overlaps with compute, and the counter of seconds spent waiting for it. Null: work
+/// runs in place.
 struct BesideCompute {
   SideStream* stream = nullptr;
   CallTime* waited = nullptr;
 };
 
-/// Work beside compute that is done when wait() returns, and before the end of this: its memory must stay.
+/// Posted work that is complete after wait(), and at the latest in the destructor: its memory must stay until
+/// then.
 class Posted {
  public:
   Posted() = default;
   Posted(const BesideCompute& beside, const char* what, std::function<void()> work);
   Posted(Posted&& other) noexcept : beside_(other.beside_), ticket_(other.take()) {}
-  /// What it stood for before is no longer waited for by it: later work of the stream stands for that.
+  /// Drops the old ticket without a wait: the new work is later in the stream, so waiting for it is enough.
   Posted& operator=(Posted&& other) noexcept {
     beside_ = other.beside_;
     ticket_ = other.take();

@@ -17,11 +17,11 @@ bool belongs_to(Pass pass, InstructionKind kind) {
 
 }  // namespace
 
-// What is left out is waited through: for what it would have waited for, and for what stands before it in its
-// lane.
+// Waits pass through instructions that are left out: an instruction that would wait for one waits instead for
+// its waits, and for its predecessor in the lane.
 Executor::Executor(const StepProgram& program, int rank, Lanes& lanes, InstructionHandler& handler, Pass pass)
     : lanes_(lanes), handler_(handler) {
-  std::map<InstructionId, std::set<InstructionId>> through;  // of instructions of this rank that are left out
+  std::map<InstructionId, std::set<InstructionId>> through;  // waits of this rank's omitted instructions
   std::array<InstructionId, kStreamCount> newest;
   newest.fill(-1);
   for (InstructionId id = 0; id < program.size(); ++id) {
@@ -49,7 +49,7 @@ Executor::Executor(const StepProgram& program, int rank, Lanes& lanes, Instructi
   }
 }
 
-// In list order the first unfinished instruction can always run, so ranks may block in any of them.
+// In list order the first unfinished instruction can always run, so any instruction may block its rank.
 void Executor::run_step(Handing handing) {
   lanes_.begin_step();
   for (const Entry& entry : entries_) {

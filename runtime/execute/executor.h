@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Executor: does one rank's part of a StepProgram, in list order. It holds no rule about order or overlap of
-// its own: what may run at once is what stands in different lanes without a wait between.
+// Executor: executes one rank's part of a StepProgram, in list order. It has no rules about order or overlap:
+// instructions in different lanes may overlap unless one waits for the other.
 
 #include <vector>
 
@@ -11,18 +11,19 @@
 
 namespace mpt::runtime {
 
-/// Does the work of an instruction on one rank. A transfer or collective meets its other ranks inside.
+/// Executes an instruction on one rank. A transfer or collective synchronizes with its other ranks inside.
 class InstructionHandler {
  public:
   virtual ~InstructionHandler() = default;
   virtual void run(InstructionId id) = 0;
 };
 
-/// What of a program is done. forward: its forwards, their transfers and the sum of the loss, for validation.
+/// The part of a program that is executed. forward: forwards, their transfers and the sum of the loss, for
+/// validation.
 enum class Pass { training, forward };
 
-/// How instructions of different lanes are handed to the device. in_turn: each after the one before it in the
-/// list. So what the device has been asked for waits only for instructions that no rank comes to later.
+/// How instructions of different lanes are handed to the device. in_turn: each after its predecessor in the
+/// list. Then submitted work waits only for instructions that every rank submits no later.
 enum class Handing { at_once, in_turn };
 
 class Executor {
@@ -31,14 +32,15 @@ class Executor {
   Executor(const StepProgram& program, int rank, Lanes& lanes, InstructionHandler& handler,
            Pass pass = Pass::training);
 
-  /// One step; returns when all of it is done on this rank. All ranks of a run hand over alike.
+  /// Executes one step; returns when this rank has finished it. All ranks of a run must use the same
+  /// `handing`.
   void run_step(Handing handing = Handing::at_once);
 
  private:
   struct Entry {
     InstructionId id;
     Stream stream;
-    std::vector<InstructionId> waits;  // for this rank's own; the others are met in the transfer
+    std::vector<InstructionId> waits;  // for own instructions; a transfer itself synchronizes ranks
   };
 
   Lanes& lanes_;

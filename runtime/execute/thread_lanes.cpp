@@ -103,13 +103,13 @@ class ThreadLanes final : public Lanes {
   };
   struct Queue {
     std::deque<Task> tasks;
-    std::condition_variable changed;  // of what its thread waits for
+    std::condition_variable changed;  // wakes the queue's thread
     std::thread thread;
     InstructionId running = -1;  // -1: none
   };
 
-  // Waits have a limit of their own, and are calls, too: a device that has not been called for longer holds
-  // the threads in its driver.
+  // Waits are themselves calls and have a time limit. So a device without any call for longer has threads
+  // stuck in its driver.
   void look_for_silence(std::unique_lock<std::mutex>& lock) {
     const double silent_s = marks_ ? now_s() - marks_->last_call_s() : 0.0;
     const auto held = find_if(queues_, [](const auto& queue) { return queue && queue->running >= 0; });
@@ -148,7 +148,7 @@ class ThreadLanes final : public Lanes {
     }
   }
 
-  // Only who can go on now, and without the lock, which they would run into.
+  // Wakes only threads that can proceed, and without the lock: woken threads would wait for it at once.
   void wake_others(const Queue& own, std::unique_lock<std::mutex>& lock) {
     std::array<Queue*, kStreamCount> woken{};
     size_t count = 0;

@@ -10,11 +10,11 @@
 
 namespace mpt::runtime {
 
-/// Streams as threads, made once and kept. Only streams that `program` uses on `rank` get one. `on_failure`
-/// is called with the first failure of any stream, from its thread, so that it can wake ranks that wait for
-/// this one. With `marks`, one per instruction, work of a stream goes on behind its thread: what waits for it
-/// waits on the device, and spans are the device's. They may be null. A device that answers no call of a
-/// running instruction for `patience_s` is a failure, too.
+/// Streams as threads that are created once and kept. Only streams that `program` uses on `rank` get one.
+/// `on_failure` is called with the first failure of any stream, from its thread, so that it can wake ranks
+/// that wait for this one. With `marks`, one per instruction, the device runs a stream asynchronously: waits
+/// are on the device, and spans are the device's. `marks` may be null. It is also a failure if the device
+/// answers no call of a running instruction for `patience_s`.
 std::unique_ptr<Lanes> make_thread_lanes(
     const StepProgram& program, int rank,
     std::function<void(const std::string& instruction, const std::string& what)> on_failure,

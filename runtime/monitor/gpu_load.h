@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// GpuLoad: what the driver says of this host's GPUs at a moment, through NVML, which is loaded when it is
-// asked for: there is no header of it in the toolkit, and none is needed.
+// GpuLoad: the driver's current readings of this host's GPUs, through NVML. NVML is loaded on demand: the
+// toolkit has no header of it, and none is needed.
 
 #include <cstdint>
 #include <memory>
@@ -13,8 +13,8 @@ namespace mpt::runtime {
 
 struct GpuLoad {
   int gpu = 0;
-  double busy = 0.0;         // share of the last moments in which a kernel ran
-  double memory_busy = 0.0;  // and in which its memory was read or written
+  double busy = 0.0;         // share of recent time in which a kernel ran
+  double memory_busy = 0.0;  // and in which memory was read or written
   int64_t memory_bytes = 0;  // in use by all processes
   double power_w = 0.0;
   int clock_mhz = 0;  // of the multiprocessors
@@ -23,11 +23,11 @@ struct GpuLoad {
 class GpuMonitor {
  public:
   virtual ~GpuMonitor() = default;
-  /// One entry per GPU; what a GPU does not tell is 0.
+  /// One entry per GPU; values that a GPU does not report are 0.
   virtual std::vector<GpuLoad> read() = 0;
 };
 
-/// Null without a driver, with the reason.
+/// Null if there is no driver, with the reason.
 std::unique_ptr<GpuMonitor> open_gpu_monitor(std::string& reason);
 
 }  // namespace mpt::runtime

@@ -5,8 +5,8 @@
 
 namespace mpt::runtime {
 
-/// Which steps get a line of their own. The first three and the last do, then every tenth, at most one a
-/// second. After five seconds without a line the next step gets one.
+/// Decides which steps print a line. The first three and the last do, then every tenth, at most one a second.
+/// After five seconds without a line the next step prints one.
 class LinePacer {
  public:
   bool is_due(int64_t step, int64_t last_step, double now_s) {

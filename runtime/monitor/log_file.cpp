@@ -25,10 +25,10 @@ LogFile::~LogFile() { ::close(descriptor_); }
 
 bool LogFile::add_line(std::string line) {
   line += '\n';
-  const off_t before = ::lseek(descriptor_, 0, SEEK_END);  // -1 where lines cannot be taken back: a pipe
+  const off_t before = ::lseek(descriptor_, 0, SEEK_END);  // -1 for pipes, which cannot be truncated
   if (write_all(descriptor_, line)) return true;
   const int error = errno;
-  // A device has no length: there is nothing to take back.
+  // A device has no length, so there is nothing to truncate.
   if (before >= 0 && ::ftruncate(descriptor_, before) != 0 && errno != EINVAL) error_ = errno;
   if (error_ == 0) error_ = error;
   return ++lost_lines_ > 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// LogFile: a file of lines that is written while a run goes on. A line that cannot be written whole is taken
-// back, and the run goes on. failure() tells it at the end.
+// LogFile: a file of lines, written while a run continues. A line that cannot be written completely is
+// removed, and the run continues. failure() reports it at the end.
 
 #include <filesystem>
 #include <string>
@@ -17,9 +17,10 @@ class LogFile {
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
 
-  /// Whoever follows the file sees whole lines. False for the first line that could not be written.
+  /// A reader of the growing file sees complete lines. Returns false for the first line that could not be
+  /// written.
   bool add_line(std::string line);
-  /// What could not be written, and why; empty if everything was.
+  /// The lines that could not be written, and why; empty if all were.
   std::string failure() const;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// How busy other programs keep this machine's cores while a run goes on.
+// How busy other programs keep this machine's cores during a run.
 
 #include <istream>
 #include <optional>
@@ -13,14 +13,15 @@ struct CoreTime {
   double busy_s = 0.0, idle_s = 0.0;
 };
 
-/// Of the text of /proc/stat; nothing if it has no such line.
+/// Parses the text of /proc/stat; nothing if it has no such line.
 std::optional<CoreTime> read_core_time(std::istream& proc_stat);
 
 class MachineLoad {
  public:
   MachineLoad();
 
-  /// Share of the cores' time since this was made that went to other programs; 0 if the system does not tell.
+  /// Share of the cores' time since construction that other programs took; 0 if the system does not report
+  /// it.
   double others_share() const;
 
  private:

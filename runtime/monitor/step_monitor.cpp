@@ -35,14 +35,14 @@ StepMonitor::~StepMonitor() {
   if (!terminal_ || options_.quiet || options_.watch) return;
   try {
     fmt::print("\r\033[K");
-    std::fflush(stdout);                // what is said next may go to stderr
-  } catch (const std::system_error&) {  // run_program() tells it
+    std::fflush(stdout);                // stderr may follow
+  } catch (const std::system_error&) {  // run_program() reports it
   }
 }
 
 std::string StepMonitor::failure() const { return log_ ? log_->failure() : ""; }
 
-// A full disk is no reason to lose what was trained.
+// A full disk must not end the training.
 void StepMonitor::add_to_log(const std::string& line) {
   if (log_->add_line(line)) return;
   warn(fmt::format("mpt-run: {}; training goes on", log_->failure()));
@@ -94,7 +94,7 @@ std::string StepMonitor::gpu_table() const {
   return "\n" + table.text();
 }
 
-// Over what was drawn before.
+// Overwrites the earlier drawing.
 void StepMonitor::draw(const reports::StepRecord& r) {
   const std::string text = line(r) + time_left(r) + "\n\n" + rank_table(r) + gpu_table();
   if (drawn_lines_ > 0 && terminal_) fmt::print("\033[{}A\033[J", drawn_lines_);
@@ -104,7 +104,7 @@ void StepMonitor::draw(const reports::StepRecord& r) {
 
 void StepMonitor::write_row(const reports::StepRecord& r) {
   constexpr size_t kMostRanks = 64;
-  // JSON has no NaN: what is not finite becomes null.
+  // JSON has no NaN, so values that are not finite become null.
   Json row{{"step", r.step},
            {"loss", r.loss},
            {"gradient_norm", r.gradient_norm},
@@ -167,7 +167,7 @@ void StepMonitor::on_step(const reports::StepRecord& r) {
   try {
     if (print_while_read([&] { print(r); })) return;
     warn("mpt-run: nobody reads stdout any more; training goes on");
-  } catch (const std::system_error& error) {  // run_program() makes a failure of it
+  } catch (const std::system_error& error) {  // run_program() turns it into a failure
     warn(fmt::format("mpt-run: stdout cannot be written ({}); training goes on", error.code().message()));
   }
   options_.quiet = true;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// StepMonitor: what a person and a script see of a run while it goes on: a live line in a terminal, a line
-// now and then elsewhere, and one JSON object per step in a file.
+// StepMonitor: shows a run's progress: a live line in a terminal, otherwise occasional lines, and one JSON
+// object per step in a file.
 
 #include <filesystem>
 #include <memory>
@@ -19,10 +19,10 @@ namespace mpt::runtime {
 struct MonitorOptions {
   int64_t steps = 0;
   std::filesystem::path log;  // empty: none
-  bool append = false;        // the log is continued
+  bool append = false;        // continues the log
   bool quiet = false;
-  bool watch = false;  // a table of ranks that is drawn again with each step
-  bool gpus = false;   // the run is on GPUs: their load is watched and logged
+  bool watch = false;  // a table of ranks, redrawn with each step
+  bool gpus = false;   // the run is on GPUs, so their load is watched and logged
 };
 
 class StepMonitor {
@@ -32,7 +32,7 @@ class StepMonitor {
   ~StepMonitor();
 
   void on_step(const reports::StepRecord& record);
-  /// What could not be written to the log; empty if everything was.
+  /// The lines that could not be written to the log; empty if all were.
   std::string failure() const;
 
  private:
@@ -48,7 +48,7 @@ class StepMonitor {
   MonitorOptions options_;
   bool terminal_;
   std::unique_ptr<GpuMonitor> gpus_;
-  std::vector<GpuLoad> loads_;  // with the newest step
+  std::vector<GpuLoad> loads_;  // as of the newest step
   int drawn_lines_ = 0;
   LinePacer pacer_;
   std::unique_ptr<LogFile> log_;

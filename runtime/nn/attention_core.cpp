@@ -9,7 +9,7 @@
 namespace mpt::runtime {
 namespace {
 
-// Of keys at `keys`, how many lie at a query's position less `distance` or before; both rise.
+// For each query, the number of `keys` at its position minus `distance` or earlier. Both lists rise.
 std::vector<int32_t> keys_up_to(const std::vector<int32_t>& queries, const std::vector<int32_t>& keys,
                                 int64_t distance) {
   std::vector<int32_t> count;
@@ -20,7 +20,7 @@ std::vector<int32_t> keys_up_to(const std::vector<int32_t>& queries, const std::
 
 }  // namespace
 
-// A block goes to the next rank while another arrives from the one before.
+// Sends a block to the next rank while receiving one from the previous rank.
 Posted AttentionCore::pass_on(const Buffer& block, const Buffer& arriving) const {
   return {ring_, "passing keys and values",
           [&group = context_group_, from = block.data(), to = arriving.data(), bytes = block.bytes()] {
@@ -101,7 +101,7 @@ void AttentionCore::backward(const void* dout, const Buffer& qkv, const void* ou
   exchange_.to_tokens(own, parts_of(false), dqkv);
 }
 
-// Keys and values out of the packed rows.
+// Copies keys and values out of the packed rows.
 Buffer AttentionCore::own_block(const Buffer& qkv) const {
   const AttentionShape s = sizes_.attention();
   const int64_t queries = s.heads * s.head_dim, width = s.kv_row();
@@ -130,8 +130,9 @@ void AttentionCore::ring_forward(const Buffer& qkv, void* out, void* log_sum_exp
   if (sum) device_.convert(wide, sum.data(), sizes_.type, out, s.tokens() * width);
 }
 
-// Blocks go round once more, and behind each its gradient: while what others have added to it travels, this
-// rank's part is computed, and then added. After the last step gradients go one further, and are at home.
+// Blocks go round the ring again, each followed by its gradient. While the other ranks' sum for a block is in
+// transit, this rank computes its own part, then adds it. After the last step gradients go one rank further
+// and are complete.
 void AttentionCore::ring_backward(const void* dout, const Buffer& qkv, const void* out,
                                   const void* log_sum_exp, void* dqkv) const {
   const AttentionShape s = sizes_.attention();
@@ -174,7 +175,7 @@ void AttentionCore::ring_backward(const void* dout, const Buffer& qkv, const voi
                                 beyond(dqkv, width * sizes_.unit()), s.row()});
 }
 
-// Heads are cut into units that those of keys and those of values are made of.
+// A unit of columns divides both the heads of keys and those of values.
 HeadParts AttentionCore::parts_of(bool outputs) const {
   const AttentionShape s = sizes_.attention();
   const int64_t unit = std::gcd(s.head_dim, s.values());

@@ -4,7 +4,7 @@
 namespace mpt::runtime {
 namespace {
 
-// Columns of the gate on the core's output, on one rank.
+// Columns of the gate on the core's output, per rank.
 int64_t gate_columns(const RankSizes& s) {
   const OutputGate gate = s.kind.attention->output_gate;
   if (gate == OutputGate::none) return 0;
@@ -77,7 +77,7 @@ void AttentionLayer::project(const void* x, Saved& saved, const TokenRoom& room)
   if (!sizes_.frequencies.empty()) run(Rotate{sizes_.attention(), sizes_.rotation(), +1, saved.qkv.data()});
 }
 
-// The gate lies behind the values.
+// The gate's columns follow the values.
 void AttentionLayer::project_with_gate(const void* x, Saved& saved, const TokenRoom& room) {
   const int64_t row = sizes_.attention().row(), all = row + gates();
   const Buffer both = tokens_by(all);
@@ -219,7 +219,7 @@ void AttentionLayer::backward_latents(const void* x, void* dx, Saved& saved, con
   run(ResidualAdd{local_count(), dx, by_queries.data(), dx});
 }
 
-// `d_key`: of the shared key, by this rank's heads. dx is written.
+// `d_key`: gradient of the shared key, from this rank's heads. dx is written.
 void AttentionLayer::backward_key_value(const Buffer& d_key, void* dx, Saved& saved, const TokenRoom& room,
                                         bool column_weights) {
   const LatentAttention& l = *sizes_.kind.attention->latent;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// AttentionLayer: the products around the attention core, and what lies between them. Queries, keys and
+// AttentionLayer: the products around the attention core, and the steps between them. Queries, keys and
 // values come from one product, or from latents (DeepSeek-V2, arXiv:2405.04434, section 2.1): small products
-// that every tensor rank does for its local tokens, norms, and products that expand them to the rank's heads.
-// Where a gate multiplies the core's output, the product of queries, keys and values makes it as well.
+// that every tensor rank computes for its local tokens, norms, and products that expand them to the rank's
+// heads. If a gate multiplies the core's output, the product of queries, keys and values also computes the
+// gate.
 
 #include <optional>
 
@@ -27,7 +28,7 @@ class AttentionLayer : private Part {
     HeadNorm::Saved heads;
     Buffer qkv, log_sum_exp, core_out;
     Buffer magnitudes;   // in 8 bits
-    Buffer gate, gated;  // with a gate on the output: its logits, and what the last product reads
+    Buffer gate, gated;  // with an output gate: its logits, input of the last product
     Buffer d_qkv, d_gate, d_output_gathered, d_sinks;  // from backward_input to backward_weight
   };
 
@@ -36,16 +37,16 @@ class AttentionLayer : private Part {
 
   /// x and y [local tokens, hidden].
   void forward(const void* x, void* y, Saved& saved, const TokenRoom& room);
-  /// The core alone, of what forward kept.
+  /// Runs the core alone, from the data that forward kept.
   void attend(Saved& saved);
-  /// Frees what attend() makes again.
+  /// Frees the data that attend() recomputes.
   static void drop_core(Saved& saved);
-  /// dx is written. `column_weights`: the weight gradients of column-parallel products are made on the way,
-  /// and where RankSizes::weights_with_inputs that of the last product. Returns what it worked with.
+  /// dx is written. `column_weights`: also computes the weight gradients of column-parallel products, and
+  /// with RankSizes::weights_with_inputs those of the last product. Returns its working memory.
   Buffer backward_input(const void* dy, const void* x, void* dx, Saved& saved, const TokenRoom& room,
                         bool column_weights);
-  /// `all`: memory for the gathered input of column-parallel products, whose gradients are made where
-  /// `with_columns`; without, what backward_input() left.
+  /// `all`: memory for the gathered input of column-parallel products. `with_columns`: also computes their
+  /// gradients; without it, only the ones that backward_input() left.
   void backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all, bool with_columns);
 
  private:

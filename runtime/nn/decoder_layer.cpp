@@ -134,7 +134,7 @@ void DecoderLayer::keep_only_what_is_asked(Saved& saved) {
   }
 }
 
-// Brings back what forward dropped; the last projection and residual are not needed.
+// Recomputes the tensors that forward dropped, without the last projection and residual.
 void DecoderLayer::recompute(Saved& saved, const TokenRoom& room) {
   if (recompute_ == Recompute::none) return;
   if (recompute_ == Recompute::selective) {
@@ -147,8 +147,8 @@ void DecoderLayer::recompute(Saved& saved, const TokenRoom& room) {
   if (has_mlp()) forward_mlp(saved, has_mixer() && !parallel() ? attended.data() : nullptr, nullptr, room);
 }
 
-// The gradient of what went into a norm behind a part; without one, that of the part's output itself, times
-// the factor on it.
+// The gradient at the input of the norm that follows a part. Without such a norm: the gradient of the part's
+// output, times the residual scale.
 const void* DecoderLayer::behind(std::optional<Norm>& norm, SavedPostNorm& saved, const void* d_output) {
   const std::optional<double> factor = sizes_.model.residual_scale;
   if (!norm && !factor) return d_output;
@@ -161,8 +161,8 @@ const void* DecoderLayer::behind(std::optional<Norm>& norm, SavedPostNorm& saved
   return saved.d_input.data();
 }
 
-// From the gradient of a norm's output to that of its input, plus that of what goes beside the norm; without
-// a norm `d_input` has the former already.
+// From the gradient of a norm's output to that of its input, plus the gradient of the residual path. Without
+// a norm, `d_input` has the former already.
 void DecoderLayer::through(std::optional<Norm>& norm, const SavedNorm& saved, const Buffer& x,
                            const void* beside, void* d_input) {
   if (norm) {
@@ -231,7 +231,7 @@ Buffer DecoderLayer::backward_single(Saved& saved, const void* d_output, const T
   return d_input;
 }
 
-// Attention and MLP side by side on the layer's input, by one norm or by two.
+// Attention and MLP in parallel on the layer's input, with one norm or two.
 void DecoderLayer::backward_shared(Saved& saved, const void* d_output, void* d_input, const TokenRoom& room) {
   const Buffer of_mlp = backward_mlp(saved, d_output, nullptr, d_input, room);
   const Buffer of_attention = backward_attention(saved, d_output, nullptr, room);
@@ -248,7 +248,7 @@ void DecoderLayer::backward_shared(Saved& saved, const void* d_output, void* d_i
 }
 
 void DecoderLayer::backward_weight(Saved& saved, const void* d_output_data) {
-  // A column-parallel product's input is gathered while the row-parallel one before it is at work.
+  // A column-parallel product's input is gathered during the preceding row-parallel product.
   const bool with_columns = !saved.has_column_weights;
   const Buffer all =
       sizes_.sequence_parallel && with_columns ? tokens_by(sizes_.gathered_columns()) : Buffer();

@@ -4,7 +4,7 @@
 namespace mpt::runtime {
 namespace {
 
-// Places of magnitudes.
+// Indices of magnitudes.
 enum { kUpInput, kDownInput, kUpGradient };
 
 }  // namespace
@@ -18,7 +18,7 @@ DenseMlp::DenseMlp(const std::string& name, const Mlp& mlp, const PartContext& c
           context),
       down_(rows_options(name + ".down", mlp.bias, ffn_, sizes_), context) {}
 
-// One with a limit finds none.
+// An activation with a limit does not compute a magnitude.
 ActivationShape DenseMlp::activation(const Saved& saved, int place) const {
   const double limit = mlp_.activation_limit.value_or(0.0);
   void* const magnitude = limit == 0.0 ? magnitude_at(saved.magnitudes, place) : nullptr;

@@ -28,7 +28,7 @@ Embedding::Embedding(const PartContext& context) : Part(context), piece_(paramet
   positions.weight_decay = true;
   positions.is_first_copy = sizes_.tensor_rank == 0;
   positions.partial = sizes_.sequence_parallel;
-  // A group of their own: a tied table is shared out alike on the first and on the last stage.
+  // A separate group: so a tied table is shared out in the same way on the first and on the last stage.
   parameters_.begin_piece(false);
   positions_ = parameters_.add(positions);
   parameters_.use_in(piece_, positions_);

@@ -2,23 +2,22 @@
 #pragma once
 
 // Embedding: token table split by vocabulary over the tensor-parallel group, and learned positions if the
-// model has them. The table is "embedding.weight"; a tied head on the same rank uses it too.
+// model has them. The table is "embedding.weight"; a tied head on the same rank also uses it.
 
 #include "runtime/nn/part.h"
 
 namespace mpt::runtime {
 
-/// Adds a table with a row for each token to `parameters`: an output head, or the embedding, on the first
-/// stage and as a second copy on the last stage of a tied model whose ends are apart, or for next-token
-/// modules there
-/// (`replica`).
+/// Adds a table with a row for each token to `parameters`: an output head, or the embedding on the first
+/// stage. `replica`: a second copy on the last stage, for a tied model with separate first and last stages,
+/// or for next-token modules.
 int add_vocabulary_table(const char* name, const RankSizes& sizes, Parameters& parameters, bool replica);
 
 class Embedding : private Part {
  public:
   /// Begins a piece of `parameters`.
   explicit Embedding(const PartContext& context);
-  /// Piece `user` looks up tokens alone, in a table that already stands in `parameters`.
+  /// Piece `user` only looks up tokens, in a table that is already in `parameters`.
   Embedding(size_t user, int table, const PartContext& context);
 
   size_t piece() const { return piece_; }

@@ -97,8 +97,8 @@ void Experts::for_each_chunk(const Routing& routing, int64_t columns, int64_t in
   }
 }
 
-// Logits, probabilities and choice for the local tokens; where tensor ranks work on all tokens, the choice
-// and the weights of all.
+// Computes logits, probabilities and choice for the local tokens. If tensor ranks work on all tokens, gathers
+// the choice and the weights of all.
 void Experts::route(const void* x, Saved& saved, Buffer& weights) {
   const int64_t local = sizes_.local_tokens, unit = sizes_.state_unit();
   const DataType wide = state_type_of(sizes_.type);
@@ -117,8 +117,7 @@ void Experts::route(const void* x, Saved& saved, Buffer& weights) {
   lists_.tensor->all_gather(chosen + first, chosen, local * top_, DataType::float32);  // 4 bytes as well
 }
 
-// Copies in the order of the ranks that hold their experts, on a rank in that of the experts, and for one in
-// that of the tokens.
+// Sorts copies by the rank that holds their expert, then by expert, then by token.
 void Experts::plan_copies(Routing& routing) {
   routing.copies = int64_t(routing.chosen.size()) * parts_;
   const auto target = [&](int64_t i) {
@@ -177,14 +176,14 @@ Buffer Experts::from_experts(const Routing& r, const Buffer& rows, int64_t colum
   return copies;
 }
 
-// A copy of each token for each of its experts, where the expert is.
+// Sends a copy of each token to the rank of each of its experts.
 Buffer Experts::dispatch(const Routing& routing, const void* tokens) {
   Buffer copies(device_, width_bytes(routing.copies, sizes_.hidden));
   run(GatherRows{routing.copies, sizes_.hidden, routing.source.data(), tokens, copies.data()});
   return spreads() ? to_experts(routing, copies, sizes_.hidden, sizes_.type) : std::move(copies);
 }
 
-// The sum of each token's copies, back with the token; partial sums of tensor ranks are summed, too.
+// Returns the sum of each token's copies to the token's rank; partial sums of tensor ranks are also added.
 void Experts::combine(const Routing& routing, const Buffer& rows, void* y) {
   const DataType type = sizes_.type;
   Buffer returned;
@@ -252,8 +251,8 @@ void Experts::forward_routed(const void* x, void* y, Saved& saved) {
 }
 
 // d(coefficient x experts x sum_e f_e P_e) / d probability [sequences, experts]: the same for all tokens of a
-// sequence, f_e the share of the sequence's copies that went to expert e. Ranks that hold parts of a sequence
-// count together. Empty where no such loss is wanted.
+// sequence. f_e is the share of the sequence's copies that expert e got. Ranks that hold parts of a sequence
+// count together. Empty if the model has no such loss.
 Buffer Experts::balance_gradient(const Routing& routing, double scale) const {
   if (moe().balance_loss == 0.0) return {};
   std::vector<double> share(size_t(sizes_.batch * experts_), 0.0);
@@ -325,7 +324,7 @@ void Experts::backward_routed(const void* dy, void* dx, double loss_scale, Saved
   route_backward(d_weights, dx, loss_scale, saved);
 }
 
-// Of a chunk's rows: the gradient of the bias, or of the weights of its copies; the other is null.
+// For a chunk's rows: the gradient of the bias, or that of the weights of its copies; the other is null.
 void Experts::backward_down_bias(const Chunk& c, const Saved& saved, void* dbias, void* dfactors) {
   const int64_t hidden = sizes_.hidden;
   run(WeightedBiasBackward{.rows = c.rows,
@@ -337,7 +336,7 @@ void Experts::backward_down_bias(const Chunk& c, const Saved& saved, void* dbias
                            .dfactors = dfactors});
 }
 
-// From the gradients of the copies' weights, by token again, to that of the router's input, which is added.
+// Sorts the gradients of the copies' weights by token, and adds the gradient of the router's input to dx.
 void Experts::route_backward(const Buffer& d_weights, void* dx, double loss_scale, Saved& saved) {
   const DataType type = sizes_.type, wide = state_type_of(type);
   const int64_t hidden = sizes_.hidden, local = sizes_.local_tokens;
@@ -363,8 +362,8 @@ void Experts::backward_weight(const void* dy, const void* x, Saved& saved, const
   if (shared_) shared_->backward_weight(dy, x, saved.shared, all);
 }
 
-// The local tokens' choices of each expert above the mean, times the experts, for whole numbers are summed
-// without rounding.
+// The local tokens' choices of each expert minus the mean, all multiplied by the number of experts: so the
+// sums are of integers, without rounding.
 void Experts::count_load(const Routing& routing) {
   const int64_t local = sizes_.local_tokens, first = gathers() ? sizes_.first_local * top_ : 0;
   std::vector<double> load(size_t(experts_), -double(local * top_));

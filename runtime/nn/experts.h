@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Experts: the mixture of experts that takes a dense MLP's place (Fedus et al. 2021, arXiv:2101.03961; Jiang
-// et al. 2024, arXiv:2401.04088). A router picks experts for each token; copies of the token go through them
-// and are added up, weighted.
+// Experts: the mixture of experts that replaces a dense MLP (Fedus et al. 2021, arXiv:2101.03961; Jiang et
+// al. 2024, arXiv:2401.04088). A router picks experts for each token. Copies of the token go through them,
+// and their weighted outputs are added.
 //
 // Without expert parallelism every rank of the tensor group holds its share of every expert's width and sees
-// all tokens. With it a rank holds whole experts, works on its own tokens, and sends copies to where their
-// experts are and back (Lepikhin et al. 2020, arXiv:2006.16668). Experts that are split by width as well are
-// as many experts more: a copy goes to every part, and what the parts make of it is added up. A copy's weight
-// multiplies what goes into the second product, so that outputs need not be kept for its gradient.
+// all tokens. With it a rank holds whole experts, works on its own tokens, and sends copies to the experts'
+// ranks and back (Lepikhin et al. 2020, arXiv:2006.16668). If experts are also split by width, each part acts
+// like another expert: a copy goes to every part, and the outputs of the parts are added. A copy's weight
+// multiplies the input of the second product, so its gradient does not need kept outputs.
 //
 // The load-balancing loss of each sequence, coefficient x experts x sum of f_e P_e (arXiv:2101.03961, eq. 4,
-// over one sequence as in arXiv:2405.04434, section 2.1.4), acts through its gradient alone: per sequence it
+// over one sequence as in arXiv:2405.04434, section 2.1.4), acts through its gradient alone. Per sequence it
 // does not depend on the layout.
 //
-// A bias that moves the choice alone has no gradient (arXiv:2408.15664): what stands in its place is the load
-// of each expert above the mean, and a step moves the bias by a fixed amount against it.
+// A bias that changes only the choice has no gradient (arXiv:2408.15664). Its gradient buffer holds the load
+// of each expert minus the mean, and a step moves the bias by a fixed amount against it.
 
 #include <optional>
 #include <utility>
@@ -28,19 +28,19 @@ namespace mpt::runtime {
 
 class Experts : private Part {
  public:
-  /// Rows that one expert works on, for one rank that sent them.
+  /// Rows for one expert from one sending rank.
   struct Chunk {
     int64_t expert = 0;  // of this rank's
     int64_t first = 0, rows = 0;
   };
-  /// Where the copies of a micro-batch's tokens go.
+  /// The destinations of the copies of a micro-batch's tokens.
   struct Routing {
     std::vector<int32_t> chosen;          // [tokens, top]; experts by token
     std::vector<int32_t> source;          // token of each copy, copies sorted by expert
     std::vector<int32_t> place;           // [tokens, top, parts of an expert]: the copy
     std::vector<int64_t> sent, received;  // copies to and from each rank of the expert group
     std::vector<Chunk> chunks;
-    int64_t copies = 0, rows = 0;  // sent in all, worked on
+    int64_t copies = 0, rows = 0;  // sent in total; to work on
   };
   struct Saved {
     Routing routing;
@@ -51,15 +51,15 @@ class Experts : private Part {
 
   Experts(const std::string& name, const PartContext& context);
 
-  /// x and y [local tokens, hidden]. Without `y` it stops where the kept activations are made.
+  /// x and y [local tokens, hidden]. Without `y` it stops once the kept activations exist.
   void forward(const void* x, void* y, Saved& saved, const TokenRoom& room);
-  /// `loss_scale` is that of the loss's gradient. dx is written.
+  /// `loss_scale` is the scale of the loss's gradient. dx is written.
   void backward_input(const void* dy, void* dx, double loss_scale, Saved& saved, const TokenRoom& room);
   /// `all`: memory for the gathered input of the shared experts.
   void backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all);
 
-  /// Copies that this rank's experts got in each forward pass since the last call, over an even share; none
-  /// where experts are not spread.
+  /// For each forward pass since the last call: copies that this rank's experts got, as a ratio to an even
+  /// share. Empty if experts are not spread.
   std::vector<double> take_loads() { return std::exchange(loads_, {}); }
 
  private:
@@ -70,14 +70,14 @@ class Experts : private Part {
   char* row_at(const Buffer& rows, int64_t row, int64_t columns) const {
     return beyond(rows.data(), width_bytes(row, columns));
   }
-  /// A weight or bias from its element `first` on, or null where there is none.
+  /// A weight or bias from element `first` on; null if there is none.
   const void* weights_at(int index, int64_t first) const {
     return index < 0 ? nullptr : beyond(parameters_.value(index), first * sizes_.unit());
   }
   const MixtureOfExperts& moe() const { return *sizes_.kind.moe; }
   ActivationShape activation(int64_t rows) const;
   RouterShape router_shape() const;
-  /// Whether a down-projection's bias is this rank's to add: parts of an expert have it in common.
+  /// Whether this rank adds the bias of a down-projection: parts of one expert share the bias.
   bool adds_down_bias() const;
   void add_weights(const std::string& name);
   void add_bias_of_choice(const std::string& name);
@@ -99,9 +99,9 @@ class Experts : private Part {
   void for_each_chunk(const Routing& routing, int64_t columns, int64_t inner, F&& body);
 
   Communicator& expert_group_;
-  const ListGroups lists_;  // of host memory
+  const ListGroups lists_;  // for host memory
   int64_t experts_, top_;
-  int64_t parts_, held_;      // copies of a token for each of its experts; experts, or parts of them, here
+  int64_t parts_, held_;      // copies of a token per expert; experts or parts held
   int64_t width_, up_width_;  // of an expert's MLP on this rank
   Linear router_;
   std::optional<SharedExperts> shared_;

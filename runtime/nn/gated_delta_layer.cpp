@@ -7,11 +7,11 @@
 namespace mpt::runtime {
 namespace {
 
-// Start values in the middle of the ranges that Mamba-2 draws from (state-spaces/mamba, modules/mamba2.py):
-// decays exp(2) of 1 to 16, steps softplus(-4.6) = 0.01 of 0.001 to 0.1.
+// Start values in the middle of Mamba-2's ranges (state-spaces/mamba, modules/mamba2.py): decays exp(2), from
+// 1 to 16, and steps softplus(-4.6) = 0.01, from 0.001 to 0.1.
 constexpr double kDecay = 2.0, kDecayDeviation = 0.5, kStepBias = -4.6, kStepDeviation = 1.0;
 
-// On `ranks` context ranks, each with a share of the heads.
+// For `ranks` context ranks, each with a share of the heads.
 DeltaShape delta_shape(const RankSizes& s, int64_t ranks) {
   const LinearMixer& l = *s.kind.linear;
   const int64_t heads = l.heads / s.tensor / ranks, key_heads = l.key_heads / s.tensor / ranks;
@@ -84,8 +84,8 @@ void GatedDeltaLayer::project(const void* x, Saved& saved, const TokenRoom& room
   saved.projected.reset();
 }
 
-// Runs of channels of the convolution that this rank works on: the first one of all, the first one of its
-// own, and how many.
+// Calls `body` for runs of the convolution's channels on this rank, with the first channel among all, the
+// first among the rank's own, and the count.
 template <class F>
 void GatedDeltaLayer::for_each_run(F&& body) const {
   int64_t first = 0, own = 0;
@@ -96,7 +96,7 @@ void GatedDeltaLayer::for_each_run(F&& body) const {
   }
 }
 
-// Of the convolution, for the channels that this rank works on.
+// The convolution's weights, for the channels of this rank.
 Buffer GatedDeltaLayer::own_weights() {
   const int64_t of_channel = mixer().convolution * sizes_.unit();
   const void* const all = parameters_.value(convolution_);
@@ -107,7 +107,7 @@ Buffer GatedDeltaLayer::own_weights() {
   return own;
 }
 
-// Queries, keys and values for the rule.
+// Computes queries, keys and values for the rule.
 Buffer GatedDeltaLayer::convolve(const Saved& saved) {
   Buffer qkv = all_tokens_by(delta_.columns());
   const Columns from = channels_of(saved);
@@ -136,7 +136,7 @@ void GatedDeltaLayer::forward(const void* x, void* y, Saved& saved, const TokenR
   output_.forward(saved.normed.data(), y, room, {}, of_output(saved));
 }
 
-// Parts of one piece of memory.
+// Pointers to the gradients within one block of memory.
 GatedDeltaLayer::Weights GatedDeltaLayer::gradients(const Buffer& all) const {
   char* at = static_cast<char*>(all.data());
   const auto take = [&](int64_t count) {
@@ -163,7 +163,7 @@ Buffer GatedDeltaLayer::backward_input(const void* dy, const void* x, void* dx, 
   device_.zero(saved.d_weights.data(), saved.d_weights.bytes());
   const Weights d = gradients(saved.d_weights);
   const Columns d_gate = part_of(saved.d_projected, channels());
-  const Buffer apart = exchanges() ? tokens_by(values()) : Buffer();  // rows of the gate as the norm has them
+  const Buffer apart = exchanges() ? tokens_by(values()) : Buffer();  // rows of the gate, for the norm
   Buffer through_norm = tokens_by(values());
   run(GatedNormBackward{.shape = gated_norm(saved),
                         .dy = d_core.data(),
@@ -210,7 +210,7 @@ void GatedDeltaLayer::backward_convolution(const Buffer& d_qkv, const Columns& d
                           own ? own.data() : parameters_.value(convolution_), d_channels.data, d_weights});
 }
 
-// Gradients of channels and gates go back to their tokens, and those of weights to their places.
+// Gradients of channels and gates go back to the tokens' ranks, and gradients of weights to their places.
 void GatedDeltaLayer::backward_exchanged(const Buffer& d_qkv, const Buffer& d_gates, const Weights& d,
                                          Saved& saved) {
   const Buffer d_channels = all_tokens_by(delta_.columns());

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// GatedDeltaLayer: Gated DeltaNet (arXiv:2412.06464), as Qwen3-Next has it. One product makes queries, keys
-// and values, a gate on the output, and the two gates of each head. A short convolution of every channel goes
-// before the delta rule, and a gated norm of each head behind it. Tensor ranks have whole key heads and the
-// heads that share them.
+// GatedDeltaLayer: Gated DeltaNet (arXiv:2412.06464), in Qwen3-Next's form. One product computes queries,
+// keys and values, an output gate, and the two gates of each head. A short convolution of every channel
+// precedes the delta rule, and a gated norm of each head follows it. Tensor ranks have whole key heads and
+// the heads that share them.
 //
-// The convolution and the states of the rule are made again on the way back. Kept are the output of the first
+// The backward recomputes the convolution and the states of the rule. Kept are the output of the first
 // product, that of the rule, and the input of the last product.
 //
-// Context ranks exchange heads for tokens before the convolution, and back behind the rule: each has whole
+// Context ranks exchange heads for tokens before the convolution, and back after the rule: each has whole
 // sequences of its share of the heads.
 
 #include <string>
@@ -34,7 +34,7 @@ class GatedDeltaLayer : private Part {
   /// `name`: of the parameters, "layers.0.mixer".
   GatedDeltaLayer(const std::string& name, const PartContext& context);
 
-  // As AttentionLayer's.
+  // Like AttentionLayer's.
   void forward(const void* x, void* y, Saved& saved, const TokenRoom& room);
   Buffer backward_input(const void* dy, const void* x, void* dx, Saved& saved, const TokenRoom& room,
                         bool column_weights);
@@ -44,7 +44,7 @@ class GatedDeltaLayer : private Part {
   struct Weights {
     char *convolution, *decay, *step_bias, *norm;
   };
-  // Part of a row, and how far rows lie apart.
+  // A part of a row, and the stride of rows.
   struct Columns {
     char* data;
     int64_t row;
@@ -97,7 +97,7 @@ class GatedDeltaLayer : private Part {
   void backward_exchanged(const Buffer& d_qkv, const Buffer& d_gates, const Weights& d, Saved& saved);
 
   const HeadExchange exchange_;
-  const DeltaShape delta_;  // of all tokens, and this rank's share of the heads
+  const DeltaShape delta_;  // for all tokens and this rank's share of the heads
   Linear input_;
   int convolution_ = -1, decay_ = -1, step_bias_ = -1, norm_ = -1;
   Linear output_;

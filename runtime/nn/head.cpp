@@ -28,7 +28,7 @@ void Head::forward(Buffer input, const void* residual, const int32_t* targets, d
   cross_entropy(targets, loss_scale, saved.d_logits.data(), loss);
 }
 
-// A factor on logits is one on what they are computed from.
+// The factor on logits is applied to the product's input, and in the backward to its gradient.
 void Head::scale(const Buffer& x) {
   if (sizes_.model.logit_scale) run(Scale{local_count(), *sizes_.model.logit_scale, x.data(), x.data()});
 }
@@ -55,7 +55,7 @@ Buffer Head::backward_input(Saved& saved, bool weights, const void* beside) {
   saved.d_norm_out = local_by(sizes_.hidden);
   output_.backward_input(saved.d_logits.data(), saved.d_norm_out.data(), room,
                          weights ? saved.norm_out.data() : nullptr);
-  // The first module reads the scaled numbers, too.
+  // The first next-token module reads the scaled input, too, so its gradient is added before scaling.
   if (beside != nullptr) {
     run(ResidualAdd{local_count(), saved.d_norm_out.data(), beside, saved.d_norm_out.data()});
   }

@@ -6,8 +6,8 @@
 namespace mpt::runtime {
 int64_t HeadParts::row_units() const { return std::accumulate(units.begin(), units.end(), int64_t{0}); }
 
-// Calls body(rank, column, own_column, columns) for each part of each rank: where it lies in a row of a
-// token, and in that of the rank.
+// Calls body(rank, column, own_column, columns) for each part of each rank: its column in a token's row, and
+// in the rank's row.
 template <class F>
 void HeadExchange::for_each_part(const HeadParts& parts, F&& body) const {
   for (int64_t rank = 0; rank < ranks(); ++rank) {
@@ -21,8 +21,8 @@ void HeadExchange::for_each_part(const HeadParts& parts, F&& body) const {
   }
 }
 
-// Calls body(apart, together, bytes) for the sequences of each rank: from [rank][b][s of the rank] to
-// [b][rank][s of the rank].
+// Calls body(apart, together, bytes) for the sequences of each rank: their offsets in [rank][b][s of the
+// rank] and in [b][rank][s of the rank].
 template <class F>
 void HeadExchange::for_each_sequence(int64_t row_bytes, F&& body) const {
   const int64_t bytes = sizes_.sequence * row_bytes;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// HeadExchange: between rows of a context rank's own tokens, with all heads, and rows of all tokens, with the
-// rank's share of the heads (Jacobs et al. 2023, arXiv:2309.14509). A row has several parts, each of which
+// HeadExchange: converts between rows of a context rank's own tokens, with all heads, and rows of all tokens,
+// with the rank's share of the heads (Jacobs et al. 2023, arXiv:2309.14509). A row has several parts that
 // ranks share out: queries, keys, values.
 
 #include <vector>
@@ -28,7 +28,7 @@ class HeadExchange : private Part {
   int64_t rank() const { return context_group_.rank(); }
   /// [b*s of the rank, row] to [b*s of all ranks, row / ranks].
   Buffer to_heads(const void* tokens, const HeadParts& parts) const;
-  /// The way back.
+  /// The inverse.
   void to_tokens(const Buffer& exchanged, const HeadParts& parts, void* tokens) const;
 
  private:

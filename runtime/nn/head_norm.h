@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// HeadNorm: an rms norm of queries and one of keys. Per head, with one scale for all queries and one for all
-// keys (Qwen3): a rank has the gradient from its own heads only. Or over all heads at once (OLMo 2): ranks
-// add up what they know of a token, and each has the scales of its own heads.
+// HeadNorm: an rms norm of queries and one of keys. Either per head, with one scale for all queries and one
+// for all keys (Qwen3): then a rank has only the gradient from its own heads. Or over all heads at once (OLMo
+// 2): then ranks add up their sums for each token, and each has the scales of its own heads.
 
 #include <string>
 
@@ -15,12 +15,12 @@ class HeadNorm : private Part {
  public:
   struct Saved {
     Buffer kept, sums;
-    Buffer d_scales;  // until backward_weight adds it
+    Buffer d_scales;  // until backward_weight adds them
   };
 
   HeadNorm(const std::string& name, const PartContext& context);
 
-  /// In place on qkv; queries and keys are kept as they were.
+  /// In place on qkv; keeps the old queries and keys.
   void forward(void* qkv, Saved& saved);
   /// In place on dqkv.
   void backward_input(void* dqkv, Saved& saved);

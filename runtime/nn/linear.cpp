@@ -100,7 +100,7 @@ const void* Linear::narrowed_weight() {
   return narrowed_.data();
 }
 
-// Magnitudes are of all rows: where products go in parts, each part has its own.
+// A magnitude covers all rows. If a product runs in parts, each part has its own.
 LinearShape Linear::shaped(int64_t rows, const Magnitudes& magnitudes) {
   LinearShape shape{rows, shape_.columns, shape_.inner, shape_.fp8};
   shape.kept.weight = narrowed_weight();
@@ -284,7 +284,7 @@ void Linear::backward_weights(const WeightOperands& own, Linear& columns, const 
   if (with_columns) columns.backward_weight(of_columns.dy, whole, of_columns.magnitudes);
 }
 
-// What `product` makes of its rows is summed over the group while it works on the next ones.
+// Sums the output rows of `product` over the group while it works on the next rows.
 template <class Product>
 void Linear::sum_in_parts(void* y, int64_t columns, const TokenRoom& room, Product&& product) {
   if (scatters()) return scatter_in_parts(y, columns, room, product);
@@ -301,8 +301,8 @@ void Linear::sum_in_parts(void* y, int64_t columns, const TokenRoom& room, Produ
   last.wait();
 }
 
-// The rows of other ranks first: while they leave, and what others made of this rank's arrives, the next ones
-// are computed, this rank's own at last.
+// Computes the rows of other ranks first, and this rank's last. During a computation the previous rows are
+// sent, and partial sums for this rank arrive.
 template <class Product>
 void Linear::scatter_in_parts(void* y, int64_t columns, const TokenRoom& room, Product&& product) {
   const int ranks = group_.size(), rank = group_.rank();
@@ -322,8 +322,8 @@ void Linear::scatter_in_parts(void* y, int64_t columns, const TokenRoom& room, P
   run(SumRows{local, ranks, columns, sizes_.rows_of_parts.data(), room.arriving.data(), y});
 }
 
-// `product` works on the rank's own rows while the first others arrive, then on those of one rank after the
-// other.
+// `product` works on the rank's own rows while the first others arrive, then on the rows of one rank after
+// the other.
 template <class Product>
 void Linear::gather_in_parts(const void* own, void* all, int64_t columns, Product&& product) {
   const int ranks = group_.size(), rank = group_.rank();

@@ -2,7 +2,7 @@
 #pragma once
 
 // NextToken: a module that predicts one more token (DeepSeek-V3, arXiv:2412.19437, section 2.2). It reads the
-// input of the product in the head before it, and the embedding of the token that this head predicts. A
+// input of the product in the preceding head, and the embedding of the token that this head predicts. A
 // decoder layer like the model's last one follows, and a head with another norm. Token table and output
 // weight are the model's.
 //
@@ -16,8 +16,8 @@
 
 namespace mpt::runtime {
 
-/// Both halves are normalised and projected, and the projections are added: one projection of both halves
-/// side by side.
+/// Both halves are normalised and projected, and the projections are added. That equals one projection of
+/// both halves concatenated.
 class NextTokenInput : private Part {
  public:
   struct Saved {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Norm: layer norm or rms norm over rows, usually of the hidden width, held whole by every rank of a
-// tensor-parallel group. With sequence parallelism each rank has the gradient of its own tokens only; see
+// Norm: layer norm or rms norm over rows, usually of the hidden width. Every rank of a tensor-parallel group
+// holds all of it. With sequence parallelism each rank has the gradient of its own tokens only; see
 // Parameter::partial.
 
 #include <string>
@@ -18,12 +18,12 @@ class Norm : private Part {
 
   int64_t statistics_bytes() const { return shape_.statistics() * size_of(parameters_.state_type()); }
   void forward(const void* x, void* y, void* statistics) { forward(nullptr, x, nullptr, y, statistics); }
-  /// Of x + residual, which go to `sum`; without a residual x lies there.
+  /// Of x + residual, which is written to `sum`; without a residual `sum` is x.
   void forward(const void* residual, const void* x, void* sum, void* y, void* statistics);
   void backward_input(const void* dy, const void* x, const void* statistics, void* dx) {
     backward_input(dy, x, statistics, nullptr, dx);
   }
-  /// dx = the gradient through the norm + that of the residual beside it, if there is one.
+  /// dx = the gradient through the norm + the gradient of the residual path, if there is one.
   void backward_input(const void* dy, const void* x, const void* statistics, const void* residual, void* dx);
   void backward_weight(const void* dy, const void* x, const void* statistics);
 

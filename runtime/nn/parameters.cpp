@@ -11,7 +11,7 @@
 namespace mpt::runtime {
 namespace {
 
-// SplitMix64 (Steele et al. 2014): a counter in, 64 independent bits out.
+// SplitMix64 (Steele et al. 2014): maps a counter to 64 independent bits.
 uint64_t mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15ULL;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -33,7 +33,7 @@ double normal(uint64_t stream, int64_t index) {
   return std::sqrt(-2.0 * std::log(uniform(0))) * std::cos(2.0 * std::numbers::pi * uniform(1));
 }
 
-// Elements `first` to `end` of a block.
+// Draws elements `first` to `end` of a block.
 void draw_block(const Parameter& parameter, uint64_t stream, const ShardBlock& block, int64_t first,
                 int64_t end, double* to) {
   for (int64_t i = first; i < end; ++i) {
@@ -46,10 +46,10 @@ void draw_block(const Parameter& parameter, uint64_t stream, const ShardBlock& b
   }
 }
 
-// Calls body(begin, end) for parts of 0 to `count`, on several threads where that is much work.
+// Calls body(begin, end) for parts of 0 to `count`, on several threads if there is enough work.
 template <class Body>
 void for_all(int64_t count, Body&& body) {
-  constexpr int64_t kMuch = 1 << 16;  // elements of a thread: it starts in less time than it saves
+  constexpr int64_t kMuch = 1 << 16;  // elements that justify starting a thread
   constexpr int64_t kMostThreads = 16;
   const int64_t cores = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, kMostThreads);
   const int64_t parts = std::clamp<int64_t>(count / kMuch, 1, cores);
@@ -65,7 +65,7 @@ void for_all(int64_t count, Body&& body) {
 double residual_deviation(int64_t layers) { return kDeviation / std::sqrt(2.0 * double(layers)); }
 
 void draw(const Parameter& parameter, uint64_t seed, int64_t first, std::span<double> values) {
-  std::fill(values.begin(), values.end(), 0.0);  // padding stays
+  std::fill(values.begin(), values.end(), 0.0);  // padding stays zero
   const uint64_t stream = stream_of(seed, parameter.name);
   const int64_t end = first + int64_t(values.size());
   int64_t start = 0;  // of the block
@@ -92,7 +92,7 @@ size_t Parameters::begin_piece(bool works) {
 
 size_t Parameters::group_of(bool expert) {
   for (const size_t g : groups_of_piece_.back()) {
-    const bool own = groups_[g].piece + 1 == groups_of_piece_.size();  // else use_in() put it there
+    const bool own = groups_[g].piece + 1 == groups_of_piece_.size();  // else use_in() added it
     if (own && groups_[g].expert == expert) return g;
   }
   ParameterGroup group;
@@ -175,8 +175,8 @@ int64_t Parameters::largest_pair() const {
 void Parameters::allocate(std::optional<uint64_t> seed, const std::atomic<bool>* stop) {
   lay_out();
   stop_ = stop;
-  // In pieces, as below: clearing fresh memory takes seconds for large models, and a stop must not wait for
-  // it.
+  // Cleared in pieces: clearing fresh memory takes seconds for large models, and a stop must not wait for
+  // that.
   const auto make = [this](Device& device, int64_t count, DataType type) {
     constexpr int64_t kCleared = int64_t{1} << 28;
     Buffer buffer(device, count * size_of(type));
@@ -191,7 +191,7 @@ void Parameters::allocate(std::optional<uint64_t> seed, const std::atomic<bool>*
     piece_values_ = make(device_, gathers_ahead() ? largest_pair() : largest_piece(), type_);
   if (sharding_.zero >= 2) piece_gradients_ = make(device_, largest_piece(), state_type());
   if (!seed) return;
-  // In pieces: fresh memory for a whole weight costs more time than its numbers.
+  // Drawn in pieces: fresh memory for a whole weight would cost more time than its random numbers.
   constexpr int64_t kPiece = 1 << 20;
   std::vector<double> piece;
   for (const Parameter& p : list_) {
@@ -241,17 +241,17 @@ void Parameters::gather(size_t piece, Toward toward) {
   if (!share_group(piece, next)) fetch(next);
 }
 
-// What both use would be moved while the first is at work.
+// A group that both pieces use would be moved while the first piece is working.
 bool Parameters::share_group(size_t piece, size_t other) const {
   const auto &own = groups_of_piece_[piece], &others = groups_of_piece_[other];
   return std::find_first_of(own.begin(), own.end(), others.begin(), others.end()) != own.end();
 }
 
-// What lay there is no longer at work: neighbours alternate.
+// Neighbouring pieces alternate between two places, so the piece that was there has finished its work.
 Parameters::Whole& Parameters::fetch(size_t piece) {
   const auto number = size_t(std::find(working_.begin(), working_.end(), piece) - working_.begin());
   const size_t end = gathers_ahead() ? number % 2 : 0;
-  // A group that two pieces use lies where the latest one has it.
+  // A group that two pieces use is at the place of the latest one.
   int64_t place = end == 0 ? 0 : piece_values_.bytes() / size_of(type_) - size_of_piece(piece);
   for (const size_t g : groups_of_piece_[piece]) {
     value_place_[g] = place;
@@ -305,7 +305,7 @@ void Parameters::end_gradients(size_t piece) {
       const ParameterGroup& group = groups_[g];
       Communicator& ranks = sharers(group);
       char* const whole = static_cast<char*>(at(piece_gradients_, state_type(), gradient_place_[g]));
-      // The own share of the result lies where nobody else reads.
+      // No other rank reads this rank's own slice, so the result can go there.
       char* const own = whole + int64_t(ranks.rank()) * group.share() * size_of(state_type());
       ranks.reduce_scatter(whole, own, group.share(), state_type());
       void* const sum = own_gradients(group);

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Part: a layer, or a part of one, on one rank: what it works with, and calls that all of them make.
+// Part: a layer, or a part of one, on one rank: its sizes, parameters, groups and device, and shared helpers.
 
 #include "runtime/nn/parameters.h"
 #include "runtime/nn/rank_sizes.h"
 
 namespace mpt::runtime {
 
-/// What parts are made with. Sizes, parameters, device and the groups themselves must outlive them.
+/// The constructor arguments of parts. Sizes, parameters, device and the groups themselves must outlive them.
 struct PartContext {
   const RankSizes& sizes;
   Parameters& parameters;
   const LayerGroups& groups;
   Device& device;
 
-  /// The same for layers of another kind.
+  /// The same context for layers of another kind.
   PartContext of(const RankSizes& other) const { return {other, parameters, groups, device}; }
 };
 
-/// `data` and `bytes` more.
+/// The address `bytes` after `data`.
 inline const char* beyond(const void* data, int64_t bytes) { return static_cast<const char*>(data) + bytes; }
 inline char* beyond(void* data, int64_t bytes) { return static_cast<char*>(data) + bytes; }
 
@@ -33,11 +33,11 @@ class Part {
 
   Buffer tokens_by(int64_t columns) const { return {device_, sizes_.token_bytes(columns)}; }
   Buffer local_by(int64_t columns) const { return {device_, sizes_.local_bytes(columns)}; }
-  /// Room for `count` numbers in full precision.
+  /// Memory for `count` numbers in full precision.
   Buffer numbers(int64_t count) const { return {device_, count * sizes_.state_unit()}; }
   int64_t local_count() const { return sizes_.local_tokens * sizes_.hidden; }
 
-  /// A vector that all tensor ranks have whole; `partial`: each of them has a part of its gradient.
+  /// A vector that every tensor rank has whole; `partial`: each of them has a part of its gradient.
   Parameter whole_vector(const std::string& name, int64_t rows, bool partial, double start = 0.0) const {
     Parameter vector;
     vector.name = name;
@@ -48,7 +48,7 @@ class Part {
     vector.partial = partial;
     return vector;
   }
-  /// A vector of which each tensor rank has `rows`.
+  /// A vector split over tensor ranks, with `rows` on each.
   Parameter split_vector(const std::string& name, int64_t rows, double start, double deviation = 0.0) const {
     Parameter vector;
     vector.name = name;
@@ -65,10 +65,10 @@ class Part {
                     int64_t to_stride) const {
     run(CopyColumns{sizes_.type, rows, columns, from, from_stride, to, to_stride});
   }
-  /// `index` of a parameter, or -1 for null.
+  /// The value of parameter `index`; null for -1.
   const void* value_if(int index) const { return index < 0 ? nullptr : parameters_.value(index); }
   void* gradient_if(int index) const { return index < 0 ? nullptr : parameters_.gradient(index); }
-  /// `part`, `count` numbers in full precision, is added to the gradient of a parameter.
+  /// Adds `part`, `count` numbers in full precision, to the gradient of a parameter.
   void add_gradient(int index, int64_t count, const void* part) const {
     void* const gradient = parameters_.gradient(index);
     device_.run(parameters_.state_type(), ResidualAdd{count, gradient, part, gradient});

@@ -27,8 +27,8 @@ double scaled(double frequency, const std::optional<RotaryScaling>& scaling) {
   return frequency * (kept + (1.0 - kept) / scaling->factor);
 }
 
-// YaRN (arXiv:2309.00071, section 3.2), as transformers/modeling_rope_utils.py, _compute_yarn_parameters, has
-// it: by dimension, frequencies go from those that stay to those that fall by the factor.
+// YaRN (arXiv:2309.00071, section 3.2), as in transformers/modeling_rope_utils.py, _compute_yarn_parameters.
+// By dimension, frequencies change gradually from unscaled ones to ones divided by the factor.
 class Yarn {
  public:
   Yarn(const Rotary& rotary, int64_t rotated)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// SharedExperts: the experts that all tokens share are a dense MLP beside the routed ones (arXiv:2401.06066,
-// section 3.2). In some models a gate, the sigmoid of one product of the input, multiplies its output
-// (Qwen2-MoE).
+// SharedExperts: the experts that all tokens share are a dense MLP in addition to the routed ones
+// (arXiv:2401.06066, section 3.2). In some models a gate, the sigmoid of one product of the input, multiplies
+// its output (Qwen2-MoE).
 
 #include <optional>
 #include <string>
@@ -23,9 +23,9 @@ class SharedExperts : private Part {
   /// `name`: of the MLP of experts, "layers.0.mlp".
   SharedExperts(const std::string& name, const PartContext& context);
 
-  /// What comes out is added to y; without `y` it stops where the kept activations are made.
+  /// Adds its output to y. Without `y` it stops once the kept activations exist.
   void forward(const void* x, void* y, Saved& saved, const TokenRoom& room);
-  /// Added to dx.
+  /// Adds its gradient to dx.
   void backward_input(const void* dy, void* dx, Saved& saved, const TokenRoom& room);
   void backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all);
 

@@ -14,7 +14,7 @@
 namespace mpt::runtime {
 
 struct Stage::State {
-  // Everything one micro-batch keeps between its forward and the end of its backward.
+  // All data that one micro-batch keeps between its forward and the end of its backward.
   struct InFlight {
     Embedding::Saved tokens;
     std::vector<DecoderLayer::Saved> layers;
@@ -65,7 +65,7 @@ struct Stage::State {
   double& loss_sum() { return *static_cast<double*>(loss->data()); }
   double& next_token_loss_sum() { return static_cast<double*>(loss->data())[1]; }
   void reset_loss() { loss_sum() = next_token_loss_sum() = 0.0; }
-  // Layers keep a reference.
+  // Layers keep a reference to the result.
   const RankSizes& sizes_of_layer(int64_t layer) {
     const LayerList& list = options.model.layers;
     return kinds.try_emplace(list.name_of(layer), sizes.of(list[layer])).first->second;
@@ -97,12 +97,12 @@ struct Stage::State {
     }
   }
 
-  // What next-token module `m` reads beside the tokens.
+  // The input of next-token module `m`, apart from the tokens.
   static const void* hidden_before(const InFlight& flight, size_t m) {
     return (m == 0 ? flight.head : flight.next_tokens[m - 1].head).norm_out.data();
   }
 
-  // Returns the gradient of a head's input. With `weights` its weight gradients are made, too.
+  // Returns the gradient of a head's input. `weights`: also computes its weight gradients.
   Buffer backward_head(Head& of, Head::Saved& saved, const Buffer& beside, bool weights) {
     parameters.gather(of.piece(), Toward::down);
     Buffer gradient = of.backward_input(saved, weights && weights_beside(), beside.data());
@@ -112,7 +112,8 @@ struct Stage::State {
     return gradient;
   }
 
-  // Returns the gradient that the lowest module adds to what the head's product reads; empty without one.
+  // Returns the gradient that the lowest module adds to the input of the head's product; empty without
+  // modules.
   Buffer backward_next_tokens(InFlight& flight, bool weights) {
     Buffer beside;
     for (size_t m = next_tokens.size(); m-- > 0;) {
@@ -137,7 +138,7 @@ struct Stage::State {
     return beside;
   }
 
-  // The gradient that enters the top layer: the loss's own, or what the next stage sent.
+  // The gradient at the top layer's output: the loss's own, or the one that the next stage sent.
   Buffer top_gradient(InFlight& flight, const void*& data, bool weights) {
     if (!head) return {};
     const Buffer beside = backward_next_tokens(flight, weights);
@@ -146,7 +147,7 @@ struct Stage::State {
     return gradient;
   }
 
-  // The weight gradients of the head and of what lies behind it, where they are apart.
+  // The weight gradients of the head and of the next-token modules, for a split backward.
   void backward_head_weights(InFlight& flight) {
     for (size_t m = next_tokens.size(); m-- > 0;) {
       NextToken& module = next_tokens[m];
@@ -160,15 +161,16 @@ struct Stage::State {
     with_gradients(head->piece(), [&] { head->backward_weight(flight.head); });
   }
 
-  // Whether weight gradients are made together with the input gradients whose sums run beside them. What is
-  // scattered as soon as it is made has to wait for room, which the input gradients do not.
+  // Whether weight gradients are computed together with the input gradients, overlapped with the latter's
+  // sums. With ZeRO 2 and 3 they are not: scattered gradients wait for free memory, and input gradients need
+  // not.
   bool weights_beside() const { return sizes.overlaps_tensor && parameters.zero() < 2; }
-  // The same of layers, whose products of 8 bits then narrow the gradient of their output once.
+  // The same for layers; their products of 8 bits then narrow the gradient of their output only once.
   bool layer_weights_beside() const {
     return (sizes.overlaps_tensor || sizes.weights_with_inputs) && parameters.zero() < 2;
   }
 
-  // Weight gradients of one piece, between making room for them and handing them out.
+  // Computes the weight gradients of one piece between begin_gradients() and end_gradients().
   template <class F>
   void with_gradients(size_t piece, F&& body) {
     parameters.begin_gradients(piece);
@@ -203,7 +205,7 @@ struct Stage::State {
   std::vector<NextToken> next_tokens;
   int table = -1;
   std::map<int, InFlight> in_flight;
-  std::optional<HostBuffer> loss;  // with the head two doubles: its own, and that of next-token modules
+  std::optional<HostBuffer> loss;  // with the head, two sums: its loss, and that of next-token modules
   double loss_scale = 1.0;
   std::function<void(size_t)> on_gradients;
   bool watching = false;
@@ -230,7 +232,7 @@ void Stage::forward(int micro_batch, const int32_t* tokens, const int32_t* targe
     x = Buffer(s.device, s.boundary_bytes());
     s.device.copy(x.data(), input, x.bytes());
   }
-  const void* lacking = nullptr;  // what the next norm adds to x
+  const void* lacking = nullptr;  // still to be added to x by the next norm
   for (size_t l = 0; l < s.layers.size(); ++l) {
     DecoderLayer& layer = s.layers[l];
     DecoderLayer::Saved& saved = flight.layers[l];
@@ -281,7 +283,7 @@ void Stage::backward_input(int micro_batch, const void* output_gradient, void* i
   State::InFlight& flight = s.find(micro_batch);
   const void* gradient = output_gradient;
   Buffer owned = s.top_gradient(flight, gradient, false);
-  if (!s.head) {  // the slot is filled again before the weight gradients run: keep a copy
+  if (!s.head) {  // the slot is refilled before the weight gradients run, so keep a copy
     owned = Buffer(s.device, s.boundary_bytes());
     s.device.copy(owned.data(), gradient, owned.bytes());
     gradient = owned.data();

@@ -19,7 +19,7 @@ std::vector<size_t> in_flight_of_stages(const StepProgram& program) {
 
 namespace {
 
-// Over the layers, by pass.
+// The means over layers, by pass.
 std::vector<double> means(const std::vector<LayerLoads>& layers) {
   size_t passes = layers.front().size();
   for (const LayerLoads& layer : layers) passes = std::min(passes, layer.size());

@@ -13,7 +13,7 @@ AdamW options_of(const AdamW& options, bool decays, double fixed_step) {
   AdamW own = options;
   if (!decays) own.weight_decay = 0.0;
   if (fixed_step == 0.0) return own;
-  // Of one gradient alone AdamW's step is its sign.
+  // With both betas 0, AdamW's step is the sign of the gradient.
   own.learning_rate = fixed_step;
   own.beta1 = own.beta2 = 0.0;
   own.epsilon = std::numeric_limits<float>::min();
@@ -44,7 +44,7 @@ HostedRange HostStep::from(const HostedRange& range, int64_t begin, int64_t coun
           range.second_moment + state};
 }
 
-// Small weights share a piece where gradients and values of the one go on behind those of the other.
+// Small weights share a piece if their gradients are contiguous, and so are their values.
 void HostStep::add(const HostedRange& range, int64_t most) {
   for (int64_t done = 0; done < range.count;) {
     const HostedRange rest = from(range, done, range.count - done);
@@ -70,7 +70,7 @@ void HostStep::run(const AdamW& options) {
   std::vector<SideStream::Ticket> tickets;
   for (size_t t = 0; t < cores_.threads.size(); ++t)
     tickets.push_back(cores_.threads[t]->post("optimizer step on the host", [&, t] { work(rooms_[t]); }));
-  // All of them, for they work with what is on this stack.
+  // Awaits all tickets, because their work uses this stack frame.
   std::exception_ptr failure;
   for (size_t t = 0; t < tickets.size(); ++t) {
     try {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// HostStep: AdamW where the optimizer's state lies in the host's memory (Ren et al. 2021, arXiv:2101.06840):
-// gradients come there in pieces, the host's cores change masters and moments, and weights go back in the
-// compute's type. Threads take pieces in turn, so that copies of some run beside the arithmetic of others.
+// HostStep: AdamW with the optimizer's state in host memory (Ren et al. 2021, arXiv:2101.06840). Gradients
+// are copied there in pieces, the host's cores change masters and moments, and weights are copied back in the
+// compute's type. Threads take pieces in turn, so copies of some overlap with the arithmetic of others.
 
 #include <span>
 #include <vector>
@@ -13,19 +13,20 @@
 
 namespace mpt::runtime {
 
-/// Elements one behind the other: gradients and weights on the device, the others in the host's memory.
+/// Contiguous elements: gradients and weights are on the device, the others in host memory.
 struct HostedRange {
   int64_t count = 0;
   bool decays = false;
-  double fixed_step = 0.0;  // as Parameter's
+  double fixed_step = 0.0;  // like Parameter's
   char *gradient = nullptr, *value = nullptr;
   char *master = nullptr, *first_moment = nullptr, *second_moment = nullptr;
 };
 
-/// The step of a weight that decays or not, or that has a fixed step.
+/// The options for a weight that decays or not, or that has a fixed step.
 AdamW options_of(const AdamW& options, bool decays, double fixed_step);
 
-/// Who computes: a device whose memory is the host's, and threads beside the caller's; none: the caller's.
+/// The processors of the step: a device that works in host memory, and threads. Without threads the caller's
+/// computes.
 struct HostCores {
   Device* device = nullptr;
   std::vector<SideStream*> threads;
@@ -33,16 +34,16 @@ struct HostCores {
 
 class HostStep {
  public:
-  /// Elements of a piece: what a core copies and changes of it stays in its cache.
+  /// Elements of a piece: few enough to stay in a core's cache.
   static constexpr int64_t kPiece = int64_t{1} << 16;
 
-  /// Weights are of `type` on `device`, all else of state_type_of() it. What ranges and cores refer to
-  /// outlives this.
+  /// Weights have `type` and are on `device`; all else has the type that state_type_of() gives. The referents
+  /// of ranges and cores must outlive this.
   HostStep(Device& device, HostCores cores, DataType type, std::span<const HostedRange> ranges,
            int64_t piece = kPiece);
 
-  /// `options.weight_decay` is that of ranges that decay. Behind what the caller asked the device for, and
-  /// done when it returns.
+  /// `options.weight_decay` is for ranges that decay. Runs after the caller's earlier work on the device, and
+  /// is complete on return.
   void run(const AdamW& options);
 
  private:
@@ -50,12 +51,12 @@ class HostStep {
     int64_t begin = 0;  // in its piece
     HostedRange range;
   };
-  // Its parts lie one behind the other on the device, so that it is copied at once.
+  // Its parts are contiguous on the device, so one copy moves it.
   struct Piece {
     int64_t count = 0;
     std::vector<Part> parts;
   };
-  // Where a thread has the piece that it is at.
+  // A thread's memory for its current piece.
   struct Room {
     HostBuffer gradients, values;
   };

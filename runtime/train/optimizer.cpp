@@ -32,8 +32,8 @@ std::vector<HostedRange> Optimizer::hosted_ranges() {
   return ranges;
 }
 
-// They lie where they are and are summed by the same ranks in every step. Weights are not registered: what
-// gathers them over a network from registered memory can hang before NCCL 2.32 update 1 (NVIDIA/nccl#2389).
+// The buffers stay in place, and the same ranks sum them in every step. Weights are not registered: gathering
+// registered memory over a network can hang before NCCL 2.32 update 1 (NVIDIA/nccl#2389).
 void Optimizer::register_gradients() {
   std::vector<Communicator*> summing;
   for (const ReplicaGroups& ranks : {dense_, expert_}) {
@@ -75,7 +75,7 @@ void Optimizer::reduce_gradients() {
   for (size_t g = 0; g < groups.size(); ++g) {
     if (reduced_[g] != 0) continue;
     const size_t first = g;
-    // Without ZeRO neighbours of one kind go together.
+    // Without ZeRO, neighbouring groups of one kind are reduced together.
     while (parameters_.zero() == 0 && g + 1 < groups.size() && reduced_[g + 1] == 0 &&
            groups[g + 1].expert == groups[g].expert)
       ++g;
@@ -107,7 +107,7 @@ void Optimizer::sum_partial_gradients() {
 double Optimizer::squared_norm() const {
   std::vector<Stretch> counted;
   for (const OwnedRange& range : parameters_.owned()) {
-    // The same share lies on every rank of `across`.
+    // Every rank of `across` has the same share.
     if (!range.parameter->is_first_copy || !is_first_replica(*range.parameter)) continue;
     if (range.parameter->fixed_step > 0.0) continue;
     counted.push_back({parameters_.gradient_at(range), range.count});

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Optimizer: what happens to one stage's parameters at the end of a step: gradients are summed over the ranks
-// that hold the same weights, the owner of each share changes it with AdamW, and with ZeRO 1 and 2 the
-// changed weights are gathered. Collectives run over whole groups of parameters. An offloaded optimizer does
-// the step on the host (runtime/train/host_step.h); all else is on the device.
+// Optimizer: the end of a step for one stage's parameters. Gradients are summed over the ranks that hold the
+// same weights. The owner of each share changes it with AdamW. With ZeRO 1 and 2 the changed weights are
+// gathered. Collectives run over whole groups of parameters. An offloaded optimizer does the step on the host
+// (runtime/train/host_step.h); all else is on the device.
 
 #include <memory>
 #include <vector>
@@ -14,8 +14,7 @@
 
 namespace mpt::runtime {
 
-/// Ranks with the same weights: those that share out the state (one without ZeRO), and those that hold the
-/// same share.
+/// Ranks with the same weights: those that share the state (one without ZeRO), and those with the same share.
 struct ReplicaGroups {
   Communicator* shard = nullptr;
   Communicator* across = nullptr;
@@ -23,23 +22,23 @@ struct ReplicaGroups {
 
 class Optimizer {
  public:
-  /// `tensor` sums what tensor ranks hold parts of (Parameter::partial); `cores` do the step where the
-  /// parameters' state is the host's. All must outlive the optimizer.
+  /// `tensor` sums the gradients that tensor ranks hold in parts (Parameter::partial). `cores` do the step if
+  /// the state is in host memory. All must outlive the optimizer.
   Optimizer(Parameters& parameters, Device& device, const ReplicaGroups& dense, const ReplicaGroups& expert,
             Communicator& tensor, const HostCores& cores);
 
-  /// Sums gradients over replicas: each rank has its share of the sum. Of one piece, whose gradients of the
-  /// whole step are there; and of all pieces that are left.
+  /// Sums gradients over replicas: each rank gets its share of the sum. For one piece with complete gradients
+  /// of the step, or for all remaining pieces.
   void reduce_gradients(size_t piece);
   void reduce_gradients();
-  /// Sums the parts that tensor ranks hold. Once all gradients of the step are reduced.
+  /// Sums the parts of tensor ranks. To be called after all gradients of the step are reduced.
   void sum_partial_gradients();
-  /// Of this rank's shares; weights that other ranks count are left out.
+  /// For this rank's shares, without weights that other ranks count.
   double squared_norm() const;
-  /// `options.weight_decay` is that of matrices. The gradients are zero afterwards.
+  /// `options.weight_decay` is for matrices. The gradients are zero afterwards.
   void step(const AdamW& options);
   void gather_parameters();
-  /// Whether the norm counts this rank's share of the parameter and a checkpoint takes it from here.
+  /// Whether the norm and checkpoints take this rank's share of the parameter.
   bool is_first_replica(const Parameter& parameter) const {
     return ranks_of(parameter.expert).across->rank() == 0;
   }
@@ -55,7 +54,7 @@ class Optimizer {
   void register_gradients();
   std::vector<HostedRange> hosted_ranges();
   void step_on_device(const AdamW& options);
-  // Groups `first` to `last` lie one behind the other and have the same replicas.
+  // Groups `first` to `last` are contiguous and have the same replicas.
   void reduce(size_t first, size_t last);
   const ReplicaGroups& ranks_of(bool expert) const { return expert ? expert_ : dense_; }
 
@@ -63,10 +62,10 @@ class Optimizer {
   Device& device_;
   ReplicaGroups dense_, expert_;
   Communicator& tensor_;
-  std::vector<std::unique_ptr<Registration>> registered_;  // gradients, with those who sum them
+  std::vector<std::unique_ptr<Registration>> registered_;  // gradients, with the ranks that sum them
   Buffer first_, second_;
-  std::unique_ptr<HostStep> host_step_;  // null: the step is the device's
-  std::vector<char> reduced_;            // groups that are done before the others
+  std::unique_ptr<HostStep> host_step_;  // null: the device does the step
+  std::vector<char> reduced_;            // groups that were reduced early
 };
 
 }  // namespace mpt::runtime

@@ -10,7 +10,7 @@ namespace mpt::runtime {
 struct TrainOptions {
   int64_t steps = 100;
   double learning_rate = 1e-3;
-  double minimum_learning_rate = 1e-4;  // where the cosine ends
+  double minimum_learning_rate = 1e-4;  // at the end of the cosine
   int64_t warmup_steps = 10;
   double clip = 1.0;  // gradient norm; 0 is no clipping
   // Factor on the mean loss of next-token modules, which is added to the model's own (Megatron-LM's default).
@@ -19,7 +19,7 @@ struct TrainOptions {
   double beta1 = 0.9, beta2 = 0.95;
   double epsilon = 1e-8;
   uint64_t seed = 1;
-  int64_t most_skipped = 4;           // steps in a row whose gradients are not finite; one more ends the run
+  int64_t most_skipped = 4;           // steps in a row without finite gradients; one more ends the run
   double first_loss_scale = 65536.0;  // fp16: halved at an overflow, doubled after loss_scale_window steps
   int64_t loss_scale_window = 1000;   // (Micikevicius et al. 2018, arXiv:1710.03740, section 3.2)
   int64_t evaluate_every = 0;         // steps between passes over validation data; 0: none

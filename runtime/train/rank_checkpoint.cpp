@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a rank reads of checkpoints and gives to them.
+// A rank's part in loading and saving checkpoints.
 
 #include "runtime/train/rank_worker.h"
 

@@ -56,7 +56,7 @@ RankWorker::RankWorker(const Plan& plan, const StepProgram& program, const RankP
       update_.push_back(std::make_unique<SideStream>(place.device, place.on_failure));
   }
   make_groups(place);
-  // NCCL's groups have their own memory by now.
+  // Comes after the groups, because NCCL's memory is then allocated.
   device_.reserve(pool_bytes(mpt::peak_bytes(program)[size_t(at_.pipeline)]));
   const auto stages = stage_contents(plan.model, plan.layout);
   for (int s = 0; s < program.stages; ++s) {
@@ -69,9 +69,9 @@ RankWorker::RankWorker(const Plan& plan, const StepProgram& program, const RankP
   }
 }
 
-// Groups of the same ranks that the same thread calls are one communicator, and on GPUs one handle of NCCL.
-// Its first operation of a kind asks the driver for memory, which may wait for all work of the GPU: now there
-// is none, and all ranks come here in the same order.
+// Groups of the same ranks that the same thread calls share one communicator, and on GPUs one handle of NCCL.
+// Its first operation of a kind requests memory from the driver, which may wait for all work of the GPU. Now
+// there is none, and all ranks reach this point in the same order.
 std::shared_ptr<Communicator> RankWorker::communicator(const RankPlace& place, const models::RankGroup& group,
                                                        const char* name, FirstCall first) {
   std::shared_ptr<Communicator>& shared = communicators_[group];
@@ -101,7 +101,7 @@ std::shared_ptr<Communicator> RankWorker::communicator(const RankPlace& place, c
   return shared;
 }
 
-// What runs in side streams is not waited for, and may not be over when times are collected.
+// Work in side streams is not awaited here, and may not be complete when times are collected.
 std::unique_ptr<Communicator> RankWorker::metered(std::shared_ptr<Communicator> group, CallTime& time) {
   auto marks =
       &time == &times_->beside || group->size() == 1 ? nullptr : device_.make_marks(MarkMeter::kMarked);
@@ -112,7 +112,7 @@ std::unique_ptr<Communicator> RankWorker::metered(std::shared_ptr<Communicator> 
 
 void RankWorker::make_groups(const RankPlace& place) {
   CallTimes& t = *times_;
-  // In the side stream a call takes none of the compute's time; waiting for its end does.
+  // A call in the side stream takes no time of the compute lane; waiting for its end does.
   CallTime& sharding = side_ ? t.beside : t.sharding;
   CallTime& gradients = reduces_early() ? t.beside : t.gradients;
   struct Named {
@@ -247,7 +247,7 @@ void RankWorker::load_tokens(const Dataset& data, int64_t first_sample) {
   targets_.resize(tokens_.size() * size_t(1 + further));
   for (int64_t i = 0; i < per_rank; ++i) {
     data.sample(first_sample + at_.data * per_rank + i, tokens.data(), targets.data());
-    // The targets of a micro-batch begin behind all of those before it.
+    // The targets of a micro-batch follow those of all earlier ones.
     const int64_t first = (i / batch * batch * further + i) * own;
     for (int64_t p = 0; p < own; ++p) {
       const int64_t at = positions[size_t(p)];
@@ -310,7 +310,7 @@ void RankWorker::run(InstructionId id) {
   }
 }
 
-// Where pieces were reduced as their gradients came, what is left is to wait for.
+// If pieces were reduced as their gradients became complete, only a wait is left.
 void RankWorker::reduce_gradients(int s) {
   HeldStage& h = held(s);
   if (!reduces_early()) return h.optimizer->reduce_gradients();
@@ -319,12 +319,12 @@ void RankWorker::reduce_gradients(int s) {
 }
 
 void RankWorker::gather_parameters(int s) {
-  if (plan_.layout.zero == 3) return;  // planned for who gathers once a step: here it is done at each use
+  if (plan_.layout.zero == 3) return;  // the plan gathers once a step; ZeRO 3 here gathers at each use
   if (side_ && plan_.layout.overlap_parameter_gather) return held(s).stage->parameters().begin_gathering();
   held(s).optimizer->gather_parameters();
 }
 
-// A boundary goes through the stage's slot, or straight to a neighbour on the same rank.
+// A boundary goes into the stage's slot, or directly to the next stage on the same rank.
 void* RankWorker::output_place(const Instruction& i, std::vector<Buffer>& slots, int to) {
   if (i.send_slot >= 0) return slots[size_t(i.send_slot)].data();
   if (to < 0 || to >= program_.stages) return nullptr;
@@ -368,7 +368,7 @@ void RankWorker::backward(InstructionId id, const Instruction& i) {
   }
   if (!last) return;
   h.stage->on_gradients(nullptr);
-  // From this thread, too: stages share communicators, and all ranks post in the same order.
+  // Posted by this thread, too: stages share communicators, and all ranks post in the same order.
   h.reduced = side_->post("reducing gradients", [&h] { h.optimizer->reduce_gradients(); });
 }
 
@@ -398,7 +398,7 @@ void RankWorker::transfer(const Instruction& i) {
   edge.receive(slot.data(), slot.bytes(), 0);
 }
 
-// Both copies of the weight get the sum of both gradients. Each rank has the same share of either.
+// Both copies of the weight get the sum of both gradients. Each rank has the same share of both.
 void RankWorker::reduce_tied_embedding() {
   struct Part {
     void* gradient;

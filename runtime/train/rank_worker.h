@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// RankWorker: what one rank does for each instruction: its stages, transfer slots, communicators and
-// optimizer state. It orders nothing; the executor calls it in the program's order.
+// RankWorker: executes instructions on one rank. It has the rank's stages, transfer slots, communicators and
+// optimizer state. The executor decides the order: the program's.
 
 #include <array>
 #include <atomic>
@@ -28,34 +28,35 @@
 
 namespace mpt::runtime {
 
-/// Micro-batches of which each virtual stage holds activations at most at a time.
+/// The most micro-batches with kept activations at a time, for each virtual stage.
 std::vector<size_t> in_flight_of_stages(const StepProgram& program);
 
-/// Copies that arrived at a layer's experts over an even share, one entry per forward pass, in order.
+/// Copies that a layer's experts got, as a ratio to an even share: one entry per forward pass, in order.
 using LayerLoads = std::vector<double>;
 
-/// One load for a rank's layers: of the fullest layer in any pass where layers are recomputed `one_by_one`;
-/// else the mean of a stage's layers over as many consecutive passes as it holds, where that is highest, and
-/// of the stages their mean by layers. 0 where no layer has spread experts.
+/// One load for all layers of a rank. If layers are recomputed `one_by_one`: the highest of any layer and
+/// pass. Else a stage's load is the mean over its layers and over a window of consecutive passes, one per
+/// micro-batch in flight, at its highest. The result is the mean over stages, weighted by layers. 0 if no
+/// layer has spread experts.
 struct StageLoads {
   std::vector<LayerLoads> layers;
   size_t in_flight = 1;
 };
 double expert_load(const std::vector<StageLoads>& stages, bool one_by_one);
 
-/// What a run carries from step to step beside the weights: the same on every rank.
+/// A run's state across steps, apart from the weights: the same on every rank.
 struct TrainingState {
   int64_t step = 0;             // steps done
-  int64_t samples = 0;          // sequences seen, by all ranks: the next one's number
-  int64_t optimizer_steps = 0;  // of those, steps that changed the weights
-  double loss_scale = 1.0;      // other than 1 in fp16 only
+  int64_t samples = 0;          // sequences seen by all ranks: the next one's number
+  int64_t optimizer_steps = 0;  // steps among those that changed the weights
+  double loss_scale = 1.0;      // differs from 1 only in fp16
   int64_t good_steps = 0;       // since the loss scale changed
   int64_t skipped_in_a_row = 0;
 };
 
-/// Where a rank works. `control` carries what is in host memory, `data` what is on the device; on CPUs they
-/// are the same. All outlive the worker. `on_failure` is told what failed beside its compute.
-/// `host_threads` may do an offloaded optimizer's step beside the rank's own; 0: its own does.
+/// The environment of a rank. `control` carries host memory, `data` device memory; on CPUs they are the same.
+/// All must outlive the worker. `on_failure` is called for failures in side streams. `host_threads` more
+/// threads may do an offloaded optimizer's step; 0: the rank's own does.
 struct RankPlace {
   int rank = 0;
   Device& device;
@@ -64,7 +65,7 @@ struct RankPlace {
   SideStream::OnFailure on_failure;
   int host_threads = 0;
   bool draws_weights = true;                // false: load() follows
-  const std::atomic<bool>* stop = nullptr;  // once it is true no weights are drawn or loaded any more
+  const std::atomic<bool>* stop = nullptr;  // once true, no weights are drawn or loaded any more
 };
 
 class RankWorker final : public InstructionHandler {
@@ -76,22 +77,22 @@ class RankWorker final : public InstructionHandler {
   void load(const TensorSource& source, bool moments);
   void set_state(const TrainingState& state) { state_ = state; }
   const TrainingState& state() const { return state_; }
-  /// A copy of what this rank has to save: of replicas, the first one's.
+  /// A copy of the state that this rank has to save; among replicas only the first one saves.
   RankSnapshot snapshot();
 
   /// Loads this rank's tokens of optimizer step state().step.
   void begin_step(const Dataset& data);
-  /// Loads those of batch `number` for a pass without gradients.
+  /// Loads this rank's tokens of batch `number` for a pass without gradients.
   void begin_evaluation(const Dataset& data, int64_t number);
-  /// How the pass that has begun is handed over: in turn wherever a kernel may be loaded or memory asked for,
-  /// because the driver may then wait for all work of the GPU, transfers among it. That is in a first pass,
-  /// and with experts always: each micro-batch brings them other numbers of rows.
+  /// How the current pass is handed over. It is in turn if kernels may be loaded or memory requested, because
+  /// the driver may then wait for all work of the GPU, even transfers. That is so in a first pass, and always
+  /// with experts: each micro-batch brings them other numbers of rows.
   Handing handing() const { return handing_; }
   void run(InstructionId id) override;
-  /// Counts the step, and moves the loss scale.
+  /// Counts the step, and updates the loss scale.
   void end_step();
 
-  /// Seconds in calls of each kind of communicator since the last call of this, and memory.
+  /// Seconds in calls of each kind of communicator since the last call of take_record(), and memory.
   reports::RankRecord take_record();
   double loss() const { return loss_; }  // mean over the step's tokens, the same on every rank
   double next_token_loss() const { return next_token_loss_; }  // mean over next-token modules, too
@@ -99,8 +100,8 @@ class RankWorker final : public InstructionHandler {
   double gradient_norm() const { return gradient_norm_; }      // before clipping
   /// Whether the step's loss and gradients are finite; if not, the weights stay as they were.
   bool is_finite() const;
-  /// Number of the first piece whose output was not finite, as Stage counts them, from the second bad step in
-  /// a row on; kNoOverflow before.
+  /// The first piece with an output that was not finite, numbered as in Stage. It is known from the second
+  /// bad step in a row on; kNoOverflow before.
   int64_t first_overflow() const;
 
   int pipeline_rank() const { return int(at_.pipeline); }
@@ -119,7 +120,7 @@ class RankWorker final : public InstructionHandler {
     std::vector<Buffer> receive_activation, send_activation, receive_gradient, send_gradient;
   };
   std::vector<double> start_values(const Parameter& parameter) const;
-  /// Of data on the device.
+  /// For data on the device.
   enum class FirstCall { sum, ring, all_to_all, transfer };
   std::shared_ptr<Communicator> communicator(const RankPlace& place, const models::RankGroup& group,
                                              const char* name, FirstCall first);
@@ -154,29 +155,29 @@ class RankWorker final : public InstructionHandler {
   DataType type_;
   Device& device_;
   const std::atomic<bool>* stop_;
-  // Shared by the communicators below, which they outlive.
+  // Shared by the communicators below; must outlive them.
   struct CallTimes {
     CallTime tensor{0.0}, context{0.0}, expert{0.0}, sharding{0.0}, transfer{0.0}, gradients{0.0};
-    CallTime beside{0.0};  // in the side stream, where nobody waits for it
+    CallTime beside{0.0};  // in the side stream, without anyone waiting
   };
   std::unique_ptr<CallTimes> times_ = std::make_unique<CallTimes>();
   std::vector<std::shared_ptr<MarkMeter>> meters_;  // of groups that lanes use
-  // What the groups below share, several uses one.
+  // Shared by the groups below: several uses may have one communicator.
   std::map<models::RankGroup, std::shared_ptr<Communicator>> communicators_;
   std::array<std::unique_ptr<Communicator>, models::kGroupUses> groups_;
   std::array<std::unique_ptr<Communicator>, models::kGroupUses> lists_;  // of experts, in host memory
-  // The two ranks of each transfer, sender first: a lane sends while another receives, and neither may wait
-  // for the other. And the ends, where they share a token table.
+  // The two ranks of each transfer, sender first. A lane sends while another receives, and neither may wait
+  // for the other. Also the two ends of the pipeline, if they share a token table.
   std::map<models::RankGroup, std::unique_ptr<Communicator>> pipeline_groups_;
   std::unique_ptr<Communicator> world_group_;
-  std::unique_ptr<Device> host_;  // has an offloaded optimizer's state
+  std::unique_ptr<Device> host_;  // holds an offloaded optimizer's state
   std::map<int, HeldStage> held_;
   std::map<std::pair<int, int>, Buffer>
       handed_over_;  // boundary between two stages of this rank, by stage and micro-batch
   std::vector<int32_t> tokens_, targets_;  // [micro-batches, b, s], [micro-batches, 1 + modules, b, s]
-  // They end before what their work refers to. side_: what replicas send each other, null where nothing of it
-  // runs beside compute; ring_: keys and values of context ranks; products_: what tensor ranks send each
-  // other beside their products; update_: an offloaded optimizer's step.
+  // Destroyed before the objects that their work uses. side_: communication between replicas, null if none of
+  // it overlaps with compute. ring_: keys and values of context ranks. products_: communication between
+  // tensor ranks during products. update_: an offloaded optimizer's step.
   std::unique_ptr<SideStream> side_, ring_, products_;
   std::vector<std::unique_ptr<SideStream>> update_;
   TrainingState state_;

@@ -27,19 +27,18 @@
 namespace mpt::runtime {
 namespace {
 
-// Adam waits for memory: more threads than these of one rank win nothing that its share of a node could give.
+// Adam is limited by memory bandwidth: more threads per rank gain nothing from its share of a node.
 constexpr int64_t kMostHostThreads = 16;
-// From a failure to the end of all threads: to abort communicators takes a second or two.
+// From a failure to the end of all threads: aborting communicators takes a second or two.
 constexpr double kPatience_s = 20.0;
 
-// Ends the process when a failed run does not end by itself: a thread may be held in a driver, where no abort
-// and no time-out reaches it. Nothing is unwound then.
+// Ends the process if a failed run does not end by itself: a thread may be stuck in a driver, where no abort
+// and no timeout reaches it. Destructors do not run then.
 class LastResort {
  public:
   using End = std::function<void(const std::string& what)>;
 
-  // `end` is called `patience_s` after something failed, or `world` was aborted, unless this has ended by
-  // then.
+  // Calls `end` `patience_s` after a failure or an abort of `world`, unless this object is destroyed earlier.
   LastResort(const World& world, double patience_s, const End& end, std::string failed)
       : world_(world), patience_s_(patience_s), end_(end), what_(std::move(failed)) {
     if (end_) thread_ = std::jthread([this](const std::stop_token& over) { watch(over); });
@@ -69,12 +68,12 @@ class LastResort {
   const double patience_s_;
   const End& end_;
   std::mutex mutex_;
-  std::condition_variable_any changed_;  // never, but by the end
+  std::condition_variable_any changed_;  // notified only by the destructor's stop request
   std::string what_;
   std::jthread thread_;
 };
 
-// One training run: what the rank threads share.
+// One training run: the state shared by the rank threads.
 class Run {
  public:
   Run(const Plan& plan, const TrainOptions& options, const RunInputs& inputs, const OnStep& on_step,
@@ -107,7 +106,7 @@ class Run {
       threads.emplace_back(
           [this, rank, device = devices_[threads.size()].get()] { run_rank_guarded(rank, *device); });
     for (std::thread& thread : threads) thread.join();
-    last_resort_.reset();  // checkpoints may take their time
+    last_resort_.reset();  // writing checkpoints may take long
     if (!failure_.empty()) {
       saver_.reset();
       watch_the_end();
@@ -125,7 +124,7 @@ class Run {
     last_resort_.emplace(*world_, std::min(timeout_s, kPatience_s), inputs_.end_process, failure_);
   }
 
-  // What each pipeline rank would have been predicted to need, had its experts' load been known.
+  // The prediction of each pipeline rank's peak with the measured load of its experts.
   void predict_at_load() {
     if (plan_.layout.expert == 1) return;
     Plan at_load = plan_;
@@ -136,7 +135,8 @@ class Run {
     }
   }
 
-  // Of a checkpoint in the folder that is saved to: those of other folders say nothing about what lies there.
+  // The step resumed from, if its checkpoint is in the folder of --checkpoints. Checkpoints of other folders
+  // do not matter.
   int64_t resumed_step() const {
     if (inputs_.resume == nullptr) return 0;
     std::error_code error;
@@ -145,10 +145,10 @@ class Run {
     return same ? inputs_.resume->info().step : 0;
   }
 
-  // What every rank tells every other at the end of a step.
+  // The values that each rank sends to all others at the end of a step.
   struct RankReport {
     reports::RankRecord record;
-    int64_t overflow = kNoOverflow;  // the first piece that was not finite
+    int64_t overflow = kNoOverflow;  // the first piece with a value that is not finite
   };
   static_assert(sizeof(RankReport) % sizeof(double) == 0);
 
@@ -172,7 +172,7 @@ class Run {
       device_world_ = inputs_.backend->make_world(*world_, devices, options_.timeout);
   }
 
-  // Ranks on CPUs are busy with their own threads; those on GPUs share the cores of their host.
+  // Ranks on CPUs keep their cores busy with their own threads; ranks on GPUs share the host's cores.
   int host_threads() const {
     if (inputs_.backend == nullptr) return 0;
     const int64_t ranks = std::max(int64_t(world_->local_ranks().size()),
@@ -188,7 +188,7 @@ class Run {
     }
   }
 
-  // The first failure is the cause; the others are ranks that were woken by it.
+  // The first failure is the cause; later ones come from ranks that it woke.
   void fail(const std::string& what) {
     {
       const std::lock_guard lock(mutex_);
@@ -246,7 +246,7 @@ class Run {
     if (worker.state().step > saved) save(rank, worker, saved);
   }
 
-  // Compute is what its stream did, but for the calls inside.
+  // Compute is the time of the compute lane's instructions without the calls inside.
   reports::RankRecord record_of(RankWorker& worker, const Lanes& lanes, double step_time_s) const {
     reports::RankRecord record = worker.take_record();
     double busy_s = 0.0;
@@ -259,7 +259,7 @@ class Run {
     return record;
   }
 
-  // Whoever was asked to stop, all stop after the same step.
+  // If any process was asked to stop, all stop after the same step.
   bool should_stop(Communicator& group) const {
     double asked = stop_.load() ? 1.0 : 0.0;
     group.all_reduce(&asked, 1, DataType::float64, ReduceOperation::maximum);
@@ -292,7 +292,7 @@ class Run {
     }
   }
 
-  // The same batches every time, so that losses compare.
+  // Uses the same batches every time, so that losses are comparable.
   void evaluate(RankWorker& worker, Executor& evaluator) {
     if (inputs_.validation == nullptr) return;
     double sum = 0.0;
@@ -321,8 +321,8 @@ class Run {
     saver_->add(rank, info, worker.snapshot());
   }
 
-  // Rank 0 gets the spans of each pipeline rank of the first replica, counted from the step's start, for
-  // clocks of hosts differ.
+  // Rank 0 gets the spans of each pipeline rank of the first replica, relative to the step's start, because
+  // hosts' clocks differ.
   void collect_spans(const RankWorker& worker, const Lanes& lanes, Communicator& timelines, double start) {
     std::vector<Span> own(program_.instructions.size());
     for (InstructionId id = 0; id < program_.size(); ++id) {
@@ -336,8 +336,8 @@ class Run {
     for (int p = 1; p < program_.ranks; ++p) timelines.receive(spans_[size_t(p)].data(), bytes, p);
   }
 
-  // An instruction that several ranks share is over when the last of them has it: a transfer at its receiver.
-  // It began when the last of them was there.
+  // An instruction shared by several ranks ends when the last of them has ended it: a transfer at its
+  // receiver. It begins when the last of them has begun it.
   Timeline assemble() const {
     Timeline timeline;
     timeline.spans.resize(program_.instructions.size());
@@ -384,7 +384,7 @@ class Run {
     record_.instructions = reports::mean_durations(program_, timeline);
     recent_.push_back(std::move(timeline));
     if (recent_.size() > kTimelinesKept) recent_.erase(recent_.begin());
-    // In fp16 a loss scale that is too large shows like this, and is halved.
+    // In fp16 a loss scale that is too large also causes this; the scale is then halved.
     if (state.skipped_in_a_row > options_.most_skipped && state.loss_scale <= 1.0) give_up(worker, reports);
   }
 
@@ -406,7 +406,7 @@ class Run {
     if (on_step_) on_step_(record_);
   }
 
-  // The kept step whose time is nearest to the median stands for the run.
+  // The kept step with the time nearest to the median represents the run.
   void keep_median_timeline() {
     const double median = reports::median_step_time_s(result_);
     double best = std::numeric_limits<double>::infinity();
@@ -429,12 +429,12 @@ class Run {
   StepProgram program_;
   RankGrid grid_;
   std::unique_ptr<World> world_;
-  std::optional<LastResort> last_resort_;         // beyond the end of devices, which wait for their work
+  std::optional<LastResort> last_resort_;         // outlives the devices, which await their work
   std::vector<std::unique_ptr<Device>> devices_;  // of the ranks of this process
-  std::unique_ptr<World> device_world_;           // null: world_ moves what is on devices, too
+  std::unique_ptr<World> device_world_;           // null: world_ also moves device memory
   std::vector<std::vector<Span>> spans_;  // [pipeline rank][instruction], of the first replica; rank 0's
   std::unique_ptr<CheckpointSaver> saver_;
-  reports::StepRecord record_;  // of the step at hand; rank 0's
+  reports::StepRecord record_;  // of the current step; only rank 0 has it
   std::vector<Timeline> recent_;
   std::mutex mutex_;
   std::string failure_;

@@ -21,22 +21,22 @@ namespace mpt::runtime {
 /// Called after each step, from one thread.
 using OnStep = std::function<void(const reports::StepRecord&)>;
 
-/// What a run reads besides its plan. Data must outlive the run.
+/// The inputs of a run apart from its plan. Data must outlive the run.
 struct RunInputs {
   const Dataset* data = nullptr;
   const Dataset* validation = nullptr;    // null: none
-  const Checkpoint* resume = nullptr;     // goes on from here
-  const TensorSource* weights = nullptr;  // starts with these; null: drawn from the seed
+  const Checkpoint* resume = nullptr;     // continues from this
+  const TensorSource* weights = nullptr;  // start weights; null: drawn from the seed
   std::optional<Launch> launch{};         // this process is one of several
-  Backend* backend = nullptr;             // what ranks run on; null: cores of this machine
-  // Called when a failed run does not end by itself; should end the process. Null: the run is waited for.
+  Backend* backend = nullptr;             // hardware of the ranks; null: cores of this machine
+  // Called if a failed run does not end by itself; should end the process. Null: the run is awaited.
   std::function<void(const std::string& what)> end_process{};
 };
 
-/// Trains on threads of this process, one per rank, or on its share of them where there are several processes
-/// (what was measured is then with the first one). Trains to step `options.steps`, or until `stop` becomes
-/// true (checked between steps), and saves what there is if asked to. Throws RunError with rank, step and
-/// instruction if a rank fails; every other rank has ended by then.
+/// Trains on threads of this process, one per rank, or on this process's share of the ranks if there are
+/// several processes (the measurements are then in the first one). Trains to step `options.steps`, or until
+/// `stop` becomes true (checked between steps), and saves a checkpoint if requested. Throws RunError with
+/// rank, step and instruction if a rank fails; all other ranks have ended by then.
 reports::RunResult train(const Plan& plan, const TrainOptions& options, const RunInputs& inputs,
                          const OnStep& on_step, const std::atomic<bool>& stop, DataType type);
 /// In the precision of the plan.

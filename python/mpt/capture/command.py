@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command python -m mpt.capture: a process that is watched runs the script, this one waits for its answer and writes it."""
+"""The command python -m mpt.capture: a watched process runs the script; this one waits for its answer and writes it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mpt.capture.launchers import Job, Refused
 
 FRAMEWORKS = "Megatron-LM, Megatron-Bridge, torchtitan, NeMo AutoModel or the Trainer of transformers"
 EXPECTED = f"a script that calls {FRAMEWORKS}"
-# What to do with a script that no framework configures.
+# The remedy for a script that no framework configures.
 PLAIN = ("A plain loop of PyTorch says its layout in code: price it by mpt-plan estimate with its degrees, "
          "or let mpt.torch.parallelize run a plan (docs/python.md)")
 
@@ -47,7 +47,7 @@ class Watched:
             text = text[os.write(self.pipe, text):]
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)  # no handler of the script runs, and no thread of a library
+        os._exit(0)  # skips the script's handlers and the libraries' threads
 
     def end(self, place: str, what: str) -> NoReturn:
         self.answer({"ended": {"at": place, "what": what}})
@@ -66,12 +66,12 @@ class Watched:
             self.answer({"left": {"code": left.code if isinstance(left.code, int) else 1 if text else 0, "text": text}})
         except Refused as refused:
             self.answer({"refused": str(refused)})
-        except BaseException as error:  # whatever it was, the user is told
+        except BaseException as error:  # any failure is reported to the user
             self.trace = traceback.format_exc()
             self.answer({"failed": failure.describe(error)})
 
     def _run(self) -> None:
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it does not outlive the command
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: the process ends with the command
         os.chdir(self.found.folder)
         os.environ.update(self.found.environment)
         guard = self.guard = Guard(self.folder, self.end)
@@ -91,7 +91,7 @@ class Watched:
 
 
 def _answer(command: Sequence[str], found: shell.Found) -> Dict[str, Any]:
-    """What the watched process says; what its end says, where it says nothing."""
+    """The watched process's answer. Without one: how the process ended."""
     with tempfile.TemporaryDirectory(prefix="mpt-capture-") as folder:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -120,7 +120,7 @@ def _listed(names: List[str]) -> str:
 
 
 def _beside(answer: Dict[str, Any]) -> str:
-    """What else happened, in words; begins with a blank."""
+    """Other events of the capture as text that begins with a blank."""
     said = ""
     if answer.get("diverted"):
         said += f" What it wrote went to a temporary folder, which is gone: {_listed(answer['diverted'])}."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says in words why a script stopped by itself: what was found, where, and what to do."""
+"""Explains why a script stopped by itself: finding, place and remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _of_script(frames: List[traceback.FrameSummary]) -> Optional[traceback.Frame
 
 
 def _packages(frames: List[traceback.FrameSummary]) -> Dict[str, str]:
-    """By the name on the index, the versions of the packages that the stack went through, the outermost first."""
+    """The versions of the packages on the stack, by their names on the index, the outermost first."""
     owners, found = importlib.metadata.packages_distributions() if hasattr(importlib.metadata, "packages_distributions") else {}, {}
     for frame in frames:
         inside = re.search(r"/(?:site|dist)-packages/([^/.]+)", frame.filename)
@@ -35,7 +35,8 @@ def _packages(frames: List[traceback.FrameSummary]) -> Dict[str, str]:
 
 
 def _unmet(names: List[str]) -> Tuple[List[str], List[str]]:
-    """What these packages ask for and this environment does not have: of the interpreter and of each other; of packages beside them."""
+    """Unmet requirements of these packages in this environment: those on the interpreter and on each other, and those on further
+    packages."""
     try:
         from packaging.requirements import Requirement
         from packaging.specifiers import SpecifierSet

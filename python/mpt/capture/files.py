@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leaves files as they are: what a script writes goes to a temporary folder, and is read back from there.
+"""Keeps files unchanged: the script's writes go to a temporary folder, and are read back from there.
 
-Files lie in that folder under their whole path. Python's own functions are diverted; what gets past them is refused by the
-guard. Files that are there are never removed, renamed or changed: that ends the capture, in words.
+A file's copy has its whole path below that folder. Python's own functions are diverted; the guard refuses other accesses. Existing files
+are never removed, renamed or changed. An attempt ends the capture with an explanation.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def _there_already(path: Any) -> NoReturn:
 
 
 class Files:
-    """`refuse` says what would happen to a file, and ends the capture."""
+    """`refuse` takes the description of a forbidden change, and ends the capture."""
 
     def __init__(self, root: str, free: List[str], refuse: Callable[[str], NoReturn]):
         self.root = root
-        self.free = [os.path.abspath(folder) for folder in free]  # writes below these are nobody's concern
+        self.free = [os.path.abspath(folder) for folder in free]  # writes below these are allowed
         self.refuse = refuse
-        self.diverted: List[str] = []  # as the script named them
+        self.diverted: List[str] = []  # by the script's names
         self.os: Dict[str, Callable[..., Any]] = {}  # Python's own functions
 
     def is_free(self, path: Any) -> bool:
         if isinstance(path, int):
-            return True  # a descriptor: opening it was the question
+            return True  # a descriptor was checked when it was opened
         whole = os.path.abspath(os.fsdecode(path))
         return any(whole == folder or whole.startswith(folder.rstrip("/") + "/") for folder in self.free)
 
@@ -55,13 +55,13 @@ class Files:
             return False
 
     def now_at(self, path: Any) -> Any:
-        """Where to read what the script knows under this path."""
+        """The path to read for a path of the script."""
         if not self.diverted or path is None or isinstance(path, int) or self.is_free(path):
             return path
         return self._copy(path) if self._is_there(self._copy(path)) else path
 
     def _new(self, path: Any) -> str:
-        """A place in the temporary folder. Its parent is there for the script, or this fails as it would have."""
+        """A path in the temporary folder. Its parent must exist for the script; otherwise this fails like the original call."""
         parent = os.path.dirname(os.path.abspath(os.fsdecode(path)))
         if not self._is_there(parent) and not self._is_there(self._copy(parent)):
             _missing(path)
@@ -81,7 +81,7 @@ class Files:
             self.diverted.append(name)
 
     def to_write(self, path: Any, new: bool, changes: bool) -> Any:
-        """Where a file is opened to be written. `new`: it must not be there; `changes`: what it holds stays."""
+        """The path to open for writing. `new`: the file must not exist; `changes`: the old content stays."""
         if self.is_free(path):
             return path
         if self._is_there(self._copy(path)):
@@ -98,7 +98,7 @@ class Files:
             return place
         return self._new(path)
 
-    # Python's functions, as the script meets them.
+    # The diverted versions of Python's functions.
 
     def open(self, file: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
         writes = not isinstance(file, int) and set(mode) & set("wax+")
@@ -125,7 +125,7 @@ class Files:
         self.os["mkdir"](self._new(path), mode)
 
     def _own(self, path: Any, what: str) -> str:
-        """Where a file is that may go: one that the script made. One that was there before ends the capture."""
+        """The path of a file that may be removed: one that the script made. A file from before ends the capture."""
         if self.is_free(path):
             return path
         if self._is_there(self._copy(path)):
@@ -160,7 +160,7 @@ class Files:
         return read
 
     def _labels(self, name: str) -> Callable[..., Any]:
-        """Times and rights change on what the script wrote; elsewhere they stay, and are named with what was diverted."""
+        """Changes times and rights of the script's files only. Other files keep theirs, and are listed with the diverted ones."""
         def label(path: Any, *arguments: Any, **named: Any) -> Any:
             if named.get("dir_fd") is not None or self.is_free(path) or self.now_at(path) != path:
                 return self.os[name](path if named.get("dir_fd") is not None else self.now_at(path), *arguments, **named)
@@ -168,7 +168,7 @@ class Files:
         return label
 
     def divert(self) -> None:
-        """Puts these functions in the place of Python's."""
+        """Replaces Python's functions by these."""
         ours: Dict[str, Callable[..., Any]] = {"mkdir": self.mkdir, "remove": self.remove, "unlink": self.remove, "rmdir": self.rmdir,
                                                "rename": self.replace, "replace": self.replace, "symlink": self.symlink}
         ours.update({name: self._reads(name) for name in ("stat", "lstat", "access", "listdir", "scandir", "readlink")})

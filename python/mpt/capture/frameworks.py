@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each framework has parsed its configuration, and what it says then, in the words that mpt-plan import reads."""
+"""The point at which each framework has parsed its configuration, and the configuration in a form that mpt-plan import reads."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Captured(NamedTuple):
     framework: str
     package: str  # by its name on the index
     at: str
-    files: Dict[str, Any]  # the first is the one to read
+    files: Dict[str, Any]  # mpt-plan reads the first
 
 
 class Inside:
     """The run that is captured."""
 
-    sequence: Optional[int] = None  # tokens, where the framework does not know
+    sequence: Optional[int] = None  # tokens, if the framework does not state them
 
     @staticmethod
     def done(captured: Captured) -> NoReturn:
-        """Ends the script at this line, by whoever runs it."""
+        """Ends the script at this line; the process that runs it replaces this."""
         raise NotImplementedError
 
 
@@ -39,13 +39,13 @@ INSIDE = Inside()
 # Megatron-LM: the flags that differ from its defaults, after its own validation.
 
 def _words(parser: argparse.ArgumentParser, given: Dict[str, Any], values: argparse.Namespace) -> List[str]:
-    """`given`: before the validation, which also fills in what follows from other flags."""
+    """`given`: the values before validation, which also sets values that follow from other flags."""
     words: List[str] = []
     plain = (str, int, float, list, tuple, enum.Enum)
     for action in parser._actions:
         option = next((one for one in action.option_strings if one.startswith("--")), None)
         value = getattr(values, action.dest, None)
-        value = value if isinstance(value, plain) else given.get(action.dest)  # types of torch as the flag says them
+        value = value if isinstance(value, plain) else given.get(action.dest)  # types of torch in the flag's form
         if option is None or value is None or value == action.default or given.get(action.dest) in (None, action.default):
             continue
         if action.nargs == 0:
@@ -80,7 +80,7 @@ def _hook_megatron(module: Any) -> None:
 # torchtitan: its Trainer.Config, as a function of Python.
 
 def _python(value: Any) -> Optional[str]:
-    """An expression that says the value; None for what is code."""
+    """An expression for the value; None for code."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [(field.name, _python(getattr(value, field.name))) for field in dataclasses.fields(value)]
         return f"{type(value).__qualname__}({', '.join(f'{name}={text}' for name, text in fields if text is not None)})"
@@ -95,14 +95,14 @@ def _python(value: Any) -> Optional[str]:
 
 
 def _titan_converters(spec: Any) -> str:
-    """Which products its converters have made narrow, by the classes in the model's configuration."""
+    """The products narrowed by its converters, from the classes in the model's configuration."""
     from torchtitan.config import Configurable
     narrow = [(name, type(one).__qualname__) for name, one, _, _ in spec.model.traverse(Configurable.Config, recurse=True)]
     kind = next((kind for kind in ("MXFP8", "NVFP4", "Float8") if any(kind in found for _, found in narrow)), None)
     if kind is None:
         return ""
     head = any(name.endswith("lm_head") and kind in found for name, found in narrow)
-    named = "filter_fqns" if kind == "Float8" else "fqns"  # Float8's names are left out, the others' are converted
+    named = "filter_fqns" if kind == "Float8" else "fqns"  # Float8 lists the excluded names, the others list the converted ones
     names = ["lm_head"] if head != (kind == "Float8") else []
     return f", converters=[{kind}LinearConverter.Config({named}={names!r})]"
 
@@ -127,7 +127,7 @@ def _hook_titan(module: Any) -> None:
 # Megatron-Bridge, and NeMo on it: its ConfigContainer.
 
 def plain(value: Any) -> Any:
-    """As YAML holds it: what is code by its name."""
+    """The value in YAML's form; code becomes its name."""
     if isinstance(value, dict):
         if value.get("_call_") is False and "_target_" in value:
             return value["_target_"]
@@ -141,12 +141,13 @@ def plain(value: Any) -> Any:
     if callable(value):
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON has no word for it
+        return str(value)  # JSON cannot represent it
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def _first_default(kind: type, name: str) -> Any:
-    """Of the class that brings the field: classes below it may be one model's. What it has no default for differs from all."""
+    """The default in the class that introduces the field; classes below it may be for one model. Without a default, MISSING differs from
+    all."""
     field = next((cls.__dataclass_fields__[name] for cls in reversed(kind.__mro__) if name in getattr(cls, "__dataclass_fields__", {})), None)
     if field is not None and field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
@@ -154,7 +155,7 @@ def _first_default(kind: type, name: str) -> Any:
 
 
 def _changed(held: Any, fields: Dict[str, Any]) -> Dict[str, Any]:
-    """Of a configuration's fields those that are not Megatron's defaults."""
+    """The fields of a configuration that differ from Megatron's defaults."""
     kept: Dict[str, Any] = {}
     for name, value in fields.items():
         part = getattr(held, name, None)
@@ -173,7 +174,7 @@ def _hook_bridge(name: str) -> Callable[[Any], None]:
     return hook
 
 
-# NeMo 2 is known, and not captured yet.
+# NeMo 2 is recognized, but not captured yet.
 
 def _refuse_nemo(_: Any) -> None:
     raise Refused("found NeMo 2 (nemo.collections.llm), which MPT cannot capture yet; expected Megatron-Bridge, which took its place, or another "
@@ -199,7 +200,7 @@ def _accelerate_config(state: Any, deepspeed: bool, ranks: int) -> Dict[str, Any
     precision = os.environ.get("ACCELERATE_MIXED_PRECISION") or str(state.mixed_precision)
     config: Dict[str, Any] = {"distributed_type": "MULTI_GPU", "mixed_precision": precision, "num_processes": ranks}
     fsdp, split = getattr(state, "fsdp_plugin", None), getattr(state, "parallelism_config", None)
-    if fsdp is None and os.environ.get("ACCELERATE_USE_FSDP") == "true":  # without a GPU accelerate leaves it out
+    if fsdp is None and os.environ.get("ACCELERATE_USE_FSDP") == "true":  # accelerate ignores it without a GPU
         from accelerate.utils import FullyShardedDataParallelPlugin
         fsdp = FullyShardedDataParallelPlugin()
     if deepspeed:
@@ -222,7 +223,7 @@ def _trainer_files(args: Any, state: Any, model: Any) -> Captured:
     deepspeed = filled.config if filled is not None else plugin.deepspeed_config if plugin is not None else None
     config = _accelerate_config(state, deepspeed is not None, int(os.environ["WORLD_SIZE"]))
     length = next((value for value in (getattr(args, name, None) for name in ("max_length", "max_seq_length")) if value), INSIDE.sequence)
-    if length is None:  # trl's SFTConfig knows one, the Trainer itself does not
+    if length is None:  # trl's SFTConfig has one, the Trainer itself does not
         raise Refused("the Trainer does not know the length of its sequences: add --seq N before the --")
     name = f"{model.config.model_type}.json"
     train = {"config_name": name, "per_device_train_batch_size": args.per_device_train_batch_size,
@@ -253,7 +254,7 @@ def _hook_trainer(module: Any) -> None:
 def _without_gpu(module: Any) -> None:
     import torch
     if not torch.cuda.is_available():
-        module.is_torch_bf16_gpu_available = lambda: True  # it refuses bf16 where there is no GPU to ask,
+        module.is_torch_bf16_gpu_available = lambda: True  # it refuses bf16 if it finds no GPU to ask,
         module.TrainingArguments.world_size = property(lambda _: int(os.environ["WORLD_SIZE"]))  # and counts one rank
 
 

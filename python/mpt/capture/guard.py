@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a captured script may not do: train, save, exchange data, change files, start processes, send.
+"""Forbids a captured script to train, save, exchange data, change files, start processes and send.
 
-The first such call ends the capture at that line; the process ends there, too, so that no handler of the script runs. Python's audit
-events see files and processes whoever asks for them, functions of torch are replaced, and Landlock sees compiled code.
-Reading files and asking the hub for them stays free.
+The first such call ends the capture at that line. The process also ends there, so that no handler of the script runs. Python's audit events
+report files and processes for any caller, functions of torch are replaced, and Landlock covers compiled code. Reading files and reading
+from the hub stay allowed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any, Callable, Dict, List, NoReturn, Sequence
 from mpt.capture import landlock
 from mpt.capture.files import WRITES, Files
 
-# Programs that only answer, which libraries ask when they are imported.
+# Programs that only report, which libraries run when they are imported.
 ASKED = {"uname", "ldconfig", "lscpu", "nvidia-smi", "nvcc", "rocm-smi", "amd-smi", "rocminfo", "hipconfig", "which", "getconf", "hostname"}
-COMPILERS = {"gcc", "cc", "ld", "objdump"}  # ctypes.util.find_library asks them where a library lies
+COMPILERS = {"gcc", "cc", "ld", "objdump"}  # ctypes.util.find_library runs them to find a library
 GIT = {"rev-parse", "describe", "status", "log", "show", "diff", "ls-files"}
 
 # Trackers write nothing and send nothing; caches that libraries fill at import are in the temporary folder.
@@ -54,7 +54,7 @@ def place(file: str, line: int) -> str:
 
 
 def caller() -> str:
-    """The line of the user's code that led here; the nearest one of a package where all code on the stack is a library's."""
+    """The line of the user's code that led here. If all code on the stack is a library's: the nearest one of a package."""
     frame, of_package = sys._getframe(1), ""
     while frame is not None:
         file = frame.f_code.co_filename
@@ -67,7 +67,7 @@ def caller() -> str:
 
 
 def _by_package() -> bool:
-    """Whether a package asks, and not the script."""
+    """Whether a package asks, not the script."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -94,7 +94,7 @@ class Guard:
         self._end(caller(), what)
 
     def ends(self, what: str, when: Callable[..., bool] = lambda *_, **__: True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Makes of a function one that ends the capture, where `when` says so of its arguments."""
+        """Makes a function end the capture if `when` returns true for its arguments."""
         def around(function: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(function)
             def ended(*arguments: Any, **named: Any) -> Any:
@@ -164,7 +164,7 @@ class Guard:
         self.end("would start a process")
 
     def watch(self) -> None:
-        """From here on nothing outside the temporary folder changes. Cannot be undone in this process."""
+        """From here on nothing outside the temporary folder can change. This process cannot undo it."""
         self._calm_processes()
         rules: Dict[str, Callable[..., None]] = {
             "open": self._opens, "os.rename": self._renames, "shutil.rmtree": self._removes_tree, "sqlite3.connect": self._connects,
@@ -200,12 +200,12 @@ class Guard:
         resource_tracker.register = resource_tracker.unregister = lambda *_: None  # type: ignore[assignment]
         resource_tracker.ensure_running = lambda: None  # type: ignore[assignment]
         import _posixsubprocess
-        _posixsubprocess.fork_exec = self._processes  # multiprocessing's, of which no event tells; subprocess has its own name for it
+        _posixsubprocess.fork_exec = self._processes  # for multiprocessing, which raises no event; subprocess has its own name for it
 
-    # Training, by the functions of torch, and what other libraries save or send.
+    # Training by functions of torch, and functions of other libraries that save or send.
 
     def hooks(self, ranks: Callable[[], int]) -> Dict[str, Callable[[Any], None]]:
-        """By the module that they change once it is imported."""
+        """The hooks by module; each changes its module after import."""
         return {
             "torch": self._watch_torch,
             "torch.optim.optimizer": self._watch_optimizers,
@@ -217,7 +217,7 @@ class Guard:
             "urllib3.connectionpool": lambda module: self._send_nothing(module.HTTPConnectionPool, "urlopen", lambda _, method, url, *__, **___: (method, url)),
             "httpx": lambda module: self._send_nothing(module.Client, "send", lambda _, request, *__, **___: (request.method, str(request.url))),
             "httpx2": lambda module: self._send_nothing(module.Client, "send", lambda _, request, *__, **___: (request.method, str(request.url))),
-            "deepspeed.comm.torch": lambda module: setattr(module, "build_shm_op", lambda: None),  # compiles, for ranks that are not here
+            "deepspeed.comm.torch": lambda module: setattr(module, "build_shm_op", lambda: None),  # it would compile code for other ranks
         }
 
     def _watch_torch(self, torch: Any) -> None:
@@ -230,7 +230,7 @@ class Guard:
         module.register_optimizer_step_pre_hook(lambda optimizer, *_: self.end(f"calls {type(optimizer).__name__}.step(), which trains"))
 
     def _watch_collectives(self, module: Any, ranks: Callable[[], int]) -> None:
-        """Process groups are torch's fake ones. What a collective gives is right for one rank, and made up for more."""
+        """Process groups are torch's fake ones. A collective's result is right for one rank, and made up for several."""
         begin = module.init_process_group
 
         @functools.wraps(begin)
@@ -244,7 +244,7 @@ class Guard:
                          lambda *_, **__: ranks() > 1 and not _hands_out_weights())
 
     def _send_nothing(self, holder: Any, name: str, asked: Callable[..., Any]) -> None:
-        """Questions leave, data do not: the hub asks for some of its lists by POST."""
+        """Allows requests that read, and refuses those that send data. The hub reads some of its lists by POST."""
         function = getattr(holder, name)
 
         @functools.wraps(function)
@@ -261,7 +261,8 @@ class Guard:
 
 
 def _hands_out_weights() -> bool:
-    """DeepSpeed's zero.Init gives each new weight to all ranks while the model is made, before the configuration is parsed."""
+    """Whether DeepSpeed's zero.Init is the caller: it gives each new weight to all ranks while the model is made, before the configuration
+    is parsed."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename.endswith("/deepspeed/runtime/zero/partition_parameters.py"):
@@ -271,7 +272,7 @@ def _hands_out_weights() -> bool:
 
 
 def _is_file(target: Any) -> bool:
-    """Not a buffer in memory, to which libraries save to copy or to count."""
+    """Whether the target is a file, not a buffer in memory, to which libraries save in order to copy or to count."""
     if isinstance(target, (str, bytes, os.PathLike)):
         return True
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets Linux itself refuse writes outside some folders, to this process and all that it starts: Landlock, since Linux 5.13.
+"""Makes Linux refuse writes outside some folders, for this process and all that it starts: Landlock, since Linux 5.13.
 
-It sees what Python does not: files that compiled code opens. Nothing needs privileges, and nothing can be taken back.
+It also covers accesses that Python does not see: files opened by compiled code. It needs no privileges, and cannot be undone.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Iterable
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # system calls, the same numbers on every architecture
 _VERSION, _PATH_BENEATH, _NO_NEW_PRIVILEGES = 1, 1, 38
 _WRITES = 0x1FF2  # linux/landlock.h: to write, to remove and to make each kind of file
-_ON_FILES = 0x4002  # what holds for a file that is no folder: to write, to truncate
+_ON_FILES = 0x4002  # rights that apply to files: to write, to truncate
 
 
 def _handled(version: int) -> int:
-    """Kernels refuse what they do not know: moving between folders came with version 2, truncation with 3."""
+    """Kernels refuse unknown rights: moving between folders came with version 2, truncation with 3."""
     return _WRITES | (0x2000 if version >= 2 else 0) | (0x4000 if version >= 3 else 0)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a launcher would start on each rank. Its own parser reads its options."""
+"""The process that a launcher would start on each rank. The launcher's own parser reads its options."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Dict, List, NamedTuple, Sequence
 
 
 class Refused(Exception):
-    """Says what was found, what was expected, and what to do."""
+    """Its text has finding, expectation and remedy."""
 
 
 class Job(NamedTuple):
-    """What a launcher would start on each rank."""
+    """The process that a launcher would start on each rank."""
 
     script: str  # a path, or a module
     is_module: bool

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which command of a shell script starts the training. Scripts are read, never run."""
+"""Finds the command of a shell script that starts the training. Scripts are read, never run."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ EXPECTED = ("expected one of torchrun, accelerate launch, deepspeed, python SCRI
 
 
 class Found(NamedTuple):
-    """A command to capture, and where it stands."""
+    """A command to capture, with its environment and folder."""
 
     words: List[str]
-    environment: Dict[str, str]  # only what differs
+    environment: Dict[str, str]  # only differences
     folder: str
-    said: str  # what was read and left out; empty for a command that was given itself
+    said: str  # what was read and left out; empty for a command given directly
 
 
 def _named(words: Sequence[str]) -> str:
@@ -58,14 +58,14 @@ def _is_launcher(words: Sequence[str]) -> bool:
 
 
 def _is_training(words: Sequence[str]) -> bool:
-    """What a script may start the training with."""
+    """Whether a script may start the training with these words."""
     name = _named(words)
     return _is_launcher(words) or is_script(words) or name.endswith(".py") or \
         name.startswith("python") and any(word == "-m" or word.endswith(".py") for word in words[1:])
 
 
 def without_starters(words: Sequence[str], environment: Dict[str, str]) -> Tuple[List[str], str]:
-    """The command behind exec, env, srun and the like, and which of those start several processes."""
+    """The command that follows exec, env, srun and similar words, and the one of these that starts several processes."""
     left, starter = list(words), ""
     while left and _named(left) in _BEFORE:
         name = _named(left)
@@ -104,7 +104,7 @@ def _remedy(script: Script) -> str:
 
 
 def _candidates(script: Script) -> List[Tuple[Statement, List[str], str]]:
-    """Launchers where there are some; else plain Python and scripts that the script starts."""
+    """Launchers if there are some; else plain Python and scripts that the script starts."""
     found = []
     for statement in script.statements:
         words, starter = without_starters(statement.words, statement.environment)

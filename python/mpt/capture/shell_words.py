@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of a shell script with their words as the shell would expand them. Nothing is run.
+"""The commands of a shell script, with their words expanded like in the shell. Nothing is run.
 
-Read: quotes, comments, continued lines, assignments, arrays, $NAME, ${NAME}, ${NAME:-default}, ${NAME[@]}, $1, $@, sums, here-documents. What only
-a run knows, such as $(date), is kept as a mark in the word, with the reason.
+Read: quotes, comments, continued lines, assignments, arrays, $NAME, ${NAME}, ${NAME:-default}, ${NAME[@]}, $1, $@, sums, here-documents.
+Values that only a run can compute, such as $(date), stay as a mark in the word, with the reason.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*(\[\w+\])?\+?=")
 _DEFAULT = re.compile(r"([A-Za-z_]\w*|\d)(:?[-=])(.*)", re.S)
 _ITEM = re.compile(r"([A-Za-z_]\w*)\[([@*]|\d+)\]")
-# The usual ways to ask for the folder of the script.
+# The usual ways to get the folder of the script.
 _OWN_FOLDER = re.compile(r'(cd\s+(--\s+)?"?\$\(\s*)?dirname\s+(--\s+)?"?\$(0|\{0\}|BASH_SOURCE|\{BASH_SOURCE(\[0\])?(:-\$0)?\})"?'
                          r'\s*(\)"?\s*(&?>\s*/dev/null\s*(2>&1\s*)?)?&&\s*pwd(\s+-P)?)?')
 _SUMS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv, ast.Mod: operator.mod}
@@ -28,8 +28,8 @@ _LONGEST = 1 << 20  # values that double themselves
 class Statement(NamedTuple):
     line: int
     words: List[str]
-    inside: str  # the keyword of the block around it, or || before it; empty where it always runs
-    environment: Dict[str, str]  # what it sees
+    inside: str  # the keyword of the enclosing block, or ||; empty if it always runs
+    environment: Dict[str, str]  # its environment variables
     folder: str
 
 
@@ -48,7 +48,7 @@ class Script:
         self.text, self.name, self.arguments, self.folder = text.replace("\r\n", "\n"), name, list(arguments), folder
         self.variables: Dict[str, List[str]] = {}
         self.environment = dict(environment)
-        self.reasons: List[Tuple[str, bool]] = []  # of marks; whether it is a variable that is not set
+        self.reasons: List[Tuple[str, bool]] = []  # by mark, and whether it is an unset variable
         self.sourced = ""
         self.blocks: List[str] = []
         self.at, self.line = 0, 1
@@ -61,12 +61,12 @@ class Script:
         return f"\0{len(self.reasons) - 1}\0"
 
     def why(self, word: str) -> Optional[str]:
-        """Why the word is not known; None where it is."""
+        """Why the word is not known; None if it is."""
         found = _MARK.search(word)
         return None if found is None else self.reasons[int(found[1])][0]
 
     def without_unset(self, words: Sequence[str]) -> List[str]:
-        """As the shell leaves out $NAME alone where it is not set, except as the value of an option."""
+        """Drops unset $NAME that are whole words, like the shell, except as the value of an option."""
         kept: List[str] = []
         for word in words:
             found = _MARK.fullmatch(word)
@@ -133,7 +133,7 @@ class Script:
             return self.unknown(self.why(text) or f"$(({inside})) is not read")
 
     def _dollar(self) -> List[str]:
-        """Behind a $: its values. None is what "$@" has without arguments."""
+        """The values of an expansion; its $ has been read. None is the result of "$@" without arguments."""
         rest = self.text[self.at:self.at + 2]
         if rest == "((":
             self.at += 2
@@ -156,7 +156,7 @@ class Script:
         return {"@": self.arguments, "*": self.arguments, "#": [str(len(self.arguments))]}.get(rest[:1], [self.unknown(f"${rest[:1]} is not read")])
 
     def _double(self) -> List[str]:
-        """Behind a double quote, up to the next: several fields only by "${NAME[@]}"."""
+        """The text up to the closing double quote; the opening one has been read. Only "${NAME[@]}" gives several fields."""
         fields = [""]
         while self.at < len(self.text) and self.text[self.at] != '"':
             char = self.text[self.at]

@@ -8,10 +8,10 @@
         parallel.clip_grad_norm_(1.0)
         optimizer.step(); optimizer.zero_grad()
 
-The model maps tokens to logits, and keeps its decoder layers in one nn.ModuleList. Which products are split by columns and
-which by rows is read from a run of a few tokens: products of one input are columns, and the product behind them is rows.
-Context ranks and selective recompute take the place of the layers' scaled_dot_product_attention. Before the first step the loss
-and the gradients of a few tokens are compared with those of the model in one process.
+The model maps tokens to logits, and keeps its decoder layers in one nn.ModuleList. A run of a few tokens shows which products are split by
+columns and which by rows: products of one input are columns, and the product that follows them is rows. Context ranks and selective
+recompute replace the layers' scaled_dot_product_attention. Before the first step the loss and the gradients of a few tokens are compared
+with those of the model in one process.
 """
 
 from ._parallel import Parallel, parallelize

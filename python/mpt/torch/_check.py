@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proof before the first step: loss and gradients of a few tokens, as the split model and as the model in one process has them."""
+"""The check before the first step: loss and gradients of a few tokens in the split model, compared with the model in one process."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from torch.func import functional_call
 from .._door import InputError, Problem, wrong
 from ._look import some_tokens, tensor_of, undisturbed
 
-_FP32 = 1e-3  # by which gradients may differ: sums in another order make 1e-6
-_TF32 = 2e-2  # where PyTorch may round the inputs of products
-_ROUNDINGS = 3  # by how often as much as rounding changes them in one process, in bf16
-_CPU_FLOP = 3e12  # of a comparison without a GPU: some minutes of a core
-IGNORED = -100  # a target that does not count, as cross_entropy has it
+_FP32 = 1e-3  # allowed difference of gradients: sums in another order make 1e-6
+_TF32 = 2e-2  # if PyTorch may round the inputs of products
+_ROUNDINGS = 3  # allowed multiple of the change by rounding in one process, in bf16
+_CPU_FLOP = 3e12  # of a comparison without a GPU: some minutes on one core
+IGNORED = -100  # a target that does not count, as in cross_entropy
 
 T = TypeVar("T")
 
 
 def together(act: Callable[[], T]) -> T:
-    """What is wrong for one rank ends all of them, with the same words."""
+    """An error of one rank ends all of them, with the same message."""
     failed, made = None, None
     try:
         made = act()
@@ -50,12 +50,12 @@ def loss_of(result: Any, targets: torch.Tensor) -> torch.Tensor:
 
 @dataclasses.dataclass
 class Trial:
-    """A small batch: of each replica as many micro-batches, of one sequence, as the stages need."""
+    """A small batch. Each replica has one micro-batch of one sequence per stage, at least two, or as few as the step has."""
 
     tokens: torch.Tensor  # [replicas x micro-batches, tokens]
     targets: torch.Tensor  # of unequal count
     micro_batches: int  # of a replica
-    kind: torch.dtype  # in which layers compute
+    kind: torch.dtype  # type in which layers compute
     loss: float = 0.0
     gradients: Dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
     roundings: Dict[str, float] = dataclasses.field(default_factory=dict)  # relative, of each gradient in one process
@@ -97,7 +97,7 @@ def _free_bytes(device: torch.device) -> float:
 
 
 def _run(model: nn.Module, trial: Trial, kind: torch.dtype, device: torch.device) -> Tuple[float, Dict[str, torch.Tensor]]:
-    """Loss and gradients of the trial, micro-batch after micro-batch, with weights as FSDP hands them out."""
+    """Loss and gradients of the trial, micro-batch after micro-batch, with the weights that FSDP gathers."""
     weights = dict(model.named_parameters())
     total = (trial.targets != IGNORED).sum().item()
     sums = {name: torch.zeros_like(weight, dtype=torch.float32) for name, weight in weights.items() if weight.requires_grad}
@@ -123,7 +123,7 @@ def refer(model: nn.Module, trial: Trial, device: torch.device) -> str:
                 loss, rounded = _run(model, trial, trial.kind, device)
                 trial.roundings = {name: _off(rounded[name], whole, _floor(trial, name)) for name, whole in trial.gradients.items()}
                 trial.roundings[""] = abs(loss - trial.loss) / abs(trial.loss)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:  # its result is no logits, or no memory is left
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:  # its result has no logits, or memory ran out
         reason = f"cross entropy of its result stops, {type(error).__name__}: {error}"
     model.to(home)
     told: List[Any] = [None] * dist.get_world_size()
@@ -139,7 +139,8 @@ def refer(model: nn.Module, trial: Trial, device: torch.device) -> str:
 
 
 def _floor(trial: Trial, name: str) -> float:
-    """A hundredth of the norm that a weight's gradient has if it is like the others: gradients that are zero but for rounding are not compared."""
+    """A hundredth of the norm that a weight's gradient would have if it were like the others: gradients that are zero up to rounding are
+    not compared."""
     norm = math.sqrt(sum(float(one.norm()) ** 2 for one in trial.gradients.values()))
     return 1e-2 * norm * math.sqrt(trial.gradients[name].numel() / sum(one.numel() for one in trial.gradients.values()))
 
@@ -157,16 +158,16 @@ def _allowed(trial: Trial, name: str) -> float:
 
 @dataclasses.dataclass
 class Compared:
-    """What a rank has compared."""
+    """The comparisons of one rank."""
 
     names: List[str]
-    worst: float = 0.0  # how far a gradient is off, in the share of what is allowed
+    worst: float = 0.0  # the largest difference of a gradient, as a share of the allowed one
     name: str = ""
     off: float = 0.0
 
 
 def compare(trial: Trial, weights: List[Tuple[str, nn.Parameter]]) -> Compared:
-    """The gradients of this rank's weights, which all of its mesh must ask for."""
+    """The gradients of this rank's weights. All ranks of its mesh must call this."""
     mine = Compared([])
     for name, weight in weights:
         if name not in trial.gradients:  # frozen, or another name of a weight
@@ -180,7 +181,7 @@ def compare(trial: Trial, weights: List[Tuple[str, nn.Parameter]]) -> Compared:
 
 
 def verdict(trial: Trial, mine: Compared, loss: Optional[float], layout: Dict[str, Any]) -> str:
-    """What is said of a comparison, by all ranks alike. Raises if a gradient or the loss is off."""
+    """The statement about a comparison, the same on all ranks. Raises if a gradient or the loss is off."""
     told: List[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(told, (mine, loss))
     worst = max((one for one, _ in told), key=lambda one: one.worst)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Context ranks: from the first layer on each holds a part of the sequence, and its loss is of that part."""
+"""Context ranks: from the first layer on each holds a part of the sequence, and its loss is for that part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._look import TOKENS, Attending, Seen, undisturbed
 
 
 def part_of_sequence(layout: Dict[str, Any], rank: int, length: int) -> torch.Tensor:
-    """The tokens of a context rank. In a ring they are two pieces, one from either end: then all ranks have as much to do."""
+    """The tokens of a context rank. In a ring they are two pieces, one from each end, so that all ranks have equal work."""
     ranks = layout["context"]
     pieces = (rank, 2 * ranks - 1 - rank) if layout.get("context_method", "ring") == "ring" else (rank,)
     many = ranks * len(pieces)
@@ -54,7 +54,7 @@ def attend_over_context(layout: Dict[str, Any], mesh: DeviceMesh, core: Callable
 
 
 def _axes_of_tokens(given: Tuple[Any, Any]) -> List[Optional[int]]:
-    """Of what a layer is given: the axis that counts tokens, None where none does."""
+    """For each input of a layer: the axis that counts tokens, None if it has none."""
     return [value.shape.index(TOKENS) if isinstance(value, torch.Tensor) and TOKENS in value.shape else None for value in pytree.tree_leaves(given)]
 
 
@@ -62,7 +62,7 @@ def _taken(given: Tuple[Any, Any], axes: List[Optional[int]], length: int, at: t
     leaves, shape = pytree.tree_flatten(given)
     if len(leaves) != len(axes):
         raise wrong("model", f"{len(leaves)} values for a layer in training, and {len(axes)} before", "the same arguments", "plan with cp=1")
-    # What has another length is a part already, as the layer before has given it.
+    # A value of another length is already a part, from the previous layer.
     return pytree.tree_unflatten([value if axis is None or value.shape[axis] != length else value.index_select(axis, at.to(value.device))
                                   for value, axis in zip(leaves, axes)], shape)
 
@@ -78,7 +78,8 @@ def _check_cores(seen: Seen, number: int, layout: Dict[str, Any]) -> None:
 
 
 def check_context(model: nn.Module, seen: Seen, layout: Dict[str, Any]) -> None:
-    """Layers given a part of the sequence must make of it that part of the queries, keys and values, whose positions count."""
+    """Checks that a layer with a part of the sequence as input makes that part of the queries, keys and values, with the right
+    positions."""
     if any(parameter.is_meta for parameter in model.parameters()):
         raise wrong("model", "weights on the meta device, for context ranks", "weights with values, by which it is checked that positions are right", "plan with cp=1")
     at = torch.tensor([1, 2, 5], device=seen.tokens.device)

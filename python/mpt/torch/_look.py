@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a model is built, as a run of a few tokens shows it: its layers, products, attention cores, embeddings and head."""
+"""The structure of a model, found by a run of a few tokens: its layers, products, attention cores, embeddings and head."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torch.utils import _pytree as pytree
 
 from .._door import wrong
 
-TOKENS = 7  # of the run that shows the structure: a length that no head count or width is likely to have
+TOKENS = 7  # of the run that finds the structure: a length that no head count or width is likely to have
 
 
 @dataclasses.dataclass
 class Product:
-    """A matrix that every token passes, with what it was given."""
+    """A matrix that every token passes, with its input."""
 
     path: str
     module: nn.Linear
@@ -29,7 +29,7 @@ class Product:
 
 @dataclasses.dataclass
 class Seen:
-    """What the run of a few tokens shows."""
+    """The results of the run of a few tokens."""
 
     layers: str  # name of the list of decoder layers
     tokens: torch.Tensor
@@ -43,12 +43,12 @@ class Seen:
     norms: Dict[str, Tuple[int, ...]] = dataclasses.field(default_factory=dict)  # shapes of the inputs of a layer's other modules with weights
     hidden: Tuple[int, ...] = ()  # of a layer's output
     result: Any = None  # of the model
-    place: Union[int, str] = 0  # of the hidden state among what a layer is given: a position or a name
-    apart: List[int] = dataclasses.field(default_factory=list)  # layers that are not given what the layer before made
+    place: Union[int, str] = 0  # the hidden state's position or name among a layer's inputs
+    apart: List[int] = dataclasses.field(default_factory=list)  # layers that do not get the previous layer's output
 
 
 class Attending(TorchFunctionMode):
-    """Another function in the place of F.scaled_dot_product_attention. Inside of it the mode is off."""
+    """Replaces F.scaled_dot_product_attention by another function. The mode is off inside that function."""
 
     def __init__(self, attend: Callable[..., torch.Tensor]):
         super().__init__()
@@ -76,7 +76,7 @@ def storage(tensor: torch.Tensor) -> Any:
 
 
 def tensor_of(result: Any) -> torch.Tensor:
-    """The first tensor of what a model or a layer returns."""
+    """The first tensor of a model's or a layer's result."""
     if isinstance(result, torch.Tensor):
         return result
     if getattr(result, "logits", None) is not None:
@@ -85,13 +85,13 @@ def tensor_of(result: Any) -> torch.Tensor:
 
 
 def at(place: Union[int, str], arguments: Any, named: Any) -> torch.Tensor:
-    """The hidden state among what a layer is given."""
+    """The hidden state among a layer's inputs."""
     return arguments[place] if isinstance(place, int) else named[place]
 
 
 @contextlib.contextmanager
 def undisturbed(model: nn.Module, training: Optional[bool] = None) -> Iterator[None]:
-    """Inside, all modules train or none does, or each as it is. Behind it modes, buffers and random numbers are as before."""
+    """Inside, all modules train or none does, or each keeps its mode. Afterwards modes, buffers and random numbers are restored."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
@@ -117,7 +117,7 @@ def layer_list(model: nn.Module) -> Tuple[str, nn.ModuleList]:
 
 
 def some_tokens(model: nn.Module, sequences: int, length: int, seed: int = 1) -> torch.Tensor:
-    """Tokens that every embedding of tokens has, none of them padding, whose vector is zero. No two of a sequence are equal if there are enough."""
+    """Tokens that every token embedding has, except padding, which has a zero vector. Tokens of a sequence differ if there are enough."""
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding) and module.num_embeddings > 2 * TOKENS]
     known = min((table.num_embeddings for table in tables), default=TOKENS)
     padding = {table.padding_idx for table in tables}
@@ -128,13 +128,13 @@ def some_tokens(model: nn.Module, sequences: int, length: int, seed: int = 1) ->
 
 
 class _Watch:
-    """Hooks that note into `seen` what passes."""
+    """Hooks that note inputs and outputs in `seen`."""
 
     def __init__(self, seen: Seen, layers: nn.ModuleList):
         self.seen, self.layers = seen, layers
         self.behind = False
         self.layer_now: List[int] = []
-        self.kept: List[torch.Tensor] = []  # so that no storage is used again
+        self.kept: List[torch.Tensor] = []  # keeps tensors alive, so that no storage is reused
 
     def core(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
         if self.layer_now:
@@ -201,7 +201,7 @@ def _same(one: Any, other: torch.Tensor) -> bool:
 
 
 def _follow_hidden(seen: Seen) -> None:
-    """Which of a layer's arguments is the hidden state: what the layer before made."""
+    """Finds the layer argument that is the hidden state: the previous layer's output."""
     missing = [number for number, made in enumerate(seen.made) if made is None]
     if missing:
         raise wrong("model", f"{seen.layers}.{missing[0]}, which a run of {TOKENS} tokens does not call", "a run that calls every layer")
@@ -220,17 +220,17 @@ def _follow_hidden(seen: Seen) -> None:
 
 @dataclasses.dataclass
 class Weights:
-    """Where weights beside the layers come into a run, and what else a run in training shows. Weights by their names."""
+    """The places in a run that use weights outside the layers, and other findings of a run in training. Weights are given by name."""
 
-    before: List[str]  # that the first layer's hidden state is made with
-    behind: List[str]  # that the result is made with, from what the last layer makes
-    within: List[str]  # that a layer uses, and that are not its own
-    beside: List[str]  # results beside the first that have a gradient
+    before: List[str]  # used to make the first layer's hidden state
+    behind: List[str]  # used to make the result from the last layer's output
+    within: List[str]  # used by a layer, but not its own
+    beside: List[str]  # further results that have a gradient
     draws: bool  # whether random numbers are drawn
 
 
 def reached(tensors: List[torch.Tensor]) -> Dict[int, torch.Tensor]:
-    """By id, the tensors whose gradient follows from those of `tensors`."""
+    """The tensors to which the gradient of `tensors` flows, by id."""
     found = {id(tensor): tensor for tensor in tensors if tensor.grad_fn is None and tensor.requires_grad}
     left, visited = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None], set()
     while left:
@@ -250,7 +250,7 @@ def _tensors(values: Any) -> List[torch.Tensor]:
 
 
 def _cut(hidden: torch.Tensor) -> torch.Tensor:
-    """The same value, whose graph begins here."""
+    """The same value, at the start of a new graph."""
     return hidden.detach().requires_grad_().clone()
 
 
@@ -259,7 +259,7 @@ def _random_state(device: torch.device) -> List[torch.Tensor]:
 
 
 class _Graph:
-    """Hooks that cut the graph before each layer and behind the last one, and note what each piece reaches."""
+    """Hooks that cut the graph before each layer and after the last one, and note the weights that each piece uses."""
 
     def __init__(self, model: nn.Module, seen: Seen):
         self.seen, self.layers = seen, model.get_submodule(seen.layers)

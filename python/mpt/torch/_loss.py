@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The objective: what share each micro-batch of each rank has in the loss of the whole batch."""
+"""The objective: the share of each rank's micro-batches in the loss of the whole batch."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def sum_over(value: torch.Tensor, groups: List[Any]) -> torch.Tensor:
 
 
 def _counted(targets: torch.Tensor) -> torch.Tensor:
-    """How many targets count: those that are not -100; of targets that are no numbers of tokens, all."""
+    """The number of targets that count: those that are not -100. If targets are not token ids, all count."""
     whole = targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool
     return torch.tensor(targets.numel(), device=targets.device) if whole else (targets != IGNORED).sum()
 
 
 class Weighed:
-    """loss_of, times its share of the batch and `scale`: FSDP takes the mean over ranks, and a schedule that over micro-batches.
+    """loss_of, times its share of the batch and `scale`: FSDP takes the mean over ranks, and a schedule the mean over micro-batches.
 
-    meaning "mean": loss_of is a mean over targets that count, so a micro-batch has as much of the batch as it has of these;
-    "sum": loss_of is a sum, to be divided by the count of the batch; "equal": all micro-batches have the same share."""
+    meaning "mean": loss_of is a mean over targets that count, so a micro-batch's share is its share of these targets; "sum": loss_of is a
+    sum, to be divided by the count of the batch; "equal": all micro-batches have the same share."""
 
     def __init__(self, loss_of: LossOf, meaning: str, targets: torch.Tensor, micro_batches: int, groups: List[Any]):
         self.loss_of, self.meaning, self.groups = loss_of, meaning, groups
@@ -46,19 +46,19 @@ class Weighed:
         if self.meaning == "sum":
             return self.loss_of(result, targets) / self.total * self.scale
         count = _counted(targets)
-        if not targets.is_floating_point() and targets.numel() > 0:  # a mean over no target is not a number: of one, times nothing
+        if not targets.is_floating_point() and targets.numel() > 0:  # the mean over no target is NaN: use one target with factor 0
             first = torch.zeros_like(targets, dtype=torch.bool)
             first.view(-1)[0] = True
             targets = torch.where(first & (count == 0), torch.zeros_like(targets), targets)
         return self.loss_of(result, targets) * (count / self.total * self.scale)
 
     def whole(self, losses: List[torch.Tensor]) -> torch.Tensor:
-        """Of all replicas, from what this rank's calls gave."""
+        """The loss of all replicas, from the calls on this rank."""
         return sum_over(torch.stack([loss.detach().float() for loss in losses]).sum() / self.scale, self.groups)
 
 
 def check_batch(tokens: Any, targets: Any, meaning: str, micro_batches: int, parts_of_sequence: Dict[str, int]) -> None:
-    """A batch that cannot be split evenly is refused. `parts_of_sequence`: how many parts, and what wants them."""
+    """Refuses a batch that cannot be split evenly. `parts_of_sequence`: the number of parts, and the feature that needs them."""
     if meaning not in MEANINGS:
         raise wrong("step", f"loss_is={meaning!r}", " or ".join(repr(one) for one in MEANINGS))
     if not torch.is_grad_enabled():

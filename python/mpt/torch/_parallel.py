@@ -27,9 +27,9 @@ def _say(text: str) -> None:
 
 
 class Parallel:
-    """A model as a plan splits it. `parts`: the modules of this rank's stages; `mesh`: axes pp, dp_replicate, dp_shard, tp, of which
-    dp_shard, or without ZeRO dp_replicate, has the context ranks, too; `replica`: which of the plan's data-parallel replicas this rank
-    is of, and takes the sequences of; `comparison`: what was compared with one process, or why nothing was."""
+    """A model as a plan splits it. `parts`: the modules of this rank's stages. `mesh`: axes pp, dp_replicate, dp_shard, tp; dp_shard, or
+    without ZeRO dp_replicate, includes the context ranks. `replica`: this rank's data-parallel replica in the plan; the rank takes that
+    replica's sequences. `comparison`: the result of the comparison with one process, or why there was none."""
 
     def __init__(self, model: nn.Module, plan: Any, device: Optional[torch.device] = None, check: bool = True):
         self.plan = checked(plan)
@@ -53,7 +53,7 @@ class Parallel:
         _say(self.comparison)
 
     def _build(self, model: nn.Module, check: bool) -> Optional[_check.Trial]:
-        """Makes the parts. Returns what is to be compared, if the model can be run in one process."""
+        """Makes the parts. Returns the trial to compare, if the model can run in one process."""
         layout = self.plan["layout"]
         own = [stage for stage, rank in enumerate(self.stages) if rank == self.mesh.get_local_rank("pp")]
 
@@ -107,12 +107,12 @@ class Parallel:
         return [parameter for part in self.parts.values() for parameter in part.parameters()]
 
     def named_parameters(self) -> List[Tuple[str, nn.Parameter]]:
-        """By the names that the model has for them."""
+        """Parameters by the model's own names."""
         return list(_states.named(self.parts, self._is_stage))
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        """Scales the gradients so that their norm over all weights of the model is at most `max_norm`. Every process calls it. Returns the
-        norm before, which is that of one process."""
+        """Scales the gradients so that their norm over all weights of the model is at most `max_norm`. Every process must call it. Returns
+        the norm before scaling, equal to that of one process."""
         ranks_of_stage = dist.get_world_size() // self.mesh["pp"].size()
         return _states.clip(self.parameters(), max_norm, norm_type, ranks_of_stage, self.device)
 
@@ -122,7 +122,7 @@ class Parallel:
         return _states.state_of(self.parts, self._is_stage)
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Takes what state_dict() gives, or the unsplit model's. Every process calls it."""
+        """Loads the result of state_dict(), or the unsplit model's. Every process must call it."""
         _states.load(self.parts, self._is_stage, self._names, state)
 
     def optimizer_state_dict(self, optimizer: torch.optim.Optimizer) -> Dict[str, Any]:
@@ -133,7 +133,7 @@ class Parallel:
         _states.load_optimizer(self.parts, self._is_stage, optimizer, state)
 
     def _pipeline(self, shape: Any, micro_batches: int) -> Any:
-        """PyTorch's schedule, which is of one shape of its inputs."""
+        """PyTorch's schedule, which is for one shape of inputs."""
         if (shape, micro_batches) not in self._schedules:
             stages = [PipelineStage(part, stage, len(self.stages), self.device, group=self.mesh["pp"].get_group()) for stage, part in self.parts.items()]
             name = self.plan["layout"]["schedule"]
@@ -147,7 +147,7 @@ class Parallel:
 
     @contextlib.contextmanager
     def _same_random_numbers(self) -> Iterator[None]:
-        """Tensor ranks drop the same elements of what each of them holds: all draw from a seed that the first one draws."""
+        """Makes tensor ranks drop the same elements of replicated tensors: all use a seed that the first one draws."""
         if not self._draws or self.mesh["tp"].size() == 1:
             yield
             return
@@ -158,11 +158,11 @@ class Parallel:
             yield
 
     def step(self, tokens: torch.Tensor, targets: torch.Tensor, loss_of: LossOf, loss_is: str = "mean") -> Optional[torch.Tensor]:
-        """Gradients of a step from this replica's sequences, [micro-batches x micro-batch, tokens]. Returns the loss of all replicas where
-        the last stage is, else None. Context ranks are given the same sequences, whole.
+        """Gradients of a step from this replica's sequences, [micro-batches x micro-batch, tokens]. Returns the loss of all replicas on
+        ranks of the last stage, else None. Context ranks must get the same whole sequences.
 
-        loss_of(logits, targets) is a mean over the targets that are not -100, and so are loss and gradients, over all of the batch. With
-        loss_is="sum" it is a sum, which is divided by the count of the batch; with "equal" each micro-batch counts alike."""
+        loss_of(logits, targets) is a mean over the targets that are not -100, and so are loss and gradients, over the whole batch. With
+        loss_is="sum" it is a sum, which is divided by the count of the batch; with "equal" all micro-batches have equal weight."""
         return self._step(tokens, targets, loss_of, loss_is, self.micro_batches)
 
     def _parts_of_sequence(self) -> Dict[str, int]:
@@ -203,6 +203,6 @@ def parallelize(model: nn.Module, plan: Any, device: Optional[torch.device] = No
     with equal weights in each; the model itself is used up. With one stage `parallel.parts[0]` is the model. Of a model on the meta
     device each rank allocates its parts alone, and you set weights and buffers.
 
-    With `check` loss and gradients of a few tokens are compared with those of the model in one process, which costs some passes; it says
-    what was compared, and why not where the model has no weights yet or too many for one process. A difference is an mpt.InputError."""
+    With `check` loss and gradients of a few tokens are compared with those of the model in one process, which costs some passes. It prints
+    the comparison, or why there is none: the model has no weights yet, or too many for one process. A difference is an mpt.InputError."""
     return Parallel(model, plan, device, check)

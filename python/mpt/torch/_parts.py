@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's place in the meshes, what of a model is refused under a plan, and the module of a stage with all that a plan says of it."""
+"""A rank's place in the meshes, the model features that a plan does not allow, and the module of a stage with all of the plan applied."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def mesh_of(layout: Dict[str, Any], device: torch.device) -> DeviceMesh:
 
 
 def context_mesh_of(layout: Dict[str, Any], device: torch.device) -> Optional[DeviceMesh]:
-    """Beside the other mesh, whose axes of data hold these ranks: FSDP wants its axes and that of tensor ranks in one mesh."""
+    """A separate mesh, with context ranks that are in the other mesh's data axes: FSDP needs its axes and the tensor ranks' in one mesh."""
     ranks = layout.get("context", 1)
     if ranks == 1:
         return None
@@ -48,7 +48,7 @@ def context_mesh_of(layout: Dict[str, Any], device: torch.device) -> Optional[De
 
 
 def prepare(model: nn.Module) -> str:
-    """Makes a model as a plan takes it: weights in fp32, and no cache of keys and values. Returns what is to be said of it."""
+    """Converts a model to the plan's form: weights in fp32, and no cache of keys and values. Returns a message about it."""
     if hasattr(model, "_orig_mod") or any(module._compiled_call_impl is not None for module in model.modules()):
         raise wrong("model", "one that torch.compile has compiled", "the model as it is", "compile the parts: for part in parallel.parts.values(): part.compile()")
     for module in model.modules():
@@ -86,7 +86,7 @@ def check_model(model: nn.Module, seen: Seen, weights: Optional[Weights], plan: 
 
 
 def dimension_to_cut(weight: nn.Parameter, ranks: int) -> Shard:
-    """FSDP2 deals out whole rows and pads them: 8 experts on 64 ranks would leave an eighth on each of 8 ranks and move 8 times the bytes.
+    """FSDP2 shards whole rows and pads them: 8 experts on 64 ranks would leave an eighth on each of 8 ranks and move 8 times the bytes.
     Weights of few rows are cut along the first other dimension that the ranks divide."""
     rows = weight.shape[0]
     if isinstance(weight, DTensor) or -(-rows // ranks) * ranks <= 1.05 * rows:
@@ -105,7 +105,7 @@ class Builder:
         self.stages: Dict[int, nn.Module] = {}
 
     def prepare(self, stages: List[int]) -> None:
-        """Without other ranks: what cannot be split is refused."""
+        """Checks without other ranks: refuses what cannot be split."""
         if self.layout["tensor"] > 1:
             self.between = between(self.model, self.seen, self.mesh.get_local_rank("tp"), self.layout["tensor"])
         for stage in stages:

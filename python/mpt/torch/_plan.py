@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a plan mpt.torch applies. The rest is refused by name, and so is what PyTorch's schedules train wrong."""
+"""The parts of a plan that mpt.torch applies. Other parts are refused by name, and so are those that PyTorch's schedules train wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .._door import wrong
 SCHEDULES: Dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B,
                              "zb-interleaved": ScheduleInterleavedZeroBubble, "zb-v": ScheduleZBVZeroBubble, "dualpipe-v": ScheduleDualPipeV}
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-WHOLE_BACKWARD = ("gpipe", "1f1b", "interleaved")  # every other schedule, a generated one too, has gradients of weights apart
+WHOLE_BACKWARD = ("gpipe", "1f1b", "interleaved")  # all other schedules, also generated ones, split the backward
 
 
 def keeps_every_second_product(layout: Dict[str, Any]) -> bool:
@@ -24,12 +24,12 @@ def keeps_every_second_product(layout: Dict[str, Any]) -> bool:
 
 
 def core_again(layout: Dict[str, Any]) -> bool:
-    """Selective recompute that runs the attention core again, and nothing else."""
+    """Selective recompute that runs only the attention core again."""
     return bool(layout["recompute"] == "selective" and not keeps_every_second_product(layout))
 
 
 def _refused(layout: Dict[str, Any]) -> Dict[str, Tuple[bool, str]]:
-    """What mpt.torch does not apply: whether it is there, and the remedy."""
+    """The features that mpt.torch does not apply: whether the plan has it, and the remedy."""
     context = layout.get("context", 1)
     modules = sorted(name for name, on in (layout.get("selective") or {"core": True}).items() if on and name != "core")
     if not (layout.get("selective") or {}).get("core", True):
@@ -45,11 +45,12 @@ def _refused(layout: Dict[str, Any]) -> Dict[str, Tuple[bool, str]]:
 
 
 def _refused_by_schedule(layout: Dict[str, Any]) -> Dict[str, Tuple[bool, str, str]]:
-    """What goes wrong where a schedule has the gradients of weights apart: whether it is there, the reason, and the remedy.
+    """Errors of schedules with separate weight gradients: whether the plan has it, the reason, and the remedy.
 
-    torch 2.15.0: stage_backward_input (distributed/pipelining/_backward.py) looks for the graph of the weights that submod.parameters() names
-    (stage.py, backward_maybe_with_nosync). Of a layer that ZeRO 3 has put away again these are the shares, which are in no graph, so its
-    gradients are lost without an error. A checkpoint runs its layer again for each group of weights; one of operators raises there."""
+    torch 2.15.0: stage_backward_input (distributed/pipelining/_backward.py) looks for the graph of the weights that submod.parameters()
+    names (stage.py, backward_maybe_with_nosync). After ZeRO 3 has resharded a layer these are its shares, which are in no graph, so its
+    gradients are lost without an error. A checkpoint runs its layer again for each group of weights. A selective checkpoint raises
+    there."""
     name = layout["schedule"]
     apart = layout["pipeline"] > 1 and name not in WHOLE_BACKWARD
     products = apart and layout["recompute"] == "selective" and keeps_every_second_product(layout)
@@ -62,7 +63,8 @@ def _refused_by_schedule(layout: Dict[str, Any]) -> Dict[str, Tuple[bool, str, s
 
 
 def _refuse_other_rounds(fields: Dict[str, Any]) -> None:
-    """Of an interleaved order: PyTorch's classes take max(1, m // p) rounds of as many micro-batches each (schedules.py, microbatches_per_round)."""
+    """For an interleaved order: PyTorch's classes take max(1, m // p) rounds of equal numbers of micro-batches (schedules.py,
+    microbatches_per_round)."""
     name, count, ranks = fields["layout"]["schedule"], fields["schedule"]["micro_batches"], fields["layout"]["pipeline"]
     if ranks == 1 or "interleaved" not in name:
         return
@@ -74,7 +76,7 @@ def _refuse_other_rounds(fields: Dict[str, Any]) -> None:
 
 
 def checked(plan: Any) -> Dict[str, Any]:
-    """The fields of plan.json, of a plan that mpt.torch applies."""
+    """The fields of plan.json, for a plan that mpt.torch applies."""
     if isinstance(plan, (str, os.PathLike)):
         with open(plan, encoding="utf-8") as file:
             plan = json.load(file)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recompute as a plan has it: of whole layers, of the attention core, or torchtitan's choice of operators."""
+"""Recompute as in the plan: of whole layers, of the attention core, or torchtitan's choice of operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._plan import core_again, keeps_every_second_product
 
 
 def core_twice(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
-    """The attention core, which runs again in backward."""
+    """The attention core, which runs again in the backward."""
     again = checkpoint(F.scaled_dot_product_attention, q, k, v, use_reentrant=False, preserve_rng_state=options.get("dropout_p", 0.0) > 0, **options)
     assert isinstance(again, torch.Tensor)
     return again
@@ -25,8 +25,8 @@ _PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.
 
 
 def _every_second_product() -> Any:
-    """Attention's output and those of the first, third, ... product are kept."""
-    counts = {False: 0, True: 0}  # forward, and again in backward
+    """Keeps the outputs of attention and of the first, third, ... product."""
+    counts = {False: 0, True: 0}  # forward, and again in the backward
 
     def policy(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
         counts[context.is_recompute] += operator in _PRODUCTS
@@ -36,8 +36,8 @@ def _every_second_product() -> Any:
 
 
 def recompute(layers: nn.ModuleList, kept: List[int], stage: int, layout: Dict[str, Any]) -> None:
-    """The first layers of a stage, as a plan counts them. `kept`: the numbers of its layers. Random numbers are drawn as in forward:
-    a model may come to draw some at any time, as by train()."""
+    """Recomputes the first layers of a stage, by the plan's count. `kept`: the numbers of its layers. The random state of the forward is
+    always restored: a model may start to draw random numbers at any time, for example after train()."""
     listed = layout.get("recomputed_layers") or []
     count = 0 if layout["recompute"] == "none" or core_again(layout) else min(listed[stage], len(kept)) if listed else len(kept)
     options: Dict[str, Any] = {"checkpoint_impl": CheckpointImpl.NO_REENTRANT, "preserve_rng_state": True}

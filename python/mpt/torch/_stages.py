@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stages of a pipeline. Each is the model with its own layers. The layer before them hands out what the stage received, and the layer
-behind them takes what it made, so that nothing that stands before the layers or behind the head runs twice. Weights keep their names."""
+"""The stages of a pipeline. Each is the model with its own layers only. An empty layer before them returns the stage's input, and an empty
+layer after them takes their output. So modules before the layers and after the head do not run twice. Weights keep their names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._look import TOKENS, Seen, Weights, at, tensor_of, undisturbed
 
 
 class _Reached(Exception):
-    """The hidden state is behind the stage's last layer."""
+    """Raised with the hidden state after the stage's last layer."""
 
     def __init__(self, hidden: torch.Tensor):
         super().__init__()
@@ -24,7 +24,7 @@ class _Reached(Exception):
 
 
 class Stage(nn.Module):
-    """Maps tokens, or the hidden state that the stage before sends, to the hidden state behind its layers, or logits."""
+    """Maps tokens, or the previous stage's hidden state, to the hidden state after its layers, or to logits."""
 
     def __init__(self, model: nn.Module, received: List[torch.Tensor], is_first: bool):
         super().__init__()
@@ -40,15 +40,15 @@ class Stage(nn.Module):
         except _Reached as reached:
             made = reached.hidden
         self.received.clear()
-        return made.clone() if made._is_view() else made  # a split backward detaches it in place, which no view allows
+        return made.clone() if made._is_view() else made  # a split backward detaches it in place, which views forbid
 
 
 class Zeros(nn.Module):
-    """In the place of a module of the first stage: zeros like what it would return, for nothing uses them."""
+    """Replaces a module that only the first stage uses. Returns zeros in the shape of its result, because nothing reads them."""
 
     def __init__(self, module: nn.Module):
         super().__init__()
-        self.like = [_on_meta(module)]  # in a list, so that its weights are not the stage's
+        self.like = [_on_meta(module)]  # in a list, so that its weights do not become the stage's
         self.kind = next(p.dtype for p in module.parameters(recurse=False))
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
@@ -61,11 +61,11 @@ class Zeros(nn.Module):
 
 
 class _Elsewhere(nn.Module):
-    """In the place of a module of the last stage, which no other stage comes to."""
+    """Replaces a module that only the last stage runs."""
 
 
 def _copied(module: nn.Module) -> nn.Module:
-    """With hooks of its own, and without children."""
+    """A copy with separate hooks, and without children."""
     new = copy.copy(module)
     new.__dict__.update({key: copy.copy(module.__dict__[key]) for key in nn.Module().__dict__}, _modules={})
     return new
@@ -81,7 +81,7 @@ def _on_meta(module: nn.Module) -> nn.Module:
 
 
 def _clone(module: nn.Module, replaced: Dict[int, nn.Module]) -> nn.Module:
-    """A tree of its own with the same parameters."""
+    """A separate tree of modules with the same parameters."""
     if id(module) not in replaced:
         new = replaced[id(module)] = _copied(module)
         new._modules.update({name: None if child is None else _clone(child, replaced) for name, child in module._modules.items()})
@@ -89,7 +89,7 @@ def _clone(module: nn.Module, replaced: Dict[int, nn.Module]) -> nn.Module:
 
 
 def _empty_layer(layer: nn.Module, seen: Seen, made: Any, act: Callable[[torch.Tensor], torch.Tensor]) -> nn.Module:
-    """In the place of a layer of another stage, with its attributes. `made`: what the layer returned."""
+    """Replaces a layer of another stage, with its attributes. `made`: the layer's output."""
     new = copy.copy(layer)
     new.__dict__.update(nn.Module().__dict__, training=layer.training)
 
@@ -105,7 +105,7 @@ def _leave(hidden: torch.Tensor) -> torch.Tensor:
 
 
 def check_stages(model: nn.Module, seen: Seen, weights: Weights, counts: List[int]) -> None:
-    """What a stage cannot have alone is refused."""
+    """Refuses models with parts that a stage alone cannot have."""
     one = "plan with pp=1"
     shared = sorted(set(weights.before) & set(weights.behind))
     if shared:
@@ -128,7 +128,7 @@ def check_stages(model: nn.Module, seen: Seen, weights: Weights, counts: List[in
 
 
 def _without(model: nn.Module, names: List[str], replace: Callable[[nn.Module], nn.Module], ancestors: List[str], replaced: Dict[int, nn.Module]) -> List[str]:
-    """Replaces the modules that hold weights of these names. Returns the names of weights that modules around the layers hold."""
+    """Replaces the modules that hold weights of these names. Returns the names of weights held by modules that contain the layers."""
     left = []
     for name in names:
         path = name.rpartition(".")[0]
@@ -168,7 +168,7 @@ def stage_of(model: nn.Module, seen: Seen, weights: Weights, counts: List[int], 
 
 
 def check_stage(part: nn.Module, seen: Seen, counts: List[int], stage: int) -> None:
-    """A stage given what its first layer was given in the model must make what the model made."""
+    """Checks that a stage with the input of its first layer in the model gives the model's output at that point."""
     first, end = sum(counts[:stage]), sum(counts[: stage + 1])
     given = seen.tokens if stage == 0 else at(seen.place, *seen.given[first])
     wanted = tensor_of(seen.result) if stage == len(counts) - 1 else at(seen.place, *seen.given[end])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients' norm and checkpoints of a split model, in the words of the whole one."""
+"""Gradient norm and checkpoints of a split model, under the whole model's names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WRAPPERS = re.compile(r"(_checkpoint_wrapped_module|_orig_mod)\.")
 
 
 def own_name(name: str, is_stage: bool) -> str:
-    """A part's name of a tensor as the name in the model."""
+    """A tensor's name in the model, from its name in a part."""
     name = _WRAPPERS.sub("", name)
     return name[len("model.") :] if is_stage else name
 
@@ -31,7 +31,8 @@ def named(parts: Dict[int, nn.Module], is_stage: bool) -> Iterator[Tuple[str, nn
 
 
 def clip(parameters: List[nn.Parameter], max_norm: float, norm_type: float, ranks_of_stage: int, device: torch.device) -> torch.Tensor:
-    """Scales the gradients of all ranks by one factor. `ranks_of_stage`: over how many ranks a stage is spread. Returns the norm before."""
+    """Scales the gradients of all ranks by one factor. `ranks_of_stage`: the number of ranks of a stage. Returns the norm before
+    scaling."""
     total = torch.zeros((), dtype=torch.float32, device=device)
     pieces: List[torch.Tensor] = []
     for gradient in [parameter.grad for parameter in parameters if parameter.grad is not None]:
@@ -42,7 +43,7 @@ def clip(parameters: List[nn.Parameter], max_norm: float, norm_type: float, rank
         pieces.append(piece)
         if math.isinf(norm_type):
             total = torch.maximum(total, piece.abs().max().float() if piece.numel() else total)
-        else:  # each of its elements lies on ranks_of_stage / shares ranks
+        else:  # each element is on ranks_of_stage / shares ranks
             total = total + torch.linalg.vector_norm(piece, norm_type, dtype=torch.float32) ** norm_type * shares / ranks_of_stage
     dist.all_reduce(total, op=dist.ReduceOp.MAX if math.isinf(norm_type) else dist.ReduceOp.SUM)
     norm = total if math.isinf(norm_type) else total ** (1 / norm_type)
@@ -63,7 +64,7 @@ def _put(target: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def load(parts: Dict[int, nn.Module], is_stage: bool, names: List[str], state: Dict[str, Any]) -> None:
-    """`names`: of the whole model's weights."""
+    """`names`: those of the whole model's weights."""
     own = state_of(parts, is_stage)
     unknown, missing = sorted(set(state) - set(names) - set(own)), sorted(set(own) - set(state))
     if unknown or missing:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensor ranks: products of one input by columns, the product behind them by rows, and the sequence between them if the plan says so."""
+"""Tensor ranks: products of one input by columns, the following product by rows, and the sequence split between them if the plan says
+so."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from ._look import TOKENS, Product, Seen, reached, storage, tensor_of, undisturb
 
 @dataclasses.dataclass
 class _Pair:
-    """Products of one input, and the one behind them."""
+    """Products of one input, and the product that follows them."""
 
     block: str  # the child of the layer that holds them
     columns: List[Product]
@@ -56,7 +57,7 @@ def _check_matrices(layer: nn.Module, where: str, products: List[Product]) -> No
 
 
 class _Part:
-    """Hooks by which a layer runs as on one tensor rank, alone: columns give that rank's part, and rows find it."""
+    """Hooks that run a layer as on one tensor rank, without the others: columns give that rank's part, and rows check it."""
 
     def __init__(self, layer: nn.Module, pairs: List[_Pair], rank: int, ranks: int):
         self.rank, self.ranks = rank, ranks
@@ -80,8 +81,8 @@ class _Part:
 
 
 def between(model: nn.Module, seen: Seen, rank: int, ranks: int) -> List[List[str]]:
-    """Of each layer the weights that stand between columns and rows: a tensor rank has a part of their gradient. A layer that
-    does not make its part of the heads from its part of the columns is refused."""
+    """For each layer the weights between columns and rows: a tensor rank has a part of their gradient. Refuses a layer that does not make
+    its part of the heads from its part of the columns."""
     found: List[List[str]] = []
     for number, layer in enumerate(model.get_submodule(seen.layers)):
         where, remedy = f"{seen.layers}.{number}", "plan with tp=1"
@@ -104,7 +105,7 @@ def between(model: nn.Module, seen: Seen, rank: int, ranks: int) -> List[List[st
 
 
 class _Summed(torch.autograd.Function):
-    """A weight, whose gradient is the sum of those of the tensor ranks."""
+    """A weight with a gradient that is summed over the tensor ranks."""
 
     @staticmethod
     def forward(context: Any, weight: torch.Tensor, group: Any) -> torch.Tensor:  # type: ignore[override]
@@ -119,7 +120,7 @@ class _Summed(torch.autograd.Function):
 
 
 def _sum_gradients(owner: nn.Module, names: List[str], group: Any) -> None:
-    """While the module that owns the weights runs, it has them by way of _Summed."""
+    """Replaces the owner's weights by their _Summed versions while the owner runs."""
     held: List[Dict[str, Any]] = []
 
     def begin(module: nn.Module, *_: Any) -> None:
@@ -133,7 +134,7 @@ def _sum_gradients(owner: nn.Module, names: List[str], group: Any) -> None:
 
 
 def _gather_input(module: nn.Module, at: List[int], mesh: DeviceMesh) -> None:
-    """Those of a module's tensors, counted over positions and then names, come in parts of the sequence and are made whole."""
+    """Gathers some of a module's input tensors from their sequence parts. They are counted over positions and then names."""
     def whole(value: torch.Tensor) -> torch.Tensor:
         return DTensor.from_local(value, mesh, [Shard(1)], run_check=False).redistribute(placements=[Replicate()]).to_local()
 
@@ -148,7 +149,7 @@ def _gather_input(module: nn.Module, at: List[int], mesh: DeviceMesh) -> None:
 
 
 def _spread_sequence(first: nn.Module, last: nn.Module, seen: Seen, mesh: DeviceMesh) -> None:
-    """From the first layer to the last one a rank holds a part of the sequence."""
+    """From the first layer to the last one, a rank holds only a part of the sequence."""
     def begin(_: nn.Module, arguments: Any, named: Any) -> Any:
         def part(x: torch.Tensor) -> torch.Tensor:
             return DTensor.from_local(x, mesh, [Replicate()], run_check=False).redistribute(placements=[Shard(1)]).to_local()
@@ -186,14 +187,14 @@ class _Split:
             if not path.startswith(f"{self.seen.layers}.{number}."):
                 continue
             at_heads = [axis for axis, size in enumerate(shape[1:-1], 1) if size != TOKENS]
-            if len(shape) == len(self.seen.hidden) + 1 and len(at_heads) == 1:  # of each head: ranks have parts of its gradient
+            if len(shape) == len(self.seen.hidden) + 1 and len(at_heads) == 1:  # per head: ranks have parts of its gradient
                 self.styles[path] = SequenceParallel(sequence_dim=at_heads[0], use_local_output=True)
             elif self.sequence and shape == self.seen.hidden:
                 self.styles[path] = SequenceParallel(use_local_output=True)
 
     def others(self, number: int, parts: List[str]) -> None:
-        """Weights of which a rank has a part of the gradient: those between columns and rows, and of the layer itself where it has a part of
-        the sequence."""
+        """Weights of which a rank has a part of the gradient: those between columns and rows, and the layer's other weights if the layer
+        has a part of the sequence."""
         layer = self.model.get_submodule(f"{self.seen.layers}.{number}")
         owners: Dict[str, List[str]] = {}
         for name, _ in layer.named_parameters():
@@ -209,14 +210,14 @@ class _Split:
 
 
 def split_over_tensor_ranks(model: nn.Module, seen: Seen, kept: List[int], parts: List[List[str]], mesh: DeviceMesh, sequence: bool) -> None:
-    """`parts`: of each layer, the weights between columns and rows."""
+    """`parts`: for each layer, the weights between columns and rows."""
     split = _Split(model, seen, mesh, sequence)
     for number in kept:
         split.products(number)
         split.norms(number)
         split.others(number, parts[number])
     for path in seen.token_embeddings:
-        if isinstance(model.get_submodule(path), nn.Embedding):  # else it is another stage's
+        if isinstance(model.get_submodule(path), nn.Embedding):  # else it belongs to another stage
             split.styles[path] = RowwiseParallel(input_layouts=Replicate(), output_layouts=Replicate())
     heads = [path for path in seen.after if isinstance(model.get_submodule(path), nn.Linear)]
     split.styles.update({path: ColwiseParallel(output_layouts=Replicate()) for path in heads})

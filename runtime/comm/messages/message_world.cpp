@@ -17,7 +17,7 @@
 namespace mpt::runtime {
 namespace {
 
-// The last frame of a process: the run is to end, with the reason; good-bye.
+// Groups of a process's last frame: abort the run, with the reason; or a regular end.
 constexpr uint64_t kAbort = 0, kGoodBye = 1;
 
 uint64_t group_id(const std::string& name, const std::vector<int>& members) {
@@ -27,7 +27,7 @@ uint64_t group_id(const std::string& name, const std::vector<int>& members) {
   return std::max<uint64_t>(Frame::kFirstGroup, std::stoull(digest.text(), nullptr, 16));
 }
 
-// What arrived and was not yet asked for.
+// Messages that have arrived and were not received yet.
 class Post {
  public:
   Post(std::unique_ptr<Wire> wire, int ranks, std::chrono::milliseconds timeout)
@@ -113,14 +113,14 @@ class Post {
       if (p == wire_->process()) continue;
       try {
         wire_->send(p, frame, data);
-      } catch (const RunError&) {  // it is gone already
+      } catch (const RunError&) {  // the process is gone already
       }
     }
   }
 
   void arrived(const Frame& frame, std::vector<char> message) {
     if (frame.group == kAbort) {
-      // It is shown in a terminal, and comes from elsewhere.
+      // Another process wrote the text, and it is printed to a terminal.
       std::replace_if(
           message.begin(), message.end(), [](unsigned char c) { return c < ' ' || c == 127; }, '?');
       abort({message.begin(), message.end()});
@@ -145,7 +145,7 @@ class Post {
   std::string reason_;
 };
 
-// Collectives out of messages. What is small goes whole from each to each; what is large in slices.
+// Collectives made of messages. Small data goes whole from each rank to each other one, large data in slices.
 class MessageCommunicator final : public Communicator {
  public:
   MessageCommunicator(std::shared_ptr<Post> post, std::string name, std::vector<int> members, int rank)

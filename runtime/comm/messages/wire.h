@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Wire: carries frames between the processes of a run. It knows nothing of ranks and groups.
+// Wire: carries frames between the processes of a run. It knows nothing about ranks and groups.
 
 #include <cstdint>
 #include <functional>
@@ -9,15 +9,15 @@
 
 namespace mpt::runtime {
 
-/// In front of every message.
+/// The header of every message.
 struct Frame {
   uint64_t group;
   int32_t from, to;  // ranks
   int64_t bytes;
 
-  /// Nothing follows from its process. Groups of ranks have numbers from kFirstGroup on.
+  /// Whether it is its process's last frame. Groups of ranks have numbers from kFirstGroup on.
   bool is_last() const { return group < kFirstGroup; }
-  /// What comes from elsewhere is trusted no further.
+  /// A bound on sizes, because another process wrote them.
   bool is_sound() const { return bytes >= 0 && bytes <= (is_last() ? kMostLastBytes : kMostBytes); }
 
   static constexpr uint64_t kFirstGroup = 2;
@@ -35,13 +35,13 @@ class Wire {
 
   virtual int process() const = 0;
   virtual int processes() const = 0;
-  /// Once, before anything is sent.
+  /// To be called once, before the first send.
   virtual void start(Arrived arrived, Lost lost) = 0;
-  /// Returns when `data` may be changed. Frames to one process from one thread arrive in order. Throws
+  /// Returns when `data` may be changed. Frames from one thread to one process arrive in order. Throws
   /// RunError if the process cannot be reached.
   virtual void send(int process, const Frame& frame, const void* data) = 0;
-  /// Waits for the last frame of every other process, and ends the wire's threads; with `cut`, without
-  /// waiting for those who may never.
+  /// Waits for the last frame of every other process, and ends the wire's threads. With `cut` it does not
+  /// wait for frames that may never come.
   virtual void close(bool cut) = 0;
 };
 

@@ -24,14 +24,14 @@ ncclDataType_t nccl_type(DataType type) {
   return kTypes[size_t(type)];
 }
 
-// One rank's handle of one group, for whoever has to end it.
+// One rank's handle of one group. Any thread may abort it.
 class Handle {
  public:
   Handle(std::string group, const ncclUniqueId& id, int size, int rank) : group_(std::move(group)) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;  // so that no call can hang
     config.commName = group_.c_str();
-    // Several groups are at work at once, and each operation waits in place for its peers: all must fit.
+    // Several groups work at once, and each operation waits on the GPU for its peers, so all must fit on it.
     config.maxCTAs = kMostChannels;
     check(ncclCommInitRankConfig(&handle_, size, id, rank, &config), "ncclCommInitRankConfig");
   }
@@ -44,7 +44,7 @@ class Handle {
 
   const std::string& group() const { return group_; }
 
-  /// Calls NCCL with the handle; nobody else is in a call of it meanwhile, which NCCL does not permit.
+  /// Calls NCCL with the handle, one thread at a time: NCCL permits no concurrent calls on a handle.
   template <class Call>
   ncclResult_t call(Call&& call) {
     const std::lock_guard lock(mutex_);
@@ -56,7 +56,7 @@ class Handle {
     const std::lock_guard lock(mutex_);
     return state_of_handle();
   }
-  /// The same for who only watches: a handle in use has no news.
+  /// The same for a watching thread: for a handle in use it returns ncclInProgress.
   ncclResult_t state_if_free() {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     return lock ? state_of_handle() : ncclInProgress;
@@ -68,14 +68,14 @@ class Handle {
     aborted_ = true;
   }
 
-  /// Null where NCCL refuses, or is told to by NCCL_LOCAL_REGISTER=0.
+  /// Null if NCCL refuses, or if NCCL_LOCAL_REGISTER=0 forbids it.
   void* register_memory(void* data, int64_t bytes) {
     const std::lock_guard lock(mutex_);
     void* memory = nullptr;
     if (aborted_ || ncclCommRegister(handle_, data, size_t(bytes), &memory) != ncclSuccess) return nullptr;
     return memory;
   }
-  /// A group that was aborted has given up its memory itself.
+  /// An aborted group has released its memory already.
   void deregister_memory(void* memory) {
     const std::lock_guard lock(mutex_);
     if (!aborted_) ncclCommDeregister(handle_, memory);
@@ -116,12 +116,12 @@ class NcclRegistration final : public Registration {
   void* memory_;
 };
 
-// What the ranks of this process share.
+// Shared by the ranks of this process.
 struct Shared {
   Shared(World& control_world, std::chrono::milliseconds limit)
       : control(control_world), timeout_s(std::chrono::duration<double>(limit).count()) {}
 
-  /// Throws when waiting any longer makes no sense.
+  /// Throws if waiting longer is pointless.
   void watch(double waited_s) {
     if (control.aborted()) throw CommunicationError("stopped while waiting for the GPU");
     const std::lock_guard lock(mutex);
@@ -218,15 +218,15 @@ class NcclCommunicator final : public Communicator {
     control_->barrier();
   }
 
-  // What NCCL 2.28.9 can do with memory of cudaMalloc, as the device's is (user guide, "User Buffer
-  // Registration"; src/register/coll_reg.cc, src/transport/{nvls,p2p}.cc): reduce it in the network (SHARP)
-  // without a copy and on one multiprocessor, where each rank of the group has a host of its own. Within a
-  // host, NVLink SHARP and direct reads by peers want memory of ncclMemAlloc, and NVLink SHARP's ranks would
-  // find that out together at every call.
+  // The device's memory comes from cudaMalloc. NCCL 2.28.9 can reduce such memory in the network (SHARP),
+  // without a copy and on one multiprocessor, if each rank of the group has its own host (user guide, "User
+  // Buffer Registration"; src/register/coll_reg.cc, src/transport/{nvls,p2p}.cc). Within a host, NVLink SHARP
+  // and direct reads by peers require memory of ncclMemAlloc. The ranks of NVLink SHARP would find that out
+  // together at every call.
   std::unique_ptr<Registration> register_memory(void* data, int64_t bytes) override {
     if (!a_host_each_ || bytes == 0) return nullptr;
     auto registration = std::make_unique<NcclRegistration>(handle_, data, bytes);
-    // All ranks or none: anything else is undefined.
+    // All ranks register or none: a mixture is undefined.
     double failed = registration->done() ? 0.0 : 1.0;
     control_->all_reduce(&failed, 1, DataType::float64, ReduceOperation::maximum);
     if (failed > 0.0) return nullptr;
@@ -234,7 +234,7 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
-  // Calls that are launched at once; the first error is that of all.
+  // Calls launched as one NCCL group; the first error counts for all.
   class Together {
    public:
     Together() { add(ncclGroupStart()); }
@@ -250,10 +250,10 @@ class NcclCommunicator final : public Communicator {
     ncclResult_t result_ = ncclSuccess;
   };
 
-  // Calls of a communicator that does not block may still be on their way to its stream.
+  // A call of a nonblocking communicator may return before it has reached its stream.
   template <class Call>
   void call(const char* name, Call&& call) {
-    const cudaStream_t stream = device_.stream();  // its GPU is the current one
+    const cudaStream_t stream = device_.stream();  // makes its GPU the current one
     const ncclResult_t result = handle_->call([&](ncclComm_t comm) { return call(comm, stream); });
     handle_->check(result, name);
     if (result == ncclInProgress) complete(name);
@@ -317,7 +317,7 @@ class NcclWorld final : public World {
       const std::lock_guard lock(shared_->mutex);
       handles = shared_->handles;
     }
-    // Together: to give back its memory, one may wait for the operations of the others.
+    // In parallel: an abort may wait for operations of the other groups before it releases memory.
     std::vector<std::jthread> aborts;
     for (const std::weak_ptr<Handle>& weak : handles) {
       if (const auto handle = weak.lock()) aborts.emplace_back([handle] { handle->abort(); });

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// NcclWorld: one rank per GPU, in this process or in many; NCCL moves the data, each call in the calling
-// thread's stream. Groups come together over a host world, which passes NCCL's ids and tells of failures.
+// NcclWorld: one rank per GPU, in one process or several. NCCL moves the data, each call in the calling
+// thread's stream. Groups form over a host world, which passes NCCL's ids and reports failures.
 
 #include <chrono>
 #include <memory>
@@ -14,11 +14,11 @@
 
 namespace mpt::runtime {
 
-/// What NCCL takes for a host: ranks for which it is the same share one.
+/// NCCL's id of a host: ranks with equal ids share a host.
 std::string nccl_host();
 
-/// `devices`: those of control.local_ranks(), in that order, on `host`. Waits of these devices end with a
-/// CommunicationError when a rank fails, NCCL reports an error, or `timeout` has passed.
+/// `devices`: those of control.local_ranks(), in that order, on `host`. A wait of these devices ends with a
+/// CommunicationError if a rank fails, NCCL reports an error, or `timeout` has passed.
 std::unique_ptr<World> make_nccl_world(World& control, const std::vector<cuda::StreamDevice*>& devices,
                                        std::chrono::milliseconds timeout,
                                        const std::string& host = nccl_host());

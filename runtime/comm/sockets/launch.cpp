@@ -22,9 +22,9 @@ std::optional<int> number(const char* name, int least, int most) {
 }
 
 constexpr int kMostProcesses = 100000;
-constexpr int kFirstFreePort = 1024, kLastPort = 65535;  // below the first, only root may listen
+constexpr int kFirstFreePort = 1024, kLastPort = 65535;  // lower ports need root
 
-// torchrun's agent holds MASTER_PORT for its own store while the processes run.
+// torchrun's agent uses MASTER_PORT for its own store while the processes run.
 bool agent_holds_port() {
   const char* text = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
   return text != nullptr && std::string_view(text) == "True";
@@ -37,8 +37,8 @@ int meeting_port(int otherwise) {
   return *port == kLastPort ? kFirstFreePort : *port + 1;
 }
 
-// srun names no size of a host's group, but those of all hosts: "2(x3),1" are three of two tasks, and one of
-// one (sbatch's manual, SLURM_TASKS_PER_NODE).
+// srun gives the sizes of all hosts' groups, not of this one: "2(x3),1" means three hosts with two tasks, and
+// one with one (sbatch's manual, SLURM_TASKS_PER_NODE).
 int tasks_of_slurm_host() {
   const char* const text = std::getenv("SLURM_STEP_TASKS_PER_NODE");
   int host = number("SLURM_NODEID", 0, kMostProcesses).value_or(0);

@@ -42,7 +42,7 @@ int milliseconds_until(Patience::Deadline deadline) {
   return int(std::clamp<int64_t>(left.count(), 0, 1'000'000'000));
 }
 
-// False at the deadline. A signal may come just before poll() sleeps: the wish to stop is looked at again.
+// False at the deadline. A signal may arrive just before poll() sleeps, so `stop` is checked again.
 bool wait_until_ready(std::vector<pollfd>& polls, const Patience& patience) {
   constexpr int kGlance_ms = 100;
   while (true) {
@@ -60,7 +60,7 @@ void set_option(int descriptor, int level, int option) {
   ::setsockopt(descriptor, level, option, &on, sizeof on);
 }
 
-// Whether a connection that was begun came about; errno says why not.
+// Whether a pending connection is established; errno has the reason if not.
 bool is_connected(int descriptor) {
   int error = 0;
   socklen_t length = sizeof error;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Socket: a TCP connection or listener, closed at the end of its life. Failures are RunErrors.
+// Socket: a TCP connection or listener; the destructor closes it. Failures are RunErrors.
 
 #include <atomic>
 #include <chrono>
@@ -13,13 +13,13 @@
 
 namespace mpt::runtime {
 
-/// A person asked the program to stop while it waited for another one.
+/// The user asked the program to stop while it waited for another process.
 class StopRequested : public std::runtime_error {
  public:
   StopRequested() : std::runtime_error("stopped as asked") {}
 };
 
-/// How long something may wait: until the deadline, or until `stop` becomes true.
+/// The bound of a wait: until the deadline, or until `stop` becomes true.
 struct Patience {
   using Deadline = std::chrono::steady_clock::time_point;
 
@@ -42,20 +42,21 @@ class Socket {
 
   /// Listens on `address` (a name or a number), `port` 0: any.
   static Socket listen(const std::string& address, int port);
-  /// Tries again until the deadline: the other side may not listen yet. Throws StopRequested.
+  /// Retries until the deadline: the other side may not listen yet. Throws StopRequested.
   static Socket connect(const std::string& address, int port, const Patience& patience);
-  /// Throws RunError if nobody comes until the deadline, StopRequested.
+  /// Throws RunError if no connection comes until the deadline, or StopRequested.
   Socket accept(const Patience& patience) const;
 
-  /// Sends of which nothing more is known may wait this long for the other side to read.
+  /// Limits how long a send without `patience` waits for the other side to read.
   void set_send_timeout(std::chrono::milliseconds timeout) const;
-  /// With `patience` throws RunError at the deadline, StopRequested.
+  /// With `patience`, throws RunError at the deadline, or StopRequested.
   void send_all(const void* data, size_t bytes, const std::optional<Patience>& patience = {}) const;
   /// False if the connection ends before the first byte.
   bool receive_all(void* data, size_t bytes, const std::optional<Patience>& patience = {}) const;
-  /// How many bytes are there now, at most `bytes`; 0 if the connection is at its end, nothing if it is idle.
+  /// Reads the bytes that are there, at most `bytes`. Returns their number, 0 at the connection's end,
+  /// nothing if idle.
   std::optional<size_t> receive_some(void* data, size_t bytes) const;
-  /// Ends a receive_all() of another thread.
+  /// Ends a receive_all() in another thread.
   void shut_down() const;
 
   int port() const;             // of this side
@@ -69,7 +70,7 @@ class Socket {
   int descriptor_ = -1;
 };
 
-/// Sleeps until one of `sockets` can be read, and says which can; none can at the deadline. Throws
+/// Sleeps until one of `sockets` can be read, and returns which ones; none at the deadline. Throws
 /// StopRequested.
 std::vector<bool> wait_for_any(const std::vector<const Socket*>& sockets, const Patience& patience);
 

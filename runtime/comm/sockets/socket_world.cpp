@@ -20,7 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What a process says first. Plain numbers and fixed texts: nothing in it is trusted but its length.
+// The first message of a process. It is plain numbers and fixed texts of known length, and may come from a
+// stranger.
 struct Hello {
   char magic[8];  // "mpt-run\0"
   uint32_t version, process, processes, port;
@@ -65,7 +66,7 @@ class SocketWire final : public Wire {
   }
 
  private:
-  // Until the last frame; false where the connection ended before.
+  // Reads until the last frame; false if the connection ended before it.
   static bool read(Socket& peer, const Arrived& arrived) {
     try {
       Frame frame{};
@@ -83,7 +84,7 @@ class SocketWire final : public Wire {
     }
   }
 
-  // Memory is taken as bytes come: a length alone takes none.
+  // Memory grows with the bytes that arrive, so a false length allocates nothing.
   static bool read_message(Socket& peer, size_t bytes, std::vector<char>& message) {
     constexpr size_t kFirst = size_t{64} << 20;
     if (bytes <= kFirst) message.reserve(bytes);
@@ -96,7 +97,7 @@ class SocketWire final : public Wire {
   }
 
   const int own_;
-  std::vector<Socket> peers_;  // by process; the own one is empty
+  std::vector<Socket> peers_;  // by process; this one's is empty
   std::vector<std::mutex> locks_;
   std::vector<std::thread> readers_;
 };
@@ -113,7 +114,7 @@ Hello make_hello(const SocketWorldOptions& o, int port, const std::string& addre
   return hello;
 }
 
-// Who called, and what of its hello has come.
+// A caller, and the part of its hello that has arrived.
 struct Caller {
   Socket socket;
   Hello hello{};
@@ -128,7 +129,8 @@ struct Caller {
   }
 };
 
-// Process 0 hears from everyone where they listen, tells everyone, and each calls those before it.
+// Process 0 receives every process's address and sends all of them to everyone. Then each process connects to
+// those with lower numbers.
 class Meeting {
  public:
   explicit Meeting(const SocketWorldOptions& options)
@@ -143,7 +145,7 @@ class Meeting {
   }
 
  private:
-  // All callers are heard at the same time: a silent stranger does not delay a process of the run.
+  // All callers are read at the same time, so a silent stranger does not delay a process of the run.
   static constexpr size_t kMostStrangers = 64;
 
   void receive_everybody() {
@@ -211,7 +213,7 @@ class Meeting {
     }
   }
 
-  // The oldest caller that has not said who it is makes room.
+  // If there are too many, the oldest caller without a complete hello is dropped.
   void accept(const Socket& listener, std::vector<Caller>& callers) const {
     if (callers.size() == peers_.size() + kMostStrangers) callers.erase(callers.begin());
     try {
@@ -237,7 +239,7 @@ class Meeting {
     peers_[hello.process] = std::move(caller.socket);
   }
 
-  // It may be a stranger, or be started again with the right plan: the run still waits for this process.
+  // It may be a stranger, or may be restarted with the right plan: the run still waits for this process.
   void dismiss(const Caller& caller) {
     const uint32_t process = caller.hello.process;
     if (differing_.insert(process).second)

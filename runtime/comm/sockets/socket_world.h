@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A message world whose wire is TCP: processes on one host or many meet at the master's address, refuse each
-// other if their plans differ, and connect each with each.
+// A message world over TCP. Processes on one or several hosts meet at the master's address, refuse each other
+// if their plans differ, and connect every pair.
 
 #include <atomic>
 #include <chrono>
@@ -14,10 +14,10 @@ namespace mpt::runtime {
 
 struct SocketWorldOptions {
   Launch launch;
-  int ranks = 1;            // of the run; process p holds ranks / processes of them, the p-th run
+  int ranks = 1;            // of the run, in equal numbers per process, in order
   std::string plan_digest;  // 16 characters; must be the same everywhere
   std::chrono::milliseconds timeout{300'000};
-  const std::atomic<bool>* stop = nullptr;  // becomes true where a person asks the program to stop
+  const std::atomic<bool>* stop = nullptr;  // becomes true when the user asks the program to stop
 };
 
 /// Returns when all processes are connected. Throws UserError if the ranks do not divide or the plans differ,

@@ -21,10 +21,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Word = std::atomic<uint32_t>;
 
-// A long spin burns the time slice of the very thread that is waited for, since ranks may exceed cores.
+// Ranks may exceed cores. Then a long spin takes the time slice from the thread that it waits for.
 constexpr int kSpins = 200;
-// Bytes that a collective of a group handles in all: up to here the last rank to come does the work of all,
-// so that each sleeps and wakes once and not two or three times.
+// Bytes of a collective over its whole group. Up to this size the last rank to arrive does all the work. So
+// each rank sleeps and wakes once, and not two or three times.
 constexpr int64_t kSmall = 1 << 17;
 constexpr long kSliceNanoseconds = 50'000'000;  // how soon an abort is noticed
 
@@ -53,7 +53,7 @@ struct ThreadWorld::State {
     throw CommunicationError(reason.empty() ? what : what + ": " + reason);
   }
 
-  // Waits until `word` differs from `value`; `describe` makes the message of a timeout.
+  // Waits until `word` differs from `value`; `describe` makes the message for a timeout.
   template <class Describe>
   uint32_t wait_change(Word& word, uint32_t value, Describe&& describe) {
     for (int i = 0; i < kSpins; ++i) {
@@ -81,7 +81,7 @@ struct ThreadWorld::State {
   std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<struct Group>> groups;
 };
 
-// What the members of one group share.
+// Shared by the members of one group.
 struct Group {
   Group(std::string group_name, std::vector<int> world_ranks)
       : name(std::move(group_name)),
@@ -132,7 +132,7 @@ class ThreadCommunicator final : public Communicator {
       });
     }
     publish(data, "all_reduce");
-    // A slice of this rank's own buffer is read by nobody else until the second barrier, so the result goes
+    // No other rank reads this rank's slice of its own buffer before the second barrier, so the result goes
     // there.
     const auto [begin, end] = slice(count, rank_);
     mover_.reduce(type, operation, group_->pointers, begin, end, static_cast<char*>(data) + begin * unit);
@@ -204,7 +204,7 @@ class ThreadCommunicator final : public Communicator {
       const uint32_t state = box.state.load(std::memory_order_acquire);
       if (state == 1) break;
       world_->wait_change(box.state, state,
-                          describe);  // empty, or the sender has not yet cleared the last one
+                          describe);  // empty, or not yet cleared by the sender
     }
     MPT_CHECK(box.bytes == bytes, "rank {} expected {} bytes from rank {} in group {}, which sends {}", rank_,
               bytes, peer, group_->name, box.bytes);
@@ -245,17 +245,17 @@ class ThreadCommunicator final : public Communicator {
 
   Group::Box& box_of(int from, int to) { return group_->boxes[size_t(from) * size_t(size()) + size_t(to)]; }
 
-  // `bytes` are those of one rank; buffers of devices are their own movers' business.
+  // `bytes` are those of one rank. Only the devices' own movers handle device buffers.
   bool is_small(int64_t bytes) const { return bytes * size() <= kSmall && &mover_ == &host_mover(); }
-  // A collective whose whole `work`, for every rank, the last one does before it wakes the others.
+  // For small collectives: the last rank to arrive does `work` for all ranks, then wakes the others.
   template <class Work>
   void together(const void* sent, void* received, const char* operation, Work&& work) {
     group_->pointers[size_t(rank_)] = sent;
     group_->results[size_t(rank_)] = received;
     barrier_in(operation, work);
   }
-  // A collective of which `part` makes what one rank receives, from what all sent: each rank its own, or the
-  // last one all of them.
+  // A collective in which `part` computes one rank's result from all ranks' data. For small data the last
+  // rank does this for all; else each rank does its own.
   template <class Part>
   void exchange(const void* sent, void* received, int64_t bytes, const char* operation, Part&& part) {
     if (is_small(bytes)) {
@@ -273,7 +273,7 @@ class ThreadCommunicator final : public Communicator {
     group_->pointers[size_t(rank_)] = data;
     barrier_in(operation);
   }
-  // Others may write what this rank has read.
+  // After this, other ranks may overwrite the data that this rank has read.
   void leave(const char* operation) {
     mover_.finish();
     barrier_in(operation);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// ThreadWorld: ranks are threads of this process; their communicators read each other's buffers directly,
-// each rank through its mover. The default transport on one machine. Reductions run in rank order, so every
-// rank gets the same bits.
+// ThreadWorld: ranks are threads of this process. Their communicators read each other's buffers directly,
+// each rank through its mover. It is the default transport on one machine. Reductions run in rank order, so
+// every rank gets the same bits.
 
 #include <chrono>
 #include <memory>
@@ -17,8 +17,8 @@ namespace mpt::runtime {
 
 class ThreadWorld final : public World {
  public:
-  /// `timeout` bounds every single wait; a rank that computes longer than this between two collectives is
-  /// taken for hung. `movers` [ranks] outlive the communicators; none: buffers are in host memory.
+  /// `timeout` bounds each single wait: a rank that computes longer than this between two collectives counts
+  /// as hung. `movers` [ranks] must outlive the communicators; none: buffers are in host memory.
   explicit ThreadWorld(std::chrono::milliseconds timeout, int ranks = 1, std::vector<Mover*> movers = {});
   ~ThreadWorld() override;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Attention that never stores the matrix of scores (Dao et al. 2022, arXiv:2205.14135), for any type and head
-// size. Backward runs once per tile of queries and once per tile of keys, each recomputing the scores, so
-// that every gradient is summed by one block in a fixed order.
+// size. Backward runs once per tile of queries and once per tile of keys. Each run recomputes the scores, so
+// that one block sums every gradient in a fixed order.
 
 #include <type_traits>
 
@@ -11,11 +11,11 @@
 namespace mpt::runtime::cuda {
 namespace {
 
-// A block holds tiles of queries, keys and values in shared memory, of kRows rows each. One element more
-// keeps equal columns of neighbouring rows, which the lanes of a warp read together, in different banks.
+// A block holds tiles of queries, keys and values in shared memory, of kRows rows each. The lanes of a warp
+// read equal columns of neighbouring rows together. One more element per row puts these in different banks.
 constexpr int64_t padded(int64_t columns) { return columns + 1; }
 
-/// Copies `tile` rows from `first` on into shared memory, zeros behind the last.
+/// Copies `tile` rows from `first` on into shared memory, with zeros after the last row.
 template <class T>
 __device__ void load_tile(const T* from, int64_t row, int64_t first, int64_t rows, int64_t columns, int tile,
                           State<T>* to) {
@@ -33,7 +33,7 @@ __device__ S dot(const S* a, const S* b, int64_t count) {
   return sum;
 }
 
-/// What a score makes of the product of a query and a key, and its derivative by that product.
+/// The score of a query and a key from their product, and its derivative with respect to the product.
 template <class S>
 struct Scoring {
   S scale, cap;
@@ -49,8 +49,8 @@ __device__ Scoring<S> scoring_of(const AttentionShape& s) {
   return {S(s.scale > 0.0 ? S(s.scale) : S(1) / sqrt(S(s.head_dim))), S(s.cap)};
 }
 
-// Shared memory: queries and keys [tile, d], values and output [tile, e]; scores [tile, tile]; per row
-// maximum, sum, factor.
+// Shared memory: queries and keys [tile, d], values and output [tile, e], scores [tile, tile], and per row
+// maximum, sum and factor.
 template <class T>
 int64_t forward_shared(const AttentionShape& s, int64_t rows) {
   const int64_t columns = 2 * padded(s.head_dim) + padded(s.values()) + s.values() + padded(rows) + 3;
@@ -100,7 +100,7 @@ __global__ void attention_forward_kernel(Operands<T> in, bool join, Out* out, St
       S* const row = p + threadIdx.x * padded(kRows);
       S high = highest[threadIdx.x];
       for (int c = 0; c < kRows; ++c) high = max(high, row[c]);
-      // A query that sees nothing yet keeps its zeros.
+      // A query that has seen no key yet keeps its zeros.
       const bool blind = high == S(-INFINITY);
       const S shrink = blind ? S(1) : exp(highest[threadIdx.x] - high);
       S total = sum[threadIdx.x] * shrink;
@@ -118,7 +118,7 @@ __global__ void attention_forward_kernel(Operands<T> in, bool join, Out* out, St
     }
   }
   __syncthreads();
-  // Joined to what earlier keys gave by their log-sum-exps.
+  // The result is joined with that over earlier keys, by their log-sum-exps.
   S* const lse = log_sum_exp + in.statistics(batch, head);
   Out* const to = out + in.out(batch, head);
   for (int64_t i = threadIdx.x; i < kRows * e; i += blockDim.x) {
@@ -130,14 +130,14 @@ __global__ void attention_forward_kernel(Operands<T> in, bool join, Out* out, St
     const S value = sum[r] > S(0) ? o[i] / sum[r] * joined.own_factor : S(0);
     place = narrow<Out>(join ? value + S(wide(place)) * joined.earlier_factor : value);
   }
-  __syncthreads();  // every thread has read what was there
+  __syncthreads();  // every thread has read the old values
   if (threadIdx.x >= kRows || first + threadIdx.x >= shape.sequence) return;
   const S own = sum[threadIdx.x] > S(0) ? highest[threadIdx.x] + log(sum[threadIdx.x]) : S(-INFINITY);
   S& place = lse[first + threadIdx.x];
   place = Joined<S>(own, join ? place : S(-INFINITY)).all;
 }
 
-// delta [b, a, s] = the gradient of the output times the output, a warp each.
+// delta [b, a, s]: the sum over columns of the output times its gradient, by one warp each.
 template <class T>
 __global__ void attention_delta_kernel(AttentionShape s, const T* dout, const T* out, State<T>* delta) {
   const int lane = int(threadIdx.x) % kWarp;
@@ -151,8 +151,8 @@ __global__ void attention_delta_kernel(AttentionShape s, const T* dout, const T*
   }
 }
 
-// Shared memory: queries [tile, d], their gradients of the output [tile, e], keys, values; probabilities and
-// score gradients [tile, tile]; `sums` columns of sums.
+// Shared memory: queries [tile, d], gradients of their output [tile, e], keys, values, probabilities and
+// score gradients [tile, tile], and `sums` columns of sums.
 template <class T>
 int64_t backward_shared(const AttentionShape& s, int64_t sums, int64_t rows) {
   const int64_t columns = 2 * (padded(s.head_dim) + padded(s.values()) + padded(rows)) + sums;
@@ -173,7 +173,7 @@ struct BackwardTiles {
     sums = ds + kRows * padded(kRows);
   }
 
-  // Queries and the gradient of their output.
+  // Loads queries and the gradient of their output.
   __device__ void load_queries(const Operands<T>& in, int64_t batch, int64_t head, int64_t first,
                                const T* dout) {
     const AttentionShape& s = in.shape;
@@ -287,7 +287,7 @@ __global__ void attention_key_gradient_kernel(Operands<T> in, const T* dout, con
   write(sum_v, e, dv);
 }
 
-// Gives `go` the most rows of a tile for which this GPU has shared memory: wide heads have fewer.
+// Calls `go` with the largest tile, in rows, that fits this GPU's shared memory: wider heads get fewer rows.
 template <class T, class Bytes, class Go>
 void with_rows(const Bytes& bytes, const Go& go) {
   constexpr int kMost = sizeof(State<T>) == sizeof(float) ? 32 : 16;
@@ -379,7 +379,7 @@ void run(StreamDevice& gpu, DataType type, const AttentionBackward& o) {
   });
 }
 
-// Where blocks of keys add up, sums are in full precision.
+// If blocks of keys are summed, sums are in full precision.
 void run(StreamDevice& gpu, DataType type, const AttentionBlockForward& o) {
   MPT_DISPATCH(type, (attention_forward<T, S>(gpu.stream(), operands_of<T>(gpu, o.block, o.qkv, o.kv),
                                               !o.first, o.out, o.log_sum_exp)));

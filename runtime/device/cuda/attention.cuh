@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What both kinds of attention kernels share: where the operands of a head lie.
+// Shared by both kinds of attention kernels: the positions of a head's operands.
 
 #include "runtime/device/cuda/element.cuh"
 #include "runtime/device/cuda/operators.h"
 
 namespace mpt::runtime::cuda {
 
-/// Gradients are T, or State<T> where blocks of keys add up.
+/// Gradients are T, or State<T> if blocks of keys are summed.
 struct AttentionGradients {
   void* dq = nullptr;
   void* dk = nullptr;
   void* dv = nullptr;
   int64_t q_row = 0, kv_row = 0;
-  bool add = false;  // to what stands there
+  bool add = false;  // to the values in place
 };
 
 template <class T>
@@ -22,23 +22,23 @@ struct Operands {
   AttentionShape shape;
   const T *q, *k, *v;
   int64_t kv_row, keys;  // elements from one key to the next, and keys of one sequence
-  // [sequence]: how many keys each query sees, or null for causal; and how many first ones of these it does
-  // not, or null where the shape's window says it.
+  // [sequence]: the number of keys that each query sees, null for causal; and the number of first ones among
+  // these that it does not see, null if the shape's window decides.
   const int32_t *visible, *hidden;
 
   __device__ int64_t group() const { return shape.heads / shape.kv_heads; }
-  /// How many keys query i sees.
+  /// The number of keys up to the last one that query i sees.
   __device__ int64_t seen(int64_t i) const {
     return i >= shape.sequence ? 0 : visible != nullptr ? visible[i] : i + 1;
   }
-  /// How many first keys query i does not see.
+  /// The number of first keys that query i does not see.
   __device__ int64_t unseen(int64_t i) const {
     if (hidden != nullptr) return i >= shape.sequence ? keys : hidden[i];
     if (shape.window == 0 || visible != nullptr) return 0;
     return i + 1 > shape.window ? i + 1 - shape.window : 0;
   }
   __device__ bool sees(int64_t i, int64_t key) const { return key < seen(i) && key >= unseen(i); }
-  /// How many keys some query of [first, first + rows) sees: later ones see more.
+  /// The number of keys up to the last one that a query of [first, first + rows) sees: later ones see more.
   __device__ int64_t seen_by_tile(int64_t first, int64_t rows) const {
     return seen(min(first + rows, shape.sequence) - 1);
   }
@@ -51,7 +51,7 @@ struct Operands {
   __device__ const T* of_values(int64_t batch, int64_t kv_head) const {
     return v + batch * keys * kv_row + kv_head * shape.values();
   }
-  /// First element of a head in buffers [b*s, a*d], and in [b, a, s].
+  /// Offset of a head's first element in buffers [b*s, a*d], and below in [b, a, s].
   __device__ int64_t out(int64_t batch, int64_t head) const {
     return (batch * shape.sequence * shape.heads + head) * shape.values();
   }
@@ -60,7 +60,7 @@ struct Operands {
   }
 };
 
-/// How a result over some keys joins that over earlier ones, by their log-sum-exps.
+/// Joins a result over some keys with that over earlier ones, by their log-sum-exps.
 template <class S>
 struct Joined {
   S all, own_factor, earlier_factor;
@@ -78,7 +78,7 @@ __device__ void put(Out* to, S value, bool add) {
   *to = narrow<Out>(add ? S(wide(*to)) + value : value);
 }
 
-/// Of this project's own kernels: whether it is those of the tensor cores.
+/// Whether the tensor-core kernels of this project apply, among its own kernels.
 template <class T>
 constexpr bool uses_tensor_cores(const AttentionShape& s) {
   return runtime_attention(s.needs(sizeof(T) == 2), false) == RuntimeAttention::tensor_cores;

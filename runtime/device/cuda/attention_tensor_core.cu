@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Attention on tensor cores for 16-bit types and heads of 64 and 128: FlashAttention-2's scheme (Dao 2023,
-// arXiv:2307.08691), a warp per 16 rows of a tile. As in attention.cu, every gradient is summed by one warp
-// in a fixed order.
+// arXiv:2307.08691), with a warp per 16 rows of a tile. As in attention.cu, one warp sums each gradient in a
+// fixed order.
 
 #include "runtime/device/cuda/attention.cuh"
 #include "runtime/device/cuda/warp_matrix.cuh"
@@ -14,13 +14,13 @@ constexpr int kWarps = 4;
 constexpr int kOwnRows = 16 * kWarps;  // rows of the block's own tile: queries, or keys for their gradients
 constexpr int kPadding = 8;            // elements that keep rows of shared memory in different banks
 
-// Rows of the tiles that pass by: as many as registers allow.
+// Rows of the tiles in the loop: the most that registers allow.
 template <int D>
 constexpr int kForwardRows = 64;
 template <int D>
 constexpr int kBackwardRows = 32;
 
-// A tile [rows, D] in shared memory, with zeros behind the last row.
+// A tile [rows, D] in shared memory, with zeros after the last row.
 template <class T, int D>
 struct Tile {
   static constexpr int kStride = D + kPadding;
@@ -77,7 +77,7 @@ __device__ void rows_times_rows(float (&c)[N][4], const Tile<T, D>& left, const 
   }
 }
 
-// sum [16, D] += p [16, 8 N] times `tile` [8 N, D], with p as it came out of a product.
+// sum [16, D] += p [16, 8 N] times `tile` [8 N, D], with p in the arrangement of a product's result.
 template <class T, int D, int N>
 __device__ void add_product(float (&sum)[D / 8][4], const float (&p)[N][4], const Tile<T, D>& tile,
                             const Lane& at) {
@@ -96,14 +96,14 @@ __device__ void add_product(float (&sum)[D / 8][4], const float (&p)[N][4], cons
   }
 }
 
-// Joined over the four lanes that share a row of c.
+// `value` joined over the four lanes that share a row of c.
 template <class Join>
 __device__ float over_row(float value, Join join) {
   value = join(value, __shfl_xor_sync(0xffffffffu, value, 1));
   return join(value, __shfl_xor_sync(0xffffffffu, value, 2));
 }
 
-// Of a block's tile. Later queries see more keys, so that their blocks begin first.
+// The first query of a block's tile. Later queries see more keys, so blocks with later queries begin first.
 __device__ int64_t first_query() { return int64_t(gridDim.x - 1 - blockIdx.x) * kOwnRows; }
 
 // Blocks: tiles of queries x heads x batch. c[i] belongs to row g for i < 2, to g + 8 for the others.
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
         to[n * 8 + i] = narrow<Out>(o[n][2 * half + i] * factor + earlier);
       }
     }
-    // All four lanes of the row have read what was there. Lanes of other rows may have none.
+    // All four lanes of the row have read the old values. Other rows' lanes may not take part.
     __syncwarp(0xfu << (4 * at.g));
     if (at.t == 0) place = joined.all;
   }

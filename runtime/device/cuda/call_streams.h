@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The streams of a device's threads, and the memory that single calls need in them.
+// The streams of a device's threads, and the memory that single calls use in them.
 
 #include <cuda_runtime.h>
 
@@ -14,30 +14,30 @@
 
 namespace mpt::runtime::cuda {
 
-/// Raises `highest` to `value`, whoever else does the same.
+/// Raises `highest` to `value`, safe against concurrent calls.
 void raise_to(std::atomic<int64_t>& highest, int64_t value);
 
 class CallStreams {
  public:
-  /// Of GPU `device`, with memory from `pool`, which must outlive it.
+  /// For GPU `device`, with memory from `pool`, which must outlive this.
   CallStreams(int device, MemoryPool& pool) : device_(device), pool_(pool) {}
   CallStreams(const CallStreams&) = delete;
   CallStreams& operator=(const CallStreams&) = delete;
-  /// Waits for all of them.
+  /// Waits for all streams.
   ~CallStreams();
 
-  /// The calling thread's; makes the device its current one.
+  /// The calling thread's stream; makes the device its current one.
   cudaStream_t mine() { return lane().stream; }
-  /// The calling thread's.
+  /// The calling thread's staging.
   Staging& staging() { return lane().staging; }
-  /// Waits for all of them, whatever became of their work.
+  /// Waits for all streams, even if their work failed.
   void finish();
-  /// The most that calls had at once.
+  /// The most memory that calls had at the same time.
   int64_t peak_bytes() const { return scratch_peak_; }
 
  private:
   friend class Scratch;
-  // What belongs to a thread.
+  // The state of one thread.
   struct Lane {
     cudaStream_t stream = nullptr;
     Staging staging;
@@ -52,7 +52,7 @@ class CallStreams {
   PerThread<Lane> lanes_{[] { return make_lane(); }};
 };
 
-/// Room for one call; the stream that used it is the first to get it again.
+/// Memory for one call; its stream gets the memory again before other streams do.
 class Scratch {
  public:
   Scratch(CallStreams& streams, int64_t bytes);

@@ -15,7 +15,7 @@ __device__ State<T> convolved(const ConvolutionShape& s, const T* x, const T* w,
   return sum;
 }
 
-// Its gradient.
+// The gradient of the loss with respect to it.
 template <class T>
 __device__ State<T> d_convolved(const ConvolutionShape& s, const T* dy, const T* x, const T* w, int64_t token,
                                 int64_t c) {
@@ -33,7 +33,7 @@ __global__ void convolution_forward_kernel(ConvolutionShape s, const T* x, const
   }
 }
 
-// An element of the input per thread: it went into its own token and the next ones.
+// A thread per element of the input, which contributed to its own token and the following ones.
 template <class T>
 __global__ void convolution_input_kernel(ConvolutionShape s, const T* dy, const T* x, const T* w, T* dx) {
   for (int64_t i = grid_index(); i < s.tokens() * s.channels; i += grid_stride()) {
@@ -47,7 +47,7 @@ __global__ void convolution_input_kernel(ConvolutionShape s, const T* dy, const 
 
 constexpr int kTokenLanes = kThreads / kWarp;
 
-// A warp's channels per block, for one element of their weights; warps share the tokens.
+// A block per warp-width of channels, for one element of their weights; its warps share the tokens.
 template <class T>
 __global__ void convolution_weight_kernel(ConvolutionShape s, const T* dy, const T* x, const T* w,
                                           State<T>* dw) {

@@ -17,11 +17,11 @@ bool is(const char* variable, std::string_view value) {
   return text != nullptr && text == value;
 }
 
-// MPT_ATTENTION=own asks for the same bits in every run.
+// MPT_ATTENTION=own requests the same bits in every run, so it also turns timing off.
 bool may_time() { return !is("MPT_GEMM_TIMING", "off") && !is("MPT_ATTENTION", "own"); }
 
 uint32_t alignment_of(const void* data) {
-  constexpr uintptr_t kBest = 256;  // what cuBLASLt takes for granted (cublasLt.h)
+  constexpr uintptr_t kBest = 256;  // cuBLASLt's assumption by default (cublasLt.h)
   const uintptr_t address = reinterpret_cast<uintptr_t>(data) | kBest;
   return uint32_t(address & -address);
 }
@@ -71,10 +71,10 @@ class CublasGemm final : public Gemm {
   }
 
  private:
-  // Experts get another number of rows in every micro-batch.
+  // A bound is needed, because experts get another number of rows in every micro-batch.
   static constexpr size_t kMostProducts = 1024;
 
-  // Epilogues read and write packs of 16 bytes. Columns of their matrix are whole packs (cublasLt.h,
+  // Epilogues read and write packs of 16 bytes, and columns of their matrix must be whole packs (cublasLt.h,
   // CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD).
   bool suits(const ProductTypes& types, const GemmShape& shape, const Epilogue& epilogue) const {
     if (epilogue.kind == Epilogue::Kind::none) return true;
@@ -124,8 +124,8 @@ class CublasGemm final : public Gemm {
     return *(products_[kind] = std::make_unique<CublasProduct>(handle_, kind, call));
   }
 
-  // Products that are added to c are timed where it is zero, as gradients are
-  // in the first micro-batch; elsewhere timing would change it.
+  // A product that is added to c is timed only if c is zero, as gradients are in the first micro-batch:
+  // timing overwrites c.
   void consider(CublasProduct& product, const ProductCall& call, void* room) {
     const ProductTypes& types = product.kind().types;
     const GemmShape& shape = product.kind().shape;
@@ -140,7 +140,7 @@ class CublasGemm final : public Gemm {
     if (!is_worth_it(product, call, room)) product.chosen = product.algorithms().size();
   }
 
-  // Against a product without the epilogue, and a kernel that reads and writes at the rate of an H100's
+  // Compares with a product without the epilogue plus a kernel that reads and writes at the rate of an H100's
   // copies.
   bool is_worth_it(const CublasProduct& product, const ProductCall& call, void* room) {
     constexpr double kBytesPerMs = 2.28e9;
@@ -160,7 +160,8 @@ class CublasGemm final : public Gemm {
            product.best_ms <= other.best_ms + float(2.0 * elements / kBytesPerMs);
   }
 
-  // A weight of an expert meets another number of rows each time.
+  // Whether the product is likely to recur. A weight with many numbers of rows is an expert's, and its
+  // products do not.
   bool repeats(ProductKind weight, const ProductCall& call) {
     constexpr int kMostRowCounts = 2;
     (call.accumulate ? weight.shape.k : weight.shape.n) = 0;
@@ -185,7 +186,7 @@ class CublasGemm final : public Gemm {
     cuda::check(cudaMemsetAsync(call.c, 0, size_t(bytes), call.stream), "cudaMemsetAsync");
   }
 
-  // The first run loads the kernel, and shows whether there is one.
+  // The first run loads the kernel, and shows whether it exists.
   float time_ms(const CublasProduct& product, size_t algorithm, const ProductCall& call, void* room) const {
     constexpr int kRuns = 3;
     const Event start, end;
@@ -204,7 +205,7 @@ class CublasGemm final : public Gemm {
   cublasLtHandle_t handle_ = nullptr;
   mutable std::mutex mutex_;
   std::map<ProductKind, std::unique_ptr<CublasProduct>> products_;
-  std::map<ProductKind, int> row_counts_;  // of each weight, as far as they were met
+  std::map<ProductKind, int> row_counts_;  // of each weight, so far
   std::map<cudaStream_t, void*> workspaces_;
 };
 

@@ -75,8 +75,8 @@ void CublasProduct::describe(const ProductCall& call) {
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, cublas_epilogue(kind_));
   if (kind_.epilogue == Epilogue::Kind::gelu || kind_.epilogue == Epilogue::Kind::gelu_gradient)
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.ldc);
-  // Hopper's sums of 8-bit products keep fewer bits if allowed to, which training bears in forward but not
-  // in gradients (NVIDIA Transformer Engine: split accumulator in the backward products only).
+  // Hopper's sums of 8-bit products may keep fewer bits if allowed to. Training tolerates that in the forward
+  // but not in gradients (NVIDIA Transformer Engine: split accumulator in the backward products only).
   if (types.are_fp8())
     set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t(types.a == CUDA_R_8F_E4M3 && types.b == CUDA_R_8F_E4M3));
   set_pointers(call);
@@ -109,7 +109,7 @@ void CublasProduct::find_algorithms() {
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, kind_.alignment.b);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kind_.alignment.c);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, kind_.alignment.c);
-  // Products that are split along k are rounded to 16 bits before the epilogue (seen on an H100).
+  // Products split along k are rounded to 16 bits before the epilogue (seen on an H100).
   const bool is_16_bits = kind_.types.result == CUDA_R_16BF || kind_.types.result == CUDA_R_16F;
   if (kind_.epilogue != Epilogue::Kind::none && is_16_bits)
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_NONE));

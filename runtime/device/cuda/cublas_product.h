@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// CublasProduct: cuBLASLt's descriptors for products of one kind, and the algorithms that suit it.
+// CublasProduct: cuBLASLt's descriptors for products of one kind, and the algorithms for it.
 
 #include <cublasLt.h>
 
@@ -29,13 +29,13 @@ struct ProductTypes {
   auto operator<=>(const ProductTypes&) const = default;
 };
 
-/// The largest powers of two that divide the addresses, as far as kernels care.
+/// The largest powers of two that divide the addresses, up to the largest one that matters to kernels.
 struct ProductAlignment {
   uint32_t a = 1, b = 1, c = 1;
   auto operator<=>(const ProductAlignment&) const = default;
 };
 
-/// What calls of one kind have in common.
+/// Shared by all calls of one kind.
 struct ProductKind {
   ProductTypes types{};
   GemmShape shape;
@@ -57,16 +57,16 @@ struct ProductCall {
 
 class CublasProduct {
  public:
-  /// All calls of this kind have addresses that are aligned as those of `call`.
+  /// All calls of this kind have addresses aligned like those of `call`.
   CublasProduct(cublasLtHandle_t handle, const ProductKind& kind, const ProductCall& call);
   CublasProduct(const CublasProduct&) = delete;
   CublasProduct& operator=(const CublasProduct&) = delete;
   ~CublasProduct();
 
   const ProductKind& kind() const { return kind_; }
-  /// The heuristic's, the best first; empty: there is none.
+  /// The heuristic's algorithms, best first; empty: there is none.
   const std::vector<cublasLtMatmulAlgo_t>& algorithms() const { return algorithms_; }
-  /// False: the algorithm does not do it after all.
+  /// Returns false if the algorithm cannot run it.
   bool run(const ProductCall& call, size_t algorithm, void* workspace) const;
 
   size_t chosen = 0;  // of algorithms()

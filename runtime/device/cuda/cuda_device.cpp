@@ -25,7 +25,7 @@ class Impl final : public StreamDevice {
     gemm_ = make_gemm(tools, options.times_products);
     fused_attention_ = make_fused_attention();
   }
-  // What serves the streams' work ends after it.
+  // The streams must end their work before the objects that serve it are destroyed.
   ~Impl() override { streams().finish(); }
 
   int64_t scratch_bytes() const override { return StreamDevice::scratch_bytes() + gemm_->workspace_bytes(); }
@@ -125,7 +125,7 @@ class Impl final : public StreamDevice {
                                room.data());
   }
 
-  // Row-major y = x w^T is column-major y^T = w x^T, and so on.
+  // Row-major y = x w^T is column-major y^T = w x^T. The other products follow the same rule.
   bool product_forward(DataType type, const LinearShape& s, const void* x, const void* w,
                        const Epilogue& epilogue, void* y) {
     const GemmShape shape{true, false, s.columns, s.rows, s.inner, s.inner, s.inner, s.columns};
@@ -136,7 +136,7 @@ class Impl final : public StreamDevice {
     return gemm_->run_fp8(stream(), type, shape, w8.matrix(), x8.matrix(), epilogue, false, y);
   }
   Narrowed narrowed_gradient(DataType type, const LinearShape& s, const void* dy, Narrowed::Order order) {
-    const void* const known = s.kept.dy_magnitude;  // and only read
+    const void* const known = s.kept.dy_magnitude;  // only read
     const Fp8Magnitude magnitude{const_cast<float*>(as<float>(known)), known != nullptr};
     return Narrowed(streams(), type, Fp8::e5m2, s.rows, s.columns, order, dy, magnitude);
   }

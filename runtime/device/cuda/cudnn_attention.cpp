@@ -45,7 +45,7 @@ struct Views {
   Shape queries, keys, out, scores, per_query, per_head;
 };
 
-// Scores that a query does not see become minus infinity.
+// Sets the scores of keys that a query does not see to minus infinity.
 TensorId causal(CudnnGraph& graph, const Views& views, TensorId scores, TensorId minus_infinity) {
   const TensorId row = graph.inside(CUDNN_DATA_INT32, views.scores);
   const TensorId column = graph.inside(CUDNN_DATA_INT32, views.scores);
@@ -60,7 +60,7 @@ TensorId causal(CudnnGraph& graph, const Views& views, TensorId scores, TensorId
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// A graph with the best engine that this device runs. Without a plan cuDNN has none, or refuses the graph.
+// A graph with the best engine for this device. It has no plan if cuDNN has no engine, or refuses the graph.
 template <class Graph>
 struct Planned {
   Planned(const Cudnn& library, cudnnHandle_t handle, DataType type, const AttentionShape& shape) {
@@ -260,8 +260,8 @@ CudnnAttentionBackward::CudnnAttentionBackward(const Cudnn& library, DataType ty
   dv = graph.tensor(io, views.keys);
   delta = graph.tensor(CUDNN_DATA_FLOAT, views.per_query);
   dq_sum = graph.tensor(CUDNN_DATA_FLOAT, views.per_head);
-  // The transpose of scores in the type of products; its sum over the queries of a group where those share
-  // keys.
+  // The transpose of scores in the products' type, times rows; summed over the queries of a group if these
+  // share keys.
   const auto times_rows = [&](TensorId scores, TensorId rows, TensorId gradient) {
     const TensorId turned = graph.inside(io, transposed(views.scores));
     graph.reshape(scores, turned);
@@ -277,7 +277,7 @@ CudnnAttentionBackward::CudnnAttentionBackward(const Cudnn& library, DataType ty
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, weighted, row_sum);
   graph.pointwise(CUDNN_POINTWISE_MUL, row_sum, one, delta);
 
-  // Probabilities again, and dv.
+  // Recomputes the probabilities, then dv.
   const TensorId products = inside(views.scores), scores = inside(views.scores), above = inside(views.scores);
   const TensorId probabilities = inside(views.scores);
   graph.matmul(q, k, products);
@@ -301,7 +301,7 @@ CudnnAttentionBackward::CudnnAttentionBackward(const Cudnn& library, DataType ty
   graph.pointwise(CUDNN_POINTWISE_IDENTITY, dq_sum, dq);
 }
 
-// MPT_ATTENTION=own keeps to this project's kernels, whose sums have one order.
+// MPT_ATTENTION=own selects this project's kernels, which sum in a fixed order.
 std::unique_ptr<FusedAttention> make_fused_attention() {
   const char* const choice = std::getenv("MPT_ATTENTION");
   if (choice != nullptr && std::string(choice) == "own") return nullptr;

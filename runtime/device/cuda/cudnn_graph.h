@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// CudnnGraph: a graph of tensors and operations for cuDNN's backend interface, which is loaded when it is
-// there. Every cuDNN call fails with RunError, which names it.
+// CudnnGraph: a graph of tensors and operations for cuDNN's backend interface. The library is loaded if it is
+// installed. A cuDNN call that fails throws RunError with its name.
 
 #include <cudnn.h>
 
@@ -30,9 +30,9 @@ struct Cudnn {
 
   void check(cudnnStatus_t, const char* call) const;
 };
-/// Null where it is missing, or older than 9.10; a note tells of an old one. Before 9.10 its attention takes
-/// no mask of minus infinity, and before 9.6 it adds to what is in the sums of query gradients (NVIDIA
-/// cudnn-frontend, attn_score_modifiers.h and scaled_dot_product_flash_attention.h).
+/// Null if it is missing, or older than 9.10; a note reports an old one. Before 9.10 its attention takes no
+/// mask of minus infinity. Before 9.6 it adds query gradients to the old sums (NVIDIA cudnn-frontend,
+/// attn_score_modifiers.h and scaled_dot_product_flash_attention.h).
 const Cudnn* load_cudnn();
 
 class CudnnDescriptor {
@@ -46,7 +46,7 @@ class CudnnDescriptor {
   void set(cudnnBackendAttributeName_t, const CudnnDescriptor&);
   void set(cudnnBackendAttributeName_t, int64_t);
   void finalize();
-  /// False where cuDNN does not support what it describes.
+  /// False if cuDNN does not support the described object.
   bool try_finalize();
   cudnnBackendDescriptor_t get() const { return descriptor_; }
   const Cudnn& library() const { return cudnn_; }
@@ -68,11 +68,11 @@ class CudnnGraph {
   /// Dense, the last dimension innermost.
   static Shape packed(std::vector<int64_t> dimensions);
 
-  /// In memory, given by its id when the graph runs.
+  /// A tensor in memory, given by its id when the graph runs.
   TensorId tensor(cudnnDataType_t, const Shape&);
   /// A number in host memory.
   TensorId scalar();
-  /// Between operations, never in memory.
+  /// A tensor between operations, never in memory.
   TensorId inside(cudnnDataType_t, const Shape&);
 
   void matmul(TensorId a, TensorId b, TensorId c);
@@ -80,13 +80,13 @@ class CudnnGraph {
   void pointwise(cudnnPointwiseMode_t, TensorId x, TensorId b, TensorId y);
   /// y is x where the mask holds, b elsewhere.
   void select(TensorId x, TensorId b, TensorId mask, TensorId y);
-  /// y is each element's place along an axis.
+  /// y is the index of each element along an axis.
   void index(TensorId x, int64_t axis, TensorId y);
   void compare(cudnnPointwiseMode_t, TensorId x, TensorId b, TensorId y);
   void reduce(cudnnReduceTensorOp_t, TensorId x, TensorId y);
   void reshape(TensorId x, TensorId y);
 
-  /// Engines for it, best first: for the device of `handle`, or without a GPU for one that is described.
+  /// Engines for the graph, best first: for the device of `handle`, or without a GPU for a described device.
   std::vector<CudnnDescriptor> engines(cudnnHandle_t handle);
   std::vector<CudnnDescriptor> engines_for(const std::string& device_description);
 
@@ -104,7 +104,7 @@ class CudnnGraph {
   std::vector<CudnnDescriptor> engines(const CudnnDescriptor& graph, const CudnnDescriptor* device) const;
 
   const Cudnn& cudnn_;
-  std::vector<CudnnDescriptor> tensors_, operations_, kept_;  // by id; in order; what others refer to
+  std::vector<CudnnDescriptor> tensors_, operations_, kept_;  // by id; in order; referred to by the others
 };
 
 }  // namespace mpt::runtime::cuda

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The gated delta rule as runtime/device/cpu/delta_rule.cpp has it. A block does one head of one sequence,
-// token after token, with its states in the room of the call. A thread has columns of a state to itself, so
-// that only sums over rows wait.
+// The gated delta rule, as in runtime/device/cpu/delta_rule.cpp. A block processes one head of one sequence,
+// token after token. Its states are in the call's scratch memory. Each thread has whole columns of a state,
+// so only sums over rows synchronize.
 
 #include "runtime/device/cuda/element.cuh"
 #include "runtime/device/cuda/operators.h"
@@ -91,9 +91,9 @@ class DeltaBlock {
   }
   __device__ S factor(int64_t i) const { return exp(rate() * delta_softplus(step(i))); }
 
-  // Queries and keys of the chunk's tokens.
+  // Loads queries and keys of the chunk's tokens.
   __device__ void open(int64_t chunk) {
-    __syncthreads();  // those of the last chunk have been read
+    __syncthreads();  // the last chunk's have been read
     first_ = chunk * s_.chunk;
     n_ = s_.sequence - first_ < s_.chunk ? s_.sequence - first_ : s_.chunk;
     normalise(0, r_.q, S(1) / sqrt(S(s_.key_dim)));
@@ -119,7 +119,7 @@ class DeltaBlock {
     for (int64_t k = 0; k < s_.key_dim; ++k) sum += rows[i * s_.key_dim + k] * state[k * s_.head_dim + v];
     return sum;
   }
-  // A value less what the decayed state has for its key.
+  // A value minus the prediction for its key from the decayed state.
   __device__ S error(int64_t i, const S* state, int64_t v) const {
     return wide(in_.qkv[value_at(i) + v]) - factor(i) * along(r_.k, i, state, v);
   }
@@ -134,7 +134,8 @@ class DeltaBlock {
     });
   }
 
-  // `state` is that before the token. The gradient of the state after it becomes that of the one before it.
+  // `state` is the state before the token. The gradient of the state after the token becomes that of the
+  // state before it.
   __device__ void backward_token(int64_t i, const S* state, const T* dout, const DeltaResults<T>& to) {
     const S kept = factor(i), strength = beta(i);
     const S* const q = r_.q + i * s_.key_dim;
@@ -197,8 +198,8 @@ __global__ void delta_backward_kernel(DeltaShape s, DeltaOperands<T> in, const T
   DeltaBlock<T>(s, in, room, true).backward(dout, to);
 }
 
-// A warp per token and key head, for the query or the key. It sums up the gradients of all heads that share
-// it, and takes them through the division by the length.
+// A warp per token and key head, for the query or the key. It sums the gradients of all heads that share it,
+// and passes them through the division by the length.
 template <class T>
 __global__ void delta_keys_kernel(DeltaShape s, DeltaOperands<T> in, State<T>* room, T* dqkv) {
   using S = State<T>;

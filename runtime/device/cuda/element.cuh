@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Elements, packs of them, and sums over a block of threads. Everything is computed in the state type: float
-// for 16 bits, and deterministic: no atomic additions, sums in an order that depends on shapes alone. Atomic
-// maxima are the same in every order.
+// Elements, packs of them, and sums over a block of threads. Computation uses the state type (float for 16
+// bits) and is deterministic: there are no atomic additions, and the order of sums depends on shapes alone.
+// Atomic maxima do not depend on order.
 
 #include <type_traits>
 
@@ -55,7 +55,7 @@ bool in_packs(int64_t columns, Pointers... pointers) {
   return aligned && columns % int64_t(16 / sizeof(T)) == 0;
 }
 
-/// Gives `go` the elements of T in one access, a constant: those of 16 bytes `if_packs`, else 1.
+/// Calls `go` with a constant: the number of elements of T in one access, of 16 bytes if `if_packs`, else 1.
 template <class T, class Go>
 void with_packs(bool if_packs, Go&& go) {
   if_packs ? go(std::integral_constant<int, int(16 / sizeof(T))>()) : go(std::integral_constant<int, 1>());
@@ -78,7 +78,7 @@ struct Maximum {
   }
 };
 
-/// `value` of all lanes of the warp, joined; every lane gets it.
+/// `value` joined over all lanes of the warp; every lane gets the result.
 template <class W, class Join>
 __device__ W warp_reduce(W value, Join join) {
   for (int distance = kWarp / 2; distance > 0; distance /= 2)
@@ -86,13 +86,13 @@ __device__ W warp_reduce(W value, Join join) {
   return value;
 }
 
-/// `value` of all threads of the block, joined; every thread gets it. Blocks are whole warps in x.
+/// `value` joined over all threads of the block; every thread gets the result. Blocks are whole warps in x.
 template <class W, class Join>
 __device__ W block_reduce(W value, Join join, W identity) {
   __shared__ W partial[kWarp];
   const int lane = int(threadIdx.x) % kWarp;
   value = warp_reduce(value, join);
-  __syncthreads();  // what an earlier call left has been read
+  __syncthreads();  // the result of an earlier call has been read
   if (lane == 0) partial[threadIdx.x / kWarp] = value;
   __syncthreads();
   return warp_reduce(lane < int(blockDim.x) / kWarp ? partial[lane] : identity, join);
@@ -102,14 +102,14 @@ __device__ W block_sum(W value) {
   return block_reduce(value, Sum(), W(0));
 }
 
-/// Of magnitudes, as the bits of a float that is not negative: NaN is larger than all.
+/// A magnitude as the bits of a float that is not negative: NaN is larger than all others.
 __device__ inline uint32_t magnitude_bits(float value) { return __float_as_uint(fabsf(value)); }
 template <class T, int N>
 __device__ uint32_t largest_magnitude(const Pack<T, N>& pack, uint32_t most) {
   for (int n = 0; n < N; ++n) most = Maximum()(most, magnitude_bits(float(wide(pack.at[n]))));
   return most;
 }
-/// `most` of all threads of the grid; `magnitude` is null where it is not wanted.
+/// `most` is joined over all threads of the grid; `magnitude` is null if it is not wanted.
 __device__ inline void raise_magnitude(void* magnitude, uint32_t most) {
   if (magnitude == nullptr) return;
   most = block_reduce(most, Maximum(), 0u);

@@ -78,7 +78,7 @@ __global__ void bias_forward_kernel(int64_t count, int64_t columns, const T* bia
     y[i] = narrow<T>(wide(y[i]) + wide(bias[i % columns]));
 }
 
-// gpt-oss's, as cpu/activation.cpp has it.
+// gpt-oss's activation, as in cpu/activation.cpp.
 constexpr double kLimitedSlope = 1.702;
 
 template <class W>
@@ -158,7 +158,7 @@ __global__ void activation_backward_kernel(ActivationShape s, const T* dy, const
   raise_magnitude(s.magnitude, most);
 }
 
-// In the state's type, for the kernel.
+// AdamW's constants in the state's type, for the kernel.
 template <class S>
 struct AdamWFactors {
   S beta1, beta2, scale, step_size, second_scale, keep, epsilon;

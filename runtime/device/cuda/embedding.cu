@@ -6,7 +6,8 @@
 namespace mpt::runtime::cuda {
 namespace {
 
-// Tokens by their word: of words[w], a row of the table, tokens[starts[w]] .. tokens[starts[w + 1] - 1].
+// Tokens by their word. The tokens of words[w], a row of the table, are tokens[starts[w]] .. tokens[starts[w
+// + 1] - 1].
 struct WordList {
   int64_t count = 0;  // of words
   const int32_t *words = nullptr, *starts = nullptr, *tokens = nullptr;
@@ -22,8 +23,8 @@ __global__ void embedding_forward_kernel(int64_t hidden, int64_t first, int64_t 
     store(y + t * hidden + c, here ? load<N>(table + row * hidden + c) : Pack<T, N>{});
 }
 
-// A block per word that comes up. The list has a word's tokens together, in their own order. One thread makes
-// each sum, so it is the same in every run. A thread has N columns.
+// A block per word that occurs. The list has a word's tokens together, in their own order. One thread
+// computes each sum, so it is the same in every run. A thread has N columns.
 template <class T, int N>
 __global__ void embedding_backward_kernel(WordList list, int64_t hidden, const T* dy, State<T>* dtable) {
   using S = State<T>;
@@ -48,7 +49,8 @@ __global__ void position_forward_kernel(int64_t count, int64_t hidden, const int
 }
 
 // Su et al. 2021 (arXiv:2104.09864), in the half-split arrangement of Llama's published weights. Angles grow
-// with the position, so they are brought below a turn in double before sine and cosine are taken in float.
+// with the position. So they are reduced to less than a turn in double, before sine and cosine are computed
+// in float.
 template <class T>
 __global__ void rotary_kernel(AttentionShape s, int64_t half, const double* frequencies,
                               const int32_t* positions, double factor, int direction, T* qkv) {

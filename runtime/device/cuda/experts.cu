@@ -5,8 +5,8 @@
 namespace mpt::runtime::cuda {
 namespace {
 
-// The best of `count` experts from `first` on that come behind `last` in the order of choice (larger, then
-// lower number); -1 behind none.
+// The best of `count` experts from `first` on that follow `last` in the order of choice (larger first, then
+// lower number); -1 if none follows.
 template <class S>
 __device__ int64_t best_behind(const S* p, int64_t first, int64_t count, int64_t last) {
   int64_t best = -1;
@@ -17,7 +17,7 @@ __device__ int64_t best_behind(const S* p, int64_t first, int64_t count, int64_t
   return best;
 }
 
-// The token's groups, a bit for each.
+// The token's chosen groups, one bit for each.
 template <class S>
 __device__ uint64_t groups_of_token(const RouterShape& s, const S* p) {
   if (!s.limited()) return ~uint64_t{0};
@@ -55,7 +55,7 @@ __device__ void give_scores(const RouterShape& s, const T* logit, State<T>* p) {
   for (int64_t e = 0; e < s.experts; ++e) p[e] /= sum;
 }
 
-// A thread per token: experts are few beside the width of the rows around this.
+// One thread per token is enough: routing over the few experts is cheap compared with the rows' products.
 template <class T>
 __global__ void router_forward_kernel(RouterShape s, const T* logits, State<T>* probabilities,
                                       int32_t* chosen, State<T>* weights, const T* bias) {
@@ -64,7 +64,7 @@ __global__ void router_forward_kernel(RouterShape s, const T* logits, State<T>* 
     const T* const logit = logits + t * s.experts;
     S* const p = probabilities + t * s.experts;
     give_scores(s, logit, p);
-    // The choice is by sums with the bias, which stand in the probabilities' place meanwhile.
+    // Experts are chosen by sums with the bias. These replace the probabilities until the choice is made.
     for (int64_t e = 0; e < s.experts && bias != nullptr; ++e) p[e] += wide(bias[e]);
     const uint64_t groups = groups_of_token(s, p);
     int64_t last = -1;
@@ -86,7 +86,7 @@ __global__ void router_forward_kernel(RouterShape s, const T* logits, State<T>* 
   }
 }
 
-// As cpu/experts.cpp, router_backward.
+// Like router_backward in cpu/experts.cpp.
 template <class T>
 __global__ void router_backward_kernel(RouterShape shape, const State<T>* probabilities,
                                        const int32_t* chosen, const State<T>* dweights,

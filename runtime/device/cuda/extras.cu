@@ -16,7 +16,8 @@ __global__ void soft_cap_kernel(int64_t count, State<T> cap, T* x) {
     x[i] = narrow<T>(cap * tanh(wide(x[i]) / cap));
 }
 
-// A warp per token and head: the sum of exponentials grows by the sink's, and what values gave shrinks alike.
+// A warp per token and head. The sink adds its exponential to the sum, and the output shrinks by the same
+// ratio.
 template <class T>
 __global__ void sink_forward_kernel(AttentionShape s, const T* sinks, T* out, State<T>* log_sum_exp) {
   using S = State<T>;
@@ -27,14 +28,14 @@ __global__ void sink_forward_kernel(AttentionShape s, const T* sinks, T* out, St
     const int64_t at = (token / s.sequence * s.heads + head) * s.sequence + token % s.sequence;
     const S lse = log_sum_exp[at], sink = wide(sinks[head]), high = max(lse, sink);
     const S sum = high + log(exp(lse - high) + exp(sink - high)), factor = exp(lse - sum);
-    __syncwarp();  // every lane has read what one writes
+    __syncwarp();  // every lane has read the value before one writes it
     for (int64_t c = lane; c < values; c += kWarp)
       out[i * values + c] = narrow<T>(wide(out[i * values + c]) * factor);
     if (lane == 0) log_sum_exp[at] = sum;
   }
 }
 
-// A block per head, its threads over tokens.
+// A block per head; its threads share the tokens.
 template <class T>
 __global__ void sink_backward_kernel(AttentionShape s, const T* sinks, const T* dout, const T* out,
                                      const State<T>* log_sum_exp, State<T>* dsinks) {

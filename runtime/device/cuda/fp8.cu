@@ -15,7 +15,7 @@ __device__ inline uint8_t narrow_to(Fp8 format, float value) {
   return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, format == Fp8::e4m3 ? __NV_E4M3 : __NV_E5M2);
 }
 
-// The largest of its numbers per block.
+// The largest magnitude in each block's numbers.
 template <class T, int N>
 __global__ void magnitude_kernel(int64_t count, const T* x, uint32_t* partial) {
   uint32_t most = 0;
@@ -25,7 +25,7 @@ __global__ void magnitude_kernel(int64_t count, const T* x, uint32_t* partial) {
   if (threadIdx.x == 0) partial[blockIdx.x] = most;
 }
 
-// A tensor's magnitudes, and where its largest one and its factor go.
+// A tensor's magnitudes, and the places for its largest one and its factor.
 struct Magnitudes {
   const uint32_t* partial;  // of each block of the grid that found them
   int blocks;               // at most kThreads
@@ -33,7 +33,7 @@ struct Magnitudes {
   float* from_fp8;
 };
 
-// The tensor's scale; one thread of the grid writes the factor and the magnitude.
+// Returns the tensor's scale; one thread of the grid writes factor and magnitude.
 __device__ float scale_of(Fp8 format, const Magnitudes& m) {
   const uint32_t own = int(threadIdx.x) < m.blocks ? m.partial[threadIdx.x] : 0u;
   const uint32_t most = block_reduce(own, Maximum(), 0u);
@@ -59,8 +59,8 @@ __global__ void narrow_kernel(Fp8 format, int64_t count, const T* x, Magnitudes 
     store(to + i, narrow_pack(format, scale, load<N>(x + i)));
 }
 
-// `transposed` [columns, rows]: tiles are read by rows, N numbers in one access, and written by columns, M in
-// one. `plain` [rows, columns] may be null.
+// `transposed` [columns, rows]. A tile is read by rows, N numbers in one access, and written by columns, M
+// numbers in one. `plain` [rows, columns] may be null.
 template <class T, int N, int M>
 __device__ void narrow_tile(float scale, Fp8 format, int64_t rows, int64_t columns, const T* x,
                             uint8_t* plain, uint8_t* transposed) {
@@ -76,7 +76,7 @@ __device__ void narrow_tile(float scale, Fp8 format, int64_t rows, int64_t colum
   }
   __syncthreads();
   for (int i = int(threadIdx.x); i < kTile * kTile / M; i += kThreads) {
-    const int c = i / (kTile / M), r = i % (kTile / M) * M;  // neighbours in a column by neighbours in a warp
+    const int c = i / (kTile / M), r = i % (kTile / M) * M;  // neighbours in a warp share a column
     if (first_row + r >= rows || first_column + c >= columns) continue;
     Pack<uint8_t, M> out;
     for (int m = 0; m < M; ++m) out.at[m] = tile[(r + m) * kTileRow + c];
@@ -96,7 +96,7 @@ __global__ void narrow_both_kernel(Fp8 format, int64_t rows, int64_t columns, co
   narrow_tile<T, N, M>(scale_of(format, magnitudes), format, rows, columns, x, plain, transposed);
 }
 
-// A tensor on its way to 8 bits, N numbers in one access.
+// Converts a tensor to 8 bits, N numbers in one access.
 template <class T, int N>
 class Narrowing {
  public:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// FusedAttention: causal attention by a library, for the shapes that it has kernels of.
+// FusedAttention: causal attention of a library, for the shapes of the library's kernels.
 
 #include <cuda_runtime.h>
 
@@ -14,24 +14,23 @@
 
 namespace mpt::runtime::cuda {
 
-/// Layouts are Device::attention_forward()'s. May be called from several threads, each with a stream of its
-/// own.
+/// Layouts are those of Device::attention_forward(). Several threads may call it, each with a different
+/// stream.
 class FusedAttention {
  public:
   enum class Pass { forward, backward };
 
   virtual ~FusedAttention() = default;
-  /// Memory that a pass needs in addition to its tensors. Nothing where the library has no kernel after all.
+  /// Memory that a pass needs in addition to its tensors. Nothing if the library has no kernel for it.
   virtual std::optional<int64_t> scratch_bytes(Pass, DataType, const AttentionShape&) = 0;
-  /// Where scratch_bytes() says how much, on so much `scratch`. Throws RunError.
+  /// Only for passes with scratch_bytes(); `scratch` has that size. Throws RunError.
   virtual void forward(cudaStream_t, DataType, const AttentionShape&, const void* qkv, void* out,
                        void* log_sum_exp, void* scratch) = 0;
   virtual void backward(cudaStream_t, DataType, const AttentionShape&, const void* dout, const void* qkv,
                         const void* out, const void* log_sum_exp, void* dqkv, void* scratch) = 0;
 };
 
-/// cuDNN's, on the current device; null where there is none, or where this project's own kernels are the
-/// faster.
+/// cuDNN's attention on the current device; null if there is none, or if this project's kernels are faster.
 std::unique_ptr<FusedAttention> make_fused_attention();
 
 }  // namespace mpt::runtime::cuda

@@ -5,7 +5,7 @@
 namespace mpt::runtime::cuda {
 namespace {
 
-// Of the head that a warp works on.
+// For the head of this warp.
 template <class T>
 __device__ State<T> reciprocal_rms(const GatedNormShape& s, const T* x) {
   using S = State<T>;
@@ -55,8 +55,8 @@ __global__ void gated_norm_backward_kernel(GatedNormShape s, const T* dy, const 
 constexpr int kScaleBlocks = 64;
 constexpr int kWarpsOfBlock = kThreads / kWarp;
 
-// Blocks share the heads of all tokens, and the warps of a block share its own; each sums up for itself in
-// [blocks][warps][head_dim].
+// Blocks share the heads of all tokens, and a block's warps share the block's heads. Each warp sums
+// separately, in [blocks][warps][head_dim].
 template <class T>
 __global__ void gated_norm_partial_kernel(GatedNormShape s, const T* dy, const T* x, const T* gate,
                                           State<T>* partial) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Gemm: matrix products on a GPU, in BLAS terms: matrices are column-major.
+// Gemm: matrix products on a GPU in BLAS's convention: matrices are column-major.
 
 #include <cuda_runtime.h>
 
@@ -22,7 +22,7 @@ struct GemmShape {
   auto operator<=>(const GemmShape&) const = default;
 };
 
-/// A matrix of 8 bits with the factor, in device memory, that gives its numbers.
+/// A matrix of 8 bits, and the factor in device memory that scales it back.
 struct Fp8Matrix {
   Fp8 format = Fp8::e4m3;
   const uint8_t* data = nullptr;
@@ -31,17 +31,17 @@ struct Fp8Matrix {
 
 struct GemmTypes {
   DataType operands = DataType::float32;  // of a and b
-  DataType result = DataType::float32;    // of c, and of what epilogues read and write
+  DataType result = DataType::float32;    // of c, and of epilogues' inputs and outputs
   auto operator<=>(const GemmTypes&) const = default;
 };
 
-/// Done to a product before it is written.
+/// An operation on a product before it is written.
 struct Epilogue {
   enum class Kind : uint8_t {
     none,
     bias,           // `vector` [m] is added to every column
-    gelu,           // that, unless it is null; `matrix` [m, n] gets the sum, and c its gelu_tanh
-    gelu_gradient,  // c = the product times gelu_tanh's slope at `matrix`
+    gelu,           // like bias, unless null; `matrix` [m, n] gets the sum, c its gelu_tanh
+    gelu_gradient,  // c = the product times the slope of gelu_tanh at `matrix`
     sums            // `vector` [n] gets the sums of op(b) over k
   };
   Kind kind = Kind::none;
@@ -53,7 +53,7 @@ inline Epilogue with_bias(const void* bias) {
   return {Epilogue::Kind::bias, const_cast<void*>(bias), nullptr};
 }
 
-/// Calls of the device that products need.
+/// Device functions that products use.
 struct GemmTools {
   std::function<void(cudaEvent_t)> wait_for;
   /// Whether these numbers are all zero.
@@ -63,20 +63,20 @@ struct GemmTools {
 class Gemm {
  public:
   virtual ~Gemm() = default;
-  /// With `accumulate` the product is added to c. Products of 16 bits are summed in float. Returns false,
-  /// and does nothing, if it has no kernel with this epilogue for these sizes and addresses. Throws RunError
-  /// if it has none at all. May be called from several threads, each with a stream of its own.
+  /// With `accumulate` the product is added to c. Products of 16 bits are summed in float. Returns false, and
+  /// does nothing, if no kernel has this epilogue for these sizes and addresses. Throws RunError if no kernel
+  /// exists at all. Several threads may call it, each with a different stream.
   virtual bool run(cudaStream_t stream, const GemmTypes& types, const GemmShape& shape, const void* a,
                    const void* b, const Epilogue& epilogue, bool accumulate, void* c) = 0;
-  /// The same with operands of 8 bits, of which a is transposed and b is not, as Hopper requires. The result
-  /// is of 16 bits or float.
+  /// The same with operands of 8 bits; a is transposed and b is not, as Hopper requires. The result has 16
+  /// bits or is float.
   virtual bool run_fp8(cudaStream_t stream, DataType result, const GemmShape& shape, const Fp8Matrix& a,
                        const Fp8Matrix& b, const Epilogue& epilogue, bool accumulate, void* c) = 0;
-  /// Memory that it holds beside what callers gave.
+  /// Memory that it holds in addition to the callers' buffers.
   virtual int64_t workspace_bytes() const = 0;
 };
 
-/// Of the current device. With `timed` the first use of a product times the algorithms that suit it, and the
+/// For the current device. With `timed` the first use of a product times the algorithms for it, and the
 /// fastest is kept.
 std::unique_ptr<Gemm> make_gemm(GemmTools tools, bool timed);
 

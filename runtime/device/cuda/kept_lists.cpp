@@ -18,7 +18,7 @@ const void* KeptLists::find(const void* list, int64_t bytes, cudaStream_t stream
   check(cudaMalloc(&data, size_t(bytes)), "cudaMalloc of a list");
   bytes_ += bytes;
   check(cudaMemcpyAsync(data, list, size_t(bytes), cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
-  // Another thread's stream may be the next to read it.
+  // The next stream to read the list may be another thread's.
   check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   return data;
 }

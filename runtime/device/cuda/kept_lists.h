@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Lists that come with every layer of every step, such as positions: known by their content, sent to the
-// device once.
+// Lists that recur in every layer of every step, such as positions. They are found by their content, and sent
+// to the device only once.
 
 #include <cuda_runtime.h>
 
@@ -21,8 +21,8 @@ class KeptLists {
   KeptLists& operator=(const KeptLists&) = delete;
   ~KeptLists();
 
-  /// The list of `bytes` at `list` on the current device, sent in `stream` if it is not there yet; `list`
-  /// itself if it is empty.
+  /// The list of `bytes` at `list` on the current device; sent in `stream` if it is not there yet. An empty
+  /// list gives `list` itself.
   const void* find(const void* list, int64_t bytes, cudaStream_t stream);
   int64_t bytes() const { return bytes_; }
 

@@ -12,7 +12,7 @@ struct Turns {
   int64_t half;
   int direction;
 
-  /// Element i of `from`, 2 half elements, once they are turned for this token of a sequence.
+  /// Element i of `from`, which has 2 half elements, rotated for this token of a sequence.
   template <class T>
   __device__ State<T> turned(const T* from, int64_t i, int64_t token) const {
     using S = State<T>;
@@ -27,7 +27,7 @@ struct Turns {
   }
 };
 
-// An element of qkv per thread: queries of all heads, keys, values.
+// A thread per element of qkv: queries of all heads, keys, values.
 template <class T>
 __global__ void latent_join_kernel(LatentShape s, Turns turns, const T* q, const T* expanded, const T* key,
                                    T* qkv) {
@@ -71,7 +71,7 @@ __global__ void latent_split_kernel(LatentShape s, Turns turns, const T* dqkv, T
   }
 }
 
-// An element of the shared key per thread: the sum over heads.
+// A thread per element of the shared key: the sum over heads.
 template <class T>
 __global__ void latent_key_kernel(LatentShape s, Turns turns, const T* dqkv, T* dkey) {
   const int64_t dim = s.key_dim();
@@ -84,7 +84,7 @@ __global__ void latent_key_kernel(LatentShape s, Turns turns, const T* dqkv, T* 
   }
 }
 
-// `direction` -1 undoes the turns.
+// `direction` -1 reverses the rotation.
 Turns turns_of(StreamDevice& gpu, const LatentShape& s, const Rotation& r, int direction) {
   return {gpu.kept_list(r.frequencies.data(), int64_t(r.frequencies.size())),
           gpu.kept_list(r.positions.data(), int64_t(r.positions.size())), r.factor, s.rope / 2, direction};

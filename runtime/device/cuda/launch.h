@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What every .cu file needs: element types, errors as exceptions, and launching without nvcc's own syntax, so
-// that tests can compile the same files against a CUDA runtime that interprets kernels on the CPU
+// Shared by all .cu files: element types, errors as exceptions, and launches without nvcc's own syntax. So
+// tests can compile the same files for a CUDA runtime that interprets kernels on the CPU
 // (tests/support/cuda_on_cpu).
 
 #include <cuda_bf16.h>
@@ -14,7 +14,7 @@
 
 #include "runtime/device/device.h"
 
-// Room in shared memory whose size the launch decides.
+// Shared memory with a size that the launch decides.
 #ifndef MPT_DYNAMIC_SHARED
 #define MPT_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
 #endif
@@ -32,24 +32,24 @@ template <>
 struct StateOfElement<double> {
   using type = double;
 };
-/// What sums over T are kept in: state_type_of() for C++ types.
+/// The type of sums over T: state_type_of() for C++ types.
 template <class T>
 using State = typename StateOfElement<T>::type;
 
-/// A call that failed is the end of the run: throws RunError with the call and CUDA's own words.
+/// A failed call ends the run: throws RunError with the call and CUDA's message.
 [[noreturn]] void fail(cudaError_t status, const char* call);
 inline void check(cudaError_t status, const char* call) {
   if (status != cudaSuccess) fail(status, call);
 }
 
 constexpr int kWarp = 32;
-constexpr int kThreads = 256;  // of a block, where nothing speaks for another number
+constexpr int kThreads = 256;  // of a block, unless a kernel needs another number
 
 template <class... Parameters, class... Arguments>
 void launch(cudaStream_t stream, dim3 grid, dim3 block, int64_t shared_bytes, void (*kernel)(Parameters...),
             Arguments&&... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  // Above this a kernel must be told that it may.
+  // A kernel needs permission for more shared memory than this.
   constexpr int64_t kAlwaysAllowed = 48 << 10;
   if (shared_bytes > kAlwaysAllowed) {
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
@@ -66,12 +66,12 @@ void launch(cudaStream_t stream, dim3 grid, dim3 block, int64_t shared_bytes, vo
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Blocks for `count` pieces of work in a grid-stride loop.
+/// Number of blocks for `count` work items in a grid-stride loop.
 inline dim3 blocks_for(int64_t count, int64_t per_block = kThreads) {
   return dim3(unsigned(std::min<int64_t>(ceil_div(count, per_block), 1 << 20)));
 }
 
-/// A thread for each of `count` pieces of work, which the kernel goes through in a grid-stride loop.
+/// Launches a thread for each of `count` work items; the kernel has a grid-stride loop over them.
 template <class... Parameters, class... Arguments>
 void launch_each(cudaStream_t stream, int64_t count, void (*kernel)(Parameters...),
                  Arguments&&... arguments) {

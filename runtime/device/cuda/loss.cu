@@ -5,7 +5,7 @@
 namespace mpt::runtime::cuda {
 namespace {
 
-// Calls body(c, pack) for a block's packs of W logits in a row.
+// Calls body(c, pack) for the packs of W logits in a row that belong to this thread.
 template <int W, class T, class Body>
 __device__ void for_each_logit_pack(const T* row, int64_t columns, Body&& body) {
 #pragma unroll 4
@@ -13,7 +13,7 @@ __device__ void for_each_logit_pack(const T* row, int64_t columns, Body&& body) 
     body(c, load<W>(row + c));
 }
 
-// A block per token. Logits stay in their own type and place through all three steps.
+// A block per token. Logits stay in their type and place through all three steps.
 template <class T, int W>
 __global__ void loss_maximum_kernel(LossShape s, const T* logits, State<T>* maximum) {
   using S = State<T>;
@@ -51,8 +51,8 @@ __global__ void loss_exponentials_kernel(LossShape s, const int32_t* targets, co
   if (threadIdx.x == 0) sums[t] = sum;
 }
 
-// A block per token. The derivative of the cap is 1 - (logit / cap)^2, by the logit that an exponential
-// stands for; one whose exponential is zero has no gradient.
+// A block per token. The derivative of the cap is 1 - (logit / cap)^2. The logit is recovered from its
+// exponential; a logit with exponential zero has no gradient.
 template <class T>
 __global__ void capped_loss_gradient_kernel(LossShape s, const int32_t* targets, const State<T>* maximum,
                                             const State<T>* sums, State<T> scale, State<T> cap, T* logits,
@@ -70,8 +70,8 @@ __global__ void capped_loss_gradient_kernel(LossShape s, const int32_t* targets,
   if (threadIdx.x == 0) losses[t] = log(double(sums[t])) - double(sums[s.tokens + t]);
 }
 
-// loss = log(sum) - (target logit - maximum); its gradient is softmax - one-hot. Padding has zeros, and keeps
-// them, though a word of another rank may have its number.
+// loss = log(sum) - (target logit - maximum); its gradient is softmax - one-hot. Padding holds zeros and
+// keeps them, even if a word of another rank has the same number.
 template <class T, int W>
 __global__ void loss_gradient_kernel(LossShape s, const int32_t* targets, const State<T>* sums,
                                      State<T> scale, T* logits, double* losses) {
@@ -88,8 +88,8 @@ __global__ void loss_gradient_kernel(LossShape s, const int32_t* targets, const 
   if (threadIdx.x == 0) losses[t] = log(double(sums[t])) - double(sums[s.tokens + t]);
 }
 
-// A block per token, W logits in one access: the sum of exponentials in one reading pass (Milakov and
-// Gimelshein 2018, arXiv:1805.02867), then the gradient in place.
+// A block per token, W logits in one access. One reading pass computes the sum of exponentials (Milakov and
+// Gimelshein 2018, arXiv:1805.02867). Then the gradient is written in place.
 template <class T, int W>
 __global__ void loss_of_all_kernel(LossShape s, const int32_t* targets, State<T> scale, T* logits,
                                    double* losses) {
@@ -111,7 +111,7 @@ __global__ void loss_of_all_kernel(LossShape s, const int32_t* targets, State<T>
   const S factor = scale / total;
   for_each_logit_pack<W>(row, s.columns, [&](int64_t c, Pack<T, W> pack) {
     for (int i = 0; i < W; ++i) {
-      const S value = c + i < s.used ? exp(wide(pack.at[i]) - top) * factor : S(0);  // behind: padding
+      const S value = c + i < s.used ? exp(wide(pack.at[i]) - top) * factor : S(0);  // the rest is padding
       pack.at[i] = narrow<T>(c + i == target ? value - scale : value);
     }
     store<W>(row + c, pack);
@@ -119,7 +119,7 @@ __global__ void loss_of_all_kernel(LossShape s, const int32_t* targets, State<T>
   if (threadIdx.x == 0) losses[t] = log(double(total)) - double(at_target - top);
 }
 
-// Stretches of one launch, each with the blocks first[i] .. first[i + 1].
+// The stretches of one launch; stretch i has the blocks first[i] .. first[i + 1].
 constexpr int kStretches = 64;
 struct Stretches {
   const void* data[kStretches];
@@ -135,7 +135,7 @@ __device__ double squares_of_pack(const T* data) {
   return sum;
 }
 
-// Packs begin where the address allows it; what stands before and behind them is added one by one.
+// Packs begin at aligned addresses. Elements before the first pack and after the last are added one by one.
 template <class T>
 __global__ void sum_of_squares_kernel(Stretches stretches, double* partial) {
   constexpr int W = int(16 / sizeof(T));
@@ -165,8 +165,8 @@ __global__ void sum_kernel(int64_t count, const double* data, bool add, double* 
   if (threadIdx.x == 0) *result = add ? *result + sum : sum;
 }
 
-// out[i - begin] = the sources' elements i joined in order, for begin <= i < end: what ranks of one process
-// do to each other's buffers.
+// out[i - begin] = the sources' elements i joined in order, for begin <= i < end. Ranks of one process reduce
+// each other's buffers in this way.
 struct Sources {
   const void* at[kMostSources];
   int count = 0;
@@ -189,7 +189,7 @@ template <class T>
 int loss_threads(int64_t columns) {
   return columns >= int64_t(kMany) * int64_t(16 / sizeof(T)) ? kMany : kThreads;
 }
-// Calls `body` with room for the losses of tokens, and adds their sum to `loss`.
+// Calls `body` with memory for the losses of tokens, and adds their sum to `loss`.
 template <class Body>
 void sum_losses(StreamDevice& gpu, int64_t tokens, double* loss, Body&& body) {
   const Scratch losses(gpu.streams(), tokens * int64_t(sizeof(double)));
@@ -197,8 +197,8 @@ void sum_losses(StreamDevice& gpu, int64_t tokens, double* loss, Body&& body) {
   launch(gpu.stream(), dim3(1), kThreads, 0, sum_kernel, tokens, losses.data(), true, loss);
 }
 
-// The sum over all stretches. Blocks for a stretch: as many as its share of all elements asks for, and one at
-// least.
+// The sum over all stretches. The number of a stretch's blocks is proportional to its elements, and at least
+// one.
 constexpr int64_t kPartialSums = 2048;
 template <class T>
 void sum_of_squares(cudaStream_t stream, std::span<const Stretch> stretches, double* partial,
@@ -268,7 +268,7 @@ void run(StreamDevice& gpu, DataType type, const LossGradient& o) {
   });
 }
 
-// The maxima and sums of the three steps count here, too: a plan's memory has them.
+// The maxima and sums of the three steps also occupy memory here, for a plan's memory includes them.
 void run(StreamDevice& gpu, DataType type, const LossOfAll& o) {
   const LossShape& s = o.shape;
   const int64_t unit = size_of(state_type_of(type));
@@ -284,7 +284,7 @@ void run(StreamDevice& gpu, DataType type, const LossOfAll& o) {
   });
 }
 
-// One answer for all, and neighbours at once.
+// One launch for all stretches, and adjacent ones together.
 double squared_norm(StreamDevice& gpu, DataType type, std::span<const Stretch> parts) {
   std::vector<Stretch> joined;
   for (const Stretch& part : parts) {

@@ -13,7 +13,7 @@
 namespace mpt::runtime::cuda {
 namespace {
 
-constexpr int64_t kReserveUnit = 256;  // as cudaMalloc aligns
+constexpr int64_t kReserveUnit = 256;  // cudaMalloc's alignment
 
 int64_t length_in_reserve(int64_t size) { return (size + kReserveUnit - 1) / kReserveUnit * kReserveUnit; }
 
@@ -33,7 +33,7 @@ void* MemoryPool::allocate(MemoryUse use, int64_t bytes, cudaStream_t stream) {
   return data != nullptr ? data : fresh(size, stream);
 }
 
-// Later than the release, and so after it.
+// Recorded later than the release, so it covers the work before the release.
 void MemoryPool::wait_for(cudaStream_t user, cudaStream_t stream) {
   if (user == stream) return;
   if (event_ == nullptr)
@@ -43,14 +43,14 @@ void MemoryPool::wait_for(cudaStream_t user, cudaStream_t stream) {
 }
 
 void* MemoryPool::kept(MemoryUse use, int64_t size, cudaStream_t stream) {
-  // Sizes that routing decides on never come again: large blocks serve what is nearly as large.
+  // Sizes that depend on routing do not recur exactly, so a large block also serves slightly smaller sizes.
   constexpr int64_t kLarge = 1 << 20;
   const int64_t largest = size < kLarge ? size : size + size / 8;
   for (auto at = free_.lower_bound({use, size}); at != free_.end() && at->first <= std::pair(use, largest);
        ++at) {
     std::vector<Block>& blocks = at->second;
     if (blocks.empty()) continue;
-    // The stream's own blocks need no waiting.
+    // The stream's own blocks need no wait.
     auto found =
         std::find_if(blocks.begin(), blocks.end(), [&](const Block& b) { return b.stream == stream; });
     if (found == blocks.end()) found = blocks.begin();
@@ -63,8 +63,8 @@ void* MemoryPool::kept(MemoryUse use, int64_t size, cudaStream_t stream) {
   return nullptr;
 }
 
-// The smallest gap that is long enough, where possible one that needs no waiting, and the first of equals;
-// null: there is none.
+// The smallest gap that is long enough. Gaps without a wait come first, and of equal ones the first. Null:
+// there is none.
 void* MemoryPool::of_reserve(int64_t size, cudaStream_t stream) {
   const int64_t length = length_in_reserve(size);
   auto best = gaps_.end();
@@ -90,7 +90,7 @@ void MemoryPool::release(MemoryUse use, void* data, int64_t bytes, cudaStream_t 
   const std::lock_guard lock(mutex_);
   if (use == MemoryUse::tensors && is_reserved(data))
     return give_back(static_cast<char*>(data), std::max(rounded_bytes(bytes), kAllocationUnit), stream);
-  // It may be larger than what was asked for.
+  // It may be larger than requested.
   const auto larger = larger_.find(data);
   const int64_t size =
       larger == larger_.end() ? std::max(rounded_bytes(bytes), kAllocationUnit) : larger->second;
@@ -109,7 +109,7 @@ void MemoryPool::reserve(int64_t bytes, int64_t spare_bytes) {
   void* data = nullptr;
   if (reserve_ != nullptr || bytes <= 0) return;
   if (cudaMalloc(&data, size_t(bytes)) != cudaSuccess) {
-    cudaGetLastError();  // it would come back with the next call
+    cudaGetLastError();  // clears the error, which the next call would report
     return;
   }
   reserve_ = static_cast<char*>(data);

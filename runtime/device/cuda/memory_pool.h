@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// MemoryPool: blocks of GPU memory. Those of tensors are cut from one reserve, the smallest gap that is long
-// enough first, and joined with their neighbours when they come back. Beyond the reserve, and for scratch,
-// blocks are kept by size since most steps repeat their sizes. Memory given back may still be at work in its
-// streams: another stream that gets it waits there, on the GPU.
+// MemoryPool: blocks of GPU memory. Blocks of tensors come from one reserve: the smallest gap that is long
+// enough is cut. When released, a block is merged with adjacent gaps. Beyond the reserve, and for scratch,
+// blocks are kept by size, since most steps repeat their sizes. Streams may still use released memory:
+// another stream that gets it waits for them on the GPU.
 
 #include <cuda_runtime.h>
 
@@ -17,19 +17,18 @@
 
 namespace mpt::runtime::cuda {
 
-/// scratch: room for one call, which comes back to later calls alone.
+/// scratch: memory for one call, reused by later calls only.
 enum class MemoryUse { tensors, scratch };
 
 class MemoryPool {
  public:
   ~MemoryPool();
-  /// From now on blocks are cut from one of `bytes`, or of what the GPU has left but for `spare_bytes`, as
-  /// far as it lasts. The driver may wait for work of all threads when it is asked for memory.
+  /// From now on blocks come from a reserve of `bytes`, or of the GPU's free memory minus `spare_bytes` if
+  /// that is less, until it is used up. A request to the driver for memory may wait for work of all threads.
   void reserve(int64_t bytes, int64_t spare_bytes);
-  /// At least `bytes` for work in `stream`. Throws RunError when the GPU has no more, with what it was asked
-  /// for.
+  /// At least `bytes` for work in `stream`. Throws RunError with the request when the GPU has no more memory.
   void* allocate(MemoryUse use, int64_t bytes, cudaStream_t stream);
-  /// `use` and `bytes` as asked for; work in `stream` was its last.
+  /// `use` and `bytes` as in allocate(); the block's last work was in `stream`.
   void release(MemoryUse use, void* data, int64_t bytes, cudaStream_t stream);
 
  private:
@@ -37,7 +36,7 @@ class MemoryPool {
     void* data;
     cudaStream_t stream;
   };
-  // Of the reserve. Streams whose work may still touch it.
+  // A free part of the reserve, and the streams with work that may still use it.
   struct Gap {
     int64_t length;
     std::vector<cudaStream_t> users;
@@ -53,12 +52,12 @@ class MemoryPool {
 
   std::mutex mutex_;
   std::map<std::pair<MemoryUse, int64_t>, std::vector<Block>> free_;  // by use and size, then by address
-  std::unordered_map<const void*, int64_t> larger_;  // sizes of blocks that are larger than what has them
+  std::unordered_map<const void*, int64_t> larger_;  // sizes of blocks larger than their request
   cudaEvent_t event_ = nullptr;
   int64_t reserved_ = 0;
   char* reserve_ = nullptr;
   int64_t reserve_bytes_ = 0;
-  Gaps gaps_;  // what no block has
+  Gaps gaps_;  // free parts of the reserve
 };
 
 }  // namespace mpt::runtime::cuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Narrowed: an operand of products in 8 bits, for the call that makes it.
+// Narrowed: an operand of products in 8 bits, for one call.
 
 #include <optional>
 
@@ -11,19 +11,19 @@
 
 namespace mpt::runtime::cuda {
 
-/// Where a tensor in 8 bits goes: its numbers as they are and transposed, of which one may be null, and the
-/// factor that gives them back.
+/// The destination of a tensor in 8 bits: its numbers as they are and transposed, of which one may be null,
+/// and the factor that scales them back.
 struct Fp8Place {
   uint8_t* rows = nullptr;
   uint8_t* columns = nullptr;
   float* from_fp8 = nullptr;
 };
-/// Where a tensor's largest magnitude is or, if it is not `known`, where to leave it; null: nowhere.
+/// The place of a tensor's largest magnitude: to be read if `known`, else to be written; null: neither.
 struct Fp8Magnitude {
   float* at = nullptr;
   bool known = false;
 };
-/// x [rows, columns] in 8 bits, with its own scale. T is Bfloat16 or Half.
+/// Converts x [rows, columns] to 8 bits with its own scale. T is Bfloat16 or Half.
 int64_t fp8_scratch_bytes();
 template <class T>
 void narrow_to_fp8(cudaStream_t, Fp8 format, int64_t rows, int64_t columns, const T* x,
@@ -32,7 +32,7 @@ void narrow_to_fp8(cudaStream_t, Fp8 format, int64_t rows, int64_t columns, cons
 class Narrowed {
  public:
   enum Order { kAsItIs, kTransposed, kBoth };
-  /// Of data [rows, columns], which is Bfloat16 or Half.
+  /// Converts data [rows, columns] of Bfloat16 or Half.
   Narrowed(CallStreams& streams, DataType type, Fp8 format, int64_t rows, int64_t columns, Order order,
            const void* data, const Fp8Magnitude& magnitude)
       : format_(format),
@@ -80,7 +80,7 @@ class NarrowedWeight {
   }
   const Fp8Matrix& matrix() const { return matrix_; }
 
-  /// In memory of fp8_weight_bytes().
+  /// The places within memory of fp8_weight_bytes().
   static Fp8Place place_in(const LinearShape& s, void* kept) {
     const int64_t count = s.columns * s.inner;
     auto* const numbers = static_cast<uint8_t*>(kept);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Where cuDNN's headers are missing.
+// Used if cuDNN's headers are missing.
 
 #include "runtime/device/cuda/fused_attention.h"
 

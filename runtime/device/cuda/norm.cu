@@ -5,7 +5,7 @@
 namespace mpt::runtime::cuda {
 namespace {
 
-// Rows per partial sum: enough blocks to fill a GPU at training shapes, few enough partial sums.
+// Rows per partial sum: enough blocks to fill a GPU at training shapes, but few partial sums.
 constexpr int64_t kMostChunks = 128, kRowsPerChunk = 32;
 constexpr int kChunkRows = 8;  // rows of threads in a block of a column sum
 
@@ -13,8 +13,8 @@ int64_t chunks_of(int64_t rows) {
   return std::max<int64_t>(1, std::min(kMostChunks, ceil_div(rows, kRowsPerChunk)));
 }
 
-// Sums over rows in two steps: partial sums of chunks of rows, then over chunks in order. Value gives, for a
-// row and W neighbouring columns, K values of each whose sums are wanted.
+// Sums over rows in two steps: partial sums of chunks of rows, then over chunks in order. For a row and W
+// neighbouring columns, Value gives K values per column; each is summed over the rows.
 template <class S, int K, int W, class Value>
 __global__ void partial_column_sums(int64_t rows, int64_t columns, Value value, S* partial) {
   __shared__ S sums[K][kChunkRows][kWarp * W];
@@ -103,8 +103,8 @@ struct NormWeightGradient {
   }
 };
 
-// What a thread has of a row: every blockDim.x-th pack of N elements, K of them at most, which stay in
-// registers. With K = 0 there may be any number, and they are read again.
+// A thread's part of a row: every blockDim.x-th pack of N elements. At most K packs stay in registers. With K
+// = 0 the number is not limited, and packs are read again.
 template <class T, int N, int K>
 struct RowPart {
   const T* row;
@@ -204,7 +204,7 @@ __global__ void norm_backward_input_kernel(NormShape s, const T* dy, const T* x,
   });
 }
 
-// Calls `body` with the sizes that suit rows of this width: elements of a pack, and packs of a thread.
+// Calls `body` with the sizes for rows of this width: elements of a pack, and packs of a thread.
 template <class T, class F>
 void with_row_parts(int64_t columns, bool packed, F&& body) {
   constexpr int kWidth = int(16 / sizeof(T));
@@ -220,7 +220,8 @@ void with_row_parts(int64_t columns, bool packed, F&& body) {
   body(threads, integral_constant<int, kWidth>(), integral_constant<int, 0>());
 }
 
-// Where head h of token t lies in qkv, and in what was kept of its queries and keys. A warp per head below.
+// The position of head h of token t in qkv, and in the kept copy of its queries and keys. A warp per head
+// below.
 struct Heads {
   AttentionShape shape;
   __device__ int64_t count() const { return shape.tokens() * (shape.heads + shape.kv_heads); }
@@ -263,7 +264,7 @@ __global__ void head_reciprocals_kernel(Heads heads, State<T> epsilon, const T* 
   }
 }
 
-// Sums over tokens and the heads [first_head, first_head + heads).
+// Sums over tokens and over the heads [first_head, first_head + heads).
 template <class T>
 struct HeadScaleGradient {
   Heads heads;

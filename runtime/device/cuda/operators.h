@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The GPU's operators (runtime/device/operations.h), each in the file of its kernels, and the choice of a
-// kernel for a type of elements that is known at run time. In kernels T is float, double, Bfloat16 or Half;
-// S is State<T>.
+// The GPU's operators (runtime/device/operations.h), each in the file of its kernels. This header chooses a
+// kernel for an element type that is known at run time. In kernels T is float, double, Bfloat16 or Half; S is
+// State<T>.
 
 #include <span>
 #include <type_traits>
@@ -67,7 +67,7 @@ void run(StreamDevice&, DataType, const AttentionBlockForward&);
 void run(StreamDevice&, DataType, const AttentionBlockBackward&);
 
 double squared_norm(StreamDevice&, DataType, std::span<const Stretch>);
-/// Mover::reduce() of up to kMostSources parts.
+/// Mover::reduce() of at most kMostSources parts.
 constexpr int kMostSources = 64;
 void reduce(StreamDevice&, DataType, ReduceOperation, const std::vector<const void*>& parts, int64_t begin,
             int64_t end, void* to);
@@ -83,7 +83,7 @@ void with_type(DataType type, F&& body) {
 
 }  // namespace mpt::runtime::cuda
 
-/// The call with T as the element type, and S as the type of its sums.
+/// Makes the call with T as the element type, and S as the type of its sums.
 #define MPT_DISPATCH(type, ...)                     \
   with_type(type, [&](auto* tag) {                  \
     using T = std::remove_pointer_t<decltype(tag)>; \

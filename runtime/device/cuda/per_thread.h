@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// PerThread: one T for each thread that asks, which only that thread uses until the owner ends.
+// PerThread: one T for each thread that asks. Only that thread uses it until the owner ends.
 
 #include <atomic>
 #include <cstdint>
@@ -22,7 +22,7 @@ class PerThread {
 
   /// The calling thread's.
   T& mine() {
-    // Ids are never used again, so what a thread remembers of owners that have ended is never found.
+    // Ids are never reused, so entries of destroyed owners are never found.
     thread_local std::unordered_map<uint64_t, T*> known;
     T*& own = known[id_];
     if (own == nullptr) {

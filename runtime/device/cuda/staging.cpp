@@ -9,7 +9,7 @@
 namespace mpt::runtime::cuda {
 namespace {
 
-constexpr int64_t kAnswerBytes = 256;  // the slots behind it are aligned
+constexpr int64_t kAnswerBytes = 256;  // the slots after it are aligned
 
 }  // namespace
 

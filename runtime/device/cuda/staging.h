@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Staging: pinned memory through which one thread's stream sends lists to the GPU and gets numbers back. From
-// pageable memory copies may wait for the stream inside the driver (CUDA runtime API, "API synchronization
-// behavior"). Pinned memory is asked for once and kept to the end: the driver may wait for all work of the
-// GPU when it gives or takes some, and that work may wait for what this thread does next.
+// Staging: pinned memory of one thread. Through it the thread's stream sends lists to the GPU and gets
+// numbers back. Copies from pageable memory may wait for the stream inside the driver (CUDA runtime API, "API
+// synchronization behavior"). Pinned memory is allocated once and kept: the driver may wait for all work of
+// the GPU in both allocation and release, and that work may depend on this thread's next action.
 
 #include <cuda_runtime.h>
 
@@ -22,10 +22,10 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
   ~Staging();
 
-  /// `list` was read when this returns. `wait` is called for an earlier piece that may still be on its way.
+  /// `list` has been read on return. Calls `wait` for an earlier piece that may still be in transit.
   void send(const void* list, int64_t bytes, void* to, cudaStream_t stream,
             const std::function<void(cudaEvent_t)>& wait);
-  /// Room for one number from the GPU.
+  /// Memory for one number from the GPU.
   double* answer();
 
  private:
@@ -34,7 +34,7 @@ class Staging {
   const int64_t slot_bytes_;
   std::array<cudaEvent_t, 32> sent_{};  // by slot, used in turn
   size_t next_ = 0;
-  char* room_ = nullptr;  // the answer, then the slots
+  char* room_ = nullptr;  // first the answer, then the slots
 };
 
 }  // namespace mpt::runtime::cuda

@@ -23,9 +23,9 @@ bool is_on_host(const void* data) {
 
 namespace {
 
-constexpr int64_t kStaged = 1 << 20;   // bytes of a list at most that goes through pinned memory
+constexpr int64_t kStaged = 1 << 20;   // largest list, in bytes, that goes through pinned memory
 constexpr int64_t kSpare = 256 << 20;  // left to the driver and libraries, for kernels that load later
-constexpr double kSpin_s = 50e-6;      // a wait that is longer gives the core to others, and looks around
+constexpr double kSpin_s = 50e-6;      // a longer wait yields the core and calls the watch
 
 }  // namespace
 
@@ -74,7 +74,7 @@ void StreamDevice::copy(void* to, const void* from, int64_t bytes) {
   if (from_host && !is_on_host(to) && bytes <= kStaged) {
     return streams_.staging().send(from, bytes, to, stream(), [&](cudaEvent_t event) { wait_for(event); });
   }
-  // Copies of pageable memory wait for the stream inside the driver, where nobody watches for an abort.
+  // A copy of pageable memory would wait for the stream inside the driver, where no watch can end the wait.
   if (with_host) wait();
   check(cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDefault, stream()), "cudaMemcpyAsync");
   if (with_host) wait();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// StreamDevice: one rank's part of a GPU, but for its operators (cuda_device.cpp): memory, copies, waits, and
-// what single calls need of them. Each thread that calls it has a stream of its own; memory goes back and
-// forth between them in stream order. It is also the mover of its rank's buffers within a process.
+// StreamDevice: one rank's part of a GPU without its operators (cuda_device.cpp): memory, copies and waits,
+// and the memory of single calls. Each calling thread has one stream. Memory passes between threads in stream
+// order. It is also the mover of its rank's buffers within a process.
 
 #include <atomic>
 #include <functional>
@@ -30,17 +30,17 @@ bool is_on_host(const void* data);
 
 class StreamDevice : public Device, public Mover {
  public:
-  /// Makes GPU `index` the calling thread's.
+  /// Makes GPU `index` the calling thread's current one.
   explicit StreamDevice(int index);
   ~StreamDevice() override;
 
-  /// The calling thread's.
+  /// The calling thread's stream.
   cudaStream_t stream();
   double last_call_s() const { return last_call_s_; }
-  /// Called again and again while the host waits for the GPU, with the seconds of that wait; ends it by
-  /// throwing. Set before use.
+  /// Called repeatedly while the host waits for the GPU, with the seconds of that wait; it ends the wait by
+  /// throwing. Must be set before use.
   void set_watch(std::function<void(double waited_s)> watch) { watch_ = std::move(watch); }
-  /// Memory beside what callers allocated: workspaces, lists of numbers, and room that kernels need.
+  /// Memory in addition to the callers' allocations: workspaces, lists of numbers, and memory of kernels.
   virtual int64_t scratch_bytes() const { return streams_.peak_bytes() + lists_.bytes(); }
 
   void reserve(int64_t bytes) override;
@@ -60,10 +60,10 @@ class StreamDevice : public Device, public Mover {
   void synchronize() override { wait(); }
   bool waits_to_load_kernels() const override { return true; }
   std::unique_ptr<WorkMarks> make_marks(int64_t count) override;
-  /// Waits for what was recorded last, as synchronize() waits.
+  /// Waits for the last recorded event work, like synchronize().
   void wait_for(cudaEvent_t event);
 
-  // For the operators.
+  // Used by the operators.
   // A list of numbers for one call, which may be in host memory.
   class Numbers {
    public:
@@ -76,16 +76,16 @@ class StreamDevice : public Device, public Mover {
   };
 
   CallStreams& streams() { return streams_; }
-  /// A list of the host's memory, in device memory for as long as the device lives.
+  /// A list in device memory with the content of a host list; it lives as long as the device.
   template <class T>
   const T* kept_list(const T* list, int64_t count) {
     return as<T>(lists_.find(list, count * int64_t(sizeof(T)), stream()));
   }
-  /// One number of device memory, when all before it is done.
+  /// Reads one number from device memory after all earlier work is complete.
   double read(const double* from);
 
  protected:
-  /// Until the calling thread's stream is done.
+  /// Waits for the calling thread's stream.
   void wait();
 
  private:
@@ -98,18 +98,18 @@ class StreamDevice : public Device, public Mover {
   std::atomic<double> last_call_s_{0.0};
   KeptLists lists_;
   MemoryPool pool_;
-  CallStreams streams_;  // last: destroyed first, after a wait for work that uses the others
+  CallStreams streams_;  // last, so destroyed first, after waiting for work that uses the others
 };
 
-/// For `count` pieces of work on the streams of `device`, which must outlive them. Throws RunError.
+/// For `count` pieces of work on the streams of `device`, which must outlive the marks. Throws RunError.
 std::unique_ptr<WorkMarks> make_work_marks(StreamDevice& device, int64_t count);
 
 struct CudaOptions {
-  // The first use of a matrix product times several algorithms for it. The bits of results then depend on
-  // the outcome.
+  // The first use of a matrix product times several algorithms for it. The bits of results then depend on the
+  // outcome.
   bool times_products = false;
 };
-/// Of GPU `index`. Throws RunError if it cannot be used.
+/// For GPU `index`. Throws RunError if it cannot be used.
 std::unique_ptr<StreamDevice> make_cuda_device(int index, const CudaOptions& options = {});
 
 }  // namespace mpt::runtime::cuda

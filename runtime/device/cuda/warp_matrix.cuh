@@ -40,8 +40,8 @@ __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], const
   }
 }
 
-/// b from rows in shared memory: lane i of the first 16 gives the address of row i, of which 8 elements
-/// count.
+/// Loads b from rows in shared memory. Lane i of the first 16 gives the address of row i, of which 8 elements
+/// are used.
 template <class T>
 __device__ inline void load_rows(uint32_t (&b)[2], const T* row) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
@@ -50,7 +50,7 @@ __device__ inline void load_rows(uint32_t (&b)[2], const T* row) {
                : "r"(address));
 }
 #else
-// The same by their definitions, where kernels are interpreted.
+// The same by definition, for interpreted kernels.
 template <class T>
 void multiply_add(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   uint32_t of_warp[kWarp][6];

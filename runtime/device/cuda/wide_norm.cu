@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// As cpu/wide_norm.cpp; a block per token, and one for its keys.
+// Like cpu/wide_norm.cpp, with one block for a token's queries and one for its keys.
 
 #include "runtime/device/cuda/element.cuh"
 #include "runtime/device/cuda/operators.h"

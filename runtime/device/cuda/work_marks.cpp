@@ -13,7 +13,7 @@ class EventMarks final : public WorkMarks {
  public:
   EventMarks(StreamDevice& device, int64_t count)
       : device_(device), starts_(size_t(count)), ends_(size_t(count)) {
-    device_.stream();  // makes its GPU the current one, on which events are made
+    device_.stream();  // makes its GPU the current one, for the events
     check(cudaEventCreate(&zero_), "cudaEventCreate");
   }
   ~EventMarks() override {
@@ -35,7 +35,7 @@ class EventMarks final : public WorkMarks {
   void await(int64_t number) override {
     check(cudaStreamWaitEvent(device_.stream(), ends_[size_t(number)], 0), "cudaStreamWaitEvent");
   }
-  // Not for other streams: what runs there is waited for by who needs it.
+  // Waits only for the marked pieces. Users of other streams wait for those themselves.
   void finish() override {
     for (const cudaEvent_t end : ends_) {
       if (end != nullptr) device_.wait_for(end);
