@@ -35,6 +35,7 @@ class CompleteLeaf : public Probe {
   std::optional<Incumbent> simulate(double incumbent_s, std::vector<double>& durations, Timeline& timeline);
 
  private:
+  double step_time_s(double incumbent_s, std::vector<double>& durations, Timeline& timeline);
   const StepCost& cost();
   const std::vector<StageFootprint>& footprints();
   const std::optional<MadeSchedule>& made(double incumbent_s);
