@@ -2,12 +2,16 @@
 """What stands beside the planner in the wheel: the monitor, the tools for assistants, the notebook, files of mpt.capture."""
 
 import asyncio
+import contextlib
+import io
 import json
+import os
 import pathlib
 import re
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
@@ -33,7 +37,7 @@ def test_the_monitor_says_steps_beside_the_prediction(plan):
     for _ in monitor.steps(range(10)):
         time.sleep(0.02)
     assert len(said) == 3 and len(monitor.seconds) == 8
-    assert re.fullmatch(r"mpt: step 6: 0\.0\d+ s, predicted [\d.e-]+ s: \d+% of what this layout can reach", said[0]), said[0]
+    assert re.fullmatch(r"mpt: step 6: 0\.0\d+ s, predicted [\d.e-]+ s: \d+% of the predicted speed", said[0]), said[0]
     seconds, predicted, share = (float(number) for number in re.match(r".*: ([\d.]+) s, predicted ([\d.e-]+) s: (\d+)%", said[0]).groups())
     assert seconds >= 0.02 and abs(share - 100 * predicted / seconds) < 1.5 and predicted == pytest.approx(plan.step_time_s, rel=1e-2)
     assert "Measured" in said[-1] and "predicted" in said[-1]
@@ -58,8 +62,7 @@ def test_the_monitor_says_that_data_are_waited_for(plan):
         time.sleep(0.01)
     assert 50 <= int(re.search(r"waiting for data (\d+)%", said[0]).group(1)) <= 80, said[0]
     assert "Waiting for data took" in said[-1]
-    with pytest.raises(mpt.InputError, match="0 steps"):
-        Monitor(plan).verdict()
+    assert str(Monitor(plan).verdict()).startswith("mpt: no verdict: 0 steps")
 
 
 def test_the_monitor_costs_next_to_nothing(plan):
@@ -80,36 +83,175 @@ class FakeState:
     global_step = 0
 
 
-def test_the_monitor_in_callbacks(plan, monkeypatch):
-    import types
-    trainer = types.ModuleType("transformers")
-    trainer.TrainerCallback = object
-    monkeypatch.setitem(sys.modules, "transformers", trainer)
-    said = []
-    monitor = Monitor(plan, every=3, skip=0, say=said.append)
-    callback = monitor.for_trainer()
-    callback.on_train_begin()
-    for _ in range(3):
-        time.sleep(0.01)
-        callback.on_step_begin()
-        time.sleep(0.01)
-        callback.on_step_end()
-    callback.on_train_end()
-    assert "waiting for data" in said[0] and "Measured" in said[-1]
-    lightning = types.ModuleType("lightning.pytorch.callbacks")
-    lightning.Callback = object
+@pytest.fixture
+def frameworks(monkeypatch):
+    """transformers and Lightning, as far as a callback sees them."""
+    trainer, lightning = types.ModuleType("transformers"), types.ModuleType("lightning.pytorch.callbacks")
+    trainer.TrainerCallback = lightning.Callback = object
     for name in ("lightning", "lightning.pytorch"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "transformers", trainer)
     monkeypatch.setitem(sys.modules, "lightning.pytorch.callbacks", lightning)
-    monitor = Monitor(plan, every=100, skip=0, say=said.append)
+
+
+def by_trainer(monitor, steps=4, data_s=0.0, step_s=0.0, between=lambda callback: None, sleep=time.sleep):
+    callback = monitor.for_trainer()
+    callback.on_train_begin()
+    for _ in range(steps):
+        sleep(data_s)
+        callback.on_step_begin()
+        sleep(step_s)
+        callback.on_step_end()
+        between(callback)
+    callback.on_train_end()
+
+
+def by_lightning(monitor, steps=4, step_s=0.0, between=lambda callback: None, sleep=time.sleep):
     callback, state = monitor.for_lightning(), FakeState()
     callback.on_train_start(state)
-    for batch in range(6):  # two batches are a step
+    for batch in range(2 * steps):  # two batches are a step
         callback.on_train_batch_start(state)
-        time.sleep(0.01)
+        sleep(step_s / 2)
         state.global_step += batch % 2
         callback.on_train_batch_end(state)
+        between(callback)
+    callback.on_train_end(state)
+
+
+def test_the_monitor_in_callbacks(plan, frameworks):
+    said = []
+    by_trainer(Monitor(plan, every=3, skip=0, say=said.append), 3, data_s=0.01, step_s=0.01)
+    assert "waiting for data" in said[0] and "Measured" in said[-1]
+    monitor = Monitor(plan, every=100, skip=0, say=said.append)
+    by_lightning(monitor, 3, step_s=0.02)
     assert len(monitor.seconds) == 3 and all(0.02 <= seconds < 0.2 for seconds in monitor.seconds)
+
+
+@pytest.mark.parametrize("drive, hooks", [("trainer", "on_evaluate"), ("trainer", "on_save"), ("trainer", "on_log"),
+                                          ("lightning", "on_validation_start"), ("lightning", "on_save_checkpoint")])
+def test_evaluation_and_saving_are_no_waiting_for_data(plan, frameworks, monkeypatch, drive, hooks):
+    clock = types.SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
+    clock.sleep = lambda seconds: setattr(clock, "now", clock.now + seconds)
+    monkeypatch.setattr("mpt.monitor.time", clock)
+
+    def between(callback):  # Trainer tells the end of it, Lightning the beginning
+        clock.sleep(8.0 if drive == "trainer" else 0.0)
+        getattr(callback, hooks, lambda: None)()
+        clock.sleep(8.0 if drive == "lightning" else 0.0)
+    monitor = Monitor(plan, every=100, skip=0, say=lambda _: None)
+    (by_trainer if drive == "trainer" else by_lightning)(monitor, step_s=2.0, between=between, sleep=clock.sleep)
+    assert monitor.waits == [0.0] * 4
+    assert monitor.seconds == [2.0] + [10.0 if hooks == "on_log" else 2.0] * 3  # the loss that is logged waits for the step itself
+
+
+def test_a_loop_that_breaks_gets_its_verdict(plan):
+    said = []
+    for batch in Monitor(plan, skip=0, say=said.append).steps(range(9)):
+        time.sleep(0.02)
+        if batch == 4:
+            break
+    assert len(said) == 1 and "Measured" in said[0]
+    with pytest.raises(LookupError, match="mine"):  # the loop's own errors stay its own
+        for _ in Monitor(plan, skip=0, say=said.append).steps(iter([1, 2, 3])):
+            time.sleep(0.02)
+            raise LookupError("mine")
+
+
+def by_steps(monitor):
+    assert list(monitor.steps(range(4))) == [0, 1, 2, 3]
+
+
+def by_break(monitor):
+    for batch in monitor.steps(range(4)):
+        if batch == 3:
+            break
+
+
+def by_hand(monitor):
+    for _ in range(4):
+        monitor.begin()
+        monitor.end()
+    monitor.finish()
+
+
+def by_verdict(monitor):
+    by_hand(monitor)
+    assert isinstance(str(monitor.verdict()), str)
+
+
+def fails(*_, **__):
+    raise OSError("gone")
+
+
+FAILURES = {
+    "stderr is closed": lambda patch: patch.setattr(sys, "stderr", io.StringIO()) or sys.stderr.close(),
+    "there is no stderr": lambda patch: patch.setattr(sys, "stderr", None),
+    "say raises": lambda patch: {"say": fails},
+    "the plan is gone": lambda patch: {"plan": "gone/plan.json"},
+    "the plan is no plan": lambda patch: {"plan": 7},
+    "the plan has no times": lambda patch: patch.setattr(mpt.Plan, "step_time_s", property(fails)),
+    "the library is gone": lambda patch: patch.setattr(mpt, "_ask", fails),
+    "the verdict fails": lambda patch: patch.setattr(mpt, "diagnose", fails),
+    "the verdict takes too long": lambda patch: patch.setattr(mpt, "diagnose", lambda *_, **__: time.sleep(60)),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("drive", [by_steps, by_break, by_hand, by_verdict, by_trainer, by_lightning])
+def test_no_failure_of_the_monitor_ends_or_holds_up_a_training(plan, frameworks, monkeypatch, drive, failure):
+    options = FAILURES[failure](monkeypatch) or {}
+    begin = time.perf_counter()
+    drive(Monitor(options.pop("plan", plan), every=1, skip=0, limit_s=0.2, **options))
+    assert time.perf_counter() - begin < 15
+
+
+def test_what_fails_is_said_once(capsys):
+    by_steps(Monitor("gone/plan.json", every=1, skip=0))
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and "gone/plan.json" in said.err and "the training goes on" in said.err
+
+
+@pytest.mark.parametrize("rank", [{"RANK": "3"}, {"RANK": "3", "LOCAL_RANK": "0"}, {"SLURM_PROCID": "1"}, {"LOCAL_RANK": "1"}])
+def test_only_rank_0_opens_and_says_anything(plan, frameworks, monkeypatch, capsys, rank):
+    for name, value in rank.items():
+        monkeypatch.setenv(name, value)
+    opened = []
+    monkeypatch.setattr(mpt, "load", opened.append)
+    monkeypatch.setattr(mpt, "diagnose", lambda *_, **__: opened.append("diagnose"))
+    for drive in (by_steps, by_trainer, by_lightning):
+        drive(Monitor("gone/plan.json", every=1, skip=0))
+        drive(Monitor(plan, every=1, skip=0))
+    assert not opened and capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("stderr", ["closed", "broken", "full"])
+def test_a_process_trains_on_whatever_its_stderr_is(plan, tmp_path, stderr):
+    plan.save(tmp_path / "plan.json")
+    script = "import mpt.monitor\nfor _ in mpt.monitor.Monitor('plan.json', every=1, skip=0).steps(range(9)): pass\nprint('trained')"
+    reading, writing = os.pipe()
+    if stderr == "broken":
+        os.close(reading)
+    elif stderr == "full":
+        os.set_blocking(writing, False)
+        with contextlib.suppress(BlockingIOError):
+            while os.write(writing, b"x" * 4096):
+                pass
+        os.set_blocking(writing, True)
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(["sh", "-c", 'exec "$@" 2>&-', "sh", *words] if stderr == "closed" else words, stdout=subprocess.PIPE, stderr=writing,
+                          cwd=tmp_path, timeout=30)
+    assert (done.returncode, done.stdout) == (0, b"trained\n")
+
+
+def test_a_long_search_ends_in_time_with_the_best_so_far(plan, monkeypatch):
+    def search(*_, on_progress, **__):
+        while on_progress(None):
+            time.sleep(0.01)
+        return mpt.Diagnosis({}, "the best so far")
+    monkeypatch.setattr(mpt, "diagnose", search)
+    monitor = Monitor(plan, search=True, limit_s=4.0)
+    monitor.seconds = [1.0]
+    assert str(monitor.verdict()) == "the best so far"
 
 
 def test_tools_for_assistants_over_stdio():
@@ -154,7 +296,6 @@ def test_the_notebook_runs(tmp_path):
 
 def test_a_captured_file_is_imported(tmp_path):
     """As capture writes it. tests/frameworks/capture_test.py has the frameworks themselves."""
-    import os
     import sysconfig
     program = os.path.join(sysconfig.get_path("scripts"), "mpt-plan")
     line = (SOURCES / "tests/frameworks/capture/run_megatron.sh").read_text().replace("\\\n", " ").splitlines()[1]
