@@ -254,33 +254,126 @@ def test_a_long_search_ends_in_time_with_the_best_so_far(plan, monkeypatch):
     assert str(monitor.verdict()) == "the best so far"
 
 
-def test_tools_for_assistants_over_stdio():
+REQUEST = {"model": "llama3-8b", "cluster": "dgx-h100:1", "global_batch": 64, "threads": 1}
+
+
+def test_tools_for_assistants_over_stdio(tmp_path):
     pytest.importorskip("mcp", reason="the package mcp is not installed")
-    from mcp import ClientSession, StdioServerParameters
+    from mcp import ClientSession, MCPError, StdioServerParameters
     from mcp.client.stdio import stdio_client
-    request = {"model": "llama3-8b", "cluster": "dgx-h100:1", "global_batch": 64, "threads": 1}
 
     async def talk():
-        async with stdio_client(StdioServerParameters(command=sys.executable, args=["-m", "mpt.mcp"])) as (reading, writing):
+        server = StdioServerParameters(command=sys.executable, args=["-m", "mpt.mcp", "--root", str(tmp_path)], env=dict(os.environ))
+        async with stdio_client(server) as (reading, writing):
             async with ClientSession(reading, writing) as session:
                 await session.initialize()
-                tools = {tool.name: tool.input_schema for tool in (await session.list_tools()).tools}
+                tools = {tool.name: tool for tool in (await session.list_tools()).tools}
                 found = [await session.call_tool(name, arguments) for name, arguments in (
-                    ("plan", request), ("estimate", {**request, "tp": 8}), ("explain", {"plan": "plan-1", "why_not": "tp=8"}),
-                    ("diagnose", {"plan": "plan-1", "measured": "4s"}), ("plan", {**request, "framework": "megatorn"}),
-                    ("plan", {**request, "framwork": "megatron-core"}))]
-                return tools, found
-    tools, found = asyncio.run(talk())
-    assert set(tools) == {"plan", "estimate", "explain", "diagnose"}
-    assert set(mpt.types.OPTIONS) <= set(tools["plan"]["properties"]) and tools["plan"]["required"] == ["model", "cluster", "global_batch"]
-    assert "bf16" in tools["plan"]["properties"]["precision"]["enum"] and tools["plan"]["properties"]["seq"]["description"]
-    plan, estimate, explained, diagnosed, wrong, unknown = found
+                    ("plan", REQUEST), ("estimate", {**REQUEST, "tp": 8}), ("explain", {"plan": "plan-1", "why_not": "tp=8"}),
+                    ("diagnose", {"plan": "plan-1", "measured": "4s"}), ("plan", {**REQUEST, "framework": "megatorn"}),
+                    ("compare", {**REQUEST, "cluster": ["dgx-h100:1", "dgx-a100:1"]}), ("save", {"plan": "plan-3", "path": "plan.json"}),
+                    ("export", {"plan": "plan.json", "to": ["megatron-core", "slurm"], "folder": "run"}))]
+                with pytest.raises(MCPError) as unknown:
+                    await session.call_tool("train", {})
+                return tools, found, unknown.value
+    tools, found, unknown = asyncio.run(talk())
+    writing = {"save": (False, True), "export": (False, False)}
+    assert {name: (tool.annotations.read_only_hint, tool.annotations.destructive_hint) for name, tool in tools.items()} == {
+        **dict.fromkeys(("plan", "estimate", "compare", "explain", "diagnose"), (True, None)), **writing}
+    assert not any(tool.annotations.open_world_hint for tool in tools.values())
+    schema = tools["plan"].input_schema
+    assert set(mpt.types.OPTIONS) <= set(schema["properties"]) and schema["required"] == ["model", "cluster", "global_batch"]
+    assert "bf16" in schema["properties"]["precision"]["enum"] and schema["properties"]["seq"]["description"]
+    plan, estimate, explained, diagnosed, wrong, compared, saved, exported = found
     assert "RECOMMENDED" in plan.content[0].text and plan.structured_content["plan"] == "plan-1"
-    assert plan.structured_content["step_time_s"] == mpt.plan(**request).step_time_s
+    assert plan.structured_content["step_time_s"] == mpt.plan(**REQUEST).step_time_s
     assert estimate.structured_content["fits"] is True and estimate.structured_content["plan"] == "plan-2"
     assert "Why not tp=8" in explained.content[0].text and diagnosed.structured_content["measured_step_time_s"] == 4.0
     assert wrong.is_error and "megatorn" in wrong.content[0].text
-    assert unknown.is_error and "framwork" in unknown.content[0].text
+    rows = compared.structured_content["compared"]
+    assert [(row["name"], row["plan"]) for row in rows] == [("dgx-h100:1", "plan-3"), ("dgx-a100:1", "plan-4")] and "plan-4" in compared.content[0].text
+    assert rows[0]["step_time_s"] == plan.structured_content["step_time_s"] < rows[1]["step_time_s"]
+    assert mpt.load(saved.structured_content["path"]).step_time_s == rows[0]["step_time_s"]
+    assert (tmp_path / "run" / "job.sbatch").exists() and not exported.is_error, exported
+    assert unknown.code == -32602 and "train" in unknown.message
+
+
+@pytest.fixture
+def tools(monkeypatch, tmp_path):
+    pytest.importorskip("mcp", reason="the package mcp is not installed")
+    import mpt.mcp
+    (tmp_path / "root").mkdir()
+    monkeypatch.chdir(tmp_path / "root")
+    return mpt.mcp
+
+
+@pytest.mark.parametrize("tool, arguments, said", [
+    ("plan", {**REQUEST, "framwork": "megatron-core"}, "framwork: found an argument that is not known; expected model, cluster, "),
+    ("plan", {"model": "llama3-8b", "cluster": "dgx-h100:1"}, 'global_batch: found nothing; expected {"type": "integer"}'),
+    ("plan", {**REQUEST, "global_batch": "64"}, 'global_batch: found "64"; expected {"type": "integer"}'),
+    ("plan", {**REQUEST, "precision": "int4"}, 'precision: found "int4"; expected {"enum": ["fp32", '),
+    ("estimate", {**REQUEST, "tp": 1.5}, "tp: found 1.5; expected "),
+    ("compare", {**REQUEST, "cluster": []}, "cluster: found []; expected "),
+    ("explain", {"plan": 0}, 'plan: found 0; expected {"type": "string"}'),
+    ("explain", {"plan": "plan-99"}, "plan: found plan-99 ("),
+    ("explain", {"plan": "text"}, "plan: found text ("),
+    ("explain", {"plan": "/dev/stdin"}, "plan: found /dev/stdin, which is no file; expected a file"),
+    ("diagnose", {"plan": "plan-99", "log": "no.log"}, "log: found no.log, which is no file; expected a file"),
+    ("export", {"plan": "plan-99", "to": ["nobody"], "folder": "run"}, 'to: found ["nobody"]; expected '),
+])
+def test_wrong_arguments_of_tools_are_answers_that_name_them(tools, tool, arguments, said):
+    pathlib.Path("text").write_text("no plan")
+    found = tools.answer(tool, arguments)
+    assert found.is_error and said in found.content[0].text, found.content[0].text
+
+
+def test_all_wrong_arguments_are_told_at_once(tools):
+    lines = tools.answer("plan", {"model": 1, "tq": 2}).content[0].text.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["model", "cluster", "global_batch", "tq"]
+
+
+def test_tools_write_new_files_and_plans_below_the_root_alone(tools, plan, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    pathlib.Path("link").symlink_to(outside)
+    pathlib.Path("mine.py").write_text("mine")
+    pathlib.Path("full").mkdir()
+    pathlib.Path("full/mine").write_text("mine")
+    plan.save("plan.json")
+
+    def ask(tool, **arguments):
+        found = tools.answer(tool, {"plan": "plan.json", **({"to": ["slurm"]} if tool == "export" else {}), **arguments})
+        return found.content[0].text if found.is_error else ""
+    for path in ("../x", str(outside / "x"), "link/x"):
+        assert f"path: found {path}; expected a path below " in ask("save", path=path)
+        assert f"folder: found {path}; expected a path below " in ask("export", folder=path)
+    assert "path: found " in ask("save", path="mine.py") and "path: found " in ask("save", path="full")
+    assert "folder: found full, which is not empty" in ask("export", folder="full")
+    assert ask("save", path="new.json") == ask("save", path="new.json") == ask("export", folder="run") == ""
+    assert "folder: found run" in ask("export", folder="run")
+    assert pathlib.Path("mine.py").read_text() == "mine" and not list(outside.iterdir())
+
+
+def test_a_call_that_is_cancelled_ends(tmp_path):
+    """As a client writes it; no answer may come (Model Context Protocol 2025-06-18, cancellation)."""
+    pytest.importorskip("mcp", reason="the package mcp is not installed")
+    server = subprocess.Popen([sys.executable, "-m", "mpt.mcp", "--root", tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def tell(method, id=None, **params):
+        server.stdin.write(json.dumps({"jsonrpc": "2.0", "method": method, "params": params, **({} if id is None else {"id": id})}) + "\n")
+        server.stdin.flush()
+    tell("initialize", 1, protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "test", "version": "1"})
+    assert json.loads(server.stdout.readline())["result"]["protocolVersion"] == "2025-06-18"
+    tell("notifications/initialized")
+    tell("tools/call", 2, name="plan", arguments={"model": "deepseek-v3", "cluster": "dgx-h100:256", "global_batch": 15360, "threads": 1})
+    time.sleep(1)
+    tell("notifications/cancelled", requestId=2, reason="test")
+    time.sleep(1)
+    tell("tools/call", 3, name="explain", arguments={"plan": "plan-9"})
+    last = json.loads(server.stdout.readline())
+    assert last["id"] == 3 and last["result"]["isError"] and "expected a plan.json" in last["result"]["content"][0]["text"]
+    server.stdin.close()  # the server ends when its search has ended
+    assert server.wait(timeout=20) == 0 and server.stdout.read() == ""
 
 
 def test_the_notebook_runs(tmp_path):
