@@ -11,12 +11,15 @@ docs/python.md describes all of it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import html
 import importlib
 import json
 import math
 import os
+import secrets
+import shutil
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
 
 from . import types
@@ -167,10 +170,25 @@ class Plan(types.PlanFields):
         return str(_ask({"do": "report", "plan": self.json}).value["html"])
 
     def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
-        """Writes plan.json, the input of mpt-plan and mpt-run."""
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(self.json, file, indent=1, ensure_ascii=False)
-            file.write("\n")
+        """Writes plan.json, the input of mpt-plan and mpt-run, whole or not at all. A link keeps, and its target is replaced."""
+        text = json.dumps(self.json, indent=1, ensure_ascii=False) + "\n"
+        target = os.path.realpath(path)
+        if os.path.exists(path) and not os.path.isfile(target):  # a pipe or device, such as /dev/stdout
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            return
+        beside = os.path.join(os.path.dirname(target), f".mpt-{secrets.token_hex(8)}.tmp")
+        try:
+            with open(beside, "x", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            if os.path.exists(target):
+                shutil.copymode(target, beside)
+            os.replace(beside, target)
+        finally:
+            with contextlib.suppress(OSError):  # it is there only where writing failed
+                os.unlink(beside)
 
     def frame(self) -> Any:
         """The ranking as a data frame of pandas."""
@@ -355,9 +373,12 @@ def diagnose(plan: Union[Plan, str, "os.PathLike[str]"], log: Union[None, str, "
 
 
 def load(path: Union[str, "os.PathLike[str]"]) -> Plan:
-    """A plan.json of mpt-plan or Plan.save()."""
-    with open(path, encoding="utf-8") as file:
-        fields = json.load(file)
+    """A plan.json, of mpt-plan or of Plan.save()."""
+    with open(os.fspath(path), encoding="utf-8") as file:  # a number would be an open file of somebody else
+        try:
+            fields = json.load(file)
+        except ValueError as error:
+            raise _wrong(os.fspath(path), f"no JSON ({error})", "a plan.json") from None
     text = str(_ask({"do": "explain", "plan": fields}).value["text"])  # the planner checks it
     return Plan._of(fields, text)
 

@@ -8,14 +8,20 @@
     lightning.Trainer(..., callbacks=[monitor.for_lightning()])
 
 A step costs it some microseconds: it reads the clock, and asks no GPU. So a step of a GPU counts when the loop takes the
-next batch; whoever measures single steps synchronizes. Only rank 0 prints.
+next batch; whoever measures single steps synchronizes. Only rank 0 opens the plan and prints. What fails here is said once and
+ends the monitor, never the training, which waits for a verdict `limit_s` at most.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
+import functools
 import os
+import select
 import statistics
 import sys
+import threading
 import time
 from typing import Any, Callable, Iterable, Iterator, List, Optional, TypeVar, Union
 
@@ -25,80 +31,126 @@ T = TypeVar("T")
 WAITING = 0.05  # share of a step from which waiting for data is said
 
 
+def _print(text: str) -> None:
+    """On stderr. Nothing where it is closed, or is a full pipe that would hold the training up."""
+    if sys.stderr is not None and (sys.stderr is not sys.__stderr__ or select.select([], [sys.stderr], [], 0)[1]):  # type: ignore[type-var]
+        print(text, file=sys.stderr, flush=True)
+
+
+def _within(limit_s: float, ask: Callable[[], T]) -> T:
+    """What a thread of its own answers in time; TimeoutError where it does not."""
+    answer: "concurrent.futures.Future[T]" = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:  # it belongs to whoever waits
+            answer.set_exception(error)
+    threading.Thread(target=run, name="mpt.monitor", daemon=True).start()
+    return answer.result(limit_s)
+
+
+def _harmless(method: Callable[..., Any]) -> Callable[..., Any]:
+    """An entry whose failure ends the monitor alone."""
+    @functools.wraps(method)
+    def guarded(self: "Monitor", *arguments: Any, **named: Any) -> Any:
+        try:
+            return None if self.is_off else method(self, *arguments, **named)
+        except Exception as error:
+            return self._give_up(error)
+    return guarded
+
+
 class Monitor:
     """`skip`: steps at the start that do not count: compilation, warm-up of caches."""
 
     def __init__(self, plan: Union["mpt.Plan", str, "os.PathLike[str]"], every: int = 50, skip: int = 5, search: bool = False,
-                 say: Optional[Callable[[str], Any]] = None):
-        self.plan = plan if isinstance(plan, mpt.Plan) else mpt.load(plan)
-        self.every, self.skip, self.search = max(1, every), skip, search
-        self.is_first = os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
-        self.say = say or (lambda text: print(text, file=sys.stderr, flush=True))
+                 say: Optional[Callable[[str], Any]] = None, limit_s: float = 10.0):
+        self.plan = plan if isinstance(plan, mpt.Plan) else None
+        self.every, self.skip, self.search, self.limit_s = max(1, every), skip, search, limit_s
+        launched = ("RANK",) if "RANK" in os.environ else ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "NODE_RANK", "LOCAL_RANK")
+        self.is_first, self.is_off = all(os.environ.get(name, "0") == "0" for name in launched), False
+        self.say = say or _print
         self.seconds: List[float] = []  # of each step that counts
         self.waits: List[float] = []  # of them, for data
-        self._told = 0
-        self._seen = 0
+        self._told = self._seen = 0
         self._begin: Optional[float] = None
         self._waited = 0.0
+        try:
+            if self.is_first and not isinstance(plan, mpt.Plan):
+                self.plan = _within(limit_s, functools.partial(mpt.load, plan))
+        except Exception as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self.is_off = True
+        with contextlib.suppress(Exception):  # where nobody hears it
+            if self.is_first:
+                _print(f"mpt: the monitor ends, the training goes on: {type(error).__name__}: {error}")
 
     # What a loop tells it.
 
+    @_harmless
     def begin(self, waited_s: float = 0.0) -> None:
         """A step begins, after so long a wait for its data."""
         self._begin, self._waited = time.perf_counter() - waited_s, waited_s
 
+    @_harmless
     def end(self) -> None:
         """The step has ended."""
-        if self._begin is None:
-            return
-        seconds, self._begin = time.perf_counter() - self._begin, None
+        if self._begin is not None:
+            seconds, self._begin = time.perf_counter() - self._begin, None
+            self._count(seconds, self._waited)
+
+    @_harmless
+    def _count(self, seconds: float, waited: float) -> None:
         self._seen += 1
-        if self._seen <= self.skip:
-            return
-        self.seconds.append(seconds)
-        self.waits.append(self._waited)
-        if self.is_first and len(self.seconds) % self.every == 0:
-            self.say(self.line())
+        if self._seen > self.skip:
+            self.seconds.append(seconds)
+            self.waits.append(waited)
+            if self.is_first and len(self.seconds) % self.every == 0:
+                self.say(self._line())
 
     def steps(self, batches: Iterable[T]) -> Iterator[T]:
-        """The batches, each of which is a step; at the end the verdict."""
-        source = iter(batches)
-        while True:
+        """The batches, each of which is a step; at the end, or where the loop breaks, the verdict."""
+        try:
             begin = time.perf_counter()
-            try:
-                batch = next(source)
-            except StopIteration:
-                break
-            self.begin(time.perf_counter() - begin)
-            yield batch
-            self.end()
-        self.finish()
+            for batch in batches:
+                self.begin(time.perf_counter() - begin)
+                yield batch
+                self.end()
+                begin = time.perf_counter()
+        finally:
+            self.finish()
 
     # What it says.
 
-    def line(self) -> str:
+    def _line(self) -> str:
         recent, waits = self.seconds[self._told :], self.waits[self._told :]
         self._told = len(self.seconds)
-        seconds, predicted = statistics.median(recent), self.plan.step_time_s
+        seconds, predicted = statistics.median(recent), self.plan.step_time_s  # type: ignore[union-attr]
         waiting = sum(waits) / sum(recent)
-        text = f"mpt: step {self._seen}: {seconds:.3g} s, predicted {predicted:.3g} s: {predicted / seconds:.0%} of what this layout can reach"
+        text = f"mpt: step {self._seen}: {seconds:.3g} s, predicted {predicted:.3g} s: {predicted / seconds:.0%} of the predicted speed"
         return text + (f"; waiting for data {waiting:.0%}" if waiting >= WAITING else "")
 
     def verdict(self) -> "mpt.Diagnosis":
-        """What mpt.diagnose says of the median step."""
-        if not self.seconds:
-            raise mpt.InputError(f"monitor: found {self._seen} steps; expected more than the {self.skip} that do not count",
-                                 [mpt.Problem("monitor", f"{self._seen} steps", f"more than {self.skip}", "lower skip")])
-        return mpt.diagnose(self.plan, measured=f"{statistics.median(self.seconds):.6f}s", search=self.search)
+        """What mpt.diagnose says of the median step; where it says nothing within limit_s, a text with the reason."""
+        until = time.perf_counter() + 0.5 * self.limit_s  # a search that ends here still answers in time
+        try:
+            if self.plan is None or not self.seconds:
+                raise ValueError("no plan was read" if self.plan is None else f"{self._seen} steps; expected more than the {self.skip} that do not count")
+            plan, measured = self.plan, f"{statistics.median(self.seconds):.6f}s"
+            return _within(self.limit_s, lambda: mpt.diagnose(plan, measured=measured, search=self.search,
+                                                              on_progress=lambda _: time.perf_counter() < until))
+        except Exception as error:  # such as a step that no GPU can be as fast as: the training itself has ended well
+            return mpt.Diagnosis({}, f"mpt: no verdict: {str(error) or f'none within {self.limit_s} s'}")
 
+    @_harmless
     def finish(self) -> None:
         if self.is_first and self.seconds:
             waiting = sum(self.waits) / sum(self.seconds)
             waited = f"\nWaiting for data took {waiting:.0%} of the time." if waiting >= WAITING else ""
-            try:
-                self.say(f"{self.verdict()}{waited}")
-            except mpt.Error as error:  # such as a step that no GPU can be as fast as: the training itself has ended well
-                self.say(f"mpt: no verdict: {error}{waited}")
+            self.say(f"{self.verdict()}{waited}")
 
     # Callbacks of frameworks.
 
@@ -108,18 +160,22 @@ class Monitor:
         monitor = self
 
         class Callback(TrainerCallback):  # type: ignore[misc]
-            def __init__(self) -> None:
-                self.ended = time.perf_counter()
+            ended = waits_from = waited = 0.0
 
             def on_train_begin(self, *_: Any, **__: Any) -> None:
-                self.ended = time.perf_counter()
+                self.ended = self.waits_from = time.perf_counter()
+
+            on_evaluate = on_save = on_train_begin  # their time is no step's
+
+            def on_log(self, *_: Any, **__: Any) -> None:  # the loss that it reads waits for the step's GPU
+                self.waits_from = time.perf_counter()
 
             def on_step_begin(self, *_: Any, **__: Any) -> None:
-                monitor.begin(time.perf_counter() - self.ended)
+                self.waited = time.perf_counter() - self.waits_from
 
             def on_step_end(self, *_: Any, **__: Any) -> None:
-                monitor.end()
-                self.ended = time.perf_counter()
+                monitor._count(time.perf_counter() - self.ended, self.waited)
+                self.ended = self.waits_from = time.perf_counter()
 
             def on_train_end(self, *_: Any, **__: Any) -> None:
                 monitor.finish()
@@ -134,26 +190,27 @@ class Monitor:
         monitor = self
 
         class Callback(Base):  # type: ignore[misc, valid-type]
-            def __init__(self) -> None:
-                self.ended = time.perf_counter()
-                self.step = 0
-                self.waited = 0.0
-                self.is_open = False
+            ended: Optional[float] = None  # None: what follows the last batch is no wait for data
+            begun = seconds = waited = 0.0
+            step = 0
 
             def on_train_start(self, trainer: Any, *_: Any) -> None:
                 self.ended, self.step = time.perf_counter(), trainer.global_step
 
+            def on_validation_start(self, *_: Any, **__: Any) -> None:
+                self.ended = None
+
+            on_save_checkpoint = on_validation_start
+
             def on_train_batch_start(self, *_: Any, **__: Any) -> None:
-                self.waited += time.perf_counter() - self.ended
-                if not self.is_open:
-                    monitor.begin(self.waited)
-                    self.is_open = True
+                self.begun = time.perf_counter()
+                self.waited += 0.0 if self.ended is None else self.begun - self.ended
 
             def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+                self.seconds += time.perf_counter() - self.begun
                 if trainer.global_step != self.step:
-                    monitor._waited = self.waited
-                    monitor.end()
-                    self.step, self.waited, self.is_open = trainer.global_step, 0.0, False
+                    monitor._count(self.seconds + self.waited, self.waited)
+                    self.step, self.seconds, self.waited = trainer.global_step, 0.0, 0.0
                 self.ended = time.perf_counter()
 
             def on_train_end(self, *_: Any, **__: Any) -> None:

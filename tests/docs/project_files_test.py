@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that describe the project agree with it: one version everywhere, a licence line in every source, and in NOTICE
-every source of data that the tree holds.
+"""The files that describe the project agree with it: one version everywhere, a licence line in every source, in NOTICE every
+source of data that the tree holds, and actions of others by digest.
 
 Usage: project_files_test.py SOURCES
 """
@@ -84,8 +84,21 @@ def check_notice():
             problems.append(f"NOTICE does not name {repository} {version}, whose keys are in {keys.name}")
 
 
+def check_actions():
+    """A tag can be moved to other code; a digest cannot."""
+    used = 0
+    for file in [*sorted((ROOT / ".github/workflows").glob("*.yml")), *sorted((ROOT / "examples").rglob("action.yml"))]:
+        for action in re.findall(r"uses: +(?!\./)(.+)", file.read_text()):
+            used += 1
+            if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", action):
+                problems.append(f"{file.relative_to(ROOT)}: found {action}; expected NAME@DIGEST  # vMAJOR.MINOR.PATCH")
+    if used < 10:
+        problems.append(f"only {used} actions seen: is the path right?")
+
+
 check_version()
 check_licence_lines()
 check_notice()
-print("\n".join(problems) or "version, licence lines and NOTICE agree with the tree")
+check_actions()
+print("\n".join(problems) or "version, licence lines, NOTICE and actions agree with the tree")
 sys.exit(1 if problems else 0)

@@ -70,6 +70,28 @@ def test_a_plan_prints_as_the_program_does(plan, tmp_path):
     assert plan.step_time_s == plan.json["prediction"]["step_time_s"] == plan.ranking[0].step_time_s
 
 
+def test_a_plan_is_saved_as_a_whole_or_not_at_all(plan, tmp_path):
+    old = tmp_path / "plan.json"
+    old.write_text("old")
+    old.chmod(0o640)
+    script = "import mpt, resource, sys; plan = mpt.load(sys.argv[1]); resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); plan.save(sys.argv[2])"
+    plan.save(tmp_path / "whole.json")
+    done = subprocess.run([sys.executable, "-c", script, tmp_path / "whole.json", old], capture_output=True, text=True)
+    assert done.returncode == 1 and "OSError" in done.stderr, done.stderr
+    assert old.read_text() == "old" and sorted(file.name for file in tmp_path.iterdir()) == ["plan.json", "whole.json"]
+    (tmp_path / "link.json").symlink_to("plan.json")
+    plan.save(tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink() and old.stat().st_mode & 0o777 == 0o640 and mpt.load(old).json == plan.json
+    reading = subprocess.run([sys.executable, "-c", "import mpt, sys; mpt.load(sys.argv[1]).save('/dev/stdout')", old], capture_output=True, text=True)
+    assert reading.stdout == old.read_text()
+
+
+def test_what_is_no_plan_is_an_error_of_mpt(tmp_path):
+    (tmp_path / "plan.json").write_text("no JSON")
+    with pytest.raises(mpt.InputError, match="plan.json: found no JSON"):
+        mpt.load(tmp_path / "plan.json")
+
+
 def test_a_measured_run_corrects_all_figures():
     words = "estimate --model qwen3-30b-a3b --cluster hgx-h800:2 --global-batch 512 --framework megatron-core --pp 2 --dp 8 --ep 8 --etp 1 --zero 1 --micro-batch 2"
     before, after = (mpt.Plan._of(json.loads(printed(*words.split(), *more, "--json"))) for more in ((), ("--measured", "10.361s")))
