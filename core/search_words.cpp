@@ -27,7 +27,7 @@ std::string fates(const SearchCertificate& c) {
 std::string distance(const SearchCertificate& c, double step_time_s) {
   if (c.fastest_s <= 0.0 || step_time_s <= c.fastest_s) return "none is faster by MPT's model";
   const double less = 1.0 - c.fastest_s / step_time_s;
-  return fmt::format("a layout {} faster exists, which is less simple or larger",
+  return fmt::format("by MPT's model a layout {} faster exists, which is less simple or larger",
                      less < 5e-4 ? "under 0.1%" : format_percent(less));
 }
 

@@ -220,8 +220,7 @@ void declare_cost(CLI::App& app, CostOptions& o) {
              between(0.0, 1e6))
       ->group(headings::kOutput);
   add_number(app, "--goodput", o.goodput,
-             "Share of the time that trains; the rest is failures, saving and evaluation. It scales days "
-             "and cost (default: 1)",
+             "Share of the time that trains, not fails or saves; scales days (default: 1)",
              between(0.01, 1.0))
       ->group(headings::kOutput);
 }

@@ -342,6 +342,7 @@ def check_help():
     commands = ["estimate", "doctor", "explain", "export", "import", "diagnose", "compare", "cluster", "model", "check", "page", "recommend", "tune"]
     for command in [[]] + [[name] for name in commands]:
         text = expect(f"plan {command}, all help", run("mpt-plan", *command, "--help-all"), 0, "Usage: mpt-plan", "Examples:")
+        text = text.replace("{dir}", "")
         for noise in ("INT", "TEXT", "FLOAT", " in [", "{", "REQUIRED"):
             if noise in text:
                 FAILURES.append(f"plan {command}, all help: {noise} in\n{text}")

@@ -39,7 +39,7 @@ TEST(SearchWords, TellHowFarThePlanIsFromTheFastest) {
   SearchCertificate c = certificate();
   c.fastest_s = 1.98;
   EXPECT_NE(describe_certificate(c, 2.0).find(
-                "; a layout 1.0% faster exists, which is less simple or larger"),
+                "; by MPT's model a layout 1.0% faster exists, which is less simple or larger"),
             std::string::npos)
       << describe_certificate(c, 2.0);
   c.fastest_s = 2.0;
