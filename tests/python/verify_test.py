@@ -146,6 +146,34 @@ def test_every_second_layer_recomputes_by_the_trainer(tmp_path):
     assert abs((saved[0] + saved[4]) / 2 / saved[2] - 1) < 0.01, saved
 
 
+# "never" reshards after the backward, so a layer is gathered once for each micro-batch.
+@pytest.mark.parametrize("zero, recompute, gathers", [(3, "none", 2), (2, "full", 1), (3, "selective", 2)])
+def test_torchtitan_runs_a_step_of_its_own_trainer(tmp_path, zero, recompute, gathers):
+    plan_of(tmp_path, framework="torchtitan", execution=["elementwise=eager"], dp=8, zero=zero, micro_batch=1, recompute=recompute)
+    figures = verified(tmp_path, "torchtitan")
+    [rank] = figures["ranks"]
+    assert set(figures["checked_by"]) == {"torch", "torchtitan"}
+    assert rank["own_parameter_bytes"] == 4 * PARAMETERS // 8
+    assert count(rank, "all-gather", 2 * LAYER) == 2 * LAYERS * gathers, rank["collectives"]  # two micro-batches
+    assert count(rank, "reduce-scatter", 4 * LAYER) == 2 * LAYERS  # in fp32
+    token = SEQUENCE * HIDDEN * 2
+    if recompute == "full":  # each layer keeps its input; the final norm keeps its own; positions and numbers of the norm are small
+        assert (LAYERS + 1) * token <= rank["saved_bytes"]["0"] < (LAYERS + 3) * token
+    if recompute == "selective":  # its input, three products of five, and attention's result
+        kept = 2 * (HIDDEN + 3 * HIDDEN + WIDTH + HIDDEN + HIDDEN) * SEQUENCE
+        assert LAYERS * kept <= rank["saved_bytes"]["0"] < LAYERS * kept * 1.1 + 2 * token, rank["saved_bytes"]
+
+
+def test_torchtitan_runs_a_pipeline_of_tensor_ranks(tmp_path):
+    plan_of(tmp_path, framework="torchtitan", execution=["elementwise=eager"], dp=2, tp=2, pp=2, zero=2, micro_batch=1, schedule="1f1b", recompute="none")
+    first, last = verified(tmp_path, "torchtitan")["ranks"]
+    assert (first["rank"], last["rank"], first["stages"], last["stages"]) == (0, 4, [0], [1])
+    part = SEQUENCE // 2 * HIDDEN * 2  # stages exchange parts of sequences
+    for rank in (first, last):
+        assert count(rank, "send", part, "pipeline") == count(rank, "recv", part, "pipeline") == 8
+        assert count(rank, "all-gather", 2 * part, "tensor") >= 8 * 4 * LAYERS // 2, rank["collectives"]
+
+
 def test_the_last_line_says_by_what_and_what_is_left_out(tmp_path):
     plan_of(tmp_path, dp=8, zero=3)
     done = run(tmp_path, "torch", "-m", "mpt.verify", "plan.json")
@@ -169,10 +197,10 @@ def test_wrong_input_ends_with_2_and_a_remedy(tmp_path):
     refused(tmp_path)
 
 
-@pytest.mark.parametrize("framework", ["torchtitan", "megatron-core", "deepspeed"])
+@pytest.mark.parametrize("framework", ["automodel", "megatron-core", "deepspeed"])
 def test_other_frameworks_are_refused_by_name(tmp_path, framework):
     plan_of(tmp_path, framework=framework)
-    assert f"MPT cannot verify {framework} yet; expected pytorch or transformers-fsdp" in refused(tmp_path, "plan.json")
+    assert f"MPT cannot verify {framework} yet; expected pytorch, transformers-fsdp, torchtitan" in refused(tmp_path, "plan.json")
     with pytest.raises(mpt.InputError, match=framework):
         mpt.verify(tmp_path / "plan.json")
 

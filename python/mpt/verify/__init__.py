@@ -21,7 +21,8 @@ import mpt
 from .._door import wrong
 
 # The module here, and the packages that it runs, with the versions that it was tested with.
-FRAMEWORKS = {"pytorch": ("_pytorch", {"torch": "2.15"}), "transformers-fsdp": ("_transformers", {"torch": "2.15", "transformers": "5.24", "accelerate": "1.15"})}
+FRAMEWORKS = {"pytorch": ("_pytorch", {"torch": "2.15"}), "transformers-fsdp": ("_transformers", {"torch": "2.15", "transformers": "5.24", "accelerate": "1.15"}),
+              "torchtitan": ("_torchtitan", {"torch": "2.15", "torchtitan": "0.3"})}
 NOT_IN_IT = "Allocator, streams and NCCL's buffers are not in it."
 # A row, the plan's field, and the measured kinds that it sums.
 ROWS = {"weights": ("parameter_bytes", ["parameters", "gathered"]), "gradients": ("gradient_bytes", ["gradients"]),
@@ -93,7 +94,7 @@ def verify(plan: Any) -> Verified:
     held = _loaded(plan)
     name, precision = held.layout.execution.framework, held.layout.precision
     if name not in FRAMEWORKS:
-        raise wrong("plan", f"framework {name}; MPT cannot verify {name} yet", " or ".join(FRAMEWORKS), "plan again with --framework pytorch")
+        raise wrong("plan", f"framework {name}; MPT cannot verify {name} yet", ", ".join(FRAMEWORKS), "plan again with --framework pytorch")
     if precision not in ("bf16", "fp16", "fp32") or precision == "fp32" and held.cluster.device.kind == "gpu":
         raise wrong("plan", f"precision {precision}; MPT cannot verify {precision} on this cluster yet", "bf16", "plan again with --precision bf16")
     module, packages = FRAMEWORKS[name]

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.distributed.tensor.debug import _clear_fast_path_sharding_prop_cache, _clear_python_sharding_prop_cache
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
@@ -164,6 +165,8 @@ def fake_group(rank: int, ranks: int) -> Iterator[None]:
             yield
         finally:
             dist.destroy_process_group()
+            _clear_fast_path_sharding_prop_cache()  # they hold meshes of this rank, which equal those of the next one
+            _clear_python_sharding_prop_cache()
 
 
 def _flash(q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, enable_gqa: bool = False) -> Any:
@@ -198,7 +201,7 @@ def _norm(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
 def make_states(job: Any, on_gpus: bool) -> None:
     """The optimizer's states, which a first step makes. On GPUs PyTorch updates lists of tensors."""
     for group in job.optimizer.param_groups:
-        group["foreach"] = True if on_gpus and not group["fused"] else group["foreach"]
+        group["foreach"] = True if on_gpus and not group.get("fused") else group.get("foreach")
     for parameter in job.parameters:
         parameter.grad = torch.zeros_like(parameter)
     job.optimizer.step()
