@@ -49,7 +49,7 @@ struct TuneOptions {
   double timeout_s = 1800.0;
 };
 
-std::string replaced(std::string text, const std::string& name, const std::string& value) {
+std::string with_value(std::string text, const std::string& name, const std::string& value) {
   for (size_t at = 0; (at = text.find(name, at)) != std::string::npos; at += value.size())
     text.replace(at, name.size(), value);
   return text;
@@ -188,7 +188,7 @@ std::vector<std::string> command_of(const TuneOptions& o, const Plan& plan, cons
   if (words.empty() && is_for_this_runtime(plan.cluster, plan.layout.execution))
     words = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "mpt-run").string() +
             " {dir}/plan.json --steps {steps} --log {dir}/log.jsonl " +
-            replaced(reports::data_options(plan), "FILE", "{dir}/tokens");
+            with_value(reports::data_options(plan), "FILE", "{dir}/tokens");
   if (words.empty())
     throw UserError(
         Problem{"--launch", "missing", "the command that runs what {dir} has, and waits for it",
@@ -196,7 +196,7 @@ std::vector<std::string> command_of(const TuneOptions& o, const Plan& plan, cons
   std::vector<std::string> all;
   for (const std::string& word : split_at(words, ' ')) {
     if (!word.empty())
-      all.push_back(replaced(replaced(word, "{dir}", folder), "{steps}", std::to_string(o.steps)));
+      all.push_back(with_value(with_value(word, "{dir}", folder), "{steps}", std::to_string(o.steps)));
   }
   return all;
 }

@@ -52,7 +52,7 @@ double CompleteLeaf::step_time_s(double incumbent_s, std::vector<double>& durati
     const auto program = resolver_.program(layout_, few + all % round);
     cost().durations(*program, durations);
     timeline = planner::simulate(*program, durations);
-    const StepRange range = with_more_rounds(*program, timeline, all / round - few / round);
+    const RepeatedStep range = with_more_rounds(*program, timeline, all / round - few / round);
     if (range.most_s - range.least_s <= kDigits * range.most_s) return range.most_s;
     if (range.least_s > incumbent_s * (1.0 + kDigits)) return kInfinity;
   }

@@ -158,7 +158,7 @@ double step_time_within(const StepProgram& program, std::span<const double> dura
   return whole ? step_time_s(timeline) : std::numeric_limits<double>::infinity();
 }
 
-StepRange with_more_rounds(const StepProgram& program, const Timeline& timeline, int64_t rounds) {
+RepeatedStep with_more_rounds(const StepProgram& program, const Timeline& timeline, int64_t rounds) {
   const auto stages = size_t(program.stages), count = size_t(program.micro_batches);
   const auto round = size_t(program.ranks), middle = count / round / 2 * round;
   MPT_CHECK(count >= size_t(kFewestRounds) * round, "{} micro-batches are too few rounds of {}", count,
@@ -172,7 +172,7 @@ StepRange with_more_rounds(const StepProgram& program, const Timeline& timeline,
     if (i.micro_batch >= 0) ends[at(i)] = timeline.spans[size_t(id)].end_s;
   }
   // No instruction waits for one of more than two rounds before.
-  StepRange moved{std::numeric_limits<double>::infinity(), 0.0};
+  RepeatedStep moved{std::numeric_limits<double>::infinity(), 0.0};
   for (const Instruction& i : program.instructions) {
     const auto m = size_t(std::max(0, i.micro_batch));
     if (m < middle - 2 * round || m >= middle + round) continue;

@@ -54,10 +54,10 @@ double step_time_within(const StepProgram& program, std::span<const double> dura
 /// they all move by d or more from one round to the next, they do so ever after, and likewise by d or less
 /// (Baccelli et al. 1992, Synchronization and Linearity, section 2.5.1). Both are the step time once all move
 /// alike.
-struct StepRange {
+struct RepeatedStep {
   double least_s = 0.0, most_s = 0.0;
 };
-StepRange with_more_rounds(const StepProgram& program, const Timeline& timeline, int64_t rounds);
+RepeatedStep with_more_rounds(const StepProgram& program, const Timeline& timeline, int64_t rounds);
 inline constexpr int64_t kFewestRounds = 10;
 
 }  // namespace mpt::planner

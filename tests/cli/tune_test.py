@@ -98,7 +98,7 @@ def killed(folder, plan, launch, wanted):
         time.sleep(moment)
         process.kill()
         process.wait()
-    stopped = subprocess.Popen([*command[:-1], launch("sleeps"), "--folder", f"{folder}/f"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    stopped = subprocess.Popen([*command[:-3], f"{folder}/f", "--launch", launch("sleeps")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     time.sleep(3)
     stopped.send_signal(signal.SIGINT)
     said = stopped.communicate(timeout=60)[0]

@@ -322,7 +322,7 @@ TEST(Simulator, MoreRoundsOfAScheduleThatRepeatsTakeAsLongAsTheFewTell) {
           };
           const int few = int(kFewestRounds) * p + int(random() % unsigned(p)), rounds = 23;
           const auto [program, timeline] = step(few);
-          const StepRange range = with_more_rounds(program, timeline, rounds);
+          const RepeatedStep range = with_more_rounds(program, timeline, rounds);
           const double whole = step_time_s(step(few + rounds * p).second);
           ++compared;
           exact += range.most_s - range.least_s <= 1e-12 * whole ? 1 : 0;
