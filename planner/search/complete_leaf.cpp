@@ -41,28 +41,6 @@ bool CompleteLeaf::schedule_is_duplicate(double incumbent_s) {
   return name != layout_.schedule && allowed(problem_.bounds.schedules, name);
 }
 
-// Of a few rounds where those tell, since a whole program grows with its micro-batches.
-double CompleteLeaf::step_time_s(double incumbent_s, std::vector<double>& durations, Timeline& timeline) {
-  constexpr double kDigits = 1e-12;  // sums in another order
-  const Contention contention = contention_of(problem_, layout_);
-  const int64_t all = micro_batches(layout_, problem_.workload), round = layout_.pipeline;
-  const bool repeats = schedule_catalog()[leaf_.schedule].repeats && !has_equal_rounds(layout_, all) &&
-                       contention.rate_by_active_ranks.empty();
-  for (int64_t few = kFewestRounds * round; repeats && 2 * few <= all; few *= 2) {
-    const auto program = resolver_.program(layout_, few + all % round);
-    cost().durations(*program, durations);
-    timeline = planner::simulate(*program, durations);
-    const RepeatedStep range = with_more_rounds(*program, timeline, all / round - few / round);
-    if (range.most_s - range.least_s <= kDigits * range.most_s) return range.most_s;
-    if (range.least_s > incumbent_s * (1.0 + kDigits)) return kInfinity;
-  }
-  const auto program = resolver_.program(layout_, all);
-  cost().durations(*program, durations);
-  const double seconds = step_time_within(*program, durations, contention, incumbent_s, timeline);
-  if (seconds > incumbent_s) resolver_.slow_paths(layout_).add(*program, timeline);
-  return seconds;
-}
-
 std::optional<Incumbent> CompleteLeaf::simulate(double incumbent_s, std::vector<double>& durations,
                                                 Timeline& timeline) {
   Incumbent found{kInfinity, 0, {}};
@@ -72,7 +50,11 @@ std::optional<Incumbent> CompleteLeaf::simulate(double incumbent_s, std::vector<
   } else {
     const std::vector<int64_t> peaks = resolver_.peaks(layout_)->peak_bytes(footprints());
     found.peak_bytes = *std::max_element(peaks.begin(), peaks.end());
-    found.step_time_s = step_time_s(incumbent_s, durations, timeline);
+    const auto program = resolver_.program(layout_);
+    cost().durations(*program, durations);
+    found.step_time_s =
+        step_time_within(*program, durations, contention_of(problem_, layout_), incumbent_s, timeline);
+    if (found.step_time_s > incumbent_s) resolver_.slow_paths(layout_).add(*program, timeline);
   }
   if (found.step_time_s > incumbent_s) return std::nullopt;
   found.layout = layout_;

@@ -35,7 +35,6 @@ class CompleteLeaf : public Probe {
   std::optional<Incumbent> simulate(double incumbent_s, std::vector<double>& durations, Timeline& timeline);
 
  private:
-  double step_time_s(double incumbent_s, std::vector<double>& durations, Timeline& timeline);
   const StepCost& cost();
   const std::vector<StageFootprint>& footprints();
   const std::optional<MadeSchedule>& made(double incumbent_s);

@@ -85,8 +85,9 @@ std::shared_ptr<const ActivationPeaks> LayoutResolver::peaks(const Layout& layou
   return programs_.peaks(layout, micro_batches(layout, problem_.workload));
 }
 
-std::shared_ptr<const StepProgram> LayoutResolver::program(const Layout& layout, int64_t micro_batches) {
-  return programs_.program(layout, micro_batches, models::trains_shared_table(problem_.model, layout));
+std::shared_ptr<const StepProgram> LayoutResolver::program(const Layout& layout) {
+  return programs_.program(layout, micro_batches(layout, problem_.workload),
+                           models::trains_shared_table(problem_.model, layout));
 }
 
 SlowPaths& LayoutResolver::slow_paths(const Layout& layout) {

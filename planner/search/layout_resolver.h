@@ -63,7 +63,7 @@ class LayoutResolver {
   /// Of a layout whose schedule is made to measure: of the leanest named one in its place, to which recompute
   /// is fitted.
   std::shared_ptr<const ActivationPeaks> peaks(const Layout& layout);
-  std::shared_ptr<const StepProgram> program(const Layout& layout, int64_t micro_batches);
+  std::shared_ptr<const StepProgram> program(const Layout& layout);
   SlowPaths& slow_paths(const Layout& layout);
 
  private:

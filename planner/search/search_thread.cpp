@@ -53,7 +53,6 @@ void SearchThread::run_roomier(SharedIncumbent& shared) {
   incumbents_.clear();
   times_.clear();
   too_large_.clear();
-  too_large_degrees_.clear();
   frontier_ = {};
   for (const Layout& layout : std::exchange(degrees_for_room_, {})) {
     const std::vector<Sharding> shardings = shardings_of(*problem_, layout);
@@ -135,15 +134,8 @@ void SearchThread::list_degrees(const Layout& layout, const std::vector<Sharding
 // `leaves`: below each of its children.
 void SearchThread::add_degrees(const Layout& layout, const std::vector<Sharding>& shardings,
                                const std::vector<int64_t>& leaves) {
+  const InnerBound bound = degrees_bound(*problem_, layout, resolver_.prices().split(layout));
   const int64_t all = std::accumulate(leaves.begin(), leaves.end(), int64_t{0});
-  // Micro-batches come in rising order: what does not fit with fewer sequences does not with more.
-  InnerBound& too_large = too_large_degrees_[{layout.tensor, layout.context, layout.pipeline, layout.data,
-                                              layout.expert, layout.expert_tensor,
-                                              int64_t(layout.context_method) * 2 + layout.sequence_parallel}];
-  const InnerBound bound = too_large.is_too_large()
-                               ? too_large
-                               : degrees_bound(*problem_, layout, resolver_.prices().split(layout));
-  if (bound.is_too_large()) too_large = bound;
   if (prunes_inner(Level::degrees, layout, bound, all)) return;
   degrees_.push_back(layout);
   shardings_.push_back(shardings);

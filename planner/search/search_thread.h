@@ -112,7 +112,6 @@ class SearchThread {
   std::map<std::tuple<const frameworks::Framework*, const LeafList*, frameworks::Traits>, std::vector<bool>>
       combined_;
   std::map<std::pair<const frameworks::Framework*, frameworks::Traits>, bool> combines_;
-  std::map<std::array<int64_t, 7>, InnerBound> too_large_degrees_;  // whatever the micro-batch and order
   std::vector<std::vector<int64_t>> fitted_;
   std::priority_queue<Node> frontier_;
   bool degrees_are_apart_ = true;  // of the degrees that were added last

@@ -158,29 +158,4 @@ double step_time_within(const StepProgram& program, std::span<const double> dura
   return whole ? step_time_s(timeline) : std::numeric_limits<double>::infinity();
 }
 
-RepeatedStep with_more_rounds(const StepProgram& program, const Timeline& timeline, int64_t rounds) {
-  const auto stages = size_t(program.stages), count = size_t(program.micro_batches);
-  const auto round = size_t(program.ranks), middle = count / round / 2 * round;
-  MPT_CHECK(count >= size_t(kFewestRounds) * round, "{} micro-batches are too few rounds of {}", count,
-            round);
-  std::vector<double> ends(kInstructionKinds * stages * count, 0.0);
-  const auto at = [&](const Instruction& i) {
-    return (size_t(i.kind) * stages + size_t(i.stage)) * count + size_t(i.micro_batch);
-  };
-  for (InstructionId id = 0; id < program.size(); ++id) {
-    const Instruction& i = program.instructions[size_t(id)];
-    if (i.micro_batch >= 0) ends[at(i)] = timeline.spans[size_t(id)].end_s;
-  }
-  // No instruction waits for one of more than two rounds before.
-  RepeatedStep moved{std::numeric_limits<double>::infinity(), 0.0};
-  for (const Instruction& i : program.instructions) {
-    const auto m = size_t(std::max(0, i.micro_batch));
-    if (m < middle - 2 * round || m >= middle + round) continue;
-    const double by = ends[at(i)] - ends[at(i) - round];
-    moved = {std::min(moved.least_s, by), std::max(moved.most_s, by)};
-  }
-  const double few_s = step_time_s(timeline);
-  return {few_s + double(rounds) * moved.least_s, few_s + double(rounds) * moved.most_s};
-}
-
 }  // namespace mpt::planner

@@ -48,16 +48,4 @@ Timeline simulate(const Plan& plan, const StepProgram& program);
 double step_time_within(const StepProgram& program, std::span<const double> durations_s,
                         const Contention& contention, double limit_s, Timeline& timeline);
 
-/// Bounds of the step with `rounds` more rounds of as many micro-batches as there are ranks, where the middle
-/// of its schedule repeats (ScheduleEntry::repeats) and no lane slows another. `timeline`: of the whole step
-/// of at least kFewestRounds. The ends of a round follow from those of the one before by sums and maxima: if
-/// they all move by d or more from one round to the next, they do so ever after, and likewise by d or less
-/// (Baccelli et al. 1992, Synchronization and Linearity, section 2.5.1). Both are the step time once all move
-/// alike.
-struct RepeatedStep {
-  double least_s = 0.0, most_s = 0.0;
-};
-RepeatedStep with_more_rounds(const StepProgram& program, const Timeline& timeline, int64_t rounds);
-inline constexpr int64_t kFewestRounds = 10;
-
 }  // namespace mpt::planner

@@ -75,7 +75,7 @@ TEST(Search, NoBoundIsAboveTheSimulatedTime) {
         SlowPaths& paths = resolver.slow_paths(layout);
         EXPECT_FALSE(paths.take_longer_than(simulated.step_time_s, e.cost, best_rate)) << layout_name(layout);
         path_says_more += paths.take_longer_than(1.001 * e.bound_s, e.cost, best_rate) ? 1 : 0;
-        const auto program = resolver.program(layout, micro_batches(layout, r.problem.workload));
+        const auto program = resolver.program(layout);
         step_time_within(*program, e.cost.durations(*program), contention_of(r.problem, layout), INFINITY,
                          timeline);
         paths.add(*program, timeline);

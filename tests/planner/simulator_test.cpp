@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
-#include <cmath>
 #include <random>
 
 #include "core/lower.h"
@@ -294,47 +292,6 @@ TEST(Contention, BeyondTheTableTheTotalStays) {
   const Contention contention{{1.0, 0.9, 0.5}, 2};
   EXPECT_DOUBLE_EQ(contention.rate(1), 0.9);        // two ranks
   EXPECT_DOUBLE_EQ(contention.rate(3), 1.5 / 6.0);  // six ranks share what three had
-}
-
-// Sums in another order differ in their last digits alone.
-TEST(Simulator, MoreRoundsOfAScheduleThatRepeatsTakeAsLongAsTheFewTell) {
-  std::mt19937 random(7);
-  std::uniform_real_distribution<double> seconds(0.5, 1.5);
-  int exact = 0, compared = 0;
-  for (const ScheduleEntry& entry : schedule_catalog()) {
-    if (!entry.repeats) continue;
-    for (const int p : {1, 2, 3, 5, 8}) {
-      for (int v = entry.min_chunks; v <= std::min(entry.max_chunks, 5); ++v) {
-        if (p == 1 && v > 1) continue;
-        for (const double spread : {0.0, 0.02, 1.0}) {
-          std::array<std::vector<double>, kInstructionKinds> of_kind;
-          for (std::vector<double>& stages : of_kind) {
-            const double all = seconds(random);
-            for (int s = 0; s < p * v; ++s) stages.push_back(all * (1.0 + spread * (seconds(random) - 1.0)));
-          }
-          const auto step = [&](int micro_batches) {
-            StepProgram program = program_of(entry.name, p, v, micro_batches);
-            std::vector<double> durations;
-            for (const Instruction& i : program.instructions)
-              durations.push_back(of_kind[size_t(i.kind)][size_t(std::max(0, i.stage))]);
-            Timeline timeline = simulate(program, durations);
-            return std::pair(std::move(program), std::move(timeline));
-          };
-          const int few = int(kFewestRounds) * p + int(random() % unsigned(p)), rounds = 23;
-          const auto [program, timeline] = step(few);
-          const RepeatedStep range = with_more_rounds(program, timeline, rounds);
-          const double whole = step_time_s(step(few + rounds * p).second);
-          ++compared;
-          exact += range.most_s - range.least_s <= 1e-12 * whole ? 1 : 0;
-          EXPECT_LE(range.least_s, whole * (1.0 + 1e-12)) << entry.name << " " << p << " " << v << " " << few;
-          EXPECT_GE(range.most_s, whole * (1.0 - 1e-12)) << entry.name << " " << p << " " << v << " " << few;
-          EXPECT_EQ(program.slots, step(few + p).first.slots) << entry.name << " " << p << " " << v;
-        }
-      }
-    }
-  }
-  EXPECT_GT(compared, 150);
-  EXPECT_GT(exact, compared / 2);
 }
 
 }  // namespace
