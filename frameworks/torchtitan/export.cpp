@@ -127,11 +127,14 @@ std::string titan_function(const Plan& plan) {
   const Layout& l = plan.layout;
   const TitanModel* known = titan_model(plan.model);
   const TitanFamily& family = titan_family(plan.model);
+  const std::string loss = "CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(model_spec))";
+  const bool chunked = l.execution.kernels.loss == LossKernel::chunked;
   const bool compiled = l.execution.kernels.elementwise == ElementwiseKernels::compiled || l.overlap_tensor;
   return filled("mpt_torchtitan.py", plan,
                 {{"family", known != nullptr ? known->name : family.name},
                  {"classes", family.classes},
                  {"schedule", schedule_constant(l)},
+                 {"loss", chunked ? fmt::format("ChunkedLossWrapper.Config(loss_fn={})", loss) : loss},
                  {"model", titan_model_call(plan)},
                  {"training", titan_training(plan)},
                  {"parallelism", titan_parallelism(plan)},

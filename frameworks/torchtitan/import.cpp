@@ -363,6 +363,8 @@ Imported import_torchtitan_configuration(const std::filesystem::path& file, cons
   set_titan_ranks(config, in);
   bool fp8_head = false;
   in.layout.precision = titan_precision(config, fp8_head);
+  if (config.text(fmt::format("loss.{}", kCallKey), "").starts_with("ChunkedLossWrapper"))
+    in.execution.emplace_back("loss=chunked");
   if (fp8_head && is_narrow(in.layout.precision)) in.execution.emplace_back("fp8_head=true");
   TitanPipeline pipeline = titan_pipeline(config);
   const std::string named = pipeline.has_csv && in.layout.pipeline > 1 ? schedule_of_csv(python) : "";

@@ -242,6 +242,19 @@ TEST(Export, TorchtitanConvertsWhatThePlanRunsIn4Bits) {
   EXPECT_EQ(back.execution, std::vector<std::string>{});
 }
 
+// mpt.verify showed a file whose loss kept no logits for a plan that counts them.
+TEST(Export, TorchtitanKeepsTheLogitsThatThePlanCounts) {
+  Plan plan = plan_for_torchtitan(3, 4, 1, "1f1b", 1);
+  for (const bool chunked : {false, true}) {
+    plan.layout.execution.kernels.loss = chunked ? LossKernel::chunked : LossKernel::fp32;
+    const std::string text = export_torchtitan(plan).files.front().text;
+    EXPECT_EQ(text.find("ChunkedLossWrapper") != std::string::npos, chunked) << text;
+    EXPECT_NE(text.find("CrossEntropyLoss.Config(global_vocab_size"), std::string::npos) << text;
+    const Imported back = import_torchtitan(written(export_torchtitan(plan), "torchtitan"));
+    EXPECT_EQ(back.execution, chunked ? std::vector<std::string>{"loss=chunked"} : std::vector<std::string>{});
+  }
+}
+
 Plan plan_for_deepspeed(int64_t tensor, int64_t context) {
   test::WantedPlan request{models::load_model("llama3-8b"), {32, 2048}};
   request.tensor = tensor;

@@ -149,7 +149,7 @@ def test_every_second_layer_recomputes_by_the_trainer(tmp_path):
 # "never" reshards after the backward, so a layer is gathered once for each micro-batch.
 @pytest.mark.parametrize("zero, recompute, gathers", [(3, "none", 2), (2, "full", 1), (3, "selective", 2)])
 def test_torchtitan_runs_a_step_of_its_own_trainer(tmp_path, zero, recompute, gathers):
-    plan_of(tmp_path, framework="torchtitan", execution=["elementwise=eager"], dp=8, zero=zero, micro_batch=1, recompute=recompute)
+    plan_of(tmp_path, framework="torchtitan", execution=["elementwise=eager", "loss=chunked"], dp=8, zero=zero, micro_batch=1, recompute=recompute)
     figures = verified(tmp_path, "torchtitan")
     [rank] = figures["ranks"]
     assert set(figures["checked_by"]) == {"torch", "torchtitan"}
