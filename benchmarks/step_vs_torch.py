@@ -21,9 +21,10 @@ import sys
 import tempfile
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_steps.py")
-# layers, hidden, heads, sequence, batch of each rank, vocabulary
-SIZES = [(8, 128, 4, 256, 4, 256), (4, 256, 4, 256, 2, 256)]
-SMALL = [(2, 64, 4, 64, 2, 256)]
+# layers, hidden, heads, sequence, batch of each rank, vocabulary; in which type. PyTorch computes bf16 by autocast.
+SIZES = [((8, 128, 4, 256, 4, 256), "fp32"), ((4, 256, 4, 256, 2, 256), "fp32"),
+         ((4, 512, 8, 256, 2, 256), "bf16"), ((2, 768, 12, 256, 1, 50257), "bf16")]
+SMALL = [((2, 64, 4, 64, 2, 256), "fp32"), ((2, 64, 4, 64, 2, 256), "bf16")]
 ROUNDS, WARM_UP = 15, 2  # the first two do not count
 LARGEST_ERROR = 1e-4  # of a product in fp32; a sum of 384 rounds to about 1e-6
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -38,9 +39,9 @@ def free_port():
 class TorchPeer:
     """The processes of one PyTorch, one for each rank."""
 
-    def __init__(self, python, compiled, environment, size, ranks):
+    def __init__(self, python, compiled, environment, size, kind, ranks):
         port = free_port()
-        flags = ["--compile"] if compiled else []
+        flags = [*(["--compile"] if compiled else []), *(["--bf16"] if kind == "bf16" else [])]
         self.errors = tempfile.TemporaryFile("w+")
         self.workers = [subprocess.Popen([python, WORKER, *flags, *map(str, (rank, ranks, port, *size))], env=environment, text=True,
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors) for rank in range(ranks)]
@@ -78,8 +79,8 @@ class TorchPeer:
 
 
 class Mpt:
-    def __init__(self, program, size, ranks):
-        self.process = subprocess.Popen([program, *map(str, (*size, ranks))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, program, size, kind, ranks):
+        self.process = subprocess.Popen([program, *map(str, (*size, ranks, kind))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.flops = float(self.process.stdout.readline())
 
     def ask(self, count):
@@ -107,7 +108,7 @@ def environments():
 
 def tried(python, compiled, environment):
     """A peer's description of itself after a step; RuntimeError if it cannot take one or should not."""
-    peer = TorchPeer(python, compiled, environment, SMALL[0], 1)
+    peer = TorchPeer(python, compiled, environment, *SMALL[0], 1)
     try:
         about = peer.about()
         if about["product_error"] > LARGEST_ERROR:
@@ -147,10 +148,10 @@ def find_peers(pythons):
     return [peer for peer in found if peer]
 
 
-def compare(program, peers, size, ranks, rounds):
+def compare(program, peers, size, kind, ranks, rounds):
     """The table of one size. All programs take turns, so that a busy minute affects all of them."""
-    ours = Mpt(program, size, ranks)
-    others = [TorchPeer(python, compiled, environment, size, ranks) for _, _, python, compiled, environment in peers]
+    ours = Mpt(program, size, kind, ranks)
+    others = [TorchPeer(python, compiled, environment, size, kind, ranks) for _, _, python, compiled, environment in peers]
     for other in others:
         other.about()
     mine, shares, theirs = [], [], [[] for _ in others]
@@ -165,11 +166,13 @@ def compare(program, peers, size, ranks, rounds):
                 times.append(seconds)
     for process in (ours, *others):
         process.close()
-    layers, hidden, _, sequence, batch, _ = size
+    layers, hidden, _, sequence, batch, vocabulary = size
     rows = [Row("MPT", statistics.median(mine), share=statistics.median(shares))]
     for (name, *_), times in zip(peers, theirs):
         rows.append(Row(name, statistics.median(times), sorted(other / own for other, own in zip(times, mine))))
-    return Table(f"{layers} layers, hidden {hidden}, sequence {sequence}, batch {batch * ranks}, {ranks} core{'s' if ranks > 1 else ''}", rows)
+    words = f", {vocabulary:,} words" if vocabulary != 256 else ""
+    return Table(kind, f"{layers} layers, hidden {hidden}, sequence {sequence}, batch {batch * ranks}{words}, "
+                 f"{ranks} core{'s' if ranks > 1 else ''}", rows)
 
 
 class Row:
@@ -185,8 +188,8 @@ class Row:
 
 
 class Table:
-    def __init__(self, title, rows):
-        self.title, self.rows = title, rows
+    def __init__(self, kind, title, rows):
+        self.kind, self.title, self.rows = kind, f"{kind}, {title}", rows
 
     def text(self):
         return "\n".join([self.title, *(f"  {row.name:<34}{row.seconds * 1e3:8.1f} ms   {row.words()}" for row in self.rows)])
@@ -203,15 +206,17 @@ def processor():
 
 
 def verdict(tables):
-    fastest = [table.fastest_peer() for table in tables]
-    return (f"The fastest PyTorch here takes {min(fastest):.2f} to {max(fastest):.2f} times as long for a step as MPT, "
+    def span(kind):
+        fastest = [table.fastest_peer() for table in tables if table.kind == kind]
+        return f"{min(fastest):.2f} to {max(fastest):.2f} times as long"
+    return (f"The fastest PyTorch here takes {span('fp32')} for a step as MPT in fp32, and {span('bf16')} in bf16, "
             "by model and number of cores.")
 
 
 def page(peers_text, tables, rounds):
     lines = ["# One training step against PyTorch", "",
              "`./scripts/bench step --page reports/results/step.md` writes this page.", "", verdict(tables), "",
-             f"{datetime.date.today()}, {processor()}, fp32, {rounds} rounds. In each round all take one step in turn, with one thread "
+             f"{datetime.date.today()}, {processor()}, {rounds} rounds. In each round all take one step in turn, with one thread "
              "for each rank. A step is forward, backward and AdamW of a GPT-2 style model. Ratios are medians, with least and most "
              "of all rounds.", "", "```", *peers_text, *(f"\n{table.text()}" for table in tables), "```", "",
              "`reports/results/step_vs_torch_202611.md` has earlier measurements, with the reference BLAS.", ""]
@@ -232,8 +237,8 @@ def main():
     print("One thread for each rank.")
     rounds, tables = 2 if options.quick else ROUNDS, []
     for ranks in (1, 2):
-        for size in SMALL if options.quick else SIZES:
-            tables.append(compare(options.program, peers, size, ranks, rounds))
+        for size, kind in SMALL if options.quick else SIZES:
+            tables.append(compare(options.program, peers, size, kind, ranks, rounds))
             print(f"\n{tables[-1].text()}", flush=True)
     print(f"\n{verdict(tables)}")
     if options.page:

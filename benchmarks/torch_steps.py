@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's side of step_vs_torch.py: one process of the peer, which takes a step for every line that it reads.
 
-Usage: torch_steps.py [--compile] RANK RANKS PORT LAYERS HIDDEN HEADS SEQUENCE BATCH VOCABULARY
+Usage: torch_steps.py [--compile] [--bf16] RANK RANKS PORT LAYERS HIDDEN HEADS SEQUENCE BATCH VOCABULARY
 
 Its first line of output is JSON: the PyTorch, the BLAS it computes with, and how far a product is off. Then each line is
 the seconds of a step.
@@ -55,7 +55,8 @@ class Model(nn.Module):
 
 
 class Steps:
-    def __init__(self, size, ranks, compiled):
+    def __init__(self, size, ranks, compiled, bf16):
+        self.bf16 = bf16
         layers, hidden, heads, sequence, batch, vocabulary = size
         self.model = Model(layers, hidden, heads, sequence, vocabulary)
         if ranks > 1:
@@ -68,7 +69,9 @@ class Steps:
     def step(self):
         start = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=True)
-        self.run(self.ids, self.targets).backward()
+        with torch.autocast("cpu", torch.bfloat16, self.bf16):
+            loss = self.run(self.ids, self.targets)
+        loss.backward()
         self.optimizer.step()
         return time.perf_counter() - start
 
@@ -83,8 +86,8 @@ def product_error():
 
 def main():
     words = sys.argv[1:]
-    compiled = words[0] == "--compile"
-    rank, ranks, port, *size = map(int, words[1:] if compiled else words)
+    compiled, bf16 = "--compile" in words, "--bf16" in words
+    rank, ranks, port, *size = (int(word) for word in words if not word.startswith("--"))
     torch.set_num_threads(1)
     error = product_error()  # first, because it loads the BLAS
     blas = blas_of(mapped_files(), torch.__config__.show())
@@ -92,7 +95,7 @@ def main():
     if ranks > 1:
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         torch.distributed.init_process_group("gloo", rank=rank, world_size=ranks)
-    steps = Steps(size, ranks, compiled)
+    steps = Steps(size, ranks, compiled, bf16)
     for _ in sys.stdin:
         if ranks > 1:
             torch.distributed.barrier()

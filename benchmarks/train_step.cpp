@@ -4,7 +4,8 @@
 // several, a batch and a core each. Reads lines "N" from stdin, does N steps for each and answers on one line
 // with the seconds of each, so that a script can take turns with another program; a line "0" is answered with
 // the FLOP/s that each core reaches in products of matrices. Begins with the FLOPs of a step and core.
-// Usage: train_step LAYERS HIDDEN HEADS SEQUENCE BATCH VOCABULARY [RANKS]
+// In bf16 weights have fp32 masters. Usage: train_step LAYERS HIDDEN HEADS SEQUENCE BATCH VOCABULARY [RANKS
+// [fp32|bf16]]
 
 #include <fmt/format.h>
 
@@ -13,6 +14,7 @@
 #include <cstdlib>
 #include <numeric>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -44,16 +46,16 @@ ModelSpec model_of(char** argv) {
   return m;
 }
 
-constexpr auto kType = runtime::DataType::float32;
+using runtime::DataType;
 
 class Rank {
  public:
-  Rank(const ModelSpec& model, int64_t batch, std::unique_ptr<runtime::Communicator> data)
-      : tokens_(batch * model.max_positions), data_(std::move(data)) {
+  Rank(const ModelSpec& model, int64_t batch, DataType type, std::unique_ptr<runtime::Communicator> data)
+      : type_(type), tokens_(batch * model.max_positions), data_(std::move(data)) {
     Layout layout;
     layout.micro_batch = batch;
     layout.layers_per_stage = {model.layers.count()};
-    stage_.emplace(runtime::StageOptions{model, layout, model.max_positions, kType, 1}, 0,
+    stage_.emplace(runtime::StageOptions{model, layout, model.max_positions, type, 1}, 0,
                    StageContent{0, model.layers.count(), true, true}, *device_,
                    runtime::StageGroups{{group_.get(), group_.get(), group_.get()}, {}});
     stage_->set_loss_scale(1.0 / double(tokens_ * data_->size()));
@@ -61,6 +63,11 @@ class Rank {
     for (runtime::Buffer* moment : {&first_, &second_}) {
       *moment = runtime::Buffer(*device_, bytes);
       device_->zero(moment->data(), bytes);
+    }
+    if (type != kState) {
+      masters_ = runtime::Buffer(*device_, bytes);
+      device_->run(type, runtime::CopyColumns{kState, 1, parameters().count(), parameters().values(), 0,
+                                              masters_.data(), 0});
     }
     for (int64_t i = 0; i < tokens_; ++i) {
       ids_.push_back(int32_t(i * 7919 % model.vocab));
@@ -74,10 +81,17 @@ class Rank {
     stage_->forward(0, ids_.data(), targets_.data(), nullptr, nullptr);
     stage_->backward(0, nullptr, nullptr);
     if (data_->size() > 1)
-      data_->all_reduce(parameters().gradients(), parameters().count(), kType, runtime::ReduceOperation::sum);
+      data_->all_reduce(parameters().gradients(), parameters().count(), kState,
+                        runtime::ReduceOperation::sum);
     ++adamw_.step;
-    device_->run(kType, runtime::AdamStep{parameters().count(), adamw_, parameters().gradients(),
-                                          parameters().values(), first_.data(), second_.data()});
+    const bool narrow = type_ != kState;
+    device_->run(kState, runtime::AdamStep{parameters().count(),
+                                           adamw_,
+                                           parameters().gradients(),
+                                           narrow ? masters_.data() : parameters().values(),
+                                           first_.data(),
+                                           second_.data(),
+                                           {type_, narrow ? parameters().values() : nullptr}});
     parameters().zero_gradients();
     data_->barrier();
     return now_s() - start;
@@ -87,38 +101,42 @@ class Rank {
   double product_flop_per_s() {
     constexpr int64_t kSize = 768, kProducts = 16;
     constexpr runtime::LinearShape kShape{kSize, kSize, kSize};
-    const runtime::Buffer a(*device_, kSize * kSize * 4), b(*device_, a.bytes()), c(*device_, a.bytes());
+    const runtime::Buffer a(*device_, kSize * kSize * size_of(type_)), b(*device_, a.bytes()),
+        c(*device_, a.bytes());
     const std::vector<double> values(size_t(kSize * kSize), 0.5);
     for (const runtime::Buffer* operand : {&a, &b})
-      device_->upload(kType, values.data(), kSize * kSize, operand->data());
+      device_->upload(type_, values.data(), kSize * kSize, operand->data());
     data_->barrier();
     const double start = now_s();
     for (int64_t i = 0; i < kProducts; ++i)
-      device_->run(kType, runtime::LinearForward{kShape, a.data(), b.data(), nullptr, c.data()});
+      device_->run(type_, runtime::LinearForward{kShape, a.data(), b.data(), nullptr, c.data()});
     data_->barrier();
     return double(kProducts) * 2.0 * double(kSize * kSize * kSize) / (now_s() - start);
   }
 
  private:
+  static constexpr auto kState = DataType::float32;
   runtime::Parameters& parameters() { return stage_->parameters(); }
 
+  DataType type_;
   int64_t tokens_;
   std::unique_ptr<runtime::Device> device_ = runtime::make_cpu_device();
   std::unique_ptr<runtime::Communicator> group_ = runtime::make_single_communicator();
   std::unique_ptr<runtime::Communicator> data_;
   std::optional<runtime::Stage> stage_;
-  runtime::Buffer first_, second_;
+  runtime::Buffer masters_, first_, second_;
   std::vector<int32_t> ids_, targets_;
   runtime::AdamW adamw_{.learning_rate = 1e-3, .step = 0};
 };
 
 int run(int argc, char** argv) {
-  if (argc != 7 && argc != 8)
+  const std::string_view type = argc == 9 ? argv[8] : "fp32";
+  if (argc < 7 || argc > 9 || (type != "fp32" && type != "bf16"))
     throw UserError(Problem{"train_step", "wrong arguments",
-                            "LAYERS HIDDEN HEADS SEQUENCE BATCH VOCABULARY [RANKS]", ""});
+                            "LAYERS HIDDEN HEADS SEQUENCE BATCH VOCABULARY [RANKS [fp32|bf16]]", ""});
   const ModelSpec model = model_of(argv);
   const int64_t batch = std::atoll(argv[5]);
-  const int ranks = argc == 8 ? std::atoi(argv[7]) : 1;
+  const int ranks = argc >= 8 ? std::atoi(argv[7]) : 1;
   fmt::print("{}\n",
              models::model_flop_per_token(model, model.max_positions) * double(batch * model.max_positions));
   std::fflush(stdout);
@@ -129,7 +147,8 @@ int run(int argc, char** argv) {
   bool more = true;
   std::barrier together(ranks);
   const auto work = [&](int number) {
-    Rank rank(model, batch, world.communicator(number, everybody, "data"));
+    Rank rank(model, batch, type == "bf16" ? DataType::bfloat16 : DataType::float32,
+              world.communicator(number, everybody, "data"));
     while (true) {
       if (number == 0) more = std::scanf("%d", &rounds) == 1;
       together.arrive_and_wait();

@@ -63,5 +63,8 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 # Of Debian 12. The GPU module's libraries are NVIDIA's: it says so itself when they are missing.
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.36), libstdc++6 (>= 12), libgcc-s1, libfmt9, libyaml-cpp0.7, zlib1g")
+if(OneDNN_FOUND)
+  string(APPEND CPACK_DEBIAN_PACKAGE_DEPENDS ", libdnnl2")
+endif()
 set(CPACK_STRIP_FILES ON)
 include(CPack)

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -81,11 +83,12 @@ class CpuDevice final : public Device {
     if constexpr (requires { run_in_parts(*this, type, o); }) {
       run_in_parts(*this, type, o);
     } else {
-      cpu::run({type, memory_}, o);
+      cpu::run({type, memory_, products_.get()}, o);
     }
   }
 
   cpu::WideningMemory memory_;
+  std::unique_ptr<cpu::Products> products_ = cpu::make_products();
   int64_t in_use_ = 0;
   int64_t peak_ = 0;
   std::unordered_map<int64_t, std::vector<void*>> free_;  // by size; steps repeat their sizes
@@ -94,6 +97,21 @@ class CpuDevice final : public Device {
 }  // namespace
 
 namespace cpu {
+
+std::unique_ptr<Products> make_products() {
+  const char* const choice = std::getenv("MPT_PRODUCTS");
+  const std::string_view name = choice == nullptr ? "" : choice;
+  if (name == "own") return nullptr;
+  const auto refuse = [](const std::string& found) {
+    throw UserError(
+        Problem{"MPT_PRODUCTS", found, "own or onednn", "unset it, or try: export MPT_PRODUCTS=own"});
+  };
+  if (!name.empty() && name != "onednn") refuse(std::string(name));
+  std::string reason;
+  std::unique_ptr<Products> products = make_onednn_products(reason);
+  if (!name.empty() && products == nullptr) refuse("onednn, but " + reason);
+  return products;
+}
 
 void convert(DataType from_type, const void* from, DataType to_type, void* to, int64_t count) {
   if (from_type == to_type) {

@@ -13,6 +13,9 @@ constexpr int64_t kSmallWeight = int64_t{1} << 18;
 
 void run(const Call& call, const LinearForward& o) {
   const LinearShape& s = o.shape;
+  if (!s.narrows() && call.multiplied({s.rows, s.columns, s.inner, false, true, false, o.bias != nullptr},
+                                      {o.x, o.w, o.bias, o.y}))
+    return;
   call.compute([&]<class F>(F& f) {
     using T = typename F::Element;
     const ConstMatrixView<T> x(f.in_product(s, Fp8::e4m3, o.x, s.rows * s.inner), s.rows, s.inner);
@@ -31,6 +34,7 @@ void run(const Call& call, const LinearForward& o) {
 
 void run(const Call& call, const LinearBackwardInput& o) {
   const LinearShape& s = o.shape;
+  if (!s.narrows() && call.multiplied({s.rows, s.inner, s.columns}, {o.dy, o.w, nullptr, o.dx})) return;
   call.compute([&]<class F>(F& f) {
     using T = typename F::Element;
     const ConstMatrixView<T> dy(f.in_product(s, Fp8::e5m2, o.dy, s.rows * s.columns), s.rows, s.columns);
@@ -42,6 +46,9 @@ void run(const Call& call, const LinearBackwardInput& o) {
 void run(const Call& call, const LinearBackwardWeight& o) {
   const LinearShape& s = o.shape;
   if (o.dbias != nullptr) run(call, BiasBackward{s.rows, s.columns, o.dy, o.dbias});
+  if (!s.narrows() &&
+      call.multiplied({s.columns, s.inner, s.rows, true, false, true}, {o.dy, o.x, nullptr, o.dw}))
+    return;
   call.compute([&]<class F>(F& f) {
     using T = typename F::Element;
     const ConstMatrixView<T> dy(f.in_product(s, Fp8::e5m2, o.dy, s.rows * s.columns), s.rows, s.columns);

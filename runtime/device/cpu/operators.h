@@ -4,6 +4,7 @@
 // The CPU's operators (runtime/device/operations.h), for float and double, and for 16 bits through floats.
 // Single-threaded and deterministic: a rank is a thread. Compiled with the machine's own instruction set.
 
+#include "runtime/device/cpu/products.h"
 #include "runtime/device/cpu/widened.h"
 #include "runtime/device/operations.h"
 
@@ -13,7 +14,12 @@ namespace mpt::runtime::cpu {
 struct Call {
   DataType type;
   WideningMemory& memory;
+  Products* products = nullptr;  // of a library; null: there are none
 
+  /// Whether a library computed this.
+  bool multiplied(const ProductShape& shape, const ProductOperands& operands) const {
+    return type == DataType::bfloat16 && products != nullptr && products->multiply(shape, operands, memory);
+  }
   /// Calls `body` with what gives it operands in the type that kernels compute in: AsTheyAre or Widened.
   template <class Body>
   auto compute(Body&& body) const {
