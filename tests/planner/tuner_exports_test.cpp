@@ -138,6 +138,25 @@ TEST(TunerExports, NextSkipsATunerThatCannotSayThePlan) {
   EXPECT_NE(refused->reason.find("context ranks"), std::string::npos);
 }
 
+TEST(TunerExports, SayThatSequencesArePackedAndWhatAttentionTakes) {
+  PlanRequest r = tuning("transformers-ddp", 1);
+  r.lora = 8;
+  const std::pair<const char*, const char*> packed[] = {{"trl", "\npacking: true"},
+                                                        {"llamafactory", "\nneat_packing: true"},
+                                                        {"axolotl", "\nsample_packing: true"}};
+  for (const auto& [target, line] : packed) {
+    const std::string file = std::string(target) == "trl" ? "sft.yaml" : "recipe.yaml";
+    r.precision = Precision::bf16;
+    r.lengths = {"900:2048"};
+    EXPECT_NE(text_of(written(r, target), file).find(line), std::string::npos) << target;
+    r.lengths.clear();
+    r.precision = Precision::fp32;
+    const std::string wide = text_of(written(r, target), file);
+    EXPECT_EQ(wide.find(line), std::string::npos) << target;
+    EXPECT_NE(wide.find(": sdpa\n"), std::string::npos) << target << ": flash attention has no fp32";
+  }
+}
+
 TEST(TunerExports, ContextRanksOfDeepSpeedAreNotWrittenForTuners) {
   PlanRequest r = tuning("transformers-deepspeed", 8);
   r.bounds.context = {2};
