@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The table of docs/python.md: what frameworks hold in a step by mpt.verify, over what MPT predicts. Usage: verified.py [NAMES], in a Python with
-mpt, torch, transformers, accelerate and torchtitan. It takes about 20 s for each plan on one core, and no GPU."""
+mpt, torch, transformers and accelerate. It takes about 20 s for each plan on one core, and no GPU."""
 
 import sys
 
 import mpt
 
 LLAMA = {"model": "llama3-8b", "cluster": "dgx-h100:1", "global_batch": 32}
-EAGER = {**LLAMA, "execution": ["elementwise=eager"]}
 PLANS = {
     "pytorch, llama3-8b, ZeRO 3": {**LLAMA, "dp": 8, "zero": 3},
     "pytorch, llama3-8b, ZeRO 3, full recompute": {**LLAMA, "dp": 8, "zero": 3, "recompute": "full"},
@@ -25,12 +24,6 @@ PLANS = {
     "transformers-fsdp, qwen3-8b, ZeRO 3": {**LLAMA, "model": "qwen3-8b", "dp": 8, "zero": 3},
     "transformers-fsdp, llama3-70b, ZeRO 3 on 64 GPUs, full recompute": {**LLAMA, "model": "llama3-70b", "cluster": "dgx-h100:8", "global_batch": 64, "dp": 64,
                                                                      "zero": 3, "recompute": "full"},
-    "torchtitan, llama3-8b, ZeRO 3": {**EAGER, "dp": 8, "zero": 3},
-    "torchtitan, llama3-8b, ZeRO 3, selective recompute": {**EAGER, "dp": 8, "zero": 3, "recompute": "selective"},
-    "torchtitan, llama3-8b, ZeRO 3, full recompute": {**EAGER, "dp": 8, "zero": 3, "recompute": "full"},
-    "torchtitan, llama3-8b, ZeRO 2": {**EAGER, "dp": 8, "zero": 2},
-    "torchtitan, llama3-8b, ZeRO 3, 2 tensor ranks": {**EAGER, "dp": 4, "tp": 2, "zero": 3},
-    "torchtitan, llama3-8b, ZeRO 2, 2 stages, 1f1b": {**EAGER, "dp": 4, "pp": 2, "zero": 2, "schedule": "1f1b"},
 }
 
 

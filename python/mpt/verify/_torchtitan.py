@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import runpy
 import tempfile
@@ -97,7 +96,8 @@ class Trained:
         self.micro_batches = rounds if dims.pp_enabled else min(rounds, MOST_MICRO_BATCHES)
         self.repeated = rounds - self.micro_batches
         self.shape = (parallelism.pipeline_parallel_microbatch_size if dims.pp_enabled else local, config.training.seq_len)
-        self.names = {mesh.get_group(name).group_name: GROUPS.get(name, name) for mesh in dims._global_meshes.values() for name in mesh.mesh_dim_names}
+        self.names = {mesh.get_group(name).group_name: GROUPS[name] for mesh in dims._global_meshes.values() for name in mesh.mesh_dim_names
+                      if name in GROUPS}
 
     def allocate(self) -> None:
         for part in self.trainer.model_parts:
