@@ -41,6 +41,7 @@ def compare_trial(c):
         words = [word.replace("@steps@", "50") for word in json.load(file)["trial"]["arguments"]]
     config = ConfigManager().parse_args(["--module", "mpt_torchtitan", "--config", "mpt_plan", *words])
     c.same("steps of a trial", 50, config.training.steps)
+    c.same("weights that a trial's optimizer trains", [".*"], [group.pattern for group in config.optimizer.param_groups])
     tokenizer = config.tokenizer.build(tokenizer_path=config.hf_assets_path)
     loader = config.dataloader.build(dp_world_size=1, dp_rank=0, tokenizer=tokenizer, seq_len=config.training.seq_len, local_batch_size=1,
                                      snapshot_every_n_steps=None)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from mpt_torchtitan import mpt_plan
 from torchtitan.components.dataloader import BaseDataLoader
+from torchtitan.components.optimizer import default_adamw
 from torchtitan.components.tokenizer import BaseTokenizer
 from torchtitan.models.common.config_utils import decoder_vocab_size
 from torchtitan.trainer import Trainer
@@ -52,5 +53,6 @@ def mpt_trial() -> Trainer.Config:
     config = mpt_plan()
     config.dataloader = RandomTokens.Config(words=decoder_vocab_size(config.model_spec))
     config.tokenizer = NoTokenizer.Config()
+    config.optimizer = default_adamw()  # torchtitan starts with no weight left out
     config.metrics.log_freq = 1
     return config

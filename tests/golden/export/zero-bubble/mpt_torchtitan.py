@@ -3,7 +3,7 @@
 
 import os
 
-from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
+from torchtitan.components.loss import CrossEntropyLoss
 from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
 from torchtitan.models.common.config_utils import decoder_vocab_size
 from torchtitan.models.llama3 import model_registry
@@ -18,8 +18,7 @@ def mpt_plan() -> Trainer.Config:
     model_spec = model_registry("8B")
     return Trainer.Config(
         model_spec=model_spec,
-        loss=ChunkedLossWrapper.Config(
-            loss_fn=CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(model_spec))),
+        loss=CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(model_spec)),
         training=TrainingConfig(
             local_batch_size=16,
             global_batch_size=32,
