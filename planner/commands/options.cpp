@@ -219,8 +219,7 @@ void declare_cost(CLI::App& app, CostOptions& o) {
   add_number(app, "--price", o.price, "Price of a GPU-hour: prints what the training costs",
              between(0.0, 1e6))
       ->group(headings::kOutput);
-  add_number(app, "--goodput", o.goodput,
-             "Share of the time that trains, not fails or saves; scales days (default: 1)",
+  add_number(app, "--goodput", o.goodput, "Share of the time that trains; scales days and cost (default: 1)",
              between(0.01, 1.0))
       ->group(headings::kOutput);
 }
