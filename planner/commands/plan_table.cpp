@@ -168,9 +168,8 @@ std::string describe(const Comparison& c) {
   const bool ranges =
       any_of(c.rows, [&](const Compared& r) { return r.plan && Figures(r, c.cost).sure.least_s; });
   const std::string runs = describe_runs(c);
-  const char* const took = runs.empty()
-                               ? "8 of 10 published runs like these fall in their range."
-                               : "8 of 10 steps fall in their range.";
+  const char* const took = runs.empty() ? "8 of 10 published runs like these fall in their range."
+                                        : "8 of 10 steps fall in their range.";
   return runs + describe_job(c) + table_of(c) + (ranges ? wrapped(took) : "") + describe_days(c) +
          describe_other_jobs(c) + describe_unpublished(c);
 }

@@ -14,8 +14,8 @@
 namespace mpt::planner {
 
 struct Trouble {
-  std::string finding;  // a sentence
-  std::string change;   // the remedy, without a full stop
+  std::string finding;         // a sentence
+  std::string change;          // the remedy, without a full stop
   bool out_of_memory = false;  // of a GPU
 };
 

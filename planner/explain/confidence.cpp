@@ -287,10 +287,10 @@ std::string describe_step(double step_time_s, const Confidence& c) {
 std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evidence>& all) {
   if (is_own(plan.layout.execution.framework) || all.empty()) return {};
   const std::vector<Evidence> own = evidence_of(plan, all);
-  std::vector<std::string> lines{
-      fmt::format("Published runs of {}, models {} experts, and MPT's predictions of them{}",
-                  plan.layout.execution.framework, plan.model.moe() != nullptr ? "with" : "without",
-                  own.empty() ? ": none, so those of all frameworks count" : ": few, so those of all frameworks count")};
+  std::vector<std::string> lines{fmt::format(
+      "Published runs of {}, models {} experts, and MPT's predictions of them{}",
+      plan.layout.execution.framework, plan.model.moe() != nullptr ? "with" : "without",
+      own.empty() ? ": none, so those of all frameworks count" : ": few, so those of all frameworks count")};
   lines.push_back(step_line(plan, own, all));
   const std::string failed = failed_line(plan, own);
   if (!failed.empty()) lines.push_back(failed);

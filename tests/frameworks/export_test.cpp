@@ -251,7 +251,8 @@ TEST(Export, TorchtitanKeepsTheLogitsThatThePlanCounts) {
     EXPECT_EQ(text.find("ChunkedLossWrapper") != std::string::npos, chunked) << text;
     EXPECT_NE(text.find("CrossEntropyLoss.Config(global_vocab_size"), std::string::npos) << text;
     const Imported back = import_torchtitan(written(export_torchtitan(plan), "torchtitan"));
-    EXPECT_EQ(back.execution, chunked ? std::vector<std::string>{"loss=chunked"} : std::vector<std::string>{});
+    EXPECT_EQ(back.execution,
+              chunked ? std::vector<std::string>{"loss=chunked"} : std::vector<std::string>{});
   }
 }
 
