@@ -45,7 +45,7 @@ def export(program, framework, target, options, folder, rightly):
     if code == 0:
         code, said = run([program, "export", plan, "--to", target, "-o", folder])
         outcome = "not exported" if code != 0 else "exported with a warning" if "warning" in said.lower() else None
-    recipes = re.search(r"export --to ([a-z, ]+)", said) if outcome == "not exported" else None
+    recipes = re.search(r"export --to ([a-z, ]+)", " ".join(said.split())) if outcome == "not exported" else None
     if recipes:  # the Trainer trains it, and a fine-tuner's recipe says it: its own judge is not here
         tried = [run([program, "export", plan, "--to", name, "-o", os.path.join(folder, name)])[0] for name in re.split(", | or ", recipes[1].strip())]
         outcome = "written as a recipe" if 0 in tried else outcome
