@@ -62,9 +62,13 @@ NextStep if_memory_runs_out(const Plan& plan) {
 
 }  // namespace
 
+int64_t token_bytes(const Plan& plan) {
+  return plan.model.vocab == 256 ? 1 : plan.model.vocab > 65536 ? 4 : 2;
+}
+
 std::string data_options(const Plan& plan) {
-  if (plan.model.vocab == 256) return "--data FILE";
-  return fmt::format("--data FILE --data-format uint{}", plan.model.vocab > 65536 ? 32 : 16);
+  const int64_t bytes = token_bytes(plan);
+  return bytes == 1 ? "--data FILE" : fmt::format("--data FILE --data-format uint{}", 8 * bytes);
 }
 
 std::vector<NextStep> next_steps(const Plan& plan, const std::string& export_target) {

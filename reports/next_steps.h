@@ -3,6 +3,7 @@
 
 // The next steps for a user with a plan or a run: commands to type, and remedies if something goes wrong.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct NextStep {
 /// mpt-run's options for data: "--data FILE" for text, with bytes as 256 tokens. For another vocabulary
 /// "--data FILE --data-format uint16".
 std::string data_options(const Plan& plan);
+/// Of a token in such a file.
+int64_t token_bytes(const Plan& plan);
 /// `export_target` writes the plan's launch files; empty if no export does.
 std::vector<NextStep> next_steps(const Plan& plan, const std::string& export_target);
 std::vector<NextStep> next_steps(const Plan& plan, const RunResult& result);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -65,10 +66,13 @@ struct Ended {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // no run outlives the tuning
   const int file = ::open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int nothing =
+      ::open("/dev/null", O_RDONLY | O_CLOEXEC);  // a group in the background reads no terminal
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
-  if (file >= 0 && ::dup2(file, 1) == 1 && ::dup2(file, 2) == 2) ::execvp(arguments[0], arguments.data());
+  if (::dup2(nothing, 0) == 0 && ::dup2(file, 1) == 1 && ::dup2(file, 2) == 2)
+    ::execvp(arguments[0], arguments.data());
   ::dprintf(2, "%s: %s\n", arguments[0], std::strerror(errno));
   ::_exit(127);
 }
@@ -101,22 +105,13 @@ Ended run_words(const std::vector<std::string>& words, const std::string& output
   return ended;
 }
 
-bool ran_out_of_memory(const std::string& file, const Plan& plan) {
-  if (!std::filesystem::exists(file)) return false;
-  try {
-    return any_of(read_run_log(read_file(file), file, plan).troubles,
-                  [](const Trouble& t) { return t.out_of_memory; });
-  } catch (const UserError&) {
-    return false;  // nothing that diagnose reads
-  }
-}
-
-std::optional<MeasuredFigures> figures_in(const std::string& file, const Plan& plan) {
+// Nothing where diagnose reads neither steps nor troubles.
+std::optional<MeasuredRun> log_of(const std::string& file, const Plan& plan) {
   if (!std::filesystem::exists(file)) return std::nullopt;
   try {
-    return parse_figures(file, file, plan);
+    return read_run_log(read_file(file), file, plan);
   } catch (const UserError&) {
-    return std::nullopt;  // nothing that diagnose reads
+    return std::nullopt;
   }
 }
 
@@ -128,36 +123,28 @@ std::string last_lines(const std::string& file) {
   return (before + lines.back()).substr(0, 300);
 }
 
-// What the run shows. A run that ends in another way than by memory or time shows nothing of its layout.
+// A run that ends in another way than by memory or time shows nothing of its layout.
 MeasuredFigures figures_of(const Ended& ended, const std::string& folder, const Plan& plan,
                            const TuneOptions& o) {
   const std::string log = folder + "/log.jsonl", output = folder + "/output.txt";
-  if (ended.code != 0 && !ended.timed_out &&
-      (ran_out_of_memory(log, plan) || ran_out_of_memory(output, plan)))
-    return {{}, {}, true};
-  std::optional<MeasuredFigures> figures = figures_in(log, plan);
-  if (!figures) figures = figures_in(output, plan);
-  if (ended.timed_out && !figures) {  // no step was seen: each took this long, or longer
-    figures.emplace();
-    figures->seconds = o.timeout_s / double(o.steps);
+  MeasuredFigures figures;
+  for (const std::string& file : {output, log}) {
+    const std::optional<MeasuredRun> run = log_of(file, plan);
+    if (!run) continue;
+    const bool failed = ended.code != 0 && !ended.timed_out;
+    if (failed && any_of(run->troubles, [](const Trouble& t) { return t.out_of_memory; }))
+      return {{}, {}, true};
+    if (run->step_time_s > 0.0) figures.seconds = run->step_time_s;
+    if (run->peak_bytes > 0) figures.bytes = run->peak_bytes;
   }
-  if (figures && (ended.code == 0 || ended.timed_out)) return *figures;
+  // Without a logged step each took this long, or longer.
+  if (ended.timed_out && !figures.seconds) figures.seconds = o.timeout_s / double(o.steps);
+  if (figures.seconds && (ended.code == 0 || ended.timed_out)) return figures;
   if (ended.code == 0)
     throw RunError(fmt::format(
         "{}: no step times; let --launch wait for the run and print its log, or write {}", output, log));
-  throw RunError(fmt::format("the run ended with exit code {} and not for want of memory: {} ({})",
+  throw RunError(fmt::format("the run ended with exit code {}, and memory was not the cause: {} ({})",
                              ended.code, last_lines(output), output));
-}
-
-std::vector<ObservedRun> read_journal(const std::string& file) {
-  std::vector<ObservedRun> runs;
-  if (!std::filesystem::exists(file)) return runs;
-  const std::vector<std::string> lines = split_at(read_file(file), '\n');
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const std::string where = fmt::format("{} at line {}", file, i + 1);
-    if (!lines[i].empty()) runs.push_back(from_json<ObservedRun>(parse_json(lines[i], where), where));
-  }
-  return runs;
 }
 
 // Whole and renamed: whoever is killed leaves the runs of before, or one more.
@@ -167,32 +154,40 @@ void write_journal(const std::string& file, const std::vector<ObservedRun>& runs
   write_file_atomically(file, text);
 }
 
-// Numbers without order, enough for a step: mpt-run begins again at their end.
+// Random tokens for one step; mpt-run starts over at their end.
 void write_tokens(const Plan& plan, const std::string& file) {
-  const int64_t vocabulary = plan.model.vocab, bytes = vocabulary == 256 ? 1 : vocabulary > 65536 ? 4 : 2;
+  const int64_t bytes = reports::token_bytes(plan);
   const int64_t tokens = plan.workload.tokens_per_step() + plan.workload.global_batch + 1;
   std::string text;
   text.reserve(size_t(tokens * bytes));
   uint64_t state = 1;
   for (int64_t i = 0; i < tokens; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX
-    uint64_t token = (state >> 33) % uint64_t(vocabulary);
+    uint64_t token = (state >> 33) % uint64_t(plan.model.vocab);
     for (int64_t byte = 0; byte < bytes; ++byte, token >>= 8) text.push_back(char(token & 255));
   }
   write_file_atomically(file, text);
 }
 
-// The command of a run whose files are in `folder`.
+void check_launch(const TuneOptions& o, const SearchProblem& problem) {
+  constexpr const char* kExample =
+      "for example --launch 'sbatch --wait --output {dir}/output.txt {dir}/job.sbatch'";
+  if (o.launch.empty() && !is_for_this_runtime(problem.cluster, problem.execution))
+    throw UserError(
+        Problem{"--launch", "missing", "the command that runs the files of {dir} and waits", kExample});
+  const std::string rest = with_value(with_value(o.launch, "{dir}", ""), "{steps}", "");
+  const size_t open = rest.find('{'), close = rest.find('}', open);
+  const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
+  if (close != std::string::npos && std::all_of(&rest[open] + 1, &rest[close], is_letter))
+    throw UserError(Problem{"--launch", rest.substr(open, close - open + 1), "{dir} or {steps}", kExample});
+}
+
 std::vector<std::string> command_of(const TuneOptions& o, const Plan& plan, const std::string& folder) {
   std::string words = o.launch;
-  if (words.empty() && is_for_this_runtime(plan.cluster, plan.layout.execution))
+  if (words.empty())
     words = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "mpt-run").string() +
             " {dir}/plan.json --steps {steps} --log {dir}/log.jsonl " +
             with_value(reports::data_options(plan), "FILE", "{dir}/tokens");
-  if (words.empty())
-    throw UserError(
-        Problem{"--launch", "missing", "the command that runs what {dir} has, and waits for it",
-                "for example --launch 'sbatch --wait --output {dir}/output.txt {dir}/job.sbatch'"});
   std::vector<std::string> all;
   for (const std::string& word : split_at(words, ' ')) {
     if (!word.empty())
@@ -201,34 +196,36 @@ std::vector<std::string> command_of(const TuneOptions& o, const Plan& plan, cons
   return all;
 }
 
-// Runs the layout, and what it showed.
-ObservedRun tried(const TuneOptions& o, const PlanRequest& asked, const Layout& layout, size_t number) {
-  const std::string folder = fmt::format("{}/run-{}", o.folder, number);
-  PlanRequest request = asked;
+// A folder that does not exist: one that does may be of a killed run, or somebody's own.
+std::string new_folder(const TuneOptions& o) {
+  for (int64_t number = 1;; ++number) {
+    const std::string folder = fmt::format("{}/run-{}", o.folder, number);
+    if (std::filesystem::create_directory(folder)) return folder;
+  }
+}
+
+// Runs the layout; the row of the journal has all that the run answered. Nothing after a wish to stop.
+std::optional<ObservedRun> tried(const TuneOptions& o, const Resolved& resolved, const Layout& layout) {
+  PlanRequest request = o.base.request;
   request.observed.clear();
   request.layout = layout;
   const Plan plan = estimate(request).plan;
-  const std::vector<std::string> words = command_of(o, plan, folder);
-  std::filesystem::remove_all(folder);  // of a run that was killed
-  std::filesystem::create_directories(folder);
+  const std::string folder = new_folder(o);
   save_plan(plan, folder + "/plan.json");
   if (o.launch.empty()) write_tokens(plan, folder + "/tokens");
   const frameworks::ExportTarget* const target = frameworks::usual_target(plan, request.framework);
-  if (target != nullptr && !frameworks::cannot_run(*target, plan))
-    write_exported(exported_plans(target->tuner ? std::vector<std::string>{target->name}
-                                                : std::vector<std::string>{target->name, "slurm"},
-                                  plan, false),
-                   folder);
-  const MeasuredFigures figures = [&] {
-    const Ended ended = run_words(words, folder + "/output.txt", o.timeout_s);
-    if (stop_requested()) return MeasuredFigures{};
-    return figures_of(ended, folder, plan, o);
-  }();
+  if (target != nullptr && !frameworks::cannot_run(*target, plan)) {
+    std::vector<std::string> names{target->name};
+    if (!target->tuner) names.emplace_back("slurm");
+    write_exported(exported_plans(names, plan, false), folder);
+  }
+  const Ended ended = run_words(command_of(o, plan, folder), folder + "/output.txt", o.timeout_s);
+  if (stop_requested()) return std::nullopt;
   ObservedRun run;
   run.layout = layout_name(layout);
   run.exact = layout;
-  if (!stop_requested()) run.measured = figures_text(figures);
-  return run;
+  run.measured = figures_text(figures_of(ended, folder, plan, o));
+  return observation_of(run, resolved, {}).run;
 }
 
 int run(TuneOptions& o) {
@@ -239,12 +236,15 @@ int run(TuneOptions& o) {
   std::filesystem::create_directories(o.folder);
   const std::string journal = o.folder + "/" + kJournal;
   PlanRequest request = o.base.request;
-  std::vector<ObservedRun> runs = read_journal(journal);
+  std::vector<ObservedRun> runs;
+  if (std::filesystem::exists(journal)) runs = read_observed(journal, "--folder", "");
   const size_t before = runs.size();
   for (;;) {
     request.observed = o.base.request.observed;
     request.observed.insert(request.observed.end(), runs.begin(), runs.end());
     const auto resolved = resolve_and_tell(request);
+    check_launch(o, resolved->problem);
+    if (const std::string unlike = drop_unlike_runs(*resolved); !unlike.empty()) print_notes({unlike});
     Problem why;
     const std::optional<Plan> plan = observed_plan(*resolved, progress_line(), why);
     if (stop_requested()) break;
@@ -264,10 +264,10 @@ int run(TuneOptions& o) {
     fmt::print("run {} of at most {}: {}, expected {}\n", runs.size() + 1, o.runs, layout_name(next.layout),
                format_seconds(next.step_time_s));
     std::fflush(stdout);
-    ObservedRun run = tried(o, o.base.request, next.layout, runs.size() + 1);
-    if (stop_requested()) break;
-    fmt::print("  measured {}\n", run.measured);
-    runs.push_back(std::move(run));
+    const std::optional<ObservedRun> run = tried(o, *resolved, next.layout);
+    if (!run) break;
+    fmt::print("  measured {}\n", run->measured);
+    runs.push_back(*run);
     write_journal(journal, runs);
   }
   warn(fmt::format("mpt-plan tune: stopped after {} runs, {} of them new; the same command goes on",

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/quantity.h"
 #include "base/text.h"
 #include "core/short_form.h"
@@ -30,8 +31,12 @@ bool is_file(const std::string& name) {
   return std::filesystem::exists(name, ignored);
 }
 
+// Of the journal that mpt-plan tune writes.
+bool is_row(const std::string& line) { return line.starts_with("{\"layout\":"); }
+
 // A short form contains equals signs; the last one separates it from the figures.
 ObservedRun run_of_line(const std::string& line, const std::string& where) {
+  if (is_row(line)) return from_json<ObservedRun>(parse_json(line, where), where);
   const size_t equals = line.rfind('=');
   ObservedRun run;
   if (equals != std::string::npos) {
@@ -50,7 +55,8 @@ bool has_runs(const std::vector<std::string>& lines) {
     const std::string text = trimmed(line);
     return !text.empty() && text.front() != '#';
   });
-  return said != lines.end() && is_short_form(*said) && said->find('=') != std::string::npos;
+  return said != lines.end() &&
+         (is_row(*said) || (is_short_form(*said) && said->find('=') != std::string::npos));
 }
 
 bool is_unit(const std::string& text, std::initializer_list<const char*> units) {

@@ -25,8 +25,8 @@ MeasuredFigures parse_figures(const std::string& text, const std::string& where,
 /// Figures as parse_figures reads them, without files: "28.1s,61GiB" or "oom".
 std::string figures_text(const MeasuredFigures& figures);
 
-/// "LAYOUT=FIGURES", a file with one such line for each run (# begins a comment), or a log of the plan in
-/// `request_file`. Throws UserError that names `option` or the file's line.
+/// "LAYOUT=FIGURES", a file of such lines or of rows of a tune journal (# begins a comment), or a log of the
+/// plan in `request_file`. Throws UserError that names `option` or the file's line.
 std::vector<ObservedRun> read_observed(const std::string& word, const std::string& option,
                                        const std::string& request_file);
 

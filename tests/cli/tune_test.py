@@ -17,7 +17,7 @@ PROGRAMS = sys.argv[1]
 FAILURES = []
 ASKED = ["--model", "llama3.2-1b", "--cluster", "dgx-h100:1", "--global-batch", "32", "--seq", "2048", "--framework", "megatron-bridge"]
 
-# Tensor ranks run faster here than MPT predicts: step times are predicted ones times a factor of the layout's own.
+# Context ranks are faster here than predicted, and other layouts slower.
 LAUNCHER = """
 import json, os, sys, time
 folder, kind = sys.argv[1], sys.argv[2]
@@ -27,9 +27,9 @@ if kind == "breaks":
     sys.exit("the queue is closed")
 if kind == "sleeps" or (kind == "first sleeps" and folder.endswith("run-1")):
     time.sleep(60)
-if kind == "fills" and layout.get("data_parallel", layout.get("data", 1)) == 8:
+if kind == "fills" and layout["data"] == 8:
     sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
-factor = 0.6 if layout.get("tensor", layout.get("tp", 1)) > 1 else 1.3
+factor = 0.8 if layout["context"] > 1 else 1.3
 for step in range(1, 12):
     print(f" [2026-01-01 00:00:00] iteration {step:8}/ 100 | consumed samples: 1 | elapsed time per iteration (ms): {1000 * predicted * factor:.3f} | "
           "global batch size: 32 | lm loss: 1.0 |")
@@ -64,12 +64,15 @@ def of_a_launcher(folder, plan, launch):
     runs = journal(f"{folder}/a")
     with open(tuned) as file:
         best = json.load(file)
-    check("a launcher", "tp" in best["corrected"]["layouts"][0].get("name", "tp") and len(runs) <= 6, "no tensor ranks, or too many runs")
+    check("a launcher", best["corrected"]["layouts"][0]["layout"]["context"] > 1 and len(runs) <= 6, "no context ranks, or too many runs")
+    check("a launcher", all(one["model"] and one["cluster"] and one["global_batch"] == 32 for one in runs), f"rows without their job: {runs}")
     times = {one["layout"]: float(one["measured"].split("s")[0]) for one in runs}
     first = best["corrected"]["layouts"][0]["step_time_s"]
     check("a launcher", abs(first - min(times.values())) <= 0.03 * min(times.values()), f"{first} s is not the fastest of {times}")
     for number in range(1, len(runs) + 1):
         check("a launcher", os.path.exists(f"{folder}/a/run-{number}/plan.json"), f"run {number} keeps no plan")
+    observed = run(*ASKED, "--observed", f"{folder}/a/journal.jsonl")
+    expect("the journal is read by --observed", observed, 0, f"From {len(runs)} runs", "measured")
     again = run("tune", plan, "--runs", len(runs), "--folder", f"{folder}/a", "--launch", launch("breaks"))
     expect("nothing is run twice", again, 0, f": {len(runs)} runs.")
     return runs
@@ -79,6 +82,15 @@ def failures(folder, plan, launch):
     expect("a launcher that fails", run("tune", plan, "--folder", f"{folder}/b", "--launch", launch("breaks")), 1, "the queue is closed", "run-1/output.txt")
     check("a launcher that fails", not os.path.exists(f"{folder}/b/journal.jsonl"), "it has observed something")
     expect("no such launcher", run("tune", plan, "--folder", f"{folder}/b", "--launch", "no-such-program {dir}"), 1, "exit code 127", "No such file")
+    expect("a mark that is none", run("tune", plan, "--folder", f"{folder}/b", "--launch", "true {dri}"), 2, '--launch: {dri}', "{dir} or {steps}")
+    os.makedirs(f"{folder}/h/run-1")
+    with open(f"{folder}/h/run-1/mine", "w") as file:
+        file.write("kept")
+    run("tune", plan, "--folder", f"{folder}/h", "--launch", launch("runs"), "--runs", 1)
+    check("somebody's folder", os.listdir(f"{folder}/h/run-1") == ["mine"] and os.path.exists(f"{folder}/h/run-2/plan.json"), os.listdir(f"{folder}/h"))
+    other = os.path.join(folder, "other.json")
+    run(*["torchtitan" if word == "megatron-bridge" else word for word in ASKED], "-o", other)
+    expect("a journal of other software", run("tune", other, "--folder", f"{folder}/h", "--launch", launch("runs"), "--runs", 2), 0, "of other nodes or software")
     expect("no launcher", run("tune", plan, "--folder", f"{folder}/b"), 2, "--launch: missing", "sbatch --wait")
     expect("no steps", run("tune", plan, "--folder", f"{folder}/b", "--launch", "true"), 1, "no step times", "log.jsonl")
     done = run("tune", plan, "--folder", f"{folder}/c", "--launch", launch("sleeps"), "--timeout", 1, "--steps", 2, "--runs", 1)
