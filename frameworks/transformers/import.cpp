@@ -71,8 +71,7 @@ void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
 void set_loaded_type(const Settings& arguments, Imported& in) {
   const bool wide = arguments.text("dtype", "auto") == "float32";
   if (wide || in.layout.precision == Precision::fp32 || in.layout.training.adapts()) return;
-  in.execution.insert(in.execution.end(), {"weight_bytes=2", "gradient_bytes=2", "reduced_bytes=2",
-                                           "optimizer_bytes=6", "extra_kept_bytes=0"});
+  train_in_16_bits(6, in);
   in.notes.emplace_back(
       "weights are loaded in the checkpoint's type, taken as 16 bits, and so are gradients and moments; "
       "dtype: float32 "

@@ -175,6 +175,12 @@ void set_trainer_adapters(const Settings& s, Imported& in) {
   set_adapter_targets(match_recipe(in, hugging_face_modules, targets, all), targets, s.at("LoRA"), in);
 }
 
+void train_in_16_bits(int optimizer_bytes, Imported& in) {
+  in.execution.insert(in.execution.end(),
+                      {"weight_bytes=2", "gradient_bytes=2", "reduced_bytes=2", "extra_kept_bytes=0",
+                       fmt::format("optimizer_bytes={}", optimizer_bytes)});
+}
+
 Precision trainer_precision(const Settings& s, Precision launched) {
   return is_on(s, "bf16") ? Precision::bf16 : is_on(s, "fp16") ? Precision::fp16 : launched;
 }
@@ -259,8 +265,7 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   // axolotl/monkeypatch/accelerate/fsdp2.py turns no weight into fp32, and axolotl loads them in the type of
   // products.
   if (axolotl && !s.has("deepspeed") && precision != Precision::fp32 && s.text("adapter", "").empty())
-    in.execution.insert(in.execution.end(), {"weight_bytes=2", "gradient_bytes=2", "reduced_bytes=2",
-                                             fsdp ? "optimizer_bytes=4" : "optimizer_bytes=6"});
+    train_in_16_bits(fsdp ? 4 : 6, in);
   judge_keys(recipe, recipe.contains("cutoff_len") ? "LLaMA-Factory" : "axolotl", "", in);
   if (fsdp) set_deferred_sums(s, in);
   set_trainer_adapters(s, in);
