@@ -4,7 +4,7 @@
 # Expected: the Trainer takes optim="adafactor" with FSDP2 as it takes AdamW, so its step works on shares, or is refused by name.
 # Seen: nothing is refused. The first step of a matrix raises an error. In transformers' Adafactor sums over rows and columns are plain
 #   tensors, and the gradient is a DTensor. torch.optim.Adafactor squares a norm over ranks in place, which DTensor does not have, one
-#   by one and with foreach. A vector, whose moment is not factored, takes the step.
+#   by one and with foreach. A vector takes the step: its moment is not factored.
 # Why it matters: the error comes after the model was loaded on all GPUs, at the end of the first step.
 # Usage: ./adafactor_fails_on_shares.sh (about a minute, and the download of PyTorch)
 set -euo pipefail
