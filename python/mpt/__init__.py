@@ -314,12 +314,21 @@ def doctor(model: Any = None, cluster: Any = None, global_batch: Optional[int] =
     return answer
 
 
+def _offer_of(offer: Any) -> Dict[str, Any]:
+    cluster, _, nodes = offer.partition(":") if isinstance(offer, str) else ("", "", "")
+    if nodes.isdigit():
+        return {"name": cluster, "cluster": cluster, "nodes": int(nodes)}
+    if not isinstance(offer, dict) or "cluster" not in offer:
+        raise _wrong("offers", repr(offer)[:60], "a kind of node and how many there are at most", "for example dgx-h100:16")
+    return {"name": offer["cluster"], **offer}
+
+
 def recommend(model: Any = None, offers: Any = (), global_batch: Optional[int] = None, *, tokens: float = 0, days: float = 0, budget: float = 0,
               failures: Optional[Dict[str, float]] = None, on_progress: OnProgress = None, **options: "Unpack[types.Options]") -> Dict[str, Any]:
     """Which GPUs to use, and how many: the cheapest that train `tokens` in `days`, else the fastest for `budget`, else the fewest.
-    `offers`: dicts of cluster (a kind of node), nodes, price of a GPU-hour and name. "points" has each planned count of nodes, "chosen" the
+    `offers`: names such as dgx-h100:16, or dicts of cluster (a kind of node), nodes, price of a GPU-hour and name. "points" has each planned count of nodes, "chosen" the
     index of the best, "likely" whether it keeps the goal in nine of ten cases, and "text" all of it in lines for a terminal."""
-    forward = {"offers": [{"name": o["cluster"], **o} for o in offers], "tokens": tokens, "days": days, "budget": budget, "failures": failures or {}}
+    forward = {"offers": [_offer_of(one) for one in offers], "tokens": tokens, "days": days, "budget": budget, "failures": failures or {}}
     answer: Dict[str, Any] = _ask({"do": "recommend", "forward": forward, "request": _request_of(model, None, {"global_batch": global_batch, **options})},
                                   on_progress).value
     return answer

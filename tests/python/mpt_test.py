@@ -386,6 +386,17 @@ def test_doctor_prices_switches_in_the_frameworks_words():
     assert "SWITCHES of Hugging Face Trainer with FSDP2" in found["text"] and "use_liger_kernel: true" in found["text"]
 
 
+@pytest.mark.parametrize("offer", ["dgx-h100", "dgx-h100:many", 7, {"nodes": 2}])
+def test_an_offer_that_is_none_is_named(offer):
+    with pytest.raises(mpt.InputError, match="offers.*dgx-h100:16"):
+        mpt.recommend("llama3-8b", [offer], 64)
+
+
+def test_an_offer_by_name_is_that_of_a_dict():
+    named, whole = (mpt.recommend("llama3-8b", [one], 64, threads=1) for one in ("dgx-h100:2", {"cluster": "dgx-h100", "nodes": 2}))
+    assert [point["nodes"] for point in named["points"]] == [point["nodes"] for point in whole["points"]] != []
+
+
 def test_recommend_takes_the_cheapest_in_time():
     offers = [{"cluster": "dgx-h100", "nodes": 4, "price": 3.0}, {"cluster": "dgx-a100", "nodes": 8, "price": 1.2, "name": "old"}]
     found = mpt.recommend("llama3-8b", offers, 64, tokens=2e10, days=3, threads=1)
