@@ -13,10 +13,9 @@ namespace {
 
 using dnnl::memory;
 
-// Smaller products take some microseconds in float. oneDNN needs half a millisecond for each new shape.
+// Smaller products are fast enough in float, and oneDNN makes code for each new shape first.
 constexpr int64_t kFewestMultiplications = int64_t{1} << 18;
-// Experts have another number of rows each time. Code for a shape is about 70 kB, and oneDNN keeps 1,024
-// more.
+// Experts have another number of rows each time. oneDNN itself keeps the code of 1,024 shapes.
 constexpr size_t kMostKept = 256;
 
 // A rank is a thread: oneDNN may not start others. OpenMP keeps this number for each thread that asks.
