@@ -1,4 +1,4 @@
-# cmake --install: programs, documents, manual pages, completion, the GPU module, and the planning libraries for
+# cmake --install: programs, documents, manual pages, completion, the GPU and MPI modules, and the planning libraries for
 # find_package(mpt). The three programs are enough: manual pages and modules are installed where they were built.
 # cpack makes a Debian package of it.
 include(GNUInstallDirs)
@@ -7,6 +7,9 @@ include(CMakePackageConfigHelpers)
 install(TARGETS mpt-plan mpt-run mpt-profile RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 if(MPT_CUDA_FOUND)
   install(TARGETS mpt_cuda LIBRARY DESTINATION lib/mpt OPTIONAL)
+endif()
+if(MPT_MPI_FOUND)
+  install(TARGETS mpt_mpi LIBRARY DESTINATION lib/mpt OPTIONAL)
 endif()
 
 find_package(Python3 COMPONENTS Interpreter QUIET)
@@ -44,7 +47,7 @@ foreach(folder base core models frameworks profiler/hardware reports planner)
     FILES_MATCHING PATTERN "*.h" PATTERN "html" EXCLUDE PATTERN "results" EXCLUDE PATTERN "validation" EXCLUDE
     PATTERN "zoo" EXCLUDE PATTERN "catalog" EXCLUDE PATTERN "kernels" EXCLUDE)
 endforeach()
-foreach(library core models frameworks planner)
+foreach(library core models frameworks profiler_hardware reports planner)
   install(DIRECTORY ${CMAKE_BINARY_DIR}/include_roots/${library}/generated DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/mpt)
 endforeach()
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/mpt)
@@ -61,7 +64,7 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Plans how to split the training of large 
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
-# Of Debian 12. The GPU module's libraries are NVIDIA's: it says so itself when they are missing.
+# Of Debian 12. The GPU module's libraries are NVIDIA's, the MPI module's are MPI's: programs say so when they are missing.
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.36), libstdc++6 (>= 12), libgcc-s1, libfmt9, libyaml-cpp0.7, zlib1g")
 if(OneDNN_FOUND)
   string(APPEND CPACK_DEBIAN_PACKAGE_DEPENDS ", libdnnl2")

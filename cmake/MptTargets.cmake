@@ -3,13 +3,14 @@
 # Each library exports one include root that holds a single symbolic link to its own folder, so that a
 # library can include "planner/..." only if it links mpt::planner. With the repository root on the include
 # path every include would resolve and the table in docs/architecture.md would be a wish.
+include(${CMAKE_CURRENT_LIST_DIR}/write_if_changed.cmake)
 
 # The headers of others that cost most, parsed once each for libraries, for programs with their command lines and
 # for tests.
 if(MPT_PRECOMPILE)
   set(MPT_COMMON_HEADERS <fmt/format.h> <nlohmann/json.hpp> <algorithm> <filesystem> <functional> <map> <memory>
       <optional> <string> <vector>)
-  file(WRITE ${CMAKE_BINARY_DIR}/precompiled.cpp "")
+  write_if_changed(${CMAKE_BINARY_DIR}/precompiled.cpp "")
   add_library(mpt_precompiled OBJECT ${CMAKE_BINARY_DIR}/precompiled.cpp)
   target_precompile_headers(mpt_precompiled PRIVATE ${MPT_COMMON_HEADERS})
   add_library(mpt_precompiled_commands OBJECT ${CMAKE_BINARY_DIR}/precompiled.cpp)
@@ -31,6 +32,19 @@ function(mpt_speed_up target headers_of)
 endfunction()
 
 include(${CMAKE_CURRENT_LIST_DIR}/fields.cmake)
+include(${CMAKE_CURRENT_LIST_DIR}/options.cmake)
+include(${CMAKE_CURRENT_LIST_DIR}/rows.cmake)
+
+# Writes the C++ of the tables in a folder: fields of structs, options of programs, and rows of texts.
+function(mpt_write_tables folder generated)
+  foreach(kind fields options rows)
+    file(GLOB_RECURSE tables CONFIGURE_DEPENDS ${folder}/*.${kind}.json)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tables})
+    foreach(table IN LISTS tables)
+      cmake_language(CALL mpt_write_${kind} ${table} ${generated})
+    endforeach()
+  endforeach()
+endfunction()
 
 # mpt_library(NAME FOLDER <folder> SOURCES ... LINKS ...): a static library mpt::NAME.
 function(mpt_library name)
@@ -41,11 +55,7 @@ function(mpt_library name)
   if(NOT EXISTS ${root}/${ARG_FOLDER})
     file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${ARG_FOLDER} ${root}/${ARG_FOLDER} SYMBOLIC)
   endif()
-  file(GLOB_RECURSE tables CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${ARG_FOLDER}/*.fields.json)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tables})
-  foreach(table IN LISTS tables)
-    mpt_write_fields(${table} ${root}/generated)
-  endforeach()
+  mpt_write_tables(${CMAKE_SOURCE_DIR}/${ARG_FOLDER} ${root}/generated)
   add_library(mpt_${name} STATIC ${ARG_SOURCES})
   add_library(mpt::${name} ALIAS mpt_${name})
   target_include_directories(mpt_${name} PUBLIC $<BUILD_INTERFACE:${root}> $<INSTALL_INTERFACE:include/mpt>)

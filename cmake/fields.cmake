@@ -3,6 +3,7 @@
 # comment); name (in files, where it is not the member's); presence (optional, rare or option; without it files must have it); from and to; long (texts
 # without a limit); heading and placeholder (of an option); part (its fields stand among the owner's).
 # Run as a script, or by mpt_library() for the tables in its folder.
+include(${CMAKE_CURRENT_LIST_DIR}/write_if_changed.cmake)
 function(mpt_write_fields input folder)
   file(READ ${input} tables)
   string(JSON structs LENGTH "${tables}")
@@ -22,7 +23,7 @@ function(mpt_write_fields input folder)
           set(${key} "")
         endif()
       endforeach()
-      if(NOT member OR NOT type)
+      if(member STREQUAL "" OR type STREQUAL "")
         message(FATAL_ERROR "${input}: a field of ${struct} has no member or type: ${field}")
       endif()
       if(NOT note STREQUAL "")
@@ -75,13 +76,7 @@ function(mpt_write_fields input folder)
     endforeach()
     set(text "${members}\n  bool operator==(const ${struct}&) const = default;\n\n  static void describe(auto& v) {\n${described}  }\n")
     # What has not changed is not written, so that nothing is compiled again.
-    set(before "")
-    if(EXISTS ${folder}/${struct}.inc)
-      file(READ ${folder}/${struct}.inc before)
-    endif()
-    if(NOT before STREQUAL text)
-      file(WRITE ${folder}/${struct}.inc "${text}")
-    endif()
+    write_if_changed(${folder}/${struct}.inc "${text}")
   endforeach()
 endfunction()
 

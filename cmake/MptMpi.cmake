@@ -1,0 +1,16 @@
+# MPT_MPI_FOUND: whether the MPI module is built, which programs load under a launcher of MPI.
+set(MPT_WITH_MPI AUTO CACHE STRING "Build the MPI module: AUTO (if MPI is found), ON or OFF")
+set(MPT_MPI_FOUND OFF)
+set(MPT_MPI_TEXT "off")
+if(MPT_WITH_MPI AND NOT MPT_PLANNER_ONLY AND NOT MPT_WHEEL)
+  set(MPI_CXX_SKIP_MPICXX ON)  # its C functions are used
+  find_package(MPI QUIET COMPONENTS CXX)
+  if(MPI_CXX_FOUND)
+    set(MPT_MPI_FOUND ON)
+    set(MPT_MPI_TEXT "MPI ${MPI_CXX_VERSION}")
+  elseif(MPT_WITH_MPI STREQUAL ON)
+    message(FATAL_ERROR "MPT_WITH_MPI=ON, but no MPI was found")
+  else()
+    set(MPT_MPI_TEXT "off: no MPI was found (Debian: libopenmpi-dev)")
+  endif()
+endif()
