@@ -91,9 +91,8 @@ std::string without_python_numbers(const std::string& text) {
     if (text[i] == '"' && !escaped) quoted = !quoted;
     escaped = text[i] == '\\' && !escaped;
     size_t skip = 0;
-    for (const std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
+    for (const std::string_view word : {"-Infinity", "Infinity", "NaN"})
       if (skip == 0 && !quoted && text.compare(i, word.size(), word) == 0) skip = word.size();
-    }
     out += skip > 0 ? "null" : std::string(1, text[i]);
     if (skip > 0) i += skip - 1;
   }
@@ -111,14 +110,13 @@ Json without_quantised_names(Json json, const std::string& file) {
 }
 
 ImportedModel load_path(std::filesystem::path path, const std::string& as) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) path /= "config.json";
+  if (finds_folder(path)) path /= "config.json";
   return read_model(parse_json(without_python_numbers(read_file(path, kMostQuantisedBytes)), path.string()),
                     path.string(), as);
 }
 
 // The config.json that Hugging Face's libraries have downloaded (huggingface_hub/constants.py); nothing if
-// there is none.
+// there is none, or it may not be read.
 std::optional<std::filesystem::path> cached_config(std::string id) {
   std::filesystem::path hub;
   for (const auto& [variable, below] :
@@ -127,12 +125,11 @@ std::optional<std::filesystem::path> cached_config(std::string id) {
       hub = std::filesystem::path(value) / below;
   }
   const auto folder = hub / ("models--" + id.replace(id.find('/'), 1, "--"));
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(folder / "refs" / "main", error)) return std::nullopt;
+  if (!finds_file(folder / "refs" / "main")) return std::nullopt;
   std::string revision = read_file(folder / "refs" / "main", 200);
   revision.erase(std::min(revision.find_first_of("\n/"), revision.size()));
   const auto config = folder / "snapshots" / revision / "config.json";
-  return std::filesystem::is_regular_file(config, error) ? std::optional(config) : std::nullopt;
+  return finds_file(config) ? std::optional(config) : std::nullopt;
 }
 
 }  // namespace
@@ -174,9 +171,8 @@ std::optional<ImportedModel> model_of_id(const std::string& id, const std::strin
   };
   for (const ZooModel& zoo : zoo_models()) {
     if (zoo.name == id) return known(zoo.model, zoo.aliases.empty() ? "" : zoo.aliases.front());
-    for (const std::string& alias : zoo.aliases) {
+    for (const std::string& alias : zoo.aliases)
       if (is_called(alias, id)) return known(zoo.model, alias);
-    }
   }
   if (const auto path = whole ? cached_config(id) : std::nullopt) {
     ImportedModel read = load_path(*path, as);
@@ -202,8 +198,7 @@ std::optional<ImportedModel> model_of_id(const std::string& id, const std::strin
 
 ImportedModel load_imported_model(const std::string& name_or_path, const std::string& as) {
   if (contains(zoo_names(), name_or_path)) return *model_of_id(name_or_path);
-  std::error_code error;
-  if (std::filesystem::exists(name_or_path, error)) return load_path(name_or_path, as);
+  if (finds_file(name_or_path) || finds_folder(name_or_path)) return load_path(name_or_path, as);
   const bool id = looks_like_id(name_or_path);
   if (!id && (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json")))
     return load_path(name_or_path, as);

@@ -16,18 +16,7 @@ std::vector<std::string> zoo_names();
 /// A model with its other names: ids of Hugging Face with the same architecture in config.json.
 struct ZooModel {
   std::string name;  // name of its file
-  ModelSpec model;
-  std::vector<std::string> aliases, same_sizes;
-  std::string source;  // source of its sizes
-
-  static void describe(auto& v) {
-    using T = ZooModel;
-    describe_part(v, &T::model);
-    v.field("aliases", &T::aliases, "its ids on the Hugging Face hub", rare_field());
-    v.field("same_sizes", &T::same_sizes,
-            "ids of models of the same sizes, whose settings beside them may differ", rare_field());
-    v.field("source", &T::source, "where its sizes are from", rare_field(long_text()));
-  }
+#include "generated/ZooModel.inc"
 };
 const std::vector<ZooModel>& zoo_models();
 
