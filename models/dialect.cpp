@@ -197,9 +197,8 @@ class Reader {
 
   Json read_switch(const DialectRow& row) const {
     const bool has = words_.has(word(row));
-    for (const auto& [ours, theirs] : row.names) {
+    for (const auto& [ours, theirs] : row.names)
       if (has == (theirs == "true")) return *value_of(*row.value, ours);
-    }
     return has ? Json(true) : resolved(row, row.otherwise, values_);
   }
 
@@ -265,9 +264,8 @@ class Reader {
       return set(*row.value, resolved(row, row.otherwise, values_));
     std::set<std::string> allowed;
     for (const Choice& choice : row.choices) {
-      for (const ChoiceWord& w : choice.words) {
+      for (const ChoiceWord& w : choice.words)
         if (w.word == row.word) allowed.insert(w.is);
-      }
     }
     words_.refuse(row.word, fmt::format("one of {}", fmt::join(allowed, ", ")));
   }
@@ -297,9 +295,8 @@ std::optional<Value> unsaid_mixer(const Dialect& dialect, const Values& values) 
 class OwnWords : public WordSource {
  public:
   explicit OwnWords(const std::vector<Word>& words) {
-    for (const Word& word : words) {
+    for (const Word& word : words)
       if (!word.usual) words_[word.name] = word.value;
-    }
   }
   bool has(const std::string& word) const override {
     const auto found = words_.find(word);
@@ -319,9 +316,8 @@ class OwnWords : public WordSource {
 
 Values read_back(const Dialect& dialect, const Values& values, const Written& written) {
   Values back = read(dialect, OwnWords(written.words));
-  for (const DialectRow& row : dialect.rows) {
+  for (const DialectRow& row : dialect.rows)
     if (row.free && row.value) back[*row.value] = known(values, *row.value);
-  }
   return back;
 }
 
@@ -415,9 +411,8 @@ Dialect read_dialect(std::string_view text, const std::string& where, const std:
   problems.throw_if_any();
   const auto others = [&](const auto& part) { return !part.only.empty() && part.only != framework; };
   std::erase_if(dialect.rows, others);
-  for (DialectRow& row : dialect.rows) {
+  for (DialectRow& row : dialect.rows)
     for (Choice& choice : row.choices) std::erase_if(choice.words, others);
-  }
   return dialect;
 }
 
@@ -430,9 +425,8 @@ Written write(const Dialect& dialect, const Values& values, const std::map<std::
 Values read(const Dialect& dialect, const WordSource& words) {
   Reader reader(dialect, words);
   for (const bool first : {true, false}) {
-    for (const DialectRow& row : dialect.rows) {
+    for (const DialectRow& row : dialect.rows)
       if (row.first == first) reader.read(row);
-    }
   }
   return reader.take();
 }
@@ -452,9 +446,8 @@ std::set<Value> differences(const Dialect& dialect, const ModelSpec& model) {
   if (const auto part = unsaid_mixer(dialect, values)) found.insert(*part);
   try {
     const Values back = values_of(model_of(read_back(dialect, values, written)));
-    for (const auto& [value, ours] : values) {
+    for (const auto& [value, ours] : values)
       if (known(back, value) != ours) found.insert(value);
-    }
   } catch (const UserError&) {  // these words alone do not make a model
   }
   return found;

@@ -60,9 +60,8 @@ void take_positions(const ModelSpec& m, ModelDraft& d) {
   if (!d.full_without_rotary) return;
   d.full.rotary = other->attention->rotary;
   if (!d.has_mixer("window")) d.window = d.full;
-  for (size_t l = 0; l < d.mixers.size(); ++l) {
+  for (size_t l = 0; l < d.mixers.size(); ++l)
     if (d.mixers[l] == "full" && rotated(m.layers[int64_t(l)])) d.mixers[l] = "rotary";
-  }
 }
 
 void take_borrowers(const ModelSpec& m, ModelDraft& d) {

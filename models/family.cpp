@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "base/json.h"
-#include "models/family_files.h"
 #include "models/value_map.h"
 
 namespace mpt::models {

@@ -51,6 +51,8 @@ FamilyTable read_families(const std::string& text);
 const Family* find_family(const std::string& type);
 /// Types in the order of the table.
 const std::vector<std::string>& family_types();
+/// Names of the pairs of functions in models/family_code.cpp.
+std::vector<std::string> family_code_names();
 /// Allowed words of the value, also in rules for layers; empty: it takes no words.
 std::vector<std::string> known_words(Value value);
 /// Names of activations in config.json, the preferred one first.

@@ -175,9 +175,8 @@ void write_granite_hybrid(FamilyWriter& w, ModelDraft& d) {
 // For Kimi Linear 48B. Kimi K3 uses the same type name.
 void write_kimi_linear(FamilyWriter& w, ModelDraft& d) {
   Json linear = Json::array(), full = Json::array();
-  for (size_t l = 0; l < d.mixers.size(); ++l) {
+  for (size_t l = 0; l < d.mixers.size(); ++l)
     (d.mixers[l] == "linear" ? linear : full).push_back(int64_t(l) + 1);
-  }
   w.put("linear_attn_config/kda_layers", linear);
   w.put("linear_attn_config/full_attn_layers", full);
   w.put("first_k_dense_replace", std::find(d.mlps.begin(), d.mlps.end(), "experts") - d.mlps.begin());
@@ -210,9 +209,8 @@ void read_jamba(FamilyReader& r, ModelDraft& d) {
 // Writes a period and an offset from the first two places of a word in a list; nothing if no layer has it.
 void put_period(FamilyWriter& w, const Names& names, const char* name, const std::string& key) {
   std::vector<int64_t> places;
-  for (size_t l = 0; l < names.size(); ++l) {
+  for (size_t l = 0; l < names.size(); ++l)
     if (names[l] == name) places.push_back(int64_t(l));
-  }
   if (places.empty()) return;
   w.put(key + "_offset", places.front());
   w.put(key + "_period", places.size() > 1 ? places[1] - places[0] : int64_t(names.size()));

@@ -118,7 +118,6 @@ struct FamilyCode {
   void (*write)(FamilyWriter& writer, ModelDraft& draft) = nullptr;
 };
 FamilyCode family_code(const Family& family);
-std::vector<std::string> family_code_names();
 
 /// Models with attention over pooled tokens (DeepSeek-V4).
 FamilyCode deepseek_v4();

@@ -48,9 +48,8 @@ std::optional<std::set<int64_t>> numbered(Config& config, const Names& lists, co
   if (auto entry = find_key(config, lists)) {
     const Json* const list = entry->object.list(entry->key.c_str());
     if (list == nullptr) return std::nullopt;
-    for (const Json& layer : *list) {
+    for (const Json& layer : *list)
       if (layer.is_number_integer()) layers.insert(layer.get<int64_t>() - first);
-    }
     return layers;
   }
   auto entry = find_key(config, texts);
@@ -86,9 +85,8 @@ Names read_mixers(FamilyReader& reader, int64_t layers) {
   auto chosen = numbered(c, rule.indices, {}, 0);
   if (!chosen) chosen = numbered(c, rule.indices_from_one, {}, 1);
   if (chosen) {
-    for (const int64_t l : *chosen) {
+    for (const int64_t l : *chosen)
       if (l >= 0 && l < layers) names[size_t(l)] = rule.at_indices;
-    }
   } else if (const int64_t period = number_in(c, rule.every, rule.period); period > 0) {
     for (int64_t l = 0; l < layers; ++l) {
       const int64_t place = rule.from_top ? layers - l - 1 : l + 1;
@@ -122,9 +120,8 @@ Names read_mlps(FamilyReader& reader, int64_t layers) {
   const ExpertLayers by_rule{number_in(c, rule.from, reader.count_of(Value::leading_dense)),
                              number_in(c, rule.until, layers - 1), period(rule.interval), period(rule.modulo),
                              period(rule.every)};
-  for (int64_t l = 0; l < layers; ++l) {
+  for (int64_t l = 0; l < layers; ++l)
     if (chosen ? chosen->contains(l) : by_rule.has(l) && !except.contains(l)) names[size_t(l)] = "experts";
-  }
   return names;
 }
 
@@ -148,9 +145,8 @@ std::optional<Json> entries_of(const LayerRule& rule, const Names& names) {
 
 Json places_of(const Names& names, const std::string& name, int64_t first) {
   Json places = Json::array();
-  for (size_t l = 0; l < names.size(); ++l) {
+  for (size_t l = 0; l < names.size(); ++l)
     if (names[l] == name) places.push_back(int64_t(l) + first);
-  }
   return places;
 }
 

@@ -227,12 +227,15 @@ void FamilyReader::scaling(std::optional<RotaryScaling>& place) {
   if (type == "default" || type == "mrope") return;
   const int64_t positions = draft_.model.max_positions;
   RotaryScaling& s = place.emplace();
-  const bool yarn = type == "yarn" && scaling.absent("attention_factor");
+  s.factor = scaling.real_or("factor", 1.0);
+  // transformers/modeling_rope_utils.py, _compute_yarn_parameters; OLMo 3's files have it, too.
+  const double usual = 0.1 * std::log(std::max(1.0, s.factor)) + 1.0;
+  const bool yarn = type == "yarn" && (scaling.absent("attention_factor") || scaling.absent("mscale")) &&
+                    std::abs(scaling.real_or("attention_factor", usual) - usual) < 1e-6;
   s.kind = type == "linear"   ? RotaryScalingKind::linear
            : type == "llama3" ? RotaryScalingKind::llama3
            : yarn             ? RotaryScalingKind::yarn
                               : RotaryScalingKind::other;
-  s.factor = scaling.real_or("factor", 1.0);
   if (s.kind == RotaryScalingKind::llama3) {
     s.low_frequency_factor = scaling.real_or("low_freq_factor", 1.0);
     s.high_frequency_factor = scaling.real_or("high_freq_factor", 4.0);

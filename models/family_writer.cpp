@@ -38,9 +38,8 @@ void FamilyWriter::put(Value value, Json what) {
 Json FamilyWriter::take() {
   for (const auto& [key, number] : family_.also) put(key, number);
   // The class has default numbers of tokens that a smaller vocabulary lacks.
-  for (const char* token : {"pad_token_id", "bos_token_id", "eos_token_id"}) {
+  for (const char* token : {"pad_token_id", "bos_token_id", "eos_token_id"})
     if (model_.vocab < family_.least_vocab) put(token, nullptr);
-  }
   return json_.get<std::map<std::string, Json>>();
 }
 

@@ -115,9 +115,10 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   };
   const int64_t zero = layout.zero_of_micro_batch();
   const int64_t whole = element_bytes(layout.precision);  // as products read it, also of masters in fp32
+  const bool on_host = layout.offload_optimizer && layout.execution.states.offloads_weights;
   // FSDP2 without resharding holds shards of masters, and the full weights that it gathered.
   const bool gathers_masters = layout.zero == 2 && unit.weight > whole;
-  f.parameter_bytes = bytes(gathers_masters ? 2 : 3, unit.weight);
+  f.parameter_bytes = on_host ? 0 : bytes(gathers_masters ? 2 : 3, unit.weight);
   if (gathers_masters) f.parameter_bytes += LayerBuilder::rounded(counts.whole * whole);
   if (keeps_fp4_weights(layout)) f.parameter_bytes += bytes(3, 9) / 8;
   const bool shares = layout.zero_of_gradients() >= 2;
@@ -136,8 +137,9 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
       f.optimizer_bytes += LayerBuilder::rounded(bytes(1, 2) * 4 / 256) +
                            LayerBuilder::rounded(counts.wide_share * (adamw_moment_bytes(layout) - 2));
   }
-  f.parameter_bytes +=
-      LayerBuilder::rounded(layout.zero >= 3 ? counts.frozen_share_bytes : counts.frozen_bytes);
+  if (!on_host)
+    f.parameter_bytes +=
+        LayerBuilder::rounded(layout.zero >= 3 ? counts.frozen_share_bytes : counts.frozen_bytes);
   const int64_t gathered = layout.overlap_parameter_gather ? counts.largest_pair : counts.largest;
   if (layout.zero >= 3)
     f.parameter_bytes += LayerBuilder::rounded((zero >= 3 ? gathered : counts.whole) * whole) +
@@ -210,6 +212,10 @@ void StagePieces::set_layers(PiecePrograms& programs, const StagePieces* alike) 
     }
     const LayerProgram& layer = programs.layer(kind);
     layers_.push_back(piece_of(layer));
+    if (programs.layout().execution.kept.waits_on_host) {
+      layers_.back().backward_workspace += layers_.back().kept[size_t(programs.layout().recompute)];
+      layers_.back().kept.fill(0);
+    }
     add_gradient_shapes(layer, experts ? expert_gradient_shapes_ : dense_gradient_shapes_);
   }
 }
@@ -257,9 +263,8 @@ void StagePieces::work_at_once() {
 // One empty gradient of each shape, in the precision of weights; for routed experts, of one expert.
 void StagePieces::set_empty_gradients(Precision precision) {
   std::vector<std::array<int64_t, 2>> shapes = expert_gradient_shapes_;
-  for (const auto& shape : dense_gradient_shapes_) {
+  for (const auto& shape : dense_gradient_shapes_)
     if (!contains(shapes, shape)) shapes.push_back(shape);
-  }
   for (const auto& [columns, inner] : shapes)
     empty_gradient_bytes_ += LayerBuilder::rounded(columns * inner * element_bytes(precision));
 }
@@ -276,11 +281,10 @@ std::vector<StagePieces::Held> StagePieces::pieces_of(const Layout& layout, cons
     const Recompute recompute =
         layout.recompute == Recompute::full && i >= full ? Recompute::none : layout.recompute;
     const Piece* const piece = &layers_[layer_of_kind_[kinds_->of(content.first_layer + i)]];
-    if (!pieces.empty() && pieces.back().piece == piece && pieces.back().recompute == recompute) {
+    if (!pieces.empty() && pieces.back().piece == piece && pieces.back().recompute == recompute)
       ++pieces.back().times;
-    } else {
+    else
       pieces.push_back({piece, recompute, boundary_bytes_});
-    }
   }
   if (content.has_head) {
     pieces.push_back({&head_, Recompute::none, boundary_bytes_});
@@ -381,6 +385,7 @@ int64_t least_state_bytes(const Layout& layout, const ParameterShare& share) {
     return part(unit.weight, 3) + gradient + (layout.offload_optimizer ? 0 : part(unit.optimizer, 1));
   };
   const auto frozen = [&](int64_t whole, int64_t shard) { return layout.zero >= 3 ? whole / shard : whole; };
+  if (layout.offload_optimizer && layout.execution.states.offloads_weights) return 0;
   return bytes(share.dense, dense_shard(layout)) + bytes(share.expert, expert_shard(layout)) +
          frozen(share.frozen_bytes, dense_shard(layout)) +
          frozen(share.frozen_expert_bytes, expert_shard(layout));
@@ -407,10 +412,27 @@ void StagePieces::set_split_workspaces(const Layout& layout, const std::vector<H
         std::max(f.weight_gradient_workspace_bytes, h.piece->weight_workspace);
 }
 
+// Beyond the gradients that add_state() counts. FSDP2 sums the head's gradient over chunks in the type in
+// which it reduces it, and reduces a copy of the sum (ChunkedLossWrapper in torchtitan/components/loss.py
+// calls set_requires_gradient_sync). Run: 4 + 4 + 2 bytes for a weight. In a pipeline all gradients stay
+// whole, and yet each micro-batch reduces this one.
+int64_t StagePieces::chunk_gradient_bytes(const Layout& layout, const StageContent& content,
+                                          const StateCounts& counts) const {
+  const Kernels& kernels = layout.execution.kernels;
+  const bool chunked = kernels.loss == LossKernel::chunked && kernels.loss_chunks > 0;
+  if (!chunked || !content.has_head || layout.zero < 2) return 0;
+  const int64_t head = head_.parameters.dense, sums = 2 * layout.execution.states.reduced_bytes;
+  const int64_t all = head * (sums + element_bytes(layout.precision));
+  // The last micro-batch's copy, its share and the new copy live together.
+  if (layout.zero_of_gradients() < 2) return LayerBuilder::rounded(all + head * sums / dense_shard(layout));
+  return LayerBuilder::rounded(std::max<int64_t>(0, all - counts.largest * gradient_element_bytes(layout)));
+}
+
 StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& content, size_t s) const {
   const std::vector<Held> pieces = pieces_of(layout, content, s);
+  const StateCounts counts = state_counts(layout, content, pieces);
   StageFootprint footprint;
-  add_state(layout, state_counts(layout, content, pieces), footprint);
+  add_state(layout, counts, footprint);
   footprint.boundary_bytes = boundary_bytes_;
   // With ZeRO 3 weights are gathered and narrowed again for each use, so no fp8 copies stay.
   const bool keeps_fp8_weights = layout.zero < 3 && layout.execution.kernels.narrows_apart;
@@ -431,7 +453,9 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   const int64_t on_the_way =
       in_place ? (content.has_embedding ? 0 : boundary_bytes_) + (content.has_head ? 0 : boundary_bytes_) : 0;
   const int64_t stays = empty_gradient_bytes_ + on_the_way;
-  footprint.forward_workspace_bytes = forward_peak(pieces) - footprint.saved_bytes + stays;
+  footprint.forward_workspace_bytes =
+      std::max(forward_peak(pieces) - footprint.saved_bytes, chunk_gradient_bytes(layout, content, counts)) +
+      stays;
   footprint.backward_workspace_bytes =
       backward_peak(pieces, footprint.saved_bytes) - footprint.saved_bytes + stays;
   // All layers of a stage recompute their streams at once (CheckpointWithoutOutputManager of Megatron-LM).
@@ -441,9 +465,8 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   // Another micro-batch's forward runs at the same time, layer by layer, with one more layer in memory.
   if (any_of(pieces, [&](const Held& h) { return is_layer(h) && layout.overlaps_exchange(h.recompute); })) {
     int64_t layer = 0;
-    for (const Held& h : pieces) {
+    for (const Held& h : pieces)
       if (is_layer(h)) layer = std::max(layer, h.piece->computed + h.piece->forward_workspace);
-    }
     footprint.backward_workspace_bytes += layer;
     footprint.input_gradient_workspace_bytes += layer;
   }
@@ -466,11 +489,16 @@ std::vector<int64_t> host_state_bytes(const ModelSpec& model, const Layout& layo
   if (!layout.offload_optimizer) return bytes;
   Layout kept = layout;
   kept.offload_optimizer = false;
+  const bool weights = layout.execution.states.offloads_weights;
   const int64_t unit = std::max<int64_t>(1, bytes_per_parameter(kept).optimizer);  // 0: Adafactor in fp32
-  const int64_t with_masters = unit + (layout.precision == Precision::fp32 ? 4 : 0);
-  const auto footprints = stage_footprints(model, kept, workload);
-  for (size_t s = 0; s < footprints.size(); ++s)
-    bytes[s] = footprints[s].optimizer_bytes / unit * with_masters;
+  const int64_t with_masters = unit + (!weights && layout.precision == Precision::fp32 ? 4 : 0);
+  const auto all = stage_footprints(model, kept, workload), left = stage_footprints(model, layout, workload);
+  for (size_t s = 0; s < all.size(); ++s) {
+    bytes[s] = all[s].optimizer_bytes / unit * with_masters;
+    if (!weights) continue;
+    bytes[s] += all[s].parameter_bytes - left[s].parameter_bytes;
+    bytes[s] += all[s].gradient_bytes - left[s].gradient_bytes;
+  }
   return bytes;
 }
 

@@ -90,11 +90,13 @@ class StagePieces {
   std::vector<Held> pieces_of(const Layout& layout, const StageContent& content, size_t s) const;
   int64_t wide_share(const Layout& layout, const Piece& piece, bool without_table) const;
   // Parameters by which the shares of a piece exceed it if shares are whole rows.
-  int64_t padding(const Layout& layout, const Piece& piece, bool without_table) const;
+  int64_t padding(const Layout& layout, const Piece& piece, bool without_table, bool of_experts) const;
   StateCounts state_counts(const Layout& layout, const StageContent& content,
                            const std::vector<Held>& pieces) const;
   void set_split_workspaces(const Layout& layout, const std::vector<Held>& pieces,
                             const StageContent& content, StageFootprint& footprint) const;
+  int64_t chunk_gradient_bytes(const Layout& layout, const StageContent& content,
+                               const StateCounts& counts) const;
   static int64_t forward_peak(const std::vector<Held>& pieces);
   static int64_t input_gradient_peak(const std::vector<Held>& pieces, int64_t held);
   static int64_t backward_peak(const std::vector<Held>& pieces, int64_t held);

@@ -21,9 +21,8 @@ std::string model_name(const Json& config, const std::string& file, const std::s
   if (name == "config") name = std::filesystem::path(file).parent_path().filename().string();
   name = name.substr(name.rfind('/') + 1).substr(0, 80);
   // A folder's name may have any bytes, and the cut may split a character; plans are UTF-8.
-  for (char& letter : name) {
+  for (char& letter : name)
     if (letter < ' ' || letter > '~') letter = '_';
-  }
   return name.empty() ? type : name;
 }
 
@@ -77,9 +76,8 @@ std::string type_of(const Json& config, const Json& text) {
     return type;
   }
   const auto classes = config.find("architectures");
-  for (const std::string& type : family_types()) {
+  for (const std::string& type : family_types())
     if (classes != config.end() && *classes == Json::array({find_family(type)->architecture})) return type;
-  }
   return "";
 }
 

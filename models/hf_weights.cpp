@@ -138,11 +138,10 @@ class LayerTensors {
   void add_heads() {
     const Attention& a = *kind_.attention;
     const int64_t queries = a.heads * a.head_dim, keys = a.kv_heads * a.head_dim;
-    if (a.output_gate == OutputGate::elementwise) {
+    if (a.output_gate == OutputGate::elementwise)
       add_gated_queries(a);
-    } else {
+    else
       linear("self_attn.q_proj", "attention.qkv", queries, m_.hidden, a.qkv_bias);
-    }
     linear("self_attn.k_proj", "attention.qkv", keys, m_.hidden, a.qkv_bias, queries);
     linear("self_attn.v_proj", "attention.qkv", keys, m_.hidden, a.qkv_bias, queries + keys);
     if (a.query_key_norm != QueryKeyNorm::none) {
@@ -327,10 +326,9 @@ class LayerTensors {
     each([&](int64_t i, int64_t half, int64_t row) {
       part("gate_up_proj_bias", "up.bias", width, 1, row, {experts, 2 * width}, i * 2 * width + half, 2, 1);
     });
-    for (int64_t i = 0; i < experts; ++i) {
+    for (int64_t i = 0; i < experts; ++i)
       part("down_proj", "down.weight", hidden, width, i * hidden, {experts, width, hidden},
            i * width * hidden, 1, hidden);
-    }
     part("down_proj_bias", "down.bias", experts * hidden, 1, 0, {experts, hidden}, 0, 1, 1);
   }
 

@@ -64,6 +64,8 @@ LayerBuilder& LayerBuilder::product(const LinearSizes& sizes) {
     op.gradient_kept_bytes += bytes(sizes.columns);
   }
   if (layout_.tensor > 1) add_tensor_collectives(sizes, op);
+  const Kept& kept = execution().kept;
+  keep_both(rounded(op.parameters * kept.rounded_weight_bytes + s.rows * s.inner * kept.rounded_input_bytes));
   if (execution().kept.keeps_every_second_product) keep_every_second(sizes);
   return *this;
 }
@@ -72,10 +74,10 @@ LayerBuilder& LayerBuilder::product(const LinearSizes& sizes) {
 void LayerBuilder::keep_every_second(const LinearSizes& sizes) {
   int64_t kept = 0;
   const auto count = [&](int64_t columns) { kept += products_++ % 2 == 0 ? columns : 0; };
-  if (sizes.parts.front() == 0) count(sizes.columns);
-  for (const int64_t columns : sizes.parts) {
-    if (columns > 0) count(columns);
-  }
+  const bool one = sizes.module == Module::qkv && execution().kept.one_product_of_queries_keys_values;
+  if (one || sizes.parts.front() == 0) count(sizes.columns);
+  for (const int64_t columns : sizes.parts)
+    if (!one && columns > 0) count(columns);
   const int64_t rows = sizes.parallel == Parallel::columns ? tokens_ : local_tokens_;
   last().saved_bytes_selective = rounded(rows * kept * unit_);
   last().selective_share = 1.0 - double(kept) / double(sizes.columns);

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/allocation.h"
-#include "models/layer_program.h"
+#include "models/layer_operators.h"
 
 namespace mpt::models {
 
@@ -176,7 +176,7 @@ class LayerBuilder {
 
   bool recomputes(bool SelectiveRecompute::*part) const { return layout_.selective.*part; }
   /// The last operator's input is recomputed if selective recompute includes `part`.
-  void makes_again(bool SelectiveRecompute::*part) {
+  void recompute_if(bool SelectiveRecompute::*part) {
     if (!recomputes(part)) return;
     last().saved_bytes_selective = 0;
     last().selective_share = 1.0;

@@ -106,9 +106,9 @@ void add_residual_mixture(LayerBuilder& b, Module module, std::string_view weigh
     b.linear({weights, module, made, n * m.hidden, false, Parallel::replicated, {}, /*fp8=*/false})
         .saves_local(n * m.hidden);
     b.last().parameters += made + 3;
-    b.makes_again(&SelectiveRecompute::streams);
+    b.recompute_if(&SelectiveRecompute::streams);
     b.add({mixture, module, b.local_shape(OperatorKind::residual_add, 2 * n * m.hidden)});
-    b.makes_again(&SelectiveRecompute::streams);
+    b.recompute_if(&SelectiveRecompute::streams);
   }
   if (m.residual_block == 0) return;
   const int64_t stored = 1 + (m.layers.count() - 1) / m.residual_block;
@@ -160,6 +160,21 @@ void add_layer_tables(LayerBuilder& b, const Layout& layout) {
   b.last().parameters += m.layer_embedding;
 }
 
+// While a loss by chunks runs. Liger's chunks have so many tokens that their logits have tokens x hidden
+// elements, in 16 bits and in fp32 (linkedin/Liger-Kernel, ops/fused_linear_cross_entropy.py); the gradient
+// of the head's input stays. torchtitan sums that gradient in fp32, and its chunks are parts of the sequence.
+// Their logits are in 16 bits, with the same copies as those of a whole loss (torchtitan 0.3.0,
+// torchtitan/components/loss.py).
+int64_t chunk_bytes(const LayerBuilder& b, int64_t columns, int64_t split) {
+  const int64_t hidden = b.model().hidden, chunks = b.execution().kernels.loss_chunks;
+  if (chunks == 0) return 3 * b.bytes(hidden);
+  const bool compiled = b.execution().kernels.elementwise == ElementwiseKernels::compiled;
+  const int64_t logits =
+      compiled ? (2 + split) * b.bytes(columns)
+               : b.bytes(columns) + (b.execution().kept.logit_copies + split) * b.state_bytes(columns);
+  return b.state_bytes(hidden) + logits / chunks;
+}
+
 // Output projection and loss over this rank's share of the vocabulary, or over all of it.
 void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   const ModelSpec& m = b.model();
@@ -179,10 +194,8 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   if (!chunked) b.saves_all_tokens(columns);
   Operator& loss = b.last();
   loss.forward_workspace_bytes = b.state_bytes(1) + b.state_bytes(2);
-  // A chunk has so many tokens that its logits have tokens x hidden elements, in 16 bits and in fp32
-  // (linkedin/Liger-Kernel, ops/fused_linear_cross_entropy.py). The gradient of the head's input stays.
-  if (chunked) loss.forward_workspace_bytes += 3 * b.bytes(m.hidden);
   const int64_t split = b.tensor_ranks() > 1 && !gathers ? b.execution().kept.split_logit_copies : 0;
+  if (chunked) loss.forward_workspace_bytes += chunk_bytes(b, columns, split);
   if (b.execution().kernels.loss == LossKernel::fp32) {
     // In addition to the logits: their fp32 copy, which becomes the softmax, and in the backward its
     // gradient. If all of that is done in place, the gradient in 16 bits replaces the logits.
@@ -293,9 +306,8 @@ LayerProgram next_token_head_program(const ModelSpec& model, const Layout& layou
   add_loss(b, "next_token.output", "next_token.loss");
   b.add_gathered_tokens();
   LayerProgram program = b.take();
-  for (Operator& op : program.operators) {
+  for (Operator& op : program.operators)
     if (op.shape.kind == OperatorKind::linear) op.parameters = 0;
-  }
   return program;
 }
 
@@ -316,11 +328,10 @@ LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, in
 ParameterShare parameter_share(const LayerProgram& program) {
   ParameterShare share;
   for (const Operator& op : program.operators) {
-    if (op.shape.frozen) {
+    if (op.shape.frozen)
       (op.expert_parameters ? share.frozen_expert_bytes : share.frozen_bytes) += op.frozen_bytes;
-    } else {
+    else
       (op.expert_parameters ? share.expert : share.dense) += op.parameters;
-    }
   }
   return share;
 }
@@ -334,9 +345,8 @@ int64_t parameters(const LayerProgram& program) {
 int64_t saved_bytes(const LayerProgram& program, Recompute recompute) {
   if (recompute == Recompute::full && program.input_bytes > 0) return program.input_bytes;
   int64_t sum = 0;
-  for (const Operator& op : program.operators) {
+  for (const Operator& op : program.operators)
     sum += recompute == Recompute::none ? op.saved_bytes : op.saved_bytes_selective;
-  }
   return sum;
 }
 
@@ -345,9 +355,8 @@ double model_flop_per_token(const ModelSpec& model, int64_t sequence, const Trai
   one.training = training;
   const auto flop = [](const LayerProgram& program) {
     double sum = 0.0;
-    for (const Operator& op : program.operators) {
+    for (const Operator& op : program.operators)
       sum += forward_flop(op.shape) + input_gradient_flop(op.shape) + weight_gradient_flop(op.shape);
-    }
     return sum;
   };
   const LayerKinds kinds(model);

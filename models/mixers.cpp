@@ -15,7 +15,7 @@ void add_query_key_norm(LayerBuilder& b, int64_t queries, int64_t keys) {
   const Attention& a = *b.kind().attention;
   const int64_t width = queries + keys;
   b.add({"attention.query_key_norm", M::mixer, b.shape(OperatorKind::norm, width)}).saves_all_tokens(width);
-  b.makes_again(&SelectiveRecompute::latent);
+  b.recompute_if(&SelectiveRecompute::latent);
   b.last().parameters = a.query_key_norm == QueryKeyNorm::per_head ? (keys > 0 ? 2 : 1) * a.head_dim : width;
   if (b.model().norm == NormKind::rms_norm && b.has_norms_of_several_kernels())
     b.saves_norm_of_several_kernels(width).saves_states(width / a.head_dim);
@@ -114,11 +114,10 @@ void add_multi_head(LayerBuilder& b) {
   }
   if (a.index) add_index(b);
   b.attention({a.head_dim, a.value_head_dim(), b.share(a.kv_heads), queries + keys + values});
-  if (gate > 0 && b.execution().kept.keeps_whole_projection) {
+  if (gate > 0 && b.execution().kept.keeps_whole_projection)
     add_own_output_gate(b, gate, outputs, queries + keys + values + gate);
-  } else {
+  else
     add_output_gate(b, gate, outputs);
-  }
   b.linear({"attention.output", M::attention_output, m.hidden, outputs, a.output_bias, Parallel::rows})
       .saves_core_output(outputs);
 }

@@ -34,30 +34,9 @@ enum class OperatorKind : uint8_t {
 };
 
 struct OperatorShape {
-  OperatorKind kind = OperatorKind::linear;
-  Precision precision = Precision::fp32;
-  int64_t rows = 0;
-  int64_t columns = 0;
-  int64_t inner = 0;
-  int64_t batch = 0;
-  int64_t sequence = 0;
-  int64_t heads = 0;
-  int64_t kv_heads = 0;
-  int64_t head_dim = 0;
-  int64_t value_head_dim = 0;
-  int64_t copy_width = 0;  // width of a token's copy in a grouped product's input or output
-  int64_t context = 1;  // ranks that share an attention core's sequence in a ring: this one does 1 / context
-  bool gated = false;
-  bool frozen = false;  // its weights get no gradient
-  // An addition to its kind: a weighted bias on a grouped product, a limit on an activation's input, a factor
-  // on rotary positions (YaRN, arXiv:2309.00071, section 3.4), or an RMS norm of several kernels.
-  bool extra = false;
-  // An attention core has another factor on scores than 1 / sqrt(head_dim), or a soft cap.
-  bool scaled = false, capped = false;
+#include "generated/OperatorShape.inc"
 
   auto operator<=>(const OperatorShape&) const = default;
-
-  static void describe(auto& v);
 };
 
 /// Whether the operator multiplies by weights.
@@ -80,29 +59,4 @@ double weight_gradient_flop(const OperatorShape& shape);
 double forward_bytes_moved(const OperatorShape& shape);
 double backward_bytes_moved(const OperatorShape& shape);
 
-void OperatorShape::describe(auto& v) {
-  using T = OperatorShape;
-  const FieldRule size = optional_field(between(0, 1e15));
-  v.field("kind", &T::kind, "kind of operator");
-  v.field("precision", &T::precision, "precision of its data");
-  v.field("rows", &T::rows, "rows, usually tokens", size);
-  v.field("columns", &T::columns, "columns of the result", size);
-  v.field("inner", &T::inner, "length of the sums", size);
-  v.field("batch", &T::batch, "sequences, or experts", size);
-  v.field("sequence", &T::sequence, "tokens per sequence", size);
-  v.field("heads", &T::heads, "query heads on this rank", size);
-  v.field("kv_heads", &T::kv_heads, "key-value heads on this rank", size);
-  v.field("head_dim", &T::head_dim, "size of a query and key head", size);
-  v.field("value_head_dim", &T::value_head_dim, "size of a value head", size);
-  v.field("copy_width", &T::copy_width, "width of a token's copy on its way to an expert or back", size);
-  v.field("context", &T::context, "ranks that share an attention core's sequence",
-          optional_field(between(1, 1e7)));
-  v.field("gated", &T::gated, "gated activation", optional_field());
-  v.field("frozen", &T::frozen, "its weights get no gradient", rare_field());
-  v.field("extra", &T::extra, "a weighted bias, a limit of an activation, a factor on rotary positions",
-          optional_field());
-  v.field("scaled", &T::scaled, "an attention core's scores have another factor than 1 / sqrt(head_dim)",
-          rare_field());
-  v.field("capped", &T::capped, "an attention core's scores have a soft cap", rare_field());
-}
 }  // namespace mpt::models

@@ -25,9 +25,8 @@ ParameterCount count_parameters(const ModelSpec& model) {
   ParameterCount count;
   add(embedding_program(model, whole, 1), nullptr, 1, count);
   add(head_program(model, whole, 1), nullptr, 1, count);
-  if (model.tied_embeddings) {
+  if (model.tied_embeddings)
     for (int64_t* sum : {&count.total, &count.active, &count.embedding}) *sum -= model.vocab * model.hidden;
-  }
   const LayerKinds kinds(model);
   for (size_t k = 0; k < kinds.size(); ++k) {
     const LayerKind& kind = kinds.kind(k);

@@ -85,9 +85,8 @@ std::vector<RankGroup> pipeline_groups(const Layout& layout, std::span<const int
   for (size_t s = 0; s + 1 < rank_of_stage.size(); ++s) {
     const int lower = rank_of_stage[s], upper = rank_of_stage[s + 1];
     if (lower == upper) continue;
-    for (const RankGroup& group : {edge(layout, true, lower, upper), edge(layout, false, upper, lower)}) {
+    for (const RankGroup& group : {edge(layout, true, lower, upper), edge(layout, false, upper, lower)})
       if (known.insert(group).second) groups.push_back(group);
-    }
   }
   if (shares_table && rank_of_stage.front() != rank_of_stage.back())
     groups.push_back(pipeline_ends(rank_of_stage));
@@ -100,11 +99,10 @@ std::vector<int64_t> members(const RankGrid& grid, const RankCoordinates& at, co
   for (int64_t i = 0; i < ranks.count; ++i) {
     const int64_t index = ranks.first + i * ranks.step;
     RankCoordinates member = at;
-    if (ranks.in_pipeline) {
+    if (ranks.in_pipeline)
       member.pipeline = index;
-    } else {
+    else
       member = {index % tensor, index / tensor / context, at.pipeline, index / tensor % context};
-    }
     members.push_back(grid.rank(member));
   }
   return members;
@@ -113,9 +111,8 @@ std::vector<int64_t> members(const RankGrid& grid, const RankCoordinates& at, co
 std::vector<int64_t> communicator_counts(const Layout& layout, std::span<const int> rank_of_stage,
                                          bool shares_table) {
   std::set<RankGroup> own;
-  for (const RankGroup& group : stage_groups(layout, {})) {
+  for (const RankGroup& group : stage_groups(layout, {}))
     if (group.ranks.count > 1) own.insert(group);
-  }
   std::vector<int64_t> counts(size_t(layout.pipeline), int64_t(own.size()));
   for (const RankGroup& group : pipeline_groups(layout, rank_of_stage, shares_table)) {
     ++counts[size_t(group.ranks.first)];

@@ -34,12 +34,15 @@ int64_t StagePieces::wide_share(const Layout& layout, const Piece& piece, bool w
   return wide;
 }
 
-int64_t StagePieces::padding(const Layout& layout, const Piece& piece, bool without_table) const {
-  const int64_t shard = dense_shard(layout);
-  if (shard == 1 || !layout.execution.states.shards_whole_rows) return 0;
+// Of dense weights, or of routed experts, each of which is a row.
+int64_t StagePieces::padding(const Layout& layout, const Piece& piece, bool without_table,
+                             bool of_experts) const {
+  const StateBytes& states = layout.execution.states;
+  const int64_t shard = of_experts ? expert_shard(layout) : dense_shard(layout);
+  if (shard == 1 || !(of_experts ? states.shards_whole_experts : states.shards_whole_rows)) return 0;
   int64_t padding = 0;
   for (const Weight& w : piece.weights) {
-    if (w.expert || (without_table && w.rows * w.columns == tied_parameters_)) continue;
+    if (w.expert != of_experts || (without_table && w.rows * w.columns == tied_parameters_)) continue;
     padding += ((w.rows + shard - 1) / shard * shard - w.rows) * w.columns;
   }
   return padding;
@@ -47,10 +50,13 @@ int64_t StagePieces::padding(const Layout& layout, const Piece& piece, bool with
 
 ParameterShare StagePieces::padded(ParameterShare share, const Layout& layout, const KindCounts& layers,
                                    bool embedding, bool head) const {
-  for (size_t kind = 0; kind < layers.size(); ++kind)
-    share.dense += layers[kind] * padding(layout, layers_[layer_of_kind_[kind]], false);
-  if (embedding) share.dense += padding(layout, embedding_, false);
-  if (head) share.dense += padding(layout, head_, embedding);
+  for (size_t kind = 0; kind < layers.size(); ++kind) {
+    const Piece& layer = layers_[layer_of_kind_[kind]];
+    share.dense += layers[kind] * padding(layout, layer, false, false);
+    share.expert += layers[kind] * padding(layout, layer, false, true);
+  }
+  if (embedding) share.dense += padding(layout, embedding_, false, false);
+  if (head) share.dense += padding(layout, head_, embedding, false);
   return share;
 }
 
@@ -66,9 +72,10 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
     // Learned positions are sharded separately from the token table, and so is a copy of the table.
     const bool copies = h.piece == next_token_.data();
     const int64_t apart = h.piece == &embedding_ ? position_parameters_ : copies ? copied_table_ : 0;
-    const int64_t padded = h.piece->parameters.dense + padding(layout, *h.piece, shares);
+    const int64_t padded = h.piece->parameters.dense + padding(layout, *h.piece, shares, false);
     const int64_t dense_share = (padded - tied - apart + dense - 1) / dense + (apart + dense - 1) / dense;
-    const int64_t expert_share = (h.piece->parameters.expert + expert - 1) / expert;
+    const int64_t padded_experts = h.piece->parameters.expert + padding(layout, *h.piece, false, true);
+    const int64_t expert_share = (padded_experts + expert - 1) / expert;
     const int64_t whole = dense_share * dense + expert_share * expert;
     const int64_t frozen = h.piece->parameters.frozen_bytes - (shares ? tied_frozen_bytes_ : 0);
     const int64_t frozen_expert = h.piece->parameters.frozen_expert_bytes;

@@ -10,11 +10,11 @@
 namespace mpt::models {
 namespace {
 
-// Bits of a stored weight. NF4 has a scale in 8 bits for every 64 weights, and one in 32 bits for every 256
-// of these scales (QLoRA, arXiv:2305.14314, section 3).
-double stored_bits(FrozenFormat format, Precision precision) {
-  if (format == FrozenFormat::fp8) return 8.0;
-  if (format == FrozenFormat::nf4) return 4.0 + 8.0 / 64.0 + 32.0 / (64.0 * 256.0);
+// Bits of a stored weight. NF4 has a scale in 32 bits for every 64 weights. Nested scales have 8 bits, and
+// 256 of them share one in 32 bits (QLoRA, arXiv:2305.14314, section 3).
+double stored_bits(FrozenFormat format, Precision precision, bool nested_scales) {
+  if (format == FrozenFormat::fp8 || format == FrozenFormat::int8) return 8.0;
+  if (format == FrozenFormat::nf4) return 4.0 + (nested_scales ? 8.0 + 32.0 / 256.0 : 32.0) / 64.0;
   return 8.0 * double(element_bytes(precision));
 }
 
@@ -33,7 +33,7 @@ void LayerBuilder::add_widening(const LinearSizes& sizes, int64_t matrices) {
   if (t.frozen_format == FrozenFormat::bf16 || !rules.quantised || !t.freezes(*rules.part)) return;
   OperatorShape s = shape(OperatorKind::widen, sizes.columns);
   s.rows = sizes.inner * matrices;
-  s.inner = t.frozen_format == FrozenFormat::fp8 ? 8 : 4;
+  s.inner = t.frozen_format == FrozenFormat::nf4 ? 4 : 8;
   s.frozen = true;
   add({"frozen.widen", Module::widen, s});
 }
@@ -67,6 +67,8 @@ void LayerBuilder::add_adapter(const LinearSizes& sizes) {
   }
   add_product("adapter.up", wide, rank);
   keep_both(bytes(all_ranks));
+  if (execution().kept.adapter_dropout)
+    keep_both(rounded(tokens_ * sizes.inner * adapters_of(sizes, execution())));
   input_is_local_ = was_local;
 }
 
@@ -107,9 +109,10 @@ void LayerBuilder::freeze() {
     if (!rules.part || !t.freezes(*rules.part)) continue;
     op.shape.frozen = true;
     const bool narrows = execution().states.narrows_experts || !op.expert_parameters;
-    const double bits = rules.quantised && narrows && is_product(op.shape)
-                            ? stored_bits(t.frozen_format, layout_.precision)
-                            : 8.0 * double(element_bytes(layout_.precision));
+    const double bits =
+        rules.quantised && narrows && is_product(op.shape)
+            ? stored_bits(t.frozen_format, layout_.precision, execution().states.nested_scales)
+            : 8.0 * double(element_bytes(layout_.precision));
     op.frozen_bytes = int64_t(std::ceil(double(op.parameters) * bits / 8.0));
     op.weight_operand_bytes = op.weight_workspace_bytes = 0;
     if (!is_product(op.shape)) continue;

@@ -126,9 +126,8 @@ std::optional<Value> first_difference(const ModelSpec& a, const ModelSpec& b) {
       if (json.is_array() == lists && (other == theirs.end() || other->second != json)) return value;
     }
   }
-  for (const auto& [value, json] : theirs) {
+  for (const auto& [value, json] : theirs)
     if (!ours.contains(value)) return value;
-  }
   return Value::unequal_layers;
 }
 
@@ -147,45 +146,9 @@ const ValueForm* form_of(Value value) {
 }
 
 FieldRule rule_of(Value value) {
-  using V = Value;
-  using M = ModelSpec;
-  using A = Attention;
-  using L = LatentAttention;
-  using S = RotaryScaling;
-  using E = MixtureOfExperts;
-  static const std::map<Value, FieldRule> rules{{V::layers, between(1, 1e5)},
-                                                {V::hidden, mpt::rule_of(&M::hidden)},
-                                                {V::vocab, mpt::rule_of(&M::vocab)},
-                                                {V::max_positions, mpt::rule_of(&M::max_positions)},
-                                                {V::norm_epsilon, mpt::rule_of(&M::norm_epsilon)},
-                                                {V::next_token_layers, mpt::rule_of(&M::next_token_layers)},
-                                                {V::heads, mpt::rule_of(&A::heads)},
-                                                {V::kv_heads, mpt::rule_of(&A::kv_heads)},
-                                                {V::head_dim, mpt::rule_of(&A::head_dim)},
-                                                {V::query_rank, mpt::rule_of(&L::query_rank)},
-                                                {V::kv_rank, mpt::rule_of(&L::key_value_rank)},
-                                                {V::nope_dim, mpt::rule_of(&L::nope_head_dim)},
-                                                {V::rope_dim, mpt::rule_of(&L::rope_head_dim)},
-                                                {V::v_dim, mpt::rule_of(&L::value_head_dim)},
-                                                {V::rotary_base, mpt::rule_of(&Rotary::base)},
-                                                {V::rotary_fraction, mpt::rule_of(&Rotary::fraction)},
-                                                {V::scaling_factor, mpt::rule_of(&S::factor)},
-                                                {V::original_positions, mpt::rule_of(&S::original_positions)},
-                                                {V::beta_fast, mpt::rule_of(&S::beta_fast)},
-                                                {V::beta_slow, mpt::rule_of(&S::beta_slow)},
-                                                {V::mscale, mpt::rule_of(&S::mscale)},
-                                                {V::mscale_all_dim, mpt::rule_of(&S::mscale_all_dim)},
-                                                {V::ffn, mpt::rule_of(&Mlp::ffn_hidden)},
-                                                {V::activation_limit, mpt::rule_of(&Mlp::activation_limit)},
-                                                {V::experts, mpt::rule_of(&E::experts)},
-                                                {V::experts_per_token, mpt::rule_of(&E::experts_per_token)},
-                                                {V::expert_ffn, mpt::rule_of(&Mlp::ffn_hidden)},
-                                                {V::shared_ffn, mpt::rule_of(&E::shared_ffn_hidden)},
-                                                {V::bias_rate, mpt::rule_of(&E::bias_rate)},
-                                                {V::routed_scale, mpt::rule_of(&E::routed_scale)},
-                                                {V::balance_loss, mpt::rule_of(&E::balance_loss)},
-                                                {V::groups, mpt::rule_of(&E::expert_groups)},
-                                                {V::groups_per_token, mpt::rule_of(&E::groups_per_token)}};
+  static const std::map<Value, FieldRule> rules{
+#include "generated/value_rules.inc"
+  };
   const auto found = rules.find(value);
   return found == rules.end() ? FieldRule{} : found->second;
 }

@@ -29,7 +29,7 @@ struct ValueForm {
   ValueType type = ValueType::count;
   std::vector<std::string> known;  // words
 };
-/// Nothing if no model has the value in this form (MPT_FILE_VALUES).
+/// Nothing if no model has the value in this form ("file" in models/values.json).
 const ValueForm* form_of(Value value);
 /// The range of a number: that of the field that holds it.
 FieldRule rule_of(Value value);

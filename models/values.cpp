@@ -203,9 +203,9 @@ void visit_experts(ValueVisitor& v, ModelDraft& d) {
 }
 
 const std::string& words_of(Value value) {
-#define MPT_WORDS(name, words) words,
-  static const std::string table[] = {MPT_MODEL_VALUES(MPT_WORDS) MPT_FILE_VALUES(MPT_WORDS)};
-#undef MPT_WORDS
+  static const std::string table[] = {
+#include "generated/value_words.inc"
+  };
   return table[size_t(value)];
 }
 

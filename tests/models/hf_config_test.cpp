@@ -278,6 +278,8 @@ TEST(HuggingFaceConfig, YarnIsReadWithItsNumbers) {
   };
   RotaryScaling wanted{.kind = RotaryScalingKind::yarn, .factor = 16.0, .original_positions = 65536};
   EXPECT_EQ(read(""), wanted);
+  EXPECT_EQ(read(R"(,"attention_factor":1.2772588722239782)"), wanted) << "0.1 ln(16) + 1, the default";
+  EXPECT_EQ(read(R"(,"attention_factor":null)"), wanted);
   wanted.original_positions = 4096;
   wanted.beta_fast = wanted.beta_slow = 1.0;
   wanted.mscale = 0.707;
@@ -287,6 +289,9 @@ TEST(HuggingFaceConfig, YarnIsReadWithItsNumbers) {
                     "mscale_all_dim":1,"truncate":false)"),
             wanted);
   EXPECT_EQ(read(R"(,"attention_factor":1.5)").kind, RotaryScalingKind::other);
+  EXPECT_EQ(read(R"(,"attention_factor":1.2772588722239782,"mscale":0.707,"mscale_all_dim":1)").kind,
+            RotaryScalingKind::other)
+      << "in place of their ratio";
 }
 
 TEST(HuggingFaceConfig, SquaredRelu) {
@@ -499,7 +504,9 @@ TEST(Zoo, IdsOfAFamilyHaveItsSizes) {
       {"Qwen/QwQ-32B", "qwen2.5-32b"},
       {"MiniMaxAI/MiniMax-M2.7", "minimax-m2.5"},
       {"mistralai/Devstral-Small-2-24B-Instruct-2512", "mistral-small-24b"},
-      {"tiiuae/Falcon-H1-34B-Instruct", "falcon-h1-34b"}};
+      {"tiiuae/Falcon-H1-34B-Instruct", "falcon-h1-34b"},
+      {"katanemo/Plano-Orchestrator-4B", "qwen3-4b-2507"},
+      {"01-ai/Yi-34B-Chat", "yi-34b"}};
   for (const auto& [id, name] : ids) {
     const ImportedModel read = load_imported_model(id);
     EXPECT_TRUE(same_model(read.model, load_model(name))) << id;

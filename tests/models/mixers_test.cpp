@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "models/layer_kinds.h"
+#include "models/layer_program.h"
 #include "models/zoo.h"
 
 namespace mpt::models {

@@ -144,7 +144,9 @@ const Names kMixers{"attention.entries",
                     "mixer.gates_down",
                     "mixer.gates_up",
                     "mixer.input",
-                    "mixer.output"};
+                    "mixer.output",
+                    "mixer.states",
+                    "mixer.steps"};
 
 TEST(Modules, EveryFrozenPartHasItsProducts) {
   const std::map<FrozenPart, Names> expected{

@@ -140,6 +140,19 @@ TEST(Adapters, OverFourBitsLeaveStackedExpertsInSixteen) {
   }
 }
 
+// bitsandbytes 0.50.2, functional.quantize_4bit of a matrix of 1024 x 1024 in bf16: 4.126953 bits a weight
+// with compress_statistics, 4.5 without.
+TEST(Adapters, OverFourBitsHaveScalesInThirtyTwoUnlessTheseAreQuantisedAgain) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout l = one_rank(model);
+  l.training = lora(16, FrozenFormat::nf4);
+  const auto frozen = [&](bool nested) {
+    l.execution.states.nested_scales = nested;
+    return double(share_of(model, l).frozen_bytes);
+  };
+  EXPECT_NEAR(frozen(false) - frozen(true), 32 * 218'103'808.0 * (4.5 - 4.126953125) / 8.0, 1e3);
+}
+
 TEST(Adapters, OverFourBitsWidenNoExpertThatIsStoredInSixteen) {
   const ModelSpec model = load_model("deepseek-v3");
   Layout l = one_rank(model);
@@ -317,6 +330,88 @@ TEST(Offload, MovesWhatTheNamedModulesKeep) {
   const StageFootprint after = footprint_of(model, l, 4096);
   EXPECT_LT(after.saved_bytes + after.backward_workspace_bytes,
             before.saved_bytes + before.backward_workspace_bytes);
+}
+
+// CPUOffloadPolicy of FSDP2 (torch 2.15.0, _fsdp_param.py): shares of weights and gradients, and moments,
+// wait in the host's memory. The device has the piece at work.
+TEST(Offload, OfWeightsLeavesThePieceAtWork) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout l = one_rank(model);
+  l.data = l.shard = 8;
+  l.zero = 3;
+  l.recompute = Recompute::full;
+  StateBytes& states = l.execution.states;
+  states.weight_bytes = 4;
+  states.optimizer_bytes = 8;
+  states.offloads_gradients = states.offloads_weights = true;
+  const double count = double(share_of(model, l).total());
+  const StageFootprint kept = footprint_of(model, l);
+  l.offload_optimizer = true;
+  const StageFootprint left = footprint_of(model, l);
+  EXPECT_NEAR(double(kept.parameter_bytes - left.parameter_bytes), 4.0 * count / 8.0, 1e-3 * count);
+  EXPECT_EQ(left.optimizer_bytes, 0);
+  const int64_t head = (model.vocab + 1) * model.hidden;
+  EXPECT_NEAR(double(left.parameter_bytes), 2.0 * double(head), 1e-2 * double(head)) << "in 16 bits";
+  EXPECT_NEAR(double(host_state_bytes(model, l, {8, 2048}).front()), (4.0 + 4.0 + 8.0) * count / 8.0,
+              2e-3 * 16.0 * count / 8.0);
+  EXPECT_LE(least_state_bytes(l, share_of(model, l)), left.parameter_bytes);
+  l.training = lora(16, FrozenFormat::nf4);
+  EXPECT_LT(footprint_of(model, l).parameter_bytes, kept.parameter_bytes) << "frozen ones, too";
+}
+
+// OffloadActivations of trl 1.16.0: what layers keep, or where they recompute their inputs.
+TEST(Offload, OfAllThatLayersKeep) {
+  const ModelSpec model = load_model("llama3-8b");
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    Layout l = one_rank(model);
+    l.recompute = recompute;
+    const StageFootprint kept = footprint_of(model, l);
+    l.execution.kept.waits_on_host = true;
+    const StageFootprint left = footprint_of(model, l);
+    const int64_t layer = (kept.saved_bytes - left.saved_bytes) / model.layers.count();
+    EXPECT_GE(layer, 2048 * model.hidden * 2) << "at least its input";
+    EXPECT_GE(left.backward_workspace_bytes, layer) << "the layer at work has what it kept";
+    EXPECT_LT(left.saved_bytes + left.backward_workspace_bytes,
+              kept.saved_bytes + kept.backward_workspace_bytes);
+  }
+}
+
+// bitsandbytes 0.50.2: 8 bits of each weight, and a scale of 32 bits of each row, which counts as nothing.
+TEST(Adapters, OverEightBitsHaveAByteOfEachWeight) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout l = one_rank(model);
+  const auto all = double(share_of(model, l).total());
+  l.training = lora(16, FrozenFormat::int8);
+  const double tables = 2.0 * double(model.vocab * model.hidden);
+  EXPECT_NEAR(double(share_of(model, l).frozen_bytes), all - tables + 2.0 * tables, 1e-3 * all);
+}
+
+TEST(Adapters, KeepTheMasksOfTheirDropout) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout l = one_rank(model);
+  l.training = lora(16);
+  const StageFootprint without = footprint_of(model, l);
+  l.execution.kept.adapter_dropout = true;
+  const int64_t inputs = int64_t{2048} * 32 * (4096 * 6 + 14336);  // q, k, v, o, gate, up and down
+  EXPECT_EQ(footprint_of(model, l).saved_bytes - without.saved_bytes, inputs);
+}
+
+// torchao 0.18.0, saved by a linear layer of 512 x 256 in bf16 on 128 rows: in int8 and int4 18.6 bytes of
+// each weight and 6 of each input, in mxfp4 0.53 of both.
+TEST(QuantisationAware, ProductsKeepWhatTheyRound) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout l = one_rank(model);
+  const StageFootprint plain = footprint_of(model, l);
+  l.execution.kept.rounded_weight_bytes = 19;
+  const int64_t products =
+      share_of(model, l).total() - model.vocab * model.hidden;  // all but the token table
+  const auto weights = double(footprint_of(model, l).saved_bytes - plain.saved_bytes);
+  EXPECT_NEAR(weights, 19.0 * double(products), 1e-3 * weights);
+  l.execution.kept.rounded_weight_bytes = 0;
+  l.execution.kept.rounded_input_bytes = 6;
+  const int64_t inputs =
+      int64_t{2048} * (32 * (4096 + 4096 + 4096 + 14336) + 4096);  // qkv, output, up, down; head
+  EXPECT_EQ(footprint_of(model, l).saved_bytes - plain.saved_bytes, 6 * inputs);
 }
 
 }  // namespace
