@@ -26,7 +26,8 @@ struct RunOptions {
   int64_t max_restarts = 0;
   std::optional<Launch> launch;  // one of several processes
   int master_port = 0;           // 0: from the environment
-  std::string log, trace, report, device = "auto";
+  std::string transport = "auto";
+  std::string log, tensorboard, trace, report, device = "auto";
   int64_t ranks = 0;  // 0: the plan's
   double timeout_s = 300.0;
   bool quiet = false, watch = false;

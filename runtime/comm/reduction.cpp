@@ -27,11 +27,10 @@ void reduce(const std::vector<const void*>& parts, int64_t begin, int64_t end, T
 template <class T>
 void reduce(ReduceOperation operation, const std::vector<const void*>& parts, int64_t begin, int64_t end,
             void* to) {
-  if (operation == ReduceOperation::sum) {
+  if (operation == ReduceOperation::sum)
     reduce(parts, begin, end, static_cast<T*>(to), [](T a, T b) { return a + b; });
-  } else {
+  else
     reduce(parts, begin, end, static_cast<T*>(to), [](T a, T b) { return std::max(a, b); });
-  }
 }
 
 // Sums of 16-bit parts are computed in float and rounded once.

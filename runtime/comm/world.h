@@ -24,6 +24,8 @@ class World {
   /// first reason is kept.
   virtual void abort(const std::string& reason) = 0;
   virtual bool aborted() const = 0;
+  /// The reason of an abort, if this world knows it.
+  virtual std::string reason() const { return ""; }
 
   /// Ranks of this process.
   virtual std::vector<int> local_ranks() const = 0;

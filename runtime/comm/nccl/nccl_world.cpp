@@ -35,8 +35,6 @@ class Handle {
     config.maxCTAs = kMostChannels;
     check(ncclCommInitRankConfig(&handle_, size, id, rank, &config), "ncclCommInitRankConfig");
   }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
   ~Handle() {
     const std::lock_guard lock(mutex_);
     if (handle_ != nullptr && !aborted_) ncclCommDestroy(handle_);
@@ -158,35 +156,23 @@ class NcclCommunicator final : public Communicator {
   int size() const override { return control_->size(); }
 
   void all_reduce(void* data, int64_t count, DataType type, ReduceOperation operation) override {
-    call("ncclAllReduce", [&](ncclComm_t comm, cudaStream_t stream) {
-      return ncclAllReduce(data, data, size_t(count), nccl_type(type),
-                           operation == ReduceOperation::sum ? ncclSum : ncclMax, comm, stream);
-    });
+    const ncclRedOp_t with = operation == ReduceOperation::sum ? ncclSum : ncclMax;
+    call("ncclAllReduce", ncclAllReduce, data, data, size_t(count), nccl_type(type), with);
   }
   void all_gather(const void* send, void* receive, int64_t count, DataType type) override {
-    call("ncclAllGather", [&](ncclComm_t comm, cudaStream_t stream) {
-      return ncclAllGather(send, receive, size_t(count), nccl_type(type), comm, stream);
-    });
+    call("ncclAllGather", ncclAllGather, send, receive, size_t(count), nccl_type(type));
   }
   void reduce_scatter(const void* send, void* receive, int64_t count, DataType type) override {
-    call("ncclReduceScatter", [&](ncclComm_t comm, cudaStream_t stream) {
-      return ncclReduceScatter(send, receive, size_t(count), nccl_type(type), ncclSum, comm, stream);
-    });
+    call("ncclReduceScatter", ncclReduceScatter, send, receive, size_t(count), nccl_type(type), ncclSum);
   }
   void broadcast(void* data, int64_t bytes, int root) override {
-    call("ncclBroadcast", [&](ncclComm_t comm, cudaStream_t stream) {
-      return ncclBroadcast(data, data, size_t(bytes), ncclInt8, root, comm, stream);
-    });
+    call("ncclBroadcast", ncclBroadcast, data, data, size_t(bytes), ncclInt8, root);
   }
   void send(const void* data, int64_t bytes, int peer) override {
-    call("ncclSend", [&](ncclComm_t comm, cudaStream_t stream) {
-      return ncclSend(data, size_t(bytes), ncclInt8, peer, comm, stream);
-    });
+    call("ncclSend", ncclSend, data, size_t(bytes), ncclInt8, peer);
   }
   void receive(void* data, int64_t bytes, int peer) override {
-    call("ncclRecv", [&](ncclComm_t comm, cudaStream_t stream) {
-      return ncclRecv(data, size_t(bytes), ncclInt8, peer, comm, stream);
-    });
+    call("ncclRecv", ncclRecv, data, size_t(bytes), ncclInt8, peer);
   }
   void send_receive(const void* data, int to, void* received, int from, int64_t bytes) override {
     call("ncclSend and ncclRecv", [&](ncclComm_t comm, cudaStream_t stream) {
@@ -251,10 +237,11 @@ class NcclCommunicator final : public Communicator {
   };
 
   // A call of a nonblocking communicator may return before it has reached its stream.
-  template <class Call>
-  void call(const char* name, Call&& call) {
+  template <class Call, class... Arguments>
+  void call(const char* name, Call&& call, Arguments... arguments) {
     const cudaStream_t stream = device_.stream();  // makes its GPU the current one
-    const ncclResult_t result = handle_->call([&](ncclComm_t comm) { return call(comm, stream); });
+    const ncclResult_t result =
+        handle_->call([&](ncclComm_t comm) { return call(arguments..., comm, stream); });
     handle_->check(result, name);
     if (result == ncclInProgress) complete(name);
   }
@@ -319,9 +306,8 @@ class NcclWorld final : public World {
     }
     // In parallel: an abort may wait for operations of the other groups before it releases memory.
     std::vector<std::jthread> aborts;
-    for (const std::weak_ptr<Handle>& weak : handles) {
+    for (const std::weak_ptr<Handle>& weak : handles)
       if (const auto handle = weak.lock()) aborts.emplace_back([handle] { handle->abort(); });
-    }
   }
   bool aborted() const override { return shared_->control.aborted(); }
   std::vector<int> local_ranks() const override { return shared_->control.local_ranks(); }

@@ -29,10 +29,9 @@ std::unique_ptr<addrinfo, void (*)(addrinfo*)> resolve(const std::string& addres
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (error != 0) {
+  if (error != 0)
     throw UserError(Problem{"MASTER_ADDR", "\"" + address.substr(0, 80) + "\": " + ::gai_strerror(error),
                             "the name or number of the first host", ""});
-  }
   return {found, ::freeaddrinfo};
 }
 
@@ -117,9 +116,8 @@ Socket Socket::connect(const std::string& address, int port, const Patience& pat
     Socket socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket) fail("no socket");
     bool connected = ::connect(socket.descriptor_, found->ai_addr, found->ai_addrlen) == 0;
-    if (!connected && (errno == EINPROGRESS || errno == EINTR)) {
+    if (!connected && (errno == EINPROGRESS || errno == EINTR))
       connected = socket.wait(POLLOUT, patience) && is_connected(socket.descriptor_);
-    }
     if (connected) {
       ::fcntl(socket.descriptor_, F_SETFL, ::fcntl(socket.descriptor_, F_GETFL) & ~O_NONBLOCK);
       set_option(socket.descriptor_, IPPROTO_TCP, TCP_NODELAY);
@@ -145,13 +143,14 @@ void Socket::set_send_timeout(std::chrono::milliseconds timeout) const {
   ::setsockopt(descriptor_, SOL_SOCKET, SO_SNDTIMEO, &value, sizeof value);
 }
 
-void Socket::send_all(const void* data, size_t bytes, const std::optional<Patience>& patience) const {
+void Socket::send_all(const void* data, size_t bytes, const std::optional<Patience>& patience,
+                      bool more_follows) const {
+  const int flags = MSG_NOSIGNAL | (patience ? MSG_DONTWAIT : 0) | (more_follows ? MSG_MORE : 0);
   const char* at = static_cast<const char*>(data);
   while (bytes > 0) {
     if (patience && !wait(POLLOUT, *patience))
       throw RunError("the other side did not read within the timeout");
-    const ssize_t sent =
-        ::send(descriptor_, at, bytes, patience ? MSG_NOSIGNAL | MSG_DONTWAIT : MSG_NOSIGNAL);
+    const ssize_t sent = ::send(descriptor_, at, bytes, flags);
     if (sent < 0 && (errno == EINTR || (patience && errno == EAGAIN))) continue;
     if (sent <= 0) fail("the connection is lost");
     at += sent;
@@ -179,6 +178,7 @@ std::optional<size_t> Socket::receive_some(void* data, size_t bytes) const {
   return received > 0 ? size_t(received) : 0;
 }
 
+void Socket::stop_receiving() const { ::shutdown(descriptor_, SHUT_RD); }
 void Socket::shut_down() const { ::shutdown(descriptor_, SHUT_RDWR); }
 
 int Socket::port() const { return own_name(descriptor_).second; }

@@ -49,14 +49,18 @@ class Socket {
 
   /// Limits how long a send without `patience` waits for the other side to read.
   void set_send_timeout(std::chrono::milliseconds timeout) const;
-  /// With `patience`, throws RunError at the deadline, or StopRequested.
-  void send_all(const void* data, size_t bytes, const std::optional<Patience>& patience = {}) const;
+  /// With `patience`, throws RunError at the deadline, or StopRequested. If `more_follows`, it may wait for
+  /// that, to leave in one packet.
+  void send_all(const void* data, size_t bytes, const std::optional<Patience>& patience = {},
+                bool more_follows = false) const;
   /// False if the connection ends before the first byte.
   bool receive_all(void* data, size_t bytes, const std::optional<Patience>& patience = {}) const;
   /// Reads the bytes that are there, at most `bytes`. Returns their number, 0 at the connection's end,
   /// nothing if idle.
   std::optional<size_t> receive_some(void* data, size_t bytes) const;
   /// Ends a receive_all() in another thread.
+  void stop_receiving() const;
+  /// The same, and ends the connection.
   void shut_down() const;
 
   int port() const;             // of this side

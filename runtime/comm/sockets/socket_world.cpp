@@ -1,284 +1,310 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/comm/sockets/socket_world.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cstdio>
+#include <condition_variable>
 #include <cstring>
+#include <deque>
+#include <map>
 #include <mutex>
 #include <new>
-#include <set>
+#include <numeric>
 #include <thread>
 
+#include "base/digest.h"
 #include "base/error.h"
-#include "runtime/comm/messages/message_world.h"
-#include "runtime/comm/sockets/socket.h"
+#include "runtime/comm/messages/message_communicator.h"
 
 namespace mpt::runtime {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+uint64_t group_id(const std::string& name, const std::vector<int>& members) {
+  Digest digest;
+  digest.add(name);
+  for (const int member : members) digest.add(int64_t{member});
+  return std::max<uint64_t>(Frame::kFirstGroup, std::stoull(digest.text(), nullptr, 16));
+}
 
-// The first message of a process. It is plain numbers and fixed texts of known length, and may come from a
-// stranger.
-struct Hello {
-  char magic[8];  // "mpt-run\0"
-  uint32_t version, process, processes, port;
-  char plan_digest[16];
-  char address[64];
+// Where messages of one rank to another in a group are taken.
+struct Address {
+  uint64_t group;
+  int from, to;
+  auto operator<=>(const Address&) const = default;
 };
-constexpr char kMagic[8] = "mpt-run";
-constexpr uint32_t kProtocolVersion = 1;
 
-class SocketWire final : public Wire {
+// A message that a rank waits for. Its bytes go straight to `data` if it waits before they come.
+struct Receipt {
+  Address at;
+  char* data;
+  int64_t bytes;
+  enum { expected, arriving, done } state = expected;
+};
+
+struct Box {
+  std::deque<std::vector<char>> messages;  // arrived before they were expected
+  std::deque<Receipt*> receipts;
+  std::condition_variable changed;
+};
+
+// A thread for each connection reads what comes.
+class SocketWorld final : public MessageWorld {
  public:
-  SocketWire(const SocketWorldOptions& options, std::vector<Socket> peers)
-      : own_(options.launch.process), peers_(std::move(peers)), locks_(peers_.size()) {
-    for (Socket& peer : peers_) {
-      if (peer) peer.set_send_timeout(options.timeout);
-    }
-  }
-
-  int process() const override { return own_; }
-  int processes() const override { return int(peers_.size()); }
-
-  void start(Arrived arrived, Lost lost) override {
-    for (int p = 0; p < processes(); ++p) {
-      if (!peers_[size_t(p)]) continue;
-      readers_.emplace_back([=, this] {
-        if (!read(peers_[size_t(p)], arrived)) lost(p);
+  SocketWorld(const SocketWorldOptions& options, std::vector<Socket> peers)
+      : own_(options.launch.process),
+        ranks_per_process_(options.ranks / options.launch.processes),
+        timeout_(options.timeout),
+        peers_(std::move(peers)),
+        locks_(peers_.size()),
+        is_cut_(peers_.size()) {
+    for (size_t p = 0; p < peers_.size(); ++p) {
+      if (!peers_[p]) continue;
+      peers_[p].set_send_timeout(timeout_);
+      readers_.emplace_back([this, p] {
+        if (!read(peers_[p]) && !is_cut_[p]) lost(int(p));
       });
     }
   }
 
-  void send(int process, const Frame& frame, const void* data) override {
-    const std::lock_guard lock(locks_[size_t(process)]);
-    peers_[size_t(process)].send_all(&frame, sizeof frame);
-    if (frame.bytes > 0) peers_[size_t(process)].send_all(data, size_t(frame.bytes));
+  // Waits for the last frame of every other process, unless the run was aborted: some may never come.
+  ~SocketWorld() override {
+    tell_others(Frame::kGoodBye, "");
+    for (const Socket& peer : peers_)
+      if (peer && is_aborted_) peer.shut_down();
+    for (std::thread& reader : readers_) reader.join();
+  }
+  SocketWorld(const SocketWorld&) = delete;
+
+  std::unique_ptr<Channel> channel(int world_rank, const std::vector<int>& members,
+                                   const std::string& name) override;
+
+  void abort(const std::string& reason) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (is_aborted_) return;
+      reason_ = reason.substr(0, size_t(Frame::kMostLastBytes));
+      is_aborted_ = true;
+      for (auto& [address, box] : boxes_) box.changed.notify_all();
+    }
+    tell_others(Frame::kAbort, reason_);
+  }
+  bool aborted() const override { return is_aborted_; }
+  std::string reason() const override {
+    const std::lock_guard lock(mutex_);
+    return reason_;
+  }
+  std::vector<int> local_ranks() const override {
+    std::vector<int> ranks(static_cast<size_t>(ranks_per_process_));
+    std::iota(ranks.begin(), ranks.end(), own_ * ranks_per_process_);
+    return ranks;
   }
 
-  void close(bool cut) override {
-    for (Socket& peer : peers_) {
-      if (peer && cut) peer.shut_down();
+  void send(const Address& at, const char* data, int64_t bytes) {
+    const int process = at.to / ranks_per_process_;
+    if (process == own_) return deliver(at, {data, data + bytes});
+    try {
+      write(size_t(process), {at.group, at.from, at.to, bytes}, data);
+    } catch (const RunError& error) {
+      abort(fmt::format("rank {} cannot be reached: {}", at.to, error.what()));
+      throw CommunicationError(reason());
     }
-    for (std::thread& reader : readers_) reader.join();
+  }
+
+  void expect(Receipt& receipt) {
+    std::unique_lock lock(mutex_);
+    Box& box = boxes_[receipt.at];
+    if (box.messages.empty()) return box.receipts.push_back(&receipt);
+    const std::vector<char> message = std::move(box.messages.front());
+    box.messages.pop_front();
+    lock.unlock();
+    fill(receipt, message);
+  }
+
+  template <class Describe>
+  void await(const Receipt& receipt, Describe&& describe) {
+    std::unique_lock lock(mutex_);
+    const bool ended = boxes_[receipt.at].changed.wait_for(
+        lock, timeout_, [&] { return receipt.state == Receipt::done || is_aborted_; });
+    if (!ended)
+      throw CommunicationError(fmt::format("timeout after {} s in {}",
+                                           std::chrono::duration<double>(timeout_).count(), describe()));
+    if (receipt.state != Receipt::done)
+      throw CommunicationError(fmt::format("stopped while in {}: {}", describe(), reason_));
+  }
+
+  /// Returns when nobody writes to the receipt's data any more.
+  void withdraw(const Receipt& receipt) {
+    std::unique_lock lock(mutex_);
+    Box& box = boxes_[receipt.at];
+    std::erase(box.receipts, &receipt);
+    // Whoever lives and sends ends its message first: it could not tell its end to others before.
+    const auto is_over = [&] { return receipt.state != Receipt::arriving; };
+    if (box.changed.wait_for(lock, std::chrono::seconds(1), is_over)) return;
+    const auto process = size_t(receipt.at.from / ranks_per_process_);
+    is_cut_[process] = true;
+    peers_[process].stop_receiving();
+    box.changed.wait(lock, is_over);
   }
 
  private:
+  void write(size_t process, const Frame& frame, const char* data) {
+    const std::lock_guard lock(locks_[process]);
+    peers_[process].send_all(&frame, sizeof frame, {}, frame.bytes > 0);
+    peers_[process].send_all(data, size_t(frame.bytes));
+  }
+
+  void tell_others(uint64_t kind, const std::string& text) {
+    for (size_t p = 0; p < peers_.size(); ++p) {
+      try {
+        if (peers_[p]) write(p, {kind, 0, 0, int64_t(text.size())}, text.data());
+      } catch (const std::exception&) {  // the process is gone already
+      }
+    }
+  }
+
+  // The receiver that waits for this message.
+  Receipt* claim(const Address& at, int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    auto& receipts = boxes_[at].receipts;
+    if (receipts.empty() || receipts.front()->bytes != bytes) return nullptr;
+    Receipt* const receipt = receipts.front();
+    receipts.pop_front();
+    receipt->state = Receipt::arriving;
+    return receipt;
+  }
+  // If the connection ended in the middle, an abort ends the receiver's wait.
+  void finish(Receipt& receipt, bool whole) {
+    const std::lock_guard lock(mutex_);
+    receipt.state = whole ? Receipt::done : Receipt::expected;
+    boxes_[receipt.at].changed.notify_all();
+  }
+
+  void deliver(const Address& at, std::vector<char> message) {
+    const std::lock_guard lock(mutex_);
+    Box& box = boxes_[at];
+    if (box.receipts.empty()) return box.messages.push_back(std::move(message));
+    fill(*box.receipts.front(), message);
+    box.receipts.pop_front();
+    box.changed.notify_all();
+  }
+  static void fill(Receipt& receipt, const std::vector<char>& message) {
+    MPT_CHECK(int64_t(message.size()) == receipt.bytes, "{} bytes from rank {}, expected {}", message.size(),
+              receipt.at.from, receipt.bytes);
+    if (!message.empty()) std::memcpy(receipt.data, message.data(), message.size());
+    receipt.state = Receipt::done;
+  }
+
   // Reads until the last frame; false if the connection ended before it.
-  static bool read(Socket& peer, const Arrived& arrived) {
+  bool read(const Socket& peer) {
     try {
       Frame frame{};
       do {
-        if (!peer.receive_all(&frame, sizeof frame) || !frame.is_sound()) return false;
-        std::vector<char> message;
-        if (!read_message(peer, size_t(frame.bytes), message)) return false;
-        arrived(frame, std::move(message));
+        if (!peer.receive_all(&frame, sizeof frame) || !frame.is_sound() || !read_message(peer, frame))
+          return false;
       } while (!frame.is_last());
       return true;
-    } catch (const RunError&) {
-      return false;
-    } catch (const std::bad_alloc&) {
+    } catch (const std::exception&) {  // a lost connection, or too little memory
       return false;
     }
   }
 
-  // Memory grows with the bytes that arrive, so a false length allocates nothing.
-  static bool read_message(Socket& peer, size_t bytes, std::vector<char>& message) {
+  bool read_message(const Socket& peer, const Frame& frame) {
+    const Address at{frame.group, frame.from, frame.to};
+    const auto bytes = size_t(frame.bytes);
+    if (Receipt* const receipt = frame.is_last() ? nullptr : claim(at, frame.bytes)) {
+      const bool whole = receive(peer, receipt->data, bytes);
+      finish(*receipt, whole);
+      return whole;
+    }
+    // Memory grows with the bytes that arrive, so a false length allocates nothing.
     constexpr size_t kFirst = size_t{64} << 20;
+    std::vector<char> message;
     if (bytes <= kFirst) message.reserve(bytes);
     while (message.size() < bytes) {
       const size_t got = message.size();
       message.resize(std::min(bytes, std::max(kFirst, 2 * got)));
-      if (!peer.receive_all(message.data() + got, message.size() - got)) return false;
+      if (!receive(peer, message.data() + got, message.size() - got)) return false;
+    }
+    if (!frame.is_last()) {
+      deliver(at, std::move(message));
+    } else if (frame.group == Frame::kAbort) {
+      // Another process wrote the text, and it is printed to a terminal.
+      std::replace_if(
+          message.begin(), message.end(), [](unsigned char c) { return c < ' ' || c == 127; }, '?');
+      abort({message.begin(), message.end()});
     }
     return true;
   }
+  static bool receive(const Socket& peer, char* data, size_t bytes) {
+    try {
+      return peer.receive_all(data, bytes);
+    } catch (const RunError&) {
+      return false;
+    }
+  }
 
-  const int own_;
+  void lost(int process) {
+    const int first = process * ranks_per_process_, last = first + ranks_per_process_ - 1;
+    abort(first == last
+              ? fmt::format("rank {} died: its connection is gone", first)
+              : fmt::format("the process of ranks {} to {} died: its connection is gone", first, last));
+  }
+
+  const int own_, ranks_per_process_;
+  const std::chrono::milliseconds timeout_;
   std::vector<Socket> peers_;  // by process; this one's is empty
   std::vector<std::mutex> locks_;
+  std::vector<std::atomic<bool>> is_cut_;  // by process: its message was given up in the middle
+  mutable std::mutex mutex_;
+  std::map<Address, Box> boxes_;
+  std::atomic<bool> is_aborted_{false};
+  std::string reason_;
   std::vector<std::thread> readers_;
 };
 
-Hello make_hello(const SocketWorldOptions& o, int port, const std::string& address) {
-  Hello hello{};
-  std::memcpy(hello.magic, kMagic, sizeof hello.magic);
-  hello.version = kProtocolVersion;
-  hello.process = uint32_t(o.launch.process);
-  hello.processes = uint32_t(o.launch.processes);
-  hello.port = uint32_t(port);
-  o.plan_digest.copy(hello.plan_digest, sizeof hello.plan_digest);
-  address.copy(hello.address, sizeof hello.address - 1);
-  return hello;
-}
-
-// A caller, and the part of its hello that has arrived.
-struct Caller {
-  Socket socket;
-  Hello hello{};
-  size_t got = 0;
-
-  bool is_complete() const { return got == sizeof hello; }
-  // False at the connection's end.
-  bool receive() {
-    const auto received = socket.receive_some(reinterpret_cast<char*>(&hello) + got, sizeof hello - got);
-    got += received.value_or(0);
-    return received != size_t{0};
-  }
-};
-
-// Process 0 receives every process's address and sends all of them to everyone. Then each process connects to
-// those with lower numbers.
-class Meeting {
+class SocketChannel final : public Channel {
  public:
-  explicit Meeting(const SocketWorldOptions& options)
-      : o_(options),
-        patience_(Clock::now() + options.timeout, options.stop),
-        hellos_(size_t(options.launch.processes)),
-        peers_(size_t(options.launch.processes)) {}
+  SocketChannel(SocketWorld& world, std::string name, std::vector<int> members, int rank)
+      : world_(world),
+        name_(std::move(name)),
+        members_(std::move(members)),
+        rank_(rank),
+        id_(group_id(name_, members_)) {}
 
-  std::vector<Socket> hold() {
-    o_.launch.process == 0 ? receive_everybody() : introduce();
-    return std::move(peers_);
+  void exchange(std::span<const Sent> sent, std::span<const Received> received,
+                const char* operation) override {
+    std::vector<Receipt> receipts;
+    receipts.reserve(received.size());  // the world knows their addresses
+    for (const Received& part : received)
+      receipts.push_back({{id_, members_[size_t(part.peer)], rank_}, part.data, part.bytes});
+    for (Receipt& receipt : receipts) world_.expect(receipt);
+    try {
+      for (const Sent& part : sent)
+        world_.send({id_, rank_, members_[size_t(part.peer)]}, part.data, part.bytes);
+      for (const Receipt& receipt : receipts)
+        world_.await(receipt, [&] { return describe_wait(operation, name_, rank_, receipt.at.from); });
+    } catch (...) {
+      for (const Receipt& receipt : receipts) world_.withdraw(receipt);
+      throw;
+    }
   }
 
  private:
-  // All callers are read at the same time, so a silent stranger does not delay a process of the run.
-  static constexpr size_t kMostStrangers = 64;
-
-  void receive_everybody() {
-    const Socket listener = listen_as_master();
-    hear_callers(listener, 1);
-    const uint32_t verdict = 1;
-    for (size_t p = 1; p < peers_.size(); ++p) {
-      peers_[p].send_all(&verdict, sizeof verdict, patience_);
-      peers_[p].send_all(hellos_.data(), hellos_.size() * sizeof(Hello), patience_);
-    }
-  }
-
-  Socket listen_as_master() const {
-    try {
-      return Socket::listen(o_.launch.master_address, o_.launch.master_port);
-    } catch (const RunError& error) {
-      throw RunError(fmt::format(
-          "{}\n    --master-port PORT chooses another port, the same for all processes", error.what()));
-    }
-  }
-
-  void introduce() {
-    const Launch& launch = o_.launch;
-    Socket master = Socket::connect(launch.master_address, launch.master_port, patience_);
-    const Socket listener = Socket::listen(master.address(), 0);
-    const Hello own = make_hello(o_, listener.port(), master.address());
-    uint32_t verdict = 0;
-    try {
-      master.send_all(&own, sizeof own, patience_);
-      if (!master.receive_all(&verdict, sizeof verdict, patience_) ||
-          (verdict == 1 && !master.receive_all(hellos_.data(), hellos_.size() * sizeof(Hello), patience_)))
-        throw RunError("the connection has ended");
-    } catch (const RunError& error) {
-      throw RunError(
-          fmt::format("the run did not come together: process 0, or another program at {}, port {}: {}",
-                      launch.master_address, launch.master_port, error.what()));
-    }
-    if (verdict != 1) throw_other_plan(std::to_string(launch.process));
-    peers_[0] = std::move(master);
-    for (int p = 1; p < launch.process; ++p) {
-      Hello& other = hellos_[size_t(p)];
-      other.address[sizeof other.address - 1] = '\0';
-      peers_[size_t(p)] = Socket::connect(other.address, int(other.port), patience_);
-      peers_[size_t(p)].send_all(&own, sizeof own, patience_);
-    }
-    hear_callers(listener, size_t(launch.process) + 1);
-  }
-
-  // Returns when every process from `first` on has called.
-  void hear_callers(const Socket& listener, size_t first) {
-    std::vector<Caller> callers;
-    const auto first_peer = peers_.begin() + std::ptrdiff_t(first);
-    while (std::any_of(first_peer, peers_.end(), [](const Socket& peer) { return !peer; })) {
-      std::vector<const Socket*> sockets{&listener};
-      for (const Caller& caller : callers) sockets.push_back(&caller.socket);
-      const std::vector<bool> ready = wait_for_any(sockets, patience_);
-      if (Clock::now() >= patience_.deadline) give_up(first);
-      for (size_t i = callers.size(); i-- > 0;) {
-        if (!ready[i + 1]) continue;
-        const bool goes_on = callers[i].receive() && !callers[i].is_complete();
-        if (callers[i].is_complete()) admit(callers[i], first);
-        if (!goes_on) callers.erase(callers.begin() + std::ptrdiff_t(i));
-      }
-      if (ready[0]) accept(listener, callers);
-    }
-  }
-
-  // If there are too many, the oldest caller without a complete hello is dropped.
-  void accept(const Socket& listener, std::vector<Caller>& callers) const {
-    if (callers.size() == peers_.size() + kMostStrangers) callers.erase(callers.begin());
-    try {
-      callers.push_back({listener.accept(patience_)});
-    } catch (const RunError&) {  // too many files are open
-      if (callers.empty()) throw;
-      callers.erase(callers.begin());
-    }
-  }
-
-  // Takes the caller's connection if it is a process of this run that is still missing.
-  void admit(Caller& caller, size_t first) {
-    Hello& hello = caller.hello;
-    hello.address[sizeof hello.address - 1] = '\0';
-    if (std::memcmp(hello.magic, kMagic, sizeof kMagic) != 0 || hello.version != kProtocolVersion ||
-        hello.processes != peers_.size() || hello.process < first || hello.process >= hello.processes ||
-        peers_[hello.process])
-      return;
-    if (const Hello own = make_hello(o_, 0, "");
-        std::memcmp(own.plan_digest, hello.plan_digest, sizeof own.plan_digest) != 0)
-      return dismiss(caller);
-    hellos_[hello.process] = hello;
-    peers_[hello.process] = std::move(caller.socket);
-  }
-
-  // It may be a stranger, or may be restarted with the right plan: the run still waits for this process.
-  void dismiss(const Caller& caller) {
-    const uint32_t process = caller.hello.process;
-    if (differing_.insert(process).second)
-      std::fputs(fmt::format("mpt-run: note: process {} called with another plan.json\n", process).c_str(),
-                 stderr);
-    const uint32_t verdict = 0;
-    try {
-      caller.socket.send_all(&verdict, sizeof verdict, patience_);
-    } catch (const RunError&) {  // it is gone
-    }
-  }
-
-  std::string missing(size_t first) const {
-    std::string names;
-    for (size_t p = first; p < peers_.size(); ++p) {
-      if (!peers_[p]) names += (names.empty() ? "" : ", ") + std::to_string(p);
-    }
-    return names;
-  }
-
-  [[noreturn]] void give_up(size_t first) const {
-    if (!differing_.empty()) throw_other_plan(fmt::format("{}", fmt::join(differing_, ", ")));
-    throw RunError(fmt::format("the run did not come together within {} s: process {} did not call",
-                               std::chrono::duration<double>(o_.timeout).count(), missing(first)));
-  }
-
-  const SocketWorldOptions& o_;
-  Patience patience_;
-  std::vector<Hello> hellos_;
-  std::vector<Socket> peers_;
-  std::set<uint32_t> differing_;  // processes that called with another plan
+  SocketWorld& world_;
+  const std::string name_;
+  const std::vector<int> members_;
+  const int rank_;  // of the run
+  const uint64_t id_;
 };
+
+std::unique_ptr<Channel> SocketWorld::channel(int world_rank, const std::vector<int>& members,
+                                              const std::string& name) {
+  return std::make_unique<SocketChannel>(*this, name, members, world_rank);
+}
 
 }  // namespace
 
 std::unique_ptr<World> make_socket_world(const SocketWorldOptions& options) {
-  check_processes(options.launch.launcher, options.launch.processes, options.ranks);
-  return make_message_world(std::make_unique<SocketWire>(options, Meeting(options).hold()), options.ranks,
-                            options.timeout);
+  return std::make_unique<SocketWorld>(options, meet_processes(options));
 }
 
 }  // namespace mpt::runtime

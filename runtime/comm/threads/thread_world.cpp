@@ -66,10 +66,9 @@ struct ThreadWorld::State {
       const uint32_t now = word.load(std::memory_order_acquire);
       if (now != value) return now;
       if (is_aborted.load(std::memory_order_acquire)) fail("stopped while in " + describe());
-      if (Clock::now() > deadline) {
+      if (Clock::now() > deadline)
         fail(fmt::format("timeout after {} s in {}", std::chrono::duration<double>(timeout).count(),
                          describe()));
-      }
       sleep_while_equal(word, value);
     }
   }
@@ -125,12 +124,11 @@ class ThreadCommunicator final : public Communicator {
   void all_reduce(void* data, int64_t count, DataType type, ReduceOperation operation) override {
     if (size() == 1 || count == 0) return;
     const int64_t unit = size_of(type);
-    if (is_small(count * unit)) {
+    if (is_small(count * unit))
       return together(data, data, "all_reduce", [&](const Group& g) {
         mover_.reduce(type, operation, g.pointers, 0, count, g.results[0]);
         for (size_t r = 1; r < g.results.size(); ++r) copy_bytes(g.results[r], g.results[0], count * unit);
       });
-    }
     publish(data, "all_reduce");
     // No other rank reads this rank's slice of its own buffer before the second barrier, so the result goes
     // there.
@@ -258,11 +256,10 @@ class ThreadCommunicator final : public Communicator {
   // rank does this for all; else each rank does its own.
   template <class Part>
   void exchange(const void* sent, void* received, int64_t bytes, const char* operation, Part&& part) {
-    if (is_small(bytes)) {
+    if (is_small(bytes))
       return together(sent, received, operation, [&](const Group& g) {
         for (int r = 0; r < size(); ++r) part(r, g.results[size_t(r)]);
       });
-    }
     publish(sent, operation);
     part(rank_, received);
     leave(operation);

@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "base/error.h"
-#include "runtime/comm/messages/wire.h"
 #include "runtime/comm/sockets/socket.h"
 #include "tests/support/check_collectives.h"
 
@@ -70,6 +69,7 @@ TEST(SocketWorld, CollectivesAreExactWithOneRankOrSeveralInAProcess) {
       test::check_collectives<float>(ranks, world_of, count);
       test::check_collectives<double>(ranks, world_of, count);
     }
+    test::check_sums_of_threads(ranks, world_of);
     part(outcome);
   }
 }
@@ -163,7 +163,7 @@ SocketWorldOptions options_of(int process, int processes, int port) {
 // What a process says first, as bytes; see socket_world.cpp.
 std::string hello_of(uint32_t process, uint32_t processes, const std::string& digest) {
   std::string hello("mpt-run\0", 8);
-  for (const uint32_t number : {uint32_t{1}, process, processes, uint32_t{1}})
+  for (const uint32_t number : {uint32_t{2}, process, processes, uint32_t{1}})
     hello.append(reinterpret_cast<const char*>(&number), sizeof number);
   hello += digest + "127.0.0.1";
   hello.resize(8 + 4 * 4 + 16 + 64);
