@@ -9,15 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "base/fields.h"
+
 namespace mpt::runtime {
 
 struct GpuLoad {
-  int gpu = 0;
-  double busy = 0.0;         // share of recent time in which a kernel ran
-  double memory_busy = 0.0;  // and in which memory was read or written
-  int64_t memory_bytes = 0;  // in use by all processes
-  double power_w = 0.0;
-  int clock_mhz = 0;  // of the multiprocessors
+#include "generated/GpuLoad.inc"
 };
 
 class GpuMonitor {

@@ -23,21 +23,20 @@ LogFile::LogFile(const std::filesystem::path& file, bool append, const std::stri
 
 LogFile::~LogFile() { ::close(descriptor_); }
 
-bool LogFile::add_line(std::string line) {
-  line += '\n';
+bool LogFile::add(const std::string& record) {
   const off_t before = ::lseek(descriptor_, 0, SEEK_END);  // -1 for pipes, which cannot be truncated
-  if (write_all(descriptor_, line)) return true;
+  if (write_all(descriptor_, record)) return true;
   const int error = errno;
   // A device has no length, so there is nothing to truncate.
   if (before >= 0 && ::ftruncate(descriptor_, before) != 0 && errno != EINVAL) error_ = errno;
   if (error_ == 0) error_ = error;
-  return ++lost_lines_ > 1;
+  return ++lost_ > 1;
 }
 
 std::string LogFile::failure() const {
-  if (lost_lines_ == 0) return "";
-  return fmt::format("{} lacks {} line{}, which could not be written ({})", file_.string(), lost_lines_,
-                     lost_lines_ == 1 ? "" : "s", std::strerror(error_));
+  if (lost_ == 0) return "";
+  return fmt::format("{} lacks {} record{}, which could not be written ({})", file_.string(), lost_,
+                     lost_ == 1 ? "" : "s", std::strerror(error_));
 }
 
 }  // namespace mpt::runtime

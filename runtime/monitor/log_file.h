@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// LogFile: a file of lines, written while a run continues. A line that cannot be written completely is
+// LogFile: a file of records, written while a run continues. A record that cannot be written completely is
 // removed, and the run continues. failure() reports it at the end.
 
 #include <filesystem>
@@ -17,16 +17,16 @@ class LogFile {
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
 
-  /// A reader of the growing file sees complete lines. Returns false for the first line that could not be
+  /// A reader of the growing file sees complete records. Returns false for the first one that could not be
   /// written.
-  bool add_line(std::string line);
-  /// The lines that could not be written, and why; empty if all were.
+  bool add(const std::string& record);
+  /// The records that could not be written, and why; empty if all were.
   std::string failure() const;
 
  private:
   std::filesystem::path file_;
   int descriptor_;
-  int64_t lost_lines_ = 0;
+  int64_t lost_ = 0;
   int error_ = 0;
 };
 

@@ -20,15 +20,16 @@ StepMonitor::StepMonitor(const Plan& plan, const MonitorOptions& options)
   std::string reason;
   if (options.gpus && (options.watch || !options.log.empty())) gpus_ = open_gpu_monitor(reason);
   if (!reason.empty()) warn("mpt-run: note: the GPUs' load is not watched: " + reason);
+  if (!options.tensorboard.empty()) curves_ = open_event_file(options.tensorboard, options.done + 1);
   if (options.log.empty()) return;
-  log_ = std::make_unique<LogFile>(options.log, options.append, "--log " + options.log.string());
+  log_ = std::make_unique<LogFile>(options.log, options.done > 0, "--log " + options.log.string());
   const Json header{{"format", "mpt-run-log"},
                     {"version", 1},
                     {"model", plan.model.name},
                     {"layout", layout_name(plan.layout)},
                     {"program_digest", plan.program_digest},
                     {"predicted_step_time_s", plan.prediction.step_time_s}};
-  add_to_log(header.dump());
+  add(*log_, header.dump() + "\n");
 }
 
 StepMonitor::~StepMonitor() {
@@ -40,18 +41,21 @@ StepMonitor::~StepMonitor() {
   }
 }
 
-std::string StepMonitor::failure() const { return log_ ? log_->failure() : ""; }
+std::string StepMonitor::failure() const {
+  const std::string log = log_ ? log_->failure() : "";
+  return log.empty() && curves_ ? curves_->failure() : log;
+}
 
 // A full disk must not end the training.
-void StepMonitor::add_to_log(const std::string& line) {
-  if (log_->add_line(line)) return;
-  warn(fmt::format("mpt-run: {}; training goes on", log_->failure()));
+void StepMonitor::add(LogFile& file, const std::string& record) {
+  if (!file.add(record)) warn(fmt::format("mpt-run: {}; training goes on", file.failure()));
 }
 
 std::string StepMonitor::line(const reports::StepRecord& r) const {
   std::string text = fmt::format(
-      "step {:>{}}/{}  loss {:>7.4f}  grad norm {:>7.3f}  {:>8} per step  {:>9} tokens/s  bubble {:>5}",
-      r.step, std::to_string(options_.steps).size(), options_.steps, r.loss, r.gradient_norm,
+      "step {:>{}}/{}  loss {:>7.4f}  grad norm {:>7.3f}  lr {:<8.3g}  {:>8} per step  {:>9} tokens/s  "
+      "bubble {:>5}",
+      r.step, std::to_string(options_.steps).size(), options_.steps, r.loss, r.gradient_norm, r.learning_rate,
       format_seconds(r.step_time_s), format_count(int64_t(r.tokens_per_s)), format_percent(r.bubble_share));
   if (r.model_flop_utilization > 0.0) text += "  MFU " + format_percent(r.model_flop_utilization);
   if (r.next_token_loss) text += fmt::format("  next-token loss {:.4f}", *r.next_token_loss);
@@ -62,7 +66,7 @@ std::string StepMonitor::line(const reports::StepRecord& r) const {
 }
 
 std::string StepMonitor::time_left(const reports::StepRecord& r) const {
-  if (!terminal_ || r.step >= options_.steps) return "";
+  if (r.step >= options_.steps) return "";
   return fmt::format("  about {} left", format_duration(double(options_.steps - r.step) * r.step_time_s));
 }
 
@@ -86,11 +90,10 @@ std::string StepMonitor::rank_table(const reports::StepRecord& r) const {
 std::string StepMonitor::gpu_table() const {
   if (loads_.empty()) return "";
   reports::Table table({{"GPU"}, {"busy"}, {"memory busy"}, {"memory"}, {"power"}, {"clock"}});
-  for (const GpuLoad& load : loads_) {
+  for (const GpuLoad& load : loads_)
     table.add_row({std::to_string(load.gpu), format_percent(load.busy), format_percent(load.memory_busy),
                    format_bytes(double(load.memory_bytes)), fmt::format("{:.0f} W", load.power_w),
                    fmt::format("{} MHz", load.clock_mhz)});
-  }
   return "\n" + table.text();
 }
 
@@ -104,48 +107,11 @@ void StepMonitor::draw(const reports::StepRecord& r) {
 
 void StepMonitor::write_row(const reports::StepRecord& r) {
   constexpr size_t kMostRanks = 64;
-  // JSON has no NaN, so values that are not finite become null.
-  Json row{{"step", r.step},
-           {"loss", r.loss},
-           {"gradient_norm", r.gradient_norm},
-           {"learning_rate", r.learning_rate},
-           {"step_time_s", r.step_time_s},
-           {"tokens_per_s", r.tokens_per_s},
-           {"model_flop_utilization", r.model_flop_utilization},
-           {"bubble_share", r.bubble_share},
-           {"data_wait_s", r.data_wait_s}};
-  if (r.skipped) row["skipped"] = true;
-  if (r.loss_scale != 1.0) row["loss_scale"] = r.loss_scale;
-  if (r.next_token_loss) row["next_token_loss"] = *r.next_token_loss;
-  if (r.validation_loss) row["validation_loss"] = *r.validation_loss;
-  if (!r.stragglers.empty()) row["stragglers"] = r.stragglers;
-  for (size_t i = 0; i < r.ranks.size() && r.ranks.size() <= kMostRanks; ++i) {
-    const reports::RankRecord& rank = r.ranks[i];
-    row["ranks"].push_back({{"rank", rank.rank},
-                            {"compute_s", rank.compute_s},
-                            {"tensor_s", rank.tensor_s},
-                            {"context_s", rank.context_s},
-                            {"expert_s", rank.expert_s},
-                            {"sharding_s", rank.sharding_s},
-                            {"transfer_s", rank.transfer_s},
-                            {"gradients_s", rank.gradients_s},
-                            {"idle_s", rank.idle_s},
-                            {"data_wait_s", rank.data_wait_s},
-                            {"memory_bytes", rank.memory_bytes},
-                            {"peak_bytes", rank.peak_bytes}});
-    if (rank.expert_load > 0.0) row["ranks"].back()["expert_load"] = rank.expert_load;
-  }
-  for (const GpuLoad& load : loads_) {
-    row["gpus"].push_back({{"gpu", load.gpu},
-                           {"busy", load.busy},
-                           {"memory_busy", load.memory_busy},
-                           {"memory_bytes", load.memory_bytes},
-                           {"power_w", load.power_w},
-                           {"clock_mhz", load.clock_mhz}});
-  }
-  for (const InstructionDuration& i : r.instructions)
-    row["instructions"].push_back({{"kind", enum_name(i.kind)}, {"stage", i.stage}, {"seconds", i.seconds}});
-  add_to_log(row.dump());
+  reports::StepRecord written = r;
+  if (written.ranks.size() > kMostRanks) written.ranks.clear();
+  Json row = to_json(written);  // JSON has no NaN, so values that are not finite become null
+  if (!loads_.empty()) row["gpus"] = to_json(loads_);
+  add(*log_, row.dump() + "\n");
 }
 
 void StepMonitor::print(const reports::StepRecord& r) {
@@ -156,13 +122,14 @@ void StepMonitor::print(const reports::StepRecord& r) {
     const std::string left = time_left(r);
     fmt::print("{}", notable ? "\r\033[K" + line(r) + left + "\n" : live_line(line(r), left));
   } else if (pacer_.is_due(r.step, options_.steps, now_s()) || notable) {
-    fmt::print("{}\n", line(r));
+    fmt::print("{}{}\n", line(r), time_left(r));
   }
 }
 
 void StepMonitor::on_step(const reports::StepRecord& r) {
   if (gpus_) loads_ = gpus_->read();
   if (log_) write_row(r);
+  if (curves_) add(*curves_, event_of(r));
   if (options_.quiet) return;
   try {
     if (print_while_read([&] { print(r); })) return;

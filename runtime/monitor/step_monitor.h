@@ -11,28 +11,47 @@
 #include "core/plan.h"
 #include "reports/run_result.h"
 #include "runtime/monitor/gpu_load.h"
-#include "runtime/monitor/line_pacer.h"
 #include "runtime/monitor/log_file.h"
+#include "runtime/monitor/tensorboard.h"
 
 namespace mpt::runtime {
 
 struct MonitorOptions {
   int64_t steps = 0;
-  std::filesystem::path log;  // empty: none
-  bool append = false;        // continues the log
+  std::filesystem::path log, tensorboard;  // empty: none
+  int64_t done = 0;                        // steps of earlier runs; their log continues
   bool quiet = false;
   bool watch = false;  // a table of ranks, redrawn with each step
   bool gpus = false;   // the run is on GPUs, so their load is watched and logged
 };
 
+/// Decides which steps print a line. The first three and the last do, then every tenth, at most one a second.
+/// After five seconds without a line the next step prints one.
+class LinePacer {
+ public:
+  bool is_due(int64_t step, int64_t last_step, double now_s) {
+    constexpr int kFirst = 3;
+    constexpr double kMostSilence_s = 5.0, kLeastSilence_s = 1.0;
+    const double silence_s = now_s - printed_s_;
+    const bool due = seen_++ < kFirst || step == last_step || silence_s >= kMostSilence_s ||
+                     (step % 10 == 0 && silence_s >= kLeastSilence_s);
+    if (due) printed_s_ = now_s;
+    return due;
+  }
+
+ private:
+  int seen_ = 0;
+  double printed_s_ = 0.0;
+};
+
 class StepMonitor {
  public:
-  /// Throws UserError if the log cannot be written.
+  /// Throws UserError if the log or the curves cannot be written.
   StepMonitor(const Plan& plan, const MonitorOptions& options);
   ~StepMonitor();
 
   void on_step(const reports::StepRecord& record);
-  /// The lines that could not be written to the log; empty if all were.
+  /// What could not be written to the log or the curves; empty if all was.
   std::string failure() const;
 
  private:
@@ -43,7 +62,7 @@ class StepMonitor {
   void write_row(const reports::StepRecord& record);
   void draw(const reports::StepRecord& record);
   void print(const reports::StepRecord& record);
-  void add_to_log(const std::string& line);
+  static void add(LogFile& file, const std::string& record);
 
   MonitorOptions options_;
   bool terminal_;
@@ -51,7 +70,7 @@ class StepMonitor {
   std::vector<GpuLoad> loads_;  // as of the newest step
   int drawn_lines_ = 0;
   LinePacer pacer_;
-  std::unique_ptr<LogFile> log_;
+  std::unique_ptr<LogFile> log_, curves_;
 };
 
 }  // namespace mpt::runtime

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/monitor/line_pacer.h"
+#include "runtime/monitor/step_monitor.h"
 
 #include <gtest/gtest.h>
 

@@ -47,7 +47,7 @@ TEST(StepMonitor, WritesARowPerStepAndContinuesALog) {
     bad.stragglers = {1};
     monitor.on_step(bad);
   }
-  options.append = true;
+  options.done = 2;
   StepMonitor(plan, options).on_step(record(3, 4.0));
   const std::vector<Json> rows = rows_of(options.log.string());
   ASSERT_EQ(rows.size(), 5u);  // a header of each run
@@ -75,7 +75,7 @@ TEST(StepMonitor, AFullDiskIsToldAndDoesNotEndTheRun) {
   StepMonitor monitor(test::make_plan({test::little_gpt()}), options);
   monitor.on_step(record(1, 5.0));
   EXPECT_EQ(monitor.failure(),
-            "/dev/full lacks 2 lines, which could not be written (No space left on device)");
+            "/dev/full lacks 2 records, which could not be written (No space left on device)");
   options.log = testing::TempDir() + "/monitor.jsonl";
   EXPECT_EQ(StepMonitor(test::make_plan({test::little_gpt()}), options).failure(), "");
 }
@@ -87,18 +87,18 @@ TEST(LogFile, HoldsNoHalfLine) {
   getrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, SIG_IGN);
   LogFile log(file, false, "--log");
-  EXPECT_TRUE(log.add_line("first"));
+  EXPECT_TRUE(log.add("first\n"));
   const rlimit limit{10, before.rlim_max};
   setrlimit(RLIMIT_FSIZE, &limit);
-  const bool told = !log.add_line("second line"), again = log.add_line("third line");
+  const bool told = !log.add("second line\n"), again = log.add("third line\n");
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_TRUE(told);
   EXPECT_TRUE(again);  // told once
-  EXPECT_TRUE(log.add_line("last"));
+  EXPECT_TRUE(log.add("last\n"));
   std::stringstream text;
   text << std::ifstream(file).rdbuf();
   EXPECT_EQ(text.str(), "first\nlast\n");
-  EXPECT_NE(log.failure().find("limited.jsonl lacks 2 lines"), std::string::npos) << log.failure();
+  EXPECT_NE(log.failure().find("limited.jsonl lacks 2 records"), std::string::npos) << log.failure();
 }
 
 TEST(Stragglers, AreThoseFarAboveTheirStagesMedian) {
