@@ -2,6 +2,7 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,6 +42,14 @@ std::string identity_of(const std::filesystem::path& file) {
   if (::stat(file.c_str(), &status) != 0) return full_path(file).string();
   const bool has_content = S_ISREG(status.st_mode) || S_ISDIR(status.st_mode);
   return has_content ? fmt::format("{}:{}", status.st_dev, status.st_ino) : "";
+}
+
+// Whether a resolved path is in a folder, and not hidden there.
+bool is_below(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  const auto within = path.lexically_relative(folder);
+  if (within.empty() || !folder.has_relative_path()) return false;  // the root of all files bounds nothing
+  return within == "." ||
+         all_of(within, [](const std::filesystem::path& part) { return !part.string().starts_with('.'); });
 }
 
 std::string words_of(const NamedFile& file) { return file.where + " " + file.file.string(); }
@@ -128,12 +137,10 @@ void FileLedger::writes(const NamedFile& output) {
   const std::lock_guard lock(mutex_);
   const std::string own = identity_of(output.file);
   if (own.empty()) return;
-  for (const std::filesystem::path& input : inputs_) {
+  for (const std::filesystem::path& input : inputs_)
     if (identity_of(input) == own) throw overlap_of(output, name_of(input));
-  }
-  for (const NamedFile& other : outputs_) {
+  for (const NamedFile& other : outputs_)
     if (identity_of(other.file) == own) throw overlap_of(output, words_of(other));
-  }
   outputs_.push_back(output);
 }
 
@@ -149,8 +156,37 @@ void FileLedger::makes(const NamedFile& folder,
   }
 }
 
-void FileLedger::reads(const std::filesystem::path& file) {
+bool FileLedger::may_read(const std::filesystem::path& file) const {
   const std::lock_guard lock(mutex_);
+  const auto real = full_path(file);
+  return !roots_ || any_of(*roots_, [&](const auto& root) { return is_below(real, root); }) ||
+         asked_.contains(identity_of(file));
+}
+
+void FileLedger::keep_below(const std::vector<std::filesystem::path>& folders) {
+  const std::lock_guard lock(mutex_);
+  roots_.emplace();
+  for (const std::filesystem::path& folder : folders) roots_->push_back(full_path(folder).string());
+  for (const std::filesystem::path& input : inputs_) asked_.insert(identity_of(input));
+  for (const NamedFile& output : outputs_) {
+    std::error_code error;
+    const auto begin = std::filesystem::absolute(output.file, error);
+    for (auto part = begin; part.has_relative_path(); part = part.parent_path()) {
+      if (!any_of(*roots_, [&](const auto& root) { return is_below(full_path(part), root); })) continue;
+      throw UserError(Problem{words_of(output), "in the folder that is read, whose links may lead anywhere",
+                              fmt::format("a file outside of {}", fmt::join(*roots_, ", ")),
+                              "name a file in another folder; nothing was written"});
+    }
+  }
+}
+
+void FileLedger::reads(const std::filesystem::path& file) {
+  const bool allowed = may_read(file);
+  const std::lock_guard lock(mutex_);
+  if (!allowed)
+    throw UserError(Problem{file.string(), "outside of the recipes, not read",
+                            fmt::format("a file below {}, not hidden", fmt::join(*roots_, ", ")),
+                            "copy it there, or name a folder that holds both as the root"});
   const std::string own = identity_of(file);
   if (std::error_code error; own.empty() || !std::filesystem::exists(file, error)) return;
   inputs_.insert(file);
@@ -171,34 +207,60 @@ void FileLedger::check() const {
   if (overlap_) throw UserError(*overlap_);
 }
 
+bool finds_file(const std::filesystem::path& file) {
+  std::error_code error;
+  return files_of_program().may_read(file) && std::filesystem::is_regular_file(file, error);
+}
+
+bool finds_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  return files_of_program().may_read(folder) && std::filesystem::is_directory(folder, error);
+}
+
 std::string read_file(const std::filesystem::path& file, int64_t max_bytes) {
+  files_of_program().reads(file);
   std::error_code error;
   const auto status = std::filesystem::status(file, error);
-  if (std::filesystem::is_directory(status)) {
+  if (std::filesystem::is_directory(status))
     throw UserError(Problem{file.string(), "is a folder", "a file", ""});
-  }
   // Opening a pipe would wait for a writer, and a device may have no end. A pipe without a name, such as a
   // shell's <(command), already has its writer.
   const bool is_nameless =
       std::filesystem::is_fifo(status) && std::filesystem::canonical(file, error).empty();
   if (std::filesystem::is_other(status) && !is_nameless)
     throw UserError(Problem{file.string(), "is no regular file", "a readable file", "check the path"});
-  files_of_program().reads(file);
   std::ifstream in(file, std::ios::binary);
-  if (!in) {
+  if (!in)
     throw UserError(Problem{file.string(), fmt::format("cannot be read ({})", std::strerror(errno)),
                             "a readable file", "check the path"});
-  }
   std::string text;
   char chunk[1 << 16];
   while (in.read(chunk, sizeof chunk) || in.gcount() > 0) {
     text.append(chunk, static_cast<size_t>(in.gcount()));
-    if (static_cast<int64_t>(text.size()) > max_bytes) {
+    if (static_cast<int64_t>(text.size()) > max_bytes)
       throw UserError(Problem{file.string(), fmt::format("larger than {}", format_bytes(double(max_bytes))),
                               "a smaller file", ""});
-    }
   }
   return text;
+}
+
+std::error_code sync_folder(const std::filesystem::path& folder) {
+  const auto named = folder.empty() ? std::filesystem::path(".") : folder;
+  const int descriptor = ::open(named.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return {errno, std::generic_category()};
+  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP;
+  const std::error_code error(synced ? 0 : errno, std::generic_category());
+  ::close(descriptor);
+  return error;
+}
+
+std::error_code make_folders(const std::filesystem::path& folder) {
+  std::error_code error, ignored;
+  std::filesystem::create_directories(folder, error);
+  for (auto at = std::filesystem::absolute(folder, ignored); !error && at.has_relative_path();
+       at = at.parent_path())
+    (void)sync_folder(at.parent_path());  // those above may be closed to this user
+  return error;
 }
 
 void write_file_atomically(const std::filesystem::path& file, const std::string& text) {
@@ -211,6 +273,8 @@ void write_file_atomically(const std::filesystem::path& file, const std::string&
   bool ok = write_all(out.descriptor, text) && (in_place || ::fsync(out.descriptor) == 0);
   ok = (::close(out.descriptor) == 0) && ok;
   ok = ok && (in_place || ::rename(out.file.c_str(), target.c_str()) == 0);
+  if (ok && !in_place)
+    (void)sync_folder(target.parent_path());  // a folder that may not be listed has no sync
   if (ok) return;
   const RunError error(
       fmt::format("{}: cannot be written completely ({})", file.string(), std::strerror(errno)));
@@ -235,9 +299,8 @@ bool is_temporary_name(std::string_view name) {
 
 void check_writable(const std::filesystem::path& file, const std::string& where) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(file, ignored)) {
+  if (std::filesystem::is_directory(file, ignored))
     throw UserError(Problem{where, "cannot be written (it is a folder)", "a file", ""});
-  }
   if (is_written_in_place(file)) {
     if (::access(file.c_str(), W_OK) == 0) return;
     throw UserError(Problem{where, fmt::format("cannot be written ({})", std::strerror(errno)), "", ""});

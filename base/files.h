@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "base/error.h"
@@ -36,8 +37,16 @@ class FileLedger {
   /// Throws UserError if an output is `folder` itself, or is in it under a name for which `is_own` is true.
   /// The program itself creates, moves and removes such names.
   void makes(const NamedFile& folder, const std::function<bool(const std::string& name)>& is_own) const;
-  /// Every reader calls it before it opens a file. Throws UserError if the file is an output.
+  /// Every reader calls it before it opens a file. Throws UserError if the file is an output, or may not be
+  /// read.
   void reads(const std::filesystem::path& file);
+  /// From now on only files below these folders may be read, and those that were read before: a file of a
+  /// stranger may name any other file of the machine. Links are resolved. Hidden files and folders are left
+  /// out, because .git may hold a password. Throws UserError for an output with a path through these folders:
+  /// a link in them may lead anywhere.
+  void keep_below(const std::vector<std::filesystem::path>& folders);
+  /// Whether a file may be read. The answer does not depend on whether it exists.
+  bool may_read(const std::filesystem::path& file) const;
   /// Throws UserError with every output that cannot be written: called before long work.
   void check_writable() const;
   /// Throws the error of reads() again, in case a reader took it for a fault of its file. Writers call it.
@@ -49,15 +58,27 @@ class FileLedger {
   mutable std::mutex mutex_;
   std::vector<NamedFile> names_, outputs_;
   std::set<std::filesystem::path> inputs_;
+  std::optional<std::vector<std::string>> roots_;  // full paths; nothing: any file may be read
+  std::set<std::string> asked_;                    // identities of files that may be anywhere
   std::optional<UserError> overlap_;
 };
 
 /// The ledger of this process and its children.
 FileLedger& files_of_program();
 
+/// Whether there is a regular file, or a folder, at a path that another file names. Where the ledger allows
+/// no reading there is nothing.
+bool finds_file(const std::filesystem::path& file);
+bool finds_folder(const std::filesystem::path& folder);
+
 /// Writes a temporary file in the target's folder, flushes, and renames: a reader never sees half a file. A
 /// pipe or /dev/stdout is written in place. Throws RunError, or UserError if the path cannot be opened.
 void write_file_atomically(const std::filesystem::path& file, const std::string& text);
+/// Puts the names in a folder on the disk: a file's fsync keeps its bytes, and not its name. A file system
+/// that cannot do so for folders is no error.
+std::error_code sync_folder(const std::filesystem::path& folder);
+/// Makes a folder with its parents, and puts their names on the disk.
+std::error_code make_folders(const std::filesystem::path& folder);
 /// Writes all of `text`. Returns false on failure; errno has the reason.
 bool write_all(int descriptor, std::string_view text);
 /// Whether a killed write_file_atomically() leaves files of this name.

@@ -8,7 +8,6 @@
 #include "runtime/checkpoint/hugging_face.h"
 
 namespace mpt::runtime {
-namespace {
 
 std::unique_ptr<Checkpoint> open_for_reading(const std::string& path) {
   std::vector<std::string> notes;
@@ -18,6 +17,8 @@ std::unique_ptr<Checkpoint> open_for_reading(const std::string& path) {
   throw UserError(Problem{path, "no complete checkpoint here", "a folder step-*, or one with such folders",
                           "name the folder that mpt-run --checkpoints wrote to"});
 }
+
+namespace {
 
 void print_summary(const Checkpoint& checkpoint) {
   const CheckpointInfo& info = checkpoint.info();
@@ -40,13 +41,7 @@ int inspect(int argc, char** argv) {
   std::string path;
   bool tensors = false, json = false;
   CLI::App app{"Checks the files of a checkpoint and says what it holds.", "mpt-run inspect"};
-  app.footer(
-      "Examples\n  mpt-run inspect runs/a\n  mpt-run inspect runs/a/step-00000100 --tensors\n\n"
-      "Exit codes: 0 good; 2 no checkpoint, or a damaged one. More: docs/training.md");
-  app.add_option("checkpoint", path, "A checkpoint (step-*), or a folder of them: the newest good one")
-      ->required();
-  app.add_flag("--tensors", tensors, "List every tensor");
-  app.add_flag("--json", json, "Print the file checkpoint.json");
+#include "generated/InspectOptions.inc"
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   const auto checkpoint = open_for_reading(path);
   if (json) {
@@ -63,30 +58,25 @@ int inspect(int argc, char** argv) {
 }
 
 int export_weights(int argc, char** argv) {
-  std::string path, folder, type = "fp32";
+  std::string path, folder, like, type = "fp32";
   double shard_gib = 5.0;
   const std::map<std::string, DataType> types{
       {"fp32", DataType::float32}, {"bf16", DataType::bfloat16}, {"fp16", DataType::float16}};
   CLI::App app{"Writes a checkpoint's weights as a Hugging Face model: config.json and safetensors.",
                "mpt-run export"};
-  app.footer(
-      "Examples\n  mpt-run export runs/a exported\n  mpt-run export runs/a/step-00000100 exported --type "
-      "bf16\n\n"
-      "Exit codes: 0 written; 2 wrong input. More: docs/training.md");
-  app.add_option("checkpoint", path, "A checkpoint (step-*), or a folder of them: the newest good one")
-      ->required();
-  app.add_option("folder", folder, "Folder to write to; it is created")->required();
-  add_choice(app, "--type", type, "Type of the weights: fp32, bf16 or fp16", {"fp32", "bf16", "fp16"});
-  add_number(app, "--shard-gib", shard_gib, "Largest size of a file, in GiB", between(1e-6, 1e6), "GIB");
+#include "generated/ExportWeightsOptions.inc"
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   const auto checkpoint = open_for_reading(path);
-  const auto files = export_hugging_face(*checkpoint, checkpoint->info().model, folder,
-                                         {types.at(type), int64_t(shard_gib * double(int64_t{1} << 30))});
+  const auto files =
+      export_hugging_face(*checkpoint, checkpoint->info().model, folder,
+                          {types.at(type), int64_t(shard_gib * double(int64_t{1} << 30)), like});
   for (const auto& file : files) fmt::print("wrote {}\n", file.string());
-  fmt::print(
-      "{} at step {}, without a tokenizer: tokens are numbers to mpt-run. If it was trained on text files, a "
-      "token is a byte.\n",
-      checkpoint->info().model.name, checkpoint->info().step);
+  fmt::print("{} at step {}", checkpoint->info().model.name, checkpoint->info().step);
+  if (like.empty())
+    fmt::print(
+        ", without a tokenizer (--like adds one): tokens are numbers to mpt-run. If it was trained on text "
+        "files, a token is a byte.");
+  fmt::print("\n");
   return kExitOk;
 }
 

@@ -186,11 +186,10 @@ void Checkpoint::read(TensorKind kind, const std::string& name, const ShardBlock
       const int64_t column = std::max(block.global_column, p.global_column);
       const int64_t last_column = std::min(block.global_column + block.columns, p.global_column + p.columns);
       if (row >= last_row || column >= last_column) continue;
-      for (int64_t r = row; r < last_row; ++r) {
+      for (int64_t r = row; r < last_row; ++r)
         read_elements(*files_[piece.file], piece.entry,
                       (r - p.global_row) * p.columns + column - p.global_column, last_column - column,
                       out + (r - block.global_row) * block.columns + column - block.global_column);
-      }
       found += (last_row - row) * (last_column - column);
     }
   }
@@ -205,10 +204,8 @@ void Checkpoint::read(TensorKind kind, const std::string& name, const ShardBlock
 std::map<std::string, Checkpoint::TensorSummary> Checkpoint::tensors() const {
   std::map<std::string, TensorSummary> all;
   const std::string prefix = key_of(TensorKind::value, "");
-  for (const auto& [key, pieces] : pieces_) {
-    if (!key.starts_with(prefix)) continue;
-    all[key.substr(prefix.size())] = summary_of(pieces);
-  }
+  for (const auto& [key, pieces] : pieces_)
+    if (key.starts_with(prefix)) all[key.substr(prefix.size())] = summary_of(pieces);
   return all;
 }
 

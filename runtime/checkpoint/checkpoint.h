@@ -22,60 +22,19 @@
 namespace mpt::runtime {
 
 struct CheckpointFile {
-  std::string name;
-  int64_t bytes = 0;
-  int64_t crc32 = 0;
-
-  bool operator==(const CheckpointFile&) const = default;
-  static void describe(auto& v) {
-    using T = CheckpointFile;
-    v.field("name", &T::name, "file in the checkpoint's folder");
-    v.field("bytes", &T::bytes, "length", between(0, 9e15));
-    v.field("crc32", &T::crc32, "CRC-32 of the whole file", between(0, 4294967295.0));
-  }
+#include "generated/CheckpointFile.inc"
 };
 
 /// checkpoint.json.
 struct CheckpointInfo {
-  std::string format = "mpt-checkpoint";
-  int64_t version = 1;
-  int64_t step = 0;             // optimizer steps done, skipped ones included
-  int64_t samples = 0;          // sequences seen: the next one is number `samples`
-  int64_t optimizer_steps = 0;  // steps that changed the weights
-  double loss_scale = 1.0;      // fp16
-  int64_t good_steps = 0;       // since the loss scale last changed
-  double loss = 0.0;            // of the last step
-  std::string data_digest;
-  int64_t seed = 1;
-  std::string layout;  // that saved it, for the reader
-  ModelSpec model;
-  std::vector<CheckpointFile> files;
-
-  bool operator==(const CheckpointInfo&) const = default;
-  static void describe(auto& v) {
-    using T = CheckpointInfo;
-    constexpr double kMax = 9e15;
-    v.field("format", &T::format, "always \"mpt-checkpoint\"");
-    v.field("version", &T::version, "version of this format", between(1, 1));
-    v.field("step", &T::step, "optimizer steps done", between(0, kMax));
-    v.field("samples", &T::samples, "sequences seen", between(0, kMax));
-    v.field("optimizer_steps", &T::optimizer_steps, "steps that changed the weights", between(0, kMax));
-    v.field("loss_scale", &T::loss_scale, "scale of the loss in fp16", between(0, 1e38));
-    v.field("good_steps", &T::good_steps, "steps since the loss scale changed", between(0, kMax));
-    v.field("loss", &T::loss, "loss of the last step");
-    v.field("data_digest", &T::data_digest, "digest over the names and sizes of the data");
-    v.field("seed", &T::seed, "seed of weights and of the order of the data");
-    v.field("layout", &T::layout, "layout that saved it", long_text());
-    v.field("model", &T::model, "the model");
-    v.field("files", &T::files, "what it consists of");
-  }
+#include "generated/CheckpointInfo.inc"
 };
 
 /// A rectangle of one global tensor that is to be written to a file.
 struct CheckpointPiece {
   TensorKind kind = TensorKind::value;
   std::string name;
-  int64_t row = 0, rows = 0, column = 0, columns = 0;
+  ShardBlock block;
   std::vector<char> data;  // of the rank's state type
 };
 struct RankSnapshot {

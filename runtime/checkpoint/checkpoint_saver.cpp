@@ -25,22 +25,19 @@ std::string rank_file(int rank) { return fmt::format("rank-{:05}.safetensors", r
   throw RunError(fmt::format("checkpoint {}: {}", path.string(), error.message()));
 }
 
-void sync_folder(const std::filesystem::path& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
-  const std::error_code error(errno, std::generic_category());
-  if (descriptor >= 0) ::close(descriptor);
-  if (!synced) fail(folder, error);
+void sync_or_fail(const std::filesystem::path& folder) {
+  if (const std::error_code error = sync_folder(folder)) fail(folder, error);
 }
 
 // Writes under a temporary name and renames when complete, so a file of the final name is always complete.
-void write_rank(const std::filesystem::path& folder, int rank, const RankSnapshot& snapshot) {
+// Returns the checksum of what was to be written.
+int64_t write_rank(const std::filesystem::path& folder, int rank, const RankSnapshot& snapshot) {
   std::vector<NamedTensor> tensors;
-  for (const CheckpointPiece& p : snapshot.pieces) {
-    tensors.push_back({fmt::format("{}/{}@{},{}", enum_name(p.kind), p.name, p.row, p.column),
-                       snapshot.type,
-                       {p.rows, p.columns}});
-  }
+  for (const CheckpointPiece& p : snapshot.pieces)
+    tensors.push_back(
+        {fmt::format("{}/{}@{},{}", enum_name(p.kind), p.name, p.block.global_row, p.block.global_column),
+         snapshot.type,
+         {p.block.rows, p.block.columns}});
   const std::filesystem::path part = folder / (rank_file(rank) + ".part");
   SafetensorsWriter writer(part, tensors, {{"format", "mpt-checkpoint"}});
   for (const CheckpointPiece& p : snapshot.pieces) writer.append(p.data.data(), int64_t(p.data.size()));
@@ -48,6 +45,7 @@ void write_rank(const std::filesystem::path& folder, int rank, const RankSnapsho
   std::error_code error;
   std::filesystem::rename(part, folder / rank_file(rank), error);
   if (error) fail(part, error);
+  return int64_t(writer.crc32());
 }
 
 bool is_own_file(const std::filesystem::directory_entry& entry) {
@@ -64,11 +62,14 @@ void remove_own_files(const std::filesystem::path& folder) {
   // The description is removed first. If the process dies here, the rest does not look like a checkpoint.
   std::filesystem::remove(folder / kDescription, error);
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
     if (is_own_file(entry)) files.push_back(entry.path());
-  }
   for (const auto& file : files) std::filesystem::remove(file, error);
-  std::filesystem::remove(folder, error);
+  if (std::filesystem::remove(folder, error) || !error) return;
+  // A folder that holds files of others stays, as its owner wants. Else the disk fills up.
+  if (error != std::errc::directory_not_empty || std::filesystem::exists(folder / kDescription))
+    warn(fmt::format("mpt-run: note: {} is no longer needed and cannot be removed ({})", folder.string(),
+                     error.message()));
 }
 
 // The folder is first renamed to unfinished. If the process is killed in between, the next run deletes the
@@ -170,30 +171,35 @@ void CheckpointSaver::write(const CheckpointInfo& info, const std::map<int, Rank
   std::error_code error;
   std::filesystem::create_directories(unfinished, error);
   if (error) fail(unfinished, error);
-  for (const auto& [rank, snapshot] : snapshots) write_rank(unfinished, rank, snapshot);
-  if (options_.leader) finish(info, unfinished);
+  std::map<int, int64_t> checksums;
+  for (const auto& [rank, snapshot] : snapshots) checksums[rank] = write_rank(unfinished, rank, snapshot);
+  if (options_.leader) finish(info, unfinished, checksums);
 }
 
 // Checks that every file exists under its name, can be read back and is listed; only then renames the folder.
-void CheckpointSaver::finish(CheckpointInfo info, const std::filesystem::path& unfinished) {
+void CheckpointSaver::finish(CheckpointInfo info, const std::filesystem::path& unfinished,
+                             const std::map<int, int64_t>& checksums) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(options_.patience_s);
   for (int rank = 0; rank < options_.ranks; ++rank) {
     const std::filesystem::path file = unfinished / rank_file(rank);
     std::error_code error;
     while (!std::filesystem::exists(file, error)) {
       const bool failed = options_.has_failed();
-      if (failed || std::chrono::steady_clock::now() > deadline) {
+      if (failed || std::chrono::steady_clock::now() > deadline)
         throw RunError(fmt::format(
             "checkpoint {}: rank {} has not written its part{}", unfinished.string(), rank,
             failed ? ", for its process is gone" : fmt::format(" within {} s", options_.patience_s)));
-      }
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     info.files.push_back(
         {rank_file(rank), int64_t(std::filesystem::file_size(file)), int64_t(file_crc32(file))});
+    const auto meant = checksums.find(rank);  // those of other processes are not known here
+    if (meant != checksums.end() && meant->second != info.files.back().crc32)
+      throw RunError(
+          fmt::format("checkpoint {}: reads back as other bytes than were written", file.string()));
   }
   write_file_atomically(unfinished / kDescription, to_json(info).dump(1) + "\n");
-  sync_folder(unfinished);
+  sync_or_fail(unfinished);
   give_name(unfinished, info.step);
   prune(info.step);
 }
@@ -205,7 +211,7 @@ void CheckpointSaver::give_name(const std::filesystem::path& unfinished, int64_t
   if (std::filesystem::exists(std::filesystem::symlink_status(whole, error))) move_aside(whole);
   std::filesystem::rename(unfinished, whole, error);
   if (error) fail(whole, error);
-  sync_folder(options_.folder);
+  sync_or_fail(options_.folder);
   written_.insert(step);
 }
 

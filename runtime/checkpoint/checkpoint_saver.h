@@ -52,7 +52,8 @@ class CheckpointSaver {
 
  private:
   void write(const CheckpointInfo& info, const std::map<int, RankSnapshot>& snapshots);
-  void finish(CheckpointInfo info, const std::filesystem::path& unfinished);
+  void finish(CheckpointInfo info, const std::filesystem::path& unfinished,
+              const std::map<int, int64_t>& checksums);
   void give_name(const std::filesystem::path& unfinished, int64_t step);
   void prune(int64_t newest);
 

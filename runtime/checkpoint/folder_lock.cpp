@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/files.h"
 
 namespace mpt::runtime {
 namespace {
@@ -59,8 +60,7 @@ void note_no_lock(const std::filesystem::path& file, const char* reason) {
 }  // namespace
 
 void make_checkpoint_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  const std::error_code error = make_folders(folder);
   if (!error && ::access(folder.c_str(), W_OK) == 0) return;
   throw UserError(
       Problem{"--checkpoints " + folder.string(),

@@ -16,9 +16,7 @@ constexpr char kSingle[] = "model.safetensors";
 constexpr char kIndex[] = "model.safetensors.index.json";
 
 std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
-  return text;
+  return fmt::format("{}", fmt::join(shape, " x "));
 }
 
 // The files of the weights: the only one, or those that the index names.
@@ -26,10 +24,9 @@ std::vector<std::filesystem::path> weight_files(const std::filesystem::path& fol
   std::error_code error;
   if (std::filesystem::exists(folder / kSingle, error)) return {folder / kSingle};
   const std::filesystem::path index = folder / kIndex;
-  if (!std::filesystem::exists(index, error)) {
+  if (!std::filesystem::exists(index, error))
     throw UserError(Problem{folder.string(), "no weights", fmt::format("{} or {}", kSingle, kIndex),
                             "name a folder of a Hugging Face model"});
-  }
   const Json json = load_json(index);
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (!json.is_object() || map == json.end() || !map->is_object())
@@ -37,10 +34,9 @@ std::vector<std::filesystem::path> weight_files(const std::filesystem::path& fol
         Problem{index.string() + " at /weight_map", "missing or no object", "file names by tensor", ""});
   std::set<std::filesystem::path> files;
   for (const auto& [tensor, file] : map->items()) {
-    if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
+    if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos)
       throw UserError(Problem{index.string() + " at /weight_map/" + detail::escape_pointer(tensor),
                               detail::describe_json(file), "a file in the same folder", ""});
-    }
     files.insert(folder / file.get<std::string>());
   }
   return {files.begin(), files.end()};
@@ -62,11 +58,10 @@ std::vector<char> tensor_data(const TensorSource& source, const TensorParts& par
     }
   }
   std::vector<char> data(size_t(count * size_of(type)));
-  if (type == DataType::float32) {
+  if (type == DataType::float32)
     std::copy_n(reinterpret_cast<const char*>(floats.data()), data.size(), data.data());
-  } else {
+  else
     narrow(type, floats.data(), count, data.data());
-  }
   return data;
 }
 
@@ -113,6 +108,9 @@ class Parts {
     for (const auto& file : files_) {
       std::error_code error;
       std::filesystem::rename(part_of(file), file, error);
+      // A name is on the disk before the next: the index, then config.json come last, and nothing loads
+      // without them.
+      if (!error) error = sync_folder(file.parent_path());
       if (error) throw RunError(fmt::format("{}: {}", file.string(), error.message()));
     }
     return std::exchange(files_, {});
@@ -149,17 +147,32 @@ std::string index_of(const std::vector<std::vector<TensorParts>>& shards, DataTy
   return index.dump(2) + "\n";
 }
 
-void make_empty_folder(const std::filesystem::path& folder, size_t shards) {
+constexpr const char* kFilesBeside[] = {
+    "generation_config.json",  "tokenizer.json",     "tokenizer_config.json",
+    "tokenizer.model",         "vocab.json",         "merges.txt",
+    "special_tokens_map.json", "chat_template.jinja"};
+
+// The model's config.json, with what no ModelSpec holds.
+std::string config_of(const ModelSpec& model, const HuggingFaceExport& options) {
+  Json config = Json::parse(models::hugging_face_config(model));
+  config["dtype"] = enum_name(options.type);
+  const Json other = options.like.empty() ? Json() : load_json(options.like / "config.json");
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
+    if (other.contains(key)) config[key] = other[key];
+  return config.dump(2) + "\n";
+}
+
+void make_empty_folder(const std::filesystem::path& folder) {
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    throw UserError(Problem{folder.string(), "cannot be made (" + error.message() + ")", "a folder", ""});
-  std::vector<std::string> names{kSingle, kIndex, "config.json"};
-  for (size_t s = 0; s < shards; ++s) names.push_back(shard_name(s, shards));
-  for (const std::string& file : names) {
-    if (std::filesystem::exists(folder / file, error))
+  if (const auto failed = make_folders(folder))
+    throw UserError(Problem{folder.string(), "cannot be made (" + failed.message() + ")", "a folder", ""});
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    const bool of_a_model =
+        name == "config.json" || name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
+    if (of_a_model)  // shards of another export would be mixed with those of this one
       throw UserError(
-          Problem{(folder / file).string(), "is there already", "an empty folder", "name another one"});
+          Problem{entry.path().string(), "is there already", "an empty folder", "name another one"});
   }
 }
 
@@ -174,11 +187,10 @@ HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& folder, cons
     return t.of_module && !t.copy && find(t.source).has_value();
   });
   for (const HuggingFaceTensor& tensor : tensors_) {
-    if (has_modules || !tensor.of_module || tensor.copy) {
+    if (has_modules || !tensor.of_module || tensor.copy)
       place(tensor);
-    } else {
+    else
       lacking_.insert(tensor.name);
-    }
   }
 }
 
@@ -198,17 +210,15 @@ std::optional<HuggingFaceWeights::Place> HuggingFaceWeights::find(const std::str
 void HuggingFaceWeights::place(const HuggingFaceTensor& tensor) {
   const std::optional<Place> found = find(tensor.source);
   if (!found && tensor.copy) return;
-  if (!found) {
+  if (!found)
     throw UserError(Problem{folder_.string(), "no tensor " + tensor.source,
                             "every weight of the plan's model",
                             "plan the model of this folder: mpt-plan --model " + folder_.string()});
-  }
-  if (found->entry->shape != tensor.shape) {
+  if (found->entry->shape != tensor.shape)
     throw UserError(Problem{folder_.string(),
                             fmt::format("{} is {}", found->name, shape_text(found->entry->shape)),
                             shape_text(tensor.shape) + ", as in the plan's model",
                             "plan the model of this folder: mpt-plan --model " + folder_.string()});
-  }
   placed_[tensor.name].push_back({tensor, found->file, found->entry});
 }
 
@@ -236,10 +246,9 @@ void HuggingFaceWeights::read_part(const Placed& p, const ShardBlock& part, doub
   if (t.column_stride == 1 || part.columns == 1) {
     if (t.columns == 1 && t.row_stride == 1)
       return read_elements(*p.file, *p.entry, t.element(part.global_row, 0), part.rows, to);
-    for (int64_t row = 0; row < part.rows; ++row) {
+    for (int64_t row = 0; row < part.rows; ++row)
       read_elements(*p.file, *p.entry, t.element(part.global_row + row, part.global_column), part.columns,
                     to + row * part.columns);
-    }
     return;
   }
   std::vector<double> column(static_cast<size_t>((part.rows - 1) * t.row_stride + 1));
@@ -253,14 +262,19 @@ void HuggingFaceWeights::read_part(const Placed& p, const ShardBlock& part, doub
 std::vector<std::filesystem::path> export_hugging_face(const TensorSource& source, const ModelSpec& model,
                                                        const std::filesystem::path& folder,
                                                        const HuggingFaceExport& options) {
-  const std::string config = models::hugging_face_config(model);
+  const std::string config = config_of(model, options);
   const auto shards = shards_of(model, options);
-  make_empty_folder(folder, shards.size());
+  make_empty_folder(folder);
   Parts parts;
   for (size_t s = 0; s < shards.size(); ++s)
     write_shard(parts.add(folder / shard_name(s, shards.size())), shards[s], source, options.type);
   if (shards.size() > 1) write_file_atomically(parts.add(folder / kIndex), index_of(shards, options.type));
   write_file_atomically(parts.add(folder / "config.json"), config);
+  for (const char* name : kFilesBeside) {
+    std::error_code error;
+    if (!options.like.empty() && std::filesystem::exists(options.like / name, error))
+      write_file_atomically(parts.add(folder / name), read_file(options.like / name));
+  }
   return parts.give_names();
 }
 

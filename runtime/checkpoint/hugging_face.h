@@ -56,6 +56,9 @@ class HuggingFaceWeights final : public TensorSource {
 struct HuggingFaceExport {
   DataType type = DataType::float32;
   int64_t shard_bytes = int64_t{5} << 30;  // transformers' own limit of a file
+  // A Hugging Face folder. The export gets its tokenizer, generation_config.json and numbers of special
+  // tokens. Empty: none.
+  std::filesystem::path like{};
 };
 
 /// Writes the weights of `model` from `source` into a new `folder`. Throws UserError if the folder holds

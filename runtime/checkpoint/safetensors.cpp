@@ -28,9 +28,8 @@ const std::map<std::string, DataType>& types_by_name() {
 }
 
 std::string name_of(DataType type) {
-  for (const auto& [name, other] : types_by_name()) {
+  for (const auto& [name, other] : types_by_name())
     if (other == type) return name;
-  }
   return "";
 }
 
@@ -69,10 +68,9 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& file) : file_(file
   uint64_t length = 0;
   if (file_.size() < int64_t(sizeof length)) refuse(file, fmt::format("{} bytes", file_.size()), "a header");
   std::memcpy(&length, file_.bytes().data(), sizeof length);
-  if (length > uint64_t(kMostHeaderBytes) || length > uint64_t(file_.size()) - sizeof length) {
+  if (length > uint64_t(kMostHeaderBytes) || length > uint64_t(file_.size()) - sizeof length)
     refuse(file, fmt::format("a header of {} bytes in a file of {}", length, file_.size()),
            fmt::format("one that is in the file, of at most {} bytes", kMostHeaderBytes));
-  }
   first_ = int64_t(sizeof length + length);
   const int64_t room = file_.size() - first_;
   const Json header =

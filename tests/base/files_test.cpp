@@ -108,6 +108,73 @@ TEST_F(Outputs, NamesThatTheProgramMakesAreNoOutputs) {
     EXPECT_FALSE(is_refused(folder_ / name, folder_ / "inner")) << name;
 }
 
+// What a stranger's file names, however it says so: links, dots, hidden files, devices, files of the system.
+TEST_F(Outputs, NothingOutsideOfTheRootsIsRead) {
+  const fs::path outside = folder_ / "data.txt", root = folder_ / "inner";
+  fs::create_directories(root / ".git");
+  for (const char* name : {"own", ".git/config", ".env"}) std::ofstream(root / name) << "text";
+  fs::create_symlink("../data.txt", root / "link");
+  fs::create_directory_symlink("..", root / "up");
+  fs::create_directory_symlink("/", root / "system");
+  fs::create_symlink("own", root / "link within");
+  FileLedger ledger;
+  const auto refused = [&](const fs::path& file) {
+    try {
+      ledger.reads(file);
+      return false;
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.problems().front().found, "outside of the recipes, not read");
+      return true;
+    }
+  };
+  EXPECT_FALSE(refused(folder_ / "hard"));  // read before: the user named it
+  ledger.keep_below({root});
+  for (const char* name : {"own", "link within", "./up/inner/own", "not there"}) {
+    EXPECT_TRUE(ledger.may_read(root / name)) << name;
+    EXPECT_FALSE(refused(root / name)) << name;
+  }
+  EXPECT_FALSE(refused(outside)) << "another name of what was read before";
+  std::ofstream(folder_ / "secret") << "text";
+  for (const char* name : {"../secret", "up/secret", "../not there", "system/proc/self/environ",
+                           ".git/config", ".env", ".not there", "up", "system/etc/passwd"}) {
+    EXPECT_FALSE(ledger.may_read(root / name)) << name;
+    EXPECT_TRUE(refused(root / name)) << name;
+  }
+  for (const char* name : {"/proc/self/environ", "/dev/stdin", "/etc/passwd", "/proc/self/cwd/x"})
+    EXPECT_TRUE(refused(name)) << name;
+}
+
+TEST_F(Outputs, TheRootOfAllFilesBoundsNothingSoNothingIsRead) {
+  FileLedger ledger;
+  ledger.keep_below({"/"});
+  EXPECT_FALSE(ledger.may_read("/etc/passwd"));
+}
+
+// A checked tree may bring a link of the output's name, or of a folder on its way.
+TEST_F(Outputs, NoOutputLeadsThroughARoot) {
+  const fs::path root = folder_ / "tree", outside = folder_ / "inner";
+  fs::create_directories(root);
+  fs::create_symlink("../inner/victim", root / "check.xml");
+  fs::create_directory_symlink("../inner", root / "folder");
+  fs::create_directory_symlink("tree", folder_ / "users");
+  const auto refused = [&](const fs::path& output) {
+    FileLedger ledger;
+    ledger.writes({"--junit", output});
+    try {
+      ledger.keep_below({root});
+      return false;
+    } catch (const UserError& error) {
+      EXPECT_EQ(std::string(error.what()).find("--junit"), 0u) << error.what();
+      return true;
+    }
+  };
+  for (const fs::path& output : {root / "check.xml", root / "new.xml", root / "folder" / "new.xml",
+                                 folder_ / "users" / "folder" / "new.xml", outside / ".." / "tree" / "x"})
+    EXPECT_TRUE(refused(output)) << output;
+  EXPECT_FALSE(refused(outside / "check.xml"));
+  EXPECT_FALSE(refused(folder_ / "alias" / "check.xml")) << "a link of the user";
+}
+
 TEST_F(Outputs, EveryReaderOfTheProgramIsInTheLedger) {
   files_of_program().writes({"--log", folder_ / "read later"});
   std::ofstream(folder_ / "read later") << "{}";

@@ -26,6 +26,8 @@ TEST(Quantity, PrintsThreeDigitsInTheRightUnit) {
   EXPECT_EQ(format_flop_rate(312e12), "312 TFLOP/s");
   EXPECT_EQ(format_magnitude(124439808), "124M");
   EXPECT_EQ(format_percent(0.1234), "12.3%");
+  EXPECT_EQ(format_difference(0.1234), "12.3%");
+  EXPECT_EQ(format_difference(15.326), "a factor of 16.3") << "1532.6% is read twice";
 }
 
 TEST(Quantity, GroupsDigits) {

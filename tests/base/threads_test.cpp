@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace mpt {
 namespace {
@@ -25,6 +28,26 @@ TEST(Threads, AllBodiesRunAndTheFirstErrorByNumberIsThrown) {
   }
   EXPECT_EQ(ran, std::vector<int>(5, 2));
   in_threads(0, [](size_t) { FAIL(); });
+}
+
+// Whichever thread fails first.
+TEST(Threads, TheErrorOfTheLowestIndexIsThrown) {
+  for (int round = 0; round < 500; ++round) {
+    std::vector<std::atomic<int>> ran(8);
+    try {
+      on_threads(ran.size(), 4, [&](size_t i, size_t thread) {
+        ++ran[i];
+        if (i == 1 && round % 2 == 0) std::this_thread::yield();
+        if (i >= 1 && i <= 3) throw std::runtime_error(std::to_string(i) + " of " + std::to_string(thread));
+      });
+      FAIL() << "nothing was thrown";
+    } catch (const std::runtime_error& error) {
+      ASSERT_EQ(error.what()[0], '1');
+      EXPECT_LT(error.what()[5], '4');
+    }
+    ASSERT_EQ(ran[0], 1);
+    ASSERT_EQ(ran[1], 1);
+  }
 }
 
 }  // namespace
