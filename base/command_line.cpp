@@ -75,9 +75,8 @@ std::string described(const CLI::Option& option) {
 
 std::string usage(const CLI::App& app, const std::string& name) {
   std::string line = "Usage: " + name;
-  for (const CLI::Option* option : app.get_options()) {
+  for (const CLI::Option* option : app.get_options())
     if (option->get_positional()) line += " " + positional_name(*option);
-  }
   line += " [options]\n";
   if (!app.get_subcommands({}).empty()) line += "       " + name + " COMMAND [options]\n";
   return line;
@@ -132,42 +131,15 @@ const CLI::App& active_app(const CLI::App& app) {
 
 std::vector<std::string> long_names(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
+  for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames()) names.push_back(name);
-  }
   return names;
 }
 
 // Options, and their names in Megatron-LM, DeepSpeed, torchtitan and many scripts. A name that implies a
 // value is listed with it.
 constexpr std::pair<const char*, const char*> kOtherNames[] = {
-    {"global-batch", "gbs global-batch-size batch-size train-batch-size"},
-    {"micro-batch", "mbs micro-batch-size train-micro-batch-size-per-gpu"},
-    {"seq", "seq-length seq-len sequence-length max-seq-len"},
-    {"tp", "tensor-parallel tensor-parallel-degree tensor-model-parallel-size"},
-    {"pp", "pipeline-parallel pipeline-parallel-degree pipeline-model-parallel-size"},
-    {"dp", "data-parallel data-parallel-size"},
-    {"cp", "context-parallel context-parallel-degree context-parallel-size"},
-    {"ep", "expert-parallel expert-model-parallel-size"},
-    {"etp", "expert-tensor-parallel-size"},
-    {"sp", "sequence-parallel"},
-    {"zero", "zero-stage"},
-    {"recompute", "recompute-granularity activation-checkpointing"},
-    {"recompute full", "gradient-checkpointing checkpoint-activations"},
-    {"zero 3", "fsdp fully-shard full-shard"},
-    {"lora 16", "lora-r lora-rank peft"},
-    {"lora 16 --frozen-weights nf4", "qlora load-in-4bit"},
-    {"measured", "step-time iteration-time"},
-    {"cluster dgx-h100:8", "nodes nnodes num-nodes"},
-    {"chunks", "virtual-pipeline-model-parallel-size"},
-    {"gpus", "world-size num-gpus nproc-per-node"},
-    {"cluster", "gpu hardware"},
-    {"precision", "dtype"},
-    {"model", "config"},
-    {"lr", "learning-rate"},
-    {"steps", "max-steps train-iters"},
-    {"save-every", "save-interval"},
-    {"checkpoints", "checkpoint"},
+#include "generated/OtherNames.inc"
 };
 
 std::string option_meant(const std::string& name, const std::vector<std::string>& known) {
@@ -307,9 +279,8 @@ void declare_files(CLI::App& app) {
       (written ? outputs : words).push_back({shown_name(*option), value});
   }
   files_of_program().set_names(std::move(words));
-  for (const NamedFile& output : outputs) {
+  for (const NamedFile& output : outputs)
     if (!output.file.empty()) files_of_program().writes(output);
-  }
 }
 
 }  // namespace
@@ -346,9 +317,8 @@ std::string help_text(const CLI::App& app, const std::string& program, bool all)
       std::filesystem::path(program.substr(0, space)).filename().string() + program.substr(space);
   std::string text =
       help_lines(app.get_description(), "") + "\n" + usage(app, name) + entries_text(app, nullptr);
-  for (const std::string& group : groups_of(app)) {
+  for (const std::string& group : groups_of(app))
     if (all || !is_advanced(group)) text += entries_text(app, &group);
-  }
   const auto commands = app.get_subcommands({});
   if (!commands.empty()) text += fmt::format("\nCommands ({} COMMAND --help):\n", name);
   for (const CLI::App* command : commands) text += entry(command->get_name(), command->get_description());

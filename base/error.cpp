@@ -34,10 +34,7 @@ std::string describe(const Problem& problem) {
 
 std::string describe(const std::vector<Problem>& problems) {
   std::string text;
-  for (const Problem& problem : problems) {
-    if (!text.empty()) text += "\n  ";
-    text += describe(problem);
-  }
+  for (const Problem& problem : problems) text += (text.empty() ? "" : "\n  ") + describe(problem);
   return text;
 }
 

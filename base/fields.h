@@ -103,15 +103,13 @@ struct PartVisitor {
   }
 };
 
-template <class T, class M>
-struct RuleFinder {
-  M T::*wanted;
-  FieldRule found;
-  void field(const char*, M T::*member, const char*, FieldRule rule = {}) {
-    if (member == wanted) found = rule;
+template <class F>
+struct FieldCaller {
+  F& f;
+  template <class Member>
+  void field(const char* name, Member member, const char* doc, FieldRule rule = {}) {
+    f(name, member, doc, rule);
   }
-  template <class Other>
-  void field(const char*, Other T::*, const char*, FieldRule = {}) {}
 };
 }  // namespace detail
 
@@ -122,12 +120,22 @@ void describe_part(V& v, Part Owner::*part) {
   Part::describe(inner);
 }
 
+/// Calls f(name, member, doc, rule) for each field of a described struct, in order.
+template <class T, class F>
+void for_each_field(F&& f) {
+  detail::FieldCaller<F> caller{f};
+  T::describe(caller);
+}
+
 /// The rule of one member of a described struct, for code that reads the same quantity from another source.
 template <class T, class M>
-FieldRule rule_of(M T::*member) {
-  detail::RuleFinder<T, M> finder{member, {}};
-  T::describe(finder);
-  return finder.found;
+FieldRule rule_of(M T::*wanted) {
+  FieldRule found;
+  for_each_field<T>([&](const char*, auto member, const char*, const FieldRule& rule) {
+    if constexpr (std::is_same_v<decltype(member), M T::*>)
+      if (member == wanted) found = rule;
+  });
+  return found;
 }
 
 namespace detail {
@@ -170,9 +178,8 @@ struct EnumNames {
 /// The stored name of an enum value.
 template <class E>
 const std::string& enum_name(E value) {
-  for (const auto& [candidate, name] : EnumNames<E>::table()) {
+  for (const auto& [candidate, name] : EnumNames<E>::table())
     if (candidate == value) return name;
-  }
   static const std::string unknown = "?";
   return unknown;
 }
@@ -180,9 +187,8 @@ const std::string& enum_name(E value) {
 /// The enum value of a stored name, or nothing.
 template <class E>
 std::optional<E> enum_value(const std::string& name) {
-  for (const auto& [value, candidate] : EnumNames<E>::table()) {
+  for (const auto& [value, candidate] : EnumNames<E>::table())
     if (candidate == name) return value;
-  }
   return std::nullopt;
 }
 

@@ -93,9 +93,8 @@ class ObjectReader {
       problems_.add(pointer_ + "/" + escape_pointer(key), "unknown key \"" + key.substr(0, 80) + "\"", "",
                     meant.empty() ? "remove it" : "did you mean \"" + meant + "\"?");
     }
-    for (const std::string& name : missing_) {
+    for (const std::string& name : missing_)
       problems_.add(pointer_.empty() ? "/" : pointer_, "missing key \"" + name + "\"", "it to be present");
-    }
   }
 
  private:
@@ -184,11 +183,10 @@ void read_value(const Json& json, const std::string& pointer, const FieldRule& r
   } else if constexpr (std::is_enum_v<T>) {
     read_enum(json, pointer, problems, out);
   } else if constexpr (is_a<T, std::optional>) {
-    if (json.is_null()) {
+    if (json.is_null())
       out.reset();
-    } else {
+    else
       read_value(json, pointer, rule, problems, out.emplace());
-    }
   } else if constexpr (is_a<T, NameOr>) {
     if (json.is_string()) return read_value(json, pointer, rule, problems, out.name);
     if (!json.is_object()) return problems.add(pointer, describe_json(json), "a name or an object");
@@ -196,9 +194,8 @@ void read_value(const Json& json, const std::string& pointer, const FieldRule& r
   } else if constexpr (is_a<T, std::vector>) {
     if (!json.is_array()) return problems.add(pointer, describe_json(json), "a list");
     out.clear();
-    for (size_t i = 0; i < json.size(); ++i) {
+    for (size_t i = 0; i < json.size(); ++i)
       read_value(json[i], pointer + "/" + std::to_string(i), rule, problems, out.emplace_back());
-    }
   } else if constexpr (is_a<T, std::map>) {
     if (!json.is_object()) return problems.add(pointer, describe_json(json), "an object");
     out.clear();
@@ -217,11 +214,10 @@ void read_value(const Json& json, const std::string& pointer, const FieldRule& r
 
 template <class K>
 const std::string& key_text(const K& key) {
-  if constexpr (std::is_enum_v<K>) {
+  if constexpr (std::is_enum_v<K>)
     return enum_name(key);
-  } else {
+  else
     return key;
-  }
 }
 
 template <class T>
@@ -258,9 +254,8 @@ void ObjectWriter<T>::field(const char* name, Member member, const char*, FieldR
     const T usual{};
     if (value == std::invoke(member, usual)) return;
   }
-  if constexpr (is_a<FieldType<T, Member>, std::optional>) {
+  if constexpr (is_a<FieldType<T, Member>, std::optional>)
     if (!value.has_value()) return;
-  }
   json_[name] = write_value(value);
 }
 

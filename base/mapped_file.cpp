@@ -50,9 +50,8 @@ void end_of_file_is_gone(int, siginfo_t* info, void*) {
   }
   const char* const parts[] = {program_invocation_short_name, ": run failed: ", mapping->name,
                                ": cannot be read any more: the file became shorter, or its disk failed\n"};
-  for (const char* part : parts) {
+  for (const char* part : parts)
     if (::write(STDERR_FILENO, part, std::strlen(part)) < 0) break;
-  }
   ::_exit(kExitRunFailed);
 }
 
@@ -77,9 +76,8 @@ void watch(const uint8_t* begin, size_t bytes, const std::string& name) {
 
 void unwatch(const uint8_t* begin) {
   const std::lock_guard lock(mappings_mutex);
-  for (Mapping* m = mappings; m != nullptr; m = m->next) {
+  for (Mapping* m = mappings; m != nullptr; m = m->next)
     if (m->begin == begin) m->begin = nullptr;
-  }
 }
 
 }  // namespace

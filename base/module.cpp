@@ -10,9 +10,8 @@ namespace mpt {
 std::string beside_program(const std::vector<std::string>& places) {
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  for (const std::string& place : places) {
+  for (const std::string& place : places)
     if (std::filesystem::exists(folder / place, error)) return std::filesystem::canonical(folder / place);
-  }
   return "";
 }
 

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "base/text.h"
 
 namespace mpt {
@@ -23,17 +24,12 @@ struct Unit {
 // Three significant digits in the largest unit that keeps the number at or above one.
 std::string format_in(double value, std::span<const Unit> units) {
   if (!std::isfinite(value)) return fmt::format("{}", value);
-  const Unit* unit = &units.back();
-  for (const Unit& candidate : units) {
-    if (std::fabs(value) >= candidate.size * 0.9995) {
-      unit = &candidate;
-      break;
-    }
-  }
-  const double scaled = value / unit->size;
+  const auto found = find_if(units, [&](const Unit& u) { return std::fabs(value) >= u.size * 0.9995; });
+  const Unit& unit = found == units.end() ? units.back() : *found;
+  const double scaled = value / unit.size;
   const double magnitude = std::fabs(scaled);
   const int decimals = magnitude >= 99.95 || scaled == std::floor(scaled) ? 0 : magnitude >= 9.995 ? 1 : 2;
-  return fmt::format("{:.{}f}{}", scaled, decimals, unit->name);
+  return fmt::format("{:.{}f}{}", scaled, decimals, unit.name);
 }
 
 constexpr std::array<Unit, 4> kSeconds{{{1.0, " s"}, {1e-3, " ms"}, {1e-6, " us"}, {1e-9, " ns"}}};
@@ -57,9 +53,8 @@ std::optional<NumberAndUnit> split_number(std::string_view text) {
   const auto [number, length] = leading_number(text);
   if (length == 0 || number < 0.0) return std::nullopt;
   out.number = number;
-  for (const char c : text.substr(length)) {
+  for (const char c : text.substr(length))
     if (c != ' ') out.unit += c;
-  }
   return out;
 }
 
@@ -99,9 +94,8 @@ DataUnit data_unit(const std::string& text) {
 
 std::optional<double> parse_in(std::string_view text, std::span<const Unit> units) {
   const auto parts = split_number(text);
-  for (const Unit& unit : units) {
+  for (const Unit& unit : units)
     if (parts && lower_case(parts->unit) == unit.name) return parts->number * unit.size;
-  }
   return std::nullopt;
 }
 
@@ -139,6 +133,10 @@ std::string format_flop(double flop) { return format_in(flop, kFlop); }
 std::string format_flop_rate(double flop_per_s) { return format_in(flop_per_s, kFlop) + "/s"; }
 std::string format_magnitude(double count) { return format_in(count, kMagnitude); }
 std::string format_percent(double fraction) { return fmt::format("{:.1f}%", fraction * 100.0); }
+
+std::string format_difference(double fraction) {
+  return fraction < 1.0 ? format_percent(fraction) : fmt::format("a factor of {:.3g}", 1.0 + fraction);
+}
 
 std::string format_count(int64_t count) {
   std::string digits = std::to_string(count);
@@ -219,8 +217,7 @@ double parse_count(std::string_view text, std::string_view where) {
       scale = factor;
   }
   if (length > 0 && scale > 0.0 && value * scale >= 1.0 && value * scale <= 1e20) return value * scale;
-  throw UserError(Problem{std::string(where), fmt::format("\"{}\"", text.substr(0, 80)),
-                          "a count such as 15T, 300B, 1.5M or 12000", ""});
+  throw not_a("a count such as 15T, 300B, 1.5M or 12000", text, where);
 }
 
 }  // namespace mpt

@@ -32,6 +32,8 @@ std::string format_count(int64_t count);
 std::string format_magnitude(double count);
 /// "12.3%" from 0.123.
 std::string format_percent(double fraction);
+/// How much more: "12.3%" from 0.123, "a factor of 2.5" from 1.5.
+std::string format_difference(double fraction);
 
 /// Reads "2GiB", "512 MiB", "80GB", "1073741824". Bits ("20Gb") and small numbers without a unit are refused.
 /// Throws UserError that names `where`.

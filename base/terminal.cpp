@@ -46,9 +46,8 @@ std::vector<std::string_view> words_of_command(std::string_view command) {
 // The first `columns` code points.
 std::string_view head_of(std::string_view text, size_t columns) {
   size_t seen = 0;
-  for (size_t at = 0; at < text.size(); ++at) {
+  for (size_t at = 0; at < text.size(); ++at)
     if (starts_code_point(text[at]) && seen++ == columns) return text.substr(0, at);
-  }
   return text;
 }
 

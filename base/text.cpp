@@ -10,13 +10,6 @@
 #include <cstdlib>
 
 namespace mpt {
-namespace {
-
-// Code point and length of the first character of a text. Code point -1: the byte begins no UTF-8 character.
-struct Character {
-  int32_t code = -1;
-  size_t bytes = 1;
-};
 
 Character first_character(std::string_view text) {
   const auto byte = [&](size_t i) { return uint8_t(text[i]); };
@@ -34,6 +27,8 @@ Character first_character(std::string_view text) {
   if (code < kLeast[length] || code > 0x10ffff || surrogate) return {};
   return {code, length};
 }
+
+namespace {
 
 bool is_hidden(int32_t code) {
   // Control characters of ASCII and Latin-1; marks of direction; line and paragraph separators, embeddings

@@ -5,6 +5,7 @@
 // it would control a terminal. A line end in it would end a comment of an exported script.
 
 #include <charconv>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +18,14 @@ namespace mpt {
 
 /// Longest name of a model, cluster, GPU, link or the like.
 inline constexpr size_t kMostNameBytes = 200;
+
+/// Code point and length of a character. Code point -1: the byte begins no UTF-8 character.
+struct Character {
+  int32_t code = -1;
+  size_t bytes = 1;
+};
+/// The first character of a text that is not empty.
+Character first_character(std::string_view text);
 
 /// One line that is safe to print. Control characters, line ends, marks of writing direction, and bytes that
 /// are not UTF-8 become escapes such as \x1b or \u2028.

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <exception>
+#include <mutex>
 #include <vector>
 #ifndef MPT_WITHOUT_THREADS
 #include <thread>
@@ -41,25 +42,29 @@ void in_threads(size_t count, F&& body) {
   if (count > 0) guarded(0);
   for (std::thread& thread : threads) thread.join();
 #endif
-  for (const std::exception_ptr& error : thrown) {
+  for (const std::exception_ptr& error : thrown)
     if (error) std::rethrow_exception(error);
-  }
 }
 
-/// Calls body(0) to body(count - 1) on `threads` threads. A free thread takes the next index. The first
-/// exception ends all.
+/// Calls body(0, t) to body(count - 1, t) on `threads` threads, t being the thread's number. A free thread
+/// takes the next index. Nothing begins after an exception; the one of the lowest index is thrown.
 template <class F>
 void on_threads(size_t count, size_t threads, F&& body) {
-  std::atomic<size_t> next{0};
-  std::atomic<bool> has_failed{false};
-  in_threads(std::min(count, std::max<size_t>(1, threads)), [&](size_t) {
-    try {
-      for (size_t i = next++; i < count && !has_failed; i = next++) body(i);
-    } catch (...) {
-      has_failed = true;
-      throw;
+  std::atomic<size_t> next{0}, end{count};
+  std::mutex mutex;
+  std::exception_ptr error;
+  in_threads(std::min(count, std::max<size_t>(1, threads)), [&](size_t thread) {
+    for (size_t i = next++; i < end; i = next++) {
+      try {
+        body(i, thread);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (i < end) error = std::current_exception();
+        end = std::min<size_t>(i, end);
+      }
     }
   });
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace mpt

@@ -17,9 +17,8 @@ void WorkBudget::refuse() const {
 
 const Json& WorkBudget::copy(const Json& value) {
   spend(kValueSteps + (value.is_string() ? value.get_ref<const std::string&>().size() : 0));
-  if (value.is_object()) {
+  if (value.is_object())
     for (const auto& [key, member] : value.get_ref<const Json::object_t&>()) spend(key.size());
-  }
   if (!value.is_structured()) return value;
   for (const Json& part : value) copy(part);
   return value;

@@ -42,6 +42,7 @@ std::string files_written(const RunFacts& facts) {
   };
   add(facts.saved.string(), "checkpoint");
   add(facts.log, "a line per step");
+  add(facts.tensorboard, "curves, for tensorboard --logdir");
   add(facts.trace, "for ui.perfetto.dev");
   add(facts.report, "report");
   return text;
@@ -59,10 +60,9 @@ std::string next_commands(const RunFacts& facts, bool stopped) {
     commands.emplace_back("the same command with --log run.jsonl",
                           "for mpt-plan diagnose: where the time goes");
   }
-  if (!facts.saved.empty()) {
+  if (!facts.saved.empty())
     commands.emplace_back(fmt::format("mpt-run export {} exported", shell_word(facts.checkpoints)),
                           "the weights as a Hugging Face model");
-  }
   size_t width = 0;
   for (const auto& [command, what] : commands) width = std::max(width, columns_of(command));
   std::string text = "\nNext\n";
@@ -77,24 +77,21 @@ std::vector<std::string> possible_causes(const Plan& plan, const reports::RunRes
   constexpr double kBusy = 0.1;
   constexpr size_t kFewSteps = 6;
   std::vector<std::string> causes;
-  if (plan.cost.spread > kNoisySpread) {
+  if (plan.cost.spread > kNoisySpread)
     causes.push_back(fmt::format(
         "the profile is noisy: its timings vary by up to {:.0f}%. Measure (mpt-profile) and plan again while "
         "the machine is idle",
         plan.cost.spread * 100));
-  }
   if (plan.cost.source == "roofline")
     causes.push_back(fmt::format("the plan's times are estimates from data sheets ({}), not measurements",
                                  plan.cost.machine));
-  if (facts.others_share > kBusy) {
+  if (facts.others_share > kBusy)
     causes.push_back(fmt::format("other programs used {:.0f}% of this machine's cores meanwhile",
                                  facts.others_share * 100));
-  }
   const bool on_cores = plan.cluster.device.kind == DeviceKind::cpu;
-  if (on_cores && facts.cores > 0 && plan.layout.ranks() > facts.cores) {
+  if (on_cores && facts.cores > 0 && plan.layout.ranks() > facts.cores)
     causes.push_back(fmt::format("{} ranks shared {} cores; how the system divides them is not modelled",
                                  plan.layout.ranks(), facts.cores));
-  }
   if (result.steps.size() <= kFewSteps)
     causes.push_back(
         fmt::format("few steps were timed ({}); the first ones of a run are slower", result.steps.size()));
@@ -107,10 +104,9 @@ std::string last_screen(const Plan& plan, const reports::RunResult& result, cons
                                  palette.heading("Measured against predicted"), result.steps.size(),
                                  plan.cost.source, plan.cost.machine, verdict(plan, result, palette),
                                  reports::comparison_table(screen_rows(plan, result)));
-  if (plan.prediction.memory.size() > kMostStages) {
+  if (plan.prediction.memory.size() > kMostStages)
     text += fmt::format("  ({} more stages are nearer to their prediction)\n",
                         plan.prediction.memory.size() - kMostStages);
-  }
   text += "  bubble: share of the step in which a stage has nothing to compute; a point is 1% of the step\n";
   const std::vector<std::string> causes = possible_causes(plan, result, facts);
   if (std::abs(reports::slowdown_of(plan, result)) > kNearlyRight && !causes.empty()) {

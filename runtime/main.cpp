@@ -30,21 +30,6 @@
 namespace mpt {
 namespace {
 
-constexpr const char* kHelpEnd =
-    R"(Commands
-  mpt-run inspect CHECKPOINT         say what a checkpoint holds
-  mpt-run export CHECKPOINT FOLDER   write its weights as a Hugging Face model
-
-Examples
-  mpt-run plan.json --data text.txt --steps 100
-  mpt-run plan.json --data text.txt --checkpoints runs/a --save-every 50 --resume auto
-  mpt-run plan.json --data text.txt --log run.jsonl --report run.html
-  torchrun --no-python --nproc-per-node 4 mpt-run plan.json --data text.txt
-
-A run that Ctrl-C or SIGTERM stops saves to --checkpoints first. More: docs/training.md, docs/gpu.md
-
-)";
-
 constexpr const char* kEarlyEnd = "mpt-run: stopped before the first step as asked; nothing new to save\n";
 
 // The checkpoint of the last step, if it was saved.
@@ -67,7 +52,7 @@ void write_outputs(const runtime::RunOptions& o, const Plan& plan, const reports
   if (!o.report.empty())
     write_file_atomically(o.report, reports::run_report(plan, program, predicted, result));
   if (o.quiet) return;
-  runtime::RunFacts facts{o.plan, o.log, o.trace, o.report, o.train.checkpoints};
+  runtime::RunFacts facts{o.plan, o.log, o.tensorboard, o.trace, o.report, o.train.checkpoints};
   facts.saved = saved_checkpoint(o, result);
   facts.cores = int64_t(std::thread::hardware_concurrency());
   facts.others_share = o.launch ? 0.0 : o.load.others_share();  // the run's other processes do not count
@@ -200,12 +185,6 @@ void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& open
   announce_start(o, opened);
 }
 
-runtime::MonitorOptions monitor_options(const runtime::RunOptions& o, bool append,
-                                        const runtime::Backend* backend) {
-  files_of_program().check();  // before the log is opened
-  return {o.train.steps, o.log, append, o.quiet, o.watch, backend != nullptr};
-}
-
 // Prints which checkpoint a stopped run has saved.
 void tell_stop(const runtime::RunOptions& o, int64_t done, const reports::RunResult& result) {
   if (o.launch && o.launch->process > 0) return;
@@ -240,11 +219,16 @@ int train(const runtime::RunOptions& o, const Plan& plan, const runtime::Attempt
   reports::RunResult result;
   std::string lost;
   {
-    runtime::StepMonitor monitor(plan, monitor_options(o, done > 0, backend));
+    files_of_program().check();  // before the log is opened
+    runtime::StepMonitor monitor(
+        plan, {o.train.steps, o.log, o.tensorboard, done, o.quiet, o.watch, backend != nullptr});
     result = runtime::train(
         plan, o.train,
         {opened.data.get(), opened.validation.get(), opened.checkpoint.get(), opened.weights.get(), o.launch,
-         backend, end_at_once},
+         backend, end_at_once, o.transport,
+         [&](const std::string& line) {
+           if (!o.quiet) print_while_read([&] { fmt::print("{}\n", line); });
+         }},
         [&](const auto& record) { monitor.on_step(record); }, stop_requested());
     lost = monitor.failure();
   }
@@ -275,17 +259,19 @@ int run(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
   if (command == "inspect") return runtime::inspect(argc - 1, argv + 1);
   if (command == "export") return runtime::export_weights(argc - 1, argv + 1);
+  if (command == "sample") return runtime::sample(argc - 1, argv + 1);
+  if (command == "tokenize") return runtime::tokenize(argc - 1, argv + 1);
   runtime::RunOptions o;
   CLI::App app{
       "Trains the model of a plan in the plan's layout, and compares time and memory with the prediction. "
       "Ranks are threads of this machine, or processes that torchrun, mpirun or srun starts."};
-  app.footer(std::string(kHelpEnd) + kExitCodes);
   runtime::declare(app, o);
+  app.footer(app.get_footer() + kExitCodes);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   o.launch = runtime::launch_from_environment(o.master_port);
   if (o.launch && o.launch->process > 0) {  // the first process prints for all
     o.quiet = true;
-    o.log = o.trace = o.report = "";
+    o.log = o.tensorboard = o.trace = o.report = "";
   }
   end_on_signals(kEarlyEnd);
   const Plan plan = load_plan(o.plan);

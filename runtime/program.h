@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Parts of mpt-run: commands on checkpoints, the check that this machine's memory is enough for the ranks on
-// its CPUs, and restarts.
+// Parts of mpt-run: commands on checkpoints and on text, the check that this machine's memory is enough for
+// the ranks on its CPUs, and restarts.
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "core/plan.h"
@@ -14,11 +15,21 @@
 
 namespace mpt::runtime {
 
+class Checkpoint;
+/// The newest good checkpoint at `path`; notes go to stderr. Throws UserError if there is none.
+std::unique_ptr<Checkpoint> open_for_reading(const std::string& path);
+
 /// mpt-run inspect CHECKPOINT: checks all of it and prints its content.
 int inspect(int argc, char** argv);
 
 /// mpt-run export CHECKPOINT FOLDER: writes its weights as a Hugging Face model.
 int export_weights(int argc, char** argv);
+
+/// mpt-run tokenize --tokenizer FILE FILES -o PREFIX: writes the tokens of text.
+int tokenize(int argc, char** argv);
+
+/// mpt-run sample CHECKPOINT --prompt TEXT: prints text that its model writes.
+int sample(int argc, char** argv);
 
 /// The memory of the machine, or of this process's container.
 int64_t machine_memory_bytes();

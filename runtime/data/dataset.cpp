@@ -44,9 +44,8 @@ void check_vocabulary(const TokenSource& source, const std::string& path, int64_
   for (int64_t at = 0; at < end; at += kBlock) {
     const int64_t count = std::min(kBlock, end - at);
     source.read(at, count, block);
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < count; ++i)
       if (block[i] < 0 || block[i] >= vocab) refuse_token(path, at + i, block[i], vocab);
-    }
   }
 }
 
@@ -76,11 +75,10 @@ std::vector<DataPart> parse_data_argument(const std::vector<std::string>& words)
   std::vector<DataPart> parts;
   for (size_t i = 0; i < words.size(); i += 2) {
     const auto weight = number_of<double>(words[i]);
-    if (!weight || !(*weight > 0.0) || !std::isfinite(*weight) || i + 1 == words.size()) {
+    if (!weight || !(*weight > 0.0) || !std::isfinite(*weight) || i + 1 == words.size())
       throw UserError(Problem{"--data", fmt::format("\"{}\" where a weight and its file are due", words[i]),
                               "pairs of a positive weight and a file: 0.7 a 0.3 b",
                               "give every file a weight, or none"});
-    }
     parts.push_back({*weight, {words[i + 1]}});
   }
   return parts;
@@ -129,7 +127,7 @@ Dataset::Dataset(const DatasetOptions& options, DataSplit split) : options_(opti
     const auto held_back = int64_t(std::ceil(options.validation_share * double(windows)));
     part.first = split == DataSplit::training ? 0 : windows - held_back;
     part.windows = split == DataSplit::training ? windows - held_back : held_back;
-    if (part.windows < 1) {
+    if (part.windows < 1)
       throw UserError(
           Problem{"--data", fmt::format("{} tokens in {} files", part.tokens, described.paths.size()),
                   fmt::format("at least {}: one sequence of {} tokens and the {} after it{}",
@@ -137,7 +135,6 @@ Dataset::Dataset(const DatasetOptions& options, DataSplit split) : options_(opti
                               behind == 1 ? "token" : fmt::format("{} tokens", behind),
                               options.validation_share > 0.0 ? ", for training and for validation" : ""),
                   "add files, or plan with a shorter --seq"});
-    }
     parts_.push_back(std::move(part));
   }
 }

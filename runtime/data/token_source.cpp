@@ -54,10 +54,9 @@ class FlatTokens final : public TokenSource {
 
 template <class T>
 std::unique_ptr<TokenSource> flat(const std::filesystem::path& path, MappedFile file, size_t first) {
-  if ((file.bytes().size() - first) % sizeof(T) != 0) {
+  if ((file.bytes().size() - first) % sizeof(T) != 0)
     refuse(path, fmt::format("{} bytes of tokens", file.bytes().size() - first),
            fmt::format("a multiple of {}", sizeof(T)), "the file is cut off, or of another --data-format");
-  }
   return std::make_unique<FlatTokens<T>>(std::move(file), first);
 }
 
@@ -77,13 +76,6 @@ void check_header(const std::filesystem::path& path, const MappedFile& file, int
          "the file is cut off, or was written to twice");
 }
 
-// Megatron-LM's index: magic, version, code of the element type, numbers of sequences and of documents, then
-// length and first byte of each sequence.
-struct Index {
-  static constexpr char kMagic[] = "MMIDIDX\0";
-  static constexpr size_t kHeader = 9 + 8 + 1 + 8 + 8;
-};
-
 // By code; the other codes are not integers.
 constexpr struct {
   int64_t bytes = 0;
@@ -97,12 +89,11 @@ void check_index(const std::filesystem::path& path, const MappedFile& index, int
   const uint8_t* at = index.bytes().data();
   const auto sequences = load<uint64_t>(at + 18), documents = load<uint64_t>(at + 26);
   // 12 bytes a sequence and 8 a document. The first test refuses absurd numbers, the second compares exactly.
-  const auto room = uint64_t(index.size()) - Index::kHeader;
-  if (sequences > room / 12 || documents > room / 8 || sequences * 12 + documents * 8 > room) {
+  const auto room = uint64_t(index.size()) - IndexedFormat::kHeader;
+  if (sequences > room / 12 || documents > room / 8 || sequences * 12 + documents * 8 > room)
     refuse(path, fmt::format("{} sequences and {} documents in {} bytes", sequences, documents, index.size()),
            "an index that holds them", "the file is cut off");
-  }
-  const uint8_t* lengths = at + Index::kHeader;
+  const uint8_t* lengths = at + IndexedFormat::kHeader;
   const uint8_t* pointers = lengths + sequences * 4;
   int64_t listed = 0;
   for (uint64_t s = 0; s < sequences; ++s) {
@@ -124,7 +115,8 @@ void check_index(const std::filesystem::path& path, const MappedFile& index, int
 std::unique_ptr<TokenSource> open_megatron(const std::filesystem::path& path) {
   const auto [bin, idx] = indexed_pair(path);
   const MappedFile index(idx, "--data " + idx.string());
-  if (index.bytes().size() < Index::kHeader || std::memcmp(index.bytes().data(), Index::kMagic, 9) != 0)
+  if (index.bytes().size() < IndexedFormat::kHeader ||
+      std::memcmp(index.bytes().data(), IndexedFormat::kMagic, sizeof IndexedFormat::kMagic) != 0)
     refuse(idx, "no index of Megatron-LM", "a file that begins with MMIDIDX",
            "check --data-format, or make the index again with Megatron-LM's preprocess_data.py");
   const auto version = load<uint64_t>(index.bytes().data() + 9);

@@ -14,8 +14,6 @@
 #include <filesystem>
 #include <memory>
 
-#include "base/fields.h"
-
 namespace mpt::runtime {
 
 enum class DataFormat { auto_, text, uint16, uint32, megatron };
@@ -32,6 +30,14 @@ class TokenSource {
 /// `auto_`: a .bin with an .idx of the same name is an indexed pair. A .bin with a known header states its
 /// width. Other .bin files need a format, and everything else is text. Throws UserError.
 std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& path, DataFormat format);
+
+/// Megatron-LM's index: magic, version, code of the element type, numbers of sequences and of documents, then
+/// length and first byte of each sequence, then the first sequence of each document, and the end.
+struct IndexedFormat {
+  static constexpr char kMagic[] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
+  static constexpr size_t kHeader = sizeof kMagic + 8 + 1 + 8 + 8;
+  static constexpr uint8_t kInt32 = 4, kUint16 = 8;
+};
 
 /// The .bin and the .idx file of format `megatron`; `path` has either ending or none.
 std::array<std::filesystem::path, 2> indexed_pair(std::filesystem::path path);

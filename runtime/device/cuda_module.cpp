@@ -22,19 +22,17 @@ std::string build_folder(const std::filesystem::path& program) {
 std::string missing_module_text(const CudaBuild& build, const std::filesystem::path& program) {
   const std::string folder = build_folder(program);
   const std::string make = fmt::format("cmake --build {} --target mpt_cuda", folder);
-  if (!build.found.empty()) {
+  if (!build.found.empty())
     return fmt::format(
         "the GPU module {} is not beside the program. CMake found {}, but the module has not been built\n"
         "    build it: {}{}",
         kCudaModuleFile, build.found, make,
         folder == "BUILD" ? fmt::format(", then copy it to {}", program.parent_path().string()) : "");
-  }
-  if (!build.missing.empty()) {
+  if (!build.missing.empty())
     return fmt::format(
         "this build has no GPU module. When it was configured, CMake did not find: {}\n"
         "    install what is missing (NCCL_HOME names its folder), then: cmake {} && {}",
         build.missing, folder, make);
-  }
   return fmt::format(
       "this build has no GPU module. It was configured with MPT_WITH_CUDA=OFF\n"
       "    build one: cmake {} -DMPT_WITH_CUDA=ON && {}",
@@ -59,10 +57,9 @@ std::unique_ptr<Backend> load_cuda_backend() {
   }
   if (module == nullptr) refuse(unloadable_module_text(reason));
   const auto make = reinterpret_cast<CudaModuleFactory>(symbol_of(module, kCudaModuleFactory));
-  if (make == nullptr) {
+  if (make == nullptr)
     refuse(fmt::format("{} beside this program is of another program\n    build it again: target mpt_cuda",
                        kCudaModuleFile));
-  }
   std::unique_ptr<Backend> backend(make(kCudaModuleVersion, &reason));
   if (!backend) refuse(reason);
   return backend;

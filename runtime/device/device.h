@@ -62,7 +62,13 @@ class Device {
   virtual void run(DataType type, const Operation& operation) = 0;
   /// From float32 to a narrower type, or back.
   void convert(DataType from_type, const void* from, DataType to_type, void* to, int64_t count) {
-    run(from_type, CopyColumns{to_type, 1, count, from, count, to, count});
+    run(from_type, CopyColumns{.to_type = to_type,
+                               .rows = 1,
+                               .columns = count,
+                               .from = from,
+                               .from_stride = count,
+                               .to = to,
+                               .to_stride = count});
   }
   /// The squared norm of several stretches together.
   virtual double squared_norm(DataType type, std::span<const Stretch> parts) = 0;

@@ -452,17 +452,23 @@ struct GateBackward {
   void *dx = nullptr, *dgate = nullptr;
 };
 
-using Operation =
-    std::variant<LinearForward, LinearBackwardInput, LinearBackwardWeight, LinearBackward, NarrowWeight,
-                 BiasForward, BiasBackward, LinearActivationForward, LinearActivationBackward, NormForward,
-                 NormBackwardInput, NormBackwardWeight, HeadNormForward, HeadNormBackward, WideNormSquares,
-                 WideNormForward, WideNormDots, WideNormBackward, Rotate, AttentionForward, AttentionBackward,
-                 AttentionBlockForward, AttentionBlockBackward, SinkForward, SinkBackward, LatentJoin,
-                 LatentSplit, CopyColumns, RouterForward, RouterBackward, GatherRows, SumRows, ScaleRows,
-                 RowDots, WeightedBiasForward, WeightedBiasBackward, ActivationForward, ActivationBackward,
-                 ResidualAdd, Scale, SoftCap, EmbeddingForward, EmbeddingBackward, PositionForward,
-                 PositionBackward, LossMaximum, LossExponentials, LossGradient, LossOfAll, AdamStep,
-                 ConvolutionForward, ConvolutionBackward, DeltaForward, DeltaBackward, GatedNormForward,
-                 GatedNormBackward, GateForward, GateBackward>;
+/// All operations, each as `of` shows it. A device that computes one in parts declares a function for it,
+/// too, and does not define it.
+#define MPT_OPERATIONS(of)                                                                                   \
+  of(LinearForward), of(LinearBackwardInput), of(LinearBackwardWeight), of(LinearBackward),                  \
+      of(NarrowWeight), of(BiasForward), of(BiasBackward), of(LinearActivationForward),                      \
+      of(LinearActivationBackward), of(NormForward), of(NormBackwardInput), of(NormBackwardWeight),          \
+      of(HeadNormForward), of(HeadNormBackward), of(WideNormSquares), of(WideNormForward), of(WideNormDots), \
+      of(WideNormBackward), of(Rotate), of(AttentionForward), of(AttentionBackward),                         \
+      of(AttentionBlockForward), of(AttentionBlockBackward), of(SinkForward), of(SinkBackward),              \
+      of(LatentJoin), of(LatentSplit), of(CopyColumns), of(RouterForward), of(RouterBackward),               \
+      of(GatherRows), of(SumRows), of(ScaleRows), of(RowDots), of(WeightedBiasForward),                      \
+      of(WeightedBiasBackward), of(ActivationForward), of(ActivationBackward), of(ResidualAdd), of(Scale),   \
+      of(SoftCap), of(EmbeddingForward), of(EmbeddingBackward), of(PositionForward), of(PositionBackward),   \
+      of(LossMaximum), of(LossExponentials), of(LossGradient), of(LossOfAll), of(AdamStep),                  \
+      of(ConvolutionForward), of(ConvolutionBackward), of(DeltaForward), of(DeltaBackward),                  \
+      of(GatedNormForward), of(GatedNormBackward), of(GateForward), of(GateBackward)
+#define MPT_OPERATION_ITSELF(operation) operation
+using Operation = std::variant<MPT_OPERATIONS(MPT_OPERATION_ITSELF)>;
 
 }  // namespace mpt::runtime

@@ -8,23 +8,33 @@
 namespace mpt::runtime {
 
 inline void run_in_parts(Device& device, DataType type, const LinearBackward& o) {
-  device.run(type, LinearBackwardInput{o.shape, o.dy, o.w, o.dx});
-  device.run(type, LinearBackwardWeight{o.shape, o.dy, o.x, o.dw, o.dbias});
+  device.run(type, LinearBackwardInput{.shape = o.shape, .dy = o.dy, .w = o.w, .dx = o.dx});
+  device.run(type,
+             LinearBackwardWeight{.shape = o.shape, .dy = o.dy, .x = o.x, .dw = o.dw, .dbias = o.dbias});
 }
 inline void run_in_parts(Device& device, DataType type, const LinearActivationForward& o) {
-  device.run(type, LinearForward{o.shape, o.x, o.w, o.bias, o.up});
-  device.run(type, ActivationForward{o.activation, o.up, o.y});
+  device.run(type, LinearForward{.shape = o.shape, .x = o.x, .w = o.w, .bias = o.bias, .y = o.up});
+  device.run(type, ActivationForward{.shape = o.activation, .x = o.up, .y = o.y});
 }
 inline void run_in_parts(Device& device, DataType type, const LinearActivationBackward& o) {
-  device.run(type, LinearBackwardInput{o.shape, o.dy, o.w, o.room});
-  device.run(type, ActivationBackward{o.activation, o.room, o.up, o.dup});
+  device.run(type, LinearBackwardInput{.shape = o.shape, .dy = o.dy, .w = o.w, .dx = o.room});
+  device.run(type, ActivationBackward{.shape = o.activation, .dy = o.room, .x = o.up, .dx = o.dup});
 }
 inline void run_in_parts(Device& device, DataType type, const LossOfAll& o) {
   const int64_t tokens = o.shape.tokens, unit = size_of(state_type_of(type));
   const Buffer maximum(device, tokens * unit), sums(device, 2 * tokens * unit);
-  device.run(type, LossMaximum{o.shape, o.logits, maximum.data()});
-  device.run(type, LossExponentials{o.shape, o.targets, maximum.data(), o.logits, sums.data()});
-  device.run(type, LossGradient{o.shape, o.targets, sums.data(), o.scale, o.logits, o.loss});
+  device.run(type, LossMaximum{.shape = o.shape, .logits = o.logits, .maximum = maximum.data()});
+  device.run(type, LossExponentials{.shape = o.shape,
+                                    .targets = o.targets,
+                                    .maximum = maximum.data(),
+                                    .logits = o.logits,
+                                    .sums = sums.data()});
+  device.run(type, LossGradient{.shape = o.shape,
+                                .targets = o.targets,
+                                .sums = sums.data(),
+                                .scale = o.scale,
+                                .logits = o.logits,
+                                .loss = o.loss});
 }
 
 }  // namespace mpt::runtime

@@ -79,11 +79,10 @@ void SideStream::run(const Task& task, Ticket ticket) {
 }
 
 Posted::Posted(const BesideCompute& beside, const char* what, std::function<void()> work) : beside_(beside) {
-  if (beside.stream == nullptr) {
+  if (beside.stream == nullptr)
     work();
-  } else {
+  else
     ticket_ = beside.stream->post(what, std::move(work));
-  }
 }
 
 // If compute failed in the meantime, wait() was not called.

@@ -30,7 +30,6 @@ class SideStream {
   SideStream(Device& device, OnFailure on_failure);
   /// Waits for all posted work.
   ~SideStream();
-  SideStream(const SideStream&) = delete;
 
   /// `work` runs after all earlier posts, and after the calling thread's earlier calls of the device.
   Ticket post(const std::string& name, std::function<void()> work);

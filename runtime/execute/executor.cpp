@@ -32,11 +32,10 @@ Executor::Executor(const StepProgram& program, int rank, Lanes& lanes, Instructi
     for (const InstructionId wait : program.waits(id)) {
       if (!program.lane_on(wait, rank)) continue;
       const auto left_out = through.find(wait);
-      if (left_out == through.end()) {
+      if (left_out == through.end())
         waits.insert(wait);
-      } else {
+      else
         waits.insert(left_out->second.begin(), left_out->second.end());
-      }
     }
     InstructionId& before = newest[size_t(lane->stream)];
     if (included) {

@@ -38,9 +38,8 @@ class ThreadLanes final : public Lanes {
         if (!queue) queue = std::make_unique<Queue>();
       }
     }
-    for (auto& queue : queues_) {
+    for (auto& queue : queues_)
       if (queue) queue->thread = std::thread([this, q = queue.get()] { serve(*q); });
-    }
   }
 
   ~ThreadLanes() override {
@@ -48,12 +47,10 @@ class ThreadLanes final : public Lanes {
       const std::lock_guard lock(mutex_);
       closing_ = true;
     }
-    for (auto& queue : queues_) {
+    for (auto& queue : queues_)
       if (queue) queue->changed.notify_one();
-    }
-    for (auto& queue : queues_) {
+    for (auto& queue : queues_)
       if (queue) queue->thread.join();
-    }
   }
 
   void begin_step() override {
@@ -123,9 +120,8 @@ class ThreadLanes final : public Lanes {
   bool ready(const Queue& queue) const {
     if (queue.tasks.empty()) return false;
     if (failure_) return true;  // to be skipped
-    for (const InstructionId wait : queue.tasks.front().waits) {
+    for (const InstructionId wait : queue.tasks.front().waits)
       if (!done_[size_t(wait)]) return false;
-    }
     return true;
   }
 
@@ -152,9 +148,8 @@ class ThreadLanes final : public Lanes {
   void wake_others(const Queue& own, std::unique_lock<std::mutex>& lock) {
     std::array<Queue*, kStreamCount> woken{};
     size_t count = 0;
-    for (const auto& queue : queues_) {
+    for (const auto& queue : queues_)
       if (queue && queue.get() != &own && ready(*queue)) woken[count++] = queue.get();
-    }
     const bool finished = unfinished_ == 0;
     if (count == 0 && !finished) return;
     lock.unlock();

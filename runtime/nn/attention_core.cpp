@@ -66,14 +66,15 @@ void AttentionCore::forward(const Buffer& qkv, void* out, void* log_sum_exp, con
   const Buffer own =
       exchanges() ? Buffer(device_, shape.tokens() * shape.outputs() * sizes_.unit()) : Buffer();
   void* const result = own ? own.data() : out;
-  if (rings()) {
+  if (rings())
     ring_forward(qkv, result, log_sum_exp);
-  } else {
-    run(AttentionForward{shape, qkv.data(), result, log_sum_exp});
-  }
-  if (sinks != nullptr) {
-    run(SinkForward{shape, beyond(sinks, first_sink() * sizes_.unit()), result, log_sum_exp});
-  }
+  else
+    run(AttentionForward{.shape = shape, .qkv = qkv.data(), .out = result, .log_sum_exp = log_sum_exp});
+  if (sinks != nullptr)
+    run(SinkForward{.shape = shape,
+                    .sinks = beyond(sinks, first_sink() * sizes_.unit()),
+                    .out = result,
+                    .log_sum_exp = log_sum_exp});
   if (own) exchange_.to_tokens(own, parts_of(true), out);
 }
 
@@ -81,8 +82,12 @@ void AttentionCore::backward_sinks(const AttentionShape& shape, const Sinks& sin
                                    const void* out, const void* log_sum_exp) const {
   if (sinks.values == nullptr) return;
   device_.zero(sinks.gradient, sizes_.heads * sizes_.state_unit());
-  run(SinkBackward{shape, beyond(sinks.values, first_sink() * sizes_.unit()), dout, out, log_sum_exp,
-                   beyond(sinks.gradient, first_sink() * sizes_.state_unit())});
+  run(SinkBackward{.shape = shape,
+                   .sinks = beyond(sinks.values, first_sink() * sizes_.unit()),
+                   .dout = dout,
+                   .out = out,
+                   .log_sum_exp = log_sum_exp,
+                   .dsinks = beyond(sinks.gradient, first_sink() * sizes_.state_unit())});
 }
 
 void AttentionCore::backward(const void* dout, const Buffer& qkv, const void* out, const void* log_sum_exp,
@@ -90,14 +95,23 @@ void AttentionCore::backward(const void* dout, const Buffer& qkv, const void* ou
   if (!exchanges()) {
     backward_sinks(sizes_.attention(), sinks, dout, out, log_sum_exp);
     if (rings()) return ring_backward(dout, qkv, out, log_sum_exp, dqkv);
-    return run(AttentionBackward{sizes_.attention(), dout, qkv.data(), out, log_sum_exp, dqkv});
+    return run(AttentionBackward{.shape = sizes_.attention(),
+                                 .dout = dout,
+                                 .qkv = qkv.data(),
+                                 .out = out,
+                                 .log_sum_exp = log_sum_exp,
+                                 .dqkv = dqkv});
   }
   const Buffer own_dout = exchange_.to_heads(dout, parts_of(true)),
                own_out = exchange_.to_heads(out, parts_of(true));
   const Buffer own(device_, qkv.bytes());
   backward_sinks(exchanged_shape(), sinks, own_dout.data(), own_out.data(), log_sum_exp);
-  run(AttentionBackward{exchanged_shape(), own_dout.data(), qkv.data(), own_out.data(), log_sum_exp,
-                        own.data()});
+  run(AttentionBackward{.shape = exchanged_shape(),
+                        .dout = own_dout.data(),
+                        .qkv = qkv.data(),
+                        .out = own_out.data(),
+                        .log_sum_exp = log_sum_exp,
+                        .dqkv = own.data()});
   exchange_.to_tokens(own, parts_of(false), dqkv);
 }
 
@@ -119,11 +133,15 @@ void AttentionCore::ring_forward(const Buffer& qkv, void* out, void* log_sum_exp
   if (wide != sizes_.type) sum = numbers(s.tokens() * width);
   void* const result = sum ? sum.data() : out;
   for (int step = 0; step < ranks; ++step) {
-    const int source = (rank - step + ranks) % ranks;
-    const AttentionBlock keys = block_of(source);
+    const AttentionBlock keys = block_of((rank - step + ranks) % ranks);
     std::optional<Posted> passing;
     if (step + 1 < ranks) passing.emplace(pass_on(block, arriving));
-    run(AttentionBlockForward{keys, qkv.data(), block.data(), step == 0, result, log_sum_exp});
+    run(AttentionBlockForward{.block = keys,
+                              .qkv = qkv.data(),
+                              .kv = block.data(),
+                              .first = step == 0,
+                              .out = result,
+                              .log_sum_exp = log_sum_exp});
     if (passing) passing->wait();
     std::swap(block, arriving);
   }
@@ -146,8 +164,7 @@ void AttentionCore::ring_backward(const void* dout, const Buffer& qkv, const voi
   device_.zero(dq.data(), dq.bytes());
   Posted passing_gradient;
   for (int step = 0; step < ranks; ++step) {
-    const int source = (rank - step + ranks) % ranks;
-    const AttentionBlock keys = block_of(source);
+    const AttentionBlock keys = block_of((rank - step + ranks) % ranks);
     std::optional<Posted> passing;
     if (step + 1 < ranks) passing.emplace(pass_on(block, arriving));
     device_.zero(part.data(), part.bytes());
@@ -160,19 +177,28 @@ void AttentionCore::ring_backward(const void* dout, const Buffer& qkv, const voi
                                .dq = dq.data(),
                                .dkv = part.data()});
     passing_gradient.wait();
-    if (step > 0) {
-      device_.run(wide,
-                  ResidualAdd{s.tokens() * kv_width, arriving_gradient.data(), part.data(), part.data()});
-    }
+    if (step > 0)
+      device_.run(wide, ResidualAdd{.count = s.tokens() * kv_width,
+                                    .a = arriving_gradient.data(),
+                                    .b = part.data(),
+                                    .y = part.data()});
     std::swap(gradient, part);
     passing_gradient = pass_on(gradient, arriving_gradient);
     if (passing) passing->wait();
     std::swap(block, arriving);
   }
-  device_.run(wide, CopyColumns{sizes_.type, s.tokens(), width, dq.data(), width, dqkv, s.row()});
+  const auto put = [&](const Buffer& from, int64_t columns, void* to) {
+    device_.run(wide, CopyColumns{.to_type = sizes_.type,
+                                  .rows = s.tokens(),
+                                  .columns = columns,
+                                  .from = from.data(),
+                                  .from_stride = columns,
+                                  .to = to,
+                                  .to_stride = s.row()});
+  };
+  put(dq, width, dqkv);
   passing_gradient.wait();
-  device_.run(wide, CopyColumns{sizes_.type, s.tokens(), kv_width, arriving_gradient.data(), kv_width,
-                                beyond(dqkv, width * sizes_.unit()), s.row()});
+  put(arriving_gradient, kv_width, beyond(dqkv, width * sizes_.unit()));
 }
 
 // A unit of columns divides both the heads of keys and those of values.

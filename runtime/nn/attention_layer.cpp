@@ -29,9 +29,6 @@ AttentionLayer::AttentionLayer(const std::string& name, const PartContext& conte
               context) {
   const RankSizes& s = sizes_;
   const Attention& a = *s.kind.attention;
-  const auto linear = [&](std::optional<Linear>& to, const LinearOptions& options) {
-    to.emplace(options, context);
-  };
   const auto up = [&](const char* part, int64_t columns, int64_t inner) {
     return columns_options(name + part, false, {columns}, inner, s);
   };
@@ -39,22 +36,22 @@ AttentionLayer::AttentionLayer(const std::string& name, const PartContext& conte
     return whole_options(name + part, a.qkv_bias, columns, s.hidden, s.fp8);
   };
   if (!a.latent) {
-    linear(qkv_, qkv_options(name, s));
+    qkv_.emplace(qkv_options(name, s), context);
     if (a.query_key_norm != QueryKeyNorm::none) head_norm_.emplace(name, context);
   } else {
     const LatentAttention& l = *a.latent;
     const int64_t queries = s.heads * (l.nope_head_dim + l.rope_head_dim);
     if (l.query_rank > 0) {
-      linear(query_down_, down(".query_down", l.query_rank));
+      query_down_.emplace(down(".query_down", l.query_rank), context);
       query_norm_.emplace(name + ".query_latent_norm", context, l.query_rank);
-      linear(query_up_, up(".query_up", queries, l.query_rank));
+      query_up_.emplace(up(".query_up", queries, l.query_rank), context);
     } else {
-      linear(query_, up(".query", queries, s.hidden));
+      query_.emplace(up(".query", queries, s.hidden), context);
     }
-    linear(key_value_down_, down(".key_value_down", l.key_value_rank + l.rope_head_dim));
+    key_value_down_.emplace(down(".key_value_down", l.key_value_rank + l.rope_head_dim), context);
     key_value_norm_.emplace(name + ".key_value_norm", context, l.key_value_rank);
-    linear(key_value_up_,
-           up(".key_value_up", s.heads * (l.nope_head_dim + l.value_head_dim), l.key_value_rank));
+    const int64_t expanded = s.heads * (l.nope_head_dim + l.value_head_dim);
+    key_value_up_.emplace(up(".key_value_up", expanded, l.key_value_rank), context);
   }
   if (a.sinks) sinks_ = parameters_.add(split_vector(name + ".sinks", s.heads, 0.0, kDeviation));
 }
@@ -74,7 +71,11 @@ void AttentionLayer::project(const void* x, Saved& saved, const TokenRoom& room)
   gates() > 0 ? project_with_gate(x, saved, room)
               : qkv_->forward(x, saved.qkv.data(), room, {}, of_qkv(saved));
   if (head_norm_) head_norm_->forward(saved.qkv.data(), saved.heads);
-  if (!sizes_.frequencies.empty()) run(Rotate{sizes_.attention(), sizes_.rotation(), +1, saved.qkv.data()});
+  if (!sizes_.frequencies.empty())
+    run(Rotate{.shape = sizes_.attention(),
+               .rotation = sizes_.rotation(),
+               .direction = +1,
+               .qkv = saved.qkv.data()});
 }
 
 // The gate's columns follow the values.
@@ -92,9 +93,8 @@ void AttentionLayer::project_latents(const void* x, Saved& saved, const TokenRoo
   const LatentAttention& l = *sizes_.kind.attention->latent;
   const LatentShape shape = sizes_.latent();
   const auto norm = [&](Norm& of, Latent& latent, int64_t width) {
-    latent.statistics = Buffer(device_, of.statistics_bytes());
     latent.normed = local_by(width);
-    of.forward(latent.compressed.data(), latent.normed.data(), latent.statistics.data());
+    latent.statistics = of.forward(latent.compressed.data(), latent.normed.data());
   };
   const Buffer queries = tokens_by(shape.heads * shape.key_dim());
   if (query_) {
@@ -116,20 +116,22 @@ void AttentionLayer::project_latents(const void* x, Saved& saved, const TokenRoo
   const Buffer expanded = tokens_by(shape.heads * (shape.nope + shape.values));
   key_value_up_->forward(saved.key_value.normed.data(), expanded.data(), room);
   saved.qkv = tokens_by(shape.row());
-  run(LatentJoin{shape, sizes_.rotation(), queries.data(), expanded.data(), key.data(), saved.qkv.data()});
+  run(LatentJoin{.shape = shape,
+                 .rotation = sizes_.rotation(),
+                 .q = queries.data(),
+                 .expanded = expanded.data(),
+                 .key = key.data(),
+                 .qkv = saved.qkv.data()});
 }
 
 // The last columns of the key-value product, of all tokens.
 Buffer AttentionLayer::shared_key(const void* key_value) {
   const LatentAttention& l = *sizes_.kind.attention->latent;
-  const int64_t rope = l.rope_head_dim, local = sizes_.local_tokens;
+  const int64_t rope = l.rope_head_dim;
   Buffer own = local_by(rope);
-  copy_columns(local, rope, beyond(key_value, l.key_value_rank * sizes_.unit()), l.key_value_rank + rope,
-               own.data(), rope);
-  if (!gathers()) return own;
-  Buffer all = tokens_by(rope);
-  group_.all_gather(own.data(), all.data(), local * rope, sizes_.type);
-  return all;
+  copy_columns(sizes_.local_tokens, rope, beyond(key_value, l.key_value_rank * sizes_.unit()),
+               l.key_value_rank + rope, own.data(), rope);
+  return splits_tokens() ? gathered(own.data(), rope) : std::move(own);
 }
 
 void AttentionLayer::attend(Saved& saved) {
@@ -138,7 +140,8 @@ void AttentionLayer::attend(Saved& saved) {
   core_.forward(saved.qkv, saved.core_out.data(), saved.log_sum_exp.data(), value_if(sinks_));
   if (gates() == 0) return;
   saved.gated = tokens_by(sizes_.attention().outputs());
-  run(GateForward{gate_shape(), saved.core_out.data(), saved.gate.data(), saved.gated.data()});
+  run(GateForward{
+      .shape = gate_shape(), .x = saved.core_out.data(), .gate = saved.gate.data(), .y = saved.gated.data()});
 }
 
 void AttentionLayer::drop_core(Saved& saved) {
@@ -155,8 +158,12 @@ Buffer AttentionLayer::backward_input(const void* dy, const void* x, void* dx, S
                                  of_output(saved));
   if (gates() > 0) {
     saved.d_gate = tokens_by(gates());
-    run(GateBackward{gate_shape(), d_core.data(), saved.core_out.data(), saved.gate.data(), d_core.data(),
-                     saved.d_gate.data()});
+    run(GateBackward{.shape = gate_shape(),
+                     .dy = d_core.data(),
+                     .x = saved.core_out.data(),
+                     .gate = saved.gate.data(),
+                     .dx = d_core.data(),
+                     .dgate = saved.d_gate.data()});
   }
   saved.d_qkv = tokens_by(sizes_.attention().row());
   Sinks sinks;
@@ -166,17 +173,20 @@ Buffer AttentionLayer::backward_input(const void* dy, const void* x, void* dx, S
   }
   core_.backward(d_core.data(), saved.qkv, saved.core_out.data(), saved.log_sum_exp.data(),
                  saved.d_qkv.data(), sinks);
-  if (sizes_.kind.attention->latent) {
+  if (sizes_.kind.attention->latent)
     backward_latents(x, dx, saved, room, column_weights);
-  } else {
+  else
     backward_project(x, dx, saved, room, column_weights);
-  }
   return d_core;
 }
 
 void AttentionLayer::backward_project(const void* x, void* dx, Saved& saved, const TokenRoom& room,
                                       bool column_weights) {
-  if (!sizes_.frequencies.empty()) run(Rotate{sizes_.attention(), sizes_.rotation(), -1, saved.d_qkv.data()});
+  if (!sizes_.frequencies.empty())
+    run(Rotate{.shape = sizes_.attention(),
+               .rotation = sizes_.rotation(),
+               .direction = -1,
+               .qkv = saved.d_qkv.data()});
   if (head_norm_) head_norm_->backward_input(saved.d_qkv.data(), saved.heads);
   if (gates() > 0) join_gate(saved);
   qkv_->backward_input(saved.d_qkv.data(), dx, room, column_weights ? x : nullptr, of_qkv(saved));
@@ -200,11 +210,15 @@ void AttentionLayer::backward_latents(const void* x, void* dx, Saved& saved, con
   query.d_expanded = tokens_by(shape.heads * shape.key_dim());
   key_value.d_expanded = tokens_by(shape.heads * (shape.nope + shape.values));
   const Buffer d_key = tokens_by(shape.rope);
-  run(LatentSplit{shape, sizes_.rotation(), saved.d_qkv.data(), query.d_expanded.data(),
-                  key_value.d_expanded.data(), d_key.data()});
+  run(LatentSplit{.shape = shape,
+                  .rotation = sizes_.rotation(),
+                  .dqkv = saved.d_qkv.data(),
+                  .dq = query.d_expanded.data(),
+                  .dexpanded = key_value.d_expanded.data(),
+                  .dkey = d_key.data()});
   saved.d_qkv.reset();
   backward_key_value(d_key, dx, saved, room, column_weights);
-  const Buffer by_queries = local_by(sizes_.hidden);
+  const Buffer by_queries = local();
   if (query_) {
     query_->backward_input(query.d_expanded.data(), by_queries.data(), room, column_weights ? x : nullptr);
   } else {
@@ -216,7 +230,7 @@ void AttentionLayer::backward_latents(const void* x, void* dx, Saved& saved, con
                                 query.d_down.data());
     query_down_->backward_input(query.d_down.data(), by_queries.data());
   }
-  run(ResidualAdd{local_count(), dx, by_queries.data(), dx});
+  add(dx, by_queries.data(), dx);
 }
 
 // `d_key`: gradient of the shared key, from this rank's heads. dx is written.
@@ -228,12 +242,9 @@ void AttentionLayer::backward_key_value(const Buffer& d_key, void* dx, Saved& sa
   latent.d_normed = local_by(rank);
   key_value_up_->backward_input(latent.d_expanded.data(), latent.d_normed.data(), room,
                                 data_if(column_weights, latent.normed));
-  const Buffer scattered = gathers() ? local_by(rope) : Buffer();
-  if (gathers()) {
-    group_.reduce_scatter(d_key.data(), scattered.data(), local * rope, sizes_.type);
-  } else {
-    group_.all_reduce(d_key.data(), local * rope, sizes_.type, ReduceOperation::sum);
-  }
+  const Buffer scattered = splits_tokens() ? local_by(rope) : Buffer();
+  void* const summed = scattered ? scattered.data() : d_key.data();
+  sum_over(group_, d_key.data(), summed, rope);
   latent.d_down = local_by(rank + rope);
   const Buffer d_compressed = local_by(rank);
   key_value_norm_->backward_input(latent.d_normed.data(), latent.compressed.data(), latent.statistics.data(),
@@ -243,7 +254,7 @@ void AttentionLayer::backward_key_value(const Buffer& d_key, void* dx, Saved& sa
                  rank + rope);
   };
   put(d_compressed.data(), rank, 0);
-  put(gathers() ? scattered.data() : d_key.data(), rope, rank);
+  put(summed, rope, rank);
   key_value_down_->backward_input(latent.d_down.data(), dx);
 }
 

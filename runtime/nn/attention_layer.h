@@ -50,7 +50,6 @@ class AttentionLayer : private Part {
   void backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all, bool with_columns);
 
  private:
-  bool gathers() const { return sizes_.sequence_parallel && group_.size() > 1; }
   int64_t gates() const;  // columns of the gate on this rank
   GateShape gate_shape() const { return {sizes_.tokens, sizes_.attention().outputs(), gates()}; }
   const void* output_input(const Saved& saved) const {

@@ -12,20 +12,18 @@ DecoderLayer::DecoderLayer(int64_t index, Recompute recompute, const PartContext
   const auto norm = [&](std::optional<Norm>& to, const char* name) { to.emplace(layer + name, context); };
   if (sizes_.kind.has_mixer()) {
     if (before) norm(norm1_, ".attention.norm");
-    if (sizes_.kind.attention) {
+    if (sizes_.kind.attention)
       attention_.emplace(layer + ".attention", context);
-    } else {
+    else
       delta_.emplace(layer + ".mixer", context);
-    }
     if (behind) norm(attention_post_, ".attention.post_norm");
   }
   if (!sizes_.kind.has_mlp()) return;
   if (before && place != NormPlacement::shared) norm(norm2_, ".mlp.norm");
-  if (sizes_.kind.moe) {
+  if (sizes_.kind.moe)
     experts_.emplace(layer + ".mlp", context);
-  } else {
+  else
     mlp_.emplace(layer + ".mlp", *sizes_.kind.mlp, context);
-  }
   if (behind) norm(mlp_post_, ".mlp.post_norm");
 }
 
@@ -42,9 +40,9 @@ Buffer DecoderLayer::forward(Buffer input, Saved& saved, const Residual& residua
   const TokenRoom room = make_room(sizes_, device_);
   saved.input = std::move(input);
   if (!has_mixer() || !has_mlp()) return forward_single(saved, residual.lacking, room);
-  Buffer output = local_by(sizes_.hidden);
+  Buffer output = local();
   {
-    const Buffer attended = local_by(sizes_.hidden);
+    const Buffer attended = local();
     forward_attention(saved, residual.lacking, attended.data(), room);
     scale_part(attended.data());
     forward_mlp(saved, parallel() ? nullptr : attended.data(), output.data(), room);
@@ -57,7 +55,7 @@ Buffer DecoderLayer::forward(Buffer input, Saved& saved, const Residual& residua
 }
 
 Buffer DecoderLayer::forward_single(Saved& saved, const void* lacking, const TokenRoom& room) {
-  Buffer output = local_by(sizes_.hidden);
+  Buffer output = local();
   if (has_mixer()) {
     forward_attention(saved, lacking, output.data(), room);
   } else {
@@ -71,9 +69,8 @@ Buffer DecoderLayer::forward_single(Saved& saved, const void* lacking, const Tok
 }
 
 void DecoderLayer::normalise(Norm& norm, const void* lacking, const Buffer& x, void* sum, SavedNorm& saved) {
-  saved.statistics = Buffer(device_, norm.statistics_bytes());
-  saved.out = local_by(sizes_.hidden);
-  norm.forward(lacking, x.data(), sum, saved.out.data(), saved.statistics.data());
+  saved.out = local();
+  saved.statistics = norm.forward(lacking, x.data(), sum, saved.out.data());
 }
 
 template <class Body>
@@ -81,8 +78,14 @@ auto DecoderLayer::with_mixer(Saved& saved, Body&& body) {
   return attention_ ? body(*attention_, saved.attention) : body(*delta_, saved.delta);
 }
 
-void DecoderLayer::mix(const void* x, void* y, Saved& saved, const TokenRoom& room) {
-  with_mixer(saved, [&](auto& mixer, auto& kept) { mixer.forward(x, y, kept, room); });
+template <class Body>
+void DecoderLayer::with_post_norm(std::optional<Norm>& norm, SavedPostNorm& saved, void* output,
+                                  Body&& body) {
+  if (!norm) return body(output);
+  saved.input = local();
+  body(saved.input.data());
+  const Buffer unused = output == nullptr ? local() : Buffer();
+  saved.statistics = norm->forward(saved.input.data(), unused ? unused.data() : output);
 }
 
 void DecoderLayer::forward_attention(Saved& saved, const void* lacking, void* output, const TokenRoom& room) {
@@ -91,37 +94,22 @@ void DecoderLayer::forward_attention(Saved& saved, const void* lacking, void* ou
   } else if (lacking != nullptr) {
     add(saved.input.data(), lacking, saved.input.data());
   }
-  if (attention_post_) {
-    saved.attention_out.input = local_by(sizes_.hidden);
-    mix(attention_input(saved), saved.attention_out.input.data(), saved, room);
-    saved.attention_out.statistics = Buffer(device_, attention_post_->statistics_bytes());
-    attention_post_->forward(saved.attention_out.input.data(), output, saved.attention_out.statistics.data());
-  } else {
-    mix(attention_input(saved), output, saved, room);
-  }
+  with_post_norm(attention_post_, saved.attention_out, output, [&](void* y) {
+    with_mixer(saved, [&](auto& mixer, auto& kept) { mixer.forward(attention_input(saved), y, kept, room); });
+  });
 }
 
 void DecoderLayer::forward_mlp(Saved& saved, const void* attended, void* output, const TokenRoom& room) {
-  if (attended != nullptr) saved.middle = local_by(sizes_.hidden);
+  if (attended != nullptr) saved.middle = local();
   if (norm2_) {
     normalise(*norm2_, attended, saved.input, saved.middle.data(), saved.norm2);
   } else if (attended != nullptr) {
     add(saved.input.data(), attended, saved.middle.data());
   }
-  void* inner = output;
-  if (mlp_post_) {
-    saved.mlp_out.input = local_by(sizes_.hidden);
-    inner = saved.mlp_out.input.data();
-  }
-  if (experts_) {
-    experts_->forward(mlp_input(saved), inner, saved.experts, room);
-  } else {
-    mlp_->forward(mlp_input(saved), inner, saved.mlp, room);
-  }
-  if (!mlp_post_) return;
-  saved.mlp_out.statistics = Buffer(device_, mlp_post_->statistics_bytes());
-  const Buffer unused = output == nullptr ? local_by(sizes_.hidden) : Buffer();
-  mlp_post_->forward(inner, unused ? unused.data() : output, saved.mlp_out.statistics.data());
+  with_post_norm(mlp_post_, saved.mlp_out, output, [&](void* y) {
+    experts_ ? experts_->forward(mlp_input(saved), y, saved.experts, room)
+             : mlp_->forward(mlp_input(saved), y, saved.mlp, room);
+  });
 }
 
 void DecoderLayer::keep_only_what_is_asked(Saved& saved) {
@@ -141,7 +129,7 @@ void DecoderLayer::recompute(Saved& saved, const TokenRoom& room) {
     if (attention_) attention_->attend(saved.attention);
     return;
   }
-  const Buffer attended = local_by(sizes_.hidden);
+  const Buffer attended = local();
   if (has_mixer()) forward_attention(saved, nullptr, attended.data(), room);
   if (has_mixer()) scale_part(attended.data());
   if (has_mlp()) forward_mlp(saved, has_mixer() && !parallel() ? attended.data() : nullptr, nullptr, room);
@@ -152,9 +140,9 @@ void DecoderLayer::recompute(Saved& saved, const TokenRoom& room) {
 const void* DecoderLayer::behind(std::optional<Norm>& norm, SavedPostNorm& saved, const void* d_output) {
   const std::optional<double> factor = sizes_.model.residual_scale;
   if (!norm && !factor) return d_output;
-  saved.d_input = local_by(sizes_.hidden);
+  saved.d_input = local();
   if (!norm) {
-    run(Scale{local_count(), *factor, d_output, saved.d_input.data()});
+    run(Scale{.count = local_count(), .factor = *factor, .x = d_output, .y = saved.d_input.data()});
     return saved.d_input.data();
   }
   norm->backward_input(d_output, saved.input.data(), saved.statistics.data(), saved.d_input.data());
@@ -175,7 +163,7 @@ void DecoderLayer::through(std::optional<Norm>& norm, const SavedNorm& saved, co
 Buffer DecoderLayer::backward_mlp(Saved& saved, const void* d_output, const void* beside, void* d_input,
                                   const TokenRoom& room) {
   const void* const dy = behind(mlp_post_, saved.mlp_out, d_output);
-  if (norm2_) saved.norm2.d_out = local_by(sizes_.hidden);
+  if (norm2_) saved.norm2.d_out = local();
   void* const dx = norm2_ ? saved.norm2.d_out.data() : d_input;
   Buffer room_of_mlp;
   if (experts_) {
@@ -191,7 +179,7 @@ Buffer DecoderLayer::backward_mlp(Saved& saved, const void* d_output, const void
 Buffer DecoderLayer::backward_attention(Saved& saved, const void* d_output, void* d_input,
                                         const TokenRoom& room) {
   const void* const dy = behind(attention_post_, saved.attention_out, d_output);
-  if (norm1_ && !saved.norm1.d_out) saved.norm1.d_out = local_by(sizes_.hidden);
+  if (norm1_ && !saved.norm1.d_out) saved.norm1.d_out = local();
   void* const dx = norm1_ ? saved.norm1.d_out.data() : d_input;
   return with_mixer(saved, [&](auto& mixer, auto& kept) {
     return mixer.backward_input(dy, attention_input(saved), dx, kept, room, saved.has_column_weights);
@@ -207,21 +195,21 @@ Buffer DecoderLayer::backward_input(Saved& saved, Buffer d_output, const void* d
   if (!has_mixer() || !has_mlp()) return backward_single(saved, d_output_data, room);
   Buffer d_input;
   if (parallel()) {
-    d_input = local_by(sizes_.hidden);
+    d_input = local();
     backward_shared(saved, d_output_data, d_input.data(), room);
     return d_input;
   }
-  saved.d_middle = local_by(sizes_.hidden);
+  saved.d_middle = local();
   const Buffer of_mlp = backward_mlp(saved, d_output_data, d_output_data, saved.d_middle.data(), room);
-  if (!norm1_) d_input = local_by(sizes_.hidden);
+  if (!norm1_) d_input = local();
   const Buffer of_attention = backward_attention(saved, saved.d_middle.data(), d_input.data(), room);
-  if (norm1_) d_input = local_by(sizes_.hidden);
+  if (norm1_) d_input = local();
   through(norm1_, saved.norm1, saved.input, saved.d_middle.data(), d_input.data());
   return d_input;
 }
 
 Buffer DecoderLayer::backward_single(Saved& saved, const void* d_output, const TokenRoom& room) {
-  Buffer d_input = local_by(sizes_.hidden);
+  Buffer d_input = local();
   if (!has_mixer()) {
     const Buffer of_mlp = backward_mlp(saved, d_output, d_output, d_input.data(), room);
     return d_input;
@@ -237,7 +225,7 @@ void DecoderLayer::backward_shared(Saved& saved, const void* d_output, void* d_i
   const Buffer of_attention = backward_attention(saved, d_output, nullptr, room);
   void* const d_norm = saved.norm1.d_out.data();
   if (norm2_) {
-    const Buffer through_norm = local_by(sizes_.hidden);
+    const Buffer through_norm = local();
     norm1_->backward_input(d_norm, saved.input.data(), saved.norm1.statistics.data(), through_norm.data());
     add(d_input, through_norm.data(), d_input);
   } else {

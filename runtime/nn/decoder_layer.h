@@ -80,7 +80,6 @@ class DecoderLayer : private Part {
   bool has_mlp() const { return mlp_ || experts_; }
   Buffer forward_single(Saved& saved, const void* lacking, const TokenRoom& room);
   Buffer backward_single(Saved& saved, const void* d_output, const TokenRoom& room);
-  void add(const void* a, const void* b, void* y) { run(ResidualAdd{local_count(), a, b, y}); }
   // The inputs of attention, of the MLP and of its norm.
   const void* attention_input(const Saved& saved) const;
   const void* mlp_input(const Saved& saved) const;
@@ -95,11 +94,11 @@ class DecoderLayer : private Part {
   /// Calls `body` with the layer's mixer and its saved data.
   template <class Body>
   auto with_mixer(Saved& saved, Body&& body);
-  void mix(const void* x, void* y, Saved& saved, const TokenRoom& room);
+  /// Calls `body` with the place for a part's output, and applies the norm that follows the part, if any.
+  template <class Body>
+  void with_post_norm(std::optional<Norm>& norm, SavedPostNorm& saved, void* output, Body&& body);
   // Multiplies a part's output by the model's residual scale.
-  void scale_part(void* y) {
-    if (sizes_.model.residual_scale) run(Scale{local_count(), *sizes_.model.residual_scale, y, y});
-  }
+  void scale_part(void* y) { scale(sizes_.model.residual_scale, y); }
   void normalise(Norm& norm, const void* lacking, const Buffer& x, void* sum, SavedNorm& saved);
   void recompute(Saved& saved, const TokenRoom& room);
   // Each computes the gradient of its input from that of its output, and returns its working memory.

@@ -4,33 +4,29 @@
 namespace mpt::runtime {
 
 int add_vocabulary_table(const char* name, const RankSizes& sizes, Parameters& parameters, bool replica) {
-  Parameter table;
-  table.name = name;
-  table.global_rows = sizes.model.vocab;
-  table.global_columns = sizes.hidden;
-  table.blocks = {{sizes.vocab_first, sizes.vocab_used, 0, sizes.hidden}};
-  table.padding_rows = sizes.vocab_rows - sizes.vocab_used;
-  table.deviation = kDeviation;
-  table.weight_decay = true;
-  table.is_first_copy = !replica;
-  return parameters.add(table);
+  return parameters.add({.name = name,
+                         .global_rows = sizes.model.vocab,
+                         .global_columns = sizes.hidden,
+                         .blocks = {{sizes.vocab_first, sizes.vocab_used, 0, sizes.hidden}},
+                         .padding_rows = sizes.vocab_rows - sizes.vocab_used,
+                         .deviation = kDeviation,
+                         .weight_decay = true,
+                         .is_first_copy = !replica});
 }
 
 Embedding::Embedding(const PartContext& context) : Part(context), piece_(parameters_.begin_piece()) {
   table_ = add_vocabulary_table("embedding.weight", sizes_, parameters_, false);
   if (sizes_.model.position != PositionKind::learned) return;
-  Parameter positions;
-  positions.name = "positions.weight";
-  positions.global_rows = sizes_.model.max_positions;
-  positions.global_columns = sizes_.hidden;
-  positions.blocks = {{0, sizes_.model.max_positions, 0, sizes_.hidden}};
-  positions.deviation = 0.01;
-  positions.weight_decay = true;
-  positions.is_first_copy = sizes_.tensor_rank == 0;
-  positions.partial = sizes_.sequence_parallel;
   // A separate group: so a tied table is shared out in the same way on the first and on the last stage.
   parameters_.begin_piece(false);
-  positions_ = parameters_.add(positions);
+  positions_ = parameters_.add({.name = "positions.weight",
+                                .global_rows = sizes_.model.max_positions,
+                                .global_columns = sizes_.hidden,
+                                .blocks = {{0, sizes_.model.max_positions, 0, sizes_.hidden}},
+                                .deviation = 0.01,
+                                .weight_decay = true,
+                                .is_first_copy = sizes_.tensor_rank == 0,
+                                .partial = sizes_.sequence_parallel});
   parameters_.use_in(piece_, positions_);
 }
 
@@ -40,49 +36,46 @@ Embedding::Embedding(size_t user, int table, const PartContext& context)
 }
 
 Buffer Embedding::forward(const int32_t* tokens, Saved& saved) {
-  const DataType type = sizes_.type;
-  const int64_t local = local_count();
   saved.ids.assign(tokens, tokens + sizes_.tokens);
   saved.on_device = Buffer(device_, sizes_.tokens * int64_t(sizeof(int32_t)));
   device_.copy(saved.on_device.data(), tokens, saved.on_device.bytes());
   Buffer y = tokens_by(sizes_.hidden);
-  run(EmbeddingForward{table_shape(), static_cast<const int32_t*>(saved.on_device.data()),
-                       parameters_.value(table_), y.data()});
-  if (scatters()) {
-    Buffer own = local_by(sizes_.hidden);
-    group_.reduce_scatter(y.data(), own.data(), local, type);
-    y = std::move(own);
-  } else {
-    group_.all_reduce(y.data(), local, type, ReduceOperation::sum);
-  }
-  if (sizes_.model.embedding_scale) run(Scale{local, *sizes_.model.embedding_scale, y.data(), y.data()});
-  if (positions_ >= 0) {
-    run(PositionForward{sizes_.local_tokens, sizes_.hidden, sizes_.local_positions.data(),
-                        parameters_.value(positions_), y.data()});
-  }
+  run(EmbeddingForward{.shape = table_shape(),
+                       .ids = static_cast<const int32_t*>(saved.on_device.data()),
+                       .table = parameters_.value(table_),
+                       .y = y.data()});
+  Buffer own = splits_tokens() ? local() : Buffer();
+  sum_over(group_, y.data(), own ? own.data() : y.data(), sizes_.hidden);
+  if (own) y = std::move(own);
+  scale(sizes_.model.embedding_scale, y.data());
+  if (positions_ >= 0)
+    run(PositionForward{.tokens = sizes_.local_tokens,
+                        .hidden = sizes_.hidden,
+                        .positions = sizes_.local_positions.data(),
+                        .table = parameters_.value(positions_),
+                        .y = y.data()});
   return y;
 }
 
 void Embedding::backward_weight(const Saved& saved, const void* dy) {
-  const DataType type = sizes_.type;
-  if (positions_ >= 0) {
-    run(PositionBackward{sizes_.local_tokens, sizes_.hidden, sizes_.local_positions.data(), dy,
-                         parameters_.gradient(positions_)});
-  }
-  Buffer all;
-  if (scatters()) {
-    all = tokens_by(sizes_.hidden);
-    group_.all_gather(dy, all.data(), local_count(), type);
-    dy = all.data();
-  }
+  if (positions_ >= 0)
+    run(PositionBackward{.tokens = sizes_.local_tokens,
+                         .hidden = sizes_.hidden,
+                         .positions = sizes_.local_positions.data(),
+                         .dy = dy,
+                         .dtable = parameters_.gradient(positions_)});
+  const Buffer all = splits_tokens() ? gathered(dy, sizes_.hidden) : Buffer();
+  if (all) dy = all.data();
   Buffer scaled;
   if (sizes_.model.embedding_scale) {
     if (!all) scaled = tokens_by(sizes_.hidden);
     void* const to = all ? all.data() : scaled.data();
-    run(Scale{sizes_.tokens * sizes_.hidden, *sizes_.model.embedding_scale, dy, to});
+    run(Scale{
+        .count = sizes_.tokens * sizes_.hidden, .factor = *sizes_.model.embedding_scale, .x = dy, .y = to});
     dy = to;
   }
-  run(EmbeddingBackward{table_shape(), saved.ids.data(), dy, parameters_.gradient(table_)});
+  run(EmbeddingBackward{
+      .shape = table_shape(), .ids = saved.ids.data(), .dy = dy, .dtable = parameters_.gradient(table_)});
 }
 
 }  // namespace mpt::runtime

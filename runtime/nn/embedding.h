@@ -35,7 +35,6 @@ class Embedding : private Part {
   TableShape table_shape() const {
     return {sizes_.tokens, sizes_.hidden, sizes_.vocab_first, sizes_.vocab_used};
   }
-  bool scatters() const { return sizes_.sequence_parallel && group_.size() > 1; }
 
   size_t piece_;
   int table_ = -1, positions_ = -1;

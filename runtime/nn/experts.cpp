@@ -92,9 +92,8 @@ ActivationShape Experts::activation(int64_t rows) const {
 
 template <class F>
 void Experts::for_each_chunk(const Routing& routing, int64_t columns, int64_t inner, F&& body) {
-  for (const Chunk& chunk : routing.chunks) {
+  for (const Chunk& chunk : routing.chunks)
     if (chunk.rows > 0) body(chunk, LinearShape{chunk.rows, columns, inner, sizes_.fp8});
-  }
 }
 
 // Computes logits, probabilities and choice for the local tokens. If tensor ranks work on all tokens, gathers
@@ -110,8 +109,12 @@ void Experts::route(const void* x, Saved& saved, Buffer& weights) {
   const int64_t first = gathers() ? sizes_.first_local * top_ : 0;
   int32_t* const chosen = saved.routing.chosen.data();
   char* const own = beyond(weights.data(), first * unit);
-  run(RouterForward{router_shape(), logits.data(), saved.probabilities.data(), chosen + first, own,
-                    value_if(choice_bias_)});
+  run(RouterForward{.shape = router_shape(),
+                    .logits = logits.data(),
+                    .probabilities = saved.probabilities.data(),
+                    .chosen = chosen + first,
+                    .weights = own,
+                    .bias = value_if(choice_bias_)});
   if (!gathers()) return;
   group_.all_gather(own, weights.data(), local * top_, wide);
   lists_.tensor->all_gather(chosen + first, chosen, local * top_, DataType::float32);  // 4 bytes as well
@@ -176,29 +179,42 @@ Buffer Experts::from_experts(const Routing& r, const Buffer& rows, int64_t colum
   return copies;
 }
 
-// Sends a copy of each token to the rank of each of its experts.
+// Sends a copy of each token to the rank of each of its experts. `tokens`: the local ones.
 Buffer Experts::dispatch(const Routing& routing, const void* tokens) {
+  const Buffer all = gathers() ? gathered(tokens, sizes_.hidden) : Buffer();
   Buffer copies(device_, width_bytes(routing.copies, sizes_.hidden));
-  run(GatherRows{routing.copies, sizes_.hidden, routing.source.data(), tokens, copies.data()});
+  run(GatherRows{.count = routing.copies,
+                 .columns = sizes_.hidden,
+                 .rows = routing.source.data(),
+                 .x = all ? all.data() : tokens,
+                 .y = copies.data()});
   return spreads() ? to_experts(routing, copies, sizes_.hidden, sizes_.type) : std::move(copies);
 }
 
 // Returns the sum of each token's copies to the token's rank; partial sums of tensor ranks are also added.
 void Experts::combine(const Routing& routing, const Buffer& rows, void* y) {
-  const DataType type = sizes_.type;
   Buffer returned;
-  if (spreads()) returned = from_experts(routing, rows, sizes_.hidden, type);
+  if (spreads()) returned = from_experts(routing, rows, sizes_.hidden, sizes_.type);
   const void* const copies = spreads() ? returned.data() : rows.data();
   const Buffer all = gathers() ? tokens_by(sizes_.hidden) : Buffer();
-  run(SumRows{source_tokens(), top_ * parts_, sizes_.hidden, routing.place.data(), copies,
-              gathers() ? all.data() : y});
-  if (spreads()) return;
-  const int64_t local = local_count();
-  if (gathers()) {
-    group_.reduce_scatter(all.data(), y, local, type);
-  } else {
-    group_.all_reduce(y, local, type, ReduceOperation::sum);
-  }
+  run(SumRows{.tokens = source_tokens(),
+              .top = top_ * parts_,
+              .columns = sizes_.hidden,
+              .rows = routing.place.data(),
+              .x = copies,
+              .y = all ? all.data() : y});
+  if (!spreads()) sum_over(group_, all ? all.data() : y, y, sizes_.hidden);
+}
+
+// The activations of each copy, times its weight.
+Buffer Experts::weighted_rows(const Saved& saved) const {
+  Buffer weighted(device_, width_bytes(saved.routing.rows, width_));
+  run(ScaleRows{.rows = saved.routing.rows,
+                .columns = width_,
+                .factors = saved.weights.data(),
+                .x = saved.activated.data(),
+                .y = weighted.data()});
+  return weighted;
 }
 
 void Experts::forward(const void* x, void* y, Saved& saved, const TokenRoom& room) {
@@ -207,45 +223,48 @@ void Experts::forward(const void* x, void* y, Saved& saved, const TokenRoom& roo
 }
 
 void Experts::forward_routed(const void* x, void* y, Saved& saved) {
-  const DataType type = sizes_.type;
   const int64_t hidden = sizes_.hidden;
   Routing& routing = saved.routing;
-  Buffer weights, all;
+  Buffer weights;
   route(x, saved, weights);
   plan_copies(routing);
-  if (gathers()) {
-    all = tokens_by(hidden);
-    group_.all_gather(x, all.data(), local_count(), type);
-    x = all.data();
-  }
   saved.copies = dispatch(routing, x);
-  all.reset();
   saved.weights = numbers(routing.copies);
   std::vector<int32_t> by_copy(static_cast<size_t>(routing.copies));
   for (size_t i = 0; i < by_copy.size(); ++i)
     by_copy[size_t(routing.place[i])] = int32_t(int64_t(i) / parts_);
-  const DataType wide = state_type_of(type);
-  device_.run(wide, GatherRows{routing.copies, 1, by_copy.data(), weights.data(), saved.weights.data()});
+  const DataType wide = state_type_of(sizes_.type);
+  device_.run(wide, GatherRows{.count = routing.copies,
+                               .columns = 1,
+                               .rows = by_copy.data(),
+                               .x = weights.data(),
+                               .y = saved.weights.data()});
   if (spreads()) saved.weights = to_experts(routing, saved.weights, 1, wide);
   saved.up = Buffer(device_, width_bytes(routing.rows, up_width_));
   for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
-    run(LinearForward{shape, row_at(saved.copies, c.first, hidden),
-                      weights_at(up_, c.expert * up_width_ * hidden),
-                      weights_at(up_bias_, c.expert * up_width_), row_at(saved.up, c.first, up_width_)});
+    run(LinearForward{.shape = shape,
+                      .x = row_at(saved.copies, c.first, hidden),
+                      .w = weights_at(up_, c.expert * up_width_ * hidden),
+                      .bias = weights_at(up_bias_, c.expert * up_width_),
+                      .y = row_at(saved.up, c.first, up_width_)});
   });
   saved.activated = Buffer(device_, width_bytes(routing.rows, width_));
-  run(ActivationForward{activation(routing.rows), saved.up.data(), saved.activated.data()});
+  run(ActivationForward{
+      .shape = activation(routing.rows), .x = saved.up.data(), .y = saved.activated.data()});
   if (y == nullptr) return;
-  const Buffer weighted(device_, width_bytes(routing.rows, width_));
-  run(ScaleRows{routing.rows, width_, saved.weights.data(), saved.activated.data(), weighted.data()});
+  const Buffer weighted = weighted_rows(saved);
   const Buffer out(device_, width_bytes(routing.rows, hidden));
   for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape& shape) {
-    run(LinearForward{shape, row_at(weighted, c.first, width_), weights_at(down_, c.expert * hidden * width_),
-                      nullptr, row_at(out, c.first, hidden)});
-    if (down_bias_ >= 0 && adds_down_bias()) {
-      run(WeightedBiasForward{c.rows, hidden, beyond(saved.weights.data(), c.first * sizes_.state_unit()),
-                              weights_at(down_bias_, c.expert * hidden), row_at(out, c.first, hidden)});
-    }
+    run(LinearForward{.shape = shape,
+                      .x = row_at(weighted, c.first, width_),
+                      .w = weights_at(down_, c.expert * hidden * width_),
+                      .y = row_at(out, c.first, hidden)});
+    if (down_bias_ >= 0 && adds_down_bias())
+      run(WeightedBiasForward{.rows = c.rows,
+                              .columns = hidden,
+                              .factors = beyond(saved.weights.data(), c.first * sizes_.state_unit()),
+                              .bias = weights_at(down_bias_, c.expert * hidden),
+                              .y = row_at(out, c.first, hidden)});
   });
   combine(routing, out, y);
 }
@@ -283,44 +302,48 @@ void Experts::backward_input(const void* dy, void* dx, double loss_scale, Saved&
 }
 
 void Experts::backward_routed(const void* dy, void* dx, double loss_scale, Saved& saved) {
-  const DataType type = sizes_.type, wide = state_type_of(type);
   const int64_t hidden = sizes_.hidden;
   const Routing& routing = saved.routing;
-  Buffer all;
-  if (gathers()) {
-    all = tokens_by(hidden);
-    group_.all_gather(dy, all.data(), local_count(), type);
-    dy = all.data();
-  }
   saved.d_copies_out = dispatch(routing, dy);
-  all.reset();
   Buffer d_activated(device_, width_bytes(routing.rows, width_));
   for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape& shape) {
-    run(LinearBackwardInput{shape, row_at(saved.d_copies_out, c.first, hidden),
-                            weights_at(down_, c.expert * hidden * width_),
-                            row_at(d_activated, c.first, width_)});
+    run(LinearBackwardInput{.shape = shape,
+                            .dy = row_at(saved.d_copies_out, c.first, hidden),
+                            .w = weights_at(down_, c.expert * hidden * width_),
+                            .dx = row_at(d_activated, c.first, width_)});
   });
   Buffer d_weights = numbers(routing.rows);
-  run(RowDots{routing.rows, width_, d_activated.data(), saved.activated.data(), d_weights.data()});
-  if (down_bias_ >= 0 && adds_down_bias()) {
+  run(RowDots{.rows = routing.rows,
+              .columns = width_,
+              .a = d_activated.data(),
+              .b = saved.activated.data(),
+              .dots = d_weights.data()});
+  if (down_bias_ >= 0 && adds_down_bias())
     for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape&) {
       backward_down_bias(c, saved, nullptr, beyond(d_weights.data(), c.first * sizes_.state_unit()));
     });
-  }
-  run(ScaleRows{routing.rows, width_, saved.weights.data(), d_activated.data(), d_activated.data()});
+  run(ScaleRows{.rows = routing.rows,
+                .columns = width_,
+                .factors = saved.weights.data(),
+                .x = d_activated.data(),
+                .y = d_activated.data()});
   saved.d_up = Buffer(device_, width_bytes(routing.rows, up_width_));
-  run(ActivationBackward{activation(routing.rows), d_activated.data(), saved.up.data(), saved.d_up.data()});
+  run(ActivationBackward{.shape = activation(routing.rows),
+                         .dy = d_activated.data(),
+                         .x = saved.up.data(),
+                         .dx = saved.d_up.data()});
   d_activated.reset();
   {
     const Buffer d_copies(device_, width_bytes(routing.rows, hidden));
     for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
-      run(LinearBackwardInput{shape, row_at(saved.d_up, c.first, up_width_),
-                              weights_at(up_, c.expert * up_width_ * hidden),
-                              row_at(d_copies, c.first, hidden)});
+      run(LinearBackwardInput{.shape = shape,
+                              .dy = row_at(saved.d_up, c.first, up_width_),
+                              .w = weights_at(up_, c.expert * up_width_ * hidden),
+                              .dx = row_at(d_copies, c.first, hidden)});
     });
     combine(routing, d_copies, dx);
   }
-  if (spreads()) d_weights = from_experts(routing, d_weights, 1, wide);
+  if (spreads()) d_weights = from_experts(routing, d_weights, 1, state_type_of(sizes_.type));
   route_backward(d_weights, dx, loss_scale, saved);
 }
 
@@ -338,22 +361,30 @@ void Experts::backward_down_bias(const Chunk& c, const Saved& saved, void* dbias
 
 // Sorts the gradients of the copies' weights by token, and adds the gradient of the router's input to dx.
 void Experts::route_backward(const Buffer& d_weights, void* dx, double loss_scale, Saved& saved) {
-  const DataType type = sizes_.type, wide = state_type_of(type);
+  const DataType wide = state_type_of(sizes_.type);
   const int64_t hidden = sizes_.hidden, local = sizes_.local_tokens;
   const Routing& routing = saved.routing;
   const int64_t choices = routing.copies / parts_;
   const Buffer by_token = numbers(choices);
-  device_.run(wide, SumRows{choices, parts_, 1, routing.place.data(), d_weights.data(), by_token.data()});
+  device_.run(wide, SumRows{.tokens = choices,
+                            .top = parts_,
+                            .columns = 1,
+                            .rows = routing.place.data(),
+                            .x = d_weights.data(),
+                            .y = by_token.data()});
   if (!spreads()) group_.all_reduce(by_token.data(), choices, wide, ReduceOperation::sum);
   const int64_t first = gathers() ? sizes_.first_local * top_ : 0;
   const Buffer d_balance = balance_gradient(routing, loss_scale);
   saved.d_logits = Buffer(device_, width_bytes(local, experts_));
-  run(RouterBackward{router_shape(), saved.probabilities.data(), routing.chosen.data() + first,
-                     beyond(by_token.data(), first * sizes_.state_unit()), d_balance.data(),
-                     saved.d_logits.data()});
+  run(RouterBackward{.shape = router_shape(),
+                     .probabilities = saved.probabilities.data(),
+                     .chosen = routing.chosen.data() + first,
+                     .dweights = beyond(by_token.data(), first * sizes_.state_unit()),
+                     .balance = d_balance.data(),
+                     .dlogits = saved.d_logits.data()});
   const Buffer through_router(device_, width_bytes(local, hidden));
   router_.backward_input(saved.d_logits.data(), through_router.data());
-  run(ResidualAdd{local_count(), dx, through_router.data(), dx});
+  add(dx, through_router.data(), dx);
 }
 
 void Experts::backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all) {
@@ -383,16 +414,18 @@ void Experts::backward_routed_weight(const void* x, Saved& saved) {
   };
   router_.backward_weight(saved.d_logits.data(), x);
   for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
-    run(LinearBackwardWeight{
-        shape, row_at(saved.d_up, c.first, up_width_), row_at(saved.copies, c.first, hidden),
-        gradient_at(up_, c.expert * up_width_ * hidden), gradient_at(up_bias_, c.expert * up_width_)});
+    run(LinearBackwardWeight{.shape = shape,
+                             .dy = row_at(saved.d_up, c.first, up_width_),
+                             .x = row_at(saved.copies, c.first, hidden),
+                             .dw = gradient_at(up_, c.expert * up_width_ * hidden),
+                             .dbias = gradient_at(up_bias_, c.expert * up_width_)});
   });
-  const Buffer weighted(device_, width_bytes(routing.rows, width_));
-  run(ScaleRows{routing.rows, width_, saved.weights.data(), saved.activated.data(), weighted.data()});
+  const Buffer weighted = weighted_rows(saved);
   for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape& shape) {
-    run(LinearBackwardWeight{shape, row_at(saved.d_copies_out, c.first, hidden),
-                             row_at(weighted, c.first, width_),
-                             gradient_at(down_, c.expert * hidden * width_), nullptr});
+    run(LinearBackwardWeight{.shape = shape,
+                             .dy = row_at(saved.d_copies_out, c.first, hidden),
+                             .x = row_at(weighted, c.first, width_),
+                             .dw = gradient_at(down_, c.expert * hidden * width_)});
     if (down_bias_ >= 0) backward_down_bias(c, saved, gradient_at(down_bias_, c.expert * hidden), nullptr);
   });
 }

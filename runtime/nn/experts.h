@@ -64,7 +64,7 @@ class Experts : private Part {
 
  private:
   bool spreads() const { return expert_group_.size() > 1; }
-  bool gathers() const { return !spreads() && sizes_.sequence_parallel && group_.size() > 1; }
+  bool gathers() const { return !spreads() && splits_tokens(); }
   int64_t source_tokens() const { return gathers() ? sizes_.tokens : sizes_.local_tokens; }
   int64_t width_bytes(int64_t rows, int64_t columns) const { return rows * columns * sizes_.unit(); }
   char* row_at(const Buffer& rows, int64_t row, int64_t columns) const {
@@ -94,6 +94,7 @@ class Experts : private Part {
   Buffer from_experts(const Routing& routing, const Buffer& rows, int64_t columns, DataType type);
   Buffer dispatch(const Routing& routing, const void* tokens);
   void combine(const Routing& routing, const Buffer& rows, void* y);
+  Buffer weighted_rows(const Saved& saved) const;
   Buffer balance_gradient(const Routing& routing, double scale) const;
   template <class F>
   void for_each_chunk(const Routing& routing, int64_t columns, int64_t inner, F&& body);

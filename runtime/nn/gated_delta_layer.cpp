@@ -37,14 +37,12 @@ GatedDeltaLayer::GatedDeltaLayer(const std::string& name, const PartContext& con
              context),
       output_(rows_options(name + ".output", false, delta_shape(sizes_, 1).values(), sizes_), context) {
   if (const int64_t length = mixer().convolution; length > 0) {
-    Parameter weight;
-    weight.name = name + ".convolution.weight";
-    weight.global_rows = channels() * sizes_.tensor;
-    weight.global_columns = length;
-    weight.blocks = blocks_of(delta_parts(sizes_, true), length, sizes_);
-    weight.deviation = 1.0 / std::sqrt(3.0 * double(length));
-    weight.weight_decay = length > 1;
-    convolution_ = parameters_.add(weight);
+    convolution_ = parameters_.add({.name = name + ".convolution.weight",
+                                    .global_rows = channels() * sizes_.tensor,
+                                    .global_columns = length,
+                                    .blocks = blocks_of(delta_parts(sizes_, true), length, sizes_),
+                                    .deviation = 1.0 / std::sqrt(3.0 * double(length)),
+                                    .weight_decay = length > 1});
   }
   decay_ = parameters_.add(split_vector(name + ".decay", heads(), kDecay, kDecayDeviation));
   step_bias_ = parameters_.add(split_vector(name + ".step_bias", heads(), kStepBias, kStepDeviation));
@@ -116,8 +114,10 @@ Buffer GatedDeltaLayer::convolve(const Saved& saved) {
     return qkv;
   }
   const Buffer own = exchanges() ? own_weights() : Buffer();
-  run(ConvolutionForward{convolution(from.row), from.data, own ? own.data() : parameters_.value(convolution_),
-                         qkv.data()});
+  run(ConvolutionForward{.shape = convolution(from.row),
+                         .x = from.data,
+                         .w = own ? own.data() : parameters_.value(convolution_),
+                         .y = qkv.data()});
   return qkv;
 }
 
@@ -128,11 +128,16 @@ void GatedDeltaLayer::forward(const void* x, void* y, Saved& saved, const TokenR
   saved.normed = tokens_by(values());
   const Buffer qkv = convolve(saved), work = numbers(delta_.forward_room());
   const Buffer exchanged = exchanges() ? all_tokens_by(delta_.values()) : Buffer();
-  run(DeltaForward{delta_, inputs(qkv, saved), exchanged ? exchanged.data() : saved.core_out.data(),
-                   work.data()});
+  run(DeltaForward{.shape = delta_,
+                   .in = inputs(qkv, saved),
+                   .out = exchanged ? exchanged.data() : saved.core_out.data(),
+                   .room = work.data()});
   if (exchanged) exchange_.to_tokens(exchanged, value_parts(), saved.core_out.data());
-  run(GatedNormForward{gated_norm(saved), saved.core_out.data(), output_gate_of(saved).data,
-                       parameters_.value(norm_), saved.normed.data()});
+  run(GatedNormForward{.shape = gated_norm(saved),
+                       .x = saved.core_out.data(),
+                       .gate = output_gate_of(saved).data,
+                       .scale = parameters_.value(norm_),
+                       .y = saved.normed.data()});
   output_.forward(saved.normed.data(), y, room, {}, of_output(saved));
 }
 
@@ -144,12 +149,7 @@ GatedDeltaLayer::Weights GatedDeltaLayer::gradients(const Buffer& all) const {
     at += count * sizes_.state_unit();
     return taken;
   };
-  Weights of{};
-  of.convolution = take(convolution_weights());
-  of.decay = take(heads());
-  of.step_bias = take(heads());
-  of.norm = take(delta_.head_dim);
-  return of;
+  return {take(convolution_weights()), take(heads()), take(heads()), take(delta_.head_dim)};
 }
 
 Buffer GatedDeltaLayer::backward_input(const void* dy, const void* x, void* dx, Saved& saved,
@@ -188,26 +188,29 @@ void GatedDeltaLayer::backward_core(const Buffer& through_norm, const Weights& d
   const Buffer d_gates = exchanges() ? all_tokens_by(2 * delta_.heads) : Buffer();
   const int64_t first = exchange_.rank() * delta_.heads * sizes_.state_unit();
   run(DeltaBackward{
-      delta_,
-      inputs(qkv, saved),
-      through_norm.data(),
-      {d_qkv.data(), d_gates ? d_gates.data() : part_of(saved.d_projected, channels() + values()).data,
-       d.decay + first, d.step_bias + first},
-      work.data()});
+      .shape = delta_,
+      .in = inputs(qkv, saved),
+      .dout = through_norm.data(),
+      .d = {d_qkv.data(), d_gates ? d_gates.data() : part_of(saved.d_projected, channels() + values()).data,
+            d.decay + first, d.step_bias + first},
+      .room = work.data()});
   if (exchanges()) return backward_exchanged(d_qkv, d_gates, d, saved);
   backward_convolution(d_qkv, part_of(saved.d_projected, 0), d.convolution, saved);
 }
 
 void GatedDeltaLayer::backward_convolution(const Buffer& d_qkv, const Columns& d_channels, char* d_weights,
                                            Saved& saved) {
-  if (convolution_ < 0) {
+  if (convolution_ < 0)
     return copy_columns(delta_.tokens(), delta_.columns(), d_qkv.data(), delta_.columns(), d_channels.data,
                         d_channels.row);
-  }
   const Columns from = channels_of(saved);
   const Buffer own = exchanges() ? own_weights() : Buffer();
-  run(ConvolutionBackward{convolution(from.row), d_qkv.data(), from.data,
-                          own ? own.data() : parameters_.value(convolution_), d_channels.data, d_weights});
+  run(ConvolutionBackward{.shape = convolution(from.row),
+                          .dy = d_qkv.data(),
+                          .x = from.data,
+                          .w = own ? own.data() : parameters_.value(convolution_),
+                          .dx = d_channels.data,
+                          .dw = d_weights});
 }
 
 // Gradients of channels and gates go back to the tokens' ranks, and gradients of weights to their places.

@@ -67,17 +67,19 @@ class GatedDeltaLayer : private Part {
   Columns part_of(const Buffer& rows, int64_t first) const {
     return {beyond(rows.data(), first * sizes_.unit()), row()};
   }
+  // With an exchange the part has separate memory, with contiguous rows.
+  Columns part_of(const Saved& saved, int64_t first, const Buffer& exchanged, int64_t columns) const {
+    return exchanges() ? Columns{static_cast<char*>(exchanged.data()), columns}
+                       : part_of(saved.projected, first);
+  }
   Columns channels_of(const Saved& saved) const {
-    return exchanges() ? Columns{static_cast<char*>(saved.channels.data()), delta_.columns()}
-                       : part_of(saved.projected, 0);
+    return part_of(saved, 0, saved.channels, delta_.columns());
   }
   Columns output_gate_of(const Saved& saved) const {
-    return exchanges() ? Columns{static_cast<char*>(saved.output_gate.data()), values()}
-                       : part_of(saved.projected, channels());
+    return part_of(saved, channels(), saved.output_gate, values());
   }
   Columns gates_of(const Saved& saved) const {
-    return exchanges() ? Columns{static_cast<char*>(saved.gates.data()), 2 * delta_.heads}
-                       : part_of(saved.projected, channels() + values());
+    return part_of(saved, channels() + values(), saved.gates, 2 * delta_.heads);
   }
 
   GatedNormShape gated_norm(const Saved& saved) const;

@@ -34,7 +34,6 @@ class Head : private Part {
   void backward_weight(Saved& saved);
 
  private:
-  void scale(const Buffer& x);
   void cross_entropy(const int32_t* targets, double loss_scale, void* logits, double* loss);
 
   size_t piece_;

@@ -24,9 +24,15 @@ void HeadNorm::forward(void* qkv, Saved& saved) {
   const double epsilon = sizes_.model.norm_epsilon;
   saved.kept = tokens_by(shape.rotated());
   const void *const query = parameters_.value(query_), *const key = parameters_.value(key_);
-  if (!whole()) return run(HeadNormForward{shape, epsilon, query, key, qkv, saved.kept.data()});
+  if (!whole())
+    return run(HeadNormForward{.shape = shape,
+                               .epsilon = epsilon,
+                               .query_scale = query,
+                               .key_scale = key,
+                               .qkv = qkv,
+                               .kept = saved.kept.data()});
   saved.sums = Buffer(device_, sizes_.state_bytes(2));
-  run(WideNormSquares{shape, qkv, saved.sums.data()});
+  run(WideNormSquares{.shape = shape, .qkv = qkv, .sums = saved.sums.data()});
   sum_over_ranks(saved.sums.data());
   run(WideNormForward{.shape = shape,
                       .ranks = group_.size(),
@@ -47,7 +53,7 @@ void HeadNorm::backward_input(void* dqkv, Saved& saved) {
   void* const d_query = saved.d_scales.data();
   void* const d_key = beyond(d_query, queries);
   const void *const query = parameters_.value(query_), *const key = parameters_.value(key_);
-  if (!whole()) {
+  if (!whole())
     return run(HeadNormBackward{.shape = shape,
                                 .epsilon = epsilon,
                                 .query_scale = query,
@@ -56,9 +62,13 @@ void HeadNorm::backward_input(void* dqkv, Saved& saved) {
                                 .dqkv = dqkv,
                                 .dquery_scale = d_query,
                                 .dkey_scale = d_key});
-  }
   const Buffer dots(device_, sizes_.state_bytes(2));
-  run(WideNormDots{shape, query, key, saved.kept.data(), dqkv, dots.data()});
+  run(WideNormDots{.shape = shape,
+                   .query_scale = query,
+                   .key_scale = key,
+                   .kept = saved.kept.data(),
+                   .dqkv = dqkv,
+                   .dots = dots.data()});
   sum_over_ranks(dots.data());
   run(WideNormBackward{.shape = shape,
                        .ranks = group_.size(),

@@ -94,7 +94,7 @@ Linear::Linear(const LinearOptions& options, const PartContext& context)
 const void* Linear::narrowed_weight() {
   if (!narrowed_) return nullptr;
   if (narrowed_version_ != parameters_.version()) {
-    run(NarrowWeight{shape_, parameters_.value(weight_), narrowed_.data()});
+    run(NarrowWeight{.shape = shape_, .w = parameters_.value(weight_), .kept = narrowed_.data()});
     narrowed_version_ = parameters_.version();
   }
   return narrowed_.data();
@@ -111,6 +111,16 @@ LinearShape Linear::shaped(int64_t rows, const Magnitudes& magnitudes) {
   return shape;
 }
 
+void Linear::multiply(int64_t rows, const void* x, const void* bias, void* y, const Magnitudes& magnitudes) {
+  run(LinearForward{
+      .shape = shaped(rows, magnitudes), .x = x, .w = parameters_.value(weight_), .bias = bias, .y = y});
+}
+
+void Linear::multiply_back(int64_t rows, const void* dy, void* dx, const Magnitudes& magnitudes) {
+  run(LinearBackwardInput{
+      .shape = shaped(rows, magnitudes), .dy = dy, .w = parameters_.value(weight_), .dx = dx});
+}
+
 void Linear::forward(const void* x, void* y, const TokenRoom& room, const Activated& activated,
                      const Magnitudes& magnitudes) {
   const bool sums = split_ == Split::rows && group_.size() > 1;
@@ -119,14 +129,12 @@ void Linear::forward(const void* x, void* y, const TokenRoom& room, const Activa
       group_.all_gather(x, room.all.data(), sizes_.local_tokens * shape_.inner, sizes_.type);
       x = room.all.data();
     }
-    const LinearShape shape = shaped(shape_.rows, magnitudes);
-    if (activated.data == nullptr)
-      return run(LinearForward{shape, x, parameters_.value(weight_), bias_value(), y});
-    return run(LinearActivationForward{.shape = shape,
+    if (activated.data == nullptr) return multiply(shape_.rows, x, value_if(bias_), y, magnitudes);
+    return run(LinearActivationForward{.shape = shaped(shape_.rows, magnitudes),
                                        .activation = activated.shape,
                                        .x = x,
                                        .w = parameters_.value(weight_),
-                                       .bias = bias_value(),
+                                       .bias = value_if(bias_),
                                        .up = y,
                                        .y = activated.data});
   }
@@ -134,47 +142,38 @@ void Linear::forward(const void* x, void* y, const TokenRoom& room, const Activa
     forward_rows(x, y, room, magnitudes);
   } else {
     gather_in_parts(x, room.all.data(), shape_.inner, [&](int64_t first, int64_t rows, const void* in) {
-      run(LinearForward{shaped(rows), in, parameters_.value(weight_), bias_value(),
-                        beyond(y, first * shape_.columns * sizes_.unit())});
+      multiply(rows, in, value_if(bias_), beyond(y, first * shape_.columns * sizes_.unit()));
     });
   }
-  if (activated.data != nullptr) run(ActivationForward{activated.shape, y, activated.data});
+  if (activated.data != nullptr)
+    run(ActivationForward{.shape = activated.shape, .x = y, .y = activated.data});
 }
 
 void Linear::forward_rows(const void* x, void* y, const TokenRoom& room, const Magnitudes& magnitudes) {
   const auto product = [&](int64_t first, int64_t rows, void* out) {
-    run(LinearForward{shaped(rows, magnitudes), beyond(x, first * shape_.inner * sizes_.unit()),
-                      parameters_.value(weight_), nullptr, out});
+    multiply(rows, beyond(x, first * shape_.inner * sizes_.unit()), nullptr, out, magnitudes);
   };
   if (overlaps()) {
     sum_in_parts(y, shape_.columns, room, product);
   } else {
     void* const all = scatters() ? room.all.data() : y;
     product(0, shape_.rows, all);
-    if (scatters()) {
-      group_.reduce_scatter(all, y, sizes_.local_tokens * shape_.columns, sizes_.type);
-    } else {
-      group_.all_reduce(y, shape_.rows * shape_.columns, sizes_.type, ReduceOperation::sum);
-    }
+    sum_over(group_, all, y, shape_.columns);
   }
-  if (bias_ >= 0) run(BiasForward{sizes_.local_tokens, shape_.columns, bias_value(), y});
+  if (bias_ >= 0)
+    run(BiasForward{.rows = sizes_.local_tokens, .columns = shape_.columns, .bias = value_if(bias_), .y = y});
 }
 
 void Linear::backward_input(const void* dy, void* dx, const TokenRoom& room, const void* x,
                             const Magnitudes& magnitudes) {
   if (x != nullptr) return backward_beside(dy, x, dx, room, magnitudes);
   const auto product = [&](int64_t first, int64_t rows, void* out) {
-    run(LinearBackwardInput{shaped(rows, magnitudes), beyond(dy, first * shape_.columns * sizes_.unit()),
-                            parameters_.value(weight_), out});
+    multiply_back(rows, beyond(dy, first * shape_.columns * sizes_.unit()), out, magnitudes);
   };
   if (overlaps()) return sum_in_parts(dx, shape_.inner, room, product);
   void* const all = scatters() ? room.all.data() : dx;
   product(0, shape_.rows, all);
-  if (scatters()) {
-    group_.reduce_scatter(all, dx, sizes_.local_tokens * shape_.inner, sizes_.type);
-  } else if (split_ == Split::columns) {
-    group_.all_reduce(dx, shape_.rows * shape_.inner, sizes_.type, ReduceOperation::sum);
-  }
+  if (split_ == Split::columns) sum_over(group_, all, dx, shape_.inner);
 }
 
 void Linear::backward_both(const void* dy, const void* x, void* dx, const Magnitudes& magnitudes) {
@@ -191,23 +190,15 @@ void Linear::backward_beside(const void* dy, const void* x, void* dx, const Toke
                              const Magnitudes& magnitudes) {
   if (makes_both()) {
     backward_both(dy, x, dx, magnitudes);
-    if (split_ == Split::columns)
-      group_.all_reduce(dx, shape_.rows * shape_.inner, sizes_.type, ReduceOperation::sum);
+    if (split_ == Split::columns) sum_over(group_, dx, dx, shape_.inner);
     return;
   }
-  Posted gathered, summed;
+  Posted gathered;
   const void* const whole = gather_input(x, room.arriving, gathered);
   void* const all = scatters() ? room.all.data() : dx;
-  run(LinearBackwardInput{shaped(shape_.rows, magnitudes), dy, parameters_.value(weight_), all});
-  summed = {beside_, "summing the gradient of an input",
-            [this, all, dx, scatters = scatters(), local = sizes_.local_tokens * shape_.inner,
-             count = shape_.rows * shape_.inner] {
-              if (scatters) {
-                group_beside_.reduce_scatter(all, dx, local, sizes_.type);
-              } else {
-                group_beside_.all_reduce(dx, count, sizes_.type, ReduceOperation::sum);
-              }
-            }};
+  multiply_back(shape_.rows, dy, all, magnitudes);
+  Posted summed(beside_, "summing the gradient of an input",
+                [this, all, dx] { sum_over(group_beside_, all, dx, shape_.inner); });
   gathered.wait();
   backward_weight(dy, whole, magnitudes);
   summed.wait();
@@ -219,8 +210,7 @@ void Linear::backward_input_of_rows(const void* dy, Buffer& gathered, void* dx,
   if (scatters()) gathered = Buffer(device_, sizes_.token_bytes(shape_.columns));
   if (scatters() && overlaps()) {
     gather_in_parts(dy, gathered.data(), shape_.columns, [&](int64_t first, int64_t rows, const void* in) {
-      run(LinearBackwardInput{shaped(rows), in, parameters_.value(weight_),
-                              beyond(dx, first * shape_.inner * sizes_.unit())});
+      multiply_back(rows, in, beyond(dx, first * shape_.inner * sizes_.unit()));
     });
     through(activation, dx);
     if (x != nullptr) backward_weight(gathered.data(), x, magnitudes);
@@ -234,11 +224,10 @@ void Linear::backward_input_of_rows(const void* dy, Buffer& gathered, void* dx,
     backward_both(dy, x, dx, magnitudes);
     return through(activation, dx);
   }
-  const LinearShape shape = shaped(shape_.rows, magnitudes);
   if (activation.dup == nullptr) {
-    run(LinearBackwardInput{shape, dy, parameters_.value(weight_), dx});
+    multiply_back(shape_.rows, dy, dx, magnitudes);
   } else {
-    run(LinearActivationBackward{.shape = shape,
+    run(LinearActivationBackward{.shape = shaped(shape_.rows, magnitudes),
                                  .activation = activation.shape,
                                  .dy = dy,
                                  .w = parameters_.value(weight_),
@@ -250,12 +239,16 @@ void Linear::backward_input_of_rows(const void* dy, Buffer& gathered, void* dx,
 }
 
 void Linear::through(const ActivationGradient& activation, const void* dy) {
-  if (activation.dup != nullptr) run(ActivationBackward{activation.shape, dy, activation.up, activation.dup});
+  if (activation.dup != nullptr)
+    run(ActivationBackward{.shape = activation.shape, .dy = dy, .x = activation.up, .dx = activation.dup});
 }
 
 void Linear::backward_weight(const void* dy, const void* x, const Magnitudes& magnitudes) {
-  run(LinearBackwardWeight{shaped(shape_.rows, magnitudes), dy, x, parameters_.gradient(weight_),
-                           gradient_if(bias_)});
+  run(LinearBackwardWeight{.shape = shaped(shape_.rows, magnitudes),
+                           .dy = dy,
+                           .x = x,
+                           .dw = parameters_.gradient(weight_),
+                           .dbias = gradient_if(bias_)});
 }
 
 const void* Linear::gather_input(const void* x, const Buffer& all, Posted& posted) {
@@ -306,7 +299,7 @@ void Linear::sum_in_parts(void* y, int64_t columns, const TokenRoom& room, Produ
 template <class Product>
 void Linear::scatter_in_parts(void* y, int64_t columns, const TokenRoom& room, Product&& product) {
   const int ranks = group_.size(), rank = group_.rank();
-  const int64_t local = sizes_.local_tokens, bytes = local_bytes(columns);
+  const int64_t local = sizes_.local_tokens, bytes = sizes_.local_bytes(columns);
   Posted last;
   for (int step = 1; step < ranks; ++step) {
     const int to = (rank + step) % ranks, from = (rank - step + ranks) % ranks;
@@ -319,7 +312,12 @@ void Linear::scatter_in_parts(void* y, int64_t columns, const TokenRoom& room, P
   }
   product(rank * local, local, beyond(room.arriving.data(), rank * bytes));
   last.wait();
-  run(SumRows{local, ranks, columns, sizes_.rows_of_parts.data(), room.arriving.data(), y});
+  run(SumRows{.tokens = local,
+              .top = ranks,
+              .columns = columns,
+              .rows = sizes_.rows_of_parts.data(),
+              .x = room.arriving.data(),
+              .y = y});
 }
 
 // `product` works on the rank's own rows while the first others arrive, then on the rows of one rank after
@@ -327,7 +325,7 @@ void Linear::scatter_in_parts(void* y, int64_t columns, const TokenRoom& room, P
 template <class Product>
 void Linear::gather_in_parts(const void* own, void* all, int64_t columns, Product&& product) {
   const int ranks = group_.size(), rank = group_.rank();
-  const int64_t local = sizes_.local_tokens, bytes = local_bytes(columns);
+  const int64_t local = sizes_.local_tokens, bytes = sizes_.local_bytes(columns);
   device_.copy(beyond(all, rank * bytes), own, bytes);
   std::vector<Posted> arriving;
   arriving.reserve(size_t(ranks));

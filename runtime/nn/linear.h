@@ -117,16 +117,17 @@ class Linear : private Part {
  private:
   /// The input of a column-parallel layer for all tokens, valid after `posted`: `x` itself, or in `all`.
   const void* gather_input(const void* x, const Buffer& all, Posted& posted);
-  bool scatters() const { return sizes_.sequence_parallel && group_.size() > 1 && split_ != Split::whole; }
+  bool scatters() const { return splits_tokens() && split_ != Split::whole; }
   bool overlaps() const { return beside_.stream != nullptr && split_ != Split::whole; }
-  const void* bias_value() const { return value_if(bias_); }
-  int64_t local_bytes(int64_t columns) const { return sizes_.local_tokens * columns * sizes_.unit(); }
   void through(const ActivationGradient& activation, const void* dy);
   const void* narrowed_weight();
   LinearShape shaped(int64_t rows, const Magnitudes& magnitudes = {});
   // Both gradients of a product of 8 bits in one call, if nothing has to be gathered before the second.
   bool makes_both() const { return shape_.narrows() && !scatters() && !overlaps(); }
   void backward_both(const void* dy, const void* x, void* dx, const Magnitudes& magnitudes);
+  // The product for some rows, and the gradient of its input.
+  void multiply(int64_t rows, const void* x, const void* bias, void* y, const Magnitudes& magnitudes = {});
+  void multiply_back(int64_t rows, const void* dy, void* dx, const Magnitudes& magnitudes = {});
   void forward_rows(const void* x, void* y, const TokenRoom& room, const Magnitudes& magnitudes);
   void backward_beside(const void* dy, const void* x, void* dx, const TokenRoom& room,
                        const Magnitudes& magnitudes);

@@ -24,9 +24,8 @@ NextTokenInput::NextTokenInput(const std::string& name, int table, const PartCon
 
 Buffer NextTokenInput::forward(const int32_t* tokens, const void* hidden, Saved& saved) {
   const auto normalise = [&](Norm& norm, const void* x, DecoderLayer::SavedNorm& to) {
-    to.statistics = Buffer(device_, norm.statistics_bytes());
     to.out = local();
-    norm.forward(x, to.out.data(), to.statistics.data());
+    to.statistics = norm.forward(x, to.out.data());
   };
   saved.embedded = embedding_.forward(tokens, saved.tokens);
   normalise(embedding_norm_, saved.embedded.data(), saved.embedding_norm);
@@ -35,7 +34,7 @@ Buffer NextTokenInput::forward(const int32_t* tokens, const void* hidden, Saved&
   const Buffer other = local();
   embedding_projection_.forward(saved.embedding_norm.out.data(), output.data());
   projection_.forward(saved.norm.out.data(), other.data());
-  run(ResidualAdd{local_count(), output.data(), other.data(), output.data()});
+  add(output.data(), other.data(), output.data());
   return output;
 }
 

@@ -38,8 +38,6 @@ class NextTokenInput : private Part {
   void backward_weight(const Saved& saved, const void* hidden);
 
  private:
-  Buffer local() const { return local_by(sizes_.hidden); }
-
   size_t piece_;
   Embedding embedding_;
   Norm embedding_norm_, norm_;

@@ -11,15 +11,17 @@ Norm::Norm(const std::string& name, const PartContext& context, int64_t width)
   bias_ = parameters_.add(whole_vector(name + ".bias", shape_.columns, sizes_.sequence_parallel));
 }
 
-void Norm::forward(const void* residual, const void* x, void* sum, void* y, void* statistics) {
+Buffer Norm::forward(const void* residual, const void* x, void* sum, void* y) {
+  Buffer statistics(device_, shape_.statistics() * size_of(parameters_.state_type()));
   run(NormForward{.shape = shape_,
                   .x = x,
                   .scale = parameters_.value(scale_),
                   .bias = value_if(bias_),
                   .y = y,
-                  .statistics = statistics,
+                  .statistics = statistics.data(),
                   .residual = residual,
                   .sum = sum});
+  return statistics;
 }
 
 void Norm::backward_input(const void* dy, const void* x, const void* statistics, const void* residual,
@@ -34,7 +36,12 @@ void Norm::backward_input(const void* dy, const void* x, const void* statistics,
 }
 
 void Norm::backward_weight(const void* dy, const void* x, const void* statistics) {
-  run(NormBackwardWeight{shape_, dy, x, statistics, parameters_.gradient(scale_), gradient_if(bias_)});
+  run(NormBackwardWeight{.shape = shape_,
+                         .dy = dy,
+                         .x = x,
+                         .statistics = statistics,
+                         .dscale = parameters_.gradient(scale_),
+                         .dbias = gradient_if(bias_)});
 }
 
 }  // namespace mpt::runtime

@@ -16,10 +16,10 @@ class Norm : private Part {
   /// `width`: of the rows; 0: the hidden width.
   Norm(const std::string& name, const PartContext& context, int64_t width = 0);
 
-  int64_t statistics_bytes() const { return shape_.statistics() * size_of(parameters_.state_type()); }
-  void forward(const void* x, void* y, void* statistics) { forward(nullptr, x, nullptr, y, statistics); }
+  /// Returns the statistics, which the backward needs.
+  Buffer forward(const void* x, void* y) { return forward(nullptr, x, nullptr, y); }
   /// Of x + residual, which is written to `sum`; without a residual `sum` is x.
-  void forward(const void* residual, const void* x, void* sum, void* y, void* statistics);
+  Buffer forward(const void* residual, const void* x, void* sum, void* y);
   void backward_input(const void* dy, const void* x, const void* statistics, void* dx) {
     backward_input(dy, x, statistics, nullptr, dx);
   }

@@ -71,12 +71,11 @@ void draw(const Parameter& parameter, uint64_t seed, int64_t first, std::span<do
   int64_t start = 0;  // of the block
   for (const ShardBlock& block : parameter.blocks) {
     const int64_t from = std::max(first, start), to = std::min(end, start + block.count());
-    if (from < to) {
+    if (from < to)
       for_all(to - from, [&](int64_t part, int64_t part_end) {
         draw_block(parameter, stream, block, from - start + part, from - start + part_end,
                    values.data() + from - first + part);
       });
-    }
     start += block.count();
   }
 }
@@ -146,10 +145,9 @@ void Parameters::add_owned(const ParameterGroup& group, size_t number) {
     if (p.group != number) continue;
     const int64_t from = std::max(begin, p.offset), to = std::min(end, p.offset + p.count);
     if (from >= to) continue;
-    OwnedRange range{&p, from - p.offset, to - from, group.share_first + from - begin, 0, 0};
-    range.value_offset = sharding_.zero >= 3 ? range.state_offset : group.first + from;
-    range.gradient_offset = sharding_.zero >= 2 ? range.state_offset : group.first + from;
-    owned_.push_back(range);
+    const int64_t into = from - begin;
+    owned_.push_back({&p, from - p.offset, to - from, group.share_first + into, own_first(group, 3) + into,
+                      own_first(group, 2) + into});
   }
 }
 
@@ -259,17 +257,13 @@ Parameters::Whole& Parameters::fetch(size_t piece) {
   }
   Whole& whole = whole_[end];
   if (whole.piece == piece) return whole;
-  struct Part {
-    const ParameterGroup* group;
-    void* to;
-  };
-  std::vector<Part> parts;
+  std::vector<std::pair<const ParameterGroup*, void*>> parts;
   for (const size_t g : groups_of_piece_[piece])
-    parts.push_back({&groups_[g], at(piece_values_, type_, value_place_[g])});
+    parts.emplace_back(&groups_[g], at(piece_values_, type_, value_place_[g]));
   whole.piece = piece;
   whole.ticket = run("gathering weights", [this, parts = std::move(parts)] {
-    for (const Part& part : parts)
-      sharers(*part.group).all_gather(own_values(*part.group), part.to, part.group->share(), type_);
+    for (const auto& [group, to] : parts)
+      sharers(*group).all_gather(own_values(*group), to, group->share(), type_);
   });
   return whole;
 }
@@ -280,11 +274,10 @@ void Parameters::finish_gathering() {
 }
 
 void Parameters::begin_gathering() {
-  for (size_t g = 0; g < groups_.size(); ++g) {
+  for (size_t g = 0; g < groups_.size(); ++g)
     gathered_[g] = run("gathering weights", [this, &group = groups_[g]] {
       sharers(group).all_gather(own_values(group), group_values(group), group.share(), type_);
     });
-  }
 }
 
 void Parameters::begin_gradients(size_t piece) {
@@ -309,22 +302,15 @@ void Parameters::end_gradients(size_t piece) {
       char* const own = whole + int64_t(ranks.rank()) * group.share() * size_of(state_type());
       ranks.reduce_scatter(whole, own, group.share(), state_type());
       void* const sum = own_gradients(group);
-      device_.run(state_type(), ResidualAdd{group.share(), sum, own, sum});
+      device_.run(state_type(), ResidualAdd{.count = group.share(), .a = sum, .b = own, .y = sum});
     }
   });
   if (!sharding_.scatters_behind) await(scattered_);
 }
 
-void* Parameters::own_values(const ParameterGroup& group) {
-  if (sharding_.zero >= 3) return at(values_, type_, group.share_first);
-  const int64_t rank = group.shard > 1 ? sharers(group).rank() : 0;
-  return at(values_, type_, group.first + rank * group.share());
-}
-
-void* Parameters::own_gradients(const ParameterGroup& group) {
-  if (sharding_.zero >= 2) return at(gradients_, state_type(), group.share_first);
-  const int64_t rank = group.shard > 1 ? sharers(group).rank() : 0;
-  return at(gradients_, state_type(), group.first + rank * group.share());
+int64_t Parameters::own_first(const ParameterGroup& group, int64_t zero) const {
+  if (sharding_.zero >= zero) return group.share_first;
+  return group.first + (group.shard > 1 ? sharers(group).rank() * group.share() : 0);
 }
 
 void* Parameters::master(const OwnedRange& range) {

@@ -161,8 +161,10 @@ class Parameters {
   void* group_values(const ParameterGroup& group) { return at(values_, type_, group.first); }
   void* group_gradients(const ParameterGroup& group) { return at(gradients_, state_type(), group.first); }
   /// This rank's share of that part.
-  void* own_values(const ParameterGroup& group);
-  void* own_gradients(const ParameterGroup& group);
+  void* own_values(const ParameterGroup& group) { return at(values_, type_, own_first(group, 3)); }
+  void* own_gradients(const ParameterGroup& group) {
+    return at(gradients_, state_type(), own_first(group, 2));
+  }
   /// The weights that the optimizer changes, in state_type(), at a value or state offset of an OwnedRange.
   /// They are the values themselves, or full-precision copies on state_device().
   void* master(const OwnedRange& range);
@@ -193,6 +195,8 @@ class Parameters {
   Communicator& sharers(const ParameterGroup& group) const {
     return group.expert ? *sharding_.expert : *sharding_.dense;
   }
+  /// The first element of this rank's share, in a buffer that holds only shares from ZeRO stage `zero` on.
+  int64_t own_first(const ParameterGroup& group, int64_t zero) const;
   // A piece with whole weights, at once or once its ticket is complete, in one of two places.
   struct Whole {
     size_t piece = SIZE_MAX;

@@ -103,10 +103,6 @@ RankSizes::RankSizes(const ModelSpec& spec, const Layout& layout, int64_t sequen
       hidden(spec.hidden),
       local_tokens(layout.sequence_parallel ? tokens / layout.tensor : tokens),
       first_local(layout.sequence_parallel ? local_tokens * rank : 0),
-      heads(0),
-      kv_heads(0),
-      head_dim(0),
-      ffn(0),
       vocab_rows(padded_share(spec.vocab, layout.tensor, layout.execution.kernels.vocabulary_multiple)),
       positions(context_positions(sequence, layout.context, context_rank, layout.context_method)) {
   set_kind();
@@ -115,9 +111,8 @@ RankSizes::RankSizes(const ModelSpec& spec, const Layout& layout, int64_t sequen
   for (int64_t t = first_local; t < first_local + local_tokens; ++t)
     local_positions.push_back(positions[size_t(t % sequence)]);
   if (!overlaps_tensor || !sequence_parallel) return;
-  for (int64_t t = 0; t < local_tokens; ++t) {
+  for (int64_t t = 0; t < local_tokens; ++t)
     for (int64_t r = 0; r < tensor; ++r) rows_of_parts.push_back(int32_t(r * local_tokens + t));
-  }
 }
 
 void RankSizes::set_kind() {

@@ -13,7 +13,6 @@
 #include "core/layout.h"
 #include "core/model_spec.h"
 #include "runtime/comm/communicator.h"
-#include "runtime/comm/timed.h"
 #include "runtime/device/device.h"
 #include "runtime/device/side_stream.h"
 
@@ -38,15 +37,15 @@ struct RankSizes {
   int64_t expert_split;      // parts of each expert, if experts are spread over ranks
   int64_t context;
   ContextMethod context_method;
-  int64_t batch, sequence, tokens, hidden;      // sequence: of this rank
-  int64_t local_tokens, first_local;            // the part of the tokens for norms and residuals
-  int64_t heads, kv_heads, head_dim, ffn;       // on this rank
-  int64_t vocab_first, vocab_used, vocab_rows;  // words of this rank; rows include padding
-  std::vector<double> frequencies;              // of rotary positions; empty without them
-  double rotary_factor = 1.0;                   // on rotated elements
-  double score_scale = 0.0;                     // as in AttentionShape
-  std::vector<int32_t> positions;               // of this rank's part of a sequence
-  std::vector<int32_t> local_positions;         // of the local tokens
+  int64_t batch, sequence, tokens, hidden;                 // sequence: of this rank
+  int64_t local_tokens, first_local;                       // the part of the tokens for norms and residuals
+  int64_t heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;  // on this rank
+  int64_t vocab_first, vocab_used, vocab_rows;             // words of this rank; rows include padding
+  std::vector<double> frequencies;                         // of rotary positions; empty without them
+  double rotary_factor = 1.0;                              // on rotated elements
+  double score_scale = 0.0;                                // as in AttentionShape
+  std::vector<int32_t> positions;                          // of this rank's part of a sequence
+  std::vector<int32_t> local_positions;                    // of the local tokens
   // [local token][tensor rank]: its rows if the parts of ranks are stored one after the other.
   std::vector<int32_t> rows_of_parts;
 

@@ -23,30 +23,35 @@ void SharedExperts::forward(const void* x, void* y, Saved& saved, const TokenRoo
   if (!gate_ && y == nullptr) return mlp_.forward(x, nullptr, saved.mlp, room);
   Buffer out = local();
   mlp_.forward(x, out.data(), saved.mlp, room);
-  if (!gate_) return add(y, out);
+  if (!gate_) return add(y, out.data(), y);
   saved.out = std::move(out);
   saved.gate = local_by(1);
   gate_->forward(x, saved.gate.data());
   if (y == nullptr) return;
   const Buffer gated = local();
-  run(GateForward{gate_shape(), saved.out.data(), saved.gate.data(), gated.data()});
-  add(y, gated);
+  run(GateForward{
+      .shape = gate_shape(), .x = saved.out.data(), .gate = saved.gate.data(), .y = gated.data()});
+  add(y, gated.data(), y);
 }
 
 void SharedExperts::backward_input(const void* dy, void* dx, Saved& saved, const TokenRoom& room) {
   if (gate_) {
     saved.d_out = local();
     saved.d_gate = local_by(1);
-    run(GateBackward{gate_shape(), dy, saved.out.data(), saved.gate.data(), saved.d_out.data(),
-                     saved.d_gate.data()});
+    run(GateBackward{.shape = gate_shape(),
+                     .dy = dy,
+                     .x = saved.out.data(),
+                     .gate = saved.gate.data(),
+                     .dx = saved.d_out.data(),
+                     .dgate = saved.d_gate.data()});
     const Buffer through_gate = local();
     gate_->backward_input(saved.d_gate.data(), through_gate.data());
-    add(dx, through_gate);
+    add(dx, through_gate.data(), dx);
     dy = saved.d_out.data();
   }
   const Buffer through_mlp = local();
   mlp_.backward_input(dy, through_mlp.data(), saved.mlp, room, nullptr);
-  add(dx, through_mlp);
+  add(dx, through_mlp.data(), dx);
 }
 
 void SharedExperts::backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all) {

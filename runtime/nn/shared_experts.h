@@ -30,9 +30,7 @@ class SharedExperts : private Part {
   void backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all);
 
  private:
-  Buffer local() const { return local_by(sizes_.hidden); }
   GateShape gate_shape() const { return {sizes_.local_tokens, sizes_.hidden, 1}; }
-  void add(void* sum, const Buffer& part) { run(ResidualAdd{local_count(), sum, part.data(), sum}); }
 
   DenseMlp mlp_;
   std::optional<Linear> gate_;

@@ -112,6 +112,17 @@ struct Stage::State {
     return gradient;
   }
 
+  // Returns the gradient of a layer's input. `owned` may be empty, as in DecoderLayer::backward_input().
+  Buffer backward_layer(DecoderLayer& layer, DecoderLayer::Saved& saved, Buffer owned, const void* gradient,
+                        bool weights) {
+    parameters.gather(layer.piece(), Toward::down);
+    Buffer below = layer.backward_input(saved, std::move(owned), gradient, weights && layer_weights_beside());
+    if (!weights) return below;
+    with_gradients(layer.piece(), [&] { layer.backward_weight(saved, gradient); });
+    saved = {};
+    return below;
+  }
+
   // Returns the gradient that the lowest module adds to the input of the head's product; empty without
   // modules.
   Buffer backward_next_tokens(InFlight& flight, bool weights) {
@@ -122,13 +133,7 @@ struct Stage::State {
       const void* const hidden = hidden_before(flight, m);
       Buffer gradient = backward_head(module.head, saved.head, beside, weights);
       const void* const data = gradient.data();
-      parameters.gather(module.layer.piece(), Toward::down);
-      Buffer below = module.layer.backward_input(saved.layer, std::move(gradient), data,
-                                                 weights && layer_weights_beside());
-      if (weights) {
-        with_gradients(module.layer.piece(), [&] { module.layer.backward_weight(saved.layer, data); });
-        saved.layer = {};
-      }
+      Buffer below = backward_layer(module.layer, saved.layer, std::move(gradient), data, weights);
       parameters.gather(module.input.piece(), Toward::down);
       beside = module.input.backward_input(saved.input, hidden, std::move(below));
       if (!weights) continue;
@@ -145,6 +150,26 @@ struct Stage::State {
     Buffer gradient = backward_head(*head, flight.head, beside, weights);
     data = gradient.data();
     return gradient;
+  }
+
+  // From the gradient of the stage's output to that of its input. `weights`: also computes the weight
+  // gradients.
+  void backward(InFlight& flight, const void* gradient, void* input_gradient, bool weights) {
+    Buffer owned = top_gradient(flight, gradient, weights);
+    if (!weights && !head) {  // the slot is refilled before the weight gradients run, so keep a copy
+      owned = Buffer(device, boundary_bytes());
+      device.copy(owned.data(), gradient, owned.bytes());
+      gradient = owned.data();
+    }
+    for (size_t l = layers.size(); l-- > 0;) {
+      owned = backward_layer(layers[l], flight.layers[l], std::move(owned), gradient, weights);
+      gradient = owned.data();
+    }
+    if (!embedding) return device.copy(input_gradient, gradient, boundary_bytes());
+    if (weights)
+      with_gradients(embedding->piece(), [&] { embedding->backward_weight(flight.tokens, gradient); });
+    else
+      flight.d_embedding = std::move(owned);
   }
 
   // The weight gradients of the head and of the next-token modules, for a split backward.
@@ -255,50 +280,25 @@ void Stage::forward(int micro_batch, const int32_t* tokens, const int32_t* targe
   if (!keep) s.in_flight.erase(micro_batch);
 }
 
-void Stage::backward(int micro_batch, const void* output_gradient, void* input_gradient) {
+// The gradient of the loss in the logits is the probability, less one for the target.
+std::vector<float> Stage::take_probabilities(int micro_batch, int64_t position) {
   State& s = *state_;
-  State::InFlight& flight = s.find(micro_batch);
-  const void* gradient = output_gradient;
-  Buffer owned = s.top_gradient(flight, gradient, true);
-  for (size_t l = s.layers.size(); l-- > 0;) {
-    DecoderLayer& layer = s.layers[l];
-    DecoderLayer::Saved& saved = flight.layers[l];
-    s.parameters.gather(layer.piece(), Toward::down);
-    Buffer below = layer.backward_input(saved, std::move(owned), gradient, s.layer_weights_beside());
-    s.with_gradients(layer.piece(), [&] { layer.backward_weight(saved, gradient); });
-    saved = {};
-    owned = std::move(below);
-    gradient = owned.data();
-  }
-  if (s.embedding) {
-    s.with_gradients(s.embedding->piece(), [&] { s.embedding->backward_weight(flight.tokens, gradient); });
-  } else {
-    s.device.copy(input_gradient, gradient, s.boundary_bytes());
-  }
+  const auto* rows = static_cast<const float*>(s.find(micro_batch).head.d_logits.data());
+  const float* row = rows + position * s.sizes.vocab_rows;
+  std::vector<float> probabilities(row, row + s.options.model.vocab);
+  probabilities.front() += 1.0F;
   s.in_flight.erase(micro_batch);
+  return probabilities;
+}
+
+void Stage::backward(int micro_batch, const void* output_gradient, void* input_gradient) {
+  State::InFlight& flight = state_->find(micro_batch);
+  state_->backward(flight, output_gradient, input_gradient, true);
+  state_->in_flight.erase(micro_batch);
 }
 
 void Stage::backward_input(int micro_batch, const void* output_gradient, void* input_gradient) {
-  State& s = *state_;
-  State::InFlight& flight = s.find(micro_batch);
-  const void* gradient = output_gradient;
-  Buffer owned = s.top_gradient(flight, gradient, false);
-  if (!s.head) {  // the slot is refilled before the weight gradients run, so keep a copy
-    owned = Buffer(s.device, s.boundary_bytes());
-    s.device.copy(owned.data(), gradient, owned.bytes());
-    gradient = owned.data();
-  }
-  for (size_t l = s.layers.size(); l-- > 0;) {
-    s.parameters.gather(s.layers[l].piece(), Toward::down);
-    Buffer below = s.layers[l].backward_input(flight.layers[l], std::move(owned), gradient, false);
-    owned = std::move(below);
-    gradient = owned.data();
-  }
-  if (s.embedding) {
-    flight.d_embedding = std::move(owned);
-  } else {
-    s.device.copy(input_gradient, gradient, s.boundary_bytes());
-  }
+  state_->backward(state_->find(micro_batch), output_gradient, input_gradient, false);
 }
 
 void Stage::backward_weight(int micro_batch) {
@@ -309,10 +309,9 @@ void Stage::backward_weight(int micro_batch) {
     DecoderLayer::Saved& saved = flight.layers[l];
     s.with_gradients(s.layers[l].piece(), [&] { s.layers[l].backward_weight(saved, saved.d_output.data()); });
   }
-  if (s.embedding) {
+  if (s.embedding)
     s.with_gradients(s.embedding->piece(),
                      [&] { s.embedding->backward_weight(flight.tokens, flight.d_embedding.data()); });
-  }
   s.in_flight.erase(micro_batch);
 }
 

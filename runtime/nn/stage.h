@@ -62,6 +62,9 @@ class Stage {
   /// next-token modules.
   void forward(int micro_batch, const int32_t* tokens, const int32_t* targets, const void* input,
                void* output, bool keep = true);
+  /// Returns the probability of each token to follow token `position`, and ends the micro-batch. Its forward
+  /// has kept its data and had token 0 as the target there. For one rank on a CPU in fp32, with loss scale 1.
+  std::vector<float> take_probabilities(int micro_batch, int64_t position);
   /// Input and weight gradient. `output_gradient` is null on the last stage, `input_gradient` on the first.
   void backward(int micro_batch, const void* output_gradient, void* input_gradient);
   /// The two parts separately; backward_weight frees the data that backward_input kept.

@@ -24,9 +24,8 @@ std::vector<double> means(const std::vector<LayerLoads>& layers) {
   size_t passes = layers.front().size();
   for (const LayerLoads& layer : layers) passes = std::min(passes, layer.size());
   std::vector<double> mean(passes, 0.0);
-  for (const LayerLoads& layer : layers) {
+  for (const LayerLoads& layer : layers)
     for (size_t pass = 0; pass < passes; ++pass) mean[pass] += layer[pass] / double(layers.size());
-  }
   return mean;
 }
 
@@ -47,9 +46,8 @@ double expert_load(const std::vector<StageLoads>& stages, bool one_by_one) {
   size_t layers = 0;
   for (const StageLoads& stage : stages) {
     if (stage.layers.empty()) continue;
-    for (const LayerLoads& layer : stage.layers) {
+    for (const LayerLoads& layer : stage.layers)
       for (const double load : layer) fullest = std::max(fullest, load);
-    }
     sum += double(stage.layers.size()) * highest_mean_of(means(stage.layers), stage.in_flight);
     layers += stage.layers.size();
   }

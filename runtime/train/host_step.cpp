@@ -87,10 +87,13 @@ void HostStep::update(const Piece& piece, const AdamW& options, const Room& room
   device_.copy(room.gradients.data(), first.gradient, piece.count * size_of(state_type_));
   for (const auto& [begin, range] : piece.parts) {
     const AdamW own = options_of(options, range.decays, range.fixed_step);
-    cores_.device->run(
-        state_type_,
-        AdamStep{range.count, own, static_cast<char*>(room.gradients.data()) + begin * size_of(state_type_),
-                 range.master, range.first_moment, range.second_moment});
+    cores_.device->run(state_type_, AdamStep{.count = range.count,
+                                             .options = own,
+                                             .gradient = static_cast<char*>(room.gradients.data()) +
+                                                         begin * size_of(state_type_),
+                                             .parameter = range.master,
+                                             .first_moment = range.first_moment,
+                                             .second_moment = range.second_moment});
     cores_.device->convert(state_type_, range.master, type_,
                            static_cast<char*>(room.values.data()) + begin * size_of(type_), range.count);
   }

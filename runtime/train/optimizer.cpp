@@ -139,11 +139,10 @@ void Optimizer::step_on_device(const AdamW& options) {
 }
 
 void Optimizer::gather_parameters() {
-  for (const ParameterGroup& group : parameters_.groups()) {
+  for (const ParameterGroup& group : parameters_.groups())
     ranks_of(group.expert)
         .shard->all_gather(parameters_.own_values(group), parameters_.group_values(group), group.share(),
                            parameters_.type());
-  }
 }
 
 }  // namespace mpt::runtime

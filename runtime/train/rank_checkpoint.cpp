@@ -47,12 +47,7 @@ RankSnapshot RankWorker::snapshot() {
       for (const auto& [kind, base] : kinds) {
         const char* at = static_cast<const char*>(base);
         for (const ShardBlock& block : rectangles(*range.parameter, range.begin, range.count)) {
-          CheckpointPiece piece{kind,
-                                range.parameter->name,
-                                block.global_row,
-                                block.rows,
-                                block.global_column,
-                                block.columns,
+          CheckpointPiece piece{kind, range.parameter->name, block,
                                 std::vector<char>(size_t(block.count() * unit))};
           h.stage->parameters().state_device().copy(piece.data.data(), at, int64_t(piece.data.size()));
           at += piece.data.size();

@@ -59,9 +59,8 @@ RankWorker::RankWorker(const Plan& plan, const StepProgram& program, const RankP
   // Comes after the groups, because NCCL's memory is then allocated.
   device_.reserve(pool_bytes(mpt::peak_bytes(program)[size_t(at_.pipeline)]));
   const auto stages = stage_contents(plan.model, plan.layout);
-  for (int s = 0; s < program.stages; ++s) {
+  for (int s = 0; s < program.stages; ++s)
     if (program.rank_of_stage[size_t(s)] == at_.pipeline) add_stage(s, stages[size_t(s)], place);
-  }
   for (InstructionId id = 0; id < program.size(); ++id) {
     const Instruction& i = program.instructions[size_t(id)];
     if ((i.kind == InstructionKind::backward || i.kind == InstructionKind::weight_gradient) && holds(i.stage))
@@ -219,9 +218,8 @@ void RankWorker::begin(bool evaluating, const Dataset& data, int64_t first_sampl
   const bool first = !std::exchange(has_begun_[evaluating ? 1 : 0], true);
   const bool in_turn = device_.waits_to_load_kernels() && (first || plan_.model.moe() != nullptr);
   handing_ = in_turn ? Handing::in_turn : Handing::at_once;
-  for (SideStream* side : {side_.get(), ring_.get(), products_.get()}) {
+  for (SideStream* side : {side_.get(), ring_.get(), products_.get()})
     if (side != nullptr) side->set_in_turn(in_turn);
-  }
   load_tokens(data, first_sample);
 }
 
@@ -356,16 +354,14 @@ void RankWorker::forward(const Instruction& i) {
 void RankWorker::backward(InstructionId id, const Instruction& i) {
   HeldStage& h = held(i.stage);
   const bool last = reduces_early() && id == h.last_gradients;
-  if (last) {
+  if (last)
     h.stage->on_gradients([this, &h](size_t piece) {
       h.reduced = side_->post("reducing gradients", [&h, piece] { h.optimizer->reduce_gradients(piece); });
     });
-  }
-  if (i.kind == InstructionKind::weight_gradient) {
+  if (i.kind == InstructionKind::weight_gradient)
     h.stage->backward_weight(i.micro_batch);
-  } else {
+  else
     backward_input(h, i);
-  }
   if (!last) return;
   h.stage->on_gradients(nullptr);
   // Posted by this thread, too: stages share communicators, and all ranks post in the same order.
@@ -375,11 +371,10 @@ void RankWorker::backward(InstructionId id, const Instruction& i) {
 void RankWorker::backward_input(HeldStage& h, const Instruction& i) {
   const void* arriving = input_place(i, h.receive_gradient);
   void* leaving = output_place(i, h.send_gradient, i.stage - 1);
-  if (i.kind == InstructionKind::backward) {
+  if (i.kind == InstructionKind::backward)
     h.stage->backward(i.micro_batch, arriving, leaving);
-  } else {
+  else
     h.stage->backward_input(i.micro_batch, arriving, leaving);
-  }
   handed_over_.erase({i.stage * 2 + 1, i.micro_batch});
 }
 
@@ -424,8 +419,10 @@ void RankWorker::reduce_tied_embedding() {
   const auto first_parts = parts_of(0), last_parts = parts_of(last);
   MPT_CHECK(first_parts.size() == last_parts.size(), "shares of the tied embedding differ");
   for (size_t p = 0; p < first_parts.size(); ++p) {
-    device_.run(type, ResidualAdd{first_parts[p].count, first_parts[p].gradient, last_parts[p].gradient,
-                                  first_parts[p].gradient});
+    device_.run(type, ResidualAdd{.count = first_parts[p].count,
+                                  .a = first_parts[p].gradient,
+                                  .b = last_parts[p].gradient,
+                                  .y = first_parts[p].gradient});
     device_.copy(last_parts[p].gradient, first_parts[p].gradient, first_parts[p].count * size_of(type));
   }
 }

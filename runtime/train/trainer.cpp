@@ -16,6 +16,7 @@
 #include "models/footprint.h"
 #include "reports/utilisation.h"
 #include "runtime/checkpoint/checkpoint_saver.h"
+#include "runtime/comm/mpi/mpi_module.h"
 #include "runtime/comm/sockets/socket.h"
 #include "runtime/comm/sockets/socket_world.h"
 #include "runtime/comm/threads/thread_world.h"
@@ -34,12 +35,12 @@ constexpr double kPatience_s = 20.0;
 
 // Ends the process if a failed run does not end by itself: a thread may be stuck in a driver, where no abort
 // and no timeout reaches it. Destructors do not run then.
-class LastResort {
+class HangWatchdog {
  public:
   using End = std::function<void(const std::string& what)>;
 
   // Calls `end` `patience_s` after a failure or an abort of `world`, unless this object is destroyed earlier.
-  LastResort(const World& world, double patience_s, const End& end, std::string failed)
+  HangWatchdog(const World& world, double patience_s, const End& end, std::string failed)
       : world_(world), patience_s_(patience_s), end_(end), what_(std::move(failed)) {
     if (end_) thread_ = std::jthread([this](const std::stop_token& over) { watch(over); });
   }
@@ -56,9 +57,8 @@ class LastResort {
       changed_.wait_for(lock, over, std::chrono::duration<double>(seconds), [] { return false; });
       return over.stop_requested();
     };
-    while (what_.empty() && !world_.aborted()) {
+    while (what_.empty() && !world_.aborted())
       if (is_over_within(0.2)) return;
-    }
     if (is_over_within(patience_s_)) return;
     end_(fmt::format("{}; the process ends now, because its threads have not ended for {:g} s",
                      what_.empty() ? "another rank has failed, and says why" : what_, patience_s_));
@@ -170,6 +170,18 @@ class Run {
     }
     if (inputs_.backend != nullptr)
       device_world_ = inputs_.backend->make_world(*world_, devices, options_.timeout);
+    if (inputs_.backend == nullptr && inputs_.launch && inputs_.transport != "sockets") try_mpi();
+  }
+
+  void try_mpi() {
+    std::string said;
+    device_world_ = make_mpi_world(*world_, *inputs_.launch, options_.timeout, said);
+    if (!device_world_ && inputs_.transport == "mpi")
+      throw UserError(Problem{"--transport mpi", said, "a build with libmpt_mpi.so under a launcher of MPI",
+                              "leave --transport out: the messages then go over TCP"});
+    if (inputs_.tell && (device_world_ || inputs_.launch->launcher != "torchrun"))
+      inputs_.tell(device_world_ ? fmt::format("messages go over {}", said)
+                                 : fmt::format("messages go over TCP, not MPI: {}", said));
   }
 
   // Ranks on CPUs keep their cores busy with their own threads; ranks on GPUs share the host's cores.
@@ -429,7 +441,7 @@ class Run {
   StepProgram program_;
   RankGrid grid_;
   std::unique_ptr<World> world_;
-  std::optional<LastResort> last_resort_;         // outlives the devices, which await their work
+  std::optional<HangWatchdog> last_resort_;       // outlives the devices, which await their work
   std::vector<std::unique_ptr<Device>> devices_;  // of the ranks of this process
   std::unique_ptr<World> device_world_;           // null: world_ also moves device memory
   std::vector<std::vector<Span>> spans_;  // [pipeline rank][instruction], of the first replica; rank 0's

@@ -31,6 +31,8 @@ struct RunInputs {
   Backend* backend = nullptr;             // hardware of the ranks; null: cores of this machine
   // Called if a failed run does not end by itself; should end the process. Null: the run is awaited.
   std::function<void(const std::string& what)> end_process{};
+  std::string transport = "auto";  // of CPU ranks in several processes: auto, mpi or sockets
+  std::function<void(const std::string& line)> tell{};  // of the transport chosen; null: not
 };
 
 /// Trains on threads of this process, one per rank, or on this process's share of the ranks if there are

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/comm/world.h"
+#include "runtime/comm/threads/thread_world.h"
 
 namespace mpt::test {
 
@@ -18,15 +18,16 @@ using runtime::Communicator;
 using runtime::DataType;
 using runtime::ReduceOperation;
 
-/// Runs `body` on every rank; `world_of` gives each rank its world. A rank that throws aborts its world so
-/// that its peers do not wait for it.
+/// Runs `body` on every rank, or on those `here` if others are in other processes; `world_of` gives each rank
+/// its world. A rank that throws aborts its world so that its peers do not wait for it.
 inline void on_ranks(int ranks, const std::function<runtime::World&(int)>& world_of,
-                     const std::function<void(int, Communicator&)>& body) {
+                     const std::function<void(int, Communicator&)>& body, std::vector<int> here = {}) {
   std::vector<int> members;
   for (int r = 0; r < ranks; ++r) members.push_back(r);
+  if (here.empty()) here = members;
   std::vector<std::thread> threads;
   std::vector<std::string> errors(static_cast<size_t>(ranks));
-  for (int r = 0; r < ranks; ++r) {
+  for (const int r : here) {
     threads.emplace_back([&, r] {
       try {
         const auto group = world_of(r).communicator(r, members, "test");
@@ -48,9 +49,10 @@ T value(int rank, int64_t i) {
 }
 
 template <class T>
-void check_collectives(int ranks, const std::function<runtime::World&(int)>& world_of, int64_t count) {
+void check_collectives(int ranks, const std::function<runtime::World&(int)>& world_of, int64_t count,
+                       const std::vector<int>& here = {}) {
   const DataType type = sizeof(T) == 4 ? DataType::float32 : DataType::float64;
-  on_ranks(ranks, world_of, [&](int rank, Communicator& group) {
+  const auto body = [&](int rank, Communicator& group) {
     for (int round = 0; round < 3; ++round) {
       std::vector<T> data, expected(size_t(count), T(0)), top(size_t(count), T(-1000));
       for (int64_t i = 0; i < count; ++i) data.push_back(value<T>(rank, i));
@@ -99,7 +101,35 @@ void check_collectives(int ranks, const std::function<runtime::World&(int)>& wor
         ASSERT_EQ(around[size_t(i)], value<T>((rank + ranks - 1) % ranks, i));
       group.barrier();
     }
-  });
+  };
+  on_ranks(ranks, world_of, body, here);
+}
+
+/// Sums of numbers that depend on the order of adding, in every type and in several windows: to the bit as
+/// between threads.
+inline void check_sums_of_threads(int ranks, const std::function<runtime::World&(int)>& world_of,
+                                  const std::vector<int>& here = {}) {
+  runtime::ThreadWorld threads(std::chrono::seconds(60), ranks);
+  for (const DataType type : {DataType::float32, DataType::float64, DataType::bfloat16, DataType::float16}) {
+    const int64_t count = 2'500'000 + ranks, part = count / ranks;
+    std::vector<std::vector<char>> expected(static_cast<size_t>(ranks)), got(expected);
+    const auto sum_into = [&](std::vector<std::vector<char>>& results) {
+      return [&](int rank, Communicator& group) {
+        std::vector<char>& data = results[size_t(rank)];
+        for (int64_t i = 0; i < count * size_of(type); ++i) data.push_back(char((i * 31 + rank * 7919) % 53));
+        std::vector<char> sums(size_t(part * size_of(type)));
+        group.reduce_scatter(data.data(), sums.data(), part, type);
+        group.all_reduce(data.data(), count, type, ReduceOperation::sum);
+        data.insert(data.end(), sums.begin(), sums.end());
+      };
+    };
+    on_ranks(
+        ranks, [&](int) -> runtime::World& { return threads; }, sum_into(expected));
+    on_ranks(ranks, world_of, sum_into(got), here);
+    for (int rank = 0; rank < ranks; ++rank)
+      EXPECT_TRUE(got[size_t(rank)].empty() || got[size_t(rank)] == expected[size_t(rank)])
+          << "type " << int(type) << ", rank " << rank;
+  }
 }
 
 }  // namespace mpt::test

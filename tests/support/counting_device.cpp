@@ -71,12 +71,12 @@ class CountingDevice final : public Device {
   }
   void take(DataType t, const LinearActivationForward& o) {
     if (!is_fused(t, o.activation) || o.shape.narrows()) return run_in_parts(*this, t, o);
-    take(t, LinearForward{o.shape, o.x, o.w, o.bias, o.up});
+    take(t, LinearForward{.shape = o.shape, .x = o.x, .w = o.w, .bias = o.bias, .y = o.up});
     moves("epilogue forward", 0, bytes(t, o.shape.rows * o.shape.columns));
   }
   void take(DataType t, const LinearActivationBackward& o) {
     if (!is_fused(t, o.activation) || o.shape.narrows()) return run_in_parts(*this, t, o);
-    take(t, LinearBackwardInput{o.shape, o.dy, o.w, o.dup});
+    take(t, LinearBackwardInput{.shape = o.shape, .dy = o.dy, .w = o.w, .dx = o.dup});
     moves("epilogue backward", bytes(t, o.shape.rows * o.shape.inner), 0);
   }
   void take(DataType t, const LinearBackwardInput& o) {
@@ -223,7 +223,7 @@ class CountingDevice final : public Device {
       moves("epilogue backward", 0, sums);
       add("residual_add_kernel", 2 * sums, sums);
     } else if (dbias != nullptr) {
-      take(t, BiasBackward{s.rows, s.columns, dy, dbias});
+      take(t, BiasBackward{.rows = s.rows, .columns = s.columns, .dy = dy, .dbias = dbias});
     }
   }
   enum Order { kAsItIs, kTransposed, kBoth };

@@ -46,7 +46,8 @@ class RecordingDevice final : public Device {
     add(OperatorKind::linear, o.shape.rows, o.shape.columns).inner = o.shape.inner;
   }
   void take(DataType, const NormForward& o) {
-    if (o.residual != nullptr) take({}, ResidualAdd{o.shape.rows * o.shape.columns, o.x, o.residual, o.sum});
+    if (o.residual != nullptr)
+      take({}, ResidualAdd{.count = o.shape.rows * o.shape.columns, .a = o.x, .b = o.residual, .y = o.sum});
     add(OperatorKind::norm, o.shape.rows, o.shape.columns);
   }
   void take(DataType, const Rotate& o) {

@@ -142,8 +142,7 @@ void with_function(ActivationKind kind, Body&& body) {
 
 void run(const Call& call, const ActivationForward& o) {
   const ActivationShape& s = o.shape;
-  call.compute([&]<class Operands>(Operands& f) {
-    using T = typename Operands::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T* const x = f.in(o.x, s.rows * s.input_columns());
     T* const y = f.out(o.y, s.rows * s.columns);
     if (s.limit > 0.0) return limited_forward(s, x, y);
@@ -154,8 +153,7 @@ void run(const Call& call, const ActivationForward& o) {
 void run(const Call& call, const ActivationBackward& o) {
   const ActivationShape& s = o.shape;
   const int64_t wide = s.rows * s.input_columns();
-  call.compute([&]<class Operands>(Operands& f) {
-    using T = typename Operands::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T *const dy = f.in(o.dy, s.rows * s.columns), *const x = f.in(o.x, wide);
     T* const dx = f.out(o.dx, wide);
     if (s.limit > 0.0) return limited_backward(s, dy, x, dx);

@@ -228,8 +228,7 @@ void attention_backward(const AttentionShape& s, const Packed<const T>& in, cons
 void run(const Call& call, const AttentionForward& o) {
   const AttentionShape& s = o.shape;
   const auto seen_by = seen_in_order(s);
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const Packed<const T> in = packed(s, f.in(o.qkv, s.tokens() * s.row()));
     T *const outputs = f.out(o.out, s.tokens() * s.outputs()), *const log_sum_exp = f.state(o.log_sum_exp);
     const Scores<T> scoring(s);
@@ -252,8 +251,7 @@ void run(const Call& call, const AttentionForward& o) {
 void run(const Call& call, const AttentionBackward& o) {
   const AttentionShape& s = o.shape;
   const int64_t count = s.tokens() * s.outputs(), wide = s.tokens() * s.row();
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     T* const dqkv = f.out(o.dqkv, wide);
     std::fill_n(dqkv, wide, T(0));
     attention_backward<T>(s, packed(s, f.in(o.qkv, wide)), f.in(o.dout, count), f.in(o.out, count),
@@ -265,8 +263,7 @@ void run(const Call& call, const AttentionBackward& o) {
 void run(const Call& call, const AttentionBlockForward& o) {
   const AttentionShape& s = o.block.shape;
   const auto seen_by = seen_in(o.block);
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const Packed<const T> in{f.in(o.qkv, s.tokens() * s.row()), s.row(),
                              f.in(o.kv, s.batch * o.block.keys * s.kv_row()), o.block.keys, s.kv_row()};
     T *const outputs = f.state(o.out), *const log_sum_exp = f.state(o.log_sum_exp);
@@ -302,8 +299,7 @@ void run(const Call& call, const AttentionBlockForward& o) {
 void run(const Call& call, const AttentionBlockBackward& o) {
   const AttentionShape& s = o.block.shape;
   const int64_t count = s.tokens() * s.outputs(), keys = o.block.keys;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     attention_backward<T>(s,
                           {f.in(o.qkv, s.tokens() * s.row()), s.row(),
                            f.in(o.kv, s.batch * keys * s.kv_row()), keys, s.kv_row()},
@@ -314,8 +310,7 @@ void run(const Call& call, const AttentionBlockBackward& o) {
 
 void run(const Call& call, const Rotate& o) {
   const AttentionShape& s = o.shape;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     T* const qkv = f.in_out(o.qkv, s.tokens() * s.row());
     Eigen::Array<T, Eigen::Dynamic, 1> before(2 * Eigen::Index(o.rotation.frequencies.size()));
     for_each_token<T>(s, o.rotation, o.direction, [&](int64_t t, const Turn<T>& turn) {

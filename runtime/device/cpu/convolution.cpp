@@ -21,17 +21,15 @@ template <class T>
 void convolve(const ConvolutionShape& s, const RowMatrix<T>& w, const T* x, int64_t token, Lane<T>& sum) {
   const int64_t i = token % s.sequence;
   sum.setZero(s.channels);
-  for (int64_t back = 0; back < std::min(s.length, i + 1); ++back) {
+  for (int64_t back = 0; back < std::min(s.length, i + 1); ++back)
     sum += view(x + (token - back) * s.row, s.channels) * w.row(s.length - 1 - back).transpose().array();
-  }
 }
 
 }  // namespace
 
 void run(const Call& call, const ConvolutionForward& o) {
   const ConvolutionShape& s = o.shape;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const RowMatrix<T> weights = by_token(s, f.in(o.w, s.channels * s.length));
     const T* const x = f.in(o.x, s.read());
     T* const y = f.out(o.y, s.tokens() * s.channels);
@@ -45,8 +43,7 @@ void run(const Call& call, const ConvolutionForward& o) {
 
 void run(const Call& call, const ConvolutionBackward& o) {
   const ConvolutionShape& s = o.shape;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const RowMatrix<T> weights = by_token(s, f.in(o.w, s.channels * s.length));
     const T *const dy = f.in(o.dy, s.tokens() * s.channels), *const x = f.in(o.x, s.read());
     T* const dx = f.in_out(o.dx, s.read());

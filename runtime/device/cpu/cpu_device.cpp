@@ -22,9 +22,8 @@ bool is_wide(DataType type) { return type == DataType::float32 || type == DataTy
 class CpuDevice final : public Device {
  public:
   ~CpuDevice() override {
-    for (auto& [bytes, blocks] : free_) {
+    for (auto& [bytes, blocks] : free_)
       for (void* block : blocks) std::free(block);
-    }
   }
 
   void* allocate(int64_t bytes) override {
@@ -80,11 +79,10 @@ class CpuDevice final : public Device {
  private:
   template <class Operator>
   void run_one(DataType type, const Operator& o) {
-    if constexpr (requires { run_in_parts(*this, type, o); }) {
+    if constexpr (requires { run_in_parts(*this, type, o); })
       run_in_parts(*this, type, o);
-    } else {
+    else
       cpu::run({type, memory_, products_.get()}, o);
-    }
   }
 
   cpu::WideningMemory memory_;
@@ -126,10 +124,9 @@ void convert(DataType from_type, const void* from, DataType to_type, void* to, i
 }
 
 void run(const Call& call, const CopyColumns& o) {
-  for (int64_t r = 0; r < o.rows; ++r) {
+  for (int64_t r = 0; r < o.rows; ++r)
     convert(call.type, static_cast<const char*>(o.from) + r * o.from_stride * size_of(call.type), o.to_type,
             static_cast<char*>(o.to) + r * o.to_stride * size_of(o.to_type), o.columns);
-  }
 }
 
 }  // namespace cpu

@@ -14,10 +14,6 @@ namespace {
 
 template <class T>
 struct DeltaOperands {
-  const T *qkv, *gates, *decay, *step_bias;
-};
-template <class T>
-struct DeltaResults {
   T *qkv, *gates, *decay, *step_bias;
 };
 
@@ -41,7 +37,7 @@ T reciprocal_length(const ConstArrayView<T>& x) {
 template <class T>
 class DeltaHead {
  public:
-  DeltaHead(const DeltaShape& s, const DeltaOperands<T>& in, const DeltaRoom<T>& room, int64_t sequence,
+  DeltaHead(const DeltaShape& s, const DeltaOperands<const T>& in, const DeltaRoom<T>& room, int64_t sequence,
             int64_t head)
       : s_(s), in_(in), room_(room), begin_(sequence * s.sequence), head_(head), state_(matrix(room.state)) {}
 
@@ -53,7 +49,7 @@ class DeltaHead {
     }
   }
 
-  void backward(const T* dout, const DeltaResults<T>& to) {
+  void backward(const T* dout, const DeltaOperands<T>& to) {
     const auto before = [&](int64_t c) { return matrix(room_.states + c * s_.of_head().state()); };
     const auto inside = [&](int64_t i) { return matrix(room_.inside + i * s_.of_head().state()); };
     before(0).setZero();
@@ -112,7 +108,7 @@ class DeltaHead {
   }
 
   // `state` is that before the token. The gradient of the state after it becomes that of the one before it.
-  void backward_step(int64_t t, const Matrix& state, const ConstMap& dout, const DeltaResults<T>& to) {
+  void backward_step(int64_t t, const Matrix& state, const ConstMap& dout, const DeltaOperands<T>& to) {
     read(t, state);
     state_.noalias() += q_ * dout.transpose();
     Map d_q(room_.d_q + t * s_.key_dim, s_.key_dim), d_k(room_.d_k + t * s_.key_dim, s_.key_dim);
@@ -137,7 +133,7 @@ class DeltaHead {
   }
 
   const DeltaShape& s_;
-  const DeltaOperands<T>& in_;
+  const DeltaOperands<const T>& in_;
   const DeltaRoom<T> room_;
   const int64_t begin_, head_;
   Matrix state_;  // in backward its gradient
@@ -157,8 +153,8 @@ void backward_length(const DeltaShape& s, const T* x, const Eigen::Array<T, Eige
 }
 
 template <class T>
-void gather_keys(const DeltaShape& s, const DeltaOperands<T>& in, int64_t sequence, int64_t key_head, T* room,
-                 T* dqkv) {
+void gather_keys(const DeltaShape& s, const DeltaOperands<const T>& in, int64_t sequence, int64_t key_head,
+                 T* room, T* dqkv) {
   const int64_t shared = s.heads / s.key_heads;
   Eigen::Array<T, Eigen::Dynamic, 1> d_q(s.key_dim), d_k(s.key_dim);
   for (int64_t i = 0; i < s.sequence; ++i) {
@@ -175,20 +171,19 @@ void gather_keys(const DeltaShape& s, const DeltaOperands<T>& in, int64_t sequen
   }
 }
 
-template <class Operands>
-auto operands_of(const DeltaShape& s, const DeltaInputs& in, Operands& f) {
-  return DeltaOperands<typename Operands::Element>{f.in(in.qkv, s.tokens() * s.columns()),
-                                                   f.in(in.gates, s.read_gates()), f.in(in.decay, s.heads),
-                                                   f.in(in.step_bias, s.heads)};
+template <class T, class F>
+DeltaOperands<const T> operands_of(const DeltaShape& s, const DeltaInputs& in, F& f) {
+  return {f.in(in.qkv, s.tokens() * s.columns()), f.in(in.gates, s.read_gates()), f.in(in.decay, s.heads),
+          f.in(in.step_bias, s.heads)};
 }
 
 }  // namespace
 
 void run(const Call& call, const DeltaForward& o) {
   const DeltaShape& s = o.shape;
-  call.compute([&](auto& f) {
-    const auto in = operands_of(s, o.in, f);
-    auto *const out = f.out(o.out, s.tokens() * s.values()), *const room = f.state(o.room);
+  call.compute([&]<class T>(auto& f, const T*) {
+    const DeltaOperands<const T> in = operands_of<T>(s, o.in, f);
+    T *const out = f.out(o.out, s.tokens() * s.values()), *const room = f.state(o.room);
     for (int64_t i = 0; i < s.batch * s.heads; ++i)
       DeltaHead(s, in, delta_room(s, room, false, i), i / s.heads, i % s.heads).forward(out);
   });
@@ -196,11 +191,10 @@ void run(const Call& call, const DeltaForward& o) {
 
 void run(const Call& call, const DeltaBackward& o) {
   const DeltaShape& s = o.shape;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
-    const DeltaOperands<T> in = operands_of(s, o.in, f);
-    const DeltaResults<T> to{f.out(o.d.qkv, s.tokens() * s.columns()), f.in_out(o.d.gates, s.read_gates()),
-                             f.state(o.d.decay), f.state(o.d.step_bias)};
+  call.compute([&]<class T>(auto& f, const T*) {
+    const DeltaOperands<const T> in = operands_of<T>(s, o.in, f);
+    const DeltaOperands<T> to{f.out(o.d.qkv, s.tokens() * s.columns()), f.in_out(o.d.gates, s.read_gates()),
+                              f.state(o.d.decay), f.state(o.d.step_bias)};
     const T* const dout = f.in(o.dout, s.tokens() * s.values());
     T* const room = f.state(o.room);
     for (int64_t i = 0; i < s.batch * s.heads; ++i) {

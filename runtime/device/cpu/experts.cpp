@@ -41,8 +41,7 @@ void set_candidates(const RouterShape& s, const T* p, std::vector<int32_t>& cand
 
 void run(const Call& call, const RouterForward& o) {
   const RouterShape& s = o.shape;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T *const logits = f.in(o.logits, s.tokens * s.experts), *const bias = f.in(o.bias, s.experts);
     T *const probabilities = f.state(o.probabilities), *const weights = f.state(o.weights);
     std::vector<int32_t> order;
@@ -79,8 +78,7 @@ void run(const Call& call, const RouterForward& o) {
 void run(const Call& call, const RouterBackward& o) {
   const RouterShape& s = o.shape;
   const bool sigmoid = s.scores == RouterScores::sigmoid;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T *const probabilities = f.state(o.probabilities), *const balance = f.state(o.balance);
     T* const dlogits = f.out(o.dlogits, s.tokens * s.experts);
     for (int64_t t = 0; t < s.tokens; ++t) {
@@ -101,11 +99,10 @@ void run(const Call& call, const RouterBackward& o) {
         mean += p[chosen[j]] * dweights[j];
       }
       for (int64_t j = 0; j < s.top; ++j) d[chosen[j]] += T(s.scale) * (dweights[j] - mean / sum) / sum;
-      if (sigmoid) {
+      if (sigmoid)
         d *= p * (T(1) - p);
-      } else {
+      else
         d = p * (d - (p * d).sum());
-      }
     }
   });
 }
@@ -119,7 +116,7 @@ void run(const Call& call, const GatherRows& o) {
 }
 
 void run(const Call& call, const SumRows& o) {
-  call.compute([&](auto& f) {
+  call.compute([&](auto& f, const auto*) {
     const auto* const x = f.in(o.x, o.tokens * o.top * o.columns);
     auto* const y = f.out(o.y, o.tokens * o.columns);
     for (int64_t t = 0; t < o.tokens; ++t) {
@@ -132,7 +129,7 @@ void run(const Call& call, const SumRows& o) {
 
 void run(const Call& call, const ScaleRows& o) {
   const int64_t count = o.rows * o.columns;
-  call.compute([&](auto& f) {
+  call.compute([&](auto& f, const auto*) {
     const auto *const factors = f.state(o.factors), *const x = f.in(o.x, count);
     auto* const y = f.out(o.y, count);
     for (int64_t r = 0; r < o.rows; ++r)
@@ -142,7 +139,7 @@ void run(const Call& call, const ScaleRows& o) {
 
 void run(const Call& call, const RowDots& o) {
   const int64_t count = o.rows * o.columns;
-  call.compute([&](auto& f) {
+  call.compute([&](auto& f, const auto*) {
     const auto *const a = f.in(o.a, count), *const b = f.in(o.b, count);
     auto* const dots = f.state(o.dots);
     for (int64_t r = 0; r < o.rows; ++r)

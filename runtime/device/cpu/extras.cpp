@@ -10,14 +10,13 @@
 namespace mpt::runtime::cpu {
 
 void run(const Call& call, const Scale& o) {
-  call.compute([&]<class F>(F& f) {
-    view(f.out(o.y, o.count), o.count) = view(f.in(o.x, o.count), o.count) * typename F::Element(o.factor);
+  call.compute([&]<class T>(auto& f, const T*) {
+    view(f.out(o.y, o.count), o.count) = view(f.in(o.x, o.count), o.count) * T(o.factor);
   });
 }
 
 void run(const Call& call, const SoftCap& o) {
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     auto all = view(f.in_out(o.x, o.count), o.count);
     all = T(o.cap) * (all * T(1.0 / o.cap)).tanh();
   });
@@ -26,8 +25,7 @@ void run(const Call& call, const SoftCap& o) {
 // The sum of exponentials grows by the sink's, and what values gave shrinks alike.
 void run(const Call& call, const SinkForward& o) {
   const AttentionShape& s = o.shape;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T* const sinks = f.in(o.sinks, s.heads);
     T *const out = f.in_out(o.out, s.tokens() * s.outputs()), *const log_sum_exp = f.state(o.log_sum_exp);
     for (int64_t i = 0; i < s.tokens() * s.heads; ++i) {
@@ -45,8 +43,7 @@ void run(const Call& call, const SinkForward& o) {
 void run(const Call& call, const SinkBackward& o) {
   const AttentionShape& s = o.shape;
   const int64_t count = s.tokens() * s.outputs();
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T *const sinks = f.in(o.sinks, s.heads), *const log_sum_exp = f.state(o.log_sum_exp);
     const T *const dout = f.in(o.dout, count), *const out = f.in(o.out, count);
     T* const dsinks = f.state(o.dsinks);
@@ -64,7 +61,7 @@ void run(const Call& call, const SinkBackward& o) {
 }
 
 void run(const Call& call, const WeightedBiasForward& o) {
-  call.compute([&](auto& f) {
+  call.compute([&](auto& f, const auto*) {
     const auto* const factors = f.state(o.factors);
     const auto bias = view(f.in(o.bias, o.columns), o.columns);
     auto* const y = f.in_out(o.y, o.rows * o.columns);
@@ -73,7 +70,7 @@ void run(const Call& call, const WeightedBiasForward& o) {
 }
 
 void run(const Call& call, const WeightedBiasBackward& o) {
-  call.compute([&](auto& f) {
+  call.compute([&](auto& f, const auto*) {
     const auto *const factors = f.state(o.factors), *const dy = f.in(o.dy, o.rows * o.columns);
     const auto bias = view(f.in(o.bias, o.columns), o.columns);
     auto *const dbias = f.state(o.dbias), *const dfactors = f.state(o.dfactors);

@@ -9,8 +9,7 @@ namespace mpt::runtime::cpu {
 void run(const Call& call, const GatedNormForward& o) {
   const GatedNormShape& s = o.shape;
   const int64_t count = s.tokens * s.columns();
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T *const x = f.in(o.x, count), *const gate = f.in(o.gate, s.read_gate());
     const auto w = view(f.in(o.scale, s.head_dim), s.head_dim);
     T* const y = f.out(o.y, count);
@@ -26,8 +25,7 @@ void run(const Call& call, const GatedNormForward& o) {
 void run(const Call& call, const GatedNormBackward& o) {
   const GatedNormShape& s = o.shape;
   const int64_t count = s.tokens * s.columns();
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T *const dy = f.in(o.dy, count), *const x = f.in(o.x, count),
                    *const gate = f.in(o.gate, s.read_gate());
     const auto w = view(f.in(o.scale, s.head_dim), s.head_dim);
@@ -53,8 +51,7 @@ void run(const Call& call, const GatedNormBackward& o) {
 void run(const Call& call, const GateForward& o) {
   const GateShape& s = o.shape;
   const int64_t count = s.rows * s.columns, gates = s.rows * s.gates, width = s.width();
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T *const x = f.in(o.x, count), *const gate = f.in(o.gate, gates);
     T* const y = f.out(o.y, count);
     if (width == 1) {
@@ -69,8 +66,7 @@ void run(const Call& call, const GateForward& o) {
 void run(const Call& call, const GateBackward& o) {
   const GateShape& s = o.shape;
   const int64_t count = s.rows * s.columns, gates = s.rows * s.gates, width = s.width();
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T *const dy = f.in(o.dy, count), *const x = f.in(o.x, count), *const gate = f.in(o.gate, gates);
     T *const dx = f.out(o.dx, count), *const dgate = f.out(o.dgate, gates);
     if (width == 1) {  // row by row: dgate may be the memory of gate

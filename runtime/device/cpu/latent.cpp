@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
 
 #include "runtime/device/cpu/operators.h"
 #include "runtime/device/cpu/turn.h"
@@ -22,8 +21,7 @@ void run(const Call& call, const LatentJoin& o) {
   const LatentShape& s = o.shape;
   const int64_t heads_q = s.heads * s.key_dim(), heads_expanded = s.heads * (s.nope + s.values);
   const Columns at{s};
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T *const q = f.in(o.q, s.tokens() * heads_q),
                    *const expanded = f.in(o.expanded, s.tokens() * heads_expanded),
                    *const key = f.in(o.key, s.tokens() * s.rope);
@@ -46,8 +44,7 @@ void run(const Call& call, const LatentSplit& o) {
   const LatentShape& s = o.shape;
   const int64_t heads_q = s.heads * s.key_dim(), heads_expanded = s.heads * (s.nope + s.values);
   const Columns at{s};
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T* const dqkv = f.in(o.dqkv, s.tokens() * s.row());
     T *const dq = f.out(o.dq, s.tokens() * heads_q),
              *const dexpanded = f.out(o.dexpanded, s.tokens() * heads_expanded),

@@ -16,18 +16,16 @@ void run(const Call& call, const LinearForward& o) {
   if (!s.narrows() && call.multiplied({s.rows, s.columns, s.inner, false, true, false, o.bias != nullptr},
                                       {o.x, o.w, o.bias, o.y}))
     return;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const ConstMatrixView<T> x(f.in_product(s, Fp8::e4m3, o.x, s.rows * s.inner), s.rows, s.inner);
     const ConstMatrixView<T> w(f.in_product(s, Fp8::e4m3, o.w, s.columns * s.inner), s.columns, s.inner);
     const T* const bias = f.in(o.bias, s.columns);
     MatrixView<T> y(f.out(o.y, s.rows * s.columns), s.rows, s.columns);
     // A product is added to what is there: zero, or the bias at once.
-    if (bias != nullptr) {
+    if (bias != nullptr)
       y.rowwise() = Eigen::Map<const Eigen::Matrix<T, 1, Eigen::Dynamic>>(bias, s.columns);
-    } else {
+    else
       y.setZero();
-    }
     y.noalias() += x * w.transpose();
   });
 }
@@ -35,8 +33,7 @@ void run(const Call& call, const LinearForward& o) {
 void run(const Call& call, const LinearBackwardInput& o) {
   const LinearShape& s = o.shape;
   if (!s.narrows() && call.multiplied({s.rows, s.inner, s.columns}, {o.dy, o.w, nullptr, o.dx})) return;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const ConstMatrixView<T> dy(f.in_product(s, Fp8::e5m2, o.dy, s.rows * s.columns), s.rows, s.columns);
     const ConstMatrixView<T> w(f.in_product(s, Fp8::e4m3, o.w, s.columns * s.inner), s.columns, s.inner);
     MatrixView<T>(f.out(o.dx, s.rows * s.inner), s.rows, s.inner).noalias() = dy * w;
@@ -45,12 +42,12 @@ void run(const Call& call, const LinearBackwardInput& o) {
 
 void run(const Call& call, const LinearBackwardWeight& o) {
   const LinearShape& s = o.shape;
-  if (o.dbias != nullptr) run(call, BiasBackward{s.rows, s.columns, o.dy, o.dbias});
+  if (o.dbias != nullptr)
+    run(call, BiasBackward{.rows = s.rows, .columns = s.columns, .dy = o.dy, .dbias = o.dbias});
   if (!s.narrows() &&
       call.multiplied({s.columns, s.inner, s.rows, true, false, true}, {o.dy, o.x, nullptr, o.dw}))
     return;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const ConstMatrixView<T> dy(f.in_product(s, Fp8::e5m2, o.dy, s.rows * s.columns), s.rows, s.columns);
     const ConstMatrixView<T> x(f.in_product(s, Fp8::e4m3, o.x, s.rows * s.inner), s.rows, s.inner);
     MatrixView<T> dw(f.state(o.dw), s.columns, s.inner);
@@ -68,7 +65,7 @@ void run(const Call& call, const LinearBackwardWeight& o) {
 void run(const Call&, const NarrowWeight&) {}
 
 void run(const Call& call, const BiasForward& o) {
-  call.compute([&](auto& f) {
+  call.compute([&](auto& f, const auto*) {
     const auto bias = view(f.in(o.bias, o.columns), o.columns);
     auto* const y = f.in_out(o.y, o.rows * o.columns);
     for (int64_t r = 0; r < o.rows; ++r) view(y + r * o.columns, o.columns) += bias;
@@ -76,7 +73,7 @@ void run(const Call& call, const BiasForward& o) {
 }
 
 void run(const Call& call, const BiasBackward& o) {
-  call.compute([&](auto& f) {
+  call.compute([&](auto& f, const auto*) {
     const auto* const dy = f.in(o.dy, o.rows * o.columns);
     auto sum = view(f.state(o.dbias), o.columns);
     for (int64_t r = 0; r < o.rows; ++r) sum += view(dy + r * o.columns, o.columns);
@@ -84,7 +81,7 @@ void run(const Call& call, const BiasBackward& o) {
 }
 
 void run(const Call& call, const ResidualAdd& o) {
-  call.compute([&](auto& f) {
+  call.compute([&](auto& f, const auto*) {
     view(f.out(o.y, o.count), o.count) =
         view(f.in(o.a, o.count), o.count) + view(f.in(o.b, o.count), o.count);
   });

@@ -9,21 +9,18 @@ namespace mpt::runtime::cpu {
 
 void run(const Call& call, const LossMaximum& o) {
   const LossShape& s = o.shape;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T* const logits = f.in(o.logits, s.tokens * s.columns);
     T* const maximum = f.state(o.maximum);
-    for (int64_t t = 0; t < s.tokens; ++t) {
+    for (int64_t t = 0; t < s.tokens; ++t)
       maximum[t] =
           s.used > 0 ? view(logits + t * s.columns, s.used).maxCoeff() : std::numeric_limits<T>::lowest();
-    }
   });
 }
 
 void run(const Call& call, const LossExponentials& o) {
   const LossShape& s = o.shape;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T* const maximum = f.state(o.maximum);
     T *const logits = f.in_out(o.logits, s.tokens * s.columns), *const sums = f.state(o.sums);
     for (int64_t t = 0; t < s.tokens; ++t) {
@@ -43,8 +40,7 @@ void run(const Call& call, const LossExponentials& o) {
 // whose exponential is zero has no gradient.
 void run(const Call& call, const LossGradient& o) {
   const LossShape& s = o.shape;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T *const maximum = f.state(o.maximum), *const sums = f.state(o.sums), scale = T(o.scale);
     T* const logits = f.in_out(o.logits, s.tokens * s.columns);
     const auto slope = [&](T logit) { return T(1) - logit * logit / T(o.cap * o.cap); };

@@ -24,9 +24,8 @@ void run(const Call& call, const NormForward& o) {
   const NormShape& s = o.shape;
   const int64_t count = s.rows * s.columns;
   const bool centred = s.kind == NormKind::layer_norm;
-  if (o.residual != nullptr) run(call, ResidualAdd{count, o.x, o.residual, o.sum});
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  if (o.residual != nullptr) run(call, ResidualAdd{.count = count, .a = o.x, .b = o.residual, .y = o.sum});
+  call.compute([&]<class T>(auto& f, const T*) {
     const T *const x = f.in(o.residual != nullptr ? o.sum : o.x, count), *const bias =
                                                                              f.in(o.bias, s.columns);
     const auto gain = view(f.in(o.scale, s.columns), s.columns);
@@ -49,8 +48,7 @@ void run(const Call& call, const NormForward& o) {
 void run(const Call& call, const NormBackwardInput& o) {
   const NormShape& s = o.shape;
   const int64_t count = s.rows * s.columns;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T *const dy = f.in(o.dy, count), *const x = f.in(o.x, count);
     const auto gain = view(f.in(o.scale, s.columns), s.columns);
     const RowStatistics<T> stats{s, f.state(o.statistics)};
@@ -65,14 +63,13 @@ void run(const Call& call, const NormBackwardInput& o) {
       view(dx + r * s.columns, s.columns) = (g - mean_g - xhat * mean_gx) * reciprocal;
     }
   });
-  if (o.residual != nullptr) run(call, ResidualAdd{count, o.dx, o.residual, o.dx});
+  if (o.residual != nullptr) run(call, ResidualAdd{.count = count, .a = o.dx, .b = o.residual, .y = o.dx});
 }
 
 void run(const Call& call, const NormBackwardWeight& o) {
   const NormShape& s = o.shape;
   const int64_t count = s.rows * s.columns;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T *const dy = f.in(o.dy, count), *const x = f.in(o.x, count);
     const RowStatistics<T> stats{s, f.state(o.statistics)};
     T* const dbias = f.state(o.dbias);
@@ -89,8 +86,7 @@ void run(const Call& call, const NormBackwardWeight& o) {
 void run(const Call& call, const HeadNormForward& o) {
   const AttentionShape& s = o.shape;
   const int64_t normed = s.heads + s.kv_heads;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T *const query_scale = f.in(o.query_scale, s.head_dim), *const key_scale =
                                                                       f.in(o.key_scale, s.head_dim);
     T *const qkv = f.in_out(o.qkv, s.tokens() * s.row()), *const kept =
@@ -108,8 +104,7 @@ void run(const Call& call, const HeadNormForward& o) {
 void run(const Call& call, const HeadNormBackward& o) {
   const AttentionShape& s = o.shape;
   const int64_t normed = s.heads + s.kv_heads;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T *const query_scale = f.in(o.query_scale, s.head_dim), *const key_scale =
                                                                       f.in(o.key_scale, s.head_dim);
     const T* const kept = f.in(o.kept, s.tokens() * s.rotated());

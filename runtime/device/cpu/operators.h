@@ -20,19 +20,20 @@ struct Call {
   bool multiplied(const ProductShape& shape, const ProductOperands& operands) const {
     return type == DataType::bfloat16 && products != nullptr && products->multiply(shape, operands, memory);
   }
-  /// Calls `body` with what gives it operands in the type that kernels compute in: AsTheyAre or Widened.
+  /// Calls `body` with what gives it operands in the type that kernels compute in, AsTheyAre or Widened, and
+  /// with a null pointer to numbers of that type.
   template <class Body>
   auto compute(Body&& body) const {
     if (type == DataType::float32) {
       AsTheyAre<float> operands;
-      return body(operands);
+      return body(operands, static_cast<const float*>(nullptr));
     }
     if (type == DataType::float64) {
       AsTheyAre<double> operands;
-      return body(operands);
+      return body(operands, static_cast<const double*>(nullptr));
     }
     Widened operands(type, memory);
-    return body(operands);
+    return body(operands, static_cast<const float*>(nullptr));
   }
   /// Calls `body` with a null pointer to numbers of the type's size, for kernels that only copy.
   template <class Body>
@@ -43,60 +44,9 @@ struct Call {
   }
 };
 
-void run(const Call&, const ActivationForward&);
-void run(const Call&, const ActivationBackward&);
-void run(const Call&, const AttentionForward&);
-void run(const Call&, const AttentionBackward&);
-void run(const Call&, const AttentionBlockForward&);
-void run(const Call&, const AttentionBlockBackward&);
-void run(const Call&, const Rotate&);
-void run(const Call&, const ConvolutionForward&);
-void run(const Call&, const ConvolutionBackward&);
-void run(const Call&, const DeltaForward&);
-void run(const Call&, const DeltaBackward&);
-void run(const Call&, const EmbeddingForward&);
-void run(const Call&, const EmbeddingBackward&);
-void run(const Call&, const PositionForward&);
-void run(const Call&, const PositionBackward&);
-void run(const Call&, const RouterForward&);
-void run(const Call&, const RouterBackward&);
-void run(const Call&, const GatherRows&);
-void run(const Call&, const SumRows&);
-void run(const Call&, const ScaleRows&);
-void run(const Call&, const RowDots&);
-void run(const Call&, const Scale&);
-void run(const Call&, const SoftCap&);
-void run(const Call&, const SinkForward&);
-void run(const Call&, const SinkBackward&);
-void run(const Call&, const WeightedBiasForward&);
-void run(const Call&, const WeightedBiasBackward&);
-void run(const Call&, const GatedNormForward&);
-void run(const Call&, const GatedNormBackward&);
-void run(const Call&, const GateForward&);
-void run(const Call&, const GateBackward&);
-void run(const Call&, const LatentJoin&);
-void run(const Call&, const LatentSplit&);
-void run(const Call&, const LinearForward&);
-void run(const Call&, const LinearBackwardInput&);
-void run(const Call&, const LinearBackwardWeight&);
-void run(const Call&, const NarrowWeight&);
-void run(const Call&, const BiasForward&);
-void run(const Call&, const BiasBackward&);
-void run(const Call&, const ResidualAdd&);
-void run(const Call&, const LossMaximum&);
-void run(const Call&, const LossExponentials&);
-void run(const Call&, const LossGradient&);
-void run(const Call&, const NormForward&);
-void run(const Call&, const NormBackwardInput&);
-void run(const Call&, const NormBackwardWeight&);
-void run(const Call&, const HeadNormForward&);
-void run(const Call&, const HeadNormBackward&);
-void run(const Call&, const AdamStep&);
-void run(const Call&, const WideNormSquares&);
-void run(const Call&, const WideNormForward&);
-void run(const Call&, const WideNormDots&);
-void run(const Call&, const WideNormBackward&);
-void run(const Call&, const CopyColumns&);
+#define MPT_RUN(operation) run(const Call&, const operation&)
+void MPT_OPERATIONS(MPT_RUN);
+#undef MPT_RUN
 double sum_of_squares(const Call&, const Stretch&);
 
 /// Between float32 and a narrower type, or within a type.

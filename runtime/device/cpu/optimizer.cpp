@@ -11,8 +11,7 @@ namespace mpt::runtime::cpu {
 // Loshchilov and Hutter 2019 (arXiv:1711.05101), algorithm 2.
 void run(const Call& call, const AdamStep& o) {
   const AdamW& w = o.options;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const T beta1 = T(w.beta1), beta2 = T(w.beta2), scale = T(w.gradient_scale), epsilon = T(w.epsilon);
     const T step_size = T(w.learning_rate / (1.0 - std::pow(w.beta1, double(w.step))));
     const T second_scale = T(1.0 / (1.0 - std::pow(w.beta2, double(w.step))));
@@ -34,7 +33,7 @@ void run(const Call& call, const AdamStep& o) {
 
 double sum_of_squares(const Call& call, const Stretch& part) {
   constexpr int64_t kBlock = 4096;  // short enough that floats lose nothing, long enough to vectorise
-  return call.compute([&](auto& f) {
+  return call.compute([&](auto& f, const auto*) {
     const auto* const data = f.in(part.data, part.count);
     double sum = 0.0;
     for (int64_t at = 0; at < part.count; at += kBlock)

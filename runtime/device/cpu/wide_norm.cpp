@@ -40,7 +40,7 @@ struct Scales {
 
 void run(const Call& call, const WideNormSquares& o) {
   const AttentionShape& s = o.shape;
-  call.compute([&](auto& f) {
+  call.compute([&](auto& f, const auto*) {
     const auto* const qkv = f.in(o.qkv, s.tokens() * s.row());
     auto* const sums = f.state(o.sums);
     for_each_part(s, 1, [&](int64_t t, const Part& part) {
@@ -51,8 +51,7 @@ void run(const Call& call, const WideNormSquares& o) {
 
 void run(const Call& call, const WideNormForward& o) {
   const AttentionShape& s = o.shape;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const Scales<T> scale(o, f);
     const T* const sums = f.state(o.sums);
     T *const qkv = f.in_out(o.qkv, s.tokens() * s.row()), *const kept =
@@ -68,8 +67,7 @@ void run(const Call& call, const WideNormForward& o) {
 
 void run(const Call& call, const WideNormDots& o) {
   const AttentionShape& s = o.shape;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const Scales<T> scale(o, f);
     const T *const kept = f.in(o.kept, s.tokens() * s.rotated()), *const dqkv =
                                                                       f.in(o.dqkv, s.tokens() * s.row());
@@ -84,8 +82,7 @@ void run(const Call& call, const WideNormDots& o) {
 
 void run(const Call& call, const WideNormBackward& o) {
   const AttentionShape& s = o.shape;
-  call.compute([&]<class F>(F& f) {
-    using T = typename F::Element;
+  call.compute([&]<class T>(auto& f, const T*) {
     const Scales<T> scale(o, f);
     const T *const sums = f.state(o.sums), *const dots = f.state(o.dots);
     const T* const kept = f.in(o.kept, s.tokens() * s.rotated());

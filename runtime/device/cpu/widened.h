@@ -47,7 +47,6 @@ class WideningMemory {
 /// As Widened, which documents its members.
 template <class T>
 struct AsTheyAre {
-  using Element = T;
   static const T* in(const void* data, int64_t) { return static_cast<const T*>(data); }
   static const T* in_product(const LinearShape&, Fp8, const void* data, int64_t count) {
     return in(data, count);
@@ -60,10 +59,8 @@ struct AsTheyAre {
 
 class Widened {
  public:
-  using Element = float;
   Widened(DataType type, WideningMemory& memory) : type_(type), memory_(memory) {}
   Widened(const Widened&) = delete;
-  Widened& operator=(const Widened&) = delete;
   ~Widened() {
     for (const Result& r : results_) narrow(type_, r.wide, r.count, r.to);
     memory_.give_back();

@@ -61,9 +61,8 @@ template <class T, int D, int N>
 __device__ void rows_times_rows(float (&c)[N][4], const Tile<T, D>& left, const Tile<T, D>& right,
                                 const Lane& at) {
 #pragma unroll
-  for (int n = 0; n < N; ++n) {
+  for (int n = 0; n < N; ++n)
     for (int i = 0; i < 4; ++i) c[n][i] = 0.0f;
-  }
 #pragma unroll
   for (int step = 0; step < D / 16; ++step) {
     uint32_t a[4];
@@ -149,9 +148,8 @@ __global__ void __launch_bounds__(kWarps* kWarp)
         for (int i = 2 * half; i < 2 * half + 2; ++i)
           total += p[n][i] = blind ? 0.0f : __expf(p[n][i] - high);
       }
-      for (int n = 0; n < D / 8; ++n) {
+      for (int n = 0; n < D / 8; ++n)
         for (int i = 2 * half; i < 2 * half + 2; ++i) o[n][i] *= shrink;
-      }
       sum[half] = sum[half] * shrink + over_row(total, Sum());
       highest[half] = high;
     }
@@ -223,9 +221,8 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   for (int half = 0; half < 2; ++half) {
     if (query[half] >= shape.sequence) continue;
     Out* const to = dq + (batch * shape.sequence + query[half]) * dq_row + head * D + 2 * at.t;
-    for (int n = 0; n < D / 8; ++n) {
+    for (int n = 0; n < D / 8; ++n)
       for (int i = 0; i < 2; ++i) put(to + n * 8 + i, sum[n][2 * half + i], add);
-    }
   }
 }
 

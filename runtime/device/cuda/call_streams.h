@@ -21,8 +21,6 @@ class CallStreams {
  public:
   /// For GPU `device`, with memory from `pool`, which must outlive this.
   CallStreams(int device, MemoryPool& pool) : device_(device), pool_(pool) {}
-  CallStreams(const CallStreams&) = delete;
-  CallStreams& operator=(const CallStreams&) = delete;
   /// Waits for all streams.
   ~CallStreams();
 
@@ -57,7 +55,6 @@ class Scratch {
  public:
   Scratch(CallStreams& streams, int64_t bytes);
   Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
   ~Scratch();
 
   void* data() const { return data_; }

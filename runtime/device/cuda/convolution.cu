@@ -55,9 +55,8 @@ __global__ void convolution_weight_kernel(ConvolutionShape s, const T* dy, const
   const int lane = int(threadIdx.x) % kWarp, share = int(threadIdx.x) / kWarp;
   const int64_t c = int64_t(blockIdx.x) * kWarp + lane, of = blockIdx.y, back = s.length - 1 - of;
   State<T> sum = 0;
-  for (int64_t t = share; c < s.channels && t < s.tokens(); t += kTokenLanes) {
+  for (int64_t t = share; c < s.channels && t < s.tokens(); t += kTokenLanes)
     if (t % s.sequence >= back) sum += d_convolved(s, dy, x, w, t, c) * wide(x[(t - back) * s.row + c]);
-  }
   partial[share][lane] = sum;
   __syncthreads();
   if (share > 0 || c >= s.channels) return;

@@ -93,9 +93,8 @@ class CublasGemm final : public Gemm {
     CublasProduct& product = product_of(types, shape, call);
     void* const room = workspace(call.stream);
     if (is_timed_ && !product.was_considered) consider(product, call, room);
-    for (; product.chosen < product.algorithms().size(); ++product.chosen) {
+    for (; product.chosen < product.algorithms().size(); ++product.chosen)
       if (product.run(call, product.chosen, room)) return true;
-    }
     if (call.epilogue.kind != Epilogue::Kind::none) return false;
     throw RunError(fmt::format("cuBLASLt knows no way to multiply [{}, {}] by [{}, {}]{}", shape.m, shape.k,
                                shape.k, shape.n,

@@ -53,9 +53,8 @@ CublasProduct::CublasProduct(cublasLtHandle_t handle, const ProductKind& kind, c
 }
 
 CublasProduct::~CublasProduct() {
-  for (const cublasLtMatrixLayout_t made : {a_, b_, c_}) {
+  for (const cublasLtMatrixLayout_t made : {a_, b_, c_})
     if (made != nullptr) cublasLtMatrixLayoutDestroy(made);
-  }
   if (operation_ != nullptr) cublasLtMatmulDescDestroy(operation_);
 }
 
@@ -120,9 +119,8 @@ void CublasProduct::find_algorithms() {
   cublasLtMatmulPreferenceDestroy(preference);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return;
   check(status, "cublasLtMatmulAlgoGetHeuristic");
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < count; ++i)
     if (found[i].state == CUBLAS_STATUS_SUCCESS) algorithms_.push_back(found[i].algo);
-  }
 }
 
 bool CublasProduct::run(const ProductCall& call, size_t algorithm, void* workspace) const {

@@ -60,7 +60,6 @@ class CublasProduct {
   /// All calls of this kind have addresses aligned like those of `call`.
   CublasProduct(cublasLtHandle_t handle, const ProductKind& kind, const ProductCall& call);
   CublasProduct(const CublasProduct&) = delete;
-  CublasProduct& operator=(const CublasProduct&) = delete;
   ~CublasProduct();
 
   const ProductKind& kind() const { return kind_; }

@@ -51,7 +51,7 @@ class Impl final : public StreamDevice {
   void run_one(DataType type, const LinearForward& o) {
     if (product_forward(type, o.shape, o.x, o.w, with_bias(o.bias), o.y)) return;
     product_forward(type, o.shape, o.x, o.w, {}, o.y);
-    run_one(type, BiasForward{o.shape.rows, o.shape.columns, o.bias, o.y});
+    run_one(type, BiasForward{.rows = o.shape.rows, .columns = o.shape.columns, .bias = o.bias, .y = o.y});
   }
   void run_one(DataType type, const LinearActivationForward& o) {
     if (is_gelu(o.activation) && !narrows(type, o.shape) &&
@@ -81,7 +81,8 @@ class Impl final : public StreamDevice {
     const Narrowed dy8 = narrowed_gradient(type, s, o.dy, Narrowed::kBoth);
     fp8_backward(type, s, dy8.matrix(), o.w, o.dx);
     fp8_of_weights(type, s, dy8.transposed(), o.x, o.dw);
-    if (o.dbias != nullptr) run_one(type, BiasBackward{s.rows, s.columns, o.dy, o.dbias});
+    if (o.dbias != nullptr)
+      run_one(type, BiasBackward{.rows = s.rows, .columns = s.columns, .dy = o.dy, .dbias = o.dbias});
   }
   void run_one(DataType type, const NarrowWeight& o) {
     if (!narrows(type, o.shape)) return;
@@ -97,7 +98,8 @@ class Impl final : public StreamDevice {
       if (o.dbias != nullptr && product_with_sums(type, s, o.dy, o.x, o.dw, o.dbias)) return;
       product_of_weights(type, s, o.dy, o.x, {}, o.dw);
     }
-    if (o.dbias != nullptr) run_one(type, BiasBackward{s.rows, s.columns, o.dy, o.dbias});
+    if (o.dbias != nullptr)
+      run_one(type, BiasBackward{.rows = s.rows, .columns = s.columns, .dy = o.dy, .dbias = o.dbias});
   }
   void run_one(DataType type, const CopyColumns& o) {
     const bool of_float = type == DataType::float32 || o.to_type == DataType::float32;
@@ -171,7 +173,7 @@ class Impl final : public StreamDevice {
     const DataType state = state_type_of(type);
     const Scratch sums(streams(), s.columns * size_of(state));
     if (!product_of_weights(type, s, dy, x, {Epilogue::Kind::sums, sums.data(), nullptr}, dw)) return false;
-    run_one(state, ResidualAdd{s.columns, dbias, sums.data(), dbias});
+    run_one(state, ResidualAdd{.count = s.columns, .a = dbias, .b = sums.data(), .y = dbias});
     return true;
   }
   static bool is_gelu(const ActivationShape& activation) {

@@ -65,10 +65,9 @@ CudnnDescriptor::~CudnnDescriptor() {
 void CudnnDescriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
                           const void* values) {
   const cudnnStatus_t status = cudnn_.set_attribute(descriptor_, name, type, count, values);
-  if (status != CUDNN_STATUS_SUCCESS) {
+  if (status != CUDNN_STATUS_SUCCESS)
     throw RunError(
         fmt::format("cudnnBackendSetAttribute of {} failed: {}", int(name), cudnn_.error_string(status)));
-  }
 }
 
 void CudnnDescriptor::set(cudnnBackendAttributeName_t name, const CudnnDescriptor& other) {

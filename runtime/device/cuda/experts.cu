@@ -111,9 +111,8 @@ __global__ void router_backward_kernel(RouterShape shape, const State<T>* probab
     }
     const auto gradient = [&](int64_t e) {
       S d = balanced ? (b[e] - of_balance) / all : S(0);
-      for (int64_t j = 0; j < top; ++j) {
+      for (int64_t j = 0; j < top; ++j)
         if (chosen[t * top + j] == e) d += S(shape.scale) * (dweights[t * top + j] - mean / sum) / sum;
-      }
       return d;
     };
     for (int64_t e = 0; e < experts && sigmoid; ++e)

@@ -51,11 +51,10 @@ void launch(cudaStream_t stream, dim3 grid, dim3 block, int64_t shared_bytes, vo
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   // A kernel needs permission for more shared memory than this.
   constexpr int64_t kAlwaysAllowed = 48 << 10;
-  if (shared_bytes > kAlwaysAllowed) {
+  if (shared_bytes > kAlwaysAllowed)
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)),
           "cudaFuncSetAttribute");
-  }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;

@@ -288,11 +288,10 @@ void run(StreamDevice& gpu, DataType type, const LossOfAll& o) {
 double squared_norm(StreamDevice& gpu, DataType type, std::span<const Stretch> parts) {
   std::vector<Stretch> joined;
   for (const Stretch& part : parts) {
-    if (!joined.empty() && end_of(type, joined.back()) == part.data) {
+    if (!joined.empty() && end_of(type, joined.back()) == part.data)
       joined.back().count += part.count;
-    } else {
+    else
       joined.push_back(part);
-    }
   }
   const Scratch room(gpu.streams(), (kPartialSums + 1) * int64_t(sizeof(double)));
   double* const partial = as<double>(room.data());

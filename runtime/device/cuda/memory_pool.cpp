@@ -127,9 +127,8 @@ void MemoryPool::give_back(char* data, int64_t size, cudaStream_t stream) {
   Gap gap{length_in_reserve(size), {stream}};
   const auto join = [&](Gaps::iterator other) {
     gap.length += other->second.length;
-    for (const cudaStream_t user : other->second.users) {
+    for (const cudaStream_t user : other->second.users)
       if (std::find(gap.users.begin(), gap.users.end(), user) == gap.users.end()) gap.users.push_back(user);
-    }
     return gaps_.erase(other);
   };
   auto after = gaps_.lower_bound(data);

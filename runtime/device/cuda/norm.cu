@@ -25,14 +25,12 @@ __global__ void partial_column_sums(int64_t rows, int64_t columns, Value value, 
     for (int64_t r = rows * chunk / chunks + threadIdx.y; r < rows * (chunk + 1) / chunks; r += kChunkRows) {
       S values[K][W];
       value(r, column, values);
-      for (int k = 0; k < K; ++k) {
+      for (int k = 0; k < K; ++k)
         for (int w = 0; w < W; ++w) sum[k][w] += values[k][w];
-      }
     }
   }
-  for (int k = 0; k < K; ++k) {
+  for (int k = 0; k < K; ++k)
     for (int w = 0; w < W; ++w) sums[k][threadIdx.y][threadIdx.x * W + w] = sum[k][w];
-  }
   __syncthreads();
   const int64_t thread = int64_t(threadIdx.y) * kWarp + threadIdx.x;
   if (thread >= kWarp * W || first + thread >= columns) return;
@@ -108,7 +106,7 @@ struct NormWeightGradient {
 template <class T, int N, int K>
 struct RowPart {
   const T* row;
-  Pack<T, N> kept[K > 0 ? K : 1];
+  Pack<T, N> kept[K > 0 ? K : 1];  // NOLINT(bugprone-branch-clone): they are the same where K is 1
 
   __device__ Pack<T, N> at(int k, int64_t c) const { return K > 0 ? kept[k] : load<N>(row + c); }
 };
@@ -117,9 +115,8 @@ __device__ void for_each_pack(int64_t columns, F&& body) {
   const int64_t first = int64_t(threadIdx.x) * N, stride = int64_t(blockDim.x) * N;
   if constexpr (K > 0) {
 #pragma unroll
-    for (int k = 0; k < K; ++k) {
+    for (int k = 0; k < K; ++k)
       if (first + k * stride < columns) body(k, first + k * stride);
-    }
   } else {
     for (int64_t c = first; c < columns; c += stride) body(0, c);
   }

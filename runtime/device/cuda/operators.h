@@ -14,57 +14,9 @@
 
 namespace mpt::runtime::cuda {
 
-void run(StreamDevice&, DataType, const ConvolutionForward&);
-void run(StreamDevice&, DataType, const ConvolutionBackward&);
-void run(StreamDevice&, DataType, const DeltaForward&);
-void run(StreamDevice&, DataType, const DeltaBackward&);
-void run(StreamDevice&, DataType, const EmbeddingForward&);
-void run(StreamDevice&, DataType, const EmbeddingBackward&);
-void run(StreamDevice&, DataType, const PositionForward&);
-void run(StreamDevice&, DataType, const PositionBackward&);
-void run(StreamDevice&, DataType, const Rotate&);
-void run(StreamDevice&, DataType, const RouterForward&);
-void run(StreamDevice&, DataType, const RouterBackward&);
-void run(StreamDevice&, DataType, const GatherRows&);
-void run(StreamDevice&, DataType, const SumRows&);
-void run(StreamDevice&, DataType, const ScaleRows&);
-void run(StreamDevice&, DataType, const RowDots&);
-void run(StreamDevice&, DataType, const Scale&);
-void run(StreamDevice&, DataType, const SoftCap&);
-void run(StreamDevice&, DataType, const SinkForward&);
-void run(StreamDevice&, DataType, const SinkBackward&);
-void run(StreamDevice&, DataType, const WeightedBiasForward&);
-void run(StreamDevice&, DataType, const WeightedBiasBackward&);
-void run(StreamDevice&, DataType, const GatedNormForward&);
-void run(StreamDevice&, DataType, const GatedNormBackward&);
-void run(StreamDevice&, DataType, const GateForward&);
-void run(StreamDevice&, DataType, const GateBackward&);
-void run(StreamDevice&, DataType, const LatentJoin&);
-void run(StreamDevice&, DataType, const LatentSplit&);
-void run(StreamDevice&, DataType, const WideNormSquares&);
-void run(StreamDevice&, DataType, const WideNormForward&);
-void run(StreamDevice&, DataType, const WideNormDots&);
-void run(StreamDevice&, DataType, const WideNormBackward&);
-void run(StreamDevice&, DataType, const CopyColumns&);
-void run(StreamDevice&, DataType, const ResidualAdd&);
-void run(StreamDevice&, DataType, const BiasForward&);
-void run(StreamDevice&, DataType, const ActivationForward&);
-void run(StreamDevice&, DataType, const ActivationBackward&);
-void run(StreamDevice&, DataType, const AdamStep&);
-void run(StreamDevice&, DataType, const LossMaximum&);
-void run(StreamDevice&, DataType, const LossExponentials&);
-void run(StreamDevice&, DataType, const LossGradient&);
-void run(StreamDevice&, DataType, const LossOfAll&);
-void run(StreamDevice&, DataType, const BiasBackward&);
-void run(StreamDevice&, DataType, const NormForward&);
-void run(StreamDevice&, DataType, const NormBackwardInput&);
-void run(StreamDevice&, DataType, const NormBackwardWeight&);
-void run(StreamDevice&, DataType, const HeadNormForward&);
-void run(StreamDevice&, DataType, const HeadNormBackward&);
-void run(StreamDevice&, DataType, const AttentionForward&);
-void run(StreamDevice&, DataType, const AttentionBackward&);
-void run(StreamDevice&, DataType, const AttentionBlockForward&);
-void run(StreamDevice&, DataType, const AttentionBlockBackward&);
+#define MPT_RUN(operation) run(StreamDevice&, DataType, const operation&)
+void MPT_OPERATIONS(MPT_RUN);
+#undef MPT_RUN
 
 double squared_norm(StreamDevice&, DataType, std::span<const Stretch>);
 /// Mover::reduce() of at most kMostSources parts.

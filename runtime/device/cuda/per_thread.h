@@ -18,7 +18,6 @@ template <class T>
 class PerThread {
  public:
   explicit PerThread(std::function<std::unique_ptr<T>()> make) : make_(std::move(make)), id_(next_id()++) {}
-  PerThread(const PerThread&) = delete;
 
   /// The calling thread's.
   T& mine() {

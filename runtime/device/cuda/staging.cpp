@@ -14,9 +14,8 @@ constexpr int64_t kAnswerBytes = 256;  // the slots after it are aligned
 }  // namespace
 
 Staging::~Staging() {
-  for (const cudaEvent_t sent : sent_) {
+  for (const cudaEvent_t sent : sent_)
     if (sent != nullptr) cudaEventDestroy(sent);
-  }
   if (room_ != nullptr) cudaFreeHost(room_);
 }
 

@@ -19,7 +19,6 @@ class Staging {
   /// Longer lists go in several pieces.
   explicit Staging(int64_t slot_bytes = 64 << 10) : slot_bytes_(slot_bytes) {}
   Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
   ~Staging();
 
   /// `list` has been read on return. Calls `wait` for an earlier piece that may still be in transit.

@@ -2,7 +2,6 @@
 #include "runtime/device/cuda/stream_device.h"
 
 #include <thread>
-#include <vector>
 
 #include "base/allocation.h"
 #include "base/clock.h"
@@ -28,6 +27,24 @@ constexpr int64_t kSpare = 256 << 20;  // left to the driver and libraries, for 
 constexpr double kSpin_s = 50e-6;      // a longer wait yields the core and calls the watch
 
 }  // namespace
+
+KeptLists::~KeptLists() {
+  for (const auto& [content, data] : lists_) cudaFree(data);
+}
+
+const void* KeptLists::find(const void* list, int64_t bytes, cudaStream_t stream) {
+  if (bytes == 0) return list;
+  const char* const begin = static_cast<const char*>(list);
+  const std::lock_guard lock(mutex_);
+  void*& data = lists_[std::vector<char>(begin, begin + bytes)];
+  if (data != nullptr) return data;
+  check(cudaMalloc(&data, size_t(bytes)), "cudaMalloc of a list");
+  bytes_ += bytes;
+  check(cudaMemcpyAsync(data, list, size_t(bytes), cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
+  // The next stream to read the list may be another thread's.
+  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  return data;
+}
 
 StreamDevice::StreamDevice(int index) : index_(index), streams_(index, pool_) {
   check(cudaSetDevice(index), "cudaSetDevice");
@@ -71,9 +88,8 @@ void StreamDevice::release_host(void* data) { cudaFreeHost(data); }
 void StreamDevice::copy(void* to, const void* from, int64_t bytes) {
   if (bytes == 0) return;
   const bool from_host = is_on_host(from), with_host = from_host || is_on_host(to);
-  if (from_host && !is_on_host(to) && bytes <= kStaged) {
+  if (from_host && !is_on_host(to) && bytes <= kStaged)
     return streams_.staging().send(from, bytes, to, stream(), [&](cudaEvent_t event) { wait_for(event); });
-  }
   // A copy of pageable memory would wait for the stream inside the driver, where no watch can end the wait.
   if (with_host) wait();
   check(cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDefault, stream()), "cudaMemcpyAsync");

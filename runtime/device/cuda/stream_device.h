@@ -7,11 +7,13 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "runtime/comm/mover.h"
 #include "runtime/device/cuda/call_streams.h"
-#include "runtime/device/cuda/kept_lists.h"
 #include "runtime/device/device.h"
 
 namespace mpt::runtime::cuda {
@@ -24,6 +26,23 @@ template <class T>
 T* as(void* data) {
   return static_cast<T*>(data);
 }
+
+/// Lists that recur in every layer of every step, such as positions. They are found by their content, and
+/// sent to the device only once.
+class KeptLists {
+ public:
+  ~KeptLists();
+
+  /// The list of `bytes` at `list` on the current device; sent in `stream` if it is not there yet. An empty
+  /// list gives `list` itself.
+  const void* find(const void* list, int64_t bytes, cudaStream_t stream);
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::vector<char>, void*> lists_;
+  std::atomic<int64_t> bytes_{0};
+};
 
 /// Whether `data` is memory of the host, pinned or not.
 bool is_on_host(const void* data);

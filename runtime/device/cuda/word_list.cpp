@@ -9,9 +9,8 @@ SortedWords::SortedWords(const int32_t* ids, int64_t tokens, int64_t first, int6
   std::vector<int32_t> ends(size_t(rows) + 1, 0);  // of row - 1, then of row
   const auto row_of = [&](int64_t token) { return int64_t(ids[token]) - first; };
   const auto is_here = [&](int64_t row) { return row >= 0 && row < rows; };
-  for (int64_t t = 0; t < tokens; ++t) {
+  for (int64_t t = 0; t < tokens; ++t)
     if (is_here(row_of(t))) ++ends[size_t(row_of(t)) + 1];
-  }
   std::vector<int32_t> words, starts;
   for (size_t row = 0; row < size_t(rows); ++row) {
     if (ends[row + 1] > 0) {
@@ -26,9 +25,8 @@ SortedWords::SortedWords(const int32_t* ids, int64_t tokens, int64_t first, int6
   numbers_.insert(numbers_.end(), starts.begin(), starts.end());
   const size_t before = numbers_.size();
   numbers_.resize(before + size_t(ends.back()));
-  for (int64_t t = 0; t < tokens; ++t) {
+  for (int64_t t = 0; t < tokens; ++t)
     if (is_here(row_of(t))) numbers_[before + size_t(ends[size_t(row_of(t))]++)] = int32_t(t);
-  }
 }
 
 }  // namespace mpt::runtime::cuda

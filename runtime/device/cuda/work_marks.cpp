@@ -19,9 +19,8 @@ class EventMarks final : public WorkMarks {
   ~EventMarks() override {
     cudaEventDestroy(zero_);
     for (const auto* events : {&starts_, &ends_}) {
-      for (const cudaEvent_t event : *events) {
+      for (const cudaEvent_t event : *events)
         if (event != nullptr) cudaEventDestroy(event);
-      }
     }
   }
 
@@ -37,9 +36,8 @@ class EventMarks final : public WorkMarks {
   }
   // Waits only for the marked pieces. Users of other streams wait for those themselves.
   void finish() override {
-    for (const cudaEvent_t end : ends_) {
+    for (const cudaEvent_t end : ends_)
       if (end != nullptr) device_.wait_for(end);
-    }
   }
   double last_call_s() const override { return device_.last_call_s(); }
   std::pair<double, double> time_s(int64_t number) const override {

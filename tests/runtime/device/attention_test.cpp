@@ -104,9 +104,14 @@ void check_gradient(DataType type, const AttentionShape& s) {
   const int64_t tokens = s.batch * s.sequence;
   const auto qkv = values<T>(tokens * s.row(), 7), dout = values<T>(tokens * s.heads * s.head_dim, 8);
   std::vector<T> out(dout.size()), log_sum_exp(size_t(tokens * s.heads)), got(qkv.size());
-  device->run(type, AttentionForward{s, qkv.data(), out.data(), log_sum_exp.data()});
-  device->run(type,
-              AttentionBackward{s, dout.data(), qkv.data(), out.data(), log_sum_exp.data(), got.data()});
+  device->run(type, AttentionForward{
+                        .shape = s, .qkv = qkv.data(), .out = out.data(), .log_sum_exp = log_sum_exp.data()});
+  device->run(type, AttentionBackward{.shape = s,
+                                      .dout = dout.data(),
+                                      .qkv = qkv.data(),
+                                      .out = out.data(),
+                                      .log_sum_exp = log_sum_exp.data(),
+                                      .dqkv = got.data()});
   const Reference want = Definition<T>{s, qkv, dout}.compute();
   // Unit roundoffs: a probability has those of its exponent (q k, and the same again in the log-sum-exp) and
   // of the sum over keys; a gradient has two of them (its own and the output's, in delta), three sums over

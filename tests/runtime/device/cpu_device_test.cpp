@@ -52,9 +52,14 @@ TEST(CpuDevice, LinearForwardAndGradientsOverOddShapes) {
     std::vector<float> y(size_t(rows * columns)), dx(size_t(rows * inner)), dw = values(columns * inner, 5),
                                                                             db = values(columns, 6);
     const auto dw_before = dw, db_before = db;
-    device->run(DataType::float32, LinearForward{shape, x.data(), w.data(), bias.data(), y.data()});
-    device->run(DataType::float32, LinearBackwardInput{shape, dy.data(), w.data(), dx.data()});
-    device->run(DataType::float32, LinearBackwardWeight{shape, dy.data(), x.data(), dw.data(), db.data()});
+    device->run(
+        DataType::float32,
+        LinearForward{.shape = shape, .x = x.data(), .w = w.data(), .bias = bias.data(), .y = y.data()});
+    device->run(DataType::float32,
+                LinearBackwardInput{.shape = shape, .dy = dy.data(), .w = w.data(), .dx = dx.data()});
+    device->run(DataType::float32,
+                LinearBackwardWeight{
+                    .shape = shape, .dy = dy.data(), .x = x.data(), .dw = dw.data(), .dbias = db.data()});
     const auto check = [&](float got, double want, double magnitude, int64_t terms) {
       EXPECT_LE(std::fabs(got - want), kUnit * double(terms + 2) * (magnitude + std::fabs(want)));
     };
@@ -98,7 +103,9 @@ TEST(CpuDevice, AttentionEqualsItsDefinition) {
     const auto qkv = values(shape.batch * s * shape.row(), 7);
     std::vector<float> out(size_t(shape.batch * s * shape.heads * shape.head_dim)),
         lse(size_t(shape.batch * shape.heads * s));
-    device->run(DataType::float32, AttentionForward{shape, qkv.data(), out.data(), lse.data()});
+    device->run(
+        DataType::float32,
+        AttentionForward{.shape = shape, .qkv = qkv.data(), .out = out.data(), .log_sum_exp = lse.data()});
     const auto at = [&](int64_t b, int64_t t, int64_t slot, int64_t d) {
       return double(qkv[size_t((b * s + t) * shape.row() + slot * shape.head_dim + d)]);
     };
@@ -136,15 +143,21 @@ TEST(CpuDevice, CrossEntropyOverSlicesEqualsItOverTheWhole) {
     expected += std::log(sum) - logits[size_t(t * kVocabulary + targets[t])];
   }
   std::vector<float> work = logits, maximum(kTokens), sums(2 * kTokens);
-  device->run(DataType::float32,
-              LossMaximum{{kTokens, kVocabulary, kVocabulary}, work.data(), maximum.data()});
-  device->run(DataType::float32,
-              LossExponentials{
-                  {kTokens, kVocabulary, kVocabulary, 0}, targets, maximum.data(), work.data(), sums.data()});
+  device->run(DataType::float32, LossMaximum{.shape = {kTokens, kVocabulary, kVocabulary},
+                                             .logits = work.data(),
+                                             .maximum = maximum.data()});
+  device->run(DataType::float32, LossExponentials{.shape = {kTokens, kVocabulary, kVocabulary, 0},
+                                                  .targets = targets,
+                                                  .maximum = maximum.data(),
+                                                  .logits = work.data(),
+                                                  .sums = sums.data()});
   double loss = 1.0;
-  device->run(
-      DataType::float32,
-      LossGradient{{kTokens, kVocabulary, kVocabulary, 0}, targets, sums.data(), 1.0, work.data(), &loss});
+  device->run(DataType::float32, LossGradient{.shape = {kTokens, kVocabulary, kVocabulary, 0},
+                                              .targets = targets,
+                                              .sums = sums.data(),
+                                              .scale = 1.0,
+                                              .logits = work.data(),
+                                              .loss = &loss});
   EXPECT_NEAR(loss, 1.0 + expected, 1e-5) << "it is added";
   for (int64_t t = 0; t < kTokens; ++t) {
     double row = 0;
@@ -167,7 +180,11 @@ TEST(CpuDevice, ARouterLimitedToGroupsChoosesFromTheBestOfThem) {
     const int64_t of_group = s.scores == RouterScores::sigmoid ? 2 : 1;
     std::vector<float> p(size_t(kTokens * kExperts)), weights(size_t(kTokens * s.top));
     std::vector<int32_t> chosen(weights.size());
-    device->run(DataType::float32, RouterForward{s, logits.data(), p.data(), chosen.data(), weights.data()});
+    device->run(DataType::float32, RouterForward{.shape = s,
+                                                 .logits = logits.data(),
+                                                 .probabilities = p.data(),
+                                                 .chosen = chosen.data(),
+                                                 .weights = weights.data()});
     for (int64_t t = 0; t < kTokens; ++t) {
       const auto at = [&](int64_t e) { return p[size_t(t * kExperts + e)]; };
       const auto sorted = [&](uint64_t groups) {
@@ -222,7 +239,12 @@ TEST(CpuDevice, AdamWFollowsItsDefinition) {
   for (int64_t step = 1; step <= 5; ++step) {
     double gradient = 0.3 * double(step) - 0.7;
     const AdamW o{0.01, 0.9, 0.95, 1e-8, 0.1, step, 0.5};
-    device->run(DataType::float64, AdamStep{1, o, &gradient, &parameter, &m, &v});
+    device->run(DataType::float64, AdamStep{.count = 1,
+                                            .options = o,
+                                            .gradient = &gradient,
+                                            .parameter = &parameter,
+                                            .first_moment = &m,
+                                            .second_moment = &v});
     const double g = gradient * 0.5;
     first = 0.9 * first + 0.1 * g;
     second = 0.95 * second + 0.05 * g * g;

@@ -47,11 +47,24 @@ class CublasOnCpu : public testing::Test {
       device.zero(buffer->data(), buffer->bytes());
     const ActivationShape behind{ActivationKind::gelu_tanh, s.rows, s.columns, false, 0.0};
     const ActivationShape between{ActivationKind::gelu_tanh, s.rows, s.inner, false, 0.0};
-    device.run(kType, LinearForward{s, x.data(), w.data(), shifted, y.data()});
-    device.run(kType, LinearActivationForward{s, behind, x.data(), w.data(), shifted, up.data(), y.data()});
     device.run(kType,
-               LinearActivationBackward{s, between, y.data(), w.data(), x.data(), room.data(), dup.data()});
-    device.run(kType, LinearBackwardWeight{s, y.data(), x.data(), dw.data(), dbias.data()});
+               LinearForward{.shape = s, .x = x.data(), .w = w.data(), .bias = shifted, .y = y.data()});
+    device.run(kType, LinearActivationForward{.shape = s,
+                                              .activation = behind,
+                                              .x = x.data(),
+                                              .w = w.data(),
+                                              .bias = shifted,
+                                              .up = up.data(),
+                                              .y = y.data()});
+    device.run(kType, LinearActivationBackward{.shape = s,
+                                               .activation = between,
+                                               .dy = y.data(),
+                                               .w = w.data(),
+                                               .up = x.data(),
+                                               .room = room.data(),
+                                               .dup = dup.data()});
+    device.run(kType, LinearBackwardWeight{
+                          .shape = s, .dy = y.data(), .x = x.data(), .dw = dw.data(), .dbias = dbias.data()});
     device.synchronize();
     std::vector<uint32_t> found;
     for (const LaunchedProduct& product : cuda_on_cpu::take_products()) found.push_back(product.epilogue);
@@ -65,7 +78,7 @@ class CublasOnCpu : public testing::Test {
         y(device, s.rows * s.columns * 2);
     for (const Buffer* buffer : {&x, &w}) device.zero(buffer->data(), buffer->bytes());
     for (int i = 0; i < times; ++i)
-      device.run(kType, LinearForward{s, x.data(), w.data(), nullptr, y.data()});
+      device.run(kType, LinearForward{.shape = s, .x = x.data(), .w = w.data(), .y = y.data()});
     device.synchronize();
     std::vector<int> found;
     for (const LaunchedProduct& product : cuda_on_cpu::take_products()) found.push_back(product.algorithm);
@@ -169,7 +182,7 @@ TEST_F(CublasOnCpu, ManyNumbersOfRowsAreNotTimed) {
   for (const Buffer* buffer : {&x, &w}) device->zero(buffer->data(), buffer->bytes());
   std::vector<size_t> launches;
   for (int64_t rows = 16; rows <= 128; rows += 16) {
-    device->run(kType, LinearForward{{rows, 32, 64}, x.data(), w.data(), nullptr, y.data()});
+    device->run(kType, LinearForward{.shape = {rows, 32, 64}, .x = x.data(), .w = w.data(), .y = y.data()});
     launches.push_back(cuda_on_cpu::take_products().size());
   }
   EXPECT_GT(launches[0], 1u);
@@ -194,7 +207,9 @@ TEST_F(CublasOnCpu, TimingLeavesGradientsAsTheyAre) {
     fill(kType, dy, 0.25);
     fill(DataType::float32, dw, before);
     fill(DataType::float32, dbias, before);
-    device->run(kType, LinearBackwardWeight{s, dy.data(), x.data(), dw.data(), dbias.data()});
+    device->run(kType,
+                LinearBackwardWeight{
+                    .shape = s, .dy = dy.data(), .x = x.data(), .dw = dw.data(), .dbias = dbias.data()});
     std::vector<double> got(size_t(s.columns * s.inner)), sums(size_t(s.columns));
     device->download(DataType::float32, dw.data(), int64_t(got.size()), got.data());
     device->download(DataType::float32, dbias.data(), s.columns, sums.data());

@@ -17,34 +17,28 @@ TEST_P(CudaDeviceTest, Linear) {
          dy = make(s.rows * s.columns, 4), y = make(s.rows * s.columns, 5), dx = make(s.rows * s.inner, 6);
     Pair dw = make_state(s.columns * s.inner, 7), db = make_state(s.columns, 8);
     const DataType t = GetParam();
-    on_both(
-        [&](Device& d, void* px, void* pw, void* pb, void* py) {
-          d.run(t, LinearForward{s, px, pw, pb, py});
-        },
-        x, w, bias, y);
+    on_both([&](Device& d, void* px, void* pw, void* pb,
+                void* py) { d.run(t, LinearForward{.shape = s, .x = px, .w = pw, .bias = pb, .y = py}); },
+            x, w, bias, y);
     y.expect_equal("linear_forward", s.inner);
-    on_both(
-        [&](Device& d, void* px, void* pw, void* py) {
-          d.run(t, LinearForward{s, px, pw, nullptr, py});
-        },
-        x, w, y);
+    on_both([&](Device& d, void* px, void* pw,
+                void* py) { d.run(t, LinearForward{.shape = s, .x = px, .w = pw, .y = py}); },
+            x, w, y);
     y.expect_equal("linear_forward without bias", s.inner);
-    on_both(
-        [&](Device& d, void* pdy, void* pw, void* pdx) {
-          d.run(t, LinearBackwardInput{s, pdy, pw, pdx});
-        },
-        dy, w, dx);
+    on_both([&](Device& d, void* pdy, void* pw,
+                void* pdx) { d.run(t, LinearBackwardInput{.shape = s, .dy = pdy, .w = pw, .dx = pdx}); },
+            dy, w, dx);
     dx.expect_equal("linear_backward_input", s.columns);
     on_both(
         [&](Device& d, void* pdy, void* px, void* pdw, void* pdb) {
-          d.run(t, LinearBackwardWeight{s, pdy, px, pdw, pdb});
+          d.run(t, LinearBackwardWeight{.shape = s, .dy = pdy, .x = px, .dw = pdw, .dbias = pdb});
         },
         dy, x, dw, db);
     dw.expect_equal("linear_backward_weight", s.rows);
     db.expect_equal("its bias", s.rows);
     on_both(
         [&](Device& d, void* pb, void* py) {
-          d.run(t, BiasForward{s.rows, s.columns, pb, py});
+          d.run(t, BiasForward{.rows = s.rows, .columns = s.columns, .bias = pb, .y = py});
         },
         bias, y);
     y.expect_equal("bias_forward", s.inner);
@@ -64,7 +58,8 @@ TEST_P(CudaDeviceTest, LinearWithActivation) {
       const ActivationShape behind{kind, s.rows, s.columns, false, 0.0};
       on_both(
           [&](Device& d, void* px, void* pw, void* pb, void* pup, void* py) {
-            d.run(t, LinearActivationForward{s, behind, px, pw, pb, pup, py});
+            d.run(t, LinearActivationForward{
+                         .shape = s, .activation = behind, .x = px, .w = pw, .bias = pb, .up = pup, .y = py});
           },
           x, w, bias, up, y);
       up.expect_equal("up", s.inner);
@@ -74,7 +69,13 @@ TEST_P(CudaDeviceTest, LinearWithActivation) {
       const ActivationShape between{kind, s.rows, s.inner, false, 0.0};
       on_both(
           [&](Device& d, void* pdy, void* pw, void* pup, void* pr, void* pdup) {
-            d.run(t, LinearActivationBackward{s, between, pdy, pw, pup, pr, pdup});
+            d.run(t, LinearActivationBackward{.shape = s,
+                                              .activation = between,
+                                              .dy = pdy,
+                                              .w = pw,
+                                              .up = pup,
+                                              .room = pr,
+                                              .dup = pdup});
           },
           dy, w, before, room, dup);
       dup.expect_equal("its gradient", s.columns, 4.0, back, t);
@@ -97,23 +98,19 @@ TEST_P(CudaDeviceTest, LinearInFp8) {
          dy = make(s.rows * s.columns, 4, 1e-4), y = make(s.rows * s.columns, 5),
          dx = make(s.rows * s.inner, 6);
     Pair dw = make_state(s.columns * s.inner, 7), db = make_state(s.columns, 8);
-    on_both(
-        [&](Device& d, void* px, void* pw, void* pb, void* py) {
-          d.run(t, LinearForward{s, px, pw, pb, py});
-        },
-        x, w, bias, y);
+    on_both([&](Device& d, void* px, void* pw, void* pb,
+                void* py) { d.run(t, LinearForward{.shape = s, .x = px, .w = pw, .bias = pb, .y = py}); },
+            x, w, bias, y);
     y.expect_equal("linear_forward", s.inner, 1.0, 0.0, DataType::float64,
                    lost_in_8_bits(s.inner, 1.5 * 0.02));
-    on_both(
-        [&](Device& d, void* pdy, void* pw, void* pdx) {
-          d.run(t, LinearBackwardInput{s, pdy, pw, pdx});
-        },
-        dy, w, dx);
+    on_both([&](Device& d, void* pdy, void* pw,
+                void* pdx) { d.run(t, LinearBackwardInput{.shape = s, .dy = pdy, .w = pw, .dx = pdx}); },
+            dy, w, dx);
     dx.expect_equal("linear_backward_input", s.columns, 1e-4, 0.0, DataType::float64,
                     lost_in_8_bits(s.columns, 1e-4 * 0.02));
     on_both(
         [&](Device& d, void* pdy, void* px, void* pdw, void* pdb) {
-          d.run(t, LinearBackwardWeight{s, pdy, px, pdw, pdb});
+          d.run(t, LinearBackwardWeight{.shape = s, .dy = pdy, .x = px, .dw = pdw, .dbias = pdb});
         },
         dy, x, dw, db);
     dw.expect_equal("linear_backward_weight", s.rows, 4.0, 0.0, DataType::float64,
@@ -135,7 +132,7 @@ Fp8Results results_in_8_bits(Device& d, DataType t, const LinearShape& s, const 
       dw(d, s.columns * s.inner * size_of(state)), db(d, s.columns * size_of(state));
   d.zero(dw.data(), dw.bytes());
   d.zero(db.data(), db.bytes());
-  d.run(t, LinearForward{s, x, w, nullptr, y.data()});
+  d.run(t, LinearForward{.shape = s, .x = x, .w = w, .y = y.data()});
   backward(dy, w, dx.data(), x, dw.data(), db.data());
   const auto numbers = [&](DataType type, const Buffer& from) {
     std::vector<double> values(size_t(from.bytes() / size_of(type)));
@@ -156,16 +153,19 @@ TEST_P(CudaDeviceTest, WhatIsKeptIn8BitsChangesNoBit) {
       return results_in_8_bits(
           d, t, shape, x.on_gpu.data(), weight.on_gpu.data(), dy.on_gpu.data(),
           [&](const void* pdy, const void* pw, void* dx, const void* px, void* dw, void* db) {
-            if (at_once) return d.run(t, LinearBackward{shape, pdy, pw, dx, px, dw, db});
-            d.run(t, LinearBackwardInput{shape, pdy, pw, dx});
-            d.run(t, LinearBackwardWeight{shape, pdy, px, dw, db});
+            if (at_once)
+              return d.run(t,
+                           LinearBackward{
+                               .shape = shape, .dy = pdy, .w = pw, .dx = dx, .x = px, .dw = dw, .dbias = db});
+            d.run(t, LinearBackwardInput{.shape = shape, .dy = pdy, .w = pw, .dx = dx});
+            d.run(t, LinearBackwardWeight{.shape = shape, .dy = pdy, .x = px, .dw = dw, .dbias = db});
           });
     };
     const Fp8Results plain = of(s, w, false);
     EXPECT_EQ(of(s, w, true), plain);
     const Buffer weight(d, fp8_weight_bytes(s.columns, s.inner)), magnitudes(d, 2 * int64_t(sizeof(float)));
     float* const magnitude = static_cast<float*>(magnitudes.data());
-    d.run(t, NarrowWeight{s, w.on_gpu.data(), weight.data()});
+    d.run(t, NarrowWeight{.shape = s, .w = w.on_gpu.data(), .kept = weight.data()});
     LinearShape kept = s;
     kept.kept = {weight.data(), magnitude, false, nullptr};
     EXPECT_EQ(of(kept, w, false), plain);  // leaves the magnitude of x
@@ -175,9 +175,9 @@ TEST_P(CudaDeviceTest, WhatIsKeptIn8BitsChangesNoBit) {
     // Of dy: what a rectifier leaves of it and of its negative.
     const Buffer positive(d, dy.on_gpu.bytes()), negative(d, dy.on_gpu.bytes());
     d.zero(magnitude + 1, int64_t(sizeof(float)));
-    d.run(t, Scale{dy.count, -1.0, dy.on_gpu.data(), negative.data()});
-    d.run(t, ActivationForward{identity, dy.on_gpu.data(), positive.data()});
-    d.run(t, ActivationForward{identity, negative.data(), positive.data()});
+    d.run(t, Scale{.count = dy.count, .factor = -1.0, .x = dy.on_gpu.data(), .y = negative.data()});
+    d.run(t, ActivationForward{.shape = identity, .x = dy.on_gpu.data(), .y = positive.data()});
+    d.run(t, ActivationForward{.shape = identity, .x = negative.data(), .y = positive.data()});
     kept.kept.dy_magnitude = magnitude + 1;
     EXPECT_EQ(of(kept, w, false), plain);
     EXPECT_EQ(of(kept, w, true), plain);
@@ -198,9 +198,10 @@ TEST_P(CudaDeviceTest, ActivationsFindTheLargestMagnitude) {
       ActivationShape s{ActivationKind::silu, rows, columns, gated, 0.0, found.data()};
       const Pair x = make(rows * s.input_columns(), 1), dy = make(rows * columns, 2);
       const Pair y = make(rows * columns, 3), dx = make(rows * s.input_columns(), 4);
-      gpu_->run(t, ActivationForward{s, x.on_gpu.data(), y.on_gpu.data()});
+      gpu_->run(t, ActivationForward{.shape = s, .x = x.on_gpu.data(), .y = y.on_gpu.data()});
       s.magnitude = static_cast<float*>(found.data()) + 1;
-      gpu_->run(t, ActivationBackward{s, dy.on_gpu.data(), x.on_gpu.data(), dx.on_gpu.data()});
+      gpu_->run(t, ActivationBackward{
+                       .shape = s, .dy = dy.on_gpu.data(), .x = x.on_gpu.data(), .dx = dx.on_gpu.data()});
       double magnitudes[2];
       gpu_->download(DataType::float32, found.data(), 2, magnitudes);
       for (const Pair* written : {&y, &dx}) {
@@ -227,7 +228,12 @@ TEST_P(CudaDeviceTest, Norms) {
       const bool biased = kind == NormKind::layer_norm;
       on_both(
           [&](Device& d, void* px, void* ps, void* pb, void* py, void* pst) {
-            d.run(t, NormForward{s, px, ps, biased ? pb : nullptr, py, pst});
+            d.run(t, NormForward{.shape = s,
+                                 .x = px,
+                                 .scale = ps,
+                                 .bias = biased ? pb : nullptr,
+                                 .y = py,
+                                 .statistics = pst});
           },
           x, scale, bias, y, statistics);
       // One column: the reciprocal deviation is 1 / sqrt(epsilon), which magnifies everything.
@@ -236,13 +242,19 @@ TEST_P(CudaDeviceTest, Norms) {
       statistics.expect_equal("statistics", columns, magnitude);
       on_both(
           [&](Device& d, void* pdy, void* px, void* ps, void* pst, void* pdx) {
-            d.run(t, NormBackwardInput{s, pdy, px, ps, pst, pdx});
+            d.run(t, NormBackwardInput{
+                         .shape = s, .dy = pdy, .x = px, .scale = ps, .statistics = pst, .dx = pdx});
           },
           dy, x, scale, statistics, dx);
       dx.expect_equal("norm_backward_input", columns, magnitude);
       on_both(
           [&](Device& d, void* pdy, void* px, void* pst, void* pds, void* pdb) {
-            d.run(t, NormBackwardWeight{s, pdy, px, pst, pds, biased ? pdb : nullptr});
+            d.run(t, NormBackwardWeight{.shape = s,
+                                        .dy = pdy,
+                                        .x = px,
+                                        .statistics = pst,
+                                        .dscale = pds,
+                                        .dbias = biased ? pdb : nullptr});
           },
           dy, x, statistics, dscale, dbias);
       dscale.expect_equal("dscale", rows, magnitude);
@@ -295,14 +307,10 @@ TEST_P(CudaDeviceTest, NormsWithResiduals) {
       // The sum may take the place of a summand.
       on_both(
           [&](Device& d, void* pa, void* pb, void* ps, void* py, void* pst) {
-            d.run(t, NormForward{.shape = s,
-                                 .x = pb,
-                                 .scale = ps,
-                                 .bias = nullptr,
-                                 .y = py,
-                                 .statistics = pst,
-                                 .residual = pa,
-                                 .sum = pb});
+            d.run(
+                t,
+                NormForward{
+                    .shape = s, .x = pb, .scale = ps, .y = py, .statistics = pst, .residual = pa, .sum = pb});
           },
           a, b, scale, y, statistics);
       b.expect_equal("the sum in place", 1);
@@ -319,14 +327,23 @@ TEST_P(CudaDeviceTest, HeadNorm) {
     Pair dq = make_state(s.head_dim, 6), dk = make_state(s.head_dim, 7);
     on_both(
         [&](Device& d, void* pq, void* pk, void* p, void* kp) {
-          d.run(t, HeadNormForward{s, 1e-6, pq, pk, p, kp});
+          d.run(t,
+                HeadNormForward{
+                    .shape = s, .epsilon = 1e-6, .query_scale = pq, .key_scale = pk, .qkv = p, .kept = kp});
         },
         q, k, qkv, kept);
     qkv.expect_equal("head_norm_forward", s.head_dim);
     kept.expect_equal("what it kept", 0);
     on_both(
         [&](Device& d, void* pq, void* pk, void* kp, void* p, void* pdq, void* pdk) {
-          d.run(t, HeadNormBackward{s, 1e-6, pq, pk, kp, p, pdq, pdk});
+          d.run(t, HeadNormBackward{.shape = s,
+                                    .epsilon = 1e-6,
+                                    .query_scale = pq,
+                                    .key_scale = pk,
+                                    .kept = kp,
+                                    .dqkv = p,
+                                    .dquery_scale = pdq,
+                                    .dkey_scale = pdk});
         },
         q, k, kept, d_qkv, dq, dk);
     d_qkv.expect_equal("head_norm_backward", s.head_dim, 20.0);
@@ -342,7 +359,12 @@ TEST_P(CudaDeviceTest, Rotary) {
   const std::vector<int32_t> positions{0, 17, 100'000};
   for (const int direction : {1, -1}) {
     Pair qkv = make(s.tokens() * s.row(), 1);
-    on_both([&](Device& d, void* p) { d.run(t, Rotate{s, {frequencies, positions}, direction, p}); }, qkv);
+    on_both(
+        [&](Device& d, void* p) {
+          d.run(t,
+                Rotate{.shape = s, .rotation = {frequencies, positions}, .direction = direction, .qkv = p});
+        },
+        qkv);
     // An angle of 1e5 radians is known to 1e5 roundoffs of the state type on neither device.
     qkv.expect_equal("rotary", 2);
   }
@@ -367,11 +389,9 @@ TEST_P(CudaDeviceTest, Attention) {
     Pair qkv = make(s.tokens() * s.row(), 1), out = make(out_count, 2), dout = make(out_count, 3),
          d_qkv = make(s.tokens() * s.row(), 4);
     Pair lse = make_state(s.tokens() * s.heads, 5);
-    on_both(
-        [&](Device& d, void* p, void* po, void* pl) {
-          d.run(t, AttentionForward{s, p, po, pl});
-        },
-        qkv, out, lse);
+    on_both([&](Device& d, void* p, void* po,
+                void* pl) { d.run(t, AttentionForward{.shape = s, .qkv = p, .out = po, .log_sum_exp = pl}); },
+            qkv, out, lse);
     const int64_t terms = s.sequence + 4 * s.head_dim;
     // Tensor cores take probabilities and score gradients in 16 bits; probabilities of a query sum to 1.
     const bool rounds = s.head_dim >= 64 || (has_tensor_cores_under_test() && s.head_dim % 8 == 0);
@@ -379,7 +399,8 @@ TEST_P(CudaDeviceTest, Attention) {
     lse.expect_equal("log_sum_exp", terms);
     on_both(
         [&](Device& d, void* pd, void* p, void* po, void* pl, void* pdq) {
-          d.run(t, AttentionBackward{s, pd, p, po, pl, pdq});
+          d.run(t, AttentionBackward{
+                       .shape = s, .dout = pd, .qkv = p, .out = po, .log_sum_exp = pl, .dqkv = pdq});
         },
         dout, qkv, out, lse, d_qkv);
     // Differences of out, one rounding each, go into delta of every score; those of a key sum to a few.
@@ -401,7 +422,12 @@ TEST_P(CudaDeviceTest, AttentionToBlocksOfKeys) {
          dq = make_state(s.tokens() * width, 8), dkv = make_state(s.batch * keys * kv_width, 9);
     const auto forward = [&](const std::vector<int32_t>& visible, bool first) {
       return [&, first](Device& d, void* p, void* pk, void* po, void* pl) {
-        d.run(t, AttentionBlockForward{{s, keys, visible, {}}, p, pk, first, po, pl});
+        d.run(t, AttentionBlockForward{.block = {s, keys, visible, {}},
+                                       .qkv = p,
+                                       .kv = pk,
+                                       .first = first,
+                                       .out = po,
+                                       .log_sum_exp = pl});
       };
     };
     const int64_t terms = 2 * keys + 4 * s.head_dim;
@@ -415,7 +441,14 @@ TEST_P(CudaDeviceTest, AttentionToBlocksOfKeys) {
       on_both(
           [&, list = visible](Device& d, void* pd, void* p, void* pk, void* po, void* pl, void* pq,
                               void* pdk) {
-            d.run(t, AttentionBlockBackward{{s, keys, *list, {}}, pd, p, pk, po, pl, pq, pdk});
+            d.run(t, AttentionBlockBackward{.block = {s, keys, *list, {}},
+                                            .dout = pd,
+                                            .qkv = p,
+                                            .kv = pk,
+                                            .out = po,
+                                            .log_sum_exp = pl,
+                                            .dq = pq,
+                                            .dkv = pdk});
           },
           dout, qkv, *kv, rounded, lse, dq, dkv);
     }

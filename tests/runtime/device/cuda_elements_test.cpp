@@ -16,24 +16,22 @@ TEST_P(CudaDeviceTest, ActivationsAndSums) {
         const ActivationShape s{kind, 7, columns, gated};
         Pair x = make(s.rows * s.input_columns(), 1, 3.0), y = make(s.rows * columns, 2),
              dy = make(s.rows * columns, 3), dx = make(s.rows * s.input_columns(), 4);
-        on_both([&](Device& d, void* px, void* py) { d.run(t, ActivationForward{s, px, py}); }, x, y);
-        y.expect_equal("activation_forward", 8);
         on_both(
-            [&](Device& d, void* pdy, void* px, void* pdx) {
-              d.run(t, ActivationBackward{s, pdy, px, pdx});
-            },
-            dy, x, dx);
+            [&](Device& d, void* px, void* py) { d.run(t, ActivationForward{.shape = s, .x = px, .y = py}); },
+            x, y);
+        y.expect_equal("activation_forward", 8);
+        on_both([&](Device& d, void* pdy, void* px,
+                    void* pdx) { d.run(t, ActivationBackward{.shape = s, .dy = pdy, .x = px, .dx = pdx}); },
+                dy, x, dx);
         dx.expect_equal("activation_backward", 8, 10.0);
       }
     }
   }
   for (const int64_t count : {int64_t{1}, int64_t{1000}, int64_t{1003}}) {
     Pair a = make(count, 1), b = make(count, 2), y = make(count, 3);
-    on_both(
-        [&](Device& d, void* pa, void* pb, void* py) {
-          d.run(t, ResidualAdd{count, pa, pb, py});
-        },
-        a, b, y);
+    on_both([&](Device& d, void* pa, void* pb,
+                void* py) { d.run(t, ResidualAdd{.count = count, .a = pa, .b = pb, .y = py}); },
+            a, b, y);
     y.expect_equal("residual_add", 1);
     const double want = cpu_->sum_of_squares(t, count, a.on_cpu.data());
     EXPECT_NEAR(gpu_->sum_of_squares(t, count, a.on_gpu.data()), want,
@@ -55,25 +53,32 @@ TEST_P(CudaDeviceTest, EmbeddingsAndPositions) {
     Pair d_table = make_state(rows * hidden, 5), d_places = make_state(40 * hidden, 6);
     on_both(
         [&](Device& d, void* p, void* py) {
-          d.run(t, EmbeddingForward{{tokens, hidden, first, rows}, ids.data(), p, py});
+          d.run(t, EmbeddingForward{
+                       .shape = {tokens, hidden, first, rows}, .ids = ids.data(), .table = p, .y = py});
         },
         table, y);
     y.expect_equal("embedding_forward", 0);
     on_both(
         [&](Device& d, void* p, void* pd) {
-          d.run(t, EmbeddingBackward{{tokens, hidden, first, rows}, ids.data(), p, pd});
+          d.run(t, EmbeddingBackward{
+                       .shape = {tokens, hidden, first, rows}, .ids = ids.data(), .dy = p, .dtable = pd});
         },
         dy, d_table);
     d_table.expect_equal("embedding_backward", tokens);
     on_both(
         [&](Device& d, void* p, void* py) {
-          d.run(t, PositionForward{tokens, hidden, positions.data(), p, py});
+          d.run(t,
+                PositionForward{
+                    .tokens = tokens, .hidden = hidden, .positions = positions.data(), .table = p, .y = py});
         },
         places, y);
     y.expect_equal("position_forward", 1);
     on_both(
         [&](Device& d, void* p, void* pd) {
-          d.run(t, PositionBackward{tokens, hidden, positions.data(), p, pd});
+          d.run(
+              t,
+              PositionBackward{
+                  .tokens = tokens, .hidden = hidden, .positions = positions.data(), .dy = p, .dtable = pd});
         },
         dy, d_places);
     d_places.expect_equal("position_backward", tokens);
@@ -91,10 +96,16 @@ TEST_P(CudaDeviceTest, Experts) {
   std::vector<int32_t> chosen(size_t(tokens * top)), chosen_gpu(chosen.size());
   // In four groups of two, of which two are a token's, and then free.
   for (const RouterShape& s : {RouterShape{tokens, experts, top, 4, 2}, router}) {
-    cpu_->run(t,
-              RouterForward{s, logits.on_cpu.data(), p.on_cpu.data(), chosen.data(), weights.on_cpu.data()});
-    gpu_->run(
-        t, RouterForward{s, logits.on_gpu.data(), p.on_gpu.data(), chosen_gpu.data(), weights.on_gpu.data()});
+    cpu_->run(t, RouterForward{.shape = s,
+                               .logits = logits.on_cpu.data(),
+                               .probabilities = p.on_cpu.data(),
+                               .chosen = chosen.data(),
+                               .weights = weights.on_cpu.data()});
+    gpu_->run(t, RouterForward{.shape = s,
+                               .logits = logits.on_gpu.data(),
+                               .probabilities = p.on_gpu.data(),
+                               .chosen = chosen_gpu.data(),
+                               .weights = weights.on_gpu.data()});
     EXPECT_EQ(chosen, chosen_gpu);
     p.expect_equal("probabilities", experts);
     weights.expect_equal("weights", experts);
@@ -107,13 +118,20 @@ TEST_P(CudaDeviceTest, Experts) {
     s.first = 3;
     on_both(
         [&](Device& d, void* pp, void* pw, void* pb, void* pd) {
-          d.run(t, RouterBackward{s, pp, chosen.data(), pw, pb, pd});
+          d.run(t, RouterBackward{.shape = s,
+                                  .probabilities = pp,
+                                  .chosen = chosen.data(),
+                                  .dweights = pw,
+                                  .balance = pb,
+                                  .dlogits = pd});
         },
         p, weights, balance, dlogits);
     dlogits.expect_equal("router_backward", 4 * experts);
     on_both(
         [&](Device& d, void* pp, void* pw, void* pd) {
-          d.run(t, RouterBackward{s, pp, chosen.data(), pw, nullptr, pd});
+          d.run(t,
+                RouterBackward{
+                    .shape = s, .probabilities = pp, .chosen = chosen.data(), .dweights = pw, .dlogits = pd});
         },
         p, weights, dlogits);
     dlogits.expect_equal("router_backward without balance", 4 * experts);
@@ -125,25 +143,28 @@ TEST_P(CudaDeviceTest, Experts) {
   }
   on_both(
       [&](Device& d, void* px, void* pc) {
-        d.run(t, GatherRows{tokens * top, columns, rows.data(), px, pc});
+        d.run(t,
+              GatherRows{.count = tokens * top, .columns = columns, .rows = rows.data(), .x = px, .y = pc});
       },
       x, copies);
   copies.expect_equal("gather_rows", 0);
   on_both(
       [&](Device& d, void* pw, void* pc) {
-        d.run(t, ScaleRows{tokens * top, columns, pw, pc, pc});
+        d.run(t, ScaleRows{.rows = tokens * top, .columns = columns, .factors = pw, .x = pc, .y = pc});
       },
       weights, copies);
   copies.expect_equal("scale_rows", 1);
   on_both(
       [&](Device& d, void* pc, void* pd) {
-        d.run(t, RowDots{tokens * top, columns, pc, pc, pd});
+        d.run(t, RowDots{.rows = tokens * top, .columns = columns, .a = pc, .b = pc, .dots = pd});
       },
       copies, dots);
   dots.expect_equal("row_dots", columns, 4.0, 2.0 * double(columns), t);
   on_both(
       [&](Device& d, void* pc, void* ps) {
-        d.run(t, SumRows{tokens, top, columns, places.data(), pc, ps});
+        d.run(t,
+              SumRows{
+                  .tokens = tokens, .top = top, .columns = columns, .rows = places.data(), .x = pc, .y = ps});
       },
       copies, summed);
   summed.expect_equal("sum_rows", top, 4.0, 2.0 * double(top), t);
@@ -161,20 +182,29 @@ TEST_P(CudaDeviceTest, CrossEntropy) {
     Pair maximum = make_state(tokens, 2), sums = make_state(2 * tokens, 3);
     on_both(
         [&](Device& d, void* pl, void* pm) {
-          d.run(t, LossMaximum{{tokens, columns, used}, pl, pm});
+          d.run(t, LossMaximum{.shape = {tokens, columns, used}, .logits = pl, .maximum = pm});
         },
         logits, maximum);
     maximum.expect_equal("loss_maximum", 0);
     on_both(
         [&](Device& d, void* pm, void* pl, void* ps) {
-          d.run(t, LossExponentials{{tokens, columns, used, first}, targets.data(), pm, pl, ps});
+          d.run(t, LossExponentials{.shape = {tokens, columns, used, first},
+                                    .targets = targets.data(),
+                                    .maximum = pm,
+                                    .logits = pl,
+                                    .sums = ps});
         },
         maximum, logits, sums);
     logits.expect_equal("exponentials", 2);
     sums.expect_equal("sums", used);
     const auto [want, got] = losses(
         [&](Device& d, void* ps, void* pl, double* loss) {
-          d.run(t, LossGradient{{tokens, columns, used, first}, targets.data(), ps, 0.25, pl, loss});
+          d.run(t, LossGradient{.shape = {tokens, columns, used, first},
+                                .targets = targets.data(),
+                                .sums = ps,
+                                .scale = 0.25,
+                                .logits = pl,
+                                .loss = loss});
         },
         sums, logits);
     logits.expect_equal("loss_gradient", 4);
@@ -193,7 +223,11 @@ TEST_P(CudaDeviceTest, CrossEntropyAtOnce) {
     Pair logits = make(tokens * columns, 1, 4.0);
     const auto [want, got] = losses(
         [&, c = columns, u = used](Device& d, void* pl, double* loss) {
-          d.run(t, LossOfAll{{tokens, c, u}, targets.data(), 0.25, pl, loss});
+          d.run(t, LossOfAll{.shape = {tokens, c, u},
+                             .targets = targets.data(),
+                             .scale = 0.25,
+                             .logits = pl,
+                             .loss = loss});
         },
         logits);
     logits.expect_equal("loss_of_all", 8);
@@ -246,14 +280,24 @@ TEST_P(CudaDeviceTest, AdamW) {
          v = make_state(count, 4);
     on_both(
         [&](Device& d, void* pv) {
-          d.run(state, AdamStep{count, {0, 0, 0, 1, 0, 1, 0}, pv, pv, pv, pv});
+          d.run(state, AdamStep{.count = count,
+                                .options = {0, 0, 0, 1, 0, 1, 0},
+                                .gradient = pv,
+                                .parameter = pv,
+                                .first_moment = pv,
+                                .second_moment = pv});
         },
         v);
     Pair variance = make_state(count, 5, 0.0);
     const AdamW options{1e-3, 0.9, 0.95, 1e-8, 0.1, 3, 0.5};
     on_both(
         [&](Device& d, void* pg, void* pp, void* pm, void* pv) {
-          d.run(state, AdamStep{count, options, pg, pp, pm, pv});
+          d.run(state, AdamStep{.count = count,
+                                .options = options,
+                                .gradient = pg,
+                                .parameter = pp,
+                                .first_moment = pm,
+                                .second_moment = pv});
         },
         g, p, m, variance);
     p.expect_equal("parameter", 8);
@@ -272,8 +316,14 @@ TEST_P(CudaDeviceTest, AdamWWithCopyAndZero) {
       on_both(
           [&](Device& d, void* pg, void* pp, void* pm, void* pv, void* pc) {
             const NarrowCopy narrow{t, state == t ? nullptr : pc};
-            d.run(state,
-                  AdamStep{count, {1e-3, 0.9, 0.95, 1e-8, 0.1, 3, 0.5}, pg, pp, pm, pv, narrow, zeroes});
+            d.run(state, AdamStep{.count = count,
+                                  .options = {1e-3, 0.9, 0.95, 1e-8, 0.1, 3, 0.5},
+                                  .gradient = pg,
+                                  .parameter = pp,
+                                  .first_moment = pm,
+                                  .second_moment = pv,
+                                  .copy = narrow,
+                                  .zeroes = zeroes});
           },
           g, p, m, v, copy);
       p.expect_equal("parameter", 8);
@@ -297,7 +347,13 @@ TEST_P(CudaDeviceTest, CopiesAndConversions) {
   own.expect_equal("convert", 0);
   on_both(
       [&](Device& d, void* from, void* to) {
-        d.run(t, CopyColumns{state, 6, 7, from, 10, to, 9});
+        d.run(t, CopyColumns{.to_type = state,
+                             .rows = 6,
+                             .columns = 7,
+                             .from = from,
+                             .from_stride = 10,
+                             .to = to,
+                             .to_stride = 9});
       },
       own, wide);
   wide.expect_equal("copy_columns", 0);

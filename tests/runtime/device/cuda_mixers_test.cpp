@@ -15,15 +15,13 @@ TEST_P(CudaDeviceTest, Convolution) {
     Pair x = make(s.tokens() * s.row, 1), w = make(s.channels * s.length, 2), y = make(count, 3),
          dy = make(count, 4), dx = make(s.tokens() * s.row, 5);
     Pair dw = make_state(s.channels * s.length, 6);
-    on_both(
-        [&](Device& d, void* px, void* pw, void* py) {
-          d.run(t, ConvolutionForward{s, px, pw, py});
-        },
-        x, w, y);
+    on_both([&](Device& d, void* px, void* pw,
+                void* py) { d.run(t, ConvolutionForward{.shape = s, .x = px, .w = pw, .y = py}); },
+            x, w, y);
     y.expect_equal("convolution_forward", s.length, 8.0);
     on_both(
         [&](Device& d, void* pdy, void* px, void* pw, void* pdx, void* pdw) {
-          d.run(t, ConvolutionBackward{s, pdy, px, pw, pdx, pdw});
+          d.run(t, ConvolutionBackward{.shape = s, .dy = pdy, .x = px, .w = pw, .dx = pdx, .dw = pdw});
         },
         dy, x, w, dx, dw);
     dx.expect_equal("convolution_backward", 2 * s.length, 20.0);
@@ -44,7 +42,7 @@ TEST_P(CudaDeviceTest, DeltaRule) {
          room = make_state(s.backward_room(), 11);
     on_both(
         [&](Device& d, void* q, void* g, void* a, void* b, void* o, void* r) {
-          d.run(t, DeltaForward{s, {q, g, a, b}, o, r});
+          d.run(t, DeltaForward{.shape = s, .in = {q, g, a, b}, .out = o, .room = r});
         },
         qkv, gates, decay, bias, out, room);
     const int64_t terms = 4 * (s.part() + s.key_dim);
@@ -52,7 +50,8 @@ TEST_P(CudaDeviceTest, DeltaRule) {
     on_both(
         [&](Device& d, void* q, void* g, void* a, void* b, void* o, void* dq, void* dg, void* da, void* db,
             void* r) {
-          d.run(t, DeltaBackward{s, {q, g, a, b}, o, {dq, dg, da, db}, r});
+          d.run(t,
+                DeltaBackward{.shape = s, .in = {q, g, a, b}, .dout = o, .d = {dq, dg, da, db}, .room = r});
         },
         qkv, gates, decay, bias, dout, d_qkv, d_gates, d_decay, d_bias, room);
     d_qkv.expect_equal("delta_backward", terms + s.head_dim, 40.0);
@@ -71,13 +70,20 @@ TEST_P(CudaDeviceTest, GatedNorm) {
     Pair dscale = make_state(s.head_dim, 8);
     on_both(
         [&](Device& d, void* px, void* pg, void* ps, void* py) {
-          d.run(t, GatedNormForward{s, px, pg, ps, py});
+          d.run(t, GatedNormForward{.shape = s, .x = px, .gate = pg, .scale = ps, .y = py});
         },
         x, gate, scale, y);
     y.expect_equal("gated_norm_forward", s.head_dim, 10.0);
     on_both(
         [&](Device& d, void* pdy, void* px, void* pg, void* ps, void* pdx, void* pdg, void* pds) {
-          d.run(t, GatedNormBackward{s, pdy, px, pg, ps, pdx, pdg, pds});
+          d.run(t, GatedNormBackward{.shape = s,
+                                     .dy = pdy,
+                                     .x = px,
+                                     .gate = pg,
+                                     .scale = ps,
+                                     .dx = pdx,
+                                     .dgate = pdg,
+                                     .dscale = pds});
         },
         dy, x, gate, scale, dx, dgate, dscale);
     dx.expect_equal("gated_norm_backward", s.head_dim, 20.0);
@@ -92,22 +98,20 @@ TEST_P(CudaDeviceTest, Gates) {
     const int64_t count = s.rows * s.columns;
     Pair x = make(count, 1), gate = make(s.rows * s.gates, 2), y = make(count, 3), dy = make(count, 4),
          dx = make(count, 5), dgate = make(s.rows * s.gates, 6);
-    on_both(
-        [&](Device& d, void* px, void* pg, void* py) {
-          d.run(t, GateForward{s, px, pg, py});
-        },
-        x, gate, y);
+    on_both([&](Device& d, void* px, void* pg,
+                void* py) { d.run(t, GateForward{.shape = s, .x = px, .gate = pg, .y = py}); },
+            x, gate, y);
     y.expect_equal("gate_forward", 4);
     on_both(
         [&](Device& d, void* pdy, void* px, void* pg, void* pdx, void* pdg) {
-          d.run(t, GateBackward{s, pdy, px, pg, pdx, pdg});
+          d.run(t, GateBackward{.shape = s, .dy = pdy, .x = px, .gate = pg, .dx = pdx, .dgate = pdg});
         },
         dy, x, gate, dx, dgate);
     dx.expect_equal("gate_backward", 4);
     dgate.expect_equal("its gate", s.width() + 4, 4.0);
     on_both(
         [&](Device& d, void* pdy, void* px, void* pg, void* pdg) {
-          d.run(t, GateBackward{s, pdy, px, pg, pdy, pdg});
+          d.run(t, GateBackward{.shape = s, .dy = pdy, .x = px, .gate = pg, .dx = pdy, .dgate = pdg});
         },
         dy, x, gate, dgate);
     dy.expect_equal("in place", 4);

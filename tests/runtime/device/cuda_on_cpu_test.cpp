@@ -62,8 +62,14 @@ class CudaOnCpu : public testing::Test {
     };
     const Buffer qkv = filled(rows), dout = filled(queries), out = filled(queries), dqkv = filled(rows),
                  lse(*device_, s.tokens() * s.heads * size_of(state_type_of(type)));
-    device_->run(type, AttentionForward{s, qkv.data(), out.data(), lse.data()});
-    device_->run(type, AttentionBackward{s, dout.data(), qkv.data(), out.data(), lse.data(), dqkv.data()});
+    device_->run(
+        type, AttentionForward{.shape = s, .qkv = qkv.data(), .out = out.data(), .log_sum_exp = lse.data()});
+    device_->run(type, AttentionBackward{.shape = s,
+                                         .dout = dout.data(),
+                                         .qkv = qkv.data(),
+                                         .out = out.data(),
+                                         .log_sum_exp = lse.data(),
+                                         .dqkv = dqkv.data()});
     std::vector<double> results(size_t(queries + rows));
     device_->download(type, out.data(), queries, results.data());
     device_->download(type, dqkv.data(), rows, results.data() + queries);
@@ -91,7 +97,8 @@ TEST_F(CudaOnCpu, FindsALaneThatDoesNotWaitForAnother) {
     });
     if (lost) lose_waits();
     marks->await(0);
-    device_->run(DataType::float32, ResidualAdd{kCount, x.data(), x.data(), y.data()});
+    device_->run(DataType::float32,
+                 ResidualAdd{.count = kCount, .a = x.data(), .b = x.data(), .y = y.data()});
     const std::string found = race();
     EXPECT_EQ(found.empty(), !lost) << found;
     if (!lost) continue;
@@ -110,7 +117,8 @@ TEST_F(CudaOnCpu, FindsSideWorkThatDoesNotWait) {
     if (lost == 1) lose_waits();
     device_->zero(x.data(), kBytes);
     const auto ticket = side.post("doubling", [&] {
-      device_->run(DataType::float32, ResidualAdd{kCount, x.data(), x.data(), y.data()});
+      device_->run(DataType::float32,
+                   ResidualAdd{.count = kCount, .a = x.data(), .b = x.data(), .y = y.data()});
     });
     if (lost == 2) {
       in_a_thread([&] { side.await(ticket); });
@@ -247,7 +255,9 @@ TEST_F(CudaOnCpu, ListsDoNotWaitForTheStream) {
   const std::vector<int32_t> ids(32, 7), many(20'000, 3);
   const Buffer copy(*device_, int64_t(many.size()) * 4);
   const auto look_up = [&] {
-    device_->run(DataType::float32, EmbeddingForward{{32, 64, 0, 64}, ids.data(), table.data(), y.data()});
+    device_->run(
+        DataType::float32,
+        EmbeddingForward{.shape = {32, 64, 0, 64}, .ids = ids.data(), .table = table.data(), .y = y.data()});
   };
   look_up();  // loads its kernel
   device_->synchronize();
@@ -359,7 +369,8 @@ TEST_F(CudaOnCpu, RefusesMemoryOfTheHostInKernels) {
   const std::vector<float> pageable(kCount);
   Buffer y(*device_, kBytes);
   EXPECT_THROW(
-      device_->run(DataType::float32, ResidualAdd{kCount, pageable.data(), pageable.data(), y.data()}),
+      device_->run(DataType::float32,
+                   ResidualAdd{.count = kCount, .a = pageable.data(), .b = pageable.data(), .y = y.data()}),
       RunError);
   // Inside a struct it shows when the kernel reads it.
   if (!cuda_on_cpu::kernels_report()) return;

@@ -58,11 +58,12 @@ OnDevice run(Device& device, DataType type, const DeltaShape& s, const test::Del
   const Buffer d_bias = put(device, wide, std::vector<double>(in.decay.size(), 0.0));
   const Buffer room(device, s.backward_room() * size_of(wide));
   const DeltaInputs inputs{qkv.data(), gates.data(), decay.data(), bias.data()};
-  device.run(type, DeltaForward{s, inputs, out.data(), room.data()});
-  device.run(
-      type,
-      DeltaBackward{
-          s, inputs, d.data(), {d_qkv.data(), d_gates.data(), d_decay.data(), d_bias.data()}, room.data()});
+  device.run(type, DeltaForward{.shape = s, .in = inputs, .out = out.data(), .room = room.data()});
+  device.run(type, DeltaBackward{.shape = s,
+                                 .in = inputs,
+                                 .dout = d.data(),
+                                 .d = {d_qkv.data(), d_gates.data(), d_decay.data(), d_bias.data()},
+                                 .room = room.data()});
   return {get(device, type, out, dout.size()),
           {get(device, type, d_qkv, in.qkv.size()), get(device, type, d_gates, in.gates.size()),
            get(device, wide, d_decay, in.decay.size()), get(device, wide, d_bias, in.decay.size())}};

@@ -101,7 +101,7 @@ TEST(Fp8Test, ProductsAreNearThoseOf16Bits) {
   for (const bool fp8 : {false, true}) {
     Buffer y(*device, wide.rows * wide.columns * 2);
     device->run(DataType::bfloat16,
-                LinearForward{fp8 ? narrow : wide, x.data(), w.data(), nullptr, y.data()});
+                LinearForward{.shape = fp8 ? narrow : wide, .x = x.data(), .w = w.data(), .y = y.data()});
     results[fp8].resize(size_t(wide.rows * wide.columns));
     device->download(DataType::bfloat16, y.data(), wide.rows * wide.columns, results[fp8].data());
   }

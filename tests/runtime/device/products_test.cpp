@@ -23,7 +23,7 @@ namespace mpt::runtime {
 namespace {
 
 constexpr DataType kType = DataType::bfloat16;
-constexpr double kUnit = 0x1p-24, kUnitOfBf16 = 0x1p-8;
+constexpr double kUnitOfFp32 = 0x1p-24, kUnitOfBf16 = 0x1p-8;
 // Rows, columns, inner. Each has more than oneDNN's fewest multiplications.
 constexpr std::array<std::array<int64_t, 3>, 7> kShapes{{{1, 771, 513},
                                                          {1, 512, 768},
@@ -78,10 +78,17 @@ struct Layer {
         dw(device, DataType::float32, s.columns * s.inner, 7) {}
 
   void run(Device& device) {
-    device.run(kType, LinearForward{shape, x.data.data(), w.data.data(), bias.data.data(), y.data.data()});
-    device.run(kType, LinearForward{shape, x.data.data(), w.data.data(), nullptr, unbiased.data.data()});
-    device.run(kType, LinearBackwardInput{shape, dy.data.data(), w.data.data(), dx.data.data()});
-    device.run(kType, LinearBackwardWeight{shape, dy.data.data(), x.data.data(), dw.data.data(), nullptr});
+    device.run(kType, LinearForward{.shape = shape,
+                                    .x = x.data.data(),
+                                    .w = w.data.data(),
+                                    .bias = bias.data.data(),
+                                    .y = y.data.data()});
+    device.run(kType, LinearForward{
+                          .shape = shape, .x = x.data.data(), .w = w.data.data(), .y = unbiased.data.data()});
+    device.run(kType, LinearBackwardInput{
+                          .shape = shape, .dy = dy.data.data(), .w = w.data.data(), .dx = dx.data.data()});
+    device.run(kType, LinearBackwardWeight{
+                          .shape = shape, .dy = dy.data.data(), .x = x.data.data(), .dw = dw.data.data()});
     for (Matrix* m : {&y, &unbiased, &dx, &dw}) m->read(device);
   }
 
@@ -102,7 +109,7 @@ void check(const Matrix& got, int64_t rows, int64_t columns, int64_t inner,
         sum += product;
         magnitude += std::fabs(product);
       }
-      const double of_sum = double(inner + 1) * kUnit * magnitude;
+      const double of_sum = double(inner + 1) * kUnitOfFp32 * magnitude;
       const double of_result = got.type == kType ? kUnitOfBf16 * (std::fabs(sum) + of_sum) : 0.0;
       ASSERT_NEAR(got.values[size_t(i * columns + j)], sum, of_sum + of_result) << i << ", " << j;
     }
@@ -197,7 +204,7 @@ TEST(OneDnnProducts, AreRightWithMoreShapesThanAreKept) {
     const Buffer x(*device, rows * 128 * 2), w(*device, 320 * 128 * 2), y(*device, rows * 320 * 2);
     device->zero(x.data(), x.bytes());
     device->zero(w.data(), w.bytes());
-    device->run(kType, LinearForward{shape, x.data(), w.data(), nullptr, y.data()});
+    device->run(kType, LinearForward{.shape = shape, .x = x.data(), .w = w.data(), .y = y.data()});
   }
   again.run(*device);
   EXPECT_EQ(again.y.values, expected);
@@ -213,8 +220,9 @@ TEST(OneDnnProducts, LeaveOtherTypesAlone) {
     for (const auto& [type, fp8] :
          {std::pair{kType, true}, {DataType::float16, false}, {DataType::float32, false}}) {
       Matrix x(*device, type, 128 * 96, 1), w(*device, type, 64 * 96, 2), y(*device, type, 128 * 64, 3);
-      device->run(type,
-                  LinearForward{{128, 64, 96, fp8}, x.data.data(), w.data.data(), nullptr, y.data.data()});
+      device->run(
+          type, LinearForward{
+                    .shape = {128, 64, 96, fp8}, .x = x.data.data(), .w = w.data.data(), .y = y.data.data()});
       y.read(*device);
       results[own].insert(results[own].end(), y.values.begin(), y.values.end());
     }

@@ -71,8 +71,12 @@ TEST(HostStep, GivesTheBitsOfOneCallForEachRange) {
     for (const HostedRange& r : slow.ranges) {
       AdamW own = options();
       if (!r.decays) own.weight_decay = 0.0;
-      slow.host->run(state_type_of(type),
-                     AdamStep{r.count, own, r.gradient, r.master, r.first_moment, r.second_moment});
+      slow.host->run(state_type_of(type), AdamStep{.count = r.count,
+                                                   .options = own,
+                                                   .gradient = r.gradient,
+                                                   .parameter = r.master,
+                                                   .first_moment = r.first_moment,
+                                                   .second_moment = r.second_moment});
       slow.host->convert(state_type_of(type), r.master, type, r.value, r.count);
     }
     const std::string want = slow.bits();
