@@ -15,17 +15,6 @@
 namespace mpt {
 namespace {
 
-constexpr const char* kHelpEnd =
-    R"(Examples
-  mpt-profile --model tiny-gpt --seq 256 -o profile.json
-  mpt-plan --model tiny-gpt --cluster this-machine:4 --profile profile.json --global-batch 32 --seq 256
-  mpt-profile --model llama3-8b --seq 4096 --device cuda -o profile.json
-  mpt-profile import all_reduce.txt trace.json --device h100-sxm-80gb -o kernels.json
-
-More: docs/tutorial.md, docs/gpu.md; the format of profile.json: docs/file_formats.md
-
-)";
-
 struct ImportOptions {
   std::vector<std::string> files;
   std::string device, output = "kernels.json";
@@ -41,37 +30,8 @@ struct Options {
 };
 
 void declare(CLI::App& app, Options& o) {
-  app.add_option("--model", o.model,
-                 "Model whose layers are timed: a name such as tiny-gpt, or its config.json")
-      ->type_name("MODEL");
   o.request.sequences = {256};
-  add_number(app, "--seq", o.request.sequences,
-             "Tokens per sequence; of several, such as 1024,4096, each is timed", between(1, 1 << 20),
-             "TOKENS")
-      ->delimiter(',')
-      ->expected(1, 64);
-  add_output(app, "-o,--output", o.output, "File to write");
-  const std::string extent = "How much is timed";
-  add_number(app, "--max-micro-batch", o.request.max_micro_batch,
-             "Time micro-batches of 1, 2, 4, ... up to this", between(1, 4096))
-      ->group(extent);
-  add_number(app, "--max-tensor", o.request.max_tensor,
-             "Time shares of a layer for tensor parallel 1, 2, 4, ... up to this", between(1, 64))
-      ->group(extent);
-  add_number(app, "--max-ranks", o.request.max_ranks,
-             "Time communication, and compute on shared cores, of up to this many ranks per process",
-             between(1, 64))
-      ->group(extent);
-  app.add_flag("--quick", o.request.quick, "Short samples: a look rather than a measurement")->group(extent);
-  const std::string place = "Where it runs";
-  add_choice(app, "--device", o.device, "cpu: this machine's cores; cuda: its GPUs", {"cpu", "cuda"})
-      ->group(place);
-  add_choice(app, "--precision", o.precision, "fp32, bf16, fp16 or fp8 (default: bf16 on GPUs, fp32 on CPUs)",
-             {"fp32", "bf16", "fp16", "fp8"})
-      ->group(place);
-  add_number(app, "--master-port", o.master_port, runtime::kMasterPortHelp, between(1, 65535), "PORT")
-      ->group(place);
-  app.add_flag("--quiet", o.request.quiet, "Print errors only");
+#include "generated/ProfileOptions.inc"
 }
 
 CLI::App* declare_import(CLI::App& app, ImportOptions& o) {
@@ -79,22 +39,7 @@ CLI::App* declare_import(CLI::App& app, ImportOptions& o) {
       "import",
       "Turn others' kernel times into a file for mpt-plan --kernels: logs of nccl-tests, traces of PyTorch's "
       "profiler, SimuMax system files, a GPU's profile.json");
-  command->footer(
-      "Example\n  mpt-profile import all_reduce.txt trace.json --device h100-sxm-80gb -o kernels.json\n"
-      "  mpt-plan --model llama3-8b --cluster dgx-h100:1 --global-batch 64 --kernels kernels.json\n\n"
-      "More: docs/cost_model.md");
-  command->add_option("files", o.files, "Files to read")->required()->expected(1, 1000);
-  command->add_option("--device", o.device, "GPU that they were measured on, such as h100-sxm-80gb")
-      ->type_name("GPU")
-      ->required();
-  add_choice(*command, "--operation", o.hints.operation, "Collective of nccl-tests logs that do not name it",
-             {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"});
-  add_number(*command, "--ranks", o.hints.ranks, "Number of GPUs of nccl-tests logs without their header",
-             between(2, 10'000'000));
-  add_number(*command, "--hosts", o.hints.hosts,
-             "Number of hosts of those GPUs (default: as the header has them, else one)",
-             between(1, 1'000'000));
-  add_output(*command, "-o,--output", o.output, "File to write");
+#include "generated/ImportedTimesOptions.inc"
   return command;
 }
 
@@ -158,8 +103,8 @@ int run(int argc, char** argv) {
       "Times a model's layers, its operators, and communication on this machine, for mpt-plan --profile. "
       "Takes "
       "half a minute for a small model; leave the machine idle meanwhile."};
-  app.footer(std::string(kHelpEnd) + kExitCodes);
   declare(app, o);
+  app.footer(app.get_footer() + kExitCodes);
   const CLI::App* import_command = declare_import(app, imported);
   app.require_subcommand(0, 1);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;

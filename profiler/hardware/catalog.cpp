@@ -13,7 +13,6 @@
 #include "base/text.h"
 #include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/nodes.h"
-#include "profiler/hardware/profile.h"
 
 namespace mpt::profiler {
 
@@ -76,11 +75,10 @@ ClusterSpec make_cpu_ranks(const std::string& name, int64_t ranks, const std::op
 // A node of the GPUs that the profile was measured on. Its links are the catalog's for such GPUs.
 ClusterSpec make_own_gpus(const std::string& name, int64_t count, const MachineDescription& machine) {
   const NodeEntry* const nearest = nearest_node(machine.device);
-  if (nearest == nullptr) {
+  if (nearest == nullptr)
     throw UserError(Problem{"--cluster " + name.substr(0, 80),
                             fmt::format("a profile of {}, which the catalog does not have", machine.device),
                             "a device of the catalog", "describe the node in a cluster file"});
-  }
   NodeEntry node = *nearest;
   node.device.memory_bytes = machine.memory_bytes;
   node.devices_per_node = count;
@@ -146,13 +144,14 @@ std::optional<std::string> catalog_words(const NameAndCount& typed, int64_t gpus
   std::string gpu = counted ? std::string(x + 1) : typed.name;
   if (gpu.find_first_not_of("0123456789") == std::string::npos) gpu = "rtx" + gpu;
   const NodeEntry* const node = nearest_node(gpu);
-  if (node == nullptr || typed.gpus_per_node) return std::nullopt;
+  if (node == nullptr) return std::nullopt;
   const std::vector<std::string> words = device_words(node->device.name);
   if (!all_of(device_words(gpu), [&](const std::string& word) { return contains(words, word); }))
     return std::nullopt;
+  if (typed.gpus_per_node) return fmt::format("{}:{}x{}", node->name, *typed.count, *typed.gpus_per_node);
   const int64_t wanted = counted ? times : typed.count.value_or(gpus > 0 ? gpus : node->devices_per_node);
   NodeEntry machine = *node;
-  machine.devices_per_node = std::max(kMostCards, node->devices_per_node);
+  if (machine.devices_per_node == 1) machine.devices_per_node = kMostCards;
   const int64_t nodes = nodes_for(wanted, machine), each = wanted / nodes;
   const std::string size = each == node->devices_per_node ? "" : fmt::format("x{}", each);
   return fmt::format("{}:{}{}", node->name, nodes, size);
@@ -211,21 +210,19 @@ ClusterSpec load_mixed(const std::string& text, const std::optional<Profile>& pr
                                         fmt::join(variants, ", ")),
                             "for example dgx-b200@2025:2, or dgx-a100:8+dgx-h100:4@12.5GB/s@5ms"});
   }
-  if (words.size() > 3 || names.size() < 2 || names.size() > kMostGroups) {
+  if (words.size() > 3 || names.size() < 2 || names.size() > kMostGroups)
     throw UserError(Problem{
         where, fmt::format("{} clusters and {} properties of their link", names.size(), words.size() - 1),
         fmt::format("2 to {} clusters joined by +, then @bandwidth and @latency", kMostGroups),
         "for example dgx-a100:8+dgx-h100:4@12.5GB/s@5ms"});
-  }
   std::vector<ClusterSpec> parts;
   LinkLevel link;
   int64_t devices = 0;
   for (const std::string& name : names) {
     NamedCluster part = load_part(name, profile, 0);
-    if (part.cluster.device.kind == DeviceKind::cpu || part.cluster.mixed()) {
+    if (part.cluster.device.kind == DeviceKind::cpu || part.cluster.mixed())
       throw UserError(Problem{where, fmt::format("{} among the joined clusters", name.substr(0, 80)),
                               "GPU clusters that are not mixed themselves", "plan for it alone"});
-    }
     const bool slower = parts.empty() || part.network.bandwidth_bytes_per_s < link.bandwidth_bytes_per_s;
     if (slower) link = part.network;
     devices += part.cluster.devices;

@@ -11,7 +11,6 @@
 #include "base/quantity.h"
 #include "base/values.h"
 #include "profiler/hardware/kernel_tables.h"
-#include "profiler/hardware/nodes.h"
 
 namespace mpt::profiler {
 namespace {
@@ -98,12 +97,11 @@ Json whole_device(const Json& device, const DeviceSpec* usual, const std::string
   const std::string where = file + " at " + pointer + (device.is_string() ? "" : "/like");
   const std::string name = text_of(device.is_string() ? device : device["like"], where);
   const NodeEntry* node = find_node(name);
-  if (node == nullptr) {
+  if (node == nullptr)
     throw wrong(
         where,
         fmt::format("unknown GPU \"{}\"{}", name.substr(0, 80), did_you_mean(name, names_of_devices())),
         fmt::format("one of {}", fmt::join(names_of_devices(), ", ")));
-  }
   return device_like(node->device, device.is_string() ? Json::object() : device);
 }
 
@@ -127,25 +125,7 @@ Json network_in_words(const std::string& text, const std::string& where) {
 }
 
 struct Network {
-  std::string name = "network";
-  int64_t ports_per_node = 1;
-  std::optional<std::string> line_rate;
-  std::optional<double> bandwidth_bytes_per_s;
-  double latency_s = kUsualLatency;
-  double oversubscription = 1.0;
-
-  static void describe(auto& v) {
-    using T = Network;
-    v.field("name", &T::name, "infiniband, ethernet, ...", optional_field());
-    v.field("ports_per_node", &T::ports_per_node, "network cards of a node",
-            optional_field(between(1, 4096)));
-    v.field("line_rate", &T::line_rate, "what a card is sold as, such as 400Gb/s");
-    v.field("bandwidth_bytes_per_s", &T::bandwidth_bytes_per_s, "achieved bandwidth per card and direction",
-            between(1, 1e15));
-    v.field("latency_s", &T::latency_s, "of one message step", optional_field(between(0, 10)));
-    v.field("oversubscription", &T::oversubscription, "how oversubscribed the switch is",
-            optional_field(between(1, 1000)));
-  }
+#include "generated/Network.inc"
 };
 
 LinkLevel read_network(const Json& json, const LinkLevel& usual, int64_t devices_per_node,
@@ -154,12 +134,11 @@ LinkLevel read_network(const Json& json, const LinkLevel& usual, int64_t devices
   Json words = json.is_string() ? network_in_words(json.get<std::string>(), where) : json;
   if (words.is_object() && !words.contains("latency_s")) words["latency_s"] = usual.latency_s;
   const auto network = from_json<Network>(words, file, "/network");
-  if (network.line_rate.has_value() == network.bandwidth_bytes_per_s.has_value()) {
+  if (network.line_rate.has_value() == network.bandwidth_bytes_per_s.has_value())
     throw wrong(where, network.line_rate ? "line_rate and bandwidth_bytes_per_s" : "no rate",
                 "one of the two",
                 "\"line_rate\": \"100Gb/s\" is what a network card is sold as, bandwidth_bytes_per_s what "
                 "messages get");
-  }
   LinkLevel level = usual;
   level.name = network.name;
   level.latency_s = network.latency_s;
@@ -213,12 +192,11 @@ NodeEntry node_like(const Json& json, const std::string& file) {
   const bool by_device = !json.contains("like") && json.contains("device");
   const Json& device = by_device ? json["device"] : json;
   const bool named = device.is_string() || (device.is_object() && device.contains("like"));
-  if (!named) {
+  if (!named)
     throw wrong(file, "neither \"like\" nor \"levels\"",
                 "\"like\" with a node of the catalog, such as dgx-h100, or a whole cluster with \"device\", "
                 "\"devices\", \"devices_per_node\" and \"levels\"",
                 kDocumented);
-  }
   const std::string where = file + (by_device ? " at /device" : " at /like");
   const std::string name = text_of(device.is_string() ? device : device["like"], where);
   if (const NodeEntry* node = find_node(name)) return *node;
@@ -291,13 +269,12 @@ NamedCluster read_full(Json json, const std::string& file, std::optional<int64_t
   const LinkLevel network = cluster.levels.back();
   if (!nodes) return {std::move(cluster), network};
   const bool has_network = cluster.levels.size() > 1 || cluster.devices_per_node == 1;
-  if (cluster.mixed() || (*nodes > 1 && !has_network)) {
+  if (cluster.mixed() || (*nodes > 1 && !has_network))
     throw wrong(file,
                 fmt::format("{} nodes of {}", *nodes,
                             cluster.mixed() ? "a mixed cluster" : "a cluster without a level between nodes"),
                 "a file of one kind of nodes with a network between them",
                 "leave the count out, or add a level");
-  }
   NodeEntry node{cluster.name, cluster.device,           cluster.devices_per_node, cluster.levels,
                  {},           cluster.devices_per_host, cluster.host_memory_bytes};
   if (has_network) node.levels.back().group_size = 1;  // joins all nodes, however many

@@ -49,9 +49,8 @@ void add_attention(KernelProfile& profile, const AttentionTime& time) {
 }
 
 std::string operation_in(const std::string& text) {
-  for (const char* name : kOperations) {
+  for (const char* name : kOperations)
     if (text.find(name) != std::string::npos) return name;
-  }
   return text.find("alltoall") != std::string::npos ? "all_to_all" : "";
 }
 

@@ -19,83 +19,20 @@ enum class ProductPass { any, forward, input_gradient, weight_gradient };
 enum class AttentionPass { forward, backward };
 
 struct ProductTime {
-  ProductPass pass = ProductPass::any;
-  int64_t m = 1, n = 1, k = 1;
-  double seconds = 0.0;
-
-  bool operator==(const ProductTime&) const = default;
-
-  static void describe(auto& v) {
-    using T = ProductTime;
-    v.field("pass", &T::pass, "pass that runs it");
-    v.field("m", &T::m, "rows of the result", between(1, 1e12));
-    v.field("n", &T::n, "columns of the result", between(1, 1e12));
-    v.field("k", &T::k, "length of the sums", between(1, 1e12));
-    v.field("seconds", &T::seconds, "time of one execution", between(1e-9, 1e4));
-  }
+#include "generated/ProductTime.inc"
 };
 
 /// A causal attention core in bf16 or fp16.
 struct AttentionTime {
-  AttentionPass pass = AttentionPass::forward;
-  int64_t sequence = 1, heads = 1, kv_heads = 1, head_dim = 1;
-  double seconds = 0.0;
-
-  bool operator==(const AttentionTime&) const = default;
-
-  static void describe(auto& v) {
-    using T = AttentionTime;
-    v.field("pass", &T::pass, "forward or backward");
-    v.field("sequence", &T::sequence, "tokens", between(1, 1e12));
-    v.field("heads", &T::heads, "heads of queries", between(1, 1e6));
-    v.field("kv_heads", &T::kv_heads, "heads of keys and values", between(1, 1e6));
-    v.field("head_dim", &T::head_dim, "width of a head", between(1, 1e6));
-    v.field("seconds", &T::seconds, "time of one sequence", between(1e-9, 1e4));
-  }
+#include "generated/AttentionTime.inc"
 };
 
 struct CollectiveTime {
-  std::string operation;  // all_reduce, all_gather, reduce_scatter or all_to_all
-  int64_t ranks = 2;
-  int64_t bytes = 1;  // the whole message, as nccl-tests counts it
-  double seconds = 0.0;
-  int64_t hosts = 1;  // that the ranks are spread over, evenly
-
-  bool operator==(const CollectiveTime&) const = default;
-
-  static void describe(auto& v) {
-    using T = CollectiveTime;
-    v.field("operation", &T::operation, "all_reduce, all_gather, reduce_scatter or all_to_all");
-    v.field("ranks", &T::ranks, "ranks of the group", between(2, 1e7));
-    v.field("bytes", &T::bytes, "whole message", between(1, 1e15));
-    v.field("seconds", &T::seconds, "time of one execution", between(1e-9, 1e4));
-    FieldRule hosts = optional_field(between(1, 1e6));
-    hosts.omits_default = true;  // so that files without it keep their digest
-    v.field("hosts", &T::hosts, "hosts that the group is spread over", hosts);
-  }
+#include "generated/CollectiveTime.inc"
 };
 
 struct KernelProfile {
-  std::string format = "mpt-kernels";
-  int64_t version = 1;
-  std::string device;
-  std::vector<std::string> sources;
-  std::vector<ProductTime> products;
-  std::vector<AttentionTime> attention;
-  std::vector<CollectiveTime> collectives;
-
-  bool operator==(const KernelProfile&) const = default;
-
-  static void describe(auto& v) {
-    using T = KernelProfile;
-    v.field("format", &T::format, "always mpt-kernels");
-    v.field("version", &T::version, "of this form", between(1, 1));
-    v.field("device", &T::device, "device of the catalog that was measured");
-    v.field("sources", &T::sources, "files that the times came from", long_text());
-    v.field("products", &T::products, "matrix products");
-    v.field("attention", &T::attention, "attention cores", optional_field());
-    v.field("collectives", &T::collectives, "collectives, inside a node or between hosts");
-  }
+#include "generated/KernelProfile.inc"
 };
 
 /// Throws UserError.

@@ -64,9 +64,8 @@ double LogGrid::at(std::array<double, 3> point) const {
       if (own > 0.0) (up ? high : low)[a] += weight / own * values_[index];
       if (own > 0.0) continue;
       double others = 1.0;
-      for (size_t b = 0; b < axes_.size(); ++b) {
+      for (size_t b = 0; b < axes_.size(); ++b)
         if (b != a) others *= (corner >> b & 1) != 0 ? share[b] : 1.0 - share[b];
-      }
       (up ? high : low)[a] += others * values_[index];
     }
   }
@@ -127,33 +126,36 @@ std::optional<double> KernelTables::collective_s(const std::string& operation, d
   return found->second.at({ranks, bytes, 1.0});
 }
 
+namespace {
+
+// The seconds or the rate of a size, in the tables by pass.
+template <class Tables>
+std::optional<double> measured(const Tables& tables, const std::string& pass,
+                               const typename Tables::mapped_type::key_type& size) {
+  const auto table = tables.find(pass);
+  if (table == tables.end()) return std::nullopt;
+  const auto found = table->second.find(size);
+  return found == table->second.end() ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace
+
 std::optional<double> KernelTables::exact_product_s(const std::string& pass, int64_t m, int64_t n,
                                                     int64_t k) const {
-  for (const std::string& name : {pass, std::string("any")}) {
-    const auto table = products.find(name);
-    if (table == products.end()) continue;
-    const auto found = table->second.find({m, n, k});
-    if (found != table->second.end()) return found->second;
-  }
-  return std::nullopt;
+  const auto own = measured(products, pass, {m, n, k});
+  return own ? own : measured(products, "any", {m, n, k});
 }
 
 std::optional<double> KernelTables::exact_attention_s(const std::string& pass, int64_t sequence,
                                                       int64_t heads, int64_t kv_heads,
                                                       int64_t head_dim) const {
-  const auto table = attention_seconds.find(pass);
-  if (table == attention_seconds.end()) return std::nullopt;
-  const auto found = table->second.find({sequence, heads, kv_heads, head_dim});
-  return found == table->second.end() ? std::nullopt : std::optional(found->second);
+  return measured(attention_seconds, pass, {sequence, heads, kv_heads, head_dim});
 }
 
 std::optional<double> KernelTables::exact_attention_flop_per_s(const std::string& pass, int64_t sequence,
                                                                int64_t heads, int64_t kv_heads,
                                                                int64_t head_dim, int64_t value_dim) const {
-  const auto table = attention_cores.find(pass);
-  if (table == attention_cores.end()) return std::nullopt;
-  const auto found = table->second.find({sequence, heads, kv_heads, head_dim, value_dim});
-  return found == table->second.end() ? std::nullopt : std::optional(found->second);
+  return measured(attention_cores, pass, {sequence, heads, kv_heads, head_dim, value_dim});
 }
 
 namespace {

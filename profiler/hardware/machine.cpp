@@ -7,16 +7,13 @@
 
 #include <fstream>
 
-#include "base/error.h"
-
 namespace mpt::profiler {
 
 MachineDescription describe_machine() {
   MachineDescription machine;
   std::ifstream cpuinfo("/proc/cpuinfo");
-  for (std::string line; machine.device.empty() && std::getline(cpuinfo, line);) {
+  for (std::string line; machine.device.empty() && std::getline(cpuinfo, line);)
     if (line.starts_with("model name")) machine.device = line.substr(line.find(':') + 2);
-  }
   utsname system{};
   uname(&system);
   if (machine.device.empty()) machine.device = system.machine;

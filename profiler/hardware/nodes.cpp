@@ -85,9 +85,8 @@ std::vector<std::string> device_words(const std::string& device) {
   std::string plain;
   for (const char c : device)
     plain += c == '_' || c == ' ' ? '-' : char(std::tolower(static_cast<unsigned char>(c)));
-  for (const std::string_view maker : {"nvidia-", "amd-", "geforce-", "tesla-", "quadro-", "instinct-"}) {
+  for (const std::string_view maker : {"nvidia-", "amd-", "geforce-", "tesla-", "quadro-", "instinct-"})
     if (plain.starts_with(maker)) plain.erase(0, maker.size());
-  }
   // "rtx-4090" is "rtx4090", "rtx-a6000" is "a6000".
   if (plain.size() > 4 && plain.starts_with("rtx-"))
     std::isdigit(static_cast<unsigned char>(plain[4])) != 0 ? plain.erase(3, 1) : plain.erase(0, 4);
@@ -107,7 +106,8 @@ const NodeEntry* nearest_node(const std::string& device) {
     const std::vector<std::string> words = device_words(node.device.name);
     if (!contains(words, wanted.front())) continue;
     int score = 1000 - int(words.size());
-    if (wanted.size() == 1 && contains(words, "sxm")) score += 50;  // the usual form
+    if (!contains(wanted, "pcie") && !contains(wanted, "nvl") && contains(words, "sxm"))
+      score += 50;  // usual
     for (const std::string& word : wanted)
       score += std::count(words.begin(), words.end(), word) > 0 ? 100 : 0;
     if (score <= most) continue;

@@ -14,28 +14,7 @@ inline constexpr int64_t kMostDevices = 10'000'000;
 
 /// A node as the catalog's files hold it: one node's devices and its links, with the source of the figures.
 struct NodeEntry {
-  std::string name;
-  DeviceSpec device;
-  int64_t devices_per_node = 1;
-  std::vector<LinkLevel> levels;  // the last one connects nodes
-  std::vector<std::string> sources;
-  int64_t devices_per_host = 0;             // of one operating system; 0: all of a node
-  int64_t host_memory_bytes = 0;            // of the same; 0: unknown
-  std::vector<std::string> instances = {};  // what clouds call such machines
-
-  static void describe(auto& v) {
-    using T = NodeEntry;
-    v.field("name", &T::name, "name of the node");
-    v.field("device", &T::device, "its devices");
-    v.field("devices_per_node", &T::devices_per_node, "devices of one node", between(1, 4096));
-    v.field("levels", &T::levels, "links, innermost first; the last connects nodes");
-    v.field("sources", &T::sources, "where the figures come from", long_text());
-    v.field("devices_per_host", &T::devices_per_host, "devices of one operating system; 0: all of a node",
-            optional_field(between(0, 4096)));
-    v.field("host_memory_bytes", &T::host_memory_bytes, "memory of one operating system; 0: unknown",
-            optional_field(between(0, 1e15)));
-    v.field("instances", &T::instances, "what clouds call such machines", optional_field());
-  }
+#include "generated/NodeEntry.inc"
 };
 
 /// All nodes, by name; variants such as "dgx-b200@power-limited" come last.

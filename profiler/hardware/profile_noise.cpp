@@ -24,15 +24,13 @@ std::string name_of(const PieceTiming& t) {
   const std::string piece = t.layer > 0 ? fmt::format("layer {}", t.layer) : enum_name(t.piece);
   std::string name = fmt::format("{} {}, micro-batch {}", piece, enum_name(t.phase), t.micro_batch);
   if (t.tensor > 1) name += fmt::format(", tensor width 1/{}", t.tensor);
-  std::replace(name.begin(), name.end(), '_', ' ');
-  return name;
+  return replaced(std::move(name), '_', ' ');
 }
 
 std::vector<PieceTiming> pieces_at(const Profile& profile, int64_t sequence) {
   std::vector<PieceTiming> at;
-  for (const PieceTiming& t : profile.pieces) {
+  for (const PieceTiming& t : profile.pieces)
     if (sequence_of(profile, t) == sequence) at.push_back(t);
-  }
   return at.empty() ? profile.pieces : at;
 }
 
@@ -52,9 +50,8 @@ std::vector<size_t> doubtful_pieces(const std::vector<PieceTiming>& pieces) {
     if (growth < kLeastGrowth || growth > kMostGrowth) doubtful[i] = doubtful[twice->second] = true;
   }
   std::vector<size_t> found;
-  for (size_t i = 0; i < pieces.size(); ++i) {
+  for (size_t i = 0; i < pieces.size(); ++i)
     if (doubtful[i]) found.push_back(i);
-  }
   return found;
 }
 
@@ -67,9 +64,8 @@ ProfileNoise noise_of(const Profile& profile, int64_t sequence) {
     noise.worst = name;
   };
   const std::vector<PieceTiming> pieces = pieces_at(profile, sequence);
-  for (const PieceTiming& t : pieces) {
+  for (const PieceTiming& t : pieces)
     if (counts(t)) look_at(t.spread, name_of(t));
-  }
   noise.doubtful = doubtful_pieces(pieces).size();
   for (const TransportTiming& t : profile.transport) {
     if (t.bytes < kLargeMessage) continue;

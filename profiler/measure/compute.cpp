@@ -111,9 +111,8 @@ std::vector<PieceCase> cases_of(const ComputeRequest& request) {
 }
 
 void add_shapes(const models::LayerProgram& program, std::vector<models::OperatorShape>& shapes) {
-  for (const models::Operator& op : program.operators) {
+  for (const models::Operator& op : program.operators)
     if (std::find(shapes.begin(), shapes.end(), op.shape) == shapes.end()) shapes.push_back(op.shape);
-  }
 }
 
 // The operators of the model's pieces at these micro-batches, each shape once.
@@ -202,9 +201,8 @@ class RateMeasurer {
     constexpr double kLong_s = 1e-3;
     if (on_cpu()) return on_cpus;
     int64_t n = 128;
-    for (; n < sizes.most && 16 * sizes.bytes(2 * n) <= target_.backend->memory_bytes(); n *= 2) {
+    for (; n < sizes.most && 16 * sizes.bytes(2 * n) <= target_.backend->memory_bytes(); n *= 2)
       if (shortest_of_three(sizes.work(n)) > kLong_s) break;
-    }
     return n;
   }
 
@@ -237,8 +235,8 @@ class RateMeasurer {
     for (Buffer& matrix : *buffers) fill(*device_, target_.type, matrix);  // zeros would draw less power
     return [this, buffers, shape = runtime::LinearShape{side, side, side}] {
       const std::vector<Buffer>& b = *buffers;
-      device_->run(target_.type,
-                   runtime::LinearForward{shape, b[0].data(), b[1].data(), nullptr, b[2].data()});
+      device_->run(target_.type, runtime::LinearForward{
+                                     .shape = shape, .x = b[0].data(), .w = b[1].data(), .y = b[2].data()});
     };
   }
   // Gradients, weights and two moments.
@@ -249,8 +247,12 @@ class RateMeasurer {
     return [this, buffers, parameters] {
       const DataType state = state_type_of(target_.type);
       const std::vector<Buffer>& b = *buffers;
-      device_->run(state, runtime::AdamStep{parameters, runtime::AdamW{1e-3}, b[0].data(), b[1].data(),
-                                            b[2].data(), b[3].data()});
+      device_->run(state, runtime::AdamStep{.count = parameters,
+                                            .options = runtime::AdamW{1e-3},
+                                            .gradient = b[0].data(),
+                                            .parameter = b[1].data(),
+                                            .first_moment = b[2].data(),
+                                            .second_moment = b[3].data()});
       device_->zero(b[0].data(), parameters * size_of(state));
     };
   }

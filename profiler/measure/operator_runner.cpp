@@ -87,9 +87,11 @@ void OperatorRunner::run(Phase phase) {
     case Phase::backward:
       return backward();
     case Phase::input_gradient:
-      return run(runtime::LinearBackwardInput{linear_shape(), a_.data(), b_.data(), c_.data()});
+      return run(runtime::LinearBackwardInput{
+          .shape = linear_shape(), .dy = a_.data(), .w = b_.data(), .dx = c_.data()});
     case Phase::weight_gradient:
-      return run(runtime::LinearBackwardWeight{linear_shape(), a_.data(), b_.data(), d_.data(), nullptr});
+      return run(runtime::LinearBackwardWeight{
+          .shape = linear_shape(), .dy = a_.data(), .x = b_.data(), .dw = d_.data()});
   }
 }
 
@@ -100,11 +102,11 @@ void OperatorRunner::forward() {
               *const statistics = statistics_.data();
   switch (s.kind) {
     case OperatorKind::embedding:
-      return run(EmbeddingForward{table_shape(), ids_.data(), a, b});
+      return run(EmbeddingForward{.shape = table_shape(), .ids = ids_.data(), .table = a, .y = b});
     case OperatorKind::norm:
-      return run(NormForward{norm_shape(), a, b, nullptr, c, statistics});
+      return run(NormForward{.shape = norm_shape(), .x = a, .scale = b, .y = c, .statistics = statistics});
     case OperatorKind::linear:
-      return run(LinearForward{linear_shape(), a, b, nullptr, c});
+      return run(LinearForward{.shape = linear_shape(), .x = a, .w = b, .y = c});
     case OperatorKind::rotary: {
       // The device rotates whole rows of queries, keys and values. Only the width of queries and keys counts
       // here.
@@ -113,14 +115,15 @@ void OperatorRunner::forward() {
       const std::vector<double> frequencies(size_t(model_.attention().head_dim / 2), 0.01);
       std::vector<int32_t> positions(size_t(s.rows));
       std::iota(positions.begin(), positions.end(), 0);
-      return run(Rotate{rows, {frequencies, positions}, 1, a});
+      return run(Rotate{.shape = rows, .rotation = {frequencies, positions}, .direction = 1, .qkv = a});
     }
     case OperatorKind::attention:
-      return run(AttentionForward{attention_shape(s), a, b, statistics});
+      return run(
+          AttentionForward{.shape = attention_shape(s), .qkv = a, .out = b, .log_sum_exp = statistics});
     case OperatorKind::activation:
-      return run(ActivationForward{activation_shape(), a, b});
+      return run(ActivationForward{.shape = activation_shape(), .x = a, .y = b});
     case OperatorKind::residual_add:
-      return run(ResidualAdd{s.rows * s.columns, a, b, c});
+      return run(ResidualAdd{.count = s.rows * s.columns, .a = a, .b = b, .y = c});
     case OperatorKind::cross_entropy:
       return cross_entropy();
     default:
@@ -134,11 +137,24 @@ void OperatorRunner::cross_entropy() {
   const int64_t rows = shape_.rows, columns = shape_.columns;
   auto* const loss = static_cast<double*>(loss_.data());
   if (columns >= model_.vocab)
-    return run(LossOfAll{{rows, columns, model_.vocab}, ids_.data(), 1.0, a_.data(), loss});
+    return run(LossOfAll{.shape = {rows, columns, model_.vocab},
+                         .targets = ids_.data(),
+                         .scale = 1.0,
+                         .logits = a_.data(),
+                         .loss = loss});
   const LossShape part{rows, columns, columns};
-  run(LossMaximum{part, a_.data(), b_.data()});
-  run(LossExponentials{part, ids_.data(), b_.data(), a_.data(), statistics_.data()});
-  run(LossGradient{part, ids_.data(), statistics_.data(), 1.0, a_.data(), loss});
+  run(LossMaximum{.shape = part, .logits = a_.data(), .maximum = b_.data()});
+  run(LossExponentials{.shape = part,
+                       .targets = ids_.data(),
+                       .maximum = b_.data(),
+                       .logits = a_.data(),
+                       .sums = statistics_.data()});
+  run(LossGradient{.shape = part,
+                   .targets = ids_.data(),
+                   .sums = statistics_.data(),
+                   .scale = 1.0,
+                   .logits = a_.data(),
+                   .loss = loss});
 }
 
 void OperatorRunner::backward() {
@@ -147,16 +163,23 @@ void OperatorRunner::backward() {
   void* const statistics = statistics_.data();
   switch (shape_.kind) {
     case OperatorKind::embedding:
-      return run(EmbeddingBackward{table_shape(), ids_.data(), a, d});
+      return run(EmbeddingBackward{.shape = table_shape(), .ids = ids_.data(), .dy = a, .dtable = d});
     case OperatorKind::norm:
-      run(NormBackwardInput{norm_shape(), a, b, c, statistics, d});
-      return run(NormBackwardWeight{norm_shape(), a, b, statistics, e_.data(), nullptr});
+      run(NormBackwardInput{
+          .shape = norm_shape(), .dy = a, .x = b, .scale = c, .statistics = statistics, .dx = d});
+      return run(NormBackwardWeight{
+          .shape = norm_shape(), .dy = a, .x = b, .statistics = statistics, .dscale = e_.data()});
     case OperatorKind::rotary:
       return forward();
     case OperatorKind::attention:
-      return run(AttentionBackward{attention_shape(shape_), a, b, c, statistics, d});
+      return run(AttentionBackward{.shape = attention_shape(shape_),
+                                   .dout = a,
+                                   .qkv = b,
+                                   .out = c,
+                                   .log_sum_exp = statistics,
+                                   .dqkv = d});
     case OperatorKind::activation:
-      return run(ActivationBackward{activation_shape(), a, b, c});
+      return run(ActivationBackward{.shape = activation_shape(), .dy = a, .x = b, .dx = c});
     default:
       return;
   }

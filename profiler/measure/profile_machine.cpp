@@ -2,22 +2,50 @@
 #include "profiler/measure/profile_machine.h"
 
 #include <fmt/chrono.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <ctime>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/terminal.h"
 #include "base/version.h"
 #include "models/footprint.h"
-#include "profiler/hardware/profile.h"
 #include "profiler/measure/compute.h"
-#include "profiler/measure/progress.h"
 #include "profiler/measure/transport.h"
 #include "runtime/nn/rank_sizes.h"
 
 namespace mpt::profiler {
 namespace {
+
+// A bar with the time left, if stderr is a terminal; silent otherwise.
+class Progress {
+ public:
+  Progress(int total, bool quiet)
+      : total_(std::max(1, total)), visible_(!quiet && isatty(2) == 1), start_s_(now_s()) {}
+  ~Progress() {
+    if (visible_) std::fputs("\r\033[K", stderr);
+  }
+  void advance() {
+    done_ = std::min(done_ + 1, total_);
+    if (!visible_) return;
+    constexpr int kWidth = 32;
+    const int filled = kWidth * done_ / total_;
+    const double left_s = (now_s() - start_s_) / done_ * (total_ - done_);
+    const std::string line = fmt::format("  [{}{}] {}/{}  about {} left", std::string(size_t(filled), '#'),
+                                         std::string(size_t(kWidth - filled), '.'), done_, total_,
+                                         format_duration(std::max(left_s, 0.0)));
+    std::fputs(live_line(line, "", stderr).c_str(), stderr);
+    std::fflush(stderr);
+  }
+
+ private:
+  int total_, done_ = 0;
+  bool visible_;
+  double start_s_;
+};
 
 std::vector<int64_t> powers_of_two(int64_t most) {
   std::vector<int64_t> values;

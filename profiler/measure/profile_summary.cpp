@@ -9,7 +9,7 @@
 #include "base/quantity.h"
 #include "base/ranges.h"
 #include "base/terminal.h"
-#include "profiler/hardware/profile_noise.h"
+#include "core/plan.h"
 #include "profiler/measure/profile_machine.h"
 #include "profiler/measure/transport.h"
 #include "reports/table.h"
@@ -77,12 +77,7 @@ std::string slowest_operators(const Profile& profile) {
   for (const OperatorTiming& t : slowest)
     rows.push_back({enum_name(t.shape.kind), shape_text(t.shape), enum_name(t.phase),
                     format_seconds(t.seconds), rate_text(t)});
-  return screen_rows(rows,
-                     {{"slowest operators", reports::Align::left},
-                      {"shape", reports::Align::left},
-                      {"pass", reports::Align::left},
-                      {"time"},
-                      {"achieved"}},
+  return screen_rows(rows, reports::columns({"<slowest operators", "<shape", "<pass", "time", "achieved"}),
                      kMostOperators);
 }
 
@@ -91,9 +86,8 @@ std::string gpu_lines(const MachineDescription& machine) {
   for (size_t i = 0; i < std::min(machine.gpus.size(), kMostGpus); ++i) {
     const GpuDescription& gpu = machine.gpus[i];
     std::string reached;
-    for (size_t peer = 0; peer < gpu.peers.size(); ++peer) {
+    for (size_t peer = 0; peer < gpu.peers.size(); ++peer)
       if (gpu.peers[peer] >= 0) reached += fmt::format(" {}", peer);
-    }
     text += fmt::format("  GPU {} ({}): {} of {} free; direct links to GPU:{}\n", i, gpu.bus_id,
                         format_bytes(double(gpu.free_bytes)), format_bytes(double(gpu.memory_bytes)),
                         reached.empty() ? " none" : reached);
@@ -139,13 +133,8 @@ std::string transport_table(const Profile& profile) {
                     format_seconds(first.seconds), middle, last, bandwidth});
   }
   return screen_rows(rows,
-                     {{"between ranks", reports::Align::left},
-                      {"ranks"},
-                      {"hosts"},
-                      {"1 KiB"},
-                      {"1 MiB"},
-                      {"16 MiB"},
-                      {"bus bandwidth at 16 MiB"}},
+                     reports::columns({"<between ranks", "ranks", "hosts", "1 KiB", "1 MiB", "16 MiB",
+                                       "bus bandwidth at 16 MiB"}),
                      kMostShownGroups);
 }
 

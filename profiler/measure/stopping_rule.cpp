@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "profiler/hardware/profile_noise.h"
+#include "core/plan.h"
 
 namespace mpt::profiler {
 namespace {

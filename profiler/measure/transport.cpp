@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "runtime/comm/mpi/mpi_module.h"
 #include "runtime/comm/sockets/socket_world.h"
 #include "runtime/comm/threads/thread_world.h"
 
@@ -58,7 +59,10 @@ class Ranks {
       devices_.push_back(target_.make_device(of_host));
       pointers.push_back(devices_.back().get());
     }
+    std::string said;
     if (target_.backend != nullptr) own_ = target_.backend->make_world(*control_, pointers, kTimeout);
+    if (target_.backend == nullptr && request.launch)
+      own_ = runtime::make_mpi_world(*control_, *request.launch, kTimeout, said);
     everybody_.resize(size_t(ranks));
     std::iota(everybody_.begin(), everybody_.end(), 0);
     find_hosts(request.launch ? request.launch->process_of_host == 0 : true);
@@ -86,9 +90,8 @@ class Ranks {
         });
       }
     }
-    for (const auto& failure : failures) {
+    for (const auto& failure : failures)
       if (failure) std::rethrow_exception(failure);
-    }
   }
 
   runtime::World& control() { return *control_; }
