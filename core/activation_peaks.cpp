@@ -76,9 +76,8 @@ ActivationPeaks::ActivationPeaks(std::shared_ptr<const Schedule> schedule)
     : schedule_(std::move(schedule)), stages_(schedule_->rows.size()), moments_(schedule_->rows.size()) {
   for (size_t s = 0; s < schedule_->rank_of_stage.size(); ++s)
     stages_[size_t(schedule_->rank_of_stage[s])].push_back(int(s));
-  for (size_t r = 0; r < stages_.size() && schedule_->chunks <= kMostChunks; ++r) {
+  for (size_t r = 0; r < stages_.size() && schedule_->chunks <= kMostChunks; ++r)
     for (const Moment& moment : find_moments(r)) add(r, moment);
-  }
 }
 
 std::vector<ActivationPeaks::Moment> ActivationPeaks::find_moments(size_t rank) const {
@@ -167,9 +166,8 @@ std::vector<int64_t> ActivationPeaks::peak_bytes(const FootprintsByStage& footpr
 }
 
 bool ActivationPeaks::fit(const FootprintsByStage& footprints, std::span<const int64_t> limits_bytes) const {
-  for (size_t r = 0; r < stages_.size(); ++r) {
+  for (size_t r = 0; r < stages_.size(); ++r)
     if (!rank_fits(r, footprints, limits_bytes[r])) return false;
-  }
   return true;
 }
 

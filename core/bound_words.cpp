@@ -13,41 +13,6 @@ namespace {
 
 std::string name_of(const char* field) { return option_of(field).substr(2); }
 
-// Visitor that writes the bounds as words.
-struct Writer {
-  const SearchBounds& bounds;
-  std::vector<BoundWords> words;
-
-  template <class M>
-  void field(const char* name, M SearchBounds::*member, const char*, FieldRule) {
-    BoundWords bound{name_of(name), {}};
-    for (const auto& value : bounds.*member) bound.values.push_back(detail::word_of_element(value));
-    if (!bound.values.empty()) words.push_back(std::move(bound));
-  }
-};
-
-// Visitor that reads the words of one bound.
-struct Reader {
-  SearchBounds& bounds;
-  const std::string& wanted;
-  const std::vector<std::string>& words;
-
-  template <class M>
-  void field(const char* name, M SearchBounds::*member, const char*, FieldRule rule) {
-    if (name_of(name) == wanted) set_from_words(bounds.*member, words, option_of(name), rule);
-  }
-};
-
-// Visitor that lists the names of all bounds.
-struct Names {
-  std::vector<std::string> names;
-
-  template <class M>
-  void field(const char* name, M SearchBounds::*, const char*, FieldRule) {
-    names.push_back(name_of(name));
-  }
-};
-
 std::string word(int64_t value) { return std::to_string(value); }
 std::string word(bool value) { return value ? "on" : "off"; }
 
@@ -75,9 +40,13 @@ const std::map<std::string, std::string (*)(const Layout&)> kAxes{
 std::string BoundWords::option() const { return fmt::format("--{} {}", name, fmt::join(values, ",")); }
 
 std::vector<BoundWords> bound_words(const SearchBounds& bounds) {
-  Writer writer{bounds, {}};
-  SearchBounds::describe(writer);
-  return writer.words;
+  std::vector<BoundWords> words;
+  for_each_field<SearchBounds>([&](const char* name, auto member, const char*, const FieldRule&) {
+    BoundWords bound{name_of(name), {}};
+    for (const auto& value : bounds.*member) bound.values.push_back(detail::word_of_element(value));
+    if (!bound.values.empty()) words.push_back(std::move(bound));
+  });
+  return words;
 }
 
 std::string options_of(const std::vector<BoundWords>& words) {
@@ -98,25 +67,25 @@ std::vector<std::string> broken_bounds(const SearchBounds& bounds, const Layout&
 std::string axis_word(const std::string& name, const Layout& layout) { return kAxes.at(name)(layout); }
 
 SearchBounds parse_bounds(const std::string& text, const std::string& where) {
-  Names known;
-  SearchBounds::describe(known);
+  std::vector<std::string> known;
+  for_each_field<SearchBounds>(
+      [&](const char* name, auto, const char*, const FieldRule&) { known.push_back(name_of(name)); });
   std::map<std::string, std::vector<std::string>> words;
   for (const std::string& part : split_at(text, ',')) {
     const size_t equals = part.find('=');
     const std::string key = part.substr(0, equals);
-    const bool is_known = contains(known.names, key);
-    if (equals == std::string::npos || equals + 1 == part.size() || !is_known) {
-      throw UserError(Problem{
-          where, fmt::format("\"{}\"{}", part.substr(0, 40), did_you_mean(key, known.names)),
-          fmt::format("key=value with a key of {}", fmt::join(known.names, ", ")), "for example tp=8,pp=4"});
-    }
+    const bool is_known = contains(known, key);
+    if (equals == std::string::npos || equals + 1 == part.size() || !is_known)
+      throw UserError(Problem{where, fmt::format("\"{}\"{}", part.substr(0, 40), did_you_mean(key, known)),
+                              fmt::format("key=value with a key of {}", fmt::join(known, ", ")),
+                              "for example tp=8,pp=4"});
     words[key].push_back(part.substr(equals + 1));
   }
   SearchBounds bounds;
-  for (const auto& [key, values] : words) {
-    Reader reader{bounds, key, values};
-    SearchBounds::describe(reader);
-  }
+  for_each_field<SearchBounds>([&](const char* name, auto member, const char*, const FieldRule& rule) {
+    const auto found = words.find(name_of(name));
+    if (found != words.end()) set_from_words(bounds.*member, found->second, option_of(name), rule);
+  });
   return bounds;
 }
 

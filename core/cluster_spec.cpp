@@ -100,14 +100,12 @@ std::vector<ClusterDefect> cluster_defects(const ClusterSpec& cluster) {
     check_levels(fmt::format("/groups/{}/levels", g), cluster.groups[g].levels);
   if (!cluster.mixed()) return defects;
   const int64_t devices = devices_of(cluster.groups);
-  if (devices != cluster.devices) {
+  if (devices != cluster.devices)
     defects.push_back(
         {"/devices", std::to_string(cluster.devices), fmt::format("{}, the sum of its groups", devices)});
-  }
-  if (cluster.groups.size() < 2 || cluster.groups.size() > kMostGroups) {
+  if (cluster.groups.size() < 2 || cluster.groups.size() > kMostGroups)
     defects.push_back({"/groups", fmt::format("{} groups", cluster.groups.size()),
                        fmt::format("2 to {}, or none", kMostGroups)});
-  }
   return defects;
 }
 

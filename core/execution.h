@@ -16,9 +16,10 @@ namespace mpt {
 /// for Hopper, and from 9.17 for Blackwell; their rates in training were measured. unfused: two batched
 /// products with scores, softmax and dropout between them in memory, over the full square of the sequence
 /// (Megatron-LM before 2023). plain: unfused, and copying, masking and softmax are kernels of PyTorch. flash1
-/// and flash2: FlashAttention-1 and 2, which are not written for Hopper and later. own: this project's
-/// runtime on GPUs, with the kernels of core/runtime_attention.h.
-enum class AttentionKernel { flash, cudnn, flash1, flash2, unfused, plain, own };
+/// and flash2: FlashAttention-1 and 2, which are not written for Hopper and later. sdpa: what PyTorch's
+/// scaled_dot_product_attention takes, cudnn on GPUs of compute capability 9.0 and 10.0 and flash2 on others.
+/// own: this project's runtime on GPUs, with the kernels of core/runtime_attention.h.
+enum class AttentionKernel { flash, cudnn, flash1, flash2, sdpa, unfused, plain, own };
 inline bool writes_scores(AttentionKernel kernel) {
   return kernel == AttentionKernel::unfused || kernel == AttentionKernel::plain;
 }

@@ -36,11 +36,10 @@ std::vector<LayerRun> runs_of(const std::vector<std::string>& names) {
     const std::vector<std::string> block(names.begin() + ptrdiff_t(at), names.begin() + ptrdiff_t(at + size));
     at += size * times;
     // Successive single layers form one run.
-    if (times == 1 && !runs.empty() && runs.back().repeat == 1) {
+    if (times == 1 && !runs.empty() && runs.back().repeat == 1)
       runs.back().of.insert(runs.back().of.end(), block.begin(), block.end());
-    } else {
+    else
       runs.push_back({int64_t(times), block});
-    }
   }
   return runs;
 }

@@ -13,15 +13,7 @@ namespace mpt {
 
 /// A run of layers: the kinds in `of`, repeated `repeat` times.
 struct LayerRun {
-  int64_t repeat = 1;
-  std::vector<std::string> of;
-
-  bool operator==(const LayerRun&) const = default;
-
-  static void describe(auto& v) {
-    v.field("repeat", &LayerRun::repeat, "how often the kinds follow each other", between(1, 100000));
-    v.field("of", &LayerRun::of, "names of kinds, in order");
-  }
+#include "generated/LayerRun.inc"
 };
 
 class LayerList {
@@ -72,9 +64,8 @@ class LayerList {
   }
   template <class F>
   bool any(F&& wanted) const {
-    for (const auto& [name, kind] : kinds) {
+    for (const auto& [name, kind] : kinds)
       if (wanted(kind)) return true;
-    }
     return false;
   }
   template <class F>

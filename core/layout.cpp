@@ -14,23 +14,20 @@ namespace {
 
 std::optional<Rejection> check_stages(const ModelSpec& model, const Layout& layout) {
   const auto& stages = layout.layers_per_stage;
-  if (static_cast<int64_t>(stages.size()) != layout.stages()) {
+  if (static_cast<int64_t>(stages.size()) != layout.stages())
     return Rejection{
         "stages", -1, double(layout.stages()), double(stages.size()),
         fmt::format("layers_per_stage has {} entries for {} stages", stages.size(), layout.stages())};
-  }
   const int64_t sum = std::accumulate(stages.begin(), stages.end(), int64_t{0});
   const int64_t layers = model.layers.count();
-  if (sum != layers) {
+  if (sum != layers)
     return Rejection{"stages", -1, double(layers), double(sum),
                      fmt::format("layers_per_stage adds up to {}, the model has {} layers", sum, layers)};
-  }
   for (size_t s = 0; s < stages.size(); ++s) {
     // An end stage may hold only the embedding or the head; one in the middle must hold a layer.
     const bool end = s == 0 || s + 1 == stages.size();
-    if (stages[s] < 1 && !end) {
+    if (stages[s] < 1 && !end)
       return Rejection{"unplanned", int(s), 1, double(stages[s]), fmt::format("stage {} holds no layer", s)};
-    }
   }
   return std::nullopt;
 }
@@ -51,9 +48,8 @@ std::optional<Heads> undivided_heads(const ModelSpec& model, const Layout& l) {
     std::vector<Heads> all;
     if (kind.attention && !ring) all.push_back({kind.attention->heads, kind.attention->kv_heads});
     if (kind.linear) all.push_back({kind.linear->heads, kind.linear->key_heads});
-    for (const Heads& h : all) {
+    for (const Heads& h : all)
       if (h.heads % ranks != 0 || h.keys % ranks != 0) return h;
-    }
   }
   return std::nullopt;
 }
@@ -63,50 +59,29 @@ std::optional<Heads> undivided_heads(const ModelSpec& model, const Layout& l) {
 std::optional<Rejection> check_sharding(const ModelSpec& model, const Layout& layout) {
   const int64_t shard = layout.zero == 0 ? 1 : layout.shard;
   const bool experts = model.moe() != nullptr;
-  const struct {
-    bool broken;
-    std::string (*reason)(const ModelSpec& model, const Layout& l);
-  } rules[] = {
-      {layout.zero == 0 && layout.shard != 1,
-       [](const ModelSpec&, const Layout& l) { return fmt::format("shard {} without ZeRO", l.shard); }},
-      {layout.replicas() % shard != 0,
-       [](const ModelSpec&, const Layout& l) {
-         return fmt::format("{} data x context ranks do not divide by shard {}", l.replicas(), l.shard);
-       }},
-      {ranks_of_stage(layout) % (layout.expert * layout.expert_split()) != 0,
-       [](const ModelSpec&, const Layout& l) {
-         return fmt::format("{} ranks of a stage do not divide by expert {} x expert_tensor {}",
-                            ranks_of_stage(l), l.expert, l.expert_split());
-       }},
-      {!experts && (layout.expert > 1 || layout.expert_split() != layout.tensor),
-       [](const ModelSpec&, const Layout&) { return std::string("expert parallel without experts"); }},
-      {experts && layout.expert > 1 && layout.tensor > 1 && !layout.sequence_parallel,
-       [](const ModelSpec&, const Layout&) {
-         return std::string("expert parallel beside tensor parallel needs sequence parallel");
-       }},
-      {experts && layout.expert == 1 && layout.expert_split() != layout.tensor,
-       [](const ModelSpec&, const Layout&) {
-         return std::string("expert_tensor other than tensor needs expert parallel");
-       }},
-      {layout.sequence_parallel && layout.tensor == 1,
-       [](const ModelSpec&, const Layout&) {
-         return std::string("sequence parallel without tensor parallel");
-       }},
-      {undivided_heads(model, layout).has_value(),
-       [](const ModelSpec& m, const Layout& l) {
-         const Heads h = *undivided_heads(m, l);
-         return fmt::format("{} heads, {} for keys, do not divide by tensor x context {}", h.heads, h.keys,
-                            l.tensor * l.context);
-       }},
-      {!layout.recomputed_layers.empty() && (layout.recompute != Recompute::full ||
-                                             int64_t(layout.recomputed_layers.size()) != layout.stages()),
-       [](const ModelSpec&, const Layout&) {
-         return std::string("recomputed_layers needs full recompute and one number per stage");
-       }},
-  };
-  for (const auto& [broken, reason] : rules) {
-    if (broken) return Rejection{"layout", -1, 0, 0, reason(model, layout)};
-  }
+  const auto refuse = [](const std::string& reason) { return Rejection{"layout", -1, 0, 0, reason}; };
+  if (layout.zero == 0 && layout.shard != 1)
+    return refuse(fmt::format("shard {} without ZeRO", layout.shard));
+  if (layout.replicas() % shard != 0)
+    return refuse(
+        fmt::format("{} data x context ranks do not divide by shard {}", layout.replicas(), layout.shard));
+  if (ranks_of_stage(layout) % (layout.expert * layout.expert_split()) != 0)
+    return refuse(fmt::format("{} ranks of a stage do not divide by expert {} x expert_tensor {}",
+                              ranks_of_stage(layout), layout.expert, layout.expert_split()));
+  if (!experts && (layout.expert > 1 || layout.expert_split() != layout.tensor))
+    return refuse("expert parallel without experts");
+  if (experts && layout.expert > 1 && layout.tensor > 1 && !layout.sequence_parallel)
+    return refuse("expert parallel beside tensor parallel needs sequence parallel");
+  if (experts && layout.expert == 1 && layout.expert_split() != layout.tensor)
+    return refuse("expert_tensor other than tensor needs expert parallel");
+  if (layout.sequence_parallel && layout.tensor == 1)
+    return refuse("sequence parallel without tensor parallel");
+  if (const auto heads = undivided_heads(model, layout))
+    return refuse(fmt::format("{} heads, {} for keys, do not divide by tensor x context {}", heads->heads,
+                              heads->keys, layout.tensor * layout.context));
+  const bool counts_stages = int64_t(layout.recomputed_layers.size()) == layout.stages();
+  if (!layout.recomputed_layers.empty() && (layout.recompute != Recompute::full || !counts_stages))
+    return refuse("recomputed_layers needs full recompute and one number per stage");
   return std::nullopt;
 }
 
@@ -215,9 +190,8 @@ std::optional<Rejection> check_degrees(const Layout& layout) {
 }
 
 std::optional<Rejection> check_division(const ModelSpec& model, const Degrees& d, const Workload& workload) {
-  for (const LayerRule& rule : kTensorRules) {
+  for (const LayerRule& rule : kTensorRules)
     if (auto rejection = check_layers(model, rule, "tensor", d.tensor)) return rejection;
-  }
   // Causal work is balanced over context ranks by giving each two pieces of the sequence.
   if (d.context > 1 && workload.sequence % (2 * d.context) != 0)
     return does_not_divide("sequence", workload.sequence, "2 x context", 2 * d.context);

@@ -34,18 +34,16 @@ class Lowering {
   Lowering(const Layout& layout, const Schedule& schedule, bool tied)
       : layout_(layout), schedule_(schedule), tied_(tied) {
     const size_t cells = size_t(schedule.stages()) * size_t(schedule.micro_batches);
-    for (auto* table : {&forward_, &input_gradient_, &weight_gradient_, &activation_in_, &gradient_in_}) {
+    for (auto* table : {&forward_, &input_gradient_, &weight_gradient_, &activation_in_, &gradient_in_})
       table->assign(cells, -1);
-    }
   }
 
   StepProgram run() {
     const NominalPlacement placement = place_nominally(schedule_);
     slots_ = transfer_slots(schedule_, placement);
     drafts_.reserve(2 * placement.order.size() + 3 * size_t(schedule_.stages()) + 2);
-    for (const auto& [rank, index] : placement.order) {
+    for (const auto& [rank, index] : placement.order)
       add_compute(schedule_.rows[size_t(rank)][size_t(index)], placement.start[size_t(rank)][size_t(index)]);
-    }
     sort_by_nominal_start();
     connect_slots();
     add_step_end();
@@ -146,16 +144,11 @@ class Lowering {
       if (i.kind == InstructionKind::transfer_activation) activations[size_t(i.stage)].push_back(d);
       if (i.kind == InstructionKind::transfer_gradient) gradients[size_t(i.stage)].push_back(d);
     }
-    for (int s = 0; s < schedule_.stages(); ++s) {
-      const auto from = size_t(s);
-      if (!activations[from].empty()) {
-        connect_send_side(activations[from], slots_[from].send_activation);
-        connect_receive_side(activations[from], forward_, s + 1, slots_[from + 1].receive_activation);
-      }
-      if (!gradients[from].empty()) {
-        connect_send_side(gradients[from], slots_[from].send_gradient);
-        connect_receive_side(gradients[from], input_gradient_, s - 1, slots_[from - 1].receive_gradient);
-      }
+    for (size_t s = 0; s + 1 < stages; ++s) {
+      connect_send_side(activations[s], slots_[s].send_activation);
+      connect_receive_side(activations[s], forward_, int(s) + 1, slots_[s + 1].receive_activation);
+      connect_send_side(gradients[s + 1], slots_[s + 1].send_gradient);
+      connect_receive_side(gradients[s + 1], input_gradient_, int(s), slots_[s].receive_gradient);
     }
   }
 
@@ -190,32 +183,28 @@ class Lowering {
       if (i.kind == InstructionKind::backward || i.kind == InstructionKind::weight_gradient)
         last[size_t(i.stage)] = d;
     }
-    std::vector<int> ready = last;
+    ready_ = last;
     if (layout_.reduces_gradients()) {
       std::vector<int> stages(last.size());
       std::iota(stages.begin(), stages.end(), 0);
-      std::stable_sort(stages.begin(), stages.end(), [&](int a, int b) {
-        return drafts_[size_t(last[size_t(a)])].end < drafts_[size_t(last[size_t(b)])].end;
-      });
-      for (const int s : stages) ready[size_t(s)] = add_reduction(s, last[size_t(s)]);
+      sort_by(stages, [&](int s) { return drafts_[size_t(last[size_t(s)])].end; });
+      for (const int s : stages) ready_[size_t(s)] = add_reduction(s, last[size_t(s)]);
     }
-    add_tied_embedding(ready);
-    ready_ = std::move(ready);
+    add_tied_embedding();
     Draft reduction;
     reduction.kind = InstructionKind::reduce_norm;
     const int norm = add(reduction);
     order_.push_back(norm);
     for (int s = 0; s < schedule_.stages(); ++s) {
-      Draft draft = draft_of(InstructionKind::optimizer_step, s, Stream::compute);
-      draft.wait_for(norm);
-      order_.push_back(add(draft));
-      if (layout_.gathers_after_step()) add_gather(s, order_.back());
+      append(InstructionKind::optimizer_step, s, Stream::compute, norm);
+      if (layout_.gathers_after_step())
+        append(InstructionKind::gather_parameters, s, Stream::reduction, order_.back());
     }
   }
 
-  void add_gather(int stage, int optimizer_step) {
-    Draft draft = draft_of(InstructionKind::gather_parameters, stage, Stream::reduction);
-    draft.wait_for(optimizer_step);
+  void append(InstructionKind kind, int stage, Stream stream, int wait) {
+    Draft draft = draft_of(kind, stage, stream);
+    draft.wait_for(wait);
     order_.push_back(add(draft));
   }
 
@@ -232,16 +221,16 @@ class Lowering {
     return d;
   }
 
-  void add_tied_embedding(std::vector<int>& ready) {
+  void add_tied_embedding() {
     const int final_stage = schedule_.stages() - 1;
     if (!tied_ || final_stage == 0) return;
     Draft draft = draft_of(InstructionKind::reduce_tied_embedding, 0, Stream::reduction);
     // In a V both stages are on one rank, which adds the gradients without a transfer.
     if (crosses(0, final_stage)) draft.add_lane(lane(rank_of(final_stage), Stream::reduction));
-    draft.wait_for(ready.front());
-    draft.wait_for(ready.back());
-    ready.front() = ready.back() = add(draft);
-    order_.push_back(ready.front());
+    draft.wait_for(ready_.front());
+    draft.wait_for(ready_.back());
+    ready_.front() = ready_.back() = add(draft);
+    order_.push_back(ready_.front());
   }
 
   StepProgram assemble() const {
@@ -300,13 +289,12 @@ void check_arguments(const Layout& layout, const Schedule& schedule,
   if (auto defect = find_defect(schedule))
     throw UserError(Problem{"schedule", *defect, "a schedule that can run", ""});
   if (schedule.ranks != layout.pipeline || schedule.chunks != layout.chunks ||
-      footprints.size() != size_t(schedule.stages())) {
+      footprints.size() != size_t(schedule.stages()))
     throw UserError(
         Problem{"schedule",
                 fmt::format("{} ranks x {} chunks with {} footprints", schedule.ranks, schedule.chunks,
                             footprints.size()),
                 fmt::format("{} ranks x {} chunks, as in the layout", layout.pipeline, layout.chunks), ""});
-  }
 }
 
 void set_bytes_of(const std::vector<StageFootprint>& footprints, Instruction& i) {
@@ -349,10 +337,9 @@ void set_bytes_of(const std::vector<StageFootprint>& footprints, Instruction& i)
 void set_bytes(const std::vector<StageFootprint>& footprints, StepProgram& program) {
   for (Instruction& i : program.instructions) set_bytes_of(footprints, i);
   program.static_bytes.assign(size_t(program.ranks), 0);
-  for (size_t s = 0; s < footprints.size(); ++s) {
+  for (size_t s = 0; s < footprints.size(); ++s)
     program.static_bytes[size_t(program.rank_of_stage[s])] +=
         footprints[s].static_bytes() + program.slots[s].total() * footprints[s].slot_bytes();
-  }
 }
 
 StepProgram lower(const Layout& layout, const Schedule& schedule,

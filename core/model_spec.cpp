@@ -150,14 +150,12 @@ void drop_unused(Json& json) {
     Json& scaling = json["scaling"];
     const std::set<std::string>& names = used.at(scaling.at("kind").get<std::string>());
     Json kept = Json::object();
-    for (const auto& [name, value] : scaling.items()) {
+    for (const auto& [name, value] : scaling.items())
       if (name == "kind" || name == "factor" || names.contains(name)) kept[name] = value;
-    }
     scaling = kept;
   }
-  for (Json& value : json) {
+  for (Json& value : json)
     if (value.is_structured()) drop_unused(value);
-  }
 }
 
 }  // namespace
@@ -200,10 +198,9 @@ void validate_model(const ModelSpec& model, const std::string& file) {
       model.norm_placement == NormPlacement::post || model.norm_placement == NormPlacement::sandwich;
   if (model.residual_scale && behind)
     problems.add("/residual_scale", "a factor on what norms give", "norms before attention and MLP alone");
-  if (rough_parameters(model) > kMaxParameters) {
+  if (rough_parameters(model) > kMaxParameters)
     problems.add("", fmt::format("sizes that make {:.2g} parameters", rough_parameters(model)),
                  fmt::format("at most {:.0e}", kMaxParameters));
-  }
   problems.throw_if_any();
 }
 

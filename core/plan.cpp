@@ -17,17 +17,15 @@ void check_head(const Json& json, const std::string& file) {
   if (!json.is_object()) throw UserError(Problem{file, "not an object", "a plan written by mpt-plan", ""});
   JsonProblems problems(file);
   const auto format = json.find("format");
-  if (format == json.end() || *format != "mpt-plan") {
+  if (format == json.end() || *format != "mpt-plan")
     problems.add("/format", format == json.end() ? "missing" : detail::describe_json(*format), "\"mpt-plan\"",
                  "is this a file that mpt-plan wrote?");
-  }
   const auto version = json.find("version");
-  if (version != json.end() && version->is_number_integer() && version->get<int64_t>() != kPlanVersion) {
+  if (version != json.end() && version->is_number_integer() && version->get<int64_t>() != kPlanVersion)
     problems.add("/version", detail::describe_json(*version), std::to_string(kPlanVersion),
                  version->get<int64_t>() > kPlanVersion
                      ? "written by a newer mpt-plan: update this program or plan again"
                      : "written by an older mpt-plan: plan again");
-  }
   problems.throw_if_any();
 }
 
@@ -50,15 +48,13 @@ void check_durations(const Plan& plan, JsonProblems& problems) {
   std::set<std::pair<InstructionKind, int64_t>> seen;
   for (size_t i = 0; i < plan.durations.size() && !problems.full(); ++i) {
     const InstructionDuration& entry = plan.durations[i];
-    if (entry.stage >= plan.layout.stages()) {
+    if (entry.stage >= plan.layout.stages())
       problems.add(fmt::format("/durations/{}/stage", i), std::to_string(entry.stage),
                    fmt::format("one of {} stages", plan.layout.stages()));
-    }
-    if (!seen.insert({entry.kind, entry.stage}).second) {
+    if (!seen.insert({entry.kind, entry.stage}).second)
       problems.add(fmt::format("/durations/{}", i),
                    fmt::format("a second {} of stage {}", enum_name(entry.kind), entry.stage),
                    "one for each kind and stage");
-    }
   }
 }
 
@@ -92,21 +88,17 @@ void check_consistency(const Plan& plan, const std::string& file) {
   JsonProblems problems(file);
   for (const auto& [at, found, allowed] : cluster_defects(plan.cluster))
     problems.add("/cluster" + at, found, allowed);
-  if (auto rejection = check_layout(plan.model, plan.layout, plan.workload)) {
+  if (auto rejection = check_layout(plan.model, plan.layout, plan.workload))
     problems.add("/layout", rejection->reason, "a layout that divides the model and the batch", "plan again");
-  }
-  if (plan.workload.sequence > plan.model.max_positions) {
+  if (plan.workload.sequence > plan.model.max_positions)
     problems.add("/workload/sequence", std::to_string(plan.workload.sequence),
                  fmt::format("at most the model's {} positions", plan.model.max_positions));
-  }
-  if (plan.cluster.devices < plan.layout.ranks()) {
+  if (plan.cluster.devices < plan.layout.ranks())
     problems.add("/layout", fmt::format("{} ranks for {} devices", plan.layout.ranks(), plan.cluster.devices),
                  "at most one rank per device");
-  }
-  if (int64_t(plan.footprints.size()) != plan.layout.stages()) {
+  if (int64_t(plan.footprints.size()) != plan.layout.stages())
     problems.add("/footprints", fmt::format("{} entries", plan.footprints.size()),
                  fmt::format("one for each of {} stages", plan.layout.stages()));
-  }
   problems.throw_if_any();
   check_memory_ranks(plan, problems);
   check_durations(plan, problems);
@@ -114,11 +106,10 @@ void check_consistency(const Plan& plan, const std::string& file) {
   check_ranking(plan.ranking, "/ranking", problems);
   check_ranking(plan.front, "/front", problems);
   if (plan.schedule.ranks != plan.layout.pipeline || plan.schedule.chunks != plan.layout.chunks ||
-      plan.schedule.micro_batches != micro_batches(plan.layout, plan.workload)) {
+      plan.schedule.micro_batches != micro_batches(plan.layout, plan.workload))
     problems.add("/schedule", "ranks, chunks or micro_batches differ from the layout and the batch",
                  fmt::format("{} ranks, {} chunks, {} micro-batches", plan.layout.pipeline,
                              plan.layout.chunks, micro_batches(plan.layout, plan.workload)));
-  }
   problems.throw_if_any();
 }
 
@@ -178,9 +169,8 @@ ScheduleRows schedule_rows(const Schedule& schedule) {
                     schedule.micro_batches,
                     {schedule.rank_of_stage.begin(), schedule.rank_of_stage.end()},
                     {}};
-  for (size_t r = 0; r < schedule.rows.size(); ++r) {
+  for (size_t r = 0; r < schedule.rows.size(); ++r)
     rows.rows[std::to_string(r)] = row_to_text(schedule.rows[r], schedule.chunks > 1);
-  }
   return rows;
 }
 
@@ -210,9 +200,8 @@ Schedule schedule_from_rows(const ScheduleRows& rows, const std::string& file) {
     schedule.rows.push_back(row.value_or(std::vector<Action>{}));
   }
   problems.throw_if_any();
-  if (auto defect = find_defect(schedule)) {
+  if (auto defect = find_defect(schedule))
     problems.add("/schedule", *defect, "a schedule that is complete, ordered and free of deadlock");
-  }
   problems.throw_if_any();
   return schedule;
 }
@@ -227,21 +216,19 @@ Plan plan_from_text(const std::string& text, const std::string& file) {
   check_consistency(plan, file);
   const StepProgram program = program_of(plan);
   const std::string digest = program_digest(program);
-  if (digest != plan.program_digest) {
+  if (digest != plan.program_digest)
     throw UserError(
         Problem{file + " at /program_digest", fmt::format("\"{}\"", plan.program_digest.substr(0, 80)),
                 fmt::format("\"{}\", the digest of what this plan lowers to", digest),
                 "the plan was edited or made by another version, so its prediction no longer belongs to "
                 "it: plan again"});
-  }
   check_inputs(digests, json, file);
   const size_t spans = plan.prediction.start_s.size();
-  if (plan.prediction.end_s.size() != spans || (spans != 0 && spans != program.instructions.size())) {
+  if (plan.prediction.end_s.size() != spans || (spans != 0 && spans != program.instructions.size()))
     throw UserError(Problem{
         file + " at /prediction/start_s",
         fmt::format("{} starts and {} ends", spans, plan.prediction.end_s.size()),
         fmt::format("{} of each, one per instruction, or none", program.instructions.size()), "plan again"});
-  }
   return plan;
 }
 
@@ -262,9 +249,8 @@ void store_timeline(Plan& plan, const StepProgram& program, const Timeline& time
 std::optional<Timeline> stored_timeline(const Plan& plan) {
   if (plan.prediction.start_s.empty()) return std::nullopt;
   Timeline timeline;
-  for (size_t i = 0; i < plan.prediction.start_s.size(); ++i) {
+  for (size_t i = 0; i < plan.prediction.start_s.size(); ++i)
     timeline.spans.push_back({plan.prediction.start_s[i], plan.prediction.end_s[i]});
-  }
   return timeline;
 }
 
@@ -295,11 +281,10 @@ std::vector<double> durations_of(const Plan& plan, const StepProgram& program) {
   durations.reserve(program.instructions.size());
   for (const Instruction& i : program.instructions) {
     const auto found = table.find({i.kind, i.stage});
-    if (found == table.end()) {
+    if (found == table.end())
       throw UserError(Problem{"plan at /durations",
                               fmt::format("no duration for {} of stage {}", enum_name(i.kind), i.stage),
                               "one for every kind and stage of the program", "plan again"});
-    }
     durations.push_back(found->second);
   }
   return durations;

@@ -14,7 +14,6 @@
 #include "base/fields.h"
 #include "core/cluster_spec.h"
 #include "core/confidence.h"
-#include "core/corrected.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
 #include "core/plan_request.h"
@@ -31,6 +30,14 @@ inline constexpr size_t kMostStoredSpans = 50'000;
 /// Limit on stages x micro-batches of a schedule. The program has about four instructions for each. Nobody
 /// runs a schedule beyond it.
 inline constexpr int64_t kMostScheduleCells = 2'000'000;
+
+/// Predictions corrected by observed runs (planner/observe/).
+struct CorrectedLayout {
+#include "generated/CorrectedLayout.inc"
+};
+struct Corrected {
+#include "generated/Corrected.inc"
+};
 
 /// A schedule as readable rows: "0": "F0 F1 B0 B1".
 struct ScheduleRows {

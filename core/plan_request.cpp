@@ -11,10 +11,9 @@ Json request_in(const Json& json, const std::string& file, std::string& pointer)
   const auto format = json.is_object() ? json.find("format") : json.end();
   if (!json.is_object() || format == json.end()) return json;
   const auto request = json.find("request");
-  if (*format != "mpt-plan" || request == json.end()) {
+  if (*format != "mpt-plan" || request == json.end())
     throw UserError(Problem{file, "no request", "a request, or a plan.json that holds one",
                             "mpt-plan ... --print-request prints one"});
-  }
   pointer = "/request";
   return *request;
 }

@@ -27,9 +27,8 @@ void set_recompute_modules(const std::vector<std::string>& names, SelectiveRecom
 
 std::vector<std::string> recompute_modules_of(const SelectiveRecompute& selective) {
   std::vector<std::string> names;
-  for (const RecomputeModule& module : recompute_modules()) {
+  for (const RecomputeModule& module : recompute_modules())
     if (selective.*module.flag) names.emplace_back(module.name);
-  }
   return names;
 }
 

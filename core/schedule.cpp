@@ -71,21 +71,18 @@ std::string defect_at(const Schedule& schedule, Cell cell, const std::string& wh
 }
 
 std::optional<std::string> find_shape_defect(const Schedule& schedule) {
-  if (schedule.ranks < 1 || schedule.chunks < 1 || schedule.micro_batches < 1) {
+  if (schedule.ranks < 1 || schedule.chunks < 1 || schedule.micro_batches < 1)
     return "a schedule needs at least one rank, chunk and micro-batch";
-  }
   if (schedule.rank_of_stage.size() != size_t(schedule.stages()) ||
-      schedule.rows.size() != size_t(schedule.ranks)) {
+      schedule.rows.size() != size_t(schedule.ranks))
     return fmt::format("schedule \"{}\" has {} rows and {} placed stages for {} ranks and {} chunks",
                        schedule.name, schedule.rows.size(), schedule.rank_of_stage.size(), schedule.ranks,
                        schedule.chunks);
-  }
   std::vector<int> held(size_t(schedule.ranks), 0);
   for (const int rank : schedule.rank_of_stage) {
     if (rank < 0 || rank >= schedule.ranks) return fmt::format("a stage is placed on rank {}", rank);
-    if (++held[size_t(rank)] > schedule.chunks) {
+    if (++held[size_t(rank)] > schedule.chunks)
       return fmt::format("rank {} holds more than {} stages", rank, schedule.chunks);
-    }
   }
   return std::nullopt;
 }
@@ -100,14 +97,12 @@ std::optional<std::string> find_count_defect(const Schedule& schedule) {
     for (int i = 0; i < int(schedule.rows[size_t(r)].size()); ++i) {
       const Action& a = schedule.rows[size_t(r)][size_t(i)];
       if (a.stage < 0 || a.stage >= schedule.stages() || a.micro_batch < 0 ||
-          a.micro_batch >= schedule.micro_batches) {
+          a.micro_batch >= schedule.micro_batches)
         return defect_at(schedule, {r, i}, "no such stage or micro-batch");
-      }
-      if (schedule.rank_of_stage[size_t(a.stage)] != r) {
+      if (schedule.rank_of_stage[size_t(a.stage)] != r)
         return defect_at(
             schedule, {r, i},
             fmt::format("stage {} is on rank {}", a.stage, schedule.rank_of_stage[size_t(a.stage)]));
-      }
       if (counts(a)[size_t(a.kind)]++ > 0) return defect_at(schedule, {r, i}, "the same action twice");
     }
   }
@@ -149,10 +144,7 @@ std::string action_to_text(const Action& action, bool with_stage) {
 
 std::string row_to_text(const std::vector<Action>& row, bool with_stage) {
   std::string text;
-  for (const Action& action : row) {
-    if (!text.empty()) text += ' ';
-    text += action_to_text(action, with_stage);
-  }
+  for (const Action& action : row) text += (text.empty() ? "" : " ") + action_to_text(action, with_stage);
   return text;
 }
 
@@ -210,9 +202,8 @@ NominalPlacement place_nominally(const Schedule& schedule) {
       }
     }
   }
-  for (size_t r = 0; r < schedule.rows.size() && placement.stuck_rank < 0; ++r) {
+  for (size_t r = 0; r < schedule.rows.size() && placement.stuck_rank < 0; ++r)
     if (placement.stuck_at[r] < schedule.rows[r].size()) placement.stuck_rank = int(r);
-  }
   return placement;
 }
 

@@ -26,7 +26,8 @@ const std::vector<ScheduleEntry> kSchedules{
      .source = "Narayanan et al. 2021 (arXiv:2104.04473), section 2.2.1",
      .generate = generate_one_f_one_b,
      .warm_start = true,
-     .leanest = {1, 1}},
+     .leanest = {1, 1},
+     .holds_one_round = true},
     {.name = "interleaved",
      .min_chunks = 2,
      .max_chunks = 64,
@@ -47,7 +48,8 @@ const std::vector<ScheduleEntry> kSchedules{
      .max_chunks = 1,
      .source = "Qi et al. 2023 (arXiv:2401.10241), section 2.1",
      .generate = generate_zb_h1,
-     .splits_backward = true},
+     .splits_backward = true,
+     .holds_one_round = true},
     {.name = "zb-h2",
      .min_chunks = 1,
      .max_chunks = 1,
@@ -102,9 +104,8 @@ const std::vector<ScheduleEntry>& schedule_catalog() { return kSchedules; }
 
 const ScheduleEntry& leanest_schedule(const ScheduleEntry& entry, int chunks) {
   if (!entry.made_to_measure) return entry;
-  for (const ScheduleEntry& named : schedule_catalog()) {
+  for (const ScheduleEntry& named : schedule_catalog())
     if (named.leanest.has(chunks)) return named;
-  }
   MPT_CHECK(false, "no leanest schedule of {} chunks", chunks);
   return entry;
 }
@@ -118,16 +119,15 @@ Schedule make_schedule(const ScheduleEntry& entry, int ranks, int chunks, int mi
   return entry.generate_in_groups(ranks, chunks, micro_batches, (micro_batches + rounds - 1) / rounds);
 }
 
-int64_t micro_batches_that_hold_as_much(const ScheduleEntry& entry, int64_t ranks, int64_t micro_batches) {
+int64_t equivalent_micro_batches(const ScheduleEntry& entry, int64_t ranks, int64_t micro_batches) {
   const int64_t middle = 3 * ranks;
   if (!entry.repeats || micro_batches <= middle) return micro_batches;
   return middle + micro_batches % ranks;
 }
 
 const ScheduleEntry& find_schedule(const std::string& name, const std::string& where) {
-  for (const ScheduleEntry& entry : schedule_catalog()) {
+  for (const ScheduleEntry& entry : schedule_catalog())
     if (entry.name == name) return entry;
-  }
   throw UserError(Problem{
       where,
       fmt::format("unknown schedule \"{}\"{}", name.substr(0, 80), did_you_mean(name, schedule_names())),

@@ -39,6 +39,8 @@ struct ScheduleEntry {
   ChunkRange leanest = {};
   /// Whether its middle repeats with every round of micro-batches. More rounds then hold no more memory.
   bool repeats = true;
+  /// Whether rank r of p ranks holds at most p - r micro-batches between their forward and their gradient.
+  bool holds_one_round = false;
 };
 
 const std::vector<ScheduleEntry>& schedule_catalog();
@@ -54,7 +56,7 @@ Schedule make_schedule(const ScheduleEntry& entry, int ranks, int chunks, int mi
 
 /// A smaller number of micro-batches with which every rank holds the same, in the same number of transfer
 /// slots. A schedule that repeats: three rounds of the pipeline and the last, broken one.
-int64_t micro_batches_that_hold_as_much(const ScheduleEntry& entry, int64_t ranks, int64_t micro_batches);
+int64_t equivalent_micro_batches(const ScheduleEntry& entry, int64_t ranks, int64_t micro_batches);
 
 /// Throws UserError naming `where` and the nearest known schedule.
 const ScheduleEntry& find_schedule(const std::string& name, const std::string& where);

@@ -18,15 +18,12 @@ std::optional<std::string> find_instruction_defect(const StepProgram& program, I
   };
   if (instruction.lane_count < 1 ||
       out_of_table(instruction.first_lane, instruction.lane_count, program.lane_table.size()) ||
-      out_of_table(instruction.first_wait, instruction.wait_count, program.wait_table.size())) {
+      out_of_table(instruction.first_wait, instruction.wait_count, program.wait_table.size()))
     return "its lanes or waits lie outside the tables";
-  }
-  for (const InstructionId wait : program.waits(id)) {
+  for (const InstructionId wait : program.waits(id))
     if (wait < 0 || wait >= id) return fmt::format("waits on instruction {}, which is not earlier", wait);
-  }
-  for (const Lane& lane : program.lanes(id)) {
+  for (const Lane& lane : program.lanes(id))
     if (lane.rank < 0 || lane.rank >= program.ranks) return fmt::format("uses a lane of rank {}", lane.rank);
-  }
   if (instruction.stage >= program.stages) return fmt::format("belongs to stage {}", instruction.stage);
   return std::nullopt;
 }
@@ -34,9 +31,8 @@ std::optional<std::string> find_instruction_defect(const StepProgram& program, I
 }  // namespace
 
 std::optional<Lane> StepProgram::lane_on(InstructionId id, int rank) const {
-  for (const Lane& lane : lanes(id)) {
+  for (const Lane& lane : lanes(id))
     if (lane.rank == rank) return lane;
-  }
   return std::nullopt;
 }
 
@@ -63,9 +59,8 @@ std::string instruction_name(const StepProgram& program, InstructionId id) {
 
 std::optional<std::string> find_defect(const StepProgram& program) {
   for (InstructionId id = 0; id < program.size(); ++id) {
-    if (auto defect = find_instruction_defect(program, id)) {
+    if (auto defect = find_instruction_defect(program, id))
       return fmt::format("instruction {} ({}): {}", id, instruction_name(program, id), *defect);
-    }
   }
   return std::nullopt;
 }
@@ -78,9 +73,8 @@ std::string program_digest(const StepProgram& program) {
     for (const int64_t value :
          {int64_t(i.kind), int64_t(i.stage), int64_t(i.micro_batch), int64_t(i.receive_slot),
           int64_t(i.send_slot), i.bytes, i.acquire_bytes, i.release_bytes, i.workspace_bytes,
-          int64_t(i.lane_count), int64_t(i.wait_count)}) {
+          int64_t(i.lane_count), int64_t(i.wait_count)})
       digest.add(value);
-    }
   }
   for (const Lane& lane : program.lane_table) digest.add(lane.index());
   for (const InstructionId wait : program.wait_table) digest.add(wait);

@@ -26,7 +26,7 @@ bool does_more(const Layout& one, const Layout& other);
 /// Whether the additional work gains nothing: `one` is neither faster, by the share `equal` or more, nor
 /// smaller. Both have a step time, a peak and a layout.
 template <class T>
-bool works_for_nothing(const T& one, const T& other, double equal = kEqualTimes) {
+bool is_dominated(const T& one, const T& other, double equal = kEqualTimes) {
   return other.step_time_s <= (1.0 + equal) * one.step_time_s &&
          double(other.peak_bytes) <= (1.0 + kEqualMemory) * double(one.peak_bytes) &&
          does_more(one.layout, other.layout);

@@ -18,13 +18,15 @@ double step_time_s(const Timeline& timeline) {
   return last - first;
 }
 
-double bubble_share(const StepProgram& program, const Timeline& timeline) {
-  const double step = step_time_s(timeline);
+double bubble_share(const StepProgram& program, const Timeline& timeline, double times, double step_s) {
+  const double step = step_s > 0.0 ? step_s : step_time_s(timeline);
   if (step <= 0.0) return 0.0;
   std::vector<double> busy_s(size_t(program.ranks), 0.0);
   for (InstructionId id = 0; id < program.size(); ++id) {
-    if (program.instructions[size_t(id)].is_compute())
-      busy_s[size_t(program.lanes(id).front().rank)] += timeline.spans[size_t(id)].seconds();
+    const Instruction& i = program.instructions[size_t(id)];
+    if (i.is_compute())
+      busy_s[size_t(program.lanes(id).front().rank)] +=
+          (i.micro_batch < 0 ? 1.0 : times) * timeline.spans[size_t(id)].seconds();
   }
   const double busy = std::accumulate(busy_s.begin(), busy_s.end(), 0.0);
   return 1.0 - busy / (step * program.ranks);

@@ -26,7 +26,9 @@ struct Timeline {
 double step_time_s(const Timeline& timeline);
 
 /// Share of the ranks' step time in which their compute lane does nothing: 1 - sum of busy / (ranks x step).
-/// Contains warm-up, drain, waiting for transfers and exposed communication at the step's end.
-double bubble_share(const StepProgram& program, const Timeline& timeline);
+/// Contains warm-up, drain, waiting for transfers and exposed communication at the step's end. Of a step of
+/// `step_s` that has `times` the program's micro-batches, where they are given.
+double bubble_share(const StepProgram& program, const Timeline& timeline, double times = 1.0,
+                    double step_s = 0.0);
 
 }  // namespace mpt

@@ -16,8 +16,9 @@ namespace mpt {
 /// moment (arXiv:1804.04235). sgd: with momentum. muon: one moment, made orthogonal by Newton-Schulz steps,
 /// for the matrices of layers, and AdamW for all other weights (arXiv:2502.16982).
 enum class OptimizerKind { adamw, adamw8, adafactor, sgd, muon };
-/// How frozen weights are stored. nf4: 4 bits, with scales that are quantised again (arXiv:2305.14314).
-enum class FrozenFormat { bf16, fp8, nf4 };
+/// How frozen weights are stored. nf4: 4 bits, with scales that are quantised again (arXiv:2305.14314). int8:
+/// 8 bits, with a scale for each row (arXiv:2208.07339).
+enum class FrozenFormat { bf16, fp8, nf4, int8 };
 /// Products that get adapters of low rank (LoRA, arXiv:2106.09685).
 enum class AdapterTarget { qkv, output, up, down, experts };
 /// Parts of a model that are not trained.

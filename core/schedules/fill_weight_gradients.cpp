@@ -30,9 +30,8 @@ class Filling {
     std::vector<std::pair<size_t, Action>> started;
     for (now_ = 0; left_ > 0; ++now_) {
       started.clear();
-      for (size_t r = 0; r < ranks_.size(); ++r) {
+      for (size_t r = 0; r < ranks_.size(); ++r)
         if (const auto action = next_of(ranks_[r], most_held_[r])) started.emplace_back(r, *action);
-      }
       // Every action lasts one unit, so no action is still running. A rank that did not start now never will.
       MPT_CHECK(!started.empty(), "schedule {} holds too few micro-batches to go on", schedule_.name);
       for (const auto& [r, action] : started) finish(ranks_[r], schedule_.rows[r], action);

@@ -108,9 +108,8 @@ class ListScheduling {
     int64_t needed = rank.held;
     if (kind == ActionKind::forward) {
       needed += rank.transient();
-      for (const int s : rank.stages) {
+      for (const int s : rank.stages)
         if (s >= stage) needed += task_.footprints[size_t(s)].saved_bytes;
-      }
     } else {
       // Memory while it runs, and while any weight gradient runs after it.
       const ActionMemory memory = memory_of(kind, task_.footprints[size_t(stage)]);
@@ -121,9 +120,8 @@ class ListScheduling {
   }
 
   double ready_at(const Stage& stage, ActionKind kind) const {
-    if (kind == ActionKind::forward) {
+    if (kind == ActionKind::forward)
       return stage.forwards < task_.micro_batches ? stage.forward_ready[size_t(stage.forwards)] : kNotReady;
-    }
     return stage.input_gradients < task_.micro_batches ? stage.gradient_ready[size_t(stage.input_gradients)]
                                                        : kNotReady;
   }
@@ -135,11 +133,10 @@ class ListScheduling {
     for (const int s : rank.stages) {
       const double ready = ready_at(stages_[size_t(s)], kind);
       if (ready == kNotReady || !admits(rank, r, kind, s)) continue;
-      if (ready > at) {
+      if (ready > at)
         coming = std::min(coming, ready);
-      } else {
+      else
         best = std::max(best, s);
-      }
     }
     return best;
   }
@@ -215,11 +212,10 @@ class ListScheduling {
       case ActionKind::forward: {
         ++stage.forwards;
         const double end = at + seconds.forward_s;
-        if (s + 1 < stages_.size()) {
+        if (s + 1 < stages_.size())
           tell(s + 1, stages_[s + 1].forward_ready[m], end + across(s, s + 1, seconds.activation_transfer_s));
-        } else {
+        else
           tell(s, stage.gradient_ready[m], end);
-        }
         return seconds.forward_s;
       }
       case ActionKind::input_gradient: {

@@ -21,10 +21,8 @@ struct Steps {
   int forward_down, forward_up, gradient_down, gradient_up;
 };
 
-// Start of one micro-batch's four passes on each rank.
-struct Block {
-  std::vector<std::array<int, 4>> start;  // by rank: F lower, F upper, I upper, I lower stage
-};
+// Start of one micro-batch's four passes, by rank: F lower, F upper, I upper, I lower stage.
+using Block = std::vector<std::array<int, 4>>;
 
 Block block_of(int ranks, const Steps& steps, const std::array<int, 3>& pauses) {
   Block block;
@@ -32,20 +30,18 @@ Block block_of(int ranks, const Steps& steps, const std::array<int, 3>& pauses) 
   const int forward_end = steps.forward_down * last + 1 + pauses[0];
   const int top = forward_end + steps.forward_up * last + 1 + pauses[1];
   const int gradient_end = top + steps.gradient_down * last + 1 + pauses[2];
-  for (int r = 0; r < ranks; ++r) {
-    block.start.push_back({steps.forward_down * r, forward_end + steps.forward_up * (last - r),
-                           top + steps.gradient_down * r, gradient_end + steps.gradient_up * (last - r)});
-  }
+  for (int r = 0; r < ranks; ++r)
+    block.push_back({steps.forward_down * r, forward_end + steps.forward_up * (last - r),
+                     top + steps.gradient_down * r, gradient_end + steps.gradient_up * (last - r)});
   return block;
 }
 
 // Whether two passes fall on the same unit of a rank when the block repeats every kPeriod units.
 bool meets_itself(const Block& block) {
-  return any_of(block.start, [](const std::array<int, 4>& start) {
+  return any_of(block, [](const std::array<int, 4>& start) {
     for (size_t a = 0; a < start.size(); ++a) {
-      for (size_t b = a + 1; b < start.size(); ++b) {
+      for (size_t b = a + 1; b < start.size(); ++b)
         if (start[a] % kPeriod == start[b] % kPeriod) return true;
-      }
     }
     return false;
   });
@@ -95,7 +91,7 @@ Schedule generate_from_block(const char* name, int ranks, int chunks, int micro_
   const Block block = shortest_block(ranks, steps);
   int held = 0;
   for (int r = 0; r < ranks; ++r) {
-    const std::array<int, 4>& start = block.start[size_t(r)];
+    const std::array<int, 4>& start = block[size_t(r)];
     const int lower = r, upper = 2 * ranks - 1 - r;
     const Action passes[] = {{ActionKind::forward, lower, 0},
                              {ActionKind::forward, upper, 0},

@@ -231,7 +231,7 @@ TEST(Lower, SchedulesThatRepeatHoldNoMoreInMoreRounds) {
     for (const int p : {2, 3, 4, 5, 8, 12}) {
       for (int v = entry.min_chunks; v <= std::min(entry.max_chunks, 8); v += 2) {
         for (int m = 3 * p + 1; m <= 9 * p; m += m < 5 * p ? 1 : std::max(1, p / 3)) {
-          const auto few = int(micro_batches_that_hold_as_much(entry, p, m));
+          const auto few = int(equivalent_micro_batches(entry, p, m));
           if (few == m) continue;
           ++compared;
           ASSERT_LT(few, 4 * p);

@@ -50,12 +50,12 @@ struct Timed {
 TEST(Ties, WorkForNothingIsNeitherFasterNorSmaller) {
   const Layout none = recomputing(Recompute::none), full = recomputing(Recompute::full);
   const Timed plain{1.0, 1000, none};
-  EXPECT_TRUE(works_for_nothing({1.0, 1000, full}, plain));
-  EXPECT_TRUE(works_for_nothing({1.1, 1100, full}, plain));
-  EXPECT_TRUE(works_for_nothing({0.995, 999, full}, plain)) << "a tie, and called the same memory";
-  EXPECT_FALSE(works_for_nothing({0.985, 1000, full}, plain)) << "faster";
-  EXPECT_FALSE(works_for_nothing({1.0, 990, full}, plain)) << "smaller";
-  EXPECT_FALSE(works_for_nothing(plain, {1.0, 1000, full})) << "does less";
+  EXPECT_TRUE(is_dominated({1.0, 1000, full}, plain));
+  EXPECT_TRUE(is_dominated({1.1, 1100, full}, plain));
+  EXPECT_TRUE(is_dominated({0.995, 999, full}, plain)) << "a tie, and called the same memory";
+  EXPECT_FALSE(is_dominated({0.985, 1000, full}, plain)) << "faster";
+  EXPECT_FALSE(is_dominated({1.0, 990, full}, plain)) << "smaller";
+  EXPECT_FALSE(is_dominated(plain, {1.0, 1000, full})) << "does less";
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "core/layout.h"
+#include "base/quantity.h"
 
 namespace mpt {
 namespace {
@@ -35,6 +35,28 @@ std::string zero_words(const Layout& l) {
   std::string text = l.zero == 3 ? "ZeRO 3 (fully sharded, FULL_SHARD)" : fmt::format("ZeRO {}", l.zero);
   if (l.shard < l.replicas()) text += fmt::format(" within groups of {}", l.shard);
   return text;
+}
+
+std::string fates(const SearchCertificate& c) {
+  std::vector<std::string> parts;
+  const auto add = [&](int64_t count, const char* what) {
+    if (count > 0) parts.push_back(fmt::format("{} {}", format_count(count), what));
+  };
+  add(c.over_memory, c.over_memory == 1 ? "does not fit" : "do not fit");
+  add(c.over_bound, c.over_bound == 1 ? "is provably slower" : "are provably slower");
+  add(c.same, c.same == 1 ? "is a duplicate" : "are duplicates");
+  add(c.not_reached, "not reached");
+  add(c.simulated, "simulated in full");
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+// The plan may be slower than the fastest: a tied plan was preferred (core/ties.h).
+std::string distance(const SearchCertificate& c, double step_time_s) {
+  if (c.gap > 0.0) return fmt::format("none is more than {} faster by MPT's model", format_percent(c.gap));
+  if (c.fastest_s <= 0.0 || step_time_s <= c.fastest_s) return "none is faster by MPT's model";
+  const double less = 1.0 - c.fastest_s / step_time_s;
+  return fmt::format("by MPT's model a layout {} faster exists, which is less simple or larger",
+                     less < 5e-4 ? "under 0.1%" : format_percent(less));
 }
 
 }  // namespace
@@ -93,6 +115,34 @@ std::vector<std::string> layout_words(const Layout& l, const Workload* workload)
 
 std::string describe_layout_in_words(const Layout& layout, const Workload* workload) {
   return fmt::format("{}", fmt::join(layout_words(layout, workload), ", "));
+}
+
+std::string describe_likelihood(double probability) {
+  constexpr double kNearlyOne = 0.99;
+  if (probability >= 1.0) return "100%";
+  if (probability > kNearlyOne) return "over 99%";
+  return fmt::format("{}%", int(100.0 * probability + 1e-9));
+}
+
+std::string describe_range(const Confidence& c) {
+  if (!c.least_s || !c.most_s) return "";
+  std::string least = format_seconds(*c.least_s);
+  const std::string most = format_seconds(*c.most_s);
+  const size_t unit = least.rfind(' ');
+  if (unit != std::string::npos && least.substr(unit) == most.substr(most.rfind(' '))) least.resize(unit);
+  return least + " to " + most;
+}
+
+std::string describe_certificate(const SearchCertificate& c, double step_time_s,
+                                 std::optional<double> waited_s) {
+  const std::string time = format_seconds(waited_s.value_or(c.seconds));
+  if (c.optimal)
+    return fmt::format("Searched all {} layouts in {}: {}; {}.", format_count(c.layouts), time, fates(c),
+                       distance(c, step_time_s));
+  const std::string gap = c.gap >= 1.0 ? "the best may be any amount faster, since not all was bounded"
+                                       : fmt::format("the best is at most {} faster", format_percent(c.gap));
+  return fmt::format("Stopped after {}: of {}{} layouts {}; {}.", time, c.counted ? "" : "at least ",
+                     format_count(c.layouts), fates(c), gap);
 }
 
 }  // namespace mpt
