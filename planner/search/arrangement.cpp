@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/clock.h"
 #include "base/quantity.h"
 #include "base/ranges.h"
 #include "planner/memory/memory_model.h"
@@ -22,9 +23,8 @@ std::vector<std::vector<DeviceGroup>> arrangements(const std::vector<DeviceGroup
   std::vector<std::vector<DeviceGroup>> all;
   for (uint32_t chosen = 1; chosen < (1u << groups.size()); ++chosen) {
     std::vector<size_t> order;
-    for (size_t g = 0; g < groups.size(); ++g) {
+    for (size_t g = 0; g < groups.size(); ++g)
       if (chosen >> g & 1) order.push_back(g);
-    }
     do {
       std::vector<DeviceGroup> arranged;
       for (const size_t g : order) arranged.push_back(groups[g]);
@@ -164,7 +164,7 @@ SearchProblem with_limits_between(const SearchProblem& least, const SearchProble
   return problem;
 }
 
-std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem, const Wanted& wanted,
+std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem, const ResultLimits& wanted,
                                                     const OnProgress& on_progress, const Beside& beside) {
   if (!problem.cluster.mixed()) {
     auto only = std::make_unique<ArrangedSearch>();
@@ -172,6 +172,7 @@ std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem
     only->result = search(problem, wanted, on_progress, beside);
     return only;
   }
+  const double start_s = now_s();
   SearchCertificate sum;
   sum.optimal = true;
   double bound_s = std::numeric_limits<double>::infinity(), with_all_s = bound_s;
@@ -180,14 +181,13 @@ std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem
   std::vector<std::string> notes;
   for (const std::vector<DeviceGroup>& groups : arrangements(problem.cluster.groups)) {
     auto next = arranged(problem, groups);
-    if (problem.time_limit_s > 0.0)
-      next->problem.time_limit_s = std::max(1e-6, problem.time_limit_s - sum.seconds);
+    next->problem = with_time_left(std::move(next->problem), problem.time_limit_s, start_s);
     const SearchProblem roomier = without_margin(next->problem);
     next->result =
         search(next->problem, wanted, on_progress,
                {beside.roomier != nullptr ? &roomier : nullptr, nullptr, 1.0, beside.simplest_kinds});
     add(sum, next->result.certificate);
-    bound_s = std::min(bound_s, next->result.certificate.optimal ? time_s(*next) : next->result.bound_s);
+    bound_s = std::min(bound_s, next->result.bound_s);
     notes.push_back(told(name_of(groups), next->result));
     if (next->problem.ranks == problem.cluster.devices) with_all_s = std::min(with_all_s, time_s(*next));
     if (best && time_s(*next) >= time_s(*best)) continue;
@@ -198,9 +198,8 @@ std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem
   best->left_out = idle_groups(problem, used, time_s(*best), with_all_s, sum.optimal);
   sum.fastest_s = best->result.certificate.fastest_s;
   best->result.certificate = sum;
-  if (!sum.optimal && !best->result.best.empty()) {
+  if ((!sum.optimal || problem.gap > 0.0) && !best->result.best.empty())
     best->result.certificate.gap = std::max(0.0, 1.0 - bound_s / time_s(*best));
-  }
   return best;
 }
 

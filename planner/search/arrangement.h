@@ -46,7 +46,7 @@ struct ArrangedSearch {
 /// Every selection and order of the problem's groups, the most devices first. The certificate counts the
 /// layouts of all. A problem of one kind of device is searched as it is. `beside.roomier`: any problem asks
 /// for without_margin() of each arrangement.
-std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem, const Wanted& wanted,
+std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem, const ResultLimits& wanted,
                                                     const OnProgress& on_progress = {},
                                                     const Beside& beside = {});
 

@@ -41,8 +41,7 @@ bool CompleteLeaf::schedule_is_duplicate(double incumbent_s) {
   return name != layout_.schedule && allowed(problem_.bounds.schedules, name);
 }
 
-std::optional<Incumbent> CompleteLeaf::simulate(double incumbent_s, std::vector<double>& durations,
-                                                Timeline& timeline) {
+std::optional<Incumbent> CompleteLeaf::simulate(double incumbent_s, SimulatedStep& step) {
   Incumbent found{kInfinity, 0, {}};
   if (generated_) {
     found.step_time_s = made(incumbent_s)->step_time_s;
@@ -50,11 +49,13 @@ std::optional<Incumbent> CompleteLeaf::simulate(double incumbent_s, std::vector<
   } else {
     const std::vector<int64_t> peaks = resolver_.peaks(layout_)->peak_bytes(footprints());
     found.peak_bytes = *std::max_element(peaks.begin(), peaks.end());
-    const auto program = resolver_.program(layout_);
-    cost().durations(*program, durations);
-    found.step_time_s =
-        step_time_within(*program, durations, contention_of(problem_, layout_), incumbent_s, timeline);
-    if (found.step_time_s > incumbent_s) resolver_.slow_paths(layout_).add(*program, timeline);
+    resolver_.programs().simulate({layout_, micro_batches(layout_, problem_.workload),
+                                   models::trains_shared_table(problem_.model, layout_), cost(),
+                                   contention_of(problem_, layout_), incumbent_s},
+                                  step);
+    found.step_time_s = step.step_time_s;
+    if (found.step_time_s > incumbent_s)
+      resolver_.slow_paths(layout_).add(*step.program, step.timeline, step.more_micro_batches);
   }
   if (found.step_time_s > incumbent_s) return std::nullopt;
   found.layout = layout_;

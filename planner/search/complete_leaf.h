@@ -30,9 +30,8 @@ class CompleteLeaf : public Probe {
   bool no_schedule_fits(double incumbent_s);
   bool schedule_is_duplicate(double incumbent_s);
 
-  /// Of a leaf that no tier prunes; nothing if it is slower than the incumbent. `durations` and `timeline`
-  /// are memory to use.
-  std::optional<Incumbent> simulate(double incumbent_s, std::vector<double>& durations, Timeline& timeline);
+  /// Of a leaf that no tier prunes; nothing if it is slower than the incumbent. `step`: memory to use.
+  std::optional<Incumbent> simulate(double incumbent_s, SimulatedStep& step);
 
  private:
   const StepCost& cost();

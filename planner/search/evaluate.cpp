@@ -4,19 +4,30 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 #include "base/quantity.h"
 #include "core/lower.h"
 #include "frameworks/framework.h"
-#include "frameworks/supports/supports.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/made_to_measure.h"
 
 namespace mpt::planner {
 namespace {
 
+// A program has four instructions of about 170 bytes for each stage and micro-batch.
+void check_work(const SearchProblem& problem, const Layout& layout) {
+  const int64_t count = micro_batches(layout, problem.workload), stages = layout.stages();
+  if (count <= kMostScheduleCells / stages) return;
+  const int64_t most = kMostScheduleCells / stages * layout.micro_batch * layout.data;
+  throw UserError(Problem{"--global-batch", fmt::format("{} micro-batches in {} stages", count, stages),
+                          fmt::format("at most {} stages x micro-batches", kMostScheduleCells),
+                          fmt::format("for example --global-batch {}", most)});
+}
+
 Schedule schedule_of(const SearchProblem& problem, const Estimate& e) {
+  check_work(problem, e.layout);
   if (find_schedule(e.layout.schedule, "layout").made_to_measure) {
     ProgramCache programs;
     if (auto made = make_to_measure(problem, e.layout, e.footprints, e.cost, programs)) {
@@ -35,45 +46,30 @@ std::optional<Rejection> rejection_of(const SearchProblem& problem, const Layout
   return rejection ? rejection : host_rejection(problem, layout);
 }
 
-// `programs`: null, or has the named schedules' programs.
-Evaluation simulated(const SearchProblem& problem, const Estimate& e, Schedule schedule,
-                     ProgramCache* programs) {
-  Evaluation result;
-  result.schedule = std::move(schedule);
-  if (programs != nullptr && !find_schedule(e.layout.schedule, "layout").made_to_measure) {
-    const bool tied = e.footprints.front().tied_embedding_bytes > 0;
-    result.program = *programs->program(e.layout, micro_batches(e.layout, problem.workload), tied);
-    set_bytes(e.footprints, result.program);
-  } else {
-    result.program = lower(e.layout, result.schedule, e.footprints);
-  }
+// Without its program and its times.
+Evaluation checked(const SearchProblem& problem, const Estimate& e, Evaluation result) {
   result.memory = rank_memory(result.program, e.footprints);
   result.rejection = rejection_of(problem, e.layout, result.memory);
   for (const RankMemory& m : result.memory) result.peak_bytes = std::max(result.peak_bytes, m.peak_bytes);
   MPT_CHECK(e.floor_bytes <= result.peak_bytes, "{}: floor of {} bytes, peak of {}", layout_name(e.layout),
             e.floor_bytes, result.peak_bytes);
-  result.durations_s = e.cost.durations(result.program);
-  result.timeline = simulate(result.program, result.durations_s, contention_of(problem, e.layout));
-  result.step_time_s = step_time_s(result.timeline);
   MPT_CHECK(e.bound_s <= result.step_time_s, "{}: bound of {} s, simulated {} s", layout_name(e.layout),
             e.bound_s, result.step_time_s);
-  result.bubble_share = bubble_share(result.program, result.timeline);
+  result.bubble_share = bubble_share(result.program, result.timeline, result.times(), result.step_time_s);
   return result;
 }
 
+Evaluation simulated(const SearchProblem& problem, const Estimate& e, Schedule schedule) {
+  Evaluation result;
+  result.schedule = std::move(schedule);
+  result.program = lower(e.layout, result.schedule, e.footprints);
+  result.durations_s = e.cost.durations(result.program);
+  result.timeline = simulate(result.program, result.durations_s, contention_of(problem, e.layout));
+  result.step_time_s = step_time_s(result.timeline);
+  return checked(problem, e, std::move(result));
+}
+
 }  // namespace
-
-bool has_equal_rounds(const Layout& layout, int64_t micro_batches) {
-  if (micro_batches % layout.pipeline == 0) return false;
-  const auto* const framework = frameworks::find_framework(layout.execution.framework);
-  return framework != nullptr && frameworks::deals_equal_rounds(*framework, layout.schedule);
-}
-
-Schedule named_schedule(const Layout& layout, int64_t micro_batches) {
-  const ScheduleEntry& entry = leanest_schedule(find_schedule(layout.schedule, "layout"), int(layout.chunks));
-  return make_schedule(entry, int(layout.pipeline), int(layout.chunks), int(micro_batches),
-                       has_equal_rounds(layout, micro_batches));
-}
 
 Estimate estimate(const SearchProblem& problem, const Layout& layout) {
   return estimate(problem, SplitModel(problem, layout), layout);
@@ -82,37 +78,43 @@ Estimate estimate(const SearchProblem& problem, const Layout& layout) {
 Estimate estimate(const SearchProblem& problem, const SplitModel& split, const Layout& layout) {
   const ScheduleEntry& entry = find_schedule(layout.schedule, "layout");
   const std::vector<int> placement = entry.placement(int(layout.pipeline), int(layout.chunks));
-  return estimate(problem, layout, models::stage_footprints(split.pieces, problem.model, layout),
-                  cost_of(problem, split, layout, placement));
-}
-
-Estimate estimate(const SearchProblem& problem, const Layout& layout, std::vector<StageFootprint> footprints,
-                  StepCost cost) {
-  const ScheduleEntry& entry = find_schedule(layout.schedule, "layout");
-  const std::vector<int> placement = entry.placement(int(layout.pipeline), int(layout.chunks));
-  Estimate e{layout, std::move(footprints), std::move(cost)};
-  e.bound_s = lower_bound_s(problem, layout, e.cost, entry, placement);
+  Estimate e{layout, models::stage_footprints(split.pieces, problem.model, layout),
+             cost_of(problem, split, layout, placement)};
+  e.bound_s = lower_bounds_s(layout, e.cost, placement, micro_batches(layout, problem.workload),
+                             contention_of(problem, layout).best(layout.pipeline))
+                  .of(entry);
   const auto floors = memory_floors(layout, placement, e.footprints);
   e.floor_bytes = *std::max_element(floors.begin(), floors.end());
   return e;
 }
 
-double lower_bound_s(const SearchProblem& problem, const Layout& layout, const StepCost& cost,
-                     const ScheduleEntry& entry, std::span<const int> rank_of_stage) {
-  return lower_bounds_s(layout, cost, rank_of_stage, micro_batches(layout, problem.workload),
-                        contention_of(problem, layout).best(layout.pipeline))
-      .of(entry);
-}
-
 Evaluation evaluate_regardless(const SearchProblem& problem, const Estimate& e) {
-  return simulated(problem, e, schedule_of(problem, e), nullptr);
+  return simulated(problem, e, schedule_of(problem, e));
 }
 
-Evaluation evaluate(const SearchProblem& problem, const Estimate& e, ProgramCache* programs) {
+Evaluation evaluate(const SearchProblem& problem, const Estimate& e) {
   Evaluation result;
   result.schedule = schedule_of(problem, e);
   result.rejection = rejection_of(problem, e.layout, rank_memory(result.schedule, e.footprints));
-  return result.rejection ? result : simulated(problem, e, std::move(result.schedule), programs);
+  return result.rejection ? result : simulated(problem, e, std::move(result.schedule));
+}
+
+Evaluation evaluate_by_rounds(const SearchProblem& problem, const Estimate& e, ProgramCache& programs) {
+  if (find_schedule(e.layout.schedule, "layout").made_to_measure) return evaluate(problem, e);
+  SimulatedStep step;
+  programs.simulate(
+      {e.layout, micro_batches(e.layout, problem.workload), e.footprints.front().tied_embedding_bytes > 0,
+       e.cost, contention_of(problem, e.layout), std::numeric_limits<double>::infinity()},
+      step);
+  Evaluation result;
+  result.schedule = *programs.schedule(e.layout, step.program->micro_batches);
+  result.program = *step.program;
+  set_bytes(e.footprints, result.program);
+  result.more_micro_batches = step.more_micro_batches;
+  result.durations_s = std::move(step.durations_s);
+  result.timeline = std::move(step.timeline);
+  result.step_time_s = step.step_time_s;
+  return checked(problem, e, std::move(result));
 }
 
 std::optional<Rejection> host_rejection(const SearchProblem& problem, const Layout& layout) {

@@ -84,11 +84,10 @@ class RecomputeFitter {
     int64_t high = most_;
     while (level_ < high) {
       const int64_t asked = (level_ + high) / 2;
-      if (fits_at(rank, asked)) {
+      if (fits_at(rank, asked))
         high = asked;
-      } else {
+      else
         level_ = asked + 1;
-      }
     }
     fits_at(rank, level_);  // sets the counts
     return true;

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "planner/search/search.h"
+#include "planner/search/search_result.h"
 
 namespace mpt::planner {
 

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "planner/memory/memory_model.h"
 #include "planner/search/space.h"
 
 namespace mpt::planner {
@@ -65,9 +64,8 @@ std::pair<double, double> average_rank(const SearchProblem& problem, const Layou
   const std::vector<PoolMask> masks = pools_of_ranks(problem, layout);
   for (size_t r = 0; r < masks.size(); ++r) {
     double slowest_s = 0.0;
-    for (size_t pool = 0; pool < work_s.size(); ++pool) {
+    for (size_t pool = 0; pool < work_s.size(); ++pool)
       if (masks[r] >> pool & 1) slowest_s = std::max(slowest_s, work_s[pool]);
-    }
     weights += 1.0 / slowest_s;
     place += double(r) / slowest_s;
   }

@@ -18,9 +18,8 @@ std::vector<double> LayoutResolver::slowness(const Layout& node, const Leaf& lea
     double slowest = double(problem_.memory_limit_bytes) / double(limits[r]);
     if (split == StageSplit::balanced) {
       slowest = 0.0;
-      for (size_t pool = 0; pool < work_s.size(); ++pool) {
+      for (size_t pool = 0; pool < work_s.size(); ++pool)
         if (masks[r] >> pool & 1) slowest = std::max(slowest, work_s[pool] / work_s.front());
-      }
     }
     slowness.push_back(slowest);
   }
@@ -73,21 +72,15 @@ StepCost LayoutResolver::cost(const Layout& layout, const Leaf& leaf) {
                     &prices_.sharding(layout).states);
   StepCost cost;
   // What is shared knows nothing of fitted recompute.
-  if (layout.recomputed_layers.empty()) {
+  if (layout.recomputed_layers.empty())
     pricer.price(*stages(layout, leaf), layout.recompute, cost);
-  } else {
+  else
     pricer.price(stage_kinds(devices, layout, placement_of(layout, leaf)), layout.recompute, cost);
-  }
   return cost;
 }
 
 std::shared_ptr<const ActivationPeaks> LayoutResolver::peaks(const Layout& layout) {
   return programs_.peaks(layout, micro_batches(layout, problem_.workload));
-}
-
-std::shared_ptr<const StepProgram> LayoutResolver::program(const Layout& layout) {
-  return programs_.program(layout, micro_batches(layout, problem_.workload),
-                           models::trains_shared_table(problem_.model, layout));
 }
 
 SlowPaths& LayoutResolver::slow_paths(const Layout& layout) {

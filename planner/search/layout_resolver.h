@@ -63,7 +63,6 @@ class LayoutResolver {
   /// Of a layout whose schedule is made to measure: of the leanest named one in its place, to which recompute
   /// is fitted.
   std::shared_ptr<const ActivationPeaks> peaks(const Layout& layout);
-  std::shared_ptr<const StepProgram> program(const Layout& layout);
   SlowPaths& slow_paths(const Layout& layout);
 
  private:

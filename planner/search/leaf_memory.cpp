@@ -80,9 +80,8 @@ bool LeafMemory::above_floors(const DivisionMemory& division, const std::vector<
     }
     floors.push_back(statics + activations);
   }
-  for (size_t r = 0; r < limits.size(); ++r) {
+  for (size_t r = 0; r < limits.size(); ++r)
     if (floors[stages.row_of_rank[r]] > limits[r]) return false;
-  }
   return true;
 }
 

@@ -19,9 +19,8 @@ constexpr int64_t kMostStages = 1024;
 // Without a pipeline there is nothing to order. 1F1B represents all, because it holds the fewest
 // micro-batches. Who asks for other schedules alone wants a pipeline.
 const ScheduleEntry* only_schedule(const SearchProblem& problem) {
-  for (const ScheduleEntry& entry : schedule_catalog()) {
+  for (const ScheduleEntry& entry : schedule_catalog())
     if (entry.name == Layout{}.schedule && allowed(problem.bounds.schedules, entry.name)) return &entry;
-  }
   return nullptr;
 }
 
@@ -39,9 +38,8 @@ class LeafEnumeration {
       if (!allowed(problem_.bounds.schedules, entry.name) || (one_rank() && &entry != only_)) continue;
       const int64_t most =
           std::min<int64_t>(entry.max_chunks, problem_.model.layers.count() / node_.pipeline);
-      for (int64_t chunks = entry.min_chunks; chunks <= most; ++chunks) {
+      for (int64_t chunks = entry.min_chunks; chunks <= most; ++chunks)
         if (has_chunks(entry, chunks)) add_splits(entry, chunks);
-      }
     }
     if (one_rank() && only_ == nullptr)
       note(fmt::format("without a pipeline there is no {} to follow",

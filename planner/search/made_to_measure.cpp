@@ -7,6 +7,9 @@
 #include "core/lower.h"
 #include "core/schedule_catalog.h"
 #include "core/schedules/list_scheduler.h"
+#include "planner/search/split_model.h"
+#include "planner/search/step_bounds.h"
+#include "planner/simulate/simulator.h"
 
 namespace mpt::planner {
 namespace {

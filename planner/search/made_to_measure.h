@@ -9,7 +9,8 @@
 #include <memory>
 #include <optional>
 
-#include "planner/search/evaluate.h"
+#include "planner/cost/step_cost.h"
+#include "planner/search/problem.h"
 #include "planner/search/program_cache.h"
 
 namespace mpt::planner {

@@ -174,9 +174,7 @@ std::vector<NearMiss> NearMisses::nearest(size_t most) {
               [](const Miss& a, const Miss& b) { return a.needs_less(b); });
     if (!split.misses.empty()) splits.push_back(&split);
   }
-  std::stable_sort(splits.begin(), splits.end(), [](const Split* a, const Split* b) {
-    return a->misses.front().needed < b->misses.front().needed;
-  });
+  sort_by(splits, [](const Split* split) { return split->misses.front().needed; });
   std::vector<NearMiss> out;
   for (const Split* split : splits) {
     if (out.size() == splits_looked_at) break;

@@ -13,7 +13,7 @@
 
 #include "planner/search/layout_resolver.h"
 #include "planner/search/node.h"
-#include "planner/search/search.h"
+#include "planner/search/search_result.h"
 
 namespace mpt::planner {
 

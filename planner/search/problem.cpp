@@ -3,11 +3,20 @@
 
 #include <limits>
 
+#include "base/clock.h"
 #include "core/rank_grid.h"
 #include "frameworks/supports/supports.h"
 #include "planner/memory/memory_model.h"
 
 namespace mpt::planner {
+
+SearchProblem with_time_left(SearchProblem problem, double limit_s, double start_s) {
+  constexpr double kAtLeast = 1e-6;  // zero would be no limit
+  if (limit_s <= 0.0) return problem;
+  const double left_s = std::max(kAtLeast, limit_s - (now_s() - start_s));
+  problem.time_limit_s = problem.time_limit_s > 0.0 ? std::min(problem.time_limit_s, left_s) : left_s;
+  return problem;
+}
 
 std::vector<PoolMask> pools_of_ranks(const SearchProblem& problem, const Layout& layout) {
   std::vector<PoolMask> masks(size_t(layout.pipeline), PoolMask{1});
@@ -38,9 +47,8 @@ std::vector<int64_t> limits_of_ranks(const SearchProblem& problem, const Layout&
   const std::vector<PoolMask> masks = pools_of_ranks(problem, layout);
   for (size_t p = 0; p < masks.size(); ++p) {
     int64_t least = problem.memory_limit_bytes;
-    for (size_t pool = 0; pool < problem.pools.size(); ++pool) {
+    for (size_t pool = 0; pool < problem.pools.size(); ++pool)
       if (masks[p] >> pool & 1) least = std::min(least, problem.limit_bytes(pool));
-    }
     limits[p] -= problem.memory_limit_bytes - least;
   }
   return limits;

@@ -54,12 +54,15 @@ struct SearchProblem {
   std::shared_ptr<const frameworks::Framework> apart_from;
   std::vector<Layout> known;   // somebody has them: nothing slower is an answer, where they fit
   double time_limit_s = 0.0;   // 0: none
+  double gap = 0.0;            // nothing is wanted that is faster than the best by at most that share
   int look_every = 8;          // nodes between two looks at the clock
   int most_kinds = 5;          // of tensor, context, pipeline, data and expert parallelism that a layout has
   bool from_rows = true;       // schedules that the framework takes as files of rows alone, too
   bool fits_recompute = true;  // full recompute of as few layers as memory asks for, too
   bool near_misses = true;     // tell which layouts fell to memory by how much, even where others fit
   int threads = 1;
+  /// One with a gap: else the result depends on the order in which threads find layouts.
+  size_t searching_threads() const { return gap > 0.0 ? 1 : size_t(std::max(1, threads)); }
   const CostSource* cost = nullptr;  // of the first group
   std::vector<DevicePool> pools;     // by group of a mixed cluster; empty where all devices are alike
 
@@ -78,9 +81,8 @@ struct SearchProblem {
   auto refused(Rule&& rule) const {
     if (framework) return rule(*framework);
     decltype(rule(*framework)) last{};
-    for (const frameworks::Framework* one : any_of) {
+    for (const frameworks::Framework* one : any_of)
       if (last = rule(*one); !last) break;
-    }
     return last;
   }
   /// Whether one of its frameworks runs the whole layout, which its space has; true without several.
@@ -91,6 +93,9 @@ struct SearchProblem {
     return pools.empty() ? memory_limit_bytes : pools[pool].memory_limit_bytes;
   }
 };
+
+/// The problem with the time that is left of a limit since `start_s`; 0: no limit.
+SearchProblem with_time_left(SearchProblem problem, double limit_s, double start_s);
 
 /// Groups of the cluster in which the devices of each pipeline rank lie, as bits; all 1 where devices are
 /// alike.

@@ -16,12 +16,34 @@
 #include "core/schedule_catalog.h"
 #include "core/stage_footprint.h"
 #include "core/step_program.h"
-#include "planner/search/slow_paths.h"
+#include "planner/cost/step_cost.h"
+#include "planner/simulate/simulator.h"
+#include "planner/simulate/slow_paths.h"
 
 namespace mpt::planner {
 
 /// Footprints that give a program its structure and no bytes.
 std::vector<StageFootprint> structure_footprints(const Layout& layout, bool tied);
+
+/// By the catalog; of a schedule that is made to measure, the leanest named one of its placement.
+Schedule named_schedule(const Layout& layout, int64_t micro_batches);
+struct StepTask {
+  const Layout& layout;
+  int64_t micro_batches = 1;
+  bool tied = false;  // whether the model ties its embeddings
+  const StepCost& cost;
+  Contention contention;
+  double limit_s = 0.0;  // nothing slower is wanted
+};
+
+/// Keeps its memory from step to step.
+struct SimulatedStep {
+  std::shared_ptr<const StepProgram> program;
+  int64_t more_micro_batches = 0;  // of the step, beyond the program's
+  std::vector<double> durations_s;
+  Timeline timeline;         // of the program; it ends early where the step is too slow
+  double step_time_s = 0.0;  // above the limit or infinite where the step is too slow
+};
 
 class ProgramCache {
  public:
@@ -32,6 +54,8 @@ class ProgramCache {
   std::shared_ptr<const ActivationPeaks> known_peaks(const Layout& layout, int64_t micro_batches) const;
   /// `tied`: the model ties its embeddings.
   std::shared_ptr<const StepProgram> program(const Layout& layout, int64_t micro_batches, bool tied);
+  /// By a few rounds of micro-batches where those tell the time, or that it is above the limit.
+  void simulate(const StepTask& task, SimulatedStep& step);
   /// What is known of that program, which itself may be gone.
   SlowPaths& slow_paths(const Layout& layout, int64_t micro_batches, bool tied) {
     return slow_paths_[key_of(layout, micro_batches, tied)];
@@ -52,8 +76,8 @@ class ProgramCache {
     std::list<Key> oldest_first;
     size_t bytes = 0;
   };
-  template <class T>
-  void keep(Entries<T>& entries, const Key& key, std::shared_ptr<const T> value);
+  template <class T, class Make>
+  static std::shared_ptr<const T> kept(Entries<T>& entries, const Key& key, Make&& make);
 
   static Key schedule_key(const Layout& layout, int64_t micro_batches);
   static Key peaks_key(const Layout& layout, int64_t micro_batches);

@@ -20,13 +20,13 @@ constexpr double kSlack = 1.0 + 1e-9;  // a rounding error must not prune the ve
 int kinds_of(const Layout& l) { return kinds_of_parallelism(l.degrees(), l.expert); }
 
 // Layouts of one set, and what its search found out.
-struct Found {
+struct PartialResult {
   std::vector<Incumbent> best;  // fastest first
   SearchResult about;           // its certificate and near misses
 };
 
 // `sum` gets those of `part` that it lacks.
-void add_best(std::vector<Incumbent>& sum, const std::vector<Incumbent>& part, const Wanted& wanted) {
+void add_best(std::vector<Incumbent>& sum, const std::vector<Incumbent>& part, const ResultLimits& wanted) {
   for (const Incumbent& one : part) {
     const auto alike = [&](const Incumbent& other) { return other.layout == one.layout; };
     if (!any_of(sum, alike)) sum.push_back(one);
@@ -57,16 +57,16 @@ void keep_nearest(std::vector<NearMiss>& misses, size_t told, SearchResult& resu
 }
 
 // Searches of parts of one problem, one after the other. They share prices and programs.
-class Searches {
+class SearchSession {
  public:
-  explicit Searches(const SearchProblem& problem)
-      : problem_(problem), count_(size_t(std::max(1, problem.threads))) {
+  explicit SearchSession(const SearchProblem& problem)
+      : problem_(problem), count_(problem.searching_threads()) {
     for (size_t thread = 0; thread < count_; ++thread)
       resolvers_.push_back(std::make_unique<LayoutResolver>(problem));
   }
 
   // `known_s`: nothing slower is wanted.
-  Found run(const SearchPart& part, double known_s, const OnProgress& on_progress) {
+  PartialResult run(const SearchPart& part, double known_s, const OnProgress& on_progress) {
     fits_ = fits_ || known_s < kInfinity;
     SharedIncumbent shared(known_s, int(count_), on_progress);
     threads_.resize(count_);
@@ -80,7 +80,7 @@ class Searches {
     const bool nothing_fits = !fits_;
     if (part.tells && optimal && (nothing_fits || problem_.near_misses))
       in_threads(count_, [&](size_t t) { threads_[t]->tell_near_misses(nothing_fits); });
-    Found found{incumbents(part.wanted), threads_.front()->take()};
+    PartialResult found{incumbents(part.wanted), threads_.front()->take()};
     for (size_t t = 1; t < count_; ++t) merge(found.about, threads_[t]->take());
     SearchThread::LeafLists lists;  // threads have some of them alike
     for (const auto& thread : threads_)
@@ -102,7 +102,7 @@ class Searches {
   Candidate evaluated(const SearchProblem& problem, const Incumbent& found) {
     const SplitModel& split = resolvers_.front()->prices().split(found.layout);
     Estimate e = estimate(problem, split, found.layout);
-    Evaluation evaluation = evaluate(problem, e, &resolvers_.front()->programs());
+    Evaluation evaluation = evaluate_by_rounds(problem, e, resolvers_.front()->programs());
     MPT_CHECK(!evaluation.rejection && evaluation.peak_bytes == found.peak_bytes &&
                   std::abs(evaluation.step_time_s - found.step_time_s) <= 1e-9 * found.step_time_s,
               "{}: {} s and {} bytes in the search, {} s and {} bytes evaluated again",
@@ -112,7 +112,7 @@ class Searches {
   }
 
  private:
-  std::vector<Incumbent> incumbents(const Wanted& wanted) const {
+  std::vector<Incumbent> incumbents(const ResultLimits& wanted) const {
     std::vector<Incumbent> all;
     for (const auto& thread : threads_) add_best(all, thread->incumbents(), wanted);
     return all;
@@ -146,9 +146,8 @@ SearchProblem warm_start(const SearchProblem& problem) {
   if (b.micro_batch.empty()) b.micro_batch = {1, 2, 4};
   if (b.chunks.empty()) b.chunks = {1, 2, 3, 4, 6, 8};
   if (b.schedules.empty()) {
-    for (const ScheduleEntry& entry : schedule_catalog()) {
+    for (const ScheduleEntry& entry : schedule_catalog())
       if (entry.warm_start) b.schedules.push_back(entry.name);
-    }
   }
   part.fits_recompute = false;
   return part;
@@ -164,7 +163,7 @@ SearchProblem obvious_part(const SearchProblem& problem) {
   if (given.zero.empty()) b.zero = {};
   if (given.chunks.empty()) b.chunks = {1};
   if (given.schedules.empty()) b.schedules = {Layout{}.schedule};
-  part.time_limit_s = 0.0;
+  part.time_limit_s = part.gap = 0.0;
   return part;
 }
 
@@ -199,15 +198,15 @@ std::vector<Incumbent> known_incumbents(const SearchProblem& problem) {
   return known;
 }
 
-// The simplest of the equals goes first, then the fastest. Whoever works most for nothing stands behind
-// somebody who does not: some are left.
-std::vector<Incumbent> told(std::vector<Incumbent> best, const Wanted& wanted) {
+// The simplest of the equals goes first, then the fastest. Layouts that are dominated by another are dropped;
+// at least one remains.
+std::vector<Incumbent> rank_results(std::vector<Incumbent> best, const ResultLimits& wanted) {
   if (best.empty()) return best;
   if (wanted.equals > 0) {
     const std::vector<Incumbent> all = best;
     std::erase_if(best, [&](const Incumbent& one) {
-      return any_of(
-          all, [&](const Incumbent& other) { return works_for_nothing(one, other, wanted.equal_share); });
+      return any_of(all,
+                    [&](const Incumbent& other) { return is_dominated(one, other, wanted.equal_share); });
     });
     const double most_s = (1.0 + wanted.equal_share) * best.front().step_time_s;
     const auto end = find_if(best, [&](const Incumbent& one) { return one.step_time_s > most_s; });
@@ -221,29 +220,29 @@ std::vector<Incumbent> told(std::vector<Incumbent> best, const Wanted& wanted) {
 }
 
 // The best layouts of a set, part after part.
-class BestOf {
+class ResultMerger {
  public:
-  BestOf(Searches& searches, Wanted wanted) : searches_(searches), wanted_(wanted) {}
+  ResultMerger(SearchSession& searches, ResultLimits wanted) : searches_(searches), wanted_(wanted) {}
 
   // Nothing slower is wanted.
-  double most_s() const {
+  double most_s(double gap) const {
     std::vector<double> times;
     for (const Incumbent& one : best_) times.push_back(one.step_time_s);
-    return wanted_.most_s(times) * kSlack;
+    return wanted_.most_s(times, gap) * kSlack;
   }
   void add(const std::vector<Incumbent>& more) { add_best(best_, more, wanted_); }
   SearchResult run(const SearchProblem& part, const OnProgress& watch, const SearchProblem* roomier = nullptr,
                    bool tells = false) {
-    Found found = searches_.run({part, roomier, wanted_, tells}, most_s(), watch);
+    PartialResult found = searches_.run({part, roomier, wanted_, tells}, most_s(part.gap), watch);
     add(found.best);
     return std::move(found.about);
   }
   double fastest_s() const { return best_.empty() ? kInfinity : best_.front().step_time_s; }
-  std::vector<Incumbent> told() const { return planner::told(best_, wanted_); }
+  std::vector<Incumbent> rank_results() const { return planner::rank_results(best_, wanted_); }
 
  private:
-  Searches& searches_;
-  const Wanted wanted_;
+  SearchSession& searches_;
+  const ResultLimits wanted_;
   std::vector<Incumbent> best_;
 };
 
@@ -267,64 +266,58 @@ void add(SearchCertificate& sum, const SearchCertificate& part) {
   for (size_t t = 0; t < part.pruned.size(); ++t) sum.pruned[t].layouts += part.pruned[t].layouts;
 }
 
-size_t Wanted::count(std::span<const double> times) const {
+size_t ResultLimits::count(std::span<const double> times) const {
   if (times.empty()) return 0;
   const auto end = std::upper_bound(times.begin(), times.end(), (1.0 + equal_share) * times.front());
   return std::min(times.size(), std::max(fastest, std::min(equals, size_t(end - times.begin()))));
 }
 
-double Wanted::most_s(std::span<const double> times) const {
+double ResultLimits::most_s(std::span<const double> times, double gap) const {
+  if (gap > 0.0 && !times.empty()) return times.front() / (1.0 + gap);
   if (times.size() < fastest) return kInfinity;
   if (equals <= fastest) return times[fastest - 1];
   const double equal_s = (1.0 + equal_share) * times.front();
   return std::max(times[fastest - 1], times.size() < equals ? equal_s : std::min(equal_s, times[equals - 1]));
 }
 
-SearchResult search(const SearchProblem& problem, const Wanted& wanted, const OnProgress& on_progress,
+SearchResult search(const SearchProblem& problem, const ResultLimits& wanted, const OnProgress& on_progress,
                     const Beside& beside) {
   constexpr int64_t kManyRanks = 64;
-  Searches searches(problem);
-  const double start_s = now_s();
-  // All parts together keep to the limit of the problem.
-  const auto with_time_left = [&](SearchProblem part) {
-    constexpr double kAtLeast = 1e-6;  // zero would be no limit
-    const double left_s = std::max(kAtLeast, problem.time_limit_s - (now_s() - start_s));
-    if (problem.time_limit_s > 0.0)
-      part.time_limit_s = part.time_limit_s > 0.0 ? std::min(part.time_limit_s, left_s) : left_s;
-    return part;
-  };
-  BestOf best(searches, wanted);
+  SearchSession searches(problem);
+  const double start_s = now_s(), limit_s = problem.time_limit_s;  // of all parts together
+  ResultMerger best(searches, wanted);
   best.add(known_incumbents(problem));
   best.run(obvious_part(problem), {});  // to its end, whatever stops the rest
-  if (problem.ranks >= kManyRanks) best.run(warm_start(problem), on_progress);
+  if (problem.ranks >= kManyRanks)
+    best.run(with_time_left(warm_start(problem), limit_s, start_s), on_progress);
 
-  const SearchProblem rest = with_time_left(problem);
+  const SearchProblem rest = with_time_left(problem, limit_s, start_s);
   SearchProblem roomier = beside.roomier != nullptr ? *beside.roomier : problem;
   SearchResult result = best.run(rest, on_progress, beside.roomier != nullptr ? &roomier : nullptr, true);
   SearchCertificate& c = result.certificate;
   const double best_s = best.fastest_s();
   if (std::isfinite(best_s)) c.fastest_s = best_s;
-  if (std::isfinite(best_s) && !c.optimal) c.gap = std::max(0.0, 1.0 - result.bound_s / best_s);
-  result.bound_s = std::min(result.bound_s, best_s);
-  for (const Incumbent& one : best.told()) result.best.push_back(searches.evaluated(problem, one));
+  result.bound_s = std::min(result.bound_s, c.optimal ? best_s / (1.0 + problem.gap) : best_s);
+  if (std::isfinite(best_s)) c.gap = 1.0 - result.bound_s / best_s;
+  for (const Incumbent& one : best.rank_results()) result.best.push_back(searches.evaluated(problem, one));
   if (c.optimal && beside.roomier != nullptr) {
-    roomier = with_time_left(roomier);
+    roomier = with_time_left(roomier, limit_s, start_s);
     const auto faster = searches.run_roomier(best_s / kSlack, on_progress);
     for (const Incumbent& one : faster) result.roomier.push_back(searches.evaluated(roomier, one));
   }
   if (c.optimal && beside.beyond != nullptr && !result.best.empty()) {
-    const SearchProblem beyond = with_time_left(*beside.beyond);
+    const SearchProblem beyond = with_time_left(*beside.beyond, limit_s, start_s);
     const double below_s = beside.below * result.best.front().evaluation.step_time_s;
-    const Found faster = searches.run({beyond, nullptr, 1}, below_s, on_progress);
+    const PartialResult faster = searches.run({beyond, nullptr, 1}, below_s, on_progress);
     if (!faster.best.empty()) result.beyond = searches.evaluated(beyond, faster.best.front());
   }
   if (!result.best.empty() && kinds_of(result.best.front().estimate.layout) > beside.simplest_kinds) {
-    SearchProblem simple = with_time_left(problem);
+    SearchProblem simple = with_time_left(problem, limit_s, start_s);
     simple.most_kinds = beside.simplest_kinds;
-    BestOf simplest(searches, {1, wanted.equals, wanted.equal_share});
+    ResultMerger simplest(searches, {1, wanted.equals, wanted.equal_share});
     simplest.run(obvious_part(simple), {});
     simplest.run(simple, on_progress);
-    for (const Incumbent& one : simplest.told()) result.simplest = searches.evaluated(problem, one);
+    for (const Incumbent& one : simplest.rank_results()) result.simplest = searches.evaluated(problem, one);
   }
   c.seconds = now_s() - start_s;
   return result;

@@ -14,9 +14,8 @@ namespace {
 
 // Null: none does.
 const Tier* first_that_prunes(std::span<const Tier> tiers, Probe& node, double incumbent_s) {
-  for (const Tier& tier : tiers) {
+  for (const Tier& tier : tiers)
     if (tier.prunes(node, incumbent_s)) return &tier;
-  }
   return nullptr;
 }
 
@@ -28,7 +27,7 @@ SearchThread::SearchThread(const SearchPart& part, size_t thread, LayoutResolver
       roomier_(part.roomier),
       wanted_(part.wanted),
       thread_(thread),
-      threads_(part.threads()),
+      threads_(part.problem.searching_threads()),
       resolver_(resolver),
       shared_(&shared),
       model_traits_(frameworks::traits_of(part.problem.model)),
@@ -58,9 +57,8 @@ void SearchThread::run_roomier(SharedIncumbent& shared) {
     const std::vector<Sharding> shardings = shardings_of(*problem_, layout);
     add_degrees(layout, shardings, std::vector<int64_t>(shardings.size()));
   }
-  for (const Node& node : nodes_for_room_) {
+  for (const Node& node : nodes_for_room_)
     if (node.bound_s <= incumbent_s()) frontier_.push(node);
-  }
   walk();
 }
 
@@ -259,7 +257,7 @@ void SearchThread::simulate(const Node& node) {
     return prune_leaf(*tier, node);
   --waiting_;
   ++result_.certificate.simulated;
-  if (auto found = leaf.simulate(incumbent_s(), durations_, timeline_)) keep(std::move(*found));
+  if (auto found = leaf.simulate(incumbent_s(), step_)) keep(std::move(*found));
 }
 
 void SearchThread::prune_leaf(const Tier& tier, const Node& node) {
@@ -287,7 +285,7 @@ void SearchThread::keep(Incumbent incumbent) {
                                    [](const Incumbent& a, const Incumbent& b) { return a.key() < b.key(); });
   times_.insert(times_.begin() + (at - incumbents_.begin()), incumbent.step_time_s);
   incumbents_.insert(at, std::move(incumbent));
-  shared_->lower_to(wanted_.most_s(times_));
+  shared_->lower_to(wanted_.most_s(times_, problem_->gap));
   shared_->found(times_.front());
   times_.resize(wanted_.count(times_));
   incumbents_.erase(incumbents_.begin() + ptrdiff_t(times_.size()), incumbents_.end());
@@ -330,19 +328,17 @@ void SearchThread::finish() {
 
 void SearchThread::prune_frontier() {
   // Of the leaves that do not fit, those slower than the incumbents are pruned for that.
-  for (const Node& node : too_large_) {
+  for (const Node& node : too_large_)
     if (node.bound_s <= incumbent_s()) prune_leaf(*too_large_tier_, node);
-  }
   const bool front_is_slower = frontier_.empty() || frontier_.top().bound_s > incumbent_s();
   SearchCertificate& c = result_.certificate;
   c.optimal = front_is_slower && c.counted;
   // Nothing is known of nodes that were not looked at; of the rest the front of the frontier is fastest.
   result_.bound_s = !c.counted ? 0.0 : frontier_.empty() ? kInfinity : frontier_.top().bound_s;
-  if (front_is_slower) {
+  if (front_is_slower)
     count(tiers().back(), waiting_);
-  } else {
+  else
     c.not_reached += waiting_;
-  }
 }
 
 }  // namespace mpt::planner

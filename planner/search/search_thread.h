@@ -28,9 +28,8 @@ struct SearchPart {
   const SearchProblem& problem;
   /// The same with more memory; null: nobody asks for it.
   const SearchProblem* roomier = nullptr;
-  Wanted wanted;
+  ResultLimits wanted;
   bool tells = false;  // whether what does not fit is looked into
-  size_t threads() const { return size_t(std::max(1, problem.threads)); }
 };
 
 /// Searches its part of the space, one of as many as there are threads. Splits stay whole, so that their near
@@ -96,7 +95,7 @@ class SearchThread {
 
   const SearchProblem* problem_;
   const SearchProblem* roomier_;
-  Wanted wanted_;
+  ResultLimits wanted_;
   const size_t thread_, threads_;
   LayoutResolver& resolver_;
   SharedIncumbent* shared_;
@@ -126,8 +125,7 @@ class SearchThread {
   std::vector<double> times_;             // theirs
   NearMisses near_misses_;
   std::set<std::pair<uint32_t, uint16_t>> missed_;  // nodes of sharding that are among them
-  std::vector<double> durations_;                   // of the step that was simulated last, and its times
-  Timeline timeline_;
+  SimulatedStep step_;                              // the last one
   SearchResult result_;
   int64_t looked_ = 0;
 };

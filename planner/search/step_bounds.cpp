@@ -2,9 +2,9 @@
 #include "planner/search/step_bounds.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
-#include <optional>
-#include <vector>
+#include <utility>
 
 namespace mpt::planner {
 namespace {
@@ -70,6 +70,23 @@ class LongestRank {
     rest_.step_end_s = std::max(rest_.step_end_s, rank.end.end_s);
   }
 
+  /// A link that all micro-batches cross `times` one after the other, `link_s` each. `way`: to its far end.
+  void send(const Way& way, double link_s, double times) {
+    const double others_s = (times * micro_ - 1.0) * link_s;
+    auto& [whole, split] = bounds_;
+    whole.link_s = std::max(whole.link_s, way.around_whole_s + others_s);
+    split.link_s = std::max(split.link_s, way.around_split_s + others_s + last_weight_s_);
+  }
+  /// A rank that starts a micro-batch only when one of the `most` that it holds is back. `way`: to the rank.
+  /// `all`: through all stages.
+  void hold(const Way& way, const Way& all, size_t most) {
+    const double rounds = std::ceil(micro_ / double(most));
+    const auto held_s = [&](double way_s, double all_s) { return way_s + rounds * (all_s - way_s); };
+    auto& [whole, split] = bounds_;
+    whole.held_s = std::max(whole.held_s, held_s(way.around_whole_s, all.around_whole_s));
+    split.held_s = std::max(split.held_s, held_s(way.around_split_s, all.around_split_s) + last_weight_s_);
+  }
+
   const MicroBatchBounds& micro_batches() const { return bounds_; }
   /// But for reductions of the ranks' own gradients, which are among the micro-batches' bounds.
   RestOfStep rest(double reduce_norm_s) const {
@@ -85,35 +102,52 @@ class LongestRank {
   RestOfStep rest_;
 };
 
-LongestRank longest_rank(const Layout& layout, const StepCost& cost, std::span<const int> rank_of_stage,
-                         int64_t micro_batches, double best_rate) {
-  std::vector<std::optional<Way>> ways(size_t(layout.pipeline));
-  std::vector<RankWork> ranks(ways.size());
-  Way way;
+// Makes one kind of each stage.
+std::pair<KindCosts, StageKinds> apart(const StepCost& cost, std::span<const int> rank_of_stage) {
+  KindCosts costs{cost.stages, {}, {}, cost.reduce_norm_s};
+  StageKinds stages;
+  stages.rank_of_stage.assign(rank_of_stage.begin(), rank_of_stage.end());
   for (size_t s = 0; s < cost.stages.size(); ++s) {
-    const StageCost& stage = cost.stages[s];
     const auto r = size_t(rank_of_stage[s]);
-    if (!ways[r]) ways[r] = way;
-    ranks[r].add(stage, layout.gathers_after_step(), best_rate);
-    if (s + 1 == cost.stages.size()) break;
-    const bool crosses = rank_of_stage[s] != rank_of_stage[s + 1];
-    way.go_on(stage, crosses ? stage.of(InstructionKind::transfer_activation) : 0.0,
-              crosses ? cost.stages[s + 1].of(InstructionKind::transfer_gradient) : 0.0, best_rate);
+    const bool crosses = s + 1 < cost.stages.size() && rank_of_stage[s] != rank_of_stage[s + 1];
+    costs.out_s.push_back(crosses ? cost.stages[s].of(InstructionKind::transfer_activation) : 0.0);
+    costs.home_s.push_back(crosses ? cost.stages[s + 1].of(InstructionKind::transfer_gradient) : 0.0);
+    stages.rows.resize(std::max(stages.rows.size(), r + 1));
+    if (stages.rows[r].empty()) stages.places.push_back({uint16_t(r), 1, s});
+    stages.rows[r].push_back(uint16_t(s));
+    stages.kind_of_stage.push_back(uint16_t(s));
   }
-  LongestRank longest(layout, cost.stages.front(), micro_batches, best_rate);
-  for (size_t r = 0; r < ranks.size(); ++r) longest.add(*ways[r], ranks[r]);
-  return longest;
+  return {std::move(costs), std::move(stages)};
+}
+
+// Through all stages, and the links that are priced.
+Way whole_way(const KindCosts& costs, const StageKinds& stages, double best_rate) {
+  Way way;
+  for (size_t s = 0; s < stages.kind_of_stage.size(); ++s) {
+    const bool priced = s < costs.out_s.size();
+    way.go_on(costs.kinds[stages.kind_of_stage[s]], priced ? costs.out_s[s] : 0.0,
+              priced ? costs.home_s[s] : 0.0, best_rate);
+  }
+  return way;
 }
 
 LongestRank longest_rank(const Layout& layout, const KindCosts& costs, const StageKinds& stages,
                          int64_t micro_batches, double best_rate) {
   LongestRank longest(layout, costs.kinds[stages.kind_of_stage.front()], micro_batches, best_rate);
   const bool gathers = layout.gathers_after_step();
+  const size_t ranks = size_t(layout.pipeline), count = stages.kind_of_stage.size();
+  const bool one_chunk = count == ranks;
+  // In a V the second chunk goes the other way.
+  const double crossings = stages.rank_of_stage.back() == 0 ? 1.0 : double(count / ranks);
+  const Way all = one_chunk ? whole_way(costs, stages, best_rate) : Way{};
   Way way;
   size_t s = 0;
   for (const StageKinds::RowPlace& place : stages.places) {
-    for (; s < place.stage; ++s)
+    for (; s < place.stage; ++s) {
+      if (one_chunk) longest.hold(way, all, ranks - s);
       way.go_on(costs.kinds[stages.kind_of_stage[s]], costs.out_s[s], costs.home_s[s], best_rate);
+      longest.send(way, std::max(costs.out_s[s], costs.home_s[s]), crossings);
+    }
     RankWork rank;
     for (const uint16_t kind : stages.rows[place.row]) rank.add(costs.kinds[kind], gathers, best_rate);
     longest.add(way, rank, place.ranks);
@@ -129,14 +163,16 @@ StepBounds MicroBatchBounds::with(const RestOfStep& rest, int64_t micro_batches,
   // The way home waits for no weight gradient that is computed apart, nor for its scattering.
   const double home_s = micro * rest.gathers_s;
   // A rounding error must not turn the bound into more than the time it bounds.
-  const auto bound = [&](const Longest& longest, double home_traffic_s) {
-    return (std::max({longest.home_s + rest.first_reduction_s + home_traffic_s,
+  const auto bound = [&](const Longest& longest, double held_s, double home_traffic_s) {
+    return (std::max({std::max(longest.home_s, held_s) + rest.first_reduction_s + home_traffic_s,
+                      longest.link_s + rest.first_reduction_s,
                       longest.there_s + rest.least_reduction_s + traffic_s,
                       longest.all_work_s / best.of_all}) +
             rest.reduce_norm_s + rest.step_end_s) *
            (1.0 - 1e-9);
   };
-  return {bound(whole, traffic_s), bound(split, home_s)};
+  return {bound(whole, 0.0, traffic_s), bound(split, 0.0, home_s), bound(whole, whole.held_s, traffic_s),
+          bound(split, split.held_s, home_s)};
 }
 
 MicroBatchBounds micro_batch_bounds_s(const Layout& layout, const KindCosts& costs, const StageKinds& stages,
@@ -146,8 +182,8 @@ MicroBatchBounds micro_batch_bounds_s(const Layout& layout, const KindCosts& cos
 
 StepBounds lower_bounds_s(const Layout& layout, const StepCost& cost, std::span<const int> rank_of_stage,
                           int64_t micro_batches, const Contention::Best& best) {
-  const LongestRank longest = longest_rank(layout, cost, rank_of_stage, micro_batches, best.of_one);
-  return longest.micro_batches().with(longest.rest(cost.reduce_norm_s), micro_batches, best);
+  const auto [costs, stages] = apart(cost, rank_of_stage);
+  return lower_bounds_s(layout, costs, stages, micro_batches, best);
 }
 
 StepBounds lower_bounds_s(const Layout& layout, const KindCosts& costs, const StageKinds& stages,
@@ -157,7 +193,9 @@ StepBounds lower_bounds_s(const Layout& layout, const KindCosts& costs, const St
 }
 
 double StepBounds::of(const ScheduleEntry& entry) const {
-  return entry.made_to_measure ? std::min(whole_s, split_s) : entry.splits_backward ? split_s : whole_s;
+  if (entry.made_to_measure) return std::min(whole_s, split_s);
+  if (entry.holds_one_round) return entry.splits_backward ? split_held_s : whole_held_s;
+  return entry.splits_backward ? split_s : whole_s;
 }
 
 }  // namespace mpt::planner

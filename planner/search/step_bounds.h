@@ -17,18 +17,22 @@ namespace mpt::planner {
 /// gradient, where those are computed apart, and a reduction of its gradients. Then the norm, the optimizer
 /// and the gathering of weights. None of these overlaps another, so they add up. Where ranks share cores,
 /// compute advances at no more than the best rate of one lane, and all ranks together at no more than the
-/// best total. Both where backwards are whole and where they are split.
+/// best total. Nor is a step shorter than one micro-batch's way there and back and all others' transfers over
+/// one of its links. Both where backwards are whole and where they are split; and `held` where rank r of p
+/// ranks holds p - r micro-batches at most, so that the next one waits for a way to the last stage and back.
 struct StepBounds {
   double whole_s = 0.0, split_s = 0.0;
+  double whole_held_s = 0.0, split_held_s = 0.0;
   /// By a schedule; one that is made to measure may split backwards or not.
   double of(const ScheduleEntry& entry) const;
 };
 
 /// The longest sums of the micro-batches alone, with split and with whole backwards. home_s: a rank's work,
 /// the way to it and the way home. there_s: the same without the way home. all_work_s: work of all ranks.
+/// held_s: of a rank that holds few micro-batches. link_s: of the links.
 struct MicroBatchBounds {
   struct Longest {
-    double home_s = 0.0, there_s = 0.0, all_work_s = 0.0;
+    double home_s = 0.0, there_s = 0.0, all_work_s = 0.0, held_s = 0.0, link_s = 0.0;
   };
   Longest whole, split;
   /// Of the step of which these are the micro-batches, priced without sharding.

@@ -58,9 +58,8 @@ bool run_in_order(const StepProgram& program, std::span<const double> durations_
 
 bool at_full_speed(const StepProgram& program, const Contention& contention) {
   // Nothing is shared if any number of lanes runs at full speed.
-  for (int lanes = 1; lanes <= program.ranks; ++lanes) {
+  for (int lanes = 1; lanes <= program.ranks; ++lanes)
     if (contention.rate(lanes) < 1.0) return false;
-  }
   return true;
 }
 
@@ -91,15 +90,13 @@ Timeline contended(const StepProgram& program, std::span<const double> durations
   Timeline timeline{std::vector<Span>(count)};
   const auto start = [&](InstructionId id) {
     timeline.spans[size_t(id)].start_s = now_s;
-    if (program.lanes(id).front().stream == Stream::compute) {
+    if (program.lanes(id).front().stream == Stream::compute)
       computing.emplace(clock_s + durations_s[size_t(id)], id);
-    } else {
+    else
       others.emplace(now_s + durations_s[size_t(id)], id);
-    }
   };
-  for (InstructionId id = 0; id < program.size(); ++id) {
+  for (InstructionId id = 0; id < program.size(); ++id)
     if (waiting[size_t(id)] == 0) start(id);
-  }
   while (!computing.empty() || !others.empty()) {
     const double rate = contention.rate(int64_t(computing.size()));
     constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -111,9 +108,8 @@ Timeline contended(const StepProgram& program, std::span<const double> durations
     const InstructionId ended = next.top().second;
     next.pop();
     timeline.spans[size_t(ended)].end_s = now_s;
-    for (const InstructionId id : followers[size_t(ended)]) {
+    for (const InstructionId id : followers[size_t(ended)])
       if (--waiting[size_t(id)] == 0) start(id);
-    }
   }
   return timeline;
 }

@@ -1,50 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/search/slow_paths.h"
+#include "planner/simulate/slow_paths.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "base/ranges.h"
+#include "planner/simulate/rounds.h"
 
 namespace mpt::planner {
-namespace {
-
-// Whether `later` starts no sooner than `earlier` ends, by a wait or a lane.
-bool waits_for(const StepProgram& program, InstructionId later, InstructionId earlier) {
-  const auto waits = program.waits(later);
-  if (contains(waits, earlier)) return true;
-  const auto lanes = program.lanes(later), others = program.lanes(earlier);
-  return any_of(lanes, [&](const Lane& lane) { return contains(others, lane); });
-}
-
-}  // namespace
-
-void SlowPaths::add(const StepProgram& program, const Timeline& timeline) {
+void SlowPaths::add(const StepProgram& program, const Timeline& timeline, int64_t more) {
   constexpr size_t kMost = 4;  // of one program
-  std::map<std::pair<int, InstructionKind>, int32_t> counts;
-  const auto count = [&](InstructionId id) {
-    const Instruction& i = program.instructions[size_t(id)];
-    ++counts[{i.stage, i.kind}];
+  std::map<std::pair<int, InstructionKind>, int64_t> counts;
+  const auto count = [&](const PathPart& part) {
+    const Instruction& i = program.instructions[size_t(part.id)];
+    counts[{i.stage, i.kind}] += part.times;
   };
   const std::vector<Span>& spans = timeline.spans;
   const auto latest = max_by(spans, [](const Span& span) { return span.end_s; });
   // An unfinished step ends where a rank has too much left; a finished one with whatever is latest.
   const bool whole = spans.size() == program.instructions.size();
-  auto at = InstructionId((whole ? latest : spans.end() - 1) - spans.begin());
-  const Lane own = program.lanes(at).front();
-  for (InstructionId id = at + 1; id < program.size(); ++id) {
-    if (!whole && program.lanes(id).front() == own) count(id);
-  }
-  count(at);
-  for (InstructionId id = at - 1; id >= 0; --id) {
-    if (spans[size_t(id)].end_s != spans[size_t(at)].start_s || !waits_for(program, at, id)) continue;
-    at = id;
-    count(at);
-  }
+  const auto last = InstructionId((whole ? latest : spans.end() - 1) - spans.begin());
+  const Lane own = program.lanes(last).front();
+  for (InstructionId id = last + 1; id < program.size(); ++id)
+    if (!whole && program.lanes(id).front() == own) count({id});
+  for (const PathPart& part : critical_path(program, timeline, last, more)) count(part);
   if (paths_.size() == kMost) paths_.pop_back();
   std::vector<Term>& path = *paths_.emplace(paths_.begin());
-  for (const auto& [of, times] : counts) path.push_back({of.first, times, of.second});
+  for (const auto& [of, times] : counts) path.push_back({of.first, int32_t(times), of.second});
 }
 
 bool SlowPaths::take_longer_than(double limit_s, const StepCost& cost, double best_rate) {

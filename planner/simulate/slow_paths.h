@@ -16,8 +16,8 @@ namespace mpt::planner {
 class SlowPaths {
  public:
   /// The path that made the timeline's last instruction as late as it is, and all that its rank computes
-  /// after that.
-  void add(const StepProgram& program, const Timeline& timeline);
+  /// after that. `more`: of a step with so many micro-batches beyond the program's, as in critical_path().
+  void add(const StepProgram& program, const Timeline& timeline, int64_t more = 0);
   /// Whether a path that is known takes longer than that. Compute advances at no more than `best_rate`.
   bool take_longer_than(double limit_s, const StepCost& cost, double best_rate);
 
