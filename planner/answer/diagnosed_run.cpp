@@ -14,7 +14,7 @@
 #include "planner/answer/recommend.h"
 #include "planner/diagnose/doubt.h"
 #include "planner/diagnose/judge.h"
-#include "planner/explain/explain.h"
+#include "planner/diagnose/next_measurement.h"
 #include "reports/table.h"
 #include "reports/utilisation.h"
 
@@ -103,14 +103,6 @@ std::string expected_shares(const Plan& plan, bool explained) {
 // Whether causes leave so much of the step unexplained that another measurement is needed.
 bool leaves_open(const Diagnosis& d, const MeasuredRun& run) {
   return std::abs(d.unexplained_s) / d.measured_s > (run.instructions.empty() ? kWorthExplaining : 0.01);
-}
-
-Json drift_json(const std::optional<Drift>& drift) {
-  if (!drift) return nullptr;
-  return {{"from_step", drift->from_step},
-          {"before_s", drift->before_s},
-          {"last_s", drift->last_s},
-          {"slope_s_per_step", drift->slope_s}};
 }
 
 Json troubles_json(const std::vector<Trouble>& troubles) {
@@ -229,7 +221,7 @@ std::string diagnosis_json_text(const Plan& plan, const DiagnosedRun& diagnosed)
                  {"judgement", judgement},
                  {"causes", causes},
                  {"troubles", troubles_json(run.troubles)},
-                 {"drift", drift_json(d.drift)},
+                 {"drift", d.drift ? to_json(*d.drift) : Json()},
                  {"unexplained_s", d.unexplained_s},
                  {"doubt", d.doubt},
                  {"next_measurements", leaves_open(d, run) && d.doubt.empty() ? next_measurements(plan, run)

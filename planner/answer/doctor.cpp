@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
-#include "frameworks/framework.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {
@@ -32,6 +31,9 @@ struct State {
 PlanRequest with_switch(const Json& row, const State& now) {
   PlanRequest request = request_with(row, now.request);
   if (request.framework.empty()) request.framework = now.layout.execution.framework;  // of a layout alone
+  const Training& t = now.layout.training;  // an imported request has adapters in its layout alone
+  if (t.adapts() && request.lora == 0)
+    request.lora = t.adapter_rank, request.lora_targets = t.adapter_targets;
   request.layout.reset();
   const auto resolved = resolve(request);
   Json changed = to_json(now.layout);
@@ -64,7 +66,7 @@ Json switched(Json row, State& now) {
   } catch (const UserError& error) {
     row["refusal"] = error.problems().front().found;
   }
-  for (const char* merged : {"request", "layout"}) row.erase(merged);
+  for (const char* merged : {"request", "layout", "adapts"}) row.erase(merged);
   return row;
 }
 
@@ -96,7 +98,7 @@ std::string describe_switch(const Json& s) {
   const double added_s = s["added_s"], share = added_s / (s["step_time_s"].get<double>() - added_s);
   const std::string time = std::abs(share) < 5e-4
                                ? "as fast"
-                               : format_percent(std::abs(share)) + (share > 0.0 ? " slower" : " faster");
+                               : format_difference(std::abs(share)) + (share > 0.0 ? " slower" : " faster");
   return fmt::format("saves {}, {}{}: {} ({})", format_bytes(s["saved_bytes"]), time,
                      s["fits"] ? ", fits" : "", written, option);
 }
@@ -109,7 +111,8 @@ Json memory_switches(const SearchProblem& problem) {
   Json rows = Json::array();
   for (Json row : parse_json(std::string(memory_switch_files().front().second), "memory_switches.json")) {
     const auto word = words.find(row["option"]);
-    if (word == words.end()) continue;
+    if (word == words.end() || row.value("adapts", problem.training.adapts()) != problem.training.adapts())
+      continue;
     row["written"] = word->second;
     rows.push_back(std::move(row));
   }
@@ -142,8 +145,7 @@ Json memory_doctor(const PlanRequest& request, const Estimated& now) {
   const auto saved = [](const Json& s) {
     return s.contains("refusal") ? 0.0 : s.at("saved_bytes").get<double>();
   };
-  std::stable_sort(alone.begin(), alone.end(),
-                   [&](const Json& a, const Json& b) { return saved(a) > saved(b); });
+  sort_by(alone, [&](const Json& s) { return -saved(s); });
   bool fits = now.fits();
   for (const char* changes : {"nothing", "states", "weights"}) {
     for (Json next; !fits && !(next = next_switch(known, changes, state)).is_null();) {
@@ -161,11 +163,17 @@ std::string describe_doctor(const Estimated& now, const Json& doctor) {
   if (doctor.at("together").empty()) return text;
   const Json& last = doctor.at("together").back();
   text += "\nTOGETHER, each on top of those above\n";
-  for (const Json& s : doctor.at("together")) text += wrapped(describe_switch(s), "  - ");
+  std::string options;  // that a search does not choose
+  for (const Json& s : doctor.at("together")) {
+    text += wrapped(describe_switch(s), "  - ");
+    if (s["changes"] != "nothing") options += " " + s["option"].get<std::string>();
+  }
+  if (!options.empty())
+    options = " Planned so: mpt-plan --request PLAN" + options + ", of the PLAN that -o wrote.";
   return text +
          wrapped(fmt::format("{} {} per GPU, {} a step.{}", last["fits"] ? "It fits with" : "The least is",
                              format_bytes(last["peak_bytes"]), format_seconds(last["step_time_s"]),
-                             last["fits"] ? "" : " It takes more GPUs."));
+                             last["fits"] ? options : " It takes more GPUs."));
 }
 
 }  // namespace mpt::planner

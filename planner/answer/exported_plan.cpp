@@ -11,6 +11,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/ranges.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
 
@@ -85,8 +86,7 @@ std::string with_comment(const frameworks::ExportedFile& file, const ExportedPla
 }
 
 void make_folder(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  std::error_code error = make_folders(folder);
   if (!error && std::filesystem::is_directory(folder, error)) return;
   throw UserError(
       Problem{"-o " + folder, error ? error.message() : "not a folder", "a folder to write to", ""});
@@ -131,9 +131,8 @@ void check_own_files(const std::filesystem::path& folder, std::map<std::string, 
   }
   if (!problems.empty()) throw UserError(std::move(problems));
   std::istringstream lines(list);
-  for (std::string line; std::getline(lines, line);) {
+  for (std::string line; std::getline(lines, line);)
     if (!line.starts_with("#") && texts.count(line.substr(line.find(' ') + 1)) == 0) after += line + "\n";
-  }
   texts[kExportList] = after;
 }
 
@@ -146,7 +145,8 @@ ExportedPlan exported_plan(const frameworks::ExportTarget& target, const Plan& p
   const bool runs = !rejection || rejection->constraint == "objective";
   if (rejection && runs) all.note += (all.note.empty() ? "" : "; ") + rejection->reason;
   for (frameworks::ExportedFile& file : all.files) file.text = with_comment(file, all);
-  if (!runs) all.warnings.insert(all.warnings.begin(), rejection->reason);
+  if (!runs && !contains(all.warnings, rejection->reason))
+    all.warnings.insert(all.warnings.begin(), rejection->reason);
   return all;
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "frameworks/export.h"
+#include "frameworks/export_targets.h"
 
 namespace mpt::planner {
 

@@ -3,9 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/interruption.h"
 #include "base/quantity.h"
@@ -58,9 +56,8 @@ bool better(const ForwardQuestion& q, const ForwardPoint& a, const ForwardPoint&
 
 std::optional<size_t> choose(const ForwardQuestion& q, const std::vector<ForwardPoint>& points, bool likely) {
   std::optional<size_t> best;
-  for (size_t n = 0; n < points.size(); ++n) {
+  for (size_t n = 0; n < points.size(); ++n)
     if (keeps(q, points[n], likely) && (!best || better(q, points[n], points[*best]))) best = n;
-  }
   return best;
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/clock.h"
 #include "base/interruption.h"
 #include "base/quantity.h"
 #include "planner/answer/recommend.h"
@@ -37,8 +38,7 @@ std::vector<int64_t> device_counts(const SearchProblem& problem) {
 // Searches with less and less memory. The best layout of a limit is the best of all that need no more.
 class FrontSearch {
  public:
-  FrontSearch(const Resolved& resolved, const Watch& watch)
-      : resolved_(resolved), watch_(watch), seconds_left_(resolved.problem.time_limit_s) {}
+  FrontSearch(const Resolved& resolved, const Watch& watch) : resolved_(resolved), watch_(watch) {}
 
   Front run() {
     for (const int64_t devices : device_counts(resolved_.problem)) {
@@ -63,16 +63,13 @@ class FrontSearch {
  private:
   void add_points(SearchProblem problem) {
     for (size_t n = 0; n < kMostPerCount && !stop_requested(); ++n) {
-      if (seconds_left_ < 0.0) front_.complete = false;
       if (!front_.complete) return;
-      problem.time_limit_s = seconds_left_;
+      problem = with_time_left(std::move(problem), resolved_.problem.time_limit_s, start_s_);
       problem.near_misses = !front_.fastest;
       const std::string what =
           fmt::format("{} GPUs of {} each", problem.ranks, format_bytes(double(problem.memory_limit_bytes)));
       const size_t keep = front_.fastest ? 1 : size_t(resolved_.request.top);
       const auto search = recommended_search(problem, keep, watch_, what);
-      if (seconds_left_ > 0.0)
-        seconds_left_ = std::max(1e-3, seconds_left_ - search->result.certificate.seconds);
       front_.complete = front_.complete && search->result.certificate.optimal;
       if (search->result.best.empty()) return;
       keep_point(plan_of(*search, resolved_.request), problem);
@@ -102,7 +99,7 @@ class FrontSearch {
 
   const Resolved& resolved_;
   const Watch& watch_;
-  double seconds_left_;
+  const double start_s_ = now_s();
   Front front_;
 };
 

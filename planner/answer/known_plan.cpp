@@ -24,9 +24,8 @@ const char* priced_by(const Plan& plan) {
 std::unique_ptr<Resolved> on_faster_links(KnownPlan known, const SearchBounds& bounds) {
   if (priced_by(known.plan) != nullptr) return nullptr;
   for (LinkLevel& level : known.plan.cluster.levels) level.bandwidth_bytes_per_s *= kFasterLinks;
-  for (DeviceGroup& group : known.plan.cluster.groups) {
+  for (DeviceGroup& group : known.plan.cluster.groups)
     for (LinkLevel& level : group.levels) level.bandwidth_bytes_per_s *= kFasterLinks;
-  }
   return problem_of(known, bounds);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/interruption.h"
 #include "base/quantity.h"
 #include "core/ties.h"
@@ -206,6 +207,7 @@ bool has_default_margin(const Resolved& resolved) {
 }
 
 std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const Watch& watch) {
+  const double start_s = now_s(), limit_s = resolved.problem.time_limit_s;
   const SearchProblem full = without_margin(resolved.problem);
   std::unique_ptr<ArrangedSearch> found = recommended_search(full, 1, watch, "without a margin");
   const SearchProblem& least = resolved.problem;
@@ -214,7 +216,8 @@ std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const
   while (!found->result.best.empty() && (enough - too_little) * span > double(kGiB) && !stop_requested()) {
     const double share = too_little + (enough - too_little) / 2.0;
     const SearchProblem between = with_limits_between(least, full, share);
-    auto tighter = recommended_search(between, 1, watch, "with less memory");
+    auto tighter =
+        recommended_search(with_time_left(between, limit_s, start_s), 1, watch, "with less memory");
     const bool fits = !tighter->result.best.empty();
     (fits ? enough : too_little) = share;
     if (fits) found = std::move(tighter);
@@ -238,6 +241,7 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
   }
   constexpr double kWorthSaying = 0.02;
   const auto keep = size_t(resolved.request.top);
+  const double start_s = now_s(), limit_s = resolved.problem.time_limit_s;
   const auto roomier = roomier_problem(resolved);
   const auto beyond = problem_beyond(resolved.problem);
   auto search = considered_search(
@@ -266,13 +270,14 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
   for (std::string& note : gradient_notes(plan, false)) plan.notes.push_back(std::move(note));
   if (!search->left_out.empty()) plan.notes.push_back(search->left_out);
   const auto is_pointless = [&](const RankedLayout& row) {
-    return any_of(plan.ranking, [&](const RankedLayout& other) { return works_for_nothing(row, other); });
+    return any_of(plan.ranking, [&](const RankedLayout& other) { return is_dominated(row, other); });
   };
   if (rival) {
     const RankedLayout row = ranked(*rival, search->problem, published_evidence());
     if (!is_pointless(row)) plan.ranking.push_back(row);
   }
-  const auto plain = plain_search(plan.layout, roomier ? *roomier : resolved.problem, watch);
+  const auto plain = plain_search(
+      plan.layout, with_time_left(roomier ? *roomier : resolved.problem, limit_s, start_s), watch);
   const ArrangedSearch& simple = plain ? *plain : *search;
   add_simplest(plain ? plain->result.best.front() : search->result.simplest, simple.problem, plan.ranking);
   if (const size_t risky = add_roomier(*search, plan, is_pointless); plan.risk && resolved.request.try_first)
@@ -290,6 +295,7 @@ std::vector<PlanOrReason> compare(const std::vector<PlanRequest>& requests, cons
   for (const PlanRequest& request : requests) {
     const auto resolved = resolve(request);
     check_searches(request);
+    if (request.gap.empty()) resolved->problem.gap = kEqualTimes;
     const std::string unlike = drop_unlike_runs(*resolved);
     if (resolved->request.observed.empty()) {
       all.push_back(plan_or_reason(resolved->problem, request, watch));

@@ -23,13 +23,6 @@ std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem,
 /// Throws UserError if the request has a setting that only a single layout can have.
 void check_searches(const PlanRequest& request);
 
-/// The layout that the bounds name. Degrees that they leave out are 1, dp takes the remaining ranks, the rest
-/// has defaults. Not checked. Throws UserError for degrees and chunks that no layout has.
-Layout layout_of_bounds(const SearchProblem& problem);
-
-/// Whether the problem's framework has no tensor parallelism without sequence parallelism.
-bool needs_sequence_parallel(const SearchProblem& problem);
-
 /// Whether the memory limit has the default margin, which makes a plan likely to fit.
 bool has_default_margin(const Resolved& resolved);
 /// Searches with the largest memory margin with which any layout fits.

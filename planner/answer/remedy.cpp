@@ -16,7 +16,7 @@
 #include "base/interruption.h"
 #include "base/quantity.h"
 #include "core/bound_words.h"
-#include "frameworks/export.h"
+#include "frameworks/export_targets.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
 #include "planner/answer/doctor.h"

@@ -64,9 +64,13 @@ bool AttentionCost::is_ampere() const { return !tables_.gemm.contains("fp8"); }
 // TransformerEngine uses cuDNN's kernels on Hopper and later, and FlashAttention on earlier GPUs (its
 // pytorch/attention/dot_product_attention/utils.py, "FusedAttention preference"; since 1.3).
 AttentionKernel AttentionCost::kernel() const {
-  if (execution_.kernels.attention == AttentionKernel::own) return AttentionKernel::flash;
-  const bool older = execution_.kernels.attention == AttentionKernel::cudnn && is_ampere();
-  return older ? AttentionKernel::flash2 : execution_.kernels.attention;
+  const AttentionKernel asked = execution_.kernels.attention;
+  if (asked == AttentionKernel::own) return AttentionKernel::flash;
+  // torch 2.15.0, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_prefer_cudnn_attention: cuDNN
+  // above 9.15 comes first there (the wheel brings 9.26); TORCH_CUDNN_SDPA_DEPRIORITIZED puts it back.
+  const bool prefers_cudnn = device_.compute_capability == 90 || device_.compute_capability == 100;
+  if (asked == AttentionKernel::sdpa) return prefers_cudnn ? AttentionKernel::cudnn : AttentionKernel::flash2;
+  return asked == AttentionKernel::cudnn && is_ampere() ? AttentionKernel::flash2 : asked;
 }
 
 bool AttentionCost::runs_narrow(const OperatorShape& s) const {

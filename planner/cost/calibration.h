@@ -23,35 +23,10 @@ namespace mpt::planner {
 
 /// One constant of the file.
 struct Constant {
-  std::string name;
-  double value = 0.0;
-  std::string unit;
-  std::vector<double> range;  // least and most plausible value, which limit a fit
-  ConstantOrigin origin = ConstantOrigin::measured;
-  std::string meaning, source;
-  std::vector<std::string> fitted_to;  // families of published runs; empty if it was not fitted
-  // For fitted constants: families with the steps that depend on it most, and their other properties.
-  std::vector<std::string> decided_by;
-  std::string apart;
+#include "generated/Constant.inc"
 
   double least() const { return range.front(); }
   double most() const { return range.back(); }
-
-  static void describe(auto& v) {
-    using T = Constant;
-    v.field("name", &T::name, "as in Calibration");
-    v.field("value", &T::value, "in its unit");
-    v.field("unit", &T::unit, "of value and range");
-    v.field("range", &T::range, "least and most that are plausible");
-    v.field("origin", &T::origin, "measured, literature or fitted");
-    v.field("meaning", &T::meaning, "what it is", long_text());
-    v.field("source", &T::source, "where the value is from, and why it is plausible", long_text());
-    v.field("fitted_to", &T::fitted_to, "families of published runs", optional_field());
-    v.field("decided_by", &T::decided_by, "families whose steps depend on it most (benchmarks/constants.py)",
-            optional_field());
-    v.field("apart", &T::apart, "what else these runs have alone, and what runs without it tell",
-            optional_field(long_text()));
-  }
 };
 
 /// Reads such a file. Throws UserError if a constant is missing or invalid.

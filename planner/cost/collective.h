@@ -10,7 +10,7 @@
 
 #include "core/cluster_spec.h"
 #include "core/layout.h"
-#include "models/layer_program.h"
+#include "models/layer_operators.h"
 
 namespace mpt::planner {
 

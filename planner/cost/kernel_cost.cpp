@@ -2,14 +2,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <mutex>
 #include <optional>
+#include <unordered_map>
 
 #include "planner/cost/attention_cost.h"
 #include "planner/cost/calibration.h"
 #include "planner/cost/cost_source.h"
 #include "planner/cost/device_rates.h"
 #include "planner/cost/kernel_parts.h"
-#include "planner/cost/known.h"
 #include "planner/cost/operator_pieces.h"
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/kernel_tables.h"
@@ -23,6 +24,37 @@ using models::OperatorShape;
 using profiler::KernelTables;
 using profiler::Phase;
 using profiler::Piece;
+
+// Known prices. The splits of a search share most of their products, attention cores and collectives.
+// Threads of a search share this cache. A key visits its numbers, from which the hash is computed.
+template <class Key, class Value>
+class Known {
+ public:
+  template <class F>
+  Value get(const Key& key, F&& price) const {
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = known_.find(key); found != known_.end()) return found->second;
+    }
+    const Value value = price();
+    const std::lock_guard lock(mutex_);
+    known_.emplace(key, value);
+    return value;
+  }
+
+ private:
+  struct Hash {
+    size_t operator()(const Key& key) const {
+      uint64_t hash = 0;
+      key.visit_numbers([&](int64_t number) {
+        hash = (hash ^ (hash >> 29) ^ uint64_t(number)) * 0x9e3779b97f4a7c15;  // 2^64 / golden ratio
+      });
+      return hash ^ (hash >> 32);
+    }
+  };
+  mutable std::mutex mutex_;
+  mutable std::unordered_map<Key, Value, Hash> known_;
+};
 
 struct OperatorKey : OperatorShape {
   template <class F>
@@ -269,7 +301,7 @@ class KernelCost final : public CostSource {
     return (wide_s - written_s) / speedup + written_s;
   }
 
-  std::optional<double> exact_s(const char* pass, int64_t m, int64_t n, int64_t k) const {
+  std::optional<double> exact_s(const std::string& pass, int64_t m, int64_t n, int64_t k) const {
     const auto own = own_ != nullptr ? own_->exact_product_s(pass, m, n, k) : std::nullopt;
     return own ? own : tables_.exact_product_s(pass, m, n, k);
   }
@@ -288,24 +320,25 @@ class KernelCost final : public CostSource {
            rates_.cast_bytes(product_precision(s)) / rates_.bandwidth_bytes_per_s;
   }
 
+  // m, n and k of a pass of a product.
+  template <class T>
+  static std::array<T, 3> sizes_of_pass(Phase phase, T rows, T columns, T inner) {
+    if (phase == Phase::forward) return {rows, columns, inner};
+    if (phase == Phase::input_gradient) return {rows, inner, columns};
+    return {columns, inner, rows};
+  }
+  double rate_of_pass(Phase phase) const {
+    return phase == Phase::forward          ? 1.0
+           : phase == Phase::input_gradient ? c_.input_gradient_rate
+                                            : c_.weight_gradient_rate;
+  }
   double product_s(const OperatorShape& s, Phase phase) const {
-    const auto rows = double(s.rows), columns = double(s.columns), inner = double(s.inner);
-    const Precision precision = product_precision(s);
-    const double cast = cast_s(s, phase);
-    double seconds = 0.0;
-    if (phase == Phase::forward) {
-      const auto exact = exact_s("forward", s.rows, s.columns, s.inner);
-      seconds = exact ? *exact / rates_.kernels : gemm_s(precision, rows, columns, inner) + cast;
-    } else if (phase == Phase::input_gradient) {
-      const auto exact = exact_s("input_gradient", s.rows, s.inner, s.columns);
-      seconds = exact ? *exact / rates_.kernels
-                      : gemm_s(precision, rows, inner, columns) / c_.input_gradient_rate + cast;
-    } else {
-      const auto exact = exact_s("weight_gradient", s.columns, s.inner, s.rows);
-      seconds = exact ? *exact / rates_.kernels
-                      : gemm_s(precision, columns, inner, rows) / c_.weight_gradient_rate + cast;
-    }
-    return c_.kernel_gap_s + seconds;
+    const auto [m, n, k] = sizes_of_pass(phase, s.rows, s.columns, s.inner);
+    if (const auto exact = exact_s(enum_name(phase), m, n, k))
+      return c_.kernel_gap_s + *exact / rates_.kernels;
+    const double seconds =
+        gemm_s(product_precision(s), double(m), double(n), double(k)) / rate_of_pass(phase);
+    return c_.kernel_gap_s + (seconds + cast_s(s, phase));
   }
 
   // No grouped products in NVFP4 were measured. Their gain over fp8 is assumed to be that of other products.
@@ -319,17 +352,9 @@ class KernelCost final : public CostSource {
     const bool narrow = is_narrow(product_precision(s));
     const double groups = double(std::max<int64_t>(1, s.batch)), rows = double(s.rows) / groups;
     const auto columns = double(s.columns), inner = double(s.inner);
-    double each = 0.0, results = double(s.rows) * columns;
-    if (phase == Phase::forward) {
-      each = gemm_s(Precision::bf16, rows, columns, inner);
-    } else if (phase == Phase::input_gradient) {
-      each = gemm_s(Precision::bf16, rows, inner, columns) / c_.input_gradient_rate;
-      results = double(s.rows) * inner;
-    } else {
-      each = gemm_s(Precision::bf16, columns, inner, rows) / c_.weight_gradient_rate;
-      results = groups * columns * inner;
-    }
-    double seconds = groups * each;
+    const auto [m, n, k] = sizes_of_pass(phase, rows, columns, inner);
+    const double results = phase == Phase::weight_gradient ? groups * columns * inner : double(s.rows) * n;
+    double seconds = groups * (gemm_s(Precision::bf16, m, n, k) / rate_of_pass(phase));
     if (const auto flop_per_s = tables_.grouped_flop_per_s(rows, std::min(columns, inner))) {
       const double rate = rates_.kernels * (execution_.kernels.fuses_experts ? 1.0 : c_.grouped_rate);
       seconds = std::min(seconds, 2.0 * double(s.rows) * columns * inner / (*flop_per_s * rate));

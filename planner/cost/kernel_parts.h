@@ -7,7 +7,7 @@
 
 #include "core/execution.h"
 #include "core/layout.h"
-#include "models/layer_program.h"
+#include "models/layer_operators.h"
 #include "models/operator.h"
 #include "planner/cost/collective.h"
 #include "profiler/hardware/kernel_tables.h"

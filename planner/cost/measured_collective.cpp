@@ -51,9 +51,8 @@ std::optional<Timed> nearest_timed(const profiler::KernelTables& own, Collective
       nearness = this_near;
     };
     if (!is_ring(kind)) consider(kind);
-    for (const CollectiveKind ring : kRings) {
+    for (const CollectiveKind ring : kRings)
       if (is_ring(kind)) consider(ring);
-    }
   }
   return nearest;
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "base/quantity.h"
-#include "planner/cost/step_cost.h"
 
 namespace mpt::planner {
 namespace {
@@ -22,7 +21,7 @@ GroupPlace place_of(CollectiveGroup group, const Layout& layout) {
                                              : GroupPlace{layout.expert_split(), layout.expert_split()};
 }
 
-CommunicationKind kind_of(CollectiveGroup group) {
+CommunicationKind traffic_of(CollectiveGroup group) {
   return group == CollectiveGroup::context  ? CommunicationKind::context
          : group == CollectiveGroup::expert ? CommunicationKind::expert
                                             : CommunicationKind::tensor;
@@ -30,10 +29,14 @@ CommunicationKind kind_of(CollectiveGroup group) {
 
 }  // namespace
 
+double exposed_s(double communication_s, double beside_s, double share) {
+  const double hidden = std::min(communication_s, beside_s);
+  return communication_s - hidden + share * hidden;
+}
+
 std::string collective_name(const CollectiveCost& cost) {
-  std::string kind = enum_name(cost.collective.kind);
-  std::replace(kind.begin(), kind.end(), '_', '-');
-  return fmt::format("{} {} x{}", kind, format_bytes(double(cost.collective.bytes)), cost.ranks);
+  return fmt::format("{} {} x{}", replaced(enum_name(cost.collective.kind), '_', '-'),
+                     format_bytes(double(cost.collective.bytes)), cost.ranks);
 }
 
 ComputeBeside price_collectives(const models::Collectives& collectives, const models::Operator& op,
@@ -59,7 +62,7 @@ ComputeBeside price_collectives(const models::Collectives& collectives, const mo
     // piece, and the last piece overlaps nothing.
     if (pipelined && c.kind == CollectiveKind::all_reduce && !whole) apart = seconds / ranks;
     all_beside += seconds - apart;
-    costs.push_back({c, kind_of(c.group), place.ranks, seconds, apart, apart});
+    costs.push_back({c, traffic_of(c.group), place.ranks, seconds, apart, apart});
   }
   if (all_beside <= 0.0) return beside;
   const double compute_s = beside.share * source.operator_s(op.shape, phase);

@@ -12,6 +12,10 @@
 
 namespace mpt::planner {
 
+/// Seconds that `communication_s` adds to a step if it can overlap compute; the second argument is that
+/// compute. The communication slows the compute by `share` of the communication's time.
+double exposed_s(double communication_s, double beside_s, double share);
+
 struct CollectiveCost {
   models::Collective collective;
   CommunicationKind kind = CommunicationKind::tensor;

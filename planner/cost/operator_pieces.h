@@ -7,7 +7,7 @@
 #include <array>
 #include <functional>
 
-#include "models/layer_program.h"
+#include "models/layer_operators.h"
 #include "planner/cost/cost_source.h"
 #include "profiler/hardware/profile.h"
 

@@ -43,9 +43,8 @@ void move_exchange_away(const Layout& layout, const CostSource& source, const Pi
   const auto of_all = [&](auto&& visit) {
     for (OperatorTime& op : times.operators) {
       for (OperatorCollectives* pass : {&op.forward, &op.backward, &op.split_backward}) {
-        for (CollectiveCost& c : pass->costs) {
+        for (CollectiveCost& c : pass->costs)
           if (c.kind == CommunicationKind::expert) visit(c, pass != &op.split_backward);
-        }
       }
     }
   };

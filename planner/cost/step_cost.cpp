@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/cost/step_cost.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "planner/cost/operator_collectives.h"
@@ -77,11 +76,6 @@ std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece 
 
 }  // namespace
 
-double exposed_s(double communication_s, double beside_s, double share) {
-  const double hidden = std::min(communication_s, beside_s);
-  return communication_s - hidden + share * hidden;
-}
-
 void PieceCost::add(const PieceCost& other, double times) {
   forward_s += times * other.forward_s;
   backward_s += times * other.backward_s;
@@ -115,9 +109,8 @@ double PieceCosts::layer_round_trip_s(int64_t layer, Recompute recompute) const 
 
 double PieceCosts::least_layer_forward_s() const {
   double least = std::numeric_limits<double>::infinity();
-  for (const std::array<PieceCost, 3>& kind : layers_) {
+  for (const std::array<PieceCost, 3>& kind : layers_)
     for (const PieceCost& cost : kind) least = std::min(least, cost.forward_s);
-  }
   return least;
 }
 
@@ -160,9 +153,8 @@ std::vector<double> StepCost::durations(const StepProgram& program) const {
 std::vector<InstructionDuration> StepCost::table() const {
   std::vector<InstructionDuration> entries;
   for (size_t s = 0; s < stages.size(); ++s) {
-    for (const auto& [kind, name] : EnumNames<InstructionKind>::table()) {
+    for (const auto& [kind, name] : EnumNames<InstructionKind>::table())
       if (kind != InstructionKind::reduce_norm) entries.push_back({kind, int64_t(s), stages[s].of(kind)});
-    }
   }
   entries.push_back({InstructionKind::reduce_norm, -1, reduce_norm_s});
   return entries;

@@ -9,15 +9,10 @@
 #include <vector>
 
 #include "core/plan.h"
-#include "core/stage_footprint.h"
 #include "models/footprint.h"
 #include "planner/cost/cost_source.h"
 
 namespace mpt::planner {
-
-/// Seconds that `communication_s` adds to a step if it can overlap compute; the second argument is that
-/// compute. The communication slows the compute by `share` of the communication's time.
-double exposed_s(double communication_s, double beside_s, double share);
 
 /// Seconds by CommunicationKind, of the kinds inside compute: tensor, context, expert, sharding.
 inline constexpr size_t kInsideKinds = 4;

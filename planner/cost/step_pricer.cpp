@@ -6,6 +6,7 @@
 
 #include "base/ranges.h"
 #include "core/rank_grid.h"
+#include "planner/cost/operator_collectives.h"
 
 namespace mpt::planner {
 namespace {
@@ -122,9 +123,8 @@ double products_s(const CostSource& source, double flop) {
 template <class F>
 double slowest_s(const DeviceCosts& devices, uint32_t kinds, F&& seconds) {
   double most = 0.0;
-  for (size_t d = 0; d < devices.sources.size(); ++d) {
+  for (size_t d = 0; d < devices.sources.size(); ++d)
     if (kinds >> d & 1) most = std::max(most, seconds(*devices.sources[d]));
-  }
   return most;
 }
 
@@ -153,13 +153,23 @@ void add_rows(StageKinds& stages, size_t ranks) {
 
 }  // namespace
 
+// Seconds in which a rank's shares of weights come from the host's memory, or their gradients go there.
+double host_weights_s(const Layout& layout, const models::ParameterShare& share, const CostSource& source) {
+  const StateBytes& states = layout.execution.states;
+  if (!layout.offload_optimizer || !states.offloads_weights) return 0.0;
+  const int64_t each = states.weight_bytes > 0 ? states.weight_bytes : 4;
+  return source.host_copy_s((share.dense * each + share.frozen_bytes) / models::dense_shard(layout) +
+                            (share.expert * each + share.frozen_expert_bytes) / models::expert_shard(layout));
+}
+
 ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShare& share,
                                const CostSource& source) {
   const Reduction reduction(layout, source);
   const int64_t zero = layout.zero_of_micro_batch();
   const double rate = zero == 3 ? reduction.sharded_rate() : 1.0;
-  return {zero == 3 ? reduction.gather_s(share, true) / rate : 0.0,
-          layout.zero_of_gradients() >= 2 ? reduction.scatter_s(share) / rate : 0.0};
+  const double copies_s = host_weights_s(layout, share, source);
+  return {copies_s + (zero == 3 ? reduction.gather_s(share, true) / rate : 0.0),
+          copies_s + (layout.zero_of_gradients() >= 2 ? reduction.scatter_s(share) / rate : 0.0)};
 }
 
 StageKinds stage_kinds(const DeviceCosts& devices, const Layout& layout, std::span<const int> rank_of_stage) {

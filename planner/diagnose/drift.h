@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/fields.h"
+
 namespace mpt::planner {
 
 struct StepTime {
@@ -16,10 +18,7 @@ struct StepTime {
 };
 
 struct Drift {
-  int64_t from_step = 0;  // the first slower one
-  double before_s = 0.0;  // of a step before
-  double last_s = 0.0;    // of the last steps
-  double slope_s = 0.0;   // growth per step; 0 if it came at once
+#include "generated/Drift.inc"
 };
 
 /// Fits step times, in order, as constant up to some step, then growing evenly or at once. Nothing if that

@@ -7,7 +7,6 @@
 
 #include "base/quantity.h"
 #include "base/terminal.h"
-#include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {

@@ -43,10 +43,8 @@ constexpr MeasuredUnit kUnits[] = {{"s", 1.0, Measured::seconds},
 
 // The text in lower case, without blanks.
 std::string packed_lower(std::string_view text) {
-  std::string packed;
-  for (const char c : text) {
-    if (c != ' ') packed += char(std::tolower(static_cast<unsigned char>(c)));
-  }
+  std::string packed = lower_case(std::string(text));
+  std::erase(packed, ' ');
   return packed;
 }
 

@@ -128,9 +128,8 @@ class TimeOuts {
     if (limit_s_ > 0.0) text += fmt::format(", limit {:.0f} s", limit_s_);
     text += ").";
     std::vector<int64_t> silent;
-    for (int64_t rank = 0; rank < plan.layout.ranks() && silent.size() <= kMostRanksNamed; ++rank) {
+    for (int64_t rank = 0; rank < plan.layout.ranks() && silent.size() <= kMostRanksNamed; ++rank)
       if (!ranks_.contains(rank)) silent.push_back(rank);
-    }
     const bool told = !ranks_.contains(-1) && !silent.empty() && silent.size() <= kMostRanksNamed;
     troubles.push_back(
         {text, told ? fmt::format("look first at rank{} {}, which did not report it: it may be the one that "

@@ -13,7 +13,6 @@
 #include "core/plan.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
-#include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {
@@ -200,9 +199,8 @@ std::vector<NewPart> new_parts(const RunsLike& like, const std::vector<Evidence>
     std::set<std::string> known;
     for (const RunKind& kind : same.empty() ? told : same)
       known.insert((kind.*part).begin(), (kind.*part).end());
-    for (const std::string& value : like.kind.*part) {
+    for (const std::string& value : like.kind.*part)
       if (!known.contains(value)) parts.push_back({number, value});
-    }
   }
   return parts;
 }

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <map>
 
 #include "base/quantity.h"
@@ -21,13 +20,8 @@ namespace {
 
 // Layouts with one name differ in the content of their stages; the table then shows it.
 std::string ranking_table(const Plan& plan) {
-  reports::Table table({{"layout", reports::Align::left},
-                        {"step time"},
-                        {"8 of 10 cases"},
-                        {"fits"},
-                        {"idle"},
-                        {"peak memory"},
-                        {"tokens/s"}});
+  reports::Table table(
+      reports::columns({"<layout", "step time", "8 of 10 cases", "fits", "idle", "peak memory", "tokens/s"}));
   std::map<std::string, int> of_name;
   for (const RankedLayout& r : plan.ranking) ++of_name[layout_name(r.layout)];
   for (const RankedLayout& r : plan.ranking) {
@@ -90,13 +84,8 @@ std::string describe_prediction(const Plan& plan) {
 }
 
 std::string describe_memory_table(const Plan& plan) {
-  reports::Table table({{"stage"},
-                        {"weights"},
-                        {"gradients"},
-                        {"optimizer"},
-                        {"transfer buffers"},
-                        {"activations"},
-                        {"peak"}});
+  reports::Table table(reports::columns(
+      {"stage", "weights", "gradients", "optimizer", "transfer buffers", "activations", "peak"}));
   constexpr size_t kShown = 16;
   const auto& memory = plan.prediction.memory;
   for (size_t r = 0; r < memory.size() && r < kShown; ++r) {

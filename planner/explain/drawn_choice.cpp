@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "base/quantity.h"
-#include "core/plan_words.h"
 #include "planner/explain/confidence.h"
 #include "planner/observe/features.h"
 

@@ -12,7 +12,7 @@
 #include "core/confidence.h"
 #include "core/layout.h"
 #include "planner/observe/next_run.h"
-#include "planner/search/search.h"
+#include "planner/search/search_result.h"
 
 namespace mpt::planner {
 

@@ -13,13 +13,7 @@ const std::vector<std::pair<std::string_view, std::string_view>>& evidence_files
 namespace {
 
 struct EvidenceFile {
-  std::vector<NewKind> new_kinds;
-  std::vector<Evidence> runs;
-
-  static void describe(auto& v) {
-    v.field("new_kinds", &EvidenceFile::new_kinds, "what comes on top where a kind is new");
-    v.field("runs", &EvidenceFile::runs, "published runs by kind");
-  }
+#include "generated/EvidenceFile.inc"
 };
 
 const EvidenceFile& built_in() {

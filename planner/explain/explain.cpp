@@ -6,18 +6,16 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.h"
 #include "base/quantity.h"
 #include "core/ties.h"
 #include "planner/explain/plan_parts.h"
 #include "planner/explain/screen.h"
-#include "planner/memory/memory_model.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {
 
-std::string share(double part, double whole) { return format_percent(whole > 0 ? part / whole : 0.0); }
+std::string share(double part, double whole) { return format_difference(whole > 0 ? part / whole : 0.0); }
 
 // The fastest of the kept layouts with another split, for a useful comparison.
 const Candidate* other_split(const SearchResult& result) {
@@ -40,7 +38,7 @@ double transfer_loss_s(const SearchProblem& problem, const Candidate& candidate)
     if (transfer) durations[id] = 0.0;
   }
   const Contention contention = contention_of(problem, candidate.estimate.layout);
-  return std::max(0.0, e.step_time_s - step_time_s(simulate(e.program, durations, contention)));
+  return std::max(0.0, step_time_s(e.timeline) - step_time_s(simulate(e.program, durations, contention)));
 }
 
 std::string loss_of(const SearchProblem& problem, const Candidate& best, const Candidate& other) {
@@ -113,11 +111,12 @@ Breakdown breakdown(const SearchProblem& problem, const Candidate& candidate) {
     const Span& span = e.timeline.spans[size_t(id)];
     if (i.kind == InstructionKind::reduce_norm) norm_end_s = span.end_s;
     if (!i.is_compute()) continue;
-    b.compute_s += span.seconds();
+    const double times = i.micro_batch < 0 ? 1.0 : e.times();
+    b.compute_s += times * span.seconds();
     if (i.kind == InstructionKind::optimizer_step) continue;
     last_compute_s = std::max(last_compute_s, span.end_s);
     const double whole = e.durations_s[size_t(id)];
-    if (whole > 0) b.inside.add(candidate.estimate.cost.inside_compute(i), span.seconds() / whole);
+    if (whole > 0) b.inside.add(candidate.estimate.cost.inside_compute(i), times * span.seconds() / whole);
   }
   b.compute_s /= e.program.ranks;
   for (double& seconds : b.inside.seconds) seconds /= e.program.ranks;
@@ -152,9 +151,8 @@ std::vector<ExposedCommunication> exposed_communication(const Layout& layout, co
                                                           {CommunicationKind::expert, layout.expert},
                                                           {CommunicationKind::sharding, layout.zero}};
   std::vector<ExposedCommunication> exposed;
-  for (const auto& [kind, degree] : inside) {
+  for (const auto& [kind, degree] : inside)
     if (degree > 1) exposed.push_back({kind, b.inside.seconds[size_t(kind)]});
-  }
   if (layout.pipeline > 1) exposed.push_back({CommunicationKind::transfer, b.transfer_s});
   exposed.push_back({CommunicationKind::gradients, b.step_end_s});
   return exposed;

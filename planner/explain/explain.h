@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "core/plan.h"
-#include "planner/explain/details.h"
 #include "planner/explain/evidence.h"
-#include "planner/search/search.h"
+#include "planner/search/search_result.h"
 
 namespace mpt::planner {
 

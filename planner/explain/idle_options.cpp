@@ -27,9 +27,8 @@ struct Idle {
 
 std::vector<std::string> told(const std::vector<Idle>& rows) {
   std::vector<std::string> notes;
-  for (const Idle& row : rows) {
+  for (const Idle& row : rows)
     if (row.given && row.idle) notes.push_back(fmt::format("{} changes nothing: {}.", row.option, row.why));
-  }
   return notes;
 }
 

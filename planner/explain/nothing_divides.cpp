@@ -11,9 +11,7 @@
 #include "base/quantity.h"
 #include "base/ranges.h"
 #include "base/text.h"
-#include "core/bound_words.h"
-#include "frameworks/framework.h"
-#include "planner/answer/recommend.h"
+#include "planner/search/layout_of_bounds.h"
 #include "planner/search/leaves.h"
 #include "reports/utilisation.h"
 
@@ -240,9 +238,8 @@ std::vector<BoundWords> asked_bounds(const SearchProblem& problem) {
 SearchProblem bounded(SearchProblem problem, std::vector<BoundWords> words) {
   for (const BoundWords& own : bound_words(problem.own_bounds)) words.push_back(own);
   std::vector<std::string> parts;
-  for (const BoundWords& w : words) {
+  for (const BoundWords& w : words)
     for (const std::string& value : w.values) parts.push_back(w.name + "=" + value);
-  }
   problem.bounds =
       parts.empty() ? SearchBounds{} : parse_bounds(fmt::format("{}", fmt::join(parts, ",")), "");
   return problem;

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "core/bound_words.h"
 #include "planner/search/problem.h"
-#include "planner/search/search.h"
+#include "planner/search/search_result.h"
 
 namespace mpt::planner {
 

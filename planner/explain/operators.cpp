@@ -15,9 +15,8 @@ std::vector<PieceTimes> operator_times(const SearchProblem& problem, const Layou
   models::PiecePrograms programs(problem.model, layout, problem.workload.sequence);
   ModelPieces pieces = piece_times(programs, problem.source(0));
   std::vector<PieceTimes> times{std::move(pieces.embedding)};
-  for (PieceTimes& layer : pieces.layers) {
+  for (PieceTimes& layer : pieces.layers)
     if (!layer.operators.empty()) times.push_back(std::move(layer));
-  }
   times.push_back(std::move(pieces.head));
   return times;
 }
@@ -33,9 +32,8 @@ std::string seconds_or_dash(double seconds) {
 std::string collective_names(const OperatorTime& op) {
   std::string text;
   const auto add = [&](const std::vector<CollectiveCost>& collectives, const char* when) {
-    for (const CollectiveCost& c : collectives) {
+    for (const CollectiveCost& c : collectives)
       if (c.ranks > 1) text += (text.empty() ? "" : ", ") + (when + collective_name(c));
-    }
   };
   add(op.forward.costs, "");
   add(op.backward.costs, "back ");
@@ -44,16 +42,8 @@ std::string collective_names(const OperatorTime& op) {
 }
 
 std::string table_of(const PieceTimes& piece, double peak) {
-  reports::Table table({{"operator", reports::Align::left},
-                        {"forward"},
-                        {"backward"},
-                        {"recompute"},
-                        {"share"},
-                        {"FLOP/s"},
-                        {"of peak"},
-                        {"collectives"},
-                        {"not hidden"},
-                        {"which", reports::Align::left}});
+  reports::Table table(reports::columns({"<operator", "forward", "backward", "recompute", "share", "FLOP/s",
+                                         "of peak", "collectives", "not hidden", "<which"}));
   const double whole = piece.seconds(InstructionKind::forward) + piece.seconds(InstructionKind::backward);
   for (const OperatorTime& op : piece.operators) {
     const double again = 1.0 + op.again;

@@ -8,10 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "base/fields.h"
 #include "planner/cost/operator_times.h"
 #include "planner/search/problem.h"
-#include "planner/search/search.h"
+#include "planner/search/search_result.h"
 
 namespace mpt::planner {
 

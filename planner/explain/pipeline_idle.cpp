@@ -40,9 +40,8 @@ PipelineIdle pipeline_idle(const StepProgram& program, std::span<const double> d
                            const Contention& contention, double step_s, double idle_share) {
   if (!(step_s > 0.0)) return {};
   std::vector<double> compute_s(durations_s.begin(), durations_s.end());
-  for (size_t id = 0; id < compute_s.size(); ++id) {
+  for (size_t id = 0; id < compute_s.size(); ++id)
     if (!program.instructions[id].is_compute()) compute_s[id] = 0.0;
-  }
   const Alone unequal = simulated(program, compute_s, contention);
   make_stages_equal(program, compute_s);
   const Alone equal = simulated(program, compute_s, contention);

@@ -89,9 +89,8 @@ std::string describe_groups(const SearchProblem& problem, const Candidate& candi
   std::vector<std::string> parts;
   for (const auto& [mask, h] : held) {
     std::vector<std::string> names;
-    for (size_t g = 0; g < problem.cluster.groups.size(); ++g) {
+    for (size_t g = 0; g < problem.cluster.groups.size(); ++g)
       if (mask >> g & 1) names.push_back(problem.cluster.groups[g].name);
-    }
     parts.push_back(fmt::format("{} {} with {} layers on {} (at most {} per GPU)", h.ranks,
                                 h.ranks == 1 ? "stage" : "stages", h.layers, fmt::join(names, " and "),
                                 format_bytes(double(h.peak_bytes))));

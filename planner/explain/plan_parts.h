@@ -10,7 +10,7 @@
 #include <string>
 
 #include "core/plan.h"
-#include "planner/search/search.h"
+#include "planner/search/search_result.h"
 #include "planner/simulate/simulator.h"
 
 namespace mpt::planner {

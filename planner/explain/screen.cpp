@@ -3,7 +3,6 @@
 #include "planner/explain/plan_notes.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -80,9 +79,7 @@ std::string describe_throughput(const Plan& plan) {
 
 // Memory of the fullest stage by kind.
 std::string describe_kinds(const Plan& plan) {
-  const auto& memory = plan.prediction.memory;
-  const auto fullest = std::max_element(
-      memory.begin(), memory.end(), [](const auto& a, const auto& b) { return a.peak_bytes < b.peak_bytes; });
+  const auto fullest = max_by(plan.prediction.memory, [](const RankMemory& m) { return m.peak_bytes; });
   const std::string of = plan.layout.pipeline > 1 ? fmt::format(", of stage {}", fullest->rank) : "";
   return of + ": " + describe_memory(*fullest);
 }
@@ -142,7 +139,7 @@ std::string describe_trade(const RankedLayout& r, const Plan& plan) {
   const RankedLayout& first = plan.ranking.front();
   const double slower = r.step_time_s / first.step_time_s - 1.0;
   std::string text = is_tie(r, plan) ? "tie"
-                     : slower > 0.0  ? format_percent(slower) + " slower"
+                     : slower > 0.0  ? format_difference(slower) + " slower"
                                      : format_percent(-slower) + " faster";
   text += ", " + describe_memory_change(r.peak_bytes, first.peak_bytes);
   const bool recomputes = r.layout.recompute != Recompute::none;
@@ -250,9 +247,8 @@ std::string describe_reasons(const Plan& plan, size_t lines, const Palette& pale
 std::string describe_task(const Plan& plan, const Palette& palette) {
   const Workload& w = plan.workload;
   std::string text;
-  if (plan.corrected) {
+  if (plan.corrected)
     for (const std::string& sentence : plan.corrected->learned) text += wrapped(sentence);
-  }
   text += wrapped(
       fmt::format("{} on {}: {}", describe_model(plan.model), plan.cluster.name, describe_devices(plan)));
   const std::string& framework = plan.layout.execution.framework;
@@ -342,11 +338,10 @@ std::string describe_next(const std::vector<NextCommand>& next, const Palette& p
   }
   for (const auto& [command, what_for] : next) {
     const size_t width = std::max(longest, columns_of(command));
-    if (width + columns_of(what_for) + 6 <= screen_columns()) {
+    if (width + columns_of(what_for) + 6 <= screen_columns())
       text += fmt::format("  {:<{}}  # {}\n", command, width, what_for);
-    } else {
+    else
       text += wrapped_command(command, "  ");
-    }
   }
   return text;
 }
@@ -362,9 +357,8 @@ std::vector<Alternative> alternatives(const Plan& plan) {
   const auto risk = memory_risk(plan, published_evidence());
   const RankedLayout* const safe = risk ? safe_layout(plan, *risk) : nullptr;
   std::set<std::string> shown{layout_name(plan.layout)};
-  for (const auto place : {&WeighedRisk::try_first, &WeighedRisk::fall_back}) {
+  for (const auto place : {&WeighedRisk::try_first, &WeighedRisk::fall_back})
     if (const RankedLayout* const row = risk_row(plan, place)) shown.insert(layout_name(row->layout));
-  }
   std::vector<Alternative> out;
   for (const RankedLayout& r : plan.ranking) {
     if (shown.insert(layout_name(r.layout)).second && &r != safe)

@@ -101,7 +101,7 @@ std::string beyond_framework(const Question& q, const Candidate& chosen) {
   const double ratio = best.evaluation.step_time_s / chosen.evaluation.step_time_s;
   return fmt::format("  If {} ran it, {} would take {} per step, {} {} than the plan.\n",
                      q.part.framework->title, layout_name(best.estimate.layout),
-                     format_seconds(best.evaluation.step_time_s), format_percent(std::abs(1.0 - ratio)),
+                     format_seconds(best.evaluation.step_time_s), format_difference(std::abs(1.0 - ratio)),
                      ratio < 1.0 ? "faster" : "slower");
 }
 
@@ -153,7 +153,7 @@ std::string not_allowed(const Question& q, const Layout& faster) {
 
 std::string slower(const Question& q, const Candidate& best, const Candidate& chosen) {
   const double ratio = best.evaluation.step_time_s / chosen.evaluation.step_time_s;
-  return fmt::format("  It is {} slower than the plan{}.\n", format_percent(ratio - 1.0),
+  return fmt::format("  It is {} slower than the plan{}.\n", format_difference(ratio - 1.0),
                      difference_of(q.part, chosen, best)) +
          Circumstances(q).text();
 }

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "planner/search/search.h"
+#include "planner/search/search_result.h"
 
 namespace mpt::planner {
 

@@ -7,6 +7,7 @@
 
 #include "base/ranges.h"
 #include "planner/cost/operator_times.h"
+#include "planner/simulate/rounds.h"
 
 namespace mpt::planner {
 namespace {
@@ -97,25 +98,6 @@ WorkSeconds class_work(const ModelPieces& pieces, const Contents& stage, Instruc
   return sum;
 }
 
-// The instruction that each instruction of the timeline waited for last; -1: none.
-std::vector<InstructionId> last_waits(const StepProgram& program, const Timeline& timeline) {
-  std::vector<InstructionId> found(program.instructions.size(), -1),
-      last_of_lane(size_t(program.ranks) * kStreamCount, -1);
-  const auto end_s = [&](InstructionId id) { return id < 0 ? -1.0 : timeline.spans[size_t(id)].end_s; };
-  for (InstructionId id = 0; id < program.size(); ++id) {
-    InstructionId& last = found[size_t(id)];
-    for (const InstructionId wait : program.waits(id)) {
-      if (end_s(wait) > end_s(last)) last = wait;
-    }
-    for (const Lane& lane : program.lanes(id)) {
-      InstructionId& before = last_of_lane[size_t(lane.index())];
-      if (end_s(before) > end_s(last)) last = before;
-      before = id;
-    }
-  }
-  return found;
-}
-
 }  // namespace
 
 InstructionWork::InstructionWork(const SearchProblem& problem, const Candidate& candidate)
@@ -158,12 +140,12 @@ WorkSeconds InstructionWork::shares(InstructionId id) const {
 WorkSeconds critical_work(const SearchProblem& problem, const Candidate& candidate) {
   const Evaluation& e = candidate.evaluation;
   const InstructionWork work(problem, candidate);
-  const std::vector<InstructionId> before = last_waits(e.program, e.timeline);
   const auto last = max_by(e.timeline.spans, [](const Span& span) { return span.end_s; });
   WorkSeconds sum{};
-  for (auto id = InstructionId(last - e.timeline.spans.begin()); id >= 0; id = before[size_t(id)]) {
-    const WorkSeconds shares = work.shares(id);
-    const double seconds = e.timeline.spans[size_t(id)].seconds();
+  for (const PathPart& part : critical_path(
+           e.program, e.timeline, InstructionId(last - e.timeline.spans.begin()), e.more_micro_batches)) {
+    const WorkSeconds shares = work.shares(part.id);
+    const double seconds = double(part.times) * e.timeline.spans[size_t(part.id)].seconds();
     for (size_t c = 0; c < kWorkClasses; ++c) sum[c] += seconds * shares[c];
   }
   return sum;

@@ -52,20 +52,7 @@ std::vector<double> with_parts(std::vector<double> own, const Layout& layout) {
 using Spreads = std::map<std::string, double>;
 
 struct PriorFile {
-  std::string source, script, date;
-  Spreads time, memory;
-  std::vector<double> scales;
-
-  static void describe(auto& v) {
-    using T = PriorFile;
-    v.field("source", &T::source, "runs that it was fitted to", long_text());
-    v.field("script", &T::script, "what fitted it", long_text());
-    v.field("date", &T::date, "when, ISO 8601");
-    v.field("time", &T::time, "of the logarithm of measured over predicted step times", between(0, 10));
-    v.field("memory", &T::memory, "of the logarithm of measured over predicted peaks", between(0, 10));
-    v.field("scales", &T::scales, "errors of step times over those that it says, by clusters",
-            optional_field(between(0, 100)));
-  }
+#include "generated/PriorFile.inc"
 };
 
 double spread_of(const Spreads& spreads, const std::string& name, const std::string& where) {

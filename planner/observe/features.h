@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "planner/observe/correction.h"
-#include "planner/search/search.h"
+#include "planner/search/search_result.h"
 
 namespace mpt::planner {
 

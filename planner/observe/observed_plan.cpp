@@ -8,8 +8,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/error.h"
-#include "base/interruption.h"
 #include "base/quantity.h"
 #include "base/ranges.h"
 #include "core/ties.h"
@@ -18,7 +16,7 @@
 #include "planner/explain/explain.h"
 #include "planner/explain/nothing_divides.h"
 #include "planner/explain/plan_notes.h"
-#include "planner/explain/screen.h"
+#include "planner/observe/next_run.h"
 #include "planner/observe/observed_run.h"
 
 namespace mpt::planner {
@@ -187,7 +185,8 @@ double likely_to_fit(const SearchProblem& problem, const Candidate& c, const Obs
 }
 
 std::string percent_more(double log_ratio, const char* more, const char* less) {
-  return fmt::format("{} {}", format_percent(std::abs(std::expm1(log_ratio))), log_ratio > 0.0 ? more : less);
+  return fmt::format("{} {}", format_difference(std::abs(std::expm1(log_ratio))),
+                     log_ratio > 0.0 ? more : less);
 }
 
 // The findings for one quantity: for all layouts, then for the two features that differ most.
@@ -297,9 +296,7 @@ size_t recommended(std::span<const Choosable> layouts, const Posterior& posterio
   std::iota(safe.begin(), safe.end(), 0);
   std::erase_if(safe, [&](size_t i) { return layouts[i].likely_to_fit < MemoryMargin::kLikely; });
   if (safe.empty()) {
-    const auto likeliest = std::max_element(layouts.begin(), layouts.end(), [](const auto& a, const auto& b) {
-      return a.likely_to_fit < b.likely_to_fit;
-    });
+    const auto likeliest = max_by(layouts, [](const Choosable& c) { return c.likely_to_fit; });
     return size_t(likeliest - layouts.begin());
   }
   const auto log_s = [&](size_t i) { return std::log(layouts[i].predicted_s) + posterior.mean(i); };

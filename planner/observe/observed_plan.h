@@ -11,7 +11,6 @@
 #include "planner/api.h"
 #include "planner/explain/screen.h"
 #include "planner/observe/features.h"
-#include "planner/observe/next_run.h"
 
 namespace mpt::planner {
 

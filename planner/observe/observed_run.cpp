@@ -77,9 +77,8 @@ MeasuredFigures figures_of_log(const std::string& file, const Plan& plan) {
 
 std::optional<Layout> known_layout(const std::string& form, const std::vector<Candidate>& known) {
   const std::string parts = sorted_parts(form);
-  for (const Candidate& c : known) {
+  for (const Candidate& c : known)
     if (sorted_parts(layout_name(c.estimate.layout)) == parts) return c.estimate.layout;
-  }
   return std::nullopt;
 }
 

@@ -5,7 +5,6 @@
 
 #include "base/quantity.h"
 #include "planner/explain/confidence.h"
-#include "planner/explain/details.h"
 #include "reports/table.h"
 
 namespace mpt::planner {
@@ -20,11 +19,7 @@ std::string state_of(const CorrectedLayout& c) {
 }
 
 std::string order_table(const Corrected& corrected) {
-  reports::Table table({{"layout", reports::Align::left},
-                        {"predicted"},
-                        {"corrected"},
-                        {"8 in 10 cases"},
-                        {"memory", reports::Align::left}});
+  reports::Table table(reports::columns({"<layout", "predicted", "corrected", "8 in 10 cases", "<memory"}));
   for (size_t i = 0; i < corrected.layouts.size(); ++i) {
     const CorrectedLayout& c = corrected.layouts[i];
     const bool shown = i < kRows || c.ran || c.out_of_memory || int64_t(i) + 1 == corrected.measure_next;

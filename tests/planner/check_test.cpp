@@ -255,15 +255,19 @@ TEST_F(Check, RecipesAreFoundByWhatStandsInThem) {
       "{\"model\": \"llama3-8b\", \"global_batch\": 64, \"cluster\": \"dgx-h100\", \"bounds\": {\"tp\": "
       "[2]}}");
   put(".hidden/run.sh", "torchrun pretrain_gpt.py " + kLlama8b);
-  const RecipeFiles found = find_recipes({folder_, folder_ / "a" / "run.sh"});
   std::vector<std::string> names;
-  for (const Recipe& recipe : found.recipes)
-    names.push_back(recipe.framework + " " + recipe.file.lexically_relative(folder_).string());
+  size_t others = 0;
+  for (const RecipeFile& found : recipe_files({folder_, folder_ / "a" / "run.sh"})) {
+    const std::vector<Recipe> recipes = recipes_in(found.file);
+    others += size_t(recipes.empty());
+    for (const Recipe& recipe : recipes)
+      names.push_back(recipe.framework + " " + recipe.file.lexically_relative(folder_).string());
+  }
   EXPECT_EQ(names, (std::vector<std::string>{"megatron-core a/run.sh", "megatron-core b/test.yaml",
                                              "torchtitan c/titan.toml", "deepspeed d/ds.json",
                                              "request d/layout.json"}));
-  EXPECT_EQ(found.others.size(), 5U);
-  EXPECT_THROW(find_recipes({folder_ / "nowhere"}), UserError);
+  EXPECT_EQ(others, 5U);
+  EXPECT_THROW(recipe_files({folder_ / "nowhere"}), UserError);
 }
 
 // A plan that is cut off must not pass as a file without a recipe.
@@ -279,12 +283,26 @@ TEST_F(Check, AFileOfTooManyConfigurationsIsRefused) {
   for (int i = 0; i < 4000; ++i)
     text += fmt::format("def f{}() -> Trainer.Config:\n    return Trainer.Config(model_spec=g(\"8B\"))\n", i);
   const fs::path file = put("config_registry.py", text);
-  try {
-    recipes_in(file);
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find(file.string()), std::string::npos) << error.what();
-  }
+  const CheckedRecipe c = check_files({{file, file}}, on("dgx-h100:1")).at(0).at(0);
+  EXPECT_EQ(c.verdict, RecipeVerdict::not_read);
+  EXPECT_EQ(c.recipe, file.string());
+  EXPECT_NE(c.reason.find("steps"), std::string::npos) << c.reason;
+}
+
+TEST_F(Check, AFileThatIsNotReadIsOneOfTheVerdicts) {
+  std::string text = "from torchtitan.trainer import Trainer\na0 = [1, 2]\n";
+  for (int i = 1; i < 60; ++i) text += fmt::format("a{0} = [a{1}, a{1}]\n", i, i - 1);
+  put("config_registry.py",
+      text + "def f() -> Trainer.Config:\n    return Trainer.Config(model_spec=g(a59))\n");
+  put("good.sh", "torchrun pretrain_gpt.py --global-batch-size 64 " + kLlama8b);
+  const auto checked = check_files(recipe_files({folder_}), on("dgx-h100:1"));
+  ASSERT_EQ(checked.size(), 2U);
+  ASSERT_EQ(checked[0].size(), 1U);
+  EXPECT_EQ(checked[0][0].verdict, RecipeVerdict::not_read);
+  EXPECT_NE(checked[0][0].reason.find("steps"), std::string::npos) << checked[0][0].reason;
+  ASSERT_EQ(checked[1].size(), 1U);
+  EXPECT_NE(checked[1][0].verdict, RecipeVerdict::not_read) << checked[1][0].reason;
+  EXPECT_GT(checked[1][0].parameters, 7e9);
 }
 
 TEST_F(Check, DeepSpeedTakesTheModelBesideIt) {

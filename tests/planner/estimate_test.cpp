@@ -42,6 +42,20 @@ TEST(Estimate, PhysicsPointsTheRightWay) {
   EXPECT_GT(predict(request).memory[0].peak_bytes, base.memory[0].peak_bytes) << "half the model on each GPU";
 }
 
+TEST(Estimate, RefusesMoreWorkThanItsMemoryHolds) {
+  Json request = llama_request();
+  request["global_batch"] = 4'000'000;
+  try {
+    predict(request);
+    FAIL() << "2 stages of 2,000,000 micro-batches";
+  } catch (const UserError& error) {
+    ASSERT_EQ(error.problems().size(), 1u);
+    EXPECT_EQ(error.problems().front().where, "--global-batch");
+    // 1,000,000 micro-batches of one sequence on each of two data ranks.
+    EXPECT_NE(error.problems().front().remedy.find("--global-batch 2000000"), std::string::npos);
+  }
+}
+
 // Blackwell multiplies fp8 with one scale in any order: no transposed copy of a weight is kept.
 TEST(Estimate, BlackwellKeepsNoTransposedWeightsInFp8) {
   Json request = llama_request();

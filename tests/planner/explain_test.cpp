@@ -3,6 +3,7 @@
 // What mpt-plan prints, whole, for clusters of the catalog.
 
 #include "planner/api.h"
+#include "planner/explain/details.h"
 #include "planner/explain/explain.h"
 
 #include <gtest/gtest.h>

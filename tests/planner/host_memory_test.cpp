@@ -51,6 +51,12 @@ TEST(HostMemory, RefusesModelsThatAHostCannotBuild) {
   r.lora = 0;
   r.model.name = "llama3-8b";
   EXPECT_EQ(host_error(r), "accepted");
+  // Without FSDP each process builds the whole model whatever is set.
+  r = host_request("qwen3-235b-a22b");
+  r.framework = "transformers-ddp";
+  const std::string replicas = host_error(r);
+  EXPECT_NE(replicas.find("6.84 TiB in the memory of each host"), std::string::npos) << replicas;
+  EXPECT_EQ(replicas.find("fsdp_cpu_ram_efficient_loading"), std::string::npos) << replicas;
 }
 
 TEST(HostMemory, RefusesModelsThatAreTooLargeForOneProcessOfAHost) {

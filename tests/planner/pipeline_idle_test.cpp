@@ -12,6 +12,7 @@
 #include "core/lower.h"
 #include "core/schedule_catalog.h"
 #include "planner/explain/explain.h"
+#include "planner/search/search.h"
 #include "tests/support/core_plan.h"
 #include "tests/support/random_problem.h"
 

@@ -151,9 +151,10 @@ TEST_P(Recommendation, RunsAndComesBack) {
       ADD_FAILURE() << error.what();
     }
   }
-  // Where each GPU has all weights and states, the larger half of the models does not fit.
+  // So many that the test sees something; the zoo decides which are drawn. Where each GPU has all weights and
+  // states, most of the models do not fit.
   const bool whole = framework.abilities.zero == std::vector<int64_t>{0};
-  EXPECT_GE(planned, seeds_of_run() / (whole ? 8 : 2));
+  EXPECT_GE(planned, seeds_of_run() / (whole ? 15 : 3));
 }
 
 INSTANTIATE_TEST_SUITE_P(Frameworks, Recommendation, testing::ValuesIn(frameworks_with_both_ways()),

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "planner/diagnose/diagnose.h"
 #include "planner/diagnose/doubt.h"
+#include "planner/diagnose/next_measurement.h"
 #include "tests/support/make_plan.h"
 
 namespace mpt::planner {

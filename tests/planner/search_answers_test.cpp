@@ -61,7 +61,7 @@ std::vector<Tried> kept_of(const std::vector<Tried>& all, int64_t most_kinds, si
   return kept;
 }
 
-bool works_for_nothing(const Tried& one, const std::vector<Tried>& all) {
+bool is_dominated(const Tried& one, const std::vector<Tried>& all) {
   return std::any_of(all.begin(), all.end(), [&](const Tried& other) {
     return does_more(one.layout, other.layout) && one.step_time_s * (1.0 + kShare) >= other.step_time_s &&
            double(one.peak_bytes) * (1.0 + kEqualMemory) >= double(other.peak_bytes);
@@ -74,7 +74,7 @@ std::optional<Tried> choice_of(const std::vector<Tried>& all) {
   std::optional<Tried> chosen;
   double fastest_s = 0.0;
   for (const Tried& one : all) {
-    if (works_for_nothing(one, all)) continue;
+    if (is_dominated(one, all)) continue;
     if (!chosen) fastest_s = one.step_time_s;
     if (one.step_time_s > (1.0 + kShare) * fastest_s) break;
     if (!chosen || std::pair(degrees_above_one(one.layout), one.peak_bytes) <
@@ -95,8 +95,8 @@ TEST(Search, TellsTheSimplestOfEqualsFirst) {
     const auto chosen = choice_of(all);
     const double fastest_s = all.empty() ? 0.0 : all.front().step_time_s;
     const int64_t kinds = all.empty() ? 0 : degrees_above_one(all.front().layout);
-    for_nothing += int(
-        std::any_of(all.begin(), all.end(), [&](const Tried& one) { return works_for_nothing(one, all); }));
+    for_nothing +=
+        int(std::any_of(all.begin(), all.end(), [&](const Tried& one) { return is_dominated(one, all); }));
     for (const int threads : {1, 3}) {
       r.problem.threads = threads;
       const SearchResult result =
@@ -109,7 +109,7 @@ TEST(Search, TellsTheSimplestOfEqualsFirst) {
       EXPECT_EQ(result.certificate.fastest_s, fastest_s) << seed;
       for (const Candidate& c : result.best)
         EXPECT_FALSE(
-            works_for_nothing({c.evaluation.step_time_s, c.evaluation.peak_bytes, c.estimate.layout}, all))
+            is_dominated({c.evaluation.step_time_s, c.evaluation.peak_bytes, c.estimate.layout}, all))
             << seed << " " << layout_name(c.estimate.layout);
       slower += int(first.evaluation.step_time_s > fastest_s);
       simpler += int(degrees_above_one(first.estimate.layout) < kinds);

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/quantity.h"
 #include "core/ties.h"
@@ -59,6 +60,44 @@ TEST(Search, FindsWhatBruteForceFinds) {
   EXPECT_GT(pruned, 50) << "a bound that never prunes is not tested";
 }
 
+TEST(Search, WithAGapNothingIsFasterByMore) {
+  constexpr double kGap = 0.05;
+  int64_t simulated = 0, simulated_all = 0, slower = 0, answers = 0;
+  for (uint32_t seed = 0; seed < 120; ++seed) {
+    RandomProblem r(seed, dispatch_of(seed / 3));
+    const SearchResult all = search(r.problem, 5);
+    r.problem.gap = kGap;
+    const SearchResult near = search(r.problem, 5);
+    ASSERT_EQ(near.best.empty(), all.best.empty()) << seed;
+    EXPECT_TRUE(near.certificate.optimal) << seed;
+    if (all.best.empty()) continue;
+    ++answers;
+    const double best_s = all.best.front().evaluation.step_time_s;
+    const double near_s = near.best.front().evaluation.step_time_s;
+    EXPECT_LE(near_s, (1.0 + kGap) * best_s * (1.0 + 1e-9)) << seed;
+    EXPECT_LE(near.bound_s, best_s) << seed;
+    EXPECT_DOUBLE_EQ(near.certificate.gap, 1.0 - near.bound_s / near_s) << seed;
+    EXPECT_LE(near.certificate.gap, kGap) << seed;
+    EXPECT_EQ(all.certificate.gap, 0.0) << seed;
+    slower += near_s > best_s ? 1 : 0;
+    simulated += near.certificate.simulated;
+    simulated_all += all.certificate.simulated;
+  }
+  EXPECT_GT(answers, 60);
+  EXPECT_GT(slower, 0) << "else the gap was never used";
+  EXPECT_LT(10 * simulated, 7 * simulated_all);
+}
+
+TEST(Search, PartsShareATimeLimit) {
+  SearchProblem problem;
+  EXPECT_EQ(with_time_left(problem, 0.0, now_s() - 5.0).time_limit_s, 0.0) << "no limit";
+  EXPECT_NEAR(with_time_left(problem, 60.0, now_s() - 20.0).time_limit_s, 40.0, 5.0);
+  EXPECT_GT(with_time_left(problem, 1.0, now_s() - 5.0).time_limit_s, 0.0) << "zero would be none";
+  EXPECT_LT(with_time_left(problem, 1.0, now_s() - 5.0).time_limit_s, 1e-3);
+  problem.time_limit_s = 3.0;
+  EXPECT_EQ(with_time_left(problem, 60.0, now_s()).time_limit_s, 3.0) << "its own is shorter";
+}
+
 TEST(Search, NoBoundIsAboveTheSimulatedTime) {
   int64_t layouts = 0, path_says_more = 0, chunks_launch = 0;
   for (uint32_t seed = 1000; seed < 1150; ++seed) {
@@ -75,7 +114,9 @@ TEST(Search, NoBoundIsAboveTheSimulatedTime) {
         SlowPaths& paths = resolver.slow_paths(layout);
         EXPECT_FALSE(paths.take_longer_than(simulated.step_time_s, e.cost, best_rate)) << layout_name(layout);
         path_says_more += paths.take_longer_than(1.001 * e.bound_s, e.cost, best_rate) ? 1 : 0;
-        const auto program = resolver.program(layout);
+        const auto program =
+            resolver.programs().program(layout, micro_batches(layout, r.problem.workload),
+                                        models::trains_shared_table(r.problem.model, layout));
         step_time_within(*program, e.cost.durations(*program), contention_of(r.problem, layout), INFINITY,
                          timeline);
         paths.add(*program, timeline);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/search/slow_paths.h"
+#include "planner/simulate/slow_paths.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace mpt::planner {
 namespace {
 
-struct Pipeline {
+struct SlowPipeline {
   const char* schedule;
   int ranks, chunks, micro_batches;
   bool overlaps;
@@ -39,9 +39,9 @@ struct Pipeline {
   }
 };
 
-const std::vector<Pipeline> kPipelines{{"1f1b", 4, 1, 9, true},        {"1f1b", 4, 1, 9, false},
-                                       {"interleaved", 3, 2, 6, true}, {"zb-h1", 5, 1, 8, true},
-                                       {"zb-v", 3, 2, 7, false},       {"gpipe", 2, 1, 3, true}};
+const std::vector<SlowPipeline> kPipelines{{"1f1b", 4, 1, 9, true},        {"1f1b", 4, 1, 9, false},
+                                           {"interleaved", 3, 2, 6, true}, {"zb-h1", 5, 1, 8, true},
+                                           {"zb-v", 3, 2, 7, false},       {"gpipe", 2, 1, 3, true}};
 
 double whole_step(const StepProgram& program, const StepCost& cost, Timeline& timeline) {
   return step_time_within(program, cost.durations(program), {}, INFINITY, timeline);
@@ -49,7 +49,7 @@ double whole_step(const StepProgram& program, const StepCost& cost, Timeline& ti
 
 TEST(SlowPaths, TheCriticalPathOfAStepIsTheStep) {
   std::mt19937 random(1);
-  for (const Pipeline& p : kPipelines) {
+  for (const SlowPipeline& p : kPipelines) {
     const StepProgram program = p.program();
     const StepCost cost = p.cost(random);
     Timeline timeline;
@@ -64,7 +64,7 @@ TEST(SlowPaths, TheCriticalPathOfAStepIsTheStep) {
 
 TEST(SlowPaths, AStepThatEndsEarlyLeavesWhatMadeItTooSlow) {
   std::mt19937 random(2);
-  for (const Pipeline& p : kPipelines) {
+  for (const SlowPipeline& p : kPipelines) {
     const StepProgram program = p.program();
     const StepCost cost = p.cost(random);
     Timeline timeline;
@@ -83,7 +83,7 @@ TEST(SlowPaths, AStepThatEndsEarlyLeavesWhatMadeItTooSlow) {
 
 TEST(SlowPaths, NeverTakeLongerThanTheStepOfOtherCosts) {
   std::mt19937 random(3);
-  for (const Pipeline& p : kPipelines) {
+  for (const SlowPipeline& p : kPipelines) {
     const StepProgram program = p.program();
     SlowPaths paths;
     Timeline timeline;

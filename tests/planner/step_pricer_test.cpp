@@ -6,6 +6,7 @@
 #include <random>
 
 #include "planner/cost/cost_source.h"
+#include "planner/cost/operator_collectives.h"
 #include "planner/cost/operator_pieces.h"
 #include "tests/planner/priced_layouts.h"
 #include "tests/support/make_plan.h"

@@ -7,6 +7,7 @@
 
 #include "core/lower.h"
 #include "core/schedule_catalog.h"
+#include "planner/cost/operator_collectives.h"
 #include "planner/cost/step_cost.h"
 #include "tests/support/core_plan.h"
 

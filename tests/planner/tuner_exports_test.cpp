@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/ranges.h"
+#include "frameworks/export_targets.h"
 #include "frameworks/registry.h"
 #include "planner/api.h"
 
