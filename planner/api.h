@@ -21,7 +21,7 @@
 #include "core/plan.h"
 #include "core/plan_request.h"
 #include "planner/request/resolve.h"
-#include "planner/search/search.h"
+#include "planner/search/search_result.h"
 
 namespace mpt::planner {
 

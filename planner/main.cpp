@@ -10,7 +10,6 @@
 #include "base/command_line.h"
 #include "base/files.h"
 #include "base/interruption.h"
-#include "base/json.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "planner/commands/command_line.h"
@@ -91,9 +90,8 @@ void search_or_simulate(const planner::PlanOptions& o) {
   }
   screen.notes = plan.notes;
   const std::string host = planner::describe_host(o.request, plan);
-  for (const std::string& note : {host, planner::idle_cost(o.cost, o.cost.price > 0.0)}) {
+  for (const std::string& note : {host, planner::idle_cost(o.cost, o.cost.price > 0.0)})
     if (!note.empty()) screen.notes.push_back(note);
-  }
   screen.training = planner::describe_cost(o.cost, plan);
   screen.next = planner::next_commands(o, plan);
   const double explained_s = waited_s() - resolved_s - plan.search.seconds;
@@ -115,14 +113,6 @@ void keep_freed_memory() {
 #endif
 }
 
-constexpr const char* kExamples =
-    "Examples:\n"
-    "  mpt-plan --model llama3-70b --cluster dgx-h100:8 --global-batch 512 -o plan.json\n"
-    "  mpt-plan --model llama3-8b --cluster dgx-h100 --gpus 64 --framework torchtitan --global-batch 128\n"
-    "  mpt-plan export plan.json --to megatron,slurm -o run70b\n\n"
-    "Documentation: docs/tutorial.md, docs/clusters.md (your own GPUs), docs/exports.md. All options: "
-    "--help-all.\n";
-
 int run(int argc, char** argv) {
   keep_freed_memory();
   planner::PlanOptions o;
@@ -143,7 +133,8 @@ int run(int argc, char** argv) {
       {"recommend", planner::add_recommend(app)},
       {"tune", planner::add_tune(app)},
       {"page", planner::add_page(app)}};
-  app.footer(std::string(kExamples) + kExitCodes);
+#include "generated/PlannerFooter.inc"
+  app.footer(app.get_footer() + kExitCodes);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   files_of_program().check_writable();
   for (const auto& [name, command] : commands) {

@@ -14,7 +14,6 @@
 #include "planner/api.h"
 #include "planner/commands/command_line.h"
 #include "planner/explain/screen.h"
-#include "planner/search/search.h"
 
 namespace CLI {
 class App;
@@ -44,6 +43,12 @@ std::function<int()> add_model(CLI::App& app);
 std::function<int()> add_recommend(CLI::App& app);
 std::function<int()> add_tune(CLI::App& app);
 std::function<int()> add_page(CLI::App& app);
+/// The plan once more for two CPU processes in fp32, with four layers of the model's kinds that are a few
+/// hundred wide. Throws UserError if the framework does not train them so.
+Plan smoke_plan(const Plan& plan);
+/// The command that takes two steps of it, with the files of this export target in `folder`. Throws UserError
+/// if they do not start on CPU processes.
+std::string smoke_command(const std::string& target, const Plan& plan, const std::string& folder);
 /// mpt-plan --pareto.
 void plan_front(const PlanOptions& options);
 
@@ -70,8 +75,7 @@ void check_lines(const CLI::App& command, const LinesOptions& options);
 /// answer.
 int answer_lines(const LinesOptions& options);
 /// --check and --measured of estimate and import.
-void declare_check(CLI::App& command, PlanOptions& options);
-void declare_measured(CLI::App& command, PlanOptions& options);
+void declare_judged(CLI::App& command, PlanOptions& options);
 /// The predicted step time of this layout if CUDA graphs launched its kernels; empty if the gain is too
 /// small.
 std::string describe_host(const PlanRequest& request, const Plan& plan);

@@ -4,7 +4,6 @@
 // option of a request.
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -190,45 +189,14 @@ std::function<int()> add_compare(CLI::App& app) {
   command->remove_option(command->get_option("--print-request"));
   declare_problem(*command, o->base.request);
   const std::string framework = command->get_option("--framework")->get_description();
-  const std::string framework_group = command->get_option("--framework")->get_group();
   command->remove_option(command->get_option("--cluster"));
   command->remove_option(command->get_option("--framework"));
-  const auto add_several = [&](const char* name, std::vector<std::string>& values, const std::string& what) {
-    return command->add_option(name, values, what)->delimiter(',')->expected(1, 64);
-  };
-  add_several("--cluster", o->clusters, "Clusters, separated by commas, each searched for its best plan")
-      ->type_name("CLUSTERS")
-      ->group("Where");
-  add_several("--framework", o->frameworks, framework + "; several are compared")
-      ->type_name("NAMES")
-      ->group(framework_group);
-  command
-      ->add_option("--over", o->over,
-                   "An option and its values, such as gpus=64,128 or tp=1,2,4; again for another option. "
-                   "Each combination is searched for its best plan")
-      ->type_name("OPTION=VALUES")
-      ->expected(1, CLI::detail::expected_max_vector_size)
-      ->allow_extra_args(false)
-      ->group("What to compare");
+#include "generated/ComparedOptions.inc"
   declare_bounds(*command, o->base.request);
   declare_observed(*command, o->base);
   declare_cost(*command, o->base.cost);
   command->remove_option(command->get_option("--price"));
-  add_number(*command, "--price", o->prices,
-             "Price of a GPU-hour, or one for each cluster, separated by commas: prints what the training "
-             "costs",
-             between(0.0, 1e6))
-      ->delimiter(',')
-      ->expected(1, CLI::detail::expected_max_vector_size)
-      ->allow_extra_args(false)
-      ->group(headings::kOutput);
-  add_output(*command, "--csv", o->csv, "Write the table as CSV")->group(headings::kOutput);
-  command->footer(
-      "Examples:\n  mpt-plan compare a.json b.json\n"
-      "  mpt-plan compare --model llama3-70b --cluster dgx-h100:64,dgx-h100:128 --global-batch 2048 --tokens "
-      "15T\n"
-      "  mpt-plan compare --model llama3-70b --cluster dgx-h100 --over gpus=64,128 --over "
-      "global-batch=256,512");
+#include "generated/CompareOptions.inc"
   return done_by([command, o] { run(*command, *o); });
 }
 

@@ -42,12 +42,6 @@ std::string run_lines(const LayerList& layers) {
   return text;
 }
 
-std::string words_of(const std::string& name) {
-  std::string words = name;
-  for (char& letter : words) letter = letter == '_' ? ' ' : letter;
-  return words;
-}
-
 std::string describe_attention(const Attention& a) {
   std::string text =
       a.latent ? fmt::format("latent attention, {} heads", a.heads)
@@ -58,14 +52,14 @@ std::string describe_attention(const Attention& a) {
     text += fmt::format(", an index of {} heads chooses {} {}", a.index->heads, format_count(a.index->chosen),
                         a.index->block == 1 ? "keys" : fmt::format("blocks of {} keys", a.index->block));
   if (a.output_gate != OutputGate::none)
-    text += fmt::format(", {} output gate", words_of(enum_name(a.output_gate)));
+    text += fmt::format(", {} output gate", replaced(enum_name(a.output_gate), '_', ' '));
   if (a.rotary) text += fmt::format(", rotary base {}", format_count(int64_t(a.rotary->base)));
   return text;
 }
 
 std::string describe_mlp(const Mlp& mlp) {
   return fmt::format("{} wide, {}{}", format_count(mlp.ffn_hidden), mlp.gated ? "gated " : "",
-                     words_of(enum_name(mlp.activation)));
+                     replaced(enum_name(mlp.activation), '_', ' '));
 }
 
 std::string describe_kind(const LayerKind& kind) {
@@ -73,7 +67,7 @@ std::string describe_kind(const LayerKind& kind) {
   if (kind.attention) parts.push_back(describe_attention(*kind.attention));
   if (kind.linear)
     parts.push_back(fmt::format("{}, {} heads of {}, {} of {} for keys",
-                                words_of(enum_name(kind.linear->kind)), kind.linear->heads,
+                                replaced(enum_name(kind.linear->kind), '_', ' '), kind.linear->heads,
                                 kind.linear->head_dim, kind.linear->key_heads, kind.linear->key_dim));
   if (kind.convolution)
     parts.push_back(fmt::format("gated convolution over {} tokens", kind.convolution->length));

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
 #include "models/hf_config.h"
 
 namespace mpt::planner {

@@ -8,7 +8,6 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "base/command_line.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "planner/answer/diagnosed_run.h"
@@ -45,16 +44,7 @@ std::function<int()> add_diagnose(CLI::App& app) {
       app.add_subcommand("diagnose", "Where a measured run lost time, and which change gains most");
   auto o = std::make_shared<DiagnoseOptions>();
   declare_known(*command, o->plan, o->profile, o->kernels);
-  command->add_option("log", o->log, "What the run wrote: mpt-run's --log, or the log of " + readable_logs());
-  command
-      ->add_option("--measured", o->measured,
-                   "One figure of the run in place of a log: 18.7s, 380TFLOP/s (per GPU), 56000tokens/s, "
-                   "7000tokens/s/GPU, \"MFU 41%\" (default: none)")
-      ->type_name("FIGURE");
-  command->add_flag("--no-search", o->no_search, "Leave out whether another layout is better");
-  command->add_flag("--json", o->json, "Print JSON");
-  command->footer(
-      "Examples:\n  mpt-plan diagnose plan.json run.jsonl\n  mpt-plan diagnose plan.json --measured 18.7s");
+#include "generated/DiagnoseOptions.inc"
   return done_by([o] { run(*o); });
 }
 

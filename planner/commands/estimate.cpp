@@ -22,12 +22,14 @@
 #include "planner/commands/commands.h"
 #include "planner/diagnose/judge.h"
 #include "planner/explain/confidence.h"
+#include "planner/explain/details.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/operators.h"
 #include "planner/explain/plan_parts.h"
 #include "planner/explain/utilisation.h"
 #include "planner/observe/observed_plan.h"
 #include "planner/observe/observed_run.h"
+#include "planner/search/layout_of_bounds.h"
 
 namespace mpt::planner {
 namespace {
@@ -43,7 +45,7 @@ std::string defaults_of(const SearchProblem& problem, const Layout& l) {
   const SearchBounds& b = problem.bounds;
   std::vector<std::string> said;
   if (b.zero.empty() && l.replicas() > 1) said.push_back(fmt::format("--zero {}", l.zero));
-  if (b.sequence_parallel.empty() && l.tensor > 1 && !needs_sequence_parallel(problem))
+  if (b.sequence_parallel.empty() && l.tensor > 1 && !has_sequence_parallel_by_default(problem))
     said.push_back(fmt::format("--sp {}", l.sequence_parallel ? "on" : "off"));
   return said.empty() ? "" : fmt::format("assumed: {}", fmt::join(said, ", "));
 }
@@ -170,9 +172,8 @@ std::string estimate_text(const Estimated& e, const PlanOptions& o, bool given) 
                      describe_notes(e.plan.notes, Palette::of(stdout)) +
                      describe_judgement(e.plan, o.measured);
   if (o.operators) text += "\n" + describe_operators(problem, layout);
-  for (const std::string& note : {describe_host(o.request, e.plan), idle_cost(o.cost, o.cost.price > 0.0)}) {
+  for (const std::string& note : {describe_host(o.request, e.plan), idle_cost(o.cost, o.cost.price > 0.0)})
     if (!note.empty()) text += describe_notes({note}, Palette::of(stdout));
-  }
   return text;
 }
 
@@ -263,21 +264,11 @@ std::function<int()> add_estimate(CLI::App& app, bool doctor) {
   declare_request_file(*command, o->problem);
   declare_problem(*command, o->problem.request);
   declare_layout(*command, o->problem.request);
-  add_number(*command, "--layers-per-stage", o->problem.request.layers_per_stage,
-             "Decoder layers of each pipeline stage, in order, separated by commas (default: even stages)",
-             between(0, 100000))
-      ->expected(1, CLI::detail::expected_max_vector_size)
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->group("Layout");
+#include "generated/StageOptions.inc"
   declare_observed(*command, o->problem);
-  declare_check(*command, o->problem);
-  declare_measured(*command, o->problem);
+  declare_judged(*command, o->problem);
   declare_outputs(*command, o->problem.out);
-  command
-      ->add_flag("--operators", o->problem.operators,
-                 "Print what a forward and a backward are made of: operators, their speed, and collectives")
-      ->group("Output");
+#include "generated/OperatorOptions.inc"
   declare_cost(*command, o->problem.cost);
   const std::string name = command->get_name();
   command->footer(

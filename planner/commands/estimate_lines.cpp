@@ -28,18 +28,16 @@ struct NumberedLine {
 std::vector<NumberedLine> lines_of_file(const std::string& file) {
   const std::vector<std::string> texts = split_at(read_file(file), '\n');
   std::vector<NumberedLine> lines;
-  for (size_t n = 0; n < texts.size(); ++n) {
+  for (size_t n = 0; n < texts.size(); ++n)
     if (!texts[n].empty()) lines.push_back({fmt::format("{}:{}", file, n + 1), texts[n]});
-  }
   return lines;
 }
 
 // Refuses a name that is not in the evidence, since it would change nothing.
 void check_source(const std::string& name, const std::vector<Evidence>& evidence) {
   std::vector<std::string> names;
-  for (const Evidence& e : evidence) {
+  for (const Evidence& e : evidence)
     for (const SourceEvidence& s : e.sources) names.push_back(s.source);
-  }
   if (!name.empty() && !contains(names, name))
     detail::refuse_word("--without-source", name, "a source in planner/explain/evidence.json", names);
 }
@@ -91,21 +89,7 @@ Answer answer_line(const NumberedLine& line, const Calibration& calibration,
 }  // namespace
 
 void declare_lines(CLI::App& command, LinesOptions& o) {
-  command
-      .add_option("--requests", o.file,
-                  "Score the layout of each request in this file, one a line; prints a line of JSON for each")
-      ->type_name("FILE")
-      ->group("What to score");
-  command
-      .add_option("--calibration", o.calibration,
-                  "With --requests: other values for constants of the cost model (docs/cost_model.md)")
-      ->type_name("FILE")
-      ->group("More output");
-  command
-      .add_option("--without-source", o.without_source,
-                  "With --requests: leave this source's published runs out of the confidence")
-      ->type_name("NAME")
-      ->group("More output");
+#include "generated/RequestLinesOptions.inc"
 }
 
 void check_lines(const CLI::App& command, const LinesOptions& o) {
@@ -129,7 +113,7 @@ int answer_lines(const LinesOptions& o) {
   const std::vector<NumberedLine> lines = lines_of_file(o.file);
   std::vector<Answer> answers(lines.size());
   const Stoppable stoppable;
-  on_threads(lines.size(), size_t(default_threads()), [&](size_t i) {
+  on_threads(lines.size(), size_t(default_threads()), [&](size_t i, size_t) {
     if (!stop_requested()) answers[i] = answer_line(lines[i], calibration, evidence, o.without_source);
   });
   if (stop_requested()) return kExitOk;  // the program ends with the exit code of an interruption

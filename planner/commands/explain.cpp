@@ -10,7 +10,7 @@
 #include "core/bound_words.h"
 #include "planner/answer/known_plan.h"
 #include "planner/commands/commands.h"
-#include "planner/explain/explain.h"
+#include "planner/explain/details.h"
 #include "planner/explain/operators.h"
 
 namespace mpt::planner {
@@ -45,15 +45,8 @@ std::function<int()> add_explain(CLI::App& app) {
   CLI::App* command = app.add_subcommand("explain", "Why a plan is what it is, and why not another layout");
   auto o = std::make_shared<ExplainOptions>();
   declare_known(*command, o->plan, o->profile, o->kernels);
-  command
-      ->add_option("--why-not", o->why_not,
-                   "Compare with another kind of layout, such as tp=8,pp=4 or schedule=gpipe (default: none)")
-      ->type_name("LAYOUT");
-  command->add_flag("--operators", o->operators,
-                    "What a forward and a backward are made of: operators, their speed, and collectives");
+#include "generated/ExplainOptions.inc"
   declare_cost(*command, o->cost);
-  command->footer(
-      "Examples:\n  mpt-plan explain plan.json\n  mpt-plan explain plan.json --why-not tp=8,pp=4");
   return done_by([o] { run(*o); });
 }
 

@@ -6,10 +6,9 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
-#include <map>
 #include <memory>
+#include <set>
 
-#include "base/command_line.h"
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
@@ -23,7 +22,7 @@ namespace {
 struct ExportOptions {
   std::string plan, folder;  // empty: named after the first of `to`
   std::vector<std::string> to;
-  bool force = false;
+  bool force = false, smoke = false;
 };
 
 std::string targets_text() {
@@ -53,25 +52,28 @@ void tell_trial(const ExportOptions& o, const std::string& folder, const Plan& p
              wrapped_command(fmt::format("mpt-plan diagnose {} trial.log", shell_word(o.plan)), "  "));
 }
 
-void run(const ExportOptions& o) {
+void run(ExportOptions o) {
   if (o.to.empty())
     throw UserError(
         Problem{"--to", "missing", "a framework or launcher, such as megatron-core,slurm", "see --help"});
-  const Plan plan = load_plan(o.plan);
+  Plan plan = load_plan(o.plan);
+  std::string start;
+  if (o.smoke) {
+    if (o.folder.empty()) o.folder = "smoke";
+    for (const std::string& name : o.to)
+      start = smoke_command(frameworks::find_export_target(name).name, plan, o.folder);
+    plan = smoke_plan(plan);
+  }
   const std::vector<ExportedPlan> all = exported_plans(o.to, plan, o.force);
   const std::filesystem::path folder = o.folder.empty() ? all.front().target->name : o.folder;
-  std::map<std::string, std::string> texts;
-  files_of_program().writes({"-o", folder / kExportList});
-  for (const ExportedPlan& one : all) {
-    for (const frameworks::ExportedFile& file : one.files) {
-      // Two frameworks may both write a file, such as a model's config.json.
-      const auto [known, is_new] = texts.try_emplace(file.name, file.text);
-      if (is_new || known->second != file.text) files_of_program().writes({"-o", folder / file.name});
-    }
-  }
+  std::set<std::string> names{kExportList};  // two frameworks may both write a model's config.json
+  for (const ExportedPlan& one : all)
+    for (const frameworks::ExportedFile& file : one.files) names.insert(file.name);
+  for (const std::string& name : names) files_of_program().writes({"-o", folder / name});
   write_exported(all, folder);
-  fmt::print("Predicted {} per step in {}, by {}\n", format_seconds(plan.prediction.step_time_s),
-             enum_name(plan.layout.precision), plan.layout.execution.framework);
+  if (!o.smoke)
+    fmt::print("Predicted {} per step in {}, by {}\n", format_seconds(plan.prediction.step_time_s),
+               enum_name(plan.layout.precision), plan.layout.execution.framework);
   for (const ExportedPlan& one : all) {
     fmt::print("{}: {}\n", one.target->name, one.target->what);
     if (!one.note.empty()) fmt::print("  note: {}\n", one.note);
@@ -80,7 +82,9 @@ void run(const ExportOptions& o) {
     for (const std::string& need : one.needs) fmt::print("  needs: {}\n", need);
     for (const std::string& warning : one.warnings) fmt::print("  warning: {}\n", warning);
   }
-  tell_trial(o, folder.string(), plan, all);
+  if (!o.smoke) return tell_trial(o, folder.string(), plan, all);
+  fmt::print("Two steps of {} on CPU processes, four small layers in fp32:\n{}", layout_name(plan.layout),
+             wrapped_command(start, " "));
 }
 
 }  // namespace
@@ -88,14 +92,7 @@ void run(const ExportOptions& o) {
 std::function<int()> add_export(CLI::App& app) {
   CLI::App* command = app.add_subcommand("export", "Write a plan for the framework or launcher that you use");
   auto o = std::make_shared<ExportOptions>();
-  command->add_option("plan", o->plan, "Plan file")->required();
-  command->add_option("--to", o->to, "Whom for, several separated by commas; see below")
-      ->delimiter(',')
-      ->type_name("NAMES");
-  command->add_option("-o,--output", o->folder, "Folder to write to (default: named after the first of --to)")
-      ->type_name("FOLDER");
-  command->add_flag("--force", o->force,
-                    "Write files that cannot run, or train otherwise than the plan, too");
+#include "generated/ExportOptions.inc"
   command->footer("What --to takes; other names of --framework are understood, too:" + targets_text() +
                   "\n\nExamples:\n  mpt-plan export plan.json --to " + frameworks::usual_framework().name +
                   ",slurm -o run70b\n  mpt-plan export plan.json --to kubernetes");

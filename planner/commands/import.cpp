@@ -13,7 +13,6 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "frameworks/framework.h"
 #include "frameworks/registry.h"
 #include "planner/commands/commands.h"
 #include "planner/recipes/recipes.h"
@@ -22,25 +21,14 @@ namespace mpt::planner {
 namespace {
 
 struct ImportOptions {
-  std::string file, from, configuration;
+  std::string file, from, configuration, root;
   bool captured = false;
   PlanOptions problem;
 };
 
 // The output of python -m mpt.capture: the configuration that a framework parsed, as files for its importer.
 struct Captured {
-  std::string framework, reads;
-  int64_t ranks = 0;
-  Json run, files;  // by their names: a text, or the value of JSON and YAML
-
-  static void describe(auto& v) {
-    using T = Captured;
-    v.field("framework", &T::framework, "whose importer reads it");
-    v.field("ranks", &T::ranks, "processes of the command", between(1, double(kMostRanks)));
-    v.field("run", &T::run, "what was executed");
-    v.field("reads", &T::reads, "the file that is imported");
-    v.field("files", &T::files, "");
-  }
+#include "generated/Captured.inc"
 };
 
 // Writes the files to a temporary folder, which exists until they have been read.
@@ -48,9 +36,8 @@ class UnpackedFiles {
  public:
   explicit UnpackedFiles(const Json& files) {
     if (mkdtemp(folder_.data()) == nullptr) throw RunError(folder_ + " cannot be made");
-    for (const auto& [name, content] : files.items()) {
+    for (const auto& [name, content] : files.items())
       write_file_atomically(path_of(name), content.is_string() ? content.get<std::string>() : content.dump());
-    }
   }
   UnpackedFiles(const UnpackedFiles&) = delete;
   UnpackedFiles& operator=(const UnpackedFiles&) = delete;
@@ -68,6 +55,12 @@ class UnpackedFiles {
                             .string();  // for mkdtemp()
 };
 
+// `also`: another folder that may be read.
+void keep_below_root(ImportOptions& o, const std::string& also) {
+  files_of_program().reads(o.file);
+  if (!o.root.empty()) keep_below({o.root, also}, o.problem.request);
+}
+
 frameworks::Imported read_captured(ImportOptions& o) {
   const auto captured = from_json<Captured>(load_json(o.file, 2 * frameworks::kMostImportedBytes), o.file);
   if (!captured.files.is_object() || !captured.files.contains(captured.reads))
@@ -75,6 +68,7 @@ frameworks::Imported read_captured(ImportOptions& o) {
   const UnpackedFiles files(captured.files);
   if (o.problem.request.gpus == 0) o.problem.request.gpus = captured.ranks;
   o.from = captured.framework;
+  keep_below_root(o, files.folder());
   try {
     return frameworks::find_importer(o.from, o.file).importer.read(files.path_of(captured.reads));
   } catch (const UserError& error) {
@@ -87,7 +81,8 @@ frameworks::Imported read_captured(ImportOptions& o) {
   }
 }
 
-frameworks::Imported read_configuration(const ImportOptions& o) {
+frameworks::Imported read_configuration(ImportOptions& o) {
+  keep_below_root(o, o.root);
   const frameworks::Importer& importer = frameworks::find_importer(o.from, o.file).importer;
   if (o.configuration.empty()) return importer.read(o.file);
   if (importer.read_part == nullptr)
@@ -98,17 +93,8 @@ frameworks::Imported read_configuration(const ImportOptions& o) {
 
 }  // namespace
 
-void declare_check(CLI::App& command, PlanOptions& o) {
-  command
-      .add_flag("--check", o.check,
-                "End with exit code 1 where the layout does not fit or cannot run, 4 where it may not fit")
-      ->group("Output");
-}
-
-void declare_measured(CLI::App& command, PlanOptions& o) {
-  command.add_option("--measured", o.measured,
-                     "What a run of it reached, to be judged: 18.7s, 380TFLOP/s (per GPU), 56000tokens/s, "
-                     "7000tokens/s/GPU or \"MFU 41%\"");
+void declare_judged(CLI::App& command, PlanOptions& o){
+#include "generated/JudgedOptions.inc"
 }
 
 std::function<int()> add_import(CLI::App& app) {
@@ -121,26 +107,11 @@ std::function<int()> add_import(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("import", "Score a layout that runs in a framework, and see what would be better");
   auto o = std::make_shared<ImportOptions>();
-  command->add_option("file", o->file, fmt::format("{}", fmt::join(files, ", or ")))->required();
-  command
-      ->add_option("--from", o->from,
-                   fmt::format("{} (default: by the file's ending)", fmt::join(names, " or ")))
-      ->type_name("NAME");
-  command
-      ->add_option("--config", o->configuration,
-                   "Which configuration of a file that holds several, as torchtitan's do (default: the last)")
-      ->type_name("NAME");
-  command->add_flag("--captured", o->captured, "The file is what python -m mpt.capture wrote");
-  command->add_flag("--doctor", o->problem.doctor,
-                    "Which switches take less memory, in place of a faster layout");
+#include "generated/ImportOptions.inc"
   declare_problem(*command, o->problem.request);
-  declare_check(*command, o->problem);
-  declare_measured(*command, o->problem);
+  declare_judged(*command, o->problem);
   declare_outputs(*command, o->problem.out);
   declare_cost(*command, o->problem.cost);
-  command->footer(
-      "Examples:\n  mpt-plan import pretrain.sh --cluster dgx-h100:8\n"
-      "  mpt-plan import config_registry.py --cluster dgx-h100 --gpus 64 -o mine.json");
   return [o] {
     if (o->problem.request.cluster.empty())
       throw UserError(Problem{"--cluster", "missing", "where it runs, such as dgx-h100:8", "see --help"});

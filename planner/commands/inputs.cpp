@@ -130,9 +130,7 @@ std::string describe_cluster(const ClusterSpec& c, const std::string& name) {
     text += fmt::format("\n{}: {}\n", g.name, size_of(g.devices, g.devices_per_node, g.device.kind)) +
             device_lines(g.device) + level_lines(g.levels);
   }
-  if (c.mixed()) {
-    return text + "\nBetween the groups\n" + joining_line(c.levels.back());
-  }
+  if (c.mixed()) return text + "\nBetween the groups\n" + joining_line(c.levels.back());
   text += device_lines(c.device) + level_lines(c.levels);
   text +=
       "Bandwidths are what messages get; cards and links are sold with higher figures (docs/clusters.md).\n";
@@ -144,14 +142,8 @@ std::string describe_cluster(const ClusterSpec& c, const std::string& name) {
 }
 
 std::string cluster_list() {
-  reports::Table table({{"name", reports::Align::left},
-                        {"GPUs a node"},
-                        {"GPU", reports::Align::left},
-                        {"memory"},
-                        {"bf16 peak"},
-                        {"in the node"},
-                        {"between nodes"},
-                        {"kernels of", reports::Align::left}});
+  reports::Table table(reports::columns({"<name", "GPUs a node", "<GPU", "memory", "bf16 peak", "in the node",
+                                         "between nodes", "<kernels of"}));
   for (const profiler::NodeEntry& node : profiler::catalog_nodes()) {
     const profiler::KernelTables* tables = profiler::kernel_tables(node.device);
     table.add_row({node.name, std::to_string(node.devices_per_node), node.device.name,
@@ -167,8 +159,7 @@ std::string cluster_list() {
 }
 
 std::string model_list() {
-  reports::Table table(
-      {{"name", reports::Align::left}, {"parameters"}, {"Hugging Face", reports::Align::left}});
+  reports::Table table(reports::columns({"<name", "parameters", "<Hugging Face"}));
   for (const models::ZooModel& model : models::zoo_models()) {
     const auto count = models::count_parameters(models::load_model(model.name));
     table.add_row({model.name, format_magnitude(double(count.total)),
@@ -201,10 +192,8 @@ void write_and_print(const InputOptions& o, const std::string& file, const std::
   if (!o.output.empty() && !o.json) fmt::print("wrote {}\n", o.output);
 }
 
-void declare_input(CLI::App& command, InputOptions& o, const char* what) {
-  command.add_option("name", o.name, what)->required();
-  add_output(command, "-o,--output", o.output, "Write it to a file, to copy and edit")->group("Output");
-  command.add_flag("--json", o.json, "Print that file instead of text")->group("Output");
+void declare_input(CLI::App& command, InputOptions& o, const char* what){
+#include "generated/InputFileOptions.inc"
 }
 
 std::string config_json_of(const ModelSpec& model) {
@@ -221,12 +210,7 @@ std::function<int()> add_cluster(CLI::App& app) {
   CLI::App* command = app.add_subcommand("cluster", "Show what is known or understood of a cluster");
   auto o = std::make_shared<InputOptions>();
   declare_input(*command, *o, "What --cluster takes, or list");
-  add_number(*command, "--gpus", o->gpus, "GPUs of a cluster without a count (default: one node)",
-             between(1, 10'000'000))
-      ->group("Where");
-  command->footer(
-      "Examples:\n  mpt-plan cluster list\n  mpt-plan cluster dgx-h100:8\n"
-      "  mpt-plan cluster dgx-a100-40gb:2 -o my.json      a file to edit; docs/clusters.md has shorter ones");
+#include "generated/ClusterOptions.inc"
   return done_by([o] {
     if (o->name == "list") return fmt::print("{}", cluster_list());
     const ClusterSpec cluster = profiler::load_cluster(o->name, {}, o->gpus);
@@ -239,25 +223,7 @@ std::function<int()> add_model(CLI::App& app) {
   CLI::App* command = app.add_subcommand("model", "Show what is known or understood of a model");
   auto o = std::make_shared<InputOptions>();
   declare_input(*command, *o, "What --model takes, or list");
-  command->add_option("--as", o->as, "Read a config.json as one of this type, whatever it says")
-      ->type_name("TYPE")
-      ->group("Model");
-  command
-      ->add_option("--seq", o->sequences,
-                   "Lengths at which work is counted, such as 4k,32k (default: 4k, 32k and 128k)")
-      ->type_name("N")
-      ->delimiter(',')
-      ->group("Model");
-  command->add_flag("--config-json", o->config_json, "Write that file as a config.json of Hugging Face")
-      ->needs("--output")
-      ->group("Output");
-  add_number(*command, "--pp", o->stages, "Print the parameters of so many even pipeline stages, too",
-             between(1, 100'000))
-      ->group("Model");
-  command->footer(
-      "Examples:\n  mpt-plan model list\n  mpt-plan model meta-llama/Llama-3.1-8B\n  mpt-plan model "
-      "path/to/config.json\n  mpt-plan model path/to/config.json --as llama -o my.json      a type that is "
-      "not known");
+#include "generated/ModelOptions.inc"
   return done_by([o] {
     if (o->name == "list") return fmt::print("{}", model_list());
     const models::ImportedModel read = models::load_imported_model(o->name, o->as);

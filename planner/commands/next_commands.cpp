@@ -9,7 +9,7 @@
 
 #include "base/ranges.h"
 #include "base/terminal.h"
-#include "frameworks/export.h"
+#include "frameworks/export_targets.h"
 #include "planner/answer/recommend.h"
 #include "planner/commands/commands.h"
 #include "planner/request/resolve_parts.h"

@@ -25,21 +25,8 @@ constexpr const char* kMoreOutput = "More output";
 // The values that an estimate uses for bounds that are not given.
 const std::map<std::string, const char*>& usual_values() {
   static const std::map<std::string, const char*> usual{
-      {"tp", "1"},
-      {"cp", "1"},
-      {"pp", "1"},
-      {"dp", "what the other degrees leave"},
-      {"zero", "0"},
-      {"ep", "1"},
-      {"micro_batch", "1"},
-      {"recompute", "none"},
-      {"schedule", "1f1b, or interleaved with --chunks"},
-      {"sp", "off, or on where tensor and expert parallel meet, or where the framework has it always"},
-      {"cp_method", "ring"},
-      {"chunks", "the fewest that the schedule has"},
-      {"offload", "off"},
-      {"order", "pipeline_outermost"},
-      {"etp", "the tensor-parallel degree where it divides"}};
+#include "generated/UsualValues.inc"
+  };
   return usual;
 }
 
@@ -165,13 +152,7 @@ void declare_layout(CLI::App& app, PlanRequest& request) {
 }
 
 void declare_observed(CLI::App& app, PlanOptions& o) {
-  app.add_option(
-         "--observed", o.observed,
-         "A run that was measured, LAYOUT=FIGURES such as 'tp2 pp8=28.1s,61GiB' or 'tp2 pp4=oom'; a file "
-         "of such lines, or a log. Repeat it for each run: it corrects predictions (docs/observed.md)")
-      ->type_name("RUN")
-      ->allow_extra_args(false)
-      ->group("More to do with a plan");
+#include "generated/RunOfPlanOptions.inc"
 }
 
 void read_runs(PlanOptions& o, const std::string& plan) {
@@ -192,19 +173,11 @@ void declare_request_file(CLI::App& app, PlanOptions& o) {
       ->type_name("FILE")
       ->trigger_on_parse()
       ->group(headings::kWhat);
-  app.add_flag("--print-request", o.print_request, "Print the request as JSON instead of answering it")
-      ->group(kMoreOutput);
+#include "generated/PrintRequestOptions.inc"
 }
 
 void declare_outputs(CLI::App& app, OutputOptions& o) {
-  add_output(app, "-o,--output", o.output, "Write the plan")->group(headings::kOutput);
-  add_output(app, "--report", o.report, "Write a page for a browser")
-      ->type_name("FILE.html")
-      ->group(headings::kOutput);
-  add_output(app, "--trace", o.trace, "Write the simulated step as a trace for Perfetto")->group(kMoreOutput);
-  app.add_flag("--json", o.json, "Print the plan as JSON instead of text")->group(headings::kOutput);
-  app.add_flag("-v,--verbose", o.verbose, "Print the details, too: ranking, memory, reasons, published runs")
-      ->group(headings::kOutput);
+#include "generated/PlanFileOptions.inc"
 }
 
 void declare_cost(CLI::App& app, CostOptions& o) {
@@ -216,12 +189,7 @@ void declare_cost(CLI::App& app, CostOptions& o) {
              read_tokens)
       ->type_name("COUNT")
       ->group(headings::kOutput);
-  add_number(app, "--price", o.price, "Price of a GPU-hour: prints what the training costs",
-             between(0.0, 1e6))
-      ->group(headings::kOutput);
-  add_number(app, "--goodput", o.goodput, "Share of the time that trains; scales days and cost (default: 1)",
-             between(0.01, 1.0))
-      ->group(headings::kOutput);
+#include "generated/PriceOptions.inc"
 }
 
 void declare(CLI::App& app, PlanOptions& o) {
@@ -231,17 +199,11 @@ void declare(CLI::App& app, PlanOptions& o) {
   declare_outputs(app, o.out);
   declare_cost(app, o.cost);
   declare_observed(app, o);
-  app.add_option("--from", o.from, "Simulate the step of this plan again instead of searching")
-      ->type_name("FILE")
-      ->group("More to do with a plan");
+#include "generated/SimulateOptions.inc"
 }
 
 void declare_known(CLI::App& app, std::string& plan, std::string& profile, std::string& kernels) {
-  app.add_option("plan", plan, "Plan file")->required();
-  for (const auto& [name, file] : {std::pair{"profile", &profile}, {"kernel times", &kernels}})
-    app.add_option(file == &profile ? "--profile" : "--kernels", *file,
-                   fmt::format("The {} that the plan was made with (default: none)", name))
-        ->type_name("FILE");
+#include "generated/KnownPlanOptions.inc"
 }
 
 void refuse_beside(const CLI::App& app, const std::string& option, const std::string& why,

@@ -14,7 +14,7 @@
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "base/text.h"
-#include "frameworks/export.h"
+#include "frameworks/export_targets.h"
 #include "planner/answer/recommend.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/utilisation.h"
@@ -65,9 +65,8 @@ Watch progress_line() {
 
 void print_notes(const std::vector<std::string>& notes) {
   static std::set<std::string> told;
-  for (const std::string& note : notes) {
+  for (const std::string& note : notes)
     if (told.insert(note).second) warn("mpt-plan: note: " + printable(note));
-  }
 }
 
 std::unique_ptr<Resolved> resolve_and_tell(const PlanRequest& request) {
@@ -128,9 +127,8 @@ void write_files(const OutputOptions& o, const Plan& plan, const CostOptions& co
 void print_answer(const OutputOptions& o, const std::string& text) {
   fmt::print("{}", text);
   if (o.json) return;
-  for (const std::string& file : {o.output, o.report, o.trace}) {
+  for (const std::string& file : {o.output, o.report, o.trace})
     if (!file.empty()) fmt::print("wrote {}\n", file);
-  }
 }
 
 size_t files_of(const OutputOptions& o) {

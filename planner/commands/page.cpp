@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <memory>
 
-#include "base/command_line.h"
 #include "base/error.h"
 #include "base/module.h"
 #include "planner/commands/commands.h"
@@ -46,10 +45,7 @@ std::function<int()> add_page(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("page", "Write the planner as a page for browsers, without a server");
   auto folder = std::make_shared<std::string>("site");
-  command->add_option("-o,--output", *folder, "Folder to write to (default: site)")->type_name("FOLDER");
-  command->footer(
-      "index.html with planner.wasm is for hosts of static files. mpt.html is the same in one\n"
-      "file, which works from a disk and offline.\n\nExamples:\n  mpt-plan page -o site");
+#include "generated/PageOptions.inc"
   return done_by([folder] { copy_page(*folder); });
 }
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/error.h"
 #include "base/json.h"
 #include "base/quantity.h"
 #include "base/terminal.h"

@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <memory>
 
 #include "base/command_line.h"
 #include "base/quantity.h"
+#include "base/text.h"
 #include "frameworks/readers/yaml_file.h"
 #include "planner/answer/forward.h"
 #include "planner/commands/commands.h"
@@ -25,20 +25,11 @@ struct RecommendOptions {
   std::string offers;
 };
 
-struct TimeUnit {
-  const char* name;
-  double days;
-};
-constexpr TimeUnit kTimeUnits[] = {{"h", 1.0 / 24}, {"d", 1}, {"w", 7}};
-
 double parse_days(const std::string& text, const std::string& option) {
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  for (const TimeUnit& unit : kTimeUnits) {
-    if (error == std::errc() && value > 0.0 && value * unit.days <= 1e6 && end == &*text.end() - 1 &&
-        text.back() == unit.name[0])
-      return value * unit.days;
-  }
+  constexpr std::pair<std::string_view, double> units[] = {{"h", 1.0 / 24}, {"d", 1}, {"w", 7}};
+  const auto [value, length] = leading_number(text);
+  for (const auto& [unit, days] : units)
+    if (value > 0.0 && value * days <= 1e6 && text.substr(length) == unit) return value * days;
   throw UserError(
       Problem{option, "\"" + text.substr(0, 40) + "\"", "days, weeks or hours, such as 14d, 2w or 36h", ""});
 }
@@ -46,9 +37,8 @@ double parse_days(const std::string& text, const std::string& option) {
 // "dgx-h100:16": at most 16 such nodes.
 Offer offer_of(const std::string& text) {
   const size_t colon = text.rfind(':');
-  Offer offer{"", text.substr(0, colon), 0, 0.0};
-  if (colon != std::string::npos)
-    std::from_chars(text.data() + colon + 1, text.data() + text.size(), offer.nodes);
+  const std::string nodes = colon == std::string::npos ? "" : text.substr(colon + 1);
+  Offer offer{"", text.substr(0, colon), number_of<int64_t>(nodes).value_or(0), 0.0};
   if (offer.nodes < 1 || offer.nodes > 1'000'000)
     throw UserError(Problem{"--cluster " + text, "no number of nodes",
                             "how many of these nodes there are at most",
@@ -74,9 +64,8 @@ std::vector<Offer> read_offers(const RecommendOptions& o) {
   if (offers.empty())
     throw UserError(Problem{"command line", "no GPUs are offered", "--cluster dgx-h100:16 or --offers FILE",
                             "see --help"});
-  for (Offer& offer : offers) {
+  for (Offer& offer : offers)
     if (offer.name.empty()) offer.name = offer.cluster;
-  }
   return offers;
 }
 
@@ -104,19 +93,6 @@ void run(RecommendOptions& o) {
       describe_next({{fmt::format("{} --cluster {} -o plan.json", o.base.again, p.cluster), "this plan"}}));
 }
 
-void declare_failures(CLI::App& command, Failures& f) {
-  const char* const group = "Failures, by Daly's model of checkpoints and restarts";
-  add_number(command, "--failure-hours", f.device_hours, "GPU-hours between two failures", between(1.0, 1e12))
-      ->group(group);
-  add_number(command, "--restart", f.restart_s, "Seconds from a failure to the next step", between(0.0, 1e6))
-      ->group(group);
-  add_number(command, "--checkpoint", f.checkpoint_s, "Seconds for which training waits for a checkpoint",
-             between(1e-3, 1e5))
-      ->group(group);
-  add_number(command, "--spare-nodes", f.spare_nodes, "Nodes that are paid for and wait", between(0.0, 1e6))
-      ->group(group);
-}
-
 }  // namespace
 
 std::function<int()> add_recommend(CLI::App& app) {
@@ -125,19 +101,7 @@ std::function<int()> add_recommend(CLI::App& app) {
   auto o = std::make_shared<RecommendOptions>();
   declare_problem(*command, o->base.request);
   for (const char* replaced : {"--cluster", "--gpus"}) command->remove_option(command->get_option(replaced));
-  command->add_option("--cluster", o->clusters, "Nodes that can be had, such as dgx-h100:16,dgx-b200:8")
-      ->delimiter(',')
-      ->type_name("NODES")
-      ->group("Where");
-  command->add_option("--offers", o->offers, "File with such nodes: a list of name, cluster, nodes and price")
-      ->type_name("FILE")
-      ->group("Where");
-  add_number(*command, "--price", o->prices,
-             "Price of a GPU-hour, or one for each cluster, separated by commas", between(0.0, 1e6))
-      ->delimiter(',')
-      ->expected(1, CLI::detail::expected_max_vector_size)
-      ->allow_extra_args(false)
-      ->group("Where");
+#include "generated/OfferOptions.inc"
   constexpr const char* kGoal = "What is wanted (default: the fewest GPUs)";
   const auto add_goal = [&](const char* name, const char* what, double& value,
                             double (*read)(const std::string&, const std::string&), const char* unit) {
@@ -156,14 +120,9 @@ std::function<int()> add_recommend(CLI::App& app) {
            o->question.days, parse_days, "TIME");
   add_goal("--budget", "What the training may cost, such as 100k: without --by the fastest is looked for",
            o->question.budget, count, "MONEY");
-  declare_failures(*command, o->question.failures);
+#include "generated/FailureOptions.inc"
   declare_bounds(*command, o->base.request);
   command->add_flag("--json", o->base.out.json, "Print the answer as JSON")->group(headings::kOutput);
-  command->footer(
-      "Examples:\n"
-      "  mpt-plan recommend --model llama3-8b --cluster dgx-h100:64 --price 2.5 --global-batch 512 \\\n"
-      "      --tokens 1T --by 14d --budget 150k\n"
-      "  mpt-plan recommend --model gpt-oss-120b --cluster dgx-h100:32 --global-batch 128");
   return done_by([command, o] {
     o->base.again =
         command_again(*command, "mpt-plan",

@@ -25,7 +25,7 @@
 #include "base/quantity.h"
 #include "base/ranges.h"
 #include "base/text.h"
-#include "frameworks/export.h"
+#include "frameworks/export_targets.h"
 #include "planner/answer/exported_plan.h"
 #include "planner/commands/commands.h"
 #include "planner/diagnose/run_log.h"
@@ -199,7 +199,7 @@ std::vector<std::string> command_of(const TuneOptions& o, const Plan& plan, cons
 // A folder that does not exist: one that does may be of a killed run, or somebody's own.
 std::string new_folder(const TuneOptions& o) {
   for (int64_t number = 1;; ++number) {
-    const std::string folder = fmt::format("{}/run-{}", o.folder, number);
+    std::string folder = fmt::format("{}/run-{}", o.folder, number);
     if (std::filesystem::create_directory(folder)) return folder;
   }
 }
@@ -286,19 +286,7 @@ std::function<int()> add_tune(CLI::App& app) {
           "A plan or request: the job to tune")
       ->required()
       ->type_name("FILE");
-  add_number(*command, "--runs", o->runs, "Runs at most, those of the journal included", between(1, 1000));
-  add_number(*command, "--steps", o->steps, "Steps of each run", between(1, 1'000'000));
-  command
-      ->add_option("--launch", o->launch,
-                   "Command that runs the files of {dir} and waits; no shell reads it (default: mpt-run)")
-      ->type_name("COMMAND");
-  add_number(*command, "--timeout", o->timeout_s, "Seconds after which a run is ended", between(1.0, 1e6));
-  command->add_option("--folder", o->folder, "Folder of the runs and of the journal")->type_name("FOLDER");
-  add_output(*command, "-o,--output", o->base.out.output, "Write the plan that the runs correct");
-  command->footer(
-      "Examples:\n"
-      "  mpt-plan tune plan.json --runs 5 --steps 30 -o tuned.json\n"
-      "  mpt-plan tune plan.json --launch 'sbatch --wait --output {dir}/output.txt {dir}/job.sbatch'");
+#include "generated/TuneOptions.inc"
   return [o] { return run(*o); };
 }
 

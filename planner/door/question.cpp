@@ -8,7 +8,7 @@
 #include "base/version.h"
 #include "base/words.h"
 #include "core/bound_words.h"
-#include "frameworks/export.h"
+#include "frameworks/export_targets.h"
 #include "frameworks/framework.h"
 #include "models/zoo.h"
 #include "planner/answer/diagnosed_run.h"
@@ -28,37 +28,7 @@ namespace mpt::planner {
 namespace {
 
 struct QuestionOfProgram {
-  std::string action;
-  Json request, plan, forward;
-  std::vector<Json> requests;
-  Json log;
-  std::string layout, log_name = "log", measured, profile, kernels, folder;
-  std::vector<std::string> to, gpus;
-  bool search = true, draw = false, force = false;
-  int64_t nvlinks = -1;  // of the GPU with the fewest; below 0: not known
-
-  static void describe(auto& v) {
-    using T = QuestionOfProgram;
-    const FieldRule may = optional_field();
-    v.field("do", &T::action, "what to do");
-    v.field("request", &T::request, "as docs/request.schema.json; model and cluster may be as in files", may);
-    v.field("requests", &T::requests, "several of them", may);
-    v.field("forward", &T::forward, "offers, tokens, days, budget and failures", may);
-    v.field("plan", &T::plan, "as docs/plan.schema.json", may);
-    v.field("layout", &T::layout, "the layouts that are asked about, such as tp=8,pp=4", may);
-    v.field("log", &T::log, "what a run wrote", may);
-    v.field("log_name", &T::log_name, "its name in errors", optional_field(long_text()));
-    v.field("measured", &T::measured, "a figure of a run with its unit", may);
-    v.field("search", &T::search, "whether to look for a better layout", may);
-    v.field("draw", &T::draw, "whether to answer what reports/html/draw.js draws a plan from, too", may);
-    v.field("profile", &T::profile, "file of the plan's prices", optional_field(long_text()));
-    v.field("kernels", &T::kernels, "file of the plan's prices", optional_field(long_text()));
-    v.field("to", &T::to, "whom to export to", may);
-    v.field("folder", &T::folder, "where to write exports", optional_field(long_text()));
-    v.field("force", &T::force, "whether to export what cannot run, too", may);
-    v.field("gpus", &T::gpus, "the driver's names of a machine's GPUs", may);
-    v.field("nvlinks", &T::nvlinks, "NVLinks that are up, of the GPU that has fewest", may);
-  }
+#include "generated/QuestionOfProgram.inc"
 };
 
 // A request with model and cluster, which may be given as contents of files that mpt-plan reads.
@@ -248,9 +218,8 @@ Json answer_machine(const QuestionOfProgram& q, const Watch& /*watch*/) {
       known.push_back(node.device.name);
       continue;
     }
-    for (const std::string& gpu : q.gpus) {
+    for (const std::string& gpu : q.gpus)
       if (gpu != q.gpus.front()) refuse(gpu + " beside " + q.gpus.front(), "GPUs of one kind");
-    }
     if (q.nvlinks == 0 && q.gpus.size() > 1 && node.levels.front().name == "nvlink")
       refuse("no NVLink that is up", "NVLinks between its GPUs, as " + node.name + " has them");
     return {{"name", fmt::format("{} x {}", q.gpus.size(), q.gpus.front())},
@@ -275,6 +244,12 @@ Json answer_names(const QuestionOfProgram& /*q*/, const Watch& /*watch*/) {
   for (const frameworks::ExportTarget& target : frameworks::export_targets())
     all["exports"].push_back({{"name", target.name}, {"what", target.what}});
   return all;
+}
+
+// For all questions that follow.
+Json answer_read_below(const QuestionOfProgram& q, const Watch& /*watch*/) {
+  files_of_program().keep_below({q.folder});
+  return nullptr;
 }
 
 Json answer_version(const QuestionOfProgram& /*q*/, const Watch& /*watch*/) {
@@ -303,6 +278,7 @@ const std::vector<DoorAction>& actions() {
       {"report", {"plan"}, {}, answer_report},
       {"machine", {"gpus"}, {"nvlinks"}, answer_machine},
       {"names", {}, {}, answer_names},
+      {"read_below", {"folder"}, {}, answer_read_below},
       {"version", {}, {}, answer_version}};
   return all;
 }

@@ -10,7 +10,6 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "base/quantity.h"
 #include "base/threads.h"
 #include "core/layout.h"
 #include "frameworks/import.h"
@@ -198,11 +197,7 @@ std::string change_of(const CheckedRecipe& now, const CheckedRecipe& before) {
 
 }  // namespace
 
-std::string words_of(RecipeVerdict verdict) {
-  std::string name = enum_name(verdict);
-  std::replace(name.begin(), name.end(), '_', ' ');
-  return name;
-}
+std::string words_of(RecipeVerdict verdict) { return replaced(enum_name(verdict), '_', ' '); }
 
 CheckedRecipe check_recipe(const RecipeRequest& recipe) {
   CheckedRecipe checked;
@@ -222,14 +217,36 @@ std::vector<CheckedRecipe> check_recipes(const std::vector<Recipe>& recipes, con
       asked.cluster.value ? asked.cluster.value : profiler::load_cluster(asked.cluster.name, {}, asked.gpus);
   const auto threads = size_t(asked.threads > 0 ? asked.threads : default_threads());
   std::vector<ReadRecipe> read_recipes(recipes.size());
-  on_threads(recipes.size(), threads, [&](size_t i) { read_recipes[i] = read(recipes[i], on); });
+  on_threads(recipes.size(), threads, [&](size_t i, size_t) { read_recipes[i] = read(recipes[i], on); });
   const std::vector<std::vector<size_t>> groups = equal_requests(read_recipes);
-  on_threads(groups.size(), threads, [&](size_t g) {
+  on_threads(groups.size(), threads, [&](size_t g, size_t) {
     const CheckedRecipe judged = check_recipe(*read_recipes[groups[g].front()].request);
     for (const size_t i : groups[g]) set_verdict(judged, read_recipes[i]);
   });
   std::vector<CheckedRecipe> result;
   for (ReadRecipe& one : read_recipes) result.push_back(std::move(one.checked));
+  return result;
+}
+
+std::vector<std::vector<CheckedRecipe>> check_files(const std::vector<RecipeFile>& files,
+                                                    const PlanRequest& asked) {
+  std::vector<Recipe> recipes;
+  std::vector<size_t> file_of;
+  for (size_t i = 0; i < files.size(); ++i) {
+    try {
+      for (Recipe& recipe : recipes_in(files[i].file)) recipes.push_back(std::move(recipe));
+    } catch (const UserError& error) {
+      recipes.push_back({files[i].file, "", "", error.problems().front()});
+    }
+    file_of.resize(recipes.size(), i);
+  }
+  std::vector<CheckedRecipe> checked = check_recipes(recipes, asked);
+  std::vector<std::vector<CheckedRecipe>> result(files.size());
+  for (size_t i = 0; i < recipes.size(); ++i) {
+    recipes[i].file = files[file_of[i]].name;
+    checked[i].recipe = recipes[i].name();
+    result[file_of[i]].push_back(std::move(checked[i]));
+  }
   return result;
 }
 

@@ -51,14 +51,8 @@ std::string summary(const CheckReport& report) {
 }
 
 reports::Table check_table(const CheckReport& report) {
-  std::vector<reports::Column> columns{{"recipe", reports::Align::left},
-                                       {"verdict", reports::Align::left},
-                                       {"framework", reports::Align::left},
-                                       {"layout", reports::Align::left},
-                                       {"GPUs"},
-                                       {"step time"},
-                                       {"idle"},
-                                       {"memory"}};
+  std::vector<reports::Column> columns = reports::columns(
+      {"<recipe", "<verdict", "<framework", "<layout", "GPUs", "step time", "idle", "memory"});
   if (!report.base.empty()) columns.push_back({"against the base", reports::Align::left});
   reports::Table table(columns);
   for (const CheckedRecipe& c : report.recipes) {
@@ -183,9 +177,8 @@ std::string junit_text(const CheckReport& report) {
 
 std::string sarif_text(const CheckReport& report) {
   Json results = Json::array();
-  for (const CheckedRecipe& c : report.recipes) {
+  for (const CheckedRecipe& c : report.recipes)
     if (const auto rule = rule_of_recipe(c)) results.push_back(sarif_result(c, *rule));
-  }
   const Json run{{"tool", {{"driver", sarif_driver()}}}, {"results", std::move(results)}};
   return json_text(Json{{"$schema", kSarifSchema}, {"version", "2.1.0"}, {"runs", Json::array({run})}}, 1) +
          "\n";

@@ -25,6 +25,7 @@ std::string name_of_sizes(const std::string& file, const ModelSpec& model) {
 }
 
 ModelSpec model_of(const frameworks::Imported& in, const PlanRequest& asked, const std::string& file) {
+  if (asked.model.value) return *asked.model.value;
   if (!asked.model.empty()) return models::load_model(asked.model.name);
   if (!in.model)
     throw UserError(Problem{

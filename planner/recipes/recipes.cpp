@@ -12,7 +12,9 @@
 #include "base/values.h"
 #include "core/plan.h"
 #include "frameworks/registry.h"
+#include "models/zoo.h"
 #include "planner/request/resolve.h"
+#include "profiler/hardware/catalog.h"
 
 namespace mpt::planner {
 namespace {
@@ -63,7 +65,7 @@ std::set<fs::path> files_below(const std::vector<fs::path>& paths) {
   for (const fs::path& path : paths) {
     std::error_code error;
     const fs::path normal = path.lexically_normal();
-    if (fs::is_directory(path, error)) {
+    if (files_of_program().may_read(path) && fs::is_directory(path, error)) {
       add_folder(normal, files);
     } else if (fs::exists(path, error)) {
       files.insert(normal);
@@ -144,6 +146,7 @@ std::string Recipe::name() const { return part.empty() ? file.string() : file.st
 
 std::vector<Recipe> recipes_in(const fs::path& file) {
   std::error_code error;
+  files_of_program().reads(file);
   const bool is_json = file.extension() == ".json";
   const int64_t most = is_json ? int64_t{64} << 20 : frameworks::kMostImportedBytes;
   const auto bytes = fs::file_size(file, error);
@@ -151,29 +154,26 @@ std::vector<Recipe> recipes_in(const fs::path& file) {
   const std::string text = read_file(file, most);
   if (text.find('\0') != std::string::npos) return {};
   if (is_json) {
-    if (const std::string kind = own_kind(text); !kind.empty()) return {{file, "", kind}};
+    if (const std::string kind = own_kind(text); !kind.empty()) return {{file, "", kind, {}}};
     if (int64_t(bytes) > frameworks::kMostImportedBytes) return {};
   }
   const frameworks::FrameworkCode* code = frameworks::find_recipe_importer(file, text);
   if (code == nullptr) return {};
-  if (code->importer.parts == nullptr || file.extension() != ".py") return {{file, "", code->framework}};
+  if (code->importer.parts == nullptr || file.extension() != ".py") return {{file, "", code->framework, {}}};
   std::vector<Recipe> recipes;
-  for (const std::string& part : code->importer.parts(file)) recipes.push_back({file, part, code->framework});
+  for (const std::string& part : code->importer.parts(file))
+    recipes.push_back({file, part, code->framework, {}});
   WorkBudget(file.string(), most).spend(recipes.size() * bytes);  // the file is read again for each
   return recipes;
 }
 
-RecipeFiles find_recipes(const std::vector<fs::path>& paths) {
-  RecipeFiles found;
-  for (const fs::path& file : files_below(paths)) {
-    const std::vector<Recipe> recipes = recipes_in(file);
-    if (recipes.empty()) found.others.push_back(file);
-    found.recipes.insert(found.recipes.end(), recipes.begin(), recipes.end());
-  }
-  return found;
+std::vector<RecipeFile> recipe_files(const std::vector<fs::path>& paths) {
+  std::vector<RecipeFile> files;
+  for (const fs::path& file : files_below(paths)) files.push_back({file, file});
+  return files;
 }
 
-std::map<std::string, Recipe> recipes_of_base(const std::vector<fs::path>& paths, const std::string& base) {
+std::vector<RecipeFile> files_of_base(const std::vector<fs::path>& paths, const std::string& base) {
   std::error_code error;
   if (!fs::is_directory(base, error)) refuse_base(paths.front(), base);
   const bool in_trees =
@@ -182,21 +182,30 @@ std::map<std::string, Recipe> recipes_of_base(const std::vector<fs::path>& paths
     throw UserError(Problem{"--base", fmt::format("{} for {} paths", base, paths.size()),
                             "the top of a git work tree, or one path",
                             "check each path in a call of its own"});
-  std::map<std::string, Recipe> recipes;
+  std::map<fs::path, fs::path> files;  // by name
   for (const fs::path& path : paths) {
     const fs::path before = place_in_base(path, base);
     if (!fs::exists(before, error)) continue;
-    for (const Recipe& recipe : find_recipes({before}).recipes) {
-      Recipe now = recipe;
-      const fs::path below = recipe.file.lexically_relative(before);
-      now.file = (below == "." ? path : path / below).lexically_normal();
-      recipes.emplace(now.name(), recipe);
+    for (const fs::path& file : files_below({before})) {
+      const fs::path below = file.lexically_relative(before);
+      files.emplace((below == "." ? path : path / below).lexically_normal(), file);
     }
   }
-  return recipes;
+  std::vector<RecipeFile> all;
+  for (const auto& [name, file] : files) all.push_back({file, name});
+  return all;
+}
+
+void keep_below(const std::vector<fs::path>& folders, PlanRequest& asked) {
+  if (!asked.model.empty()) asked.model.value = models::load_model(asked.model.name);
+  asked.cluster.value = profiler::load_cluster(asked.cluster.name, {}, asked.gpus);
+  for (const std::string& file : {asked.profile, asked.kernels})
+    if (!file.empty()) files_of_program().reads(file);
+  files_of_program().keep_below(folders);
 }
 
 RecipeRequest read_recipe(const Recipe& recipe, const PlanRequest& asked) {
+  if (recipe.unread) throw UserError(*recipe.unread);
   if (recipe.framework == kPlan)
     return {with_asked(request_of(load_plan(recipe.file)), asked), 0, false, false, false, {}};
   if (recipe.framework == kRequest)

@@ -4,7 +4,6 @@
 // Recipes: files that describe a training run, in any form that mpt-plan reads.
 
 #include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -15,8 +14,9 @@ namespace mpt::planner {
 
 struct Recipe {
   std::filesystem::path file;
-  std::string part;       // its name in a file with several recipes
-  std::string framework;  // framework of its importer; "plan" and "request": files of this program
+  std::string part;               // its name in a file with several recipes
+  std::string framework;          // framework of its importer; "plan" and "request": files of this program
+  std::optional<Problem> unread;  // why the recipes of the file are not known
 
   /// "folder/file.py#part".
   std::string name() const;
@@ -25,19 +25,23 @@ struct Recipe {
 /// The recipes in a file: none in most files. Throws UserError if the file cannot be read.
 std::vector<Recipe> recipes_in(const std::filesystem::path& file);
 
-struct RecipeFiles {
-  std::vector<Recipe> recipes;
-  std::vector<std::filesystem::path> others;  // files without a recipe
+/// A file that may hold recipes, and the name for it: in a base, that of the same file in the checked tree.
+struct RecipeFile {
+  std::filesystem::path file, name;
 };
-/// Recipes of files and of all files below folders, each once, in the order of their names. Hidden files and
-/// links below a folder are left out. Throws UserError for a path that does not exist.
-RecipeFiles find_recipes(const std::vector<std::filesystem::path>& paths);
+/// The files among `paths` and below folders, each once, in the order of their names. Hidden files and links
+/// below a folder are left out. Throws UserError for a path that does not exist.
+std::vector<RecipeFile> recipe_files(const std::vector<std::filesystem::path>& paths);
 
-/// The recipes of `paths` in another state of their tree, by their names in `paths`. `base` is the root of
-/// another work tree of git: each path has the same place in both. A `base` without .git is the path itself.
-/// Starts no program. Throws UserError if `base` is not a folder.
-std::map<std::string, Recipe> recipes_of_base(const std::vector<std::filesystem::path>& paths,
-                                              const std::string& base);
+/// The files of `paths` in another state of their tree. `base` is the root of another work tree of git: each
+/// path has the same place in both. A `base` without .git is the path itself. Starts no program. Throws
+/// UserError if `base` is not a folder.
+std::vector<RecipeFile> files_of_base(const std::vector<std::filesystem::path>& paths,
+                                      const std::string& base);
+
+/// From now on no reader leaves the folders (base/files.h). Files that `asked` names are the user's own: they
+/// are read first, and set its model and cluster. Throws UserError.
+void keep_below(const std::vector<std::filesystem::path>& folders, PlanRequest& asked);
 
 /// A recipe as a request to estimate, and properties that a request cannot hold.
 struct RecipeRequest {

@@ -23,7 +23,6 @@
 #include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/kernel_tables.h"
 #include "profiler/hardware/nodes.h"
-#include "profiler/hardware/profile.h"
 #include "profiler/hardware/profile_noise.h"
 
 namespace mpt::planner {
@@ -37,9 +36,8 @@ void check_required(const PlanRequest& r) {
       {"--cluster", r.cluster.empty(), "a cluster, such as dgx-h100:8"},
       {"--global-batch", r.global_batch == 0 && r.batch_tokens == 0,
        "sequences per optimizer step, such as 256"}};
-  for (const auto& [option, missing, example] : required) {
+  for (const auto& [option, missing, example] : required)
     if (missing) throw UserError(Problem{option, "missing", example, "see --help"});
-  }
 }
 
 void check_profile(Resolved& resolved) {
@@ -54,11 +52,10 @@ void check_profile(Resolved& resolved) {
                             fmt::format("times of {}, the device of {}", cluster.device.name, cluster.name),
                             "plan for this-machine:N, measure that device, or leave --profile out"});
   }
-  if (!is_for_this_runtime(cluster, problem.execution)) {
+  if (!is_for_this_runtime(cluster, problem.execution))
     throw UserError(Problem{"--profile " + file, "--framework " + problem.execution.framework,
                             "--framework mpt, whose layers mpt-profile times",
                             "other frameworks take kernel times: mpt-profile import, then --kernels"});
-  }
   const profiler::MachineDescription here = profiler::describe_machine();
   if (cpu && (machine.device != here.device || machine.cores != here.cores)) {
     resolved.notes.push_back(fmt::format("{} was measured on {} with {} cores, this machine is {} with {}",
@@ -123,10 +120,13 @@ void check_host_memory(const SearchProblem& problem) {
                                               cluster.ranks_of_host(problem.ranks)));
   const auto room = double(cluster.host_memory_bytes);
   if (room == 0.0 || needed <= room) return;
+  // Some frameworks build the model in each process whatever is set.
+  const bool by_switch =
+      problem.execution.allocator.process_build_bytes > 0 &&
+      (problem.framework == nullptr || problem.framework->execution.allocator.process_build_bytes == 0);
   const char* const remedy =
-      problem.execution.allocator.process_build_bytes > 0
-          ? "let one process of each host read the weights, by fsdp_cpu_ram_efficient_loading: true"
-          : R"(name hosts with more in a cluster file, "host_memory_bytes": "4 TB" (docs/clusters.md))";
+      by_switch ? "let one process of each host read the weights, by fsdp_cpu_ram_efficient_loading: true"
+                : R"(name hosts with more in a cluster file, "host_memory_bytes": "4 TB" (docs/clusters.md))";
   throw UserError(
       Problem{"--model " + problem.model.name,
               fmt::format("{} in the memory of each host while {} builds the model", format_bytes(needed),
@@ -211,16 +211,14 @@ void set_ranks(const PlanRequest& r, SearchProblem& problem) {
   const ClusterSpec& cluster = problem.cluster;
   const char* option = cluster.device.kind == DeviceKind::cpu ? "--ranks" : "--gpus";
   problem.ranks = r.gpus > 0 ? r.gpus : cluster.devices;
-  if (problem.ranks > cluster.devices) {
+  if (problem.ranks > cluster.devices)
     throw UserError(Problem{option, std::to_string(r.gpus),
                             fmt::format("at most {}, which {} has", cluster.devices, cluster.name),
                             profiler::larger_cluster(r.cluster.name, r.gpus)});
-  }
-  if (cluster.mixed() && problem.ranks != cluster.devices) {
+  if (cluster.mixed() && problem.ranks != cluster.devices)
     throw UserError(Problem{option, std::to_string(r.gpus),
                             fmt::format("all {} GPUs of a mixed cluster", cluster.devices),
                             fmt::format("leave {} out; name fewer nodes in --cluster", option)});
-  }
 }
 
 // Notes on GPUs with coarser prices than those of the catalog, so that readers of the answer know it.
@@ -230,9 +228,8 @@ void note_prices(const ClusterSpec& cluster, std::vector<std::string>& notes) {
   };
   std::vector<std::string> names;
   if (!cluster.mixed() && unmeasured(cluster.device)) names.push_back(cluster.device.name);
-  for (const DeviceGroup& group : cluster.groups) {
+  for (const DeviceGroup& group : cluster.groups)
     if (unmeasured(group.device)) names.push_back(group.device.name);
-  }
   if (names.empty()) return;
   notes.push_back(fmt::format(
       "nobody has measured kernels of {}: its prices are a roofline of its peak rates, which no GPU reaches. "
@@ -450,6 +447,7 @@ std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration&
   set_workload(resolved->request, problem, resolved->notes);
   set_runner(*resolved);
   problem.time_limit_s = request.time_limit_s;
+  if (!request.gap.empty()) problem.gap = parse_share(request.gap, "--gap");
   problem.threads = request.threads > 0 ? int(request.threads) : default_threads();
   set_ranks(request, problem);
   check_host_memory(problem);

@@ -79,9 +79,8 @@ const DeviceSpec* without_bf16(const ClusterSpec& cluster) {
   const auto lacks = [](const DeviceSpec& d) {
     return d.compute_capability > 0 && d.compute_capability < kAmpere;
   };
-  for (const DeviceGroup& group : cluster.groups) {
+  for (const DeviceGroup& group : cluster.groups)
     if (lacks(group.device)) return &group.device;
-  }
   return lacks(cluster.device) ? &cluster.device : nullptr;
 }
 
@@ -89,18 +88,19 @@ const DeviceSpec* without_bf16(const ClusterSpec& cluster) {
 
 Execution execution_of(const PlanRequest& r, const ClusterSpec& cluster, std::vector<std::string>& notes) {
   Execution execution = framework_of(r, cluster.device.kind == DeviceKind::cpu, notes);
-  if (!r.execution.empty() && is_own_runtime(execution)) {
+  if (!r.execution.empty() && is_own_runtime(execution))
     throw UserError(Problem{"--execution", r.execution.front().substr(0, 80), "what mpt-run does",
                             "name another framework, or leave it out"});
-  }
+  // Packed sequences take kernels of variable lengths, which are FlashAttention's.
+  if (!r.lengths.empty() && execution.kernels.attention == AttentionKernel::sdpa)
+    execution.kernels.attention = AttentionKernel::flash2;
   execution = frameworks::with_changes(execution, r.execution, "--execution");
   if (r.expert_load > 0.0) execution.traffic.expert_load = r.expert_load;
   if (r.dispatch == Dispatch::once) frameworks::send_tokens_once(execution);
   if (r.dispatch == Dispatch::each) execution.traffic.deduplicates_dispatch = false;
-  if (execution.traffic.deduplicates_dispatch && is_own_runtime(execution)) {
+  if (execution.traffic.deduplicates_dispatch && is_own_runtime(execution))
     throw UserError(Problem{"--dispatch", "once with --framework mpt", "what mpt-run does",
                             "name another framework, or leave it out"});
-  }
   if (is_own_runtime(execution) && cluster.device.kind != DeviceKind::cpu) {
     execution.kernels.vocabulary_multiple = kVocabularyMultipleOnGpus;
     execution.kernels.attention = AttentionKernel::own;

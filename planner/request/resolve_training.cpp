@@ -7,7 +7,6 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "base/quantity.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
 

@@ -251,6 +251,150 @@ def check_work(scratch):
     check("a script that sources itself", code == 2 and "common.sh" in output and "sources" in output, output)
 
 
+SECRET = "XyzzySecret7"
+
+
+def leaks(scratch):
+    """Ways of a recipe to have files or variables of whoever checks it printed: (name, files of the recipe)."""
+    outside = os.path.join(scratch, "outside")
+    script, accelerate = "torchrun pretrain_gpt.py --num-layers $SECRET " + MODEL.replace("--num-layers 16", "") + "\n", "distributed_type: DEEPSPEED\nnum_processes: 8\n"
+    python = "from torchtitan.trainer import Trainer\nfrom {} import N\ndef f() -> Trainer.Config:\n    return Trainer.Config(training=TrainingConfig(seq_len=N), model_spec=model_registry('8B'))\n"
+    llama = "model_name_or_path: meta-llama/Llama-3.1-8B\ncutoff_len: 2048\nfinetuning_type: full\nbf16: true\nstage: sft\n"
+    request = {"model": os.path.join(outside, "config.json"), "global_batch": 64, "cluster": "dgx-h100", "bounds": {"tp": [2]}}
+    return {
+        "the environment of the process": {"run.sh": "source /proc/self/environ\n" + script},
+        "the environment through a link": {"run.sh": "source system/proc/self/environ\n" + script, "system": "/"},
+        "a variable by its name": {"run.sh": script},
+        "a default of a variable": {"run.sh": script.replace("$SECRET", "${SECRET:-x}")},
+        "a command": {"run.sh": script.replace("$SECRET", f"$(cat {outside}/s.sh)")},
+        "a script by its path": {"run.sh": f"source {outside}/s.sh\n" + script},
+        "a script by dots": {"run.sh": "source ../outside/s.sh\n" + script},
+        "a script through a linked folder": {"run.sh": "source away/s.sh\n" + script, "away": outside},
+        "a script through a linked file": {"run.sh": "source away.sh\n" + script, "away.sh": os.path.join(outside, "s.sh")},
+        "what git keeps": {"run.sh": "source .git/s.sh\n" + script, ".git/s.sh": f"SECRET={SECRET}\n"},
+        "JSON of accelerate": {"accelerate.yaml": accelerate + f"deepspeed_config:\n  deepspeed_config_file: {outside}/ds.json\n"},
+        "JSON of accelerate by dots": {"accelerate.yaml": accelerate + "deepspeed_config:\n  deepspeed_config_file: ../outside/ds.json\n"},
+        "JSON of LLaMA-Factory": {"train.yaml": llama + f"deepspeed: {outside}/ds.json\n"},
+        "JSON of axolotl": {"axolotl.yaml": "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 2048\nmicro_batch_size: 1\n" + f"deepspeed: {outside}/ds.json\n"},
+        "a launch line's file": {"run.sh": f"accelerate launch --config_file ../outside/accelerate.yaml train.py --block_size 2048 --per_device_train_batch_size 1\n"},
+        "a launch line's DeepSpeed": {"run.sh": f"deepspeed train.py --deepspeed {outside}/ds.json --block_size 2048 --per_device_train_batch_size 1 --model_name_or_path meta-llama/Llama-3.1-8B\n"},
+        "a module by dots": {"config_registry.py": python.format("..outside.mod")},
+        "a module of a folder above": {"config_registry.py": python.format("outside.mod")},
+        "a model's configuration": {"request.json": json.dumps(request)},
+        "a model beside, a link": {"ds.json": json.dumps({"zero_optimization": {"stage": 2}, "train_batch_size": 16}), "config.json": os.path.join(outside, "config.json")},
+    }
+
+
+def put_outside(scratch):
+    put(scratch, "outside/s.sh", f"SECRET={SECRET}\n")
+    put(scratch, "outside/mod.py", f"N = '{SECRET}'\n")
+    put(scratch, "outside/__init__.py", "")
+    put(scratch, "outside/ds.json", json.dumps({"zero_optimization": {"stage": SECRET}, "train_batch_size": SECRET, "train_micro_batch_size_per_gpu": SECRET}))
+    put(scratch, "outside/config.json", json.dumps({"model_type": SECRET, "hidden_size": SECRET, "architectures": [SECRET]}))
+    put(scratch, "outside/accelerate.yaml", f"distributed_type: {SECRET}\n")
+
+
+def put_tree(folder, files):
+    """A file for each name, or a link where the content is a path of the system."""
+    for name, content in files.items():
+        if content.startswith("/"):
+            os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
+            os.symlink(content, os.path.join(folder, name))
+        else:
+            put(folder, name, content)
+
+
+def check_leaks(scratch):
+    """No report has a word of what is outside; and without the boundary these ways are ways."""
+    put_outside(scratch)
+    os.environ["SECRET"] = SECRET
+    open_ways = 0
+    for number, (what, files) in enumerate(leaks(scratch).items()):
+        tree, told = os.path.join(scratch, f"stranger{number}"), os.path.join(scratch, f"told{number}")
+        put_tree(tree, files)
+        put(told, "x", "")
+        outputs = [word for kind in ("junit", "sarif", "json") for word in ("--" + kind, os.path.join(told, kind))]
+        _, before = run("check", ".", "--cluster", "dgx-h100:1", "--verbose", folder=tree)
+        open_ways += SECRET in before
+        for command in (["check", ".", "--untrusted", *outputs], ["check", tree, "--untrusted", "--root", tree]):
+            code, output = run(*command, "--cluster", "dgx-h100:1", "--verbose", folder=tree)
+            output += "".join(open(os.path.join(told, name)).read() for name in sorted(os.listdir(told)))
+            check(f"{what} stays away from {command[2]} {command[3]}", SECRET not in output and code in (0, 1, 2) and "signal" not in output, output)
+        recipe = os.path.join(tree, list(files)[0])
+        code, output = run("import", recipe, "--root", tree, "--cluster", "dgx-h100:1")
+        check(f"{what} stays away from import", SECRET not in output and code in (0, 2), output)
+    check("ways that are open without the boundary", open_ways >= 9, open_ways)
+
+
+def verdicts(folder, *words, **more):
+    told = os.path.join(os.path.dirname(folder), "told.json")
+    code, output = run("check", ".", "--untrusted", "--cluster", "dgx-h100:1", "--json", told, *words, folder=folder, **more)
+    with open(told) as file:
+        rows = {one["recipe"]: one for one in json.load(file)["recipes"]}
+    os.remove(told)
+    return code, output, rows
+
+
+def check_odd_files(scratch):
+    """One file that cannot be read, or takes too much, is a row; the others have their verdicts."""
+    folder = os.path.join(scratch, "odd")
+    put(folder, "a_good.sh", GOOD)
+    put(folder, "z_good.sh", GOOD)
+    calls = "".join("    " * depth + f"for x{depth} in [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]:\n" for depth in range(1, 7))
+    slow = "def g():\n" + calls + "    " * 7 + "y = [x1]\n    return y\n"
+    configurations = "".join(f"def f{i}() -> Trainer.Config:\n    g()\n    return Trainer.Config(model_spec=model_registry('8B'))\n" for i in range(60))
+    put(folder, "m_slow/config_registry.py", "from torchtitan.trainer import Trainer\n" + slow + configurations)
+    put(folder, "n_many/config_registry.py", "from torchtitan.trainer import Trainer\n" + configurations.replace("    g()\n", "") * 70)
+    put(folder, "p_large.sh", GOOD.replace("--global-batch-size 256", "--global-batch-size 10000000 --pipeline-model-parallel-size 8"))
+    os.symlink("/etc/passwd", os.path.join(folder, "q_link.sh"))
+    code, output, rows = verdicts(folder, "q_link.sh")
+    check("odd files: good ones are judged", rows["a_good.sh"]["verdict"] == rows["z_good.sh"]["verdict"] == "fits", output)
+    check("odd files: a slow one", "of a processor" in rows["m_slow/config_registry.py"]["reason"], rows)
+    check("odd files: too many configurations", "steps" in rows["n_many/config_registry.py"]["reason"], rows)
+    check("odd files: a large one has a verdict", rows["p_large.sh"]["verdict"] != "fits", rows["p_large.sh"])
+    check("odd files: a link that was named", rows["q_link.sh"]["reason"].startswith("outside of the recipes, not read"), rows)
+    check("odd files: the exit code", code in (1, 2), output)
+    code, output, rows = verdicts(folder, "--time-limit", 1)
+    late = [row["reason"] for row in rows.values() if "time for all files was over" in row["reason"]]
+    check("the time of all files ends", late and rows["a_good.sh"]["verdict"] == "fits", rows)
+    folder = os.path.join(scratch, "closed")
+    put(folder, "a_good.sh", GOOD)
+    put(folder, "z_closed.sh", GOOD)
+    os.chmod(scratch, 0o755)
+    os.chmod(os.path.join(folder, "z_closed.sh"), 0)
+    user = {"user": 65534} if os.getuid() == 0 else {}
+    done = subprocess.run([os.path.join(BIN, "mpt-plan"), "check", folder, "--cluster", "dgx-h100:1"], capture_output=True, text=True, timeout=300, **user)
+    check("a file without permission", "z_closed.sh" in done.stdout and "cannot be read" in done.stdout and "a_good.sh" in done.stdout, done.stdout + done.stderr)
+
+
+def check_untrusted_outputs(scratch):
+    folder, victim = os.path.join(scratch, "linked"), os.path.join(scratch, "victim")
+    put(folder, "recipes/good.sh", GOOD)
+    put(scratch, "victim", "of the runner\n")
+    os.symlink(victim, os.path.join(folder, "check.xml"))
+    os.symlink(scratch, os.path.join(folder, "away"))
+    for output in ("check.xml", "away/new.xml", "new.xml", os.path.join(folder, "check.xml")):
+        code, text = run("check", "recipes", "--untrusted", "--cluster", "dgx-h100:1", "--junit", output, folder=folder)
+        check(f"an output in the tree, {output}", code == 2 and "--junit" in text and "another folder" in text, text)
+    check("what a link leads to is kept", open(victim).read() == "of the runner\n" and os.path.islink(os.path.join(folder, "check.xml")))
+    code, text = run("check", "recipes", "--untrusted", "--cluster", "dgx-h100:1", "--junit", victim, folder=folder)
+    check("an output beside the tree", code == 0 and open(victim).read().startswith("<?xml"), text)
+
+
+def check_untrusted_base(scratch):
+    now, before = (os.path.join(scratch, "strangers", name) for name in ("now", ".before"))
+    for folder in (now, before):
+        put_base(folder)
+    put_changes(now)
+    told = {}
+    for words in ([], ["--untrusted"]):
+        file = os.path.join(scratch, "strangers", "told.json")
+        code, output = run("check", ".", "--cluster", "dgx-h100:1", "--base", before, "--json", file, *words, folder=now)
+        with open(file) as text:
+            told[len(words)] = (code, json.load(text))
+    check("strangers' recipes against a base have the same verdicts", told[0] == told[1] and told[0][1]["removed"], told)
+
+
 def check_estimate():
     layout = ["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 64, "--tp", 1, "--dp", 8, "--micro-batch", 8]
     code, output = run("estimate", *layout)
@@ -273,6 +417,10 @@ def main():
         check_work_trees(scratch)
         check_starts_nothing(scratch)
         check_work(scratch)
+        check_leaks(scratch)
+        check_odd_files(scratch)
+        check_untrusted_outputs(scratch)
+        check_untrusted_base(scratch)
         check_estimate()
     print(f"{len(FAILED)} failed" if FAILED else "every recipe was judged")
     return 1 if FAILED else 0

@@ -4,12 +4,14 @@
 Usage: cli_test.py FOLDER_OF_PROGRAMS
 """
 
+import glob
 import json
 import os
 import re
 import shlex
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -50,6 +52,45 @@ def equal_layers(count, heads, ffn_hidden):
 
 def attention_of(model):
     return next(iter(model["layers"]["kinds"].values()))["attention"]
+
+
+def little_tokenizer(folder, last=6, **changed):
+    """Byte pairs with letters a to c, the merges ab and abc, and an end of text whose token the file numbers wrongly."""
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "\u0120": 3, "ab": 4, "abc": last - 1}, "merges": [["a", "b"], ["ab", "c"]], **changed}
+    return write(f"{folder}/tokenizer.json", {
+        "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "decoder": None, "model": model,
+        "added_tokens": [{"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True, "id": 6, "content": "<end>"},
+                         {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False, "id": last, "content": "abc"}],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<end>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                           "pair": [], "special_tokens": {"<end>": {"id": "<end>", "ids": [6], "tokens": ["<end>"]}}}})
+
+
+def tokenized(folder):
+    """`mpt-run tokenize`: tests/runtime/text/tokenizer_reference.py compares tokens with the package tokenizers."""
+    tokenizer = little_tokenizer(folder)
+    lines = write(f"{folder}/lines.jsonl", '{"text": "abab<end>cab"}\n\n{"text": "c a"}\n')
+    plain = write(f"{folder}/plain.txt", "ab--c--abc")
+    words = ["mpt-run", "tokenize", "--tokenizer", tokenizer]
+    expect("tokenize", run(*words, lines, plain, "--separator", "--", "--append", "<end>", "-o", f"{folder}/corpus"), 0,
+           "5 documents, 21 tokens", "\"abc\" is token 5, as in the package tokenizers, not 6", "with a vocabulary of 7 or more", "corpus.idx")
+    numbers = struct.unpack("<21H", open(f"{folder}/corpus.bin", "rb").read())
+    if numbers != (6, 4, 4, 6, 2, 4, 6, 6, 2, 3, 0, 6, 6, 4, 6, 6, 2, 6, 6, 5, 6):
+        FAILURES.append(f"tokenize: {numbers}")
+    if glob.glob(f"{folder}/*.part"):
+        FAILURES.append("tokenize: a part is left")
+    expect("tokenize, no such token", run(*words, plain, "--append", "<no>", "-o", f"{folder}/none"), 2, "--append <no>")
+    expect("tokenize, over an input", run(*words, f"{folder}/corpus.bin", "-o", f"{folder}/corpus"), 2, "the same file as")
+    expect("tokenize, another key", run(*words, lines, "--key", "body", "-o", f"{folder}/none"), 2, "lines.jsonl, line 1", 'no text under "body"', "--key")
+    with open(f"{folder}/latin.txt", "wb") as file:
+        file.write(b"ab\xe9")
+    expect("tokenize, no UTF-8", run(*words, f"{folder}/latin.txt", "-o", f"{folder}/none"), 2, "byte 2 is 0xe9", "iconv")
+    for name, change, found in (("unknown key", {"dropin": 1}, "/model/dropin"), ("dropout", {"dropout": 0.5}, "/model/dropout"),
+                                ("a merge of nothing", {"merges": ["a z"]}, "/model/merges/0"), ("another model", {"type": "Unigram"}, "/model/type")):
+        little_tokenizer(folder, **change)
+        expect(f"tokenize, {name}", run(*words, plain, "-o", f"{folder}/none"), 2, found, "tokenizers")
+    if glob.glob(f"{folder}/none*"):
+        FAILURES.append("tokenize: a refused run leaves files")
 
 
 def first_use(folder):
@@ -543,6 +584,10 @@ def plan_commands(folder, base, profile):
         FAILURES.append(f"search, with room: a risk all the same\n{roomy.stdout}")
     expect("search, with a margin of one's own", run(*tight, "--memory-margin", "10%"), 0, "limited to 66.6 of 74.0 GiB")
     expect("search, a margin that is none", run(*tight, "--memory-margin", "much"), 2, "--memory-margin", "such as 5%")
+    expect("search, with a gap", run(*tight, "--gap", "1%"), 0, "Searched all", "none is more than 1.0% faster")
+    expect("search, a gap that is none", run(*tight, "--gap", "much"), 2, "--gap", "such as 5%")
+    expect("estimate, more work than memory holds", run("mpt-plan", "estimate", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 10**6,
+                                                        "--pp", 8), 2, "--global-batch: ", "1000000 micro-batches in 8 stages", "--global-batch 250000")
 
     expect("compare plans", run("mpt-plan", "compare", gpu_plan, cpu_plan), 0, "1.00x", "note: ")
     expect("compare clusters", run("mpt-plan", "compare", "--model", "llama3-8b", "--global-batch", 32, "--seq", 4096, "--cluster",
@@ -904,7 +949,23 @@ def checkpoints(folder, text, plan):
     expect("inspect", run("mpt-run", "inspect", saved, "--tensors"), 0, "step     7 (0 skipped)", "embedding.weight", "all checksums right", "any layout can resume it")
     expect("inspect, json", run("mpt-run", "inspect", saved, "--json"), 0, '"format": "mpt-checkpoint"')
     expect("inspect, nothing", run("mpt-run", "inspect", folder), 2, "no complete checkpoint")
+    first = run("mpt-run", "sample", saved, "--prompt", "a line", "--tokens", 5, "--temperature", 0)
+    expect("sample", first, 0, "a line")
+    if first.stdout != run("mpt-run", "sample", saved, "--prompt", "a line", "--tokens", 5, "--top-k", 1).stdout:
+        FAILURES.append("sample: the likeliest of one token is another one")
+    if len({run("mpt-run", "sample", saved, "--prompt", "a", "--temperature", 100, "--seed", seed).stdout for seed in (1, 2, 1)}) != 2:
+        FAILURES.append("sample: seeds do not decide the draws")
+    expect("sample, too long", run("mpt-run", "sample", saved, "--prompt", "a" * 32), 2, "--prompt: 32 tokens; expected fewer than the model's 32 positions")
+    expect("sample, another tokenizer", run("mpt-run", "sample", saved, "--prompt", "a", "--tokenizer", little_tokenizer(folder, 300)), 2, "ids 0 to 299")
     expect("export", run("mpt-run", "export", saved, f"{folder}/exported", "--type", "bf16"), 0, "config.json", "without a tokenizer")
+    os.makedirs(f"{folder}/other")
+    write(f"{folder}/other/config.json", {"bos_token_id": 1, "eos_token_id": [2, 3], "hidden_size": 9})
+    write(f"{folder}/other/generation_config.json", {"temperature": 0.6})
+    little_tokenizer(f"{folder}/other")
+    expect("export, like another", run("mpt-run", "export", saved, f"{folder}/like", "--like", f"{folder}/other", "--type", "bf16"), 0, "tokenizer.json", "generation_config.json")
+    config = json.load(open(f"{folder}/like/config.json"))
+    if [config.get(key) for key in ("bos_token_id", "eos_token_id", "dtype")] != [1, [2, 3], "bfloat16"] or 9 in config.values():
+        FAILURES.append(f"export, like another: {config}")
     expect("export, again", run("mpt-run", "export", saved, f"{folder}/exported"), 2, "is there already")
     expect("plan, of an export", run("mpt-plan", "--model", f"{folder}/exported/config.json", "--cluster", "this-machine:2",
                                      "--global-batch", 4, "--seq", 32, "-o", f"{folder}/exported.json"), 0)
@@ -1160,6 +1221,22 @@ def remedies(folder):
         FAILURES.append("export, a plan for PyTorch on CPUs: " + done.stdout)
 
 
+def smoke(folder):
+    """Exports for two CPU processes keep the kind of model and the first axis, and frameworks that do not start there are named."""
+    plan = f"{folder}/smoke.json"
+    run("mpt-plan", "--model", "llama3-8b", "--cluster", "dgx-h100:2", "--global-batch", 64, "--framework", "pytorch", "--pp", 4, "--tp", 2, "--schedule", "1f1b",
+        "--recompute", "full", "-o", plan)
+    expect("smoke", run("mpt-plan", "export", plan, "--smoke", "--to", "pytorch", "-o", f"{folder}/smoke"), 0, "CUDA_VISIBLE_DEVICES= torchrun --nproc-per-node 2")
+    text = open(f"{folder}/smoke/mpt_train.py").read()
+    for words in ("MESH = [2, 1, 1, 1, 1]", "LAYERS = [2, 2]", "RECOMPUTED = [2, 2]", '"hidden": 512', '"heads": 4', '"kv_heads": 2', '"head_dim": 128', 'PRECISION = "fp32"'):
+        if words not in text:
+            FAILURES.append(f"smoke: no {words} in mpt_train.py")
+    for target, why in (("torchtitan", "mpt.verify runs a step"), ("trl", "trained weights"), ("slurm", "a batch file for a cluster")):
+        expect(f"smoke, {target}", run("mpt-plan", "export", plan, "--smoke", "--to", target, "-o", f"{folder}/none"), 2, f"--smoke --to {target}: ", why, "expected one of pytorch")
+    if os.path.exists(f"{folder}/none"):
+        FAILURES.append("smoke: files of a target that is refused")
+
+
 def less_memory(folder):
     """What the page offers to whoever runs out of memory fits."""
     for model, options in (("llama3-70b", ["--cluster", "dgx-h100:8"]), ("qwen3-30b-a3b", ["--cluster", "dgx-h100:1", "--framework", "torchtitan"])):
@@ -1199,6 +1276,7 @@ with tempfile.TemporaryDirectory() as folder:
     wrong_profile(folder, model, profile)
     noisy_profile(folder, text, profile, base)
     offloaded(folder, text, base)
+    tokenized(folder)
     unevenly_loaded(folder)
     planned_for_another_framework(folder, text)
     profile_of_two_hosts(folder, model)
@@ -1213,6 +1291,7 @@ with tempfile.TemporaryDirectory() as folder:
     own_kernels(folder)
     remedies(folder)
     less_memory(folder)
+    smoke(folder)
     values_that_are_none(folder)
     wrong_run(folder, text, plan)
     checkpoints(folder, text, plan)

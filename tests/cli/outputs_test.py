@@ -59,7 +59,7 @@ INPUTS = {
     ("mpt-run", "inspect"): {"CHECKPOINT": ()},
     ("mpt-run", "export"): {"CHECKPOINT": ()},
 }
-FOLDERS = {("mpt-plan", "check", "--base"), ("mpt-plan", "export", "--output"), ("mpt-plan", "page", "--output"), ("mpt-plan", "tune", "--folder"), ("mpt-run", "", "--checkpoints"), ("mpt-run", "export", "FOLDER")}
+FOLDERS = {("mpt-plan", "check", "--base"), ("mpt-plan", "check", "--root"), ("mpt-plan", "import", "--root"), ("mpt-plan", "export", "--output"), ("mpt-plan", "page", "--output"), ("mpt-plan", "tune", "--folder"), ("mpt-run", "", "--checkpoints"), ("mpt-run", "", "--tensorboard"), ("mpt-run", "export", "FOLDER"), ("mpt-run", "export", "--like")}
 # With them a command writes no file.
 ALONE = {("mpt-plan", "estimate", "--requests"), ("mpt-plan", "estimate", "--calibration")}
 # Placeholders of values that are no files.

@@ -60,6 +60,7 @@ def outputs_on_inputs(folder, plan):
     expect("two outputs", run(plan, "--data", text, "--steps", 2, "--trace", new, "--report", f"{folder}/./new"), 2, "--report", "--trace")
     for path, content in contents.items():
         expect_equal(path, open(path).read() == content, True)
+    expect("curves in no folder", run(plan, "--data", text, "--steps", 2, "--tensorboard", text), 2, "--tensorboard", "where one can be made")
     expect("outputs of their own", run(plan, "--data", text, "--steps", 2, "--trace", new, "--report", f"{folder}/other", "--log", "/dev/null"), 0)
 
 
@@ -87,7 +88,7 @@ def full_disks(folder, plan):
     for restarts in (0, 2):
         saved = f"{folder}/full-{restarts}"
         more = ("--checkpoints", saved, "--max-restarts", restarts)
-        expect("full log", run(*train, *more, "--log", "/dev/full"), 1, "/dev/full lacks 13 lines", "No space left on device", absent=["restart"])
+        expect("full log", run(*train, *more, "--log", "/dev/full"), 1, "/dev/full lacks 13 records", "No space left on device", absent=["restart"])
         expect_equal("saved", os.listdir(saved), ["step-00000012"])
         with open("/dev/full", "w") as full:
             expect("full stdout", run(*train, "--checkpoints", f"{saved}-stdout", "--max-restarts", restarts, stdout=full), 1,
