@@ -4,7 +4,9 @@
 // fields of torchtitan/config/configs.py at v0.3.0. Its schedules are those of torch.distributed.pipelining.
 // Any other schedule is a CSV file with one row of actions per pipeline rank.
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <numeric>
 
 #include "base/json.h"
 #include "core/schedule_catalog.h"
@@ -35,9 +37,7 @@ bool runs_from_csv(const Layout& l) {
 }
 
 std::string csv_of(const Plan& plan) {
-  std::string text;
-  for (const std::string& line : schedule_lines(plan, ',')) text += line + "\n";
-  return text;
+  return fmt::format("{}\n", fmt::join(schedule_lines(plan, ','), "\n"));
 }
 
 // "    name=value,\n" of a call.
@@ -111,6 +111,7 @@ std::string titan_parallelism(const Plan& plan) {
                      titan_argument("fsdp_reshard_after_forward", l.zero == 3 ? "always" : "never") +
                      titan_argument("tensor_parallel_degree", l.tensor) +
                      titan_argument("context_parallel_degree", l.context);
+  if (l.tensor > 1 && !l.sequence_parallel) text += titan_argument("enable_sequence_parallel", false);
   if (plan.model.moe() != nullptr) text += titan_argument("expert_parallel_degree", l.expert);
   return text + titan_pipeline(plan);
 }
@@ -129,12 +130,15 @@ std::string titan_function(const Plan& plan) {
   const TitanFamily& family = titan_family(plan.model);
   const std::string loss = "CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(model_spec))";
   const bool chunked = l.execution.kernels.loss == LossKernel::chunked;
+  // Chunks are equal parts of a rank's sequence (torchtitan/components/loss.py).
+  const int64_t chunks = std::gcd(l.execution.kernels.loss_chunks, plan.workload.sequence / l.context);
+  const std::string cut = chunked && chunks < 8 ? fmt::format("num_chunks={}, ", chunks) : "";
   const bool compiled = l.execution.kernels.elementwise == ElementwiseKernels::compiled || l.overlap_tensor;
   return filled("mpt_torchtitan.py", plan,
                 {{"family", known != nullptr ? known->name : family.name},
                  {"classes", family.classes},
                  {"schedule", schedule_constant(l)},
-                 {"loss", chunked ? fmt::format("ChunkedLossWrapper.Config(loss_fn={})", loss) : loss},
+                 {"loss", chunked ? fmt::format("ChunkedLossWrapper.Config({}loss_fn={})", cut, loss) : loss},
                  {"model", titan_model_call(plan)},
                  {"training", titan_training(plan)},
                  {"parallelism", titan_parallelism(plan)},

@@ -189,9 +189,8 @@ const PythonFunction& configuration_of(const PythonFile& python, const std::stri
     throw UserError(Problem{file, "no function that returns a configuration with a model_spec",
                             "a torchtitan configuration in Python", ""});
   std::vector<std::string> names;
-  for (const PythonFunction& function : python.functions) {
+  for (const PythonFunction& function : python.functions)
     if (returns_configuration(function)) names.push_back(function.name);
-  }
   throw UserError(
       Problem{file, fmt::format("no configuration \"{}\"{}", cut_text(name, 60), did_you_mean(name, names)),
               fmt::format("one of {}", fmt::join(names, ", ")), ""});
@@ -250,7 +249,7 @@ void set_titan_ranks(const Settings& config, Imported& in) {
   set_titan_degrees(config, in);
   l.sequence_parallel = l.tensor > 1 && config.flag("parallelism.enable_sequence_parallel", true);
   set_whole_experts(l);
-  l.overlap_tensor = l.tensor > 1 && config.flag("compile.enable_async_tensor_parallel", false);
+  l.overlap_tensor = l.sequence_parallel && config.flag("compile.enable_async_tensor_parallel", false);
   if (config.flag("training.enable_cpu_offload", false))
     in.notes.push_back("training.enable_cpu_offload: weights in the host's memory are not in a plan");
 }
@@ -294,6 +293,19 @@ void set_titan_recompute(const Settings& config, Imported& in) {
     in.notes.push_back(fmt::format("{}: taken as SelectiveAC", cut_text(policy, 40)));
 }
 
+// Layers and loss are compiled only where a file asks for it (torchtitan/config/configs.py, CompileConfig).
+void set_titan_kernels(const Settings& config, Imported& in) {
+  const Json* const parts = config.find("compile.components");
+  const auto compiles = [&](const char* part) {
+    return config.flag("compile.enable", false) &&
+           (parts == nullptr || !parts->is_array() || contains(*parts, Json(part)));
+  };
+  if (!compiles("model")) in.execution.emplace_back("elementwise=eager");
+  const std::string loss = config.text(fmt::format("loss.{}", kCallKey), "");
+  if (!loss.empty() && !loss.starts_with("ChunkedLossWrapper"))
+    in.execution.emplace_back(compiles("loss") ? "loss=fused" : "loss=fp32");
+}
+
 // torchtitan's own reason to refuse the sections of a configuration. Throws FrameworkRefusal for fields that
 // its classes do not have, and for values out of a field's range.
 std::optional<Problem> sections_refused(const PythonFunction& function, const Settings& config,
@@ -304,9 +316,8 @@ std::optional<Problem> sections_refused(const PythonFunction& function, const Se
   given["family"] = family;
   if (in.model) given["experts"] = in.model->moe() == nullptr ? Json() : Json(in.model->moe()->experts);
   const bool plain = config.text(kCallKey, "") == "Trainer.Config";
-  for (const auto& [name, value] : config.all().items()) {
+  for (const auto& [name, value] : config.all().items())
     if (plain && name != kCallKey) asked.value_of(name, {}, config.at(name));
-  }
   for (const char* section : {"training", "parallelism", "compile", "comm", "debug"}) {
     const Json* fields = config.find(section);
     if (fields == nullptr) continue;
@@ -328,9 +339,8 @@ std::optional<Problem> sections_refused(const PythonFunction& function, const Se
 
 std::vector<std::string> torchtitan_configurations(const std::filesystem::path& file) {
   std::vector<std::string> names;
-  for (const PythonFunction& function : read_python(file).functions) {
+  for (const PythonFunction& function : read_python(file).functions)
     if (returns_configuration(function)) names.push_back(function.name);
-  }
   return names;
 }
 
@@ -354,17 +364,15 @@ Imported import_torchtitan_configuration(const std::filesystem::path& file, cons
   }
   const Settings config(function.result, file.string());
   Imported in;
-  for (const PythonUnread& unread : function.unread) {
+  for (const PythonUnread& unread : function.unread)
     if (matters(unread.argument)) in.notes.push_back(unread.text + " was not understood");
-  }
   const std::string family = family_of(python, config.text(fmt::format("model_spec.{}", kCallKey), ""), file);
   in.model = model_of_python(python, config, family, file, in);
   if (!counts_tokens(config)) in.refused = sections_refused(function, config, family, in, file.string());
   set_titan_ranks(config, in);
   bool fp8_head = false;
   in.layout.precision = titan_precision(config, fp8_head);
-  if (config.text(fmt::format("loss.{}", kCallKey), "").starts_with("ChunkedLossWrapper"))
-    in.execution.emplace_back("loss=chunked");
+  set_titan_kernels(config, in);
   if (fp8_head && is_narrow(in.layout.precision)) in.execution.emplace_back("fp8_head=true");
   TitanPipeline pipeline = titan_pipeline(config);
   const std::string named = pipeline.has_csv && in.layout.pipeline > 1 ? schedule_of_csv(python) : "";

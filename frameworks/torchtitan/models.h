@@ -14,21 +14,7 @@ namespace mpt::frameworks {
 /// others, and those of v0.2.2 and of commit 067f987d. The 236B has an epsilon of 1e-5, and YaRN without a
 /// factor on attention.
 struct TitanModel {
-  std::string name, flavor;
-  std::string zoo;       // its model in the zoo, before `changes`
-  Json changes;          // of that model's file, as a patch (RFC 7386); null: none
-  bool written = false;  // by exports
-  bool sees = false;     // it also has an image encoder, which no plan describes
-
-  static void describe(auto& v) {
-    using T = TitanModel;
-    v.field("name", &T::name, "folder of torchtitan/models");
-    v.field("flavor", &T::flavor, "name of its sizes");
-    v.field("zoo", &T::zoo, "the zoo's model that it is");
-    v.field("changes", &T::changes, "what differs from that model, as a patch of its file", rare_field());
-    v.field("written", &T::written, "exports write it", rare_field());
-    v.field("sees", &T::sees, "it encodes pictures, too", rare_field());
-  }
+#include "generated/TitanModel.inc"
 };
 const std::vector<TitanModel>& titan_models();
 

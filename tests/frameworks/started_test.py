@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts the frameworks' own code on CPU processes and compares gradients with one process; started/seen.json is the table of outcomes.
 
-Usage: started_test.py PROGRAMS [--framework NAME] [--case NAME] [--all] [--write]. PROGRAMS is taken as other tests take it, and not used.
-Without options a sample of the table's cases runs. NAME of --framework is a file in started/ or a framework that has cases there; --case takes a
+Usage: started_test.py PROGRAMS [SEED COUNT] [--framework NAME] [--case NAME] [--all] [--write]. Without options a sample of the table's cases
+runs, and what is kept in started/drawn.json. SEED COUNT draws requests until mpt-plan, in PROGRAMS, exports COUNT plans, and starts these; those
+that fail are kept in started/drawn.json. NAME of --framework is a file in started/ or a framework that has cases there; --case takes a
 name or a part of one that ends in *. --write puts rows that are as their cases expect into the table. Exit code 77: no environment is installed.
 """
 
@@ -10,20 +11,25 @@ import argparse
 import fcntl
 import fnmatch
 import importlib
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TABLE = os.path.join(HERE, "started", "seen.json")
 sys.path.insert(0, HERE)
 sys.dont_write_bytecode = True
+from started import drawing  # noqa: E402
+
 # A file in started/, and the environment whose interpreter runs it.
 ENVIRONMENTS = {"pipelining": "torch", "deepspeed_engine": "accelerate", "megatron_core": "megatron", "hugging_face": "accelerate",
-                "trainer_ddp": "accelerate", "automodel": "automodel"}
+                "trainer_ddp": "accelerate", "trainer_sharded": "accelerate", "automodel": "automodel", "torchtitan_trainer": "torchtitan", "exported": "accelerate",
+                "exported_torchtitan": "torchtitan"}
 
 
 def environment(name):
@@ -62,11 +68,11 @@ def chosen(module, name, options, rows):
     return [case for case in module.CASES if options.all or options.framework or (case.sample and case.name in rows)]
 
 
-def run(name, cases):
-    """Rows of a file's cases, one after another as they end."""
+def run(name, cases, **variables):
+    """Rows of a file's cases, by their names, one after another as they end."""
     python = os.path.join(environment(name), "bin", "python")
-    command = [python, "-m", "started.harness", name, *(case.name for case in cases)]
-    with subprocess.Popen(command, cwd=HERE, env=settings(), stdout=subprocess.PIPE, text=True) as process:
+    command = [python, "-m", "started.harness", name, *cases]
+    with subprocess.Popen(command, cwd=HERE, env={**settings(), **variables}, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             if line.startswith('{"row"'):
                 yield json.loads(line)
@@ -121,14 +127,75 @@ def table_faults(rows):
     yield from evidence_faults(rows)
 
 
+def requests(options):
+    """Names with framework, model and options of mpt-plan; drawn ones without end."""
+    if not options.drawn:
+        yield from drawing.kept().items()
+        return
+    seed, _ = options.drawn
+    for number in itertools.count():
+        yield f"drawn-{seed}-{number:03}", drawing.case(seed, number)
+
+
+def exported(program, folder, options):
+    """Rows of plans that are exported into the folder, by name, and what mpt-plan says wrongly."""
+    subprocess.run([os.path.join(environment("exported"), "bin", "python"), "-c", "import sys; from started import exported; exported.write_models(sys.argv[1])",
+                    os.path.join(folder, "models")], cwd=HERE, env=settings(), check=True)
+    rows, faults = {}, []
+    for name, request in requests(options):
+        row, said, rightly = drawing.export(program, folder, name, *request)
+        if row:
+            rows[name] = (row, request)
+        elif not rightly:
+            faults.append(f"{name} {request}: {said}")
+        if options.drawn and len(rows) >= options.drawn[1]:
+            break
+    with open(os.path.join(folder, "cases.json"), "w", encoding="utf-8") as file:
+        json.dump([row for row, _ in rows.values()], file)
+    return rows, faults
+
+
+def start_exported(options):
+    """What fails of the exported plans; drawn ones are kept."""
+    starters = [name for name in ("exported", "exported_torchtitan") if os.path.exists(os.path.join(environment(name), "installed"))]
+    if "exported" not in starters:
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        rows, failed = exported(os.path.join(os.path.abspath(options.programs), "mpt-plan"), folder, options)
+        bad = {}
+        of_starter = {name: [case for case, (row, _) in rows.items() if (row["framework"] == "torchtitan") == (name != "exported")] for name in starters}
+        left = {case for cases in of_starter.values() for case in cases}
+        for answer in itertools.chain(*(run(name, cases, MPT_EXPORTED=folder) for name, cases in of_starter.items() if cases)):
+            row = answer["row"]
+            place, request = rows[row["case"]]
+            phrase = "".join(request[3:])  # of a known error
+            good = row["outcome"] == "raises" and phrase in row["error"] if phrase else row["outcome"] == "right"
+            if not good:
+                bad[row["case"]] = request
+                failed.append(f"{row['case']}: {row['outcome']} {row.get('error') or row.get('off_by_kind') or row.get('norm', '')}\n  {request}")
+            print(f"{'ok' if good else 'FAILED':6} {row['case']:16} {answer['seconds']:5.1f} s  {place['framework']:22} {place['model']:16} "
+                  f"{place['layout']}  {summary(row)}", flush=True)
+            left.discard(row["case"])
+    failed += [f"{case}: no answer" for case in sorted(left)]
+    if options.drawn and bad:
+        drawing.keep(bad)
+    print(f"{len(rows)} exported plans started, {len(failed)} faults")
+    return failed
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("programs")
+    parser.add_argument("drawn", nargs="*", type=int, metavar="SEED COUNT")
     parser.add_argument("--framework")
     parser.add_argument("--case")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
+    if options.drawn:
+        failed = start_exported(options)
+        print("\n".join(failed))
+        return int(bool(failed))
     rows = read_table()
     failed = list(table_faults(rows)) if not options.write else []
     asked = ran = 0
@@ -138,7 +205,7 @@ def main():
         if not cases or not os.path.exists(os.path.join(environment(name), "installed")):
             continue
         of_name = {case.name: case for case in cases}
-        for answer in run(name, cases):
+        for answer in run(name, [case.name for case in cases]):
             row, ran = answer["row"], ran + 1
             case = of_name.pop(row["case"])
             bad = list(faults(case, row, row if options.write else rows.get(case.name)))
@@ -147,6 +214,8 @@ def main():
             if options.write and not bad:
                 write_row(row)
         failed += [f"{left}: no answer" for left in of_name]
+    if not (options.framework or options.case or options.write):
+        failed += start_exported(options)
     print(f"{ran} of {asked} cases run, {len(failed)} faults")
     print("\n".join(failed))
     if asked and not ran and not failed:

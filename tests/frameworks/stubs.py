@@ -39,6 +39,8 @@ MODULES = {
     "megatron.energon": "7.0.0",
     # torchtitan's attention of sequences of many lengths registers these kernels on Blackwell; they are compiled on the GPU.
     "flash_attn": "4.0.0",
+    # The same on Hopper; PyTorch looks for its operations.
+    "flash_attn_interface": "3.0.0",
 }
 
 
@@ -185,7 +187,10 @@ def older_fsdp():
 
 
 def flash_attention():
-    """Gives FlashAttention's stand-in the two functions that PyTorch looks for (torch/nn/attention/_fa4.py)."""
+    """Gives FlashAttention's stand-ins the functions and operations that PyTorch looks for (torch/nn/attention/_fa3.py and _fa4.py)."""
+    from torch import library
+    for operation in ("fwd", "bwd"):
+        library.define(f"flash_attn_3::{operation}", "(Tensor x) -> Tensor")
     module = importlib.import_module("flash_attn.cute.interface")
     module._flash_attn_fwd = module._flash_attn_bwd = StandIn()
 
@@ -193,6 +198,19 @@ def flash_attention():
 def plain_gloo():
     """Lets DeepSpeed communicate over gloo alone; its shared memory between CPU ranks is C++ that takes a minute to compile."""
     importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
+
+
+def unequal_exchanges():
+    """Lets ranks exchange lists of tensors of unequal sizes; of the two functions for this, gloo takes one alone."""
+    import torch
+    import torch.distributed as dist
+
+    def all_to_all(outputs, inputs, group=None, async_op=False):
+        whole = torch.cat([part.contiguous() for part in outputs])
+        dist.all_to_all_single(whole, torch.cat([part.contiguous() for part in inputs]), [len(part) for part in outputs], [len(part) for part in inputs], group)
+        for part, value in zip(outputs, whole.split([len(part) for part in outputs])):
+            part.copy_(value)
+    dist.all_to_all = all_to_all
 
 
 def gpu(name):

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws small requests, and plans and exports them: each case is a folder that exported.py starts. A case follows from its seed and number alone.
+
+Cases that failed are kept in drawn.json, by their name: framework, model, options of mpt-plan, and a phrase of the error that is known of it."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+
+KEPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "drawn.json")
+ALL = ("llama", "llama tied", "qwen3", "mixtral")
+WINDOWS = ("mistral, window", "gemma3, windows")
+# MPT does not read router_aux_loss_coef of these types, so that other exports train a balance loss that config.json has not.
+NO_BALANCE = ("qwen3-moe", "gpt-oss, sinks")
+# Axes that a framework's plans may have, and its models.
+FRAMEWORKS = {"pytorch": (("tp", "pp", "cp", "zero", "ep"), ALL), "transformers-fsdp": (("zero",), ALL + WINDOWS),
+              "transformers-ddp": ((), ALL + WINDOWS), "transformers-deepspeed": (("cp", "zero"), ALL + WINDOWS),
+              "deepspeed": (("cp", "zero"), ALL + WINDOWS + NO_BALANCE), "torchtitan": (("tp", "pp", "cp", "zero", "ep"), ALL + ("qwen3-moe",))}
+
+
+def settings(draw, framework):
+    """What the request leaves to MPT is most of it."""
+    pipelines = ["gpipe", "1f1b", "interleaved", "zb-v", "dualpipe-v"] if framework in ("pytorch", "torchtitan") else []
+    pipelines += ["zb-interleaved", "zb-h1", "zb-h2", "v-half", "v-min"] if framework == "torchtitan" else []
+    chances = [(0.3, ["--recompute", draw.choice(["none", "full"])]), (0.4, ["--micro-batch", str(draw.choice([1, 1, 2]))]),
+               (0.3, ["--sp", "on"] if framework == "pytorch" else []), (0.3, ["--cp-method", draw.choice(["ring", "all_to_all"])]),
+               (0.6, ["--schedule", draw.choice(pipelines)] if pipelines else []),
+               (0.5, ["--execution", "elementwise=eager,loss=fp32"] if framework == "torchtitan" else [])]  # of split backwards, too
+    return [word for chance, words in chances if draw.random() < chance for word in words]
+
+
+def case(seed, number):
+    """Framework, model, and options of mpt-plan."""
+    draw = random.Random(f"{seed} {number}")
+    framework = draw.choice([*FRAMEWORKS, "pytorch"])
+    axes, models = FRAMEWORKS[framework]
+    model = draw.choice(models)
+    gpus = draw.choice([2, 4])
+    options = ["--gpus", str(gpus), "--global-batch", str(gpus * draw.choice([1, 2, 4])), "--seq", str(draw.choice([16, 32, 64]))]
+    left = gpus
+    drawn = draw.sample(axes, min(len(axes), draw.choice([0, 1, 2, 2])))
+    if framework == "deepspeed" or "pp" not in drawn and draw.random() < 0.7:  # stages of DeepSpeed have layers of the user
+        options += ["--pp", "1"]
+    for axis in drawn:
+        size = draw.choice([0, 1, 2, 3]) if axis == "zero" else draw.choice([one for one in (1, 2, 4) if one <= left])
+        left //= size if axis in ("tp", "pp", "cp") else 1
+        options += [f"--{axis}", str(size)]
+    return framework, model, options + settings(draw, framework)
+
+
+def kept():
+    with open(KEPT, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def keep(rows):
+    """Adds cases that failed: {name: [framework, model, options]}."""
+    lines = [f"{json.dumps(name)}: {json.dumps(row)}" for name, row in sorted({**kept(), **rows}.items())]
+    with open(KEPT, "w", encoding="utf-8") as file:
+        file.write("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def dashes(model):
+    return model.replace(", ", "-").replace(" ", "-")
+
+
+def ran(command):
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+
+def export(program, folder, name, framework, model, options, known=""):
+    """A row of cases.json; or why there is none, and whether mpt-plan said so rightly."""
+    place = os.path.join(folder, name)
+    os.makedirs(place)
+    shutil.copytree(os.path.join(folder, "models", dashes(model)), os.path.join(place, "model"))
+    plan = os.path.join(place, "plan.json")
+    code, said = ran([program, "--model", os.path.join(place, "model", "config.json"), "--framework", framework, "--cluster", "dgx-h100:1", "--precision", "fp32",
+                      "--offload", "off", *options, "-o", plan])
+    if code == 0:
+        code, said = ran([program, "export", plan, "--to", framework, "-o", place, *(["--force"] if known else [])])
+        if code == 0:
+            with open(plan, encoding="utf-8") as file:
+                layout = json.load(file)["layout"]
+            ranks = layout["data"] * layout["tensor"] * layout["pipeline"] * layout["context"]
+            words = " ".join(f"{key} {layout[key]}" for key in ("data", "tensor", "pipeline", "context", "expert", "zero", "micro_batch", "schedule", "recompute"))
+            return {"case": name, "framework": framework, "model": model, "ranks": ranks, "layout": words}, None, True
+    return None, said[:300], code == 2 and said.startswith("mpt-plan: error: ")
