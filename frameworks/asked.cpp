@@ -9,7 +9,7 @@
 #include "base/embedded.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "frameworks/import.h"
+#include "frameworks/imported_file.h"
 #include "frameworks/readers/python_file.h"
 #include "models/family.h"
 #include "models/value_map.h"
@@ -59,9 +59,8 @@ std::string Asked::place_of(models::Value value, const Json& content) const {
 }
 
 std::string Asked::kind_of(const std::string& key) const {
-  for (const auto& [kind, names] : keys) {
+  for (const auto& [kind, names] : keys)
     if (std::binary_search(names.begin(), names.end(), key)) return kind;
-  }
   return "";
 }
 
@@ -125,9 +124,8 @@ void Asked::add_given(const Json& settings, const std::string& section, const st
 std::optional<Problem> Asked::refusal(const std::map<std::string, std::optional<Json>>& given, bool whole,
                                       const std::string& file) const {
   SettingValues values;
-  for (const auto& [name, value] : defaults.items()) {
+  for (const auto& [name, value] : defaults.items())
     if (whole || !value.is_null()) values[name] = value;
-  }
   for (const auto& [name, value] : given) {
     values.erase(name);
     if (value) values[name] = *value;

@@ -31,32 +31,12 @@ struct Exported {
 void add_sentences(std::initializer_list<std::pair<bool, const char*>> rows,
                    std::vector<std::string>& sentences);
 
-struct ExportTarget {
-  const char* name;
-  const char* what;  // one line for people, with the framework's version
-  Exported (*write)(const Plan& plan);
-  bool tuner = false;  // trains by Hugging Face's Trainer, and takes plans for it only
-};
-
 /// Whether tuners train by the framework.
 bool tuners_take(const std::string& framework);
 /// Whether tuners' recipes express a feature that the Trainer's arguments do not.
 bool tuners_write(const std::string& framework, TrainingFeature feature);
 /// Why a tuner's recipe cannot express a plan that its framework runs; empty: it can.
 std::string tuner_lacks(const std::string& tuner, const Plan& plan);
-/// The export that NEXT names: of the plan's framework, or of a tuner if only a tuner can write the plan, or
-/// if `asked` names it. Null: none writes the plan.
-const ExportTarget* usual_target(const Plan& plan, const std::string& asked = "");
-
-/// Frameworks with an export (frameworks/registry.h), then the launchers.
-const std::vector<ExportTarget>& export_targets();
-/// The target of that name or framework's alias. Throws UserError for others.
-const ExportTarget& find_export_target(const std::string& name);
-/// The export of a framework by its name or alias; null if it has none.
-const ExportTarget* export_target_of(const std::string& framework);
-/// Whether step time and memory of plans for `framework` also hold for the target. Launchers start any
-/// framework.
-bool takes_plans_of(const ExportTarget& target, const std::string& framework);
 
 /// The parts that run in fp8 beyond the layers' products: attention, and the head.
 bool attention_in_fp8(const Layout& layout);
@@ -83,10 +63,6 @@ int64_t ranks_per_node(const Plan& plan);
 std::string export_title(const Plan& plan);
 /// A sentence for a comment in any language: one line of ASCII without quotes and backslashes.
 std::string comment_text(std::string text);
-
-/// Why the target's framework cannot train the plan as it is; nothing if it can, and for launchers. If the
-/// plan is for another framework, overlaps that this one decides may differ: they change no result.
-std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan);
 
 /// The command that runs `steps` steps on made-up data, with the files of the plan's framework in `folder`.
 /// On several nodes it submits the exported Slurm job. Nothing if no exported script can run it.

@@ -54,6 +54,15 @@ Json value_of(const std::string& text) {
   return parsed && (parsed->is_number() || parsed->is_boolean()) ? *parsed : Json(text);
 }
 
+// All fields, also those that files leave out where they have their defaults.
+struct ExecutionNames {
+  std::vector<std::string> names;
+  template <class Member>
+  void field(const char* name, Member, const char*, FieldRule = {}) {
+    names.emplace_back(name);
+  }
+};
+
 }  // namespace
 
 const std::vector<Framework>& known_frameworks() {
@@ -63,9 +72,8 @@ const std::vector<Framework>& known_frameworks() {
 
 std::vector<std::string> framework_names(const std::function<bool(const Framework&)>& wanted) {
   std::vector<std::string> names;
-  for (const Framework& framework : known_frameworks()) {
+  for (const Framework& framework : known_frameworks())
     if (wanted(framework)) names.push_back(framework.name);
-  }
   return names;
 }
 
@@ -100,9 +108,8 @@ const Framework& framework_named(const std::string& name, const std::string& whe
                             "leave the version out, or take that one"});
   std::vector<std::string> names = framework_names();
   const std::string expected = fmt::format("one of {}", fmt::join(names, ", "));
-  for (const Framework& other : known_frameworks()) {
+  for (const Framework& other : known_frameworks())
     for (const std::string& alias : other.other_names()) names.push_back(alias);
-  }
   throw UserError(
       Problem{where, fmt::format("unknown framework \"{}\"{}", name.substr(0, 80), did_you_mean(name, names)),
               expected, ""});
@@ -128,9 +135,9 @@ Execution with_fields(const Execution& execution, const Json& fields, const std:
 Execution with_changes(const Execution& execution, const std::vector<std::string>& changes,
                        const std::string& where) {
   Json fields = Json::object();
-  const Json known = to_json(execution);
-  std::vector<std::string> names;
-  for (const auto& [name, value] : known.items()) names.push_back(name);
+  ExecutionNames known;
+  Execution::describe(known);
+  const std::vector<std::string>& names = known.names;
   for (const std::string& change : changes) {
     const size_t equals = change.find('=');
     const std::string name = change.substr(0, equals);

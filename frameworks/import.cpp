@@ -90,7 +90,8 @@ void note_left_out(const Settings& settings, const std::string& framework, Impor
   std::string noted;
   for (const std::string& key : dialect_of(framework).not_taken_over) {
     const Json* const value = settings.find(key);
-    if (value != nullptr && *value != false && *value != 1 && *value != "none")
+    if (value != nullptr && *value != false && *value != 1 && *value != "none" && *value != "NO" &&
+        *value != "no")
       noted += (noted.empty() ? "not taken over: " : ", ") + key;
   }
   if (!noted.empty()) in.notes.push_back(noted);

@@ -7,16 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
+#include "frameworks/imported_file.h"
 #include "frameworks/readers/settings.h"
 
 namespace mpt::frameworks {
-
-/// The largest file that is imported. The largest ones are MPT's own scripts for PyTorch: they list the order
-/// of each pipeline rank, some megabytes with hundreds of micro-batches.
-inline constexpr int64_t kMostImportedBytes = 8 << 20;
 
 struct Imported {
   std::optional<ModelSpec> model;
@@ -36,18 +32,6 @@ struct Imported {
   std::optional<Problem> refused;     // by the framework's own rules for its settings
   int64_t ranks = 0, nodes = 0;       // that the file starts; 0: not stated
   bool defers_gradient_sums = false;  // Traffic's, if there are several micro-batches
-};
-
-/// The file can be read, but the framework itself refuses its layout.
-class FrameworkRefusal final : public UserError {
- public:
-  using UserError::UserError;
-};
-
-/// The file can be read, but plans do not describe such a training.
-class NotJudged final : public UserError {
- public:
-  using UserError::UserError;
 };
 
 /// Checks an importer's result: sizes are in the ranges of a plan, and products of degrees are at most

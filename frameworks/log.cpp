@@ -61,9 +61,8 @@ std::optional<double> number_behind(std::string_view line, std::string_view key)
 }
 
 std::optional<double> number_behind_any(std::string_view line, std::initializer_list<std::string_view> keys) {
-  for (const std::string_view key : keys) {
+  for (const std::string_view key : keys)
     if (const auto value = number_behind(line, key)) return value;
-  }
   return std::nullopt;
 }
 

@@ -23,28 +23,7 @@ namespace mpt::frameworks {
 
 /// A line of a step. A number that the log lacks is 0.
 struct LoggedStep {
-  int64_t step = 0;
-  double seconds = 0.0;      // of one step; the mean if a line covers several
-  int64_t global_batch = 0;  // sequences
-  double flop_per_s = 0.0;   // of one GPU, by the framework's count
-  int64_t not_finite = 0;    // steps since the previous line with a loss or gradients not finite
-  int64_t skipped = 0;       // steps since then that left the weights unchanged
-  int64_t memory_bytes = 0;  // allocated at the peak
-  int64_t line = 0;          // in the file
-
-  bool operator==(const LoggedStep&) const = default;
-
-  static void describe(auto& v) {
-    using T = LoggedStep;
-    v.field("step", &T::step, "number of the step", between(0, 1e12));
-    v.field("seconds", &T::seconds, "time of one step", between(1e-6, 1e7));
-    v.field("global_batch", &T::global_batch, "sequences of the step", between(1, 1e9));
-    v.field("flop_per_s", &T::flop_per_s, "of one GPU", between(0, 1e18));
-    v.field("not_finite", &T::not_finite, "steps that were not finite", between(0, 1e9));
-    v.field("skipped", &T::skipped, "steps that were skipped", between(0, 1e9));
-    v.field("memory_bytes", &T::memory_bytes, "allocated at the peak", between(0, 1e15));
-    v.field("line", &T::line, "in the file", between(0, 1e12));
-  }
+#include "generated/LoggedStep.inc"
 };
 
 /// The parts of a step that frameworks' timers separate. `backward` includes the reduction of gradients if no
@@ -100,7 +79,7 @@ bool set_behind(LoggedStep& step, M LoggedStep::*member, const LogLine& line, st
                 const LogFile& file, double scale = 1.0) {
   const std::optional<double> value = number_behind(line.text, key);
   if (!value) return false;
-  check_logged(*value * scale, rule_of<LoggedStep>(member), std::string(key).c_str(), file, line.number);
+  check_logged(*value * scale, mpt::rule_of<LoggedStep>(member), std::string(key).c_str(), file, line.number);
   step.*member = M(*value * scale);
   return true;
 }

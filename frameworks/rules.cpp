@@ -35,9 +35,8 @@ bool holds(const Json& list, const Json& item) {
 // The items of a list that `other` also has (`both`), or that it lacks.
 Json picked(const Json& list, const Json& other, bool both) {
   Json result = Json::array();
-  for (const Json& item : list) {
+  for (const Json& item : list)
     if (holds(other, item) == both) result.push_back(item);
-  }
   return result;
 }
 
@@ -184,9 +183,8 @@ class RuleRun {
 
   /// `certain`: the framework reaches these rules in any case. `guard`: the condition of the last "if".
   std::optional<BrokenRule> run(const Json& rules, bool certain, const std::string& guard) {
-    for (const Json& rule : rules) {
+    for (const Json& rule : rules)
       if (auto broken = one(rule, certain, guard)) return broken;
-    }
     return std::nullopt;
   }
 

@@ -16,15 +16,8 @@ namespace mpt::frameworks {
 /// Values by name. Unknown names have no value, and refuse nothing.
 using SettingValues = std::map<std::string, Json>;
 
-struct RuleFile {    // NOLINT(bugprone-exception-escape): moving Json does not throw
-  std::string file;  // with the version of its package
-  Json rules;        // lists: [line, "assert", condition], [line, "refuse"], [line, "set", name, value],
-                     // [line, "if", condition, then, otherwise]
-
-  static void describe(auto& v) {
-    v.field("file", &RuleFile::file, "package, version and file");
-    v.field("rules", &RuleFile::rules, "assertions, and the assignments that they depend on");
-  }
+struct RuleFile {  // NOLINT(bugprone-exception-escape): moving Json does not throw
+#include "generated/RuleFile.inc"
 };
 
 /// By Python's rules.

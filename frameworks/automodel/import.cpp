@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "frameworks/asked.h"
-#include "frameworks/dialects.h"
 #include "frameworks/export.h"
 #include "frameworks/framework.h"
 #include "frameworks/readers/adapter_modules.h"
@@ -110,8 +109,7 @@ void set_adapters(const Settings& recipe, Imported& in) {
   set_adapter_targets(match_recipe(in, hugging_face_modules, all ? excluded : targets, all),
                       all ? excluded : targets,
                       recipe.at(all ? "peft.exclude_modules" : "peft.target_modules"), in);
-  if (recipe.flag("quantization.load_in_4bit", false))
-    set_weights_in_4_bits(recipe, "quantization.bnb_4bit_quant_storage", in);
+  if (recipe.flag("quantization.load_in_4bit", false)) set_weights_in_4_bits(recipe, "quantization", in);
   if (recipe.flag("quantization.load_in_8bit", false))
     in.notes.emplace_back("quantization.load_in_8bit: frozen weights are priced in 16 bits");
 }
@@ -172,9 +170,8 @@ void sort_keys(const Settings& recipe, Imported& in) {
 // AutoModel's own rules. It compares words in small letters.
 std::optional<Problem> recipe_refused(const Settings& recipe, const Imported& in, const std::string& file) {
   auto given = settings_by_path(recipe.all());
-  for (auto& [path, value] : given) {
+  for (auto& [path, value] : given)
     if (value && value->is_string()) value = lower_case(value->get<std::string>());
-  }
   if (in.model) given["experts"] = in.model->moe() == nullptr ? Json() : Json(in.model->moe()->experts);
   return asked_of(framework_named("automodel", ""))->refusal(given, true, file);
 }

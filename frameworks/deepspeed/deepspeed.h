@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "frameworks/export.h"
+#include "core/plan.h"
 #include "frameworks/import.h"
 #include "frameworks/readers/settings.h"
 

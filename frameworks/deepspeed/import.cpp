@@ -54,6 +54,11 @@ void set_deepspeed_zero(const Settings& config, Imported& in) {
   l.overlap_parameter_gather = true;
   const std::string device = config.text("zero_optimization.offload_optimizer.device", "none");
   l.offload_optimizer = device == "cpu";
+  const std::string weights = config.text("zero_optimization.offload_param.device", "none");
+  if (weights == "cpu" && l.offload_optimizer)
+    in.execution.emplace_back("offloads_weights=true");
+  else if (weights != "none")
+    in.notes.push_back("not taken over: zero_optimization.offload_param.device");
   if (device == "nvme") in.notes.push_back("optimizer state on NVMe is not in a plan");
   note_left_out(config, "deepspeed", in);
 }
@@ -124,8 +129,7 @@ Imported read_deepspeed(const Settings& config, const DeepSpeedRun& run) {
 Imported import_deepspeed(const std::filesystem::path& file) {
   const Settings config(load_json(file, kMostImportedBytes), file.string());
   const std::filesystem::path module = file.parent_path() / "mpt_deepspeed.py";
-  std::error_code error;
-  const bool has_module = std::filesystem::is_regular_file(module, error);
+  const bool has_module = finds_file(module);
   const Settings code(has_module ? read_python(module).values : Json::object(), module.string());
   Imported in = read_deepspeed(config, {.pipeline = code.number("STAGES", rule_of(&Layout::pipeline), 1)});
   if (number_or_auto(config, "train_micro_batch_size_per_gpu", rule_of(&Layout::micro_batch)) == 0)

@@ -8,39 +8,41 @@
 #include <fmt/ranges.h>
 
 #include "frameworks/dialects.h"
-#include "frameworks/megatron-bridge/assignments.h"
-#include "frameworks/megatron-core/dialect.h"
 #include "frameworks/megatron-core/export.h"
 #include "frameworks/registry.h"
 
 namespace mpt::frameworks {
 namespace {
 
+std::string quoted(const std::string& text) { return fmt::format("\"{}\"", text); }
+
+// Lines of Python that set fields of a configuration.
+class Assignments {
+ public:
+  // A Python expression.
+  void set(const std::string& field, const std::string& value) {
+    text_ += fmt::format("    config.{} = {}\n", field, value);
+  }
+  void set(const std::string& field, const char* value) { set(field, std::string(value)); }
+  void set(const std::string& field, int64_t value) { set(field, std::to_string(value)); }
+  void set(const std::string& field, bool value) { set(field, std::string(value ? "True" : "False")); }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
 struct BridgeRecipe {
   const char *model, *family, *name;
 };
 constexpr BridgeRecipe kBridgeRecipes[] = {
-    {"llama2-7b", "llama", "llama2_7b_pretrain_config"},
-    {"llama3-8b", "llama", "llama31_8b_pretrain_config"},
-    {"llama3-70b", "llama", "llama31_70b_pretrain_config"},
-    {"llama3-405b", "llama", "llama31_405b_pretrain_config"},
-    {"llama3.2-1b", "llama", "llama32_1b_pretrain_config"},
-    {"qwen2-7b", "qwen", "qwen2_7b_pretrain_config"},
-    {"qwen2.5-72b", "qwen", "qwen25_72b_pretrain_config"},
-    {"qwen3-8b", "qwen", "qwen3_8b_pretrain_config"},
-    {"qwen3-30b-a3b", "qwen", "qwen3_30b_a3b_pretrain_config"},
-    {"qwen3-235b-a22b", "qwen", "qwen3_235b_a22b_pretrain_config"},
-    {"deepseek-v2", "deepseek", "deepseek_v2_pretrain_config"},
-    {"deepseek-v3", "deepseek", "deepseek_v3_pretrain_config"},
-    {"gpt-oss-20b", "gpt_oss", "gpt_oss_20b_pretrain_config"},
-    {"gpt-oss-120b", "gpt_oss", "gpt_oss_120b_pretrain_config"},
+#include "generated/BridgeRecipes.inc"
 };
 
 // The recipe of the same model, or of one with the same kind of layers: apply() sets all sizes.
 BridgeRecipe recipe_of(const ModelSpec& m) {
-  for (const BridgeRecipe& recipe : kBridgeRecipes) {
+  for (const BridgeRecipe& recipe : kBridgeRecipes)
     if (m.name == recipe.model) return recipe;
-  }
   if (m.attention().latent) return {"", "deepseek", "deepseek_v3_pretrain_config"};
   if (m.attention().sinks) return {"", "gpt_oss", "gpt_oss_20b_pretrain_config"};
   return {"", "gpt", "vanilla_gpt_pretrain_config"};
@@ -228,16 +230,14 @@ std::string imports_text(const Plan& plan) {
     text += "from megatron.core.fusions.fused_bias_geglu import quick_gelu\n";
   const Layout& l = plan.layout;
   if (l.training.adapts()) text += "from megatron.bridge.peft.lora import LoRA\n";
-  if (l.precision == Precision::fp32) {
+  if (l.precision == Precision::fp32)
     text += "from megatron.bridge.training.mixed_precision import MixedPrecisionConfig\n";
-  } else {
+  else
     text += "from megatron.bridge.training.mixed_precision import get_mixed_precision_config\n";
-  }
   return text;
 }
 
-}  // namespace
-
+// The fields of config.model that describe the model.
 void set_model_fields(const Plan& plan, Assignments& a) {
   const models::Dialect& dialect = dialect_of("megatron-bridge");
   for (const models::Word& word : megatron_words(plan, "megatron-bridge")) {
@@ -246,6 +246,8 @@ void set_model_fields(const Plan& plan, Assignments& a) {
     a.set(field, python_expression(word, contrary));
   }
 }
+
+}  // namespace
 
 Exported export_megatron_bridge(const Plan& plan) {
   Exported exported;

@@ -60,9 +60,8 @@ std::optional<ModelSpec> model_of_recipe(const std::string& text) {
     for (const models::ZooModel& model : models::zoo_models()) {
       std::vector<std::string> names = model.aliases;
       names.push_back(model.name);
-      for (const std::string& known : names) {
+      for (const std::string& known : names)
         if (name == letters_and_digits(known.substr(known.rfind('/') + 1))) return model.model;
-      }
     }
   }
   return std::nullopt;
@@ -73,9 +72,8 @@ std::vector<ShellWord> words_of_value(const Json& value, const std::string& text
   if (!value.is_array() || !any_of(value, [](const Json& j) { return j.is_string(); }))
     return {{value.is_string() ? value.get<std::string>() : text, {}, {}}};
   std::vector<ShellWord> words;
-  for (const Json& word : value) {
+  for (const Json& word : value)
     if (word.is_string()) words.push_back({word.get<std::string>(), {}, {}});
-  }
   return words;
 }
 
@@ -175,12 +173,10 @@ class BridgeFields {
     finish();
   }
 
-  const MegatronFlags& flags() const { return flags_; }
-  const std::optional<ModelSpec>& model() const { return model_; }
-  const std::vector<std::string>& notes() const { return notes_; }
-  const Json& peft() const { return peft_; }
-  bool wide_gradients() const { return wide_gradients_; }
-  /// The reason of Bridge's own rules, if the file states all that they need.
+  Imported imported() const;
+
+ private:
+  // The reason of Bridge's own rules, if the file states all that they need.
   std::optional<Problem> refusal(const ModelSpec& model) const {
     if (!all_read_) return std::nullopt;
     auto given = given_;
@@ -188,7 +184,6 @@ class BridgeFields {
     return asked_.refusal(given, false, flags_.file());
   }
 
- private:
   void finish() {
     set_precision();
     if (called_) refuse_unknown_recipe();
@@ -321,9 +316,8 @@ class BridgeFields {
 
   // `text`: the value as Python.
   void take(std::string path, const std::string& text, const Json& value) {
-    for (const std::string_view prefix : {"config.", "cfg."}) {
+    for (const std::string_view prefix : {"config.", "cfg."})
       if (path.starts_with(prefix)) path = path.substr(prefix.size());
-    }
     const size_t dot = path.rfind('.');
     if (path == "mixed_precision") return take_precision(value);
     if (path.starts_with("mixed_precision.")) {
@@ -369,9 +363,8 @@ class BridgeFields {
     const auto field = [&](const char* name) { return precision_.value(name, Json()); };
     for (const auto& [name, value] : precision_.items()) given_["mixed_precision." + name] = value;
     wide_gradients_ = field("grad_reduce_in_fp32") != false;
-    for (const char* type : {"fp16", "bf16"}) {
+    for (const char* type : {"fp16", "bf16"})
       if (field(type) == true) flags_.set(type, std::vector<ShellWord>{});
-    }
     for (const auto& [name, flag] :
          {std::pair{"fp4", "fp4-format"}, {"fp8", "fp8-format"}, {"fp8_recipe", "fp8-recipe"}}) {
       if (field(name).is_string()) flags_.set(flag, field(name).get<std::string>());
@@ -383,9 +376,8 @@ class BridgeFields {
   void check_spelling(const std::string& path, const std::string& field) const {
     static const std::vector<std::string> known = [] {
       std::vector<std::string> names;
-      for (const auto& [kind, flags] : asked_of(framework_named("megatron-core", ""))->keys) {
+      for (const auto& [kind, flags] : asked_of(framework_named("megatron-core", ""))->keys)
         for (const std::string& flag : flags) names.push_back(replaced(flag, '-', '_'));
-      }
       for (const auto& [name, word] : dialect_of("megatron-bridge").fields) names.push_back(name);
       return names;
     }();
@@ -468,18 +460,18 @@ bool is_bridge_recipe(const PythonFunction& function) {
          function.result.is_object() && function.result.contains("model");
 }
 
-Imported import_fields(const BridgeFields& fields) {
-  Imported in = megatron_import(fields.flags(), "megatron-bridge", fields.model());
-  if (!fields.wide_gradients()) {
+Imported BridgeFields::imported() const {
+  Imported in = megatron_import(flags_, "megatron-bridge", model_);
+  if (!wide_gradients_) {
     in.execution.emplace_back("gradient_bytes=2");
     in.execution.emplace_back("reduced_bytes=2");
   }
   // Megatron-LM's own program requires that number of positions; rotary ones are computed.
   if (in.model->position == PositionKind::rotary)
     in.model->max_positions = std::max(in.model->max_positions, in.workload.sequence);
-  in.refused = fields.refusal(*in.model);
-  set_bridge_adapters(fields.peft(), fields.flags().file(), in);
-  in.notes.insert(in.notes.begin(), fields.notes().begin(), fields.notes().end());
+  in.refused = refusal(*in.model);
+  set_bridge_adapters(peft_, flags_.file(), in);
+  in.notes.insert(in.notes.begin(), notes_.begin(), notes_.end());
   return in;
 }
 
@@ -487,9 +479,8 @@ Imported import_fields(const BridgeFields& fields) {
 
 std::vector<std::string> megatron_bridge_recipes(const std::filesystem::path& file) {
   std::vector<std::string> names;
-  for (const PythonFunction& function : read_python(file).functions) {
+  for (const PythonFunction& function : read_python(file).functions)
     if (is_bridge_recipe(function)) names.push_back(function.name);
-  }
   if (names.empty()) names.emplace_back();  // the file itself
   return names;
 }
@@ -498,10 +489,8 @@ Imported import_megatron_bridge_recipe(const std::filesystem::path& file, const 
   const PythonFacts facts = [&](const Json& made, const std::string& field) {
     return fact_of_checkpoint(made, field, file);
   };
-  for (const PythonFunction& function : read_python(file, name, facts).functions) {
-    if (is_bridge_recipe(function) && function.name == name)
-      return import_fields(BridgeFields(file, function));
-  }
+  for (const PythonFunction& function : read_python(file, name, facts).functions)
+    if (is_bridge_recipe(function) && function.name == name) return BridgeFields(file, function).imported();
   throw UserError(Problem{file.string(), fmt::format("no recipe \"{}\"", cut_text(name, 60)),
                           fmt::format("one of {}", fmt::join(megatron_bridge_recipes(file), ", ")), ""});
 }
@@ -512,7 +501,7 @@ Imported import_megatron_bridge(const std::filesystem::path& file) {
   if (names.size() > 1)
     throw UserError(Problem{file.string(), fmt::format("{} recipes", names.size()), "one of them",
                             fmt::format("name it, such as --config {}", names.back())});
-  return names.front().empty() ? import_fields(BridgeFields(file))
+  return names.front().empty() ? BridgeFields(file).imported()
                                : import_megatron_bridge_recipe(file, names.front());
 }
 

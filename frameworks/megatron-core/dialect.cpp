@@ -11,8 +11,6 @@
 #include <algorithm>
 #include <array>
 
-#include "frameworks/dialects.h"
-#include "frameworks/megatron-core/export.h"
 #include "frameworks/readers/expressions.h"
 
 namespace mpt::frameworks {
@@ -219,19 +217,6 @@ void read_mixers(const WordSource& w, Values& values) {
   }
 }
 
-void add_exchange(const Plan& plan, std::map<std::string, Json>& given) {
-  constexpr int64_t kManyExperts = 32;  // Megatron-LM requires scores in fp32 from this number on
-  const MixtureOfExperts* const moe = plan.model.moe();
-  if (moe == nullptr) return;
-  const bool once = sends_tokens_once(plan);
-  if (moe->experts >= kManyExperts || plan.layout.execution.traffic.deduplicates_dispatch)
-    given["moe-router-dtype"] = "fp32";
-  given["moe-token-dispatcher-type"] = once ? "flex" : "alltoall";
-  if (once) given["moe-flex-dispatcher-backend"] = dispatch_backend(plan);
-  given["overlap-moe-expert-parallel-comm"] = plan.layout.overlap_exchange;
-  given["moe-grouped-gemm"] = true;
-}
-
 }  // namespace
 
 models::DialectCodes megatron_codes() {
@@ -243,16 +228,6 @@ models::DialectCodes megatron_codes() {
           {"balance loss", {read_balance, write_balance}},
           // No export yet: reading the words back finds other mixers.
           {"mixers", {read_mixers, [](const Values&, std::vector<Word>&) { return true; }}}};
-}
-
-std::vector<Word> megatron_words(const Plan& plan, const std::string& framework) {
-  const double dropout = plan.layout.execution.kernels.dropout ? 0.1 : 0.0;
-  std::map<std::string, Json> given{
-      {"seq-length", plan.workload.sequence}, {"attention-dropout", dropout}, {"hidden-dropout", dropout}};
-  add_exchange(plan, given);
-  Values values = models::values_of(plan.model);
-  values[Value::max_positions] = std::max(plan.model.max_positions, plan.workload.sequence);
-  return models::write(dialect_of(framework), values, given).words;
 }
 
 }  // namespace mpt::frameworks

@@ -8,12 +8,24 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "frameworks/export.h"
-#include "frameworks/megatron-core/dialect.h"
+#include "frameworks/dialects.h"
 #include "frameworks/registry.h"
 
 namespace mpt::frameworks {
 namespace {
+
+void add_exchange(const Plan& plan, std::map<std::string, Json>& given) {
+  constexpr int64_t kManyExperts = 32;  // Megatron-LM requires scores in fp32 from this number on
+  const MixtureOfExperts* const moe = plan.model.moe();
+  if (moe == nullptr) return;
+  const bool once = sends_tokens_once(plan);
+  if (moe->experts >= kManyExperts || plan.layout.execution.traffic.deduplicates_dispatch)
+    given["moe-router-dtype"] = "fp32";
+  given["moe-token-dispatcher-type"] = once ? "flex" : "alltoall";
+  if (once) given["moe-flex-dispatcher-backend"] = dispatch_backend(plan);
+  given["overlap-moe-expert-parallel-comm"] = plan.layout.overlap_exchange;
+  given["moe-grouped-gemm"] = true;
+}
 
 // One on each line.
 class Arguments {
@@ -186,6 +198,16 @@ Exported export_megatron_core(const Plan& plan) {
   exported.files = {{"megatron_args.txt", arguments.text()}, {"run_megatron.sh", launch_script(plan), true}};
   add_megatron_needs(plan, exported);
   return exported;
+}
+
+std::vector<models::Word> megatron_words(const Plan& plan, const std::string& framework) {
+  const double dropout = plan.layout.execution.kernels.dropout ? 0.1 : 0.0;
+  std::map<std::string, Json> given{
+      {"seq-length", plan.workload.sequence}, {"attention-dropout", dropout}, {"hidden-dropout", dropout}};
+  add_exchange(plan, given);
+  models::Values values = models::values_of(plan.model);
+  values[models::Value::max_positions] = std::max(plan.model.max_positions, plan.workload.sequence);
+  return models::write(dialect_of(framework), values, given).words;
 }
 
 }  // namespace mpt::frameworks

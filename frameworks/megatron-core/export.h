@@ -9,6 +9,7 @@
 
 #include "core/plan.h"
 #include "frameworks/export.h"
+#include "models/dialect.h"
 
 namespace mpt::frameworks {
 
@@ -34,6 +35,9 @@ std::string megatron_stages(const Plan& plan);
 bool counts_loss_by_token(const Plan& plan);
 /// Whether stages have to be written one by one.
 bool needs_stages(const Plan& plan);
+
+/// The words of the plan's model, and settings of the plan that belong to the same words.
+std::vector<models::Word> megatron_words(const Plan& plan, const std::string& framework);
 
 /// Environment variables that a training requires, with their values.
 std::vector<std::pair<const char*, const char*>> megatron_settings(const Training& training);

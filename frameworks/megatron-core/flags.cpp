@@ -170,8 +170,7 @@ MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
     const std::vector<ShellCommand> commands = shell_commands(text, file, budget);
     for (const ShellCommand& command : commands) {
       if (command.front().text == "source" && !command.front().unknown.empty())
-        flags.notes_.push_back(
-            fmt::format("{}: not beside the script, not read", *command.front().unknown.begin()));
+        flags.notes_.push_back(*command.front().unknown.begin());
     }
     ShellCommand arguments = training_command(commands, flags.program_, flags.ranks_, flags.notes_, budget);
     const std::map<std::string, ShellCommand> variables = shell_variables(text, file, budget);

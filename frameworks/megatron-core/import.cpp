@@ -239,7 +239,9 @@ bool stores_remainders(const MegatronFlags& f) {
 }
 
 void set_attention_backend(const MegatronFlags& f, Imported& in) {
-  const std::string backend = f.text("attention-backend", "auto");
+  // megatron/core/models/backends.py, LocalSpecProvider: DotProductAttention, whatever the backend.
+  const bool local = f.text("transformer-impl", "") == "local";
+  const std::string backend = local ? "local" : f.text("attention-backend", "auto");
   if (backend == "unfused" || backend == "local") in.execution.emplace_back("attention=unfused");
   if (backend == "flash")
     in.notes.emplace_back("--attention-backend flash: priced as cuDNN's attention, which is about as fast");
@@ -339,9 +341,8 @@ void read_flags(const MegatronFlags& f, const std::string& framework, std::optio
   in.layout.training.deterministic = f.has("deterministic-mode");
   in.open_vocabulary = open_vocabulary(f);
   in.micro_batch_group = f.number("microbatch-group-size-per-virtual-pipeline-stage", between(0, 1e6), 0);
-  for (const std::string& name : dialect.not_taken_over) {
+  for (const std::string& name : dialect.not_taken_over)
     if (f.has(name)) in.notes.push_back(fmt::format("--{} is not taken over", name));
-  }
   check_imported(in, f.file());
 }
 

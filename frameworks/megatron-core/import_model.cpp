@@ -13,9 +13,8 @@ namespace {
 
 // Refuses models that ModelSpec cannot describe, and trainings with other work in them.
 void refuse_other_models(const MegatronFlags& f, const models::Dialect& dialect) {
-  for (const std::string& name : dialect.refused) {
+  for (const std::string& name : dialect.refused)
     if (f.has(name)) throw NotJudged(Problem{f.at(name), f.source(name), "one decoder's training", ""});
-  }
 }
 
 // The tokenizer, unless it is GPT-2's, Megatron-LM's default. Files with only a model's flags often give its
@@ -64,9 +63,8 @@ std::optional<int64_t> vocabulary_of_tokenizer(const std::string& tokenizer) {
   name = name.substr(name.rfind('/') + 1);
   // The longest matching name is the last one.
   std::optional<int64_t> size;
-  for (const auto& [begins, vocabulary] : dialect_of("megatron-core").vocabularies) {
+  for (const auto& [begins, vocabulary] : dialect_of("megatron-core").vocabularies)
     if (name.starts_with(begins)) size = vocabulary;
-  }
   return size;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "frameworks/export_targets.h"
 #include "frameworks/framework.h"
 #include "frameworks/pytorch/trainer_file.h"
 #include "frameworks/readers/python_file.h"

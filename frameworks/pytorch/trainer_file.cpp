@@ -39,9 +39,8 @@ bool holds(std::string_view condition, const TrainerConditions& conditions) {
 
 bool has_word(const std::string& text, const std::string& word) {
   const auto is_part = [&](size_t at) { return at < text.size() && is_name_part(text[at]); };
-  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1))
     if ((at == 0 || !is_part(at - 1)) && !is_part(at + word.size())) return true;
-  }
   return false;
 }
 
@@ -90,9 +89,8 @@ std::string with_constants(std::string text, const std::string& constants) {
 }  // namespace
 
 std::string trainer_part(const std::string& name) {
-  for (const auto& [file, text] : trainer_files()) {
+  for (const auto& [file, text] : trainer_files())
     if (file == name) return std::string(text);
-  }
   MPT_CHECK(false, "the trainer has no part {}", name);
 }
 

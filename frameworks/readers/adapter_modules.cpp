@@ -5,56 +5,58 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text.h"
+#include "frameworks/export.h"
 
 namespace mpt::frameworks {
+
+bool conditions_hold(const std::string& condition, const std::set<std::string>& conditions) {
+  const std::vector<std::string> parts = split_at(condition, ' ');
+  return all_of(parts, [&](const std::string& part) {
+    return part.starts_with('!') ? !conditions.contains(part.substr(1)) : conditions.contains(part);
+  });
+}
+
 namespace {
 
-using T = AdapterTarget;
-
-using Names = std::vector<const char*>;
-
-struct LayerNames {
-  std::string prefix;
-  AdapterModules& modules;
-
-  void add(std::string_view part, const Names& names, AdapterTarget target) {
-    for (const char* name : names) modules.emplace_back(fmt::format("{}{}{}", prefix, part, name), target);
-  }
-};
-
-// Qwen3-Next's names of linear attention, or Qwen3.5's; NeMo AutoModel's names of DeepSeek-V4, or
-// transformers'.
-void add_mixers(const LayerKind& kind, bool fused, LayerNames& layer) {
-  const std::string self = "self_attn.", linear = "linear_attn.";
+// The parts of a layer, as conditions of the table name them.
+std::set<std::string> parts_of(const LayerKind& kind, bool fused) {
+  const bool latent = kind.attention && kind.attention->latent;
   const bool compressed = kind.attention && kind.attention->compressed;
-  if (kind.attention && kind.attention->latent) {
-    const bool ranks = kind.attention->latent->query_rank > 0;
-    layer.add(self, ranks ? Names{"q_a_proj", "q_b_proj"} : Names{"q_proj"}, T::qkv);
-    layer.add(self, {"kv_a_proj_with_mqa", "kv_b_proj"}, T::qkv);
-  } else if (compressed) {
-    layer.add(self, fused ? Names{"wq_a", "wq_b", "wkv"} : Names{"q_a_proj", "q_b_proj", "kv_proj"}, T::qkv);
-    layer.add(self, fused ? Names{"wo_a", "wo_b"} : Names{"o_a_proj", "o_b_proj"}, T::output);
-  } else if (kind.attention) {
-    layer.add(self, fused ? Names{"qkv_proj"} : Names{"q_proj", "k_proj", "v_proj"}, T::qkv);
+  const bool shared = kind.moe && kind.moe->shared_ffn_hidden > 0;
+  const std::pair<bool, const char*> all[] = {
+      {true, fused ? "fused" : "apart"},
+      {kind.attention.has_value(), "attention"},
+      {kind.attention && !latent && !compressed, "heads"},
+      {latent, latent && kind.attention->latent->query_rank > 0 ? "latent_ranks" : "latent_whole"},
+      {latent, "latent"},
+      {compressed, "compressed"},
+      {kind.linear.has_value(), "linear"},
+      {kind.mlp.has_value(), "mlp"},
+      {kind.mlp.has_value(), kind.mlp && kind.mlp->gated ? "gated_mlp" : "plain_mlp"},
+      {kind.moe.has_value(), "experts"},
+      {shared, "shared"},
+      {shared, shared && kind.moe->expert.gated ? "gated_shared" : "plain_shared"}};
+  std::set<std::string> parts;
+  for (const auto& [holds, name] : all)
+    if (holds) parts.insert(name);
+  return parts;
+}
+
+AdapterModules modules_of(const ModelSpec& model, const char* framework, bool fused) {
+  static const Json tables = parse_json(template_text("adapter_modules.json"), "adapter_modules.json");
+  AdapterModules modules;
+  for (int64_t l = 0; l < model.layers.count(); ++l) {
+    const std::set<std::string> parts = parts_of(model.layers[l], fused);
+    for (const Json& row : tables.at(framework)) {
+      if (!conditions_hold(row.at(0), parts)) continue;
+      const auto target = *enum_value<AdapterTarget>(row.at(1).get<std::string>());
+      for (const Json& name : row.at(2))
+        modules.emplace_back(fmt::format(fmt::runtime(name.get<std::string>()), l), target);
+    }
   }
-  if (kind.attention && !compressed) layer.add(self, {"o_proj"}, T::output);
-  if (!kind.linear) return;
-  if (fused) layer.add(linear, {"in_proj_qkvz", "in_proj_ba"}, T::qkv);
-  if (!fused) layer.add(linear, {"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"}, T::qkv);
-  layer.add(linear, {"out_proj"}, T::output);
-}
-
-void add_mlp(std::string_view part, const Mlp& mlp, bool fused, LayerNames& layer) {
-  const bool one = fused && mlp.gated;
-  if (one) layer.add(part, {"gate_up_proj"}, T::up);
-  if (!one) layer.add(part, mlp.gated ? Names{"gate_proj", "up_proj"} : Names{"up_proj"}, T::up);
-  layer.add(part, {"down_proj"}, T::down);
-}
-
-void add_megatron_mlp(std::string_view part, LayerNames& layer) {
-  layer.add(part, {"linear_fc1"}, T::up);
-  layer.add(part, {"linear_fc2"}, T::down);
+  return modules;
 }
 
 // Blanks and the signs of regular expressions other than "." and "*".
@@ -93,6 +95,54 @@ std::string without_dots(std::string_view pattern) {
   return plain;
 }
 
+// One letter, class or group of a regular expression, with its "?" or repetition.
+std::vector<std::string> wildcards_of_part(std::string_view& rest);
+
+// The wildcards that match the same names as a regular expression, up to the ")" of its group. Classes and
+// repetitions become "*". None for an expression with too many.
+std::vector<std::string> wildcards_of(std::string_view& rest) {
+  constexpr size_t most = 500;
+  std::vector<std::string> all, now{""};
+  while (!rest.empty() && rest.front() != ')') {
+    if (rest.front() == '|') {
+      rest.remove_prefix(1);
+      all.insert(all.end(), now.begin(), now.end());
+      now = {""};
+      continue;
+    }
+    std::vector<std::string> longer;
+    for (const std::string& end : wildcards_of_part(rest)) {
+      for (const std::string& begin : now) longer.push_back(begin + end);
+      if (all.size() + longer.size() > most) return {};
+    }
+    now = std::move(longer);
+  }
+  all.insert(all.end(), now.begin(), now.end());
+  return all;
+}
+
+std::vector<std::string> wildcards_of_part(std::string_view& rest) {
+  const auto take = [&](size_t letters) { rest.remove_prefix(std::min(letters, rest.size())); };
+  const char c = rest.front();
+  std::vector<std::string> part{c == '^' || c == '$' ? "" : std::string(1, c)};
+  take(1);
+  if (c == '(') {
+    if (rest.starts_with("?:")) take(2);
+    part = wildcards_of(rest);
+    take(1);
+  } else if (c == '[') {
+    take(std::min(rest.find(']'), rest.size()) + 1);
+    part = {"*"};
+  } else if (c == '\\' && !rest.empty()) {
+    part = {rest.front() == 'd' || rest.front() == 'w' ? "*" : std::string(1, rest.front())};
+    take(1);
+  }
+  if (rest.starts_with('?')) part.emplace_back();
+  if (rest.starts_with('*') || rest.starts_with('+')) part = {"*"};
+  if (rest.starts_with('?') || rest.starts_with('*') || rest.starts_with('+')) take(1);
+  return part;
+}
+
 // The model of `in`. If it is not known yet: models that together have all module names.
 std::vector<ModelSpec> models_of(const Imported& in) {
   if (in.model) return {*in.model};
@@ -110,47 +160,30 @@ std::vector<ModelSpec> models_of(const Imported& in) {
 }  // namespace
 
 AdapterModules hugging_face_modules(const ModelSpec& model, bool fused) {
-  AdapterModules modules;
-  for (int64_t l = 0; l < model.layers.count(); ++l) {
-    const LayerKind& kind = model.layers[l];
-    LayerNames layer{fmt::format("model.layers.{}.", l), modules};
-    add_mixers(kind, fused, layer);
-    if (kind.mlp) add_mlp("mlp.", *kind.mlp, fused, layer);
-    if (!kind.moe) continue;
-    layer.add("mlp.", {"experts"}, T::experts);
-    if (kind.moe->shared_ffn_hidden > 0) add_mlp("mlp.shared_experts.", kind.moe->expert, fused, layer);
-  }
-  return modules;
+  return modules_of(model, "hugging_face", fused);
 }
 
-AdapterModules megatron_modules(const ModelSpec& model) {
-  AdapterModules modules;
-  for (int64_t l = 0; l < model.layers.count(); ++l) {
-    const LayerKind& kind = model.layers[l];
-    LayerNames layer{fmt::format("decoder.layers.{}.", l), modules};
-    const std::string self = "self_attention.";
-    if (kind.attention && kind.attention->latent) {
-      const bool ranks = kind.attention->latent->query_rank > 0;
-      layer.add(self, ranks ? Names{"linear_q_down_proj", "linear_q_up_proj"} : Names{"linear_q_proj"},
-                T::qkv);
-      layer.add(self, {"linear_kv_down_proj", "linear_kv_up_proj"}, T::qkv);
-    } else if (kind.attention) {
-      layer.add(self, {"linear_qkv"}, T::qkv);
-    }
-    if (kind.attention) layer.add(self, {"linear_proj"}, T::output);
-    if (kind.linear) layer.add(self, {"in_proj"}, T::qkv);
-    if (kind.linear) layer.add(self, {"out_proj"}, T::output);
-    if (kind.mlp) add_megatron_mlp("mlp.", layer);
-    if (!kind.moe) continue;
-    layer.add("mlp.experts.", {"linear_fc1", "linear_fc2"}, T::experts);
-    if (kind.moe->shared_ffn_hidden > 0) add_megatron_mlp("mlp.shared_experts.", layer);
-  }
-  return modules;
-}
+AdapterModules megatron_modules(const ModelSpec& model) { return modules_of(model, "megatron", false); }
 
 bool matches_module(std::string_view pattern, std::string_view name) {
   return name.substr(name.rfind('.') + 1) == pattern ||
          (is_plain(pattern) && fits(without_dots(pattern), name));
+}
+
+std::vector<std::string> wildcards_of_peft(const std::vector<std::string>& names, const Json& spellings) {
+  std::vector<std::string> all;
+  for (const std::string& name : names) {
+    std::string_view rest = std::string_view(name).substr(0, 1000);
+    std::vector<std::string> patterns{name};
+    if (!is_plain(name)) patterns = wildcards_of(rest);
+    for (std::string& pattern : patterns) {
+      for (const auto& [theirs, ours] : spellings.items())
+        if (pattern.starts_with(theirs)) pattern.replace(0, theirs.size(), ours.get<std::string>());
+      const bool is_end = is_plain(name) && pattern.find_first_of(".*") < pattern.size();
+      all.push_back(is_end ? "*." + pattern : pattern);
+    }
+  }
+  return all;
 }
 
 AdapterMatch match_adapters(const AdapterModules& modules, const std::vector<std::string>& patterns,
@@ -177,7 +210,8 @@ AdapterMatch match_recipe(const Imported& in, NamesOf names, const std::vector<s
   for (const ModelSpec& model : models_of(in)) {
     for (const bool fused : {false, true}) {
       AdapterModules modules = names(model, fused);
-      if (excludes) std::erase_if(modules, [](const auto& module) { return module.second == T::experts; });
+      if (excludes)
+        std::erase_if(modules, [](const auto& module) { return module.second == AdapterTarget::experts; });
       AdapterMatch match = match_adapters(modules, patterns, excludes);
       if (match.targets.size() > best.targets.size()) best = std::move(match);
     }
@@ -188,12 +222,13 @@ AdapterMatch match_recipe(const Imported& in, NamesOf names, const std::vector<s
 
 // FSDP2 cannot shard weights of integer types: accelerate 1.15.0 leaves them out
 // (accelerate/utils/fsdp_utils.py).
-void set_weights_in_4_bits(const Settings& recipe, const char* storage, Imported& in) {
+void set_weights_in_4_bits(const Settings& recipe, const std::string& section, Imported& in) {
   in.layout.training.frozen_format = FrozenFormat::nf4;
-  std::string type = recipe.text(storage, "bfloat16");
-  type = type.substr(type.rfind('.') + 1);
-  if (in.layout.zero < 2 || in.framework == "transformers-deepspeed" || type.starts_with("float") ||
-      type == "bfloat16")
+  const std::string storage = section + ".bnb_4bit_quant_storage";
+  if (!recipe.flag("double_quantization", recipe.flag(section + ".bnb_4bit_use_double_quant", true)))
+    in.execution.emplace_back("nested_scales=false");
+  const std::string type = recipe.text(storage, "bfloat16");
+  if (in.layout.zero < 2 || in.framework == "transformers-deepspeed" || type.find("float") < type.size())
     return;
   throw UserError(Problem{recipe.at(storage), fmt::format("\"{}\"", cut_text(type, 40)),
                           "bfloat16: FSDP leaves 4-bit weights of another type whole on each GPU",

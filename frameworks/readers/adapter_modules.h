@@ -4,6 +4,7 @@
 // The parts of a model that get adapters, for frameworks that choose linear layers by patterns of their
 // names.
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,9 @@
 #include "frameworks/readers/settings.h"
 
 namespace mpt::frameworks {
+
+/// Whether words of a table's condition are all among `conditions`, and those with "!" before them are not.
+bool conditions_hold(const std::string& condition, const std::set<std::string>& conditions);
 
 /// Names of the decoder's linear layers, and the part that gets adapters with each.
 using AdapterModules = std::vector<std::pair<std::string, AdapterTarget>>;
@@ -28,6 +32,11 @@ AdapterModules megatron_modules(const ModelSpec& model);
 /// Whether `pattern` is the last part of `name`, or matches all of it. "*" matches any text (wildcard_match()
 /// of NeMo AutoModel and Megatron-Bridge).
 bool matches_module(std::string_view pattern, std::string_view name);
+
+/// The same patterns for PEFT's `names` (peft/tuners/tuners_utils.py, check_target_module_exists): each is
+/// the end of a module's name, or a regular expression of groups, alternatives, classes and repetitions.
+/// `spellings`: other beginnings of names, and ours.
+std::vector<std::string> wildcards_of_peft(const std::vector<std::string>& names, const Json& spellings);
 
 struct AdapterMatch {
   std::vector<AdapterTarget> targets;
@@ -44,9 +53,9 @@ using NamesOf = AdapterModules (*)(const ModelSpec& model, bool fused);
 AdapterMatch match_recipe(const Imported& in, NamesOf names, const std::vector<std::string>& patterns,
                           bool excludes);
 
-/// Sets frozen weights in 4 bits. Refuses a storage type that FSDP would not shard. `storage`: the key of
-/// that type; without it the recipe's program uses bfloat16.
-void set_weights_in_4_bits(const Settings& recipe, const char* storage, Imported& in);
+/// Sets frozen weights in 4 bits. Refuses a storage type that FSDP would not shard. `section`: that of
+/// bitsandbytes' settings; without them scales are quantised again, and the storage type is bfloat16.
+void set_weights_in_4_bits(const Settings& recipe, const std::string& section, Imported& in);
 
 /// Sets the parts with adapters, and notes partly chosen ones. `place` and `patterns` are for the error if
 /// none is chosen.

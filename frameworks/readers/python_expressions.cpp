@@ -5,9 +5,7 @@
 #include <array>
 
 #include "base/json.h"
-#include "base/quantity.h"
 #include "base/text.h"
-#include "frameworks/readers/python_file.h"
 #include "frameworks/rules.h"
 
 namespace mpt::frameworks {
@@ -324,11 +322,10 @@ class ExpressionReader {
       Json value = argument(key, depth);
       const std::string path = path_between(begin, at_);
       if (!path.empty()) names[keyword ? key : std::to_string(arguments.size())] = path;
-      if (keyword) {
+      if (keyword)
         made.set(key, std::move(value), budget_);
-      } else {
+      else
         arguments.push_back(std::move(value));
-      }
       takes(",");
     }
     if (!arguments.empty()) made.set(kArgumentsKey, std::move(arguments), budget_);
@@ -419,6 +416,25 @@ std::optional<Json> python_built_in(const std::string& function, const Json& cal
     return numbers_between(a.size() == 1 ? 0 : whole_number(x), whole_number(a.back()));
   if (function != "divmod" || a.size() != 2) return std::nullopt;
   return Json::array({number_result(x, "//", a[1]), number_result(x, "%", a[1])});
+}
+
+Json first_argument(const Json& call) {
+  const auto found = call.is_object() ? call.find(kArgumentsKey) : call.end();
+  return found != call.end() && found->is_array() && !found->empty() ? found->front() : Json();
+}
+
+std::string python_text(const Json& value) {
+  if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
+  if (value.is_null()) return "None";
+  std::string items;
+  if (value.is_array()) {
+    for (const Json& item : value) items += (items.empty() ? "" : ", ") + python_text(item);
+    return "[" + items + "]";
+  }
+  if (!value.is_object()) return json_text(value);
+  for (const auto& [key, item] : value.items())
+    items += fmt::format("{}{}: {}", items.empty() ? "" : ", ", json_text(key), python_text(item));
+  return "{" + items + "}";
 }
 
 }  // namespace mpt::frameworks

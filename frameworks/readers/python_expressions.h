@@ -14,6 +14,14 @@
 
 namespace mpt::frameworks {
 
+/// A call is an object of its keyword arguments. Its function's name is under kCallKey, and the list of
+/// positional arguments under kArgumentsKey. A method's object is under kOfKey. A name without a value in the
+/// file is {kNameKey: name}.
+inline constexpr const char* kCallKey = "()";
+inline constexpr const char* kArgumentsKey = "*";
+inline constexpr const char* kOfKey = ".";
+inline constexpr const char* kNameKey = "$";
+
 inline constexpr int kDeepestPython = 64;
 inline constexpr int64_t kMostRepeated = 100'000;  // items of a list that is repeated
 
@@ -43,6 +51,12 @@ class PythonScope {
 /// understood. Throws NotUnderstood. `depth` is the nesting so far.
 Json python_expression(const std::vector<PythonToken>& tokens, size_t at, size_t end, PythonScope& scope,
                        int depth, WorkBudget& budget, std::vector<std::string>& unread);
+
+/// The first positional argument of a call; else null.
+Json first_argument(const Json& call);
+
+/// JSON as a Python literal.
+std::string python_text(const Json& value);
 
 /// Python's truth of a value; nothing for an unknown value.
 std::optional<bool> python_truth(const Json& value);

@@ -12,8 +12,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "frameworks/import.h"
-#include "frameworks/readers/python_expressions.h"
+#include "frameworks/imported_file.h"
 
 namespace mpt::frameworks {
 namespace {
@@ -71,11 +70,10 @@ struct LocalValue {
   /// Takes over the members of another value.
   void take_members(LocalValue& other) {
     for (auto& [name, changed] : other.members) {
-      if (changed.given) {
+      if (changed.given)
         members[name] = std::move(changed);
-      } else {
+      else
         members[name].take_members(changed);
-      }
     }
   }
 };
@@ -160,9 +158,8 @@ class PythonModule : public PythonScope {
     if (function == reading_.kept) return std::nullopt;
     const int before = std::exchange(reading_.depth, depth);
     std::optional<PythonFrame> frame = run_named(function, call, names);
-    if (!frame) {
+    if (!frame)
       if (const auto other = elsewhere(function)) frame = other->module->run_named(other->name, call, names);
-    }
     reading_.depth = before;
     if (!frame) return method(function, call);
     for (const auto& [parameter, path] : frame->given_names) {
@@ -217,9 +214,7 @@ class PythonModule : public PythonScope {
   PythonModule* module_at(const std::filesystem::path& file) {
     auto known = reading_.modules.find(file);
     if (known == reading_.modules.end()) {
-      std::error_code error;
-      if (reading_.modules.size() == kMostModules || !std::filesystem::is_regular_file(file, error))
-        return nullptr;
+      if (reading_.modules.size() == kMostModules || !finds_file(file)) return nullptr;
       reading_.modules[file] = nullptr;  // while it is read
       auto module = std::make_unique<PythonModule>(file, read_file(file, kMostImportedBytes), reading_);
       known = reading_.modules.insert_or_assign(file, std::move(module)).first;
@@ -290,9 +285,8 @@ class PythonModule : public PythonScope {
       if (!known) return false;
       set(key, value, key);
     }
-    for (const auto& [name, begin] : parameters) {
+    for (const auto& [name, begin] : parameters)
       if (!given.contains(name)) frame.names[name] = {default_at(tokens, begin, name), {}};
-    }
     return true;
   }
 
@@ -479,15 +473,13 @@ class PythonModule : public PythonScope {
     for (; at < tokens.size() &&
            (tokens[at].kind == TokenKind::name || tokens[at].is(".") || tokens[at].is(","));
          ++at) {
-      if (tokens[at].is(",")) {
+      if (tokens[at].is(","))
         targets.emplace_back();
-      } else {
+      else
         targets.back() += tokens[at].text;
-      }
     }
-    if (at < tokens.size() && tokens[at].is(":")) {
+    if (at < tokens.size() && tokens[at].is(":"))
       while (at < tokens.size() && !tokens[at].is("=")) ++at;
-    }
     if (at >= tokens.size() || !tokens[at].is("=")) {
       const Json result = value(line, 0, tokens.size());
       if (result.is_object() && (result.contains(kCallKey) || result.contains(kNameKey)))
@@ -541,29 +533,10 @@ PythonFile read_python(const std::filesystem::path& file, const std::string& onl
       .whole(only);
 }
 
-Json first_argument(const Json& call) {
-  const auto found = call.is_object() ? call.find(kArgumentsKey) : call.end();
-  return found != call.end() && found->is_array() && !found->empty() ? found->front() : Json();
-}
-
 PythonFile python_file(const std::string& text, WorkBudget& budget) {
   const PythonFacts facts;
   PythonReading reading{budget, facts, {}, {}, 0};
   return PythonModule({}, text, reading).whole();
-}
-
-std::string python_text(const Json& value) {
-  if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
-  if (value.is_null()) return "None";
-  std::string items;
-  if (value.is_array()) {
-    for (const Json& item : value) items += (items.empty() ? "" : ", ") + python_text(item);
-    return "[" + items + "]";
-  }
-  if (!value.is_object()) return json_text(value);
-  for (const auto& [key, item] : value.items())
-    items += fmt::format("{}{}: {}", items.empty() ? "" : ", ", json_text(key), python_text(item));
-  return "{" + items + "}";
 }
 
 }  // namespace mpt::frameworks

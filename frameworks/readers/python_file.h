@@ -13,18 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "base/values.h"
-#include "frameworks/readers/python_tokens.h"
+#include "frameworks/readers/python_expressions.h"
 
 namespace mpt::frameworks {
-
-/// A call is an object of its keyword arguments. Its function's name is under kCallKey, and the list of
-/// positional arguments under kArgumentsKey. A method's object is under kOfKey. A name without a value in the
-/// file is {kNameKey: name}.
-inline constexpr const char* kCallKey = "()";
-inline constexpr const char* kArgumentsKey = "*";
-inline constexpr const char* kOfKey = ".";
-inline constexpr const char* kNameKey = "$";
 
 struct PythonUnread {
   std::string argument;  // its keyword; empty for a whole statement
@@ -54,11 +45,5 @@ using PythonFacts = std::function<std::optional<Json>(const Json& made, const st
 PythonFile read_python(const std::filesystem::path& file, const std::string& only = "",
                        const PythonFacts& facts = nullptr, const std::string& kept = "");
 PythonFile python_file(const std::string& text, WorkBudget& budget);
-
-/// The first positional argument of a call; else null.
-Json first_argument(const Json& call);
-
-/// JSON as a Python literal.
-std::string python_text(const Json& value);
 
 }  // namespace mpt::frameworks

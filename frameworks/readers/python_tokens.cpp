@@ -87,11 +87,10 @@ class Tokenizer {
     while (at_ < text_.size() && (starts_name(text_[at_]) || is_digit(text_[at_]))) ++at_;
     const std::string name = text_.substr(begin, at_ - begin);
     const bool prefix = name.size() <= 2 && name.find_first_not_of("rRbBfFuU") == std::string::npos;
-    if (prefix && at_ < text_.size() && (text_[at_] == '"' || text_[at_] == '\'')) {
+    if (prefix && at_ < text_.size() && (text_[at_] == '"' || text_[at_] == '\''))
       read_text(name);
-    } else {
+    else
       add(TokenKind::name, name);
-    }
   }
 
   void read_text(const std::string& prefix) {

@@ -72,9 +72,8 @@ std::vector<int64_t> layers_of_modules(const Settings& settings, const std::stri
     int64_t count = 0;
     if (!stage.is_array())
       throw UserError(Problem{settings.at(key), detail::describe_json(stage), "a list of names", ""});
-    for (const Json& module : stage) {
+    for (const Json& module : stage)
       if (module.is_string() && module.get<std::string>().find("layers.") != std::string::npos) ++count;
-    }
     layers.push_back(count);
   }
   return layers;

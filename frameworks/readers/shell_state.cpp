@@ -36,9 +36,8 @@ void ShellState::assign(const std::string& name, ShellVariable value, bool adds,
     return;
   }
   if (!value.array) count(value.words.front());
-  for (ShellWord& word : value.words) {
+  for (ShellWord& word : value.words)
     if (conditional) word.several.insert(name);
-  }
   if (!value.array && old.words.size() == 1) return merge_word(old.words.front(), value.words.front());
   old.words.insert(old.words.end(), value.words.begin(), value.words.end());
 }

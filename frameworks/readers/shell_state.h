@@ -4,12 +4,14 @@
 // The variables and commands of a shell script so far. Scripts share them with the scripts that they source.
 
 #include <cctype>
+#include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "frameworks/readers/shell_words.h"
+#include "base/values.h"
 
 namespace mpt::frameworks {
 
@@ -18,6 +20,14 @@ inline bool is_name_part(char c) {
   return is_name_start(c) || std::isdigit(static_cast<unsigned char>(c)) != 0;
 }
 inline bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
+struct ShellWord {
+  std::string text;
+  std::set<std::string> unknown;  // variables and commands with values that the script does not state
+  std::set<std::string> several;  // variables that the script sets in more than one way
+};
+
+using ShellCommand = std::vector<ShellWord>;
 
 struct ShellVariable {
   std::vector<ShellWord> words;

@@ -9,9 +9,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "frameworks/import.h"
+#include "frameworks/imported_file.h"
 #include "frameworks/readers/expressions.h"
-#include "frameworks/readers/shell_state.h"
 
 namespace mpt::frameworks {
 namespace {
@@ -141,16 +140,17 @@ class ShellReader {
   }
 
   void source(const ShellWord& word) {
-    std::error_code error;
     // "$(dirname $0)/common.sh" is in the script's folder; so are most files with an unknown folder.
     const std::string name = word.text.substr(word.unknown.empty() ? 0 : word.text.rfind('/') + 1);
     const std::filesystem::path path = file_.parent_path() / name;
-    const bool readable = name.find('$') == std::string::npos && depth_ < kMostNestedScripts &&
-                          std::filesystem::is_regular_file(path, error) && !error;
-    if (!readable) {
-      state_.commands.push_back({{"source", {"source " + word.text}, {}}});
+    const bool named = name.find('$') == std::string::npos && depth_ < kMostNestedScripts;
+    if (!named || !finds_file(path)) {
+      const bool outside = named && !files_of_program().may_read(path);
+      const char* const where = outside ? "outside of the recipes" : "not beside the script";
+      state_.commands.push_back({{"source", {fmt::format("source {}: {}, not read", word.text, where)}, {}}});
       return;
     }
+    std::error_code error;
     if (any_of(state_.open, [&](const std::filesystem::path& other) {
           return std::filesystem::equivalent(path, other, error);
         }))
@@ -375,9 +375,8 @@ class ShellReader {
     if (found == state_.variables.end()) return unknown("$" + name);
     spend_words(state_.budget, found->second.words);
     Words words = found->second.words;
-    for (ShellWord& word : words) {
+    for (ShellWord& word : words)
       if (found->second.several) word.several.insert(name);
-    }
     return words;
   }
 

@@ -8,21 +8,12 @@
 
 #include <filesystem>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "base/values.h"
+#include "frameworks/readers/shell_state.h"
 
 namespace mpt::frameworks {
-
-struct ShellWord {
-  std::string text;
-  std::set<std::string> unknown;  // variables and commands with values that the script does not state
-  std::set<std::string> several;  // variables that the script sets in more than one way
-};
-
-using ShellCommand = std::vector<ShellWord>;
 
 /// The commands of a script in the order of its text, without assignments. `file` is the script's path:
 /// sourced files are found in its folder. Text that begins with a flag is a list of arguments, one command

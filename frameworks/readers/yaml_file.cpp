@@ -30,11 +30,10 @@ class YamlEvents final : public YAML::EventHandler {
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchors_.find(anchor);
     if (found == anchors_.end()) refuse(mark, "a value that holds itself");
-    if (found->second.is_string() && builder_.wants_key()) {
+    if (found->second.is_string() && builder_.wants_key())
       builder_.key(found->second);
-    } else {
+    else
       add(budget_.copy(found->second), mark, 0);
-    }
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& text) override {

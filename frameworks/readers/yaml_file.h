@@ -15,7 +15,7 @@ Json yaml_value(const std::string& text, WorkBudget& budget);
 inline constexpr int kDeepestYaml = 32;
 
 /// The value of a scalar without quotes by these rules.
-Json plain_scalar(const std::string& text);
+Json plain_scalar(std::string text);
 
 /// JSON values as block YAML.
 std::string yaml_text(const Json& value);

@@ -8,9 +8,8 @@
 #include <string_view>
 
 #include "base/files.h"
-#include "base/json.h"
 #include "base/text.h"
-#include "frameworks/import.h"
+#include "frameworks/imported_file.h"
 #include "frameworks/readers/yaml_file.h"
 
 namespace mpt::frameworks {
@@ -60,10 +59,13 @@ void append(const Json& map, int indent, std::string& text) {
 
 }  // namespace
 
-Json plain_scalar(const std::string& text) {
+Json plain_scalar(std::string text) {
   if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return nullptr;
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;
+  // YAML 1.1 and Python take 500_000.
+  if (text.find_first_not_of("0123456789_") == std::string::npos && text.front() != '_')
+    std::erase(text, '_');
   if (const auto whole = number_of<int64_t>(text)) return *whole;
   if (const auto real = number_of<double>(text)) return *real;
   return text;

@@ -26,7 +26,7 @@ enum class MicroBatchRule {
   at_least_two_ranks,  // m >= 2 p
 };
 
-enum class SequenceParallelRule { none, optional, always };
+enum class SequenceParallelRule { none, optional, by_default };
 
 /// How routed experts may be split: like the dense layers, or each of them whole on one rank.
 enum class ExpertSplit { as_tensor, whole, either };
@@ -50,6 +50,7 @@ enum class TrainingFeature {
   lora,
   lora_on_fp8,  // over frozen weights in fp8
   lora_on_nf4,  // over frozen weights in 4 bits: QLoRA
+  lora_on_int8,
   expert_adapters,
   frozen_parts,
   bf16_gradients,

@@ -15,7 +15,7 @@ constexpr Traits kNotJudged =
     bit(Trait::overlapping_exchange) | bit(Trait::recomputed_experts) | bit(Trait::split_experts) |
     bit(Trait::expert_biases) | bit(Trait::delta_rules) | bit(Trait::balance_loss) | bit(Trait::masked) |
     bit(Trait::larger_micro_batch) | bit(Trait::fp16) | bit(Trait::fp32) | bit(Trait::muon) |
-    bit(Trait::accumulates) | bit(Trait::data_ranks);
+    bit(Trait::accumulates) | bit(Trait::data_ranks) | bit(Trait::chunked_loss);
 
 constexpr Traits when(bool holds, Trait trait) { return holds ? bit(trait) : 0; }
 
@@ -64,7 +64,9 @@ Traits traits_of(const Layout& l) {
       when(pipeline, Trait::pipeline) | when(l.pipeline == 2, Trait::two_stages) |
       when(pipeline && !l.overlap_transfer, Trait::waiting_transfers) |
       when(l.expert > 1, Trait::expert_ranks) | when(l.expert_split() > 1, Trait::split_experts) |
-      when(l.overlap_exchange, Trait::overlapping_exchange) | when(l.execution.kernels.graphs, Trait::graphs);
+      when(l.overlap_exchange, Trait::overlapping_exchange) |
+      when(l.execution.kernels.graphs, Trait::graphs) |
+      when(l.execution.kernels.loss == LossKernel::chunked, Trait::chunked_loss);
   return bits | traits_of_sharing(l.zero, l.shard < l.replicas(), l.offload_optimizer);
 }
 
@@ -92,10 +94,9 @@ void index(std::vector<CombinationRule>& rules, std::vector<JudgedSet>& sets) {
 }
 
 int broken_rule(const std::vector<CombinationRule>& rules, const std::string& type, Traits traits) {
-  const auto has = [&](Trait trait) { return (traits & bit(trait)) != 0; };
   const auto holds = [&](const CombinationRule& rule) {
     const Traits with = rule.bits != 0 ? rule.bits : bits_of(rule.with);
-    return (with & ~traits) == 0 && !any_of(rule.without, has) &&
+    return (with & ~traits) == 0 && (bits_of(rule.without) & traits) == 0 &&
            (rule.types.empty() || contains(rule.types, type)) && !contains(rule.not_types, type);
   };
   const auto found = find_if(rules, holds);

@@ -46,6 +46,7 @@ enum class Trait {
   split_experts,         // each expert over several ranks
   overlapping_exchange,  // with experts, beside another micro-batch
   graphs,
+  chunked_loss,
   zero_0,
   zero_1,
   zero_2,

@@ -31,15 +31,9 @@ bool has_by_name(const models::Dialect& dialect, ModelSpec model) {
 }
 
 const std::map<std::string, const char*>& words_of_mixers() {
-  static const std::map<std::string, const char*> words{{"window", "sliding windows"},
-                                                        {"chunk", "attention within chunks"},
-                                                        {"sparse", "sparse attention"},
-                                                        {"sparse_shared", "sparse attention"},
-                                                        {"linear", "linear mixers"},
-                                                        {"both", "linear mixers beside attention"},
-                                                        {"convolution", "short convolutions"},
-                                                        {"none", "layers of one part"},
-                                                        {"rotary", "layers without positions beside others"}};
+  static const std::map<std::string, const char*> words{
+#include "generated/LayerWords.inc"
+  };
   return words;
 }
 
@@ -121,12 +115,12 @@ std::string lacking_type(const models::Dialect& dialect, const ModelSpec& model)
   return models::words_of(Value::next_token_layers);
 }
 
-struct Lack {
+struct Unsupported {
   std::string what;  // empty: nothing
   Value value = Value::unequal_layers;
 };
 
-Lack lacking(const models::Dialect& dialect, const ModelSpec& model) {
+Unsupported lacking(const models::Dialect& dialect, const ModelSpec& model) {
   if (!dialect.types.empty()) return {lacking_type(dialect, model)};
   const auto value = difference_by_layer(dialect, model);
   if (!value || has_by_name(dialect, model)) return {};
@@ -146,9 +140,8 @@ std::string place_of_parts(const Asked& asked, const models::Dialect& dialect, c
 
 // The first package that has the type; empty: none.
 std::string place_of_type(const Asked& asked, const std::string& type) {
-  for (const AskedRegistry& registry : asked.registries) {
+  for (const AskedRegistry& registry : asked.registries)
     if (std::string place = registry.place_of(type); !place.empty()) return place;
-  }
   return "";
 }
 
@@ -161,7 +154,7 @@ ModelVerdict judged(const Framework& framework, const ModelSpec& model) {
   const auto& ties = framework.abilities.fixed_ties;
   if (const auto own = ties.find(model.type); own != ties.end() && own->second != model.tied_embeddings)
     return not_run(own->second ? "a head of its own" : "tied embeddings", framework.sources.at("fixed_ties"));
-  const Lack lack = lacking(dialect, model);
+  const Unsupported lack = lacking(dialect, model);
   if (lack.what.empty()) return {};
   const Asked* const asked = asked_of(framework);
   if (asked == nullptr) return not_run(lack.what, framework.title + ", " + dialect.source);

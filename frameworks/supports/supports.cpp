@@ -8,7 +8,6 @@
 #include <numeric>
 #include <utility>
 
-#include "base/json.h"
 #include "base/text.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/asked.h"
@@ -111,15 +110,12 @@ struct SplitRules {
   }
 
   std::optional<Rejection> switches() const {
-    const bool needs_sequence_parallel = can.sequence_parallel == SequenceParallelRule::always;
     if (layout.overlap_tensor && !can.overlap_tensor)
       return no("overlap", "does not overlap tensor-parallel collectives");
     if (layout.overlap_exchange && !can.overlap_exchange)
       return no("overlap", "does not overlap the exchange of tokens with experts");
     if (layout.sequence_parallel && can.sequence_parallel == SequenceParallelRule::none)
       return no("sequence parallel", "has no sequence parallelism");
-    if (tensor && needs_sequence_parallel && !layout.sequence_parallel)
-      return no("sequence parallel", "needs sequence parallelism with tensor parallelism");
     if (context && !contains(can.context_methods, layout.context_method))
       return no("context", fmt::format("has no {} context parallelism", enum_name(layout.context_method)));
     if (!pipeline || layout.data == 1) return std::nullopt;
@@ -255,7 +251,8 @@ Broken sharing_rule(const Abilities& a, const ModelSpec& model, const Layout& l,
     return {"offload", "has no optimizer state in the host's memory with ZeRO {}", s.zero};
   if (l.expert > 1 && replicates && !contains(a.zero_with_experts, s.zero))
     return {"expert", "has no expert parallelism with ZeRO {}", s.zero};
-  if (a.deals_out_experts && s.zero > 1 && model.moe() != nullptr && model.moe()->experts % s.shard != 0)
+  if (l.execution.states.shards_whole_experts && s.zero > 1 && model.moe() != nullptr &&
+      model.moe()->experts % s.shard != 0)
     return {
         "unplanned",
         "deals out whole experts over {} shards, which do not divide them: ranks would hold more than their "
@@ -278,6 +275,8 @@ std::vector<TrainingRow> training_rows(const Training& t) {
   const bool adapts = t.adapts();
   return {{adapts && t.frozen_format == FrozenFormat::fp8, F::lora_on_fp8, "LoRA over weights in fp8"},
           {adapts && t.frozen_format == FrozenFormat::nf4, F::lora_on_nf4, "LoRA over weights in 4 bits"},
+          {adapts && t.frozen_format == FrozenFormat::int8, F::lora_on_int8,
+           "LoRA over weights in 8-bit integers"},
           {t.adapts(AdapterTarget::experts), F::expert_adapters, "adapters in experts"},
           {adapts, F::lora, "LoRA"},
           {!adapts && !t.frozen.empty(), F::frozen_parts, "frozen parts"},
@@ -475,9 +474,8 @@ std::optional<Rejection> supports_recompute(const Framework& framework, Recomput
 
 std::vector<TrainingFeature> features_of(const Training& training) {
   std::vector<TrainingFeature> features;
-  for (const TrainingRow& row : training_rows(training)) {
+  for (const TrainingRow& row : training_rows(training))
     if (row.present) features.push_back(row.feature);
-  }
   return features;
 }
 

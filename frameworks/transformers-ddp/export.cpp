@@ -4,10 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "frameworks/framework.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
-#include "frameworks/supports/supports.h"
 #include "frameworks/transformers/hugging_face.h"
 #include "frameworks/transformers/trainer.h"
 

@@ -18,7 +18,7 @@ Json fsdp_config(const Layout& l) {
               {"fsdp_reshard_after_forward", l.zero == 3},
               {"fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"},
               {"fsdp_activation_checkpointing", l.recompute == Recompute::full && !recomputes_partly(l)},
-              {"fsdp_offload_params", false},
+              {"fsdp_offload_params", l.offload_optimizer},
               // torchao's fp8 is refused beside it (accelerate 1.15.0, accelerator.py:519).
               {"fsdp_cpu_ram_efficient_loading", !is_narrow(l.precision)},
               {"fsdp_state_dict_type", "SHARDED_STATE_DICT"}};

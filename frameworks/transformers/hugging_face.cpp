@@ -2,7 +2,6 @@
 #include "frameworks/transformers/hugging_face.h"
 
 #include "base/error.h"
-#include "base/json.h"
 #include "frameworks/dialects.h"
 #include "models/hf_config.h"
 #include "models/zoo.h"
@@ -24,9 +23,8 @@ bool drops_out_by_default(const Json& config) {
 
 // The id of any model on the hub with the same architecture.
 std::string equal_hub_id(const ModelSpec& model) {
-  for (const models::ZooModel& known : models::zoo_models()) {
+  for (const models::ZooModel& known : models::zoo_models())
     if (!known.aliases.empty() && same_architecture(known.model, model)) return known.aliases.front();
-  }
   return "";
 }
 
@@ -67,9 +65,8 @@ void set_hugging_face_model(Imported& in, const std::string& reference, const st
     return;
   }
   std::filesystem::path path = folder / reference;
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error) || reference.empty()) path /= "config.json";
-  if (std::filesystem::is_regular_file(path, error))
+  if (finds_folder(path) || reference.empty()) path /= "config.json";
+  if (finds_file(path))
     in.model = models::load_model(path.string());
   else
     in.unknown_model = cut_text(reference, 60);

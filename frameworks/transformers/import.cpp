@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "frameworks/asked.h"
 #include "frameworks/deepspeed/deepspeed.h"
 #include "frameworks/framework.h"
@@ -60,6 +61,12 @@ void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
        config.number("parallelism_config.parallelism_config_dp_shard_size", rule_of(&Layout::data), open),
        reshards(config, in.notes)},
       config.at("fsdp_config"));
+  // accelerate/utils/dataclasses.py:1909: NO_WRAP
+  if (lower_case(config.text("fsdp_config.fsdp_auto_wrap_policy", "")) != "transformer_based_wrap")
+    in.unknown.emplace_back(
+        "no fsdp_auto_wrap_policy (add TRANSFORMER_BASED_WRAP: without it all layers are gathered at "
+        "once)");
+  l.offload_optimizer = config.flag("fsdp_config.fsdp_offload_params", false);
   note_left_out(config, "transformers-fsdp", in);
   if (!config.flag("fsdp_config.fsdp_cpu_ram_efficient_loading", true)) build_in_each_process(in);
   if (config.flag("fsdp_config.fsdp_activation_checkpointing", false)) l.recompute = Recompute::full;
@@ -160,6 +167,7 @@ Imported read_accelerate(const Settings& config, const std::optional<Settings>& 
 Imported import_transformers(const std::filesystem::path& file) {
   const Json yaml = read_yaml(file);
   if (auto tuner = read_tuner(yaml, file)) return *tuner;
+  if (yaml.is_object() && yaml.contains("per_device_train_batch_size")) return read_trl(yaml, file);
   return read_accelerate(Settings(yaml, file.string()), arguments_beside(file), file);
 }
 

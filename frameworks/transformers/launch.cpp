@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "base/text.h"
-#include "frameworks/readers/shell_words.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/transformers/trainer.h"
@@ -38,12 +37,8 @@ LaunchLine line_of(const ShellCommand& command) {
       if (equals != std::string::npos) key.clear();
       continue;
     }
-    if (key.empty()) {
-      line.plain.push_back(word.text);
-      continue;
-    }
-    // Scripts of the launcher take no value of an option that is a switch.
-    if (word.text.ends_with(".py")) {
+    // A launcher's switch before its script takes no value.
+    if (key.empty() || word.text == "--" || word.text.ends_with(".py")) {
       line.plain.push_back(word.text);
       key.clear();
       continue;
@@ -66,8 +61,8 @@ bool is_program(const std::string& word, const char* name) {
 std::filesystem::path file_named(const std::string& name, const std::string& option,
                                  const std::filesystem::path& script) {
   std::filesystem::path path = script.parent_path() / name;
-  std::error_code error;
-  if (std::filesystem::is_regular_file(path, error)) return path;
+  if (finds_file(path)) return path;
+  if (finds_file(name)) return std::filesystem::absolute(name);  // it counts from the working folder
   throw NotJudged(Problem{
       script.string() + " at " + option, fmt::format("{} is not beside the script", cut_text(name, 60)),
       "the file that the line starts with", "put it there, or give that file to the command"});
@@ -78,50 +73,109 @@ std::string text_option(const Json& options, const char* key) {
   return found != options.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// What TRL's own scripts add: names of their own, and other defaults than the Trainer's
-// (trl/trainer/sft_config.py).
-void add_trl_names(Json& arguments) {
-  for (const auto& [theirs, ours] :
-       {std::pair{"max_length", "block_size"}, {"max_seq_length", "block_size"}}) {
-    if (arguments.contains(theirs)) arguments[ours] = arguments[theirs];
-  }
-  arguments.emplace("block_size", 1024);
-  arguments.emplace("gradient_checkpointing", true);
-  arguments.emplace("dtype", "float32");
-  if (!arguments.contains("fp16")) arguments.emplace("bf16", true);
-  if (arguments.value("use_peft", Json()) == true) {
-    arguments["adapter"] = "lora";
-    arguments.emplace("lora_r", 16);
+const Json& launch_words(const char* table) { return tuner_table("launch").at(table); }
+
+void put(Json& config, const std::string& section, const std::string& key, const Json& value) {
+  Json& into = section.empty() ? config : config[section];
+  if (!into.is_object()) into = Json::object();
+  into[key] = value;
+}
+
+// transformers/training_args.py, _process_fsdp_args
+void put_fsdp_of_trainer(const Json& options, const std::filesystem::path& script, Json& config) {
+  const std::string how = text_option(options, "fsdp"), file = text_option(options, "fsdp_config");
+  config["distributed_type"] = "FSDP";
+  put(config, "fsdp_config", "fsdp_reshard_after_forward", how.find("shard_grad_op") == std::string::npos);
+  put(config, "fsdp_config", "fsdp_offload_params", how.find("offload") != std::string::npos);
+  put(config, "fsdp_config", "fsdp_cpu_ram_efficient_loading", false);
+  put(config, "fsdp_config", "fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
+  const Json given = file.empty() ? Json() : read_yaml(file_named(file, "--fsdp_config", script));
+  for (const auto& [key, value] : given.items()) {
+    const std::string name = key == "cpu_offload" ? "offload_params" : key;
+    put(config, "fsdp_config", name.starts_with("fsdp_") ? name : "fsdp_" + name, value);
   }
 }
 
-// accelerate's configuration: the file that is named, or as its own options and the Trainer's say.
+// accelerate's configuration: the file that is named, and options of the line, which come before it.
 Json accelerate_settings(const LaunchLine& line, const std::filesystem::path& script) {
   const Json& o = line.options;
+  Json made{{"distributed_type", "MULTI_GPU"}};
   for (const char* key : {"config_file", "accelerate_config"}) {
     if (const std::string name = text_option(o, key); !name.empty())
-      return read_yaml(file_named(name, std::string("--") + key, script));
+      made = read_yaml(file_named(name, std::string("--") + key, script));
   }
-  Json made{{"distributed_type", "MULTI_GPU"}};
+  if (!made.is_object()) return made;
   const int64_t nodes = o.value("nnodes", Json(1)).is_number() ? o.value("nnodes", int64_t{1}) : 1;
-  for (const char* key : {"num_processes", "nproc_per_node", "num_gpus"}) {
+  for (const auto& [key, times] :
+       {std::pair{"num_gpus", nodes}, {"nproc_per_node", nodes}, {"num_processes", 1}}) {
     const auto found = o.find(key);
-    if (found != o.end() && found->is_number_integer() && std::string(key) == "num_processes")
-      made["num_processes"] = *found;
-    else if (found != o.end() && found->is_number_integer())
-      made["num_processes"] = found->get<int64_t>() * nodes;
+    if (found != o.end() && found->is_number_integer()) made["num_processes"] = found->get<int64_t>() * times;
   }
-  if (const std::string name = text_option(o, "deepspeed"); !name.empty()) {
+  if (o.contains("fsdp") && !is_off(o["fsdp"])) put_fsdp_of_trainer(o, script, made);
+  for (const auto& [key, value] : o.items()) {
+    for (const auto& [begin, section] : launch_words("sections").items())
+      if (key.starts_with(begin) && key != "fsdp_config") put(made, section, key, value);
+  }
+  if (o.contains("use_fsdp")) made["distributed_type"] = "FSDP";
+  if (o.contains("use_deepspeed")) made["distributed_type"] = "DEEPSPEED";
+  for (const char* key : {"deepspeed_config_file", "deepspeed"}) {
+    const std::string name = text_option(o, key);
+    if (name.empty()) continue;
     made["distributed_type"] = "DEEPSPEED";
-    made["deepspeed_config"] = {{"deepspeed_config_file", file_named(name, "--deepspeed", script).string()}};
-  } else if (o.contains("fsdp") || o.contains("use_fsdp")) {
-    made["distributed_type"] = "FSDP";
-    for (const auto& [key, value] : o.items()) {
-      if (key.starts_with("fsdp_") && !value.is_object()) made["fsdp_config"][key] = value;
+    put(made, "deepspeed_config", "deepspeed_config_file",
+        file_named(name, std::string("--") + key, script).string());
+  }
+  return made;
+}
+
+// Each script names its own arguments. Which layers get adapters, and how long sequences are, only the line
+// can say.
+Json arguments_of_script(const LaunchLine& line, const std::filesystem::path& script) {
+  Json all = line.options;
+  for (const auto& [theirs, ours] : launch_words("names").items())
+    if (all.contains(theirs)) all.emplace(ours.get<std::string>(), Json(all[theirs]));
+  bool named = false, on = false, adapts = false;
+  for (const auto& [key, value] : line.options.items()) {
+    const bool is_switch = contains(launch_words("adapters"), Json(key));
+    named = named || is_switch;
+    on = on || (is_switch && !is_off(value));
+    adapts = adapts || key.starts_with("lora_");
+  }
+  if (named ? on : adapts || all.value("load_in_4bit", Json()) == true) all["adapter"] = "lora";
+  if (all.contains("adapter") && !all.contains("lora_target_modules"))
+    throw NotJudged(Problem{script.string(), "adapters on layers that the script chooses",
+                            "--lora_target_modules in the line", "add it to a copy of the file"});
+  const bool is_example = any_of(line.plain, [](const auto& w) { return is_program(w, "run_clm.py"); });
+  if (!all.contains("block_size") && !is_example)
+    throw NotJudged(Problem{script.string(), "sequences as long as the script chooses",
+                            "--block_size, --max_length, --max_seq_length or --model_max_length",
+                            "add it to a copy of the file"});
+  return all;
+}
+
+// Programs of other kinds of training: dpo, trl.scripts.dpo, grpo_fast.py.
+void refuse_other_kinds(const LaunchLine& line, const std::filesystem::path& script) {
+  for (const std::string& word : line.plain) {
+    const std::string name = std::filesystem::path(word).filename().string();
+    for (const std::string& part : split_at(replaced(replaced(name, '.', ' '), '_', ' '), ' ')) {
+      if (contains(launch_words("kinds"), Json(part)))
+        throw NotJudged(Problem{script.string(), "training by " + part, "a training of one model on tokens",
+                                "plans are for those; other kinds hold further models"});
     }
   }
-  if (o.contains("mixed_precision")) made["mixed_precision"] = o.at("mixed_precision");
-  return made;
+}
+
+void judge_options(const Json& options, bool trl, Imported& in) {
+  Json judged = Json::object();
+  for (const auto& [key, value] : options.items()) {
+    const bool is_read = contains(launch_words("read"), Json(key)) ||
+                         (!trl && launch_words("names").contains(key)) ||
+                         any_of(launch_words("sections").items(),
+                                [&key = key](const auto& row) { return key.starts_with(row.key()); });
+    if (!is_read) judged[key] = value;
+    if (contains(launch_words("others"), Json(key)) && !is_off(value)) in.unknown.push_back(key);
+  }
+  judge_keys(judged, trl ? "TRL" : "transformers 4", "", in);
 }
 
 Imported read_line(LaunchLine line, const std::filesystem::path& script) {
@@ -137,34 +191,41 @@ Imported read_line(LaunchLine line, const std::filesystem::path& script) {
       throw NotJudged(Problem{script.string(), "a start without a recipe", "axolotl train recipe.yaml", ""});
     return import_transformers(file_named(*recipe, word(0), script));
   }
-  Json arguments = line.options;
   const bool trl = names("trl") || text_option(line.options, "dataset_name").starts_with("trl-lib") ||
                    any_of(line.plain, [](const std::string& w) {
                      return w.find("trl") != std::string::npos || w.ends_with("sft.py");
                    });
-  for (const char* other : {"dpo", "grpo", "kto", "reward", "rloo", "ppo"}) {
-    if (any_of(line.plain, [&](const std::string& w) {
-          return w == other || is_program(w, (std::string(other) + ".py").c_str());
-        }))
-      throw NotJudged(Problem{script.string(), std::string("training by ") + other,
-                              "a training of one model on tokens",
-                              "plans are for those; other kinds hold further models"});
-  }
+  refuse_other_kinds(line, script);
   if (const std::string name = text_option(line.options, "config"); trl && !name.empty()) {
     Json file = read_yaml(file_named(name, "--config", script));
-    file.update(arguments);
-    line.options = arguments = std::move(file);
+    file.update(line.options);
+    line.options = std::move(file);
   }
-  if (trl) add_trl_names(arguments);
+  Json arguments = trl ? trainer_names(line.options, "TRL") : arguments_of_script(line, script);
+  if (trl && arguments.value("use_peft", Json()) == true) {
+    arguments["adapter"] = "lora";
+    arguments.emplace("lora_r", 16);  // trl/trainer/model_config.py
+    arguments.emplace("lora_target_modules", Json::array({"q_proj", "v_proj"}));  // peft/utils/constants.py
+  }
   const Settings settings(std::move(arguments), script.string());
   Imported in =
       read_accelerate(Settings(accelerate_settings(line, script), script.string()), settings, script);
   // Its loss goes over the head in chunks (trl 1.16.0, trl/trainer/sft_trainer.py, add_fused_lm_head).
   if (trl) in.execution.emplace_back("loss=chunked");
+  judge_options(line.options, trl, in);
+  if (in.framework == "transformers-fsdp" && in.layout.training.frozen_format == FrozenFormat::int8)
+    in.unknown.emplace_back("load_in_8bit");  // accelerate 1.15.0 leaves such weights whole on each GPU
   return in;
 }
 
 }  // namespace
+
+Imported read_trl(const Json& recipe, const std::filesystem::path& file) {
+  Imported in = read_line({{"trl"}, recipe}, file);
+  if (in.framework == "transformers-ddp")
+    in.notes.emplace_back("no accelerate_config: each GPU has all weights and states");
+  return in;
+}
 
 std::optional<Imported> read_launch(const std::vector<ShellCommand>& commands,
                                     const std::filesystem::path& script) {
@@ -176,7 +237,9 @@ std::optional<Imported> read_launch(const std::vector<ShellCommand>& commands,
     const bool starts =
         tool && (contains(line.plain, std::string("train")) || contains(line.plain, std::string("sft")) ||
                  contains(line.plain, std::string("dpo")));
-    if (starts || line.options.contains("per_device_train_batch_size"))
+    const bool sft = line.options.contains("config") &&
+                     any_of(line.plain, [](const std::string& w) { return w.ends_with("sft.py"); });
+    if (starts || sft || line.options.contains("per_device_train_batch_size"))
       return read_line(std::move(line), script);
   }
   return std::nullopt;

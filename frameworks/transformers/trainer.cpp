@@ -6,8 +6,7 @@
 #include "frameworks/transformers/trainer.h"
 
 #include <fmt/format.h>
-
-#include <array>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -72,71 +71,49 @@ namespace {
 
 bool is_on(const Settings& s, const char* key) {
   const Json* const value = s.find(key);
-  return value != nullptr && *value != false && *value != "false" && *value != "none";
+  return value != nullptr && *value != false && *value != 0 && *value != "false" && *value != "none";
 }
 
-// Settings of programs that train by the Trainer, under its names and PEFT's: hiyouga/LLaMA-Factory,
-// src/llamafactory/hparams, and axolotl-ai-cloud/axolotl, src/axolotl/utils/schemas. Null: of neither.
-Json trainer_names(Json recipe) {
-  static const std::pair<const char*, const char*> kNames[] = {
-      {"cutoff_len", "block_size"},
-      {"finetuning_type", "adapter"},
-      {"lora_rank", "lora_r"},
-      {"lora_target", "lora_target_modules"},
-      {"quantization_bit", "load_in_4bit"},
-      {"base_model", "model_name_or_path"},
-      {"sequence_len", "block_size"},
-      {"micro_batch_size", "per_device_train_batch_size"},
-      {"optimizer", "optim"}};
+const Json& tuner_tool(const std::string& name) {
+  return *find_if(tuner_table("tools"), [&](const Json& one) { return one["tool"] == name; });
+}
+
+// A recipe of LLaMA-Factory (hiyouga/LLaMA-Factory, src/llamafactory/hparams) or axolotl
+// (axolotl-ai-cloud/axolotl, src/axolotl/utils/schemas) under the Trainer's names. Null: of neither.
+Json recipe_of_tuner(Json recipe) {
   const bool factory = recipe.contains("cutoff_len");
   if (!factory && !recipe.contains("sequence_len")) return nullptr;
-  for (const auto& [theirs, ours] : kNames) {
-    if (recipe.contains(theirs)) recipe[ours] = recipe[theirs];
-  }
-  if (!factory && !recipe.contains("fp16")) recipe.emplace("bf16", "auto");  // where the GPU has it
-  Json fsdp = Json::object();                                                // axolotl takes both spellings
-  const Json given = recipe.value("fsdp_config", Json());
-  for (const auto& [key, value] : given.items()) fsdp[key.starts_with("fsdp_") ? key : "fsdp_" + key] = value;
-  if (given.is_object()) recipe["fsdp_config"] = fsdp;
-  if (!factory) recipe.emplace("per_device_train_batch_size", 1);  // axolotl/utils/schemas/training.py
-  // axolotl/loaders/model.py: "lora" quantises nothing, whatever it says beside.
+  recipe = trainer_names(std::move(recipe), factory ? "LLaMA-Factory" : "axolotl");
+  Json fsdp = Json::object();  // axolotl takes both spellings
+  const Json config = recipe.value("fsdp_config", Json());
+  for (const auto& [key, value] : config.items())
+    fsdp[key.starts_with("fsdp_") ? key : "fsdp_" + key] = value;
+  if (config.is_object()) recipe["fsdp_config"] = fsdp;
+  // axolotl/loaders/model.py: load_in_4bit has no effect on the adapter "lora".
   if (!factory && recipe.value("adapter", Json()) != "qlora") recipe.erase("load_in_4bit");
-  if (!factory) return recipe;
-  if (!recipe.contains("adapter")) recipe["adapter"] = "lora";
-  const char* const disabled = "disable_gradient_checkpointing";
-  recipe["gradient_checkpointing"] = !recipe.contains(disabled) || recipe[disabled] != true;
+  if (factory)
+    recipe["gradient_checkpointing"] = recipe.value("disable_gradient_checkpointing", Json()) != true &&
+                                       recipe.value("enable_activation_checkpointing", Json()) != false;
   return recipe;
 }
 
-// What the reader leaves out of a recipe's `section`, by tuner_keys.json: notes, and in `in.unknown` what
-// cannot be judged.
-void judge_keys(const Json& given, const std::string& tool, const std::string& section, Imported& in) {
-  static const Json tools = parse_json(template_text("tuner_keys.json"), "tuner_keys.json").at("tools");
-  const auto is_off = [](const Json& v) { return v.empty() || v == false || v == ""; };
-  const Json& own = *find_if(tools, [&](const Json& one) { return one["tool"] == tool; });
-  for (const auto& [key, value] : given.items()) {
-    const std::string name = section + (section.empty() || !key.starts_with("fsdp_") ? key : key.substr(5));
-    std::string kind;  // "", "read" or what it changes
-    for (const Json& one : tools) {
-      if (&one != &own && !contains(own["inherits"], one["tool"])) continue;
-      const bool listed = one["takes"].contains(name), taken = listed && contains(one["takes"][name], value);
-      if (contains(one["read"], name) ||
-          any_of(one["none"], [&](const Json& keys) { return contains(keys, name); }))
-        kind = !listed || taken || is_off(value) ? "read" : "value";
-      for (const auto& [what, keys] : one["changes"].items()) {
-        if (!keys.contains(name)) continue;
-        const bool same = value == keys[name] || taken || (!listed && is_off(value) && is_off(keys[name]));
-        kind = same ? "read" : what;
-      }
-    }
-    const bool kept = kind == "kept" && in.layout.recompute == Recompute::full;
-    if (kept || kind == "time" || kind == "small" || (kind.empty() && tool == "axolotl" && section.empty()))
-      in.notes.push_back(
-          fmt::format("{}: {}", cut_text(name, 60), kind.empty() ? "not known to axolotl" : "not priced"));
-    else if (kind != "read" && (section.empty() || !kind.empty()))
-      in.unknown.push_back(name);
-    if (value.is_object() && section.empty()) judge_keys(value, tool, name + ".", in);
+// Applies the first row for this value of a key. A row may ask for another key that is on, or for adapters.
+bool set_priced(const Json& rows, const Json& value, const Json& given, Imported& in) {
+  for (const Json& row : rows) {
+    const std::string with = row.value("with", "");
+    const bool holds = with.empty() || (with == "adapters" ? in.layout.training.adapts()
+                                                           : !is_off(given.value(with, Json())));
+    if (row.value("value", value) != value || !holds) continue;
+    for (const Json& field : row.value("execution", Json::array())) in.execution.push_back(field);
+    in.layout.micro_batch *= row.value("sequences", 1);
+    in.workload.global_batch *= row.value("sequences", 1);
+    if (row.value("headless", false) && in.model) in.model->tied_embeddings = true;
+    if (row.value("keeps_all", false)) in.layout.recompute = Recompute::none;
+    if (row.contains("optimizer")) set_optimizer(in, row["optimizer"]);
+    if (row.contains("note")) in.notes.push_back(row["note"]);
+    return true;
   }
+  return false;
 }
 
 // All layers, or those whose index n divides: transformers/modeling_utils.py, _set_gradient_checkpointing.
@@ -151,28 +128,97 @@ void set_recompute(const Settings& s, Imported& in) {
       in.layout.layers_per_stage = {layers};
       in.layout.recomputed_layers = {(layers + n - 1) / n};
     }
-    if (s.flag(name + "_kwargs.offload", false))
-      in.notes.push_back(name + "_kwargs.offload is not priced: what waits for backward stays on the GPU");
+    if (!s.flag(name + "_kwargs.offload", false)) continue;
+    in.execution.emplace_back("waits_on_host=true");
+    in.notes.push_back(name + "_kwargs.offload: copies to the host are priced as free");
   }
 }
 
 }  // namespace
 
+bool is_off(const Json& v) { return v.empty() || v == false || v == 0 || v == ""; }
+
+const Json& tuner_table(const char* name) {
+  static const Json tables = parse_json(template_text("tuner_keys.json"), "tuner_keys.json");
+  return tables.at(name);
+}
+
+Json trainer_names(Json recipe, const std::string& tool) {
+  const Json& own = tuner_tool(tool);
+  const Json& form = own.contains("newer") && recipe.contains("model") ? own["newer"] : own;
+  const Settings given(recipe, "");
+  for (const auto& [theirs, ours] : form["names"].items()) {
+    const Json* const value = given.find(theirs);
+    if (value != nullptr && (*value != false || !recipe.contains(ours)))
+      recipe[ours.get<std::string>()] = *value;
+  }
+  for (const auto& [key, value] : form["defaults"].items())
+    if (!recipe.contains(key) && (key != "bf16" || !recipe.contains("fp16"))) recipe[key] = value;
+  return recipe;
+}
+
+void judge_keys(const Json& given, const std::string& tool, const std::string& section, Imported& in) {
+  const auto takes = [](const Json& all, const Json& v) {
+    return contains(all, v) ||
+           (v.is_array() && !v.empty() && all_of(v, [&](const Json& one) { return contains(all, one); }));
+  };
+  const Json& own = tuner_tool(tool);
+  std::vector<std::string> strange;
+  for (const auto& [key, value] : given.items()) {
+    const std::string name = section + (section.empty() || !key.starts_with("fsdp_") ? key : key.substr(5));
+    std::string kind;  // empty, "read", or a heading of "changes"
+    for (const Json& one : tuner_table("tools")) {
+      if (&one != &own && !contains(own["inherits"], one["tool"])) continue;
+      const bool listed = one["takes"].contains(name), taken = listed && takes(one["takes"][name], value);
+      if (contains(one["read"], name) ||
+          any_of(one["none"], [&](const Json& keys) { return contains(keys, name); }))
+        kind = !listed || taken || is_off(value) ? "read" : "value";
+      for (const auto& [what, keys] : one["changes"].items()) {
+        if (!keys.contains(name)) continue;
+        const bool same = value == keys[name] || taken || (!listed && is_off(value) && is_off(keys[name]));
+        kind = same ? "read" : what;
+      }
+      const bool has_rows = one.contains("sets") && one["sets"].contains(name);
+      if (kind != "read" && has_rows && set_priced(one["sets"][name], value, given, in)) kind = "read";
+    }
+    const bool kept = kind == "kept" && (in.layout.recompute == Recompute::full ||
+                                         contains(in.execution, std::string("waits_on_host=true")));
+    if (kind.empty() && tool != "LLaMA-Factory" && section.empty())
+      strange.emplace_back(cut_text(name, 60));
+    else if (kept || kind == "time" || kind == "small")
+      in.notes.push_back(fmt::format("{}: not priced", cut_text(name, 60)));
+    else if (kind != "read" &&
+             (section.empty() || !kind.empty() || contains(own.value("closed", Json::array()), section)))
+      in.unknown.push_back(name);
+    if (value.is_object() && section.empty()) judge_keys(value, tool, name + ".", in);
+  }
+  if (!strange.empty())
+    in.notes.push_back(fmt::format("{}: not known to {}", fmt::join(strange, ", "), tool));
+}
+
 void set_trainer_adapters(const Settings& s, Imported& in) {
   const std::string kind = s.text("adapter", "full");
   if (kind == "full" || kind.empty()) return;
   if (kind != "lora" && kind != "qlora")
-    throw UserError(Problem{s.at("the kind of training"), fmt::format("\"{}\"", cut_text(kind, 40)),
+    throw NotJudged(Problem{s.at("the kind of training"), fmt::format("\"{}\"", cut_text(kind, 40)),
                             "full, lora or qlora", "plans have no other adapters"});
   Training& training = in.layout.training;
   training.adapter_rank = s.number("lora_r", rule_of(&Training::adapter_rank), 8);
   const Json* const bits = s.find("load_in_4bit");
-  if (bits != nullptr && (*bits == true || *bits == 4))
-    set_weights_in_4_bits(s, "bnb_config_kwargs.bnb_4bit_quant_storage", in);
+  if (bits != nullptr && (*bits == true || *bits == 4)) set_weights_in_4_bits(s, "bnb_config_kwargs", in);
+  if (is_on(s, "load_in_8bit") || (bits != nullptr && *bits == 8))
+    training.frozen_format = FrozenFormat::int8;
   std::vector<std::string> targets = s.texts("lora_target_modules");
-  const bool all = targets.empty() || targets.front() == "all" || targets.front() == "all-linear";
+  const bool all = targets.empty() || is_on(s, "lora_target_linear") || targets.front() == "all" ||
+                   targets.front() == "all-linear";
   if (all) targets.clear();
-  set_adapter_targets(match_recipe(in, hugging_face_modules, targets, all), targets, s.at("LoRA"), in);
+  AdapterMatch match =
+      match_recipe(in, hugging_face_modules, wildcards_of_peft(targets, tuner_table("modules")), all);
+  const std::vector<std::string> parameters = s.texts("lora_target_parameters");
+  if (!parameters.empty()) match.targets.push_back(AdapterTarget::experts);
+  if (any_of(parameters, [](const auto& name) { return name.find("experts.") == std::string::npos; }))
+    in.unknown.emplace_back("lora_target_parameters");
+  set_adapter_targets(match, targets, s.at("LoRA"), in);
 }
 
 void train_in_16_bits(int optimizer_bytes, Imported& in) {
@@ -182,6 +228,7 @@ void train_in_16_bits(int optimizer_bytes, Imported& in) {
 }
 
 Precision trainer_precision(const Settings& s, Precision launched) {
+  if (is_on(s, "fp8")) return Precision::fp8;
   return is_on(s, "bf16") ? Precision::bf16 : is_on(s, "fp16") ? Precision::fp16 : launched;
 }
 
@@ -195,13 +242,9 @@ void set_trainer_settings(const Settings& s, const std::filesystem::path& folder
   if (l.data > 0 &&
       l.data * l.micro_batch * in.accumulated <= int64_t(rule_of(&Workload::global_batch).maximum))
     in.workload.global_batch = l.data * l.micro_batch * in.accumulated;
-  // Losses that keep no logits: the Trainer's, LLaMA-Factory's (hparams/model_args.py), axolotl's
-  // (integrations/liger, integrations/cut_cross_entropy).
-  static constexpr std::array kKeepNoLogits{"use_liger_kernel", "enable_liger_kernel",
-                                            "liger_fused_linear_cross_entropy", "cut_cross_entropy"};
+  // Losses that keep no logits: the Trainer's, and axolotl's (integrations/cut_cross_entropy).
   const auto cuts = [](const std::string& plugin) { return plugin.ends_with("CutCrossEntropyPlugin"); };
-  if (any_of(kKeepNoLogits, [&](const char* key) { return is_on(s, key); }) ||
-      any_of(s.texts("plugins"), cuts))
+  if (is_on(s, "use_liger_kernel") || (any_of(s.texts("plugins"), cuts) && s.flag("cut_cross_entropy", true)))
     in.execution.emplace_back("loss=chunked");
   if (is_on(s, "torch_compile")) in.execution.emplace_back("elementwise=compiled");
   set_optimizer(in, s.text("optim", "adamw_torch_fused"));
@@ -221,16 +264,15 @@ void build_in_each_process(Imported& in) {
 }
 
 std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::path& file) {
-  const Settings s(recipe.is_object() ? trainer_names(recipe) : nullptr, file.string());
+  const Settings s(recipe.is_object() ? recipe_of_tuner(recipe) : nullptr, file.string());
   if (!s.has("block_size")) return std::nullopt;
   Imported in;
   const Precision precision = trainer_precision(s, Precision::fp32);
-  const bool fsdp = s.has("fsdp") || s.has("fsdp_config");
+  const bool fsdp = !s.has("deepspeed") && (s.has("fsdp") || s.has("fsdp_config"));
   auto given = settings_by_path(s.all(), "train.");
   if (s.has("deepspeed")) {
     std::filesystem::path config = file.parent_path() / s.text("deepspeed", "");
-    std::error_code error;  // other paths count from the working folder
-    if (!std::filesystem::is_regular_file(config, error)) config = s.text("deepspeed", "");
+    if (!finds_file(config)) config = s.text("deepspeed", "");  // other paths count from the working folder
     const Settings settings(load_json(config, kMostImportedBytes), config.string());
     given.merge(settings_by_path(settings.all(), "deepspeed."));
     in = read_deepspeed(settings, {.trainer = precision, .fills = true});
@@ -245,6 +287,7 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
               s.number("dp_shard_size", between(0, double(kMostRanks)), 0),
               reshards && !contains(how, "shard_grad_op")},
              file.string());
+    in.layout.offload_optimizer = is_on(s, "fsdp_config.fsdp_offload_params");
   } else {
     in.notes.emplace_back("neither DeepSpeed nor FSDP is named: each GPU has all weights and states");
     in.layout.overlap_gradient_reduce = true;
@@ -262,13 +305,17 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   const bool axolotl = !recipe.contains("cutoff_len");
   if (axolotl && is_on(Settings(recipe, file.string()), "load_in_4bit") && !is_on(s, "load_in_4bit"))
     in.unknown.emplace_back("load_in_4bit without adapter: qlora, which stores frozen weights in fp32");
+  if (axolotl && is_on(s, "load_in_8bit") && s.text("adapter", "") != "lora")
+    in.unknown.emplace_back("load_in_8bit without adapter: lora, which axolotl refuses");
   // axolotl/monkeypatch/accelerate/fsdp2.py turns no weight into fp32, and axolotl loads them in the type of
   // products.
   if (axolotl && !s.has("deepspeed") && precision != Precision::fp32 && s.text("adapter", "").empty())
     train_in_16_bits(fsdp ? 4 : 6, in);
-  judge_keys(recipe, recipe.contains("cutoff_len") ? "LLaMA-Factory" : "axolotl", "", in);
-  if (fsdp) set_deferred_sums(s, in);
   set_trainer_adapters(s, in);
+  judge_keys(recipe, axolotl ? "axolotl" : "LLaMA-Factory", "", in);
+  if (fsdp) set_deferred_sums(s, in);
+  if (is_on(s, "use_ray") || !axolotl)
+    in.ranks = s.number("ray_num_workers", between(0, double(kMostRanks)), 0);
   in.notes.push_back(
       fmt::format("sequences are priced as long as the longest, {} tokens", in.workload.sequence));
   set_stages(in, {}, file.string());
@@ -278,8 +325,7 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
 
 std::optional<Settings> arguments_beside(const std::filesystem::path& file) {
   const std::filesystem::path path = file.parent_path() / "train.json";
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
+  if (!finds_file(path)) return std::nullopt;
   return Settings(load_json(path, kMostImportedBytes), path.string());
 }
 

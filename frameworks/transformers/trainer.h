@@ -5,7 +5,6 @@
 
 #include <optional>
 
-#include "base/json.h"
 #include "frameworks/export.h"
 #include "frameworks/import.h"
 #include "frameworks/readers/settings.h"
@@ -29,6 +28,17 @@ void add_accelerate_scripts(const Plan& plan, const std::string& settings, const
 /// UserError.
 std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::path& file);
 
+/// null, false, 0, an empty text or list.
+bool is_off(const Json& v);
+/// A table of tuner_keys.json.
+const Json& tuner_table(const char* name);
+/// A `tool`'s recipe with the Trainer's names, and PEFT's, for its keys, and its defaults, by
+/// tuner_keys.json.
+Json trainer_names(Json recipe, const std::string& tool);
+/// Looks up the keys of a `tool`'s recipe, or of one `section`, in tuner_keys.json. Adds notes for keys that
+/// are not priced, and to `in.unknown` those that cannot be judged.
+void judge_keys(const Json& given, const std::string& tool, const std::string& section, Imported& in);
+
 /// Reads accelerate's configuration with the Trainer's arguments, if known. Throws UserError.
 Imported read_accelerate(const Settings& config, const std::optional<Settings>& arguments,
                          const std::filesystem::path& file);
@@ -36,6 +46,8 @@ Imported read_accelerate(const Settings& config, const std::optional<Settings>& 
 /// Throws UserError.
 std::optional<Imported> read_launch(const std::vector<ShellCommand>& commands,
                                     const std::filesystem::path& script);
+/// Reads a recipe of TRL. Throws UserError.
+Imported read_trl(const Json& recipe, const std::filesystem::path& file);
 /// Sets LoRA adapters, over weights in 4 bits if the settings say so.
 void set_trainer_adapters(const Settings& s, Imported& in);
 

@@ -11,12 +11,10 @@
 
 #include "base/json.h"
 #include "base/ranges.h"
-#include "frameworks/framework.h"
 #include "frameworks/readers/adapter_modules.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/supports/supports.h"
-#include "frameworks/transformers/trainer.h"
 
 namespace mpt::frameworks {
 namespace {
@@ -45,6 +43,7 @@ std::set<std::string> conditions_of(const Plan& plan, const std::string& by, con
   const std::pair<bool, const char*> rest[] = {
       {l.training.adapts(), "lora"},
       {l.training.frozen_format == FrozenFormat::nf4, "nf4"},
+      {l.training.frozen_format == FrozenFormat::int8, "int8"},
       {trainer.value("activation_checkpointing", false), "checkpointing"},
       {recomputes_partly(l), "every_nth"},
       {l.recompute == Recompute::full, "recompute"},
@@ -54,15 +53,16 @@ std::set<std::string> conditions_of(const Plan& plan, const std::string& by, con
       {sharing_data_ranks(l) < l.data && l.zero > 0, "shard_groups"},
       {l.ranks() > 1, "ranks"},
       {micro_batches(l, plan.workload) > 1, "accumulates"}};
-  for (const auto& [holds, name] : rest) {
+  for (const auto& [holds, name] : rest)
     if (holds) all.insert(name);
-  }
   return all;
 }
 
 std::map<std::string, Json> values_of(const Plan& plan, const Json& trainer) {
   const Layout& l = plan.layout;
   const int64_t shard = sharing_data_ranks(l);
+  const std::vector<std::string> modules = adapted_modules(plan);
+  const std::string pattern = modules.empty() ? "" : ".*\\." + modules.front();
   std::map<std::string, Json> values{
       {"@model", trainer.at("config_name")},
       {"@sequence", plan.workload.sequence},
@@ -70,9 +70,11 @@ std::map<std::string, Json> values_of(const Plan& plan, const Json& trainer) {
       {"@accumulated", micro_batches(l, plan.workload)},
       {"@rank", l.training.adapter_rank},
       {"@alpha", 2 * l.training.adapter_rank},
-      {"@modules", adapted_modules(plan)},
-      {"@modules_text", fmt::format("{}", fmt::join(adapted_modules(plan), ","))},
+      {"@modules", modules},
+      {"@modules_text", fmt::format("{}", fmt::join(modules, ","))},
+      {"@patterns", modules.size() == 1 ? Json::array({pattern}) : Json(modules)},
       {"@reshards", l.zero == 3},
+      {"@offload", l.offload_optimizer},
       {"@context", l.context},
       {"@twice_context", 2 * l.context},
       {"@shard", shard},
@@ -92,20 +94,12 @@ Json filled_in(const Json& value, const std::map<std::string, Json>& values) {
   return all;
 }
 
-bool holds(const std::string& condition, const std::set<std::string>& conditions) {
-  const std::vector<std::string> parts = split_at(condition, ' ');
-  return all_of(parts, [&](const std::string& part) {
-    return part.starts_with('!') ? !conditions.contains(part.substr(1)) : conditions.contains(part);
-  });
-}
-
 // The second parts of a table's rows that hold, of which the first is a condition.
 std::vector<std::string> sentences(const Json& tool, const char* table,
                                    const std::set<std::string>& conditions) {
   std::vector<std::string> all;
-  for (const Json& row : tool.value(table, Json::array())) {
-    if (holds(row.at(0), conditions)) all.push_back(row.at(1));
-  }
+  for (const Json& row : tool.value(table, Json::array()))
+    if (conditions_hold(row.at(0), conditions)) all.push_back(row.at(1));
   return all;
 }
 
@@ -130,7 +124,8 @@ Exported export_tuner(const Plan& plan, const std::string& name) {
       fmt::format("# {}. For {}.\n", export_title(plan), tool.at("release").get<std::string>());
   for (const std::string& note : sentences(tool, "notes", conditions)) text += "# " + note + ".\n";
   for (const Json& row : tool.at("rows")) {
-    if (holds(row.at(0), conditions)) text += yaml_text(Json{{row.at(1), filled_in(row.at(2), values)}});
+    if (conditions_hold(row.at(0), conditions))
+      text += yaml_text(Json{{row.at(1), filled_in(row.at(2), values)}});
   }
   text += "\n# What no plan holds: data, steps, rates.\n" + yaml_text(tool.at("data"));
   exported.files.push_back({tool.at("file"), text});

@@ -188,10 +188,13 @@ def main():
     parser.add_argument("--random", type=int, nargs=2, metavar=("SEED", "COUNT"))
     parser.add_argument("--json")
     parser.add_argument("--keep")
+    parser.add_argument("--names-only", action="store_true", help="end after a look at the names, before anything is installed")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in FRAMEWORKS]
     if unknown:
         parser.error(f"unknown framework {unknown[0]}; known: {', '.join(FRAMEWORKS)}")
+    if options.names_only:
+        return
     names = options.names or (drawn.NAMES if options.random else list(FRAMEWORKS))
     missing = [name for name in names if not installed(name)]
     if missing:

@@ -69,6 +69,35 @@ TEST(AdapterModules, SomeLayersAreAPart) {
   EXPECT_EQ(some.partly, Targets{A::qkv});
 }
 
+AdapterMatch of_peft(const char* model, const std::vector<std::string>& names) {
+  const Json spellings{{"model.language_model.", "model."}, {"shared_expert.", "shared_experts."}};
+  return of_hugging_face(model, wildcards_of_peft(names, spellings));
+}
+
+// peft/tuners/tuners_utils.py, check_target_module_exists
+TEST(AdapterModules, PeftTakesEndsOfNamesAndRegularExpressions) {
+  const Targets all{A::qkv, A::output, A::up, A::down}, attention{A::qkv, A::output};
+  EXPECT_EQ(of_peft("llama3-8b", {"self_attn.q_proj", "o_proj"}).targets, attention);
+  EXPECT_TRUE(of_peft("llama3-8b", {"attn.q_proj"}).targets.empty()) << "a part of a name";
+  const char* of_images =
+      "model.language_model.layers.[\\d]+.(mlp|cross_attn|self_attn).(up|down|gate|q|k|v|o)_proj";
+  EXPECT_EQ(of_peft("gemma3-4b", {of_images}).targets, all);
+  EXPECT_TRUE(of_peft("gemma3-4b", {of_images}).partly.empty());
+  EXPECT_EQ(of_peft("llama3-8b", {"model.layers.[\\d]+.(_checkpoint_wrapped_module.)?self_attn.(q|k|v)_proj"})
+                .targets,
+            Targets{A::qkv});
+  const AdapterMatch some = of_peft(
+      "qwen3.5-4b", {".*\\.layers\\.(3|7)\\.self_attn\\.(q|k|v|o)_proj|.*\\.mlp\\.(?:gate|up|down)_proj"});
+  EXPECT_EQ(some.targets, all);
+  EXPECT_EQ(some.partly, attention);
+  EXPECT_EQ(of_peft("qwen1.5-moe-a2.7b", {"shared_expert.up_proj", "shared_expert.gate_proj"}).targets,
+            Targets{A::up});
+  EXPECT_TRUE(of_peft("llama3-8b", {std::string(40, '(') + "q_proj"}).targets.size() <= 1) << "open groups";
+  std::string many;
+  for (int i = 0; i < 30; ++i) many += "(a|b)";
+  EXPECT_TRUE(wildcards_of_peft({many}, Json::object()).empty()) << "more than anybody asks for";
+}
+
 Imported bridge(const std::string& lines, const std::string& more = "") {
   const std::string file = testing::TempDir() + "/bridge_lora.py";
   write_file_atomically(file,

@@ -85,6 +85,32 @@ TEST(Combinations, ASplitBackwardRecomputesNothing) {
       "");
 }
 
+// The loss shards the final norm's weight again, which is in the head's group, before a split backward.
+TEST(Combinations, TorchtitansChunkedLossLosesGradientsOfASplitBackward) {
+  const auto chunked = [](Layout& l) { zb_v(l), l.execution.kernels.loss = LossKernel::chunked; };
+  EXPECT_EQ(asked({"torchtitan", "llama3-8b", chunked})->constraint, "trains wrong");
+  EXPECT_NE(why({"torchtitan", "llama3-8b", chunked}).find("--execution loss=fp32"), std::string::npos);
+  EXPECT_EQ(why({"torchtitan", "llama3-8b", zb_v}), "");
+  EXPECT_EQ(why({"torchtitan", "llama3-8b",
+                 [](Layout& l) {
+                   one_forward_one_backward(l), l.zero = 2;
+                   l.execution.kernels.loss = LossKernel::chunked;
+                 }}),
+            "");
+}
+
+TEST(Combinations, TorchtitanAddsBiasesOfExpertsOnceForEachTensorRank) {
+  const auto with_sequence = [](Layout& l) { tensor(l), l.sequence_parallel = true, l.zero = 2; };
+  EXPECT_NE(why({"torchtitan", "gpt-oss-20b", with_sequence}).find("second bias"), std::string::npos);
+  EXPECT_EQ(why({"torchtitan", "qwen3-30b-a3b", with_sequence}), "");
+  EXPECT_EQ(why({"torchtitan", "gpt-oss-20b",
+                 [](Layout& l) {
+                   tensor(l), l.sequence_parallel = true, l.zero = 2;
+                   l.expert = 8, l.expert_tensor = 1;
+                 }}),
+            "");
+}
+
 // DeepSpeed's Ulysses exchanges heads of attention and hands on nothing else.
 TEST(Combinations, UlyssesHandsOnNoStatesAndNoWindows) {
   for (const char* framework : {"deepspeed", "transformers-deepspeed"}) {

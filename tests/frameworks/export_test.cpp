@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frameworks/export.h"
+#include "frameworks/export_targets.h"
 
 #include <gtest/gtest.h>
 
@@ -161,7 +161,9 @@ Plan plan_for_torchtitan(int64_t zero, int64_t shard, int64_t pipeline, const ch
   request.shard = shard;
   request.precision = Precision::bf16;
   request.overlap_gradient_reduce = request.overlap_parameter_gather = true;
-  return test::make_plan(request);
+  Plan plan = test::make_plan(request);
+  plan.layout.execution = find_framework("torchtitan")->execution;
+  return plan;
 }
 
 // Files in a folder of their own; the first one is what imports read.
@@ -183,7 +185,9 @@ TEST(Export, TorchtitansConfigurationComesBack) {
     EXPECT_EQ(*back.model, plan.model);
     EXPECT_EQ(back.workload, plan.workload);
     EXPECT_EQ(back.shard_groups, plan.layout.replicas() / plan.layout.shard);
+    EXPECT_EQ(back.execution, std::vector<std::string>{}) << "torchtitan's own";
     Layout layout = back.layout, wanted = plan.layout;
+    layout.execution = wanted.execution;
     layout.shard = wanted.shard;                      // follows from the groups
     layout.expert_tensor = wanted.expert_tensor = 0;  // of a dense model
     EXPECT_EQ(layout_name(layout), layout_name(wanted));
@@ -251,8 +255,19 @@ TEST(Export, TorchtitanKeepsTheLogitsThatThePlanCounts) {
     EXPECT_EQ(text.find("ChunkedLossWrapper") != std::string::npos, chunked) << text;
     EXPECT_NE(text.find("CrossEntropyLoss.Config(global_vocab_size"), std::string::npos) << text;
     const Imported back = import_torchtitan(written(export_torchtitan(plan), "torchtitan"));
-    EXPECT_EQ(back.execution,
-              chunked ? std::vector<std::string>{"loss=chunked"} : std::vector<std::string>{});
+    EXPECT_EQ(back.execution, chunked ? std::vector<std::string>{} : std::vector<std::string>{"loss=fused"});
+  }
+}
+
+// torchtitan 0.3.0, loss.py: "ChunkedLossWrapper sequence length must be divisible by num_chunks".
+TEST(Export, TorchtitansChunksDivideTheSequenceOfARank) {
+  Plan plan = plan_for_torchtitan(3, 4, 1, "1f1b", 1);
+  plan.layout.execution.kernels.loss = LossKernel::chunked;
+  plan.layout.execution.kernels.loss_chunks = 8;
+  for (const auto& [sequence, cut] : {std::pair{4096, "Wrapper.Config(loss_fn="}, {2052, "num_chunks=4, "}}) {
+    plan.workload.sequence = sequence;
+    const std::string text = export_torchtitan(plan).files.front().text;
+    EXPECT_NE(text.find(cut), std::string::npos) << text;
   }
 }
 

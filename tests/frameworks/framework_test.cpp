@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "frameworks/export_targets.h"
 
 namespace mpt::frameworks {
 namespace {

@@ -97,6 +97,16 @@ TEST(Import, MinusOneLeavesTorchtitansDegreesOpen) {
   EXPECT_EQ(in.workload.global_batch, 0);
 }
 
+TEST(Import, TorchtitansTensorRanksShareSequencesUnlessThatIsSwitchedOff) {
+  const std::string compiled = "compile=CompileConfig(enable=True, enable_async_tensor_parallel=True)";
+  const Layout usual = torchtitan("tensor_parallel_degree=2", compiled).layout;
+  EXPECT_TRUE(usual.sequence_parallel && usual.overlap_tensor);
+  const Imported whole = torchtitan("tensor_parallel_degree=2, enable_sequence_parallel=False", compiled);
+  EXPECT_FALSE(whole.layout.sequence_parallel || whole.layout.overlap_tensor);
+  EXPECT_FALSE(whole.refused.has_value());
+  EXPECT_FALSE(torchtitan("enable_sequence_parallel=True").layout.sequence_parallel) << "one tensor rank";
+}
+
 // torchtitan/distributed/pipeline_parallel.py: embedding and head count as layers.
 TEST(Import, TorchtitansOwnStages) {
   EXPECT_EQ(torchtitan("pipeline_parallel_degree=4").layout.layers_per_stage,
@@ -163,6 +173,21 @@ TEST(Import, TorchtitansDeepSeekHasNoNextTokenLayers) {
   ASSERT_TRUE(in.model);
   EXPECT_EQ(in.model->next_token_layers, 0);
   EXPECT_FALSE(in.notes.empty());
+}
+
+// torchtitan's own default compiles nothing, and its configurations compute the loss by chunks.
+TEST(Import, TorchtitanCompilesAndCutsItsLossAsTheFileSays) {
+  using Words = std::vector<std::string>;
+  const auto execution = [](const std::string& more) { return torchtitan("", more).execution; };
+  const std::string chunks = "loss=ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config())";
+  EXPECT_EQ(execution(""), Words{"elementwise=eager"});
+  EXPECT_EQ(execution(chunks), Words{"elementwise=eager"});
+  EXPECT_EQ(execution(chunks + ", compile=CompileConfig(enable=True)"), Words{});
+  EXPECT_EQ(execution(chunks + ", compile=CompileConfig(enable=True, components=['loss'])"),
+            Words{"elementwise=eager"});
+  EXPECT_EQ(execution("loss=CrossEntropyLoss.Config()"), (Words{"elementwise=eager", "loss=fp32"}));
+  EXPECT_EQ(execution("loss=CrossEntropyLoss.Config(), compile=CompileConfig(enable=True)"),
+            Words{"loss=fused"});
 }
 
 // As in torchtitan's own config_registry.py, where functions change what others return.
@@ -447,10 +472,8 @@ TEST(Import, GradientsStayWholeWhileTheyAccumulate) {
   EXPECT_EQ(every("activation_checkpointing", 3).recomputed_layers, std::vector<int64_t>{11}) << "of 32";
   EXPECT_EQ(every("gradient_checkpointing", 5).recomputed_layers, std::vector<int64_t>{7});
   EXPECT_EQ(every("activation_checkpointing", 1).recomputed_layers, std::vector<int64_t>{});
-  for (const char* key : {"use_liger_kernel", "enable_liger_kernel", "cut_cross_entropy"})
-    EXPECT_EQ(trainer(fmt::format(R"(, "{}": true)", key), "FSDP").execution,
-              (std::vector<std::string>{"loss=chunked"}))
-        << key;
+  EXPECT_EQ(trainer(R"(, "use_liger_kernel": true)", "FSDP").execution,
+            (std::vector<std::string>{"loss=chunked"}));
   EXPECT_EQ(trainer(R"(, "torch_compile": true)", "FSDP").execution,
             (std::vector<std::string>{"elementwise=compiled"}));
   EXPECT_EQ(trainer(R"(, "torch_compile": false)", "FSDP").execution, std::vector<std::string>{});

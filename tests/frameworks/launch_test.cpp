@@ -55,10 +55,10 @@ TEST(Launch, FilesOfOtherProgramsAreNamed) {
     const std::string why = refused([&, &content = text] { read_any("other.yaml", content); });
     EXPECT_NE(why.find(std::string("a file of ") + program), std::string::npos) << why;
   }
-  EXPECT_NE(refused([] {
-              read_any("swift.sh", "megatron sft --model x --tensor_model_parallel_size 2\n");
-            }).find("a file of ms-swift"),
-            std::string::npos);
+  for (const char* line : {"megatron sft --model x --tensor_model_parallel_size 2\n",
+                           "accelerate launch swift/cli/sft.py --model x --per_device_train_batch_size 1\n"})
+    EXPECT_NE(refused([&] { read_any("swift.sh", line); }).find("a file of ms-swift"), std::string::npos)
+        << line;
 }
 
 constexpr const char* kLlama =
@@ -81,6 +81,19 @@ TEST(Launch, ListsMayBeDeclared) {
     EXPECT_EQ(in.workload.global_batch, 128) << how;
     EXPECT_EQ(in.layout.precision, Precision::bf16) << how;
   }
+}
+
+// megatron/core/models/backends.py: the local layers keep the scores of attention, whatever the backend.
+TEST(Launch, LocalLayersOfMegatronLmKeepScores) {
+  const auto keeps = [](const std::string& more) {
+    const Imported in = read_any(
+        "local.sh", std::string("torchrun --nproc_per_node=8 pretrain_gpt.py --seq-length 4096 --bf16 ") +
+                        "--micro-batch-size 1 --global-batch-size 128 --mock-data " + kLlama + more + "\n");
+    return contains(in.execution, std::string("attention=unfused"));
+  };
+  EXPECT_TRUE(keeps(" --transformer-impl local"));
+  EXPECT_TRUE(keeps(" --transformer-impl local --attention-backend flash"));
+  EXPECT_FALSE(keeps(" --transformer-impl transformer_engine"));
 }
 
 TEST(Launch, AFragmentIsNotJudged) {
@@ -151,7 +164,7 @@ TEST(Launch, ACalledRecipeThatIsNotThereIsNotJudged) {
 
 constexpr const char* kFsdp =
     "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nfsdp_config:\n  fsdp_version: 2\n"
-    "  fsdp_reshard_after_forward: true\n";
+    "  fsdp_reshard_after_forward: true\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n";
 
 TEST(Launch, AccelerateStartsAScriptWithTheTrainersArguments) {
   recipe_file("fsdp2.yaml", kFsdp);
@@ -209,6 +222,23 @@ TEST(Launch, TunersNameTheirRecipe) {
       NotJudged);
 }
 
+TEST(Launch, RecipesOfTrlAreReadAloneAndThoseOfMsSwiftNamed) {
+  recipe_file("fsdp2.yaml", kFsdp);
+  const std::string recipe =
+      "# sft\nmodel_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 2\nmax_length: 4096\n";
+  const Imported alone = read_any("alone.yaml", recipe);
+  EXPECT_EQ(alone.framework, "transformers-ddp");
+  EXPECT_EQ(alone.workload.sequence, 4096);
+  EXPECT_TRUE(has_note(alone, "no accelerate_config"));
+  EXPECT_EQ(read_any("alone.yaml", recipe + "accelerate_config: fsdp2.yaml\n").layout.zero, 3);
+  EXPECT_EQ(read_any("dpo.yaml", recipe + "beta: 0.1\n").unknown, std::vector<std::string>{"beta"})
+      << "of DPO";
+  EXPECT_NE(refused([] {
+              read_any("swift.yaml", "model: Qwen/Qwen2.5-7B-Instruct\ntuner_type: lora\nmax_length: 2048\n");
+            }).find("a file of ms-swift"),
+            std::string::npos);
+}
+
 TEST(Launch, TypesOfWeightsAreThoseOfTheProgram) {
   const auto narrow = [](const Imported& in) {
     return contains(in.execution, std::string("weight_bytes=2"));
@@ -238,6 +268,31 @@ TEST(Launch, AxolotlQuantisesForQloraAlone) {
   EXPECT_EQ(lora.unknown.size(), 1u) << "frozen weights in fp32";
 }
 
+// bitsandbytes quantises scales of 4-bit weights again by default in axolotl, LLaMA-Factory and AutoModel,
+// and in TRL 1.16.0 and transformers where it is asked for.
+TEST(Launch, ScalesOfFourBitsAreThoseOfTheProgram) {
+  const auto nested = [](const Imported& in) {
+    EXPECT_EQ(in.layout.training.frozen_format, FrozenFormat::nf4);
+    EXPECT_EQ(in.unknown, std::vector<std::string>{});
+    return !contains(in.execution, std::string("nested_scales=false"));
+  };
+  const std::string axolotl =
+      "base_model: Qwen/Qwen3-8B\nsequence_len: 4096\nbf16: true\nload_in_4bit: true\nlora_r: 8\nadapter: "
+      "qlora\nlora_target_linear: true\n";
+  EXPECT_TRUE(nested(read_any("s.yaml", axolotl)));
+  EXPECT_FALSE(
+      nested(read_any("s.yaml", axolotl + "bnb_config_kwargs: {bnb_4bit_use_double_quant: false}\n")));
+  const std::string factory =
+      "model_name_or_path: Qwen/Qwen3-8B\ncutoff_len: 2048\nbf16: true\nfinetuning_type: lora\n"
+      "quantization_bit: 4\n";
+  EXPECT_TRUE(nested(read_any("s.yaml", factory)));
+  EXPECT_FALSE(nested(read_any("s.yaml", factory + "double_quantization: false\n")));
+  const std::string trl =
+      "trl sft --use_peft --load_in_4bit --max_length 2048 --model_name_or_path Qwen/Qwen3-8B";
+  EXPECT_FALSE(nested(read_any("s.sh", trl + "\n")));
+  EXPECT_TRUE(nested(read_any("s.sh", trl + " --use_bnb_nested_quant\n")));
+}
+
 TEST(Launch, TrlMakesNoLogits) {
   recipe_file("fsdp2.yaml", kFsdp);
   for (const char* line : {"trl sft --accelerate_config fsdp2.yaml",
@@ -249,6 +304,126 @@ TEST(Launch, TrlMakesNoLogits) {
               std::string(line).find("sft") != std::string::npos)
         << line;
   }
+}
+
+constexpr const char* kOf8B =
+    " --model_name_or_path Qwen/Qwen3-8B --bf16 True --per_device_train_batch_size 2 ";
+
+// A script's own words for what is read: FastChat, LLaVA, PEFT's examples and open-instruct have these.
+TEST(Launch, ScriptsNameTheirOwnArguments) {
+  const auto read = [](const std::string& options, const std::string& script = "train.py") {
+    return read_any("own.sh", "torchrun --nproc_per_node 4 " + script + kOf8B + options + "\n");
+  };
+  for (const char* word : {"max_length", "max_seq_length", "model_max_length", "block_size"})
+    EXPECT_EQ(read(std::string("--") + word + " 4096").workload, (Workload{8, 4096})) << word;
+  EXPECT_NE(refused<NotJudged>([&] { read(""); }).find("--model_max_length"), std::string::npos)
+      << "no length, and a default that nobody knows";
+  EXPECT_EQ(read("", "run_clm.py").workload.sequence, 1024) << "the example's own default";
+  const std::string length = "--max_length 2048 ", targets = "--lora_target_modules q_proj v_proj ";
+  EXPECT_FALSE(read(length).layout.training.adapts());
+  EXPECT_FALSE(read(length + targets + "--use_peft_lora False --lora_r 8").layout.training.adapts());
+  const Training lora = read(length + targets + "--use_lora --lora_r 4 --bits 4").layout.training;
+  EXPECT_EQ(lora.adapter_rank, 4);
+  EXPECT_EQ(lora.adapter_targets, std::vector<AdapterTarget>{AdapterTarget::qkv});
+  EXPECT_EQ(lora.frozen_format, FrozenFormat::nf4);
+  EXPECT_EQ(read(length + targets + "--lora_rank 2").layout.training.adapter_rank, 2) << "it always adapts";
+  const Training plain = read(length + targets + "--lora_r 8 --q_lora False").layout.training;
+  EXPECT_EQ(plain.adapter_rank, 8) << "a script that always adapts, as FastChat's";
+  EXPECT_EQ(plain.frozen_format, FrozenFormat::bf16);
+  EXPECT_NE(refused<NotJudged>([&] { read(length + "--use_lora --lora_r 8"); }).find("--lora_target_modules"),
+            std::string::npos);
+  EXPECT_EQ(read(length + "--gradient_checkpointing 0").layout.recompute, Recompute::none);
+  EXPECT_EQ(read(length + "--gradient_checkpointing 1").layout.recompute, Recompute::full);
+  EXPECT_EQ(read(length + "--vision_tower openai/clip").unknown, std::vector<std::string>{"vision_tower"});
+  EXPECT_EQ(read(length + "--use_cpu True").unknown, std::vector<std::string>{"use_cpu"});
+  EXPECT_TRUE(has_note(read(length + "--lazy_preprocess True --data_path x.json"),
+                       "lazy_preprocess, data_path: not known to transformers 4"));
+}
+
+TEST(Launch, ProgramsOfOtherKindsAreNotJudged) {
+  for (const char* program :
+       {"python open_instruct/grpo_fast.py", "accelerate launch dpo_tune_cache.py",
+        "torchrun -m trl.scripts.reward", "accelerate launch --num_processes 2 run_kto.py"})
+    EXPECT_NE(refused<NotJudged>([&] {
+                read_any("kind.sh", program + std::string(kOf8B) + "--max_length 2048\n");
+              }).find("training by"),
+              std::string::npos)
+        << program;
+}
+
+TEST(Launch, OptionsComeBeforeAcceleratesFile) {
+  recipe_file("fsdp2.yaml", kFsdp);
+  recipe_file("zero.json", R"({"zero_optimization": {"stage": 1}, "bf16": {"enabled": "auto"},
+    "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", "train_batch_size": "auto"})");
+  const auto read = [](const std::string& options) {
+    return read_any("before.sh",
+                    "accelerate launch " + options + " train.py" + kOf8B + "--max_length 2048\n");
+  };
+  EXPECT_EQ(read("--config_file fsdp2.yaml --num_processes 4").layout.data, 4);
+  EXPECT_EQ(read("--config_file fsdp2.yaml --fsdp_reshard_after_forward false").layout.zero, 2);
+  EXPECT_TRUE(read("--config_file fsdp2.yaml --fsdp_offload_params true").layout.offload_optimizer);
+  const Imported stage =
+      read("--num_processes 4 --use_deepspeed --zero_stage 3 --offload_optimizer_device cpu");
+  EXPECT_EQ(stage.framework, "transformers-deepspeed");
+  EXPECT_EQ(stage.layout.zero, 3);
+  EXPECT_TRUE(stage.layout.offload_optimizer);
+  EXPECT_EQ(read("--num_processes 4 --use_deepspeed --deepspeed_config_file zero.json").layout.zero, 1);
+  EXPECT_EQ(read("--config_file fsdp2.yaml --use_deepspeed").framework, "transformers-deepspeed");
+  const Imported nested =
+      read_any("mason.sh",
+               "python mason.py --gpus 8 -- accelerate launch --mixed_precision bf16 "
+               "--num_processes 4 --use_deepspeed --zero_stage 2 --deepspeed_multinode_launcher "
+               "standard train.py --max_seq_length 4096" +
+                   std::string(kOf8B) + "\n");
+  EXPECT_EQ(nested.layout.zero, 2);
+  EXPECT_EQ(nested.workload, (Workload{8, 4096}));
+}
+
+// accelerate/utils/dataclasses.py:1909; findings/accelerate_fsdp2_gathers_whole_models_without_a_policy.sh
+TEST(Launch, FsdpOverWholeModelsIsNotJudged) {
+  const auto unknown = [](const std::string& options) {
+    return read_any("whole.sh", "accelerate launch --use_fsdp --num_processes 4 " + options +
+                                    " train.py --max_length 2048" + std::string(kOf8B) + "\n")
+        .unknown;
+  };
+  for (const char* options :
+       {"", "--fsdp_auto_wrap_policy NO_WRAP", "--fsdp_auto_wrap_policy SIZE_BASED_WRAP"}) {
+    ASSERT_EQ(unknown(options).size(), 1u) << options;
+    EXPECT_NE(unknown(options).front().find("TRANSFORMER_BASED_WRAP"), std::string::npos);
+  }
+  EXPECT_TRUE(unknown("--fsdp_auto_wrap_policy TRANSFORMER_BASED_WRAP").empty());
+}
+
+// transformers/training_args.py, _process_fsdp_args
+TEST(Launch, FsdpOfTheTrainersArguments) {
+  recipe_file("fsdp.json",
+              R"({"cpu_offload": true, "reshard_after_forward": false, "activation_checkpointing": true})");
+  const auto read = [](const std::string& options) {
+    return read_any("fsdp.sh", std::string("torchrun --nproc_per_node 4 train.py --max_length 2048") + kOf8B +
+                                   options + "\n");
+  };
+  const Imported full =
+      read("--fsdp \"full_shard auto_wrap\" --fsdp_transformer_layer_cls_to_wrap Qwen3DecoderLayer");
+  EXPECT_EQ(full.framework, "transformers-fsdp");
+  EXPECT_EQ(full.layout.zero, 3);
+  EXPECT_FALSE(full.layout.offload_optimizer);
+  const Imported less = read("--fsdp \"shard_grad_op offload\"");
+  EXPECT_EQ(less.layout.zero, 2);
+  EXPECT_TRUE(less.layout.offload_optimizer);
+  const Imported file = read("--fsdp True --fsdp_config fsdp.json");
+  EXPECT_EQ(file.layout.zero, 2);
+  EXPECT_TRUE(file.layout.offload_optimizer);
+  EXPECT_EQ(file.layout.recompute, Recompute::full);
+  EXPECT_EQ(read("--fsdp False").framework, "transformers-ddp");
+}
+
+TEST(Launch, TrlAdaptsWhatPeftNamesForAType) {
+  const auto read = [](const std::string& options) {
+    return read_any("trl.sh", std::string("trl sft --use_peft --max_length 2048") + kOf8B + options + "\n")
+        .layout.training;
+  };
+  EXPECT_EQ(read("").adapter_targets, std::vector<AdapterTarget>{AdapterTarget::qkv}) << "queries and values";
+  EXPECT_EQ(read("--lora_target_modules all-linear").adapter_targets.size(), 4u);
 }
 
 TEST(Launch, AxolotlsDegreesAreRead) {

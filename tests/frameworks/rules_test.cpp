@@ -449,7 +449,8 @@ std::string trainer_refusal(const Json& row) {
                         deepspeed
                             ? "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n  "
                               "deepspeed_config_file: ds.json\n"
-                            : "distributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n  fsdp_version: 2\n");
+                            : "distributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n  fsdp_version: 2\n"
+                              "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n");
   return refusal_of(folder / "accelerate.yaml",
                     find_importer(deepspeed ? "transformers-deepspeed" : "transformers-fsdp", ""));
 }

@@ -25,9 +25,15 @@ CASES = {
     "fsdp, zero 2, accumulation": f"{MODEL} --framework transformers-fsdp --zero 2 --micro-batch 1 --recompute full",
     "fsdp, recompute": f"{MODEL} --framework transformers-fsdp --zero 3 --recompute full --micro-batch 2",
     "fsdp, lora": f"{MODEL} --framework transformers-fsdp --zero 3 --lora 16",
+    "fsdp, lora, zero 2": f"{MODEL} --framework transformers-fsdp --zero 2 --lora 16",
+    "ddp, one target": f"{MODEL} --framework transformers-ddp --gpus 2 --lora 16 --lora-targets output",
     "fsdp, no logits": f"{MODEL} --framework transformers-fsdp --zero 3 --execution loss=chunked",
     "deepspeed, zero 3, offload": f"{MODEL} --framework transformers-deepspeed --zero 3 --cp 1 --offload on",
     "ddp, lora": f"{MODEL} --framework transformers-ddp --gpus 2 --lora 16",
+    "fsdp, offload": f"{MODEL} --framework transformers-fsdp --zero 3 --cp 1 --offload on --lora 16",
+    "fsdp, qlora": f"{MODEL} --framework transformers-fsdp --zero 3 --cp 1 --lora 16 --frozen-weights nf4",
+    "one, int8": f"{MODEL} --framework transformers-ddp --gpus 1 --lora 8 --frozen-weights int8",
+    "ddp, packed": f"{MODEL} --framework transformers-ddp --gpus 2 --lora 8 --lengths 512=0.3,2048=0.7",
     "one, qlora": f"{MODEL} --framework transformers-ddp --gpus 1 --lora 8 --frozen-weights nf4",
     "ddp, small": "--model llama3.2-1b --cluster dgx-h100:1 --global-batch 16 --seq 4096 --framework transformers-ddp --gpus 2",
 }
@@ -103,8 +109,9 @@ def open_ranks(ranks):
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
     if ranks > 1:
         import torch.distributed as dist
-        from torch.testing._internal.distributed.fake_pg import FakeStore
-        dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
+        from torch.testing._internal.distributed import fake_pg  # noqa: F401, which registers the group
+        # axolotl reads back from the store what rank 0 wrote there.
+        dist.init_process_group("fake", rank=0, world_size=ranks, store=dist.HashStore())
 
 
 def launched(arguments):
@@ -187,6 +194,33 @@ def judge_axolotl(file, ranks, tiny):
     do_cli(written(replaced))
 
 
+def values_of(trainer):
+    """What the Trainer that the tool built would train with, in the words of a plan."""
+    args, accelerator = trainer.args, trainer.accelerator
+    # The state lacks the first where LLaMA-Factory starts plain replicas.
+    fsdp, engine = getattr(accelerator.state, "fsdp_plugin", None), accelerator.state.deepspeed_plugin
+    values = {"micro_batch": args.per_device_train_batch_size, "micro_batches": args.gradient_accumulation_steps,
+              "recomputes": args.gradient_checkpointing or any(getattr(part, "gradient_checkpointing", False) is True for part in trainer.model.modules()),
+              "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32", "zero": 0, "offload": False}
+    if fsdp:
+        values |= {"zero": 3 if fsdp.reshard_after_forward else 2, "offload": type(fsdp.cpu_offload).__name__ == "CPUOffloadPolicy"}
+        values["recomputes"] |= bool(fsdp.activation_checkpointing)
+    if engine:
+        zero = engine.deepspeed_config["zero_optimization"]
+        values |= {"zero": zero["stage"], "offload": zero.get("offload_optimizer", {}).get("device", "none") == "cpu"}
+    adapters = getattr(trainer.model, "peft_config", {})
+    values["adapter_rank"] = next(iter(adapters.values())).r if adapters else 0
+    base = next((module for module in trainer.model.modules() if type(module).__name__ in ("Linear4bit", "Linear8bitLt")), None)
+    return values | {"frozen": {"Linear4bit": "nf4", "Linear8bitLt": "int8"}.get(type(base).__name__, "bf16")}
+
+
+def of_plan(plan):
+    layout, training = plan["layout"], plan["layout"].get("training", {})
+    return {"micro_batch": layout["micro_batch"], "micro_batches": plan["workload"]["global_batch"] // layout["data"] // layout["micro_batch"],
+            "recomputes": layout["recompute"] == "full", "precision": layout["precision"], "zero": layout.get("zero", 0),
+            "offload": layout.get("offload_optimizer", False), "adapter_rank": training.get("adapter_rank", 0), "frozen": training.get("frozen_format", "bf16")}
+
+
 def inside(tool, file, ranks):
     """In the tool's interpreter: exit code 0 where it takes the file, 1 with its words where it does not."""
     os.chdir(os.path.dirname(file))
@@ -196,6 +230,7 @@ def inside(tool, file, ranks):
     import transformers
 
     def train(self, *args, **kwargs):
+        print(f"values: {json.dumps(values_of(self))}", flush=True)
         raise Accepted
 
     transformers.Trainer.train = train
@@ -214,7 +249,7 @@ def inside(tool, file, ranks):
     os._exit(code)
 
 
-def ask(environments, tool, file, ranks):
+def ask(environments, tool, file, ranks, wanted=None):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_"))}
     env |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "AXOLOTL_DO_NOT_TRACK": "1",
             "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29531",
@@ -222,6 +257,10 @@ def ask(environments, tool, file, ranks):
     done = subprocess.run([f"{environments}/{tool}/bin/python", os.path.abspath(__file__), "--inside", tool, file, str(ranks)], env=env,
                           capture_output=True, text=True, check=False)
     said = [line[8:] for line in done.stdout.splitlines() if line.startswith("judged: ")]
+    values = [json.loads(line[8:]) for line in done.stdout.splitlines() if line.startswith("values: ")]
+    other = [f"{name} {got} in place of {wanted[name]}" for name, got in values[-1].items() if got != wanted[name]] if values and wanted else []
+    if other:
+        return 1, f"trains otherwise: {', '.join(other)}"
     return done.returncode if said else 1, said[-1] if said else (done.stdout + done.stderr)[-1500:]
 
 
@@ -237,14 +276,15 @@ def main():
             plan = f"{folder}/plan.json"
             subprocess.run([f"{programs}/mpt-plan", *CASES[name].split(), "-o", plan], check=True, capture_output=True)
             with open(plan, encoding="utf-8") as file:
-                layout = json.load(file)["layout"]
+                planned = json.load(file)
+            layout, wanted = planned["layout"], of_plan(planned)
             for tool in tools:
                 done = subprocess.run([f"{programs}/mpt-plan", "export", plan, "--to", tool, "-o", f"{folder}/{tool}"], capture_output=True, text=True, check=False)
                 if done.returncode != 0:  # by its table of what the tool lacks
                     counts["not exported"] += 1
                     print(f"{name}: {tool}: not exported: {' '.join(done.stderr.split())[:160]}")
                     continue
-                code, said = ask(environments, tool, f"{folder}/{tool}/{FILES[tool]}", layout["data"] * layout["context"])
+                code, said = ask(environments, tool, f"{folder}/{tool}/{FILES[tool]}", layout["data"] * layout["context"], wanted)
                 counts["refused" if code else "accepted"] += 1
                 print(f"{name}: {tool}: {said}")
     print(", ".join(f"{count} {what}" for what, count in counts.items()))

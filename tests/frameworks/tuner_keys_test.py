@@ -20,12 +20,16 @@ CLASSES = {
     "llamafactory": [(r"llamafactory/hparams/\w+_args\.py", "ModelArguments DataArguments TrainingArguments FinetuningArguments GeneratingArguments"),
                      (r"llamafactory/v1/config/\w+\.py", "ModelArguments DataArguments TrainingArguments SampleArguments")],
     "axolotl": [(r"axolotl/(utils/schemas/[\w/]+|integrations/\w+/args)\.py", "AxolotlInputConfig")],
+    "trl": [(r"trl/trainer/(sft|base|model)_config\.py", "SFTConfig ModelConfig"), (r"trl/scripts/utils\.py", "ScriptArguments DatasetMixtureConfig")],
     "transformers": [(r"transformers/training_args(_seq2seq)?\.py", "Seq2SeqTrainingArguments")],
 }
 # Programs beside the training say nothing about what a key does; definitions say it last.
 ASIDE, DEFINED = re.compile("/webui/|config_options|transformers/(models/|modelcard)"), re.compile("/schemas/|/hparams/|/v1/config/|/args.py")
 LINELESS = ("unused", "refused by the tool", "section")  # reasons of keys that need no line
 OLDER = {"fsdp"}  # keys of older releases that recipes still have, and that MPT reads
+# Words of accelerate launch and torchrun, which stand beside a tool's own.
+LAUNCHERS = set("accelerate_config config config_file fsdp_activation_checkpointing fsdp_cpu_ram_efficient_loading fsdp_offload_params mixed_precision "
+                "fsdp_reshard_after_forward fsdp_sharding_strategy machine_rank main_process_ip main_process_port nnodes num_machines nproc_per_node num_gpus num_processes use_fsdp".split())
 
 
 def wheel(package, folder):
@@ -101,11 +105,14 @@ def judge(tool, asked, sources):  # problems of its lists, and lines of its keys
     listed = tool["read"] + [key for _, key in none] + [key for keys in tool["changes"].values() for key in keys]
     known = {key: next((value for value in asked.get(key, []) if value is not ...), changes[key]) for key in changes}
     used = sorted(((path, text) for path, text in sources.items() if not ASIDE.search(path)), key=lambda row: bool(DEFINED.search(row[0])))
-    lines = {key: reason in LINELESS or line_of(key, used) for reason, key in none}
+    lines = {key: reason in LINELESS or key in LAUNCHERS or line_of(key, used) for reason, key in none}
+    plugins = tuple(tool.get("closed", []))  # settings of plugins, which no class of the arguments has
     print(f"{tool['tool']}: {len(tool['read'])} read, {len(none)} without effect, {len(changes)} change the answer")
-    problems = {"is not classified": set(asked) - set(listed), f"is no key of {tool['package']}": set(listed) - set(asked) - OLDER,
+    problems = {"is not classified": set(asked) - set(listed), f"is no key of {tool['package']}": {key for key in set(listed) - set(asked) - OLDER - LAUNCHERS
+                                                     if not key.startswith(plugins) or line_of(key, used) is None},
                 "stands there twice": {key for key in listed if listed.count(key) > 1},
                 "takes other values, but has no effect": set(tool["takes"]) - set(tool["read"]) - set(changes),
+                "sets something, but is not listed": {*tool.get("sets", {})} - set(tool["read"]) - set(changes),
                 "has another default": {key for key, value in changes.items() if known[key] != value},
                 "has no effect, and no line of the tool that takes it": {key for key in lines if lines[key] is None}}
     return ([f"{key} {problem}" for problem, keys in problems.items() for key in sorted(keys)],

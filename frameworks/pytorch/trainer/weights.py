@@ -117,7 +117,7 @@ def save_weights(models, mesh, folder):
                     "weight_map": {name: path for name, (path, _) in whole.items()}}
             write_json(os.path.join(folder, "model.safetensors.index.json"), text)
         if CONFIG:
-            write_json(os.path.join(folder, "config.json"), CONFIG)
+            write_json(os.path.join(folder, "config.json"), {**CONFIG, "dtype": "float32"})
 
 
 def write_json(path, value):

@@ -10,7 +10,7 @@ from judging import apart, judge, verdict_of
 
 import stubs  # noqa: E402
 
-stubs.use("flash_attn")
+stubs.use("flash_attn", "flash_attn_interface")
 stubs.flash_attention()
 stubs.cpu_ranks()
 import torch  # noqa: E402

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Keys of recipes of axolotl and LLaMA-Factory: read, priced, or what keeps MPT from a judgement.
+
+#include "base/ranges.h"
+#include "frameworks/registry.h"
+#include "tests/frameworks/recipe_files.h"
+
+namespace mpt::frameworks {
+namespace {
+
+Imported tuner_recipe(const std::string& text) {
+  return import_transformers(recipe_file("tuner_recipe.yaml", text));
+}
+
+// frameworks/transformers/tuner_keys.json: all keys of both tools.
+TEST(TunerKeys, KeysOfTunersThatChangeTheAnswerAreNotJudged) {
+  using Keys = std::vector<std::string>;
+  const auto axolotl = [](const std::string& more) {
+    return tuner_recipe("base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\n" + more);
+  };
+  const Imported plain =
+      axolotl("output_dir: out\nlearning_rate: 0.0002\ndatasets: [{path: a}]\nload_in_8bit: false\n");
+  EXPECT_EQ(plain.unknown, Keys{});
+  EXPECT_EQ(plain.layout.micro_batch, 1) << "axolotl's own default";
+  for (const auto& [more, key] :
+       {std::pair{"load_in_8bit: true\n", "load_in_8bit without adapter: lora, which axolotl refuses"},
+        {"rl: dpo\n", "rl"},
+        {"rl: grpo\nadapter: lora\n", "rl"},
+        {"expert_parallel_size: 2\n", "expert_parallel_size"},
+        {"unfrozen_parameters: [lm_head]\n", "unfrozen_parameters"},
+        {"gradient_checkpointing: other\n", "gradient_checkpointing"},
+        {"num_labels: 1\n", "num_labels"},
+        {"qat: {weight_dtype: float8_e4m3fn}\n", "qat.weight_dtype"},
+        {"plugins: [axolotl.integrations.kd.KDPlugin]\n", "plugins"}})
+    EXPECT_EQ(axolotl(more).unknown, Keys{key});
+  const Imported noted =
+      axolotl("gradient_checkpointing: true\nlora_dropout: 0.05\nsample_packing: true\nnot_a_key: 1\n");
+  EXPECT_EQ(noted.unknown, Keys{}) << "dropout of layers that recompute";
+  EXPECT_TRUE(has_note(noted, "sample_packing: not priced"));
+  EXPECT_TRUE(has_note(noted, "not_a_key: not known to axolotl"));
+  const Imported cut =
+      axolotl("plugins:\n  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n");
+  EXPECT_EQ(cut.unknown, Keys{});
+  EXPECT_TRUE(contains(cut.execution, std::string("loss=chunked")));
+  const Imported sharded =
+      axolotl("fsdp_config:\n  reshard_after_forward: false\n  activation_checkpointing: true\n");
+  EXPECT_EQ(sharded.unknown, Keys{});
+  EXPECT_EQ(sharded.layout.zero, 2);
+  EXPECT_EQ(sharded.layout.recompute, Recompute::full);
+  const auto factory = [](const std::string& more) {
+    return tuner_recipe("model_name_or_path: meta-llama/Llama-3.1-8B\ncutoff_len: 2048\n" + more);
+  };
+  EXPECT_EQ(factory("stage: pt\nplot_loss: true\nlogging_steps: 10\nwarmup_ratio: 0.1\n").unknown, Keys{});
+  EXPECT_EQ(factory("quantization_bit: 4\ndouble_quantization: false\n").unknown, Keys{});
+  for (const auto& [more, key] : {std::pair{"stage: dpo\nfinetuning_type: full\n", "stage"},
+                                  {"quantization_bit: 3\n", "quantization_bit"},
+                                  {"use_galore: true\n", "use_galore"},
+                                  {"pure_bf16: true\n", "pure_bf16"},
+                                  {"tensor_model_parallel_size: 2\n", "tensor_model_parallel_size"}})
+    EXPECT_EQ(factory(more).unknown, Keys{key});
+}
+
+// What keys mean is priced: "sets" of frameworks/transformers/tuner_keys.json.
+TEST(TunerKeys, KeysOfTunersThatArePriced) {
+  const auto axolotl = [](const std::string& more) {
+    Imported in = tuner_recipe("base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\n" + more);
+    EXPECT_EQ(in.unknown, std::vector<std::string>{}) << more;
+    return in;
+  };
+  const auto sets = [](const Imported& in, const char* field) {
+    return contains(in.execution, std::string(field));
+  };
+  const std::string lora = "adapter: lora\nlora_target_linear: true\n";
+  EXPECT_EQ(axolotl(lora + "load_in_8bit: true\n").layout.training.frozen_format, FrozenFormat::int8);
+  EXPECT_TRUE(sets(axolotl(lora + "lora_dropout: 0.05\n"), "adapter_dropout=true"));
+  EXPECT_TRUE(
+      sets(axolotl(lora + "load_in_8bit: true\nquantize_moe_experts: true\n"), "narrows_experts=true"));
+  // It replaces recomputation beside adapters alone (axolotl 0.21.0, core/builders/base.py).
+  const std::string offload = "gradient_checkpointing: true\nactivation_offloading: true\n";
+  EXPECT_EQ(axolotl(lora + offload).layout.recompute, Recompute::none);
+  EXPECT_EQ(axolotl(offload).layout.recompute, Recompute::full);
+  EXPECT_TRUE(sets(axolotl(lora + offload), "waits_on_host=true"));
+  EXPECT_EQ(axolotl(lora + "gradient_checkpointing: offload\n").layout.recompute, Recompute::none);
+  EXPECT_EQ(axolotl(lora + "rl: dpo\nmicro_batch_size: 2\n").layout.micro_batch, 4)
+      << "of chosen and rejected";
+  EXPECT_EQ(axolotl(lora + "rl: kto\nmicro_batch_size: 2\n").layout.micro_batch, 2);
+  EXPECT_TRUE(sets(axolotl("rl: dpo\nbf16: auto\n"), "weight_bytes=4")) << "a second model in bf16";
+  const Imported reward =
+      axolotl("reward_model: true\nmodel_type: AutoModelForSequenceClassification\nnum_labels: 1\n");
+  EXPECT_TRUE(reward.model->tied_embeddings) << "no head over the vocabulary";
+  EXPECT_TRUE(sets(reward, "loss=chunked"));
+  EXPECT_EQ(axolotl("fp8: true\n").layout.precision, Precision::fp8);
+  EXPECT_EQ(axolotl("float16: true\nbf16: false\nfp16: false\n").layout.precision, Precision::fp16);
+  EXPECT_TRUE(
+      sets(axolotl("qat: {weight_dtype: int4, activation_dtype: int8}\n"), "rounded_weight_bytes=19"));
+  EXPECT_EQ(
+      axolotl(
+          "plugins: [axolotl.integrations.swanlab.SwanLabPlugin, axolotl.integrations.liger.LigerPlugin]\n")
+          .notes.size(),
+      axolotl("").notes.size());
+  EXPECT_EQ(axolotl("use_ray: true\nray_num_workers: 4\n").ranks, 4);
+}
+
+TEST(TunerKeys, LayersAreNamedByPatternsAndAllLinearOnesBesideNames) {
+  const auto read = [](const std::string& more) {
+    return tuner_recipe(
+        "base_model: google/gemma-3-4b-it\nsequence_len: 500_000\nadapter: lora\nlora_r: 8\n" + more);
+  };
+  const Imported pattern = read(
+      "lora_target_modules: "
+      "'model.language_model.layers.[\\d]+.(mlp|cross_attn|self_attn).(up|down|gate|q|k|v|o)_proj'\n");
+  EXPECT_EQ(pattern.layout.training.adapter_targets.size(), 4u);
+  EXPECT_EQ(pattern.workload.sequence, 500000);
+  const std::vector<AdapterTarget> qkv{AdapterTarget::qkv};
+  EXPECT_EQ(
+      read("lora_target_modules: [self_attn.q_proj, self_attn.k_proj]\n").layout.training.adapter_targets,
+      qkv);
+  EXPECT_EQ(read("lora_target_modules: [q_proj]\nlora_target_linear: true\n")
+                .layout.training.adapter_targets.size(),
+            4u);
+}
+
+TEST(TunerKeys, ExpertsThatParametersName) {
+  const auto read = [](const std::string& names) {
+    return tuner_recipe(
+        "base_model: Qwen/Qwen3-30B-A3B\nsequence_len: 4096\nadapter: lora\nlora_target_modules: [q_proj]\n"
+        "lora_target_parameters: " +
+        names + "\n");
+  };
+  const std::vector<AdapterTarget> both{AdapterTarget::qkv, AdapterTarget::experts};
+  EXPECT_EQ(read("[mlp.experts.gate_up_proj, mlp.experts.down_proj]").layout.training.adapter_targets, both);
+  EXPECT_EQ(read("[mlp.gate.weight]").unknown, std::vector<std::string>{"lora_target_parameters"});
+}
+
+// The form of llamafactory/v1, which names plugins.
+TEST(TunerKeys, ThoseOfLlamaFactorysNewerForm) {
+  const auto read = [](const std::string& more) {
+    return tuner_recipe(
+        "model: Qwen/Qwen3-4B\ncutoff_len: 2048\nmicro_batch_size: 2\ntrain_dataset: a.yaml\n" + more);
+  };
+  const Imported in = read(
+      "dist_config: {name: fsdp2, dcp_path: null, offload_params: true}\n"
+      "peft_config: {name: lora, r: 16, lora_alpha: 32, target_modules: all}\n"
+      "quant_config: {name: bnb, quantization_bit: 4, double_quantization: true}\n");
+  EXPECT_EQ(in.unknown, std::vector<std::string>{});
+  EXPECT_EQ(in.model->hub_id, "Qwen/Qwen3-4B");
+  EXPECT_EQ(in.framework, "transformers-fsdp");
+  EXPECT_EQ(in.layout.zero, 3);
+  EXPECT_EQ(in.layout.micro_batch, 2);
+  EXPECT_EQ(in.layout.recompute, Recompute::full) << "its default";
+  EXPECT_EQ(in.layout.precision, Precision::bf16) << "its default";
+  EXPECT_TRUE(in.layout.offload_optimizer);
+  EXPECT_EQ(in.layout.training.adapter_rank, 16);
+  EXPECT_EQ(in.layout.training.frozen_format, FrozenFormat::nf4);
+  EXPECT_FALSE(contains(in.execution, std::string("nested_scales=false")));
+  EXPECT_TRUE(contains(read("peft_config: {name: lora, r: 16}\nquant_config: {name: bnb, quantization_bit: "
+                            "4, double_quantization: false}\n")
+                           .execution,
+                       std::string("nested_scales=false")));
+  const Imported plain = read("enable_activation_checkpointing: false\nbf16: false\n");
+  EXPECT_EQ(plain.layout.recompute, Recompute::none);
+  EXPECT_EQ(plain.layout.precision, Precision::fp32);
+  EXPECT_FALSE(plain.layout.training.adapts());
+  EXPECT_EQ(plain.framework, "transformers-ddp");
+  using Keys = std::vector<std::string>;
+  EXPECT_EQ(read("dist_config: {name: fsdpturbo, ep_size: 4}\n").unknown,
+            (Keys{"dist_config.name", "dist_config.ep_size"}));
+  EXPECT_EQ(read("peft_config: {name: lora, use_dora: true}\n").unknown, Keys{"peft_config.use_dora"});
+}
+
+}  // namespace
+}  // namespace mpt::frameworks
