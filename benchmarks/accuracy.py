@@ -11,6 +11,7 @@ the page keeps the table that it has. The reasons for the worst rows are hand-wr
 
 import json
 import os
+import pathlib
 import re
 import statistics
 import subprocess
@@ -25,16 +26,13 @@ import records as published
 import scatter
 import ties
 import validate
+from coverage import percent
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 CONSTANTS = os.path.join(ROOT, "planner", "cost", "calibration.json")
 PAGE = os.path.join(ROOT, "reports", "results", "accuracy.md")
 SETS = ("published", "other", "blind", "wide", "community", "recent", "failed")
 MEGATRON = {"bridge", "dgxc", "nemo", "megatron", "seqpar", "simumax", "zerobubble", "torchtitan"}
-
-
-def percent(x):
-    return f"{100 * x:.1f} %"
 
 
 def summary_rows(groups):
@@ -218,15 +216,13 @@ def write_evidence(rows, asked):
     def lines(of):
         return ",\n".join(map(json.dumps, of))
 
-    with open(predictions.EVIDENCE, "w") as file:
-        file.write(f'{{"new_kinds": [\n{lines(table)}\n],\n"runs": [\n{lines(rows)}\n]}}\n')
+    pathlib.Path(predictions.EVIDENCE).write_text(f'{{"new_kinds": [\n{lines(table)}\n],\n"runs": [\n{lines(rows)}\n]}}\n')
     return table
 
 
 def constants_part():
     """How the constants of the cost model were found, and those that were fitted to runs."""
-    with open(CONSTANTS) as file:
-        constants = json.load(file)
+    constants = json.loads(pathlib.Path(CONSTANTS).read_text())
     count = {origin: sum(c["origin"] == origin for c in constants) for origin in ("measured", "literature", "fitted")}
     lines = "\n".join(f"| {c['name']} | {c['value']:g} | {c['range'][0]:g} to {c['range'][1]:g} | {c['meaning']} | {', '.join(c['fitted_to'])} |"
                       for c in constants if c["origin"] == "fitted")
@@ -250,10 +246,8 @@ def main():
     asked_run = [r for one in asked for r in one["runs"]]
     rows, asked_rows = (evidence_rows(of, everything, records | others | recent) for of in (every_run, asked_run))
     table = write_evidence(rows, asked_rows)
-    with open(os.path.join(ROOT, "reports", "validation", "reasons.json")) as file:
-        reasons = json.load(file)
-    with open(os.path.join(ROOT, "reports", "results", "accuracy.svg"), "w") as file:
-        file.write(picture(report["runs"]))
+    reasons = json.loads(pathlib.Path(ROOT, "reports", "validation", "reasons.json").read_text())
+    pathlib.Path(ROOT, "reports", "results", "accuracy.svg").write_text(picture(report["runs"]))
 
     error, memory = errors_of(report["runs"])
     runs = [r for r in report["runs"] if r["id"] in error]
@@ -469,8 +463,7 @@ of them was.
 Each inner point left out in turn; a lookup has points half as far apart.
 
 {tables}"""
-    with open(PAGE, "w") as file:
-        file.write(text)
+    pathlib.Path(PAGE).write_text(text)
     print(f"wrote {os.path.relpath(PAGE)}")
     print(f"dense bf16/fp16: {mean_of(dense)}\nMegatron style: {mean_of(style)}\nall: {mean_of([abs(e) for e in error.values()])}")
 

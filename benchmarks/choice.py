@@ -8,6 +8,8 @@ Part of accuracy.py's page.
 import json
 import statistics
 
+from coverage import percent
+
 
 def sets_of(records, predictions, failures, failed):
     """Sets of at least three layouts that ran, of one source, model, batch, precision and number of one kind of GPU, each with
@@ -37,10 +39,6 @@ def cost_of(layouts):
     predicted, chosen = min(ran)
     fails = any(p["fits"] and p["predicted_iter_time_s"] < predicted for p in layouts["failed"])
     return chosen / best - 1, statistics.median(measured for _, measured in ran) / best - 1, fails
-
-
-def percent(x):
-    return f"{100 * x:.1f} %"
 
 
 def table(records, predictions, failures, failed):

@@ -9,6 +9,7 @@ is the elapsed time with two threads. --quick takes one turn of the two smallest
 import argparse
 import datetime
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -57,8 +58,7 @@ def timed(programs, request, threads, output):
         wall_s = time.monotonic() - begin
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        with open(output + ".errors") as errors:
-            sys.exit(f"{' '.join(command)}\nexit code {process.returncode}\n{errors.read()}")
+        sys.exit(f"{' '.join(command)}\nexit code {process.returncode}\n{pathlib.Path(output + '.errors').read_text()}")
     return usage.ru_utime + usage.ru_stime, wall_s
 
 
@@ -141,8 +141,7 @@ def main():
             lines.append(row(request, measure(builds, request, turns, outputs)))
             print(lines[-1], flush=True)
     if options.page:
-        with open(options.page, "w") as file:
-            file.write(page("\n".join(lines), builds, turns, load))
+        pathlib.Path(options.page).write_text(page("\n".join(lines), builds, turns, load))
 
 
 main()

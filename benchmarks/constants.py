@@ -12,6 +12,7 @@ or applies to the trait alone.
 import collections
 import json
 import os
+import pathlib
 import statistics
 import sys
 import tempfile
@@ -101,8 +102,7 @@ def written(text, all_found):
 
 def main():
     programs = sys.argv[1]
-    with open(CONSTANTS) as file:
-        text = file.read()
+    text = pathlib.Path(CONSTANTS).read_text()
     runs = [run for run in records.read() if run["set"] == "published" and not run.get("unmodelled", {}).get("seconds")]
     lines, all_found = step_times(programs, runs, {}), []
     for constant in (c for c in json.loads(text) if c["origin"] == "fitted"):
@@ -110,8 +110,7 @@ def main():
         all_found.append({"name": constant["name"], **decided_by(programs, constant, [runs[i] for i in chosen], [lines[i] for i in chosen])})
         print(json.dumps(all_found[-1]), flush=True)
     if "--write" in sys.argv:
-        with open(CONSTANTS, "w") as file:
-            file.write(written(text, all_found))
+        pathlib.Path(CONSTANTS).write_text(written(text, all_found))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import datetime
 import json
 import math
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -113,8 +114,7 @@ def write_prior(programs, priors, runs, scales):
     source = f"reports/validation/records: {counted('time')}, {counted('memory')}"
     text = ",\n ".join([f'{{"source": {json.dumps(source)}', '"script": "scripts/bench choice --fit (benchmarks/observed.py)"',
                         f'"date": "{datetime.date.today().isoformat()}"', *(f'"{kind}": {{\n{rows(kind)}}}' for kind in ("time", "memory")), f'"scales": {scales}'])
-    with open(PRIOR, "w") as file:
-        file.write(text + "}\n")
+    pathlib.Path(PRIOR).write_text(text + "}\n")
 
 
 def percent(x):
@@ -213,8 +213,7 @@ def main():
     for source in sets:
         losses[source] = replayed(source, scales_of({other: of for other, of in first.items() if other != source}))
     told[TOLD] = ask(programs, "transfer", {"prior": priors[TOLD], "runs": [run for run in runs["time"] if run["source"] == TOLD]})
-    with open(PAGE, "w") as file:
-        file.write(page(losses, told, runs, noise))
+    pathlib.Path(PAGE).write_text(page(losses, told, runs, noise))
 
 
 if __name__ == "__main__":

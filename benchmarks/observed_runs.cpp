@@ -16,7 +16,6 @@
 #include <iostream>
 #include <iterator>
 #include <map>
-#include <stdexcept>
 
 #include "base/json.h"
 #include "planner/explain/drawn_choice.h"

@@ -8,6 +8,7 @@ Usage: overlap.py FOLDER_OF_PROGRAMS [--quick]. Needs root, ip and tc. Runs take
 
 import json
 import os
+import pathlib
 import statistics
 import sys
 import tempfile
@@ -35,8 +36,7 @@ def main():
                                                                               "cluster.json"))
         with open(model, "w") as file:
             json.dump(CONFIG, file)
-        with open(text, "w") as file:
-            file.write("".join(f"line {i * 7919 % 997} of the text\n" for i in range(2000)))
+        pathlib.Path(text).write_text("".join(f"line {i * 7919 % 997} of the text\n" for i in range(2000)))
         run(f"{BIN}/mpt-profile", "--model", model, "--seq", SEQUENCE, "--max-micro-batch", "4", "--max-tensor", "1", "-o", profile,
             *["--quick"] * QUICK)
         planned = (f"{BIN}/mpt-plan", "--model", model, "--profile", profile, *BATCH)
@@ -49,8 +49,7 @@ def main():
                 run(*planned, "--cluster", cluster, "--zero", zero, "--overlap", overlap, "-o", plans[-1])
             predicted = []
             for plan in plans:
-                with open(plan) as file:
-                    predicted.append(json.load(file)["prediction"]["step_time_s"])
+                predicted.append(json.loads(pathlib.Path(plan).read_text())["prediction"]["step_time_s"])
             turns = [[HOSTS.step_time(f"{BIN}/mpt-run", plan, text, STEPS, warm_up=2) for plan in plans] for _ in range(TURNS)]
             measured = [statistics.median(column) for column in zip(*turns)]
             won = [1 - times[1] / times[0] for times in (predicted, measured)]

@@ -4,6 +4,7 @@
 import itertools
 import json
 import os
+import pathlib
 import subprocess
 import tempfile
 
@@ -35,14 +36,21 @@ def request_of(run):
     values = os.path.join(FRAMEWORKS, f"{request['framework']}.json")
     if os.path.exists(values):
         del request["framework"]
-        with open(values) as file:
-            request["layout"] = {**request["layout"], "execution": json.load(file)}
+        request["layout"] = {**request["layout"], "execution": json.loads(pathlib.Path(values).read_text())}
     return request
 
 
+# What older releases did otherwise than today's, which frameworks/ describes: nobody set it.
+OF_OLDER_RELEASES = {"attention=flash2", "loss_chunks=0", "one_product_of_queries_keys_values=false", "shards_whole_experts=false"}
+
+
 def as_a_user_asks(run):
-    """The run without settings of its software that only its record has: a user names model, machine, layout and framework."""
-    return {**run, "request": {name: value for name, value in run["request"].items() if name != "execution"}}
+    """The run without settings of its software that only its record has: a user names model, machine, layout and framework. What its
+    release did otherwise than today's stays."""
+    request = run["request"]
+    of_release = OF_OLDER_RELEASES | ({"loss=fused", "loss=fp32"} if request["framework"] == "torchtitan" else set())
+    kept = [setting for setting in request.get("execution", []) if setting in of_release]
+    return {**run, "request": {**request, "execution": kept}}
 
 
 def even_stages(layers, stages):
@@ -130,8 +138,7 @@ def predict(programs, runs, *options, apart=False):
     requests = [request_of(run) for run in runs]
     if apart:
         found = [None] * len(runs)
-        with open(EVIDENCE) as file:
-            known = {source["source"] for row in json.load(file)["runs"] for source in row["sources"]}
+        known = {source["source"] for row in json.loads(pathlib.Path(EVIDENCE).read_text())["runs"] for source in row["sources"]}
         for family in {run["family"] for run in runs}:
             places = [i for i, run in enumerate(runs) if run["family"] == family]
             without = ("--without-source", family) if family in known else ()

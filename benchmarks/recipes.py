@@ -3,7 +3,7 @@
 and totals; never the files.
 
 Usage: recipes.py BIN CHECKOUT... [-o reports/results/recipes.md] [--json FILE]. A CHECKOUT is a work tree of NVIDIA-NeMo/Automodel,
-pytorch/torchtitan, NVIDIA-NeMo/Megatron-Bridge or NVIDIA/Megatron-LM.
+pytorch/torchtitan, NVIDIA-NeMo/Megatron-Bridge, NVIDIA/Megatron-LM, axolotl-ai-cloud/axolotl or hiyouga/LLaMA-Factory.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import collections
 import glob
 import json
 import os
+import pathlib
 import re
 import shlex
 import subprocess
@@ -26,6 +27,8 @@ REFUSED_BY_OWNER = {
     "qwen35_122b_a10b": "torchtitan/models/common/decoder.py:195", "qwen35_397b_a17b": "torchtitan/models/common/decoder.py:195",
     "glm45_355b_peft_16gpu_h100_bf16_config": "megatron/core/transformer/moe/moe_layer.py:636",
     "glm45_355b_sft_128gpu_h100_bf16_config": "megatron/core/transformer/moe/moe_layer.py:636"}
+# Of those that are not read: words of the reason, by column.
+WITHOUT = ["which is not known, expected one of", "not known, expected keys that are known"]
 MOST_NODES = 128
 NEWER = {"dgx-h100": "dgx-b200", "dgx-b200": "dgx-b300"}  # the next kind, with the same number of GPUs in a node
 
@@ -39,8 +42,7 @@ def check(binary, root, files, cluster, gpus=0):
                               cwd=root, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if not os.path.exists(told):
             raise SystemExit(f"mpt-plan check on {cluster}: {done.stderr.strip()[-400:]}")
-        with open(told, encoding="utf-8") as file:
-            return {one["recipe"]: one for one in json.load(file)["recipes"]}
+        return {one["recipe"]: one for one in json.loads(pathlib.Path(told).read_text(encoding="utf-8"))["recipes"]}
 
 
 def grouped(binary, root, places):
@@ -87,8 +89,7 @@ def automodel(binary, root):
     with tempfile.TemporaryDirectory() as scratch:
         for path in sorted(glob.glob("examples/llm_finetune/**/*.yaml", root_dir=root, recursive=True) +
                            glob.glob("examples/llm_pretrain/**/*.yaml", root_dir=root, recursive=True)):
-            with open(os.path.join(root, path), encoding="utf-8") as file:
-                text = file.read() + "\n"
+            text = pathlib.Path(root, path).read_text(encoding="utf-8") + "\n"
             block = re.search(r"^ci:\n((?:[ #].*\n|\n)*)", text, re.MULTILINE)
             if block is None:
                 continue
@@ -104,8 +105,7 @@ def automodel(binary, root):
                 continue
             places[path] = (f"gb200-nvl72:{-(-gpus // 72)}" if tag == "gb200" else f"dgx-h100:{nodes}", gpus)
             os.makedirs(os.path.join(scratch, os.path.dirname(path)), exist_ok=True)
-            with open(os.path.join(scratch, path), "w", encoding="utf-8") as file:
-                file.write(as_in_ci(text, block.group(1)))
+            pathlib.Path(scratch, path).write_text(as_in_ci(text, block.group(1)), encoding="utf-8")
         return {**grouped(binary, scratch, places), **other}
 
 
@@ -113,8 +113,7 @@ def megatron(binary, root):
     """Functional tests. Files below tests/test_utils/recipes say on how many nodes of which kind they run."""
     places, folder = {}, "tests/functional_tests/test_cases"
     for path in sorted(glob.glob("tests/test_utils/recipes/*/*.yaml", root_dir=root)):  # gb200 before h100, which is preferred
-        with open(os.path.join(root, path), encoding="utf-8") as file:
-            text = file.read()
+        text = pathlib.Path(root, path).read_text(encoding="utf-8")
         said = dict(re.findall(r"^  (model|nodes): (\S+)", text, re.MULTILINE))
         nodes, on_racks = int(said.get("nodes", 1)), "gb200" in path.split("/")
         place = ("gb200-nvl72:1", 4 * nodes) if on_racks else (f"dgx-h100:{nodes}", 8 * nodes)
@@ -148,6 +147,16 @@ def by_smallest_cluster(binary, root, files):
 def torchtitan(binary, root):
     """The functions of its registry of models."""
     return by_smallest_cluster(binary, root, sorted(glob.glob("torchtitan/models/*/config_registry.py", root_dir=root)))
+
+
+def tuner(binary, root):
+    """Examples of fine-tuning."""
+    files = []
+    for path in sorted(glob.glob("examples/**/*.y*ml", root_dir=root, recursive=True)):
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            if re.search(r"^(sequence_len|cutoff_len):", file.read(), re.MULTILINE):
+                files.append(path)
+    return by_smallest_cluster(binary, root, files)
 
 
 BRIDGE = "src/megatron/bridge/recipes"
@@ -190,8 +199,7 @@ def runs_on_cards(root):
     """Runs of the owner's model verification cards that it calls verified, by recipe: GPUs, kind, settings and card. A recipe's own kind comes first."""
     runs = {}
     for path in sorted(glob.glob("examples/model_verification_cards/*/card.yaml", root_dir=root)):
-        with open(os.path.join(root, path), encoding="utf-8") as file:
-            text = file.read()
+        text = pathlib.Path(root, path).read_text(encoding="utf-8")
         for kind, block in re.findall(r"^    (G?[BH]\d00):\n((?:      .*\n|\n)+)", text, re.MULTILINE):
             command = re.search(r"^      command: >\n((?:        .*\n)+)", block, re.MULTILINE)
             said = re.search(r"--nodes (\d+) --gpus-per-node (\d+)\s+--recipe (\w+)", command.group(1)) if command else None
@@ -227,8 +235,7 @@ def as_bridge_runs(binary, root, names, runs):
             lines = [f"from {module} import {function} as recipe", "", f"def {function}():", "    cfg = recipe()",
                      "    cfg.model.tensor_model_parallel_size = cfg.model.tensor_model_parallel_size"]
             lines += [f"    cfg.{key} = {literal(value)}" for key, value in said.items()]
-            with open(os.path.join(scratch, f"{function}.py"), "w", encoding="utf-8") as file:
-                file.write("\n".join(lines + ["    return cfg", ""]))
+            pathlib.Path(scratch, f"{function}.py").write_text("\n".join(lines + ["    return cfg", ""]), encoding="utf-8")
             places[f"{function}.py"] = (f"{cluster}:{-(-gpus // per_node)}", gpus)
         for one in grouped(binary, scratch, places).values():
             function = one["recipe"].split("#")[1]
@@ -274,6 +281,7 @@ def with_more_replicas(binary, root, places, found):
 
 NAMED = "named for "  # fewer GPUs, which their memory does not allow
 PROJECTS = [("nemo_automodel", "NVIDIA-NeMo/Automodel", automodel), ("torchtitan/models", "pytorch/torchtitan", torchtitan),
+            ("src/axolotl", "axolotl-ai-cloud/axolotl", tuner), ("src/llamafactory", "hiyouga/LLaMA-Factory", tuner),
             ("src/megatron/bridge", "NVIDIA-NeMo/Megatron-Bridge", bridge), ("megatron/core", "NVIDIA/Megatron-LM", megatron)]
 
 
@@ -302,8 +310,9 @@ def section(title, what, root, found):
     counts = collections.Counter(one["verdict"] for one in judged.values())
     bad = len(judged) - counts["fits"]
     more = sum(one["verdict"] == "fits" and NAMED in one["on"] for one in judged.values())
-    total = (f"| {title} | {len(judged)} | {counts['fits']} | {more} | {' | '.join(str(counts[verdict]) for verdict in VERDICTS[1:])} | "
-             f"{bad / max(1, len(judged)):.1%} | {len(trained) - len(judged)} | {len(found) - len(trained)} |")
+    unknown = [sum(one["verdict"] == "not_read" and why in one["reason"] for one in judged.values()) for why in WITHOUT]
+    numbers = [len(judged), counts["fits"], more, *(counts[verdict] for verdict in VERDICTS[1:]), *unknown]
+    total = (f"| {title} | {' | '.join(map(str, numbers))} | {bad / max(1, len(judged)):.1%} | {len(trained) - len(judged)} | {len(found) - len(trained)} |")
     lines = [f"## {title}{revision(root)}", "", what.strip(), "",
              "| recipe | GPUs | verdict | parameters | layout | GiB of a GPU | |", "| --- | --- | --- | ---: | --- | ---: | --- |"]
     return total, "\n".join(lines + [row(name, one) for name, one in sorted(judged.items())])
@@ -331,13 +340,13 @@ def main():
             "named, on the smallest cluster of DGX H100, then DGX B200, then DGX B300, where it fits. Megatron-Bridge names the least number that a",
             "recipe's parallel sizes need (skills/adding-model-support/recipe-patterns.md): where memory needs more, a column counts those that fit on",
             "more. Recipes that MPT cannot judge, such as decoders with an encoder of images, are counted apart. So are those that train no decoder",
-            "of language, or that the owner does not run.",
+            "of language, or that the owner does not run. A model without known sizes needs its `config.json`, which no checkout has.",
+            "A key that changes memory, weights or the loss, and that MPT does not price, is refused by its name.",
             "Where the owner's own code refuses a recipe, its row names the line.", "",
-            "| repository | recipes | fit | of these on more GPUs than named | illegal | too large | not read | not \"fits\" | MPT cannot judge | no decoder's training, or not run |",
-            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |", *totals]
-    print("\n".join(head[8:]))
-    with open(o.output, "w", encoding="utf-8") as file:
-        file.write("\n".join(head) + "\n\n" + "\n\n".join(sections) + "\n")
+            "| repository | recipes | fit | of these on more GPUs than named | illegal | too large | not read | of these, a model without known sizes | a key that is not priced | not \"fits\" | MPT cannot judge | no decoder's training, or not run |",
+            "| --- |" + 11 * " ---: |", *totals]
+    print("\n".join(head[9:]))
+    pathlib.Path(o.output).write_text("\n".join(head) + "\n\n" + "\n\n".join(sections) + "\n", encoding="utf-8")
     if o.json:
         with open(o.json, "w", encoding="utf-8") as file:
             json.dump(everything, file, indent=1)

@@ -66,8 +66,13 @@ class Rank {
     }
     if (type != kState) {
       masters_ = runtime::Buffer(*device_, bytes);
-      device_->run(type, runtime::CopyColumns{kState, 1, parameters().count(), parameters().values(), 0,
-                                              masters_.data(), 0});
+      device_->run(type, runtime::CopyColumns{.to_type = kState,
+                                              .rows = 1,
+                                              .columns = parameters().count(),
+                                              .from = parameters().values(),
+                                              .from_stride = 0,
+                                              .to = masters_.data(),
+                                              .to_stride = 0});
     }
     for (int64_t i = 0; i < tokens_; ++i) {
       ids_.push_back(int32_t(i * 7919 % model.vocab));
@@ -85,13 +90,13 @@ class Rank {
                         runtime::ReduceOperation::sum);
     ++adamw_.step;
     const bool narrow = type_ != kState;
-    device_->run(kState, runtime::AdamStep{parameters().count(),
-                                           adamw_,
-                                           parameters().gradients(),
-                                           narrow ? masters_.data() : parameters().values(),
-                                           first_.data(),
-                                           second_.data(),
-                                           {type_, narrow ? parameters().values() : nullptr}});
+    device_->run(kState, runtime::AdamStep{.count = parameters().count(),
+                                           .options = adamw_,
+                                           .gradient = parameters().gradients(),
+                                           .parameter = narrow ? masters_.data() : parameters().values(),
+                                           .first_moment = first_.data(),
+                                           .second_moment = second_.data(),
+                                           .copy = {type_, narrow ? parameters().values() : nullptr}});
     parameters().zero_gradients();
     data_->barrier();
     return now_s() - start;
@@ -109,7 +114,8 @@ class Rank {
     data_->barrier();
     const double start = now_s();
     for (int64_t i = 0; i < kProducts; ++i)
-      device_->run(type_, runtime::LinearForward{kShape, a.data(), b.data(), nullptr, c.data()});
+      device_->run(type_,
+                   runtime::LinearForward{.shape = kShape, .x = a.data(), .w = b.data(), .y = c.data()});
     data_->barrier();
     return double(kProducts) * 2.0 * double(kSize * kSize * kSize) / (now_s() - start);
   }

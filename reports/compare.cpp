@@ -19,8 +19,7 @@ std::string difference_of(double predicted, double measured, const char* more, c
   if (predicted <= 0.0) return "";
   const double share = measured / predicted - 1.0;
   if (std::abs(share) < kEqual) return "as predicted";
-  if (share >= 1.0) return fmt::format("{:.1f} times", 1.0 + share);  // "1532.6% slower" is read twice
-  return fmt::format("{} {}", format_percent(std::abs(share)), share > 0.0 ? more : less);
+  return fmt::format("{} {}", format_difference(std::abs(share)), share > 0.0 ? more : less);
 }
 
 std::string points_of(double predicted, double measured) {

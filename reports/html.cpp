@@ -222,9 +222,8 @@ Json links_of(const Plan& plan) {
   };
   // Levels shared by all devices come first, so an axis on such a level is shown there and not with a group.
   for (const LinkLevel& level : plan.cluster.levels) add("", level);
-  for (const DeviceGroup& group : plan.cluster.groups) {
+  for (const DeviceGroup& group : plan.cluster.groups)
     for (const LinkLevel& level : group.levels) add(group.name + ": ", level);
-  }
   return out;
 }
 

@@ -28,6 +28,15 @@ std::vector<std::string> lines_of_cell(const std::string& cell, size_t width) {
 
 }  // namespace
 
+std::vector<Column> columns(const std::vector<std::string>& titles) {
+  std::vector<Column> all;
+  for (const std::string& title : titles) {
+    const bool left = title.starts_with('<');
+    all.push_back({title.substr(size_t(left)), left ? Align::left : Align::right});
+  }
+  return all;
+}
+
 Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
   for (Column& column : columns_) column.title = printable(column.title);
 }

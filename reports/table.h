@@ -16,6 +16,9 @@ struct Column {
   Align align = Align::right;
 };
 
+/// Columns with these titles; "<" in front of one: aligned to the left.
+std::vector<Column> columns(const std::vector<std::string>& titles);
+
 class Table {
  public:
   explicit Table(std::vector<Column> columns);

@@ -129,9 +129,8 @@ std::string describe_time_parts(const Plan& plan) {
 std::array<double, 4> inside_shares(const Plan& plan, const StepProgram& program,
                                     const std::vector<double>& durations_s) {
   double busy_s = 0.0;
-  for (InstructionId id = 0; id < program.size(); ++id) {
+  for (InstructionId id = 0; id < program.size(); ++id)
     if (program.instructions[size_t(id)].is_compute()) busy_s += durations_s[size_t(id)];
-  }
   std::array<double, 4> shares{};
   for (const ExposedCommunication& e : plan.prediction.exposed) {
     if (e.kind <= CommunicationKind::sharding && busy_s > 0.0)
