@@ -99,6 +99,12 @@ def prepare(page, folder, environment):
     shutil.copy(os.path.join(SOURCES, "docs/architecture.md"), os.path.join(folder, "text.txt"))
     if page == "docs/gpu.md":
         return
+    for name in ("books.txt", "pages.jsonl"):
+        with open(os.path.join(folder, name), "w") as file:
+            file.write(json.dumps({"text": "an apple a day " * 100}) + "\n")
+    with open(os.path.join(folder, "tokenizer.json"), "w") as file:
+        json.dump({"model": {"type": "BPE", "vocab": {letter: i for i, letter in enumerate("abdelnopty")}, "merges": []},
+                   "added_tokens": [{"id": 10, "content": "<|endoftext|>"}], "pre_tokenizer": {"type": "Metaspace", "replacement": "a", "split": False}}, file)
     tiny = "--model tiny-gpt --global-batch 8 --seq 64 --memory 2GiB"
     for command in (f"mpt-plan {tiny} --cluster this-machine:4 --tp 2 --pp 2 --micro-batch 1 -o plan.json",
                     f"mpt-plan {tiny} --cluster this-machine:4 --tp 1 --pp 4 --micro-batch 1 -o other-layout.json",

@@ -84,6 +84,38 @@ def check_notice():
             problems.append(f"NOTICE does not name {repository} {version}, whose keys are in {keys.name}")
 
 
+def check_libraries():
+    """What CMake looks for stands in NOTICE, and nothing else does. What is linked into the wheel has its licence's words there."""
+    section = text("NOTICE").partition("\n6. ")[2].partition("The MIT License:")[0]
+    listed = set(re.findall(r"^   ([\w/-]+)(?=,| {2}| \()", section, re.M)) - {"CUDA"}
+    names = {"Pcre2": "PCRE2", "Utf8proc": "utf8proc", "nlohmann_json": "nlohmann/json", "Eigen3": "Eigen", "GTest": "GoogleTest", "ZLIB": "zlib", "OneDNN": "oneDNN"}
+    wanted = set()
+    for file in [ROOT / "CMakeLists.txt", *sorted((ROOT / "runtime").rglob("CMakeLists.txt")), *sorted((ROOT / "planner").rglob("CMakeLists.txt"))]:
+        wanted |= {names.get(name, name) for name in re.findall(r"find_package\((\w[\w-]*)", file.read_text())}
+    wanted -= {"Threads", "Python3"}
+    if listed != wanted:
+        problems.append(f"NOTICE lists {sorted(listed)}; CMake looks for {sorted(wanted)}")
+    inside = set(re.findall(r"^   (\S+) +marked", section, re.M))
+    headers = {"fmt": "fmt/format.h", "nlohmann/json": "nlohmann/json.hpp", "Eigen": "Eigen/Core", "CLI11": "CLI/CLI.hpp", "yaml-cpp": "yaml-cpp/yaml.h"}
+    used = set(re.findall(r"[\w-]+/(?:[\w-]+\.h(?:pp)?|Core)\b", "\n".join(re.findall(r"headers[ )][^)]*|headers [^)]*", text("cmake/MptPlannerOnly.cmake")))))
+    if {headers.get(name, name) for name in inside} != used:
+        problems.append(f"NOTICE marks {sorted(inside)}; the wheel is built from {sorted(used)}")
+    for words in ("Permission is hereby granted, free of charge", "Redistributions in binary form must reproduce"):
+        if words not in text("NOTICE"):
+            problems.append(f"NOTICE has no licence with the words '{words}'")
+
+
+def check_security():
+    version = ".".join(found(r"^project\(mpt VERSION (\S+)", "CMakeLists.txt").split(".")[:2])
+    if f"| {version} | yes |" not in text("SECURITY.md"):
+        problems.append(f"SECURITY.md does not say that {version} is fixed")
+    for keys in sorted((ROOT / "frameworks").glob("*/asked.json")):
+        for package in {one["package"] for one in json.loads(keys.read_text())["registries"]}:
+            name, version = package.split()
+            if not re.search(rf"{re.escape(name.replace('-core', '').replace('megatron', 'Megatron'))}.*{re.escape(version)}", text("NOTICE"), re.I):
+                problems.append(f"NOTICE does not name {package} of {keys.relative_to(ROOT)}")
+
+
 def check_actions():
     """A tag can be moved to other code; a digest cannot."""
     used = 0
@@ -99,6 +131,8 @@ def check_actions():
 check_version()
 check_licence_lines()
 check_notice()
+check_libraries()
+check_security()
 check_actions()
 print("\n".join(problems) or "version, licence lines, NOTICE and actions agree with the tree")
 sys.exit(1 if problems else 0)

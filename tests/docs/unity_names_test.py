@@ -15,12 +15,16 @@ import subprocess
 import sys
 
 FOLDERS = ("base", "core", "models", "frameworks", "profiler", "planner", "reports", "runtime")
+# Their tests are one target a folder.
+TESTED = ("base", "core", "models", "frameworks", "planner", "reports", "runtime/checkpoint")
 
 
 def target_of(path):
     parts = path.split("/")
     if parts[0] == "planner" and (len(parts) == 2 or parts[1] == "commands"):
         return "mpt-plan"
+    if parts[0] == "tests":
+        return "/".join(parts[:3 if parts[1] == "runtime" else 2])
     deep = parts[0] in ("profiler", "runtime")
     return "/".join(parts[:3 if "cuda" in parts else 2 if deep else 1])
 
@@ -43,6 +47,7 @@ def main():
         print("SKIPPED: universal-ctags is not installed")
         sys.exit(77)
     files = sorted(name for folder in FOLDERS for name in glob.glob(folder + "/**/*.cpp", recursive=True))
+    files += sorted(name for folder in TESTED for name in glob.glob(f"tests/{folder}/**/*_test.cpp", recursive=True))
     headers = [name for folder in ("base", "core") for name in glob.glob(folder + "/**/*.h", recursive=True)]
     shared = {tag["name"] for tag in tags_of(headers) if tag.get("scope") == "mpt"}
     places = collections.defaultdict(set)
@@ -52,7 +57,9 @@ def main():
         if tag["kind"] == "prototype" or not tag.get("scope", "").split("::")[-1].startswith("__anon"):
             continue
         count += 1
-        if tag["name"] in shared and tag["scope"].count("::") > 1:
+        if tag["name"].startswith("TEST"):  # a macro
+            continue
+        if tag["name"] in shared and not tag["path"].startswith("tests/") and tag["scope"].count("::") > 1:
             hidden.append(f"{tag['name']} in {tag['path']} hides mpt::{tag['name']}")
         types = types_of(tag.get("signature", "")) if tag["kind"] == "function" else ()
         places[target_of(tag["path"]), tag["name"], types].add(tag["path"])
