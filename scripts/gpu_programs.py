@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import tempfile
@@ -39,8 +40,7 @@ class Training:
         """Writes the model with its lowest layers only, if the training has fewer layers."""
         if self.layers is None or os.path.dirname(self.spec) == folder:
             return
-        with open(os.path.join(ROOT, self.spec)) as file:
-            model = json.load(file)
+        model = json.loads(pathlib.Path(ROOT, self.spec).read_text())
         model.pop("source", None)
         names = [name for run in model["layers"]["order"] for name in run["of"] * run["repeat"]]
         model["layers"]["order"] = [{"repeat": 1, "of": names[:self.layers]}]
@@ -55,8 +55,7 @@ class Training:
 def read_trainings(file):
     chosen = dict(TRAININGS)
     if file:
-        with open(file) as text:
-            chosen.update(json.load(text))
+        chosen.update(json.loads(pathlib.Path(file).read_text()))
     unknown = set(chosen) - set(TRAININGS)
     if unknown:
         raise ValueError(f"unknown: {', '.join(sorted(unknown))}")

@@ -2,6 +2,7 @@
 """Compares programs in turn for scripts/gpu-check, and reads the GPU's state from the driver meanwhile."""
 
 import json
+import pathlib
 import statistics
 import subprocess
 import time
@@ -40,8 +41,7 @@ class Peer:
             time.sleep(0.05)
         if len(self.answers()) > known:
             return self.answers()[known]
-        with open(self.log, errors="replace") as log:
-            text = log.read()[-600:].strip()
+        text = pathlib.Path(self.log).read_text(errors="replace")[-600:].strip()
         return {"failed": f"ended with {self.process.poll()}: {text}" if self.process.poll() is not None else f"no answer in time: {text}"}
 
 
@@ -63,8 +63,7 @@ class Watch:
     def __exit__(self, *_):
         stop(self.process)
         self.process.wait()
-        with open(self.log, errors="replace") as log:
-            lines = [line.split(",") for line in log.read().splitlines()]
+        lines = [line.split(",") for line in pathlib.Path(self.log).read_text(errors="replace").splitlines()]
         for line in lines:
             try:
                 self.rows.append([float(cell) for cell in line])

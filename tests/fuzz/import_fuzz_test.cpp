@@ -73,6 +73,7 @@ mixed_precision: bf16
 num_processes: 16
 fsdp_config:
   fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
   fsdp_reshard_after_forward: true
   fsdp_activation_checkpointing: false
 parallelism_config:
@@ -121,7 +122,7 @@ constexpr const char* kDeepSpeed = R"json({"train_batch_size": 64, "train_micro_
 void use_request(const std::string& file, const char* framework) {
   PlanRequest asked;
   asked.cluster.name = "dgx-h100:8";
-  planner::read_recipe({file, "", framework}, asked);
+  planner::read_recipe({file, "", framework, {}}, asked);
 }
 
 TEST(ImportFuzz, ShellWords) {
