@@ -442,7 +442,7 @@ function drawSliders(parent, plan) {
     {id: 'if-batch', title: 'Micro-batches', values: apart([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, passes]), at: passes, text: (v) => v + ' (batch ' + v * one + ')',
       request: (v) => ({do: 'estimate', draw: true, request: Object.assign({}, now.request, {global_batch: v * one, layout: layout}, {bounds: undefined})})},
     {id: 'if-stages', title: 'Pipeline stages', values: apart([...Array(ranks).keys()].map((k) => k + 1).filter((k) => ranks % k === 0 && k <= layers)), at: layout.pipeline, text: String,
-      request: (v) => ({do: 'plan', draw: true, request: Object.assign({time_limit: kLimit}, now.request, {bounds: Object.assign({}, now.request.bounds, {tp: [layout.tensor], cp: [layout.context], pp: [v]}, {dp: undefined})})})}];
+      request: (v) => ({do: 'plan', draw: true, request: Object.assign({time_limit: kLimit, gap: '1%'}, now.request, {bounds: Object.assign({}, now.request.bounds, {tp: [layout.tensor], cp: [layout.context], pp: [v]}, {dp: undefined})})})}];
   if (speed && !plan.cluster.groups.length) sliders.push({id: 'if-link', title: 'Speed of ' + level.name, values: [1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8].map((k) => k * speed), at: speed, text: (v) => (v / 1e9).toPrecision(3) + ' GB/s',
     request: (v) => ({do: 'estimate', draw: true, request: Object.assign({}, now.request, {layout: layout, cluster: Object.assign({}, plan.cluster, {levels: levels.slice(0, -1).concat(Object.assign({}, level, {bandwidth_bytes_per_s: v}))})}, {bounds: undefined, gpus: undefined})})});
   for (const slider of sliders) {

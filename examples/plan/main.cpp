@@ -3,7 +3,6 @@
 // Plans the training of Llama 3 8B on one node and writes plan.json: plan MODEL CLUSTER BATCH.
 
 #include <cstdio>
-#include <cstdlib>
 
 #include "base/error.h"
 #include "planner/api.h"

@@ -23,7 +23,7 @@ import shutil
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
 
 from . import types
-from ._door import Defect, Error, InputError, Problem, Progress, ask as _ask, wrong as _wrong
+from ._door import Defect, Error, InputError, Problem, Progress, ask as _ask, opened as _opened, read_below, wrong as _wrong
 from ._inputs import names as _names, request_of as _request_of, this_machine
 from ._read import read as _read
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["Comparison", "Days", "Defect", "Diagnosis", "Error", "Estimate", "Export", "Fit", "InputError", "Plan", "Problem", "Progress",
-           "clusters", "compare", "data_version", "diagnose", "doctor", "estimate", "exports", "fits", "frameworks", "load", "models", "plan", "recommend",
+           "clusters", "compare", "data_version", "diagnose", "doctor", "estimate", "exports", "fits", "frameworks", "load", "models", "plan", "read_below", "recommend",
            "this_machine", "types"]
 
 _GIB = float(1 << 30)
@@ -373,7 +373,7 @@ def diagnose(plan: Union[Plan, str, "os.PathLike[str]"], log: Union[None, str, "
     held = plan if isinstance(plan, Plan) else load(plan)
     question: Dict[str, Any] = {"do": "diagnose", "plan": held.json, "search": search, "profile": profile, "kernels": kernels}
     if log is not None:
-        with open(log, encoding="utf-8", errors="replace") as file:
+        with _opened(log) as file:
             question.update(log=file.read(), log_name=os.fspath(log))
     if measured is not None:
         question["measured"] = measured
@@ -383,7 +383,7 @@ def diagnose(plan: Union[Plan, str, "os.PathLike[str]"], log: Union[None, str, "
 
 def load(path: Union[str, "os.PathLike[str]"]) -> Plan:
     """A plan.json, of mpt-plan or of Plan.save()."""
-    with open(os.fspath(path), encoding="utf-8") as file:  # a number would be an open file of somebody else
+    with _opened(path) as file:
         try:
             fields = json.load(file)
         except ValueError as error:

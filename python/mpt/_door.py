@@ -117,6 +117,26 @@ def _keyword(place: str) -> str:
     return place[2:].replace("-", "_") if place.startswith("--") else place
 
 
+_root: Optional[str] = None
+
+
+def read_below(folder: "str | os.PathLike[str]") -> None:
+    """From now on this process reads plans, logs, models and clusters only below the folder; links are resolved, and hidden files left out.
+    For paths that somebody else chooses. It cannot be taken back."""
+    global _root
+    ask({"do": "read_below", "folder": os.path.realpath(folder)})
+    _root = os.path.realpath(folder)
+
+
+def opened(path: Any) -> Any:
+    """The file, to be read as text."""
+    if _root is not None:
+        within = os.path.relpath(os.path.realpath(path), _root)
+        if _root == os.sep or any(part.startswith(".") for part in within.split(os.sep)):
+            raise wrong(os.fspath(path), "outside of the recipes, not read", f"a file below {_root}, not hidden", "copy it there")
+    return open(os.fspath(path), encoding="utf-8", errors="replace")  # a number would be an open file of somebody else
+
+
 class Answer(NamedTuple):
     value: Any
     stopped: bool  # a search was stopped and returned the best so far

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The planner as tools for assistants, over stdio: python -m mpt.mcp [--root FOLDER]. Needs the package mcp: pip install 'mcp>=2'.
 
-A plan stays in the server under the name that its answer says; save writes it as plan.json, and other tools take either. save and
-export write below FOLDER alone, by default the current folder: new files, or a plan in the place of a plan. Paths start there.
+A plan stays in the server under the name that its answer says; save writes it as plan.json, and other tools take either. Files are read
+and written below FOLDER alone, by default the current folder: save and export write new files, or a plan in the place of a plan.
 """
 
 from __future__ import annotations
@@ -216,4 +216,5 @@ if __name__ == "__main__":
     if not os.path.isdir(root):
         options.error(f"--root: found {root}; expected a folder")
     os.chdir(root)
+    mpt.read_below(".")
     asyncio.run(serve())

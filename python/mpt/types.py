@@ -271,7 +271,7 @@ class Training:
     deterministic: Optional[bool] = None  # kernels give the same result in every run
     adapter_rank: Optional[int] = None  # rank of LoRA's adapters; 0: all weights are trained
     adapter_targets: List[Literal["qkv", "output", "up", "down", "experts"]] = field(default_factory=list)  # products with adapters
-    frozen_format: Optional[Literal["bf16", "fp8", "nf4"]] = None  # how frozen weights are stored
+    frozen_format: Optional[Literal["bf16", "fp8", "nf4", "int8"]] = None  # how frozen weights are stored
     frozen: List[Literal["embedding", "mixers", "mlps", "experts", "head"]] = field(default_factory=list)  # parts that are not trained
     offloaded: List[Literal["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"]] = field(default_factory=list)  # modules whose activations wait in the host's memory
     packed_length: Optional[float] = None  # length of equal sequences whose attention costs as much as the packed ones'
@@ -283,9 +283,10 @@ class Training:
 @dataclass
 class Execution:
     framework: Optional[str] = None  # name of the framework
-    attention: Optional[Literal["flash", "cudnn", "flash1", "flash2", "unfused", "plain", "own"]] = None  # flash, cudnn, flash1, flash2, unfused, plain or own
+    attention: Optional[Literal["flash", "cudnn", "flash1", "flash2", "sdpa", "unfused", "plain", "own"]] = None  # flash, cudnn, flash1, flash2, sdpa, unfused, plain or own
     elementwise: Optional[Literal["fused", "compiled", "eager"]] = None  # fused, compiled or eager
     loss: Optional[Literal["own", "fused", "fp32", "chunked"]] = None  # own, fused or fp32
+    loss_chunks: Optional[int] = None  # chunks of a loss by chunks; 0: each has as many logits as all tokens have hidden units
     dropout: Optional[bool] = None  # dropout masks are kept
     extras_apart: Optional[bool] = None  # experts' biases, limits of activations and scaled rotary positions have kernels of their own
     early_products: Optional[bool] = None  # matrix products of cuBLAS 11
@@ -307,6 +308,7 @@ class Execution:
     recomputes_whole_layer: Optional[bool] = None  # full recompute runs the last projection again
     keeps_core_output: Optional[bool] = None  # selective recompute keeps the attention core's output
     keeps_every_second_product: Optional[bool] = None  # selective recompute keeps every second product's output
+    one_product_of_queries_keys_values: Optional[bool] = None  # among these products queries, keys and values are one
     empty_gradients: Optional[bool] = None  # an empty gradient for each shape of weight stays
     logit_copies: Optional[int] = None  # fp32 copies of the logits beside them
     split_logit_copies: Optional[int] = None  # further copies of its logits that a loss over tensor ranks holds: in fp32, or in 16 bits where it is compiled
@@ -318,14 +320,21 @@ class Execution:
     keeps_whole_projection: Optional[bool] = None  # gated attention and delta rules keep the output of their first product as it is
     remakes_fp8_inputs: Optional[bool] = None  # compiled layers make the narrow inputs of products again from what norms and activations keep
     merges_expert_adapters: Optional[bool] = None  # experts' adapters are added to a copy of their weights, which stays for backward
+    adapter_dropout: Optional[bool] = None  # each adapter keeps the mask of its input's dropout
+    waits_on_host: Optional[bool] = None  # what layers keep for backward waits in the host's memory
+    rounded_weight_bytes: Optional[int] = None  # bytes per weight that products keep of the weights that they round
+    rounded_input_bytes: Optional[int] = None  # bytes per element that products keep of the inputs that they round
     weight_bytes: Optional[int] = None  # bytes of one weight; 0: by precision
     fp8_weight_bytes: Optional[int] = None  # bytes of one weight where products run in fp8; 0: as many
     gradient_bytes: Optional[int] = None  # bytes of one gradient; 0: by precision
     optimizer_bytes: Optional[int] = None  # bytes of one parameter's optimizer state; 0: by precision
     reduced_bytes: Optional[int] = None  # bytes of one gradient while it is reduced; 0: 4
     offloads_gradients: Optional[bool] = None  # shares of gradients wait in the host's memory beside an offloaded optimizer
+    offloads_weights: Optional[bool] = None  # shares of weights wait in the host's memory beside an offloaded optimizer
     narrows_experts: Optional[bool] = None  # frozen experts are stored in as few bits as the rest
+    nested_scales: Optional[bool] = None  # scales of frozen weights in 4 bits are quantised again
     shards_whole_rows: Optional[bool] = None  # sharding cuts each weight in whole rows, and pads them to equal shares
+    shards_whole_experts: Optional[bool] = None  # sharding deals out whole experts, and pads them to equal shares
     narrow_moment_block: Optional[int] = None  # moments are in 8 bits where a rank's share of a tensor is a multiple of this many weights
     scatters_transfers: Optional[bool] = None  # tensor ranks send shares between stages
     sums_beside_weight_gradient: Optional[bool] = None  # input gradients are summed over tensor ranks beside the weight gradient's product
@@ -417,7 +426,7 @@ class PlanRequest:
     deterministic: Optional[bool] = None  # Kernels that give the same result in every run, as Megatron-LM's --deterministic-mode
     lora: Optional[int] = None  # Rank of LoRA adapters, which alone are trained (default: all weights)
     lora_targets: List[Literal["qkv", "output", "up", "down", "experts"]] = field(default_factory=list)  # Linear layers with adapters: qkv, output, up, down, experts (default: the first four)
-    frozen_weights: Optional[Literal["bf16", "fp8", "nf4"]] = None  # How weights that are not trained are stored: bf16, fp8 or nf4, as QLoRA does (default: bf16)
+    frozen_weights: Optional[Literal["bf16", "fp8", "nf4", "int8"]] = None  # How weights that are not trained are stored: bf16, fp8, int8 or nf4, as QLoRA does (default: bf16)
     freeze: List[Literal["embedding", "mixers", "mlps", "experts", "head"]] = field(default_factory=list)  # Parts that are not trained: embedding, mixers, mlps, experts, head
     lengths: List[str] = field(default_factory=list)  # Lengths of the sequences that are packed to --seq tokens: mean:longest, or lengths with their shares, such as 512=0.3,2048=0.7 (default: nothing is packed)
     masked: Optional[float] = None  # Share of the tokens that the loss leaves out, as prompts and padding of fine-tuning: layouts that would weigh the others unequally are left out (default: 0)
@@ -431,6 +440,7 @@ class PlanRequest:
     memory_margin: Optional[str] = None  # Share of a GPU's memory to leave free, such as 5% (default: with what is left, a plan is 90 % likely to fit)
     beyond_framework: Optional[bool] = None  # Consider layouts that the framework cannot run, too
     threads: Optional[int] = None  # Threads of the search (default: one per core, at most 8)
+    gap: Optional[str] = None  # Share by which a faster layout may be missed, such as 1%: the search ends sooner, with fewer layouts to rank (default: none; 1% where plans are compared)
     time_limit: Optional[float] = None  # Seconds of search, then the best so far and how far it may be from the optimum (default: 120)
     top: Optional[int] = None  # Layouts to rank (default: 5)
     pareto: Optional[bool] = None  # Print what trades time against memory and GPUs; -o writes the fastest
@@ -692,7 +702,7 @@ class Options(TypedDict, total=False):
     deterministic: bool  # Kernels that give the same result in every run, as Megatron-LM's --deterministic-mode
     lora: int  # Rank of LoRA adapters, which alone are trained (default: all weights)
     lora_targets: Union[Literal["qkv", "output", "up", "down", "experts"], Sequence[Literal["qkv", "output", "up", "down", "experts"]]]  # Linear layers with adapters: qkv, output, up, down, experts (default: the first four)
-    frozen_weights: Literal["bf16", "fp8", "nf4"]  # How weights that are not trained are stored: bf16, fp8 or nf4, as QLoRA does (default: bf16)
+    frozen_weights: Literal["bf16", "fp8", "nf4", "int8"]  # How weights that are not trained are stored: bf16, fp8, int8 or nf4, as QLoRA does (default: bf16)
     freeze: Union[Literal["embedding", "mixers", "mlps", "experts", "head"], Sequence[Literal["embedding", "mixers", "mlps", "experts", "head"]]]  # Parts that are not trained: embedding, mixers, mlps, experts, head
     lengths: Union[str, Sequence[str]]  # Lengths of the sequences that are packed to --seq tokens: mean:longest, or lengths with their shares, such as 512=0.3,2048=0.7 (default: nothing is packed)
     masked: float  # Share of the tokens that the loss leaves out, as prompts and padding of fine-tuning: layouts that would weigh the others unequally are left out (default: 0)
@@ -706,6 +716,7 @@ class Options(TypedDict, total=False):
     memory_margin: str  # Share of a GPU's memory to leave free, such as 5% (default: with what is left, a plan is 90 % likely to fit)
     beyond_framework: bool  # Consider layouts that the framework cannot run, too
     threads: int  # Threads of the search (default: one per core, at most 8)
+    gap: str  # Share by which a faster layout may be missed, such as 1%: the search ends sooner, with fewer layouts to rank (default: none; 1% where plans are compared)
     time_limit: float  # Seconds of search, then the best so far and how far it may be from the optimum (default: 120)
     top: int  # Layouts to rank (default: 5)
     pareto: bool  # Print what trades time against memory and GPUs; -o writes the fastest
@@ -732,4 +743,4 @@ class Options(TypedDict, total=False):
 BOUNDS = ('tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')
 LISTS = ('chunks', 'cp', 'cp_method', 'dp', 'ep', 'etp', 'execution', 'freeze', 'layers_per_stage', 'lengths', 'lora_targets', 'micro_batch', 'observed', 'offload', 'offload_activations', 'order', 'overlap', 'pp', 'recompute', 'recompute_modules', 'schedule', 'sp', 'tp', 'zero')
 SWITCHES = ('offload', 'sp')
-OPTIONS = ('global_batch', 'batch_tokens', 'seq', 'precision', 'framework', 'gpus', 'memory', 'profile', 'optimizer', 'gradients', 'deterministic', 'lora', 'lora_targets', 'frozen_weights', 'freeze', 'lengths', 'masked', 'offload_activations', 'execution', 'overlap', 'recompute_modules', 'expert_load', 'dispatch', 'kernels', 'memory_margin', 'beyond_framework', 'threads', 'time_limit', 'top', 'pareto', 'try_first', 'layers_per_stage', 'observed', 'tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')
+OPTIONS = ('global_batch', 'batch_tokens', 'seq', 'precision', 'framework', 'gpus', 'memory', 'profile', 'optimizer', 'gradients', 'deterministic', 'lora', 'lora_targets', 'frozen_weights', 'freeze', 'lengths', 'masked', 'offload_activations', 'execution', 'overlap', 'recompute_modules', 'expert_load', 'dispatch', 'kernels', 'memory_margin', 'beyond_framework', 'threads', 'gap', 'time_limit', 'top', 'pareto', 'try_first', 'layers_per_stage', 'observed', 'tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')

@@ -406,3 +406,34 @@ def test_a_captured_file_is_imported(tmp_path):
     assert broken.returncode == 2 and "captured.json, pretrain.sh at --num-layers" in broken.stderr.replace("\n", " "), broken.stderr
     assert run({**whole, "reads": "other.sh"}).returncode == 2
     assert run({**whole, "files": {"../../pretrain.sh": line}, "reads": "../../pretrain.sh"}).returncode == 0  # stays in its folder
+
+
+READER = """
+import os, sys, mpt
+mpt.read_below(sys.argv[1])
+told = []
+for call in (lambda: mpt.load(sys.argv[2]), lambda: mpt.estimate(sys.argv[3], "dgx-h100:1", 8), lambda: mpt.estimate("llama3-8b", sys.argv[4], 8),
+             lambda: mpt.diagnose(sys.argv[5], sys.argv[6])):
+    try:
+        call()
+        told.append("read")
+    except mpt.InputError as error:
+        told.append(error.finding)
+print(told)
+"""
+
+
+def test_nothing_is_read_outside_of_the_folder_that_the_user_names(plan, tmp_path):
+    (tmp_path / "root" / ".hidden").mkdir(parents=True)
+    (tmp_path / "secret.json").write_text('{"model_type": "XyzzySecret7", "hidden_size": "XyzzySecret7"}')
+    plan.save(tmp_path / "plan.json")
+    plan.save(tmp_path / "root/plan.json")
+    (tmp_path / "root/link.json").symlink_to(tmp_path / "plan.json")
+    plan.save(tmp_path / "root/.hidden/plan.json")
+    for way in ("../plan.json", "link.json", ".hidden/plan.json"):
+        done = subprocess.run([sys.executable, "-c", READER, tmp_path / "root", tmp_path / "root" / way, tmp_path / "secret.json", tmp_path / "secret.json",
+                               tmp_path / "root/plan.json", tmp_path / "secret.json"], stdout=subprocess.PIPE, text=True, check=True)
+        assert done.stdout.count("outside of the recipes, not read") == 4 and "Xyzzy" not in done.stdout, done.stdout
+    done = subprocess.run([sys.executable, "-c", READER, tmp_path, *[tmp_path / "root/plan.json", tmp_path / "secret.json", tmp_path / "secret.json"],
+                           tmp_path / "root/plan.json", tmp_path / "secret.json"], stdout=subprocess.PIPE, text=True, check=True)
+    assert "outside" not in done.stdout and done.stdout.startswith("['read'"), done.stdout

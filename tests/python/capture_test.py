@@ -163,6 +163,12 @@ def test_a_library_that_stops_is_named_in_words(tmp_path, text, wants, finding, 
     assert remedy in said and "--traceback" in said, said
 
 
+@pytest.mark.parametrize("words, missing", [(["nosuch.py"], "nosuch.py"), (["-m", "nosuch.module"], "-m nosuch.module")])
+def test_a_missing_script_is_named(tmp_path, words, missing):
+    rc, _, said = capture(tmp_path, "python", *words)
+    assert rc == 2 and f"{missing}: found no such" in said and "runpy" not in said, said
+
+
 @pytest.mark.parametrize("text, what", [
     ("import sys\nsys.exit(3)", "train.py: found that it ended itself with exit code 3"),
     ("import sys\nsys.exit('no data')", "train.py: found that it ended itself with 'no data'"),

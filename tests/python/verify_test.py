@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """mpt.verify beside sums by hand and beside PyTorch's own allocator. What runs PyTorch does so in the environments of scripts/install-frameworks."""
 
+import functools
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -16,30 +18,65 @@ ENVIRONMENTS = pathlib.Path(os.environ.get("MPT_FRAMEWORKS", SOURCES / "build" /
 LAYERS, HIDDEN, WIDTH, WORDS, SEQUENCE = 4, 256, 512, 1024, 256
 SMALL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": 4,
          "num_key_value_heads": 4, "intermediate_size": WIDTH, "vocab_size": WORDS, "max_position_embeddings": 512, "tie_word_embeddings": False}
+# A vocabulary that makes the head outweigh the rest, as in small models and last stages.
+WIDE = {**SMALL, "vocab_size": 32 * WORDS}
 LAYER = 4 * HIDDEN * HIDDEN + 3 * HIDDEN * WIDTH + 2 * HIDDEN  # parameters
 PARAMETERS = 2 * WORDS * HIDDEN + LAYERS * LAYER + HIDDEN
-# Prints the peak that PyTorch's allocator says of a step with real tensors; groups are fake there, too.
+EIGHT, TITAN = {"dp": 8, "micro_batch": 1}, {"framework": "torchtitan", "execution": ["elementwise=eager", "loss=chunked"]}
+BESIDE = {"zero 3": {"zero": 3}, "zero 2, full": {"zero": 2, "recompute": "full"}, "zero 3, small": {"zero": 3, "micro_batch": 1}, "tensor": {"dp": 1, "tp": 2, "sp": "on"}}
+ON_CPUS = {f"cpus, {name}": {"cluster": "this-machine:2", "batch": 4, "dp": 2, "micro_batch": 2, **more} for name, more in BESIDE.items()}
+# After an input gradient zb-v keeps all that was saved.
+HELD = {"shards": {"dp": 8, "zero": 3}, "stages": {"dp": 4, "zero": 2, "pp": 2, "schedule": "1f1b"},
+        "split backward": {"dp": 4, "zero": 2, "pp": 2, "schedule": "zb-v", "recompute": "none", "seq": 512, "execution": ["elementwise=eager", "loss=fp32"]}}
+# What the tests look at, by environment and name.
+PLANS = {
+    "accelerate": {
+        **{f"zero {zero}, {recompute}": {**EIGHT, "zero": zero, "recompute": recompute} for zero in (2, 3) for recompute in ("none", "full")},
+        "many micro-batches": {**EIGHT, "batch": 64, "zero": 3},
+        "tensor ranks": {"dp": 4, "tp": 2, "sp": "on", "zero": 3, "micro_batch": 1},
+        "stages": {"dp": 4, "pp": 2, "zero": 2, "micro_batch": 1, "schedule": "1f1b", "recompute": "none"},
+        **ON_CPUS,
+        **{f"trainer, zero {zero}, {recompute}": {"framework": "transformers-fsdp", **EIGHT, "zero": zero, "recompute": recompute}
+           for zero, recompute in ((3, "full"), (2, "none"))},
+        **{f"trainer, {layers} layers": {"framework": "transformers-fsdp", **EIGHT, "zero": 3, "recomputed": layers} for layers in (0, 2, 4)},
+    },
+    "torchtitan": {
+        **{f"zero {zero}, {recompute}": {**TITAN, **EIGHT, "zero": zero, "recompute": recompute} for zero, recompute in ((3, "none"), (2, "full"), (3, "selective"))},
+        "stages of tensor ranks": {**TITAN, "dp": 2, "tp": 2, "pp": 2, "zero": 2, "micro_batch": 1, "schedule": "1f1b", "recompute": "none"},
+        **{f"wide, {name}": {**TITAN, "model": WIDE, "batch": 32, "micro_batch": 1, "recompute": "full", **options} for name, options in HELD.items()},
+    },
+}
+# Runs the command with each file, one after another in a process: importing a framework takes longer than a step of such a model.
+COMMANDS = """
+import runpy, sys
+for path in sys.argv[1:]:
+    sys.argv = ["mpt.verify", path, "--json"]
+    runpy.run_module("mpt.verify", run_name="__main__")
+    print("end of a plan")
+"""
+# Prints the peaks that PyTorch's allocator says of steps with real tensors; groups are fake there, too.
 REAL = """
 import gc, sys, tempfile, mpt, torch
 from torch.profiler import ProfilerActivity, profile
 from mpt.verify import _pytorch, _rank
 torch.set_num_threads(1)
-folder = tempfile.mkdtemp()
-mpt.load(sys.argv[1]).export("pytorch", folder)
-file = _pytorch.load(folder + "/mpt_train.py")
-with _rank.fake_group(0, file.RANKS):
-    job = _pytorch.Trained(file)
-    job.allocate()
-    _rank.make_states(job, False)
-    held = [*job.parameters, *(value for state in job.optimizer.state.values() for value in state.values())]
-    now = peak = sum(_rank.local(tensor).untyped_storage().nbytes() for tensor in held)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-        job.forward_and_backward(_rank.Watch(_rank.Counting()))
-        job.update()
-    for event in sorted((e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns()):
-        now += event.nbytes()
-        peak = max(peak, now)
-print(peak)
+for path in sys.argv[1:]:
+    folder = tempfile.mkdtemp()
+    mpt.load(path).export("pytorch", folder)
+    file = _pytorch.load(folder + "/mpt_train.py")
+    with _rank.fake_group(0, file.RANKS):
+        job = _pytorch.Trained(file)
+        job.allocate()
+        _rank.make_states(job, False)
+        held = [*job.parameters, *(value for state in job.optimizer.state.values() for value in state.values())]
+        now = peak = sum(_rank.local(tensor).untyped_storage().nbytes() for tensor in held)
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+            job.forward_and_backward(_rank.Watch(_rank.Counting()))
+            job.update()
+        for event in sorted((e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns()):
+            now += event.nbytes()
+            peak = max(peak, now)
+    print(peak)
 """
 
 
@@ -52,19 +89,39 @@ def run(folder, environment, *words):
     modules.mkdir(exist_ok=True)
     if not (modules / "mpt").exists():
         (modules / "mpt").symlink_to(pathlib.Path(mpt.__file__).parent)
-    return subprocess.run([python, *words], capture_output=True, text=True, timeout=300, cwd=folder,
+    return subprocess.run([python, *words], capture_output=True, text=True, timeout=900, cwd=folder,
                           env={**os.environ, "PYTHONPATH": str(modules), "OMP_NUM_THREADS": "1"})
 
 
-def plan_of(folder, cluster="dgx-h100:1", batch=16, framework="pytorch", **options):
-    """A layout of the small model, as a file."""
-    mpt.estimate(SMALL, cluster, batch, seq=SEQUENCE, framework=framework, **options).save(folder / "plan.json")
+def plan_of(folder, model=SMALL, cluster="dgx-h100:1", batch=16, framework="pytorch", recomputed=None, seq=SEQUENCE, **options):
+    """A layout of a small model, as a file. `recomputed`: so many of its layers recompute."""
+    plan = mpt.estimate(model, cluster, batch, seq=seq, framework=framework, **options)
+    if recomputed is not None:
+        layout = {**plan.json["layout"], "recompute": "full" if recomputed else "none", "recomputed_layers": [recomputed] if 0 < recomputed < LAYERS else []}
+        plan = mpt.estimate(model, cluster, batch, seq=seq, framework=framework, layout=layout)
+    plan.save(folder / "plan.json")
 
 
-def verified(folder, environment="torch"):
-    done = run(folder, environment, "-m", "mpt.verify", "plan.json", "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def save_all(folder, plans):
+    """Files of the plans, in their order."""
+    for name, options in plans.items():
+        (folder / name).mkdir()
+        plan_of(folder / name, **options)
+    return [f"{name}/plan.json" for name in plans]
+
+
+@functools.lru_cache(maxsize=None)
+def all_verified(environment):
+    """Figures of the environment's plans by name, up to one that fails, and what it says."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = run(pathlib.Path(folder), environment, "-c", COMMANDS, *save_all(pathlib.Path(folder), PLANS[environment]))
+    return dict(zip(PLANS[environment], map(json.loads, done.stdout.split("end of a plan")[:-1]))), done.stderr
+
+
+def verified(name, environment="accelerate"):
+    figures, said = all_verified(environment)
+    assert name in figures, said
+    return figures[name]
 
 
 def count(rank, kind, size=None, group="shards"):
@@ -73,9 +130,8 @@ def count(rank, kind, size=None, group="shards"):
 
 # Gathers of a layer in a micro-batch: ZeRO 3 gathers again for the backward, and recompute does not need a third one.
 @pytest.mark.parametrize("zero, recompute, gathers", [(3, "none", 2), (2, "none", 1), (3, "full", 2), (2, "full", 1)])
-def test_shares_and_collectives_are_those_of_the_layout(tmp_path, zero, recompute, gathers):
-    plan_of(tmp_path, dp=8, zero=zero, micro_batch=1, recompute=recompute)
-    [rank] = verified(tmp_path)["ranks"]
+def test_shares_and_collectives_are_those_of_the_layout(zero, recompute, gathers):
+    [rank] = verified(f"zero {zero}, {recompute}")["ranks"]
     assert rank["own_parameter_bytes"] == 4 * PARAMETERS // 8
     assert 8 * PARAMETERS // 8 <= rank["bytes"]["optimizer"] < 8 * PARAMETERS // 8 + 1000  # and a number of steps for each weight
     assert count(rank, "all-gather", 2 * LAYER) == 2 * LAYERS * gathers, rank["collectives"]  # two micro-batches
@@ -86,24 +142,21 @@ def test_shares_and_collectives_are_those_of_the_layout(tmp_path, zero, recomput
         assert LAYERS * token < rank["saved_bytes"]["0"] < (LAYERS + 4) * token + SEQUENCE * WORDS * 4
 
 
-def test_micro_batches_that_did_not_run_are_counted(tmp_path):
-    plan_of(tmp_path, batch=64, dp=8, zero=3, micro_batch=1)
-    [rank] = verified(tmp_path)["ranks"]
+def test_micro_batches_that_did_not_run_are_counted():
+    [rank] = verified("many micro-batches")["ranks"]
     assert rank["micro_batches_run"] == 3 and count(rank, "all-gather", 2 * LAYER) == 8 * LAYERS * 2
 
 
-def test_tensor_ranks_and_replicas_have_groups_of_their_own(tmp_path):
-    plan_of(tmp_path, dp=4, tp=2, sp="on", zero=3, micro_batch=1)
-    [rank] = verified(tmp_path)["ranks"]
+def test_tensor_ranks_and_replicas_have_groups_of_their_own():
+    [rank] = verified("tensor ranks")["ranks"]
     assert abs(rank["own_parameter_bytes"] / (4 * PARAMETERS / 8) - 1) < 0.01  # norms are on both tensor ranks
     spread = SEQUENCE * HIDDEN * 2
     # Before attention and before the MLP, forward and backward; before the head, and after the embedding.
     assert count(rank, "all-gather", spread, "tensor") >= 4 * 4 * LAYERS and count(rank, "reduce-scatter", spread, "tensor") >= 4 * 4 * LAYERS
 
 
-def test_a_pipeline_runs_a_rank_of_each_stage(tmp_path):
-    plan_of(tmp_path, dp=4, pp=2, zero=2, micro_batch=1, schedule="1f1b", recompute="none")
-    first, last = verified(tmp_path)["ranks"]
+def test_a_pipeline_runs_a_rank_of_each_stage():
+    first, last = verified("stages")["ranks"]
     assert (first["rank"], last["rank"], first["stages"], last["stages"]) == (0, 4, [0], [1])
     hidden = SEQUENCE * HIDDEN * 2
     for rank in (first, last):
@@ -111,20 +164,18 @@ def test_a_pipeline_runs_a_rank_of_each_stage(tmp_path):
     assert first["own_parameter_bytes"] + last["own_parameter_bytes"] == 4 * PARAMETERS // 4
 
 
-@pytest.mark.parametrize("options", [dict(zero=3), dict(zero=2, recompute="full"), dict(zero=3, micro_batch=1), dict(dp=1, tp=2, sp="on")])
-def test_the_peak_is_that_of_the_allocator(tmp_path, options):
+def test_the_peak_is_that_of_the_allocator(tmp_path):
     """In fp32 on CPU ranks, where the same step runs with real tensors."""
-    plan_of(tmp_path, "this-machine:2", 4, **{"dp": 2, "micro_batch": 2, **options})
-    done = run(tmp_path, "torch", "-c", REAL, "plan.json")
+    done = run(tmp_path, "torch", "-c", REAL, *save_all(tmp_path, ON_CPUS))
     assert done.returncode == 0, done.stderr
-    peak = verified(tmp_path)["ranks"][0]["peak_bytes"]
-    assert abs(peak / int(done.stdout) - 1) < 0.03, (peak, done.stdout)
+    real = dict(zip(ON_CPUS, map(int, done.stdout.split())))
+    peaks = {name: verified(name)["ranks"][0]["peak_bytes"] for name in real}
+    assert len(real) == len(ON_CPUS) and all(abs(peaks[name] / real[name] - 1) < 0.03 for name in real), (peaks, real)
 
 
 @pytest.mark.parametrize("zero, recompute, gathers", [(3, "full", 2), (2, "none", 1)])
-def test_transformers_is_split_as_accelerate_does(tmp_path, zero, recompute, gathers):
-    plan_of(tmp_path, framework="transformers-fsdp", dp=8, zero=zero, micro_batch=1, recompute=recompute)
-    figures = verified(tmp_path, "accelerate")
+def test_transformers_is_split_as_accelerate_does(zero, recompute, gathers):
+    figures = verified(f"trainer, zero {zero}, {recompute}")
     [rank] = figures["ranks"]
     assert set(figures["checked_by"]) == {"torch", "transformers", "accelerate"}
     assert rank["own_parameter_bytes"] == 4 * PARAMETERS // 8
@@ -134,13 +185,10 @@ def test_transformers_is_split_as_accelerate_does(tmp_path, zero, recompute, gat
         assert rank["bytes"]["activations"] < 4 * PARAMETERS
 
 
-def test_every_second_layer_recomputes_by_the_trainer(tmp_path):
-    asked = {"seq": SEQUENCE, "framework": "transformers-fsdp", "dp": 8, "zero": 3, "micro_batch": 1}
-    layout, saved = mpt.estimate(SMALL, "dgx-h100:1", 16, **asked).json["layout"], {}
+def test_every_second_layer_recomputes_by_the_trainer():
+    saved = {}
     for layers in (0, 2, 4):
-        chosen = {**layout, "recompute": "full" if layers else "none", "recomputed_layers": [layers] if layers == 2 else []}
-        mpt.estimate(SMALL, "dgx-h100:1", 16, seq=SEQUENCE, framework="transformers-fsdp", layout=chosen).save(tmp_path / "plan.json")
-        [rank] = verified(tmp_path, "accelerate")["ranks"]
+        [rank] = verified(f"trainer, {layers} layers")["ranks"]
         assert count(rank, "all-gather", 2 * LAYER, "dp_shard") == 2 * LAYERS * 2  # the Trainer's gathers no third time
         saved[layers] = rank["saved_bytes"]["0"]
     assert abs((saved[0] + saved[4]) / 2 / saved[2] - 1) < 0.01, saved
@@ -148,9 +196,8 @@ def test_every_second_layer_recomputes_by_the_trainer(tmp_path):
 
 # "never" reshards after the backward, so a layer is gathered once for each micro-batch.
 @pytest.mark.parametrize("zero, recompute, gathers", [(3, "none", 2), (2, "full", 1), (3, "selective", 2)])
-def test_torchtitan_runs_a_step_of_its_own_trainer(tmp_path, zero, recompute, gathers):
-    plan_of(tmp_path, framework="torchtitan", execution=["elementwise=eager", "loss=chunked"], dp=8, zero=zero, micro_batch=1, recompute=recompute)
-    figures = verified(tmp_path, "torchtitan")
+def test_torchtitan_runs_a_step_of_its_own_trainer(zero, recompute, gathers):
+    figures = verified(f"zero {zero}, {recompute}", "torchtitan")
     [rank] = figures["ranks"]
     assert set(figures["checked_by"]) == {"torch", "torchtitan"}
     assert rank["own_parameter_bytes"] == 4 * PARAMETERS // 8
@@ -163,9 +210,15 @@ def test_torchtitan_runs_a_step_of_its_own_trainer(tmp_path, zero, recompute, ga
         assert LAYERS * kept + 2 * token <= rank["saved_bytes"]["0"] < (LAYERS * kept + 2 * token) * 1.01, rank["saved_bytes"]
 
 
-def test_torchtitan_runs_a_pipeline_of_tensor_ranks(tmp_path):
-    plan_of(tmp_path, framework="torchtitan", execution=["elementwise=eager"], dp=2, tp=2, pp=2, zero=2, micro_batch=1, schedule="1f1b", recompute="none")
-    first, last = verified(tmp_path, "torchtitan")["ranks"]
+@pytest.mark.parametrize("name", HELD)
+def test_torchtitan_holds_what_mpt_predicts(name):
+    figures = verified(f"wide, {name}", "torchtitan")
+    rank = figures["ranks"][figures["fullest"]]
+    assert abs(rank["peak_bytes"] / rank["predicted_peak_bytes"] - 1) < 0.05, rank
+
+
+def test_torchtitan_runs_a_pipeline_of_tensor_ranks():
+    first, last = verified("stages of tensor ranks", "torchtitan")["ranks"]
     assert (first["rank"], last["rank"], first["stages"], last["stages"]) == (0, 4, [0], [1])
     part = SEQUENCE // 2 * HIDDEN * 2  # stages exchange parts of sequences
     for rank in (first, last):

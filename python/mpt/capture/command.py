@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import importlib.metadata
+import importlib.util
 import json
 import os
 import runpy
@@ -84,8 +85,12 @@ class Watched:
         sys.argv = [job.script, *job.arguments]
         if job.is_module:
             sys.path.insert(0, os.getcwd())
+            if importlib.util.find_spec(job.script.split(".")[0]) is None:
+                raise Refused(f"-m {job.script}: found no such module; expected one of this environment, or of {os.getcwd()}; correct its name")
             runpy.run_module(job.script, run_name="__main__", alter_sys=True)
         else:
+            if not os.path.exists(job.script):
+                raise Refused(f"{job.script}: found no such file in {os.getcwd()}; expected a script of Python; correct its path")
             sys.path.insert(0, os.path.dirname(os.path.abspath(job.script)))
             runpy.run_path(job.script, run_name="__main__")
 
