@@ -18,8 +18,8 @@ namespace mpt::runtime {
 
 struct MonitorOptions {
   int64_t steps = 0;
-  std::filesystem::path log, tensorboard;  // empty: none
-  int64_t done = 0;                        // steps of earlier runs; their log continues
+  std::filesystem::path log{}, tensorboard{};  // empty: none
+  int64_t done = 0;                            // steps of earlier runs; their log continues
   bool quiet = false;
   bool watch = false;  // a table of ranks, redrawn with each step
   bool gpus = false;   // the run is on GPUs, so their load is watched and logged
