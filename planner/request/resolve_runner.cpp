@@ -94,6 +94,10 @@ Execution execution_of(const PlanRequest& r, const ClusterSpec& cluster, std::ve
   // Packed sequences take kernels of variable lengths, which are FlashAttention's.
   if (!r.lengths.empty() && execution.kernels.attention == AttentionKernel::sdpa)
     execution.kernels.attention = AttentionKernel::flash2;
+  for (const char* own : {"loss=own", "attention=own"})  // a price that nothing runs
+    if (contains(r.execution, own))
+      throw UserError(Problem{"--execution", own, "kernels of " + execution.framework + ", not mpt-run's own",
+                              "leave it out, or plan with --framework mpt"});
   execution = frameworks::with_changes(execution, r.execution, "--execution");
   if (r.expert_load > 0.0) execution.traffic.expert_load = r.expert_load;
   if (r.dispatch == Dispatch::once) frameworks::send_tokens_once(execution);
