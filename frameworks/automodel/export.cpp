@@ -5,8 +5,11 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "base/ranges.h"
 #include "frameworks/export.h"
+#include "frameworks/readers/adapter_modules.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/transformers/hugging_face.h"
@@ -76,29 +79,21 @@ const char* pretrained_text(const Training& training) {
          "# --model.pretrained_model_name_or_path=..., and remove model.config from automodel.yaml.\n";
 }
 
-// Patterns of Hugging Face's module names.
-Json adapter_modules(const Training& t) {
-  Json names = Json::array();
-  const std::pair<AdapterTarget, std::vector<const char*>> table[] = {
-      {AdapterTarget::qkv,
-       {"*q_proj", "*k_proj", "*v_proj", "*q_a_proj", "*q_b_proj", "*kv_a_proj_with_mqa", "*kv_b_proj",
-        "*in_proj*"}},
-      {AdapterTarget::output, {"*o_proj"}},
-      {AdapterTarget::up, {"*gate_proj", "*up_proj"}},
-      {AdapterTarget::down, {"*down_proj"}},
-      {AdapterTarget::experts, {"*.experts"}}};
-  for (const auto& [target, modules] : table) {
-    if (!t.adapts(target)) continue;
-    for (const char* module : modules) names.push_back(module);
-  }
+// Patterns of Hugging Face's module names, and of classes that compute several of them as one product.
+Json adapter_modules(const Plan& plan) {
+  std::set<std::string> names;
+  for (const bool fused : {false, true})
+    for (const auto& [name, target] : hugging_face_modules(plan.model, fused))
+      if (plan.layout.training.adapts(target)) names.insert("*" + name.substr(name.rfind('.')));
   return names;
 }
 
 // components/_peft/lora.py, components/quantization/qlora.py.
-void add_adapters(const Training& t, Json& recipe) {
+void add_adapters(const Plan& plan, Json& recipe) {
+  const Training& t = plan.layout.training;
   if (!t.adapts()) return;
   recipe["peft"] = {{"_target_", "nemo_automodel.components._peft.lora.PeftConfig"},
-                    {"target_modules", adapter_modules(t)},
+                    {"target_modules", adapter_modules(plan)},
                     {"dim", t.adapter_rank},
                     {"alpha", 2 * t.adapter_rank}};
   // Frozen weights keep the model's type.
@@ -138,7 +133,7 @@ Exported export_automodel(const Plan& plan) {
     recipe["fp8"] = {{"enabled", true}, {"recipe_name", "tensorwise"}};
     if (!head_in_fp8(l)) recipe["fp8"]["filter_fqns"] = Json::array({"lm_head"});
   }
-  add_adapters(l.training, recipe);
+  add_adapters(plan, recipe);
   if (l.training.optimizer == OptimizerKind::sgd)
     recipe["optimizer"] = {{"_target_", "torch.optim.SGD"}, {"momentum", 0.9}};
   // Random tokens of the plan's length, in place of the user's data.
