@@ -10,15 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "base/fields.h"
 #include "core/plan.h"
 #include "frameworks/supports/abilities.h"
 
 namespace mpt::frameworks {
 
 struct ExportedFile {
-  std::string name;  // within the folder
-  std::string text;
-  bool executable = false;
+#include "generated/ExportedFile.inc"
 };
 
 struct Exported {

@@ -18,10 +18,7 @@
 namespace mpt::models {
 
 struct Tower {
-  std::string key;  // key in the file: "vision_config"
-  int64_t layers = 0, width = 0;
-  int64_t parameters = 0;  // of its layers' matrices; 0: the file has too few values
-  bool operator==(const Tower&) const = default;
+#include "generated/Tower.inc"
 };
 
 /// The towers of a config.json: parts other than the language model that give a width and layers. Patch

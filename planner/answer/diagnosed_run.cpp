@@ -105,12 +105,6 @@ bool leaves_open(const Diagnosis& d, const MeasuredRun& run) {
   return std::abs(d.unexplained_s) / d.measured_s > (run.instructions.empty() ? kWorthExplaining : 0.01);
 }
 
-Json troubles_json(const std::vector<Trouble>& troubles) {
-  Json list = Json::array();
-  for (const Trouble& t : troubles) list.push_back({{"finding", t.finding}, {"change", t.change}});
-  return list;
-}
-
 std::string table_of(const Diagnosis& d) {
   reports::Table table({{"cause", reports::Align::left}, {"costs"}, {"of the step"}});
   std::string seen;
@@ -207,20 +201,14 @@ DiagnosedRun diagnose_figure(const KnownPlan& known, const std::string& figure, 
 
 std::string diagnosis_json_text(const Plan& plan, const DiagnosedRun& diagnosed) {
   const auto& [run, d, judgement] = diagnosed;
-  if (!diagnosed.has_steps()) return Json{{"troubles", troubles_json(run.troubles)}}.dump(1);
-  Json causes = Json::array();
-  for (const Cause& c : d.causes) {
-    causes.push_back({{"name", c.name},
-                      {"seconds", c.seconds},
-                      {"share", c.seconds / d.measured_s},
-                      {"evidence", c.evidence},
-                      {"change", c.change}});
-  }
+  if (!diagnosed.has_steps()) return Json{{"troubles", to_json(run.troubles)}}.dump(1);
+  Json causes = to_json(d.causes);
+  for (Json& cause : causes) cause["share"] = cause["seconds"].get<double>() / d.measured_s;
   const Json all{{"predicted_step_time_s", d.predicted_s},
                  {"measured_step_time_s", d.measured_s},
                  {"judgement", judgement},
                  {"causes", causes},
-                 {"troubles", troubles_json(run.troubles)},
+                 {"troubles", to_json(run.troubles)},
                  {"drift", d.drift ? to_json(*d.drift) : Json()},
                  {"unexplained_s", d.unexplained_s},
                  {"doubt", d.doubt},

@@ -79,17 +79,6 @@ Json kinds_of(const ModelSpec& m, const models::LayerKinds& kinds) {
   return list;
 }
 
-Json towers_of(const models::ImportedModel& read) {
-  Json list = Json::array();
-  for (const models::Tower& tower : read.towers) {
-    list.push_back({{"key", tower.key},
-                    {"layers", tower.layers},
-                    {"width", tower.width},
-                    {"parameters_of_layers", tower.parameters}});
-  }
-  return list;
-}
-
 // Each framework's verdict on the model.
 Json verdicts_on(const ModelSpec& m) {
   Json list = Json::array();
@@ -127,7 +116,7 @@ Json model_counts(const models::ImportedModel& read, const std::vector<int64_t>&
              {{"total", count.total}, {"active", count.active}, {"embedding_and_head", count.embedding}}},
             {"kinds", kinds_of(m, kinds)},
             {"work", std::move(work)},
-            {"towers", towers_of(read)},
+            {"towers", to_json(read.towers)},
             {"frameworks", verdicts_on(m)},
             {"not_read", read.ignored},
             {"notes", read.notes}};

@@ -14,10 +14,7 @@
 namespace mpt::planner {
 
 struct Cause {
-  std::string name;      // "slow rank 3"
-  std::string evidence;  // the observation
-  std::string change;    // the remedy
-  double seconds = 0.0;  // cost in seconds of the step
+#include "generated/Cause.inc"
 };
 
 struct Diagnosis {

@@ -8,15 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "base/fields.h"
 #include "core/plan.h"
 #include "frameworks/log.h"
 
 namespace mpt::planner {
 
 struct Trouble {
-  std::string finding;         // a sentence
-  std::string change;          // the remedy, without a full stop
-  bool out_of_memory = false;  // of a GPU
+#include "generated/Trouble.inc"
 };
 
 /// Out-of-memory errors and time-outs, with the ranks that report them.

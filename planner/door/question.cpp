@@ -185,15 +185,12 @@ Json answer_export(const QuestionOfProgram& q, const Watch& /*watch*/) {
   if (!q.folder.empty()) write_exported(exports, q.folder);
   Json all = Json::array();
   for (const ExportedPlan& one : exports) {
-    Json files = Json::array();
-    for (const frameworks::ExportedFile& file : one.files)
-      files.push_back({{"name", file.name}, {"text", file.text}, {"executable", file.executable}});
     all.push_back({{"to", one.target->name},
                    {"what", one.target->what},
                    {"note", one.note},
                    {"needs", one.needs},
                    {"warnings", one.warnings},
-                   {"files", std::move(files)}});
+                   {"files", to_json(one.files)}});
   }
   return all;
 }
