@@ -92,10 +92,12 @@ void check_plan(const Plan& plan, RunOptions& o) {
     refuse(o.plan + " at /layout", fmt::format("{} ranks", plan.layout.ranks()),
            fmt::format("at most {}, which mpt-run can start", kMostThreads),
            "plan for fewer GPUs (mpt-plan --ranks), or give the plan to another framework (mpt-plan export)");
-  if ((o.resume == "auto" || o.max_restarts > 0 || o.train.save_every > 0) && o.train.checkpoints.empty())
+  if ((o.resume == "auto" || o.max_restarts > 0 || o.train.save_every > 0 || !o.sample.empty()) &&
+      o.train.checkpoints.empty())
     refuse(o.resume == "auto"   ? "--resume auto"
            : o.max_restarts > 0 ? "--max-restarts"
-                                : "--save-every",
+           : o.sample.empty()   ? "--save-every"
+                                : "--sample",
            "without --checkpoints", "a folder to save to", "add --checkpoints FOLDER");
   if (o.transport == "mpi" && (!o.launch || o.max_restarts > 0 || o.device == "cuda"))
     refuse("--transport mpi",

@@ -31,7 +31,8 @@ struct RunOptions {
   int64_t ranks = 0;  // 0: the plan's
   double timeout_s = 300.0;
   bool quiet = false, watch = false;
-  MachineLoad load;  // since the start of the program
+  std::string sample, tokenizer;  // a prompt, and a tokenizer.json
+  MachineLoad load;               // since the start of the program
   TrainOptions train;
 };
 

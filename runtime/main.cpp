@@ -197,6 +197,19 @@ void tell_stop(const runtime::RunOptions& o, int64_t done, const reports::RunRes
                                                  : fmt::format("saved {}", saved.string())));
 }
 
+// Text of a new checkpoint's model. What goes wrong with it must not end the training, nor hold it up for
+// long.
+void say_sample(const runtime::RunOptions& o, const std::filesystem::path& saved, const auto& say) {
+  if (o.sample.empty() || stop_requested()) return;
+  try {
+    const runtime::SampleOptions sample{
+        .checkpoint = saved.string(), .prompt = o.sample, .tokenizer = o.tokenizer, .most_s = 30.0};
+    say(fmt::format("{}: {}", saved.filename().string(), runtime::sample_text(sample)));
+  } catch (const std::exception& error) {
+    warn(fmt::format("mpt-run: no sample of {}: {}", saved.string(), error.what()));
+  }
+}
+
 // A thread is stuck in a driver, so destructors cannot run.
 void end_at_once(const std::string& what) {
   warn(fmt::format("mpt-run: run failed: {}", what));
@@ -222,13 +235,13 @@ int train(const runtime::RunOptions& o, const Plan& plan, const runtime::Attempt
     files_of_program().check();  // before the log is opened
     runtime::StepMonitor monitor(
         plan, {o.train.steps, o.log, o.tensorboard, done, o.quiet, o.watch, backend != nullptr});
+    const auto say = [&](const std::string& text) {
+      if (!o.quiet) print_while_read([&] { fmt::print("{}{}\n", isatty(1) == 1 ? "\r\033[K" : "", text); });
+    };
     result = runtime::train(
         plan, o.train,
         {opened.data.get(), opened.validation.get(), opened.checkpoint.get(), opened.weights.get(), o.launch,
-         backend, end_at_once, o.transport,
-         [&](const std::string& line) {
-           if (!o.quiet) print_while_read([&] { fmt::print("{}\n", line); });
-         }},
+         backend, end_at_once, o.transport, say, [&](const auto& saved) { say_sample(o, saved, say); }},
         [&](const auto& record) { monitor.on_step(record); }, stop_requested());
     lost = monitor.failure();
   }
@@ -271,11 +284,13 @@ int run(int argc, char** argv) {
   o.launch = runtime::launch_from_environment(o.master_port);
   if (o.launch && o.launch->process > 0) {  // the first process prints for all
     o.quiet = true;
+    o.sample = "";
     o.log = o.tensorboard = o.trace = o.report = "";
   }
   end_on_signals(kEarlyEnd);
   const Plan plan = load_plan(o.plan);
   runtime::check_plan(plan, o);
+  if (!o.sample.empty()) runtime::check_sample({.prompt = o.sample, .tokenizer = o.tokenizer}, plan.model);
   // Held over all attempts. The processes of a launched run count as one run.
   std::optional<runtime::FolderLock> lock;
   if (!o.train.checkpoints.empty() && (!o.launch || o.launch->process == 0))

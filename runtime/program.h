@@ -28,7 +28,17 @@ int export_weights(int argc, char** argv);
 /// mpt-run tokenize --tokenizer FILE FILES -o PREFIX: writes the tokens of text.
 int tokenize(int argc, char** argv);
 
-/// mpt-run sample CHECKPOINT --prompt TEXT: prints text that its model writes.
+/// Text that a checkpoint's model writes after `prompt`.
+struct SampleOptions {
+  std::string checkpoint{}, prompt{}, tokenizer{};  // tokenizer: a tokenizer.json; empty: a token is a byte
+  int64_t tokens = 100, top_k = 50, seed = 1;
+  double temperature = 0.8, most_s = 1e9;  // most_s: no token begins after this time
+};
+/// Throws UserError if `model` has no such tokens, or no position after the prompt.
+void check_sample(const SampleOptions& options, const ModelSpec& model);
+/// Prompt and text. Throws as check_sample(), and if the checkpoint cannot be read.
+std::string sample_text(const SampleOptions& options);
+/// mpt-run sample CHECKPOINT --prompt TEXT: prints it.
 int sample(int argc, char** argv);
 
 /// The memory of the machine, or of this process's container.

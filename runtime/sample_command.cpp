@@ -8,7 +8,9 @@
 #include <functional>
 #include <random>
 
+#include "base/clock.h"
 #include "base/command_line.h"
+#include "base/interruption.h"
 #include "base/text.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/comm/mover.h"
@@ -19,12 +21,6 @@
 
 namespace mpt::runtime {
 namespace {
-
-struct SampleOptions {
-  std::string checkpoint, prompt, tokenizer;
-  int64_t tokens = 100, top_k = 50, seed = 1;
-  double temperature = 0.8;
-};
 
 // Among the `top_k` likeliest tokens, with probabilities to the power of 1 / temperature.
 int32_t draw_token(const std::vector<float>& probabilities, const SampleOptions& o, std::mt19937_64& random) {
@@ -39,9 +35,14 @@ int32_t draw_token(const std::vector<float>& probabilities, const SampleOptions&
   return std::discrete_distribution<int32_t>(weights.begin(), weights.end())(random);
 }
 
+std::optional<Tokenizer> tokenizer_of(const SampleOptions& o) {
+  return o.tokenizer.empty() ? std::nullopt : std::optional<Tokenizer>(o.tokenizer);
+}
+
 std::vector<int32_t> tokens_of(const SampleOptions& o, const std::optional<Tokenizer>& tokenizer,
-                               int64_t vocab) {
+                               const ModelSpec& model) {
   std::vector<int32_t> tokens;
+  const int64_t vocab = model.vocab;
   if (tokenizer) {
     TokenOutput out;
     tokenizer->encode(o.prompt, "--prompt", out);
@@ -57,8 +58,13 @@ std::vector<int32_t> tokens_of(const SampleOptions& o, const std::optional<Token
         Problem{"--tokenizer", "missing", fmt::format("the tokenizer of {} tokens", vocab),
                 "add --tokenizer tokenizer.json; without it a token is a byte, for a model of 256"});
   }
-  if (!tokens.empty()) return tokens;
-  throw UserError(Problem{"--prompt", "no tokens", "text that the model goes on with", "give it a word"});
+  if (tokens.empty())
+    throw UserError(Problem{"--prompt", "no tokens", "text that the model goes on with", "give it a word"});
+  if (int64_t(tokens.size()) >= model.max_positions)
+    throw UserError(Problem{"--prompt", fmt::format("{} tokens", tokens.size()),
+                            fmt::format("fewer than the model's {} positions", model.max_positions),
+                            "shorten it"});
+  return tokens;
 }
 
 // Appends o.tokens tokens, or fewer where the model has no more positions.
@@ -66,9 +72,6 @@ void continue_tokens(const Checkpoint& checkpoint, const SampleOptions& o, std::
   ModelSpec model = checkpoint.info().model;
   model.next_token_layers = 0;
   const auto length = std::min(int64_t(tokens.size()) + o.tokens, model.max_positions);
-  if (int64_t(tokens.size()) >= length)
-    throw UserError(Problem{"--prompt", fmt::format("{} tokens", tokens.size()),
-                            fmt::format("fewer than the model's {} positions", length), "shorten it"});
   const auto device = make_cpu_device();
   const auto group = make_single_communicator();
   Layout layout;
@@ -81,7 +84,8 @@ void continue_tokens(const Checkpoint& checkpoint, const SampleOptions& o, std::
     stage.parameters().set(p, read_part(checkpoint, TensorKind::value, p));
   std::mt19937_64 random{uint64_t(o.seed)};
   const std::vector<int32_t> targets(size_t(length), 0);
-  while (int64_t(tokens.size()) < length) {
+  const double end_s = now_s() + o.most_s;
+  while (int64_t(tokens.size()) < length && now_s() < end_s && !stop_requested()) {
     std::vector<int32_t> padded = tokens;  // attention looks back only
     padded.resize(size_t(length));
     stage.forward(0, padded.data(), targets.data(), nullptr, nullptr);
@@ -91,6 +95,19 @@ void continue_tokens(const Checkpoint& checkpoint, const SampleOptions& o, std::
 
 }  // namespace
 
+void check_sample(const SampleOptions& o, const ModelSpec& model) { tokens_of(o, tokenizer_of(o), model); }
+
+std::string sample_text(const SampleOptions& o) {
+  const auto checkpoint = open_for_reading(o.checkpoint);
+  const auto tokenizer = tokenizer_of(o);
+  std::vector<int32_t> tokens = tokens_of(o, tokenizer, checkpoint->info().model);
+  continue_tokens(*checkpoint, o, tokens);
+  std::string text;
+  for (const int32_t token : tokens)
+    text += tokenizer ? tokenizer->bytes_of(token) : std::string{char(token)};
+  return printable_lines(text);
+}
+
 int sample(int argc, char** argv) {
   SampleOptions o;
   CLI::App app{
@@ -99,14 +116,7 @@ int sample(int argc, char** argv) {
       "mpt-run sample"};
 #include "generated/SampleOptions.inc"
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
-  const auto checkpoint = open_for_reading(o.checkpoint);
-  const auto tokenizer = o.tokenizer.empty() ? std::nullopt : std::optional<Tokenizer>(o.tokenizer);
-  std::vector<int32_t> tokens = tokens_of(o, tokenizer, checkpoint->info().model.vocab);
-  continue_tokens(*checkpoint, o, tokens);
-  std::string text;
-  for (const int32_t token : tokens)
-    text += tokenizer ? tokenizer->bytes_of(token) : std::string{char(token)};
-  fmt::print("{}\n", printable_lines(text));
+  fmt::print("{}\n", sample_text(o));
   return kExitOk;
 }
 

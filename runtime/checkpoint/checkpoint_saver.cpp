@@ -202,6 +202,7 @@ void CheckpointSaver::finish(CheckpointInfo info, const std::filesystem::path& u
   sync_or_fail(unfinished);
   give_name(unfinished, info.step);
   prune(info.step);
+  options_.on_saved(options_.folder / checkpoint_name(info.step));
 }
 
 void CheckpointSaver::give_name(const std::filesystem::path& unfinished, int64_t step) {

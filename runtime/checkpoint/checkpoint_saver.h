@@ -25,6 +25,8 @@ struct SaveOptions {
   bool leader = true;       // this process finishes checkpoints: the one with rank 0
   double patience_s = 300;  // how long the leader waits for the files of other processes
   std::function<bool()> has_failed = [] { return false; };  // ends the wait early
+  // The leader calls it with each checkpoint, on the thread that wrote it. The next one waits for its end.
+  std::function<void(const std::filesystem::path& checkpoint)> on_saved = [](const auto&) {};
 };
 
 /// Throws UserError if `folder` holds checkpoints of later steps than `start_step`, readable or not. A run

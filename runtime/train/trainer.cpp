@@ -96,7 +96,7 @@ class Run {
     saver_ = std::make_unique<CheckpointSaver>(SaveOptions{
         options.checkpoints, options.keep, resumed_step(), int(plan.layout.ranks()), int(local.size()),
         local.front() == 0, std::chrono::duration<double>(options.timeout).count(),
-        [this] { return world_->aborted(); }});
+        [this] { return world_->aborted(); }, inputs.on_saved});
   }
 
   reports::RunResult run() {

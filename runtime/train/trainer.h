@@ -33,6 +33,7 @@ struct RunInputs {
   std::function<void(const std::string& what)> end_process{};
   std::string transport = "auto";  // of CPU ranks in several processes: auto, mpi or sockets
   std::function<void(const std::string& line)> tell{};  // of the transport chosen; null: not
+  std::function<void(const std::filesystem::path& checkpoint)> on_saved = [](const auto&) {};
 };
 
 /// Trains on threads of this process, one per rank, or on this process's share of the ranks if there are

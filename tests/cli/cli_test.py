@@ -520,6 +520,8 @@ def plan_commands(folder, base, profile):
                "--execution", *words)
     expect("plan, another execution by mpt-run", run("mpt-plan", *eight, "--framework", "mpt", "--execution", "graphs=true"), 2,
            "--execution", "what mpt-run does")
+    for own in ("loss=own", "attention=own"):  # nothing runs them but mpt-run
+        expect(f"plan, {own} of another framework", run("mpt-plan", *eight, "--framework", "torchtitan", "--execution", own), 2, own, "torchtitan")
     experts = ["--model", "qwen3-30b-a3b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--seq", 2048, "--framework", "nemo", "--micro-batch", 1,
                "--dp", 8, "--ep", 8]
     waits = "GPUs wait for the host"
@@ -938,8 +940,12 @@ def checkpoints(folder, text, plan):
     """What mpt-run writes, another layout goes on with, and a Hugging Face folder gets."""
     saved, log = f"{folder}/checkpoints", f"{folder}/resumed.jsonl"
     train = ["mpt-run", plan, "--data", text, "--checkpoints", saved]
-    expect("run, checkpoints", run(*train, "--steps", 4, "--save-every", 2, "--validation-share", 0.1, "--evaluate-every", 2), 0,
-           "validation ")
+    trained = run(*train, "--steps", 4, "--save-every", 2, "--validation-share", 0.1, "--evaluate-every", 2, "--sample", "a line")
+    expect("run, checkpoints", trained, 0, "validation ", "step-00000002: a line")
+    if f"step-00000004: {run('mpt-run', 'sample', saved, '--prompt', 'a line').stdout}" not in trained.stdout:
+        FAILURES.append("run: --sample printed another text than mpt-run sample prints of its checkpoint")
+    expect("run, a sample without checkpoints", run("mpt-run", plan, "--data", text, "--steps", 1, "--sample", "a"), 2, "--sample", "--checkpoints FOLDER")
+    expect("run, a sample that is too long", run(*train, "--steps", 6, "--resume", "auto", "--sample", "a" * 32), 2, "--prompt: 32 tokens")
     expect("run, resume auto", run(*train, "--steps", 6, "--resume", "auto", "--validation-share", 0.1, "--log", log), 0,
            "step-00000004 after step 4", "step 6/6")
     if '"step":5,' not in open(log).read().splitlines()[1]:
