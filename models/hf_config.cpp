@@ -145,7 +145,7 @@ ImportedModel read_hugging_face(const Json& config, const std::string& file, con
   read.model.type = type;
   read.ignored = unread_keys(config, text, log);
   read.notes = log.notes;
-  if (!text.pointer.empty()) read.towers = towers_of(config);
+  if (!text.pointer.empty()) add_towers(towers_of(config), read);
   // Read through the reader of this project's format, so that ranges are checked in one place.
   const std::string own_format = file + ", read as a model file,";
   read.model = from_json<ModelSpec>(to_json(read.model), own_format);

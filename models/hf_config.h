@@ -25,7 +25,7 @@ struct Tower {
 /// embeddings and projections into the language model are not counted.
 std::vector<Tower> towers_of(const nlohmann::ordered_json& config);
 
-/// "vision_config, 27 layers of width 1,152 with 411M parameters".
+/// "vision_config, 27 layers of width 1,152 with 411M parameters". The key alone if the sizes are not known.
 std::string tower_text(const Tower& tower);
 
 struct ImportedModel {
@@ -34,6 +34,9 @@ struct ImportedModel {
   std::vector<Tower> towers;         // encoders of pictures and sound
   std::vector<std::string> notes{};  // assumptions and omissions, a sentence each
 };
+
+/// Sets the towers, with a note on each.
+void add_towers(const std::vector<Tower>& towers, ImportedModel& read);
 
 /// A parsed Hugging Face config.json as a ModelSpec. Absent keys get the defaults of the family's class
 /// (absent and null may differ). Settings that ModelSpec cannot express are refused. An unknown model_type, a

@@ -60,7 +60,15 @@ std::vector<Tower> towers_of(const Json& config) {
   return towers;
 }
 
+void add_towers(const std::vector<Tower>& towers, ImportedModel& read) {
+  for (const Tower& tower : towers)
+    read.notes.push_back("plans are of the language model, without the memory and time of " +
+                         tower_text(tower));
+  read.towers = towers;
+}
+
 std::string tower_text(const Tower& tower) {
+  if (tower.layers == 0) return tower.key;
   return fmt::format(
       "{}, {} layers of width {}{}", cut_text(tower.key, 40), tower.layers, format_count(tower.width),
       tower.parameters > 0 ? fmt::format(" with {} parameters", format_magnitude(double(tower.parameters)))

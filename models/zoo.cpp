@@ -165,14 +165,16 @@ ModelSpec load_model(const std::string& name_or_path) { return load_imported_mod
 
 std::optional<ImportedModel> model_of_id(const std::string& id, const std::string& as) {
   const bool whole = looks_like_id(id);
-  const auto known = [](ModelSpec model, const std::string& hub_id) {
-    model.hub_id = hub_id;
-    return ImportedModel{std::move(model), {}, {}};
+  const auto known = [](const ZooModel& zoo, const std::string& hub_id) {
+    ImportedModel read{zoo.model, {}, {}};
+    read.model.hub_id = hub_id;
+    add_towers(zoo.towers, read);
+    return read;
   };
   for (const ZooModel& zoo : zoo_models()) {
-    if (zoo.name == id) return known(zoo.model, zoo.aliases.empty() ? "" : zoo.aliases.front());
+    if (zoo.name == id) return known(zoo, zoo.aliases.empty() ? "" : zoo.aliases.front());
     for (const std::string& alias : zoo.aliases)
-      if (is_called(alias, id)) return known(zoo.model, alias);
+      if (is_called(alias, id)) return known(zoo, alias);
   }
   if (const auto path = whole ? cached_config(id) : std::nullopt) {
     ImportedModel read = load_path(*path, as);
@@ -186,7 +188,7 @@ std::optional<ImportedModel> model_of_id(const std::string& id, const std::strin
     if (sizes.empty() ||
         (!is_copy(zoo.name) && !any_of(zoo.aliases, is_copy) && !any_of(zoo.same_sizes, is_copy)))
       continue;
-    ImportedModel read = known(zoo.model, whole ? id : "");
+    ImportedModel read = known(zoo, whole ? id : "");
     read.notes.push_back(
         fmt::format("{} is taken to have the sizes of {}; for its own settings, such as its "
                     "longest sequence, name its config.json",

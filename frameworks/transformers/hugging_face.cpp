@@ -59,17 +59,16 @@ std::string add_hugging_face_model(const ModelSpec& model, const std::string& fr
 }
 
 void set_hugging_face_model(Imported& in, const std::string& reference, const std::filesystem::path& folder) {
-  if (auto known = models::model_of_id(reference)) {
-    in.model = std::move(known->model);
-    in.notes.insert(in.notes.end(), known->notes.begin(), known->notes.end());
-    return;
-  }
+  auto known = models::model_of_id(reference);
   std::filesystem::path path = folder / reference;
   if (finds_folder(path) || reference.empty()) path /= "config.json";
-  if (finds_file(path))
-    in.model = models::load_model(path.string());
-  else
+  if (!known && finds_file(path)) known = models::load_imported_model(path.string());
+  if (!known) {
     in.unknown_model = cut_text(reference, 60);
+    return;
+  }
+  in.model = std::move(known->model);
+  in.notes.insert(in.notes.end(), known->notes.begin(), known->notes.end());
 }
 
 }  // namespace mpt::frameworks

@@ -173,7 +173,6 @@ std::string describe_model(const models::ImportedModel& read, const std::vector<
   text += work_line(m, sequences) + memory_line(m);
   if (stages > 1) text += stage_lines(stage_counts(m, stages));
   text += framework_lines(m);
-  for (const models::Tower& tower : read.towers) text += line_of("left out", models::tower_text(tower));
   if (!read.ignored.empty())
     text += line_of("not read",
                     fmt::format("{}", cut_text(fmt::format("{}", fmt::join(read.ignored, ", ")), 900)));

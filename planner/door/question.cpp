@@ -48,7 +48,7 @@ Asked asked(Json json, const std::string& where) {
   };
   take("model", [&](const Json& value, const std::string& at) {
     models::ImportedModel read = models::read_model(value, at);
-    all.notes = model_notes(read, read.model.name);
+    all.notes = std::move(read.notes);
     model = std::move(read.model);
   });
   take("cluster", [&](const Json& value, const std::string& at) {

@@ -254,7 +254,7 @@ void note_single_gpus(const PlanRequest& r, const ClusterSpec& cluster, std::vec
 ModelSpec model_of(const PlanRequest& r, std::vector<std::string>& notes) {
   if (r.model.value) return *r.model.value;
   const models::ImportedModel read = models::load_imported_model(r.model.name);
-  for (std::string& note : model_notes(read, r.model.name)) notes.push_back(std::move(note));
+  notes.insert(notes.end(), read.notes.begin(), read.notes.end());
   return read.model;
 }
 
@@ -416,16 +416,6 @@ bool names_files(const std::string& cluster) {
 }
 
 }  // namespace
-
-std::vector<std::string> model_notes(const models::ImportedModel& read, const std::string& name) {
-  std::vector<std::string> notes = read.notes;
-  for (const models::Tower& tower : read.towers) {
-    notes.push_back(fmt::format(
-        "{}: plans are of the language model; {} stand beside it and are left out of memory and time", name,
-        models::tower_text(tower)));
-  }
-  return notes;
-}
 
 std::unique_ptr<Resolved> resolve(const PlanRequest& request) {
   return resolve(request, shipped_calibration());

@@ -40,9 +40,6 @@ std::unique_ptr<Resolved> resolve(const PlanRequest& request);
 /// With other constants of the cost model, for clusters of one kind of GPU.
 std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration& calibration);
 
-/// The parts of a model's file other than the language model, a sentence each.
-std::vector<std::string> model_notes(const models::ImportedModel& read, const std::string& name);
-
 /// The request to estimate a plan's layout: model, cluster, batch and layout are the plan's. The number of
 /// GPUs and the memory limit follow from the cluster.
 PlanRequest request_of(const Plan& plan);

@@ -24,6 +24,23 @@ TEST(Towers, AreNamedAndCounted) {
   EXPECT_EQ(tower_text(towers[1]), "audio_config, 12 layers of width 1,024");
 }
 
+// A name or an id says what a config.json says: the parts that plans leave out.
+TEST(Towers, AreNamedForIdsOfTheHub) {
+  const auto note_on = [](const std::string& name) {
+    const ImportedModel read = load_imported_model(name);
+    EXPECT_EQ(read.notes.size(), read.towers.size()) << name;
+    return read.notes.empty() ? "" : read.notes.front();
+  };
+  const std::string lacks = "plans are of the language model, without the memory and time of ";
+  EXPECT_EQ(note_on("Qwen/Qwen3-VL-4B-Instruct"),
+            lacks + "vision_config, 24 layers of width 1,024 with 302M parameters");
+  EXPECT_EQ(note_on("google/gemma-3-27b-it"),
+            lacks + "vision_config, 27 layers of width 1,152 with 411M parameters");
+  EXPECT_EQ(note_on("gemma4-e4b"), lacks + "vision_config");  // of unknown sizes
+  EXPECT_EQ(note_on("Qwen/Qwen3-4B"), "");
+  EXPECT_EQ(load_imported_model("gemma4-e4b").towers.back().key, "audio_config");
+}
+
 TEST(Towers, OddValuesCountAsMissing) {
   for (const char* sizes : {R"("depth": -1, "hidden_size": 8)", R"("depth": "27", "hidden_size": 8)",
                             R"("depth": 1e30, "hidden_size": 8)", R"("depth": 2, "hidden_size": null)"}) {
