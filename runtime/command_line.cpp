@@ -34,6 +34,7 @@ void check_outputs(const RunOptions& o) {
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(folder, error)) files.reads(entry.path());
   }
+  if (!o.tokenizer.empty()) files.reads(o.tokenizer);
   const std::filesystem::path saved = o.train.checkpoints;
   if (!saved.empty()) files.makes({"--checkpoints", saved}, is_name_of_saver);
   if (!o.launch || o.launch->process == 0) files.check_writable();  // only the first process writes them

@@ -945,6 +945,7 @@ def checkpoints(folder, text, plan):
     if f"step-00000004: {run('mpt-run', 'sample', saved, '--prompt', 'a line').stdout}" not in trained.stdout:
         FAILURES.append("run: --sample printed another text than mpt-run sample prints of its checkpoint")
     expect("run, a sample without checkpoints", run("mpt-run", plan, "--data", text, "--steps", 1, "--sample", "a"), 2, "--sample", "--checkpoints FOLDER")
+    expect("run, a tokenizer without a sample", run(*train, "--steps", 6, "--resume", "auto", "--tokenizer", "t.json"), 2, "--tokenizer", "--sample")
     expect("run, a sample that is too long", run(*train, "--steps", 6, "--resume", "auto", "--sample", "a" * 32), 2, "--prompt: 32 tokens")
     expect("run, resume auto", run(*train, "--steps", 6, "--resume", "auto", "--validation-share", 0.1, "--log", log), 0,
            "step-00000004 after step 4", "step 6/6")

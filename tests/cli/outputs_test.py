@@ -55,6 +55,7 @@ INPUTS = {
     ("mpt-profile", ""): {"--model": ("--quick", "--seq", 32, "--max-micro-batch", 1, "--max-tensor", 1, "--max-ranks", 1, "--model")},
     ("mpt-profile", "import"): {"FILES": ("--device", "h100-sxm-80gb")},
     ("mpt-run", ""): {"PLAN": ("--data", "TEXT", "--steps", 1), "--data": ("PLAN", "--steps", 1, "--data"),
+                      "--tokenizer": ("PLAN", "--data", "TEXT", "--steps", 1, "--checkpoints", "SAVES", "--sample", "a", "--tokenizer"),
                       "--init": (), "--resume": ()},  # folders: in runs() below
     ("mpt-run", "inspect"): {"CHECKPOINT": ()},
     ("mpt-run", "export"): {"CHECKPOINT": ()},
@@ -64,7 +65,7 @@ FOLDERS = {("mpt-plan", "check", "--base"), ("mpt-plan", "check", "--root"), ("m
 ALONE = {("mpt-plan", "estimate", "--requests"), ("mpt-plan", "estimate", "--calibration")}
 # Placeholders of values that are no files.
 WORDS = set("N X NAME NAMES SIZE SHARE COUNT HOW AXIS on|off RANK FORMAT PARTS LENGTHS NAME=VALUE OPTION=VALUES LAYOUT NUMBER FIGURE REV TYPE WORD "
-            "NODES TIME MONEY COMMAND TOKENS PORT STEPS SECONDS FACTOR WHAT GIB GPU".split())
+            "NODES TIME MONEY COMMAND TOKENS PROMPT PORT STEPS SECONDS FACTOR WHAT GIB GPU".split())
 FILES = {"FILE", "FILE.html", "FILES", "FOLDER", "RUN", "PATH", "MODEL", "CLUSTER", "CLUSTERS"}
 FAILED = []
 
@@ -137,7 +138,7 @@ class Files:
         self.folder = folder
         self.named = {"SCRIPT": write(f"{folder}/script.sh", SCRIPT), "TEXT": write(f"{folder}/text.txt", "words of a text\n" * 200)}
         self.model = write(f"{folder}/model.json", CONFIG)
-        self.named["PLAN"] = f"{folder}/plan.json"
+        self.named.update({"PLAN": f"{folder}/plan.json", "SAVES": f"{folder}/saves"})
         code, text = run("mpt-plan", "--model", self.model, "--cluster", "this-machine:1", "--global-batch", 4, "--seq", 32, "-o", self.named["PLAN"])
         check("a plan", code == 0, text)
         self.cluster = f"{folder}/cluster.json"
@@ -148,6 +149,8 @@ class Files:
         kinds = {"--model": self.model, "--cluster": self.cluster, "--request": self.request, "--from": self.named["PLAN"], "--plan": self.named["PLAN"],
                  "PLAN": self.named["PLAN"], "PLANS": self.named["PLAN"], "FILE": self.named["SCRIPT"], "REQUEST": self.request, "PATHS": self.named["SCRIPT"],
                  "--data": self.named["TEXT"], "NAME": self.cluster if command == "cluster" else self.model}
+        if option == "--tokenizer":
+            return json.dumps({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})
         if option == "--observed":
             return "tp1 pp1 dp8 mbs1=1.0s\n"
         return read(kinds[option]).decode() if option in kinds else LOG if program == "mpt-profile" else "{}"
