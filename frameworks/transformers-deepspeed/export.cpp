@@ -35,7 +35,9 @@ Exported export_transformers_deepspeed(const Plan& plan) {
   // accelerate's options have these degrees for FSDP only; its code reads these variables. The attention has
   // no default.
   const std::string context =
-      l.context == 1 ? "" : filled("ulysses.sh", plan, {{"context", std::to_string(l.context)}});
+      l.context == 1 ? ""
+                     : filled("ulysses.sh", plan,
+                              {{"context", std::to_string(l.context)}, {"data", std::to_string(l.data)}});
   add_accelerate_scripts(plan, context, "--deepspeed_config_file \"$here/deepspeed.json\" ", exported);
   add_sentences({{l.training.optimizer == OptimizerKind::adamw8,
                   "the package bitsandbytes, which 8-bit AdamW comes from"},

@@ -169,7 +169,8 @@ def start_exported(options):
             row = answer["row"]
             place, request = rows[row["case"]]
             phrase = "".join(request[3:])  # of a known error
-            good = row["outcome"] == "raises" and phrase in row["error"] if phrase else row["outcome"] == "right"
+            gloo = drawing.only_of_gloo(place)
+            good = row["outcome"] == "right" and not phrase or row["outcome"] == "raises" and any(one and one in row["error"] for one in (phrase, gloo))
             if not good:
                 bad[row["case"]] = request
                 failed.append(f"{row['case']}: {row['outcome']} {row.get('error') or row.get('off_by_kind') or row.get('norm', '')}\n  {request}")

@@ -189,11 +189,34 @@ def launch(case):
     os.environ.update(own, **smoke_settings(case.axes["framework"]))
 
 
+def gather_in_subgroups():
+    """PyTorch 2.15's gradient of all_gather() takes ranks of a group for those of all processes where gloo has it; NCCL's scatters sums."""
+    import torch
+    import torch.distributed.nn.functional as collectives
+
+    class Gather(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, tensor, group):
+            ctx.group = group
+            parts = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size(group))]
+            torch.distributed.all_gather(parts, tensor.contiguous(), group=group)
+            return tuple(parts)
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            sums = torch.stack(gradients)
+            torch.distributed.all_reduce(sums, group=ctx.group)
+            return sums[torch.distributed.get_rank(ctx.group)], None
+
+    collectives.all_gather = lambda tensor, group=None: Gather.apply(tensor, group)
+
+
 def run_trainer(case, rank):
     """The exported trial, with known tokens and weights."""
     import torch
     import transformers
     launch(case)
+    gather_in_subgroups()
     trial = runpy.run_path(os.path.join(folder_of(case), "mpt_trainer_trial.py"))
     names, rows, kept = trial["main"].__globals__, sequences(case), {}
     weights = os.path.join(folder_of(case), "weights")
