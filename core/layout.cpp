@@ -71,7 +71,7 @@ std::optional<Rejection> check_sharding(const ModelSpec& model, const Layout& la
   if (!experts && (layout.expert > 1 || layout.expert_split() != layout.tensor))
     return refuse("expert parallel without experts");
   if (experts && layout.expert > 1 && layout.tensor > 1 && !layout.sequence_parallel)
-    return refuse("expert parallel beside tensor parallel needs sequence parallel");
+    return refuse("MPT plans expert parallel beside tensor parallel with sequence parallel alone");
   if (experts && layout.expert == 1 && layout.expert_split() != layout.tensor)
     return refuse("expert_tensor other than tensor needs expert parallel");
   if (layout.sequence_parallel && layout.tensor == 1)
