@@ -61,7 +61,11 @@ void FamilyWriter::count(Value value, int64_t& place, std::optional<int64_t>, in
   if (value == Value::shared_ffn) return shared_width(place);
   // Null is written if an absent key has another meaning than none; few classes accept null elsewhere.
   const bool none = place == 0 && null_switches_off(value);
-  if (!none || number(value) != 0.0) put(value, none ? Json(nullptr) : Json(place));
+  // Classes that list their layers make a mask of the window without such layers, too (transformers 5.24.0).
+  // Exaone 4's takes null for positions in all layers.
+  const bool masks = !family_.mixers.list.empty() && number(Value::full_without_rotary) == 0.0;
+  if (!none || number(value) != 0.0)
+    put(value, !none ? Json(place) : value == Value::window && masks ? Json(model_.max_positions) : Json());
   // Classes with latent attention still need the number of key-value heads, and their default may differ.
   if (value == Value::kv_rank) put(Value::kv_heads, draft_.full.kv_heads);
 }

@@ -62,8 +62,7 @@ std::vector<Tower> towers_of(const Json& config) {
 
 void add_towers(const std::vector<Tower>& towers, ImportedModel& read) {
   for (const Tower& tower : towers)
-    read.notes.push_back("plans are of the language model, without the memory and time of " +
-                         tower_text(tower));
+    read.notes.push_back("plans leave out memory and time of " + tower_text(tower));
   read.towers = towers;
 }
 

@@ -34,10 +34,9 @@ Exported export_transformers_deepspeed(const Plan& plan) {
   exported.files.push_back({"train.json", arguments.dump(2) + "\n"});
   // accelerate's options have these degrees for FSDP only; its code reads these variables. The attention has
   // no default.
+  const std::string ranks = std::to_string(l.context), others = std::to_string(l.data);
   const std::string context =
-      l.context == 1 ? ""
-                     : filled("ulysses.sh", plan,
-                              {{"context", std::to_string(l.context)}, {"data", std::to_string(l.data)}});
+      l.context == 1 ? "" : filled("ulysses.sh", plan, {{"context", ranks}, {"data", others}});
   add_accelerate_scripts(plan, context, "--deepspeed_config_file \"$here/deepspeed.json\" ", exported);
   add_sentences({{l.training.optimizer == OptimizerKind::adamw8,
                   "the package bitsandbytes, which 8-bit AdamW comes from"},

@@ -211,6 +211,20 @@ TEST(BothWays, LatentAttentionSaysItsHeadsOfKeys) {
 }
 
 // What a type has no word for is named, and another type is taken.
+// transformers 5.24.0 makes the mask of a window for these classes, whether layers have it or not.
+TEST(BothWays, AWindowWithoutLayersIsAsLongAsTheSequence) {
+  for (const char* const name : {"gemma2-2b", "gemma3-1b", "gpt-oss-20b", "olmo3-7b"}) {
+    ModelSpec m = load_model(name);
+    LayerKind kind = m.layers[0];
+    kind.attention->window.reset();
+    m.layers = LayerList(m.layers.count(), kind);
+    const std::string type = written_type(m);
+    EXPECT_EQ(write_hugging_face(m, type)["sliding_window"], m.max_positions) << name;
+    expect_both_ways(m, type, name);
+  }
+  EXPECT_TRUE(write_hugging_face(load_model("exaone-4.0-1.2b"), "exaone4")["sliding_window"].is_null());
+}
+
 TEST(BothWays, TheFirstValueThatComesBackDifferentIsNamed) {
   ModelSpec m = load_model("llama3-8b");
   m.logit_cap = 30.0;

@@ -31,7 +31,7 @@ TEST(Towers, AreNamedForIdsOfTheHub) {
     EXPECT_EQ(read.notes.size(), read.towers.size()) << name;
     return read.notes.empty() ? "" : read.notes.front();
   };
-  const std::string lacks = "plans are of the language model, without the memory and time of ";
+  const std::string lacks = "plans leave out memory and time of ";
   EXPECT_EQ(note_on("Qwen/Qwen3-VL-4B-Instruct"),
             lacks + "vision_config, 24 layers of width 1,024 with 302M parameters");
   EXPECT_EQ(note_on("google/gemma-3-27b-it"),
