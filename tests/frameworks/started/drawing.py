@@ -12,12 +12,13 @@ import subprocess
 KEPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "drawn.json")
 ALL = ("llama", "llama tied", "qwen3", "mixtral")
 WINDOWS = ("mistral, window", "gemma3, windows")
+MIXED = ("gemma2, soft caps", "bamba, mamba", "nemotron-h, mamba")
 # MPT does not read router_aux_loss_coef of these types, so that other exports train a balance loss that config.json has not.
 NO_BALANCE = ("qwen3-moe", "gpt-oss, sinks")
 # Axes that a framework's plans may have, and its models.
-FRAMEWORKS = {"pytorch": (("tp", "pp", "cp", "zero", "ep"), ALL), "transformers-fsdp": (("zero",), ALL + WINDOWS),
-              "transformers-ddp": ((), ALL + WINDOWS), "transformers-deepspeed": (("cp", "zero"), ALL + WINDOWS),
-              "deepspeed": (("cp", "zero"), ALL + WINDOWS + NO_BALANCE), "torchtitan": (("tp", "pp", "cp", "zero", "ep"), ALL + ("qwen3-moe",))}
+FRAMEWORKS = {"pytorch": (("tp", "pp", "cp", "zero", "ep"), ALL), "transformers-fsdp": (("zero",), ALL + WINDOWS + MIXED),
+              "transformers-ddp": ((), ALL + WINDOWS + MIXED), "transformers-deepspeed": (("cp", "zero"), ALL + WINDOWS + MIXED),
+              "deepspeed": (("cp", "zero"), ALL + WINDOWS + MIXED + NO_BALANCE), "torchtitan": (("tp", "pp", "cp", "zero", "ep"), ALL + ("qwen3-moe",))}
 
 
 def settings(draw, framework):

@@ -17,7 +17,10 @@ FRAMEWORK = "exported"
 FOLDER = os.environ.get("MPT_EXPORTED", "")
 SAME = "Loss, gradients and norm are those of one process."
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM", "mistral": "MistralForCausalLM", "gemma3_text": "Gemma3ForCausalLM",
-                 "mixtral": "MixtralForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "gpt_oss": "GptOssForCausalLM"}
+                 "mixtral": "MixtralForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "gpt_oss": "GptOssForCausalLM",
+                 "gemma2": "Gemma2ForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM", "qwen3_next": "Qwen3NextForCausalLM", "bamba": "BambaForCausalLM",
+                 "nemotron_h": "NemotronHForCausalLM"}
+EAGER = ("gpt_oss", "gemma2")  # of which other attention leaves a part out
 
 
 def cases():
@@ -52,7 +55,7 @@ def package_version():
 def write_models(folder):
     """config.json of each model that is drawn."""
     from . import hf_models
-    for name in (*drawing.ALL, *drawing.WINDOWS, *drawing.NO_BALANCE):
+    for name in (*drawing.ALL, *drawing.WINDOWS, *drawing.MIXED, *drawing.NO_BALANCE):
         kind, values = hf_models.KINDS[name]
         values = {**hf_models.BASE, "vocab_size": 256, **values, "architectures": [ARCHITECTURES[kind]]}
         values.pop("attn_implementation")
@@ -83,10 +86,9 @@ def model_of(case):
     """transformers' model of the plan with the same weights at each call; those of norms are away from one."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
-    with open(os.path.join(folder_of(case), "model", "config.json"), encoding="utf-8") as file:
-        config = AutoConfig.for_model(**json.load(file))
+    config = AutoConfig.from_pretrained(os.path.join(folder_of(case), "model"))
     torch.manual_seed(3)
-    eager = {"attn_implementation": "eager"} if config.model_type == "gpt_oss" else {}
+    eager = {"attn_implementation": "eager"} if config.model_type in EAGER else {}
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, **eager)
     with torch.no_grad():
         for weight in model.parameters():
@@ -248,7 +250,7 @@ def run_trainer(case, rank):
         return trial["arguments"](steps, **{"logging_steps": 1, "learning_rate": 0.0, "disable_tqdm": True, **clip, **more})
 
     def build(config, dtype):
-        eager = {"attn_implementation": "eager"} if config.model_type == "gpt_oss" else {}
+        eager = {"attn_implementation": "eager"} if config.model_type in EAGER else {}
         return transformers.AutoModelForCausalLM.from_pretrained(weights, config=config, dtype=torch.float32, **eager)
 
     names.update(Tokens=Tokens, Trainer=InOrder, arguments=arguments, build=build, sys=types.SimpleNamespace(argv=["trial", "1"]))
@@ -323,7 +325,7 @@ def run_engine(case, rank):
     real_loss, real_engine = trial["loss_of"], mpt_deepspeed.engine
     mpt_deepspeed.engine = engine_of
     models = types.SimpleNamespace(from_config=lambda config: transformers.AutoModelForCausalLM.from_pretrained(
-        os.path.join(folder_of(case), "weights"), config=config, dtype=torch.float32, **({"attn_implementation": "eager"} if config.model_type == "gpt_oss" else {})))
+        os.path.join(folder_of(case), "weights"), config=config, dtype=torch.float32, **({"attn_implementation": "eager"} if config.model_type in EAGER else {})))
     names.update(batch_of=batch_of, loss_of=loss_of, AutoModelForCausalLM=models, optimizer_of=lambda model, _: torch.optim.AdamW(model.parameters(), lr=0.0),
                  sys=types.SimpleNamespace(argv=["trial", "1"]))
     trial["main"]()
