@@ -17,6 +17,12 @@
 namespace mpt::frameworks {
 namespace {
 
+// Parts of recipes without values of a plan.
+Json fixed_part(const char* name) {
+  static const Json parts = parse_json(template_text("recipe.json"), "recipe.json");
+  return parts.at(name);
+}
+
 // `from_hub`: the hub's file names the class. The class of Qwen3.5 also reads images, and contains the text
 // model: nemo_automodel/components/models/qwen3_5/model.py:671 and qwen3_5_moe/model.py:533.
 Json recipe_modules(const Plan& plan, bool from_hub) {
@@ -61,11 +67,7 @@ Json recipe_distributed(const Plan& plan, bool from_hub) {
     d["enable_async_tensor_parallel"] = true;
     d["enable_compile"] = true;
   }
-  if (l.precision == Precision::fp32) {
-    d["mp_policy"] = {{"_target_", "torch.distributed.fsdp.MixedPrecisionPolicy"},
-                      {"param_dtype", "float32"},
-                      {"reduce_dtype", "float32"}};
-  }
+  if (l.precision == Precision::fp32) d["mp_policy"] = fixed_part("fp32");
   if (l.pipeline > 1) d["pipeline"] = recipe_pipeline(plan, from_hub);
   if (l.expert > 1) d["moe"] = {{"reshard_after_forward", l.zero == 3}};
   return d;
@@ -98,12 +100,7 @@ void add_adapters(const Plan& plan, Json& recipe) {
                     {"alpha", 2 * t.adapter_rank}};
   // Frozen weights keep the model's type.
   recipe["model"]["torch_dtype"] = "bfloat16";
-  if (t.frozen_format != FrozenFormat::nf4) return;
-  recipe["quantization"] = {{"load_in_4bit", true},
-                            {"bnb_4bit_quant_type", "nf4"},
-                            {"bnb_4bit_use_double_quant", true},
-                            {"bnb_4bit_compute_dtype", "bfloat16"},
-                            {"bnb_4bit_quant_storage", "bfloat16"}};
+  if (t.frozen_format == FrozenFormat::nf4) recipe["quantization"] = fixed_part("nf4");
 }
 
 }  // namespace
@@ -122,26 +119,20 @@ Exported export_automodel(const Plan& plan) {
                 {"config", own_file ? "." : model},  // a lone file would ask the hub
                 {"torch_dtype", l.execution.states.weight_bytes == 4 ? "float32" : "bfloat16"}}},
               {"distributed", recipe_distributed(plan, !own_file)},
-              {"loss_fn", {{"_target_", "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy"}}},
+              {"loss_fn", fixed_part("loss_fn")},
               {"optimizer", {{"_target_", "torch.optim.AdamW"}}}};
   // Their sparse attention over context ranks has these kernels only (_transformers/capabilities.py:479).
   static const std::vector<std::string> kSparse{"deepseek_v4", "glm_moe_dsa"};
-  if (l.context > 1 && contains(kSparse, plan.model.type))
-    recipe["model"]["backend"] = {{"_target_", "nemo_automodel.components.models.common.BackendConfig"},
-                                  {"attn", "tilelang"}};
+  if (l.context > 1 && contains(kSparse, plan.model.type)) recipe["model"]["backend"] = fixed_part("sparse");
   if (is_narrow(l.precision)) {
-    recipe["fp8"] = {{"enabled", true}, {"recipe_name", "tensorwise"}};
+    recipe["fp8"] = fixed_part("fp8");
     if (!head_in_fp8(l)) recipe["fp8"]["filter_fqns"] = Json::array({"lm_head"});
   }
   add_adapters(plan, recipe);
-  if (l.training.optimizer == OptimizerKind::sgd)
-    recipe["optimizer"] = {{"_target_", "torch.optim.SGD"}, {"momentum", 0.9}};
+  if (l.training.optimizer == OptimizerKind::sgd) recipe["optimizer"] = fixed_part("sgd");
   // Random tokens of the plan's length, in place of the user's data.
-  recipe["dataset"] = {
-      {"_target_", "nemo_automodel.components.datasets.llm.mock_iterable_dataset.MockIterableDataset"},
-      {"seq_len", plan.workload.sequence},
-      {"vocab_size", plan.model.vocab},
-      {"tokenizer", Json()}};
+  recipe["dataset"] = fixed_part("dataset");
+  recipe["dataset"].update({{"seq_len", plan.workload.sequence}, {"vocab_size", plan.model.vocab}});
   exported.files.insert(
       exported.files.begin(),
       {"automodel.yaml",

@@ -363,7 +363,7 @@ void set_runner(Resolved& resolved) {
   SearchProblem& problem = resolved.problem;
   problem.precision = precision_of(r, problem.cluster);
   choose_framework(resolved);
-  problem.execution = execution_of(r, problem.cluster, resolved.notes);
+  problem.execution = execution_of(r, problem.model, problem.cluster, resolved.notes);
   if (problem.precision == Precision::fp32) widen_states(problem.execution.states);
   leave_out_untrained(resolved);
   problem.selective = selective_of(r, problem.model, problem.execution);

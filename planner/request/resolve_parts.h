@@ -24,7 +24,7 @@ std::shared_ptr<const frameworks::Framework> bounding_framework(const SearchProb
 void check_framework(const SearchProblem& problem, const std::string& overlaps);
 
 /// The execution of the request's framework on this cluster. Throws UserError.
-Execution execution_of(const PlanRequest& request, const ClusterSpec& cluster,
+Execution execution_of(const PlanRequest& request, const ModelSpec& model, const ClusterSpec& cluster,
                        std::vector<std::string>& notes);
 
 /// The modules that selective recompute runs again. Throws UserError for modules that the framework lacks.

@@ -86,7 +86,8 @@ const DeviceSpec* without_bf16(const ClusterSpec& cluster) {
 
 }  // namespace
 
-Execution execution_of(const PlanRequest& r, const ClusterSpec& cluster, std::vector<std::string>& notes) {
+Execution execution_of(const PlanRequest& r, const ModelSpec& model, const ClusterSpec& cluster,
+                       std::vector<std::string>& notes) {
   Execution execution = framework_of(r, cluster.device.kind == DeviceKind::cpu, notes);
   if (!r.execution.empty() && is_own_runtime(execution))
     throw UserError(Problem{"--execution", r.execution.front().substr(0, 80), "what mpt-run does",
@@ -94,6 +95,14 @@ Execution execution_of(const PlanRequest& r, const ClusterSpec& cluster, std::ve
   // Packed sequences take kernels of variable lengths, which are FlashAttention's.
   if (!r.lengths.empty() && execution.kernels.attention == AttentionKernel::sdpa)
     execution.kernels.attention = AttentionKernel::flash2;
+  const auto names_attention = [](const std::string& change) { return change.starts_with("attention="); };
+  if (contains(frameworks::find_framework(execution.framework)->abilities.plain_attention, model.type) &&
+      !any_of(r.execution, names_attention)) {
+    execution.kernels.attention = AttentionKernel::plain;
+    notes.push_back("attention of " + model.type +
+                    " runs in plain kernels, which keep its scores, unless your script names others: "
+                    "--execution attention=flash2 prices those");
+  }
   for (const char* own : {"loss=own", "attention=own"})  // a price that nothing runs
     if (contains(r.execution, own))
       throw UserError(Problem{"--execution", own, "kernels of " + execution.framework + ", not mpt-run's own",

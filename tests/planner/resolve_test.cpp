@@ -192,6 +192,24 @@ TEST(Resolve, FineTuningWithHuggingFacesTrainer) {
   }
 }
 
+TEST(Resolve, PricesTheAttentionThatAClassHasByDefault) {
+  const auto attention = [](const std::string& model, const std::string& framework,
+                            const std::vector<std::string>& execution = {}) {
+    PlanRequest r = request(model);
+    r.framework = framework;
+    r.execution = execution;
+    return resolve(r)->problem.execution.kernels.attention;
+  };
+  for (const char* framework : {"transformers-ddp", "transformers-fsdp", "transformers-deepspeed"}) {
+    EXPECT_EQ(attention("gpt-oss-20b", framework), AttentionKernel::plain) << framework;
+    EXPECT_EQ(attention("gemma2-9b", framework), AttentionKernel::plain) << framework;
+    EXPECT_EQ(attention("qwen3-8b", framework), AttentionKernel::sdpa) << framework;
+    EXPECT_EQ(attention("gpt-oss-20b", framework, {"attention=flash2"}), AttentionKernel::flash2)
+        << framework;
+  }
+  EXPECT_NE(attention("gpt-oss-20b", "torchtitan"), AttentionKernel::plain) << "a class of its own";
+}
+
 TEST(Resolve, PadsTheVocabularyForTheOwnRuntimeOnGpus) {
   PlanRequest r = request();
   r.framework = "mpt";
