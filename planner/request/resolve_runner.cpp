@@ -96,7 +96,8 @@ Execution execution_of(const PlanRequest& r, const ModelSpec& model, const Clust
   if (!r.lengths.empty() && execution.kernels.attention == AttentionKernel::sdpa)
     execution.kernels.attention = AttentionKernel::flash2;
   const auto names_attention = [](const std::string& change) { return change.starts_with("attention="); };
-  if (contains(frameworks::find_framework(execution.framework)->abilities.plain_attention, model.type) &&
+  const auto* const framework = frameworks::find_framework(execution.framework);  // null: older software
+  if (framework != nullptr && contains(framework->abilities.plain_attention, model.type) &&
       !any_of(r.execution, names_attention)) {
     execution.kernels.attention = AttentionKernel::plain;
     notes.push_back("attention of " + model.type +
