@@ -21,7 +21,7 @@ JOBS = [["--model", "llama3.2-1b", "--cluster", "dgx-h100:1", "--global-batch", 
 GRID = {"--tp": (1, 2, 4, 8), "--pp": (1, 2, 4), "--micro-batch": (1, 2, 4), "--recompute": ("none", "full")}
 RUNS, NOISE, WITHIN = 6, 0.01, 0.03
 PRIOR = json.loads((pathlib.Path(__file__).parents[1] / "planner/observe/prior.json").read_text(encoding="utf-8"))["time"]
-LEAST = 0.8  # what is faster than the GPUs can be is refused
+LEAST = 0.8  # mpt-plan refuses times that the GPUs cannot reach
 
 
 def factor(layout, truth):

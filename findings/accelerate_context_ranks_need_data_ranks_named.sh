@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# accelerate 1.15.0, deepspeed 0.19.8, torch 2.15.0: context ranks of DeepSpeed beside several data ranks do not start unless the data ranks are named.
+# accelerate 1.15.0, deepspeed 0.19.8, torch 2.15.0: DeepSpeed's context ranks do not start with several data ranks unless these are named.
 #
 # Expected: ParallelismConfig(sp_size=2, sp_backend="deepspeed") on four processes leaves two data ranks, as world size and context ranks say:
 #   DeepSpeed itself finds the groups, and accelerate does not compare sizes with processes for this backend.

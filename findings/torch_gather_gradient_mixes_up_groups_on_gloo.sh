@@ -3,9 +3,9 @@
 #
 # Expected: what gathers over a group of ranks in forward has a gradient in that group, as it has with NCCL, which scatters sums.
 # Seen, four processes in the groups 0, 1 and 2, 3: all four gather the right values. Backward is right on ranks 0 and 1. On ranks 2 and 3
-#   it raises "Global rank 0 is not part of group": without NCCL the gradient is an exchange made of scatters, whose sources are given
-#   as places in the group where ranks of all processes are asked for.
-# Why it matters: transformers sums the loss of a sequence over context ranks by this function. Context ranks beside several data ranks
+#   it raises "Global rank 0 is not part of group": without NCCL the gradient is made of scatters. Each gets a place in the group
+#   as its source, and expects a rank of all processes.
+# Why it matters: transformers sums the loss of a sequence over context ranks by this function. Context ranks with several data ranks
 #   cannot be tried on CPUs, and a test on the ranks of one sequence passes.
 # Usage: ./torch_gather_gradient_mixes_up_groups_on_gloo.sh (half a minute, and the download of PyTorch)
 set -euo pipefail
