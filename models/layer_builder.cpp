@@ -167,13 +167,16 @@ void LayerBuilder::add_expert_collectives(const LinearSizes& sizes, Operator& op
 // Attention that writes its scores to memory.
 void LayerBuilder::keep_scores(int64_t scores) {
   const bool plain = execution().kernels.attention == AttentionKernel::plain;
-  const bool dropout = execution().kernels.dropout;
+  const bool dropout = execution().kernels.dropout, widens = execution().kept.fp32_softmax;
+  const Attention& a = *kind_->attention;
+  int64_t softmax = unit_ + (plain && a.score_cap ? unit_ : 0);  // a cap keeps its result
+  if (plain && widens && !a.sinks && unit_ < 4) softmax += 4;
   // Softmax, the dropout mask and the result of dropout (arXiv:2205.05198, section 4.1). Selective recompute
   // drops them.
-  keep(rounded(scores * (dropout ? 2 * unit_ + 1 : unit_)), 0);
+  keep(rounded(scores * (softmax + (dropout ? unit_ + 1 : 0))), 0);
   // plain: scores and a copy of them, which is masked in place. Backward uses the same mask.
   last().forward_workspace_bytes = (plain ? 2 : 1) * rounded(scores * unit_);
-  if (plain) keep(rounded(layout_.micro_batch * sequence_ * sequence_), 0);
+  if (plain && !widens) keep(rounded(layout_.micro_batch * sequence_ * sequence_), 0);
   // The gradient of dropout's output and the gradient of its input; a fused softmax changes the latter in
   // place. PyTorch's softmax has the latter, its product with the result and a separate gradient.
   const int64_t gradients = plain ? 3 : dropout ? 2 : 1;

@@ -95,20 +95,18 @@ Execution execution_of(const PlanRequest& r, const ModelSpec& model, const Clust
   // Packed sequences take kernels of variable lengths, which are FlashAttention's.
   if (!r.lengths.empty() && execution.kernels.attention == AttentionKernel::sdpa)
     execution.kernels.attention = AttentionKernel::flash2;
-  const auto names_attention = [](const std::string& change) { return change.starts_with("attention="); };
   const auto* const framework = frameworks::find_framework(execution.framework);  // null: older software
-  if (framework != nullptr && contains(framework->abilities.plain_attention, model.type) &&
-      !any_of(r.execution, names_attention)) {
+  if (framework != nullptr && contains(framework->abilities.plain_attention, model.type))
     execution.kernels.attention = AttentionKernel::plain;
-    notes.push_back("attention of " + model.type +
-                    " runs in plain kernels, which keep its scores, unless your script names others: "
-                    "--execution attention=flash2 prices those");
-  }
   for (const char* own : {"loss=own", "attention=own"})  // a price that nothing runs
     if (contains(r.execution, own))
       throw UserError(Problem{"--execution", own, "kernels of " + execution.framework + ", not mpt-run's own",
                               "leave it out, or plan with --framework mpt"});
   execution = frameworks::with_changes(execution, r.execution, "--execution");
+  if (execution.kernels.attention == AttentionKernel::plain)
+    notes.push_back("attention of " + model.type +
+                    " has plain kernels, which keep its scores, unless your script names others: "
+                    "--execution attention=flash2 prices those");
   if (r.expert_load > 0.0) execution.traffic.expert_load = r.expert_load;
   if (r.dispatch == Dispatch::once) frameworks::send_tokens_once(execution);
   if (r.dispatch == Dispatch::each) execution.traffic.deduplicates_dispatch = false;

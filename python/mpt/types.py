@@ -320,6 +320,7 @@ class Execution:
     keeps_whole_projection: Optional[bool] = None  # gated attention and delta rules keep the output of their first product as it is
     remakes_fp8_inputs: Optional[bool] = None  # compiled layers make the narrow inputs of products again from what norms and activations keep
     merges_expert_adapters: Optional[bool] = None  # experts' adapters are added to a copy of their weights, which stays for backward
+    fp32_softmax: Optional[bool] = None  # plain attention without sinks keeps its softmax in fp32, and a copy in 16 bits
     adapter_dropout: Optional[bool] = None  # each adapter keeps the mask of its input's dropout
     waits_on_host: Optional[bool] = None  # what layers keep for backward waits in the host's memory
     rounded_weight_bytes: Optional[int] = None  # bytes per weight that products keep of the weights that they round
