@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "models/hf_config.h"
 
 namespace mpt::planner {

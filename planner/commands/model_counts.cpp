@@ -2,7 +2,6 @@
 #include "planner/commands/describe_model.h"
 
 #include <map>
-#include <string>
 
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
