@@ -62,10 +62,9 @@ TrainerConditions trainer_conditions(const Plan& plan, bool refused) {
 std::string model_constant(const ModelSpec& model) {
   const Json fields = to_json(model);
   std::string text = "MODEL = {\n";
-  for (const auto& [key, value] : fields.items()) {
+  for (const auto& [key, value] : fields.items())
     if (key != "name" && key != "type" && key != "hub_id")
       text += fmt::format("    \"{}\": {},\n", key, python_text(value));
-  }
   return text + "}\n";
 }
 

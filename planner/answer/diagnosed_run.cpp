@@ -90,11 +90,10 @@ void add_better_layout(const KnownPlan& known, const Seek& seek, Diagnosis& diag
 std::string expected_shares(const Plan& plan, bool explained) {
   std::string text =
       fmt::format("Predicted shares of the step: idle {}", format_percent(plan.prediction.bubble_share));
-  for (const ExposedCommunication& e : plan.prediction.exposed) {
+  for (const ExposedCommunication& e : plan.prediction.exposed)
     if (e.seconds > 0.0)
       text +=
           fmt::format(", {} {}", enum_name(e.kind), format_percent(e.seconds / plan.prediction.step_time_s));
-  }
   text += ".\n";
   if (!explained) return text;
   return text + "For causes within the step, run it with mpt-run --log, or time the kernels of one GPU.\n";

@@ -232,10 +232,9 @@ Json answer_names(const QuestionOfProgram& /*q*/, const Watch& /*watch*/) {
   Json all;
   for (const models::ZooModel& model : models::zoo_models())
     all["models"].push_back({{"name", model.name}, {"ids", model.aliases}});
-  for (const profiler::NodeEntry& node : profiler::catalog_nodes()) {
+  for (const profiler::NodeEntry& node : profiler::catalog_nodes())
     all["clusters"].push_back(
         {{"name", node.name}, {"gpu", node.device.name}, {"gpus_per_node", node.devices_per_node}});
-  }
   for (const frameworks::Framework& framework : frameworks::known_frameworks())
     all["frameworks"].push_back({{"name", framework.name}, {"title", framework.title}});
   for (const frameworks::ExportTarget& target : frameworks::export_targets())

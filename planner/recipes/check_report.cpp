@@ -152,10 +152,8 @@ std::string check_screen(const CheckReport& report, bool verbose) {
     for (const std::string& note : c.notes) text += wrapped(printable(c.recipe + ": note: " + note));
   }
   for (const std::string& name : report.removed) text += wrapped(printable(name + ": removed"));
-  if (verbose) {
-    for (const std::filesystem::path& file : report.others)
-      text += printable(file.string()) + ": no recipe\n";
-  }
+  for (const std::filesystem::path& file : report.others)
+    if (verbose) text += printable(file.string()) + ": no recipe\n";
   return text + wrapped(printable(summary(report)));
 }
 

@@ -104,9 +104,9 @@ Execution execution_of(const PlanRequest& r, const ModelSpec& model, const Clust
                               "leave it out, or plan with --framework mpt"});
   execution = frameworks::with_changes(execution, r.execution, "--execution");
   if (execution.kernels.attention == AttentionKernel::plain)
-    notes.push_back("attention of " + model.type +
-                    " has plain kernels, which keep its scores, unless your script names others: "
-                    "--execution attention=flash2 prices those");
+    notes.push_back(
+        "attention of " + model.type +
+        " keeps its scores unless your script names other kernels: " + "--execution attention=flash2");
   if (r.expert_load > 0.0) execution.traffic.expert_load = r.expert_load;
   if (r.dispatch == Dispatch::once) frameworks::send_tokens_once(execution);
   if (r.dispatch == Dispatch::each) execution.traffic.deduplicates_dispatch = false;

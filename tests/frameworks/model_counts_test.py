@@ -289,7 +289,7 @@ def compare(name, program):
 # Models of types that transformers has without what these need: an activation, and a class for text alone.
 OWN_CLASSES = {"kimi-k3", "step-3.5-flash"}
 # Those whose text alone has a class without a head.
-BODIES = {"muse-glimmer-30b"}
+BODIES = {"muse-glimmer-30b", *(f"qwen3-vl-{size}" for size in ("2b", "4b", "8b", "30b-a3b", "32b", "235b-a22b"))}
 
 
 def zoo_names(program):
