@@ -49,6 +49,19 @@ TEST(HuggingFace, AnIdIsOfTheZooAndOfTheSameModel) {
   EXPECT_EQ(hub_id(model), "") << "another model";
 }
 
+// AutoModelForCausalLM of transformers 5.24.0 takes the class of some files with towers, and not of others.
+TEST(HuggingFace, NamesAnIdWhoseClassIsACausalModel) {
+  const auto named = [](const char* id) {
+    Exported exported;
+    const auto found = models::model_of_id(id);
+    return add_hugging_face_model(found->model, "transformers-fsdp", exported);
+  };
+  EXPECT_EQ(named("google/gemma-3-4b-it"), "google/gemma-3-4b-it");
+  EXPECT_EQ(named("Qwen/Qwen3-8B"), "Qwen/Qwen3-8B");
+  EXPECT_EQ(named("Qwen/Qwen3-VL-8B-Instruct"), "config.json");
+  EXPECT_EQ(named("mistralai/Ministral-3-8B-Instruct-2512"), "config.json");
+}
+
 // Plans have no dropout; classes that have it by default are told.
 TEST(HuggingFace, DropoutIsSwitchedOffInAConfigOfItsOwn) {
   for (const char* name : {"gpt2-124m", "gpt2-1.5b", "opt-30b"}) {
