@@ -40,7 +40,7 @@ class FileLedger {
   /// Every reader calls it before it opens a file. Throws UserError if the file is an output, or may not be
   /// read.
   void reads(const std::filesystem::path& file);
-  /// From now on only files below these folders may be read, and those that were read before: a file of a
+  /// From now on only files below these folders may be read, and those that were read before. A file of a
   /// stranger may name any other file of the machine. Links are resolved. Hidden files and folders are left
   /// out, because .git may hold a password. Throws UserError for an output with a path through these folders:
   /// a link in them may lead anywhere.

@@ -105,7 +105,7 @@ def kills(program, count, scratch):
 
 
 def page(rows, same, count):
-    kept = sum(row["tuned"] <= WITHIN + 2 * NOISE for row in rows)
+    kept = sum(row["tuned"] <= WITHIN + NOISE for row in rows)
     lines = ["# Choices of `mpt-plan tune` where the truth is known", "", "Written by `./scripts/bench tune --page FILE`. A launcher answers with drawn step times: "
              "the predicted time, with factors as",
              f"published runs differ from their predictions (planner/observe/prior.json), and noise of {NOISE:.0%}. \"Over the best\": the true time of a layout over that of the fastest in a grid.",
@@ -117,7 +117,7 @@ def page(rows, same, count):
 
 
 def main():
-    if sys.argv[1] == "--launched":
+    if sys.argv[1:2] == ["--launched"]:
         launched(*sys.argv[2:])
         return
     parser = argparse.ArgumentParser()

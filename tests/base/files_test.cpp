@@ -108,7 +108,7 @@ TEST_F(Outputs, NamesThatTheProgramMakesAreNoOutputs) {
     EXPECT_FALSE(is_refused(folder_ / name, folder_ / "inner")) << name;
 }
 
-// What a stranger's file names, however it says so: links, dots, hidden files, devices, files of the system.
+// A stranger's file may name others by links, dots, hidden files, devices and files of the system.
 TEST_F(Outputs, NothingOutsideOfTheRootsIsRead) {
   const fs::path outside = folder_ / "data.txt", root = folder_ / "inner";
   fs::create_directories(root / ".git");

@@ -17,7 +17,7 @@ LENGTHS = (256, 512)
 HEADS, LAYERS = 4, 2
 TINY = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": 2, "head_dim": 16,
         "vocab_size": 64, "max_position_embeddings": 1024, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False}
-# Type of the model, what it has beside TINY, and options of mpt-plan.
+# Type and class of the model, its values that TINY has not, and options of mpt-plan.
 MODELS = {
     "gemma2, caps": ("gemma2", "Gemma2ForCausalLM", {"query_pre_attn_scalar": 16, "sliding_window": 512}, []),
     "gpt_oss, sinks": ("gpt_oss", "GptOssForCausalLM", {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 128}, []),

@@ -34,7 +34,7 @@ class Channel {
                         const char* operation) = 0;
 };
 
-/// A world whose communicators are made of messages.
+/// A world with communicators that are made of messages.
 class MessageWorld : public World {
  public:
   virtual std::unique_ptr<Channel> channel(int world_rank, const std::vector<int>& members,
@@ -43,7 +43,7 @@ class MessageWorld : public World {
                                              const std::string& name) final;
 };
 
-/// What a rank waits for, for messages.
+/// The wait of a rank, as errors name it: operation, group and peer.
 std::string describe_wait(const char* operation, const std::string& group, int rank, int peer);
 
 }  // namespace mpt::runtime
