@@ -33,10 +33,9 @@ void check_imported(const Imported& in, const std::string& file) {
   }
   Layout layout = in.layout;
   layout.data = std::max<int64_t>(1, layout.data);
-  if (const auto rejection = check_degrees(layout)) {
+  if (const auto rejection = check_degrees(layout))
     throw FrameworkRefusal(Problem{file, rejection->reason,
                                    fmt::format("degrees whose product is at most {} ranks", kMostRanks), ""});
-  }
   Workload workload = in.workload;
   workload.global_batch = std::max<int64_t>(1, workload.global_batch);
   from_json<Workload>(to_json(workload), file);

@@ -229,14 +229,13 @@ Json links_of(const Plan& plan) {
 
 Json rows_of(const std::vector<RankedLayout>& layouts) {
   Json out = Json::array();
-  for (const RankedLayout& r : layouts) {
+  for (const RankedLayout& r : layouts)
     out.push_back({layout_name(r.layout) + (r.role == Role::simplest ? " (simplest)" : ""), r.step_time_s,
                    format_seconds(r.step_time_s), format_percent(r.bubble_share),
                    format_bytes(double(r.peak_bytes)), format_count(int64_t(r.tokens_per_s)), r.peak_bytes,
                    r.layout.ranks(),
                    fmt::format("{:+.1f}%", 100.0 * (r.step_time_s / layouts.front().step_time_s - 1.0)),
                    r.confidence.fits ? describe_likelihood(*r.confidence.fits) : ""});
-  }
   return out;
 }
 

@@ -145,12 +145,11 @@ class BridgeFields {
         all_read_ = all_read_ && function.unread.empty();
       }
     }
-    if (!model_ && !flags_.has("num-layers")) {
+    if (!model_ && !flags_.has("num-layers"))
       throw UserError(Problem{file.string(),
                               "no config.model.num_layers, and no recipe of a model that is known",
                               "lines that set fields of a configuration, as mpt-plan export writes them",
                               "set the model's sizes in a copy of the file"});
-    }
     finish();
   }
 

@@ -99,14 +99,13 @@ std::vector<int64_t> layers_of_ranks(const MegatronFlags& f, const ModelSpec& m,
                         int64_t(f.has("account-for-loss-in-pipeline-split"));
   const int64_t others = ranks - int64_t(first > 0) - int64_t(last > 0);
   const int64_t left = m.layers.count() + extra - first - last;
-  if (others < 0 || left < 0 || (others == 0 ? left != 0 : left % others != 0)) {
+  if (others < 0 || left < 0 || (others == 0 ? left != 0 : left % others != 0))
     throw FrameworkRefusal(
         Problem{f.at("pipeline-model-parallel-size"),
                 others > 0 ? fmt::format("{} layers for {} pipeline ranks", left, others)
                            : fmt::format("{} of {} layers are left over", left, m.layers.count()),
                 "a number of layers that the pipeline ranks divide",
                 "Megatron-LM refuses others; --pipeline-model-parallel-layout says them one by one"});
-  }
   std::vector<int64_t> counts(size_t(ranks), others > 0 ? left / others : 0);
   if (first > 0) counts.front() = first;
   if (last > 0) counts.back() = last;
@@ -118,11 +117,10 @@ std::vector<int64_t> layers_of_stages(const MegatronFlags& f, const ModelSpec& m
   std::vector<int64_t> stages;
   for (int64_t s = 0; s < l.stages(); ++s) {
     const int64_t held = ranks[size_t(s % l.pipeline)];
-    if (held % l.chunks != 0) {
+    if (held % l.chunks != 0)
       throw FrameworkRefusal(Problem{f.at("num-virtual-stages-per-pipeline-rank"),
                                      fmt::format("{} layers of a rank in {} virtual stages", held, l.chunks),
                                      "as many layers in each virtual stage", "Megatron-LM refuses others"});
-    }
     stages.push_back(held / l.chunks);
   }
   stages.front() -= int64_t(f.has("account-for-embedding-in-pipeline-split"));

@@ -67,19 +67,17 @@ std::vector<std::string> megatron_facts(const Plan& plan) {
   const Layout& l = plan.layout;
   std::vector<std::string> facts;
   const MixtureOfExperts* moe = plan.model.moe();
-  if (moe != nullptr && moe->groups_per_token < moe->expert_groups && moe->scores == RouterScores::softmax) {
+  if (moe != nullptr && moe->groups_per_token < moe->expert_groups && moe->scores == RouterScores::softmax)
     facts.emplace_back(
         "Groups of experts are chosen by the sum of their best experts, in DeepSeek-V2's own code by the "
         "best "
         "one. Megatron-Bridge converts its weights all the same.");
-  }
   if (head_in_fp8(l) && l.precision != Precision::mxfp8)
     facts.emplace_back("The head's product runs in 16 bits: in 8 bits it needs mxfp8.");
-  if (l.execution.kernels.graphs || (plan.model.moe() != nullptr && l.execution.kernels.fuses_experts)) {
+  if (l.execution.kernels.graphs || (plan.model.moe() != nullptr && l.execution.kernels.fuses_experts))
     facts.emplace_back(
         "A graph of the whole step and experts in one kernel take a dozen settings: copy those of "
         "Megatron-Bridge's recipes named full_iteration.");
-  }
   if (plan.cluster.mixed())
     facts.emplace_back("Ranks are numbered in this order of the nodes' GPUs: " + plan.cluster.name + ".");
   return facts;

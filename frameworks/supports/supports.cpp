@@ -421,15 +421,13 @@ std::optional<Rejection> supports_schedule(const Framework& framework, const Lay
   if (layout.pipeline == 1) return std::nullopt;
   const Abilities& a = framework.abilities;
   const ScheduleAbility* const found = schedule_named(a, schedule);
-  if (found == nullptr) {
+  if (found == nullptr)
     return refuse(framework, "schedule",
                   fmt::format("has no {} schedule; it has {}", schedule, schedule_names_of(a)));
-  }
-  if (chunks < found->min_chunks || chunks > found->max_chunks) {
+  if (chunks < found->min_chunks || chunks > found->max_chunks)
     return refuse(framework, "chunks",
                   fmt::format("runs {} with {} to {} virtual stages per rank", schedule, found->min_chunks,
                               found->max_chunks));
-  }
   if (!takes(found->micro_batches, layout.pipeline, micro_batches)) {
     if (found->micro_batches == MicroBatchRule::multiple_of_ranks)
       return Rejection{"micro-batch groups", -1, 0.0, 0.0,
@@ -440,13 +438,12 @@ std::optional<Rejection> supports_schedule(const Framework& framework, const Lay
   }
   const bool compiled =
       layout.execution.kernels.elementwise == ElementwiseKernels::compiled || layout.overlap_tensor;
-  if (found->without_compile && compiled) {
+  if (found->without_compile && compiled)
     return refuse(
         framework, "schedule",
         fmt::format(
             "runs {} only without torch.compile (--execution elementwise=eager, no tensor in --overlap)",
             schedule));
-  }
   if (layout.overlap_exchange && chunks < 2)
     return refuse(framework, "overlap", "overlaps the exchange with experts only with virtual stages");
   return std::nullopt;

@@ -151,10 +151,9 @@ double AttentionCost::scores_s(const OperatorShape& s, bool forward) const {
   const double dropout = execution_.kernels.dropout ? c_.unfused_dropout_passes : 0.0;
   double passes = (c_.unfused_score_passes + dropout + (fused ? 0.0 : c_.unfused_copy_passes)) *
                   (forward ? 1.0 : c_.unfused_backward_passes);
-  if (execution_.kernels.attention == AttentionKernel::plain) {
+  if (execution_.kernels.attention == AttentionKernel::plain)
     passes = (forward ? c_.plain_score_passes : c_.plain_score_backward_passes) + dropout +
              (forward ? 0.5 * c_.plain_mask_bytes / double(s.heads) : 0.0);
-  }
   const bool aligned = s.head_dim % 8 == 0;
   const double products_s = flop / (rates_.products_flop_per_s * c_.unfused_product_share *
                                     (aligned ? 1.0 : c_.unaligned_batched_rate));

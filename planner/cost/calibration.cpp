@@ -26,15 +26,13 @@ void check_constant(const Constant& c, const std::string& at, JsonProblems& prob
     problems.add(at + "/value", fmt::format("{}", c.value), fmt::format("{} to {}", c.least(), c.most()));
   }
   const bool fitted = c.origin == ConstantOrigin::fitted;
-  if (fitted == c.fitted_to.empty()) {
+  if (fitted == c.fitted_to.empty())
     problems.add(at + "/fitted_to", fitted ? "nothing" : "runs",
                  fitted ? "the families that it was fitted to" : "nothing: only fitted constants have it");
-  }
-  if (fitted == (c.decided_by.empty() || c.apart.empty())) {
+  if (fitted == (c.decided_by.empty() || c.apart.empty()))
     problems.add(at + "/decided_by", fitted ? "nothing, or no \"apart\"" : "runs",
                  fitted ? "the families whose runs decide it, and what else sets these apart"
                         : "nothing: only fitted constants have it");
-  }
 }
 
 }  // namespace

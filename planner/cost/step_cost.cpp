@@ -95,11 +95,10 @@ PieceCosts::PieceCosts(models::PiecePrograms& programs, const CostSource& source
   // The layers after the head may have experts.
   head_ = alike != nullptr && model_.next_token_layers == 0 ? alike->head_
                                                             : price(programs.last_stage(), Piece::head)[0];
-  for (size_t kind = 0; kind < kinds_->size(); ++kind) {
+  for (size_t kind = 0; kind < kinds_->size(); ++kind)
     layers_.push_back(alike != nullptr && !kinds_->has_experts(kind)
                           ? alike->layers_[kind]
                           : price(programs.layer(kind), Piece::layer));
-  }
 }
 
 double PieceCosts::layer_round_trip_s(int64_t layer, Recompute recompute) const {

@@ -79,12 +79,11 @@ double compute_share(const Plan& plan) {
 std::vector<std::string> next_measurements(const Plan& plan, const MeasuredRun& run) {
   std::vector<std::string> lines;
   const bool timed = any_of(run.part_s, [](double s) { return s > 0.0; });
-  if (run.instructions.empty() && !timed) {
+  if (run.instructions.empty() && !timed)
     lines.push_back(
         run.finer.empty()
             ? std::string("Timers: a log of the run with its timers says which part of the step is slow.")
             : fmt::format("Timers: {} says which part of the step is slow.", run.finer));
-  }
   if (plan.cluster.device.kind == DeviceKind::gpu && plan.cost.source != "profile") {
     const std::string& name = plan.request.model.name;
     lines.push_back(
@@ -99,10 +98,9 @@ std::vector<std::string> next_measurements(const Plan& plan, const MeasuredRun& 
     if (e.seconds < kLeastTraffic * plan.prediction.step_time_s) continue;
     if (worst == nullptr || e.seconds > worst->seconds) worst = &e;
   }
-  if (worst != nullptr && plan.cluster.device.kind == DeviceKind::gpu) {
+  if (worst != nullptr && plan.cluster.device.kind == DeviceKind::gpu)
     lines.push_back(describe(benchmark_of(worst->kind, plan), worst->kind,
                              worst->seconds / plan.prediction.step_time_s, plan.cluster));
-  }
   return lines;
 }
 

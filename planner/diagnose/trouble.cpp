@@ -64,10 +64,9 @@ class OutOfMemory {
   }
 
   void tell(const Plan& plan, std::vector<Trouble>& troubles) const {
-    if (host_line_ > 0) {
+    if (host_line_ > 0)
       troubles.push_back({fmt::format("A host ran out of memory (line {}).", host_line_),
                           "use fewer data workers, no offload, or hosts with more memory"});
-    }
     if (line_ == 0) return;
     std::string text = fmt::format("{} ran out of GPU memory (line {})", ranks_text(ranks_), line_);
     if (asked_ > 0.0) text += fmt::format(", asking for {} more", format_bytes(asked_));
@@ -169,12 +168,11 @@ std::vector<Trouble> find_troubles(const frameworks::LogFile& file, const Plan& 
 
 std::vector<Trouble> bad_steps(const BadSteps& not_finite, const BadSteps& skipped, Precision precision) {
   std::vector<Trouble> troubles;
-  if (not_finite.count > 0) {
+  if (not_finite.count > 0)
     troubles.push_back(
         {fmt::format("{} had a loss or gradients that are not finite.", steps_text(not_finite)),
          "go back to a checkpoint before it; lower the learning rate, and check the data of "
          "that step"});
-  }
   if (skipped.count > 0) {
     const bool scaled = precision == Precision::fp16;
     troubles.push_back(
