@@ -61,8 +61,9 @@ def shard(model, mesh):
     """Layers one by one, and embedding and head apart, which as one group would be gathered together. Tied ones are one weight."""
     policy = MixedPrecisionPolicy(param_dtype=TYPE, reduce_dtype=torch.float32)
     ranks = mesh["shard"].size()
-    options = {"mesh": mesh["dp_replicate", "shard"], "mp_policy": policy, "reshard_after_forward": RESHARD_AFTER_FORWARD,
-               "shard_placement_fn": lambda weight: dimension_to_cut(weight, ranks)}
+    # Over two dimensions FSDP2 keeps all scattered gradients to the end of a backward, for the sum over replicas.
+    options = {"mesh": mesh["dp_replicate", "shard"] if AXIS["dp_replicate"] > 1 else mesh["shard"], "mp_policy": policy,
+               "reshard_after_forward": RESHARD_AFTER_FORWARD, "shard_placement_fn": lambda weight: dimension_to_cut(weight, ranks)}
     for layer in model.layers.values():
         fully_shard(layer, **options)
     ends = [getattr(model, name) for name in ("embed_tokens", "lm_head") if hasattr(model, name)]

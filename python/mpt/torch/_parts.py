@@ -144,7 +144,8 @@ class Builder:
     def _shard(self, whole: nn.Module, layers: List[nn.Module]) -> nn.Module:
         kind = TYPES[self.layout["precision"]]
         ranks = self.mesh["dp_shard"].size()
-        options: Dict[str, Any] = {"mesh": self.mesh["dp_replicate", "dp_shard"], "reshard_after_forward": self.layout.get("zero", 0) == 3,
+        options: Dict[str, Any] = {"mesh": self.mesh["dp_replicate", "dp_shard"] if self.mesh["dp_replicate"].size() > 1 else self.mesh["dp_shard"],
+                                   "reshard_after_forward": self.layout.get("zero", 0) == 3,
                                    "shard_placement_fn": lambda weight: dimension_to_cut(weight, ranks),
                                    "mp_policy": MixedPrecisionPolicy(param_dtype=kind, reduce_dtype=torch.float32)}
         for module in whole.modules():
