@@ -102,6 +102,8 @@ class Trained:
     def allocate(self) -> None:
         for part in self.trainer.model_parts:
             part.to_empty(device="cpu")
+            if getattr(part, "enable_weight_tying", False):  # as Decoder.init_states, which gives the weights values, too
+                part.tok_embeddings.weight = part.lm_head.weight
             part.train()
         self.parameters = [parameter for part in self.trainer.model_parts for parameter in part.parameters()]
         settings = self.config.optimizer if self.config.optimizer.param_groups else default_adamw()  # those of torchtitan's own configurations
