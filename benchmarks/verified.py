@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The table of docs/python.md: what frameworks hold in a step by mpt.verify, over what MPT predicts. Usage: verified.py [NAMES], in a Python with
-mpt, torch, transformers and accelerate. It takes about 20 s for each plan on one core, and no GPU."""
+"""What frameworks hold in a step by mpt.verify, over what MPT predicts. It takes about 20 s for each plan on one core, and no GPU.
 
+Usage: verified.py [NAMES] prints the table of docs/python.md, in a Python with mpt, torch, transformers and accelerate.
+verified.py --drawn FRAMEWORK SEED COUNT prints a part of reports/results/verify.md, of drawn layouts that MPT exports, in the framework's Python."""
+
+import random
+import statistics
 import sys
 
 import mpt
@@ -25,18 +29,61 @@ PLANS = {
     "transformers-fsdp, llama3-70b, ZeRO 3 on 64 GPUs, full recompute": {**LLAMA, "model": "llama3-70b", "cluster": "dgx-h100:8", "global_batch": 64, "dp": 64,
                                                                      "zero": 3, "recompute": "full"},
 }
+# What is drawn: models, and recomputes.
+DRAWN = {
+    "pytorch": (["llama3.2-1b", "llama3-8b", "qwen3-0.6b", "qwen3-4b", "qwen3-8b", "gpt2-1.5b", "phi-4", "qwen2.5-7b", "llama2-13b", "mixtral-8x7b"], ["none", "full"]),
+    "transformers-fsdp": (["llama3.2-1b", "llama3-8b", "qwen3-0.6b", "qwen3-4b", "qwen3-8b", "phi-4", "qwen2.5-7b", "llama2-13b", "smollm2-1.7b", "olmoe-1b-7b"],
+                          ["none", "full"]),
+    "torchtitan": (["llama3.2-1b", "llama3-8b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "llama2-13b"], ["none", "full", "selective"]),
+}
+
+
+def verified(framework, request):
+    figures = mpt.verify(mpt.estimate(framework=framework, threads=1, **request)).json
+    rank = figures["ranks"][figures["fullest"]]
+    return rank, {row["name"]: row for row in rank["beside"]}
+
+
+def draw(framework, rng):
+    models, recomputes = DRAWN[framework]
+    model, nodes, stages = rng.choice(models), rng.choice([1, 1, 2, 4]), rng.choice([1, 1, 1, 2, 4])
+    pp, tp = (1, 1) if framework == "transformers-fsdp" else (stages, rng.choice([1, 1, 1, 2, 4]))
+    dp, micro_batch, rounds = nodes * 8 // pp // tp, rng.choice([1, 1, 2, 4]), rng.choice([1, 2, 4]) * pp
+    request = {"model": model, "cluster": f"dgx-h100:{nodes}", "global_batch": dp * micro_batch * rounds, "dp": dp, "tp": tp, "pp": pp, "micro_batch": micro_batch,
+               "seq": 1024 if model.startswith("gpt2") else rng.choice([1024, 2048, 4096]), "zero": rng.choice([2, 3, 3]) if pp == 1 else 2,
+               "recompute": rng.choice(recomputes), "sp": "on" if tp > 1 else "off", "schedule": "1f1b" if pp > 1 else "none"}
+    if framework == "torchtitan":
+        request["execution"] = ["elementwise=eager", rng.choice(["loss=chunked", "loss=fp32"])]
+    return request
+
+
+def drawn(framework, seed, count):
+    """Layouts that MPT does not plan, export or verify are drawn again."""
+    rng, errors = random.Random(seed), []
+    print(f"## {framework}, `verified.py --drawn {framework} {seed} {count}`\n\n| layout | peak, GiB | predicted | ratio |\n| --- | --- | --- | --- |")
+    while len(errors) < count:
+        request = draw(framework, rng)
+        try:
+            rank, rows = verified(framework, request)
+        except mpt.InputError:
+            continue
+        errors.append(abs(rows["peak"]["ratio"] - 1))
+        words = ", ".join(f"{key} {value}" for key, value in request.items() if key not in ("model", "cluster", "sp", "execution") and value != "none")
+        words += "".join(f", {one}" for one in request.get("execution", [])[1:])
+        print(f"| {request['model']}, {words} | {rank['peak_bytes'] / 2**30:.1f} | {rank['predicted_peak_bytes'] / 2**30:.1f} | {rows['peak']['ratio']:.3f} |", flush=True)
+    print(f"\n{count} layouts, mean {100 * statistics.mean(errors):.1f} %, median {100 * statistics.median(errors):.1f} %, most {100 * max(errors):.1f} %\n")
 
 
 def main():
+    if sys.argv[1:2] == ["--drawn"]:
+        drawn(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+        return
     print("| plan | peak, GiB | predicted | ratio | weights, gradients, states | activations | saved by a forward | collectives |\n"
           "| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name, request in PLANS.items():
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
-        options = {"recompute": "none", "micro_batch": 1, **request}
-        figures = mpt.verify(mpt.estimate(framework=name.split(",")[0], threads=1, **options)).json
-        rank = figures["ranks"][figures["fullest"]]
-        rows = {row["name"]: row for row in rank["beside"]}
+        rank, rows = verified(name.split(",")[0], {"recompute": "none", "micro_batch": 1, **request})
         held = [rows[kind] for kind in ("weights", "gradients", "optimizer states")]
         share = sum(row["measured_bytes"] for row in held) / sum(row["predicted_bytes"] for row in held)
         saved = next(row["ratio"] for key, row in rows.items() if key.startswith("saved"))

@@ -141,10 +141,11 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
     f.parameter_bytes +=
         LayerBuilder::rounded(layout.zero >= 3 ? counts.frozen_share_bytes : counts.frozen_bytes);
   const int64_t gathered = layout.overlap_parameter_gather ? counts.largest_pair : counts.largest;
-  if (layout.zero >= 3)
+  if (layout.zero >= 3 && !frees_pieces(layout))
     f.parameter_bytes += LayerBuilder::rounded((zero >= 3 ? gathered : counts.whole) * whole) +
                          LayerBuilder::rounded(zero >= 3 ? counts.largest_frozen_bytes : counts.frozen_bytes);
-  if (shares) f.gradient_bytes += LayerBuilder::rounded(counts.largest * gradient_element_bytes(layout));
+  if (shares && !frees_pieces(layout))
+    f.gradient_bytes += LayerBuilder::rounded(counts.largest * gradient_element_bytes(layout));
 }
 
 // Adds the columns and rows of each weight gradient of a layer.
@@ -302,21 +303,39 @@ std::vector<StagePieces::Held> StagePieces::pieces_of(const Layout& layout, cons
 
 // Memory changes equally from one equal piece to the next, so its peak is at the first or the last of them.
 
+int64_t StagePieces::late_gradients(const std::vector<Held>& pieces) {
+  int64_t bytes = 0;
+  for (const Held& h : pieces) bytes += h.times * h.at_work.share;
+  return bytes;
+}
+
 int64_t StagePieces::forward_peak(const std::vector<Held>& pieces) {
-  int64_t held = 0, peak = 0;
+  int64_t held = -late_gradients(pieces), peak = 0;
   for (const Held& h : pieces) {
     held += (h.times - 1) * h.kept();
-    peak = std::max(peak, held + h.piece->computed + h.piece->forward_workspace);
+    peak = std::max(peak, held + h.piece->computed + h.piece->forward_workspace + h.at_work.forward);
     held += h.kept();
   }
   return peak;
 }
 
+// A piece's gradients are whole when its activations are freed. Until then the copy above it is reduced.
 int64_t StagePieces::backward_peak(const std::vector<Held>& pieces, int64_t held) {
-  int64_t peak = held;
+  held -= late_gradients(pieces);
+  int64_t peak = held, reduced = 0;
   for (auto h = pieces.rbegin(); h != pieces.rend(); ++h) {
-    peak = std::max(peak, held + h->made_again() + h->piece->backward_workspace + h->gradient_in);
-    held -= h->times * h->kept();
+    const AtWork& own = h->at_work;
+    const auto next = h->times > 1 ? h : std::next(h);
+    const int64_t below = next == pieces.rend() ? 0 : next->at_work.backward;
+    const int64_t change = own.share + own.summed - h->kept();
+    if (h->times > 1) reduced = std::max(reduced, own.reduced);
+    const int64_t running = h->made_again() + h->piece->backward_workspace + h->gradient_in + own.backward +
+                            (h == pieces.rbegin() ? 0 : below) + reduced;
+    const int64_t ended = change + own.gradients + own.reduced + below;
+    const int64_t most = held + std::max<int64_t>(0, (h->times - 1) * change);
+    peak = std::max(peak, most + std::max(running, ended));
+    held += h->times * change;
+    reduced = own.reduced;
   }
   return peak;
 }
@@ -418,18 +437,18 @@ void StagePieces::set_split_workspaces(const Layout& layout, const std::vector<H
 // whole, and yet each micro-batch reduces this one.
 int64_t StagePieces::chunk_gradient_bytes(const Layout& layout, const StageContent& content,
                                           const StateCounts& counts) const {
-  const Kernels& kernels = layout.execution.kernels;
-  const bool chunked = kernels.loss == LossKernel::chunked && kernels.loss_chunks > 0;
-  if (!chunked || !content.has_head || layout.zero < 2) return 0;
+  if (!sums_head_by_chunks(layout) || !content.has_head) return 0;
   const int64_t head = head_.parameters.dense, sums = 2 * layout.execution.states.reduced_bytes;
   const int64_t all = head * (sums + element_bytes(layout.precision));
   // The last micro-batch's copy, its share and the new copy live together.
   if (layout.zero_of_gradients() < 2) return LayerBuilder::rounded(all + head * sums / dense_shard(layout));
-  return LayerBuilder::rounded(std::max<int64_t>(0, all - counts.largest * gradient_element_bytes(layout)));
+  const int64_t gathered = layout.zero >= 3 ? head * element_bytes(layout.precision) : 0;
+  const int64_t counted = frees_pieces(layout) ? -gathered : counts.largest * gradient_element_bytes(layout);
+  return LayerBuilder::rounded(std::max<int64_t>(0, all - counted));
 }
 
 StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& content, size_t s) const {
-  const std::vector<Held> pieces = pieces_of(layout, content, s);
+  std::vector<Held> pieces = pieces_of(layout, content, s);
   const StateCounts counts = state_counts(layout, content, pieces);
   StageFootprint footprint;
   add_state(layout, counts, footprint);
@@ -453,9 +472,11 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   const int64_t on_the_way =
       in_place ? (content.has_embedding ? 0 : boundary_bytes_) + (content.has_head ? 0 : boundary_bytes_) : 0;
   const int64_t stays = empty_gradient_bytes_ + on_the_way;
-  footprint.forward_workspace_bytes =
-      std::max(forward_peak(pieces) - footprint.saved_bytes, chunk_gradient_bytes(layout, content, counts)) +
-      stays;
+  footprint.forward_workspace_bytes = forward_peak(pieces) - footprint.saved_bytes;
+  if (const int64_t bytes = chunk_gradient_bytes(layout, content, counts); bytes > 0)
+    footprint.forward_workspace_bytes =
+        std::max(footprint.forward_workspace_bytes, bytes - late_gradients(pieces));
+  footprint.forward_workspace_bytes += stays;
   footprint.backward_workspace_bytes =
       backward_peak(pieces, footprint.saved_bytes) - footprint.saved_bytes + stays;
   // All layers of a stage recompute their streams at once (CheckpointWithoutOutputManager of Megatron-LM).
@@ -504,7 +525,9 @@ std::vector<int64_t> host_state_bytes(const ModelSpec& model, const Layout& layo
 
 std::vector<StageFootprint> stage_footprints(const ModelSpec& model, const Layout& layout,
                                              const Workload& workload) {
-  return stage_footprints(StagePieces(model, layout, workload.sequence), model, layout);
+  StagePieces pieces(model, layout, workload.sequence);
+  pieces.global_batch = workload.global_batch;
+  return stage_footprints(pieces, model, layout);
 }
 
 std::vector<StageFootprint> stage_footprints(const StagePieces& pieces, const ModelSpec& model,

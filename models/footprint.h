@@ -77,13 +77,22 @@ class StagePieces {
   int64_t boundary_bytes() const { return boundary_bytes_; }
   const LayerKinds& kinds() const { return *kinds_; }
 
+  int64_t global_batch = 0;  // 0: a step has several micro-batches
+
  private:
+  /// Bytes that are there while a piece runs, with Execution::frees_pieces: gathered weights in its forward
+  /// and in its backward, whole gradients, and the copy that is reduced. Then the gradients that stay after
+  /// its backward: their share, if they were not there before, and what waits for the sum over replicas.
+  struct AtWork {
+    int64_t forward = 0, backward = 0, gradients = 0, reduced = 0, share = 0, summed = 0;
+  };
   /// Equal pieces in a row.
   struct Held {
     const Piece* piece;
     Recompute recompute;
     int64_t gradient_in;  // gradient that arrives from the piece above; 0 from a transfer slot or the loss
     int64_t times = 1;
+    AtWork at_work{};
     int64_t kept() const { return piece->kept[size_t(recompute)]; }
     int64_t made_again() const { return piece->computed - kept(); }
   };
@@ -91,12 +100,16 @@ class StagePieces {
   int64_t wide_share(const Layout& layout, const Piece& piece, bool without_table) const;
   // Parameters by which the shares of a piece exceed it if shares are whole rows.
   int64_t padding(const Layout& layout, const Piece& piece, bool without_table, bool of_experts) const;
+  /// Also sets what each piece has while it runs.
   StateCounts state_counts(const Layout& layout, const StageContent& content,
-                           const std::vector<Held>& pieces) const;
+                           std::vector<Held>& pieces) const;
+  void set_at_work(const Layout& layout, Held& piece, int64_t parameters, int64_t share,
+                   int64_t frozen_bytes) const;
   void set_split_workspaces(const Layout& layout, const std::vector<Held>& pieces,
                             const StageContent& content, StageFootprint& footprint) const;
   int64_t chunk_gradient_bytes(const Layout& layout, const StageContent& content,
                                const StateCounts& counts) const;
+  static int64_t late_gradients(const std::vector<Held>& pieces);
   static int64_t forward_peak(const std::vector<Held>& pieces);
   static int64_t input_gradient_peak(const std::vector<Held>& pieces, int64_t held);
   static int64_t backward_peak(const std::vector<Held>& pieces, int64_t held);
@@ -146,6 +159,22 @@ int64_t expert_shard(const Layout& layout);
 
 /// AdamW moves as many bytes for this many parameters as the layout's optimizer moves for `parameters`.
 int64_t updated_like_adamw(const Layout& layout, int64_t parameters);
+
+/// Whether gathered weights and whole gradients of a piece are freed when it has run.
+inline bool frees_pieces(const Layout& layout) {
+  return layout.execution.states.frees_pieces && layout.zero_of_micro_batch() >= 2;
+}
+
+/// Whether the head's whole gradient is summed while a loss by chunks runs.
+inline bool sums_head_by_chunks(const Layout& layout) {
+  const Kernels& kernels = layout.execution.kernels;
+  return kernels.loss == LossKernel::chunked && kernels.loss_chunks > 0 && layout.zero >= 2;
+}
+
+/// Whether gradients are made during the only backward of a step: before it a rank has none.
+inline bool makes_gradients_once(const Layout& layout, int64_t global_batch) {
+  return frees_pieces(layout) && layout.stages() == 1 && layout.data * layout.micro_batch == global_batch;
+}
 
 /// State of the parameters in `share`, without the memory for ZeRO's gathering.
 int64_t least_state_bytes(const Layout& layout, const ParameterShare& share);

@@ -102,7 +102,7 @@ void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op
     Collective sum = sum_over_tensor(sizes.inner);
     sum.beside_weight = execution().traffic.sums_beside_weight_gradient;
     op.backward_collectives.push_back(sum);
-    if (!sequence) return;
+    if (!sequence || execution().kept.gathered_inputs) return;
     Collective again = gathered(sizes.inner);
     again.beside = true;
     op.backward_collectives.push_back(again);

@@ -215,7 +215,7 @@ class LayerBuilder {
   /// gathered again, and one byte per element if the framework keeps the product's fp8 input.
   LayerBuilder& saves(int64_t columns) {
     if (remakes_input(last())) return *this;
-    const int64_t rows = input_is_local_ ? local_tokens_ : tokens_;
+    const int64_t rows = input_is_local_ && !execution().kept.gathered_inputs ? local_tokens_ : tokens_;
     return keep_both(rounded(product_input_bytes(last(), rows * columns)));
   }
   LayerBuilder& saves_local(int64_t columns) { return keep_both(local_bytes(columns)); }

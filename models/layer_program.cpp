@@ -191,19 +191,22 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   const int64_t columns = gathers ? rows * b.tensor_ranks() : rows;
   b.add({name, M::head, b.shape(OperatorKind::cross_entropy, columns)});
   const bool chunked = b.execution().kernels.loss == LossKernel::chunked;
-  if (!chunked) b.saves_all_tokens(columns);
+  const Kept& kept = b.execution().kept;
+  const bool fp32 = b.execution().kernels.loss == LossKernel::fp32, frees = fp32 && kept.frees_logits;
+  if (!chunked && !frees) b.saves_all_tokens(columns);
   Operator& loss = b.last();
   loss.forward_workspace_bytes = b.state_bytes(1) + b.state_bytes(2);
-  const int64_t split = b.tensor_ranks() > 1 && !gathers ? b.execution().kept.split_logit_copies : 0;
+  const int64_t split = b.tensor_ranks() > 1 && !gathers ? kept.split_logit_copies : 0;
   if (chunked) loss.forward_workspace_bytes += chunk_bytes(b, columns, split);
-  if (b.execution().kernels.loss == LossKernel::fp32) {
+  if (fp32) {
     // In addition to the logits: their fp32 copy, which becomes the softmax, and in the backward its
     // gradient. If all of that is done in place, the gradient in 16 bits replaces the logits.
-    const int64_t copy = LayerBuilder::rounded(b.tokens() * columns * 4);
+    const int64_t copy = LayerBuilder::rounded(b.tokens() * columns * 4),
+                  more = kept.logit_copies + split - 1;
     loss.saved_bytes += copy;
     loss.saved_bytes_selective += copy;
-    loss.forward_workspace_bytes += (b.execution().kept.logit_copies + split - 1) * copy;
-    loss.backward_workspace_bytes = b.execution().kept.logit_copies > 1 ? copy : 0;
+    loss.forward_workspace_bytes += frees ? b.bytes(columns) + copy : more * copy;
+    loss.backward_workspace_bytes = frees ? more * copy : kept.logit_copies > 1 ? copy : 0;
   }
   // torch.compile also computes in one pass, but writes the gradient into a second buffer.
   const bool compiled = b.execution().kernels.elementwise == ElementwiseKernels::compiled;

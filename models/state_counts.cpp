@@ -60,12 +60,34 @@ ParameterShare StagePieces::padded(ParameterShare share, const Layout& layout, c
   return share;
 }
 
+// FSDP2 holds the buffer that it gathered into beside the weights to the next piece's forward, and gathers
+// the next piece during a backward. A reduced copy lives to the next reduction (torch 2.15.0,
+// _fsdp_param_group.py: wait_for_unshard, post_backward). Run: benchmarks/verified.py.
+void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters, int64_t share,
+                              int64_t frozen_bytes) const {
+  const StateBytes& states = layout.execution.states;
+  const int64_t unit = element_bytes(layout.precision), weights = parameters * unit + frozen_bytes;
+  const int64_t reduced = layout.zero_of_gradients() >= 2 ? std::max<int64_t>(states.reduced_bytes, unit) : 0;
+  // The head's backward begins with the loss, which needs no weights. A tied table is in one group, which is
+  // gathered from the first use to the last.
+  const bool stays = h.piece != &head_ || states.keeps_head || model_.tied_embeddings;
+  h.at_work = {weights * (layout.zero >= 3 && stays ? 2 : 1),
+               layout.zero >= 3 && stays ? weights : 0,
+               reduced > 0 ? parameters * unit : 0,
+               parameters * reduced,
+               makes_gradients_once(layout, global_batch) ? share * gradient_element_bytes(layout) : 0,
+               layout.shard < layout.replicas() ? share * reduced : 0};
+  // A loss by chunks sums the head's gradient meanwhile.
+  if (h.piece == &head_ && sums_head_by_chunks(layout))
+    h.at_work.forward += h.at_work.gradients + h.at_work.reduced;
+}
+
 StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& content,
-                                      const std::vector<Held>& pieces) const {
+                                      std::vector<Held>& pieces) const {
   const int64_t dense = dense_shard(layout), expert = expert_shard(layout);
   StateCounts counts;
   int64_t before = 0;
-  for (const Held& h : pieces) {
+  for (Held& h : pieces) {
     // A tied head on the stage of its embedding has no weight; it works with the embedding's weight.
     const bool shares = h.piece == &head_ && content.has_embedding;
     const int64_t tied = shares ? tied_parameters_ : 0;
@@ -92,6 +114,8 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
     counts.largest_pair =
         std::max({counts.largest_pair, before + at_work, h.times > 1 ? 2 * at_work : at_work});
     before = at_work;
+    if (frees_pieces(layout))
+      set_at_work(layout, h, at_work, dense_share + expert_share, frozen + frozen_expert);
   }
   return counts;
 }

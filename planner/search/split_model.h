@@ -46,7 +46,7 @@ class SplitModel {
   mutable models::PiecePrograms programs_;
 
  public:
-  const models::StagePieces pieces;
+  models::StagePieces pieces;
   const int64_t least_layer_bytes;
   const models::ParameterShare parameters;  // of the whole model
 

@@ -312,6 +312,8 @@ class Execution:
     empty_gradients: Optional[bool] = None  # an empty gradient for each shape of weight stays
     logit_copies: Optional[int] = None  # fp32 copies of the logits beside them
     split_logit_copies: Optional[int] = None  # further copies of its logits that a loss over tensor ranks holds: in fp32, or in 16 bits where it is compiled
+    frees_logits: Optional[bool] = None  # the logits in 16 bits are freed before the backward
+    gathered_inputs: Optional[bool] = None  # with sequence parallelism products keep the inputs that they gathered
     frees_after_input_gradient: Optional[bool] = None  # only what weight gradients read waits for them
     keeps_fp8_inputs: Optional[bool] = None  # products in fp8 keep their input in 8 bits
     extra_kept_bytes: Optional[int] = None  # bytes that a layer keeps per token and hidden unit beside
@@ -336,6 +338,8 @@ class Execution:
     nested_scales: Optional[bool] = None  # scales of frozen weights in 4 bits are quantised again
     shards_whole_rows: Optional[bool] = None  # sharding cuts each weight in whole rows, and pads them to equal shares
     shards_whole_experts: Optional[bool] = None  # sharding deals out whole experts, and pads them to equal shares
+    frees_pieces: Optional[bool] = None  # with sharded gradients whole weights and gradients live while their layer runs
+    keeps_head: Optional[bool] = None  # the gathered head stays to its backward
     narrow_moment_block: Optional[int] = None  # moments are in 8 bits where a rank's share of a tensor is a multiple of this many weights
     scatters_transfers: Optional[bool] = None  # tensor ranks send shares between stages
     sums_beside_weight_gradient: Optional[bool] = None  # input gradients are summed over tensor ranks beside the weight gradient's product
