@@ -138,6 +138,10 @@ int check_printed(std::string_view program, int code, std::string print_error) {
 UserError::UserError(std::vector<Problem> problems)
     : std::runtime_error(describe(problems)), problems_(std::move(problems)) {}
 
+void refuse_input(std::string where, std::string found, std::string expected, std::string remedy) {
+  throw UserError(Problem{std::move(where), std::move(found), std::move(expected), std::move(remedy)});
+}
+
 UserError::UserError(Problem problem) : UserError(std::vector<Problem>{std::move(problem)}) {}
 
 void warn(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }

@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -48,12 +49,21 @@ class UserError : public std::runtime_error {
   std::vector<Problem> problems_;
 };
 
+/// Throws a UserError with one problem.
+[[noreturn]] void refuse_input(std::string where, std::string found, std::string expected,
+                               std::string remedy = "");
+
 /// A run that began and failed: a dead rank, a full disk, a loss that is not finite. Exit code 1.
 /// The text may come from another process or a file, so it is made printable (base/text.h).
 class RunError : public std::runtime_error {
  public:
   explicit RunError(const std::string& text);
 };
+
+template <class... Values>
+[[noreturn]] void fail_run(fmt::format_string<Values...> text, Values&&... values) {
+  throw RunError(fmt::format(text, std::forward<Values>(values)...));
+}
 
 /// A GPU was asked for and none can be used. The message gives the reason in one line. Exit code 3.
 class NoDeviceError : public std::runtime_error {

@@ -47,11 +47,10 @@ int import(const ImportOptions& o) {
   files_of_program().check_writable();
   profiler::KernelProfile profile;
   profile.device = o.device;
-  if (!profiler::cluster_of_device(o.device, {1, 1, 1, 0.0})) {
-    throw UserError(Problem{"--device", "\"" + o.device.substr(0, 80) + "\"",
-                            "a GPU of the catalog, such as h100-sxm-80gb",
-                            "profiler/hardware/catalog/ lists them; or name the nearest one there"});
-  }
+  if (!profiler::cluster_of_device(o.device, {1, 1, 1, 0.0}))
+    refuse_input("--device", "\"" + o.device.substr(0, 80) + "\"",
+                 "a GPU of the catalog, such as h100-sxm-80gb",
+                 "profiler/hardware/catalog/ lists them; or name the nearest one there");
   for (const std::string& file : o.files) profiler::import_times(profile, file, o.hints);
   write_file_atomically(o.output, json_text(to_json(profile), 1) + "\n");
   fmt::print(
@@ -85,17 +84,6 @@ void conclude(const Options& o, const profiler::Profile& profile) {
   fmt::print("wrote {}\n{}", o.output, wrapped_command(next_command(o, profile), "next: "));
 }
 
-std::unique_ptr<runtime::Backend> load_gpus(const std::string& model) {
-  try {
-    return runtime::load_cuda_backend();
-  } catch (const NoDeviceError& error) {
-    throw NoDeviceError(fmt::format(
-        "{}\n    without a GPU, plan with kernels that others measured: mpt-plan --model {} --cluster "
-        "dgx-h100:1 --global-batch 64",
-        error.what(), shell_word(model)));
-  }
-}
-
 int run(int argc, char** argv) {
   Options o;
   ImportOptions imported;
@@ -110,22 +98,26 @@ int run(int argc, char** argv) {
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   if (app.got_subcommand(import_command)) return import(imported);
   if (o.model.empty())
-    throw UserError(
-        Problem{"--model", "missing", "the model whose layers are timed", "for example --model tiny-gpt"});
-  const auto backend = o.device == "cuda" ? load_gpus(o.model) : nullptr;
+    refuse_input("--model", "missing", "the model whose layers are timed", "for example --model tiny-gpt");
+  const auto backend = o.device == "cuda"
+                           ? runtime::load_cuda_backend(fmt::format(
+                                 "without a GPU, plan with kernels that others measured: mpt-plan "
+                                 "--model {} --cluster dgx-h100:1 --global-batch 64",
+                                 shell_word(o.model)))
+                           : nullptr;
   const std::string precision = !o.precision.empty() ? o.precision : backend ? "bf16" : "fp32";
   o.request.precision = *enum_value<Precision>(precision);
   if (!backend && o.request.precision == Precision::fp8)
-    throw UserError(Problem{"--precision", "fp8 on CPUs", "fp32, bf16 or fp16, which CPU ranks compute in",
-                            "choose one of them, or add --device cuda"});
+    refuse_input("--precision", "fp8 on CPUs", "fp32, bf16 or fp16, which CPU ranks compute in",
+                 "choose one of them, or add --device cuda");
   o.request.target = profiler::target_of(backend.get(), o.request.precision);
   o.request.model = models::load_model(o.model);
   for (const int64_t sequence : o.request.sequences) {
     if (sequence <= o.request.model.max_positions) continue;
-    throw UserError(Problem{
+    refuse_input(
         "--seq", std::to_string(sequence),
         fmt::format("at most the {} positions of {}", o.request.model.max_positions, o.request.model.name),
-        "use a shorter --seq"});
+        "use a shorter --seq");
   }
   o.request.launch = runtime::launch_from_environment(o.master_port);
   if (o.request.launch && o.request.launch->process > 0) {  // the first process prints for all

@@ -9,13 +9,16 @@
 
 namespace mpt::runtime {
 
-std::unique_ptr<Checkpoint> open_for_reading(const std::string& path) {
+std::unique_ptr<Checkpoint> open_for_reading(const std::string& path, const std::string& option,
+                                             bool may_lack) {
   std::vector<std::string> notes;
   auto checkpoint = open_newest(path, notes);
-  for (const std::string& note : notes) warn("note: " + note);
-  if (checkpoint) return checkpoint;
-  throw UserError(Problem{path, "no complete checkpoint here", "a folder step-*, or one with such folders",
-                          "name the folder that mpt-run --checkpoints wrote to"});
+  for (const std::string& note : notes) warn((option.empty() ? "note: " : "mpt-run: ") + note);
+  if (checkpoint || may_lack) return checkpoint;
+  refuse_input(option + (option.empty() ? "" : " ") + path, "no complete checkpoint here",
+               option == "--init" ? "a checkpoint, or a Hugging Face folder with config.json"
+                                  : "a folder step-*, or one with such folders",
+               "name the folder that mpt-run --checkpoints wrote to");
 }
 
 namespace {

@@ -56,13 +56,13 @@ constexpr int64_t kMostCount = int64_t{1} << 30;
 
 void settle_training(RunOptions& o) {
   if (o.train.evaluate_every > 0 && o.validation_share <= 0.0)
-    throw UserError(Problem{"--evaluate-every", "without --validation-share", "data to validate on",
-                            "add --validation-share 0.05"});
+    refuse_input("--evaluate-every", "without --validation-share", "data to validate on",
+                 "add --validation-share 0.05");
   const double peak = o.train.learning_rate;
   if (o.minimum_learning_rate.value_or(0.0) > peak)
-    throw UserError(Problem{"--min-lr", fmt::format("{:g}", *o.minimum_learning_rate),
-                            fmt::format("at most --lr, which is {:g}", peak),
-                            "the learning rate decays to --min-lr: lower it, or raise --lr"});
+    refuse_input("--min-lr", fmt::format("{:g}", *o.minimum_learning_rate),
+                 fmt::format("at most --lr, which is {:g}", peak),
+                 "the learning rate decays to --min-lr: lower it, or raise --lr");
   o.train.minimum_learning_rate =
       o.minimum_learning_rate.value_or(std::min(peak, o.train.minimum_learning_rate));
 }
@@ -74,38 +74,36 @@ void declare(CLI::App& app, RunOptions& o) {
 }
 
 void check_plan(const Plan& plan, RunOptions& o) {
-  const auto refuse = [](std::string where, std::string found, std::string expected, std::string remedy) {
-    throw UserError(Problem{std::move(where), std::move(found), std::move(expected), std::move(remedy)});
-  };
   if (o.device == "auto") o.device = plan.cluster.device.kind == DeviceKind::gpu ? "cuda" : "cpu";
   if (o.data.empty())
-    refuse("--data", "missing", "files to train on", "for example " + reports::data_options(plan));
+    refuse_input("--data", "missing", "files to train on", "for example " + reports::data_options(plan));
   check_supported(plan.model);
   const auto rejection =
       frameworks::supports(frameworks::own_runtime(), plan.model, plan.layout, plan.workload);
   if (rejection)
-    refuse(o.plan + " at /layout", rejection->reason, "a layout that mpt-run can run",
-           "plan again with --framework mpt");
+    refuse_input(o.plan + " at /layout", rejection->reason, "a layout that mpt-run can run",
+                 "plan again with --framework mpt");
   if (o.ranks != 0 && o.ranks != plan.layout.ranks())
-    refuse("--ranks", std::to_string(o.ranks), fmt::format("{}, the plan's ranks", plan.layout.ranks()),
-           "leave it out, or plan again: " + plan_for_ranks(plan, o.plan, o.ranks));
+    refuse_input("--ranks", std::to_string(o.ranks), fmt::format("{}, the plan's ranks", plan.layout.ranks()),
+                 "leave it out, or plan again: " + plan_for_ranks(plan, o.plan, o.ranks));
   if (plan.layout.ranks() > kMostThreads)
-    refuse(o.plan + " at /layout", fmt::format("{} ranks", plan.layout.ranks()),
-           fmt::format("at most {}, which mpt-run can start", kMostThreads),
-           "plan for fewer GPUs (mpt-plan --ranks), or give the plan to another framework (mpt-plan export)");
+    refuse_input(
+        o.plan + " at /layout", fmt::format("{} ranks", plan.layout.ranks()),
+        fmt::format("at most {}, which mpt-run can start", kMostThreads),
+        "plan for fewer GPUs (mpt-plan --ranks), or give the plan to another framework (mpt-plan export)");
   if ((o.resume == "auto" || o.max_restarts > 0 || o.train.save_every > 0 || !o.sample.empty()) &&
       o.train.checkpoints.empty())
-    refuse(o.resume == "auto"   ? "--resume auto"
-           : o.max_restarts > 0 ? "--max-restarts"
-           : o.sample.empty()   ? "--save-every"
-                                : "--sample",
-           "without --checkpoints", "a folder to save to", "add --checkpoints FOLDER");
+    refuse_input(o.resume == "auto"   ? "--resume auto"
+                 : o.max_restarts > 0 ? "--max-restarts"
+                 : o.sample.empty()   ? "--save-every"
+                                      : "--sample",
+                 "without --checkpoints", "a folder to save to", "add --checkpoints FOLDER");
   if (o.transport == "mpi" && (!o.launch || o.max_restarts > 0 || o.device == "cuda"))
-    refuse("--transport mpi",
-           !o.launch            ? "a single process"
-           : o.max_restarts > 0 ? "given with --max-restarts"
-                                : "given for ranks on GPUs",
-           "ranks on CPUs, in processes that mpirun or srun starts once", "leave --transport out");
+    refuse_input("--transport mpi",
+                 !o.launch            ? "a single process"
+                 : o.max_restarts > 0 ? "given with --max-restarts"
+                                      : "given for ranks on GPUs",
+                 "ranks on CPUs, in processes that mpirun or srun starts once", "leave --transport out");
   if (o.max_restarts > 0) o.transport = "sockets";  // MPI takes no process that is started again
   settle_training(o);
   if (o.device == "cpu") check_memory(plan, o.launch, machine_memory_bytes(), o.plan);

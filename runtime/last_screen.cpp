@@ -52,14 +52,13 @@ std::string next_commands(const RunFacts& facts, bool stopped) {
   std::vector<std::pair<std::string, const char*>> commands;
   if (stopped && !facts.saved.empty())
     commands.emplace_back("the same command with --resume auto", "goes on from that checkpoint");
-  if (!facts.log.empty()) {
+  if (!facts.log.empty())
     commands.emplace_back(
         fmt::format("mpt-plan diagnose {} {}", shell_word(facts.plan), shell_word(facts.log)),
         "where the difference comes from");
-  } else {
+  else
     commands.emplace_back("the same command with --log run.jsonl",
                           "for mpt-plan diagnose: where the time goes");
-  }
   if (!facts.saved.empty())
     commands.emplace_back(fmt::format("mpt-run export {} exported", shell_word(facts.checkpoints)),
                           "the weights as a Hugging Face model");

@@ -70,22 +70,9 @@ void check_model(const Plan& plan, const runtime::Checkpoint& checkpoint) {
   ModelSpec model = checkpoint.info().model;
   model.name = plan.model.name;
   if (model == plan.model) return;
-  throw UserError(Problem{checkpoint.folder().string(),
-                          fmt::format("a checkpoint of {}", checkpoint.info().model.name),
-                          fmt::format("one of the plan's model, {}, with the same sizes", plan.model.name),
-                          "resume with a plan of that model"});
-}
-
-std::unique_ptr<runtime::Checkpoint> open_checkpoint(const std::string& option, const std::string& path,
-                                                     bool may_lack) {
-  std::vector<std::string> notes;
-  auto checkpoint = runtime::open_newest(path, notes);
-  for (const std::string& note : notes) warn("mpt-run: " + note);
-  if (checkpoint || may_lack) return checkpoint;
-  throw UserError(Problem{option + " " + path, "no complete checkpoint here",
-                          option == "--init" ? "a checkpoint, or a Hugging Face folder with config.json"
-                                             : "a folder step-*, or one with such folders",
-                          "name the folder that mpt-run --checkpoints wrote to"});
+  refuse_input(checkpoint.folder().string(), fmt::format("a checkpoint of {}", checkpoint.info().model.name),
+               fmt::format("one of the plan's model, {}, with the same sizes", plan.model.name),
+               "resume with a plan of that model");
 }
 
 // A run that does not resume from the newest checkpoint of its folder must not save later steps there.
@@ -104,9 +91,10 @@ void check_save_folder(const runtime::RunOptions& o, bool restarted, int64_t sta
 // A restarted run resumes its own newest checkpoint. Without one it starts as the first attempt did.
 std::unique_ptr<runtime::Checkpoint> resumed_checkpoint(const runtime::RunOptions& o, bool restarted) {
   std::unique_ptr<runtime::Checkpoint> newest;
-  if (o.resume == "auto" || restarted) newest = open_checkpoint("--resume", o.train.checkpoints, true);
+  if (o.resume == "auto" || restarted)
+    newest = runtime::open_for_reading(o.train.checkpoints, "--resume", true);
   if (o.resume.empty() || o.resume == "auto") return newest;
-  auto named = open_checkpoint("--resume", o.resume, false);
+  auto named = runtime::open_for_reading(o.resume, "--resume");
   return newest && newest->info().step > named->info().step ? std::move(newest) : std::move(named);
 }
 
@@ -122,7 +110,7 @@ void open_weights(const runtime::RunOptions& o, const Plan& plan, bool restarted
       warn(fmt::format("mpt-run: note: {} has no next-token modules: theirs start from the seed", o.init));
     opened.weights = std::move(weights);
   } else {
-    auto checkpoint = open_checkpoint("--init", o.init, false);
+    auto checkpoint = runtime::open_for_reading(o.init, "--init");
     check_model(plan, *checkpoint);
     opened.weights = std::move(checkpoint);
   }
@@ -257,15 +245,11 @@ int train(const runtime::RunOptions& o, const Plan& plan, const runtime::Attempt
   return kExitOk;
 }
 
-std::unique_ptr<runtime::Backend> load_gpus(const std::string& plan) {
-  try {
-    return runtime::load_cuda_backend();
-  } catch (const NoDeviceError& error) {
-    constexpr auto kRemedies =
-        "{}\n    without a GPU: --device cpu trains on this machine's cores (slowly),\n"
-        "    mpt-plan export {} --to FRAMEWORK writes another framework's files (mpt-plan export --help)";
-    throw NoDeviceError(fmt::format(kRemedies, error.what(), shell_word(plan)));
-  }
+std::string without_gpu(const std::string& plan) {
+  return fmt::format(
+      "without a GPU: --device cpu trains on this machine's cores (slowly),\n"
+      "    mpt-plan export {} --to FRAMEWORK writes another framework's files (mpt-plan export --help)",
+      shell_word(plan));
 }
 
 int run(int argc, char** argv) {
@@ -298,7 +282,7 @@ int run(int argc, char** argv) {
   const auto start = [&](const runtime::Attempt& attempt) {
     end_on_signals(kEarlyEnd);
     // Loaded in each attempt's own process: CUDA does not survive a fork.
-    const auto backend = o.device == "cuda" ? load_gpus(o.plan) : nullptr;
+    const auto backend = o.device == "cuda" ? runtime::load_cuda_backend(without_gpu(o.plan)) : nullptr;
     return train(o, plan, attempt, backend.get());
   };
   std::atomic<bool> has_trained{false};

@@ -16,8 +16,10 @@
 namespace mpt::runtime {
 
 class Checkpoint;
-/// The newest good checkpoint at `path`; notes go to stderr. Throws UserError if there is none.
-std::unique_ptr<Checkpoint> open_for_reading(const std::string& path);
+/// The newest good checkpoint at `path`; notes go to stderr. Throws UserError if there is none. `option` is
+/// the one that named the path.
+std::unique_ptr<Checkpoint> open_for_reading(const std::string& path, const std::string& option = "",
+                                             bool may_lack = false);
 
 /// mpt-run inspect CHECKPOINT: checks all of it and prints its content.
 int inspect(int argc, char** argv);

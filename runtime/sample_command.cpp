@@ -48,22 +48,20 @@ std::vector<int32_t> tokens_of(const SampleOptions& o, const std::optional<Token
     tokenizer->encode(o.prompt, "--prompt", out);
     tokens = out.tokens;
     if (tokenizer->ids() > vocab)
-      throw UserError(Problem{"--tokenizer " + o.tokenizer, fmt::format("ids 0 to {}", tokenizer->ids() - 1),
-                              fmt::format("ids 0 to {}, the model's vocabulary", vocab - 1),
-                              "name the tokenizer of the text that the model was trained on"});
+      refuse_input("--tokenizer " + o.tokenizer, fmt::format("ids 0 to {}", tokenizer->ids() - 1),
+                   fmt::format("ids 0 to {}, the model's vocabulary", vocab - 1),
+                   "name the tokenizer of the text that the model was trained on");
   } else if (vocab == 256) {
     for (const char byte : o.prompt) tokens.push_back(uint8_t(byte));
   } else {
-    throw UserError(
-        Problem{"--tokenizer", "missing", fmt::format("the tokenizer of {} tokens", vocab),
-                "add --tokenizer tokenizer.json; without it a token is a byte, for a model of 256"});
+    refuse_input("--tokenizer", "missing", fmt::format("the tokenizer of {} tokens", vocab),
+                 "add --tokenizer tokenizer.json; without it a token is a byte, for a model of 256");
   }
   if (tokens.empty())
-    throw UserError(Problem{"--prompt", "no tokens", "text that the model goes on with", "give it a word"});
+    refuse_input("--prompt", "no tokens", "text that the model goes on with", "give it a word");
   if (int64_t(tokens.size()) >= model.max_positions)
-    throw UserError(Problem{"--prompt", fmt::format("{} tokens", tokens.size()),
-                            fmt::format("fewer than the model's {} positions", model.max_positions),
-                            "shorten it"});
+    refuse_input("--prompt", fmt::format("{} tokens", tokens.size()),
+                 fmt::format("fewer than the model's {} positions", model.max_positions), "shorten it");
   return tokens;
 }
 

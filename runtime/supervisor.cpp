@@ -26,24 +26,12 @@ constexpr std::chrono::seconds kSameWish{1};
 constexpr double kLongestPause_s = 60.0;
 
 // A flag shared by child and parent.
-class SharedFlag {
- public:
-  SharedFlag()
-      : page_(::mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                     -1, 0)) {
-    if (page_ == MAP_FAILED) throw std::bad_alloc();
-    flag_ = new (page_) std::atomic<bool>(false);
-  }
-  ~SharedFlag() { ::munmap(page_, sizeof(std::atomic<bool>)); }
-  SharedFlag(const SharedFlag&) = delete;
-  SharedFlag& operator=(const SharedFlag&) = delete;
-
-  std::atomic<bool>& operator*() const { return *flag_; }
-
- private:
-  void* page_;
-  std::atomic<bool>* flag_;
-};
+std::shared_ptr<std::atomic<bool>> shared_flag() {
+  void* const page =
+      ::mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) throw std::bad_alloc();
+  return {new (page) std::atomic<bool>(false), [](auto* flag) { ::munmap(flag, sizeof *flag); }};
+}
 
 // Signals are blocked here and taken one by one in the parent's wait, so that none is lost. Children get the
 // parent's original signal mask.
@@ -75,7 +63,7 @@ class Supervisor {
     std::fflush(nullptr);
     const pid_t parent = ::getpid();
     const pid_t child = ::fork();
-    if (child < 0) throw RunError(fmt::format("cannot start the run ({})", std::strerror(errno)));
+    if (child < 0) fail_run("cannot start the run ({})", std::strerror(errno));
     if (child > 0) return child;
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a run must end with its supervisor
     if (::getppid() != parent) ::_exit(kExitRunFailed);
@@ -89,7 +77,7 @@ class Supervisor {
   int wait_for(pid_t child) {
     int status = 0;
     for (pid_t ended = 0; (ended = ::waitpid(child, &status, WNOHANG)) != child;) {
-      if (ended < 0) throw RunError(fmt::format("cannot wait for the run ({})", std::strerror(errno)));
+      if (ended < 0) fail_run("cannot wait for the run ({})", std::strerror(errno));
       const int signal = ::sigwaitinfo(&watched_, nullptr);
       if (signal > 0 && signal != SIGCHLD) stop(signal, child);
     }
@@ -142,7 +130,7 @@ int code_after_stop(int code) {
 int run_supervised(int64_t restarts, const std::function<int(const Attempt&)>& attempt,
                    double first_pause_s) {
   Supervisor supervisor;
-  const SharedFlag has_trained;
+  const auto has_trained = shared_flag();
   double pause_s = first_pause_s;
   for (int64_t attempts = 0;; ++attempts) {
     const pid_t child = supervisor.start([&] { return attempt({attempts > 0, *has_trained}); });

@@ -132,8 +132,8 @@ class Documents {
     if (!separator.empty()) text = text.substr(0, text.find(separator));
     at_ += text.size() + separator.size();
     if (text.size() >= size_t{1} << 31)  // the index has 32 bits for the tokens
-      throw UserError(Problem{name, fmt::format("a document of {} bytes", text.size()), "less than 2 GiB",
-                              "divide it, for example with --separator"});
+      refuse_input(name, fmt::format("a document of {} bytes", text.size()), "less than 2 GiB",
+                   "divide it, for example with --separator");
     return {text, is_json ? fmt::format("{}, line {}", name, ++line_) : name, is_json};
   }
 
@@ -150,9 +150,8 @@ std::optional<std::string> text_of(const Document& document, const std::string& 
   const Json json = parse_json(std::string(document.text), document.where);
   const Json text = json.is_object() ? json.value(key, Json()) : Json();
   if (text.is_string()) return text.get<std::string>();
-  throw UserError(Problem{document.where, fmt::format("no text under \"{}\"", key),
-                          fmt::format("an object such as {{\"{}\": \"...\"}}", key),
-                          "name the key with --key"});
+  refuse_input(document.where, fmt::format("no text under \"{}\"", key),
+               fmt::format("an object such as {{\"{}\": \"...\"}}", key), "name the key with --key");
 }
 
 // On one line of the terminal.
@@ -167,8 +166,8 @@ void tokenize_files(const TokenizeOptions& o) {
   const Tokenizer tokenizer(o.tokenizer);
   const auto end = o.end.empty() ? std::nullopt : tokenizer.id_of(o.end);
   if (!end && !o.end.empty())
-    throw UserError(Problem{"--append " + o.end, "no token of the tokenizer", "one of its tokens as text",
-                            "look it up in " + o.tokenizer});
+    refuse_input("--append " + o.end, "no token of the tokenizer", "one of its tokens as text",
+                 "look it up in " + o.tokenizer);
   Documents documents(o);
   IndexedWriter writer(o.prefix, tokenizer.ids());
   for (std::vector<Document> round; !(round = documents.next_round()).empty();) {

@@ -37,10 +37,10 @@ NameAndCount split_name(const std::string& text) {
   if (sized) read = std::from_chars(read.ptr + 1, end, each);
   if (read.ec != std::errc{} || read.ptr != end || count < 1 || count > kMostDevices || each < 1 ||
       each > kMostOfANode) {
-    throw UserError(Problem{
+    refuse_input(
         "--cluster " + text.substr(0, 80), fmt::format("the count \"{}\"", text.substr(colon + 1, 40)),
         fmt::format("a whole number of nodes from 1 to {}, and behind an x the GPUs of each", kMostDevices),
-        "for example dgx-h100:8 for eight nodes, dgx-h100:8x4 for eight nodes of four GPUs"});
+        "for example dgx-h100:8 for eight nodes, dgx-h100:8x4 for eight nodes of four GPUs");
   }
   out.count = count;
   if (sized) out.gpus_per_node = each;
@@ -76,9 +76,9 @@ ClusterSpec make_cpu_ranks(const std::string& name, int64_t ranks, const std::op
 ClusterSpec make_own_gpus(const std::string& name, int64_t count, const MachineDescription& machine) {
   const NodeEntry* const nearest = nearest_node(machine.device);
   if (nearest == nullptr)
-    throw UserError(Problem{"--cluster " + name.substr(0, 80),
-                            fmt::format("a profile of {}, which the catalog does not have", machine.device),
-                            "a device of the catalog", "describe the node in a cluster file"});
+    refuse_input("--cluster " + name.substr(0, 80),
+                 fmt::format("a profile of {}, which the catalog does not have", machine.device),
+                 "a device of the catalog", "describe the node in a cluster file");
   NodeEntry node = *nearest;
   node.device.memory_bytes = machine.memory_bytes;
   node.devices_per_node = count;
@@ -99,10 +99,9 @@ int64_t nodes_for(int64_t gpus, const NodeEntry& node) {
   if (gpus <= per_node) return 1;
   if (gpus % nodes == 0) return nodes;
   const int64_t fewer = gpus / per_node * per_node;
-  throw UserError(
-      Problem{"--gpus", std::to_string(gpus),
-              fmt::format("as many GPUs of each node of {}, which have {} each", node.name, per_node),
-              fmt::format("--gpus {} or {}", fewer, fewer + per_node)});
+  refuse_input("--gpus", std::to_string(gpus),
+               fmt::format("as many GPUs of each node of {}, which have {} each", node.name, per_node),
+               fmt::format("--gpus {} or {}", fewer, fewer + per_node));
 }
 
 NamedCluster load_this_machine(int64_t ranks, const std::optional<Profile>& profile) {
@@ -131,11 +130,10 @@ UserError unknown_cluster(const std::string& name) {
 // Returns nothing for unknown names.
 std::optional<std::string> catalog_words(const NameAndCount& typed, int64_t gpus) {
   constexpr int64_t kMostCards = 8;  // PCIe GPUs in one machine that people build
-  for (const NodeEntry& node : catalog_nodes()) {
+  for (const NodeEntry& node : catalog_nodes())
     if (any_of(node.instances,
                [&](const std::string& name) { return lower_case(name) == lower_case(typed.name); }))
       return fmt::format("{}:{}", node.name, typed.count ? *typed.count : nodes_for(gpus, node));
-  }
   int64_t times = 0;
   const char* const begin = typed.name.data();
   const auto [x, error] = std::from_chars(begin, begin + typed.name.size(), times);
@@ -164,9 +162,9 @@ NamedCluster load_part(const std::string& name, const std::optional<Profile>& pr
   const NameAndCount wanted = split_name(name);
   const bool in_catalog = !is_path(wanted.name) && wanted.name != kThisMachine;
   if (wanted.gpus_per_node && !in_catalog)
-    throw UserError(Problem{
+    refuse_input(
         "--cluster " + name.substr(0, 80), fmt::format("{} GPUs of each node", *wanted.gpus_per_node),
-        "that of nodes of the catalog alone", "write gpus_per_node in the cluster file, or leave it out"});
+        "that of nodes of the catalog alone", "write gpus_per_node in the cluster file, or leave it out");
   if (is_path(wanted.name)) return load_cluster_file(wanted.name, wanted.count);
   if (wanted.name == kThisMachine)
     return load_this_machine(wanted.count.value_or(std::max<int64_t>(gpus, 1)), profile);
@@ -205,32 +203,31 @@ ClusterSpec load_mixed(const std::string& text, const std::optional<Profile>& pr
   if (names.size() == 1) {
     std::vector<std::string> variants = node_names();
     std::erase_if(variants, [](const std::string& node) { return node.find('@') == std::string::npos; });
-    throw UserError(Problem{where, fmt::format("\"@{}\" behind one cluster", words[1].substr(0, 40)),
-                            fmt::format("one of the variants {}, or clusters joined by + and their link",
-                                        fmt::join(variants, ", ")),
-                            "for example dgx-b200@2025:2, or dgx-a100:8+dgx-h100:4@12.5GB/s@5ms"});
+    refuse_input(where, fmt::format("\"@{}\" behind one cluster", words[1].substr(0, 40)),
+                 fmt::format("one of the variants {}, or clusters joined by + and their link",
+                             fmt::join(variants, ", ")),
+                 "for example dgx-b200@2025:2, or dgx-a100:8+dgx-h100:4@12.5GB/s@5ms");
   }
   if (words.size() > 3 || names.size() < 2 || names.size() > kMostGroups)
-    throw UserError(Problem{
-        where, fmt::format("{} clusters and {} properties of their link", names.size(), words.size() - 1),
-        fmt::format("2 to {} clusters joined by +, then @bandwidth and @latency", kMostGroups),
-        "for example dgx-a100:8+dgx-h100:4@12.5GB/s@5ms"});
+    refuse_input(where,
+                 fmt::format("{} clusters and {} properties of their link", names.size(), words.size() - 1),
+                 fmt::format("2 to {} clusters joined by +, then @bandwidth and @latency", kMostGroups),
+                 "for example dgx-a100:8+dgx-h100:4@12.5GB/s@5ms");
   std::vector<ClusterSpec> parts;
   LinkLevel link;
   int64_t devices = 0;
   for (const std::string& name : names) {
     NamedCluster part = load_part(name, profile, 0);
     if (part.cluster.device.kind == DeviceKind::cpu || part.cluster.mixed())
-      throw UserError(Problem{where, fmt::format("{} among the joined clusters", name.substr(0, 80)),
-                              "GPU clusters that are not mixed themselves", "plan for it alone"});
+      refuse_input(where, fmt::format("{} among the joined clusters", name.substr(0, 80)),
+                   "GPU clusters that are not mixed themselves", "plan for it alone");
     const bool slower = parts.empty() || part.network.bandwidth_bytes_per_s < link.bandwidth_bytes_per_s;
     if (slower) link = part.network;
     devices += part.cluster.devices;
     parts.push_back(std::move(part.cluster));
   }
   if (devices > kMostDevices)
-    throw UserError(
-        Problem{where, fmt::format("{} devices", devices), fmt::format("at most {}", kMostDevices), ""});
+    refuse_input(where, fmt::format("{} devices", devices), fmt::format("at most {}", kMostDevices), "");
   // The name states how the text was understood, not the text itself.
   std::string name = fmt::format("{}", fmt::join(names, "+"));
   const auto add = [&name](std::string property) {

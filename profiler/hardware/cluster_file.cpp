@@ -20,10 +20,6 @@ constexpr const char* kDocumented =
 constexpr double kUsualLatency = 1e-5;          // of a step between nodes
 constexpr double kLatencyOfJoinedParts = 1e-4;  // of some kilometres of fibre and the switches at its ends
 
-UserError wrong(const std::string& where, std::string found, std::string expected, std::string remedy = "") {
-  return UserError(Problem{where, std::move(found), std::move(expected), std::move(remedy)});
-}
-
 void check_keys(const Json& json, const std::string& file, const std::string& pointer,
                 const std::vector<std::string>& known) {
   JsonProblems problems(file);
@@ -46,15 +42,14 @@ void read_units(Json& json, const std::string& file, const std::string& pointer)
     const std::string name = json.is_array() ? std::to_string(index++) : detail::escape_pointer(key);
     const std::string at = fmt::format("{}/{}", pointer, name);
     const std::string where = fmt::format("{} at {}", file, at);
-    if (!value.is_string()) {
+    if (!value.is_string())
       read_units(value, file, at);
-    } else if (key.ends_with("_bytes_per_s")) {
+    else if (key.ends_with("_bytes_per_s"))
       value = parse_bandwidth(value.get<std::string>(), where);
-    } else if (key.ends_with("_bytes")) {
+    else if (key.ends_with("_bytes"))
       value = parse_bytes(value.get<std::string>(), where);
-    } else if (key == "latency_s") {
+    else if (key == "latency_s")
       value = parse_seconds(value.get<std::string>(), where);
-    }
   }
 }
 
@@ -71,7 +66,7 @@ std::vector<std::string> names_of_devices() {
 }
 
 std::string text_of(const Json& json, const std::string& where) {
-  if (!json.is_string()) throw wrong(where, detail::describe_json(json), "a name");
+  if (!json.is_string()) refuse_input(where, detail::describe_json(json), "a name");
   return json.get<std::string>();
 }
 
@@ -98,7 +93,7 @@ Json whole_device(const Json& device, const DeviceSpec* usual, const std::string
   const std::string name = text_of(device.is_string() ? device : device["like"], where);
   const NodeEntry* node = find_node(name);
   if (node == nullptr)
-    throw wrong(
+    refuse_input(
         where,
         fmt::format("unknown GPU \"{}\"{}", name.substr(0, 80), did_you_mean(name, names_of_devices())),
         fmt::format("one of {}", fmt::join(names_of_devices(), ", ")));
@@ -114,7 +109,7 @@ Json network_in_words(const std::string& text, const std::string& where) {
     int64_t ports = 0;
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + times, ports);
     if (error != std::errc{} || ports < 1)
-      throw wrong(where, "\"" + text.substr(0, 80) + "\"", "ports x rate, such as 8 x 400Gb/s infiniband");
+      refuse_input(where, "\"" + text.substr(0, 80) + "\"", "ports x rate, such as 8 x 400Gb/s infiniband");
     network["ports_per_node"] = ports;
     rest.erase(0, rest.find_first_not_of(' ', times + 1));
   }
@@ -135,10 +130,10 @@ LinkLevel read_network(const Json& json, const LinkLevel& usual, int64_t devices
   if (words.is_object() && !words.contains("latency_s")) words["latency_s"] = usual.latency_s;
   const auto network = from_json<Network>(words, file, "/network");
   if (network.line_rate.has_value() == network.bandwidth_bytes_per_s.has_value())
-    throw wrong(where, network.line_rate ? "line_rate and bandwidth_bytes_per_s" : "no rate",
-                "one of the two",
-                "\"line_rate\": \"100Gb/s\" is what a network card is sold as, bandwidth_bytes_per_s what "
-                "messages get");
+    refuse_input(where, network.line_rate ? "line_rate and bandwidth_bytes_per_s" : "no rate",
+                 "one of the two",
+                 "\"line_rate\": \"100Gb/s\" is what a network card is sold as, bandwidth_bytes_per_s what "
+                 "messages get");
   LinkLevel level = usual;
   level.name = network.name;
   level.latency_s = network.latency_s;
@@ -160,7 +155,7 @@ void change_levels(const Json& changes, NodeEntry& node, const std::string& file
     const auto change = changes.find(level.name);
     if (change == changes.end()) continue;
     if (!change->is_object())
-      throw wrong(file + " at /levels/" + level.name, detail::describe_json(*change), "an object");
+      refuse_input(file + " at /levels/" + level.name, detail::describe_json(*change), "an object");
     level = from_json<LinkLevel>(with_members(to_json(level), *change, file), file,
                                  "/levels/" + detail::escape_pointer(level.name));
   }
@@ -193,20 +188,20 @@ NodeEntry node_like(const Json& json, const std::string& file) {
   const Json& device = by_device ? json["device"] : json;
   const bool named = device.is_string() || (device.is_object() && device.contains("like"));
   if (!named)
-    throw wrong(file, "neither \"like\" nor \"levels\"",
-                "\"like\" with a node of the catalog, such as dgx-h100, or a whole cluster with \"device\", "
-                "\"devices\", \"devices_per_node\" and \"levels\"",
-                kDocumented);
+    refuse_input(file, "neither \"like\" nor \"levels\"",
+                 "\"like\" with a node of the catalog, such as dgx-h100, or a whole cluster with \"device\", "
+                 "\"devices\", \"devices_per_node\" and \"levels\"",
+                 kDocumented);
   const std::string where = file + (by_device ? " at /device" : " at /like");
   const std::string name = text_of(device.is_string() ? device : device["like"], where);
   if (const NodeEntry* node = find_node(name)) return *node;
   std::vector<std::string> known;
   for (const NodeEntry& node : catalog_nodes()) known.push_back(node.name);
   if (by_device) known = names_of_devices();
-  throw wrong(where,
-              fmt::format("unknown {} \"{}\"{}", by_device ? "GPU" : "node", name.substr(0, 80),
-                          did_you_mean(name, known)),
-              fmt::format("one of {}", fmt::join(known, ", ")));
+  refuse_input(where,
+               fmt::format("unknown {} \"{}\"{}", by_device ? "GPU" : "node", name.substr(0, 80),
+                           did_you_mean(name, known)),
+               fmt::format("one of {}", fmt::join(known, ", ")));
 }
 
 NamedCluster read_short(const Json& json, const std::string& file, const std::string& name,
@@ -270,11 +265,11 @@ NamedCluster read_full(Json json, const std::string& file, std::optional<int64_t
   if (!nodes) return {std::move(cluster), network};
   const bool has_network = cluster.levels.size() > 1 || cluster.devices_per_node == 1;
   if (cluster.mixed() || (*nodes > 1 && !has_network))
-    throw wrong(file,
-                fmt::format("{} nodes of {}", *nodes,
-                            cluster.mixed() ? "a mixed cluster" : "a cluster without a level between nodes"),
-                "a file of one kind of nodes with a network between them",
-                "leave the count out, or add a level");
+    refuse_input(file,
+                 fmt::format("{} nodes of {}", *nodes,
+                             cluster.mixed() ? "a mixed cluster" : "a cluster without a level between nodes"),
+                 "a file of one kind of nodes with a network between them",
+                 "leave the count out, or add a level");
   NodeEntry node{cluster.name, cluster.device,           cluster.devices_per_node, cluster.levels,
                  {},           cluster.devices_per_host, cluster.host_memory_bytes};
   if (has_network) node.levels.back().group_size = 1;  // joins all nodes, however many
@@ -290,18 +285,19 @@ NamedCluster read_parts(const Json& json, const std::string& file, const std::st
   check_keys(json, file, "", {"name", "parts", "network"});
   const Json& parts = json["parts"];
   if (nodes)
-    throw wrong(file, "a count for a cluster of several parts", "no count", "write \"nodes\" into each part");
+    refuse_input(file, "a count for a cluster of several parts", "no count",
+                 "write \"nodes\" into each part");
   if (!parts.is_array() || parts.size() < 2 || parts.size() > kMostGroups)
-    throw wrong(file + " at /parts",
-                parts.is_array() ? fmt::format("{} parts", parts.size()) : detail::describe_json(parts),
-                fmt::format("2 to {} clusters in the short form", kMostGroups), kDocumented);
+    refuse_input(file + " at /parts",
+                 parts.is_array() ? fmt::format("{} parts", parts.size()) : detail::describe_json(parts),
+                 fmt::format("2 to {} clusters in the short form", kMostGroups), kDocumented);
   std::vector<ClusterSpec> clusters;
   LinkLevel slowest;
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string where = fmt::format("{}, part {}", file, i + 1);
     NamedCluster part = read_cluster(parts[i], where, fmt::format("part {}", i + 1), std::nullopt);
     if (part.cluster.mixed() || part.cluster.device.kind == DeviceKind::cpu)
-      throw wrong(where, part.cluster.mixed() ? "parts of its own" : "CPU ranks", "GPUs of one kind");
+      refuse_input(where, part.cluster.mixed() ? "parts of its own" : "CPU ranks", "GPUs of one kind");
     if (i == 0 || part.network.bandwidth_bytes_per_s < slowest.bandwidth_bytes_per_s) slowest = part.network;
     clusters.push_back(std::move(part.cluster));
   }
@@ -313,7 +309,7 @@ NamedCluster read_parts(const Json& json, const std::string& file, const std::st
 
 NamedCluster read_cluster(Json json, const std::string& file, const std::string& usual_name,
                           std::optional<int64_t> nodes) {
-  if (!json.is_object()) throw wrong(file, detail::describe_json(json), "an object", kDocumented);
+  if (!json.is_object()) refuse_input(file, detail::describe_json(json), "an object", kDocumented);
   rename_key(json, "gpu", "device");
   rename_key(json, "gpus", "devices");
   rename_key(json, "gpus_per_node", "devices_per_node");
@@ -349,11 +345,11 @@ void check_kernels(const ClusterSpec& cluster, const std::string& where) {
   const auto check = [&](const DeviceSpec& device, const std::string& at) {
     if (device.kernels.empty() || kernel_tables(device.kernels) != nullptr) return;
     const std::vector<std::string> known = kernel_table_names();
-    throw wrong(where + " at " + at + "/kernels",
-                fmt::format("no measured kernels of \"{}\"{}", device.kernels.substr(0, 80),
-                            did_you_mean(device.kernels, known)),
-                fmt::format("one of {}", fmt::join(known, ", ")),
-                "or leave it out: prices are then a roofline of the peak rates");
+    refuse_input(where + " at " + at + "/kernels",
+                 fmt::format("no measured kernels of \"{}\"{}", device.kernels.substr(0, 80),
+                             did_you_mean(device.kernels, known)),
+                 fmt::format("one of {}", fmt::join(known, ", ")),
+                 "or leave it out: prices are then a roofline of the peak rates");
   };
   // The device of a mixed cluster only summarizes the devices of its groups.
   if (!cluster.mixed()) check(cluster.device, "/device");

@@ -17,11 +17,6 @@ namespace {
 constexpr int64_t kMostBytes = int64_t{1} << 30;
 constexpr std::array kOperations{"all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
 
-[[noreturn]] void refuse(const std::string& file, const std::string& found, const std::string& allowed,
-                         const std::string& remedy = "") {
-  throw UserError(Problem{file, found, allowed, remedy});
-}
-
 // Of two times with equal `key` members the shorter one stays.
 template <class Time, class... Key>
 void add_time(std::vector<Time>& times, const Time& time, Key... key) {
@@ -80,8 +75,8 @@ class NcclTests {
 
   void check(double value, const FieldRule& rule, const char* what, size_t line) const {
     if (value >= rule.minimum && value <= rule.maximum) return;
-    refuse(fmt::format("{} at line {}", file_, line), fmt::format("{} {}", value, what),
-           fmt::format("{} to {}", rule.minimum, rule.maximum), "leave that line out");
+    refuse_input(fmt::format("{} at line {}", file_, line), fmt::format("{} {}", value, what),
+                 fmt::format("{} to {}", rule.minimum, rule.maximum), "leave that line out");
   }
 
   // Size, count, type, (redop, root,) and then out-of-place time in us, algbw, busbw.
@@ -124,7 +119,7 @@ class NcclTests {
   std::string operation() const {
     const std::string& name = hints_.operation.empty() ? operation_ : hints_.operation;
     if (name.empty())
-      refuse(file_, "no name of the collective", "one of nccl-tests", "give --operation all_reduce");
+      refuse_input(file_, "no name of the collective", "one of nccl-tests", "give --operation all_reduce");
     return name;
   }
   int64_t counted_ranks() const {
@@ -135,9 +130,9 @@ class NcclTests {
   int64_t ranks() const {
     const int64_t ranks = hints_.ranks > 0 ? hints_.ranks : counted_ranks();
     if (ranks == 1)
-      refuse(file_, "a test of one rank", "two or more",
-             "build nccl-tests with MPI=1: without it each process tests its own GPU alone");
-    if (ranks < 2) refuse(file_, "no ranks in its header", "two or more", "give --ranks 8");
+      refuse_input(file_, "a test of one rank", "two or more",
+                   "build nccl-tests with MPI=1: without it each process tests its own GPU alone");
+    if (ranks < 2) refuse_input(file_, "no ranks in its header", "two or more", "give --ranks 8");
     return ranks;
   }
   int64_t hosts() const {
@@ -145,14 +140,14 @@ class NcclTests {
     const int64_t hosts = hints_.hosts > 0 ? hints_.hosts : counted ? int64_t(ranks_of_host_.size()) : 1;
     for (const auto& [host, count] : ranks_of_host_) {
       if (!counted || count == ranks_of_host_.begin()->second) continue;
-      refuse(file_,
-             fmt::format("{} ranks on host {} and {} on {}", ranks_of_host_.begin()->second,
-                         printable(ranks_of_host_.begin()->first), count, printable(host)),
-             "as many on each host", "run it again with equal shares");
+      refuse_input(file_,
+                   fmt::format("{} ranks on host {} and {} on {}", ranks_of_host_.begin()->second,
+                               printable(ranks_of_host_.begin()->first), count, printable(host)),
+                   "as many on each host", "run it again with equal shares");
     }
     if (ranks() % hosts != 0)
-      refuse(file_, fmt::format("{} ranks on {} hosts", ranks(), hosts), "as many on each host",
-             "give --ranks and --hosts as they were");
+      refuse_input(file_, fmt::format("{} ranks on {} hosts", ranks(), hosts), "as many on each host",
+                   "give --ranks and --hosts as they were");
     return hosts;
   }
 
@@ -261,13 +256,12 @@ bool add_operator(KernelProfile& profile, const OperatorTiming& t) {
 
 size_t import_own_profile(KernelProfile& profile, const Json& json, const std::string& file) {
   const auto own = from_json<Profile>(json, file);
-  if (own.machine.kind != DeviceKind::gpu || !means_device(own.machine.device, profile.device)) {
-    refuse(file + " at /machine/device", own.machine.device.substr(0, 80), profile.device,
-           "give the --device that was measured");
-  }
+  if (own.machine.kind != DeviceKind::gpu || !means_device(own.machine.device, profile.device))
+    refuse_input(file + " at /machine/device", own.machine.device.substr(0, 80), profile.device,
+                 "give the --device that was measured");
   if (own.precision != Precision::bf16 && own.precision != Precision::fp16)
-    refuse(file + " at /precision", enum_name(own.precision), "bf16 or fp16",
-           "measure again with mpt-profile --device cuda --precision bf16");
+    refuse_input(file + " at /precision", enum_name(own.precision), "bf16 or fp16",
+                 "measure again with mpt-profile --device cuda --precision bf16");
   size_t count = 0;
   for (const OperatorTiming& t : own.operators) count += add_operator(profile, t) ? 1 : 0;
   for (const TransportTiming& t : own.transport) {
@@ -326,12 +320,11 @@ void import_times(KernelProfile& profile, const std::filesystem::path& file, con
                     (text[first] == '{' || (text[first] == '[' && text.find("# ") == std::string::npos));
   const size_t count = json ? import_json(profile, parse_json(text, file.string()), file.string())
                             : import_nccl_tests(profile, text, file.string(), hints);
-  if (count == 0) {
-    refuse(
+  if (count == 0)
+    refuse_input(
         file.string(), "no times that can be read",
         "output of nccl-tests, a PyTorch profiler trace with record_shapes=True, a SimuMax system file, or a "
         "profile.json of a GPU");
-  }
   profile.sources.push_back(printable(file.filename().string()));
 }
 

@@ -184,10 +184,9 @@ KernelTables read_tables(const std::string& text, const std::string& file) {
   };
   const Json &gemm = list("gemm"), &attention = list("attention_forward"), &collective = list("collective"),
              &products = list("products"), &cores = list("attention");
-  for (const auto& [dtype, g] : gemm.items()) {
+  for (const auto& [dtype, g] : gemm.items())
     t.gemm[dtype] = LogGrid({numbers(g["m"]), numbers(g["n"]), numbers(g["k"])}, numbers(g["time_us"], 1e-6),
                             padded, with_work);
-  }
   for (const Json& a : attention) {
     // Shorter sequences and fewer heads leave the device emptier, at most in proportion.
     t.attention[a["head_dim"].get<int64_t>()] =
@@ -197,32 +196,28 @@ KernelTables read_tables(const std::string& text, const std::string& file) {
   if (const Json g = json.value("training_attention", Json()); g.is_object()) {
     for (const char* precision : {"bf16", "fp8", "mxfp8"}) {
       const Json passes = g.value(precision, Json::object());
-      for (const auto& [pass, shares] : passes.items()) {
+      for (const auto& [pass, shares] : passes.items())
         t.training_attention[{pass, precision}] =
             LogGrid({numbers(g["head_dim"]), numbers(g["sequence"])}, numbers(shares), {{0, 0}, {0, 0}},
                     {{0, 0}, {0, 0}});
-      }
     }
   }
-  if (const Json g = json.value("grouped_forward", Json()); g.is_object()) {
+  if (const Json g = json.value("grouped_forward", Json()); g.is_object())
     t.grouped = LogGrid({numbers(g["rows"]), numbers(g["width"])}, numbers(g["tflop_per_s"], 1e12),
                         {{1, 1}, {0, 1}}, {{0, 0}, {0, 0}});
-  }
   for (const auto& [operation, c] : collective.items()) {
     const std::vector<double> ranks = numbers(c["ranks"]);
     t.most_ranks_ = std::max(t.most_ranks_, int64_t(ranks.back()));
     t.collective[operation] = LogGrid({ranks, numbers(c["bytes"])}, numbers(c["time_us"], 1e-6),
                                       {{0, 0}, {0, 0}}, {{0, 0}, {1, 1}});
   }
-  for (const Json& p : products) {
+  for (const Json& p : products)
     t.products[p[0].get<std::string>()][{p[1].get<int64_t>(), p[2].get<int64_t>(), p[3].get<int64_t>()}] =
         p[4].get<double>() * 1e-6;
-  }
-  for (const Json& a : cores) {
+  for (const Json& a : cores)
     t.attention_cores[a[0].get<std::string>()][{a[1].get<int64_t>(), a[2].get<int64_t>(), a[3].get<int64_t>(),
                                                 a[4].get<int64_t>(), a[5].get<int64_t>()}] =
         a[6].get<double>() * 1e12;
-  }
   return t;
 }
 

@@ -134,10 +134,9 @@ ClusterSpec make_nodes(const NodeEntry& node, const std::string& name, int64_t c
   cluster.levels = node.levels;
   if (count == 1 && cluster.levels.size() > 1) cluster.levels.pop_back();
   cluster.levels.back().group_size = std::max(cluster.levels.back().group_size, cluster.devices);
-  if (cluster.devices > kMostDevices) {
-    throw UserError(Problem{"--cluster " + name.substr(0, 80), fmt::format("{} devices", cluster.devices),
-                            fmt::format("at most {}", kMostDevices), "name fewer nodes"});
-  }
+  if (cluster.devices > kMostDevices)
+    refuse_input("--cluster " + name.substr(0, 80), fmt::format("{} devices", cluster.devices),
+                 fmt::format("at most {}", kMostDevices), "name fewer nodes");
   return cluster;
 }
 

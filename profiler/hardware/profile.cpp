@@ -14,8 +14,7 @@ constexpr int64_t kMaxProfileBytes = int64_t{64} << 20;
 
 void check_head(const Json& json, const std::string& file) {
   if (json.is_object() && json.value("format", Json()) == "mpt-profile") return;
-  throw UserError(
-      Problem{file + " at /format", "not a profile", "\"mpt-profile\"", "make one with mpt-profile"});
+  refuse_input(file + " at /format", "not a profile", "\"mpt-profile\"", "make one with mpt-profile");
 }
 
 // The sizes that decide a layer's time: without name, number of layers and length of the position table.
@@ -43,11 +42,10 @@ Profile load_profile(const std::filesystem::path& path) {
     problems.add("/pieces", "timings that are all 0", "seconds above 0", "measure again with mpt-profile");
   if (profile.rate_by_active_ranks.empty())
     problems.add("/rate_by_active_ranks", "an empty list", "at least one rate");
-  for (size_t i = 0; i < profile.pieces.size(); ++i) {
+  for (size_t i = 0; i < profile.pieces.size(); ++i)
     if (profile.pieces[i].layer >= profile.model.layers.count())
       problems.add(fmt::format("/pieces/{}/layer", i), std::to_string(profile.pieces[i].layer),
                    fmt::format("a layer of the model: 0 to {}", profile.model.layers.count() - 1));
-  }
   problems.throw_if_any();
   return profile;
 }

@@ -42,10 +42,9 @@ class PieceTimer {
  public:
   PieceTimer(const ComputeRequest& request, const PieceTiming& size) {
     const Layout layout = layout_of(request, size.tensor, size.micro_batch, size.recompute);
-    for (size_t i = 0; i < size_t(kPieceInstances); ++i) {
+    for (size_t i = 0; i < size_t(kPieceInstances); ++i)
       runners_.push_back(std::make_unique<PieceRunner>(request.model, layout, request.sequence, size.piece,
                                                        size.layer, request.target));
-    }
   }
 
   /// Adds the samples of one pass of `rule`.

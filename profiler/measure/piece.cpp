@@ -82,10 +82,9 @@ void PieceRunner::forward() {
     const bool left = s.layer->can_leave_residual();
     s.layer->forward(s.boundary_copy(), s.layer_saved, {left ? s.boundary.data() : nullptr, left});
   }
-  if (s.head) {
+  if (s.head)
     s.head->forward(s.boundary_copy(), nullptr, s.ids.data(), 1e-4, s.head_saved,
                     static_cast<double*>(s.loss.data()));
-  }
 }
 
 void PieceRunner::backward_input() {

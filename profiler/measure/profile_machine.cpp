@@ -119,12 +119,11 @@ StoppingRule shortened(StoppingRule rule) {
 // The timings to take at each sequence length.
 std::vector<ComputeRequest> computes_of(const ProfileRequest& request, int64_t memory_bytes) {
   std::vector<ComputeRequest> computes;
-  for (const int64_t sequence : request.sequences) {
+  for (const int64_t sequence : request.sequences)
     computes.push_back(
         {request.model, sequence, request.precision,
          fitting_micro_batches(request.model, sequence, request.max_micro_batch, memory_bytes / 2),
          tensor_widths(request.model, request.max_tensor), timing_rule(request), request.target});
-  }
   return computes;
 }
 
@@ -164,13 +163,11 @@ void set_head(const ProfileRequest& request, Profile& profile) {
 std::vector<int64_t> fitting_micro_batches(const ModelSpec& model, int64_t sequence, int64_t most,
                                            int64_t memory_bytes) {
   const int64_t least = timing_bytes(model, sequence, 1);
-  if (least > memory_bytes) {
-    throw UserError(
-        Problem{fmt::format("model \"{}\" at sequence {}", model.name, sequence),
-                fmt::format("timing one layer needs {}", format_bytes(double(least))),
-                fmt::format("at most {}, half of this machine's memory", format_bytes(double(memory_bytes))),
-                "use a smaller --seq, or plan with a cluster of the catalog instead of a profile"});
-  }
+  if (least > memory_bytes)
+    refuse_input(fmt::format("model \"{}\" at sequence {}", model.name, sequence),
+                 fmt::format("timing one layer needs {}", format_bytes(double(least))),
+                 fmt::format("at most {}, half of this machine's memory", format_bytes(double(memory_bytes))),
+                 "use a smaller --seq, or plan with a cluster of the catalog instead of a profile");
   std::vector<int64_t> sizes = powers_of_two(most);
   std::erase_if(sizes, [&](int64_t size) { return timing_bytes(model, sequence, size) > memory_bytes; });
   return sizes;
@@ -182,10 +179,9 @@ Profile profile_machine(const ProfileRequest& request) {
   profile.machine = machine_of(request.target);
   const std::vector<ComputeRequest> computes = computes_of(request, profile.machine.memory_bytes);
   const int measurements = measurements_of(request, computes);
-  if (!request.quiet) {
+  if (!request.quiet)
     warn(fmt::format("measuring {} in {} steps, each repeated up to {} times if it is too noisy",
                      request.model.name, measurements, kMostRepeats));
-  }
   Progress progress(measurements, request.quiet);
   const auto advance = [&] { progress.advance(); };
   const int64_t ranks = ranks_of(request);

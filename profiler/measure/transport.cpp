@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <numeric>
 #include <thread>
 
 #include "base/clock.h"
@@ -63,8 +62,7 @@ class Ranks {
     if (target_.backend != nullptr) own_ = target_.backend->make_world(*control_, pointers, kTimeout);
     if (target_.backend == nullptr && request.launch)
       own_ = runtime::make_mpi_world(*control_, *request.launch, kTimeout, said);
-    everybody_.resize(size_t(ranks));
-    std::iota(everybody_.begin(), everybody_.end(), 0);
+    everybody_ = runtime::ranks_from(0, ranks);
     find_hosts(request.launch ? request.launch->process_of_host == 0 : true);
   }
 

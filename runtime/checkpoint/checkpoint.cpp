@@ -32,14 +32,13 @@ std::string key_of(TensorKind kind, const std::string& name) { return enum_name(
 
 [[noreturn]] void refuse_damaged(const std::filesystem::path& where, const std::string& found,
                                  const std::string& expected) {
-  throw UserError(Problem{where.string(), found, expected, "the checkpoint is damaged: take an earlier one"});
+  refuse_input(where.string(), found, expected, "the checkpoint is damaged: take an earlier one");
 }
 
 void check_file(const std::filesystem::path& folder, const CheckpointFile& file) {
   const std::filesystem::path path = folder / file.name;
   if (file.name.find('/') != std::string::npos)
-    throw UserError(
-        Problem{(folder / kInfoFile).string(), "file \"" + file.name + "\"", "one in the folder", ""});
+    refuse_input((folder / kInfoFile).string(), "file \"" + file.name + "\"", "one in the folder", "");
   std::error_code error;
   const auto bytes = std::filesystem::file_size(path, error);
   if (error)
@@ -100,8 +99,7 @@ std::vector<ShardBlock> rectangles(const Parameter& parameter, int64_t begin, in
 Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
   const std::filesystem::path file = folder / kInfoFile;
   info_ = from_json<CheckpointInfo>(load_json(file), file.string());
-  if (info_.format != kFormat)
-    throw UserError(Problem{file.string() + " at /format", info_.format, kFormat, ""});
+  if (info_.format != kFormat) refuse_input(file.string() + " at /format", info_.format, kFormat, "");
   validate_model(info_.model, file.string());
   for (const CheckpointFile& described : info_.files) {
     check_file(folder, described);
@@ -109,8 +107,8 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
     for (const auto& [name, entry] : files_.back()->entries()) {
       const auto parsed = parse_name(name);
       if (!parsed || entry.shape.size() != 2)
-        throw UserError(Problem{(folder / described.name).string(), "tensor \"" + name.substr(0, 80) + "\"",
-                                "kind/name@row,column of two dimensions", ""});
+        refuse_input((folder / described.name).string(), "tensor \"" + name.substr(0, 80) + "\"",
+                     "kind/name@row,column of two dimensions", "");
       const auto& [key, place] = *parsed;
       pieces_[key].push_back(
           {files_.size() - 1, {place.first, entry.shape[0], place.second, entry.shape[1]}, entry});
@@ -161,15 +159,13 @@ void Checkpoint::check_completeness() const {
     if (key.starts_with(key_of(TensorKind::value, ""))) weights += elements;
     sizes[key.substr(key.find('/') + 1)].emplace(whole.rows, whole.columns);
   }
-  for (const auto& [name, of_kinds] : sizes) {
-    for (const std::string& kind : enum_names<TensorKind>()) {
+  for (const auto& [name, of_kinds] : sizes)
+    for (const std::string& kind : enum_names<TensorKind>())
       if (of_kinds.size() != 1 || !pieces_.contains(fmt::format("{}/{}", kind, name)))
         refuse_damaged(
             folder_,
             fmt::format("no {} of the size of the others for {}", kind, cut_text(name, kMostNameBytes)),
             "values and both moments of each weight, of one size");
-    }
-  }
   if (const int64_t total = models::count_parameters(info_.model).total; weights < total)
     refuse_damaged(folder_, fmt::format("{} weights", weights),
                    fmt::format("the {} of {}", total, info_.model.name));
@@ -194,11 +190,10 @@ void Checkpoint::read(TensorKind kind, const std::string& name, const ShardBlock
     }
   }
   if (found == block.count()) return;
-  throw UserError(
-      Problem{folder_.string(),
-              fmt::format("{} of the {} elements of {} from row {}, column {}", found, block.count(),
-                          key_of(kind, name), block.global_row, block.global_column),
-              "all of them", "the checkpoint is of another model, or lacks a rank's file"});
+  refuse_input(folder_.string(),
+               fmt::format("{} of the {} elements of {} from row {}, column {}", found, block.count(),
+                           key_of(kind, name), block.global_row, block.global_column),
+               "all of them", "the checkpoint is of another model, or lacks a rank's file");
 }
 
 std::map<std::string, Checkpoint::TensorSummary> Checkpoint::tensors() const {
@@ -237,9 +232,8 @@ std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& f
     if (step && may_hold_checkpoint(entry->path())) found.emplace_back(*step, entry->path());
   }
   if (error)
-    throw UserError(Problem{folder.string(), fmt::format("cannot be listed ({})", error.message()),
-                            "a folder of checkpoints that can be read",
-                            "check its owner and mode; nothing was changed"});
+    refuse_input(folder.string(), fmt::format("cannot be listed ({})", error.message()),
+                 "a folder of checkpoints that can be read", "check its owner and mode; nothing was changed");
   std::sort(found.rbegin(), found.rend());
   std::vector<std::filesystem::path> paths;
   for (auto& [step, path] : found) paths.push_back(std::move(path));

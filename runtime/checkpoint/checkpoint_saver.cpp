@@ -22,7 +22,7 @@ constexpr char kDescription[] = "checkpoint.json";
 std::string rank_file(int rank) { return fmt::format("rank-{:05}.safetensors", rank); }
 
 [[noreturn]] void fail(const std::filesystem::path& path, const std::error_code& error) {
-  throw RunError(fmt::format("checkpoint {}: {}", path.string(), error.message()));
+  fail_run("checkpoint {}: {}", path.string(), error.message());
 }
 
 void sync_or_fail(const std::filesystem::path& folder) {
@@ -119,11 +119,10 @@ void check_no_later_checkpoints(const std::filesystem::path& folder, int64_t sta
     const std::string name = checkpoint.filename().string();
     const CheckpointOwner owner = owner_of(checkpoint);
     if (owner == CheckpointOwner::others || step_of_name(name) <= start_step) continue;
-    throw UserError(
-        Problem{"--checkpoints " + folder.string(),
-                fmt::format("holds {}{}, and this run would begin after step {}", name,
-                            owner == CheckpointOwner::unknown ? ", which cannot be read" : "", start_step),
-                "a folder without later checkpoints", remedy});
+    refuse_input("--checkpoints " + folder.string(),
+                 fmt::format("holds {}{}, and this run would begin after step {}", name,
+                             owner == CheckpointOwner::unknown ? ", which cannot be read" : "", start_step),
+                 "a folder without later checkpoints", remedy);
   }
 }
 
@@ -186,17 +185,15 @@ void CheckpointSaver::finish(CheckpointInfo info, const std::filesystem::path& u
     while (!std::filesystem::exists(file, error)) {
       const bool failed = options_.has_failed();
       if (failed || std::chrono::steady_clock::now() > deadline)
-        throw RunError(fmt::format(
-            "checkpoint {}: rank {} has not written its part{}", unfinished.string(), rank,
-            failed ? ", for its process is gone" : fmt::format(" within {} s", options_.patience_s)));
+        fail_run("checkpoint {}: rank {} has not written its part{}", unfinished.string(), rank,
+                 failed ? ", for its process is gone" : fmt::format(" within {} s", options_.patience_s));
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     info.files.push_back(
         {rank_file(rank), int64_t(std::filesystem::file_size(file)), int64_t(file_crc32(file))});
     const auto meant = checksums.find(rank);  // those of other processes are not known here
     if (meant != checksums.end() && meant->second != info.files.back().crc32)
-      throw RunError(
-          fmt::format("checkpoint {}: reads back as other bytes than were written", file.string()));
+      fail_run("checkpoint {}: reads back as other bytes than were written", file.string());
   }
   write_file_atomically(unfinished / kDescription, to_json(info).dump(1) + "\n");
   sync_or_fail(unfinished);

@@ -62,10 +62,9 @@ void note_no_lock(const std::filesystem::path& file, const char* reason) {
 void make_checkpoint_folder(const std::filesystem::path& folder) {
   const std::error_code error = make_folders(folder);
   if (!error && ::access(folder.c_str(), W_OK) == 0) return;
-  throw UserError(
-      Problem{"--checkpoints " + folder.string(),
-              fmt::format("cannot be written ({})", error ? error.message() : std::strerror(errno)),
-              "a folder, or a name for one", ""});
+  refuse_input("--checkpoints " + folder.string(),
+               fmt::format("cannot be written ({})", error ? error.message() : std::strerror(errno)),
+               "a folder, or a name for one", "");
 }
 
 FolderLock::FolderLock(const std::filesystem::path& folder) : folder_(folder), file_(folder / kLockFile) {
@@ -98,9 +97,8 @@ bool FolderLock::take() {
     if (errno != EWOULDBLOCK) return give_up(std::strerror(errno));
     const std::string holder = holder_in(descriptor);
     ::close(descriptor);
-    throw UserError(
-        Problem{"--checkpoints " + folder_.string(), fmt::format("another run saves there ({})", holder),
-                "a folder that no other run saves to", "wait until that run ends, or name another folder"});
+    refuse_input("--checkpoints " + folder_.string(), fmt::format("another run saves there ({})", holder),
+                 "a folder that no other run saves to", "wait until that run ends, or name another folder");
   }
   if (!is_still_named(descriptor, file_)) return ::close(descriptor), false;
   if (!is_plain_file(descriptor)) return give_up("no plain file");

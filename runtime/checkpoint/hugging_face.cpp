@@ -25,18 +25,17 @@ std::vector<std::filesystem::path> weight_files(const std::filesystem::path& fol
   if (std::filesystem::exists(folder / kSingle, error)) return {folder / kSingle};
   const std::filesystem::path index = folder / kIndex;
   if (!std::filesystem::exists(index, error))
-    throw UserError(Problem{folder.string(), "no weights", fmt::format("{} or {}", kSingle, kIndex),
-                            "name a folder of a Hugging Face model"});
+    refuse_input(folder.string(), "no weights", fmt::format("{} or {}", kSingle, kIndex),
+                 "name a folder of a Hugging Face model");
   const Json json = load_json(index);
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (!json.is_object() || map == json.end() || !map->is_object())
-    throw UserError(
-        Problem{index.string() + " at /weight_map", "missing or no object", "file names by tensor", ""});
+    refuse_input(index.string() + " at /weight_map", "missing or no object", "file names by tensor", "");
   std::set<std::filesystem::path> files;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos)
-      throw UserError(Problem{index.string() + " at /weight_map/" + detail::escape_pointer(tensor),
-                              detail::describe_json(file), "a file in the same folder", ""});
+      refuse_input(index.string() + " at /weight_map/" + detail::escape_pointer(tensor),
+                   detail::describe_json(file), "a file in the same folder", "");
     files.insert(folder / file.get<std::string>());
   }
   return {files.begin(), files.end()};
@@ -52,10 +51,9 @@ std::vector<char> tensor_data(const TensorSource& source, const TensorParts& par
   for (const HuggingFaceTensor& t : parts) {
     std::vector<double> values(static_cast<size_t>(t.rows * t.columns));
     source.read(TensorKind::value, t.name, {t.row, t.rows, 0, t.columns}, values.data());
-    for (int64_t r = 0; r < t.rows; ++r) {
+    for (int64_t r = 0; r < t.rows; ++r)
       for (int64_t c = 0; c < t.columns; ++c)
         floats[size_t(t.element(r, c))] = float(values[size_t(r * t.columns + c)] - t.added);
-    }
   }
   std::vector<char> data(size_t(count * size_of(type)));
   if (type == DataType::float32)
@@ -111,7 +109,7 @@ class Parts {
       // A name is on the disk before the next: the index, then config.json come last, and nothing loads
       // without them.
       if (!error) error = sync_folder(file.parent_path());
-      if (error) throw RunError(fmt::format("{}: {}", file.string(), error.message()));
+      if (error) fail_run("{}: {}", file.string(), error.message());
     }
     return std::exchange(files_, {});
   }
@@ -165,14 +163,13 @@ std::string config_of(const ModelSpec& model, const HuggingFaceExport& options) 
 void make_empty_folder(const std::filesystem::path& folder) {
   std::error_code error;
   if (const auto failed = make_folders(folder))
-    throw UserError(Problem{folder.string(), "cannot be made (" + failed.message() + ")", "a folder", ""});
+    refuse_input(folder.string(), "cannot be made (" + failed.message() + ")", "a folder", "");
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
     const bool of_a_model =
         name == "config.json" || name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
     if (of_a_model)  // shards of another export would be mixed with those of this one
-      throw UserError(
-          Problem{entry.path().string(), "is there already", "an empty folder", "name another one"});
+      refuse_input(entry.path().string(), "is there already", "an empty folder", "name another one");
   }
 }
 
@@ -211,14 +208,12 @@ void HuggingFaceWeights::place(const HuggingFaceTensor& tensor) {
   const std::optional<Place> found = find(tensor.source);
   if (!found && tensor.copy) return;
   if (!found)
-    throw UserError(Problem{folder_.string(), "no tensor " + tensor.source,
-                            "every weight of the plan's model",
-                            "plan the model of this folder: mpt-plan --model " + folder_.string()});
+    refuse_input(folder_.string(), "no tensor " + tensor.source, "every weight of the plan's model",
+                 "plan the model of this folder: mpt-plan --model " + folder_.string());
   if (found->entry->shape != tensor.shape)
-    throw UserError(Problem{folder_.string(),
-                            fmt::format("{} is {}", found->name, shape_text(found->entry->shape)),
-                            shape_text(tensor.shape) + ", as in the plan's model",
-                            "plan the model of this folder: mpt-plan --model " + folder_.string()});
+    refuse_input(folder_.string(), fmt::format("{} is {}", found->name, shape_text(found->entry->shape)),
+                 shape_text(tensor.shape) + ", as in the plan's model",
+                 "plan the model of this folder: mpt-plan --model " + folder_.string());
   placed_[tensor.name].push_back({tensor, found->file, found->entry});
 }
 
@@ -226,8 +221,8 @@ void HuggingFaceWeights::read(TensorKind kind, const std::string& name, const Sh
                               double* out) const {
   const auto placed = placed_.find(name);
   if (kind != TensorKind::value || placed == placed_.end())
-    throw UserError(Problem{folder_.string(), "no " + enum_name(kind) + " of " + name, "",
-                            "use a checkpoint of mpt-run"});
+    refuse_input(folder_.string(), "no " + enum_name(kind) + " of " + name, "",
+                 "use a checkpoint of mpt-run");
   for (const Placed& p : placed->second) {
     const HuggingFaceTensor& t = p.tensor;
     const int64_t first = std::max(block.global_row, t.row);

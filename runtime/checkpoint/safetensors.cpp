@@ -35,8 +35,7 @@ std::string name_of(DataType type) {
 
 [[noreturn]] void refuse(const std::filesystem::path& file, const std::string& found,
                          const std::string& expected) {
-  throw UserError(
-      Problem{file.string(), found, expected, "the file is damaged, cut off or no safetensors file"});
+  refuse_input(file.string(), found, expected, "the file is damaged, cut off or no safetensors file");
 }
 
 // A list of `count` whole numbers from 0 to `most`, or nothing.
@@ -157,7 +156,7 @@ SafetensorsWriter::~SafetensorsWriter() {
 }
 
 void SafetensorsWriter::fail() const {
-  throw RunError(fmt::format("{}: cannot be written ({})", file_.string(), std::strerror(errno)));
+  fail_run("{}: cannot be written ({})", file_.string(), std::strerror(errno));
 }
 
 void SafetensorsWriter::append(const void* data, int64_t bytes) {

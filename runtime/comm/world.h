@@ -4,12 +4,20 @@
 // World: all ranks of a run, in any process, and the groups that they form.
 
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "runtime/comm/communicator.h"
 
 namespace mpt::runtime {
+
+/// `count` ranks from `first` on.
+inline std::vector<int> ranks_from(int first, int count) {
+  std::vector<int> ranks(static_cast<size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), first);
+  return ranks;
+}
 
 class World {
  public:

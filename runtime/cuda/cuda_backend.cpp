@@ -35,10 +35,10 @@ class CudaBackend final : public Backend {
     for (Device* device : devices) own.push_back(dynamic_cast<cuda::StreamDevice*>(device));
     if (int(devices.size()) <= count_) return make_nccl_world(control, own, timeout);
     if (count_ > 1)
-      throw UserError(Problem{"the plan's ranks",
-                              fmt::format("{} in this process, which has {} GPUs", devices.size(), count_),
-                              "one rank per GPU, or one GPU that all ranks share",
-                              "start as many processes as there are nodes, or set CUDA_VISIBLE_DEVICES=0"});
+      refuse_input("the plan's ranks",
+                   fmt::format("{} in this process, which has {} GPUs", devices.size(), count_),
+                   "one rank per GPU, or one GPU that all ranks share",
+                   "start as many processes as there are nodes, or set CUDA_VISIBLE_DEVICES=0");
     const std::vector<Mover*> movers(own.begin(), own.end());
     for (cuda::StreamDevice* device : own)
       device->set_watch([&control, limit = std::chrono::duration<double>(timeout).count()](double waited_s) {

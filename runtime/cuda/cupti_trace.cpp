@@ -23,7 +23,7 @@ void check_cupti(CUptiResult result, std::string_view call) {
   if (result == CUPTI_SUCCESS) return;
   const char* text = nullptr;
   cuptiGetResultString(result, &text);
-  throw RunError(fmt::format("{}: {}", call, text == nullptr ? "an unknown error" : text));
+  fail_run("{}: {}", call, text == nullptr ? "an unknown error" : text);
 }
 
 constexpr size_t kBufferBytes = 4 << 20;

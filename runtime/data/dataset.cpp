@@ -18,9 +18,9 @@ uint64_t scramble(uint64_t x) {
 }
 
 [[noreturn]] void refuse_token(const std::string& path, int64_t at, int32_t token, int64_t vocab) {
-  throw UserError(Problem{"--data " + path, fmt::format("token {} is {}", at, token),
-                          fmt::format("0 to {}, the model's vocabulary", vocab - 1),
-                          "plan a model with the tokenizer's vocabulary, or check --data-format"});
+  refuse_input("--data " + path, fmt::format("token {} is {}", at, token),
+               fmt::format("0 to {}, the model's vocabulary", vocab - 1),
+               "plan a model with the tokenizer's vocabulary, or check --data-format");
 }
 
 // The bytes of text form a vocabulary of 256. Narrow elements hold tokens of another vocabulary, or ids that
@@ -29,11 +29,11 @@ void check_width(const TokenSource& source, const std::string& path, const Datas
   const int64_t ids = source.ids();
   const bool text = ids == 256;
   if (o.format == DataFormat::text || (text ? o.vocab == ids : o.vocab <= ids)) return;
-  throw UserError(Problem{
+  refuse_input(
       "--data " + path, fmt::format("{}, ids 0 to {}", text ? "bytes of text" : "narrow tokens", ids - 1),
       fmt::format("ids 0 to {}, the model's vocabulary", o.vocab - 1),
       text ? "tokenise it, and add --data-format uint16 or uint32; --data-format text trains on its bytes"
-           : "write the tokens again with 32 bits each, and add --data-format uint32"});
+           : "write the tokens again with 32 bits each, and add --data-format uint32");
 }
 
 // Checks the beginning of each file, so that a wrong tokenizer or format is found before training.
@@ -76,9 +76,8 @@ std::vector<DataPart> parse_data_argument(const std::vector<std::string>& words)
   for (size_t i = 0; i < words.size(); i += 2) {
     const auto weight = number_of<double>(words[i]);
     if (!weight || !(*weight > 0.0) || !std::isfinite(*weight) || i + 1 == words.size())
-      throw UserError(Problem{"--data", fmt::format("\"{}\" where a weight and its file are due", words[i]),
-                              "pairs of a positive weight and a file: 0.7 a 0.3 b",
-                              "give every file a weight, or none"});
+      refuse_input("--data", fmt::format("\"{}\" where a weight and its file are due", words[i]),
+                   "pairs of a positive weight and a file: 0.7 a 0.3 b", "give every file a weight, or none");
     parts.push_back({*weight, {words[i + 1]}});
   }
   return parts;
@@ -128,13 +127,12 @@ Dataset::Dataset(const DatasetOptions& options, DataSplit split) : options_(opti
     part.first = split == DataSplit::training ? 0 : windows - held_back;
     part.windows = split == DataSplit::training ? windows - held_back : held_back;
     if (part.windows < 1)
-      throw UserError(
-          Problem{"--data", fmt::format("{} tokens in {} files", part.tokens, described.paths.size()),
-                  fmt::format("at least {}: one sequence of {} tokens and the {} after it{}",
-                              options.sequence + behind, options.sequence,
-                              behind == 1 ? "token" : fmt::format("{} tokens", behind),
-                              options.validation_share > 0.0 ? ", for training and for validation" : ""),
-                  "add files, or plan with a shorter --seq"});
+      refuse_input("--data", fmt::format("{} tokens in {} files", part.tokens, described.paths.size()),
+                   fmt::format("at least {}: one sequence of {} tokens and the {} after it{}",
+                               options.sequence + behind, options.sequence,
+                               behind == 1 ? "token" : fmt::format("{} tokens", behind),
+                               options.validation_share > 0.0 ? ", for training and for validation" : ""),
+                   "add files, or plan with a shorter --seq");
     parts_.push_back(std::move(part));
   }
 }

@@ -13,8 +13,7 @@ namespace {
 
 [[noreturn]] void refuse(const std::filesystem::path& file, std::string found, std::string expected,
                          std::string remedy = "") {
-  throw UserError(
-      Problem{"--data " + file.string(), std::move(found), std::move(expected), std::move(remedy)});
+  refuse_input("--data " + file.string(), std::move(found), std::move(expected), std::move(remedy));
 }
 
 template <class T>

@@ -47,7 +47,7 @@ class Backend {
 };
 
 /// Loads the CUDA backend from the module libmpt_cuda.so in the program's folder. Throws NoDeviceError with
-/// the reason in one line if this machine cannot run it.
-std::unique_ptr<Backend> load_cuda_backend();
+/// the reason, and `remedy` on a line of its own, if this machine cannot run it.
+std::unique_ptr<Backend> load_cuda_backend(const std::string& remedy = "");
 
 }  // namespace mpt::runtime

@@ -8,8 +8,6 @@
 namespace mpt::runtime {
 namespace {
 
-[[noreturn]] void refuse(const std::string& reason) { throw NoDeviceError("no GPU can be used: " + reason); }
-
 // The build tree that contains the program, or a placeholder for it.
 std::string build_folder(const std::filesystem::path& program) {
   std::error_code error;
@@ -47,7 +45,11 @@ std::string unloadable_module_text(const std::string& loader_said) {
                                    : "build it again on a system like this one: target mpt_cuda");
 }
 
-std::unique_ptr<Backend> load_cuda_backend() {
+std::unique_ptr<Backend> load_cuda_backend(const std::string& remedy) {
+  const auto refuse = [&](const std::string& why) {
+    throw NoDeviceError(
+        fmt::format("no GPU can be used: {}{}{}", why, remedy.empty() ? "" : "\n    ", remedy));
+  };
   std::string reason;
   void* const module = open_module(kCudaModuleFile, reason);
   if (module == nullptr && reason.empty()) {

@@ -32,8 +32,7 @@ const void* DecoderLayer::attention_input(const Saved& saved) const {
 }
 
 const void* DecoderLayer::mlp_input(const Saved& saved) const {
-  if (norm2_) return saved.norm2.out.data();
-  return norm1_ ? saved.norm1.out.data() : mlp_base(saved).data();
+  return norm2_ ? saved.norm2.out.data() : norm1_ ? saved.norm1.out.data() : mlp_base(saved).data();
 }
 
 Buffer DecoderLayer::forward(Buffer input, Saved& saved, const Residual& residual) {
@@ -89,11 +88,10 @@ void DecoderLayer::with_post_norm(std::optional<Norm>& norm, SavedPostNorm& save
 }
 
 void DecoderLayer::forward_attention(Saved& saved, const void* lacking, void* output, const TokenRoom& room) {
-  if (norm1_) {
+  if (norm1_)
     normalise(*norm1_, lacking, saved.input, saved.input.data(), saved.norm1);
-  } else if (lacking != nullptr) {
+  else if (lacking != nullptr)
     add(saved.input.data(), lacking, saved.input.data());
-  }
   with_post_norm(attention_post_, saved.attention_out, output, [&](void* y) {
     with_mixer(saved, [&](auto& mixer, auto& kept) { mixer.forward(attention_input(saved), y, kept, room); });
   });
@@ -101,11 +99,10 @@ void DecoderLayer::forward_attention(Saved& saved, const void* lacking, void* ou
 
 void DecoderLayer::forward_mlp(Saved& saved, const void* attended, void* output, const TokenRoom& room) {
   if (attended != nullptr) saved.middle = local();
-  if (norm2_) {
+  if (norm2_)
     normalise(*norm2_, attended, saved.input, saved.middle.data(), saved.norm2);
-  } else if (attended != nullptr) {
+  else if (attended != nullptr)
     add(saved.input.data(), attended, saved.middle.data());
-  }
   with_post_norm(mlp_post_, saved.mlp_out, output, [&](void* y) {
     experts_ ? experts_->forward(mlp_input(saved), y, saved.experts, room)
              : mlp_->forward(mlp_input(saved), y, saved.mlp, room);
@@ -153,11 +150,10 @@ const void* DecoderLayer::behind(std::optional<Norm>& norm, SavedPostNorm& saved
 // a norm, `d_input` has the former already.
 void DecoderLayer::through(std::optional<Norm>& norm, const SavedNorm& saved, const Buffer& x,
                            const void* beside, void* d_input) {
-  if (norm) {
+  if (norm)
     norm->backward_input(saved.d_out.data(), x.data(), saved.statistics.data(), beside, d_input);
-  } else if (beside != nullptr) {
+  else if (beside != nullptr)
     add(d_input, beside, d_input);
-  }
 }
 
 Buffer DecoderLayer::backward_mlp(Saved& saved, const void* d_output, const void* beside, void* d_input,
@@ -166,12 +162,11 @@ Buffer DecoderLayer::backward_mlp(Saved& saved, const void* d_output, const void
   if (norm2_) saved.norm2.d_out = local();
   void* const dx = norm2_ ? saved.norm2.d_out.data() : d_input;
   Buffer room_of_mlp;
-  if (experts_) {
+  if (experts_)
     experts_->backward_input(dy, dx, loss_scale_, saved.experts, room);
-  } else {
+  else
     room_of_mlp =
         mlp_->backward_input(dy, dx, saved.mlp, room, saved.has_column_weights ? mlp_input(saved) : nullptr);
-  }
   through(norm2_, saved.norm2, mlp_base(saved), beside, d_input);
   return room_of_mlp;
 }
@@ -248,11 +243,10 @@ void DecoderLayer::backward_weight(Saved& saved, const void* d_output_data) {
     return post.d_input ? post.d_input.data() : d_output;
   };
   const void* const d_mlp = inner(saved.mlp_out, d_output_data);
-  if (experts_) {
+  if (experts_)
     experts_->backward_weight(d_mlp, mlp_input(saved), saved.experts, all);
-  } else if (mlp_) {
+  else if (mlp_)
     mlp_->backward_weight(d_mlp, mlp_input(saved), saved.mlp, all, with_columns);
-  }
   const void* const d_attention = saved.d_middle ? saved.d_middle.data() : d_output_data;
   weigh(mlp_post_, d_output_data, saved.mlp_out.input, saved.mlp_out.statistics);
   weigh(norm2_, saved.norm2.d_out.data(), mlp_base(saved), saved.norm2.statistics);

@@ -36,14 +36,13 @@ GatedDeltaLayer::GatedDeltaLayer(const std::string& name, const PartContext& con
       input_(columns_options(name + ".input", false, delta_parts(sizes_, false), sizes_.hidden, sizes_),
              context),
       output_(rows_options(name + ".output", false, delta_shape(sizes_, 1).values(), sizes_), context) {
-  if (const int64_t length = mixer().convolution; length > 0) {
+  if (const int64_t length = mixer().convolution; length > 0)
     convolution_ = parameters_.add({.name = name + ".convolution.weight",
                                     .global_rows = channels() * sizes_.tensor,
                                     .global_columns = length,
                                     .blocks = blocks_of(delta_parts(sizes_, true), length, sizes_),
                                     .deviation = 1.0 / std::sqrt(3.0 * double(length)),
                                     .weight_decay = length > 1});
-  }
   decay_ = parameters_.add(split_vector(name + ".decay", heads(), kDecay, kDecayDeviation));
   step_bias_ = parameters_.add(split_vector(name + ".step_bias", heads(), kStepBias, kStepDeviation));
   norm_ = parameters_.add(whole_vector(name + ".norm.scale", delta_.head_dim, sizes_.tensor > 1, 1.0));

@@ -26,10 +26,9 @@ void HeadExchange::for_each_part(const HeadParts& parts, F&& body) const {
 template <class F>
 void HeadExchange::for_each_sequence(int64_t row_bytes, F&& body) const {
   const int64_t bytes = sizes_.sequence * row_bytes;
-  for (int64_t rank = 0; rank < ranks(); ++rank) {
+  for (int64_t rank = 0; rank < ranks(); ++rank)
     for (int64_t b = 0; b < sizes_.batch; ++b)
       body((rank * sizes_.batch + b) * bytes, (b * ranks() + rank) * bytes, bytes);
-  }
 }
 
 Buffer HeadExchange::to_heads(const void* tokens, const HeadParts& parts) const {

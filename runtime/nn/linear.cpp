@@ -224,9 +224,9 @@ void Linear::backward_input_of_rows(const void* dy, Buffer& gathered, void* dx,
     backward_both(dy, x, dx, magnitudes);
     return through(activation, dx);
   }
-  if (activation.dup == nullptr) {
+  if (activation.dup == nullptr)
     multiply_back(shape_.rows, dy, dx, magnitudes);
-  } else {
+  else
     run(LinearActivationBackward{.shape = shaped(shape_.rows, magnitudes),
                                  .activation = activation.shape,
                                  .dy = dy,
@@ -234,7 +234,6 @@ void Linear::backward_input_of_rows(const void* dy, Buffer& gathered, void* dx,
                                  .up = activation.up,
                                  .room = dx,
                                  .dup = activation.dup});
-  }
   if (x != nullptr) backward_weight(dy, x, magnitudes);
 }
 

@@ -179,10 +179,9 @@ DataType compute_type(Precision precision) {
 void check_supported(const ModelSpec& model) {
   const auto lacking = frameworks::lacks_model(frameworks::own_runtime(), model);
   if (!lacking) return;
-  throw UserError(
-      Problem{fmt::format("model \"{}\"", model.name), lacking->reason,
-              "a model that mpt-run can compute: docs/training.md lists its parts",
-              "another framework can train it: mpt-plan, without --profile, then mpt-plan export"});
+  refuse_input(fmt::format("model \"{}\"", model.name), lacking->reason,
+               "a model that mpt-run can compute: docs/training.md lists its parts",
+               "another framework can train it: mpt-plan, without --profile, then mpt-plan export");
 }
 
 }  // namespace mpt::runtime

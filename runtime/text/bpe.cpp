@@ -53,13 +53,12 @@ void Bpe::read_vocabulary(JsonPart& model) {
     const bool printable = (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
     const int32_t code = printable ? byte : next++;
     std::string& letter = letters_[size_t(byte)];
-    if (!byte_level_) {
+    if (!byte_level_)
       letter = fmt::format("<0x{:02X}>", byte);
-    } else if (code < 0x80) {
+    else if (code < 0x80)
       letter = char(code);
-    } else {
+    else
       letter = {char(0xc0 | code >> 6), char(0x80 | (code & 0x3f))};
-    }
     byte_of_[letter] = char(byte);
     known += vocabulary_.count(letter);
   }

@@ -37,7 +37,7 @@ std::string composed(const std::string& text) {
   const auto length = utf8proc_map(bytes, utf8proc_ssize_t(text.size()), &made,
                                    utf8proc_option_t(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owned(made, std::free);
-  if (length < 0) throw RunError(fmt::format("normalising text: {}", utf8proc_errmsg(length)));
+  if (length < 0) fail_run("normalising text: {}", utf8proc_errmsg(length));
   return {reinterpret_cast<const char*>(made), size_t(length)};
 }
 
@@ -87,8 +87,7 @@ std::optional<Regex::Match> Regex::find(std::string_view text, size_t from) cons
                           PCRE2_NO_UTF_CHECK | option, data.get(), nullptr);
   }
   if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
-  if (found < 0)
-    throw RunError(fmt::format("the tokenizer's expression, from byte {}: {}", from, pcre_message(found)));
+  if (found < 0) fail_run("the tokenizer's expression, from byte {}: {}", from, pcre_message(found));
   const PCRE2_SIZE* at = pcre2_get_ovector_pointer(data.get());
   return Match{at[0], at[1]};
 }

@@ -11,9 +11,8 @@ void check_utf8(std::string_view text, const std::string& where) {
   for (size_t at = 0; at < text.size();) {
     const auto [code, bytes] = first_character(text.substr(at));
     if (code < 0)
-      throw UserError(Problem{where,
-                              fmt::format("byte {} is 0x{:02x}, which is not UTF-8", at, uint8_t(text[at])),
-                              "text in UTF-8", "convert it, for example with iconv -t UTF-8"});
+      refuse_input(where, fmt::format("byte {} is 0x{:02x}, which is not UTF-8", at, uint8_t(text[at])),
+                   "text in UTF-8", "convert it, for example with iconv -t UTF-8");
     at += bytes;
   }
 }

@@ -4,9 +4,9 @@
 namespace mpt::runtime {
 
 void refuse_part(const std::string& where, const std::string& found) {
-  throw UserError(Problem{where, found, "what MPT reads of a tokenizer.json (docs/training.md, \"Tokens\")",
-                          "tokenise with the package tokenizers, write the ids as uint32 to a file, and "
-                          "train with --data-format uint32"});
+  refuse_input(where, found, "what MPT reads of a tokenizer.json (docs/training.md, \"Tokens\")",
+               "tokenise with the package tokenizers, write the ids as uint32 to a file, and "
+               "train with --data-format uint32");
 }
 
 JsonPart::JsonPart(const Json& json, std::string where)

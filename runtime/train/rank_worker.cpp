@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -146,10 +145,8 @@ void RankWorker::make_groups(const RankPlace& place) {
              : metered(communicator(place, group, pipeline_name(group.thread), FirstCall::transfer),
                        t.transfer);
   }
-  std::vector<int64_t> everybody(static_cast<size_t>(grid_.ranks()));
-  std::iota(everybody.begin(), everybody.end(), 0);
-  world_group_ =
-      timed(place.control.communicator(place.rank, to_int(everybody), "gradient norm"), t.gradients);
+  const auto everybody = ranks_from(0, int(grid_.ranks()));
+  world_group_ = timed(place.control.communicator(place.rank, everybody, "gradient norm"), t.gradients);
   if (plan_.model.moe() == nullptr) return;
   for (const models::GroupUse use :
        {models::GroupUse::tensor, models::GroupUse::context, models::GroupUse::experts}) {
@@ -402,10 +399,9 @@ void RankWorker::reduce_tied_embedding() {
   const auto parts_of = [&](int s) {
     Stage& stage = *held(s).stage;
     std::vector<Part> parts;
-    for (const OwnedRange& range : stage.parameters().owned()) {
+    for (const OwnedRange& range : stage.parameters().owned())
       if (range.parameter == stage.shared_embedding())
         parts.push_back({stage.parameters().gradient_at(range), range.count});
-    }
     return parts;
   };
   const DataType type = state_type_of(type_);

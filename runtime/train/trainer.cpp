@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <limits>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <thread>
 
@@ -177,8 +176,8 @@ class Run {
     std::string said;
     device_world_ = make_mpi_world(*world_, *inputs_.launch, options_.timeout, said);
     if (!device_world_ && inputs_.transport == "mpi")
-      throw UserError(Problem{"--transport mpi", said, "a build with libmpt_mpi.so under a launcher of MPI",
-                              "leave --transport out: the messages then go over TCP"});
+      refuse_input("--transport mpi", said, "a build with libmpt_mpi.so under a launcher of MPI",
+                   "leave --transport out: the messages then go over TCP");
     if (inputs_.tell && (device_world_ || inputs_.launch->launcher != "torchrun"))
       inputs_.tell(device_world_ ? fmt::format("messages go over {}", said)
                                  : fmt::format("messages go over TCP, not MPI: {}", said));
@@ -225,9 +224,7 @@ class Run {
                           1.5 * std::chrono::duration<double>(options_.timeout).count());
     Executor executor(program_, worker.pipeline_rank(), *lanes, worker);
     Executor evaluator(program_, worker.pipeline_rank(), *lanes, worker, Pass::forward);
-    std::vector<int> everybody(static_cast<size_t>(grid_.ranks()));
-    std::iota(everybody.begin(), everybody.end(), 0);
-    const auto group = world_->communicator(rank, everybody, "step");
+    const auto group = world_->communicator(rank, ranks_from(0, int(grid_.ranks())), "step");
     const std::vector<int64_t> pipeline = grid_.group(rank, Axis::pipeline);
     const auto timelines = world_->communicator(rank, {pipeline.begin(), pipeline.end()}, "timelines");
     int64_t saved = worker.state().step;
@@ -407,10 +404,10 @@ class Run {
                               : at < 0                           ? "the embedding"
                               : at == plan_.model.layers.count() ? "the head"
                                                                  : fmt::format("layer {}", at);
-    throw RunError(fmt::format(
+    fail_run(
         "{} steps in a row had NaN or Inf (the loss is {}, the gradient norm {}) and left the weights as "
         "they were; {} had it first: lower the learning rate (--lr)",
-        worker.state().skipped_in_a_row, worker.loss(), worker.gradient_norm(), first));
+        worker.state().skipped_in_a_row, worker.loss(), worker.gradient_norm(), first);
   }
 
   void finish_step() {
@@ -457,20 +454,16 @@ class Run {
 }  // namespace
 
 reports::RunResult train(const Plan& plan, const TrainOptions& options, const RunInputs& inputs,
-                         const OnStep& on_step, const std::atomic<bool>& stop, DataType type) {
+                         const OnStep& on_step, const std::atomic<bool>& stop, std::optional<DataType> type) {
   check_supported(plan.model);
   try {
-    return Run(plan, options, inputs, on_step, stop, type).run();
+    return Run(plan, options, inputs, on_step, stop, type.value_or(compute_type(plan.layout.precision)))
+        .run();
   } catch (const StopRequested&) {  // while the processes came together
     reports::RunResult result;
     result.stopped = true;
     return result;
   }
-}
-
-reports::RunResult train(const Plan& plan, const TrainOptions& options, const RunInputs& inputs,
-                         const OnStep& on_step, const std::atomic<bool>& stop) {
-  return train(plan, options, inputs, on_step, stop, compute_type(plan.layout.precision));
 }
 
 }  // namespace mpt::runtime

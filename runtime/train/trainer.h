@@ -39,11 +39,10 @@ struct RunInputs {
 /// Trains on threads of this process, one per rank, or on this process's share of the ranks if there are
 /// several processes (the measurements are then in the first one). Trains to step `options.steps`, or until
 /// `stop` becomes true (checked between steps), and saves a checkpoint if requested. Throws RunError with
-/// rank, step and instruction if a rank fails; all other ranks have ended by then.
+/// rank, step and instruction if a rank fails; all other ranks have ended by then. Without `type` the
+/// precision is the plan's.
 reports::RunResult train(const Plan& plan, const TrainOptions& options, const RunInputs& inputs,
-                         const OnStep& on_step, const std::atomic<bool>& stop, DataType type);
-/// In the precision of the plan.
-reports::RunResult train(const Plan& plan, const TrainOptions& options, const RunInputs& inputs,
-                         const OnStep& on_step, const std::atomic<bool>& stop);
+                         const OnStep& on_step, const std::atomic<bool>& stop,
+                         std::optional<DataType> type = {});
 
 }  // namespace mpt::runtime

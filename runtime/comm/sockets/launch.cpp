@@ -16,9 +16,8 @@ std::optional<int> number(const char* name, int least, int most) {
   if (text == nullptr || *text == '\0') return std::nullopt;
   const std::string word = text;
   if (const auto value = number_of<int>(word); value && *value >= least && *value <= most) return value;
-  throw UserError(Problem{fmt::format("environment variable {}", name), "\"" + word.substr(0, 40) + "\"",
-                          fmt::format("a whole number from {} to {}", least, most),
-                          "unset it to run in one process"});
+  refuse_input(fmt::format("environment variable {}", name), "\"" + word.substr(0, 40) + "\"",
+               fmt::format("a whole number from {} to {}", least, most), "unset it to run in one process");
 }
 
 constexpr int kMostProcesses = 100000;
@@ -33,8 +32,7 @@ bool agent_holds_port() {
 int meeting_port(int otherwise) {
   const auto port = number("MASTER_PORT", 1, kLastPort);
   if (!port) return otherwise;
-  if (!agent_holds_port()) return *port;
-  return *port == kLastPort ? kFirstFreePort : *port + 1;
+  return !agent_holds_port() ? *port : *port == kLastPort ? kFirstFreePort : *port + 1;
 }
 
 // srun gives the sizes of all hosts' groups, not of this one: "2(x3),1" means three hosts with two tasks, and

@@ -25,8 +25,8 @@ constexpr char kMagic[8] = "mpt-run";
 constexpr uint32_t kProtocolVersion = 2;
 
 [[noreturn]] void throw_other_plan(const std::string& processes) {
-  throw UserError(Problem{"plan", fmt::format("process {} was started with another one", processes),
-                          "the same plan.json everywhere", "copy it to every host"});
+  refuse_input("plan", fmt::format("process {} was started with another one", processes),
+               "the same plan.json everywhere", "copy it to every host");
 }
 
 Hello make_hello(const SocketWorldOptions& o, int port, const std::string& address) {
@@ -89,8 +89,7 @@ class Meeting {
     try {
       return Socket::listen(o_.launch.master_address, o_.launch.master_port);
     } catch (const RunError& error) {
-      throw RunError(fmt::format(
-          "{}\n    --master-port PORT chooses another port, the same for all processes", error.what()));
+      fail_run("{}\n    --master-port PORT chooses another port, the same for all processes", error.what());
     }
   }
 
@@ -106,9 +105,8 @@ class Meeting {
           (verdict == 1 && !master.receive_all(hellos_.data(), hellos_.size() * sizeof(Hello), patience_)))
         throw RunError("the connection has ended");
     } catch (const RunError& error) {
-      throw RunError(
-          fmt::format("the run did not come together: process 0, or another program at {}, port {}: {}",
-                      launch.master_address, launch.master_port, error.what()));
+      fail_run("the run did not come together: process 0, or another program at {}, port {}: {}",
+               launch.master_address, launch.master_port, error.what());
     }
     if (verdict != 1) throw_other_plan(std::to_string(launch.process));
     peers_[0] = std::move(master);
@@ -182,8 +180,8 @@ class Meeting {
     std::vector<size_t> missing;
     for (size_t p = first; p < peers_.size(); ++p)
       if (!peers_[p]) missing.push_back(p);
-    throw RunError(fmt::format("the run did not come together within {} s: process {} did not call",
-                               std::chrono::duration<double>(o_.timeout).count(), fmt::join(missing, ", ")));
+    fail_run("the run did not come together within {} s: process {} did not call",
+             std::chrono::duration<double>(o_.timeout).count(), fmt::join(missing, ", "));
   }
 
   const SocketWorldOptions& o_;
@@ -198,10 +196,9 @@ class Meeting {
 std::vector<Socket> meet_processes(const SocketWorldOptions& options) {
   const Launch& launch = options.launch;
   if (options.ranks % launch.processes != 0)
-    throw UserError(
-        Problem{launch.launcher, fmt::format("{} processes", launch.processes),
-                fmt::format("a number that divides the plan's {} ranks", options.ranks),
-                fmt::format("start {} processes, or plan for another number of devices", options.ranks)});
+    refuse_input(launch.launcher, fmt::format("{} processes", launch.processes),
+                 fmt::format("a number that divides the plan's {} ranks", options.ranks),
+                 fmt::format("start {} processes, or plan for another number of devices", options.ranks));
   return Meeting(options).hold();
 }
 

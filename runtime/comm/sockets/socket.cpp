@@ -20,9 +20,7 @@
 namespace mpt::runtime {
 namespace {
 
-[[noreturn]] void fail(const std::string& what) {
-  throw RunError(fmt::format("{} ({})", what, std::strerror(errno)));
-}
+[[noreturn]] void fail(const std::string& what) { fail_run("{} ({})", what, std::strerror(errno)); }
 
 std::unique_ptr<addrinfo, void (*)(addrinfo*)> resolve(const std::string& address, int port) {
   addrinfo hints{};
@@ -30,8 +28,8 @@ std::unique_ptr<addrinfo, void (*)(addrinfo*)> resolve(const std::string& addres
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0)
-    throw UserError(Problem{"MASTER_ADDR", "\"" + address.substr(0, 80) + "\": " + ::gai_strerror(error),
-                            "the name or number of the first host", ""});
+    refuse_input("MASTER_ADDR", "\"" + address.substr(0, 80) + "\": " + ::gai_strerror(error),
+                 "the name or number of the first host", "");
   return {found, ::freeaddrinfo};
 }
 

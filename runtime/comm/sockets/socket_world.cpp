@@ -8,7 +8,6 @@
 #include <map>
 #include <mutex>
 #include <new>
-#include <numeric>
 #include <thread>
 
 #include "base/digest.h"
@@ -93,9 +92,7 @@ class SocketWorld final : public MessageWorld {
     return reason_;
   }
   std::vector<int> local_ranks() const override {
-    std::vector<int> ranks(static_cast<size_t>(ranks_per_process_));
-    std::iota(ranks.begin(), ranks.end(), own_ * ranks_per_process_);
-    return ranks;
+    return ranks_from(own_ * ranks_per_process_, ranks_per_process_);
   }
 
   void send(const Address& at, const char* data, int64_t bytes) {

@@ -11,7 +11,6 @@
 #include <ctime>
 #include <map>
 #include <mutex>
-#include <numeric>
 
 #include "base/error.h"
 
@@ -341,11 +340,7 @@ void ThreadWorld::abort(const std::string& reason) {
   state_->is_aborted.store(true, std::memory_order_release);
 }
 
-std::vector<int> ThreadWorld::local_ranks() const {
-  std::vector<int> ranks(static_cast<size_t>(ranks_));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
+std::vector<int> ThreadWorld::local_ranks() const { return ranks_from(0, ranks_); }
 
 bool ThreadWorld::aborted() const { return state_->is_aborted.load(std::memory_order_acquire); }
 

@@ -38,8 +38,8 @@ class CpuDevice final : public Device {
     }
     void* block = std::aligned_alloc(size_t(kAllocationUnit), size_t(std::max(size, kAllocationUnit)));
     if (block == nullptr)
-      throw RunError(fmt::format("out of memory: {} more could not be allocated; the rank has {}",
-                                 format_bytes(double(size)), format_bytes(double(in_use_ - size))));
+      fail_run("out of memory: {} more could not be allocated; the rank has {}", format_bytes(double(size)),
+               format_bytes(double(in_use_ - size)));
     return block;
   }
 
@@ -101,8 +101,7 @@ std::unique_ptr<Products> make_products() {
   const std::string_view name = choice == nullptr ? "" : choice;
   if (name == "own") return nullptr;
   const auto refuse = [](const std::string& found) {
-    throw UserError(
-        Problem{"MPT_PRODUCTS", found, "own or onednn", "unset it, or try: export MPT_PRODUCTS=own"});
+    refuse_input("MPT_PRODUCTS", found, "own or onednn", "unset it, or try: export MPT_PRODUCTS=own");
   };
   if (!name.empty() && name != "onednn") refuse(std::string(name));
   std::string reason;

@@ -51,11 +51,10 @@ void run(const Call& call, const LossGradient& o) {
       if (o.cap > 0.0) {
         for (int64_t c = 0; c < s.used; ++c) {
           const T e = row[c];
-          if (c == target) {
+          if (c == target)
             row[c] = (e / sums[t] - T(1)) * scale * slope(sums[s.tokens + t] + maximum[t]);
-          } else if (e > T(0)) {
+          else if (e > T(0))
             row[c] = e / sums[t] * scale * slope(std::log(e) + maximum[t]);
-          }
         }
       } else {
         row *= scale / sums[t];

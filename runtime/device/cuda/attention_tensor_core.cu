@@ -144,10 +144,9 @@ __global__ void __launch_bounds__(kWarps* kWarp)
       const bool blind = high == -INFINITY;
       const float shrink = blind ? 1.0f : __expf(highest[half] - high);
       float total = 0.0f;
-      for (int n = 0; n < kColumns; ++n) {
+      for (int n = 0; n < kColumns; ++n)
         for (int i = 2 * half; i < 2 * half + 2; ++i)
           total += p[n][i] = blind ? 0.0f : __expf(p[n][i] - high);
-      }
       for (int n = 0; n < D / 8; ++n)
         for (int i = 2 * half; i < 2 * half + 2; ++i) o[n][i] *= shrink;
       sum[half] = sum[half] * shrink + over_row(total, Sum());

@@ -96,9 +96,8 @@ class CublasGemm final : public Gemm {
     for (; product.chosen < product.algorithms().size(); ++product.chosen)
       if (product.run(call, product.chosen, room)) return true;
     if (call.epilogue.kind != Epilogue::Kind::none) return false;
-    throw RunError(fmt::format("cuBLASLt knows no way to multiply [{}, {}] by [{}, {}]{}", shape.m, shape.k,
-                               shape.k, shape.n,
-                               types.are_fp8() ? " in 8 bits on this GPU: plan with --precision bf16" : ""));
+    fail_run("cuBLASLt knows no way to multiply [{}, {}] by [{}, {}]{}", shape.m, shape.k, shape.k, shape.n,
+             types.are_fp8() ? " in 8 bits on this GPU: plan with --precision bf16" : "");
   }
 
   void* workspace(cudaStream_t stream) {

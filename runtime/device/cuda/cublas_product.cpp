@@ -35,8 +35,7 @@ cublasLtMatrixLayout_t layout(cudaDataType_t type, int64_t rows, int64_t columns
 }  // namespace
 
 void check(cublasStatus_t status, const char* call) {
-  if (status != CUBLAS_STATUS_SUCCESS)
-    throw RunError(fmt::format("{} failed: {}", call, cublasLtGetStatusString(status)));
+  if (status != CUBLAS_STATUS_SUCCESS) fail_run("{} failed: {}", call, cublasLtGetStatusString(status));
 }
 
 cudaDataType_t cuda_type(DataType type) {

@@ -42,8 +42,7 @@ std::optional<Cudnn> open_cudnn() {
 }  // namespace
 
 void Cudnn::check(cudnnStatus_t status, const char* call) const {
-  if (status != CUDNN_STATUS_SUCCESS)
-    throw RunError(fmt::format("{} failed: {}", call, error_string(status)));
+  if (status != CUDNN_STATUS_SUCCESS) fail_run("{} failed: {}", call, error_string(status));
 }
 
 const Cudnn* load_cudnn() {
@@ -66,8 +65,7 @@ void CudnnDescriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttribut
                           const void* values) {
   const cudnnStatus_t status = cudnn_.set_attribute(descriptor_, name, type, count, values);
   if (status != CUDNN_STATUS_SUCCESS)
-    throw RunError(
-        fmt::format("cudnnBackendSetAttribute of {} failed: {}", int(name), cudnn_.error_string(status)));
+    fail_run("cudnnBackendSetAttribute of {} failed: {}", int(name), cudnn_.error_string(status));
 }
 
 void CudnnDescriptor::set(cudnnBackendAttributeName_t name, const CudnnDescriptor& other) {

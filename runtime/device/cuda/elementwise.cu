@@ -219,13 +219,12 @@ void run(StreamDevice& gpu, DataType type, const CopyColumns& o) {
   const cudaStream_t stream = gpu.stream();
   const DataType to = o.to_type;
   if (type == to) return MPT_DISPATCH(type, copy_columns<T, T>(stream, o));
-  if (type == DataType::float32) {
+  if (type == DataType::float32)
     to == DataType::bfloat16 ? copy_columns<float, Bfloat16>(stream, o)
                              : copy_columns<float, Half>(stream, o);
-  } else {
+  else
     type == DataType::bfloat16 ? copy_columns<Bfloat16, float>(stream, o)
                                : copy_columns<Half, float>(stream, o);
-  }
 }
 
 void run(StreamDevice& gpu, DataType type, const ResidualAdd& o) {

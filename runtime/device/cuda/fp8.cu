@@ -115,18 +115,17 @@ class Narrowing {
   void narrow(const Magnitudes& m, const Fp8Place& to) const {
     const bool packed = N > 1 && columns_ % N == 0 && rows_ % kColumnPack == 0;
     const dim3 tiles(unsigned(ceil_div(columns_, kTile)), unsigned(ceil_div(rows_, kTile)));
-    if (to.columns == nullptr) {
+    if (to.columns == nullptr)
       launch_each(stream_, rows_ * columns_ / N, narrow_kernel<T, N>, format_, rows_ * columns_, x_, m,
                   to.rows);
-    } else if (to.rows == nullptr) {
+    else if (to.rows == nullptr)
       launch(stream_, tiles, dim3(kThreads), 0,
              packed ? narrow_transposed_kernel<T, N, kColumnPack> : narrow_transposed_kernel<T, 1, 1>,
              format_, rows_, columns_, x_, m, to.columns);
-    } else {
+    else
       launch(stream_, tiles, dim3(kThreads), 0,
              packed ? narrow_both_kernel<T, N, kColumnPack> : narrow_both_kernel<T, 1, 1>, format_, rows_,
              columns_, x_, m, to.rows, to.columns);
-    }
   }
 
  private:

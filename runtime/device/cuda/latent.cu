@@ -62,12 +62,11 @@ __global__ void latent_split_kernel(LatentShape s, Turns turns, const T* dqkv, T
     }
     const bool is_key = column >= queries;
     const int64_t head = column % queries / dim, c = column % dim;
-    if (is_key && c < s.nope) {
+    if (is_key && c < s.nope)
       dexpanded[(t * s.heads + head) * width + c] = dqkv[i];
-    } else if (!is_key) {
+    else if (!is_key)
       dq[t * queries + column] =
           c < s.nope ? dqkv[i] : narrow<T>(turns.turned(dqkv + i - c + s.nope, c - s.nope, token));
-    }
   }
 }
 

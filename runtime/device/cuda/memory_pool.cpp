@@ -156,11 +156,11 @@ void* MemoryPool::fresh(int64_t size, cudaStream_t stream) {
     size_t available = 0, total = 0;
     cudaGetLastError();
     cudaMemGetInfo(&available, &total);
-    throw RunError(fmt::format(
+    fail_run(
         "out of GPU memory: {} were asked for, {} of {} are free, {} are in use by this rank; plan with a "
         "lower --memory, or for more devices",
         format_bytes(double(size)), format_bytes(double(available)), format_bytes(double(total)),
-        format_bytes(double(reserved_))));
+        format_bytes(double(reserved_)));
   }
   check(status, "cudaMalloc");
   reserved_ += size;

@@ -46,10 +46,9 @@ __global__ void add_column_sums(int64_t chunks, int64_t columns, const S* partia
   __shared__ S sums[kChunkRows][kWarp];
   const int64_t column = int64_t(blockIdx.x) * kWarp + threadIdx.x;
   S sum = 0;
-  if (column < columns) {
+  if (column < columns)
     for (int64_t chunk = threadIdx.y; chunk < chunks; chunk += kChunkRows)
       sum += partial[chunk * columns + column];
-  }
   sums[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || column >= columns) return;

@@ -11,7 +11,7 @@
 namespace mpt::runtime::cuda {
 
 void fail(cudaError_t status, const char* call) {
-  throw RunError(fmt::format("{} failed: {}", call, cudaGetErrorString(status)));
+  fail_run("{} failed: {}", call, cudaGetErrorString(status));
 }
 
 bool is_on_host(const void* data) {

@@ -18,10 +18,9 @@ class EventMarks final : public WorkMarks {
   }
   ~EventMarks() override {
     cudaEventDestroy(zero_);
-    for (const auto* events : {&starts_, &ends_}) {
+    for (const auto* events : {&starts_, &ends_})
       for (const cudaEvent_t event : *events)
         if (event != nullptr) cudaEventDestroy(event);
-    }
   }
 
   void begin_step() override {
