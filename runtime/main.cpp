@@ -187,12 +187,13 @@ void tell_stop(const runtime::RunOptions& o, int64_t done, const reports::RunRes
 
 // Text of a new checkpoint's model. What goes wrong with it must not end the training, nor hold it up for
 // long.
-void say_sample(const runtime::RunOptions& o, const std::filesystem::path& saved, const auto& say) {
+void say_sample(const runtime::RunOptions& o, const std::filesystem::path& saved, int64_t step,
+                const auto& say) {
   if (o.sample.empty() || stop_requested()) return;
   try {
     const runtime::SampleOptions sample{
         .checkpoint = saved.string(), .prompt = o.sample, .tokenizer = o.tokenizer, .most_s = 30.0};
-    say(fmt::format("{}: {}", saved.filename().string(), runtime::sample_text(sample)));
+    say(fmt::format("{}: {}", runtime::checkpoint_name(step), runtime::sample_text(sample)));
   } catch (const std::exception& error) {
     warn(fmt::format("mpt-run: no sample of {}: {}", saved.string(), error.what()));
   }
@@ -229,7 +230,8 @@ int train(const runtime::RunOptions& o, const Plan& plan, const runtime::Attempt
     result = runtime::train(
         plan, o.train,
         {opened.data.get(), opened.validation.get(), opened.checkpoint.get(), opened.weights.get(), o.launch,
-         backend, end_at_once, o.transport, say, [&](const auto& saved) { say_sample(o, saved, say); }},
+         backend, end_at_once, o.transport, say,
+         [&](const auto& saved, int64_t step) { say_sample(o, saved, step, say); }},
         [&](const auto& record) { monitor.on_step(record); }, stop_requested());
     lost = monitor.failure();
   }

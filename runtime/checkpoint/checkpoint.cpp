@@ -104,6 +104,10 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
   for (const CheckpointFile& described : info_.files) {
     check_file(folder, described);
     files_.push_back(std::make_unique<SafetensorsFile>(folder / described.name));
+    if (auto metadata = files_.back()->metadata(); metadata[kRunKey] != info_.run)
+      refuse_damaged(folder / described.name,
+                     fmt::format("a file of run \"{}\"", cut_text(metadata[kRunKey], kMostNameBytes)),
+                     fmt::format("one of run \"{}\", which wrote {}", info_.run, kInfoFile));
     for (const auto& [name, entry] : files_.back()->entries()) {
       const auto parsed = parse_name(name);
       if (!parsed || entry.shape.size() != 2)

@@ -5,7 +5,8 @@
 // A tensor's name says which rectangle of which global weight it holds: "value/layers.0.mlp.up.weight@64,0"
 // (first row, first column). So any layout loads a checkpoint of any other. The folder is written under a
 // temporary name, flushed, and renamed once it is complete. checkpoint.json has the length and CRC-32 of
-// every file.
+// every file. The temporary name, checkpoint.json and the files have the run's random number, so that a
+// process of an earlier run that still writes adds nothing to a later run's checkpoint.
 
 #include <filesystem>
 #include <map>
@@ -29,6 +30,8 @@ struct CheckpointFile {
 struct CheckpointInfo {
 #include "generated/CheckpointInfo.inc"
 };
+
+inline constexpr const char* kRunKey = "run";  // of a file's metadata
 
 /// A rectangle of one global tensor that is to be written to a file.
 struct CheckpointPiece {

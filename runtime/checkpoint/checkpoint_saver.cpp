@@ -31,7 +31,8 @@ void sync_or_fail(const std::filesystem::path& folder) {
 
 // Writes under a temporary name and renames when complete, so a file of the final name is always complete.
 // Returns the checksum of what was to be written.
-int64_t write_rank(const std::filesystem::path& folder, int rank, const RankSnapshot& snapshot) {
+int64_t write_rank(const std::filesystem::path& folder, int rank, const RankSnapshot& snapshot,
+                   const std::string& run) {
   std::vector<NamedTensor> tensors;
   for (const CheckpointPiece& p : snapshot.pieces)
     tensors.push_back(
@@ -39,7 +40,7 @@ int64_t write_rank(const std::filesystem::path& folder, int rank, const RankSnap
          snapshot.type,
          {p.block.rows, p.block.columns}});
   const std::filesystem::path part = folder / (rank_file(rank) + ".part");
-  SafetensorsWriter writer(part, tensors, {{"format", "mpt-checkpoint"}});
+  SafetensorsWriter writer(part, tensors, {{"format", "mpt-checkpoint"}, {kRunKey, run}});
   for (const CheckpointPiece& p : snapshot.pieces) writer.append(p.data.data(), int64_t(p.data.size()));
   writer.finish();
   std::error_code error;
@@ -88,7 +89,8 @@ void remove_unfinished(const std::filesystem::path& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(kUnfinished) && step_of_name(name.substr(sizeof kUnfinished - 1)) &&
+    const std::string step = name.substr(0, name.find('.', 1));  // without the run's number
+    if (step.starts_with(kUnfinished) && step_of_name(step.substr(sizeof kUnfinished - 1)) &&
         entry.symlink_status(error).type() == std::filesystem::file_type::directory)
       found.push_back(entry.path());
   }
@@ -135,7 +137,7 @@ CheckpointSaver::~CheckpointSaver() {
   if (thread_.joinable()) thread_.join();
 }
 
-void CheckpointSaver::add(int rank, const CheckpointInfo& info, RankSnapshot snapshot) {
+void CheckpointSaver::add(int rank, const CheckpointInfo& info, RankSnapshot snapshot, bool kept) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !writing_; });
   if (failure_) std::rethrow_exception(failure_);
@@ -143,10 +145,10 @@ void CheckpointSaver::add(int rank, const CheckpointInfo& info, RankSnapshot sna
   if (int(collected_.size()) < options_.local_ranks) return;
   if (thread_.joinable()) thread_.join();
   writing_ = true;
-  thread_ = std::thread([this, info, snapshots = std::exchange(collected_, {})] {
+  thread_ = std::thread([this, info, kept, snapshots = std::exchange(collected_, {})] {
     std::exception_ptr failure;
     try {
-      write(info, snapshots);
+      write(info, snapshots, kept);
     } catch (const UserError& error) {  // training has begun, so it is no input error
       failure = std::make_exception_ptr(RunError(error.what()));
     } catch (...) {
@@ -165,19 +167,27 @@ void CheckpointSaver::wait() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-void CheckpointSaver::write(const CheckpointInfo& info, const std::map<int, RankSnapshot>& snapshots) {
-  const std::filesystem::path unfinished = options_.folder / (kUnfinished + checkpoint_name(info.step));
+void CheckpointSaver::write(const CheckpointInfo& info, const std::map<int, RankSnapshot>& snapshots,
+                            bool kept) {
+  const auto unfinished =
+      options_.folder / fmt::format("{}{}.{}", kUnfinished, checkpoint_name(info.step), info.run);
   std::error_code error;
   std::filesystem::create_directories(unfinished, error);
   if (error) fail(unfinished, error);
   std::map<int, int64_t> checksums;
-  for (const auto& [rank, snapshot] : snapshots) checksums[rank] = write_rank(unfinished, rank, snapshot);
-  if (options_.leader) finish(info, unfinished, checksums);
+  for (const auto& [rank, snapshot] : snapshots)
+    checksums[rank] = write_rank(unfinished, rank, snapshot, info.run);
+  if (!options_.leader) return;
+  describe(info, unfinished, checksums);
+  if (kept) give_name(unfinished, info.step);
+  if (kept) prune(info.step);
+  options_.on_saved(kept ? options_.folder / checkpoint_name(info.step) : unfinished, info.step);
+  if (!kept) remove_own_files(unfinished);
 }
 
-// Checks that every file exists under its name, can be read back and is listed; only then renames the folder.
-void CheckpointSaver::finish(CheckpointInfo info, const std::filesystem::path& unfinished,
-                             const std::map<int, int64_t>& checksums) {
+// Checks that every file exists under its name and can be read back, and lists it.
+void CheckpointSaver::describe(CheckpointInfo info, const std::filesystem::path& unfinished,
+                               const std::map<int, int64_t>& checksums) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(options_.patience_s);
   for (int rank = 0; rank < options_.ranks; ++rank) {
     const std::filesystem::path file = unfinished / rank_file(rank);
@@ -197,9 +207,6 @@ void CheckpointSaver::finish(CheckpointInfo info, const std::filesystem::path& u
   }
   write_file_atomically(unfinished / kDescription, to_json(info).dump(1) + "\n");
   sync_or_fail(unfinished);
-  give_name(unfinished, info.step);
-  prune(info.step);
-  options_.on_saved(options_.folder / checkpoint_name(info.step));
 }
 
 void CheckpointSaver::give_name(const std::filesystem::path& unfinished, int64_t step) {

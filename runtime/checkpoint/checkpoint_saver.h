@@ -16,6 +16,9 @@
 
 namespace mpt::runtime {
 
+/// The folder of a checkpoint, and its step.
+using OnSaved = std::function<void(const std::filesystem::path& checkpoint, int64_t step)>;
+
 struct SaveOptions {
   std::filesystem::path folder;
   int64_t keep = 2;         // newest ones that stay
@@ -26,7 +29,7 @@ struct SaveOptions {
   double patience_s = 300;  // how long the leader waits for the files of other processes
   std::function<bool()> has_failed = [] { return false; };  // ends the wait early
   // The leader calls it with each checkpoint, on the thread that wrote it. The next one waits for its end.
-  std::function<void(const std::filesystem::path& checkpoint)> on_saved = [](const auto&) {};
+  OnSaved on_saved = [](const auto&, int64_t) {};
 };
 
 /// Throws UserError if `folder` holds checkpoints of later steps than `start_step`, readable or not. A run
@@ -47,15 +50,16 @@ class CheckpointSaver {
   ~CheckpointSaver();
 
   /// Every local rank calls this with its state; the last one starts the writing. Waits until the previous
-  /// checkpoint is written, and throws the RunError of a failed one.
-  void add(int rank, const CheckpointInfo& info, RankSnapshot snapshot);
+  /// checkpoint is written, and throws the RunError of a failed one. A checkpoint that is not `kept` is
+  /// deleted after on_saved.
+  void add(int rank, const CheckpointInfo& info, RankSnapshot snapshot, bool kept = true);
   /// Returns when everything is on disk; throws like add().
   void wait();
 
  private:
-  void write(const CheckpointInfo& info, const std::map<int, RankSnapshot>& snapshots);
-  void finish(CheckpointInfo info, const std::filesystem::path& unfinished,
-              const std::map<int, int64_t>& checksums);
+  void write(const CheckpointInfo& info, const std::map<int, RankSnapshot>& snapshots, bool kept);
+  void describe(CheckpointInfo info, const std::filesystem::path& unfinished,
+                const std::map<int, int64_t>& checksums);
   void give_name(const std::filesystem::path& unfinished, int64_t step);
   void prune(int64_t newest);
 

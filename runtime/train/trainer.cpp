@@ -8,13 +8,13 @@
 #include <limits>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "models/footprint.h"
 #include "reports/utilisation.h"
-#include "runtime/checkpoint/checkpoint_saver.h"
 #include "runtime/comm/mpi/mpi_module.h"
 #include "runtime/comm/sockets/socket.h"
 #include "runtime/comm/sockets/socket_world.h"
@@ -149,7 +149,6 @@ class Run {
     reports::RankRecord record;
     int64_t overflow = kNoOverflow;  // the first piece with a value that is not finite
   };
-  static_assert(sizeof(RankReport) % sizeof(double) == 0);
 
   std::unique_ptr<World> make_world() const {
     const int ranks = int(plan_.layout.ranks());
@@ -227,6 +226,7 @@ class Run {
     const auto group = world_->communicator(rank, ranks_from(0, int(grid_.ranks())), "step");
     const std::vector<int64_t> pipeline = grid_.group(rank, Axis::pipeline);
     const auto timelines = world_->communicator(rank, {pipeline.begin(), pipeline.end()}, "timelines");
+    const std::string run = meet(rank, *group);
     int64_t saved = worker.state().step;
     while (worker.state().step < options_.steps) {
       if (should_stop(*group)) {
@@ -250,9 +250,13 @@ class Run {
       if (rank == 0) note_step(worker, reports, step_time_s);
       if (is_due(options_.evaluate_every, worker.state().step)) evaluate(worker, evaluator);
       if (rank == 0) finish_step();
-      if (is_due(options_.save_every, worker.state().step)) save(rank, worker, saved);
+      const int64_t step = worker.state().step;
+      const bool kept = is_due(options_.save_every, step);
+      if (kept || (is_due(options_.sample_every, step) && step < options_.steps))
+        save(rank, worker, run, kept);
+      if (kept) saved = step;
     }
-    if (worker.state().step > saved) save(rank, worker, saved);
+    if (worker.state().step > saved) save(rank, worker, run, true);
   }
 
   // Compute is the time of the compute lane's instructions without the calls inside.
@@ -275,10 +279,23 @@ class Run {
     return asked > 0.0;
   }
 
-  std::vector<RankReport> exchange(Communicator& group, const RankReport& own) const {
-    std::vector<RankReport> reports(static_cast<size_t>(group.size()));
-    group.all_gather(&own, reports.data(), sizeof(RankReport) / sizeof(double), DataType::float64);
+  template <class Report>
+  static std::vector<Report> exchange(Communicator& group, const Report& own) {
+    static_assert(sizeof(Report) % sizeof(double) == 0);
+    std::vector<Report> reports(static_cast<size_t>(group.size()));
+    group.all_gather(&own, reports.data(), sizeof(Report) / sizeof(double), DataType::float64);
     return reports;
+  }
+
+  // Returns the run's random number, which all ranks get from the first.
+  static std::string meet(int rank, Communicator& group) {
+    struct Greeting {
+      uint64_t run = 0;
+    } own;
+    std::random_device random;
+    if (rank == 0) own.run = uint64_t{random()} << 32 | random();
+    const std::vector<Greeting> all = exchange(group, own);
+    return fmt::format("{:016x}", all[0].run);
   }
 
   static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
@@ -313,10 +330,10 @@ class Run {
     if (worker.is_first_rank()) record_.validation_loss = sum / double(options_.evaluation_steps);
   }
 
-  void save(int rank, RankWorker& worker, int64_t& saved) {
-    saved = worker.state().step;
+  void save(int rank, RankWorker& worker, const std::string& run, bool kept) {
     if (!saver_) return;
     CheckpointInfo info;
+    info.run = run;
     info.step = worker.state().step;
     info.samples = worker.state().samples;
     info.optimizer_steps = worker.state().optimizer_steps;
@@ -327,7 +344,7 @@ class Run {
     info.seed = int64_t(options_.seed);
     info.layout = layout_name(plan_.layout);
     info.model = plan_.model;
-    saver_->add(rank, info, worker.snapshot());
+    saver_->add(rank, info, worker.snapshot(), kept);
   }
 
   // Rank 0 gets the spans of each pipeline rank of the first replica, relative to the step's start, because

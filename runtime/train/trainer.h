@@ -9,7 +9,7 @@
 
 #include "core/plan.h"
 #include "reports/run_result.h"
-#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/checkpoint_saver.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/sockets/launch.h"
 #include "runtime/data/dataset.h"
@@ -33,7 +33,8 @@ struct RunInputs {
   std::function<void(const std::string& what)> end_process{};
   std::string transport = "auto";  // of CPU ranks in several processes: auto, mpi or sockets
   std::function<void(const std::string& line)> tell{};  // of the transport chosen; null: not
-  std::function<void(const std::filesystem::path& checkpoint)> on_saved = [](const auto&) {};
+  OnSaved on_saved = [](const auto&, int64_t) {};
+};
 };
 
 /// Trains on threads of this process, one per rank, or on this process's share of the ranks if there are

@@ -944,6 +944,11 @@ def checkpoints(folder, text, plan):
     expect("run, checkpoints", trained, 0, "validation ", "step-00000002: a line")
     if f"step-00000004: {run('mpt-run', 'sample', saved, '--prompt', 'a line').stdout}" not in trained.stdout:
         FAILURES.append("run: --sample printed another text than mpt-run sample prints of its checkpoint")
+    sampled = run("mpt-run", plan, "--data", text, "--checkpoints", f"{folder}/sampled", "--steps", 5, "--sample", "a line", "--every", 2)
+    expect("run, samples between checkpoints", sampled, 0, "step-00000002: a line", "step-00000004: a line", "step-00000005: a line")
+    if sampled.stdout.count(": a line") != 3 or [name for name in os.listdir(f"{folder}/sampled") if name != ".running"] != ["step-00000005"]:
+        FAILURES.append(f"run: samples between checkpoints left {os.listdir(f'{folder}/sampled')} behind, and printed\n{sampled.stdout}")
+    expect("run, how often no sample is printed", run(*train, "--steps", 6, "--resume", "auto", "--sample-every", 2), 2, "--sample-every", "--sample")
     expect("run, a sample without checkpoints", run("mpt-run", plan, "--data", text, "--steps", 1, "--sample", "a"), 2, "--sample", "--checkpoints FOLDER")
     expect("run, a tokenizer without a sample", run(*train, "--steps", 6, "--resume", "auto", "--tokenizer", "t.json"), 2, "--tokenizer", "--sample")
     expect("run, a sample that is too long", run(*train, "--steps", 6, "--resume", "auto", "--sample", "a" * 32), 2, "--prompt: 32 tokens")

@@ -237,6 +237,118 @@ TEST(Checkpoint, APipeAsDescriptionIsRefusedAndNotWaitedFor) {
   EXPECT_FALSE(own_checkpoint_step(folder));
 }
 
+// A rank's file with other metadata, and the index as if it had always been so.
+void replace_file(const std::filesystem::path& checkpoint, const std::string& name,
+                  const SafetensorsFile& content, const std::map<std::string, std::string>& metadata) {
+  std::vector<NamedTensor> tensors;
+  for (const auto& [tensor, entry] : content.entries()) tensors.push_back({tensor, entry.type, entry.shape});
+  SafetensorsWriter writer(checkpoint / (name + ".new"), tensors, metadata);
+  for (const auto& [tensor, entry] : content.entries()) writer.append(content.data(entry), entry.bytes);
+  writer.finish();
+  std::filesystem::rename(checkpoint / (name + ".new"), checkpoint / name);
+  Json index = load_json(checkpoint / "checkpoint.json");
+  for (Json& file : index["files"]) {
+    if (file["name"] != name) continue;
+    file["bytes"] = writer.bytes();
+    file["crc32"] = writer.crc32();
+  }
+  write_file_atomically(checkpoint / "checkpoint.json", index.dump());
+}
+
+TEST(Checkpoint, AFileOfAnotherRunIsRefused) {
+  WantedPlan request{test::little_gpt()};
+  request.pipeline = 2;
+  const auto folder = fresh_folder("runs"), other = fresh_folder("other_run");
+  losses(request, 4, {nullptr, folder, 2, 9});
+  losses(request, 4, {nullptr, other});
+  const std::string name = "rank-00001.safetensors", own = newest(folder)->info().run;
+  const SafetensorsFile of_other(other / checkpoint_name(4) / name);
+  EXPECT_EQ(own.size(), 16u);
+  EXPECT_NE(of_other.metadata().at("run"), own) << "each run draws a number of its own";
+  EXPECT_EQ(SafetensorsFile(folder / checkpoint_name(4) / name).metadata().at("run"), own);
+  replace_file(folder / checkpoint_name(4), name, of_other, of_other.metadata());
+  std::vector<std::string> notes;
+  const auto checkpoint = open_newest(folder, notes);
+  ASSERT_TRUE(checkpoint);
+  EXPECT_EQ(checkpoint->info().step, 2);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("a file of run \"" + of_other.metadata().at("run")), std::string::npos) << notes[0];
+  EXPECT_NE(notes[0].find("one of run \"" + own), std::string::npos) << notes[0];
+}
+
+// Older versions wrote no number of the run.
+TEST(Checkpoint, OneWithoutANumberOfItsRunIsLoaded) {
+  const auto folder = fresh_folder("old");
+  const std::vector<double> whole = losses({test::little_gpt()}, 8, {});
+  losses({test::little_gpt()}, 4, {nullptr, folder});
+  const auto step = folder / checkpoint_name(4);
+  const std::string name = "rank-00000.safetensors";
+  replace_file(step, name, SafetensorsFile(step / name), {{"format", "mpt-checkpoint"}});
+  EXPECT_THROW(Checkpoint{step}, UserError) << "the index has one still";
+  Json index = load_json(step / "checkpoint.json");
+  EXPECT_EQ(index.erase("run"), 1u);
+  write_file_atomically(step / "checkpoint.json", index.dump());
+  const std::vector<double> rest = losses({test::little_gpt()}, 8, {newest(folder).get(), {}});
+  EXPECT_EQ(rest, std::vector<double>(whole.begin() + 4, whole.end()));
+}
+
+// One process's part of a run with two processes of one rank each.
+void save_part(CheckpointSaver& saver, int rank, const std::string& run) {
+  CheckpointInfo info;
+  info.step = 3;
+  info.run = run;
+  info.model = test::little_gpt();
+  RankSnapshot snapshot;
+  snapshot.pieces = {{TensorKind::value, "w", 0, 1, 0, 1, std::vector<char>(4)}};
+  saver.add(rank, info, snapshot);
+}
+
+TEST(Checkpoint, AProcessOfAnOlderRunAddsNothingToAStep) {
+  const auto folder = fresh_folder("late");
+  SaveOptions first, other;
+  first.folder = other.folder = folder;
+  first.ranks = other.ranks = 2;
+  first.patience_s = 0.3;
+  other.leader = false;
+  CheckpointSaver leader(first), late(other), member(other);
+  save_part(late, 1, "older");
+  late.wait();
+  save_part(leader, 0, "newer");
+  EXPECT_THROW(leader.wait(), RunError) << "the rank of this run has written nothing";
+  CheckpointSaver again(first);
+  save_part(member, 1, "newer");
+  save_part(again, 0, "newer");
+  again.wait();
+  save_part(late, 1, "older");
+  late.wait();
+  EXPECT_EQ(SafetensorsFile(folder / checkpoint_name(3) / "rank-00001.safetensors").metadata().at("run"),
+            "newer");
+  EXPECT_EQ(load_json(folder / checkpoint_name(3) / "checkpoint.json")["run"], "newer");
+  CheckpointSaver next(first);  // a run that begins removes what is left
+  EXPECT_EQ(names_in(folder), (std::set<std::string>{checkpoint_name(3)}));
+}
+
+TEST(Checkpoint, OneThatIsNotKeptIsShownAndDeleted) {
+  const auto folder = fresh_folder("shown");
+  SaveOptions options;
+  options.folder = folder;
+  std::vector<std::pair<int64_t, std::set<std::string>>> shown;
+  options.on_saved = [&](const auto& path, int64_t step) { shown.emplace_back(step, names_in(path)); };
+  CheckpointSaver saver(options);
+  for (const bool kept : {true, false}) {
+    CheckpointInfo info;
+    info.step = kept ? 1 : 2;
+    info.model = test::little_gpt();
+    RankSnapshot snapshot;
+    snapshot.pieces = {{TensorKind::value, "w", 0, 1, 0, 1, std::vector<char>(4)}};
+    saver.add(0, info, snapshot, kept);
+    saver.wait();
+  }
+  const std::set<std::string> whole{"checkpoint.json", "rank-00000.safetensors"};
+  EXPECT_EQ(shown, (std::vector<std::pair<int64_t, std::set<std::string>>>{{1, whole}, {2, whole}}));
+  EXPECT_EQ(names_in(folder), (std::set<std::string>{checkpoint_name(1)}));
+}
+
 TEST(Checkpoint, ADamagedOneIsPassedOver) {
   const auto folder = fresh_folder("damaged");
   WantedPlan request{test::little_gpt()};
@@ -276,7 +388,7 @@ std::filesystem::path rewritten(const std::function<void(std::vector<NamedTensor
     for (const auto& [name, entry] : before.entries()) pieces.push_back({name, entry.type, entry.shape});
   }
   change(pieces);
-  SafetensorsWriter writer(file, pieces, {});
+  SafetensorsWriter writer(file, pieces, {{"run", info.run}});
   for (const NamedTensor& piece : pieces) {
     const std::vector<float> values(size_t(piece.shape[0] * piece.shape[1]), 1.0f);
     writer.append(values.data(), int64_t(values.size() * sizeof(float)));

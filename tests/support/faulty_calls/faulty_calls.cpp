@@ -6,8 +6,9 @@
 //   MPT_CALLS         a file that gets a line for each call that was made: kind, path, and more
 //   MPT_FAULT         kill (the process ends before it), fail (EIO), full (it and all later ones: ENOSPC),
 //   short
-//                     (half of a write is written), drop (nothing is done, and success is said)
-//   MPT_FAULT_AT      the number of the call, from 1
+//                     (half of a write is written), drop (nothing is done, and success is said), wait (it is
+//                     made when the file MPT_FAULT_UNTIL is there; MPT_FAULT_UNTIL.begun says that it waits)
+//   MPT_FAULT_AT      the number of the call, from 1; for wait a text in the paths of files that are created
 // A line holds the bytes of a write in hexadecimal, so that tests/runtime/crash_points_test.py can make what
 // a machine without power would have kept.
 
@@ -53,6 +54,18 @@ std::recursive_mutex calls_mutex;
 int calls = 0;
 
 enum class Fate { made, failed, halved, dropped };
+
+// Paths that are created, such as MPT_FAULT_AT names one, wait; only the first.
+void wait_to_create(const std::string& path) {
+  static bool has_waited = false;
+  if (variable("MPT_FAULT") != "wait" || has_waited || path.find(variable("MPT_FAULT_AT")) == path.npos)
+    return;
+  has_waited = true;
+  const std::string until = variable("MPT_FAULT_UNTIL");
+  const auto open = next_of<int(const char*, int, ...)>("open");
+  ::close(open((until + ".begun").c_str(), O_WRONLY | O_CREAT, 0644));
+  while (::access(until.c_str(), F_OK) != 0) ::usleep(10'000);
+}
 
 // Counts a call; may end the process, or set errno.
 Fate fate_of_next() {
@@ -104,6 +117,7 @@ int open_counted(const char* name, const char* path, int flags, mode_t mode) {
   const auto really = next_of<int(const char*, int, ...)>(name);
   if ((flags & O_CREAT) == 0 || !is_below(path)) return really(path, flags, mode);
   const std::lock_guard lock(calls_mutex);
+  wait_to_create(path);
   if (fate_of_next() == Fate::failed) return -1;
   const int result = really(path, flags, mode);
   if (result >= 0) tell("create", path);
