@@ -263,17 +263,17 @@ std::error_code make_folders(const std::filesystem::path& folder) {
   return error;
 }
 
-void write_file_atomically(const std::filesystem::path& file, const std::string& text) {
+void write_file_atomically(const std::filesystem::path& file, const std::string& text, bool durable) {
   files_of_program().check();
   const bool in_place = is_written_in_place(file);
   const auto target = in_place ? file : behind_links(file);
   const Temporary out =
       in_place ? Temporary{file.string(), open_in_place(file.string())} : open_beside(target, file.string());
   if (!in_place) keep_permissions(target, out.descriptor);
-  bool ok = write_all(out.descriptor, text) && (in_place || ::fsync(out.descriptor) == 0);
+  bool ok = write_all(out.descriptor, text) && (in_place || !durable || ::fsync(out.descriptor) == 0);
   ok = (::close(out.descriptor) == 0) && ok;
   ok = ok && (in_place || ::rename(out.file.c_str(), target.c_str()) == 0);
-  if (ok && !in_place)
+  if (ok && durable && !in_place)
     (void)sync_folder(target.parent_path());  // a folder that may not be listed has no sync
   if (ok) return;
   const RunError error(

@@ -72,8 +72,9 @@ bool finds_file(const std::filesystem::path& file);
 bool finds_folder(const std::filesystem::path& folder);
 
 /// Writes a temporary file in the target's folder, flushes, and renames: a reader never sees half a file. A
-/// pipe or /dev/stdout is written in place. Throws RunError, or UserError if the path cannot be opened.
-void write_file_atomically(const std::filesystem::path& file, const std::string& text);
+/// pipe or /dev/stdout is written in place. A file that is not `durable` may be lost with the machine's
+/// power. Throws RunError, or UserError if the path cannot be opened.
+void write_file_atomically(const std::filesystem::path& file, const std::string& text, bool durable = true);
 /// Puts the names in a folder on the disk: a file's fsync keeps its bytes, and not its name. A file system
 /// that cannot do so for folders is no error.
 std::error_code sync_folder(const std::filesystem::path& folder);

@@ -27,10 +27,11 @@ struct RunOptions {
   std::optional<Launch> launch;  // one of several processes
   int master_port = 0;           // 0: from the environment
   std::string transport = "auto";
-  std::string log, tensorboard, trace, report, device = "auto";
+  std::string log, tensorboard, metrics, trace, report, device = "auto";
   int64_t ranks = 0;  // 0: the plan's
   double timeout_s = 300.0;
   bool quiet = false, watch = false;
+  bool reads_gpus = false;        // the first process shows or writes their load
   std::string sample, tokenizer;  // a prompt, and a tokenizer.json
   MachineLoad load;               // since the start of the program
   TrainOptions train;

@@ -43,6 +43,7 @@ std::string files_written(const RunFacts& facts) {
   add(facts.saved.string(), "checkpoint");
   add(facts.log, "a line per step");
   add(facts.tensorboard, "curves, for tensorboard --logdir");
+  add(facts.metrics, "figures of the last step, for Prometheus");
   add(facts.trace, "for ui.perfetto.dev");
   add(facts.report, "report");
   return text;

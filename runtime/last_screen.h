@@ -15,7 +15,7 @@ namespace mpt::runtime {
 
 /// Facts for the last screen that are not in plan and result. Paths are as typed; empty: none.
 struct RunFacts {
-  std::string plan{}, log{}, tensorboard{}, trace{}, report{}, checkpoints{};
+  std::string plan{}, log{}, tensorboard{}, metrics{}, trace{}, report{}, checkpoints{};
   std::filesystem::path saved{};  // the newest checkpoint
   int64_t cores = 0;              // of this machine
   double others_share = 0.0;      // share of the cores' time that other programs took

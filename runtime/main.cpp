@@ -23,6 +23,7 @@
 #include "runtime/checkpoint/hugging_face.h"
 #include "runtime/command_line.h"
 #include "runtime/last_screen.h"
+#include "runtime/monitor/gpu_load.h"
 #include "runtime/monitor/step_monitor.h"
 #include "runtime/program.h"
 #include "runtime/train/trainer.h"
@@ -52,7 +53,7 @@ void write_outputs(const runtime::RunOptions& o, const Plan& plan, const reports
   if (!o.report.empty())
     write_file_atomically(o.report, reports::run_report(plan, program, predicted, result));
   if (o.quiet) return;
-  runtime::RunFacts facts{o.plan, o.log, o.tensorboard, o.trace, o.report, o.train.checkpoints};
+  runtime::RunFacts facts{o.plan, o.log, o.tensorboard, o.metrics, o.trace, o.report, o.train.checkpoints};
   facts.saved = saved_checkpoint(o, result);
   facts.cores = int64_t(std::thread::hardware_concurrency());
   facts.others_share = o.launch ? 0.0 : o.load.others_share();  // the run's other processes do not count
@@ -222,8 +223,12 @@ int train(const runtime::RunOptions& o, const Plan& plan, const runtime::Attempt
   std::string lost;
   {
     files_of_program().check();  // before the log is opened
-    runtime::StepMonitor monitor(
-        plan, {o.train.steps, o.log, o.tensorboard, done, o.quiet, o.watch, backend != nullptr});
+    runtime::StepMonitor monitor(plan,
+                                 {o.train.steps, o.log, o.tensorboard, o.metrics, done, o.quiet, o.watch});
+    const auto gpus = backend != nullptr && o.reads_gpus ? runtime::open_gpu_monitor() : nullptr;
+    const auto read_gpu = [&](const auto& bus_id, auto& record) {
+      if (gpus) gpus->read(bus_id, record);
+    };
     const auto say = [&](const std::string& text) {
       if (!o.quiet) print_while_read([&] { fmt::print("{}{}\n", isatty(1) == 1 ? "\r\033[K" : "", text); });
     };
@@ -231,7 +236,7 @@ int train(const runtime::RunOptions& o, const Plan& plan, const runtime::Attempt
         plan, o.train,
         {opened.data.get(), opened.validation.get(), opened.checkpoint.get(), opened.weights.get(), o.launch,
          backend, end_at_once, o.transport, say,
-         [&](const auto& saved, int64_t step) { say_sample(o, saved, step, say); }},
+         [&](const auto& saved, int64_t step) { say_sample(o, saved, step, say); }, read_gpu},
         [&](const auto& record) { monitor.on_step(record); }, stop_requested());
     lost = monitor.failure();
   }
@@ -268,10 +273,11 @@ int run(int argc, char** argv) {
   app.footer(app.get_footer() + kExitCodes);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   o.launch = runtime::launch_from_environment(o.master_port);
+  o.reads_gpus = o.watch || !o.log.empty() || !o.metrics.empty();
   if (o.launch && o.launch->process > 0) {  // the first process prints for all
     o.quiet = true;
     o.sample = "";
-    o.log = o.tensorboard = o.trace = o.report = "";
+    o.log = o.tensorboard = o.metrics = o.trace = o.report = "";
   }
   end_on_signals(kEarlyEnd);
   const Plan plan = load_plan(o.plan);

@@ -104,7 +104,7 @@ class Measured:
         rates = {backend: statistics.median(self.rates_of(backend)) for backend in ("cudnn", "flash") if self.rates_of(backend)}
         check.say(f"| {t.name()} | {t.sequence} | {t.micro_batch} x {t.micro_batches} | {step_s * 1e3:.1f} ms | "
                   f"{prediction['step_time_s'] * 1e3:.1f} ms | {source} | {tokens / step_s:,.0f} | "
-                  f"{statistics.median(r['model_flop_utilization'] for r in records):.1%} | {peak / 2**30:.2f} GiB | "
+                  f"{statistics.median(r.get('model_flop_utilization', 0.0) for r in records):.1%} | {peak / 2**30:.2f} GiB | "
                   f"{max(m['peak_bytes'] for m in prediction['memory']) / 2**30:.2f} GiB | "
                   f"{max(watch.most_memory_gib() for _, watch in runs):.2f} GiB | "
                   f"{' | '.join(f'{rates[b]:,.0f}' if b in rates else '-' for b in ('cudnn', 'flash'))} | "

@@ -59,12 +59,10 @@ class CudaBackend final : public Backend {
     std::vector<GpuDescription> gpus;
     for (int gpu = 0; gpu < count_; ++gpu) {
       GpuDescription& made = gpus.emplace_back();
-      char bus_id[32] = "";
       size_t available = 0, total = 0;
-      cuda::check(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, gpu), "cudaDeviceGetPCIBusId");
       cuda::check(cudaSetDevice(gpu), "cudaSetDevice");
       cuda::check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
-      made.bus_id = bus_id;
+      made.bus_id = cuda::bus_id_of(gpu);
       made.memory_bytes = int64_t(total);
       made.free_bytes = int64_t(available);
       for (int peer = 0; peer < count_; ++peer) made.peers.push_back(rank_of_way(gpu, peer));

@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "base/allocation.h"
@@ -79,6 +80,8 @@ class Device {
 
   /// Returns when the calling thread's work is complete.
   virtual void synchronize() {}
+  /// Where a GPU is in its machine, such as "0000:1b:00.0".
+  virtual std::string bus_id() const { return ""; }
   /// Whether the first use of a kernel may wait for all work of the GPU, even transfers.
   virtual bool waits_to_load_kernels() const { return false; }
   /// Marks for `count` items of work on an asynchronous device. Null: work is complete when a call returns.

@@ -3,11 +3,12 @@
 
 #include <dlfcn.h>
 
+#include "base/error.h"
+
 namespace mpt::runtime {
 namespace {
 
 // Declarations of NVML's stable interface (its API reference, NVML 2 and later).
-using Result = int;
 using Device = void*;
 struct Utilization {
   unsigned gpu, memory;  // percent
@@ -15,86 +16,68 @@ struct Utilization {
 struct Memory {
   unsigned long long total, free, used;
 };
-constexpr int kSmClock = 1;
-constexpr Result kSuccess = 0;
-
-struct Library {
-  Result (*init)() = nullptr;
-  Result (*shutdown)() = nullptr;
-  Result (*count)(unsigned*) = nullptr;
-  Result (*handle)(unsigned, Device*) = nullptr;
-  Result (*utilization)(Device, Utilization*) = nullptr;
-  Result (*memory)(Device, Memory*) = nullptr;
-  Result (*power)(Device, unsigned*) = nullptr;
-  Result (*clock)(Device, int, unsigned*) = nullptr;
+struct FieldValue {
+  unsigned field, scope;
+  long long timestamp, latency_us;
+  int type, result;
+  unsigned long long value;
 };
-
-template <class F>
-bool find(void* library, const char* name, F& function) {
-  function = reinterpret_cast<F>(dlsym(library, name));
-  return function != nullptr;
-}
+constexpr int kSmClock = 1, kSuccess = 0;
+// In KiB since the driver began, without the protocol's own bytes.
+constexpr unsigned kLinkSent = 138, kLinkReceived = 139, kAllLinks = ~0U;
 
 class Nvml final : public GpuMonitor {
  public:
-  Nvml(void* library, const Library& nvml, unsigned count) : library_(library), nvml_(nvml), count_(count) {}
+  explicit Nvml(void* library) : library_(library) {}
   ~Nvml() override {
-    nvml_.shutdown();
+    if (begun_) call("nvmlShutdown");
     dlclose(library_);
   }
 
-  std::vector<GpuLoad> read() override {
-    std::vector<GpuLoad> loads;
-    for (unsigned i = 0; i < count_; ++i) {
-      Device device = nullptr;
-      if (nvml_.handle(i, &device) != kSuccess) continue;
-      GpuLoad load;
-      load.gpu = int(i);
-      Utilization utilization{};
-      if (nvml_.utilization(device, &utilization) == kSuccess) {
-        load.busy = utilization.gpu / 100.0;
-        load.memory_busy = utilization.memory / 100.0;
-      }
-      Memory memory{};
-      if (nvml_.memory(device, &memory) == kSuccess) load.memory_bytes = int64_t(memory.used);
-      unsigned value = 0;
-      if (nvml_.power(device, &value) == kSuccess) load.power_w = value / 1000.0;
-      if (nvml_.clock(device, kSmClock, &value) == kSuccess) load.clock_mhz = int(value);
-      loads.push_back(load);
+  bool begin() { return begun_ = call("nvmlInit_v2"); }
+
+  void read(const std::string& bus_id, reports::RankRecord& into) const override {
+    Device device = nullptr;
+    if (!call("nvmlDeviceGetHandleByPciBusId_v2", bus_id.c_str(), &device)) return;
+    Utilization utilization{};
+    if (call("nvmlDeviceGetUtilizationRates", device, &utilization)) {
+      into.gpu_busy = utilization.gpu / 100.0;
+      into.gpu_memory_busy = utilization.memory / 100.0;
     }
-    return loads;
+    Memory memory{};
+    if (call("nvmlDeviceGetMemoryInfo", device, &memory)) into.gpu_memory_bytes = int64_t(memory.used);
+    unsigned value = 0;
+    if (call("nvmlDeviceGetPowerUsage", device, &value)) into.gpu_power_w = value / 1000.0;
+    if (call("nvmlDeviceGetClockInfo", device, kSmClock, &value)) into.gpu_clock_mhz = int(value);
+    FieldValue links[2] = {};
+    links[0].field = kLinkSent;
+    links[1].field = kLinkReceived;
+    links[0].scope = links[1].scope = kAllLinks;
+    if (!call("nvmlDeviceGetFieldValues", device, 2, links + 0)) return;
+    if (links[0].result == kSuccess) into.link_sent_bytes = int64_t(links[0].value) * 1024;
+    if (links[1].result == kSuccess) into.link_received_bytes = int64_t(links[1].value) * 1024;
   }
 
  private:
+  // False if the driver fails, or has no such function.
+  template <class... Values>
+  bool call(const char* name, Values... values) const {
+    const auto function = reinterpret_cast<int (*)(Values...)>(dlsym(library_, name));
+    return function != nullptr && function(values...) == kSuccess;
+  }
+
   void* library_;
-  Library nvml_;
-  unsigned count_;
+  bool begun_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<GpuMonitor> open_gpu_monitor(std::string& reason) {
+std::unique_ptr<GpuMonitor> open_gpu_monitor() {
   void* const library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    reason = "no NVIDIA driver (libnvidia-ml.so.1) on this machine";
-    return nullptr;
-  }
-  Library nvml;
-  const bool complete = find(library, "nvmlInit_v2", nvml.init) &&
-                        find(library, "nvmlShutdown", nvml.shutdown) &&
-                        find(library, "nvmlDeviceGetCount_v2", nvml.count) &&
-                        find(library, "nvmlDeviceGetHandleByIndex_v2", nvml.handle) &&
-                        find(library, "nvmlDeviceGetUtilizationRates", nvml.utilization) &&
-                        find(library, "nvmlDeviceGetMemoryInfo", nvml.memory) &&
-                        find(library, "nvmlDeviceGetPowerUsage", nvml.power) &&
-                        find(library, "nvmlDeviceGetClockInfo", nvml.clock);
-  unsigned count = 0;
-  if (complete && nvml.init() == kSuccess) {
-    if (nvml.count(&count) == kSuccess && count > 0) return std::make_unique<Nvml>(library, nvml, count);
-    nvml.shutdown();
-  }
-  dlclose(library);
-  reason = "the NVIDIA driver does not answer";
+  auto nvml = library == nullptr ? nullptr : std::make_unique<Nvml>(library);
+  if (nvml && nvml->begin()) return nvml;
+  warn(std::string("mpt-run: note: the GPUs' load is not watched: ") +
+       (nvml ? "the NVIDIA driver does not answer" : "no NVIDIA driver (libnvidia-ml.so.1) on this machine"));
   return nullptr;
 }
 

@@ -1,30 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// GpuLoad: the driver's current readings of this host's GPUs, through NVML. NVML is loaded on demand: the
-// toolkit has no header of it, and none is needed.
+// GpuMonitor: the driver's current readings of a GPU of this host, through NVML. NVML is loaded on demand:
+// the toolkit has no header of it, and none is needed.
 
-#include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "base/fields.h"
+#include "reports/run_result.h"
 
 namespace mpt::runtime {
-
-struct GpuLoad {
-#include "generated/GpuLoad.inc"
-};
 
 class GpuMonitor {
  public:
   virtual ~GpuMonitor() = default;
-  /// One entry per GPU; values that a GPU does not report are 0.
-  virtual std::vector<GpuLoad> read() = 0;
+  /// Fills in what the GPU at this bus reports. Any thread may call it.
+  virtual void read(const std::string& bus_id, reports::RankRecord& into) const = 0;
 };
 
-/// Null if there is no driver, with the reason.
-std::unique_ptr<GpuMonitor> open_gpu_monitor(std::string& reason);
+/// Null if there is no driver, with a note on stderr.
+std::unique_ptr<GpuMonitor> open_gpu_monitor();
 
 }  // namespace mpt::runtime

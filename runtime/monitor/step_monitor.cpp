@@ -8,18 +8,23 @@
 #include <system_error>
 
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "base/quantity.h"
+#include "base/ranges.h"
 #include "base/terminal.h"
 #include "reports/table.h"
+#include "runtime/monitor/metrics.h"
 
 namespace mpt::runtime {
+namespace {
+
+constexpr size_t kMostRows = 32;  // of the tables of ranks
+
+}  // namespace
 
 StepMonitor::StepMonitor(const Plan& plan, const MonitorOptions& options)
     : options_(options), terminal_(isatty(1) == 1) {
-  std::string reason;
-  if (options.gpus && (options.watch || !options.log.empty())) gpus_ = open_gpu_monitor(reason);
-  if (!reason.empty()) warn("mpt-run: note: the GPUs' load is not watched: " + reason);
   if (!options.tensorboard.empty()) curves_ = open_event_file(options.tensorboard, options.done + 1);
   if (options.log.empty()) return;
   log_ = std::make_unique<LogFile>(options.log, options.done > 0, "--log " + options.log.string());
@@ -42,8 +47,8 @@ StepMonitor::~StepMonitor() {
 }
 
 std::string StepMonitor::failure() const {
-  const std::string log = log_ ? log_->failure() : "";
-  return log.empty() && curves_ ? curves_->failure() : log;
+  const std::string log = log_ ? log_->failure() : "", curves = curves_ ? curves_->failure() : "";
+  return !log.empty() ? log : !curves.empty() ? curves : metrics_failure_;
 }
 
 // A full disk must not end the training.
@@ -71,37 +76,49 @@ std::string StepMonitor::time_left(const reports::StepRecord& r) const {
 }
 
 std::string StepMonitor::rank_table(const reports::StepRecord& r) const {
-  constexpr size_t kMostRows = 32;
   reports::Table table(
       {{"rank"}, {"compute"}, {"inside it"}, {"transfers"}, {"gradients"}, {"idle"}, {"memory"}, {"peak"}});
   for (size_t i = 0; i < std::min(kMostRows, r.ranks.size()); ++i) {
     const reports::RankRecord& rank = r.ranks[i];
+    std::string gradients = format_seconds(rank.gradients_s);
+    if (rank.gradient_exchange_s != rank.gradients_s)
+      gradients += " of " + format_seconds(rank.gradient_exchange_s);
     table.add_row({std::to_string(rank.rank), format_seconds(rank.compute_s),
                    format_seconds(rank.tensor_s + rank.context_s + rank.expert_s + rank.sharding_s),
-                   format_seconds(rank.transfer_s), format_seconds(rank.gradients_s),
-                   format_seconds(rank.idle_s), format_bytes(double(rank.memory_bytes)),
-                   format_bytes(double(rank.peak_bytes))});
+                   format_seconds(rank.transfer_s), gradients, format_seconds(rank.idle_s),
+                   format_bytes(double(rank.memory_bytes)), format_bytes(double(rank.peak_bytes))});
   }
   std::string text = table.text();
   if (r.ranks.size() > kMostRows) text += fmt::format("  and {} more ranks\n", r.ranks.size() - kMostRows);
   return text;
 }
 
-std::string StepMonitor::gpu_table() const {
-  if (loads_.empty()) return "";
-  reports::Table table({{"GPU"}, {"busy"}, {"memory busy"}, {"memory"}, {"power"}, {"clock"}});
-  for (const GpuLoad& load : loads_)
-    table.add_row({std::to_string(load.gpu), format_percent(load.busy), format_percent(load.memory_busy),
-                   format_bytes(double(load.memory_bytes)), fmt::format("{:.0f} W", load.power_w),
-                   fmt::format("{} MHz", load.clock_mhz)});
+std::string StepMonitor::gpu_table(const reports::StepRecord& r) const {
+  if (!any_of(r.ranks, [](const reports::RankRecord& rank) { return rank.gpu_memory_bytes >= 0; })) return "";
+  const auto told = [](double value, const char* form) {
+    return value < 0.0 ? "-" : fmt::format(fmt::runtime(form), value);
+  };
+  reports::Table table(
+      {{"GPU of rank"}, {"busy"}, {"memory busy"}, {"memory"}, {"power"}, {"clock"}, {"links"}});
+  for (size_t i = 0; i < std::min(kMostRows, r.ranks.size()); ++i) {
+    const reports::RankRecord &now = r.ranks[i], &before = i < before_.size() ? before_[i] : now;
+    const double linked = double(now.link_sent_bytes - before.link_sent_bytes + now.link_received_bytes -
+                                 before.link_received_bytes);
+    const bool known = before_.size() > i && before.link_sent_bytes >= 0;
+    table.add_row({std::to_string(i), told(100.0 * now.gpu_busy, "{:.0f}%"),
+                   told(100.0 * now.gpu_memory_busy, "{:.0f}%"), format_bytes(double(now.gpu_memory_bytes)),
+                   told(now.gpu_power_w, "{:.0f} W"), told(double(now.gpu_clock_mhz), "{:.0f} MHz"),
+                   told(known ? linked / r.step_time_s * 1e-9 : -1.0, "{:.1f} GB/s")});
+  }
   return "\n" + table.text();
 }
 
 // Overwrites the earlier drawing.
 void StepMonitor::draw(const reports::StepRecord& r) {
-  const std::string text = line(r) + time_left(r) + "\n\n" + rank_table(r) + gpu_table();
+  const std::string text = line(r) + time_left(r) + "\n\n" + rank_table(r) + gpu_table(r);
   if (drawn_lines_ > 0 && terminal_) fmt::print("\033[{}A\033[J", drawn_lines_);
   fmt::print("{}", text);
+  before_ = r.ranks;
   drawn_lines_ = int(std::count(text.begin(), text.end(), '\n'));
 }
 
@@ -109,9 +126,16 @@ void StepMonitor::write_row(const reports::StepRecord& r) {
   constexpr size_t kMostRanks = 64;
   reports::StepRecord written = r;
   if (written.ranks.size() > kMostRanks) written.ranks.clear();
-  Json row = to_json(written);  // JSON has no NaN, so values that are not finite become null
-  if (!loads_.empty()) row["gpus"] = to_json(loads_);
-  add(*log_, row.dump() + "\n");
+  add(*log_, to_json(written).dump() + "\n");  // JSON has no NaN, so values that are not finite become null
+}
+
+void StepMonitor::write_metrics(const reports::StepRecord& r) {
+  try {
+    write_file_atomically(options_.metrics, metrics_of(r, options_.metrics.stem().string(), hosts_), false);
+  } catch (const std::exception& error) {
+    if (metrics_failure_.empty()) warn(fmt::format("mpt-run: {}; training goes on", error.what()));
+    metrics_failure_ = error.what();
+  }
 }
 
 void StepMonitor::print(const reports::StepRecord& r) {
@@ -127,9 +151,10 @@ void StepMonitor::print(const reports::StepRecord& r) {
 }
 
 void StepMonitor::on_step(const reports::StepRecord& r) {
-  if (gpus_) loads_ = gpus_->read();
+  if (!r.hosts.empty()) hosts_ = r.hosts;
   if (log_) write_row(r);
   if (curves_) add(*curves_, event_of(r));
+  if (!options_.metrics.empty()) write_metrics(r);
   if (options_.quiet) return;
   try {
     if (print_while_read([&] { print(r); })) return;

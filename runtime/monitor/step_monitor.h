@@ -10,7 +10,6 @@
 
 #include "core/plan.h"
 #include "reports/run_result.h"
-#include "runtime/monitor/gpu_load.h"
 #include "runtime/monitor/log_file.h"
 #include "runtime/monitor/tensorboard.h"
 
@@ -18,11 +17,10 @@ namespace mpt::runtime {
 
 struct MonitorOptions {
   int64_t steps = 0;
-  std::filesystem::path log{}, tensorboard{};  // empty: none
-  int64_t done = 0;                            // steps of earlier runs; their log continues
+  std::filesystem::path log{}, tensorboard{}, metrics{};  // empty: none
+  int64_t done = 0;                                       // steps of earlier runs; their log continues
   bool quiet = false;
   bool watch = false;  // a table of ranks, redrawn with each step
-  bool gpus = false;   // the run is on GPUs, so their load is watched and logged
 };
 
 /// Decides which steps print a line. The first three and the last do, then every tenth, at most one a second.
@@ -51,14 +49,15 @@ class StepMonitor {
   ~StepMonitor();
 
   void on_step(const reports::StepRecord& record);
-  /// What could not be written to the log or the curves; empty if all was.
+  /// What could not be written to the log, the curves or the metrics; empty if all was.
   std::string failure() const;
 
  private:
   std::string line(const reports::StepRecord& record) const;
   std::string time_left(const reports::StepRecord& record) const;
   std::string rank_table(const reports::StepRecord& record) const;
-  std::string gpu_table() const;
+  std::string gpu_table(const reports::StepRecord& record) const;
+  void write_metrics(const reports::StepRecord& record);
   void write_row(const reports::StepRecord& record);
   void draw(const reports::StepRecord& record);
   void print(const reports::StepRecord& record);
@@ -66,8 +65,9 @@ class StepMonitor {
 
   MonitorOptions options_;
   bool terminal_;
-  std::unique_ptr<GpuMonitor> gpus_;
-  std::vector<GpuLoad> loads_;  // as of the newest step
+  std::vector<std::string> hosts_;           // of the ranks
+  std::vector<reports::RankRecord> before_;  // of the step drawn last
+  std::string metrics_failure_;
   int drawn_lines_ = 0;
   LinePacer pacer_;
   std::unique_ptr<LogFile> log_, curves_;

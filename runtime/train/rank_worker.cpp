@@ -99,7 +99,8 @@ std::shared_ptr<Communicator> RankWorker::communicator(const RankPlace& place, c
   return shared;
 }
 
-// Work in side streams is not awaited here, and may not be complete when times are collected.
+// Work in side streams is not awaited here, and may not be complete when times are collected. Gradients are:
+// the optimizer's step waited for them.
 std::unique_ptr<Communicator> RankWorker::metered(std::shared_ptr<Communicator> group, CallTime& time) {
   auto marks =
       &time == &times_->beside || group->size() == 1 ? nullptr : device_.make_marks(MarkMeter::kMarked);
@@ -112,7 +113,7 @@ void RankWorker::make_groups(const RankPlace& place) {
   CallTimes& t = *times_;
   // A call in the side stream takes no time of the compute lane; waiting for its end does.
   CallTime& sharding = side_ ? t.beside : t.sharding;
-  CallTime& gradients = reduces_early() ? t.beside : t.gradients;
+  CallTime& gradients = reduces_early() ? t.gradients_beside : t.gradients;
   struct Named {
     const char* name;
     CallTime* time;
@@ -166,7 +167,9 @@ reports::RankRecord RankWorker::take_record() {
   record.expert_s = times_->expert.exchange(0.0);
   record.sharding_s = times_->sharding.exchange(0.0);
   record.transfer_s = times_->transfer.exchange(0.0);
-  record.gradients_s = times_->gradients.exchange(0.0);
+  const double end_s = times_->gradients.exchange(0.0);
+  record.gradients_s = end_s + times_->gradients_waited.exchange(0.0);
+  record.gradient_exchange_s = end_s + times_->gradients_beside.exchange(0.0);
   record.memory_bytes = device_.in_use_bytes();
   record.peak_bytes = device_.peak_bytes();
   std::vector<StageLoads> loads;
@@ -309,7 +312,7 @@ void RankWorker::run(InstructionId id) {
 void RankWorker::reduce_gradients(int s) {
   HeldStage& h = held(s);
   if (!reduces_early()) return h.optimizer->reduce_gradients();
-  const Stopwatch watch(times_->gradients);
+  const Stopwatch watch(times_->gradients_waited);
   side_->await(h.reduced);
 }
 

@@ -158,7 +158,8 @@ class RankWorker final : public InstructionHandler {
   // Shared by the communicators below; must outlive them.
   struct CallTimes {
     CallTime tensor{0.0}, context{0.0}, expert{0.0}, sharding{0.0}, transfer{0.0}, gradients{0.0};
-    CallTime beside{0.0};  // in the side stream, without anyone waiting
+    CallTime gradients_beside{0.0}, gradients_waited{0.0};  // in the side stream, and for it
+    CallTime beside{0.0};                                   // in the side stream, without anyone waiting
   };
   std::unique_ptr<CallTimes> times_ = std::make_unique<CallTimes>();
   std::vector<std::shared_ptr<MarkMeter>> meters_;  // of groups that lanes use

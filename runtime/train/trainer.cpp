@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/train/trainer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -10,6 +12,7 @@
 #include <optional>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -269,6 +272,7 @@ class Run {
     }
     record.compute_s = busy_s - record.tensor_s - record.context_s - record.expert_s - record.sharding_s;
     record.idle_s = step_time_s - busy_s;
+    if (inputs_.read_gpu) inputs_.read_gpu(worker.device().bus_id(), record);
     return record;
   }
 
@@ -288,13 +292,17 @@ class Run {
   }
 
   // Returns the run's random number, which all ranks get from the first.
-  static std::string meet(int rank, Communicator& group) {
+  std::string meet(int rank, Communicator& group) {
     struct Greeting {
       uint64_t run = 0;
+      char host[64] = "";
     } own;
     std::random_device random;
     if (rank == 0) own.run = uint64_t{random()} << 32 | random();
+    ::gethostname(own.host, sizeof own.host - 1);
     const std::vector<Greeting> all = exchange(group, own);
+    for (const Greeting& one : all)
+      if (rank == 0) hosts_.emplace_back(one.host);
     return fmt::format("{:016x}", all[0].run);
   }
 
@@ -403,6 +411,7 @@ class Run {
       record_.data_wait_s = std::max(record_.data_wait_s, reports[rank].record.data_wait_s);
       record_.ranks.push_back(reports[rank].record);
     }
+    record_.hosts = std::exchange(hosts_, {});  // told once
     record_.stragglers = reports::find_stragglers(record_.ranks, pipeline_rank_of);
     record_.model_flop_utilization = reports::model_flop_utilisation(plan_, step_time_s);
     Timeline timeline = assemble();
@@ -460,7 +469,8 @@ class Run {
   std::unique_ptr<World> device_world_;           // null: world_ also moves device memory
   std::vector<std::vector<Span>> spans_;  // [pipeline rank][instruction], of the first replica; rank 0's
   std::unique_ptr<CheckpointSaver> saver_;
-  reports::StepRecord record_;  // of the current step; only rank 0 has it
+  reports::StepRecord record_;      // of the current step; only rank 0 has it
+  std::vector<std::string> hosts_;  // of the ranks, until a record has them; rank 0's
   std::vector<Timeline> recent_;
   std::mutex mutex_;
   std::string failure_;

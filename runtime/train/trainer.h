@@ -34,7 +34,8 @@ struct RunInputs {
   std::string transport = "auto";  // of CPU ranks in several processes: auto, mpi or sockets
   std::function<void(const std::string& line)> tell{};  // of the transport chosen; null: not
   OnSaved on_saved = [](const auto&, int64_t) {};
-};
+  // Adds the load of the GPU at this bus; each rank calls it once a step. Null: not read.
+  std::function<void(const std::string& bus_id, reports::RankRecord&)> read_gpu{};
 };
 
 /// Trains on threads of this process, one per rank, or on this process's share of the ranks if there are

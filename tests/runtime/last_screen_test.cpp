@@ -15,14 +15,15 @@ bool holds(const std::string& text, const std::string& part) { return text.find(
 TEST(LastScreen, HasOneErrorWhatWasWrittenAndWhatToType) {
   test::SampleRun s = test::sample_run();
   s.plan.cost.spread = 2.92;
-  RunFacts facts{"my plan.json", "run.jsonl", "curves", "", "run.html", "runs/a"};
+  RunFacts facts{"my plan.json", "run.jsonl", "curves", "run.prom", "", "run.html", "runs/a"};
   facts.saved = "runs/a/step-00000020";
   facts.others_share = 0.5;
   const std::string text = last_screen(s.plan, s.result, facts, Palette());
   for (const char* part :
        {"Measured is 10.0% slower than predicted: 55.1 ms per step, predicted 50.1 ms.", "30.1 points less",
         "a point is 1% of the step", "wrote runs/a/step-00000020 (checkpoint)", "wrote run.html (report)",
-        "wrote curves (curves, for tensorboard --logdir)", "vary by up to 292%",
+        "wrote curves (curves, for tensorboard --logdir)",
+        "wrote run.prom (figures of the last step, for Prometheus)", "vary by up to 292%",
         "other programs used 50% of this machine's cores", "mpt-plan diagnose 'my plan.json' run.jsonl",
         "mpt-run export runs/a exported"})
     EXPECT_TRUE(holds(text, part)) << part << "\n" << text;

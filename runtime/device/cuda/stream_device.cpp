@@ -20,6 +20,12 @@ bool is_on_host(const void* data) {
   return attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged;
 }
 
+std::string bus_id_of(int index) {
+  char id[32] = "";
+  check(cudaDeviceGetPCIBusId(id, sizeof id, index), "cudaDeviceGetPCIBusId");
+  return id;
+}
+
 namespace {
 
 constexpr int64_t kStaged = 1 << 20;   // largest list, in bytes, that goes through pinned memory

@@ -47,6 +47,8 @@ class KeptLists {
 /// Whether `data` is memory of the host, pinned or not.
 bool is_on_host(const void* data);
 
+std::string bus_id_of(int index);
+
 class StreamDevice : public Device, public Mover {
  public:
   /// Makes GPU `index` the calling thread's current one.
@@ -77,6 +79,7 @@ class StreamDevice : public Device, public Mover {
   void finish() override { wait(); }
 
   void synchronize() override { wait(); }
+  std::string bus_id() const override { return bus_id_of(index_); }
   bool waits_to_load_kernels() const override { return true; }
   std::unique_ptr<WorkMarks> make_marks(int64_t count) override;
   /// Waits for the last recorded event work, like synchronize().
