@@ -50,6 +50,8 @@ struct ClusterSpec {
 #include "generated/ClusterSpec.inc"
 
   bool mixed() const { return !groups.empty(); }
+  /// The nodes that so many ranks fill.
+  int64_t nodes_of(int64_t ranks) const { return (ranks + devices_per_node - 1) / devices_per_node; }
   /// The largest number of `ranks` that run under one operating system.
   int64_t ranks_of_host(int64_t ranks) const {
     return std::min(devices_per_host > 0 ? devices_per_host : devices_per_node, ranks);

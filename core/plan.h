@@ -117,6 +117,19 @@ struct SearchCertificate {
 #include "generated/SearchCertificate.inc"
 };
 
+/// Whether a checkpoint of one layout is read in another: as it is, or once it was prepared.
+enum class CheckpointReading { not_judged, as_it_is, prepared };
+
+/// The best layout on fewer nodes than the plan's.
+struct FewerNodes {
+#include "generated/FewerNodes.inc"
+};
+
+/// A checkpoint of the plan, which is read where another layout goes on.
+struct CheckpointCost {
+#include "generated/CheckpointCost.inc"
+};
+
 struct Plan {
 #include "generated/Plan.inc"
 };

@@ -29,6 +29,7 @@ inline constexpr const char* kRestrict =
     "Restrict the search, values separated by commas (default: everything)";
 inline constexpr const char* kMoreRestrict = "More limits of the search";
 inline constexpr const char* kOutput = "Output";
+inline constexpr const char* kMoreOutput = "More output";
 }  // namespace headings
 
 /// Values that a degree or switch of the layout may take; empty: every value.

@@ -523,6 +523,25 @@ std::vector<int64_t> host_state_bytes(const ModelSpec& model, const Layout& layo
   return bytes;
 }
 
+CheckpointBytes checkpoint_bytes(const ModelSpec& model, const Layout& layout, bool in_memory, bool masters) {
+  Layout one;  // a single rank holds all
+  one.precision = layout.precision;
+  one.training = layout.training;
+  one.execution = layout.execution;
+  one.layers_per_stage = {model.layers.count()};
+  const StagePieces pieces(model, one, 1);
+  const StageContent all = stage_contents(model, one).front();
+  const ParameterShare share = pieces.parameters(all);
+  const int64_t kept = one.execution.states.weight_bytes > 0
+                           ? std::min<int64_t>(one.execution.states.weight_bytes, 4)  // without casts
+                           : element_bytes(one.precision);
+  const int64_t each = (in_memory ? kept : 0) + (masters ? 4 : 0);
+  const int64_t besides = bytes_per_parameter(one).optimizer -
+                          moment_bytes(one.training.optimizer, adamw_moment_bytes(one));  // masters, buckets
+  return {share.total() * each + share.frozen_bytes + share.frozen_expert_bytes,
+          pieces.footprint(one, all, 0).optimizer_bytes - share.total() * besides};
+}
+
 std::vector<StageFootprint> stage_footprints(const ModelSpec& model, const Layout& layout,
                                              const Workload& workload) {
   StagePieces pieces(model, layout, workload.sequence);

@@ -186,6 +186,12 @@ bool stages_alike(const LayerKinds& kinds, const StageContent& a, const StageCon
 /// weights. In fp32 these are separate from the device's weights. All 0 without offload.
 std::vector<int64_t> host_state_bytes(const ModelSpec& model, const Layout& layout, const Workload& workload);
 
+/// What a checkpoint holds: weights as they are in memory, in fp32, or both, with frozen ones; and moments.
+struct CheckpointBytes {
+  int64_t weights = 0, moments = 0;
+};
+CheckpointBytes checkpoint_bytes(const ModelSpec& model, const Layout& layout, bool in_memory, bool masters);
+
 /// One per virtual stage, in model order. First and last stage share the tied embedding if they are separate.
 std::vector<StageFootprint> stage_footprints(const ModelSpec& model, const Layout& layout,
                                              const Workload& workload);

@@ -89,6 +89,11 @@ struct FrameworkTrial {
 #include "generated/FrameworkTrial.inc"
 };
 
+/// What its own checkpoints hold, and which layouts read them.
+struct CheckpointFacts {
+#include "generated/CheckpointFacts.inc"
+};
+
 struct Framework {
 #include "generated/Framework.inc"
 

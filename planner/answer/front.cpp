@@ -107,6 +107,7 @@ class FrontSearch {
 
 Front front(const Resolved& resolved, const Watch& watch) {
   check_searches(resolved.request);
+  check_fewer_nodes(resolved);
   Front found = FrontSearch(resolved, watch).run();
   if (found.fastest) found.fastest->notes = with_kernel_note(resolved.notes, *found.fastest);
   return found;

@@ -233,6 +233,14 @@ void check_searches(const PlanRequest& request) {
 }
 
 Plan plan(const Resolved& resolved, const Watch& watch) {
+  check_fewer_nodes(resolved);
+  const double start_s = now_s();
+  Plan plan = searched_plan(resolved, watch);
+  if (!resolved.request.or_nodes.empty()) add_fewer_nodes(resolved, start_s, watch, plan);
+  return plan;
+}
+
+Plan searched_plan(const Resolved& resolved, const Watch& watch) {
   check_searches(resolved.request);
   if (!resolved.request.observed.empty()) {
     Problem why;

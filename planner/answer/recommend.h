@@ -33,6 +33,15 @@ Plan plan_of(const ArrangedSearch& search, const PlanRequest& request);
 /// A plan of one given layout, whether it fits or not.
 Plan plan_of(const SearchProblem& problem, const Candidate& candidate, const PlanRequest& request);
 
+/// plan() without plans for fewer nodes.
+Plan searched_plan(const Resolved& resolved, const Watch& watch);
+
+/// Throws UserError for numbers of nodes of --or-nodes that cannot be.
+void check_fewer_nodes(const Resolved& resolved);
+/// Adds the best layouts on fewer nodes, and what it costs to go on there. The searches share the rest of
+/// the request's time limit since `start_s`.
+void add_fewer_nodes(const Resolved& resolved, double start_s, const Watch& watch, Plan& plan);
+
 /// The recommended plan of a problem, without alternatives or remedies.
 PlanOrReason plan_or_reason(SearchProblem problem, const PlanRequest& request, const Watch& watch = {});
 

@@ -20,7 +20,6 @@ namespace mpt::planner {
 namespace {
 
 constexpr const char* kLayout = "Layout";
-constexpr const char* kMoreOutput = "More output";
 
 // The values that an estimate uses for bounds that are not given.
 const std::map<std::string, const char*>& usual_values() {
@@ -28,6 +27,10 @@ const std::map<std::string, const char*>& usual_values() {
 #include "generated/UsualValues.inc"
   };
   return usual;
+}
+
+bool is_output(const FieldRule& rule) {
+  return rule.heading == headings::kOutput || rule.heading == headings::kMoreOutput;
 }
 
 // Options with a second name, and options with special readers for their values.
@@ -64,7 +67,7 @@ struct Declarer {
 
   template <class M>
   void field(const char* name, M T::*member, const char* doc, FieldRule rule) {
-    if (rule.heading == nullptr || (rule.heading == headings::kOutput && !searches)) return;
+    if (rule.heading == nullptr || (is_output(rule) && !searches)) return;
     const std::string field = name;
     using E = typename detail::ElementOf<M>::type;
     if constexpr (std::is_class_v<E> && !std::is_same_v<E, std::string>) {
@@ -75,13 +78,12 @@ struct Declarer {
       constexpr bool is_list = is_a<M, std::vector>;
       const auto read = [this_target = &target, member, field, rule](const CLI::results_t& words) {
         if (!is_list && !std::is_same_v<E, std::string>) check_single(field, words.back());
-        if constexpr (std::is_same_v<T, PlanRequest>) {
+        if constexpr (std::is_same_v<T, PlanRequest>)
           if (field == "global_batch" && words.back().ends_with("-tokens")) {
             this_target->batch_tokens =
                 int64_t(parse_count(words.back().substr(0, words.back().size() - 7), "--global-batch"));
             return true;
           }
-        }
         std::vector<std::string> values;
         for (const std::string& word : words) values.push_back(word_of(field, word));
         set_from_words(this_target->*member, values, option_of(field), rule);
@@ -115,7 +117,7 @@ struct OptionSetter {
     constexpr bool is_word =
         (!std::is_class_v<E> || std::is_same_v<E, std::string>)&&!std::is_same_v<M, bool>;
     if constexpr (is_word) {
-      if (rule.heading == nullptr || rule.heading == headings::kOutput) return;
+      if (rule.heading == nullptr || is_output(rule)) return;
       known.push_back(option_of(name).substr(2));
       if (known.back() != wanted) return;
       found = true;
@@ -156,10 +158,9 @@ void declare_observed(CLI::App& app, PlanOptions& o) {
 }
 
 void read_runs(PlanOptions& o, const std::string& plan) {
-  for (const std::string& word : o.observed) {
+  for (const std::string& word : o.observed)
     for (ObservedRun& run : read_observed(word, "--observed", plan))
       o.request.observed.push_back(std::move(run));
-  }
 }
 
 void declare_request_file(CLI::App& app, PlanOptions& o) {

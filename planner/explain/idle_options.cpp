@@ -14,11 +14,9 @@ namespace mpt::planner {
 namespace {
 
 // The parallelism that the axis of a bound needs.
-const std::map<std::string, const char*> kNeeds{{"sp", "tensor parallelism"},
-                                                {"cp-method", "context parallelism"},
-                                                {"schedule", "pipeline"},
-                                                {"order", "pipeline beside data parallelism"},
-                                                {"etp", "expert parallelism"}};
+const std::map<std::string, const char*> kNeeds{
+#include "generated/NeedsOfBounds.inc"
+};
 
 struct Idle {
   bool given, idle;
@@ -57,6 +55,8 @@ std::vector<std::string> idle(const PlanRequest& r, const SearchProblem& problem
              no_experts ? "the model has no experts" : "there is no expert parallelism"},
             {!r.recompute_modules.empty(), !selective, "--recompute-modules",
              "it says what --recompute selective runs again"},
+            {!r.storage_bandwidth.empty(), r.or_nodes.empty(), "--storage-bandwidth",
+             "it times the reading of --or-nodes"},
             {!r.memory_margin.empty(), !r.memory.empty(), "--memory-margin", "--memory sets the limit"}});
   for (const BoundWords& bound : bound_words(r.bounds)) {
     const auto needs = kNeeds.find(bound.name);

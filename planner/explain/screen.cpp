@@ -2,7 +2,7 @@
 #include "planner/explain/screen.h"
 #include "planner/explain/plan_notes.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -51,9 +51,7 @@ std::string counted(int64_t count, const char* one) {
 std::string describe_devices(const Plan& plan) {
   const ClusterSpec& c = plan.cluster;
   if (c.device.kind == DeviceKind::cpu) return counted(c.devices, "CPU rank");
-  return (c.mixed() ? ""
-                    : counted((c.devices + c.devices_per_node - 1) / c.devices_per_node, "node") + ", ") +
-         reports::devices_text(plan);
+  return (c.mixed() ? "" : counted(c.nodes_of(c.devices), "node") + ", ") + reports::devices_text(plan);
 }
 
 std::string describe_limit(const Plan& plan) {
@@ -127,10 +125,9 @@ std::string describe_risk(const Plan& plan, const Palette& palette) {
 bool is_tie(const RankedLayout& r, const Plan& plan) {
   const RankedLayout& first = plan.ranking.front();
   double fastest_s = first.step_time_s;
-  for (const RankedLayout& other : plan.ranking) {
+  for (const RankedLayout& other : plan.ranking)
     if (other.peak_bytes <= std::max(first.peak_bytes, plan.memory_limit_bytes))
       fastest_s = std::min(fastest_s, other.step_time_s);
-  }
   return std::abs(r.step_time_s / first.step_time_s - 1.0) < kEqualTimes &&
          r.step_time_s <= (1.0 + kEqualTimes) * fastest_s;
 }
@@ -242,6 +239,65 @@ std::string describe_reasons(const Plan& plan, size_t lines, const Palette& pale
   return text.empty() ? "" : "\n" + palette.heading("WHY") + "\n" + text;
 }
 
+// "15 and 14 nodes", those with a layout for which `holds`; empty where there are none.
+template <class Holds>
+std::string nodes_where(const Plan& plan, Holds&& holds) {
+  std::vector<std::string> words;
+  for (const FewerNodes& f : plan.fewer_nodes)
+    if (f.best && holds(f)) words.push_back(format_count(f.nodes));
+  const std::string all = fmt::format("{}", fmt::join(words, " and "));
+  return all.empty() ? "" : all + (all == "1" ? " node" : " nodes");
+}
+
+// What is read to go on with a layout on fewer nodes.
+std::string describe_reading(const Plan& plan) {
+  const CheckpointCost& c = *plan.checkpoint;
+  const std::string& name = plan.layout.execution.framework;
+  const std::string who = name == Execution{}.framework ? "mpt-run" : name;
+  if (c.weight_bytes == 0) return wrapped("What a checkpoint of " + who + " holds is not judged.");
+  std::string text = fmt::format(
+      "To go on there, {} reads a checkpoint of {}: {} of weights and {} of the optimizer's moments.", who,
+      format_bytes(double(c.weight_bytes + c.moment_bytes)), format_bytes(double(c.weight_bytes)),
+      format_bytes(double(c.moment_bytes)));
+  const std::pair<const char*, std::string> told[] = {{"Whether it reads it on", "is not judged"},
+                                                      {"On", "it reads it as it is"},
+                                                      {"On", "it needs " + c.prepared_by}};
+  for (size_t n = 0; n < std::size(told); ++n)
+    if (const auto nodes = nodes_where(plan, [n](const auto& f) { return size_t(f.reads) == n; });
+        !nodes.empty())
+      text += fmt::format(" {} {} {}.", told[n].first, nodes, told[n].second);
+  return wrapped(text + (c.read_s > 0.0
+                             ? fmt::format(" Each byte once at {} takes {}.", plan.request.storage_bandwidth,
+                                           format_duration(c.read_s))
+                             : " How long that takes is not estimated without --storage-bandwidth."));
+}
+
+// The table of the best layouts on fewer nodes; empty where none are asked for.
+std::string describe_fewer_nodes(const Plan& plan, const Palette& palette) {
+  if (plan.fewer_nodes.empty()) return "";
+  reports::Table table(reports::columns(
+      {"nodes", reports::device_word(plan.cluster) + std::string("s"), "step time", "tokens/s",
+       "of " + counted(plan.cluster.nodes_of(plan.layout.ranks()), "node"), "memory", "fits", "<layout"}));
+  std::string without;
+  for (const FewerNodes& f : plan.fewer_nodes) {
+    if (f.best)
+      table.add_row({format_count(f.nodes), format_count(f.gpus), format_seconds(f.best->step_time_s),
+                     format_count(int64_t(f.best->tokens_per_s)),
+                     format_percent(f.best->tokens_per_s / plan.prediction.tokens_per_s),
+                     format_bytes(double(f.best->peak_bytes)),
+                     f.best->confidence.fits ? describe_likelihood(*f.best->confidence.fits) : "yes",
+                     layout_name(f.best->layout)});
+    else
+      without += wrapped(f.why, "  - " + counted(f.nodes, "node") + ": ");
+  }
+  if (const auto nodes = nodes_where(plan, [](const auto& f) { return f.stopped; }); !nodes.empty())
+    without += wrapped(nodes + ": the time limit ended the search, so there may be faster layouts", "  - ");
+  if (plan.corrected) without += "  - Observed runs do not change these predictions.\n";
+  const bool any = !nodes_where(plan, [](const auto&) { return true; }).empty();
+  return "\n" + palette.heading("FEWER NODES") + "\n" + (any ? table.text(screen_columns()) : "") + without +
+         (any && plan.checkpoint ? describe_reading(plan) : "");
+}
+
 }  // namespace
 
 std::string describe_task(const Plan& plan, const Palette& palette) {
@@ -332,10 +388,9 @@ std::string describe_next(const std::vector<NextCommand>& next, const Palette& p
   if (next.empty()) return "";
   std::string text = palette.heading("NEXT") + "\n";
   size_t longest = 0;
-  for (const NextCommand& n : next) {
+  for (const NextCommand& n : next)
     if (columns_of(n.command) + columns_of(n.what_for) + 6 <= screen_columns())
       longest = std::max(longest, columns_of(n.command));
-  }
   for (const auto& [command, what_for] : next) {
     const size_t width = std::max(longest, columns_of(command));
     if (width + columns_of(what_for) + 6 <= screen_columns())
@@ -360,10 +415,9 @@ std::vector<Alternative> alternatives(const Plan& plan) {
   for (const auto place : {&WeighedRisk::try_first, &WeighedRisk::fall_back})
     if (const RankedLayout* const row = risk_row(plan, place)) shown.insert(layout_name(row->layout));
   std::vector<Alternative> out;
-  for (const RankedLayout& r : plan.ranking) {
+  for (const RankedLayout& r : plan.ranking)
     if (shown.insert(layout_name(r.layout)).second && &r != safe)
       out.push_back({&r, describe_trade(r, plan)});
-  }
   if (safe != nullptr)
     out.push_back({safe, fmt::format("{}; safer: {}", describe_trade(*safe, plan), risk->option())});
   return out;
@@ -373,6 +427,7 @@ std::string answer_screen(const Plan& plan, const ScreenOptions& o) {
   constexpr size_t kMostReasons = 5, kFewestAlternatives = 6;
   std::string head =
       describe_task(plan, o.palette) + "\n" + describe_choices(plan, o) + describe_notes(o.notes, o.palette);
+  head += describe_fewer_nodes(plan, o.palette);
   const std::string next = o.next.empty() ? "" : "\n" + describe_next(o.next, o.palette);
   const std::string proof =
       "\n" + wrapped(describe_certificate(plan.search, plan.prediction.step_time_s, o.waited_s)) +

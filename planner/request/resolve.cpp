@@ -47,20 +47,18 @@ void check_profile(Resolved& resolved) {
   const ClusterSpec& cluster = problem.cluster;
   const bool cpu = cluster.device.kind == DeviceKind::cpu;
   if (cluster.mixed() || cluster.device.kind != machine.kind ||
-      (!cpu && !profiler::means_device(machine.device, cluster.device.name))) {
+      (!cpu && !profiler::means_device(machine.device, cluster.device.name)))
     throw UserError(Problem{"--profile " + file, "times of " + machine.device.substr(0, 80),
                             fmt::format("times of {}, the device of {}", cluster.device.name, cluster.name),
                             "plan for this-machine:N, measure that device, or leave --profile out"});
-  }
   if (!is_for_this_runtime(cluster, problem.execution))
     throw UserError(Problem{"--profile " + file, "--framework " + problem.execution.framework,
                             "--framework mpt, whose layers mpt-profile times",
                             "other frameworks take kernel times: mpt-profile import, then --kernels"});
   const profiler::MachineDescription here = profiler::describe_machine();
-  if (cpu && (machine.device != here.device || machine.cores != here.cores)) {
+  if (cpu && (machine.device != here.device || machine.cores != here.cores))
     resolved.notes.push_back(fmt::format("{} was measured on {} with {} cores, this machine is {} with {}",
                                          file, machine.device, machine.cores, here.device, here.cores));
-  }
   if (!profiler::profile_matches(*resolved.profile, problem.model, problem.workload.sequence,
                                  problem.precision)) {
     const bool other = resolved.profile->precision != problem.precision;
@@ -105,12 +103,11 @@ int64_t memory_limit(const PlanRequest& r, const SearchProblem& problem, const C
   if (r.memory.empty()) return with_room(r, problem, device);
   const int64_t asked = parse_bytes(r.memory, "--memory");
   if (asked < 1) throw UserError(Problem{"--memory", "\"" + r.memory + "\"", "more than nothing", ""});
-  if (asked > device) {
+  if (asked > device)
     notes.push_back(fmt::format("--memory {} is more than the {} that {} of {} can use; planning for {}",
                                 r.memory, format_bytes(double(device)),
                                 cluster.device.kind == DeviceKind::cpu ? "a rank" : "a GPU", cluster.name,
                                 format_bytes(double(device))));
-  }
   return std::min(asked, device);
 }
 
@@ -189,12 +186,11 @@ std::shared_ptr<const profiler::KernelTables> own_kernels(const PlanRequest& r, 
   if (r.kernels.empty()) return nullptr;
   const profiler::KernelProfile own = profiler::load_kernel_profile(r.kernels);
   if (own.device != cluster.device.name || cluster.mixed() ||
-      profiler::kernel_tables(cluster.device) == nullptr || !r.profile.empty()) {
+      profiler::kernel_tables(cluster.device) == nullptr || !r.profile.empty())
     throw UserError(
         Problem{"--kernels " + r.kernels, "times of " + own.device.substr(0, 80),
                 fmt::format("times of {}, the device of {}", cluster.device.name, cluster.name),
                 "not with --profile, mixed clusters or devices that the catalog has no kernels of"});
-  }
   return std::make_shared<const profiler::KernelTables>(profiler::tables_of(own));
 }
 
@@ -436,7 +432,8 @@ std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration&
   problem.cluster = cluster_of(request, resolved->profile);
   set_workload(resolved->request, problem, resolved->notes);
   set_runner(*resolved);
-  problem.time_limit_s = request.time_limit_s;
+  // The other half is for the plans on fewer nodes.
+  problem.time_limit_s = request.time_limit_s / (request.or_nodes.empty() ? 1.0 : 2.0);
   if (!request.gap.empty()) problem.gap = parse_share(request.gap, "--gap");
   problem.threads = request.threads > 0 ? int(request.threads) : default_threads();
   set_ranks(request, problem);

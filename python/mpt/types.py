@@ -450,6 +450,8 @@ class PlanRequest:
     top: Optional[int] = None  # Layouts to rank (default: 5)
     pareto: Optional[bool] = None  # Print what trades time against memory and GPUs; -o writes the fastest
     try_first: Optional[bool] = None  # Plan the layout that may not fit, where it is worth a trial
+    or_nodes: List[int] = field(default_factory=list)  # Fewer nodes, such as 15,14: the best layout on each, and what it costs to go on there (docs/clusters.md)
+    storage_bandwidth: Optional[str] = None  # What all nodes together read from storage, such as 20GB/s: times the reading of --or-nodes (default: no time)
     layout: Optional[Layout] = None  # exactly this layout, to estimate
     layers_per_stage: List[int] = field(default_factory=list)  # Decoder layers of each stage of the layout to estimate, in order
     observed: List[Observed] = field(default_factory=list)  # runs that were measured, which correct the predictions (docs/observed.md)
@@ -625,6 +627,24 @@ class Risk:
 
 
 @dataclass
+class FewerNode:
+    nodes: int  # nodes that train
+    gpus: int  # their GPUs
+    best: Optional[Ranking] = None  # the layout that is recommended for them
+    why: Optional[str] = None  # why there is none, and what would help
+    reads: Optional[Literal["not_judged", "as_it_is", "prepared"]] = None  # whether the framework reads the plan's checkpoint in that layout
+    stopped: Optional[bool] = None  # the time limit ended the search: there may be a faster one
+
+
+@dataclass
+class Checkpoint:
+    weight_bytes: int  # all weights, masters and frozen ones with them; 0: not judged
+    moment_bytes: int  # the optimizer's moments
+    prepared_by: Optional[str] = None  # what the layouts need that read it only when it is prepared
+    read_s: Optional[float] = None  # seconds to read each byte once; 0: no bandwidth was given
+
+
+@dataclass
 class CorrectedLayout:
     layout: Layout  # the layout
     predicted_s: float  # step time without the runs
@@ -686,6 +706,8 @@ class PlanFields:
     faster_stages: Optional[FasterStages] = None  # of an estimate: layers of the stages with which it is faster
     risk: Optional[Risk] = None  # a faster layout that may not fit, and the safe one to fall back on
     front: List[Ranking] = field(default_factory=list)  # layouts that none beats in time, memory and ranks
+    fewer_nodes: List[FewerNode] = field(default_factory=list)  # the best layouts on the numbers of nodes of or_nodes
+    checkpoint: Optional[Checkpoint] = None  # with or_nodes: what is read to go on there
     evidence: List[str] = field(default_factory=list)  # what published runs took and held beside their predictions
     corrected: Optional[Corrected] = None  # what observed runs make of the predictions
     notes: List[str] = field(default_factory=list)  # what to know before the plan is used
@@ -726,6 +748,8 @@ class Options(TypedDict, total=False):
     top: int  # Layouts to rank (default: 5)
     pareto: bool  # Print what trades time against memory and GPUs; -o writes the fastest
     try_first: bool  # Plan the layout that may not fit, where it is worth a trial
+    or_nodes: Union[int, Sequence[int]]  # Fewer nodes, such as 15,14: the best layout on each, and what it costs to go on there (docs/clusters.md)
+    storage_bandwidth: str  # What all nodes together read from storage, such as 20GB/s: times the reading of --or-nodes (default: no time)
     layers_per_stage: Union[int, Sequence[int]]  # Decoder layers of each stage of the layout to estimate, in order
     observed: Union[Observed, Sequence[Observed]]  # runs that were measured, which correct the predictions (docs/observed.md)
     tp: Union[int, Sequence[int]]  # Tensor-parallel degree
@@ -746,6 +770,6 @@ class Options(TypedDict, total=False):
 
 
 BOUNDS = ('tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')
-LISTS = ('chunks', 'cp', 'cp_method', 'dp', 'ep', 'etp', 'execution', 'freeze', 'layers_per_stage', 'lengths', 'lora_targets', 'micro_batch', 'observed', 'offload', 'offload_activations', 'order', 'overlap', 'pp', 'recompute', 'recompute_modules', 'schedule', 'sp', 'tp', 'zero')
+LISTS = ('chunks', 'cp', 'cp_method', 'dp', 'ep', 'etp', 'execution', 'freeze', 'layers_per_stage', 'lengths', 'lora_targets', 'micro_batch', 'observed', 'offload', 'offload_activations', 'or_nodes', 'order', 'overlap', 'pp', 'recompute', 'recompute_modules', 'schedule', 'sp', 'tp', 'zero')
 SWITCHES = ('offload', 'sp')
-OPTIONS = ('global_batch', 'batch_tokens', 'seq', 'precision', 'framework', 'gpus', 'memory', 'profile', 'optimizer', 'gradients', 'deterministic', 'lora', 'lora_targets', 'frozen_weights', 'freeze', 'lengths', 'masked', 'offload_activations', 'execution', 'overlap', 'recompute_modules', 'expert_load', 'dispatch', 'kernels', 'memory_margin', 'beyond_framework', 'threads', 'gap', 'time_limit', 'top', 'pareto', 'try_first', 'layers_per_stage', 'observed', 'tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')
+OPTIONS = ('global_batch', 'batch_tokens', 'seq', 'precision', 'framework', 'gpus', 'memory', 'profile', 'optimizer', 'gradients', 'deterministic', 'lora', 'lora_targets', 'frozen_weights', 'freeze', 'lengths', 'masked', 'offload_activations', 'execution', 'overlap', 'recompute_modules', 'expert_load', 'dispatch', 'kernels', 'memory_margin', 'beyond_framework', 'threads', 'gap', 'time_limit', 'top', 'pareto', 'try_first', 'or_nodes', 'storage_bandwidth', 'layers_per_stage', 'observed', 'tp', 'cp', 'pp', 'dp', 'zero', 'ep', 'micro_batch', 'recompute', 'schedule', 'sp', 'cp_method', 'chunks', 'offload', 'order', 'etp')

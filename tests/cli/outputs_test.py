@@ -65,7 +65,7 @@ FOLDERS = {("mpt-plan", "check", "--base"), ("mpt-plan", "check", "--root"), ("m
 ALONE = {("mpt-plan", "estimate", "--requests"), ("mpt-plan", "estimate", "--calibration")}
 # Placeholders of values that are no files.
 WORDS = set("N X NAME NAMES SIZE SHARE COUNT HOW AXIS on|off RANK FORMAT PARTS LENGTHS NAME=VALUE OPTION=VALUES LAYOUT NUMBER FIGURE REV TYPE WORD "
-            "NODES TIME MONEY COMMAND TOKENS PROMPT PORT STEPS SECONDS FACTOR WHAT GIB GPU".split())
+            "NODES RATE TIME MONEY COMMAND TOKENS PROMPT PORT STEPS SECONDS FACTOR WHAT GIB GPU".split())
 FILES = {"FILE", "FILE.html", "FILES", "FOLDER", "RUN", "PATH", "MODEL", "CLUSTER", "CLUSTERS"}
 FAILED = []
 

@@ -26,6 +26,7 @@ def rows_of(framework):
         yield rule, OUTCOMES[rule["outcome"]]
     for row in framework["abilities"]["judged"]:
         yield row, RIGHT
+    yield {"with": ["checkpoint"], "seen": framework["checkpoint"]["seen"]}, RIGHT
 
 
 def runs_of(seen):

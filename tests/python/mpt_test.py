@@ -44,6 +44,7 @@ REQUESTS = [
     ("", dict(model="llama3-8b", cluster="dgx-h100:1", global_batch=64)),
     ("", dict(model="llama3-70b", cluster="dgx-h100:8", global_batch=512, framework="torchtitan")),
     ("", dict(model="mixtral-8x7b", cluster="dgx-a100:4", global_batch=256, seq=2048, zero=[0, 1], top=3)),
+    ("", dict(model="llama3-8b", cluster="dgx-h100:4", global_batch=96, framework="torchtitan", or_nodes=[3, 2], storage_bandwidth="20GB/s")),
     ("", dict(model="gpt2-124m", cluster="rtx4090:1", global_batch=32, seq=1024, framework="transformers-fsdp")),
     ("estimate", dict(model="llama3-8b", cluster="dgx-h100:1", global_batch=64, tp=2, pp=2, zero=1, sp="on")),
     ("estimate", dict(model="llama3-70b", cluster="dgx-h100:1", global_batch=64, zero=3)),
