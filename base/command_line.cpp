@@ -97,10 +97,9 @@ std::vector<std::string> groups_of(const CLI::App& app) {
 // Help entries of one group, or of the positional arguments if `group` is null.
 std::string entries_text(const CLI::App& app, const std::string* group) {
   std::string text;
-  for (const CLI::Option* option : app.get_options()) {
+  for (const CLI::Option* option : app.get_options())
     if (option->get_positional() ? group == nullptr : group != nullptr && option->get_group() == *group)
       text += entry(option_name(*option), described(*option));
-  }
   if (text.empty()) return "";
   return (group == nullptr ? "\n" : "\n" + *group + ":\n") + text;
 }
@@ -143,15 +142,13 @@ constexpr std::pair<const char*, const char*> kOtherNames[] = {
 };
 
 std::string option_meant(const std::string& name, const std::vector<std::string>& known) {
-  for (const auto& [option, others] : kOtherNames) {
+  for (const auto& [option, others] : kOtherNames)
     if (contains(known, split_at(option, ' ').front()) && contains(split_at(others, ' '), name))
       return option;
-  }
   std::string shortest;  // the shortest known name that begins with the word
-  for (const std::string& other : known) {
+  for (const std::string& other : known)
     if (name.size() >= 2 && other.starts_with(name) && (shortest.empty() || other.size() < shortest.size()))
       shortest = other;
-  }
   return shortest.empty() ? nearest_name(name, known) : shortest;
 }
 
@@ -214,10 +211,9 @@ Problem wrong_words(const CLI::App& active, const CLI::ParseError& error, int ar
       return {name, fmt::format("given {} times", count), "one value", "leave out the others"};
     if (count > most && most > 0)
       return {name, fmt::format("{} values", count), fmt::format("at most {}", most), "see --help"};
-    for (const CLI::Option* other : option->get_excludes()) {
+    for (const CLI::Option* other : option->get_excludes())
       if (count > 0 && other->count() > 0)
         return {name, "given with " + other->get_name(), "one of the two", "leave one of them out"};
-    }
   }
   return {"command line", error.what(), "", "see --help"};
 }

@@ -127,9 +127,8 @@ void read_number(const Json& json, const std::string& pointer, const FieldRule& 
   if constexpr (std::is_integral_v<T>) {
     // A double holds integers up to 2^53 exactly; nothing we store is larger.
     if (value != std::floor(value) || std::fabs(value) > 9007199254740992.0 ||
-        value > static_cast<double>(std::numeric_limits<T>::max())) {
+        value > static_cast<double>(std::numeric_limits<T>::max()))
       return problems.add(pointer, describe_json(json), "a whole number that fits the field");
-    }
   }
   if (check_range(value, pointer, rule, problems)) out = static_cast<T>(value);
 }

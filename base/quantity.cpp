@@ -212,10 +212,9 @@ double parse_count(std::string_view text, std::string_view where) {
       {'K', 1e3}, {'M', 1e6}, {'B', 1e9}, {'G', 1e9}, {'T', 1e12}};
   const auto [value, length] = leading_number(text);
   double scale = length == text.size() ? 1.0 : 0.0;
-  for (const auto& [suffix, factor] : kSuffixes) {
+  for (const auto& [suffix, factor] : kSuffixes)
     if (length + 1 == text.size() && std::toupper(static_cast<unsigned char>(text.back())) == suffix)
       scale = factor;
-  }
   if (length > 0 && scale > 0.0 && value * scale >= 1.0 && value * scale <= 1e20) return value * scale;
   throw not_a("a count such as 15T, 300B, 1.5M or 12000", text, where);
 }

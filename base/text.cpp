@@ -44,13 +44,12 @@ std::string escaped(std::string_view text, bool keeps_line_feeds) {
   std::string out;
   while (!text.empty()) {
     const auto [code, bytes] = first_character(text);
-    if (!is_hidden(code) || (keeps_line_feeds && code == '\n')) {
+    if (!is_hidden(code) || (keeps_line_feeds && code == '\n'))
       out += text.substr(0, bytes);
-    } else if (code > 0xff) {
+    else if (code > 0xff)
       out += fmt::format("\\u{:04x}", code);
-    } else {
+    else
       out += fmt::format("\\x{:02x}", code >= 0 ? code : int32_t(uint8_t(text.front())));
-    }
     text.remove_prefix(bytes);
   }
   return out;

@@ -63,13 +63,12 @@ E element_of_word(const std::string& word, const std::string& option, const Fiel
 
 template <class E>
 std::string word_of_element(const E& value) {
-  if constexpr (std::is_same_v<E, std::string>) {
+  if constexpr (std::is_same_v<E, std::string>)
     return value;
-  } else if constexpr (std::is_enum_v<E>) {
+  else if constexpr (std::is_enum_v<E>)
     return enum_name(value);
-  } else {
+  else
     return std::to_string(value);
-  }
 }
 
 }  // namespace detail

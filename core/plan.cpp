@@ -76,10 +76,9 @@ void check_bytes(const Plan& plan, JsonProblems& problems) {
 }
 
 void check_ranking(const std::vector<RankedLayout>& layouts, const char* at, JsonProblems& problems) {
-  for (size_t i = 0; i < layouts.size(); ++i) {
+  for (size_t i = 0; i < layouts.size(); ++i)
     if (const auto rejection = check_degrees(layouts[i].layout))
       problems.add(fmt::format("{}/{}/layout", at, i), rejection->reason, "degrees of a cluster");
-  }
 }
 
 void check_consistency(const Plan& plan, const std::string& file) {

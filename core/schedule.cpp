@@ -93,7 +93,7 @@ std::optional<std::string> find_count_defect(const Schedule& schedule) {
   const auto counts = [&](const Action& a) -> auto& {
     return seen[size_t(a.stage) * size_t(schedule.micro_batches) + size_t(a.micro_batch)];
   };
-  for (int r = 0; r < schedule.ranks; ++r) {
+  for (int r = 0; r < schedule.ranks; ++r)
     for (int i = 0; i < int(schedule.rows[size_t(r)].size()); ++i) {
       const Action& a = schedule.rows[size_t(r)][size_t(i)];
       if (a.stage < 0 || a.stage >= schedule.stages() || a.micro_batch < 0 ||
@@ -105,8 +105,7 @@ std::optional<std::string> find_count_defect(const Schedule& schedule) {
             fmt::format("stage {} is on rank {}", a.stage, schedule.rank_of_stage[size_t(a.stage)]));
       if (counts(a)[size_t(a.kind)]++ > 0) return defect_at(schedule, {r, i}, "the same action twice");
     }
-  }
-  for (int s = 0; s < schedule.stages(); ++s) {
+  for (int s = 0; s < schedule.stages(); ++s)
     for (int m = 0; m < schedule.micro_batches; ++m) {
       const auto& c = counts({ActionKind::forward, s, m});
       const bool whole = c[1] == 1 && c[2] == 0 && c[3] == 0;
@@ -117,7 +116,6 @@ std::optional<std::string> find_count_defect(const Schedule& schedule) {
           "it has F {}, B {}, I {}, W {}\n{}",
           schedule.name, s, m, c[0], c[1], c[2], c[3], schedule_grid(schedule));
     }
-  }
   return std::nullopt;
 }
 

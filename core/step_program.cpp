@@ -58,10 +58,9 @@ std::string instruction_name(const StepProgram& program, InstructionId id) {
 }
 
 std::optional<std::string> find_defect(const StepProgram& program) {
-  for (InstructionId id = 0; id < program.size(); ++id) {
+  for (InstructionId id = 0; id < program.size(); ++id)
     if (auto defect = find_instruction_defect(program, id))
       return fmt::format("instruction {} ({}): {}", id, instruction_name(program, id), *defect);
-  }
   return std::nullopt;
 }
 

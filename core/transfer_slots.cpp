@@ -31,7 +31,7 @@ std::vector<StageSlots> transfer_slots(const Schedule& schedule, const NominalPl
   std::vector<std::vector<Sent>> forward(stages), home(stages);
   std::vector<std::vector<int64_t>> forward_end(stages, std::vector<int64_t>(size_t(schedule.micro_batches)));
   std::vector<std::vector<int64_t>> home_end = forward_end;
-  for (size_t r = 0; r < schedule.rows.size(); ++r) {
+  for (size_t r = 0; r < schedule.rows.size(); ++r)
     for (size_t i = 0; i < schedule.rows[r].size(); ++i) {
       const Action& action = schedule.rows[r][i];
       if (action.kind == ActionKind::weight_gradient) continue;
@@ -40,7 +40,6 @@ std::vector<StageSlots> transfer_slots(const Schedule& schedule, const NominalPl
       (onward ? forward : home)[size_t(action.stage)].push_back({action.micro_batch, end});
       (onward ? forward_end : home_end)[size_t(action.stage)][size_t(action.micro_batch)] = end;
     }
-  }
   std::vector<StageSlots> slots(stages);
   for (size_t s = 0; s + 1 < stages; ++s) {
     if (schedule.rank_of_stage[s] == schedule.rank_of_stage[s + 1]) continue;

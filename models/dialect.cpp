@@ -263,10 +263,9 @@ class Reader {
     if (row.word.empty() || !words_.has(row.word))
       return set(*row.value, resolved(row, row.otherwise, values_));
     std::set<std::string> allowed;
-    for (const Choice& choice : row.choices) {
+    for (const Choice& choice : row.choices)
       for (const ChoiceWord& w : choice.words)
         if (w.word == row.word) allowed.insert(w.is);
-    }
     words_.refuse(row.word, fmt::format("one of {}", fmt::join(allowed, ", ")));
   }
 
@@ -424,10 +423,9 @@ Written write(const Dialect& dialect, const Values& values, const std::map<std::
 
 Values read(const Dialect& dialect, const WordSource& words) {
   Reader reader(dialect, words);
-  for (const bool first : {true, false}) {
+  for (const bool first : {true, false})
     for (const DialectRow& row : dialect.rows)
       if (row.first == first) reader.read(row);
-  }
   return reader.take();
 }
 

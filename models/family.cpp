@@ -95,10 +95,9 @@ class EntryCheck {
 
   void unused(const char* rule, const Json& json, const std::vector<std::string>& keys) {
     const Json::json_pointer place(rule);
-    for (const std::string& key : keys) {
+    for (const std::string& key : keys)
       if (json.contains(place) && json[place].contains(key))
         add(std::string(rule) + "/" + key, "a key without effect there", "", "remove it");
-    }
   }
 
   const std::string at_;

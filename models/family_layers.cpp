@@ -160,7 +160,7 @@ std::optional<ExpertLayers> intervals_of(const LayerRule& rule, const Names& mlp
     return true;
   };
   constexpr int64_t kLongest = 8;
-  for (int64_t n = 1; n <= kLongest; ++n) {
+  for (int64_t n = 1; n <= kLongest; ++n)
     for (int64_t ExpertLayers::*which :
          {&ExpertLayers::interval, &ExpertLayers::modulo, &ExpertLayers::every}) {
       const Names& keys = which == &ExpertLayers::interval ? rule.interval
@@ -170,7 +170,6 @@ std::optional<ExpertLayers> intervals_of(const LayerRule& rule, const Names& mlp
       tried.*which = n;
       if ((n == 1 || !keys.empty()) && holds(tried)) return tried;
     }
-  }
   return std::nullopt;
 }
 

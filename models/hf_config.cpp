@@ -94,10 +94,9 @@ bool says_nothing(const std::string& key) {
 // Keys with a value that no reader used: of the text part, and other parts that are no towers.
 std::vector<std::string> unread_keys(const Json& config, const TextPart& text, const ConfigLog& log) {
   std::vector<std::string> keys;
-  for (const auto& [key, value] : text.json.items()) {
+  for (const auto& [key, value] : text.json.items())
     if (!value.is_null() && !says_nothing(key) && !log.read.contains(text.pointer + "/" + key))
       keys.push_back(key);
-  }
   if (text.pointer.empty()) return keys;
   const std::vector<Tower> towers = towers_of(config);
   for (const auto& [key, value] : config.items()) {

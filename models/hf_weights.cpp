@@ -203,13 +203,12 @@ class LayerTensors {
     const auto add = [&](const char* source, const std::vector<std::pair<int64_t, int64_t>>& parts) {
       int64_t of_key_head = 0;
       for (const auto& [ours, rows] : parts) of_key_head += rows;
-      for (int64_t h = 0, theirs = 0; h < l.key_heads; ++h) {
+      for (int64_t h = 0, theirs = 0; h < l.key_heads; ++h)
         for (const auto& [ours, rows] : parts) {
           add_rows(source, "mixer.input", of_key_head * l.key_heads, m_.hidden, theirs, ours + h * rows,
                    rows);
           theirs += rows;
         }
-      }
     };
     add("linear_attn.in_proj_qkvz",
         {{0, l.key_dim}, {keys, l.key_dim}, {2 * keys, wide}, {2 * keys + values, wide}});

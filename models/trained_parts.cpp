@@ -121,10 +121,9 @@ void LayerBuilder::freeze() {
     if (!execution().kept.keeps_every_second_product) op.saved_bytes_selective = 0;
     // Sequence parallelism gathers the input again only for the weight gradient.
     Collectives needed;
-    for (const Collective& c : op.backward_collectives) {
+    for (const Collective& c : op.backward_collectives)
       if (!(c.beside && c.kind == CollectiveKind::all_gather && c.group == CollectiveGroup::tensor))
         needed.push_back(c);
-    }
     op.backward_collectives = needed;
   }
 }

@@ -120,12 +120,11 @@ std::optional<Value> first_difference(const ModelSpec& a, const ModelSpec& b) {
   if (same_model(a, b)) return std::nullopt;
   // Parts of layers are named before lists of layers, and values of `a` before those that only `b` has.
   const Values ours = values_of(a), theirs = values_of(b);
-  for (const bool lists : {false, true}) {
+  for (const bool lists : {false, true})
     for (const auto& [value, json] : ours) {
       const auto other = theirs.find(value);
       if (json.is_array() == lists && (other == theirs.end() || other->second != json)) return value;
     }
-  }
   for (const auto& [value, json] : theirs)
     if (!ours.contains(value)) return value;
   return Value::unequal_layers;

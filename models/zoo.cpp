@@ -120,10 +120,9 @@ ImportedModel load_path(std::filesystem::path path, const std::string& as) {
 std::optional<std::filesystem::path> cached_config(std::string id) {
   std::filesystem::path hub;
   for (const auto& [variable, below] :
-       {std::pair{"HOME", ".cache/huggingface/hub"}, {"HF_HOME", "hub"}, {"HF_HUB_CACHE", ""}}) {
+       {std::pair{"HOME", ".cache/huggingface/hub"}, {"HF_HOME", "hub"}, {"HF_HUB_CACHE", ""}})
     if (const char* const value = std::getenv(variable); value != nullptr && *value != '\0')
       hub = std::filesystem::path(value) / below;
-  }
   const auto folder = hub / ("models--" + id.replace(id.find('/'), 1, "--"));
   if (!finds_file(folder / "refs" / "main")) return std::nullopt;
   std::string revision = read_file(folder / "refs" / "main", 200);

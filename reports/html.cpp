@@ -155,12 +155,11 @@ std::optional<RankRecord> mean_rank(const RunResult* result) {
   if (result == nullptr) return std::nullopt;
   RankRecord sum;
   double count = 0.0;
-  for (size_t s = warm_up_steps(result->steps.size()); s < result->steps.size(); ++s) {
+  for (size_t s = warm_up_steps(result->steps.size()); s < result->steps.size(); ++s)
     for (const RankRecord& r : result->steps[s].ranks) {
       count += 1.0;
       for (double RankRecord::*part : kTimed) sum.*part += r.*part;
     }
-  }
   if (count == 0.0) return std::nullopt;
   for (double RankRecord::*part : kTimed) sum.*part /= count;
   return sum;
@@ -175,7 +174,7 @@ Json parts_of(const Plan& plan, const RunResult* result) {
   const auto of = [&](double RankRecord::*part) { return measured ? Json((*measured).*part) : Json(); };
   Json parts = Json::array(), idle = Json::array();
   double idle_s = 0.0;
-  for (const TimePart& part : time_parts(plan)) {
+  for (const TimePart& part : time_parts(plan))
     if (part.idle) {
       idle_s += part.seconds;
       idle.push_back({"idle: " + part.what, part.seconds, Json()});
@@ -183,7 +182,6 @@ Json parts_of(const Plan& plan, const RunResult* result) {
       const auto source = part.inside ? kInside[size_t(*part.inside)] : &RankRecord::compute_s;
       parts.push_back({part.what, part.seconds, of(source)});
     }
-  }
   parts.push_back({"idle", idle_s, of(&RankRecord::idle_s)});
   for (Json& part : idle) parts.push_back(std::move(part));
   return parts;

@@ -53,22 +53,20 @@ std::vector<size_t> Table::widths(size_t columns) const {
     widths.push_back(columns_of(column.title));
     least.push_back(longest_word(column.title));
   }
-  for (const auto& row : rows_) {
+  for (const auto& row : rows_)
     for (size_t c = 0; c < row.size(); ++c) {
       widths[c] = std::max(widths[c], columns_of(row[c]));
       least[c] = std::max(least[c], longest_word(row[c]));
     }
-  }
   const auto total = [&] { return std::accumulate(widths.begin(), widths.end(), kGap * widths.size()); };
   // From the right, where the remarks are. Columns that are narrower than this are hard to read.
   constexpr size_t kNarrow = 16;
-  for (const size_t narrow : {kNarrow, size_t{0}}) {
+  for (const size_t narrow : {kNarrow, size_t{0}})
     for (size_t c = widths.size(); c-- > 0;) {
       if (columns == 0 || columns_[c].align != Align::left) continue;
       const size_t to = std::max(least[c], narrow);
       while (total() > columns && widths[c] > to) --widths[c];
     }
-  }
   return widths;
 }
 

@@ -132,10 +132,9 @@ std::array<double, 4> inside_shares(const Plan& plan, const StepProgram& program
   for (InstructionId id = 0; id < program.size(); ++id)
     if (program.instructions[size_t(id)].is_compute()) busy_s += durations_s[size_t(id)];
   std::array<double, 4> shares{};
-  for (const ExposedCommunication& e : plan.prediction.exposed) {
+  for (const ExposedCommunication& e : plan.prediction.exposed)
     if (e.kind <= CommunicationKind::sharding && busy_s > 0.0)
       shares[size_t(e.kind)] = std::min(0.9, e.seconds * double(program.ranks) / busy_s);
-  }
   return shares;
 }
 

@@ -24,12 +24,11 @@ constexpr int64_t kMostThreads = 1024;
 // The data files are opened after the checkpoint folder is locked, so they are only declared here.
 void check_outputs(const RunOptions& o) {
   FileLedger& files = files_of_program();
-  for (const DataPart& part : parse_data_argument(o.data)) {
+  for (const DataPart& part : parse_data_argument(o.data))
     for (const std::string& path : part.paths) {
       files.reads(path);
       for (const std::filesystem::path& file : indexed_pair(path)) files.reads(file);
     }
-  }
   for (const std::string& folder : {o.init, own_checkpoint_step(o.resume) ? o.resume : std::string()}) {
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(folder, error)) files.reads(entry.path());

@@ -39,10 +39,9 @@ Block block_of(int ranks, const Steps& steps, const std::array<int, 3>& pauses) 
 // Whether two passes fall on the same unit of a rank when the block repeats every kPeriod units.
 bool meets_itself(const Block& block) {
   return any_of(block, [](const std::array<int, 4>& start) {
-    for (size_t a = 0; a < start.size(); ++a) {
+    for (size_t a = 0; a < start.size(); ++a)
       for (size_t b = a + 1; b < start.size(); ++b)
         if (start[a] % kPeriod == start[b] % kPeriod) return true;
-    }
     return false;
   });
 }
@@ -51,7 +50,7 @@ bool meets_itself(const Block& block) {
 Block shortest_block(int ranks, const Steps& steps) {
   std::optional<Block> best;
   int best_pause = 3 * kPeriod;
-  for (int a = 0; a < kPeriod; ++a) {
+  for (int a = 0; a < kPeriod; ++a)
     for (int b = 0; b < kPeriod; ++b) {
       for (int c = 0; c < kPeriod; ++c) {
         if (a + b + c >= best_pause) continue;
@@ -61,7 +60,6 @@ Block shortest_block(int ranks, const Steps& steps) {
         best = std::move(block);
       }
     }
-  }
   MPT_CHECK(best.has_value(), "no building block for {} ranks", ranks);
   return *best;
 }
@@ -98,10 +96,9 @@ Schedule generate_from_block(const char* name, int ranks, int chunks, int micro_
                              {ActionKind::input_gradient, upper, 0},
                              {ActionKind::input_gradient, lower, 0}};
     std::vector<std::pair<int, Action>> timed;
-    for (int m = 0; m < micro_batches; ++m) {
+    for (int m = 0; m < micro_batches; ++m)
       for (size_t p = 0; p < start.size(); ++p)
         timed.emplace_back(start[p] + kPeriod * m, Action{passes[p].kind, passes[p].stage, m});
-    }
     std::sort(timed.begin(), timed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     for (const auto& [at, action] : timed) schedule.rows[size_t(r)].push_back(action);
     held = std::max(held, steady_held(start));

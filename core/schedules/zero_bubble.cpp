@@ -10,10 +10,9 @@ namespace mpt {
 Schedule generate_zb_h1(int ranks, int chunks, int micro_batches) {
   Schedule schedule = generate_one_f_one_b(ranks, chunks, micro_batches);
   schedule.name = "zb-h1";
-  for (auto& row : schedule.rows) {
+  for (auto& row : schedule.rows)
     for (Action& action : row)
       if (action.kind == ActionKind::backward) action.kind = ActionKind::input_gradient;
-  }
   fill_weight_gradients(schedule, std::vector<int>(size_t(ranks), ranks));
   return schedule;
 }

@@ -226,10 +226,9 @@ Imported import_automodel(const std::filesystem::path& file) {
   else
     set_hugging_face_model(in, reference, file.parent_path());
   cut_layers(recipe.number("model.config.num_hidden_layers", rule_of(&LayerRun::repeat), 0), in);
-  for (const char* key : {"model.num_nextn_predict_layers", "model.config.num_nextn_predict_layers"}) {
+  for (const char* key : {"model.num_nextn_predict_layers", "model.config.num_nextn_predict_layers"})
     if (in.model && recipe.has(key))
       in.model->next_token_layers = recipe.number(key, rule_of(&ModelSpec::next_token_layers), 0);
-  }
   in.refused = recipe_refused(recipe, in, file.string());
   set_recipe_sequence(recipe, in);
   set_recipe_schedule(recipe, in);

@@ -82,9 +82,8 @@ void judge_deepspeed(const Settings& config, const DeepSpeedRun& run, Imported& 
   asked.add_given(config.all(), "", config.file(), given);
   const bool no_batch = !config.has("train_batch_size") && !config.has("train_micro_batch_size_per_gpu");
   for (const char* key :
-       {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}) {
+       {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"})
     if ((run.fills || no_batch) && !config.has(key)) given.values[key] = std::nullopt;
-  }
   given.values["stages"] = run.pipeline;
   if (const auto context = given.values.find("sequence_parallel_size"); run.ranks > 0 && run.pipeline == 1)
     given.values["world_size"] =

@@ -195,11 +195,10 @@ class BridgeFields {
 
   // These fields freeze or feed encoders of images or sound, and their projections.
   static void refuse_other_parts(const Json& fields, const std::string& place) {
-    for (const auto& [part, field] : {std::pair{"model", "freeze_vision_model"},
-                                      {"model", "freeze_vision_projection"},
-                                      {"model", "freeze_sound_encoder"},
-                                      {"model", "freeze_audio_model"},
-                                      {"dataset", "hf_processor_path"}}) {
+    static constexpr const char* kOthers[][2] = {
+#include "generated/OtherParts.inc"
+    };
+    for (const auto& [part, field] : kOthers) {
       const auto found = fields.find(part);
       if (found != fields.end() && found->is_object() && found->contains(field))
         throw NotJudged(Problem{
@@ -365,9 +364,8 @@ class BridgeFields {
     for (const char* type : {"fp16", "bf16"})
       if (field(type) == true) flags_.set(type, std::vector<ShellWord>{});
     for (const auto& [name, flag] :
-         {std::pair{"fp4", "fp4-format"}, {"fp8", "fp8-format"}, {"fp8_recipe", "fp8-recipe"}}) {
+         {std::pair{"fp4", "fp4-format"}, {"fp8", "fp8-format"}, {"fp8_recipe", "fp8-recipe"}})
       if (field(name).is_string()) flags_.set(flag, field(name).get<std::string>());
-    }
   }
 
   // Refuses a misspelt field: dataclasses of Bridge raise an error for it, or ignore it. Its fields are named
@@ -442,10 +440,9 @@ void set_bridge_adapters(const Json& peft, const std::string& file, Imported& in
   }
   const Settings said({{"peft", peft}}, file);
   in.layout.training.adapter_rank = said.number("peft.dim", rule_of(&Training::adapter_rank), 32);
-  for (const char* key : {"peft.target_modules", "peft.exclude_modules"}) {
+  for (const char* key : {"peft.target_modules", "peft.exclude_modules"})
     if (said.has(key) && !said.find(key)->is_array())
       throw UserError(Problem{said.at(key), detail::describe_json(*said.find(key)), "a list of names", ""});
-  }
   std::vector<std::string> patterns = said.texts("peft.target_modules");
   const bool excludes = said.has("peft.target_modules") && patterns.empty();
   if (excludes) patterns = said.texts("peft.exclude_modules");

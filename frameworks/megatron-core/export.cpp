@@ -60,11 +60,10 @@ void add_model(const Plan& plan, Arguments& a) {
 void add_pipeline(const Plan& plan, Arguments& a) {
   const Layout& l = plan.layout;
   a.value("pipeline-model-parallel-size", l.pipeline);
-  if (needs_stages(plan)) {
+  if (needs_stages(plan))
     a.value("pipeline-model-parallel-layout", megatron_stages(plan));
-  } else if (l.chunks > 1) {
+  else if (l.chunks > 1)
     a.value("num-virtual-stages-per-pipeline-rank", l.chunks);
-  }
   a.flag_if(!l.overlap_transfer, "no-overlap-p2p-communication");
 }
 

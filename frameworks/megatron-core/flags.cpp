@@ -35,13 +35,12 @@ ShellCommand unfolded(const ShellCommand& command, WorkBudget& budget) {
       words.push_back(word);
       continue;
     }
-    for (ShellCommand& inner : shell_commands(word.text, {}, budget)) {
+    for (ShellCommand& inner : shell_commands(word.text, {}, budget))
       for (ShellWord& one : inner) {
         one.unknown = one.text.find('$') == std::string::npos ? std::set<std::string>{} : word.unknown;
         one.several = word.several;
         words.push_back(std::move(one));
       }
-    }
   }
   return words;
 }
@@ -96,11 +95,10 @@ ShellCommand training_command(const std::vector<ShellCommand>& commands, std::st
   for (const ShellCommand& command : commands) {
     const ShellCommand words = unfolded(command, budget);
     if (words.empty()) continue;
-    if (is_flag(words.front().text)) {
+    if (is_flag(words.front().text))
       list.insert(list.end(), words.begin(), words.end());
-    } else if (says_the_model(words)) {
+    else if (says_the_model(words))
       starts.push_back(words);
-    }
   }
   if (starts.empty()) return list;
   if (starts.size() > 1)
@@ -128,13 +126,12 @@ void refuse_other_programs(const std::string& program, const std::string& file) 
   static const std::vector<std::string> kTasks{"generat", "inference", "server",
                                                "evaluat", "convert",   "tasks"};
   for (const auto& [words, expected] : {std::pair{&kModels, "a GPT model, as pretrain_gpt.py trains"},
-                                        {&kTasks, "a training, as pretrain_gpt.py runs"}}) {
+                                        {&kTasks, "a training, as pretrain_gpt.py runs"}})
     for (const std::string& other : *words) {
       if (name.find(other) == std::string::npos && !contains(path, other)) continue;
       throw UserError(Problem{file, fmt::format("it starts {}", program), expected,
                               "plans are for trainings of decoders alone"});
     }
-  }
 }
 
 // The program of Megatron-LM's functional tests, test_cases/MODEL/NAME/model_config.yaml; empty for other
@@ -168,10 +165,9 @@ MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
     flags.of_test_ = !flags.program_.empty() || text.find("MODEL_ARGS:") != std::string::npos;
   } else {
     const std::vector<ShellCommand> commands = shell_commands(text, file, budget);
-    for (const ShellCommand& command : commands) {
+    for (const ShellCommand& command : commands)
       if (command.front().text == "source" && !command.front().unknown.empty())
         flags.notes_.push_back(*command.front().unknown.begin());
-    }
     ShellCommand arguments = training_command(commands, flags.program_, flags.ranks_, flags.notes_, budget);
     const std::map<std::string, ShellCommand> variables = shell_variables(text, file, budget);
     for (const auto& [name, words] : variables) flags.take_environment(name, words);

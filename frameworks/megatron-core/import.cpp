@@ -23,10 +23,9 @@ namespace mpt::frameworks {
 namespace {
 
 void refuse_former_flags(const MegatronFlags& f, const models::Dialect& dialect) {
-  for (const auto& [name, now] : dialect.former) {
+  for (const auto& [name, now] : dialect.former)
     if (f.has(name))
       throw FrameworkRefusal(Problem{f.at(name), "a flag that Megatron-LM no longer takes", now, ""});
-  }
 }
 
 // Megatron-LM's own reason to refuse the flags. Throws FrameworkRefusal for a flag that it does not have, and
@@ -249,7 +248,7 @@ void set_attention_backend(const MegatronFlags& f, Imported& in) {
 int64_t scheduled_batch(const MegatronFlags& f) {
   int64_t batch = 0;
   WorkBudget budget(f.file(), kMostImportedBytes);
-  for (const std::string& value : f.texts("step-batch-size-schedule")) {
+  for (const std::string& value : f.texts("step-batch-size-schedule"))
     for (const ShellWord& step : argument_words(value, budget)) {
       const size_t colon = step.text.find(':');
       const std::string number = colon == std::string::npos ? "" : step.text.substr(colon + 1);
@@ -259,7 +258,6 @@ int64_t scheduled_batch(const MegatronFlags& f) {
         f.refuse("step-batch-size-schedule", "a start and a batch size each, such as 0:384 200B:768");
       batch = std::stoll(number);
     }
-  }
   return batch;
 }
 

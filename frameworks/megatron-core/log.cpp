@@ -21,10 +21,9 @@ void add_megatron_timer(LoggedRun& run, std::string_view line) {
   const size_t comma = values.find(", ");
   const auto ms = number_behind(comma == std::string_view::npos ? values : values.substr(comma + 2), "");
   if (!ms || !(*ms >= 0.0) || !(*ms <= 1e10)) return;
-  for (const TimerName& timer : kMegatronTimers) {
+  for (const TimerName& timer : kMegatronTimers)
     if (line.substr(std::min(line.find_first_not_of(' '), line.size())).starts_with(timer.name))
       run.seconds_of(timer.part).push_back(*ms * 1e-3);
-  }
 }
 
 void add_megatron_facts(LoggedRun& run, const LogLine& line) {

@@ -207,7 +207,7 @@ AdapterMatch match_adapters(const AdapterModules& modules, const std::vector<std
 AdapterMatch match_recipe(const Imported& in, NamesOf names, const std::vector<std::string>& patterns,
                           bool excludes) {
   AdapterMatch best;
-  for (const ModelSpec& model : models_of(in)) {
+  for (const ModelSpec& model : models_of(in))
     for (const bool fused : {false, true}) {
       AdapterModules modules = names(model, fused);
       if (excludes)
@@ -215,7 +215,6 @@ AdapterMatch match_recipe(const Imported& in, NamesOf names, const std::vector<s
       AdapterMatch match = match_adapters(modules, patterns, excludes);
       if (match.targets.size() > best.targets.size()) best = std::move(match);
     }
-  }
   if (!in.model) best.partly.clear();
   return best;
 }

@@ -332,13 +332,12 @@ class PythonModule : public PythonScope {
     if (of && of->is_string() && parts.back() == "lower") return lower_case(of->get<std::string>());
     if (!of || !of->is_array() || arguments.size() != 1) return std::nullopt;
     const Json& more = arguments.front();
-    if (parts.back() == "append") {
+    if (parts.back() == "append")
       of->push_back(more);
-    } else if (parts.back() == "extend" && more.is_array()) {
+    else if (parts.back() == "extend" && more.is_array())
       of->insert(of->end(), more.begin(), more.end());
-    } else {
+    else
       return std::nullopt;
-    }
     known->second.member(path_parts(path)) = {std::move(of), {}};
     return Json();
   }

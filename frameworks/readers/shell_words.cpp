@@ -38,13 +38,12 @@ class ShellReader {
   ShellWord joined() {
     ShellWord all;
     while (at_ < text_.size()) {
-      if (text_[at_] == '$') {
+      if (text_[at_] == '$')
         append(all, expansion());
-      } else if (text_[at_] == '"' || text_[at_] == '\'' || text_[at_] == '\\') {
+      else if (text_[at_] == '"' || text_[at_] == '\'' || text_[at_] == '\\')
         take_quoted(all);
-      } else {
+      else
         all.text += text_[at_++];
-      }
     }
     return all;
   }

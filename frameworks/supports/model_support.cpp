@@ -42,24 +42,17 @@ std::string words_for(Value value, const ModelSpec& model) {
   const models::Values values = models::values_of(model);
   const auto said = values.find(value);
   if (said == values.end()) return models::words_of(value);
-  if (value == Value::mixers) {
+  if (value == Value::mixers)
     for (const Json& mixer : said->second) {
       const auto words = words_of_mixers().find(mixer.get<std::string>());
       if (words != words_of_mixers().end()) return words->second;
     }
-  }
   if (!said->second.is_string()) return models::words_of(value);
   const std::string name = replaced(said->second.get<std::string>(), '_', ' ');
-  static const std::map<Value, const char*> kinds{{Value::norm, "s"},
-                                                  {Value::placement, " norms"},
-                                                  {Value::position, " positions"},
-                                                  {Value::query_key_norm, " norms of queries and keys"},
-                                                  {Value::gate, " gates on the output of attention"},
-                                                  {Value::linear_kind, " mixers"},
-                                                  {Value::activation, " activations"},
-                                                  {Value::router_scores, " router scores"},
-                                                  {Value::rotary_scaling, " scaling of rotary positions"}};
-  const auto kind = kinds.find(value);
+  static const std::map<std::string, const char*> kinds{
+#include "generated/KindWords.inc"
+  };
+  const auto kind = kinds.find(enum_name(value));
   return kind == kinds.end() ? models::words_of(value) : name + kind->second;
 }
 

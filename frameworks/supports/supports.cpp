@@ -178,10 +178,9 @@ std::optional<Rejection> supports_overlaps(const Framework& framework, const Lay
   for (const auto& [beside, what] :
        {std::pair{l.overlap_gradient_reduce || !l.reduces_gradients(), AlwaysBeside::gradient_reduce},
         {l.overlap_parameter_gather || !gathers, AlwaysBeside::parameter_gather},
-        {l.overlap_transfer || l.pipeline == 1, AlwaysBeside::transfer}}) {
+        {l.overlap_transfer || l.pipeline == 1, AlwaysBeside::transfer}})
     if (!beside && contains(framework.abilities.always_overlaps, what))
       return refuse(framework, "overlap", fmt::format("overlaps {} with compute, always", words(what)));
-  }
   return std::nullopt;
 }
 

@@ -100,10 +100,9 @@ void put_fsdp_of_trainer(const Json& options, const std::filesystem::path& scrip
 Json accelerate_settings(const LaunchLine& line, const std::filesystem::path& script) {
   const Json& o = line.options;
   Json made{{"distributed_type", "MULTI_GPU"}};
-  for (const char* key : {"config_file", "accelerate_config"}) {
+  for (const char* key : {"config_file", "accelerate_config"})
     if (const std::string name = text_option(o, key); !name.empty())
       made = read_yaml(file_named(name, std::string("--") + key, script));
-  }
   if (!made.is_object()) return made;
   const int64_t nodes = o.value("nnodes", Json(1)).is_number() ? o.value("nnodes", int64_t{1}) : 1;
   for (const auto& [key, times] :
@@ -112,10 +111,9 @@ Json accelerate_settings(const LaunchLine& line, const std::filesystem::path& sc
     if (found != o.end() && found->is_number_integer()) made["num_processes"] = found->get<int64_t>() * times;
   }
   if (o.contains("fsdp") && !is_off(o["fsdp"])) put_fsdp_of_trainer(o, script, made);
-  for (const auto& [key, value] : o.items()) {
+  for (const auto& [key, value] : o.items())
     for (const auto& [begin, section] : launch_words("sections").items())
       if (key.starts_with(begin) && key != "fsdp_config") put(made, section, key, value);
-  }
   if (o.contains("use_fsdp")) made["distributed_type"] = "FSDP";
   if (o.contains("use_deepspeed")) made["distributed_type"] = "DEEPSPEED";
   for (const char* key : {"deepspeed_config_file", "deepspeed"}) {

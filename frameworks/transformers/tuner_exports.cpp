@@ -123,10 +123,9 @@ Exported export_tuner(const Plan& plan, const std::string& name) {
   std::string text =
       fmt::format("# {}. For {}.\n", export_title(plan), tool.at("release").get<std::string>());
   for (const std::string& note : sentences(tool, "notes", conditions)) text += "# " + note + ".\n";
-  for (const Json& row : tool.at("rows")) {
+  for (const Json& row : tool.at("rows"))
     if (conditions_hold(row.at(0), conditions))
       text += yaml_text(Json{{row.at(1), filled_in(row.at(2), values)}});
-  }
   text += "\n# What no plan holds: data, steps, rates.\n" + yaml_text(tool.at("data"));
   exported.files.push_back({tool.at("file"), text});
   const std::string command = sentences(tool, "start", conditions).front();

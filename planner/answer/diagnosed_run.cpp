@@ -180,10 +180,9 @@ DiagnosedRun diagnose_log(const KnownPlan& known, const std::string& text, const
   if (run.step_time_s == 0.0) return {std::move(run), {}, {}};
   Measurement measured;
   measured.said = format_seconds(run.step_time_s) + " per step";
-  if (const auto drift = find_drift(run.steps)) {
+  if (const auto drift = find_drift(run.steps))
     measured.said += fmt::format(" (the median: it grows from {} to {})", format_seconds(drift->before_s),
                                  format_seconds(drift->last_s));
-  }
   measured.step_time_s = run.step_time_s;
   check_possible(measured, name, known.plan);
   return diagnosed(known, run, measured, seek);
@@ -223,11 +222,10 @@ std::string describe_diagnosis(const Plan& plan, const DiagnosedRun& diagnosed) 
   for (const std::string& line : judgement) text += wrapped(line, "  ");
   text += "\n";
   const std::string open = unexplained(plan, d, run);
-  if (!d.causes.empty()) {
+  if (!d.causes.empty())
     text += table_of(d);
-  } else if (open.empty()) {
+  else if (open.empty())
     text += "The step is as predicted, and nothing found costs 1 % of it or more.\n";
-  }
   text += open;
   if (run.instructions.empty()) text += "\n" + expected_shares(plan, open.empty());
   return text;

@@ -147,12 +147,11 @@ Json memory_doctor(const PlanRequest& request, const Estimated& now) {
   };
   sort_by(alone, [&](const Json& s) { return -saved(s); });
   bool fits = now.fits();
-  for (const char* changes : {"nothing", "states", "weights"}) {
+  for (const char* changes : {"nothing", "states", "weights"})
     for (Json next; !fits && !(next = next_switch(known, changes, state)).is_null();) {
       fits = next.at("fits");
       together.push_back(next);
     }
-  }
   return {{"alone", alone}, {"together", together}};
 }
 

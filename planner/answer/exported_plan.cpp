@@ -169,18 +169,17 @@ std::vector<ExportedPlan> exported_plans(const std::vector<std::string>& names, 
 
 void write_exported(const std::vector<ExportedPlan>& all, const std::filesystem::path& folder) {
   std::map<std::string, std::string> texts;
-  for (const ExportedPlan& one : all) {
+  for (const ExportedPlan& one : all)
     for (const frameworks::ExportedFile& file : one.files) {
       const auto [known, is_new] = texts.try_emplace(file.name, file.text);
       if (!is_new && known->second != file.text)
         throw UserError(Problem{"-o " + (folder / file.name).string(), "two exports write it",
                                 "one export for each file", "export to two folders"});
     }
-  }
   check_own_files(folder, texts);
   make_folder(folder.string());
   using std::filesystem::perms;
-  for (const ExportedPlan& one : all) {
+  for (const ExportedPlan& one : all)
     for (const frameworks::ExportedFile& file : one.files) {
       write_file_atomically(folder / file.name, file.text);
       if (file.executable)
@@ -188,7 +187,6 @@ void write_exported(const std::vector<ExportedPlan>& all, const std::filesystem:
                                      perms::owner_exec | perms::group_exec | perms::others_exec,
                                      std::filesystem::perm_options::add);
     }
-  }
   write_file_atomically(folder / kExportList, texts[kExportList]);
 }
 

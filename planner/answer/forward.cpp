@@ -62,12 +62,11 @@ std::optional<size_t> choose(const ForwardQuestion& q, const std::vector<Forward
 }
 
 void mark_front(std::vector<ForwardPoint>& points) {
-  for (ForwardPoint& p : points) {
+  for (ForwardPoint& p : points)
     p.on_front = none_of(points.begin(), points.end(), [&](const ForwardPoint& other) {
       return other.days <= p.days && cost_of(other) <= cost_of(p) &&
              (other.days < p.days || cost_of(other) < cost_of(p));
     });
-  }
 }
 
 // Adds the plans on one offer, from the most nodes to the fewest. Once the peak speed of the GPUs is known,

@@ -78,10 +78,9 @@ std::unique_ptr<Resolved> problem_of(const KnownPlan& known, const SearchBounds&
   if (lacks_prices(known)) refuse("missing");
   auto resolved = resolve(request_again(known, bounds));
   if (option != nullptr && resolved->cost->origin().digest != known.plan.cost.digest) refuse("another file");
-  if (option == nullptr && !(known.profile + known.kernels).empty()) {
+  if (option == nullptr && !(known.profile + known.kernels).empty())
     throw UserError(Problem{known.profile.empty() ? "--kernels" : "--profile", "given",
                             fmt::format("none: {} was priced by the catalog", known.name), "leave it out"});
-  }
   return resolved;
 }
 

@@ -80,14 +80,13 @@ std::vector<ComparedAxis> axes_of(const CLI::App& command, CompareOptions& o) {
 void check_runs(const std::vector<ObservedRun>& runs, const std::vector<ComparedAxis>& axes) {
   const std::set<std::string> told{"model",     "cluster",      "gpus", "framework",
                                    "precision", "global-batch", "seq"};
-  for (const ObservedRun& run : runs) {
+  for (const ObservedRun& run : runs)
     for (const ComparedAxis& axis : axes) {
       if (run.cluster.name.empty() && told.contains(axis.name))
         throw UserError(Problem{
             "--observed '" + run.layout + "'", "does not say its " + axis.name, "a run that a plan keeps",
             "mpt-plan ... --observed ... -o plan.json, then compare --request plan.json"});
     }
-  }
 }
 
 // One price for all, or one for each cluster.
@@ -110,14 +109,13 @@ std::vector<Point> points_of(const CompareOptions& o, const std::vector<Compared
   std::vector<Point> points{{{{}, price, {}, ""}, o.base.request}};
   for (const ComparedAxis& axis : axes) {
     std::vector<Point> more;
-    for (const Point& point : points) {
+    for (const Point& point : points)
       for (size_t v = 0; v < axis.values.size(); ++v) {
         Point& next = more.emplace_back(point);
         set_option(next.request, axis.name, axis.values[v]);
         next.compared.at.push_back(axis.values[v]);
         if (axis.name == "cluster" && o.prices.size() > 1) next.compared.price = o.prices[v];
       }
-    }
     points = std::move(more);
     if (points.size() > kMostPoints)
       throw UserError(Problem{"--over", fmt::format("more than {} plans", kMostPoints), "fewer values", ""});

@@ -95,10 +95,9 @@ std::string kind_lines(const ModelSpec& m) {
 // FLOP of forward and backward, as MFU counts it.
 std::string work_line(const ModelSpec& m, const std::vector<int64_t>& sequences) {
   std::vector<std::string> parts;
-  for (const int64_t length : sequences) {
+  for (const int64_t length : sequences)
     parts.push_back(fmt::format("{} at {} tokens", format_magnitude(models::model_flop_per_token(m, length)),
                                 format_count(length)));
-  }
   return line_of("FLOP per token", fmt::format("{}", fmt::join(parts, ", ")));
 }
 

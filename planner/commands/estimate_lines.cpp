@@ -99,10 +99,9 @@ void check_lines(const CLI::App& command, const LinesOptions& o) {
                          [&](const CLI::Option& other) {
                            return other.get_name() != "--json" && !contains(of_lines, other.get_name());
                          });
-  for (const std::string& name : of_lines) {
+  for (const std::string& name : of_lines)
     if (command.get_option(name)->count() > 0)
       throw UserError(Problem{name, "without --requests", "both", "it changes the answers to such a file"});
-  }
 }
 
 int answer_lines(const LinesOptions& o) {

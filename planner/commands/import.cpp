@@ -73,10 +73,9 @@ frameworks::Imported read_captured(ImportOptions& o) {
     return frameworks::find_importer(o.from, o.file).importer.read(files.path_of(captured.reads));
   } catch (const UserError& error) {
     std::vector<Problem> problems = error.problems();
-    for (Problem& problem : problems) {
+    for (Problem& problem : problems)
       if (problem.where.starts_with(files.folder()))
         problem.where.replace(0, files.folder().size() + 1, o.file + ", ");
-    }
     throw UserError(std::move(problems));
   }
 }

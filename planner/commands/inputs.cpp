@@ -57,10 +57,9 @@ std::string peaks_of(const DeviceSpec& device) {
       {device.mxfp8 ? "fp8 and mxfp8" : "fp8", device.fp8_flop_per_s},
       {"nvfp4", device.fp4_flop_per_s}};
   std::string text;
-  for (const auto& [precision, rate] : rates) {
+  for (const auto& [precision, rate] : rates)
     if (rate > 0.0)
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", precision, format_flop_rate(rate));
-  }
   return text + ", dense";
 }
 
@@ -126,10 +125,9 @@ std::string size_of(int64_t devices, int64_t per_node, DeviceKind kind) {
 
 std::string describe_cluster(const ClusterSpec& c, const std::string& name) {
   std::string text = fmt::format("{}: {}\n", c.name, size_of(c.devices, c.devices_per_node, c.device.kind));
-  for (const DeviceGroup& g : c.groups) {
+  for (const DeviceGroup& g : c.groups)
     text += fmt::format("\n{}: {}\n", g.name, size_of(g.devices, g.devices_per_node, g.device.kind)) +
             device_lines(g.device) + level_lines(g.levels);
-  }
   if (c.mixed()) return text + "\nBetween the groups\n" + joining_line(c.levels.back());
   text += device_lines(c.device) + level_lines(c.levels);
   text +=
@@ -179,10 +177,9 @@ std::vector<int64_t> lengths_of(const std::vector<std::string>& words, const Mod
                               ""});
     lengths.push_back(length);
   }
-  for (const int64_t usual : {int64_t{4096}, int64_t{32768}, int64_t{131072}}) {
+  for (const int64_t usual : {int64_t{4096}, int64_t{32768}, int64_t{131072}})
     if (words.empty() && (lengths.empty() || usual <= model.max_positions))
       lengths.push_back(std::min(usual, model.max_positions));
-  }
   return lengths;
 }
 

@@ -189,10 +189,9 @@ std::vector<std::string> command_of(const TuneOptions& o, const Plan& plan, cons
             " {dir}/plan.json --steps {steps} --log {dir}/log.jsonl " +
             with_value(reports::data_options(plan), "FILE", "{dir}/tokens");
   std::vector<std::string> all;
-  for (const std::string& word : split_at(words, ' ')) {
+  for (const std::string& word : split_at(words, ' '))
     if (!word.empty())
       all.push_back(with_value(with_value(word, "{dir}", folder), "{steps}", std::to_string(o.steps)));
-  }
   return all;
 }
 

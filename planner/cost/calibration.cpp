@@ -20,11 +20,10 @@ constexpr Calibration::Member kMembers[] = {
 };
 
 void check_constant(const Constant& c, const std::string& at, JsonProblems& problems) {
-  if (c.range.size() != 2 || c.least() > c.most()) {
+  if (c.range.size() != 2 || c.least() > c.most())
     problems.add(at + "/range", fmt::format("{} numbers", c.range.size()), "the least and the most");
-  } else if (c.value < c.least() || c.value > c.most()) {
+  else if (c.value < c.least() || c.value > c.most())
     problems.add(at + "/value", fmt::format("{}", c.value), fmt::format("{} to {}", c.least(), c.most()));
-  }
   const bool fitted = c.origin == ConstantOrigin::fitted;
   if (fitted == c.fitted_to.empty())
     problems.add(at + "/fitted_to", fitted ? "nothing" : "runs",

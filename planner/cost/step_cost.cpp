@@ -151,10 +151,9 @@ std::vector<double> StepCost::durations(const StepProgram& program) const {
 
 std::vector<InstructionDuration> StepCost::table() const {
   std::vector<InstructionDuration> entries;
-  for (size_t s = 0; s < stages.size(); ++s) {
+  for (size_t s = 0; s < stages.size(); ++s)
     for (const auto& [kind, name] : EnumNames<InstructionKind>::table())
       if (kind != InstructionKind::reduce_norm) entries.push_back({kind, int64_t(s), stages[s].of(kind)});
-  }
   entries.push_back({InstructionKind::reduce_norm, -1, reduce_norm_s});
   return entries;
 }

@@ -356,11 +356,10 @@ double StepPricer::norm_s(const StageKinds& stages) {
     norm = std::max(
         norm, slowest_s(devices_, devices, [&](const CostSource& s) { return s.gradient_norm_s(owned); }));
   }
-  if (norm_meeting_s_ < 0.0) {
+  if (norm_meeting_s_ < 0.0)
     norm_meeting_s_ = slowest_s(devices_, all_kinds, [&](const CostSource& s) {
       return s.collective_s(CollectiveKind::all_reduce, 16, all_ranks(layout_));
     });
-  }
   return norm + norm_meeting_s_;
 }
 

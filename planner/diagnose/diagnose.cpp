@@ -179,10 +179,9 @@ class Diagnoser {
   // Compute of each pipeline rank, including collectives inside.
   std::vector<double> busy_of(const std::vector<double>& durations) const {
     std::vector<double> busy(size_t(program_.ranks), 0.0);
-    for (InstructionId id = 0; id < program_.size(); ++id) {
+    for (InstructionId id = 0; id < program_.size(); ++id)
       if (program_.instructions[size_t(id)].is_compute())
         busy[size_t(program_.lanes(id).front().rank)] += durations[size_t(id)];
-    }
     return busy;
   }
 
@@ -269,10 +268,9 @@ class Diagnoser {
   template <class F>
   std::vector<double> with_predicted_durations(F&& chosen) const {
     std::vector<double> durations = measured_;
-    for (InstructionId id = 0; id < program_.size(); ++id) {
+    for (InstructionId id = 0; id < program_.size(); ++id)
       if (chosen(program_.instructions[size_t(id)]))
         durations[size_t(id)] = std::min(durations[size_t(id)], predicted_[size_t(id)]);
-    }
     return durations;
   }
 

@@ -17,10 +17,9 @@ Json error_of(const char* kind, const std::string& text) {
 
 Json error_of(const UserError& error) {
   Json all = error_of("input", error.what());
-  for (const Problem& p : error.problems()) {
+  for (const Problem& p : error.problems())
     all["problems"].push_back(
         {{"place", p.where}, {"finding", p.found}, {"expectation", p.expected}, {"remedy", p.remedy}});
-  }
   return all;
 }
 

@@ -184,14 +184,13 @@ Json answer_export(const QuestionOfProgram& q, const Watch& /*watch*/) {
   const std::vector<ExportedPlan> exports = exported_plans(q.to, plan, q.force);
   if (!q.folder.empty()) write_exported(exports, q.folder);
   Json all = Json::array();
-  for (const ExportedPlan& one : exports) {
+  for (const ExportedPlan& one : exports)
     all.push_back({{"to", one.target->name},
                    {"what", one.target->what},
                    {"note", one.note},
                    {"needs", one.needs},
                    {"warnings", one.warnings},
                    {"files", to_json(one.files)}});
-  }
   return all;
 }
 

@@ -78,12 +78,11 @@ double room_bytes(const Plan& plan) {
 std::string runs_counted(const std::vector<Evidence>& own, Values values) {
   size_t runs = 0;
   std::set<std::string> sources;
-  for (const Evidence& e : own) {
+  for (const Evidence& e : own)
     for (const SourceEvidence& s : e.sources) {
       runs += values(s).size();
       if (!values(s).empty()) sources.insert(s.source);
     }
-  }
   return fmt::format("{} run{} of {} source{}", runs, runs == 1 ? "" : "s", sources.size(),
                      sources.size() == 1 ? "" : "s");
 }
@@ -112,7 +111,7 @@ std::string step_line(const Plan& plan, const std::vector<Evidence>& own, const 
 std::string failed_line(const Plan& plan, const std::vector<Evidence>& own) {
   size_t failed = 0, accepted = 0;
   double leanest = 1.0;
-  for (const Evidence& e : own) {
+  for (const Evidence& e : own)
     for (const SourceEvidence& s : e.sources) {
       failed += s.failed.size();
       for (const double share : s.failed) {
@@ -120,7 +119,6 @@ std::string failed_line(const Plan& plan, const std::vector<Evidence>& own) {
         leanest = std::min(leanest, share);
       }
     }
-  }
   if (failed == 0) return "";
   std::string text = fmt::format("out of memory: {} of {} run{} that ran out {} predicted to fit", accepted,
                                  failed, failed == 1 ? "" : "s", accepted == 1 ? "was" : "were");
@@ -144,10 +142,9 @@ Spread Spread::widened(double deviation) const {
   constexpr double kNormal[] = {-1.2815515655446004, -0.5244005127080407, 0.0, 0.5244005127080407,
                                 1.2815515655446004};
   Spread wider;
-  for (const Weighed& v : values_) {
+  for (const Weighed& v : values_)
     for (const double z : kNormal)
       wider.values_.push_back({v.value * std::exp(deviation * z), v.weight / double(std::size(kNormal))});
-  }
   return wider;
 }
 

@@ -44,10 +44,9 @@ RunKind kind_of(const ModelSpec& model, const std::string& framework, Precision 
                 const Training& t) {
   RunKind kind{framework};
   const auto& layers = model.layers.kinds;
-  for (const auto& [name, has] : kLayers) {
+  for (const auto& [name, has] : kLayers)
     if (any_of(layers, [has = has](const auto& named) { return has(named.second); }))
       kind.layers.emplace_back(name);
-  }
   if (precision != Precision::bf16 && precision != Precision::fp16) kind.precision = {enum_name(precision)};
   if (t.adapts()) kind.training = {t.frozen_format == FrozenFormat::bf16 ? "LoRA" : "QLoRA"};
   if (!t.adapts() && !t.frozen.empty()) kind.training = {"frozen parts"};

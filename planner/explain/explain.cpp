@@ -164,11 +164,10 @@ std::vector<std::string> reasons(const SearchResult& result, const SearchProblem
   std::vector<std::string> out;
   if (problem.near_misses && !best.evaluation.rejection) add_parts(problem, best, out);
   if (problem.cluster.mixed()) out.push_back(describe_groups(problem, best));
-  if (const Candidate* other = other_split(result); other != nullptr) {
+  if (const Candidate* other = other_split(result); other != nullptr)
     out.push_back("Another split: " + loss_of(problem, best, *other));
-  } else if (result.best.size() > 1 && (out.empty() || !ties(best, result.best[1]))) {
+  else if (result.best.size() > 1 && (out.empty() || !ties(best, result.best[1])))
     out.push_back("The next fastest: " + loss_of(problem, best, result.best[1]));
-  }
   if (layout.ranks() > 1) out.push_back(describe_links(problem.cluster, layout));
   return out;
 }
@@ -176,12 +175,11 @@ std::vector<std::string> reasons(const SearchResult& result, const SearchProblem
 std::vector<std::string> rejections(const SearchResult& result, const SearchProblem& problem) {
   constexpr size_t kMost = 6;
   std::vector<std::string> out;
-  for (const NearMiss& family : result.over_memory) {
+  for (const NearMiss& family : result.over_memory)
     out.push_back(fmt::format("memory: {} layouts of {} do not fit; {} needs {} more than there is: {}",
                               format_count(family.count), family.name, layout_name(family.layout),
                               format_bytes(family.nearest.needed - family.nearest.available),
                               family.nearest.reason));
-  }
   if (result.more_over_memory > 0)
     out.push_back(fmt::format("memory: layouts of {} other splits do not fit either",
                               format_count(result.more_over_memory)));
@@ -190,17 +188,15 @@ std::vector<std::string> rejections(const SearchResult& result, const SearchProb
     out.push_back(
         fmt::format("not possible: {}{}", reason, count > 1 ? fmt::format(" ({} times)", count) : ""));
   }
-  if (result.certificate.over_bound > 0 && result.certificate.optimal && !result.best.empty()) {
+  if (result.certificate.over_bound > 0 && result.certificate.optimal && !result.best.empty())
     out.push_back(
         fmt::format("time: {} layouts need {} or more for the work of their busiest GPU alone, so "
                     "they cannot be among the {} fastest",
                     format_count(result.certificate.over_bound),
                     format_seconds(result.best.back().evaluation.step_time_s), result.best.size()));
-  }
-  if (out.empty()) {
+  if (out.empty())
     out.push_back(fmt::format("nothing: all {} layouts on {} fit and were simulated",
                               format_count(result.certificate.layouts), problem.cluster.name));
-  }
   return out;
 }
 

@@ -193,7 +193,7 @@ std::string broken_rule(const SearchProblem& problem) {
   const auto asked = layout_asked_for(problem);
   if (!asked) return "";
   NotDividing broken;
-  for (int64_t zero = 0; zero <= 3; ++zero) {
+  for (int64_t zero = 0; zero <= 3; ++zero)
     for (const bool sequence_parallel : {false, true}) {
       Layout layout = *asked;
       layout.precision = problem.precision;
@@ -205,7 +205,6 @@ std::string broken_rule(const SearchProblem& problem) {
       if (reason.empty()) return "";
       ++broken[reason];
     }
-  }
   const auto most = max_by(broken, [](const auto& reason) { return reason.second; });
   return most->first;
 }

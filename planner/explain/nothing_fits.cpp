@@ -15,12 +15,11 @@ Problem why_nothing_fits(const SearchResult& result, const SearchProblem& proble
         "interrupted",
         fmt::format("after {} no layout that fits was found yet", format_seconds(result.certificate.seconds)),
         "", ""};
-  if (!result.certificate.optimal) {
+  if (!result.certificate.optimal)
     return {"--time-limit",
             fmt::format("the search was stopped after {} without a layout that fits",
                         format_seconds(result.certificate.seconds)),
             "more time", "raise it, or bound the space with --tp, --pp and the like"};
-  }
   if (result.over_memory.empty()) return nothing_divides(problem);
   const NearMiss& family = result.over_memory.front();
   const bool host = family.nearest.constraint == "host memory";

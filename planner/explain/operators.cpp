@@ -58,11 +58,10 @@ std::string table_of(const PieceTimes& piece, double peak) {
   }
   const PieceSeconds& beside = piece.rest[1];
   const double rest = beside.forward_s + beside.backward_s;
-  if (std::abs(rest) > 1e-9) {
+  if (std::abs(rest) > 1e-9)
     table.add_row({"beside its operators", seconds_or_dash(beside.forward_s),
                    seconds_or_dash(beside.backward_s), "-", format_percent(rest / whole), "-", "-", "-", "-",
                    ""});
-  }
   return table.text();
 }
 
@@ -75,13 +74,12 @@ std::string describe_operators(const SearchProblem& problem, const Layout& layou
   const DeviceSpec& device = mixed ? problem.cluster.groups.front().device : problem.cluster.device;
   if (mixed) text += fmt::format("  on {}\n", device.name);
   const double peak = reports::peak_flop_per_s(device, layout.precision);
-  for (const PieceTimes& piece : operator_times(problem, layout)) {
+  for (const PieceTimes& piece : operator_times(problem, layout))
     text += fmt::format("\n{}{}: forward {}, backward {}\n", piece.name,
                         piece.count > 1 ? fmt::format(", {} of them", piece.count) : "",
                         format_seconds(piece.seconds(InstructionKind::forward)),
                         format_seconds(piece.seconds(InstructionKind::backward))) +
             table_of(piece, peak);
-  }
   return text;
 }
 

@@ -28,12 +28,11 @@ Posterior::Posterior(const std::vector<CorrectedPoint>& points, const Correction
     : mean_(Eigen::VectorXd::Zero(Eigen::Index(points.size()))),
       covariance_(Eigen::Index(points.size()), Eigen::Index(points.size())),
       noise_(prior.measurement * prior.measurement) {
-  for (size_t i = 0; i < points.size(); ++i) {
+  for (size_t i = 0; i < points.size(); ++i)
     for (size_t j = 0; j <= i; ++j) {
       const double c = covariance_of(points[i], points[j], prior);
       covariance_(Eigen::Index(i), Eigen::Index(j)) = covariance_(Eigen::Index(j), Eigen::Index(i)) = c;
     }
-  }
 }
 
 void Posterior::update(size_t point, double shift, double shrink) {

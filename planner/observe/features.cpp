@@ -74,19 +74,10 @@ CorrectionPrior prior_of(const Spreads& spreads, std::span<const Feature> featur
 }  // namespace
 
 std::span<const Feature> time_features() {
-  static const std::vector<Feature> features =
-      with_parts({{"all", nullptr},
-                  {"products", "much time in matrix products"},
-                  {"attention", "much time in attention"},
-                  {"elementwise", "much time in norms and activations"},
-                  {"grouped_products", "much time in experts' products"},
-                  {"tensor_collectives", "tensor or context traffic"},
-                  {"expert_exchange", "expert traffic"},
-                  {"data_parallel", "gradient or sharding traffic"},
-                  {"transfers", "traffic between stages"},
-                  {"optimizer", "much time in the optimizer"},
-                  {"host", "a slow host"},
-                  {"bubble", "idle stages"}});
+  static const std::vector<Feature> features = with_parts({
+      {"all", nullptr},
+#include "generated/TimeFeatures.inc"
+  });
   return features;
 }
 
@@ -100,11 +91,10 @@ std::vector<double> time_features_of(const SearchProblem& problem, const Candida
 }
 
 std::span<const Feature> memory_features() {
-  static const std::vector<Feature> features = with_parts({{"all", nullptr},
-                                                           {"parameters", "large weights"},
-                                                           {"gradients", "large gradients"},
-                                                           {"optimizer", "large optimizer states"},
-                                                           {"activations", "large activations"}});
+  static const std::vector<Feature> features = with_parts({
+      {"all", nullptr},
+#include "generated/MemoryFeatures.inc"
+  });
   return features;
 }
 

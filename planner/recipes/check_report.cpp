@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 
 #include "base/json.h"
@@ -103,12 +102,9 @@ std::string junit_case(const CheckedRecipe& c) {
 struct SarifRule {
   const char *id, *text, *level;
 };
-constexpr std::array<SarifRule, 4> kSarifRules{{
-    {"illegal-layout", "The framework does not run this layout.", "error"},
-    {"does-not-fit", "The layout needs more GPUs or more memory than there is.", "error"},
-    {"not-read", "The recipe cannot be judged.", "warning"},
-    {"slower", "A step takes longer than in the base.", "note"},
-}};
+constexpr SarifRule kSarifRules[] = {
+#include "generated/SarifRules.inc"
+};
 
 // Index of the SARIF rule; nothing for recipes that need no result.
 std::optional<size_t> rule_of_recipe(const CheckedRecipe& c) {

@@ -51,11 +51,10 @@ void add_folder(const fs::path& folder, std::set<fs::path>& files) {
   fs::recursive_directory_iterator at(folder, fs::directory_options::skip_permission_denied, error);
   for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
     std::error_code ignored;
-    if (is_hidden(at->path())) {
+    if (is_hidden(at->path()))
       at.disable_recursion_pending();
-    } else if (at->symlink_status(ignored).type() == fs::file_type::regular) {
+    else if (at->symlink_status(ignored).type() == fs::file_type::regular)
       files.insert(at->path().lexically_normal());
-    }
   }
   if (error) throw UserError(Problem{folder.string(), error.message(), "a folder that can be read", ""});
 }
@@ -65,13 +64,12 @@ std::set<fs::path> files_below(const std::vector<fs::path>& paths) {
   for (const fs::path& path : paths) {
     std::error_code error;
     const fs::path normal = path.lexically_normal();
-    if (files_of_program().may_read(path) && fs::is_directory(path, error)) {
+    if (files_of_program().may_read(path) && fs::is_directory(path, error))
       add_folder(normal, files);
-    } else if (fs::exists(path, error)) {
+    else if (fs::exists(path, error))
       files.insert(normal);
-    } else {
+    else
       throw UserError(Problem{path.string(), "not there", "a folder or a file with recipes", ""});
-    }
   }
   return files;
 }

@@ -46,11 +46,10 @@ std::string name_of(const std::vector<DeviceGroup>& groups) {
 }
 
 std::string told(const std::string& name, const SearchResult& result) {
-  if (!result.best.empty()) {
+  if (!result.best.empty())
     return fmt::format("{}: {} per step with {}", name,
                        format_seconds(result.best.front().evaluation.step_time_s),
                        layout_name(result.best.front().estimate.layout));
-  }
   if (!result.certificate.optimal) return name + ": not searched to the end, no layout found";
   return name + (result.over_memory.empty() ? ": no layout divides" : ": no layout fits");
 }

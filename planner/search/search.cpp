@@ -145,10 +145,9 @@ SearchProblem warm_start(const SearchProblem& problem) {
   if (b.expert_tensor.empty() && problem.model.moe() != nullptr) b.expert_tensor = {1};
   if (b.micro_batch.empty()) b.micro_batch = {1, 2, 4};
   if (b.chunks.empty()) b.chunks = {1, 2, 3, 4, 6, 8};
-  if (b.schedules.empty()) {
+  if (b.schedules.empty())
     for (const ScheduleEntry& entry : schedule_catalog())
       if (entry.warm_start) b.schedules.push_back(entry.name);
-  }
   part.fits_recompute = false;
   return part;
 }

@@ -66,13 +66,12 @@ void SearchThread::walk() {
   while (!frontier_.empty() && frontier_.top().bound_s <= incumbent_s() && go_on()) {
     const Node node = frontier_.top();
     frontier_.pop();
-    if (node.level == Level::sharding) {
+    if (node.level == Level::sharding)
       expand(node);
-    } else if (node.level == Level::open_recompute) {
+    else if (node.level == Level::open_recompute)
       fit(node);
-    } else {
+    else
       simulate(node);
-    }
   }
 }
 

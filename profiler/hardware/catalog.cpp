@@ -61,13 +61,12 @@ ClusterSpec make_cpu_ranks(const std::string& name, int64_t ranks, const std::op
   cluster.device.fp32_flop_per_s = cluster.device.bf16_flop_per_s =
       profile ? profile->matmul_flop_per_s : 5e10;
   LinkLevel link{"shared-memory", ranks, 1e-6, 1e10};
-  if (profile) {
+  if (profile)
     for (const TransportTiming& t : profile->transport) {
       if (t.operation != TransportOperation::send_receive) continue;
       if (t.bytes == 1024) link.latency_s = t.seconds;
       link.bandwidth_bytes_per_s = double(t.bytes) / std::max(t.seconds, 1e-9);
     }
-  }
   cluster.levels = {link};
   return cluster;
 }

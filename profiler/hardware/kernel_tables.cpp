@@ -193,7 +193,7 @@ KernelTables read_tables(const std::string& text, const std::string& file) {
         LogGrid({numbers(a["sequence"]), numbers(a["heads"])}, numbers(a["tflop_per_s"], 1e12),
                 {{0, 1}, {0, 1}}, {{0, 0}, {0, 0}});
   }
-  if (const Json g = json.value("training_attention", Json()); g.is_object()) {
+  if (const Json g = json.value("training_attention", Json()); g.is_object())
     for (const char* precision : {"bf16", "fp8", "mxfp8"}) {
       const Json passes = g.value(precision, Json::object());
       for (const auto& [pass, shares] : passes.items())

@@ -54,9 +54,8 @@ class PieceTimer {
     const double start = now_s();
     const auto before = int(samples.both.size());
     while (int(samples.both.size()) < before + rule.least_samples ||
-           (now_s() - start < rule.budget_s && summarize(samples.both).spread > rule.spread_wanted)) {
+           (now_s() - start < rule.budget_s && summarize(samples.both).spread > rule.spread_wanted))
       round(samples);
-    }
   }
 
  private:
@@ -84,28 +83,25 @@ std::vector<PieceTiming> pieces_of(const ComputeRequest& request) {
   head.piece = Piece::head;
   std::vector<PieceTiming> pieces{embedding, head};
   const models::LayerKinds kinds(request.model);
-  for (size_t kind = 0; kind < kinds.size(); ++kind) {
+  for (size_t kind = 0; kind < kinds.size(); ++kind)
     for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
       PieceTiming& layer = pieces.emplace_back();
       layer.layer = kinds.first_layer(kind);
       layer.recompute = recompute;
     }
-  }
   for (PieceTiming& piece : pieces) piece.sequence = request.sequence;
   return pieces;
 }
 
 std::vector<PieceCase> cases_of(const ComputeRequest& request) {
   std::vector<PieceCase> cases;
-  for (const int64_t tensor : request.tensors) {
-    for (const int64_t micro_batch : request.micro_batches) {
+  for (const int64_t tensor : request.tensors)
+    for (const int64_t micro_batch : request.micro_batches)
       for (PieceTiming size : pieces_of(request)) {
         size.tensor = tensor;
         size.micro_batch = micro_batch;
         cases.push_back({size, {}});
       }
-    }
-  }
   return cases;
 }
 
@@ -119,7 +115,7 @@ std::vector<models::OperatorShape> shapes_of(const ComputeRequest& request,
                                              const std::vector<int64_t>& micro_batches) {
   const models::LayerKinds kinds(request.model);
   std::vector<models::OperatorShape> shapes;
-  for (const int64_t tensor : request.tensors) {
+  for (const int64_t tensor : request.tensors)
     for (const int64_t micro_batch : micro_batches) {
       const Layout layout = layout_of(request, tensor, micro_batch);
       add_shapes(models::embedding_program(request.model, layout, request.sequence), shapes);
@@ -127,7 +123,6 @@ std::vector<models::OperatorShape> shapes_of(const ComputeRequest& request,
         add_shapes(models::layer_program(request.model, kinds.kind(kind), layout, request.sequence), shapes);
       add_shapes(models::head_program(request.model, layout, request.sequence), shapes);
     }
-  }
   return shapes;
 }
 
@@ -280,12 +275,11 @@ std::vector<PieceTiming> measure_pieces(const ComputeRequest& request, const OnM
   StoppingRule rule = request.rule;
   rule.budget_s /= passes;
   rule.least_samples = (rule.least_samples + passes - 1) / passes;
-  for (int pass = 0, done = 0; pass < passes; ++pass) {
+  for (int pass = 0, done = 0; pass < passes; ++pass)
     for (PieceCase& c : cases) {
       sample(c.size, rule, c.samples);
       if (++done % passes == 0) on_measured();
     }
-  }
   repeat_doubtful(cases, [&](const PieceTiming& size) {
     PhaseSamples samples;
     sample(size, request.rule, samples);
@@ -378,10 +372,10 @@ std::vector<double> measure_concurrency(const ComputeRequest& request, int most_
   std::mutex adding;
   std::barrier together(most_ranks);
   std::vector<std::jthread> threads;
-  for (int r = 0; r < most_ranks; ++r) {
+  for (int r = 0; r < most_ranks; ++r)
     threads.emplace_back([&, r] {
       PieceRunner runner(request.model, layout, request.sequence, Piece::layer);
-      for (std::vector<double>& round : seconds) {
+      for (std::vector<double>& round : seconds)
         for (int ranks = 1; ranks <= most_ranks; ++ranks) {
           together.arrive_and_wait();
           if (r >= ranks) continue;
@@ -396,9 +390,7 @@ std::vector<double> measure_concurrency(const ComputeRequest& request, int most_
           const std::lock_guard lock(adding);
           round[size_t(ranks - 1)] += taken / ranks;
         }
-      }
     });
-  }
   threads.clear();
   std::vector<double> rates;
   for (size_t ranks = 0; ranks < size_t(most_ranks); ++ranks) {

@@ -21,7 +21,7 @@ Measurement PhaseSamples::of(Phase phase) const {
 
 std::vector<PieceTiming> timings_of(const std::vector<PieceCase>& cases) {
   std::vector<PieceTiming> timings;
-  for (const PieceCase& c : cases) {
+  for (const PieceCase& c : cases)
     for (const auto& [phase, name] : EnumNames<Phase>::table()) {
       const Measurement m = c.samples.of(phase);
       PieceTiming& timing = timings.emplace_back(c.size);
@@ -29,7 +29,6 @@ std::vector<PieceTiming> timings_of(const std::vector<PieceCase>& cases) {
       timing.seconds = m.seconds;
       timing.spread = m.spread;
     }
-  }
   return timings;
 }
 

@@ -178,7 +178,7 @@ void Checkpoint::check_completeness() const {
 void Checkpoint::read(TensorKind kind, const std::string& name, const ShardBlock& block, double* out) const {
   int64_t found = 0;
   const auto pieces = pieces_.find(key_of(kind, name));
-  if (pieces != pieces_.end()) {
+  if (pieces != pieces_.end())
     for (const Piece& piece : pieces->second) {
       const ShardBlock& p = piece.block;
       const int64_t row = std::max(block.global_row, p.global_row);
@@ -192,7 +192,6 @@ void Checkpoint::read(TensorKind kind, const std::string& name, const ShardBlock
                       out + (r - block.global_row) * block.columns + column - block.global_column);
       found += (last_row - row) * (last_column - column);
     }
-  }
   if (found == block.count()) return;
   refuse_input(folder_.string(),
                fmt::format("{} of the {} elements of {} from row {}, column {}", found, block.count(),

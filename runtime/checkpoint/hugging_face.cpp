@@ -135,12 +135,11 @@ void write_shard(const std::filesystem::path& file, const std::vector<TensorPart
 std::string index_of(const std::vector<std::vector<TensorParts>>& shards, DataType type) {
   Json map = Json::object();
   int64_t total = 0;
-  for (size_t s = 0; s < shards.size(); ++s) {
+  for (size_t s = 0; s < shards.size(); ++s)
     for (const TensorParts& t : shards[s]) {
       map[t.front().source] = shard_name(s, shards.size());
       total += t.front().count() * size_of(type);
     }
-  }
   const Json index{{"metadata", {{"total_size", total}}}, {"weight_map", map}};
   return index.dump(2) + "\n";
 }
@@ -195,12 +194,11 @@ HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& folder, cons
 // With a vision tower the text model has another name.
 std::optional<HuggingFaceWeights::Place> HuggingFaceWeights::find(const std::string& source) const {
   const std::string shorter = source.substr(source.find('.') + 1);
-  for (const auto& file : files_) {
+  for (const auto& file : files_)
     for (const std::string& name : {source, shorter, "model.language_model." + shorter}) {
       const auto found = file->entries().find(name);
       if (found != file->entries().end()) return Place{file.get(), &found->second, name};
     }
-  }
   return std::nullopt;
 }
 

@@ -32,12 +32,11 @@ class ThreadLanes final : public Lanes {
         done_(program.instructions.size(), false),
         spans_(program.instructions.size()),
         patience_s_(patience_s) {
-    for (InstructionId id = 0; id < program.size(); ++id) {
+    for (InstructionId id = 0; id < program.size(); ++id)
       if (const auto lane = program.lane_on(id, rank)) {
         auto& queue = queues_[size_t(lane->stream)];
         if (!queue) queue = std::make_unique<Queue>();
       }
-    }
     for (auto& queue : queues_)
       if (queue) queue->thread = std::thread([this, q = queue.get()] { serve(*q); });
   }

@@ -153,7 +153,7 @@ void Experts::exchange_counts(Routing& routing, const std::vector<int64_t>& copi
   routing.received.assign(ranks, 0);
   routing.chunks.clear();
   routing.rows = 0;
-  for (size_t rank = 0; rank < ranks; ++rank) {
+  for (size_t rank = 0; rank < ranks; ++rank)
     for (int64_t e = 0; e < held_; ++e) {
       const size_t i = rank * size_t(held_) + size_t(e);
       routing.sent[rank] += copies_of[i];
@@ -161,7 +161,6 @@ void Experts::exchange_counts(Routing& routing, const std::vector<int64_t>& copi
       routing.chunks.push_back({e, routing.rows, arriving[i]});
       routing.rows += arriving[i];
     }
-  }
   if (spreads()) loads_.push_back(double(routing.rows) / double(routing.copies));
 }
 

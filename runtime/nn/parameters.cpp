@@ -192,14 +192,13 @@ void Parameters::allocate(std::optional<uint64_t> seed, const std::atomic<bool>*
   // Drawn in pieces: fresh memory for a whole weight would cost more time than its random numbers.
   constexpr int64_t kPiece = 1 << 20;
   std::vector<double> piece;
-  for (const Parameter& p : list_) {
+  for (const Parameter& p : list_)
     for (int64_t first = 0; first < p.count; first += kPiece) {
       if (stops()) return;
       piece.resize(size_t(std::min(kPiece, p.count - first)));
       draw(p, *seed, first, piece);
       set(p, piece, first);
     }
-  }
 }
 
 void* Parameters::value(int index) {

@@ -41,7 +41,7 @@ class Tokenizer {
     template <class Text>
     void cut(std::string_view text, TokenOutput& out, Text&& on_text) const {
       size_t begin = 0;
-      for (size_t at = 0; at < text.size(); ++at) {
+      for (size_t at = 0; at < text.size(); ++at)
         for (const size_t length : lengths[uint8_t(text[at])]) {
           const auto found = tokens.find(text.substr(at, length));
           if (found == tokens.end()) continue;
@@ -51,7 +51,6 @@ class Tokenizer {
           at = begin - 1;
           break;
         }
-      }
       if (begin < text.size()) on_text(text.substr(begin));
     }
   };

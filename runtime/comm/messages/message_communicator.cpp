@@ -42,12 +42,11 @@ class MessageCommunicator final : public Communicator {
     };
     const auto bytes = [&](int r, int64_t w) { return (first(r, w + 1) - first(r, w)) * unit; };
     for (int64_t w = 0; w <= windows; ++w) {
-      if (w > 0) {
+      if (w > 0)
         for_others([&](int r) {
           put(r, own + first(rank_, w - 1) * unit, bytes(rank_, w - 1));
           take(r, own + first(r, w - 1) * unit, bytes(r, w - 1));
         });
-      }
       if (w == windows) return exchange("all_reduce");
       for_others([&](int r) { put(r, own + first(r, w) * unit, bytes(r, w)); });
       char* const part = own + first(rank_, w) * unit;
@@ -79,11 +78,10 @@ class MessageCommunicator final : public Communicator {
   }
 
   void broadcast(void* data, int64_t bytes, int root) override {
-    if (rank_ == root) {
+    if (rank_ == root)
       for_others([&](int r) { put(r, data, bytes); });
-    } else {
+    else
       take(root, data, bytes);
-    }
     exchange("broadcast");
   }
 

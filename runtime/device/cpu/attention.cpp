@@ -197,7 +197,7 @@ bool sees_nothing(Row&& row, const Seen& seen) {
 template <class T, class SeenBy, class Body>
 void for_each_products(const AttentionShape& s, const Packed<const T>& in, SeenBy&& seen, Body&& body) {
   RowMatrix<T> products(std::min(kQueryBlock, s.sequence), in.keys);
-  for (int64_t b = 0; b < s.batch; ++b) {
+  for (int64_t b = 0; b < s.batch; ++b)
     for (int64_t h = 0; h < s.heads; ++h) {
       const HeadViews<const T> head(s, in, b, h);
       for_each_block(s.sequence, seen, [&](const QueryBlock& block) {
@@ -207,20 +207,18 @@ void for_each_products(const AttentionShape& s, const Packed<const T>& in, SeenB
         body(b, h, block, p, head.v.middleRows(block.from, block.keys));
       });
     }
-  }
 }
 
 template <class T, class SeenBy>
 void attention_backward(const AttentionShape& s, const Packed<const T>& in, const T* dout, const T* out,
                         const T* log_sum_exp, SeenBy&& seen, const Packed<T>& gradients) {
   HeadBackward<T> backward(s, in.keys);
-  for (int64_t b = 0; b < s.batch; ++b) {
+  for (int64_t b = 0; b < s.batch; ++b)
     for (int64_t h = 0; h < s.heads; ++h) {
       HeadViews<T> to(s, gradients, b, h);
       backward.add({s, in, b, h}, head_of_output(s, out, b, h), head_of_output(s, dout, b, h),
                    log_sum_exp + (b * s.heads + h) * s.sequence, seen, to);
     }
-  }
 }
 
 }  // namespace

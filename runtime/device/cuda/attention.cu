@@ -302,10 +302,9 @@ void with_rows(const Bytes& bytes, const Go& go) {
 template <class T, class Out>
 void attention_forward(cudaStream_t stream, const Operands<T>& in, bool join, void* out, void* log_sum_exp) {
   const AttentionShape& s = in.shape;
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (sizeof(T) == 2)
     if (uses_tensor_cores<T>(s))
       return tensor_core_forward<T, Out>(stream, in, join, as<Out>(out), as<float>(log_sum_exp));
-  }
   const auto bytes = [&](int64_t rows) { return forward_shared<T>(s, rows); };
   with_rows<T>(bytes, [&](auto rows) {
     const dim3 grid(unsigned(ceil_div(s.sequence, rows)), unsigned(s.heads), unsigned(s.batch));
@@ -322,10 +321,9 @@ void attention_backward(StreamDevice& gpu, const Operands<T>& in, const void* do
   const Scratch room(gpu.streams(), s.tokens() * s.heads * int64_t(sizeof(State<T>)));
   State<T>* const delta = as<State<T>>(room.data());
   launch_each(stream, s.tokens() * s.heads * kWarp, attention_delta_kernel<T>, s, dout, out, delta);
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (sizeof(T) == 2)
     if (uses_tensor_cores<T>(s))
       return tensor_core_backward<T, Out>(stream, in, as<T>(dout), as<float>(log_sum_exp), delta, g);
-  }
   const auto blocks = [&](int64_t rows, int64_t tile, int64_t heads) {
     return dim3(unsigned(ceil_div(rows, tile)), unsigned(heads), unsigned(s.batch));
   };

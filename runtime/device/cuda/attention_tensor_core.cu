@@ -133,13 +133,12 @@ __global__ void __launch_bounds__(kWarps* kWarp)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float high = highest[half];
-      for (int n = 0; n < kColumns; ++n) {
+      for (int n = 0; n < kColumns; ++n)
         for (int i = 2 * half; i < 2 * half + 2; ++i) {
           const bool hidden = key + n * 8 + 2 * at.t + i % 2 >= seen[half];
           p[n][i] = hidden ? -INFINITY : p[n][i] * scale;
           high = max(high, p[n][i]);
         }
-      }
       high = over_row(high, Maximum());
       const bool blind = high == -INFINITY;
       const float shrink = blind ? 1.0f : __expf(highest[half] - high);
@@ -162,12 +161,11 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     const Joined<float> joined(own, join ? place : -INFINITY);
     const float factor = sum[half] > 0.0f ? joined.own_factor / sum[half] : 0.0f;
     Out* const to = out + in.out(batch, head) + query[half] * in.shape.heads * D + 2 * at.t;
-    for (int n = 0; n < D / 8; ++n) {
+    for (int n = 0; n < D / 8; ++n)
       for (int i = 0; i < 2; ++i) {
         const float earlier = join ? float(wide(to[n * 8 + i])) * joined.earlier_factor : 0.0f;
         to[n * 8 + i] = narrow<Out>(o[n][2 * half + i] * factor + earlier);
       }
-    }
     // All four lanes of the row have read the old values. Other rows' lanes may not take part.
     __syncwarp(0xfu << (4 * at.g));
     if (at.t == 0) place = joined.all;
@@ -208,13 +206,12 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     float p[kColumns][4], ds[kColumns][4];
     rows_times_rows(p, q, k, at);
     rows_times_rows(ds, d_out, v, at);
-    for (int n = 0; n < kColumns; ++n) {
+    for (int n = 0; n < kColumns; ++n)
       for (int i = 0; i < 4; ++i) {
         const int half = i / 2;
         const bool hidden = key + n * 8 + 2 * at.t + i % 2 >= seen[half];
         ds[n][i] = hidden ? 0.0f : __expf(p[n][i] * scale - lse[half]) * (ds[n][i] - delta_of[half]) * scale;
       }
-    }
     add_product(sum, ds, k, at);
   }
   for (int half = 0; half < 2; ++half) {
@@ -244,7 +241,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   v.load(in.of_values(batch, kv_head), in.kv_row, first, in.keys, kOwnRows);
   const int64_t key[2] = {first + at.warp * 16 + at.g, first + at.warp * 16 + at.g + 8};
   float sum_k[D / 8][4] = {}, sum_v[D / 8][4] = {};
-  for (int64_t head = kv_head * in.group(); head < (kv_head + 1) * in.group(); ++head) {
+  for (int64_t head = kv_head * in.group(); head < (kv_head + 1) * in.group(); ++head)
     for (int64_t query = 0; query < shape.sequence; query += kRows) {
       if (in.seen_by_tile(query, kRows) <= first) continue;
       __syncthreads();
@@ -271,16 +268,14 @@ __global__ void __launch_bounds__(kWarps* kWarp)
       add_product(sum_v, p, d_out, at);
       add_product(sum_k, ds, q, at);
     }
-  }
   for (int half = 0; half < 2; ++half) {
     if (key[half] >= in.keys) continue;
     const int64_t place = (batch * in.keys + key[half]) * dkv_row + kv_head * D + 2 * at.t;
-    for (int n = 0; n < D / 8; ++n) {
+    for (int n = 0; n < D / 8; ++n)
       for (int i = 0; i < 2; ++i) {
         put(dk + place + n * 8 + i, sum_k[n][2 * half + i], add);
         put(dv + place + n * 8 + i, sum_v[n][2 * half + i], add);
       }
-    }
   }
 }
 

@@ -233,13 +233,12 @@ __global__ void delta_keys_kernel(DeltaShape s, DeltaOperands<T> in, State<T>* r
 
 template <class T>
 __global__ void delta_heads_kernel(DeltaShape s, State<T>* room, State<T>* ddecay, State<T>* dstep_bias) {
-  for (int64_t h = grid_index(); h < s.heads; h += grid_stride()) {
+  for (int64_t h = grid_index(); h < s.heads; h += grid_stride())
     for (int64_t b = 0; b < s.batch; ++b) {
       const DeltaRoom<State<T>> of = delta_room(s, room, true, b * s.heads + h);
       ddecay[h] += *of.d_decay;
       dstep_bias[h] += *of.d_step_bias;
     }
-  }
 }
 
 template <class T>

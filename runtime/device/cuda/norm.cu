@@ -21,14 +21,13 @@ __global__ void partial_column_sums(int64_t rows, int64_t columns, Value value, 
   const int64_t first = int64_t(blockIdx.x) * kWarp * W, column = first + int64_t(threadIdx.x) * W;
   const int64_t chunk = blockIdx.y, chunks = gridDim.y;
   S sum[K][W] = {};
-  if (column < columns) {
+  if (column < columns)
     for (int64_t r = rows * chunk / chunks + threadIdx.y; r < rows * (chunk + 1) / chunks; r += kChunkRows) {
       S values[K][W];
       value(r, column, values);
       for (int k = 0; k < K; ++k)
         for (int w = 0; w < W; ++w) sum[k][w] += values[k][w];
     }
-  }
   for (int k = 0; k < K; ++k)
     for (int w = 0; w < W; ++w) sums[k][threadIdx.y][threadIdx.x * W + w] = sum[k][w];
   __syncthreads();
