@@ -259,9 +259,9 @@ std::string describe_reading(const Plan& plan) {
       "To go on there, {} reads a checkpoint of {}: {} of weights and {} of the optimizer's moments.", who,
       format_bytes(double(c.weight_bytes + c.moment_bytes)), format_bytes(double(c.weight_bytes)),
       format_bytes(double(c.moment_bytes)));
-  const std::pair<const char*, std::string> told[] = {{"Whether it reads it on", "is not judged"},
-                                                      {"On", "it reads it as it is"},
-                                                      {"On", "it needs " + c.prepared_by}};
+  const std::pair<const char*, std::string> told[] = {{"Whether it is read on", "is not judged"},
+                                                      {"On", "the checkpoint is read as it is"},
+                                                      {"On", "reading needs " + c.prepared_by}};
   for (size_t n = 0; n < std::size(told); ++n)
     if (const auto nodes = nodes_where(plan, [n](const auto& f) { return size_t(f.reads) == n; });
         !nodes.empty())

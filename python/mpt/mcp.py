@@ -44,9 +44,7 @@ def _schema(hint: Any) -> Dict[str, Any]:
         return {"enum": list(inner)}
     if origin is typing.Union:
         return {"anyOf": [_schema(one) for one in inner if one is not type(None)]}
-    if inner and origin is not dict:
-        return {"type": "array", "items": _schema(inner[0])}
-    return {}
+    return {"type": "array", "items": _schema(inner[0])} if inner and origin is not dict else {}
 
 
 def _options() -> Dict[str, Any]:

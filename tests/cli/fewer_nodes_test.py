@@ -62,7 +62,7 @@ def check_screen(folder):
     check("12 bytes a parameter", abs((kept["weight_bytes"] + kept["moment_bytes"]) / count - 12) < 1e-3, kept)
     check("bytes by bandwidth", abs(kept["read_s"] - (kept["weight_bytes"] + kept["moment_bytes"]) / 20e9) < 1e-6, kept)
     text = " ".join(screen.split())
-    for part in ("reads a checkpoint of 89.7 GiB: 29.9 GiB of weights and 59.8 GiB of the optimizer's moments", "On 3 and 2 and 1 nodes it reads it as it is.",
+    for part in ("reads a checkpoint of 89.7 GiB: 29.9 GiB of weights and 59.8 GiB of the optimizer's moments", "On 3 and 2 and 1 nodes the checkpoint is read as it is.",
                  "Each byte once at 20GB/s takes 5 s."):
         check(f"the screen says {part}", part in text, screen)
     code, again, _ = run(folder, "mpt-plan", "explain plan.json")

@@ -4,13 +4,16 @@
 
 #include <gtest/gtest.h>
 
-#include "base/clock.h"
+#include <ctime>
+#include <functional>
+
 #include "base/error.h"
+#include "base/json.h"
 #include "models/footprint.h"
 #include "models/parameter_count.h"
 #include "models/zoo.h"
 #include "planner/answer/recommend.h"
-#include "planner/explain/screen.h"
+#include "planner/observe/observed_plan.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {
@@ -41,8 +44,7 @@ void expect_as_planned_alone(PlanRequest r, const std::string& kind) {
     EXPECT_EQ(found.nodes, r.or_nodes[n]);
     EXPECT_EQ(found.gpus, wanted.layout.ranks());
     ASSERT_TRUE(found.best) << alone.cluster.name << ": " << found.why;
-    EXPECT_EQ(layout_name(found.best->layout), layout_name(wanted.layout)) << alone.cluster.name;
-    EXPECT_EQ(found.best->layout, wanted.layout);
+    EXPECT_EQ(to_json(found.best->layout).dump(), to_json(wanted.layout).dump()) << alone.cluster.name;
     EXPECT_DOUBLE_EQ(found.best->step_time_s, wanted.prediction.step_time_s);
     EXPECT_DOUBLE_EQ(found.best->tokens_per_s, wanted.prediction.tokens_per_s);
     EXPECT_EQ(found.best->peak_bytes, reports::peak_bytes(wanted));
@@ -60,7 +62,8 @@ TEST(FewerNodes, ThePlanIsThatOfAClusterOfSoManyNodes) {
 
 // One node of 70B has no layout that is 90 % likely to fit: the likeliest one, as without --or-nodes.
 TEST(FewerNodes, WhereNothingIsLikelyToFitItIsTheLikeliest) {
-  const PlanRequest r = request_on("llama3-70b", "dgx-h100:2", 64, "mpt", {1});
+  PlanRequest r = request_on("llama3-70b", "dgx-h100:2", 64, "torchtitan", {1});
+  r.bounds.schedules = {"1f1b"};
   expect_as_planned_alone(r, "dgx-h100");
   const FewerNodes found = plan(r).fewer_nodes.front();
   ASSERT_TRUE(found.best && found.best->confidence.fits);
@@ -93,18 +96,18 @@ TEST(FewerNodes, WhereNothingFitsItSaysWhatIsNeeded) {
   const Plan found = plan(r);
   EXPECT_FALSE(found.fewer_nodes[0].best);
   EXPECT_NE(found.fewer_nodes[0].why.find("needs at least"), std::string::npos) << found.fewer_nodes[0].why;
-  const std::string text = describe_fewer_nodes(found);
+  const std::string text = plan_screen(found);
   EXPECT_NE(text.find("1 node: "), std::string::npos) << text;
-  EXPECT_EQ(text.find("layout"), std::string::npos) << "no table without rows: " << text;
+  EXPECT_EQ(text.find("of 32 nodes"), std::string::npos) << "no table without rows: " << text;
 }
 
 TEST(FewerNodes, TheTimeLimitIsThatOfAllSearches) {
   PlanRequest r =
       request_on("llama3-405b", "dgx-h100:128", 2048, "megatron-core", {127, 126, 125, 120, 96, 64});
   r.time_limit_s = 4.0;
-  const double start_s = now_s();
+  const std::clock_t start = std::clock();  // of this process: other work on the machine does not count
   const Plan found = plan(r);
-  EXPECT_LT(now_s() - start_s, 4.0 + 3.0);
+  EXPECT_LT(double(std::clock() - start) / CLOCKS_PER_SEC, 4.0 + 3.0);
   EXPECT_EQ(found.fewer_nodes.size(), 6u);
   for (const FewerNodes& f : found.fewer_nodes) {
     EXPECT_TRUE(f.stopped || !f.best) << f.nodes;
@@ -117,7 +120,7 @@ struct Held {
 };
 Held held(
     const std::string& framework, const std::function<void(PlanRequest&)>& change = [](PlanRequest&) {}) {
-  PlanRequest r = request_on("llama3.2-1b", "dgx-h100:2", 64, framework, {1});
+  PlanRequest r = request_on("qwen3-0.6b", "dgx-h100:2", 64, framework, {1});
   change(r);
   const Plan found = plan(r);
   const auto count = double(models::count_parameters(found.model).total);
@@ -156,28 +159,36 @@ TEST(FewerNodes, CheckpointsFollowPrecisionOptimizerAndFrozenWeights) {
   EXPECT_LT(lora.moments, 0.2);
 }
 
-CheckpointReading read_by(const std::string& framework, const std::string& model,
-                          std::vector<int64_t> pipeline) {
-  PlanRequest r = request_on(model, "dgx-h100:4", 96, framework, {2});
-  r.bounds.pipeline = std::move(pipeline);
+CheckpointReading read_by(const std::string& framework, const std::vector<int64_t>& data) {
+  PlanRequest r = request_on("qwen3-0.6b", "dgx-h100:4", 96, framework, {2});
   r.bounds.tensor = {2};
-  r.bounds.zero = {1};
+  r.bounds.context = {1};
+  r.bounds.data = data;
   return plan(r).fewer_nodes.front().reads;
 }
 
 TEST(FewerNodes, AnotherLayoutReadsACheckpointAsItsFrameworkDoes) {
-  EXPECT_EQ(read_by("mpt", "llama3.2-1b", {1}), CheckpointReading::as_it_is);
-  EXPECT_EQ(read_by("megatron-core", "llama3.2-1b", {1}), CheckpointReading::as_it_is)
-      << "data ranks alone change";
-  PlanRequest r = request_on("llama3.2-1b", "dgx-h100:2", 64, "deepspeed", {1});
-  EXPECT_EQ(plan(r).fewer_nodes.front().reads, CheckpointReading::prepared);
-  EXPECT_NE(describe_fewer_nodes(plan(r)).find("ds_to_universal.py"), std::string::npos);
-  r.framework = "torchtitan";
-  EXPECT_EQ(plan(r).fewer_nodes.front().reads, CheckpointReading::as_it_is);
+  // 32 and 16 GPUs: data ranks alone change, or with 8 of them the stages.
+  for (const std::vector<int64_t>& data : {std::vector<int64_t>{16, 8}, {8}})
+    for (const char* const any : {"mpt", "torchtitan"})
+      EXPECT_EQ(read_by(any, data), CheckpointReading::as_it_is) << any;
+  EXPECT_EQ(read_by("megatron-core", {8}), CheckpointReading::prepared);
+  EXPECT_EQ(read_by("megatron-bridge", {8}), CheckpointReading::prepared);
+  EXPECT_EQ(read_by("automodel", {8}), CheckpointReading::not_judged);
+  PlanRequest r = request_on("qwen3-0.6b", "dgx-h100:2", 64, "megatron-core", {1});
+  r.bounds.tensor = {2};
+  r.bounds.pipeline = r.bounds.context = {1};
+  r.bounds.zero = {1};
+  EXPECT_EQ(plan(r).fewer_nodes.front().reads, CheckpointReading::as_it_is) << "data ranks alone change";
+  r.bounds.zero = {0};
+  EXPECT_EQ(plan(r).fewer_nodes.front().reads, CheckpointReading::not_judged) << "of ZeRO 1 alone";
+  r = request_on("qwen3-0.6b", "dgx-h100:2", 64, "deepspeed", {1});
+  r.bounds.zero = {2};
+  EXPECT_NE(plan_screen(plan(r)).find("ds_to_universal.py"), std::string::npos);
 }
 
 std::string refusal(const std::function<void(PlanRequest&)>& change) {
-  PlanRequest r = request_on("llama3.2-1b", "dgx-h100:4", 64, "torchtitan", {3});
+  PlanRequest r = request_on("qwen3-0.6b", "dgx-h100:4", 64, "torchtitan", {3});
   change(r);
   try {
     plan(r);
@@ -196,27 +207,28 @@ TEST(FewerNodes, NumbersThatCannotBeAreRefused) {
       << refused({4});
   EXPECT_NE(refused({4}).find("--or-nodes 3"), std::string::npos);
   EXPECT_NE(refused({3, 2, 3}).find("3 twice"), std::string::npos);
-  EXPECT_NE(refused(std::vector<int64_t>(17, 1)).find("17 numbers; expected at most 16"), std::string::npos);
+  EXPECT_NE(refused(std::vector<int64_t>(17, 1)).find("1 and 16 others; expected at most 16 numbers"),
+            std::string::npos);
   const auto single = refusal([](PlanRequest& r) { r.cluster.name = "dgx-h100:1"; });
   EXPECT_NE(single.find("a cluster of several nodes"), std::string::npos) << single;
   const auto mixed = refusal([](PlanRequest& r) { r.cluster.name = "dgx-a100:2+dgx-h100:2@100Gb/s"; });
   EXPECT_NE(mixed.find("--or-nodes"), std::string::npos) << mixed;
   const auto wrong = refusal([](PlanRequest& r) { r.storage_bandwidth = "20"; });
   EXPECT_NE(wrong.find("--storage-bandwidth"), std::string::npos) << wrong;
-  PlanRequest r = request_on("llama3.2-1b", "dgx-h100:4", 64, "torchtitan", {3});
+  PlanRequest r = request_on("qwen3-0.6b", "dgx-h100:4", 64, "torchtitan", {3});
   r.pareto = true;
   EXPECT_THROW(front(*resolve(r)), UserError);
 }
 
 TEST(FewerNodes, TheScreenHasEachNumberAndTheTimeToRead) {
-  PlanRequest r = request_on("llama3.2-1b", "dgx-h100:2", 64, "torchtitan", {1});
+  PlanRequest r = request_on("qwen3-0.6b", "dgx-h100:2", 64, "torchtitan", {1});
   r.storage_bandwidth = "2GB/s";
   const Plan found = plan(r);
   const double bytes = double(found.checkpoint->weight_bytes + found.checkpoint->moment_bytes);
   EXPECT_NEAR(found.checkpoint->read_s, bytes / 2e9, 1e-9 * bytes);
   const std::string text = plan_screen(found);
   for (const char* const part :
-       {"FEWER NODES", "of 2 nodes", "On 1 node it reads the checkpoint as it is", "2GB/s takes 7"})
+       {"FEWER NODES", "of 2 nodes", "On 1 node the checkpoint is read as it is", "2GB/s takes"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   const Plan again = plan_from_text(plan_to_text(found), "test");
   EXPECT_EQ(again, found);

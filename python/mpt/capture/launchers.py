@@ -96,6 +96,4 @@ def job_of(command: Sequence[str]) -> Job:
         return _of_torchrun(rest)
     if program == "accelerate":
         return _of_accelerate(rest[1:])
-    if program == "deepspeed":
-        return _of_deepspeed(rest)
-    return Job(command[0], False, rest, 1, 1, {})
+    return _of_deepspeed(rest) if program == "deepspeed" else Job(command[0], False, rest, 1, 1, {})

@@ -116,9 +116,7 @@ class Script:
             return values[:1] if values and (values[0] or default[2][0] != ":") else [self._in_quotes(default[3])]
         if _NAME.fullmatch(inside) or inside.isdigit():
             return self._value(inside)[:1] or [self._unset(inside)]
-        if inside in ("@", "*"):
-            return self.arguments
-        return [self.unknown(f"${{{inside}}} is not read")]
+        return self.arguments if inside in ("@", "*") else [self.unknown(f"${{{inside}}} is not read")]
 
     def _substituted(self, inside: str) -> str:
         if _OWN_FOLDER.fullmatch(inside.strip()):
