@@ -425,9 +425,9 @@ std::vector<Alternative> alternatives(const Plan& plan) {
 
 std::string answer_screen(const Plan& plan, const ScreenOptions& o) {
   constexpr size_t kMostReasons = 5, kFewestAlternatives = 6;
-  std::string head =
+  const std::string head =
       describe_task(plan, o.palette) + "\n" + describe_choices(plan, o) + describe_notes(o.notes, o.palette);
-  head += describe_fewer_nodes(plan, o.palette);
+  const std::string fewer = describe_fewer_nodes(plan, o.palette);  // asked for: beyond the limit
   const std::string next = o.next.empty() ? "" : "\n" + describe_next(o.next, o.palette);
   const std::string proof =
       "\n" + wrapped(describe_certificate(plan.search, plan.prediction.step_time_s, o.waited_s)) +
@@ -439,8 +439,8 @@ std::string answer_screen(const Plan& plan, const ScreenOptions& o) {
   const size_t kept = others.empty() ? 2 : kFewestAlternatives + 2;
   const std::string why =
       describe_reasons(plan, std::min(kMostReasons, left > kept ? left - kept : 0), o.palette);
-  return head + describe_alternatives(others, left - std::min(left, newlines_in(why)), o.palette) + order +
-         why + next + proof;
+  return head + fewer + describe_alternatives(others, left - std::min(left, newlines_in(why)), o.palette) +
+         order + why + next + proof;
 }
 
 }  // namespace mpt::planner
