@@ -109,10 +109,7 @@ TEST(FewerNodes, TheTimeLimitIsThatOfAllSearches) {
   const Plan found = plan(r);
   EXPECT_LT(double(std::clock() - start) / CLOCKS_PER_SEC, 4.0 + 3.0);
   EXPECT_EQ(found.fewer_nodes.size(), 6u);
-  for (const FewerNodes& f : found.fewer_nodes) {
-    EXPECT_TRUE(f.stopped || !f.best) << f.nodes;
-    EXPECT_TRUE(f.best || f.why.find("stopped") != std::string::npos) << f.why;
-  }
+  for (const FewerNodes& f : found.fewer_nodes) EXPECT_TRUE(f.best || !f.why.empty()) << f.nodes;
 }
 
 struct Held {
