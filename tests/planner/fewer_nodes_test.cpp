@@ -60,10 +60,12 @@ TEST(FewerNodes, ThePlanIsThatOfAClusterOfSoManyNodes) {
   expect_as_planned_alone(request_on("mixtral-8x7b", "dgx-a100:6", 240, "torchtitan", {5, 4}), "dgx-a100");
 }
 
-// One node of 70B has no layout that is 90 % likely to fit: the likeliest one, as without --or-nodes.
+// No layout within these bounds is 90 % likely to fit on one node: the likeliest one, as without --or-nodes.
 TEST(FewerNodes, WhereNothingIsLikelyToFitItIsTheLikeliest) {
-  PlanRequest r = request_on("llama3-70b", "dgx-h100:2", 64, "torchtitan", {1});
-  r.bounds.schedules = {"1f1b"};
+  PlanRequest r = request_on("llama3-8b", "dgx-h100:2", 96, "torchtitan", {1});
+  r.bounds.tensor = r.bounds.pipeline = r.bounds.context = {1};
+  r.bounds.zero = r.bounds.micro_batch = {3};
+  r.bounds.recomputes = {Recompute::none};
   expect_as_planned_alone(r, "dgx-h100");
   const FewerNodes found = plan(r).fewer_nodes.front();
   ASSERT_TRUE(found.best && found.best->confidence.fits);
