@@ -29,7 +29,9 @@ from started import drawing  # noqa: E402
 # A file in started/, and the environment whose interpreter runs it.
 ENVIRONMENTS = {"pipelining": "torch", "deepspeed_engine": "accelerate", "megatron_core": "megatron", "hugging_face": "accelerate",
                 "trainer_ddp": "accelerate", "trainer_sharded": "accelerate", "automodel": "automodel", "torchtitan_trainer": "torchtitan", "exported": "accelerate",
-                "exported_torchtitan": "torchtitan"}
+                "exported_torchtitan": "torchtitan", "exported_automodel": "automodel", "exported_megatron": "megatron"}
+# Files that start exported plans of one framework; exported.py starts those of others.
+STARTERS = {"torchtitan": "exported_torchtitan", "automodel": "exported_automodel", "megatron-core": "exported_megatron"}
 
 
 def environment(name):
@@ -134,7 +136,9 @@ def requests(options):
         return
     seed, _ = options.drawn
     for number in itertools.count():
-        yield f"drawn-{seed}-{number:03}", drawing.case(seed, number)
+        request = drawing.case(seed, number)
+        if options.framework in (None, request[0]):
+            yield f"drawn-{seed}-{number:03}", request
 
 
 def exported(program, folder, options):
@@ -157,13 +161,13 @@ def exported(program, folder, options):
 
 def start_exported(options):
     """What fails of the exported plans; drawn ones are kept."""
-    starters = [name for name in ("exported", "exported_torchtitan") if os.path.exists(os.path.join(environment(name), "installed"))]
+    starters = [name for name in ("exported", *STARTERS.values()) if os.path.exists(os.path.join(environment(name), "installed"))]
     if "exported" not in starters:
         return []
     with tempfile.TemporaryDirectory() as folder:
         rows, failed = exported(os.path.join(os.path.abspath(options.programs), "mpt-plan"), folder, options)
         bad = {}
-        of_starter = {name: [case for case, (row, _) in rows.items() if (row["framework"] == "torchtitan") == (name != "exported")] for name in starters}
+        of_starter = {name: [case for case, (row, _) in rows.items() if STARTERS.get(row["framework"], "exported") == name] for name in starters}
         left = {case for cases in of_starter.values() for case in cases}
         for answer in itertools.chain(*(run(name, cases, MPT_EXPORTED=folder) for name, cases in of_starter.items() if cases)):
             row = answer["row"]

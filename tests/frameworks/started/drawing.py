@@ -15,13 +15,23 @@ WINDOWS = ("mistral, window", "gemma3, windows")
 MIXED = ("gemma2, soft caps", "bamba, mamba", "nemotron-h, mamba")
 # MPT does not read router_aux_loss_coef of these types, so that other exports train a balance loss that config.json has not.
 NO_BALANCE = ("qwen3-moe", "gpt-oss, sinks")
+EXPERTS = ("mixtral", *NO_BALANCE)
+# Where plans share states out in groups, the nodes.
+TWO_NODES = os.path.join(os.path.dirname(KEPT), "two_nodes.json")
 # Axes that a framework's plans may have, and its models.
 FRAMEWORKS = {"pytorch": (("tp", "pp", "cp", "zero", "ep"), ALL), "transformers-fsdp": (("zero",), ALL + WINDOWS + MIXED),
               "transformers-ddp": ((), ALL + WINDOWS + MIXED), "transformers-deepspeed": (("cp", "zero"), ALL + WINDOWS + MIXED),
-              "deepspeed": (("cp", "zero"), ALL + WINDOWS + MIXED + NO_BALANCE), "torchtitan": (("tp", "pp", "cp", "zero", "ep"), ALL + ("qwen3-moe",))}
+              "deepspeed": (("cp", "zero"), ALL + WINDOWS + MIXED + NO_BALANCE), "torchtitan": (("tp", "pp", "cp", "zero", "ep"), ALL + ("qwen3-moe",)),
+              "automodel": (("tp", "pp", "cp", "zero", "ep"), ALL + WINDOWS + ("qwen3-moe",)),
+              "megatron-core": (("tp", "pp", "cp", "zero", "ep"), ALL + ("mistral, window", "qwen3-moe"))}
+
+# Schedules, and other options of which each is drawn sometimes.
+NVIDIA = {"automodel": (["gpipe", "1f1b", "interleaved", "zb-interleaved", "zb-v"], []),
+          "megatron-core": (["1f1b", "interleaved"], [[["--masked", "0.5"]], [["--order", "data_outermost"]], [["--recompute", "selective"]],
+                                                       [["--overlap", "none"], ["--overlap", "gradient-reduce,transfer"]]])}
 
 
-def settings(draw, framework):
+def settings(draw, framework, known):
     """What the request leaves to MPT is most of it."""
     pipelines = ["gpipe", "1f1b", "interleaved", "zb-v", "dualpipe-v"] if framework in ("pytorch", "torchtitan") else []
     pipelines += ["zb-interleaved", "zb-h1", "zb-h2", "v-half", "v-min"] if framework == "torchtitan" else []
@@ -29,6 +39,12 @@ def settings(draw, framework):
                (0.3, ["--sp", "on"] if framework == "pytorch" else []), (0.3, ["--cp-method", draw.choice(["ring", "all_to_all"])]),
                (0.6, ["--schedule", draw.choice(pipelines)] if pipelines else []),
                (0.5, ["--execution", "elementwise=eager,loss=fp32"] if framework == "torchtitan" else [])]  # of split backwards, too
+    if framework in NVIDIA:
+        schedules, more = NVIDIA[framework]
+        several, nodes = known.get("--pp", "1") != "1", known["--gpus"] == "4" and draw.random() < 0.5
+        chances = [*chances[:2], (0.7, ["--sp", draw.choice(["on", "off"])] if known.get("--tp", "1") != "1" else []), *chances[3:4],
+                   (0.8, ["--schedule", draw.choice(schedules)] if several else []), (1.0, ["--cluster", "two_nodes"] if nodes else []),
+                   *((0.25, draw.choice(choices)) for choices in more)]
     return [word for chance, words in chances if draw.random() < chance for word in words]
 
 
@@ -45,10 +61,10 @@ def case(seed, number):
     if framework == "deepspeed" or "pp" not in drawn and draw.random() < 0.7:  # stages of DeepSpeed have layers of the user
         options += ["--pp", "1"]
     for axis in drawn:
-        size = draw.choice([0, 1, 2, 3]) if axis == "zero" else draw.choice([one for one in (1, 2, 4) if one <= left])
+        size = draw.choice([0, 1, 2, 3] if framework != "megatron-core" else [0, 1, 1]) if axis == "zero" else draw.choice([one for one in (1, 2, 4) if one <= left])
         left //= size if axis in ("tp", "pp", "cp") else 1
         options += [f"--{axis}", str(size)]
-    more = settings(draw, framework)
+    more = settings(draw, framework, dict(zip(options[::2], options[1::2])))
     if framework == "transformers-deepspeed" and "cp" in drawn:  # on CPUs labels of several sequences are a view that cannot be flattened
         more = [word for at, word in enumerate(more) if "--micro-batch" not in more[max(at - 1, 0):at + 1]] + ["--micro-batch", "1"]
     return framework, model, options + more
@@ -87,14 +103,17 @@ def export(program, folder, name, framework, model, options, known=""):
     os.makedirs(place)
     shutil.copytree(os.path.join(folder, "models", dashes(model)), os.path.join(place, "model"))
     plan = os.path.join(place, "plan.json")
-    code, said = ran([program, "--model", os.path.join(place, "model", "config.json"), "--framework", framework, "--cluster", "dgx-h100:1", "--precision", "fp32",
-                      "--offload", "off", *options, "-o", plan])
+    # AutoModel's plans with experts are in bf16 alone; they are started in fp32.
+    precision = "bf16" if framework == "automodel" and model in EXPERTS else "fp32"
+    places = [TWO_NODES if word == "two_nodes" else word for word in options] if "--cluster" in options else ["--cluster", "dgx-h100:1", *options]
+    code, said = ran([program, "--model", os.path.join(place, "model", "config.json"), "--framework", framework, "--precision", precision,
+                      "--offload", "off", *places, "-o", plan])
     if code == 0:
         code, said = ran([program, "export", plan, "--to", framework, "-o", place, *(["--force"] if known else [])])
         if code == 0:
             with open(plan, encoding="utf-8") as file:
                 layout = json.load(file)["layout"]
             ranks = layout["data"] * layout["tensor"] * layout["pipeline"] * layout["context"]
-            words = " ".join(f"{key} {layout[key]}" for key in ("data", "tensor", "pipeline", "context", "expert", "zero", "micro_batch", "schedule", "recompute"))
+            words = " ".join(f"{key} {layout[key]}" for key in ("data", "tensor", "pipeline", "context", "expert", "zero", "shard", "micro_batch", "schedule", "recompute"))
             return {"case": name, "framework": framework, "model": model, "ranks": ranks, "layout": words}, None, True
     return None, said[:300], code == 2 and said.startswith("mpt-plan: error: ")

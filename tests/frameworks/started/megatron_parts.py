@@ -173,30 +173,35 @@ def shares(model):
     return [value for value in nested_values(state) if isinstance(value, ShardedTensor) and value.data is not None and value.data.is_floating_point()]
 
 
+def name_of(share):
+    """A layer's or an expert's number is part of the name."""
+    return ".".join([share.key, *map(str, share.global_offset[:share.prepend_axis_num])])
+
+
+def place_of(share):
+    start = share.prepend_axis_num
+    return tuple(slice(at, at + size) for at, size in zip(share.global_offset[start:], share.data.shape))
+
+
 def fill(model):
     """Gives each weight its part of numbers that its name alone decides."""
     with torch.no_grad():
         for share in shares(model):
             whole = torch.randn(share.global_shape, generator=torch.Generator().manual_seed(zlib.crc32(share.key.encode())))
             drawn = 1 + 0.1 * whole if share.key.endswith("norm.weight") else 0.2 * whole
-            start = share.prepend_axis_num
-            place = (*share.global_offset[:start], *(slice(at, at + size) for at, size in zip(share.global_offset[start:], share.data.shape)))
-            share.data.copy_(drawn[place])
+            share.data.copy_(drawn[(*share.global_offset[:share.prepend_axis_num], *place_of(share))])
 
 
 def gradients_of(parts, whole):
-    """Gradients by global name. A layer's or an expert's number is part of the name."""
+    """Gradients by global name."""
     found = {}
     for part in parts:
         weights = [(weight, weight.data) for weight in part.module.parameters()]
         for weight, _ in weights:
             weight.data = weight.main_grad
         for share in shares(part.module):
-            start = share.prepend_axis_num
-            name = ".".join([share.key, *map(str, share.global_offset[:start])])
-            value = share.data.detach().clone()
-            pieces = found.setdefault(name, [])
-            pieces.append(Piece(tuple(share.global_offset[start:]), value))
+            offset = tuple(share.global_offset[share.prepend_axis_num:])
+            found.setdefault(name_of(share), []).append(Piece(offset, share.data.detach().clone()))
         for weight, value in weights:
             weight.data = value
     return {name: joined(pieces) for name, pieces in found.items()} if whole else found
