@@ -61,7 +61,8 @@ Json recipe_distributed(const Plan& plan, bool from_hub) {
          {"sequence_parallel", l.sequence_parallel},
          {"activation_checkpointing", l.recompute == Recompute::full},
          {"reshard_after_forward", l.zero == 3},
-         {"defer_fsdp_grad_sync", false}};
+         // Stages that reduce each micro-batch reshard before a split backward has the weights' gradients.
+         {"defer_fsdp_grad_sync", l.pipeline > 1}};
   if (casts && l.ranks() == 1) d["autocast_dtype"] = "bfloat16";
   if (l.overlap_tensor) {
     d["enable_async_tensor_parallel"] = true;

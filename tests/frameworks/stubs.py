@@ -213,6 +213,25 @@ def unequal_exchanges():
     dist.all_to_all = all_to_all
 
 
+def unequal_shares():
+    """Lets ranks gather and scatter tensors of unequal sizes, as NCCL does; gloo takes equal ones alone."""
+    import torch.distributed as dist
+
+    def all_gather(outputs, tensor, group=None, async_op=False):
+        for number, part in enumerate(outputs):
+            if number == dist.get_rank(group):
+                part.copy_(tensor)
+            dist.broadcast(part, dist.get_global_rank(group, number) if group else number, group)
+
+    def reduce_scatter(output, inputs, group=None, async_op=False):
+        for number, part in enumerate(inputs):
+            whole = part.clone()
+            dist.all_reduce(whole, group=group)
+            if number == dist.get_rank(group):
+                output.copy_(whole)
+    dist.all_gather, dist.reduce_scatter = all_gather, reduce_scatter
+
+
 def gpu(name):
     """Lets PyTorch answer as on this GPU of the catalog, where frameworks ask what it can do."""
     import torch

@@ -55,7 +55,7 @@ def package_version():
 def write_models(folder):
     """config.json of each model that is drawn."""
     from . import hf_models
-    for name in (*drawing.ALL, *drawing.WINDOWS, *drawing.MIXED, *drawing.NO_BALANCE):
+    for name in (*drawing.ALL, "mistral", *drawing.WINDOWS, *drawing.MIXED, *drawing.NO_BALANCE):
         kind, values = hf_models.KINDS[name]
         values = {**hf_models.BASE, "vocab_size": 256, **values, "architectures": [ARCHITECTURES[kind]]}
         values.pop("attn_implementation")

@@ -48,12 +48,13 @@ def on_cpu():
     """The CPU in place of the GPU that setup() takes."""
     import torch
     from nemo_automodel._transformers import auto_model
+    from nemo_automodel.components.models.gpt_oss import rope_utils
     from nemo_automodel.recipes.llm import train_ft
     cpu = torch.device("cpu")
     rank, count = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     place = types.SimpleNamespace(backend="gloo", rank=rank, world_size=count, device=cpu, is_main=rank == 0)
     with contextlib.ExitStack() as stack:
-        for name in ("reset_peak_memory_stats", "empty_cache"):
+        for name in ("reset_peak_memory_stats", "empty_cache", "synchronize"):
             stack.enter_context(unittest.mock.patch(f"torch.cuda.{name}", lambda *_, **__: None))
         for name in ("current_device", "max_memory_allocated"):
             stack.enter_context(unittest.mock.patch(f"torch.cuda.{name}", lambda *_, **__: 0))
@@ -61,6 +62,7 @@ def on_cpu():
             real = getattr(auto_model, name)
             stack.enter_context(unittest.mock.patch.object(auto_model, name, lambda *words, real=real, **options: real(*words, **{**options, "device": cpu})))
         stack.enter_context(unittest.mock.patch.object(train_ft, "initialize_distributed", lambda **_: place))
+        stack.enter_context(unittest.mock.patch.object(rope_utils.RotaryEmbedding, "device", property(lambda _: cpu, lambda *_: None), create=True))
         yield
 
 
@@ -86,7 +88,8 @@ def alone(case):
     names = {name for name, _ in own.named_parameters()}
 
     def adapted(tensors):
-        tensors = adapter.from_hf(as_written(tensors)) if adapter else tensors
+        with torch.no_grad():
+            tensors = adapter.from_hf(as_written({name: value.detach() for name, value in tensors.items()})) if adapter else tensors
         return {name: value.detach().clone() for name, value in tensors.items() if name in names}
     weights = adapted(dict(model.named_parameters()))
     require(names == set(weights), f"other weights than transformers': {sorted(names ^ set(weights))[:4]}")
@@ -114,7 +117,7 @@ def recipe_of(case):
     from nemo_automodel.recipes.llm import train_ft
     words = ["--model.config=" + os.path.join(folder_of(case), "model"), "--optimizer.lr=0.0", "--clip_grad_norm.max_norm=1e9"]
     if plan_of(case)["layout"]["precision"] != "fp32":
-        words += IN_FP32 + [word.replace("distributed.", "distributed.moe.") for word in IN_FP32[1:]] * (plan_of(case)["layout"]["expert"] > 1)
+        words += IN_FP32 + [word.replace("--distributed.", "--distributed.moe.") for word in IN_FP32[1:]] * (plan_of(case)["layout"]["expert"] > 1)
     config = parse_args_and_load_config(argv=["--config", os.path.join(folder_of(case), "automodel.yaml"), *words])
     recipe = train_ft.TrainFinetuneRecipeForNextTokenPrediction(config)
     recipe.setup()

@@ -10,21 +10,24 @@ import sys
 
 from .exported import CASES as EXPORTED
 from .exported import folder_of, model_of, plan_of, sequences
-from .harness import Case, Piece, Seen, norm_of, require  # noqa: F401
+from .harness import Seen, norm_of, require
 
 FRAMEWORK = "exported"
 CASES = [case for case in EXPORTED if case.axes["framework"] == "megatron-core"]
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../acceptance"))
+VARIABLES = ("CUDA_DEVICE_MAX_CONNECTIONS", "NVTE_CPU_OFFLOAD_V1", "NCCL_ALGO")
 TRIAL = os.path.join(os.path.dirname(__file__), "../../../frameworks/megatron-core/framework.json")
-# Kernels of GPUs are left out, 256 tokens are not padded, and the step changes no weight.
+# Kernels of GPUs and the balance loss of experts, which is of a micro-batch, are left out. 256 tokens are not padded. The step changes no weight.
 ON_CPUS = ("--transformer-impl local --use-cpu-initialization --no-persist-layer-norm --no-masked-softmax-fusion --no-bias-swiglu-fusion "
            "--no-bias-gelu-fusion --no-bias-dropout-fusion --no-rope-fusion --no-gradient-accumulation-fusion --distributed-backend gloo "
-           "--make-vocab-size-divisible-by 64 --clip-grad 1e9 --weight-decay 0")
+           "--make-vocab-size-divisible-by 64 --clip-grad 1e9 --weight-decay 0 --moe-aux-loss-coeff 0 --moe-router-load-balancing-type none")
 
 
 def prepare():
     import stubs
     stubs.use()
     stubs.gpu("h100")
+    stubs.unequal_shares()
     import torch
     torch.set_num_threads(1)
     from . import megatron_parts
@@ -41,12 +44,15 @@ def package_version():
     return "megatron-core " + importlib.metadata.version("megatron-core")
 
 
-def words_of(case):
-    with open(os.path.join(folder_of(case), "megatron_args.txt"), encoding="utf-8") as file:
-        words = file.read().split()
+def launched(case):
+    """What run_megatron.sh hands to pretrain_gpt.py, and the variables that it sets."""
+    import launching
     with open(TRIAL, encoding="utf-8") as file:
         trial = [word.replace("@steps@", "10") for word in json.load(file)["trial"]["arguments"]]
-    return [word for word in words if word != "--moe-grouped-gemm"] + trial + ON_CPUS.split()
+    script = os.path.join(folder_of(case), "run_megatron.sh")
+    (job,) = launching.run(["bash", script, *trial, *ON_CPUS.split()], {"NODE_RANK": "0"})
+    words = job["arguments"][job["arguments"].index("pretrain_gpt.py"):]
+    return [word for word in words if word != "--moe-grouped-gemm"], {name: job["environment"].get(name) for name in VARIABLES}
 
 
 def targets_of(case):
@@ -98,8 +104,11 @@ def as_megatron(tensors, config):
 def parsed(case):
     """The arguments, as pretrain_gpt.py reads and checks them."""
     from megatron.training import arguments
-    sys.argv = ["pretrain_gpt.py", *words_of(case)]
-    os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
+    sys.argv, variables = launched(case)
+    for name, value in variables.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
     args = arguments.parse_args()
     arguments.validate_args(args)
     return args
@@ -190,7 +199,7 @@ def run(case, rank):
     dist.init_process_group("gloo")
     args = parsed(case)
     parts, optimizer, scheduler, config = built(case, args)
-    active(case, args, parts)
+    runs = watched(parts)
     held = training.should_disable_forward_pre_hook(args)
     sync = config.param_sync_func
     if held:
@@ -205,6 +214,7 @@ def run(case, rank):
     for group in optimizer.param_groups:
         group["lr"] = 0.0
     loss, norm = step(0)
+    active(case, args, config, parts, runs)
     if args.use_distributed_optimizer:
         megatron_parts.gather_buffers(parts)
     gradients = megatron_parts.gradients_of(parts, False)
@@ -216,17 +226,34 @@ def run(case, rank):
     return Seen(None if loss is None else float(loss), gradients, norm)
 
 
-def active(case, args, parts):
-    """Groups, shares and the schedule are the plan's."""
+def watched(parts):
+    """How often the attention of each layer runs; each kind of recompute that is drawn runs it again."""
+    runs = {}
+    for part in parts:
+        for layer in part.module.decoder.layers:
+            layer.self_attention.core_attention.register_forward_pre_hook(
+                lambda *_, name=layer.layer_number: runs.update({name: runs.get(name, 0) + 1}))
+    return runs
+
+
+def active(case, args, config, parts, runs):
+    """Groups, shares, recompute and the schedule are the plan's."""
     from megatron.core import parallel_state as groups
     from megatron.core.pipeline_parallel import get_forward_backward_func
-    layout = plan_of(case)["layout"]
+    layout, workload = plan_of(case)["layout"], plan_of(case)["workload"]
     sizes = {"tensor": groups.get_tensor_model_parallel_world_size(), "pipeline": groups.get_pipeline_model_parallel_world_size(),
-             "context": groups.get_context_parallel_world_size(), "data": groups.get_data_parallel_world_size()}
+             "context": groups.get_context_parallel_world_size(), "data": groups.get_data_parallel_world_size(), "chunks": len(parts)}
     if args.num_experts:
-        sizes["expert"] = groups.get_expert_model_parallel_world_size()
+        sizes.update(expert=groups.get_expert_model_parallel_world_size(), expert_tensor=groups.get_expert_tensor_parallel_world_size())
+    if layout["zero"]:
+        sizes["shard"] = parts[0].buffers[0].data_parallel_group.size()
     for axis, size in sizes.items():
-        require(size == layout[axis], f"{size} ranks of {axis}")
+        require(size == (layout[axis] or layout["tensor"]), f"{size} ranks of {axis}")
+    require(args.use_distributed_optimizer == (layout["zero"] == 1), "the distributed optimizer")
+    require(config.sequence_parallel == (layout["sequence_parallel"] and layout["tensor"] > 1), "sequence parallelism")
     schedule = {"1f1b": "forward_backward_pipelining_without_interleaving", "interleaved": "forward_backward_pipelining_with_interleaving"}
     wanted = schedule[layout["schedule"]] if layout["pipeline"] > 1 else "forward_backward_no_pipelining"
     require(get_forward_backward_func().__name__ == wanted, get_forward_backward_func().__name__)
+    rounds = workload["global_batch"] // layout["data"] // layout["micro_batch"]
+    if not layout["recomputed_layers"]:
+        require(set(runs.values()) == {rounds * (1 if layout["recompute"] == "none" else 2)}, f"runs of attention: {runs}")

@@ -16,6 +16,7 @@ KINDS = {
     "llama": ("llama", {}),
     "llama tied": ("llama", {"tie_word_embeddings": True}),
     "qwen3": ("qwen3", {}),
+    "mistral": ("mistral", {"sliding_window": None}),
     "mistral, window": ("mistral", {"sliding_window": 8}),
     "mistral, window beyond the sequence": ("mistral", {"sliding_window": 64}),
     "gemma3, windows": ("gemma3_text", {**WINDOWS, "query_pre_attn_scalar": 8}),
