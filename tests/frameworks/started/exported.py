@@ -82,6 +82,14 @@ def sequences(case):
     return torch.randint(3, 256, (workload["global_batch"], workload["sequence"] + 1), generator=torch.Generator().manual_seed(5), dtype=torch.int64)
 
 
+def targets_of(case):
+    """Successors, of which the loss counts another part of each sequence."""
+    import torch
+    targets = sequences(case)[:, 1:]
+    count, length = targets.shape
+    return torch.where(torch.arange(length) < torch.tensor([[(5 * number) % length + 1] for number in range(count)]), targets, -100)
+
+
 def model_of(case):
     """transformers' model of the plan with the same weights at each call; those of norms are away from one."""
     import torch

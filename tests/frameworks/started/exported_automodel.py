@@ -9,7 +9,7 @@ import types
 import unittest.mock
 
 from . import exported
-from .exported import folder_of, model_of, plan_of, sequences
+from .exported import folder_of, model_of, plan_of, sequences, targets_of
 from .harness import Seen, norm_of, require
 
 FRAMEWORK = "exported"
@@ -64,14 +64,6 @@ def on_cpu():
         stack.enter_context(unittest.mock.patch.object(train_ft, "initialize_distributed", lambda **_: place))
         stack.enter_context(unittest.mock.patch.object(rope_utils.RotaryEmbedding, "device", property(lambda _: cpu, lambda *_: None), create=True))
         yield
-
-
-def targets_of(case):
-    """Successors, of which each sequence counts another part."""
-    import torch
-    targets = sequences(case)[:, 1:]
-    count, length = targets.shape
-    return torch.where(torch.arange(length) < torch.tensor([[(5 * number) % length + 1] for number in range(count)]), targets, -100)
 
 
 def alone(case):

@@ -8,12 +8,12 @@ import json
 import os
 import sys
 
-from .exported import CASES as EXPORTED
+from . import exported
 from .exported import folder_of, model_of, plan_of, sequences
 from .harness import Seen, norm_of, require
 
 FRAMEWORK = "exported"
-CASES = [case for case in EXPORTED if case.axes["framework"] == "megatron-core"]
+CASES = [case for case in exported.CASES if case.axes["framework"] == "megatron-core"]
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../acceptance"))
 VARIABLES = ("CUDA_DEVICE_MAX_CONNECTIONS", "NVTE_CPU_OFFLOAD_V1", "NCCL_ALGO")
 TRIAL = os.path.join(os.path.dirname(__file__), "../../../frameworks/megatron-core/framework.json")
@@ -56,13 +56,8 @@ def launched(case):
 
 
 def targets_of(case):
-    """Successors, of which the loss counts all, or of a plan for masked tokens another part of each sequence."""
-    import torch
-    targets = sequences(case)[:, 1:]
-    if not plan_of(case)["layout"].get("training", {}).get("masked"):
-        return targets
-    count, length = targets.shape
-    return torch.where(torch.arange(length) < torch.tensor([[(5 * number) % length + 1] for number in range(count)]), targets, -100)
+    """The loss counts all, unless a plan is for masked tokens."""
+    return exported.targets_of(case) if plan_of(case)["layout"].get("training", {}).get("masked") else sequences(case)[:, 1:]
 
 
 def alone(case):
