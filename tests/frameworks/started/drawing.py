@@ -57,11 +57,13 @@ def case(seed, number):
     gpus = draw.choice([2, 4])
     options = ["--gpus", str(gpus), "--global-batch", str(gpus * draw.choice([1, 2, 4])), "--seq", str(draw.choice([16, 32, 64]))]
     left = gpus
+    if framework in NVIDIA and model not in EXPERTS:
+        axes = axes[:-1]
     drawn = draw.sample(axes, min(len(axes), draw.choice([0, 1, 2, 2])))
     if framework == "deepspeed" or "pp" not in drawn and draw.random() < 0.7:  # stages of DeepSpeed have layers of the user
         options += ["--pp", "1"]
     for axis in drawn:
-        size = draw.choice([0, 1, 2, 3] if framework != "megatron-core" else [0, 1, 1]) if axis == "zero" else draw.choice([one for one in (1, 2, 4) if one <= left])
+        size = draw.choice([0, 1, 2, 3] if framework != "megatron-core" else [0, 1, 1]) if axis == "zero" else draw.choice([one for one in ((2, 4) if framework in NVIDIA else (1, 2, 4)) if one <= left] or [1])
         left //= size if axis in ("tp", "pp", "cp") else 1
         options += [f"--{axis}", str(size)]
     if framework == "megatron-core" and "zero" not in drawn:  # its FSDP has no road on CPUs

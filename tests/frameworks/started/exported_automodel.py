@@ -108,9 +108,13 @@ def recipe_of(case):
     from nemo_automodel.components.config._arg_parser import parse_args_and_load_config
     from nemo_automodel.recipes.llm import train_ft
     words = ["--model.config=" + os.path.join(folder_of(case), "model"), "--optimizer.lr=0.0", "--clip_grad_norm.max_norm=1e9"]
-    if plan_of(case)["layout"]["precision"] != "fp32":
-        words += IN_FP32 + [word.replace("--distributed.", "--distributed.moe.") for word in IN_FP32[1:]] * (plan_of(case)["layout"]["expert"] > 1)
+    layout = plan_of(case)["layout"]
+    narrow, shares = layout["precision"] != "fp32", layout["zero"] > 0 or layout["data"] == 1
+    if narrow:
+        words += IN_FP32[:1] + IN_FP32[1:] * shares + [word.replace("--distributed.", "--distributed.moe.") for word in IN_FP32[1:]] * (layout["expert"] > 1)
     config = parse_args_and_load_config(argv=["--config", os.path.join(folder_of(case), "automodel.yaml"), *words])
+    if narrow:
+        config.set_by_dotted("distributed.autocast_dtype", None)
     recipe = train_ft.TrainFinetuneRecipeForNextTokenPrediction(config)
     recipe.setup()
     return recipe

@@ -64,7 +64,12 @@ def alone(case):
     import torch
     from torch.nn.functional import cross_entropy
     model = model_of(case)
-    loss = cross_entropy(model(input_ids=sequences(case)[:, :-1], use_cache=False).logits.flatten(0, 1), targets_of(case).flatten())
+    targets = targets_of(case)
+    losses = cross_entropy(model(input_ids=sequences(case)[:, :-1], use_cache=False).logits.transpose(1, 2), targets, reduction="none")
+    counted = (targets >= 0).sum(1)
+    with open(os.path.join(folder_of(case), "megatron_args.txt"), encoding="utf-8") as file:  # else micro-batches, here of one sequence, weigh the same
+        by_token = "--calculate-per-token-loss" in file.read()
+    loss = losses.sum() / counted.sum() if by_token else (losses.sum(1) / counted).mean()
     loss.backward()
     gradients = {name: weight.grad for name, weight in model.named_parameters()}
     torch.save(as_megatron(dict(model.named_parameters()), model.config), os.path.join(folder_of(case), "weights.pt"))
