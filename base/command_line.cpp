@@ -232,9 +232,9 @@ void check_values(const CLI::App& app, int argc, char** argv) {
       const std::string list = "," + value + ",";
       if (!value.empty() && (option->get_delimiter() != ',' || list.find(",,") == std::string::npos))
         continue;
-      throw UserError(Problem{name, "\"" + value.substr(0, 40) + "\"",
-                              value.empty() ? "a value" : "values with one comma between two of them",
-                              value.empty() ? "leave the option out" : ""});
+      refuse_input(name, "\"" + value.substr(0, 40) + "\"",
+                   value.empty() ? "a value" : "values with one comma between two of them",
+                   value.empty() ? "leave the option out" : "");
     }
   }
 }
@@ -246,8 +246,8 @@ void check_order(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0) continue;
     const std::string name = commands.back()->get_name();
-    throw UserError(Problem{option->get_name(), "before the command \"" + name + "\"",
-                            "options behind the command", "write it after " + name});
+    refuse_input(option->get_name(), "before the command \"" + name + "\"", "options behind the command",
+                 "write it after " + name);
   }
 }
 

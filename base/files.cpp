@@ -78,8 +78,8 @@ std::filesystem::path behind_links(const std::filesystem::path& file) {
 }
 
 [[noreturn]] void refuse_to_write(const std::string& where) {
-  throw UserError(Problem{where, fmt::format("cannot be written ({})", std::strerror(errno)),
-                          "a path in a folder that exists and can be written", ""});
+  refuse_input(where, fmt::format("cannot be written ({})", std::strerror(errno)),
+               "a path in a folder that exists and can be written");
 }
 
 int open_in_place(const std::string& file) {
@@ -151,8 +151,8 @@ void FileLedger::makes(const NamedFile& folder,
     const auto below = full_path(output.file).lexically_relative(full_path(folder.file));
     const std::string name = below.empty() ? ".." : below.begin()->string();
     if (name != "." && !is_own(name)) continue;
-    throw UserError(Problem{words_of(output), "a name that the run itself makes for " + words_of(folder),
-                            "a file of its own", "name another file; nothing was written"});
+    refuse_input(words_of(output), "a name that the run itself makes for " + words_of(folder),
+                 "a file of its own", "name another file; nothing was written");
   }
 }
 
@@ -173,9 +173,9 @@ void FileLedger::keep_below(const std::vector<std::filesystem::path>& folders) {
     const auto begin = std::filesystem::absolute(output.file, error);
     for (auto part = begin; part.has_relative_path(); part = part.parent_path()) {
       if (!any_of(*roots_, [&](const auto& root) { return is_below(full_path(part), root); })) continue;
-      throw UserError(Problem{words_of(output), "in the folder that is read, whose links may lead anywhere",
-                              fmt::format("a file outside of {}", fmt::join(*roots_, ", ")),
-                              "name a file in another folder; nothing was written"});
+      refuse_input(words_of(output), "in the folder that is read, whose links may lead anywhere",
+                   fmt::format("a file outside of {}", fmt::join(*roots_, ", ")),
+                   "name a file in another folder; nothing was written");
     }
   }
 }
@@ -184,9 +184,9 @@ void FileLedger::reads(const std::filesystem::path& file) {
   const bool allowed = may_read(file);
   const std::lock_guard lock(mutex_);
   if (!allowed)
-    throw UserError(Problem{file.string(), "outside of the recipes, not read",
-                            fmt::format("a file below {}, not hidden", fmt::join(*roots_, ", ")),
-                            "copy it there, or name a folder that holds both as the root"});
+    refuse_input(file.string(), "outside of the recipes, not read",
+                 fmt::format("a file below {}, not hidden", fmt::join(*roots_, ", ")),
+                 "copy it there, or name a folder that holds both as the root");
   const std::string own = identity_of(file);
   if (std::error_code error; own.empty() || !std::filesystem::exists(file, error)) return;
   inputs_.insert(file);
@@ -221,25 +221,24 @@ std::string read_file(const std::filesystem::path& file, int64_t max_bytes) {
   files_of_program().reads(file);
   std::error_code error;
   const auto status = std::filesystem::status(file, error);
-  if (std::filesystem::is_directory(status))
-    throw UserError(Problem{file.string(), "is a folder", "a file", ""});
+  if (std::filesystem::is_directory(status)) refuse_input(file.string(), "is a folder", "a file");
   // Opening a pipe would wait for a writer, and a device may have no end. A pipe without a name, such as a
   // shell's <(command), already has its writer.
   const bool is_nameless =
       std::filesystem::is_fifo(status) && std::filesystem::canonical(file, error).empty();
   if (std::filesystem::is_other(status) && !is_nameless)
-    throw UserError(Problem{file.string(), "is no regular file", "a readable file", "check the path"});
+    refuse_input(file.string(), "is no regular file", "a readable file", "check the path");
   std::ifstream in(file, std::ios::binary);
   if (!in)
-    throw UserError(Problem{file.string(), fmt::format("cannot be read ({})", std::strerror(errno)),
-                            "a readable file", "check the path"});
+    refuse_input(file.string(), fmt::format("cannot be read ({})", std::strerror(errno)), "a readable file",
+                 "check the path");
   std::string text;
   char chunk[1 << 16];
   while (in.read(chunk, sizeof chunk) || in.gcount() > 0) {
     text.append(chunk, static_cast<size_t>(in.gcount()));
     if (static_cast<int64_t>(text.size()) > max_bytes)
-      throw UserError(Problem{file.string(), fmt::format("larger than {}", format_bytes(double(max_bytes))),
-                              "a smaller file", ""});
+      refuse_input(file.string(), fmt::format("larger than {}", format_bytes(double(max_bytes))),
+                   "a smaller file");
   }
   return text;
 }
@@ -300,10 +299,10 @@ bool is_temporary_name(std::string_view name) {
 void check_writable(const std::filesystem::path& file, const std::string& where) {
   std::error_code ignored;
   if (std::filesystem::is_directory(file, ignored))
-    throw UserError(Problem{where, "cannot be written (it is a folder)", "a file", ""});
+    refuse_input(where, "cannot be written (it is a folder)", "a file");
   if (is_written_in_place(file)) {
     if (::access(file.c_str(), W_OK) == 0) return;
-    throw UserError(Problem{where, fmt::format("cannot be written ({})", std::strerror(errno)), "", ""});
+    refuse_input(where, fmt::format("cannot be written ({})", std::strerror(errno)), "");
   }
   const auto target = behind_links(file);
   if (target.filename().string().size() > size_t(NAME_MAX)) {

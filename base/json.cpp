@@ -34,12 +34,12 @@ Json parse_json(const std::string& text, WorkBudget& budget) {
   } catch (const Json::parse_error& error) {
     const std::string remedy =
         text.empty() ? "the file is empty" : "is the file complete? (error: a cut-off or malformed document)";
-    throw UserError(Problem{where, fmt::format("not valid JSON at {}", place_of(text, error.byte)),
-                            "a JSON document", remedy});
+    refuse_input(where, fmt::format("not valid JSON at {}", place_of(text, error.byte)), "a JSON document",
+                 remedy);
   } catch (const Json::out_of_range&) {
-    throw UserError(Problem{where, "a number that is too large", "numbers below 1e308", ""});
+    refuse_input(where, "a number that is too large", "numbers below 1e308");
   } catch (const Json::exception& error) {
-    throw UserError(Problem{where, fmt::format("not usable JSON ({})", error.what()), "a JSON document", ""});
+    refuse_input(where, fmt::format("not usable JSON ({})", error.what()), "a JSON document");
   }
 }
 

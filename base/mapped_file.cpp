@@ -84,7 +84,7 @@ void unwatch(const uint8_t* begin) {
 
 MappedFile::MappedFile(const std::filesystem::path& file, const std::string& where) {
   const auto fail = [&](const std::string& found) {
-    throw UserError(Problem{where, found, "a readable file", "check the path"});
+    refuse_input(where, found, "a readable file", "check the path");
   };
   files_of_program().reads(file);
   // Opening a pipe would wait for a writer.

@@ -11,8 +11,8 @@ WorkBudget::WorkBudget(std::string file, int64_t most_bytes)
     : file_(std::move(file)), most_(kStepsPerByte * uint64_t(most_bytes)) {}
 
 void WorkBudget::refuse() const {
-  throw UserError(Problem{file_, fmt::format("reading it takes more than {} steps", most_),
-                          "a file whose parts do not stand for others over and over", ""});
+  refuse_input(file_, fmt::format("reading it takes more than {} steps", most_),
+               "a file whose parts do not stand for others over and over");
 }
 
 const Json& WorkBudget::copy(const Json& value) {
@@ -86,8 +86,8 @@ const Json& DocumentBuilder::put(Json value) {
 bool DocumentBuilder::key(std::string name) {
   Level& level = open_.back();
   if (doubled_ == Doubled::refused && level.members.find(name) != nullptr)
-    throw UserError(Problem{budget_.file(), fmt::format("the key \"{}\" stands twice", cut_text(name, 80)),
-                            "", "remove one"});
+    refuse_input(budget_.file(), fmt::format("the key \"{}\" stands twice", cut_text(name, 80)), "",
+                 "remove one");
   level.key = std::move(name);
   level.has_key = true;
   return true;
@@ -95,8 +95,8 @@ bool DocumentBuilder::key(std::string name) {
 
 bool DocumentBuilder::open(bool is_object) {
   if (open_.size() >= most_depth_)
-    throw UserError(Problem{budget_.file(), fmt::format("nesting deeper than {} levels", most_depth_), "",
-                            "flatten the document"});
+    refuse_input(budget_.file(), fmt::format("nesting deeper than {} levels", most_depth_), "",
+                 "flatten the document");
   budget_.spend(WorkBudget::kValueSteps);
   open_.push_back({is_object, false, {}, {}, {}});
   return true;

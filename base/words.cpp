@@ -16,8 +16,7 @@ std::string range_words(const FieldRule& rule) {
 void refuse_word(const std::string& option, const std::string& word, const std::string& expected,
                  const std::vector<std::string>& known) {
   const std::string shown = "\"" + word.substr(0, 40) + "\"";
-  throw UserError(
-      Problem{option, known.empty() ? shown : "unknown " + shown + did_you_mean(word, known), expected, ""});
+  refuse_input(option, known.empty() ? shown : "unknown " + shown + did_you_mean(word, known), expected);
 }
 
 }  // namespace mpt::detail

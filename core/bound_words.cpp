@@ -76,9 +76,9 @@ SearchBounds parse_bounds(const std::string& text, const std::string& where) {
     const std::string key = part.substr(0, equals);
     const bool is_known = contains(known, key);
     if (equals == std::string::npos || equals + 1 == part.size() || !is_known)
-      throw UserError(Problem{where, fmt::format("\"{}\"{}", part.substr(0, 40), did_you_mean(key, known)),
-                              fmt::format("key=value with a key of {}", fmt::join(known, ", ")),
-                              "for example tp=8,pp=4"});
+      refuse_input(where, fmt::format("\"{}\"{}", part.substr(0, 40), did_you_mean(key, known)),
+                   fmt::format("key=value with a key of {}", fmt::join(known, ", ")),
+                   "for example tp=8,pp=4");
     words[key].push_back(part.substr(equals + 1));
   }
   SearchBounds bounds;

@@ -286,15 +286,13 @@ class Lowering {
 
 void check_arguments(const Layout& layout, const Schedule& schedule,
                      const std::vector<StageFootprint>& footprints) {
-  if (auto defect = find_defect(schedule))
-    throw UserError(Problem{"schedule", *defect, "a schedule that can run", ""});
+  if (auto defect = find_defect(schedule)) refuse_input("schedule", *defect, "a schedule that can run");
   if (schedule.ranks != layout.pipeline || schedule.chunks != layout.chunks ||
       footprints.size() != size_t(schedule.stages()))
-    throw UserError(
-        Problem{"schedule",
-                fmt::format("{} ranks x {} chunks with {} footprints", schedule.ranks, schedule.chunks,
-                            footprints.size()),
-                fmt::format("{} ranks x {} chunks, as in the layout", layout.pipeline, layout.chunks), ""});
+    refuse_input("schedule",
+                 fmt::format("{} ranks x {} chunks with {} footprints", schedule.ranks, schedule.chunks,
+                             footprints.size()),
+                 fmt::format("{} ranks x {} chunks, as in the layout", layout.pipeline, layout.chunks));
 }
 
 void set_bytes_of(const std::vector<StageFootprint>& footprints, Instruction& i) {

@@ -14,7 +14,7 @@ namespace mpt {
 namespace {
 
 void check_head(const Json& json, const std::string& file) {
-  if (!json.is_object()) throw UserError(Problem{file, "not an object", "a plan written by mpt-plan", ""});
+  if (!json.is_object()) refuse_input(file, "not an object", "a plan written by mpt-plan");
   JsonProblems problems(file);
   const auto format = json.find("format");
   if (format == json.end() || *format != "mpt-plan")
@@ -148,14 +148,14 @@ constexpr const char* kInputs[] = {"model", "cluster", "workload", "memory_limit
 
 void check_inputs(const Json& digests, const Json& plan, const std::string& file) {
   if (digests.is_null())
-    throw UserError(Problem{fmt::format("{} at /{}", file, kInputDigests), "missing",
-                            "what mpt-plan writes beside a prediction",
-                            fmt::format("plan again: mpt-plan --request {}", file)});
+    refuse_input(fmt::format("{} at /{}", file, kInputDigests), "missing",
+                 "what mpt-plan writes beside a prediction",
+                 fmt::format("plan again: mpt-plan --request {}", file));
   for (const char* const key : kInputs) {
     if (digests.is_object() && digests.contains(key) && digests[key] == value_digest(plan[key])) continue;
-    throw UserError(Problem{
+    refuse_input(
         fmt::format("{} at /{}", file, key), "edited since the plan was made", "what its prediction is about",
-        fmt::format("undo the edit, or plan again: mpt-plan --request {} takes other options", file)});
+        fmt::format("undo the edit, or plan again: mpt-plan --request {} takes other options", file));
   }
 }
 
@@ -216,18 +216,17 @@ Plan plan_from_text(const std::string& text, const std::string& file) {
   const StepProgram program = program_of(plan);
   const std::string digest = program_digest(program);
   if (digest != plan.program_digest)
-    throw UserError(
-        Problem{file + " at /program_digest", fmt::format("\"{}\"", plan.program_digest.substr(0, 80)),
-                fmt::format("\"{}\", the digest of what this plan lowers to", digest),
-                "the plan was edited or made by another version, so its prediction no longer belongs to "
-                "it: plan again"});
+    refuse_input(file + " at /program_digest", fmt::format("\"{}\"", plan.program_digest.substr(0, 80)),
+                 fmt::format("\"{}\", the digest of what this plan lowers to", digest),
+                 "the plan was edited or made by another version, so its prediction no longer belongs to "
+                 "it: plan again");
   check_inputs(digests, json, file);
   const size_t spans = plan.prediction.start_s.size();
   if (plan.prediction.end_s.size() != spans || (spans != 0 && spans != program.instructions.size()))
-    throw UserError(Problem{
-        file + " at /prediction/start_s",
-        fmt::format("{} starts and {} ends", spans, plan.prediction.end_s.size()),
-        fmt::format("{} of each, one per instruction, or none", program.instructions.size()), "plan again"});
+    refuse_input(file + " at /prediction/start_s",
+                 fmt::format("{} starts and {} ends", spans, plan.prediction.end_s.size()),
+                 fmt::format("{} of each, one per instruction, or none", program.instructions.size()),
+                 "plan again");
   return plan;
 }
 
@@ -281,9 +280,9 @@ std::vector<double> durations_of(const Plan& plan, const StepProgram& program) {
   for (const Instruction& i : program.instructions) {
     const auto found = table.find({i.kind, i.stage});
     if (found == table.end())
-      throw UserError(Problem{"plan at /durations",
-                              fmt::format("no duration for {} of stage {}", enum_name(i.kind), i.stage),
-                              "one for every kind and stage of the program", "plan again"});
+      refuse_input("plan at /durations",
+                   fmt::format("no duration for {} of stage {}", enum_name(i.kind), i.stage),
+                   "one for every kind and stage of the program", "plan again");
     durations.push_back(found->second);
   }
   return durations;

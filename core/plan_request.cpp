@@ -12,8 +12,8 @@ Json request_in(const Json& json, const std::string& file, std::string& pointer)
   if (!json.is_object() || format == json.end()) return json;
   const auto request = json.find("request");
   if (*format != "mpt-plan" || request == json.end())
-    throw UserError(Problem{file, "no request", "a request, or a plan.json that holds one",
-                            "mpt-plan ... --print-request prints one"});
+    refuse_input(file, "no request", "a request, or a plan.json that holds one",
+                 "mpt-plan ... --print-request prints one");
   pointer = "/request";
   return *request;
 }

@@ -128,10 +128,10 @@ int64_t equivalent_micro_batches(const ScheduleEntry& entry, int64_t ranks, int6
 const ScheduleEntry& find_schedule(const std::string& name, const std::string& where) {
   for (const ScheduleEntry& entry : schedule_catalog())
     if (entry.name == name) return entry;
-  throw UserError(Problem{
+  refuse_input(
       where,
       fmt::format("unknown schedule \"{}\"{}", name.substr(0, 80), did_you_mean(name, schedule_names())),
-      fmt::format("one of {}", fmt::join(schedule_names(), ", ")), ""});
+      fmt::format("one of {}", fmt::join(schedule_names(), ", ")));
 }
 
 std::vector<std::string> schedule_names() {

@@ -103,8 +103,8 @@ ShortForm parse_short_form(const std::string& text, const std::string& where) {
   ShortForm form;
   std::set<const Part*> seen;
   const auto refuse = [&](const std::string& part, const char* expected) {
-    throw UserError(Problem{where, fmt::format("'{}' in the layout '{}'", part, text), expected,
-                            "docs/notation.md has all parts; mpt-plan prints layouts in this form"});
+    refuse_input(where, fmt::format("'{}' in the layout '{}'", part, text), expected,
+                 "docs/notation.md has all parts; mpt-plan prints layouts in this form");
   };
   for (const std::string& part : parts_of(text)) {
     std::smatch match;

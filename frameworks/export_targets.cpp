@@ -63,8 +63,7 @@ const ExportTarget& find_export_target(const std::string& name) {
     for (const std::string& alias : its != nullptr ? its->other_names() : std::vector<std::string>{})
       names.push_back(alias);
   }
-  throw UserError(
-      Problem{"--to", fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, names)), expected, ""});
+  refuse_input("--to", fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, names)), expected);
 }
 
 const ExportTarget* export_target_of(const std::string& framework) {

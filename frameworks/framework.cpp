@@ -102,17 +102,17 @@ const Framework& framework_named(const std::string& name, const std::string& whe
   if (const Framework* known = find_framework(name)) return *known;
   const Framework* const other_version = find_framework(name.substr(0, name.find("==")));
   if (other_version != nullptr)
-    throw UserError(Problem{where, name.substr(0, 80),
-                            fmt::format("{}=={}, whose settings and rules are known", other_version->name,
-                                        version_number(*other_version)),
-                            "leave the version out, or take that one"});
+    refuse_input(where, name.substr(0, 80),
+                 fmt::format("{}=={}, whose settings and rules are known", other_version->name,
+                             version_number(*other_version)),
+                 "leave the version out, or take that one");
   std::vector<std::string> names = framework_names();
   const std::string expected = fmt::format("one of {}", fmt::join(names, ", "));
   for (const Framework& other : known_frameworks())
     for (const std::string& alias : other.other_names()) names.push_back(alias);
-  throw UserError(
-      Problem{where, fmt::format("unknown framework \"{}\"{}", name.substr(0, 80), did_you_mean(name, names)),
-              expected, ""});
+  refuse_input(where,
+               fmt::format("unknown framework \"{}\"{}", name.substr(0, 80), did_you_mean(name, names)),
+               expected);
 }
 
 Execution load_framework(const std::string& name, const std::string& where) {
@@ -120,12 +120,12 @@ Execution load_framework(const std::string& name, const std::string& where) {
 }
 
 Execution with_fields(const Execution& execution, const Json& fields, const std::string& where) {
-  if (!fields.is_object()) throw UserError(Problem{where, detail::describe_json(fields), "an object", ""});
+  if (!fields.is_object()) refuse_input(where, detail::describe_json(fields), "an object");
   Json all = to_json(execution);
   Json changed = fields;
   if (const auto name = fields.find("framework"); name != fields.end()) {
     const std::string at = where + "/framework";
-    if (!name->is_string()) throw UserError(Problem{at, detail::describe_json(*name), "a name", ""});
+    if (!name->is_string()) refuse_input(at, detail::describe_json(*name), "a name");
     all = to_json(load_framework(name->get<std::string>(), at));
     changed.erase("framework");
   }
@@ -142,13 +142,13 @@ Execution with_changes(const Execution& execution, const std::vector<std::string
     const size_t equals = change.find('=');
     const std::string name = change.substr(0, equals);
     if (equals == std::string::npos || !contains(names, name))
-      throw UserError(Problem{
+      refuse_input(
           where, change.substr(0, 80) + did_you_mean(name, names),
           fmt::format("name=value, such as fp8_attention=true, with a name of {}", fmt::join(names, ", ")),
-          ""});
+          "");
     if (name == "framework")
-      throw UserError(Problem{where, change.substr(0, 80), "a field other than the framework's name",
-                              "name the framework with --framework"});
+      refuse_input(where, change.substr(0, 80), "a field other than the framework's name",
+                   "name the framework with --framework");
     fields[name] = value_of(change.substr(equals + 1));
   }
   return with_fields(execution, fields, where);

@@ -45,8 +45,8 @@ void set_fsdp(Imported& in, const FsdpRanks& ranks, const std::string& file) {
   Layout& l = in.layout;
   l.data = ranks.replicate * ranks.shard;
   if (l.data > kMostRanks)
-    throw UserError(Problem{file, fmt::format("{} x {} replicas", ranks.replicate, ranks.shard),
-                            fmt::format("at most {} data-parallel ranks", kMostRanks), ""});
+    refuse_input(file, fmt::format("{} x {} replicas", ranks.replicate, ranks.shard),
+                 fmt::format("at most {} data-parallel ranks", kMostRanks));
   const bool shares = ranks.shard != 1 || l.context > 1;
   l.zero = !shares ? 0 : ranks.reshard ? 3 : 2;
   if (ranks.shard > 0) in.shard_groups = ranks.replicate;
@@ -67,8 +67,8 @@ Precision precision_named(const std::string& name, const std::string& where) {
     if (name == its) return precision;
     names.emplace_back(its);
   }
-  throw UserError(Problem{where, fmt::format("\"{}\"", cut_text(name, 40)),
-                          fmt::format("one of {}", fmt::join(names, ", ")), ""});
+  refuse_input(where, fmt::format("\"{}\"", cut_text(name, 40)),
+               fmt::format("one of {}", fmt::join(names, ", ")));
 }
 
 void set_optimizer(Imported& in, const std::string& name) {

@@ -68,9 +68,8 @@ std::optional<double> number_behind_any(std::string_view line, std::initializer_
 
 void check_logged(double value, const FieldRule& rule, const char* what, const LogFile& file, size_t line) {
   if (value >= rule.minimum && value <= rule.maximum) return;
-  throw UserError(Problem{fmt::format("{} at line {}", file.name, line), fmt::format("{} {}", what, value),
-                          fmt::format("{} to {}", rule.minimum, rule.maximum),
-                          "leave that line out of the log"});
+  refuse_input(fmt::format("{} at line {}", file.name, line), fmt::format("{} {}", what, value),
+               fmt::format("{} to {}", rule.minimum, rule.maximum), "leave that line out of the log");
 }
 
 void set_fact(std::optional<LoggedFact>& fact, std::optional<double> value, size_t line) {

@@ -77,10 +77,10 @@ const FrameworkCode* find_recipe_importer(const std::filesystem::path& file, con
 }
 
 void refuse_program(const std::string& program, const std::string& file) {
-  throw UserError(Problem{
+  refuse_input(
       file, "a file of " + program, "a file of a program that MPT reads",
       "price its layout by mpt-plan estimate with --model (a hub id will do), --framework, --tp, --pp, "
-      "--dp, --zero and --global-batch"});
+      "--dp, --zero and --global-batch");
 }
 
 const FrameworkCode& find_importer(const std::string& from, const std::string& file) {
@@ -101,8 +101,8 @@ const FrameworkCode& find_importer(const std::string& from, const std::string& f
     if (code.files().forms.empty()) any = &code;
   }
   if (from.empty()) return *any;
-  throw UserError(Problem{"--from", fmt::format("\"{}\"{}", from.substr(0, 40), did_you_mean(from, names)),
-                          fmt::format("one of {}", fmt::join(names, ", ")), ""});
+  refuse_input("--from", fmt::format("\"{}\"{}", from.substr(0, 40), did_you_mean(from, names)),
+               fmt::format("one of {}", fmt::join(names, ", ")));
 }
 
 }  // namespace mpt::frameworks

@@ -365,14 +365,14 @@ std::string WordSource::text(const std::string& word, const std::string& otherwi
 
 void WordSource::refuse(const std::string& word, const std::string& allowed,
                         const std::string& remedy) const {
-  throw UserError(Problem{at(word), fmt::format("\"{}\"", cut_text(source(word), 80)), allowed, remedy});
+  refuse_input(at(word), fmt::format("\"{}\"", cut_text(source(word), 80)), allowed, remedy);
 }
 
 double WordSource::checked(const std::string& word, const FieldRule& rule, double value) const {
   if (value >= rule.minimum && value <= rule.maximum) return value;
-  throw UserError(Problem{
-      at(word), has(word) ? fmt::format("{}", value) : fmt::format("left out, which means {} here", value),
-      fmt::format("a number from {} to {}", rule.minimum, rule.maximum), ""});
+  refuse_input(at(word),
+               has(word) ? fmt::format("{}", value) : fmt::format("left out, which means {} here", value),
+               fmt::format("a number from {} to {}", rule.minimum, rule.maximum));
 }
 
 int64_t WordSource::number(const std::string& word, const FieldRule& rule, int64_t otherwise) const {
@@ -390,8 +390,7 @@ double WordSource::real(const std::string& word, const FieldRule& rule, double o
 }
 
 int64_t WordSource::required(const std::string& word, const FieldRule& rule) const {
-  if (!has(word))
-    throw UserError(Problem{at(""), "no " + spelled(word), "a value", "it says what the model is"});
+  if (!has(word)) refuse_input(at(""), "no " + spelled(word), "a value", "it says what the model is");
   return number(word, rule, 0);
 }
 

@@ -42,12 +42,12 @@ std::string meant_type(const std::string& type) {
 [[noreturn]] void refuse_type(const std::string& type, const std::string& where) {
   std::vector<std::string> types = family_types();
   std::sort(types.begin(), types.end());
-  throw UserError(Problem{
+  refuse_input(
       where,
       type.empty() ? "missing" : fmt::format("unknown type \"{}\"{}", type.substr(0, 80), meant_type(type)),
       fmt::format("one of {}", fmt::join(types, ", ")),
       "read it as one of these with mpt-plan model FILE --as TYPE, or describe the model in MPT's own "
-      "format (docs/file_formats.md)"});
+      "format (docs/file_formats.md)");
 }
 
 // The part of a file that describes the language model, and its place.
@@ -117,7 +117,7 @@ void drop_long_window(FamilyReader& reader, ModelDraft& draft) {
 }  // namespace
 
 ImportedModel read_hugging_face(const Json& config, const std::string& file, const std::string& as) {
-  if (!config.is_object()) throw UserError(Problem{file, "not an object", "a Hugging Face config.json", ""});
+  if (!config.is_object()) refuse_input(file, "not an object", "a Hugging Face config.json");
   const TextPart text = text_part(config);
   const std::string type = as.empty() ? type_of(config, text.json) : as;
   const Family* const family = find_family(type);

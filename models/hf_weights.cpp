@@ -351,10 +351,9 @@ std::string weight_type(const ModelSpec& model) {
   std::erase_if(types, [](const std::string& type) { return !find_family(type)->weights; });
   std::string type = written_type(m, types);
   if (!type.empty()) return type;
-  throw UserError(
-      Problem{fmt::format("model \"{}\"", m.name), words_of(unwritten_value(m)),
-              "a model made like one of the types that docs/training.md lists under Hugging Face models",
-              "train it from the start and keep its checkpoints"});
+  refuse_input(fmt::format("model \"{}\"", m.name), words_of(unwritten_value(m)),
+               "a model made like one of the types that docs/training.md lists under Hugging Face models",
+               "train it from the start and keep its checkpoints");
 }
 
 std::string hugging_face_config(const ModelSpec& m) {

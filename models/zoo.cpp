@@ -105,7 +105,7 @@ Json without_quantised_names(Json json, const std::string& file) {
   if (!json.is_object()) return json;
   for (const char* key : {"quantization_config", "compression_config"}) json.erase(key);
   if (int64_t(json.dump().size()) > kMaxModelFileBytes)
-    throw UserError(Problem{file, "larger than 1 MiB", "a smaller file", ""});
+    refuse_input(file, "larger than 1 MiB", "a smaller file");
   return json;
 }
 
@@ -208,7 +208,7 @@ ImportedModel load_imported_model(const std::string& name_or_path, const std::st
   const std::string last = lower_case(name_or_path.substr(id ? name_or_path.find('/') + 1 : 0));
   std::string hint = did_you_mean(last, family.empty() ? zoo_names() : family);
   if (hint.empty() && !family.empty()) hint = fmt::format("; did you mean \"{}\"?", family.front());
-  throw UserError(Problem{
+  refuse_input(
       "--model", fmt::format("unknown model \"{}\"{}", name_or_path.substr(0, 80), hint),
       fmt::format("one of the {} names of mpt-plan model list, or the path of a model file or Hugging Face "
                   "config.json",
@@ -217,7 +217,7 @@ ImportedModel load_imported_model(const std::string& name_or_path, const std::st
                "download https://huggingface.co/{}/resolve/main/config.json and name its path: --model "
                "path/to/config.json",
                name_or_path.substr(0, 80))
-         : "mpt-plan model list shows them; for any other model, name the path of its config.json"});
+         : "mpt-plan model list shows them; for any other model, name the path of its config.json");
 }
 
 }  // namespace mpt::models

@@ -126,8 +126,7 @@ void set_recipe_states(const Settings& recipe, Imported& in) {
   if (name == "float32" || name == "fp32")
     in.execution.insert(in.execution.end(), {"weight_bytes=4", "gradient_bytes=4", "optimizer_bytes=8"});
   else if (name != "auto" && name != "bfloat16" && name != "bf16")
-    throw UserError(
-        Problem{recipe.at(key), fmt::format("\"{}\"", cut_text(name, 40)), "auto, bfloat16 or float32", ""});
+    refuse_input(recipe.at(key), fmt::format("\"{}\"", cut_text(name, 40)), "auto, bfloat16 or float32");
 }
 
 // transformer_engine/pytorch/optimizers/fused_adam.py: the low half of 32-bit weights, or whole ones, and

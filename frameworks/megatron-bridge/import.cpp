@@ -146,10 +146,9 @@ class BridgeFields {
       }
     }
     if (!model_ && !flags_.has("num-layers"))
-      throw UserError(Problem{file.string(),
-                              "no config.model.num_layers, and no recipe of a model that is known",
-                              "lines that set fields of a configuration, as mpt-plan export writes them",
-                              "set the model's sizes in a copy of the file"});
+      refuse_input(file.string(), "no config.model.num_layers, and no recipe of a model that is known",
+                   "lines that set fields of a configuration, as mpt-plan export writes them",
+                   "set the model's sizes in a copy of the file");
     finish();
   }
 
@@ -231,19 +230,16 @@ class BridgeFields {
     const Json id = id_of_checkpoint(model);
     if (id.is_null() && model.contains("num_layers")) return;  // a provider with its sizes
     if (id.is_null())
-      throw UserError(Problem{place,
-                              fmt::format("a model made by {}()", cut_text(text_at(model, kCallKey), 60)),
-                              "a provider with its sizes, or AutoBridge.from_hf_pretrained() of an id", ""});
+      refuse_input(place, fmt::format("a model made by {}()", cut_text(text_at(model, kCallKey), 60)),
+                   "a provider with its sizes, or AutoBridge.from_hf_pretrained() of an id");
     model_ = model_of_checkpoint(id, flags_.file());
     if (!model_)
-      throw UserError(Problem{place,
-                              fmt::format("model {}, which is not known", cut_text(python_text(id), 60)),
-                              "one of `mpt-plan model list`", "plan with --model and its config.json"});
+      refuse_input(place, fmt::format("model {}, which is not known", cut_text(python_text(id), 60)),
+                   "one of `mpt-plan model list`", "plan with --model and its config.json");
     const auto depths = model.find("mtp_num_layers");
     if (depths != model.end() && (depths->is_null() || *depths == 0)) model_->next_token_layers = 0;
     if (model.contains("num_layers") || model.contains("hidden_size"))
-      throw UserError(
-          Problem{place, "sizes of another model than the checkpoint's", "the checkpoint's own", ""});
+      refuse_input(place, "sizes of another model than the checkpoint's", "the checkpoint's own");
   }
 
   static bool says_sizes(const std::string& text) {
@@ -442,7 +438,7 @@ void set_bridge_adapters(const Json& peft, const std::string& file, Imported& in
   in.layout.training.adapter_rank = said.number("peft.dim", rule_of(&Training::adapter_rank), 32);
   for (const char* key : {"peft.target_modules", "peft.exclude_modules"})
     if (said.has(key) && !said.find(key)->is_array())
-      throw UserError(Problem{said.at(key), detail::describe_json(*said.find(key)), "a list of names", ""});
+      refuse_input(said.at(key), detail::describe_json(*said.find(key)), "a list of names");
   std::vector<std::string> patterns = said.texts("peft.target_modules");
   const bool excludes = said.has("peft.target_modules") && patterns.empty();
   if (excludes) patterns = said.texts("peft.exclude_modules");
@@ -487,16 +483,16 @@ Imported import_megatron_bridge_recipe(const std::filesystem::path& file, const 
   };
   for (const PythonFunction& function : read_python(file, name, facts).functions)
     if (is_bridge_recipe(function) && function.name == name) return BridgeFields(file, function).imported();
-  throw UserError(Problem{file.string(), fmt::format("no recipe \"{}\"", cut_text(name, 60)),
-                          fmt::format("one of {}", fmt::join(megatron_bridge_recipes(file), ", ")), ""});
+  refuse_input(file.string(), fmt::format("no recipe \"{}\"", cut_text(name, 60)),
+               fmt::format("one of {}", fmt::join(megatron_bridge_recipes(file), ", ")));
 }
 
 Imported import_megatron_bridge(const std::filesystem::path& file) {
   const std::vector<std::string> names =
       file.extension() == ".py" ? megatron_bridge_recipes(file) : std::vector<std::string>{""};
   if (names.size() > 1)
-    throw UserError(Problem{file.string(), fmt::format("{} recipes", names.size()), "one of them",
-                            fmt::format("name it, such as --config {}", names.back())});
+    refuse_input(file.string(), fmt::format("{} recipes", names.size()), "one of them",
+                 fmt::format("name it, such as --config {}", names.back()));
   return names.front().empty() ? BridgeFields(file).imported()
                                : import_megatron_bridge_recipe(file, names.front());
 }

@@ -129,8 +129,8 @@ void refuse_other_programs(const std::string& program, const std::string& file) 
                                         {&kTasks, "a training, as pretrain_gpt.py runs"}})
     for (const std::string& other : *words) {
       if (name.find(other) == std::string::npos && !contains(path, other)) continue;
-      throw UserError(Problem{file, fmt::format("it starts {}", program), expected,
-                              "plans are for trainings of decoders alone"});
+      refuse_input(file, fmt::format("it starts {}", program), expected,
+                   "plans are for trainings of decoders alone");
     }
 }
 
@@ -183,8 +183,8 @@ MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
   flags.environment_["env.WORLD_SIZE"] = flags.ranks_ > 0 ? std::optional<Json>(flags.ranks_) : std::nullopt;
   if (is_megatron_deepspeed(flags)) refuse_program("Megatron-DeepSpeed", flags.file_);
   if (flags.values_.count("num-layers") == 0)
-    throw UserError(Problem{flags.file_, "no --num-layers", "Megatron-LM arguments, such as its scripts hold",
-                            "name the file that holds the --flags"});
+    refuse_input(flags.file_, "no --num-layers", "Megatron-LM arguments, such as its scripts hold",
+                 "name the file that holds the --flags");
   return flags;
 }
 
@@ -238,7 +238,7 @@ void MegatronFlags::take_yaml(const std::string& text, WorkBudget& budget) {
     std::string line = text.substr(begin, end - begin);
     begin = end + 1;
     if (line.starts_with("MODE: inference"))
-      throw UserError(Problem{file_ + " at MODE", "inference", "a training", "plans are for trainings"});
+      refuse_input(file_ + " at MODE", "inference", "a training", "plans are for trainings");
     if (line.starts_with("MODEL_ARGS_2:")) {
       notes_.emplace_back("MODEL_ARGS_2 and those behind it are other runs: not read");
       break;

@@ -18,12 +18,10 @@ std::vector<int64_t> whole_numbers(const Settings& settings, const std::string& 
   std::vector<int64_t> numbers;
   const Json* list = settings.find(key);
   if (list == nullptr || !list->is_array())
-    throw UserError(
-        Problem{settings.at(key), "no list of numbers", "a file of mpt-plan export --to pytorch", ""});
+    refuse_input(settings.at(key), "no list of numbers", "a file of mpt-plan export --to pytorch");
   for (const Json& value : *list) {
     if (!value.is_number_integer() || value.get<double>() < 0 || value.get<double>() > most)
-      throw UserError(
-          Problem{settings.at(key), json_text(value), fmt::format("whole numbers from 0 to {}", most), ""});
+      refuse_input(settings.at(key), json_text(value), fmt::format("whole numbers from 0 to {}", most));
     numbers.push_back(value.get<int64_t>());
   }
   return numbers;
@@ -33,15 +31,15 @@ template <class E>
 E choice(const Settings& settings, const std::string& key, E otherwise) {
   const std::string text = settings.text(key, enum_name(otherwise));
   if (const auto value = enum_value<E>(text)) return *value;
-  throw UserError(Problem{settings.at(key), fmt::format("\"{}\"", cut_text(text, 40)),
-                          fmt::format("one of {}", fmt::join(enum_names<E>(), ", ")), ""});
+  refuse_input(settings.at(key), fmt::format("\"{}\"", cut_text(text, 40)),
+               fmt::format("one of {}", fmt::join(enum_names<E>(), ", ")));
 }
 
 // The file has the whole model except its name.
 ModelSpec model_of(const Settings& settings) {
   const Json* model = settings.find("MODEL");
   if (model == nullptr || !model->is_object())
-    throw UserError(Problem{settings.at("MODEL"), "no model", "a file of mpt-plan export --to pytorch", ""});
+    refuse_input(settings.at("MODEL"), "no model", "a file of mpt-plan export --to pytorch");
   Json named = *model;
   named["name"] = "imported";
   ModelSpec spec = from_json<ModelSpec>(named, settings.at("MODEL"));
@@ -65,8 +63,8 @@ void set_mesh_stages(const Settings& settings, Layout& l) {
   const double most = rule_of(&LayerRun::repeat).maximum;
   l.layers_per_stage = whole_numbers(settings, "LAYERS", most);
   if (l.layers_per_stage.empty() || int64_t(l.layers_per_stage.size()) % l.pipeline != 0)
-    throw UserError(Problem{settings.at("LAYERS"), fmt::format("{} stages", l.layers_per_stage.size()),
-                            fmt::format("a multiple of {} pipeline ranks", l.pipeline), ""});
+    refuse_input(settings.at("LAYERS"), fmt::format("{} stages", l.layers_per_stage.size()),
+                 fmt::format("a multiple of {} pipeline ranks", l.pipeline));
   l.chunks = int64_t(l.layers_per_stage.size()) / l.pipeline;
   const std::vector<int64_t> recomputed = whole_numbers(settings, "RECOMPUTED", most);
   const bool none = all_of(recomputed, [](int64_t n) { return n == 0; });

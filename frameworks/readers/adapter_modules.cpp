@@ -229,20 +229,19 @@ void set_weights_in_4_bits(const Settings& recipe, const std::string& section, I
   const std::string type = recipe.text(storage, "bfloat16");
   if (in.layout.zero < 2 || in.framework == "transformers-deepspeed" || type.find("float") < type.size())
     return;
-  throw UserError(Problem{recipe.at(storage), fmt::format("\"{}\"", cut_text(type, 40)),
-                          "bfloat16: FSDP leaves 4-bit weights of another type whole on each GPU",
-                          "set it to bfloat16"});
+  refuse_input(recipe.at(storage), fmt::format("\"{}\"", cut_text(type, 40)),
+               "bfloat16: FSDP leaves 4-bit weights of another type whole on each GPU", "set it to bfloat16");
 }
 
 void set_adapter_targets(const AdapterMatch& match, const std::vector<std::string>& patterns,
                          const std::string& place, Imported& in) {
   if (match.targets.empty())
-    throw UserError(Problem{place,
-                            fmt::format("adapters on {}, which no linear layer of this decoder is",
-                                        cut_text(fmt::format("{}", fmt::join(patterns, ", ")), 60)),
-                            "names or patterns of layers, where * stands for anything",
-                            "correct the patterns, or remove the adapters in a copy of the file to price "
-                            "full training"});
+    refuse_input(place,
+                 fmt::format("adapters on {}, which no linear layer of this decoder is",
+                             cut_text(fmt::format("{}", fmt::join(patterns, ", ")), 60)),
+                 "names or patterns of layers, where * stands for anything",
+                 "correct the patterns, or remove the adapters in a copy of the file to price "
+                 "full training");
   in.layout.training.adapter_targets = match.targets;
   for (const AdapterTarget target : match.partly)
     in.notes.push_back(fmt::format("adapters on a part of {}: priced as on all of it", enum_name(target)));

@@ -5,8 +5,8 @@
 namespace mpt::frameworks {
 
 Json yaml_value(const std::string&, WorkBudget& budget) {
-  throw UserError(Problem{budget.file(), "a file in YAML", "another format",
-                          "this build has no YAML parser (MPT_PLANNER_ONLY=ON); build without that option"});
+  refuse_input(budget.file(), "a file in YAML", "another format",
+               "this build has no YAML parser (MPT_PLANNER_ONLY=ON); build without that option");
 }
 
 }  // namespace mpt::frameworks

@@ -26,7 +26,7 @@ class Tokenizer {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw UserError(Problem{fmt::format("{} at line {}", file_, number_), what, "Python", ""});
+    refuse_input(fmt::format("{} at line {}", file_, number_), what, "Python");
   }
 
   // One physical line. It continues the last logical line inside brackets or after a backslash.

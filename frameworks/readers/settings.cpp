@@ -28,26 +28,24 @@ std::string Settings::at(const std::string& key) const { return fmt::format("{} 
 int64_t Settings::number(const std::string& key, const FieldRule& rule, int64_t otherwise) const {
   const Json* value = find(key);
   if (value == nullptr) return otherwise;
-  if (!value->is_number_integer())
-    throw UserError(Problem{at(key), detail::describe_json(*value), "a whole number", ""});
+  if (!value->is_number_integer()) refuse_input(at(key), detail::describe_json(*value), "a whole number");
   const double number = value->get<double>();
   if (number >= rule.minimum && number <= rule.maximum) return value->get<int64_t>();
-  throw UserError(
-      Problem{at(key), value->dump(), fmt::format("a number from {} to {}", rule.minimum, rule.maximum), ""});
+  refuse_input(at(key), value->dump(), fmt::format("a number from {} to {}", rule.minimum, rule.maximum));
 }
 
 bool Settings::flag(const std::string& key, bool otherwise) const {
   const Json* value = find(key);
   if (value == nullptr) return otherwise;
   if (value->is_boolean()) return value->get<bool>();
-  throw UserError(Problem{at(key), detail::describe_json(*value), "true or false", ""});
+  refuse_input(at(key), detail::describe_json(*value), "true or false");
 }
 
 std::string Settings::text(const std::string& key, const std::string& otherwise) const {
   const Json* value = find(key);
   if (value == nullptr) return otherwise;
   if (value->is_string()) return value->get<std::string>();
-  throw UserError(Problem{at(key), detail::describe_json(*value), "a text", ""});
+  refuse_input(at(key), detail::describe_json(*value), "a text");
 }
 
 std::vector<std::string> Settings::texts(const std::string& key) const {
@@ -66,12 +64,10 @@ std::vector<int64_t> layers_of_modules(const Settings& settings, const std::stri
   const Json* stages = settings.find(key);
   if (stages == nullptr) return layers;
   if (!stages->is_array())
-    throw UserError(
-        Problem{settings.at(key), detail::describe_json(*stages), "a list of lists of names", ""});
+    refuse_input(settings.at(key), detail::describe_json(*stages), "a list of lists of names");
   for (const Json& stage : *stages) {
     int64_t count = 0;
-    if (!stage.is_array())
-      throw UserError(Problem{settings.at(key), detail::describe_json(stage), "a list of names", ""});
+    if (!stage.is_array()) refuse_input(settings.at(key), detail::describe_json(stage), "a list of names");
     for (const Json& module : stage)
       if (module.is_string() && module.get<std::string>().find("layers.") != std::string::npos) ++count;
     layers.push_back(count);

@@ -14,8 +14,8 @@ void ShellState::count(const ShellWord& word) {
   ++words;
   letters += word.text.size();
   if (words > kMostWords || letters > kMostLetters)
-    throw UserError(Problem{budget.file(), "more words than a launch script has",
-                            fmt::format("at most {} words", kMostWords), ""});
+    refuse_input(budget.file(), "more words than a launch script has",
+                 fmt::format("at most {} words", kMostWords));
 }
 
 void ShellState::assign(const std::string& name, ShellVariable value, bool adds, bool conditional) {

@@ -153,8 +153,8 @@ class ShellReader {
     if (any_of(state_.open, [&](const std::filesystem::path& other) {
           return std::filesystem::equivalent(path, other, error);
         }))
-      throw UserError(Problem{file_.string(), fmt::format("sources {}, which sources it", path.string()),
-                              "scripts that come to an end", "remove one of the source commands"});
+      refuse_input(file_.string(), fmt::format("sources {}, which sources it", path.string()),
+                   "scripts that come to an end", "remove one of the source commands");
     const std::string text = read_file(path, kMostImportedBytes);
     state_.open.push_back(path);
     ShellReader(state_, text, path, depth_ + 1).read();

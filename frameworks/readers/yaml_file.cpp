@@ -57,8 +57,8 @@ class YamlEvents final : public YAML::EventHandler {
 
  private:
   [[noreturn]] void refuse(const YAML::Mark& mark, const char* what) const {
-    throw UserError(Problem{fmt::format("{} at line {}", budget_.file(), mark.line + 1), what,
-                            "a configuration of a framework in YAML", ""});
+    refuse_input(fmt::format("{} at line {}", budget_.file(), mark.line + 1), what,
+                 "a configuration of a framework in YAML");
   }
   void keep(YAML::anchor_t anchor, const Json& value) {
     if (anchor != 0) anchors_[anchor] = budget_.copy(value);
@@ -93,8 +93,8 @@ Json yaml_value(const std::string& text, WorkBudget& budget) {
     YAML::Parser(in).HandleNextDocument(events);
     return events.take();
   } catch (const YAML::Exception& error) {
-    throw UserError(Problem{fmt::format("{} at line {}", budget.file(), error.mark.line + 1), error.msg,
-                            "a configuration of a framework in YAML", ""});
+    refuse_input(fmt::format("{} at line {}", budget.file(), error.mark.line + 1), error.msg,
+                 "a configuration of a framework in YAML");
   }
 }
 

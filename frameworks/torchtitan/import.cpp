@@ -102,8 +102,8 @@ void set_titan_degrees(const Settings& config, Imported& in) {
 
 Precision titan_plain_precision(const Settings& config) {
   if (const std::string type = config.text("training.dtype", "float32"); type != "float32")
-    throw UserError(Problem{config.at("training.dtype"), fmt::format("\"{}\"", cut_text(type, 40)),
-                            "float32, whose bytes a plan for torchtitan has", ""});
+    refuse_input(config.at("training.dtype"), fmt::format("\"{}\"", cut_text(type, 40)),
+                 "float32, whose bytes a plan for torchtitan has");
   return config.text("training.mixed_precision_param", "bfloat16") == "float32" ? Precision::fp32
                                                                                 : Precision::bf16;
 }
@@ -186,14 +186,13 @@ const PythonFunction& configuration_of(const PythonFile& python, const std::stri
       });
   if (found != python.functions.rend()) return *found;
   if (name.empty())
-    throw UserError(Problem{file, "no function that returns a configuration with a model_spec",
-                            "a torchtitan configuration in Python", ""});
+    refuse_input(file, "no function that returns a configuration with a model_spec",
+                 "a torchtitan configuration in Python");
   std::vector<std::string> names;
   for (const PythonFunction& function : python.functions)
     if (returns_configuration(function)) names.push_back(function.name);
-  throw UserError(
-      Problem{file, fmt::format("no configuration \"{}\"{}", cut_text(name, 60), did_you_mean(name, names)),
-              fmt::format("one of {}", fmt::join(names, ", ")), ""});
+  refuse_input(file, fmt::format("no configuration \"{}\"{}", cut_text(name, 60), did_you_mean(name, names)),
+               fmt::format("one of {}", fmt::join(names, ", ")));
 }
 
 // "torchtitan.models.llama3" gives llama3; in torchtitan's own folders the file's folder does.
@@ -233,8 +232,8 @@ Precision titan_precision(const Settings& config, bool& fp8_head) {
   for (const Json& converter : *converters) {
     const std::string text = json_text(converter);
     if (text.find("LoRA") != std::string::npos)
-      throw UserError(Problem{config.at("model_spec.converters"), "LoRA", "a training of all weights",
-                              "plans are for those"});
+      refuse_input(config.at("model_spec.converters"), "LoRA", "a training of all weights",
+                   "plans are for those");
     const bool names_head = text.find("lm_head") != std::string::npos;
     fp8_head = text.find("Float8") != std::string::npos ? !names_head : names_head;
     if (text.find("Float8Linear") != std::string::npos) return Precision::fp8;
@@ -350,17 +349,17 @@ Imported import_torchtitan(const std::filesystem::path& file) {
 
 Imported import_torchtitan_configuration(const std::filesystem::path& file, const std::string& name) {
   if (file.extension() == ".toml")
-    throw UserError(Problem{file.string(), "TOML, which torchtitan read until version 0.2",
-                            "a Python file with functions that return configurations, as 0.3 has them",
-                            "give the same degrees to mpt-plan estimate --framework torchtitan"});
+    refuse_input(file.string(), "TOML, which torchtitan read until version 0.2",
+                 "a Python file with functions that return configurations, as 0.3 has them",
+                 "give the same degrees to mpt-plan estimate --framework torchtitan");
   const PythonFile python = read_python(file, "", nullptr, kBuildModel);
   const PythonFunction& function = configuration_of(python, name, file.string());
   if (!function.result.is_object() || !function.result.contains("model_spec")) {
     const std::string maker = function.result.is_object() ? function.result.value(kCallKey, "") : "";
-    throw UserError(Problem{
+    refuse_input(
         fmt::format("{} at {}", file.string(), function.name),
         maker.empty() ? "a result that is not understood" : fmt::format("made by {}()", cut_text(maker, 60)),
-        "a Trainer.Config with its model_spec", "write the values out in a function of one file"});
+        "a Trainer.Config with its model_spec", "write the values out in a function of one file");
   }
   const Settings config(function.result, file.string());
   Imported in;

@@ -48,8 +48,8 @@ void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
   Layout& l = in.layout;
   if (const char* const key = "parallelism_config.parallelism_config_sp_size";
       config.number(key, between(1, 1e6), 1) > 1)
-    throw UserError(Problem{config.at(key), "sequences over several ranks by Ulysses", "1",
-                            "plans have it for DeepSpeed alone"});
+    refuse_input(config.at(key), "sequences over several ranks by Ulysses", "1",
+                 "plans have it for DeepSpeed alone");
   l.context = config.number("parallelism_config.parallelism_config_cp_size", rule_of(&Layout::context), 1);
   l.tensor = config.number("parallelism_config.parallelism_config_tp_size", rule_of(&Layout::tensor), 1);
   const int64_t replicate =
@@ -117,8 +117,8 @@ Imported read_accelerate(const Settings& config, const std::optional<Settings>& 
   const bool none = type == nullptr || *type == false;  // YAML 1.1's NO
   const std::string kind = none ? "NO" : config.text("distributed_type", "NO");
   if (kind != "FSDP" && kind != "DEEPSPEED" && kind != "MULTI_GPU" && kind != "NO")
-    throw UserError(Problem{config.at("distributed_type"), fmt::format("\"{}\"", kind.substr(0, 40)),
-                            "FSDP, DEEPSPEED, MULTI_GPU or NO", ""});
+    refuse_input(config.at("distributed_type"), fmt::format("\"{}\"", kind.substr(0, 40)),
+                 "FSDP, DEEPSPEED, MULTI_GPU or NO");
   const Asked& asked = *asked_of(framework_named("transformers-fsdp", ""));
   GivenSettings given;
   asked.add_given(config.all(), "", file.string(), given);

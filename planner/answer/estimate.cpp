@@ -61,15 +61,14 @@ void check(const Resolved& resolved, const Layout& layout) {
   const int64_t ranks = layout.ranks(), there = problem.cluster.devices;
   if (ranks > there) {
     const std::string fewer = has_layouts(problem) ? "" : nothing_divides(problem).remedy + ", or ";
-    throw UserError(
-        Problem{where, fmt::format("{} ranks", ranks),
-                fmt::format("at most the {} devices of {}", there, problem.cluster.name),
-                fewer + (resolved.request.gpus > 0 ? fmt::format("--gpus {}", ranks)
-                                                   : profiler::larger_cluster(problem.cluster.name, ranks))});
+    refuse_input(where, fmt::format("{} ranks", ranks),
+                 fmt::format("at most the {} devices of {}", there, problem.cluster.name),
+                 fewer + (resolved.request.gpus > 0 ? fmt::format("--gpus {}", ranks)
+                                                    : profiler::larger_cluster(problem.cluster.name, ranks)));
   }
   if (auto rejection = check_layout(problem.model, layout, problem.workload))
-    throw UserError(Problem{where, rejection->reason, "a layout that divides the model and the batch",
-                            remedy_of(problem, layout)});
+    refuse_input(where, rejection->reason, "a layout that divides the model and the batch",
+                 remedy_of(problem, layout));
 }
 
 // Resolves again for only the devices that the layout uses, if it leaves some idle. Prices depend on the

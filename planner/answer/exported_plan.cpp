@@ -69,8 +69,7 @@ void check_written(const frameworks::ExportTarget& target, const Plan& plan) {
     remedy = "plan with --framework " + name;
     break;
   }
-  throw UserError(
-      Problem{"--to " + framework->name, verdict.reason, "a framework for which MPT writes it", remedy});
+  refuse_input("--to " + framework->name, verdict.reason, "a framework for which MPT writes it", remedy);
 }
 
 // Adds note and needs as comments at the top of a file, if its format has comments.
@@ -88,8 +87,7 @@ std::string with_comment(const frameworks::ExportedFile& file, const ExportedPla
 void make_folder(const std::string& folder) {
   std::error_code error = make_folders(folder);
   if (!error && std::filesystem::is_directory(folder, error)) return;
-  throw UserError(
-      Problem{"-o " + folder, error ? error.message() : "not a folder", "a folder to write to", ""});
+  refuse_input("-o " + folder, error ? error.message() : "not a folder", "a folder to write to");
 }
 
 // A file in the folder lists the files that exports wrote there: a line with digest and name for each.
@@ -173,8 +171,8 @@ void write_exported(const std::vector<ExportedPlan>& all, const std::filesystem:
     for (const frameworks::ExportedFile& file : one.files) {
       const auto [known, is_new] = texts.try_emplace(file.name, file.text);
       if (!is_new && known->second != file.text)
-        throw UserError(Problem{"-o " + (folder / file.name).string(), "two exports write it",
-                                "one export for each file", "export to two folders"});
+        refuse_input("-o " + (folder / file.name).string(), "two exports write it",
+                     "one export for each file", "export to two folders");
     }
   check_own_files(folder, texts);
   make_folder(folder.string());

@@ -88,7 +88,7 @@ void check_fewer_nodes(const Resolved& resolved) {
   for (const int64_t nodes : r.or_nodes) {
     const auto refuse_if = [&](bool wrong, const std::string& more, const std::string& expected,
                                const std::string& remedy) {
-      if (wrong) throw UserError(Problem{"--or-nodes", std::to_string(nodes) + more, expected, remedy});
+      if (wrong) refuse_input("--or-nodes", std::to_string(nodes) + more, expected, remedy);
     };
     refuse_if(r.pareto, " with --pareto", "one of the two", "leave --pareto out");
     refuse_if(cluster.mixed(), " of nodes that differ", "a cluster of one kind of node",

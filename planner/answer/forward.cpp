@@ -179,13 +179,13 @@ std::vector<int64_t> tried_nodes(int64_t most) {
 
 ForwardAnswer forward(const ForwardQuestion& q, const Watch& watch) {
   if (q.tokens == 0.0 && (q.days > 0.0 || q.budget > 0.0))
-    throw UserError(Problem{"--tokens", "missing", "tokens of the whole training, such as 1T",
-                            "without a deadline and a budget the fewest GPUs are looked for"});
+    refuse_input("--tokens", "missing", "tokens of the whole training, such as 1T",
+                 "without a deadline and a budget the fewest GPUs are looked for");
   ForwardAnswer answer;
   for (const Offer& offer : q.offers) {
     if (q.budget > 0.0 && offer.price == 0.0)
-      throw UserError(Problem{"price of " + offer.name, "missing", "the price of a GPU-hour",
-                              "give it with --price, or in the file of --offers"});
+      refuse_input("price of " + offer.name, "missing", "the price of a GPU-hour",
+                   "give it with --price, or in the file of --offers");
     add_points(q, offer, watch, answer);
   }
   mark_front(answer.points);

@@ -70,17 +70,17 @@ PlanRequest request_again(const KnownPlan& known, SearchBounds bounds) {
 std::unique_ptr<Resolved> problem_of(const KnownPlan& known, const SearchBounds& bounds) {
   const char* const option = priced_by(known.plan);
   const auto refuse = [&](const std::string& found) {
-    throw UserError(Problem{
+    refuse_input(
         option, found,
         fmt::format("the file that {} was priced with (digest {})", known.name, known.plan.cost.digest),
-        "its times are needed to price other layouts"});
+        "its times are needed to price other layouts");
   };
   if (lacks_prices(known)) refuse("missing");
   auto resolved = resolve(request_again(known, bounds));
   if (option != nullptr && resolved->cost->origin().digest != known.plan.cost.digest) refuse("another file");
   if (option == nullptr && !(known.profile + known.kernels).empty())
-    throw UserError(Problem{known.profile.empty() ? "--kernels" : "--profile", "given",
-                            fmt::format("none: {} was priced by the catalog", known.name), "leave it out"});
+    refuse_input(known.profile.empty() ? "--kernels" : "--profile", "given",
+                 fmt::format("none: {} was priced by the catalog", known.name), "leave it out");
   return resolved;
 }
 

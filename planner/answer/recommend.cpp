@@ -227,9 +227,8 @@ std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const
 
 void check_searches(const PlanRequest& request) {
   if (request.layers_per_stage.empty()) return;
-  throw UserError(Problem{"/layers_per_stage", "of a search",
-                          "of a layout to estimate, with mpt-plan estimate",
-                          "leave it out: a search divides the layers itself"});
+  refuse_input("/layers_per_stage", "of a search", "of a layout to estimate, with mpt-plan estimate",
+               "leave it out: a search divides the layers itself");
 }
 
 Plan plan(const Resolved& resolved, const Watch& watch) {

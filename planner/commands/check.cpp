@@ -171,8 +171,7 @@ CheckReport report_of(const CheckOptions& o) {
 
 int run_check(CheckOptions& o) {
   if (o.request.cluster.empty())
-    throw UserError(
-        Problem{"--cluster", "missing", "where the recipes run, such as dgx-h100:8", "see --help"});
+    refuse_input("--cluster", "missing", "where the recipes run, such as dgx-h100:8", "see --help");
   if (o.untrusted) {
     std::vector<std::filesystem::path> roots{o.root};
     if (!o.base.empty()) roots.emplace_back(o.base);

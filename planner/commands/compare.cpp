@@ -44,8 +44,8 @@ ComparedAxis parse_axis(const std::string& text) {
   if (equals != std::string::npos) axis.values = split_at(text.substr(equals + 1), ',');
   std::erase(axis.values, "");
   if (axis.values.empty())
-    throw UserError(Problem{"--over", "\"" + text.substr(0, 40) + "\"", "an option and its values",
-                            "for example --over gpus=64,128"});
+    refuse_input("--over", "\"" + text.substr(0, 40) + "\"", "an option and its values",
+                 "for example --over gpus=64,128");
   PlanRequest tried;  // an unknown option is reported before the count of values
   set_option(tried, axis.name, axis.values.front());
   return axis;
@@ -59,8 +59,8 @@ void check_axes(const CLI::App& command, const std::vector<ComparedAxis>& axes) 
     const bool twice = std::any_of(axes.begin(), axes.begin() + ptrdiff_t(n),
                                    [&](const ComparedAxis& other) { return other.name == axes[n].name; });
     if (!twice && (given == nullptr || given->count() == 0)) continue;
-    throw UserError(Problem{"--over " + axes[n].name, "given with " + (twice ? "--over again" : option),
-                            "one of the two", "leave one of them out"});
+    refuse_input("--over " + axes[n].name, "given with " + (twice ? "--over again" : option),
+                 "one of the two", "leave one of them out");
   }
 }
 
@@ -83,9 +83,9 @@ void check_runs(const std::vector<ObservedRun>& runs, const std::vector<Compared
   for (const ObservedRun& run : runs)
     for (const ComparedAxis& axis : axes) {
       if (run.cluster.name.empty() && told.contains(axis.name))
-        throw UserError(Problem{
-            "--observed '" + run.layout + "'", "does not say its " + axis.name, "a run that a plan keeps",
-            "mpt-plan ... --observed ... -o plan.json, then compare --request plan.json"});
+        refuse_input("--observed '" + run.layout + "'", "does not say its " + axis.name,
+                     "a run that a plan keeps",
+                     "mpt-plan ... --observed ... -o plan.json, then compare --request plan.json");
     }
 }
 
@@ -94,9 +94,9 @@ void check_prices(const std::vector<double>& prices, const std::vector<ComparedA
   const auto clusters = find_if(axes, [](const ComparedAxis& a) { return a.name == "cluster"; });
   const size_t count = clusters == axes.end() ? 1 : clusters->values.size();
   if (prices.size() <= 1 || prices.size() == count) return;
-  throw UserError(Problem{
-      "--price", fmt::format("{} prices for {} cluster{}", prices.size(), count, count == 1 ? "" : "s"),
-      "one for all, or one for each cluster in their order", "for example --price 2.5"});
+  refuse_input("--price",
+               fmt::format("{} prices for {} cluster{}", prices.size(), count, count == 1 ? "" : "s"),
+               "one for all, or one for each cluster in their order", "for example --price 2.5");
 }
 
 struct Point {
@@ -118,7 +118,7 @@ std::vector<Point> points_of(const CompareOptions& o, const std::vector<Compared
       }
     points = std::move(more);
     if (points.size() > kMostPoints)
-      throw UserError(Problem{"--over", fmt::format("more than {} plans", kMostPoints), "fewer values", ""});
+      refuse_input("--over", fmt::format("more than {} plans", kMostPoints), "fewer values");
   }
   return points;
 }
@@ -150,11 +150,11 @@ void check(const CompareOptions& o, const std::vector<ComparedAxis>& axes) {
   for (const ComparedAxis& axis : axes) searches *= std::min(axis.values.size(), kMostPoints + 1);
   const bool somewhere = !axes.empty() || !o.clusters.empty() || !o.frameworks.empty();
   if (o.plans.empty() ? searches >= 2 : o.plans.size() >= 2 && !somewhere) return;
-  throw UserError(Problem{
+  refuse_input(
       "command line", fmt::format("plan files: {}, searches: {}", o.plans.size(), searches),
       "two or more plan files, or a model with two or more values: --cluster A,B, --framework A,B or --over "
       "gpus=64,128",
-      "see --help"});
+      "see --help");
 }
 
 void run(const CLI::App& command, CompareOptions& o) {

@@ -23,8 +23,8 @@ struct DiagnoseOptions {
 
 void run(const DiagnoseOptions& o) {
   if (o.measured.empty() == o.log.empty())
-    throw UserError(Problem{"LOG", o.log.empty() ? "missing" : "given with --measured",
-                            "a log of the run, or one figure of it: --measured 18.7s", "see --help"});
+    refuse_input("LOG", o.log.empty() ? "missing" : "given with --measured",
+                 "a log of the run, or one figure of it: --measured 18.7s", "see --help");
   const KnownPlan known{load_plan(o.plan), o.plan, o.profile, o.kernels};
   const std::string log = o.log.empty() ? "" : read_file(o.log);
   const DiagnosedRun found = [&] {

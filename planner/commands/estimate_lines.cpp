@@ -101,7 +101,7 @@ void check_lines(const CLI::App& command, const LinesOptions& o) {
                          });
   for (const std::string& name : of_lines)
     if (command.get_option(name)->count() > 0)
-      throw UserError(Problem{name, "without --requests", "both", "it changes the answers to such a file"});
+      refuse_input(name, "without --requests", "both", "it changes the answers to such a file");
 }
 
 int answer_lines(const LinesOptions& o) {

@@ -54,8 +54,7 @@ void tell_trial(const ExportOptions& o, const std::string& folder, const Plan& p
 
 void run(ExportOptions o) {
   if (o.to.empty())
-    throw UserError(
-        Problem{"--to", "missing", "a framework or launcher, such as megatron-core,slurm", "see --help"});
+    refuse_input("--to", "missing", "a framework or launcher, such as megatron-core,slurm", "see --help");
   Plan plan = load_plan(o.plan);
   std::string start;
   if (o.smoke) {

@@ -64,7 +64,7 @@ void keep_below_root(ImportOptions& o, const std::string& also) {
 frameworks::Imported read_captured(ImportOptions& o) {
   const auto captured = from_json<Captured>(load_json(o.file, 2 * frameworks::kMostImportedBytes), o.file);
   if (!captured.files.is_object() || !captured.files.contains(captured.reads))
-    throw UserError(Problem{o.file, "no captured file", "what python -m mpt.capture writes", ""});
+    refuse_input(o.file, "no captured file", "what python -m mpt.capture writes");
   const UnpackedFiles files(captured.files);
   if (o.problem.request.gpus == 0) o.problem.request.gpus = captured.ranks;
   o.from = captured.framework;
@@ -85,8 +85,8 @@ frameworks::Imported read_configuration(ImportOptions& o) {
   const frameworks::Importer& importer = frameworks::find_importer(o.from, o.file).importer;
   if (o.configuration.empty()) return importer.read(o.file);
   if (importer.read_part == nullptr)
-    throw UserError(Problem{"--config", fmt::format("\"{}\" of {}", cut_text(o.configuration, 40), o.file),
-                            "a file that holds several configurations", "leave it out"});
+    refuse_input("--config", fmt::format("\"{}\" of {}", cut_text(o.configuration, 40), o.file),
+                 "a file that holds several configurations", "leave it out");
   return importer.read_part(o.file, o.configuration);
 }
 
@@ -113,7 +113,7 @@ std::function<int()> add_import(CLI::App& app) {
   declare_cost(*command, o->problem.cost);
   return [o] {
     if (o->problem.request.cluster.empty())
-      throw UserError(Problem{"--cluster", "missing", "where it runs, such as dgx-h100:8", "see --help"});
+      refuse_input("--cluster", "missing", "where it runs, such as dgx-h100:8", "see --help");
     frameworks::Imported in = o->captured ? read_captured(*o) : read_configuration(*o);
     const frameworks::FrameworkCode& code = frameworks::find_importer(o->from, o->file);
     if (o->problem.request.sequence > 0) std::erase(in.notes, in.length_note);

@@ -172,9 +172,8 @@ std::vector<int64_t> lengths_of(const std::vector<std::string>& words, const Mod
   for (const std::string& word : words) {
     const int64_t length = parse_sequence(word, "--seq");
     if (length < 1 || length > model.max_positions)
-      throw UserError(Problem{"--seq", word.substr(0, 40),
-                              fmt::format("1 to the {} positions of {}", model.max_positions, model.name),
-                              ""});
+      refuse_input("--seq", word.substr(0, 40),
+                   fmt::format("1 to the {} positions of {}", model.max_positions, model.name), "");
     lengths.push_back(length);
   }
   for (const int64_t usual : {int64_t{4096}, int64_t{32768}, int64_t{131072}})
@@ -196,9 +195,9 @@ void declare_input(CLI::App& command, InputOptions& o, const char* what){
 std::string config_json_of(const ModelSpec& model) {
   const std::string type = models::written_type(model);
   if (!type.empty()) return models::write_hugging_face(model, type).dump(2) + "\n";
-  throw UserError(Problem{
+  refuse_input(
       "--config-json", fmt::format("a model with {}", models::words_of(models::unwritten_value(model))),
-      "a model that a type of Hugging Face has", "leave --config-json out to write it in MPT's own format"});
+      "a model that a type of Hugging Face has", "leave --config-json out to write it in MPT's own format");
 }
 
 }  // namespace
@@ -226,9 +225,8 @@ std::function<int()> add_model(CLI::App& app) {
     const models::ImportedModel read = models::load_imported_model(o->name, o->as);
     const std::vector<int64_t> sequences = lengths_of(o->sequences, read.model);
     if (o->stages > read.model.layers.count())
-      throw UserError(Problem{"--pp", std::to_string(o->stages),
-                              fmt::format("at most the {} layers of the model", read.model.layers.count()),
-                              ""});
+      refuse_input("--pp", std::to_string(o->stages),
+                   fmt::format("at most the {} layers of the model", read.model.layers.count()), "");
     write_and_print(*o, o->config_json ? config_json_of(read.model) : model_spec_to_text(read.model),
                     o->json ? model_counts(read, sequences, o->stages).dump(1) + "\n"
                             : describe_model(read, sequences, o->stages));

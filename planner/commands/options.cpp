@@ -40,8 +40,8 @@ std::string option_names(const std::string& field) {
 std::string word_of(const std::string& field, const std::string& word) {
   if (field == "batch_tokens") return fmt::format("{:.0f}", parse_count(word, "--batch-tokens"));
   if (field == "global_batch" && word.find_first_of("kKMBT") == word.size() - 1)
-    throw UserError(Problem{"--global-batch", "\"" + word + "\"", "sequences, or tokens by that word",
-                            "--global-batch " + word + "-tokens"});
+    refuse_input("--global-batch", "\"" + word + "\"", "sequences, or tokens by that word",
+                 "--global-batch " + word + "-tokens");
   return field == "seq" ? std::to_string(parse_sequence(word, "--seq")) : word;
 }
 std::string described(const std::string& field, const char* doc) {
@@ -52,9 +52,9 @@ std::string described(const std::string& field, const char* doc) {
 // Refuses several values for an option that takes one; they belong to a comparison.
 void check_single(const std::string& field, const std::string& word) {
   if (word.find(',') == std::string::npos) return;
-  throw UserError(Problem{option_of(field), "\"" + word.substr(0, 40) + "\"", "one value",
-                          fmt::format("mpt-plan compare --over {}={} plans each of them",
-                                      option_of(field).substr(2), word.substr(0, 40))});
+  refuse_input(option_of(field), "\"" + word.substr(0, 40) + "\"", "one value",
+               fmt::format("mpt-plan compare --over {}={} plans each of them", option_of(field).substr(2),
+                           word.substr(0, 40)));
 }
 
 // Visitor that declares an option for each field that is one.
@@ -212,8 +212,7 @@ void refuse_beside(const CLI::App& app, const std::string& option, const std::st
   for (const CLI::Option* other : app.get_options()) {
     const std::string name = other->get_name();
     if (other->count() == 0 || name == option || !excludes(*other)) continue;
-    throw UserError(
-        Problem{option, "excludes " + name, "one or the other", fmt::format("leave {} out: {}", name, why)});
+    refuse_input(option, "excludes " + name, "one or the other", fmt::format("leave {} out: {}", name, why));
   }
 }
 

@@ -21,9 +21,9 @@ namespace fs = std::filesystem;
 fs::path built_page() {
   const fs::path file = beside_program({"../share/mpt/page/mpt.html", "../../site/mpt.html"});
   if (!file.empty()) return file.parent_path();
-  throw UserError(Problem{"page", "the page was not built with this mpt-plan",
-                          "mpt.html in build/site of its source tree, or installed with it",
-                          "run scripts/page in the source tree: it says what it needs; docs/page.md"});
+  refuse_input("page", "the page was not built with this mpt-plan",
+               "mpt.html in build/site of its source tree, or installed with it",
+               "run scripts/page in the source tree: it says what it needs; docs/page.md");
 }
 
 void copy_page(const fs::path& folder) {
@@ -35,7 +35,7 @@ void copy_page(const fs::path& folder) {
       fmt::print("wrote {}\n", (folder / file.path().filename()).string());
     }
   } catch (const fs::filesystem_error& error) {
-    throw UserError(Problem{"--output", error.what(), "a folder that can be written", "name another one"});
+    refuse_input("--output", error.what(), "a folder that can be written", "name another one");
   }
 }
 

@@ -30,8 +30,7 @@ double parse_days(const std::string& text, const std::string& option) {
   const auto [value, length] = leading_number(text);
   for (const auto& [unit, days] : units)
     if (value > 0.0 && value * days <= 1e6 && text.substr(length) == unit) return value * days;
-  throw UserError(
-      Problem{option, "\"" + text.substr(0, 40) + "\"", "days, weeks or hours, such as 14d, 2w or 36h", ""});
+  refuse_input(option, "\"" + text.substr(0, 40) + "\"", "days, weeks or hours, such as 14d, 2w or 36h");
 }
 
 // "dgx-h100:16": at most 16 such nodes.
@@ -40,9 +39,8 @@ Offer offer_of(const std::string& text) {
   const std::string nodes = colon == std::string::npos ? "" : text.substr(colon + 1);
   Offer offer{"", text.substr(0, colon), number_of<int64_t>(nodes).value_or(0), 0.0};
   if (offer.nodes < 1 || offer.nodes > 1'000'000)
-    throw UserError(Problem{"--cluster " + text, "no number of nodes",
-                            "how many of these nodes there are at most",
-                            "for example --cluster dgx-h100:16"});
+    refuse_input("--cluster " + text, "no number of nodes", "how many of these nodes there are at most",
+                 "for example --cluster dgx-h100:16");
   return offer;
 }
 
@@ -54,16 +52,15 @@ std::vector<Offer> read_offers(const RecommendOptions& o) {
     offers = from_json<std::vector<Offer>>(json, o.offers);
   }
   if (o.prices.size() > 1 && o.prices.size() != o.clusters.size())
-    throw UserError(
-        Problem{"--price", fmt::format("{} prices for {} clusters", o.prices.size(), o.clusters.size()),
-                "one for all, or one for each cluster in their order", "for example --price 2.5"});
+    refuse_input("--price", fmt::format("{} prices for {} clusters", o.prices.size(), o.clusters.size()),
+                 "one for all, or one for each cluster in their order", "for example --price 2.5");
   for (size_t n = 0; n < o.clusters.size(); ++n) {
     offers.push_back(offer_of(o.clusters[n]));
     if (!o.prices.empty()) offers.back().price = o.prices[o.prices.size() == 1 ? 0 : n];
   }
   if (offers.empty())
-    throw UserError(Problem{"command line", "no GPUs are offered", "--cluster dgx-h100:16 or --offers FILE",
-                            "see --help"});
+    refuse_input("command line", "no GPUs are offered", "--cluster dgx-h100:16 or --offers FILE",
+                 "see --help");
   for (Offer& offer : offers)
     if (offer.name.empty()) offer.name = offer.cluster;
   return offers;

@@ -93,8 +93,8 @@ std::string smoke_command(const std::string& target, const Plan& plan, const std
   std::vector<std::string> others;
   for (const auto& [name, other] : table.items())
     if (other.contains("command")) others.push_back(name);
-  throw UserError(Problem{"--smoke --to " + target, lacks, fmt::format("one of {}", fmt::join(others, ", ")),
-                          "leave --smoke out: the export is for GPUs"});
+  refuse_input("--smoke --to " + target, lacks, fmt::format("one of {}", fmt::join(others, ", ")),
+               "leave --smoke out: the export is for GPUs");
 }
 
 }  // namespace mpt::planner

@@ -173,13 +173,12 @@ void check_launch(const TuneOptions& o, const SearchProblem& problem) {
   constexpr const char* kExample =
       "for example --launch 'sbatch --wait --output {dir}/output.txt {dir}/job.sbatch'";
   if (o.launch.empty() && !is_for_this_runtime(problem.cluster, problem.execution))
-    throw UserError(
-        Problem{"--launch", "missing", "the command that runs the files of {dir} and waits", kExample});
+    refuse_input("--launch", "missing", "the command that runs the files of {dir} and waits", kExample);
   const std::string rest = with_value(with_value(o.launch, "{dir}", ""), "{steps}", "");
   const size_t open = rest.find('{'), close = rest.find('}', open);
   const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
   if (close != std::string::npos && std::all_of(&rest[open] + 1, &rest[close], is_letter))
-    throw UserError(Problem{"--launch", rest.substr(open, close - open + 1), "{dir} or {steps}", kExample});
+    refuse_input("--launch", rest.substr(open, close - open + 1), "{dir} or {steps}", kExample);
 }
 
 std::vector<std::string> command_of(const TuneOptions& o, const Plan& plan, const std::string& folder) {

@@ -212,9 +212,8 @@ class ProfileCost final : public CostSource {
       if (found == pieces_.end()) continue;
       return found->second.seconds(double(layout.micro_batch)) * double(tensor) / double(layout.tensor);
     }
-    throw UserError(Problem{"profile at /pieces",
-                            fmt::format("no timing of {} {}", enum_name(piece), enum_name(phase)),
-                            "timings of every piece", "measure again with mpt-profile"});
+    refuse_input("profile at /pieces", fmt::format("no timing of {} {}", enum_name(piece), enum_name(phase)),
+                 "timings of every piece", "measure again with mpt-profile");
   }
 
   // The program that was timed: its rank had every token of its sequences.

@@ -15,10 +15,10 @@ using frameworks::LoggedStep;
 
 [[noreturn]] void refuse_other_run(const std::string& file, size_t line, const char* what, int64_t logged,
                                    int64_t planned, const char* option) {
-  throw UserError(Problem{
+  refuse_input(
       fmt::format("{} at line {}", file, line), fmt::format("a {} of {}", what, format_count(logged)),
       fmt::format("{}, as in the plan", format_count(planned)),
-      fmt::format("plan what was run, with {} {}, or give the log of this plan's run", option, logged)});
+      fmt::format("plan what was run, with {} {}, or give the log of this plan's run", option, logged));
 }
 
 void check_fact(const std::optional<LoggedFact>& fact, const std::string& file, const char* what,
@@ -97,8 +97,8 @@ MeasuredRun read_framework_log(const std::string& text, const std::string& name,
   run.troubles = find_troubles(file, plan);
   run.source = "a log without steps";
   if (!run.troubles.empty()) return run;
-  throw UserError(Problem{name, "no step times", "a log of mpt-run (--log), or of " + readable_logs(),
-                          "or give one figure: --measured 18.7s"});
+  refuse_input(name, "no step times", "a log of mpt-run (--log), or of " + readable_logs(),
+               "or give one figure: --measured 18.7s");
 }
 
 }  // namespace mpt::planner

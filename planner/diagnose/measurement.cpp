@@ -152,10 +152,10 @@ void check_rate_of_one(const Measurement& m, const std::string& where, const Pla
   const auto ranks = double(plan.layout.ranks());
   const double slower = m.step_time_s / plan.prediction.step_time_s / ranks;
   if (m.tokens_per_s <= 0.0 || ranks < 4.0 || slower < 0.5 || slower > 2.0) return;
-  throw UserError(Problem{
+  refuse_input(
       where, fmt::format("{}, about what one of the {} GPUs does", m.said, format_count(plan.layout.ranks())),
       "the tokens of all GPUs together",
-      fmt::format("for one GPU: --measured {:.0f}tokens/s/GPU", m.tokens_per_s)});
+      fmt::format("for one GPU: --measured {:.0f}tokens/s/GPU", m.tokens_per_s));
 }
 
 }  // namespace
@@ -188,14 +188,14 @@ void check_possible(const Measurement& m, const std::string& where, const Plan& 
   if (plan.cluster.device.kind == DeviceKind::cpu || peak <= 0.0) return;
   const double least_s = plan.prediction.model_flop_per_step / peak;
   if (m.step_time_s >= least_s) return;
-  throw UserError(Problem{
+  refuse_input(
       where, fmt::format("{}, faster than the GPUs can be", m.said),
       fmt::format("at most {} per GPU, the {} peak of {}: {} or more per step",
                   format_flop_rate(peak / double(plan.layout.ranks())), enum_name(plan.layout.precision),
                   plan.cluster.device.name, format_seconds(least_s)),
       likely_mistake(m, plan) +
           "check the unit, and that model, batch, sequence length, precision and number of GPUs are those of "
-          "the run"});
+          "the run");
 }
 
 std::string describe_other_work(const Plan& plan, double flop_per_s, double step_time_s) {
@@ -228,10 +228,10 @@ Measurement parse_measurement(const std::string& text, const std::string& where,
     if (known.kind == Measured::tokens_per_s) check_rate_of_one(measured, where, plan);
     return measured;
   }
-  throw UserError(Problem{where, fmt::format("\"{}\"", text.substr(0, 40)),
-                          "a number with its unit: 18.7s, 380TFLOP/s (of one GPU), 56000tokens/s (of all "
-                          "GPUs), 7000tokens/s/GPU or \"MFU 41%\"",
-                          ""});
+  refuse_input(where, fmt::format("\"{}\"", text.substr(0, 40)),
+               "a number with its unit: 18.7s, 380TFLOP/s (of one GPU), 56000tokens/s (of all "
+               "GPUs), 7000tokens/s/GPU or \"MFU 41%\"",
+               "");
 }
 
 }  // namespace mpt::planner

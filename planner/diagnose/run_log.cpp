@@ -34,7 +34,7 @@ const Json& list_at(const Json& row, const char* key) {
 
 void check_step_time(const MeasuredRun& run, const std::string& file) {
   if (!(run.step_time_s > 0.0 && run.step_time_s < 1e9))
-    throw UserError(Problem{file, fmt::format("steps of {} seconds", run.step_time_s), "0 to 1e9", ""});
+    refuse_input(file, fmt::format("steps of {} seconds", run.step_time_s), "0 to 1e9");
 }
 
 class MptLog {
@@ -49,7 +49,7 @@ class MptLog {
       }
       if (row.is_object() && row.contains("step_time_s")) rows_.push_back(std::move(row));
     }
-    if (rows_.empty()) throw UserError(Problem{file, "no steps", "a log of at least one step", "run longer"});
+    if (rows_.empty()) refuse_input(file, "no steps", "a log of at least one step", "run longer");
   }
 
   MeasuredRun run(const Plan& plan) const {

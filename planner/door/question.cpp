@@ -104,8 +104,7 @@ Json answer_plan(const QuestionOfProgram& q, const Watch& watch) {
   std::optional<Plan> found;
   if (a.request.pareto) {
     found = front(*resolved, watch).fastest;
-    if (!found)
-      throw UserError(Problem{"request", "no layout fits", "", "leave pareto out: the error says why"});
+    if (!found) refuse_input("request", "no layout fits", "", "leave pareto out: the error says why");
   } else {
     found = planner::plan(*resolved, watch);
   }
@@ -168,10 +167,10 @@ Json answer_compare(const QuestionOfProgram& q, const Watch& watch) {
 Json answer_diagnose(const QuestionOfProgram& q, const Watch& watch) {
   const KnownPlan known = known_plan(q);
   if (q.log.is_null() == q.measured.empty())
-    throw UserError(Problem{"log", q.measured.empty() ? "missing" : "beside measured",
-                            "a log, or one figure in \"measured\"", ""});
+    refuse_input("log", q.measured.empty() ? "missing" : "beside measured",
+                 "a log, or one figure in \"measured\"");
   if (!q.log.is_null() && !q.log.is_string())
-    throw UserError(Problem{"log", detail::describe_json(q.log), "what the run wrote, as a text", ""});
+    refuse_input("log", detail::describe_json(q.log), "what the run wrote, as a text");
   const Seek seek{q.search, watch};
   const DiagnosedRun run = q.log.is_null() ? diagnose_figure(known, q.measured, "measured", seek)
                                            : diagnose_log(known, q.log.get<std::string>(), q.log_name, seek);
@@ -203,9 +202,8 @@ Json answer_report(const QuestionOfProgram& q, const Watch& /*watch*/) {
 // The cluster for the GPUs of one machine, by the driver's name of a GPU and their number.
 Json answer_machine(const QuestionOfProgram& q, const Watch& /*watch*/) {
   const auto refuse = [&](const std::string& found, const std::string& expected) {
-    throw UserError(
-        Problem{"this machine", found, expected,
-                "describe it in a cluster file (docs/clusters.md), and name that as the cluster"});
+    refuse_input("this machine", found, expected,
+                 "describe it in a cluster file (docs/clusters.md), and name that as the cluster");
   };
   if (q.gpus.empty()) refuse("no GPU", "at least one");
   std::vector<std::string> known;
@@ -296,13 +294,12 @@ Json answer_of(const Json& question, const Watch& watch) {
   fields.insert(fields.end(), action.takes.begin(), action.takes.end());
   for (const auto& [key, value] : question.items()) {
     if (key != "do" && !contains(fields, key))
-      throw UserError(Problem{"question", fmt::format("\"{}\" for {}", key, action.name),
-                              fmt::format("{}", fmt::join(fields, ", ")), "leave it out"});
+      refuse_input("question", fmt::format("\"{}\" for {}", key, action.name),
+                   fmt::format("{}", fmt::join(fields, ", ")), "leave it out");
   }
   for (const std::string& name : action.needs) {
     if (!question.contains(name))
-      throw UserError(
-          Problem{"question", fmt::format("no \"{}\" for {}", name, action.name), "it to be present", ""});
+      refuse_input("question", fmt::format("no \"{}\" for {}", name, action.name), "it to be present");
   }
   return action.answer(read, watch);
 }

@@ -58,7 +58,7 @@ struct PriorFile {
 double spread_of(const Spreads& spreads, const std::string& name, const std::string& where) {
   const auto found = spreads.find(name);
   if (found == spreads.end())
-    throw UserError(Problem{where, "no spread of " + name, "one of each feature", "fit it again"});
+    refuse_input(where, "no spread of " + name, "one of each feature", "fit it again");
   return found->second;
 }
 

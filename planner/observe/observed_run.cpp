@@ -44,8 +44,7 @@ ObservedRun run_of_line(const std::string& line, const std::string& where) {
     run.measured = trimmed(line.substr(equals + 1));
   }
   if (run.layout.empty() || run.measured.empty())
-    throw UserError(
-        Problem{where, "'" + line.substr(0, 60) + "'", kForm, "put both parts in one word, in quotes"});
+    refuse_input(where, "'" + line.substr(0, 60) + "'", kForm, "put both parts in one word, in quotes");
   return run;
 }
 
@@ -71,8 +70,8 @@ MeasuredFigures figures_of_log(const std::string& file, const Plan& plan) {
   figures.out_of_memory =
       !figures.seconds && any_of(log.troubles, [](const Trouble& t) { return t.out_of_memory; });
   if (figures.seconds || figures.out_of_memory) return figures;
-  throw UserError(Problem{file, "no step times", "a log with steps, or of memory that ran out",
-                          "give the step time itself, such as =28.1s"});
+  refuse_input(file, "no step times", "a log with steps, or of memory that ran out",
+               "give the step time itself, such as =28.1s");
 }
 
 std::optional<Layout> known_layout(const std::string& form, const std::vector<Candidate>& known) {
@@ -156,8 +155,8 @@ MeasuredFigures parse_figures(const std::string& text, const std::string& where,
   }
   const bool ran = figures.seconds || figures.bytes;
   if (ran == figures.out_of_memory)
-    throw UserError(Problem{where, "'" + text + "'", "a step time, memory, or both; or oom alone",
-                            "a run that ran out of memory has no step: leave its figures out"});
+    refuse_input(where, "'" + text + "'", "a step time, memory, or both; or oom alone",
+                 "a run that ran out of memory has no step: leave its figures out");
   return figures;
 }
 
@@ -175,8 +174,8 @@ std::vector<ObservedRun> read_observed(const std::string& word, const std::strin
   std::vector<ObservedRun> runs;
   if (!has_runs(lines)) {
     if (request_file.empty())
-      throw UserError(Problem{option, word + " does not say which layout ran", "LAYOUT=" + word,
-                              "or give the plan that ran: --request plan.json"});
+      refuse_input(option, word + " does not say which layout ran", "LAYOUT=" + word,
+                   "or give the plan that ran: --request plan.json");
     ObservedRun& run = runs.emplace_back();
     run.exact = load_plan(request_file).layout;
     run.layout = layout_name(*run.exact);

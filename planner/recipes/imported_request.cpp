@@ -28,16 +28,16 @@ ModelSpec model_of(const frameworks::Imported& in, const PlanRequest& asked, con
   if (asked.model.value) return *asked.model.value;
   if (!asked.model.empty()) return models::load_model(asked.model.name);
   if (!in.model)
-    throw UserError(Problem{
+    refuse_input(
         file,
         in.unknown_model.empty() ? "no model" : fmt::format("model {}, which is not known", in.unknown_model),
         "one of `mpt-plan model list`, or a config.json beside the file",
-        "name a model or its config.json with --model"});
+        "name a model or its config.json with --model");
   if (!in.open_vocabulary.empty())
-    throw UserError(Problem{
-        file, fmt::format("no --vocab-size: the tokenizer {} decides", cut_text(in.open_vocabulary, 60)),
-        "the size of the vocabulary",
-        "add --vocab-size to a copy of the file, or name the model with --model"});
+    refuse_input(file,
+                 fmt::format("no --vocab-size: the tokenizer {} decides", cut_text(in.open_vocabulary, 60)),
+                 "the size of the vocabulary",
+                 "add --vocab-size to a copy of the file, or name the model with --model");
   ModelSpec model = *in.model;
   if (model.name == "imported") model.name = name_of_sizes(file, model);
   return model;

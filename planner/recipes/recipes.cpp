@@ -56,7 +56,7 @@ void add_folder(const fs::path& folder, std::set<fs::path>& files) {
     else if (at->symlink_status(ignored).type() == fs::file_type::regular)
       files.insert(at->path().lexically_normal());
   }
-  if (error) throw UserError(Problem{folder.string(), error.message(), "a folder that can be read", ""});
+  if (error) refuse_input(folder.string(), error.message(), "a folder that can be read");
 }
 
 std::set<fs::path> files_below(const std::vector<fs::path>& paths) {
@@ -69,7 +69,7 @@ std::set<fs::path> files_below(const std::vector<fs::path>& paths) {
     else if (fs::exists(path, error))
       files.insert(normal);
     else
-      throw UserError(Problem{path.string(), "not there", "a folder or a file with recipes", ""});
+      refuse_input(path.string(), "not there", "a folder or a file with recipes");
   }
   return files;
 }
@@ -102,8 +102,8 @@ fs::path top_of(const fs::path& path) {
     remedy = fmt::format("git {}worktree add ../base {}, then --base {}", in_tree, revision,
                          shell_word(folder.string()));
   }
-  throw UserError(Problem{"--base", fmt::format("\"{}\" is no folder", cut_text(base, 80)),
-                          "a folder with the same tree in another state", remedy});
+  refuse_input("--base", fmt::format("\"{}\" is no folder", cut_text(base, 80)),
+               "a folder with the same tree in another state", remedy);
 }
 
 // The same path in the base.
@@ -177,9 +177,8 @@ std::vector<RecipeFile> files_of_base(const std::vector<fs::path>& paths, const 
   const bool in_trees =
       is_top(base) && !any_of(paths, [](const fs::path& path) { return top_of(path).empty(); });
   if (paths.size() > 1 && !in_trees)
-    throw UserError(Problem{"--base", fmt::format("{} for {} paths", base, paths.size()),
-                            "the top of a git work tree, or one path",
-                            "check each path in a call of its own"});
+    refuse_input("--base", fmt::format("{} for {} paths", base, paths.size()),
+                 "the top of a git work tree, or one path", "check each path in a call of its own");
   std::map<fs::path, fs::path> files;  // by name
   for (const fs::path& path : paths) {
     const fs::path before = place_in_base(path, base);
@@ -213,11 +212,10 @@ RecipeRequest read_recipe(const Recipe& recipe, const PlanRequest& asked) {
                                                       : code.importer.read_part(recipe.file, recipe.part);
   if (in.refused) throw frameworks::FrameworkRefusal(*in.refused);
   if (!in.unknown.empty())
-    throw UserError(
-        Problem{recipe.file.string(),
-                fmt::format("{}: not known", cut_text(fmt::format("{}", fmt::join(in.unknown, ", ")), 200)),
-                "keys that are known, since others may change time or memory",
-                "take them out of a copy of the file, if they do not"});
+    refuse_input(recipe.file.string(),
+                 fmt::format("{}: not known", cut_text(fmt::format("{}", fmt::join(in.unknown, ", ")), 200)),
+                 "keys that are known, since others may change time or memory",
+                 "take them out of a copy of the file, if they do not");
   const std::string name = recipe.part.empty() ? recipe.file.string() : recipe.part;
   return {imported_request(in, at_own_size(asked, in), name, code.framework),
           in.micro_batch_group,

@@ -56,19 +56,18 @@ void check_always_overlaps(const SearchProblem& problem, const frameworks::Frame
     if (!asked.at(what).first) missing.push_back(always.back());
   }
   if (missing.empty()) return;
-  throw UserError(
-      Problem{overlaps, fmt::format("lacks {}", fmt::join(missing, ", ")),
-              fmt::format("{}: {} cannot switch them off", fmt::join(always, ", "), framework.title),
-              fmt::format("--overlap {}", fmt::join(always, ","))});
+  refuse_input(overlaps, fmt::format("lacks {}", fmt::join(missing, ", ")),
+               fmt::format("{}: {} cannot switch them off", fmt::join(always, ", "), framework.title),
+               fmt::format("--overlap {}", fmt::join(always, ",")));
 }
 
 [[noreturn]] void refuse_training(const SearchProblem& problem, const std::string& reason) {
   const auto others = frameworks::frameworks_that_train(problem.model, problem.training, problem.precision);
-  throw UserError(Problem{"--framework", reason,
-                          others.empty() ? "a way to train that one of the frameworks has for this model"
-                                         : fmt::format("one that does: {}", fmt::join(others, ", ")),
-                          others.empty() ? "train in another way, or search with --beyond-framework"
-                                         : "name another --framework, or search with --beyond-framework"});
+  refuse_input("--framework", reason,
+               others.empty() ? "a way to train that one of the frameworks has for this model"
+                              : fmt::format("one that does: {}", fmt::join(others, ", ")),
+               others.empty() ? "train in another way, or search with --beyond-framework"
+                              : "name another --framework, or search with --beyond-framework");
 }
 
 }  // namespace
@@ -78,22 +77,22 @@ void check_framework(const SearchProblem& problem, const std::string& overlaps) 
   const frameworks::Framework& framework = *problem.framework;
   if (const auto r = frameworks::supports_model(framework, problem.model, problem.precision)) {
     const auto others = frameworks::frameworks_that_train(problem.model, problem.training, problem.precision);
-    throw UserError(Problem{
+    refuse_input(
         r->constraint == "precision" ? "--precision" : "--model", r->reason,
         "a model and a precision that the framework trains",
         others.empty()
             ? "search with --beyond-framework"
             : fmt::format(
                   "name a framework that trains it, --framework {}, or search with --beyond-framework",
-                  fmt::join(others, " or "))});
+                  fmt::join(others, " or ")));
   }
   if (const auto r = frameworks::supports_training(framework, problem.training))
     refuse_training(problem, r->reason);
   check_always_overlaps(problem, framework, overlaps);
   const auto refuse = [&](const char* what, const char* waits_for) {
-    throw UserError(Problem{overlaps, fmt::format("{} with {}", what, framework.title),
-                            fmt::format("none of it: its ranks wait for {}", waits_for),
-                            "name another --framework, or other overlaps in --overlap"});
+    refuse_input(overlaps, fmt::format("{} with {}", what, framework.title),
+                 fmt::format("none of it: its ranks wait for {}", waits_for),
+                 "name another --framework, or other overlaps in --overlap");
   };
   if (problem.overlaps.tensor && !framework.abilities.overlap_tensor)
     refuse("tensor", "what tensor parallelism sends");

@@ -37,7 +37,7 @@ void check_required(const PlanRequest& r) {
       {"--global-batch", r.global_batch == 0 && r.batch_tokens == 0,
        "sequences per optimizer step, such as 256"}};
   for (const auto& [option, missing, example] : required)
-    if (missing) throw UserError(Problem{option, "missing", example, "see --help"});
+    if (missing) refuse_input(option, "missing", example, "see --help");
 }
 
 void check_profile(Resolved& resolved) {
@@ -48,13 +48,13 @@ void check_profile(Resolved& resolved) {
   const bool cpu = cluster.device.kind == DeviceKind::cpu;
   if (cluster.mixed() || cluster.device.kind != machine.kind ||
       (!cpu && !profiler::means_device(machine.device, cluster.device.name)))
-    throw UserError(Problem{"--profile " + file, "times of " + machine.device.substr(0, 80),
-                            fmt::format("times of {}, the device of {}", cluster.device.name, cluster.name),
-                            "plan for this-machine:N, measure that device, or leave --profile out"});
+    refuse_input("--profile " + file, "times of " + machine.device.substr(0, 80),
+                 fmt::format("times of {}, the device of {}", cluster.device.name, cluster.name),
+                 "plan for this-machine:N, measure that device, or leave --profile out");
   if (!is_for_this_runtime(cluster, problem.execution))
-    throw UserError(Problem{"--profile " + file, "--framework " + problem.execution.framework,
-                            "--framework mpt, whose layers mpt-profile times",
-                            "other frameworks take kernel times: mpt-profile import, then --kernels"});
+    refuse_input("--profile " + file, "--framework " + problem.execution.framework,
+                 "--framework mpt, whose layers mpt-profile times",
+                 "other frameworks take kernel times: mpt-profile import, then --kernels");
   const profiler::MachineDescription here = profiler::describe_machine();
   if (cpu && (machine.device != here.device || machine.cores != here.cores))
     resolved.notes.push_back(fmt::format("{} was measured on {} with {} cores, this machine is {} with {}",
@@ -93,16 +93,16 @@ int64_t memory_limit(const PlanRequest& r, const SearchProblem& problem, const C
   const ClusterSpec& cluster = problem.cluster;
   const int64_t device = most_tensor_bytes(cluster, problem.execution, calibration);
   if (device <= 0)
-    throw UserError(Problem{
+    refuse_input(
         "--cluster",
         fmt::format("{} of memory on each GPU of {}", format_bytes(double(cluster.device.memory_bytes)),
                     cluster.name),
         fmt::format("more than the {} that {} takes before the model",
                     format_bytes(double(cluster.device.memory_bytes - device)), problem.execution.framework),
-        "name GPUs with more memory"});
+        "name GPUs with more memory");
   if (r.memory.empty()) return with_room(r, problem, device);
   const int64_t asked = parse_bytes(r.memory, "--memory");
-  if (asked < 1) throw UserError(Problem{"--memory", "\"" + r.memory + "\"", "more than nothing", ""});
+  if (asked < 1) refuse_input("--memory", "\"" + r.memory + "\"", "more than nothing");
   if (asked > device)
     notes.push_back(fmt::format("--memory {} is more than the {} that {} of {} can use; planning for {}",
                                 r.memory, format_bytes(double(device)),
@@ -124,11 +124,10 @@ void check_host_memory(const SearchProblem& problem) {
   const char* const remedy =
       by_switch ? "let one process of each host read the weights, by fsdp_cpu_ram_efficient_loading: true"
                 : R"(name hosts with more in a cluster file, "host_memory_bytes": "4 TB" (docs/clusters.md))";
-  throw UserError(
-      Problem{"--model " + problem.model.name,
-              fmt::format("{} in the memory of each host while {} builds the model", format_bytes(needed),
-                          problem.execution.framework),
-              fmt::format("at most the {} that a host of {} has", format_bytes(room), cluster.name), remedy});
+  refuse_input("--model " + problem.model.name,
+               fmt::format("{} in the memory of each host while {} builds the model", format_bytes(needed),
+                           problem.execution.framework),
+               fmt::format("at most the {} that a host of {} has", format_bytes(room), cluster.name), remedy);
 }
 
 // The same for each group of a mixed cluster.
@@ -150,12 +149,12 @@ void extend_positions(const PlanRequest& r, SearchProblem& problem, std::vector<
   const int64_t sequence = problem.workload.sequence, most = problem.model.max_positions;
   if (sequence <= most) return;
   if (problem.model.position == PositionKind::learned)
-    throw UserError(Problem{
+    refuse_input(
         "--seq", std::to_string(sequence),
         fmt::format("at most the {} positions of {}, a table of them", most, problem.model.name),
         fmt::format("--seq {}; for more, a config.json with more positions as --model: mpt-plan model {} "
                     "--config-json -o config.json writes one to edit",
-                    most, shell_word(r.model.name))});
+                    most, shell_word(r.model.name)));
   problem.model.max_positions = sequence;
   notes.push_back(
       fmt::format("{} was made for {} positions; the plan and its exports have {}. Beyond those it was made "
@@ -172,8 +171,7 @@ void set_workload(PlanRequest& r, SearchProblem& problem, std::vector<std::strin
     usual -= usual % kUsualMultiple;
   const int64_t sequence = r.sequence > 0 ? r.sequence : usual;
   if (r.global_batch > 0 && r.batch_tokens > 0)
-    throw UserError(
-        Problem{"--batch-tokens", "given with --global-batch", "one of the two", "leave one of them out"});
+    refuse_input("--batch-tokens", "given with --global-batch", "one of the two", "leave one of them out");
   if (r.batch_tokens > 0) {
     r.global_batch = std::max<int64_t>(1, (r.batch_tokens + sequence / 2) / sequence);
     r.batch_tokens = 0;
@@ -187,10 +185,9 @@ std::shared_ptr<const profiler::KernelTables> own_kernels(const PlanRequest& r, 
   const profiler::KernelProfile own = profiler::load_kernel_profile(r.kernels);
   if (own.device != cluster.device.name || cluster.mixed() ||
       profiler::kernel_tables(cluster.device) == nullptr || !r.profile.empty())
-    throw UserError(
-        Problem{"--kernels " + r.kernels, "times of " + own.device.substr(0, 80),
-                fmt::format("times of {}, the device of {}", cluster.device.name, cluster.name),
-                "not with --profile, mixed clusters or devices that the catalog has no kernels of"});
+    refuse_input("--kernels " + r.kernels, "times of " + own.device.substr(0, 80),
+                 fmt::format("times of {}, the device of {}", cluster.device.name, cluster.name),
+                 "not with --profile, mixed clusters or devices that the catalog has no kernels of");
   return std::make_shared<const profiler::KernelTables>(profiler::tables_of(own));
 }
 
@@ -208,13 +205,13 @@ void set_ranks(const PlanRequest& r, SearchProblem& problem) {
   const char* option = cluster.device.kind == DeviceKind::cpu ? "--ranks" : "--gpus";
   problem.ranks = r.gpus > 0 ? r.gpus : cluster.devices;
   if (problem.ranks > cluster.devices)
-    throw UserError(Problem{option, std::to_string(r.gpus),
-                            fmt::format("at most {}, which {} has", cluster.devices, cluster.name),
-                            profiler::larger_cluster(r.cluster.name, r.gpus)});
+    refuse_input(option, std::to_string(r.gpus),
+                 fmt::format("at most {}, which {} has", cluster.devices, cluster.name),
+                 profiler::larger_cluster(r.cluster.name, r.gpus));
   if (cluster.mixed() && problem.ranks != cluster.devices)
-    throw UserError(Problem{option, std::to_string(r.gpus),
-                            fmt::format("all {} GPUs of a mixed cluster", cluster.devices),
-                            fmt::format("leave {} out; name fewer nodes in --cluster", option)});
+    refuse_input(option, std::to_string(r.gpus),
+                 fmt::format("all {} GPUs of a mixed cluster", cluster.devices),
+                 fmt::format("leave {} out; name fewer nodes in --cluster", option));
 }
 
 // Notes on GPUs with coarser prices than those of the catalog, so that readers of the answer know it.
@@ -276,14 +273,14 @@ void check_splits(const SearchBounds& bounds, const ModelSpec& model) {
                                                                             {"--etp", &bounds.expert_tensor}};
   for (const auto& [option, values] : of_experts) {
     if (model.moe() != nullptr || !above_one(*values)) continue;
-    throw UserError(Problem{option, std::to_string(values->front()),
-                            fmt::format("1: {} has no experts", model.name), "leave it out"});
+    refuse_input(option, std::to_string(values->front()), fmt::format("1: {} has no experts", model.name),
+                 "leave it out");
   }
   const bool alone =
       !bounds.tensor.empty() && all_of(bounds.tensor, [](int64_t tensor) { return tensor == 1; });
   if (alone && bounds.sequence_parallel == std::vector<Switch>{Switch::on})
-    throw UserError(Problem{"--sp", "on beside --tp 1", "--tp 2 or more, whose ranks share the sequence",
-                            "leave --sp out, or name another --tp"});
+    refuse_input("--sp", "on beside --tp 1", "--tp 2 or more, whose ranks share the sequence",
+                 "leave --sp out, or name another --tp");
 }
 
 // A framework named by its sharding means only that sharding and tensor parallelism.
@@ -302,10 +299,10 @@ void restrict_to_sharding(Resolved& resolved) {
       {"--pp", b.pipeline, {1}}, {"--cp", b.context, {1}}, {"--zero", b.zero, named->abilities.zero}};
   for (const auto& [option, asked, has] : can) {
     if (all_of(asked, [&, &has = has](int64_t value) { return allowed(has, value); })) continue;
-    throw UserError(Problem{
+    refuse_input(
         option, fmt::format("{} with --framework {}", fmt::join(asked, ","), r.framework),
         fmt::format("{}: {} means FSDP and tensor parallelism alone", fmt::join(has, " or "), r.framework),
-        fmt::format("leave it out; --framework {} has pipelines and context parallelism", named->name)});
+        fmt::format("leave it out; --framework {} has pipelines and context parallelism", named->name));
   }
   resolved.notes.push_back(fmt::format(
       "{} means FSDP and tensor parallelism alone: --framework {} has pipelines and context parallelism, too",

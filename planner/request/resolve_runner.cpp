@@ -46,17 +46,16 @@ void check_has_modules(const std::string& framework) {
   if (known != nullptr && known->abilities.recompute_modules) return;
   const auto names = frameworks::framework_names(
       [](const frameworks::Framework& other) { return other.abilities.recompute_modules; });
-  throw UserError(Problem{"--recompute-modules", fmt::format("with --framework {}", framework),
-                          fmt::format("--framework {}, whose modules they are", fmt::join(names, " or ")),
-                          ""});
+  refuse_input("--recompute-modules", fmt::format("with --framework {}", framework),
+               fmt::format("--framework {}, whose modules they are", fmt::join(names, " or ")), "");
 }
 
 // Megatron-LM refuses these modules for a model that lacks them (transformer_config.py:1784).
 void check_model_has(const SelectiveRecompute& modules, const ModelSpec& model) {
   const auto check = [&](bool asked, const char* name, bool has, const char* what) {
     if (asked && !has)
-      throw UserError(Problem{fmt::format("--recompute-modules {}", name), model.name + " has no " + what,
-                              "modules that the model has", "leave it out"});
+      refuse_input(fmt::format("--recompute-modules {}", name), model.name + " has no " + what,
+                   "modules that the model has", "leave it out");
   };
   const auto is_latent = [](const LayerKind& kind) {
     return kind.attention && (kind.attention->latent || kind.attention->compressed);
@@ -90,8 +89,8 @@ Execution execution_of(const PlanRequest& r, const ModelSpec& model, const Clust
                        std::vector<std::string>& notes) {
   Execution execution = framework_of(r, cluster.device.kind == DeviceKind::cpu, notes);
   if (!r.execution.empty() && is_own_runtime(execution))
-    throw UserError(Problem{"--execution", r.execution.front().substr(0, 80), "what mpt-run does",
-                            "name another framework, or leave it out"});
+    refuse_input("--execution", r.execution.front().substr(0, 80), "what mpt-run does",
+                 "name another framework, or leave it out");
   // Packed sequences take kernels of variable lengths, which are FlashAttention's.
   if (!r.lengths.empty() && execution.kernels.attention == AttentionKernel::sdpa)
     execution.kernels.attention = AttentionKernel::flash2;
@@ -100,8 +99,8 @@ Execution execution_of(const PlanRequest& r, const ModelSpec& model, const Clust
     execution.kernels.attention = AttentionKernel::plain;
   for (const char* own : {"loss=own", "attention=own"})  // a price that nothing runs
     if (contains(r.execution, own))
-      throw UserError(Problem{"--execution", own, "kernels of " + execution.framework + ", not mpt-run's own",
-                              "leave it out, or plan with --framework mpt"});
+      refuse_input("--execution", own, "kernels of " + execution.framework + ", not mpt-run's own",
+                   "leave it out, or plan with --framework mpt");
   execution = frameworks::with_changes(execution, r.execution, "--execution");
   if (execution.kernels.attention == AttentionKernel::plain)
     notes.push_back(
@@ -111,8 +110,8 @@ Execution execution_of(const PlanRequest& r, const ModelSpec& model, const Clust
   if (r.dispatch == Dispatch::once) frameworks::send_tokens_once(execution);
   if (r.dispatch == Dispatch::each) execution.traffic.deduplicates_dispatch = false;
   if (execution.traffic.deduplicates_dispatch && is_own_runtime(execution))
-    throw UserError(Problem{"--dispatch", "once with --framework mpt", "what mpt-run does",
-                            "name another framework, or leave it out"});
+    refuse_input("--dispatch", "once with --framework mpt", "what mpt-run does",
+                 "name another framework, or leave it out");
   if (is_own_runtime(execution) && cluster.device.kind != DeviceKind::cpu) {
     execution.kernels.vocabulary_multiple = kVocabularyMultipleOnGpus;
     execution.kernels.attention = AttentionKernel::own;
@@ -128,9 +127,9 @@ SelectiveRecompute selective_of(const PlanRequest& r, const ModelSpec& model, co
   for (const RecomputeModule& module : recompute_modules()) known.emplace_back(module.name);
   for (const std::string& name : r.recompute_modules) {
     if (contains(known, name)) continue;
-    throw UserError(Problem{"--recompute-modules",
-                            fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, known)),
-                            fmt::format("some of {}", fmt::join(known, ", ")), ""});
+    refuse_input("--recompute-modules",
+                 fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, known)),
+                 fmt::format("some of {}", fmt::join(known, ", ")));
   }
   check_has_modules(execution.framework);
   set_recompute_modules(r.recompute_modules, selective);
@@ -148,7 +147,7 @@ Precision precision_of(const PlanRequest& r, const ClusterSpec& cluster) {
                                    : Precision::bf16;
   const Precision precision = r.precision.value_or(usual);
   const auto refuse = [precision](const std::string& expected, const char* remedy) {
-    throw UserError(Problem{"--precision", enum_name(precision), expected, remedy});
+    refuse_input("--precision", enum_name(precision), expected, remedy);
   };
   if (old != nullptr && precision == Precision::bf16)
     refuse("fp16 or fp32: " + old->name + " has no products in bf16", "use --precision fp16");
@@ -193,8 +192,7 @@ Overlaps overlaps_of(const PlanRequest& r, const ClusterSpec& cluster, const Exe
       overlaps.*value = known = true;
     }
     if (!known)
-      throw UserError(
-          Problem{"--overlap", "\"" + word.substr(0, 40) + "\"", "none, or some of " + overlap_names(), ""});
+      refuse_input("--overlap", "\"" + word.substr(0, 40) + "\"", "none, or some of " + overlap_names());
   }
   return overlaps;
 }

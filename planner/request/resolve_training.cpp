@@ -18,9 +18,9 @@ struct LengthShare {
 };
 
 [[noreturn]] void refuse_lengths(const std::string& found, const std::string& expected) {
-  throw UserError(Problem{"--lengths", found.substr(0, 80), expected,
-                          "write mean:longest such as 900:8192, or lengths with shares such as "
-                          "512=0.3,2048=0.7"});
+  refuse_input("--lengths", found.substr(0, 80), expected,
+               "write mean:longest such as 900:8192, or lengths with shares such as "
+               "512=0.3,2048=0.7");
 }
 
 double number_given(const std::string& text, const std::string& whole) {
@@ -109,20 +109,20 @@ void set_adapters(const PlanRequest& r, Training& training) {
   }
   if (!r.lora_targets.empty()) {
     if (!training.adapts())
-      throw UserError(Problem{"--lora-targets", "without --lora", "a rank of the adapters",
-                              "add --lora 16, or leave --lora-targets out"});
+      refuse_input("--lora-targets", "without --lora", "a rank of the adapters",
+                   "add --lora 16, or leave --lora-targets out");
     training.adapter_targets = r.lora_targets;
   }
   if (!r.freeze.empty()) {
     if (training.adapts())
-      throw UserError(Problem{"--freeze", "beside --lora", "one of the two: with LoRA all parts are frozen",
-                              "leave --freeze out"});
+      refuse_input("--freeze", "beside --lora", "one of the two: with LoRA all parts are frozen",
+                   "leave --freeze out");
     training.frozen = r.freeze;
   }
   if (r.frozen_weights) training.frozen_format = *r.frozen_weights;
   if (training.frozen_format != FrozenFormat::bf16 && !training.adapts() && training.frozen.empty())
-    throw UserError(Problem{"--frozen-weights", enum_name(training.frozen_format), "weights that are frozen",
-                            "add --lora 16 or --freeze embedding, or leave --frozen-weights out"});
+    refuse_input("--frozen-weights", enum_name(training.frozen_format), "weights that are frozen",
+                 "add --lora 16 or --freeze embedding, or leave --frozen-weights out");
 }
 
 // The precision in which gradients are kept, and the one in which they are summed, without any option.
@@ -153,9 +153,9 @@ bool keeps_gradients_in(const frameworks::Framework& framework, const SearchProb
       [&](const frameworks::Framework& other) { return keeps_gradients_in(other, problem, asked); });
   const std::string named =
       others.empty() ? "" : fmt::format(", or --framework with one of {}", fmt::join(others, ", "));
-  throw UserError(Problem{"--gradients", fmt::format("{} with {}", enum_name(asked), framework.title),
-                          fmt::format("{}, in which it keeps gradients{}", enum_name(own), named),
-                          "leave --gradients out, or search with --beyond-framework"});
+  refuse_input("--gradients", fmt::format("{} with {}", enum_name(asked), framework.title),
+               fmt::format("{}, in which it keeps gradients{}", enum_name(own), named),
+               "leave --gradients out, or search with --beyond-framework");
 }
 
 }  // namespace
@@ -164,14 +164,14 @@ Training training_of(const PlanRequest& r, int64_t tokens) {
   Training training = r.layout ? r.layout->training : Training{};
   if (r.optimizer) training.optimizer = *r.optimizer;
   if (r.gradients && *r.gradients != Precision::fp32 && *r.gradients != Precision::bf16)
-    throw UserError(Problem{"--gradients", enum_name(*r.gradients), "fp32 or bf16", ""});
+    refuse_input("--gradients", enum_name(*r.gradients), "fp32 or bf16");
   if (r.gradients) training.bf16_gradients = *r.gradients == Precision::bf16;
   training.deterministic = training.deterministic || r.deterministic;
   if (!r.offload_activations.empty()) training.offloaded = r.offload_activations;
   if (training.offloads(OffloadModule::attn_proj) && !training.offloads(OffloadModule::core_attn))
-    throw UserError(Problem{"--offload-activations", "attn_proj without core_attn",
-                            "both: the input of the one is the output of the other, which its backward reads",
-                            "add core_attn"});
+    refuse_input("--offload-activations", "attn_proj without core_attn",
+                 "both: the input of the one is the output of the other, which its backward reads",
+                 "add core_attn");
   set_adapters(r, training);
   set_packing(r, tokens, training);
   if (r.masked > 0.0) training.masked = r.masked;

@@ -21,9 +21,9 @@ void check_work(const SearchProblem& problem, const Layout& layout) {
   const int64_t count = micro_batches(layout, problem.workload), stages = layout.stages();
   if (count <= kMostScheduleCells / stages) return;
   const int64_t most = kMostScheduleCells / stages * layout.micro_batch * layout.data;
-  throw UserError(Problem{"--global-batch", fmt::format("{} micro-batches in {} stages", count, stages),
-                          fmt::format("at most {} stages x micro-batches", kMostScheduleCells),
-                          fmt::format("for example --global-batch {}", most)});
+  refuse_input("--global-batch", fmt::format("{} micro-batches in {} stages", count, stages),
+               fmt::format("at most {} stages x micro-batches", kMostScheduleCells),
+               fmt::format("for example --global-batch {}", most));
 }
 
 Schedule schedule_of(const SearchProblem& problem, const Estimate& e) {

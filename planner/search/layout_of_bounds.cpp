@@ -55,9 +55,8 @@ void set_schedule(const SearchProblem& problem, Layout& l) {
   const ScheduleEntry& entry = find_schedule(l.schedule, "--schedule");
   if (b.chunks.empty()) l.chunks = entry.min_chunks;
   if (l.chunks < entry.min_chunks || l.chunks > entry.max_chunks)
-    throw UserError(Problem{"--chunks", std::to_string(l.chunks),
-                            fmt::format("{} to {} with {}", entry.min_chunks, entry.max_chunks, l.schedule),
-                            ""});
+    refuse_input("--chunks", std::to_string(l.chunks),
+                 fmt::format("{} to {} with {}", entry.min_chunks, entry.max_chunks, l.schedule), "");
   // With more stages than layers there is nothing to split; check() reports it.
   if (l.stages() <= problem.model.layers.count() + 2)
     l.layers_per_stage = even_stages(problem.model.layers.count(), l.stages());

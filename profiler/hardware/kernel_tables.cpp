@@ -201,7 +201,6 @@ KernelTables read_tables(const std::string& text, const std::string& file) {
             LogGrid({numbers(g["head_dim"]), numbers(g["sequence"])}, numbers(shares), {{0, 0}, {0, 0}},
                     {{0, 0}, {0, 0}});
     }
-  }
   if (const Json g = json.value("grouped_forward", Json()); g.is_object())
     t.grouped = LogGrid({numbers(g["rows"]), numbers(g["width"])}, numbers(g["tflop_per_s"], 1e12),
                         {{1, 1}, {0, 1}}, {{0, 0}, {0, 0}});
