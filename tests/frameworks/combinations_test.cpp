@@ -49,6 +49,14 @@ void one_forward_one_backward(Layout& l) { l.pipeline = 2, l.schedule = "1f1b"; 
 void context(Layout& l) { l.context = 2, l.zero = 3; }
 void tensor(Layout& l) { l.tensor = 2; }
 
+// AutoModel's forward of a stage looks for a kind of attention that layers of transformers do not name.
+TEST(Combinations, PipelinesOfTransformersModelsDropWindows) {
+  const auto stages = [](Layout& l) { one_forward_one_backward(l), l.zero = 2; };
+  EXPECT_EQ(asked({"automodel", "mistral-7b", stages})->constraint, "trains wrong");
+  EXPECT_NE(why({"automodel", "mistral-7b", stages}).find("drops sliding windows"), std::string::npos);
+  EXPECT_EQ(why({"automodel", "mistral-7b", tensor}), "");
+}
+
 // A split backward looks weights up that ZeRO 3 has sharded again.
 TEST(Combinations, ASplitBackwardLosesGradientsOfWeightsThatReshard) {
   const auto with_zero_3 = [](Layout& l) { zb_v(l), l.zero = 3; };

@@ -138,15 +138,18 @@ def fill(case, parts):
 
 
 def batches_of(case, recipe):
-    """This data rank's, as the recipe's scheduler takes them."""
+    """This data rank's, as the recipe's scheduler takes them. With a pipeline its loader adds masks."""
     import torch
+    from nemo_automodel.recipes.llm import train_ft
+    wrapper = train_ft._build_pp_collate_wrapper(recipe.cfg.model, recipe.pp_enabled)
+    masked = wrapper(lambda batch: batch) if wrapper else (lambda batch: batch)
     rank, count = recipe._get_dp_rank(), recipe._get_dp_group_size()
     tokens, targets = sequences(case)[:, :-1], targets_of(case)
     batch = {"input_ids": tokens, "labels": targets, "position_ids": torch.arange(tokens.shape[1]).repeat(len(tokens), 1)}
     size = recipe.cfg.get("step_scheduler.local_batch_size")
     parts = {name: value.chunk(count)[rank].contiguous().split(size) for name, value in batch.items()}
     require(len(parts["labels"]) == recipe.step_scheduler.grad_acc_steps, f"{recipe.step_scheduler.grad_acc_steps} steps of accumulation")
-    return [{name: value[number].clone() for name, value in parts.items()} for number in range(len(parts["labels"]))]
+    return [masked({name: value[number].clone() for name, value in parts.items()}) for number in range(len(parts["labels"]))]
 
 
 def run(case, rank):
