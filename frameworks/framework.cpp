@@ -144,8 +144,7 @@ Execution with_changes(const Execution& execution, const std::vector<std::string
     if (equals == std::string::npos || !contains(names, name))
       refuse_input(
           where, change.substr(0, 80) + did_you_mean(name, names),
-          fmt::format("name=value, such as fp8_attention=true, with a name of {}", fmt::join(names, ", ")),
-          "");
+          fmt::format("name=value, such as fp8_attention=true, with a name of {}", fmt::join(names, ", ")));
     if (name == "framework")
       refuse_input(where, change.substr(0, 80), "a field other than the framework's name",
                    "name the framework with --framework");

@@ -303,14 +303,8 @@ std::vector<StagePieces::Held> StagePieces::pieces_of(const Layout& layout, cons
 
 // Memory changes equally from one equal piece to the next, so its peak is at the first or the last of them.
 
-int64_t StagePieces::late_gradients(const std::vector<Held>& pieces) {
-  int64_t bytes = 0;
-  for (const Held& h : pieces) bytes += h.times * h.at_work.share;
-  return bytes;
-}
-
 int64_t StagePieces::forward_peak(const std::vector<Held>& pieces) {
-  int64_t held = -late_gradients(pieces), peak = 0;
+  int64_t held = 0, peak = 0;
   for (const Held& h : pieces) {
     held += (h.times - 1) * h.kept();
     peak = std::max(peak, held + h.piece->computed + h.piece->forward_workspace + h.at_work.forward);
@@ -321,7 +315,6 @@ int64_t StagePieces::forward_peak(const std::vector<Held>& pieces) {
 
 // A piece's gradients are whole when its activations are freed. Until then the copy above it is reduced.
 int64_t StagePieces::backward_peak(const std::vector<Held>& pieces, int64_t held) {
-  held -= late_gradients(pieces);
   int64_t peak = held, reduced = 0;
   for (auto h = pieces.rbegin(); h != pieces.rend(); ++h) {
     const AtWork& own = h->at_work;
@@ -452,6 +445,8 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   const StateCounts counts = state_counts(layout, content, pieces);
   StageFootprint footprint;
   add_state(layout, counts, footprint);
+  int64_t late = 0;  // gradients that are not there before the backward
+  for (const Held& h : pieces) late += h.times * h.at_work.share;
   footprint.boundary_bytes = boundary_bytes_;
   // With ZeRO 3 weights are gathered and narrowed again for each use, so no fp8 copies stay.
   const bool keeps_fp8_weights = layout.zero < 3 && layout.execution.kernels.narrows_apart;
@@ -472,13 +467,11 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   const int64_t on_the_way =
       in_place ? (content.has_embedding ? 0 : boundary_bytes_) + (content.has_head ? 0 : boundary_bytes_) : 0;
   const int64_t stays = empty_gradient_bytes_ + on_the_way;
-  footprint.forward_workspace_bytes = forward_peak(pieces) - footprint.saved_bytes;
-  if (const int64_t bytes = chunk_gradient_bytes(layout, content, counts); bytes > 0)
-    footprint.forward_workspace_bytes =
-        std::max(footprint.forward_workspace_bytes, bytes - late_gradients(pieces));
-  footprint.forward_workspace_bytes += stays;
+  footprint.forward_workspace_bytes =
+      std::max(forward_peak(pieces) - footprint.saved_bytes, chunk_gradient_bytes(layout, content, counts)) -
+      late + stays;
   footprint.backward_workspace_bytes =
-      backward_peak(pieces, footprint.saved_bytes) - footprint.saved_bytes + stays;
+      backward_peak(pieces, footprint.saved_bytes - late) - footprint.saved_bytes + stays;
   // All layers of a stage recompute their streams at once (CheckpointWithoutOutputManager of Megatron-LM).
   if (layout.selective.streams)
     footprint.backward_workspace_bytes += 2 * boundary_bytes_ * content.layer_count;

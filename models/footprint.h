@@ -109,7 +109,6 @@ class StagePieces {
                             const StageContent& content, StageFootprint& footprint) const;
   int64_t chunk_gradient_bytes(const Layout& layout, const StageContent& content,
                                const StateCounts& counts) const;
-  static int64_t late_gradients(const std::vector<Held>& pieces);
   static int64_t forward_peak(const std::vector<Held>& pieces);
   static int64_t input_gradient_peak(const std::vector<Held>& pieces, int64_t held);
   static int64_t backward_peak(const std::vector<Held>& pieces, int64_t held);

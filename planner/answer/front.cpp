@@ -87,13 +87,10 @@ class FrontSearch {
   }
 
   void drop_dominated() {
-    std::vector<RankedLayout> kept;
-    for (const RankedLayout& point : front_.points) {
-      const bool dominated =
-          any_of(front_.points, [&](const RankedLayout& other) { return dominates(other, point); });
-      if (!dominated) kept.push_back(point);
-    }
-    front_.points = std::move(kept);
+    const std::vector<RankedLayout> all = front_.points;
+    std::erase_if(front_.points, [&](const RankedLayout& point) {
+      return any_of(all, [&](const RankedLayout& other) { return dominates(other, point); });
+    });
     if (front_.fastest) front_.fastest->front = front_.points;
   }
 

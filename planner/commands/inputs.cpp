@@ -88,12 +88,11 @@ std::string rate_of(const LinkLevel& level, bool network) {
 // `inside`: GPUs of a block that share this level's ports.
 std::string link_line(const LinkLevel& level, int64_t inside, bool innermost) {
   std::string text = rate_of(level, !innermost);
-  if (level.rails > 0 && level.rails < inside) {
+  if (level.rails > 0 && level.rails < inside)
     text += fmt::format(" per port and direction, {} {} for the {} GPUs of a block", level.rails,
                         level.rails == 1 ? "port" : "ports", inside);
-  } else {
+  else
     text += " per GPU and direction";
-  }
   if (level.mesh > 0) text += fmt::format(", the sum of links to {} others", level.mesh - 1);
   if (level.oversubscription > 1.0) text += fmt::format(", oversubscribed {:g}:1", level.oversubscription);
   text += fmt::format("; {} a step; {} {} GPUs", format_seconds(level.latency_s),
@@ -173,7 +172,7 @@ std::vector<int64_t> lengths_of(const std::vector<std::string>& words, const Mod
     const int64_t length = parse_sequence(word, "--seq");
     if (length < 1 || length > model.max_positions)
       refuse_input("--seq", word.substr(0, 40),
-                   fmt::format("1 to the {} positions of {}", model.max_positions, model.name), "");
+                   fmt::format("1 to the {} positions of {}", model.max_positions, model.name));
     lengths.push_back(length);
   }
   for (const int64_t usual : {int64_t{4096}, int64_t{32768}, int64_t{131072}})
@@ -226,7 +225,7 @@ std::function<int()> add_model(CLI::App& app) {
     const std::vector<int64_t> sequences = lengths_of(o->sequences, read.model);
     if (o->stages > read.model.layers.count())
       refuse_input("--pp", std::to_string(o->stages),
-                   fmt::format("at most the {} layers of the model", read.model.layers.count()), "");
+                   fmt::format("at most the {} layers of the model", read.model.layers.count()));
     write_and_print(*o, o->config_json ? config_json_of(read.model) : model_spec_to_text(read.model),
                     o->json ? model_counts(read, sequences, o->stages).dump(1) + "\n"
                             : describe_model(read, sequences, o->stages));

@@ -79,12 +79,11 @@ std::vector<NextCommand> next_commands(const PlanOptions& o, const Plan& plan) {
   add_try_first(o, plan, next);
   if (o.out.output.empty() && !o.again.empty())
     next.push_back({fmt::format("{} -o {}", o.again, file), "keep the plan"});
-  if (is_for_this_runtime(plan.cluster, plan.layout.execution)) {
+  if (is_for_this_runtime(plan.cluster, plan.layout.execution))
     next.push_back({fmt::format("{} {} {}", sibling(o.program, "mpt-run"), file, reports::data_options(plan)),
                     "train on your data"});
-  } else {
+  else
     add_export(o, plan, file, "run", next);
-  }
   if (plan.risk) return next;  // two layouts to keep and to try fill the screen
   std::string prices;
   if (!o.request.profile.empty()) prices = " --profile " + shell_word(o.request.profile);

@@ -15,31 +15,14 @@
 namespace mpt::planner {
 namespace {
 
-enum class Measured { seconds, flop_per_s, tokens_per_s, tokens_per_s_of_one };
-
+// The name is in lower case, without blanks. What is counted: s, flop/s, tokens/s, or tokens/s/gpu.
 struct MeasuredUnit {
-  const char* name;  // in lower case, without blanks
-  double scale;
-  Measured kind;
+  const char *name, *scale;
+  std::string_view counted;
 };
-constexpr MeasuredUnit kUnits[] = {{"s", 1.0, Measured::seconds},
-                                   {"ms", 1e-3, Measured::seconds},
-                                   {"gflop/s", 1e9, Measured::flop_per_s},
-                                   {"gflops", 1e9, Measured::flop_per_s},
-                                   {"tflop/s", 1e12, Measured::flop_per_s},
-                                   {"tflops", 1e12, Measured::flop_per_s},
-                                   {"tflop/s/gpu", 1e12, Measured::flop_per_s},
-                                   {"tflops/gpu", 1e12, Measured::flop_per_s},
-                                   {"pflop/s", 1e15, Measured::flop_per_s},
-                                   {"tokens/s", 1.0, Measured::tokens_per_s},
-                                   {"ktokens/s", 1e3, Measured::tokens_per_s},
-                                   {"mtokens/s", 1e6, Measured::tokens_per_s},
-                                   {"tokens/s/gpu", 1.0, Measured::tokens_per_s_of_one},
-                                   {"ktokens/s/gpu", 1e3, Measured::tokens_per_s_of_one},
-                                   {"tok/s", 1.0, Measured::tokens_per_s},
-                                   {"ktok/s", 1e3, Measured::tokens_per_s},
-                                   {"tok/s/gpu", 1.0, Measured::tokens_per_s_of_one},
-                                   {"ktok/s/gpu", 1e3, Measured::tokens_per_s_of_one}};
+constexpr MeasuredUnit kUnits[] = {
+#include "generated/MeasuredUnits.inc"
+};
 
 // The text in lower case, without blanks.
 std::string packed_lower(std::string_view text) {
@@ -48,29 +31,21 @@ std::string packed_lower(std::string_view text) {
   return packed;
 }
 
-Measurement measured_as(Measured kind, double value, const Plan& plan) {
+Measurement measured_as(std::string_view counted, double value, const Plan& plan) {
   const auto ranks = double(plan.layout.ranks()), tokens = double(plan.workload.tokens_per_step());
   Measurement m;
-  switch (kind) {
-    case Measured::seconds:
-      m.step_time_s = value;
-      m.said = format_seconds(value) + " per step";
-      break;
-    case Measured::flop_per_s:
-      m.flop_per_s = value;
-      m.step_time_s = plan.prediction.model_flop_per_step / ranks / value;
-      m.said = format_flop_rate(value) + " per GPU";
-      break;
-    case Measured::tokens_per_s:
-      m.tokens_per_s = value;
-      m.step_time_s = tokens / value;
-      m.said = fmt::format("{} tokens/s of all GPUs", format_count(int64_t(value)));
-      break;
-    case Measured::tokens_per_s_of_one:
-      m.tokens_per_s = value * ranks;
-      m.step_time_s = tokens / m.tokens_per_s;
-      m.said = fmt::format("{} tokens/s per GPU", format_count(int64_t(value)));
-      break;
+  if (counted == "s") {
+    m.step_time_s = value;
+    m.said = format_seconds(value) + " per step";
+  } else if (counted == "flop/s") {
+    m.flop_per_s = value;
+    m.step_time_s = plan.prediction.model_flop_per_step / ranks / value;
+    m.said = format_flop_rate(value) + " per GPU";
+  } else {
+    const bool all = counted == "tokens/s";
+    m.tokens_per_s = value * (all ? 1.0 : ranks);
+    m.step_time_s = tokens / m.tokens_per_s;
+    m.said = fmt::format("{} tokens/s {}", format_count(int64_t(value)), all ? "of all GPUs" : "per GPU");
   }
   return m;
 }
@@ -115,7 +90,7 @@ std::optional<Measurement> measured_utilisation(const std::string& text, const P
   if (peak <= 0.0) return std::nullopt;
   Measurement m;
   if (const auto mfu = utilisation_in(text, "mfu")) {
-    m = measured_as(Measured::flop_per_s, *mfu * peak / double(plan.layout.ranks()), plan);
+    m = measured_as("flop/s", *mfu * peak / double(plan.layout.ranks()), plan);
     m.said = fmt::format("MFU {}, {}", format_percent(*mfu), m.said);
     return m;
   }
@@ -221,17 +196,16 @@ Measurement parse_measurement(const std::string& text, const std::string& where,
     return *utilisation;
   }
   for (const MeasuredUnit& known : kUnits) {
-    const double scaled = value * known.scale;
+    const double scaled = value * number_of<double>(known.scale).value_or(0.0);
     if (length == 0 || unit != known.name || !(scaled > 1e-9) || !(scaled < 1e24)) continue;
-    Measurement measured = measured_as(known.kind, scaled, plan);
+    Measurement measured = measured_as(known.counted, scaled, plan);
     check_possible(measured, where, plan);
-    if (known.kind == Measured::tokens_per_s) check_rate_of_one(measured, where, plan);
+    if (known.counted == "tokens/s") check_rate_of_one(measured, where, plan);
     return measured;
   }
   refuse_input(where, fmt::format("\"{}\"", text.substr(0, 40)),
                "a number with its unit: 18.7s, 380TFLOP/s (of one GPU), 56000tokens/s (of all "
-               "GPUs), 7000tokens/s/GPU or \"MFU 41%\"",
-               "");
+               "GPUs), 7000tokens/s/GPU or \"MFU 41%\"");
 }
 
 }  // namespace mpt::planner

@@ -47,7 +47,7 @@ void check_has_modules(const std::string& framework) {
   const auto names = frameworks::framework_names(
       [](const frameworks::Framework& other) { return other.abilities.recompute_modules; });
   refuse_input("--recompute-modules", fmt::format("with --framework {}", framework),
-               fmt::format("--framework {}, whose modules they are", fmt::join(names, " or ")), "");
+               fmt::format("--framework {}, whose modules they are", fmt::join(names, " or ")));
 }
 
 // Megatron-LM refuses these modules for a model that lacks them (transformer_config.py:1784).

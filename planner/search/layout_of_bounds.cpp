@@ -56,7 +56,7 @@ void set_schedule(const SearchProblem& problem, Layout& l) {
   if (b.chunks.empty()) l.chunks = entry.min_chunks;
   if (l.chunks < entry.min_chunks || l.chunks > entry.max_chunks)
     refuse_input("--chunks", std::to_string(l.chunks),
-                 fmt::format("{} to {} with {}", entry.min_chunks, entry.max_chunks, l.schedule), "");
+                 fmt::format("{} to {} with {}", entry.min_chunks, entry.max_chunks, l.schedule));
   // With more stages than layers there is nothing to split; check() reports it.
   if (l.stages() <= problem.model.layers.count() + 2)
     l.layers_per_stage = even_stages(problem.model.layers.count(), l.stages());

@@ -226,7 +226,7 @@ ClusterSpec load_mixed(const std::string& text, const std::optional<Profile>& pr
     parts.push_back(std::move(part.cluster));
   }
   if (devices > kMostDevices)
-    refuse_input(where, fmt::format("{} devices", devices), fmt::format("at most {}", kMostDevices), "");
+    refuse_input(where, fmt::format("{} devices", devices), fmt::format("at most {}", kMostDevices));
   // The name states how the text was understood, not the text itself.
   std::string name = fmt::format("{}", fmt::join(names, "+"));
   const auto add = [&name](std::string property) {

@@ -38,7 +38,7 @@ std::string key_of(TensorKind kind, const std::string& name) { return enum_name(
 void check_file(const std::filesystem::path& folder, const CheckpointFile& file) {
   const std::filesystem::path path = folder / file.name;
   if (file.name.find('/') != std::string::npos)
-    refuse_input((folder / kInfoFile).string(), "file \"" + file.name + "\"", "one in the folder", "");
+    refuse_input((folder / kInfoFile).string(), "file \"" + file.name + "\"", "one in the folder");
   std::error_code error;
   const auto bytes = std::filesystem::file_size(path, error);
   if (error)
@@ -99,7 +99,7 @@ std::vector<ShardBlock> rectangles(const Parameter& parameter, int64_t begin, in
 Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
   const std::filesystem::path file = folder / kInfoFile;
   info_ = from_json<CheckpointInfo>(load_json(file), file.string());
-  if (info_.format != kFormat) refuse_input(file.string() + " at /format", info_.format, kFormat, "");
+  if (info_.format != kFormat) refuse_input(file.string() + " at /format", info_.format, kFormat);
   validate_model(info_.model, file.string());
   for (const CheckpointFile& described : info_.files) {
     check_file(folder, described);
@@ -112,7 +112,7 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
       const auto parsed = parse_name(name);
       if (!parsed || entry.shape.size() != 2)
         refuse_input((folder / described.name).string(), "tensor \"" + name.substr(0, 80) + "\"",
-                     "kind/name@row,column of two dimensions", "");
+                     "kind/name@row,column of two dimensions");
       const auto& [key, place] = *parsed;
       pieces_[key].push_back(
           {files_.size() - 1, {place.first, entry.shape[0], place.second, entry.shape[1]}, entry});

@@ -64,7 +64,7 @@ void make_checkpoint_folder(const std::filesystem::path& folder) {
   if (!error && ::access(folder.c_str(), W_OK) == 0) return;
   refuse_input("--checkpoints " + folder.string(),
                fmt::format("cannot be written ({})", error ? error.message() : std::strerror(errno)),
-               "a folder, or a name for one", "");
+               "a folder, or a name for one");
 }
 
 FolderLock::FolderLock(const std::filesystem::path& folder) : folder_(folder), file_(folder / kLockFile) {

@@ -30,12 +30,12 @@ std::vector<std::filesystem::path> weight_files(const std::filesystem::path& fol
   const Json json = load_json(index);
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (!json.is_object() || map == json.end() || !map->is_object())
-    refuse_input(index.string() + " at /weight_map", "missing or no object", "file names by tensor", "");
+    refuse_input(index.string() + " at /weight_map", "missing or no object", "file names by tensor");
   std::set<std::filesystem::path> files;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos)
       refuse_input(index.string() + " at /weight_map/" + detail::escape_pointer(tensor),
-                   detail::describe_json(file), "a file in the same folder", "");
+                   detail::describe_json(file), "a file in the same folder");
     files.insert(folder / file.get<std::string>());
   }
   return {files.begin(), files.end()};
@@ -162,7 +162,7 @@ std::string config_of(const ModelSpec& model, const HuggingFaceExport& options) 
 void make_empty_folder(const std::filesystem::path& folder) {
   std::error_code error;
   if (const auto failed = make_folders(folder))
-    refuse_input(folder.string(), "cannot be made (" + failed.message() + ")", "a folder", "");
+    refuse_input(folder.string(), "cannot be made (" + failed.message() + ")", "a folder");
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
     const bool of_a_model =

@@ -18,7 +18,7 @@ LogFile::LogFile(const std::filesystem::path& file, bool append, const std::stri
           ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC), 0666)) {
   if (descriptor_ >= 0) return;
   refuse_input(where, fmt::format("cannot be written ({})", std::strerror(errno)),
-               "a path in a folder that exists", "");
+               "a path in a folder that exists");
 }
 
 LogFile::~LogFile() { ::close(descriptor_); }

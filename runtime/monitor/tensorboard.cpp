@@ -58,7 +58,7 @@ std::unique_ptr<LogFile> open_event_file(const std::filesystem::path& folder, in
   const std::string option = "--tensorboard " + folder.string();
   std::error_code failed;
   if (std::filesystem::create_directories(folder, failed); failed)
-    refuse_input(option, failed.message(), "a folder, or a path where one can be made", "");
+    refuse_input(option, failed.message(), "a folder, or a path where one can be made");
   const int64_t now = std::chrono::system_clock::now().time_since_epoch() / std::chrono::seconds(1);
   const auto name = fmt::format("events.out.tfevents.{}.mpt-run.{}", now, ::getpid());
   auto file = std::make_unique<LogFile>(folder / name, true, option);

@@ -29,7 +29,7 @@ std::unique_ptr<addrinfo, void (*)(addrinfo*)> resolve(const std::string& addres
   const int error = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0)
     refuse_input("MASTER_ADDR", "\"" + address.substr(0, 80) + "\": " + ::gai_strerror(error),
-                 "the name or number of the first host", "");
+                 "the name or number of the first host");
   return {found, ::freeaddrinfo};
 }
 
