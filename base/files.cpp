@@ -302,7 +302,7 @@ void check_writable(const std::filesystem::path& file, const std::string& where)
     refuse_input(where, "cannot be written (it is a folder)", "a file");
   if (is_written_in_place(file)) {
     if (::access(file.c_str(), W_OK) == 0) return;
-    refuse_input(where, fmt::format("cannot be written ({})", std::strerror(errno)));
+    refuse_input(where, fmt::format("cannot be written ({})", std::strerror(errno)), "");
   }
   const auto target = behind_links(file);
   if (target.filename().string().size() > size_t(NAME_MAX)) {
