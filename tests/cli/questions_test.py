@@ -37,6 +37,10 @@ def faults(row):
         found.append(f"fits with probability {prediction['confidence']['fits']:.2f}")
     if "peak_gib" in row:
         near("GiB", max(rank["peak_bytes"] for rank in prediction["memory"]) / 2**30, row["peak_gib"])
+    if "reserved_gib" in row:  # with what the allocator keeps for itself
+        allocator = plan["layout"]["execution"]
+        kept = 1 + allocator.get("allocator_slack", 0.0) + allocator.get("allocator_cache", 0.0)
+        near("GiB reserved", kept * max(rank["peak_bytes"] for rank in prediction["memory"]) / 2**30, row["reserved_gib"])
     if "step_s" in row:
         near("s", prediction["step_time_s"], row["step_s"])
     if "tokens_per_s_per_gpu" in row:

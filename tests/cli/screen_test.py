@@ -164,7 +164,7 @@ def next_commands(folder):
 
 def risks(folder):
     """A layout that may not fit stands beside the safe one; each is a plan; an estimate of it ends with a code of its own."""
-    command = "mpt-plan --model llama3-8b --cluster rtx4090:1x8 --framework torchtitan --global-batch 128 --seq 4096"
+    command = "mpt-plan --model llama2-7b --cluster rtx4090:1x8 --framework torchtitan --global-batch 128 --seq 4096"
     output = printed(folder, f"{command} -o safe.json")
     on_one_screen(command, output)
     check("two layouts", all(part in output for part in ("TRY FIRST", "FALL BACK", "--try-first", "on average")), output)

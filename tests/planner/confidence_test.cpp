@@ -153,15 +153,17 @@ TEST(NewKinds, AreLessSure) {
   // Without a lone outlier beyond the quantile, which widening would bring in.
   const std::vector<Evidence> all{
       alike("torchtitan", 8, {0.8, 0.9, 0.95, 1.0, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3})};
-  double before = width({{"torchtitan"}, ""}, all), room = memory_margin({{"torchtitan"}, ""}, all).factor;
+  const double known = memory_margin({{"torchtitan"}, ""}, all).factor;
+  double before = width({{"torchtitan"}, ""}, all), room = known;
   for (const RunKind& kind :
        {RunKind{"torchtitan", {}, {}, {"LoRA"}}, RunKind{"torchtitan", {"linear mixers"}, {}, {"LoRA"}},
         RunKind{"torchtitan", {"linear mixers"}, {"nvfp4"}, {"LoRA"}}}) {
     EXPECT_GT(width({kind, ""}, all), before);
-    EXPECT_GT(memory_margin({kind, ""}, all).factor, room);
+    EXPECT_GE(memory_margin({kind, ""}, all).factor, room) << "kinds of layers add nothing to memory's";
     before = width({kind, ""}, all);
     room = memory_margin({kind, ""}, all).factor;
   }
+  EXPECT_GT(room, known);
 }
 
 TEST(NewKinds, AreSaid) {

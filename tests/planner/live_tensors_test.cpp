@@ -10,7 +10,7 @@
 namespace mpt::planner {
 namespace {
 
-struct Measured {
+struct SeenPeak {
   const char *framework, *model;
   int64_t zero, data, tensor, micro_batch, sequence, micro_batches;
   Recompute recompute;
@@ -20,7 +20,7 @@ struct Measured {
 // Live tensors at the peak of a step of the framework's own code (mpt.verify; torch 2.15.0, transformers
 // 5.24.0, accelerate 1.15.0, torchtitan 0.3.0 with loss=fp32 and eager kernels). Most that can be on a rank:
 // the head's logits, its gathered weights, or its whole gradients.
-const Measured kMeasured[] = {
+const SeenPeak kSeenPeaks[] = {
     {"pytorch", "qwen3-8b", 3, 8, 1, 4, 4096, 4, Recompute::full, 48.99},
     {"pytorch", "llama2-13b", 3, 4, 2, 2, 4096, 1, Recompute::none, 52.93},
     {"pytorch", "llama3-8b", 3, 32, 1, 1, 4096, 1, Recompute::full, 10.72},
@@ -34,10 +34,10 @@ const Measured kMeasured[] = {
     {"torchtitan", "llama3-8b", 3, 8, 1, 1, 4096, 1, Recompute::full, 18.21},
 };
 
-class LiveTensors : public testing::TestWithParam<Measured> {};
+class LiveTensors : public testing::TestWithParam<SeenPeak> {};
 
 TEST_P(LiveTensors, PeakIsThatOfTheFrameworksOwnCode) {
-  const Measured& m = GetParam();
+  const SeenPeak& m = GetParam();
   const ModelSpec model = models::load_model(m.model);
   Layout layout;
   layout.precision = Precision::bf16;
@@ -58,7 +58,7 @@ TEST_P(LiveTensors, PeakIsThatOfTheFrameworksOwnCode) {
   EXPECT_NEAR(double(memory.peak_bytes) / (m.peak_gib * (1 << 30)), 1.0, 0.025) << describe_memory(memory);
 }
 
-INSTANTIATE_TEST_SUITE_P(OfRuns, LiveTensors, testing::ValuesIn(kMeasured));
+INSTANTIATE_TEST_SUITE_P(OfRuns, LiveTensors, testing::ValuesIn(kSeenPeaks));
 
 // Without gradients before the only backward a step holds less than with them, by no more than their shares.
 TEST(LiveTensors, GradientsOfASingleMicroBatchComeInItsBackward) {
