@@ -29,7 +29,7 @@ PLANS = {
     "transformers-fsdp, llama3-70b, ZeRO 3 on 64 GPUs, full recompute": {**LLAMA, "model": "llama3-70b", "cluster": "dgx-h100:8", "global_batch": 64, "dp": 64,
                                                                      "zero": 3, "recompute": "full"},
 }
-# What is drawn: models, and recomputes.
+# Models and recomputes to draw from.
 DRAWN = {
     "pytorch": (["llama3.2-1b", "llama3-8b", "qwen3-0.6b", "qwen3-4b", "qwen3-8b", "gpt2-1.5b", "phi-4", "qwen2.5-7b", "llama2-13b", "mixtral-8x7b"], ["none", "full"]),
     "transformers-fsdp": (["llama3.2-1b", "llama3-8b", "qwen3-0.6b", "qwen3-4b", "qwen3-8b", "phi-4", "qwen2.5-7b", "llama2-13b", "smollm2-1.7b", "olmoe-1b-7b"],
