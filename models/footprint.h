@@ -185,7 +185,7 @@ bool stages_alike(const LayerKinds& kinds, const StageContent& a, const StageCon
 /// weights. In fp32 these are separate from the device's weights. All 0 without offload.
 std::vector<int64_t> host_state_bytes(const ModelSpec& model, const Layout& layout, const Workload& workload);
 
-/// What a checkpoint holds: weights as they are in memory, in fp32, or both, with frozen ones; and moments.
+/// Contents of a checkpoint: weights as they are in memory, in fp32, or both, with frozen ones; and moments.
 struct CheckpointBytes {
   int64_t weights = 0, moments = 0;
 };

@@ -60,7 +60,7 @@ ParameterShare StagePieces::padded(ParameterShare share, const Layout& layout, c
   return share;
 }
 
-// FSDP2 holds the buffer that it gathered into beside the weights to the next piece's forward, and gathers
+// FSDP2 keeps the buffer of a gather with the weights until the next piece's forward, and gathers
 // the next piece during a backward. A reduced copy lives to the next reduction (torch 2.15.0,
 // _fsdp_param_group.py: wait_for_unshard, post_backward). Run: benchmarks/verified.py.
 void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters, int64_t share,

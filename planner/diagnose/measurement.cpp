@@ -15,7 +15,7 @@
 namespace mpt::planner {
 namespace {
 
-// The name is in lower case, without blanks. What is counted: s, flop/s, tokens/s, or tokens/s/gpu.
+// The name is in lower case, without blanks. `counted` is s, flop/s, tokens/s, or tokens/s/gpu.
 struct MeasuredUnit {
   const char *name, *scale;
   std::string_view counted;
