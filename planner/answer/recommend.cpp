@@ -164,6 +164,10 @@ Plan with_verdict(Plan plan, const PlanRequest& request, const SearchProblem& pr
   return plan;
 }
 
+// A trial costs relatively more in a short training. This number is for a short one.
+constexpr double kStepsOfTraining = 1000.0;
+constexpr double kWorthATrial = 0.1;
+
 }  // namespace
 
 std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem, size_t keep,
@@ -322,6 +326,24 @@ std::string explain(const Plan& plan) {
   ScreenOptions options;
   options.lines = 1000;
   return plan_screen(plan, options) + describe_details(plan);
+}
+
+double expected_step_s(double fits, double first_s, double other_s) {
+  const double trial_s = double(kTrialSteps) / kStepsOfTraining * first_s;
+  return fits * first_s + (1.0 - fits) * (trial_s + other_s);
+}
+
+std::optional<WeighedRisk> weigh(const RankedLayout& safe, const std::vector<RankedLayout>& candidates) {
+  std::optional<WeighedRisk> best;
+  for (size_t n = 0; n < candidates.size(); ++n) {
+    const auto& fits = candidates[n].confidence.fits;
+    if (!may_not_fit(candidates[n].confidence)) continue;
+    const double expected_s = expected_step_s(*fits, candidates[n].step_time_s, safe.step_time_s);
+    const double gain = 1.0 - expected_s / safe.step_time_s;
+    if (gain <= (best ? best->gain : kWorthATrial)) continue;
+    best = WeighedRisk{int64_t(n), 1, expected_s, gain};
+  }
+  return best;
 }
 
 }  // namespace mpt::planner
