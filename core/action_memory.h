@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "core/schedule.h"
 #include "core/stage_footprint.h"
@@ -20,12 +21,31 @@ struct ActionMemory {
   int64_t transient_bytes() const { return acquire_bytes + workspace_bytes; }
 };
 
-inline ActionMemory memory_of(ActionKind kind, const StageFootprint& footprint) {
+/// Follows actions in the order of a step.
+class FirstGradients {
+ public:
+  /// Whether this action makes the first gradients of its stage's weights.
+  bool are_made(ActionKind kind, int stage) {
+    if (kind != ActionKind::backward && kind != ActionKind::weight_gradient) return false;
+    if (size_t(stage) >= made_.size()) made_.resize(size_t(stage) + 1, false);
+    if (made_[size_t(stage)]) return false;
+    return made_[size_t(stage)] = true;
+  }
+
+ private:
+  std::vector<bool> made_;  // by stage
+};
+
+/// `first`: the action makes the first gradients of its stage.
+inline ActionMemory memory_of(ActionKind kind, const StageFootprint& footprint, bool first) {
+  const int64_t late = first ? footprint.late_gradient_bytes : 0;
   switch (kind) {
     case ActionKind::forward:
       return {footprint.saved_bytes, 0, footprint.forward_workspace_bytes};
     case ActionKind::backward:
-      return {0, footprint.saved_bytes, footprint.backward_workspace_bytes};
+      return {
+          late, footprint.saved_bytes,
+          late > 0 ? footprint.first_backward_workspace_bytes - late : footprint.backward_workspace_bytes};
     case ActionKind::input_gradient: {
       // The inputs of the weight gradient replace the saved activations: most of them are the same memory.
       const int64_t more = footprint.saved_for_weight_bytes - footprint.saved_bytes;
@@ -33,7 +53,7 @@ inline ActionMemory memory_of(ActionKind kind, const StageFootprint& footprint) 
               footprint.input_gradient_workspace_bytes};
     }
     case ActionKind::weight_gradient:
-      return {0, footprint.saved_for_weight_bytes, footprint.weight_gradient_workspace_bytes};
+      return {late, footprint.saved_for_weight_bytes, footprint.weight_gradient_workspace_bytes};
   }
   return {};
 }

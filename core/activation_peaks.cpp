@@ -20,8 +20,10 @@ constexpr StageFootprint kForWeight{.saved_for_weight_bytes = 1};
 int64_t peak_of_row(const std::vector<Action>& row, const FootprintsByStage& footprints,
                     int64_t enough = std::numeric_limits<int64_t>::max()) {
   int64_t held = 0, most = 0;
+  FirstGradients gradients;
   for (const Action& action : row) {
-    const ActionMemory memory = memory_of(action.kind, footprints[size_t(action.stage)]);
+    const ActionMemory memory = memory_of(action.kind, footprints[size_t(action.stage)],
+                                          gradients.are_made(action.kind, action.stage));
     most = std::max(most, held + memory.transient_bytes());
     if (most > enough) break;
     held += memory.acquire_bytes - memory.release_bytes;
@@ -29,19 +31,20 @@ int64_t peak_of_row(const std::vector<Action>& row, const FootprintsByStage& foo
   return most;
 }
 
-constexpr size_t kKinds = 4;    // kinds of actions
+constexpr size_t kCodes = 8;    // kinds of actions, each with and without first gradients
 constexpr int kMostChunks = 4;  // with more chunks, moments cost more than the row
 
-// Micro-batches that are held for each stage of a rank: saved, or kept for their weight gradient.
+// For each stage of a rank: micro-batches that are saved, or kept for their weight gradient; 1 with
+// gradients.
 struct Held {
-  explicit Held(size_t stages) : saved(stages, 0), for_weight(stages, 0) {}
-  std::vector<int32_t> saved, for_weight;
+  explicit Held(size_t stages) : saved(stages, 0), for_weight(stages, 0), gradients(stages, 0) {}
+  std::vector<int32_t> saved, for_weight, gradients;
 
   // Calls `note` at each moment of the action that may be a peak: as its memory is acquired. An input
   // gradient holds the larger of the memory before and after it, so `note` is called before, too.
   template <class F>
   void run(const Action& a, size_t at, F&& note) {
-    const ActionMemory s = memory_of(a.kind, kSaved), w = memory_of(a.kind, kForWeight);
+    const ActionMemory s = memory_of(a.kind, kSaved, false), w = memory_of(a.kind, kForWeight, false);
     if (a.kind == ActionKind::input_gradient) note();
     if (a.kind == ActionKind::input_gradient) saved[at] -= int32_t(s.release_bytes);
     saved[at] += int32_t(s.acquire_bytes);
@@ -84,44 +87,54 @@ std::vector<ActivationPeaks::Moment> ActivationPeaks::find_moments(size_t rank) 
   const std::vector<int>& stages = stages_[rank];
   std::vector<Moment> moments;
   Held held(stages.size());
+  FirstGradients gradients;
   for (const Action& a : schedule_->rows[rank]) {
     const size_t at = index_of(stages, a.stage);
+    const bool first = gradients.are_made(a.kind, a.stage);
+    const int32_t code = int32_t(at * kCodes + size_t(a.kind) * 2 + (first ? 1 : 0));
     held.run(a, at, [&] {
-      const auto alike = [&](const Moment& m) { return m.at == int32_t(at) && m.kind == a.kind; };
+      const auto alike = [&](const Moment& m) { return m.code == code; };
       const auto covers = [&](const Moment& m) {
-        return alike(m) && no_less(m.saved, held.saved) && no_less(m.for_weight, held.for_weight);
+        return alike(m) && no_less(m.saved, held.saved) && no_less(m.for_weight, held.for_weight) &&
+               no_less(m.gradients, held.gradients);
       };
       // The latest moments are the most likely to hold as much.
       if (std::any_of(moments.rbegin(), moments.rend(), covers)) return;
       std::erase_if(moments, [&](const Moment& m) {
-        return alike(m) && no_less(held.saved, m.saved) && no_less(held.for_weight, m.for_weight);
+        return alike(m) && no_less(held.saved, m.saved) && no_less(held.for_weight, m.for_weight) &&
+               no_less(held.gradients, m.gradients);
       });
-      moments.push_back({a.kind, int32_t(at), held.saved, held.for_weight});
+      moments.push_back({code, held.saved, held.for_weight, held.gradients});
     });
+    if (first) held.gradients[at] = 1;
   }
   return moments;
 }
 
 void ActivationPeaks::add(size_t rank, const Moment& m) {
   std::vector<int32_t>& all = moments_[rank];
-  all.push_back(m.at * int32_t(kKinds) + int32_t(m.kind));
-  all.insert(all.end(), m.saved.begin(), m.saved.end());
-  all.insert(all.end(), m.for_weight.begin(), m.for_weight.end());
+  all.push_back(m.code);
+  for (const auto* counts : {&m.saved, &m.for_weight, &m.gradients})
+    all.insert(all.end(), counts->begin(), counts->end());
 }
 
 int64_t ActivationPeaks::peak_of_moments(size_t rank, const FootprintsByStage& footprints,
                                          int64_t enough) const {
   const std::vector<int>& stages = stages_[rank];
-  const size_t size = 1 + 2 * stages.size();
+  const size_t n = stages.size(), size = 1 + 3 * n;
   int64_t most = 0;
   for (size_t m = 0; m < moments_[rank].size(); m += size) {
     const int32_t* moment = &moments_[rank][m];
-    const auto kind = ActionKind(size_t(moment[0]) % kKinds);
-    // The memory that the action acquires is counted in the moment, so only its workspace is added.
-    int64_t held = memory_of(kind, footprints[size_t(stages[size_t(moment[0]) / kKinds])]).workspace_bytes;
-    for (size_t i = 0; i < stages.size(); ++i) {
+    const size_t code = size_t(moment[0]) % kCodes;
+    const bool first = code % 2 == 1;
+    // The activations that the action acquires are counted in the moment; first gradients are not.
+    const ActionMemory own =
+        memory_of(ActionKind(code / 2), footprints[size_t(stages[size_t(moment[0]) / kCodes])], first);
+    int64_t held = first ? own.transient_bytes() : own.workspace_bytes;
+    for (size_t i = 0; i < n; ++i) {
       const StageFootprint& f = footprints[size_t(stages[i])];
-      held += moment[1 + i] * f.saved_bytes + moment[1 + stages.size() + i] * f.saved_for_weight_bytes;
+      held += moment[1 + i] * f.saved_bytes + moment[1 + n + i] * f.saved_for_weight_bytes +
+              moment[1 + 2 * n + i] * f.late_gradient_bytes;
     }
     most = std::max(most, held);
     if (most > enough) break;

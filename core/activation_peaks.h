@@ -57,11 +57,11 @@ class ActivationPeaks {
   size_t bytes() const;
 
  private:
-  /// Micro-batches held while an action of `kind` runs on the rank's stage number `at`.
+  /// What is held while an action runs. Its code is that of stage, kind, and whether it makes first
+  /// gradients.
   struct Moment {
-    ActionKind kind;
-    int32_t at;
-    std::vector<int32_t> saved, for_weight;  // by index into the rank's stages
+    int32_t code;
+    std::vector<int32_t> saved, for_weight, gradients;  // by index into the rank's stages
   };
   std::vector<Moment> find_moments(size_t rank) const;
   void add(size_t rank, const Moment& moment);
@@ -74,8 +74,8 @@ class ActivationPeaks {
   std::shared_ptr<const Schedule> schedule_;
   mutable std::vector<StageSlots> slots_;
   std::vector<std::vector<int>> stages_;  // stages of each rank
-  // The moments of each rank, one after the other: a code of stage and kind of action, then the counts that
-  // are held. Empty for schedules of many chunks.
+  // The moments of each rank, one after the other: the code, then the counts. Empty for schedules of many
+  // chunks.
   std::vector<std::vector<int32_t>> moments_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <numeric>
 #include <span>
 
@@ -295,13 +296,15 @@ void check_arguments(const Layout& layout, const Schedule& schedule,
                  fmt::format("{} ranks x {} chunks, as in the layout", layout.pipeline, layout.chunks));
 }
 
-void set_bytes_of(const std::vector<StageFootprint>& footprints, Instruction& i) {
+void set_bytes_of(const std::vector<StageFootprint>& footprints, FirstGradients& gradients, Instruction& i) {
   switch (i.kind) {
     case InstructionKind::forward:
     case InstructionKind::backward:
     case InstructionKind::input_gradient:
     case InstructionKind::weight_gradient: {
-      const ActionMemory memory = memory_of(ActionKind(i.kind), footprints[size_t(i.stage)]);
+      const auto kind = ActionKind(i.kind);
+      const ActionMemory memory =
+          memory_of(kind, footprints[size_t(i.stage)], gradients.are_made(kind, i.stage));
       i.acquire_bytes = memory.acquire_bytes;
       i.release_bytes = memory.release_bytes;
       i.workspace_bytes = memory.workspace_bytes;
@@ -330,10 +333,28 @@ void set_bytes_of(const std::vector<StageFootprint>& footprints, Instruction& i)
   }
 }
 
+// A micro-batch that a stage sends, and the time. `used_up`: when the neighbour is done with each
+// micro-batch.
+struct Sent {
+  int micro_batch;
+  int64_t at;
+};
+
+int receive_slots(const std::vector<Sent>& sent, const std::vector<int64_t>& used_up) {
+  int needed = 1;
+  size_t consumed = 0;  // of those sent, nominally used up before the next arrives
+  for (size_t k = 0; k < sent.size(); ++k) {
+    while (consumed < k && used_up[size_t(sent[consumed].micro_batch)] <= sent[k].at) ++consumed;
+    needed = std::max(needed, int(k - consumed) + 1);
+  }
+  return std::min(needed + 1, int(sent.size()));
+}
+
 }  // namespace
 
 void set_bytes(const std::vector<StageFootprint>& footprints, StepProgram& program) {
-  for (Instruction& i : program.instructions) set_bytes_of(footprints, i);
+  FirstGradients gradients;
+  for (Instruction& i : program.instructions) set_bytes_of(footprints, gradients, i);
   program.static_bytes.assign(size_t(program.ranks), 0);
   for (size_t s = 0; s < footprints.size(); ++s)
     program.static_bytes[size_t(program.rank_of_stage[s])] +=
@@ -349,6 +370,34 @@ StepProgram lower(const Layout& layout, const Schedule& schedule,
   if (auto defect = find_defect(program))
     MPT_CHECK(false, "lowering made a program with a defect: {}", *defect);
   return program;
+}
+
+std::vector<StageSlots> transfer_slots(const Schedule& schedule, const NominalPlacement& placement) {
+  const auto stages = size_t(schedule.stages());
+  std::vector<std::vector<Sent>> forward(stages), home(stages);
+  std::vector<std::vector<int64_t>> forward_end(stages, std::vector<int64_t>(size_t(schedule.micro_batches)));
+  std::vector<std::vector<int64_t>> home_end = forward_end;
+  for (size_t r = 0; r < schedule.rows.size(); ++r)
+    for (size_t i = 0; i < schedule.rows[r].size(); ++i) {
+      const Action& action = schedule.rows[r][i];
+      if (action.kind == ActionKind::weight_gradient) continue;
+      const int64_t end = placement.start[r][i] + nominal_duration(action.kind);
+      const bool onward = action.kind == ActionKind::forward;
+      (onward ? forward : home)[size_t(action.stage)].push_back({action.micro_batch, end});
+      (onward ? forward_end : home_end)[size_t(action.stage)][size_t(action.micro_batch)] = end;
+    }
+  std::vector<StageSlots> slots(stages);
+  for (size_t s = 0; s + 1 < stages; ++s) {
+    if (schedule.rank_of_stage[s] == schedule.rank_of_stage[s + 1]) continue;
+    slots[s].send_activation = slots[s + 1].send_gradient = std::min(2, schedule.micro_batches);
+    slots[s + 1].receive_activation = receive_slots(forward[s], forward_end[s + 1]);
+    slots[s].receive_gradient = receive_slots(home[s + 1], home_end[s]);
+  }
+  return slots;
+}
+
+std::vector<StageSlots> transfer_slots(const Schedule& schedule) {
+  return transfer_slots(schedule, place_nominally(schedule));
 }
 
 }  // namespace mpt

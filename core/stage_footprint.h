@@ -13,7 +13,10 @@ namespace mpt {
 struct StageFootprint {
 #include "generated/StageFootprint.inc"
 
-  int64_t static_bytes() const { return parameter_bytes + gradient_bytes + optimizer_bytes; }
+  /// What a step holds from its start on.
+  int64_t static_bytes() const {
+    return parameter_bytes + gradient_bytes + optimizer_bytes - late_gradient_bytes;
+  }
   int64_t slot_bytes() const { return receives_in_place ? 0 : boundary_bytes; }
 };
 

@@ -45,6 +45,20 @@ void add_weights(const Operator& op, std::vector<StagePieces::Weight>& weights) 
   add(std::max<int64_t>(0, rest), 1);
 }
 
+// Autograd frees what an operator saved, and the gradient of its result, when its backward has run. An
+// elementwise operator makes gradients of the inputs that it saved, one or two.
+int64_t workspace_by_operator(const LayerProgram& program) {
+  int64_t held = 0, arriving = 0, peak = 0;  // beyond what the layer saved
+  for (auto op = program.operators.rbegin(); op != program.operators.rend(); ++op) {
+    const int64_t made = op->backward_workspace_bytes > 0 ? op->backward_workspace_bytes
+                                                          : std::min(op->saved_bytes, 2 * arriving);
+    peak = std::max(peak, held + arriving + made);
+    held -= op->saved_bytes;
+    if (made > 0) arriving = made;
+  }
+  return peak;
+}
+
 Piece piece_of(const LayerProgram& program) {
   Piece piece;
   for (const auto& [recompute, name] : EnumNames<Recompute>::table())
@@ -122,12 +136,8 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   if (gathers_masters) f.parameter_bytes += LayerBuilder::rounded(counts.whole * whole);
   if (keeps_fp4_weights(layout)) f.parameter_bytes += bytes(3, 9) / 8;
   const bool shares = layout.zero_of_gradients() >= 2;
-  // FSDP2 keeps full sums in the type in which it reduces them (torch 2.15.0, _fsdp_param.py).
-  const int64_t reduced =
-      layout.execution.states.reduced_bytes > 0 ? layout.execution.states.reduced_bytes : 4;
-  const bool sums_whole = !shares && layout.zero >= 2 && layout.precision != Precision::fp32;
-  f.gradient_bytes =
-      LayerBuilder::rounded((shares ? counts.share : counts.whole) * (sums_whole ? reduced : unit.gradient));
+  const int64_t summed = shares ? counts.share : counts.whole + (layout.zero >= 2 ? counts.other_tables : 0);
+  f.gradient_bytes = LayerBuilder::rounded(summed * gradient_sum_bytes(layout));
   if (!layout.offload_optimizer) {
     f.optimizer_bytes = unit.optimizer / 4 * bytes(1, 4) + bytes(1, unit.optimizer % 4);
     if (layout.training.optimizer == OptimizerKind::muon)
@@ -159,6 +169,13 @@ void add_gradient_shapes(const LayerProgram& layer, std::vector<std::array<int64
 
 }  // namespace
 
+int64_t gradient_sum_bytes(const Layout& layout) {
+  const bool sums_whole =
+      layout.zero >= 2 && layout.zero_of_gradients() < 2 && layout.precision != Precision::fp32;
+  const int64_t reduced = layout.execution.states.reduced_bytes;
+  return !sums_whole ? bytes_per_parameter(layout).gradient : reduced > 0 ? reduced : 4;
+}
+
 int64_t dense_shard(const Layout& layout) { return layout.zero == 0 ? 1 : layout.shard; }
 
 int64_t expert_shard(const Layout& layout) {
@@ -177,11 +194,13 @@ StagePieces::StagePieces(PiecePrograms& programs, const StagePieces* alike)
   for (auto& kept : embedding_.kept) kept = embedding_.computed;
   if (alike != nullptr && model_.next_token_layers == 0) {
     head_ = alike->head_;
+    freed_logits_ = alike->freed_logits_;
     tied_parameters_ = alike->tied_parameters_;
     tied_frozen_bytes_ = alike->tied_frozen_bytes_;
   } else {
     set_head(model_.next_token_layers > 0 ? head_program(model_, layout, programs.sequence())
-                                          : programs.last_stage());
+                                          : programs.last_stage(),
+             layout.execution);
   }
   set_next_token(programs);
   if (model_.position == PositionKind::learned && !layout.training.freezes(FrozenPart::embedding))
@@ -213,7 +232,9 @@ void StagePieces::set_layers(PiecePrograms& programs, const StagePieces* alike) 
     }
     const LayerProgram& layer = programs.layer(kind);
     layers_.push_back(piece_of(layer));
-    if (programs.layout().execution.kept.waits_on_host) {
+    const Execution& execution = programs.layout().execution;
+    if (execution.states.frees_pieces) layers_.back().backward_workspace = workspace_by_operator(layer);
+    if (execution.kept.waits_on_host) {
       layers_.back().backward_workspace += layers_.back().kept[size_t(programs.layout().recompute)];
       layers_.back().kept.fill(0);
     }
@@ -221,9 +242,13 @@ void StagePieces::set_layers(PiecePrograms& programs, const StagePieces* alike) 
   }
 }
 
-void StagePieces::set_head(const LayerProgram& program) {
+void StagePieces::set_head(const LayerProgram& program, const Execution& execution) {
   head_ = piece_of(program);
   for (auto& kept : head_.kept) kept = head_.computed;
+  const bool frees = execution.kept.frees_logits && execution.kernels.loss == LossKernel::fp32;
+  for (const Operator& op : program.operators)
+    if (const OperatorShape& s = op.shape; frees && s.kind == OperatorKind::cross_entropy)
+      freed_logits_ = LayerBuilder::rounded(s.rows * s.columns * element_bytes(s.precision));
   if (!model_.tied_embeddings) return;
   for (const Operator& op : program.operators) {
     if (op.module != Module::head_output) continue;
@@ -314,13 +339,13 @@ int64_t StagePieces::forward_peak(const std::vector<Held>& pieces) {
 }
 
 // A piece's gradients are whole when its activations are freed. Until then the copy above it is reduced.
-int64_t StagePieces::backward_peak(const std::vector<Held>& pieces, int64_t held) {
+int64_t StagePieces::backward_peak(const std::vector<Held>& pieces, int64_t held, bool first) {
   int64_t peak = held, reduced = 0;
   for (auto h = pieces.rbegin(); h != pieces.rend(); ++h) {
     const AtWork& own = h->at_work;
     const auto next = h->times > 1 ? h : std::next(h);
     const int64_t below = next == pieces.rend() ? 0 : next->at_work.backward;
-    const int64_t change = own.share + own.summed - h->kept();
+    const int64_t change = (first ? own.late : 0) + own.summed - h->kept();
     if (h->times > 1) reduced = std::max(reduced, own.reduced);
     const int64_t running = h->made_again() + h->piece->backward_workspace + h->gradient_in + own.backward +
                             (h == pieces.rbegin() ? 0 : below) + reduced;
@@ -337,7 +362,8 @@ int64_t StagePieces::backward_peak(const std::vector<Held>& pieces, int64_t held
 int64_t StagePieces::input_gradient_peak(const std::vector<Held>& pieces, int64_t held) {
   int64_t peak = held;
   for (auto h = pieces.rbegin(); h != pieces.rend(); ++h) {
-    const int64_t computed = h->made_again(), workspace = h->piece->backward_workspace;
+    const int64_t computed = h->made_again();
+    const int64_t workspace = std::max(h->piece->backward_workspace, h->piece->gradient_kept);
     const int64_t last = held + (h->times - 1) * (computed + h->piece->gradient_kept);
     peak = std::max({peak, held + computed + workspace, last + computed + workspace});
     held = last + computed + h->piece->gradient_kept;
@@ -445,8 +471,8 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   const StateCounts counts = state_counts(layout, content, pieces);
   StageFootprint footprint;
   add_state(layout, counts, footprint);
-  int64_t late = 0;  // gradients that are not there before the backward
-  for (const Held& h : pieces) late += h.times * h.at_work.share;
+  for (const Held& h : pieces) footprint.late_gradient_bytes += h.times * h.at_work.late;
+  footprint.late_gradient_bytes = std::min(footprint.late_gradient_bytes, footprint.gradient_bytes);
   footprint.boundary_bytes = boundary_bytes_;
   // With ZeRO 3 weights are gathered and narrowed again for each use, so no fp8 copies stay.
   const bool keeps_fp8_weights = layout.zero < 3 && layout.execution.kernels.narrows_apart;
@@ -457,6 +483,8 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
                                                        ? h.piece->weight_operands
                                                        : h.piece->computed + h.piece->gradient_kept);
   }
+  const bool keeps_output = layout.execution.kept.keeps_stage_outputs && layout.stages() > 1;
+  if (keeps_output) footprint.saved_bytes += content.has_head ? freed_logits_ : boundary_bytes_;
   if (!layout.execution.kept.frees_after_input_gradient)
     footprint.saved_for_weight_bytes +=
         content.has_head ? 0 : boundary_bytes_;  // the copy of the arriving gradient
@@ -464,14 +492,18 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   const bool in_place = footprint.receives_in_place =
       layout.execution.kept.receives_in_place && layout.stages() > 1;
   // Boundary tensors that are received ahead or still being sent.
-  const int64_t on_the_way =
-      in_place ? (content.has_embedding ? 0 : boundary_bytes_) + (content.has_head ? 0 : boundary_bytes_) : 0;
+  const int64_t on_the_way = in_place && !keeps_output ? (content.has_embedding ? 0 : boundary_bytes_) +
+                                                             (content.has_head ? 0 : boundary_bytes_)
+                                                       : 0;
   const int64_t stays = empty_gradient_bytes_ + on_the_way;
-  footprint.forward_workspace_bytes =
-      std::max(forward_peak(pieces) - footprint.saved_bytes, chunk_gradient_bytes(layout, content, counts)) -
-      late + stays;
-  footprint.backward_workspace_bytes =
-      backward_peak(pieces, footprint.saved_bytes - late) - footprint.saved_bytes + stays;
+  footprint.forward_workspace_bytes = std::max({int64_t(0), forward_peak(pieces) - footprint.saved_bytes,
+                                                chunk_gradient_bytes(layout, content, counts)}) +
+                                      stays;
+  const auto beyond_saved = [&](bool first) {
+    return backward_peak(pieces, footprint.saved_bytes, first) - footprint.saved_bytes + stays;
+  };
+  footprint.backward_workspace_bytes = beyond_saved(false);
+  if (footprint.late_gradient_bytes > 0) footprint.first_backward_workspace_bytes = beyond_saved(true);
   // All layers of a stage recompute their streams at once (CheckpointWithoutOutputManager of Megatron-LM).
   if (layout.selective.streams)
     footprint.backward_workspace_bytes += 2 * boundary_bytes_ * content.layer_count;
@@ -537,9 +569,7 @@ CheckpointBytes checkpoint_bytes(const ModelSpec& model, const Layout& layout, b
 
 std::vector<StageFootprint> stage_footprints(const ModelSpec& model, const Layout& layout,
                                              const Workload& workload) {
-  StagePieces pieces(model, layout, workload.sequence);
-  pieces.global_batch = workload.global_batch;
-  return stage_footprints(pieces, model, layout);
+  return stage_footprints(StagePieces(model, layout, workload.sequence), model, layout);
 }
 
 std::vector<StageFootprint> stage_footprints(const StagePieces& pieces, const ModelSpec& model,

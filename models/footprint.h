@@ -24,7 +24,8 @@ struct StateCounts {
   // Frozen weights in bytes: all, share, largest piece. Then the share with AdamW, not another optimizer.
   int64_t frozen_bytes = 0, frozen_share_bytes = 0, largest_frozen_bytes = 0;
   int64_t adam_share = 0;
-  int64_t wide_share = 0;  // parameters with wide moments if the others have 8 bits
+  int64_t wide_share = 0;    // parameters with wide moments if the others have 8 bits
+  int64_t other_tables = 0;  // rows of other tensor ranks, with StateBytes::whole_table_gradients
 };
 
 /// The pieces of a model under one split of its layers (tensor, context and expert degrees, micro-batch,
@@ -77,14 +78,12 @@ class StagePieces {
   int64_t boundary_bytes() const { return boundary_bytes_; }
   const LayerKinds& kinds() const { return *kinds_; }
 
-  int64_t global_batch = 0;  // 0: a step has several micro-batches
-
  private:
   /// Bytes that are there while a piece runs, with Execution::frees_pieces: gathered weights in its forward
-  /// and in its backward, whole gradients, and the copy that is reduced. Then the gradients that stay after
-  /// its backward: their share, if they were not there before, and what waits for the sum over replicas.
+  /// and in its backward, whole gradients, and the copy that is reduced. Then what stays after its backward:
+  /// the gradients that the first one makes, and what waits for the sum over replicas.
   struct AtWork {
-    int64_t forward = 0, backward = 0, gradients = 0, reduced = 0, share = 0, summed = 0;
+    int64_t forward = 0, backward = 0, gradients = 0, reduced = 0, late = 0, summed = 0;
   };
   /// Equal pieces in a row.
   struct Held {
@@ -103,18 +102,20 @@ class StagePieces {
   /// Also sets what each piece has while it runs.
   StateCounts state_counts(const Layout& layout, const StageContent& content,
                            std::vector<Held>& pieces) const;
-  void set_at_work(const Layout& layout, Held& piece, int64_t parameters, int64_t share,
+  void set_at_work(const Layout& layout, Held& piece, int64_t parameters, int64_t whole, int64_t share,
                    int64_t frozen_bytes) const;
+  /// Rows of the token table on other tensor ranks, whose gradients this one has, too.
+  int64_t other_tables(const Layout& layout, const Piece& piece) const;
   void set_split_workspaces(const Layout& layout, const std::vector<Held>& pieces,
                             const StageContent& content, StageFootprint& footprint) const;
   int64_t chunk_gradient_bytes(const Layout& layout, const StageContent& content,
                                const StateCounts& counts) const;
   static int64_t forward_peak(const std::vector<Held>& pieces);
   static int64_t input_gradient_peak(const std::vector<Held>& pieces, int64_t held);
-  static int64_t backward_peak(const std::vector<Held>& pieces, int64_t held);
+  static int64_t backward_peak(const std::vector<Held>& pieces, int64_t held, bool first);
 
   void set_layers(PiecePrograms& programs, const StagePieces* alike);
-  void set_head(const LayerProgram& program);
+  void set_head(const LayerProgram& program, const Execution& execution);
   void set_next_token(PiecePrograms& programs);
   void work_at_once();
   void set_empty_gradients(Precision precision);
@@ -143,6 +144,7 @@ class StagePieces {
   // Shapes of weight gradients of layers without experts, and of those with experts: each once.
   std::vector<std::array<int64_t, 2>> dense_gradient_shapes_, expert_gradient_shapes_;
   int64_t empty_gradient_bytes_ = 0;  // Execution::empty_gradients, of one layer of each kind
+  int64_t freed_logits_ = 0;          // Execution::frees_logits
 };
 
 /// Whether the first and the last stage both have gradients for the token table. The head is tied to it, or
@@ -170,10 +172,14 @@ inline bool sums_head_by_chunks(const Layout& layout) {
   return kernels.loss == LossKernel::chunked && kernels.loss_chunks > 0 && layout.zero >= 2;
 }
 
-/// Whether gradients are made during the only backward of a step: before it a rank has none.
-inline bool makes_gradients_once(const Layout& layout, int64_t global_batch) {
-  return frees_pieces(layout) && layout.stages() == 1 && layout.data * layout.micro_batch == global_batch;
+/// Whether a stage has no gradients before its first backward of a step.
+inline bool makes_gradients_late(const Layout& layout) {
+  return layout.execution.states.frees_pieces && layout.zero >= 2;
 }
+
+/// Bytes of a parameter in the gradients that a rank keeps. FSDP2 keeps full sums in the type in which it
+/// reduces them (torch 2.15.0, _fsdp_param.py).
+int64_t gradient_sum_bytes(const Layout& layout);
 
 /// State of the parameters in `share`, without the memory for ZeRO's gathering.
 int64_t least_state_bytes(const Layout& layout, const ParameterShare& share);

@@ -60,22 +60,36 @@ ParameterShare StagePieces::padded(ParameterShare share, const Layout& layout, c
   return share;
 }
 
+int64_t StagePieces::other_tables(const Layout& layout, const Piece& piece) const {
+  if (&piece != &embedding_ || !layout.execution.states.whole_table_gradients) return 0;
+  return (layout.tensor - 1) * (piece.parameters.dense - position_parameters_);
+}
+
 // FSDP2 keeps the buffer of a gather with the weights until the next piece's forward, and gathers
 // the next piece during a backward. A reduced copy lives to the next reduction (torch 2.15.0,
 // _fsdp_param_group.py: wait_for_unshard, post_backward). Run: benchmarks/verified.py.
-void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters, int64_t share,
+void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters, int64_t whole, int64_t share,
                               int64_t frozen_bytes) const {
   const StateBytes& states = layout.execution.states;
+  const int64_t tables = other_tables(layout, *h.piece);
+  const int64_t late =
+      (layout.zero_of_gradients() >= 2 ? share : whole + tables) * gradient_sum_bytes(layout);
   const int64_t unit = element_bytes(layout.precision), weights = parameters * unit + frozen_bytes;
+  // In a pipeline all weights are gathered, and whole gradients are added to whole sums.
+  if (!frees_pieces(layout)) {
+    h.at_work.gradients = (parameters + tables) * unit;
+    h.at_work.late = late;
+    return;
+  }
   const int64_t reduced = layout.zero_of_gradients() >= 2 ? std::max<int64_t>(states.reduced_bytes, unit) : 0;
   // The head's backward begins with the loss, which needs no weights. A tied table is in one group, which is
   // gathered from the first use to the last.
   const bool stays = h.piece != &head_ || states.keeps_head || model_.tied_embeddings;
   h.at_work = {weights * (layout.zero >= 3 && stays ? 2 : 1),
                layout.zero >= 3 && stays ? weights : 0,
-               reduced > 0 ? parameters * unit : 0,
+               reduced > 0 ? (parameters + tables) * unit : 0,
                parameters * reduced,
-               makes_gradients_once(layout, global_batch) ? share * gradient_element_bytes(layout) : 0,
+               late,
                layout.shard < layout.replicas() ? share * reduced : 0};
   // A loss by chunks sums the head's gradient meanwhile.
   if (h.piece == &head_ && sums_head_by_chunks(layout))
@@ -114,8 +128,9 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
     counts.largest_pair =
         std::max({counts.largest_pair, before + at_work, h.times > 1 ? 2 * at_work : at_work});
     before = at_work;
-    if (frees_pieces(layout))
-      set_at_work(layout, h, at_work, dense_share + expert_share, frozen + frozen_expert);
+    counts.other_tables += other_tables(layout, *h.piece);
+    if (makes_gradients_late(layout))
+      set_at_work(layout, h, at_work, whole, dense_share + expert_share, frozen + frozen_expert);
   }
   return counts;
 }

@@ -42,7 +42,7 @@ class ListScheduling {
       rank.chain_left += 2 * int64_t(task.micro_batches);
       rank.left_s += task.micro_batches * (chain_s + seconds.weight_gradient_s);
       const StageFootprint& f = task.footprints[s];
-      rank.held += f.static_bytes();
+      rank.held += f.static_bytes() + f.late_gradient_bytes;
       rank.forward_workspace = std::max(rank.forward_workspace, f.forward_workspace_bytes);
       rank.backward_workspace = std::max(rank.backward_workspace, f.backward_workspace_bytes);
       rank.for_weight = std::max(rank.for_weight, f.saved_for_weight_bytes);
@@ -112,7 +112,7 @@ class ListScheduling {
         if (s >= stage) needed += task_.footprints[size_t(s)].saved_bytes;
     } else {
       // Memory while it runs, and while any weight gradient runs after it.
-      const ActionMemory memory = memory_of(kind, task_.footprints[size_t(stage)]);
+      const ActionMemory memory = memory_of(kind, task_.footprints[size_t(stage)], false);
       const int64_t left = memory.acquire_bytes - memory.release_bytes + rank.backward_workspace;
       needed += std::max(memory.transient_bytes(), left);
     }
@@ -189,7 +189,7 @@ class ListScheduling {
     }
     const Action action = next_of(choice);
     schedule_.rows[size_t(r)].push_back(action);
-    const ActionMemory memory = memory_of(action.kind, task_.footprints[size_t(action.stage)]);
+    const ActionMemory memory = memory_of(action.kind, task_.footprints[size_t(action.stage)], false);
     rank.held += memory.acquire_bytes - memory.release_bytes;
     const double seconds = finish(action, at);
     const double end = rank.free_at = at + seconds;

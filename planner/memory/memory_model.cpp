@@ -55,18 +55,20 @@ std::vector<RankMemory> rank_memory(const Schedule& schedule, const std::vector<
                footprints);
 }
 
+void MemoryFloor::add(const StageFootprint& f) {
+  statics += f.static_bytes();
+  late += f.late_gradient_bytes;
+  const int64_t backward = f.late_gradient_bytes > 0 ? 0 : f.backward_workspace_bytes;
+  activations = std::max(activations, f.saved_bytes + std::max(f.forward_workspace_bytes, backward));
+}
+
 std::vector<int64_t> memory_floors(const Layout& layout, std::span<const int> rank_of_stage,
                                    const std::vector<StageFootprint>& footprints) {
-  std::vector<int64_t> statics(size_t(layout.pipeline), 0), activations = statics;
-  for (size_t s = 0; s < footprints.size(); ++s) {
-    const StageFootprint& f = footprints[s];
-    const auto rank = size_t(rank_of_stage[s]);
-    statics[rank] += f.static_bytes();
-    activations[rank] = std::max(
-        activations[rank], f.saved_bytes + std::max(f.forward_workspace_bytes, f.backward_workspace_bytes));
-  }
-  for (size_t r = 0; r < statics.size(); ++r) statics[r] += activations[r];
-  return statics;
+  std::vector<MemoryFloor> floors(size_t(layout.pipeline));
+  for (size_t s = 0; s < footprints.size(); ++s) floors[size_t(rank_of_stage[s])].add(footprints[s]);
+  std::vector<int64_t> bytes;
+  for (const MemoryFloor& floor : floors) bytes.push_back(floor.bytes());
+  return bytes;
 }
 
 int64_t framework_bytes(const DeviceSpec& device, const Calibration& constants) {

@@ -20,8 +20,15 @@ namespace mpt::planner {
 std::vector<RankMemory> rank_memory(const StepProgram& program,
                                     const std::vector<StageFootprint>& footprints);
 
-/// Bytes that each pipeline rank needs under any schedule: weights, gradients, optimizer state and one
-/// micro-batch in one of its stages. Never above the exact peak; needs no program.
+/// Bytes that a rank needs under any schedule: weights, gradients, optimizer state and one micro-batch in one
+/// of its stages. Late gradients may come when no micro-batch is held. Never above the exact peak.
+struct MemoryFloor {
+  int64_t statics = 0, late = 0, activations = 0;
+  void add(const StageFootprint& stage);
+  int64_t bytes() const { return statics + std::max(late, activations); }
+};
+
+/// The floor of each pipeline rank. It needs no program.
 std::vector<int64_t> memory_floors(const Layout& layout, std::span<const int> rank_of_stage,
                                    const std::vector<StageFootprint>& footprints);
 

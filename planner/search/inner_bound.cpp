@@ -94,11 +94,10 @@ double work_bound_s(const SearchProblem& problem, const Layout& layout, const Sp
                    (micro * fullest_rank_s(split, layout.pipeline) + launches) / best_rate});
 }
 
-// A step whose gradients come last may have no more than its state.
-double floor_bytes(const SearchProblem& problem, const Layout& layout, const SplitModel& split) {
-  const bool late = models::makes_gradients_once(layout, problem.workload.global_batch);
-  return double(models::least_state_bytes(layout, split.parameters)) / double(layout.pipeline) +
-         (late ? 0.0 : double(split.least_layer_bytes));
+// Where gradients come late, a step may end with its state alone.
+double floor_bytes(const Layout& layout, const SplitModel& split) {
+  const double layer = models::makes_gradients_late(layout) ? 0.0 : double(split.least_layer_bytes);
+  return double(models::least_state_bytes(layout, split.parameters)) / double(layout.pipeline) + layer;
 }
 
 }  // namespace
@@ -115,7 +114,7 @@ InnerBound sharding_bound(const SearchProblem& problem, const Layout& layout, co
   bound.bound_s = work_bound_s(problem, layout, split, split.prices().least_work_s) + sharding +
                   optimizer_s(problem, layout, share);
   bound.bound_s *= 1.0 - 1e-9;
-  bound.floor_bytes = floor_bytes(problem, layout, split);
+  bound.floor_bytes = floor_bytes(layout, split);
   return bound;
 }
 
@@ -136,7 +135,7 @@ InnerBound degrees_bound(const SearchProblem& problem, const Layout& degrees, co
   most.offload_optimizer = true;
   InnerBound bound;
   bound.memory_limit_bytes = double(problem.memory_limit_bytes);
-  bound.floor_bytes = floor_bytes(problem, most, split);
+  bound.floor_bytes = floor_bytes(most, split);
   // What does not fit need not be priced.
   if (bound.is_too_large()) return bound;
   const double step_end_s = std::min(on_device_s, optimizer_s(problem, most, share));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/leaf_memory.h"
 
-#include <algorithm>
+#include "planner/memory/memory_model.h"
 
 namespace mpt::planner {
 
@@ -71,14 +71,9 @@ bool LeafMemory::above_floors(const DivisionMemory& division, const std::vector<
                               const StageKinds& stages) {
   std::vector<int64_t> floors;
   for (const std::vector<uint16_t>& row : stages.rows) {
-    int64_t statics = 0, activations = 0;
-    for (const uint16_t kind : row) {
-      const StageFootprint& f = division.footprints[kind];
-      statics += f.static_bytes();
-      activations = std::max(activations,
-                             f.saved_bytes + std::max(f.forward_workspace_bytes, f.backward_workspace_bytes));
-    }
-    floors.push_back(statics + activations);
+    MemoryFloor floor;
+    for (const uint16_t kind : row) floor.add(division.footprints[kind]);
+    floors.push_back(floor.bytes());
   }
   for (size_t r = 0; r < limits.size(); ++r)
     if (floors[stages.row_of_rank[r]] > limits[r]) return false;

@@ -14,9 +14,7 @@ SplitModel::SplitModel(const SearchProblem& problem, const Layout& layout,
       least_layer_bytes(pieces.least_layer_bytes()),
       parameters(pieces.parameters({0, problem.model.layers.count(), true, true})),
       problem_(problem),
-      alike_(alike) {
-  pieces.global_batch = problem.workload.global_batch;
-}
+      alike_(alike) {}
 
 const SplitPrices& SplitModel::prices() const {
   if (!prices_) {

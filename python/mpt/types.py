@@ -313,6 +313,7 @@ class Execution:
     logit_copies: Optional[int] = None  # fp32 copies of the logits beside them
     split_logit_copies: Optional[int] = None  # further copies of its logits that a loss over tensor ranks holds: in fp32, or in 16 bits where it is compiled
     frees_logits: Optional[bool] = None  # the logits in 16 bits are freed before the backward
+    keeps_stage_outputs: Optional[bool] = None  # a stage of a pipeline keeps its outputs until their backward
     gathered_inputs: Optional[bool] = None  # with sequence parallelism products keep the inputs that they gathered
     frees_after_input_gradient: Optional[bool] = None  # only what weight gradients read waits for them
     keeps_fp8_inputs: Optional[bool] = None  # products in fp8 keep their input in 8 bits
@@ -486,6 +487,8 @@ class Footprint:
     tied_embedding_bytes: int  # gradient shared by first and last stage
     input_gradient_workspace_bytes: Optional[int] = None  # during an input gradient that is apart
     weight_gradient_workspace_bytes: Optional[int] = None  # during a weight gradient that is apart
+    late_gradient_bytes: Optional[int] = None  # of the gradients, made by the first backward
+    first_backward_workspace_bytes: Optional[int] = None  # during the first backward, late gradients included
     receives_in_place: Optional[bool] = None  # what arrives is kept as it is: no transfer slots
 
 

@@ -164,6 +164,30 @@ TEST(Lower, MemoryTraceEndsWhereItBegan) {
   }
 }
 
+// Stage 0 of 4 with as many micro-batches: all are held before any gradient is.
+TEST(Lower, LateGradientsAreHeldFromTheFirstBackwardOn) {
+  auto footprints = test::distinct_footprints(4);
+  for (StageFootprint& f : footprints) {
+    f.late_gradient_bytes = f.gradient_bytes;
+    f.first_backward_workspace_bytes = f.late_gradient_bytes + 5;
+  }
+  const auto peak = [&](int micro_batches, int rank) {
+    const Schedule schedule = find_schedule("1f1b", "test").generate(4, 1, micro_batches);
+    Layout layout;
+    layout.pipeline = 4;
+    const StepProgram program = lower(layout, schedule, footprints);
+    EXPECT_EQ(peak_bytes(program), peak_bytes(schedule, footprints));
+    return peak_bytes(program)[size_t(rank)] - program.static_bytes[size_t(rank)];
+  };
+  const StageFootprint& f = footprints[0];
+  EXPECT_EQ(f.static_bytes(), f.parameter_bytes + f.optimizer_bytes);
+  EXPECT_EQ(peak(4, 0), 4 * f.saved_bytes + f.first_backward_workspace_bytes);
+  EXPECT_EQ(peak(5, 0), f.late_gradient_bytes + 4 * f.saved_bytes + f.backward_workspace_bytes);
+  const StageFootprint& last = footprints[3];
+  EXPECT_EQ(peak(1, 3), last.saved_bytes + last.first_backward_workspace_bytes);
+  EXPECT_EQ(peak(2, 3), last.late_gradient_bytes + last.saved_bytes + last.backward_workspace_bytes);
+}
+
 TEST(Lower, TiedEmbeddingIsReducedOnlyBetweenApartStages) {
   Layout layout;
   layout.pipeline = 2;
@@ -185,8 +209,15 @@ TEST(Lower, PeaksOfASchedulesMomentsAreTheProgramsPeaks) {
   for (const Case& c : all) {
     const Schedule schedule =
         find_schedule(c.schedule, "test").generate(c.pipeline, c.chunks, c.micro_batches);
-    const auto footprints = test::distinct_footprints(c.pipeline * c.chunks);
-    const StepProgram program = program_for(c);
+    auto footprints = test::distinct_footprints(c.pipeline * c.chunks);
+    for (size_t s = 0; s < footprints.size(); ++s) {
+      footprints[s].late_gradient_bytes = int64_t(s % 3) * 700;
+      footprints[s].first_backward_workspace_bytes = footprints[s].late_gradient_bytes + 40;
+    }
+    Layout layout;
+    layout.pipeline = c.pipeline;
+    layout.chunks = c.chunks;
+    const StepProgram program = lower(layout, schedule, footprints);
     const std::vector<int64_t> expected = peak_bytes(program);
     EXPECT_EQ(peak_bytes(schedule, footprints), expected) << c.schedule;
     const ActivationPeaks peaks(std::make_shared<const Schedule>(schedule));
@@ -218,6 +249,8 @@ std::vector<std::vector<int64_t>> peaks_of_random_stages(const Schedule& schedul
       f.backward_workspace_bytes = bytes();
       f.input_gradient_workspace_bytes = bytes();
       f.weight_gradient_workspace_bytes = bytes();
+      f.gradient_bytes = f.late_gradient_bytes = bytes();
+      f.first_backward_workspace_bytes = f.late_gradient_bytes + bytes();
     }
     peaks.push_back(peak_bytes(schedule, footprints));
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "base/json.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/framework.h"
 #include "models/footprint.h"
@@ -78,6 +79,30 @@ TEST(LiveTensors, GradientsOfASingleMicroBatchComeInItsBackward) {
   EXPECT_NEAR(double(peak(2).peak_bytes - peak(1).peak_bytes) / shares, 1.0, 0.01);
   EXPECT_EQ(peak(2).peak_bytes, peak(4).peak_bytes);
   EXPECT_EQ(peak(2).gradient_bytes, peak(1).gradient_bytes);
+}
+
+// With and without optimizers on hosts, and where gradients come late: a plan that holds them is read back.
+TEST(LiveTensors, FootprintsOfAllFrameworksAreReadBackAsTheyWereWritten) {
+  int64_t late = 0;
+  for (const std::string& framework : frameworks::framework_names())
+    for (const char* name : {"qwen3.5-4b", "llama3-8b", "mixtral-8x7b"})
+      for (const bool offload : {false, true})
+        for (const int64_t zero : {0, 1, 2, 3}) {
+          const ModelSpec model = models::load_model(name);
+          Layout layout;
+          layout.precision = Precision::bf16;
+          layout.execution = frameworks::load_framework(framework, "test");
+          layout.data = layout.shard = 8;
+          layout.zero = zero;
+          layout.offload_optimizer = offload;
+          layout.layers_per_stage = {model.layers.count()};
+          for (const StageFootprint& f : models::stage_footprints(model, layout, {8, 1024})) {
+            EXPECT_EQ(to_json(from_json<StageFootprint>(to_json(f), "plan.json")), to_json(f))
+                << framework << ' ' << name;
+            late += f.late_gradient_bytes > 0;
+          }
+        }
+  EXPECT_GT(late, 0);
 }
 
 }  // namespace
