@@ -106,7 +106,11 @@ void LayerBuilder::freeze() {
   if (!t.adapts() && t.frozen.empty()) return;
   for (Operator& op : program_.operators) {
     const ModuleRules& rules = rules_of(op.module);
-    if (!rules.part || !t.freezes(*rules.part)) continue;
+    if (!rules.part) continue;
+    // PEFT trains a copy, and keeps the loaded weight (peft/utils/other.py, ModulesToSaveWrapper).
+    const bool trained = t.frozen.empty() ? !t.adapts() : !contains(t.frozen, *rules.part);
+    if (trained && t.adapts()) op.frozen_bytes = op.parameters * element_bytes(layout_.precision);
+    if (trained) continue;
     op.shape.frozen = true;
     const bool narrows = execution().states.narrows_experts || !op.expert_parameters;
     const double bits =

@@ -20,24 +20,23 @@
 
 namespace mpt::frameworks {
 
-Json trainer_arguments(const Plan& plan, const std::string& model) {
+Json trainer_arguments(const Plan& plan, const char* framework, Exported& exported) {
   const Layout& l = plan.layout;
-  Json arguments{{"config_name", model},
-                 {"block_size", plan.workload.sequence},
-                 {"per_device_train_batch_size", l.micro_batch},
-                 {"gradient_accumulation_steps", micro_batches(l, plan.workload)}};
+  Json arguments{
+      {"config_name", add_hugging_face_model(plan.model, framework, exported, BalanceLoss::trained)},
+      {"block_size", plan.workload.sequence},
+      {"per_device_train_batch_size", l.micro_batch},
+      {"gradient_accumulation_steps", micro_batches(l, plan.workload)}};
   // All layers of FSDP recompute by accelerate's switch.
-  if (recomputes_partly(l)) {
-    const int64_t layers = l.layers_per_stage.front();
-    arguments["activation_checkpointing_kwargs"] = {
-        {"every_n_layers", layers - *level_of(PartialRecompute::every_nth, l) + 1}};
-  }
+  if (recomputes_partly(l))
+    arguments["activation_checkpointing_kwargs"]["every_n_layers"] =
+        l.layers_per_stage.front() - *level_of(PartialRecompute::every_nth, l) + 1;
   const bool shares_weights = l.execution.framework == "transformers-fsdp";
   arguments["activation_checkpointing"] =
       l.recompute == Recompute::full && (recomputes_partly(l) || !shares_weights);
   // In 8 bits neither: either word would come before accelerate's precision (training_args.py:1614).
-  if (l.precision == Precision::bf16) arguments["bf16"] = true;
-  if (l.precision == Precision::fp16) arguments["fp16"] = true;
+  if (l.precision == Precision::bf16 || l.precision == Precision::fp16)
+    arguments[enum_name(l.precision)] = true;
   // FSDP shares weights out as DTensors, whose states bitsandbytes does not keep and torchao does.
   if (l.training.optimizer == OptimizerKind::adamw8)
     arguments["optim"] = shares_weights ? "adamw_torch_8bit" : "adamw_bnb_8bit";
@@ -47,10 +46,7 @@ Json trainer_arguments(const Plan& plan, const std::string& model) {
 
 Json accelerate_config(const Plan& plan, const char* kind) {
   const Layout& l = plan.layout;
-  const char* precision = l.precision == Precision::fp32   ? "no"
-                          : l.precision == Precision::fp16 ? "fp16"
-                          : l.precision == Precision::bf16 ? "bf16"
-                                                           : "fp8";
+  const std::string precision = l.precision == Precision::fp32 ? "no" : enum_name(l.precision);
   return Json{{"compute_environment", "LOCAL_MACHINE"},
               {"distributed_type", kind},
               {"mixed_precision", precision},
@@ -84,11 +80,9 @@ Json recipe_of_tuner(Json recipe) {
   const bool factory = recipe.contains("cutoff_len");
   if (!factory && !recipe.contains("sequence_len")) return nullptr;
   recipe = trainer_names(std::move(recipe), factory ? "LLaMA-Factory" : "axolotl");
-  Json fsdp = Json::object();  // axolotl takes both spellings
-  const Json config = recipe.value("fsdp_config", Json());
+  const Json config = recipe.value("fsdp_config", Json());  // axolotl takes both spellings
   for (const auto& [key, value] : config.items())
-    fsdp[key.starts_with("fsdp_") ? key : "fsdp_" + key] = value;
-  if (config.is_object()) recipe["fsdp_config"] = fsdp;
+    if (!key.starts_with("fsdp_")) recipe["fsdp_config"]["fsdp_" + key] = value;
   // axolotl/loaders/model.py: load_in_4bit has no effect on the adapter "lora".
   if (!factory && recipe.value("adapter", Json()) != "qlora") recipe.erase("load_in_4bit");
   if (factory)
@@ -110,10 +104,22 @@ bool set_priced(const Json& rows, const Json& value, const Json& given, Imported
     if (row.value("headless", false) && in.model) in.model->tied_embeddings = true;
     if (row.value("keeps_all", false)) in.layout.recompute = Recompute::none;
     if (row.contains("optimizer")) set_optimizer(in, row["optimizer"]);
+    in.ranks = row.value("ranks", in.ranks);
     if (row.contains("note")) in.notes.push_back(row["note"]);
     return true;
   }
   return false;
+}
+
+// PEFT trains copies of whole modules beside the adapters, apart from each other.
+void train_whole_modules(const std::vector<std::string>& names, Imported& in) {
+  if (names.empty()) return;
+  std::vector<FrozenPart>& frozen = in.layout.training.frozen;
+  frozen = {FrozenPart::mixers, FrozenPart::mlps, FrozenPart::experts};
+  if (!contains(names, std::string("embed_tokens"))) frozen.push_back(FrozenPart::embedding);
+  if (!contains(names, std::string("lm_head"))) frozen.push_back(FrozenPart::head);
+  if (in.model) in.model->tied_embeddings = false;
+  if (names.size() + frozen.size() != 5) in.unknown.emplace_back("lora_modules_to_save");
 }
 
 // All layers, or those whose index n divides: transformers/modeling_utils.py, _set_gradient_checkpointing.
@@ -219,6 +225,7 @@ void set_trainer_adapters(const Settings& s, Imported& in) {
   if (any_of(parameters, [](const auto& name) { return name.find("experts.") == std::string::npos; }))
     in.unknown.emplace_back("lora_target_parameters");
   set_adapter_targets(match, targets, s.at("LoRA"), in);
+  train_whole_modules(s.texts("lora_modules_to_save"), in);
 }
 
 void train_in_16_bits(int optimizer_bytes, Imported& in) {
@@ -315,7 +322,7 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   judge_keys(recipe, axolotl ? "axolotl" : "LLaMA-Factory", "", in);
   if (fsdp) set_deferred_sums(s, in);
   if (is_on(s, "use_ray") || !axolotl)
-    in.ranks = s.number("ray_num_workers", between(0, double(kMostRanks)), 0);
+    in.ranks = s.number("ray_num_workers", between(0, double(kMostRanks)), in.ranks);
   in.notes.push_back(
       fmt::format("sequences are priced as long as the longest, {} tokens", in.workload.sequence));
   set_stages(in, {}, file.string());

@@ -14,7 +14,7 @@ namespace mpt::frameworks {
 
 /// The arguments that a plan decides. HfArgumentParser reads them, for a script with TrainingArguments and
 /// run_clm.py's config_name and block_size.
-Json trainer_arguments(const Plan& plan, const std::string& model);
+Json trainer_arguments(const Plan& plan, const char* framework, Exported& exported);
 
 /// The keys of accelerate's YAML file that any plan decides.
 Json accelerate_config(const Plan& plan, const char* kind);
