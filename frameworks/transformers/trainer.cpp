@@ -244,11 +244,9 @@ void set_trainer_settings(const Settings& s, const std::filesystem::path& folder
   in.workload.sequence = s.number("block_size", rule_of(&Workload::sequence), 1024);
   // The Trainer's own default of sequences per GPU is 8.
   l.micro_batch = s.number("per_device_train_batch_size", rule_of(&Layout::micro_batch), 8);
-  in.workload.global_batch = 0;
   in.accumulated = s.number("gradient_accumulation_steps", rule_of(&Workload::global_batch), 1);
-  if (l.data > 0 &&
-      l.data * l.micro_batch * in.accumulated <= int64_t(rule_of(&Workload::global_batch).maximum))
-    in.workload.global_batch = l.data * l.micro_batch * in.accumulated;
+  const int64_t batch = l.data * l.micro_batch * in.accumulated;  // 0: the launcher takes all GPUs
+  in.workload.global_batch = batch <= int64_t(rule_of(&Workload::global_batch).maximum) ? batch : 0;
   // Losses that keep no logits: the Trainer's, and axolotl's (integrations/cut_cross_entropy).
   const auto cuts = [](const std::string& plugin) { return plugin.ends_with("CutCrossEntropyPlugin"); };
   if (is_on(s, "use_liger_kernel") || (any_of(s.texts("plugins"), cuts) && s.flag("cut_cross_entropy", true)))
@@ -266,8 +264,9 @@ void set_deferred_sums(const Settings& s, Imported& in) {
   defer_gradient_sums(key, "true", in);
 }
 
-void build_in_each_process(Imported& in) {
-  in.execution.insert(in.execution.end(), {"host_build_bytes=0", "process_build_bytes=4"});
+void build_in_each_process(int bytes, Imported& in) {
+  in.execution.insert(in.execution.end(),
+                      {"host_build_bytes=0", fmt::format("process_build_bytes={}", bytes)});
 }
 
 std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::path& file) {
@@ -300,7 +299,6 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
     in.layout.overlap_gradient_reduce = true;
     in.layout.data = 0;  // the launcher takes all GPUs
   }
-  if (fsdp && !is_on(s, "fsdp_config.fsdp_cpu_ram_efficient_loading")) build_in_each_process(in);
   in.framework = fsdp                 ? "transformers-fsdp"
                  : s.has("deepspeed") ? "transformers-deepspeed"
                                       : "transformers-ddp";
@@ -315,9 +313,12 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   if (axolotl && is_on(s, "load_in_8bit") && s.text("adapter", "") != "lora")
     in.unknown.emplace_back("load_in_8bit without adapter: lora, which axolotl refuses");
   // axolotl/monkeypatch/accelerate/fsdp2.py turns no weight into fp32, and axolotl loads them in the type of
-  // products.
-  if (axolotl && !s.has("deepspeed") && precision != Precision::fp32 && s.text("adapter", "").empty())
-    train_in_16_bits(fsdp ? 4 : 6, in);
+  // products, without sharding to the GPU (axolotl/loaders/model.py, _set_device_map_config).
+  const bool narrow = axolotl && precision != Precision::fp32 && s.text("adapter", "").empty();
+  if (narrow && !s.has("deepspeed")) train_in_16_bits(fsdp ? 4 : 6, in);
+  if (axolotl && in.framework == "transformers-ddp") build_in_each_process(0, in);
+  if (fsdp && !is_on(s, "fsdp_config.fsdp_cpu_ram_efficient_loading"))
+    build_in_each_process(narrow ? 2 : 4, in);
   set_trainer_adapters(s, in);
   judge_keys(recipe, axolotl ? "axolotl" : "LLaMA-Factory", "", in);
   if (fsdp) set_deferred_sums(s, in);

@@ -72,7 +72,7 @@ MODELS = {
     "gptj": {"n_embd": 64, "n_layer": 3, "n_head": 4, "vocab_size": 256, "n_positions": 256, "rotary_dim": 4},
     "mpt": {"d_model": 64, "n_layers": 3, "n_heads": 4, "vocab_size": 256, "max_seq_len": 256},
     "stablelm": {**DENSE, "use_qkv_bias": True},
-    "dbrx": {"d_model": 64, "n_layers": 3, "n_heads": 4, "vocab_size": 256, "max_seq_len": 256, "attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0},
+    "dbrx": {"d_model": 64, "n_layers": 3, "n_heads": 4, "vocab_size": 256, "max_seq_len": 256, "attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0},
              "ffn_config": {"hidden_size": 64, "ffn_hidden_size": 96, "moe_num_experts": 8, "moe_top_k": 2}},
     "nemotron": HEADS,
     "starcoder2": {**DENSE, "sliding_window": 32},

@@ -124,6 +124,24 @@ TEST(TunerKeys, SaveMemoryThatTheNoteNames) {
   }
 }
 
+// axolotl/loaders/model.py, _set_device_map_config: weights go to the GPU one by one, but for FSDP.
+TEST(TunerKeys, AxolotlLoadsWeightsInTheTypeOfProducts) {
+  const auto builds = [](const std::string& more) {
+    const Imported in = tuner_recipe("base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\n" + more);
+    const auto found = find_if(
+        in.execution, [](const std::string& field) { return field.starts_with("process_build_bytes="); });
+    return found == in.execution.end() ? "" : found->substr(found->find('=') + 1);
+  };
+  const std::string fsdp = "fsdp_config:\n  reshard_after_forward: true\n";
+  const std::string lora = "adapter: lora\nlora_target_linear: true\n";
+  EXPECT_EQ(builds("bf16: true\n"), "0");
+  EXPECT_EQ(builds("bf16: true\n" + lora), "0");
+  EXPECT_EQ(builds("bf16: true\n" + fsdp), "2");
+  EXPECT_EQ(builds("bf16: false\n" + fsdp), "4");
+  EXPECT_EQ(builds("bf16: true\n" + fsdp + lora), "4") << "of which frozen weights take half";
+  EXPECT_EQ(builds("bf16: true\n" + fsdp + "  cpu_ram_efficient_loading: true\n"), "");
+}
+
 TEST(TunerKeys, LlamaFactorysOptimizersAndLosses) {
   const auto factory = [](const std::string& more) {
     Imported in = tuner_recipe(
@@ -166,8 +184,8 @@ TEST(TunerKeys, ModulesThatAreTrainedWholeBesideAdapters) {
   EXPECT_EQ(both.layout.training.frozen, layers);
   EXPECT_FALSE(both.model->tied_embeddings) << "two copies";
   const Imported head = read("lora_modules_to_save: [lm_head]\n");
-  EXPECT_TRUE(contains(head.layout.training.frozen, FrozenPart::embedding));
-  EXPECT_FALSE(contains(head.layout.training.frozen, FrozenPart::head));
+  EXPECT_TRUE(head.layout.training.freezes(FrozenPart::embedding));
+  EXPECT_FALSE(head.layout.training.freezes(FrozenPart::head));
   EXPECT_EQ(read("lora_modules_to_save:\n").layout.training.frozen, Parts{});
   EXPECT_TRUE(read("").model->tied_embeddings);
   EXPECT_EQ(read("lora_modules_to_save: [embed_tokens, score]\n").unknown,

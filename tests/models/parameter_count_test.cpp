@@ -129,6 +129,7 @@ const Published kPublished[] = {
     {"ministral-3-8b", 8.4 * B, 0.2 * B, 0, 0},
     {"ministral-3-14b", 13.5 * B, 0.1 * B, 0, 0},
     {"mistral-7b-v0.3", 7248023552, 1, 0, 0},
+    {"mistral-7b-instruct-v0.2", 7241732096, 1, 0, 0},
     {"llama2-13b", 13015864320, 1, 0, 0},
     {"phi-2", 2779683840, 1, 0, 0},
     {"phi4-mini", 3.84 * B, 0.01 * B, 0, 0},
