@@ -138,7 +138,8 @@ def by_smallest_cluster(binary, root, files):
         nodes = 1
         while nodes <= MOST_NODES:
             for name, one in check(binary, root, files, f"{kind}:{nodes}").items():
-                if name not in found or found[name]["verdict"] in ("illegal", "does_not_fit") and one["verdict"] == "fits":
+                few = name in found and found[name]["reason"].startswith("it needs ")  # GPUs, so nothing else was judged
+                if name not in found or few or found[name]["verdict"] in ("illegal", "does_not_fit") and one["verdict"] == "fits":
                     found[name] = {**one, "on": f"{8 * nodes} x {kind}"}
             nodes *= 2
     return found
