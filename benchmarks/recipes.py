@@ -21,7 +21,7 @@ VERDICTS = ["fits", "illegal", "does_not_fit", "not_read"]
 APART = "cannot_judge"
 NOT_JUDGED = {"verdict": APART, "parameters": 0, "peak_bytes": 0, "layout": "", "notes": []}
 # Recipes that train no language decoder, and recipes that their owner does not run.
-NO_DECODER = re.compile(r"MODE: inference|it starts (?!pretrain_gpt)|no language model|/flux/|/wan/|/t5/|the owner's CI leaves it out")
+NO_DECODER = re.compile(r"MODE: inference|it starts (?!pretrain_gpt)|no language model|/flux/|/wan/|/t5/|the owner's CI leaves it out|do_predict")
 # Recipes that their owner's own code refuses, by function, with the place.
 REFUSED_BY_OWNER = {
     "qwen35_122b_a10b": "torchtitan/models/common/decoder.py:195", "qwen35_397b_a17b": "torchtitan/models/common/decoder.py:195",
@@ -138,9 +138,10 @@ def by_smallest_cluster(binary, root, files):
         nodes = 1
         while nodes <= MOST_NODES:
             for name, one in check(binary, root, files, f"{kind}:{nodes}").items():
-                if name not in found or found[name]["verdict"] in ("illegal", "does_not_fit") and one["verdict"] == "fits":
+                few = name in found and found[name]["reason"].startswith("it needs ")  # GPUs, so nothing else was judged
+                if name not in found or few or found[name]["verdict"] in ("illegal", "does_not_fit") and one["verdict"] == "fits":
                     found[name] = {**one, "on": f"{8 * nodes} x {kind}"}
-            nodes *= 4 if nodes < 8 else 2
+            nodes *= 2
     return found
 
 
@@ -150,13 +151,19 @@ def torchtitan(binary, root):
 
 
 def tuner(binary, root):
-    """Examples of fine-tuning."""
-    files = []
-    for path in sorted(glob.glob("examples/**/*.y*ml", root_dir=root, recursive=True)):
-        with open(os.path.join(root, path), encoding="utf-8") as file:
-            if re.search(r"^(sequence_len|cutoff_len):", file.read(), re.MULTILINE):
-                files.append(path)
-    return by_smallest_cluster(binary, root, files)
+    """Examples of fine-tuning, with the file of accelerate that a recipe's comment starts it with."""
+    files = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for path in sorted(glob.glob("examples/**/*.y*ml", root_dir=root, recursive=True)):
+            text = pathlib.Path(root, path).read_text(encoding="utf-8")
+            if not re.search(r"^(sequence_len|cutoff_len):", text, re.MULTILINE):
+                continue
+            start, files[path] = re.search(r"^# +--config_file (\S+)", text, re.MULTILINE), path
+            if start:
+                files[path] = os.path.join(scratch, f"{len(files)}.sh")
+                pathlib.Path(files[path]).write_text(f"accelerate launch --config_file {start.group(1)} src/train.py {path}\n", encoding="utf-8")
+        found = by_smallest_cluster(binary, root, list(files.values()))
+        return {path: found[name] for path, name in files.items()}
 
 
 BRIDGE = "src/megatron/bridge/recipes"

@@ -32,7 +32,8 @@ struct Training {
 
   bool adapts() const { return adapter_rank > 0; }
   bool adapts(AdapterTarget target) const { return adapts() && contains(adapter_targets, target); }
-  bool freezes(FrozenPart part) const { return adapts() || contains(frozen, part); }
+  /// With adapters all parts are frozen, unless some are named.
+  bool freezes(FrozenPart part) const { return frozen.empty() ? adapts() : contains(frozen, part); }
   /// Whether a layer has more products than with full training, or other ones.
   bool changes_products() const {
     return adapts() || (!frozen.empty() && frozen_format != FrozenFormat::bf16);

@@ -331,10 +331,8 @@ LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, in
 ParameterShare parameter_share(const LayerProgram& program) {
   ParameterShare share;
   for (const Operator& op : program.operators) {
-    if (op.shape.frozen)
-      (op.expert_parameters ? share.frozen_expert_bytes : share.frozen_bytes) += op.frozen_bytes;
-    else
-      (op.expert_parameters ? share.expert : share.dense) += op.parameters;
+    (op.expert_parameters ? share.frozen_expert_bytes : share.frozen_bytes) += op.frozen_bytes;
+    if (!op.shape.frozen) (op.expert_parameters ? share.expert : share.dense) += op.parameters;
   }
   return share;
 }

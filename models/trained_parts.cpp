@@ -106,7 +106,10 @@ void LayerBuilder::freeze() {
   if (!t.adapts() && t.frozen.empty()) return;
   for (Operator& op : program_.operators) {
     const ModuleRules& rules = rules_of(op.module);
-    if (!rules.part || !t.freezes(*rules.part)) continue;
+    const bool frozen = rules.part && t.freezes(*rules.part);
+    // PEFT trains a copy, and keeps the loaded weight (peft/utils/other.py, ModulesToSaveWrapper).
+    if (!frozen && rules.part && t.adapts()) op.frozen_bytes = op.parameters * unit_;
+    if (!frozen) continue;
     op.shape.frozen = true;
     const bool narrows = execution().states.narrows_experts || !op.expert_parameters;
     const double bits =

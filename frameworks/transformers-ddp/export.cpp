@@ -6,7 +6,6 @@
 
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
-#include "frameworks/transformers/hugging_face.h"
 #include "frameworks/transformers/trainer.h"
 
 namespace mpt::frameworks {
@@ -19,8 +18,7 @@ Exported export_transformers_ddp(const Plan& plan) {
   exported.files.push_back(
       {"accelerate.yaml",
        fmt::format("# {}. For accelerate 1.15.0.\n", export_title(plan)) + yaml_text(config)});
-  Json arguments = trainer_arguments(
-      plan, add_hugging_face_model(plan.model, "transformers-ddp", exported, BalanceLoss::trained));
+  Json arguments = trainer_arguments(plan, "transformers-ddp", exported);
   // Without it, weights have the checkpoint's type, usually 16 bits. Gradients and moments then have it, too.
   if (!l.training.adapts()) arguments["dtype"] = "float32";
   // Indexers get no gradients; with recompute the Trainer does not look for unused parameters (findings: run,

@@ -7,7 +7,6 @@
 #include "frameworks/deepspeed/deepspeed.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
-#include "frameworks/transformers/hugging_face.h"
 #include "frameworks/transformers/trainer.h"
 
 namespace mpt::frameworks {
@@ -29,8 +28,7 @@ Exported export_transformers_deepspeed(const Plan& plan) {
   // The Trainer compares it with a product over all ranks, context ranks included, and refuses other values.
   if (l.context > 1) deepspeed.erase("train_batch_size");
   exported.files.push_back({"deepspeed.json", deepspeed.dump(2) + "\n"});
-  Json arguments = trainer_arguments(
-      plan, add_hugging_face_model(plan.model, "transformers-deepspeed", exported, BalanceLoss::trained));
+  Json arguments = trainer_arguments(plan, "transformers-deepspeed", exported);
   exported.files.push_back({"train.json", arguments.dump(2) + "\n"});
   // accelerate's options have these degrees for FSDP only; its code reads these variables. The attention has
   // no default.

@@ -7,7 +7,6 @@
 
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
-#include "frameworks/transformers/hugging_face.h"
 #include "frameworks/transformers/trainer.h"
 
 namespace mpt::frameworks {
@@ -45,8 +44,7 @@ Exported export_transformers_fsdp(const Plan& plan) {
   exported.files.push_back(
       {"accelerate.yaml",
        fmt::format("# {}. For accelerate 1.15.0.\n", export_title(plan)) + yaml_text(config)});
-  Json arguments = trainer_arguments(
-      plan, add_hugging_face_model(plan.model, "transformers-fsdp", exported, BalanceLoss::trained));
+  Json arguments = trainer_arguments(plan, "transformers-fsdp", exported);
   // Else whole gradients stay on every rank until the last micro-batch.
   arguments["accelerator_config"] = {{"gradient_accumulation_kwargs", {{"sync_each_batch", true}}}};
   exported.files.push_back({"train.json", arguments.dump(2) + "\n"});

@@ -68,7 +68,7 @@ void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
         "once)");
   l.offload_optimizer = config.flag("fsdp_config.fsdp_offload_params", false);
   note_left_out(config, "transformers-fsdp", in);
-  if (!config.flag("fsdp_config.fsdp_cpu_ram_efficient_loading", true)) build_in_each_process(in);
+  if (!config.flag("fsdp_config.fsdp_cpu_ram_efficient_loading", true)) build_in_each_process(4, in);
   if (config.flag("fsdp_config.fsdp_activation_checkpointing", false)) l.recompute = Recompute::full;
 }
 

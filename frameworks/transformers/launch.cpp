@@ -23,6 +23,11 @@ namespace {
 struct LaunchLine {
   std::vector<std::string> plain;  // words that are no options, and no values of options
   Json options = Json::object();
+
+  /// Whether a plain word is this program, or the file of it.
+  bool names(const char* program) const {
+    return any_of(plain, [&](const std::string& w) { return w.ends_with(program); });
+  }
 };
 
 LaunchLine line_of(const ShellCommand& command) {
@@ -51,10 +56,6 @@ LaunchLine line_of(const ShellCommand& command) {
       known = known.is_array() ? known : Json::array({known}), known.push_back(std::move(value));
   }
   return line;
-}
-
-bool is_program(const std::string& word, const char* name) {
-  return std::filesystem::path(word).filename() == name;
 }
 
 // The file that an option or a word names, beside the script.
@@ -143,8 +144,7 @@ Json arguments_of_script(const LaunchLine& line, const std::filesystem::path& sc
   if (all.contains("adapter") && !all.contains("lora_target_modules"))
     throw NotJudged(Problem{script.string(), "adapters on layers that the script chooses",
                             "--lora_target_modules in the line", "add it to a copy of the file"});
-  const bool is_example = any_of(line.plain, [](const auto& w) { return is_program(w, "run_clm.py"); });
-  if (!all.contains("block_size") && !is_example)
+  if (!all.contains("block_size") && !line.names("run_clm.py"))
     throw NotJudged(Problem{script.string(), "sequences as long as the script chooses",
                             "--block_size, --max_length, --max_seq_length or --model_max_length",
                             "add it to a copy of the file"});
@@ -177,22 +177,24 @@ void judge_options(const Json& options, bool trl, Imported& in) {
 }
 
 Imported read_line(LaunchLine line, const std::filesystem::path& script) {
-  const auto word = [&](size_t n) { return n < line.plain.size() ? line.plain[n] : std::string(); };
-  const auto names = [&](const char* program) {
-    return any_of(line.plain, [&](const std::string& w) { return is_program(w, program); });
-  };
-  if (names("axolotl") || names("llamafactory-cli")) {
-    const auto recipe = find_if(line.plain, [](const std::string& w) {
-      return w.ends_with(".yaml") || w.ends_with(".yml") || w.ends_with(".json");
-    });
-    if (recipe == line.plain.end())
-      throw NotJudged(Problem{script.string(), "a start without a recipe", "axolotl train recipe.yaml", ""});
-    return import_transformers(file_named(*recipe, word(0), script));
+  const auto recipe = find_if(line.plain, [](const std::string& w) {
+    return w.ends_with(".yaml") || w.ends_with(".yml") || w.ends_with(".json");
+  });
+  const bool tuner = line.names("axolotl") || line.names("llamafactory-cli");
+  if (tuner && recipe == line.plain.end())
+    throw NotJudged(Problem{script.string(), "a start without a recipe", "axolotl train recipe.yaml", ""});
+  // What the launcher shares out comes before the recipe's own.
+  if (recipe != line.plain.end() && (tuner || line.names("train.py"))) {
+    const std::filesystem::path file = file_named(*recipe, line.plain.front(), script);
+    Json given = read_yaml(file);
+    const Json launched = accelerate_settings(line, script);
+    if (launched.contains("fsdp_config") && !given.contains("deepspeed"))
+      given["fsdp_config"] = launched["fsdp_config"];
+    if (auto in = read_tuner(given, file)) return *in;
   }
-  const bool trl = names("trl") || text_option(line.options, "dataset_name").starts_with("trl-lib") ||
-                   any_of(line.plain, [](const std::string& w) {
-                     return w.find("trl") != std::string::npos || w.ends_with("sft.py");
-                   });
+  const bool trl =
+      line.names("sft.py") || text_option(line.options, "dataset_name").starts_with("trl-lib") ||
+      any_of(line.plain, [](const std::string& w) { return w.find("trl") != std::string::npos; });
   refuse_other_kinds(line, script);
   if (const std::string name = text_option(line.options, "config"); trl && !name.empty()) {
     Json file = read_yaml(file_named(name, "--config", script));
@@ -229,15 +231,11 @@ std::optional<Imported> read_launch(const std::vector<ShellCommand>& commands,
                                     const std::filesystem::path& script) {
   for (const ShellCommand& command : commands) {
     LaunchLine line = line_of(command);
-    const bool tool = any_of(line.plain, [&](const std::string& w) {
-      return is_program(w, "axolotl") || is_program(w, "llamafactory-cli") || is_program(w, "trl");
-    });
-    const bool starts =
-        tool && (contains(line.plain, std::string("train")) || contains(line.plain, std::string("sft")) ||
-                 contains(line.plain, std::string("dpo")));
-    const bool sft = line.options.contains("config") &&
-                     any_of(line.plain, [](const std::string& w) { return w.ends_with("sft.py"); });
-    if (starts || sft || line.options.contains("per_device_train_batch_size"))
+    const bool tool = line.names("axolotl") || line.names("llamafactory-cli") || line.names("trl");
+    const bool starts = tool && (line.names("train") || line.names("sft") || line.names("dpo"));
+    const bool sft = line.options.contains("config") && line.names("sft.py");
+    const bool recipe = line.names("train.py") && line.names(".yaml");
+    if (starts || sft || recipe || line.options.contains("per_device_train_batch_size"))
       return read_line(std::move(line), script);
   }
   return std::nullopt;

@@ -20,24 +20,23 @@
 
 namespace mpt::frameworks {
 
-Json trainer_arguments(const Plan& plan, const std::string& model) {
+Json trainer_arguments(const Plan& plan, const char* framework, Exported& exported) {
   const Layout& l = plan.layout;
-  Json arguments{{"config_name", model},
-                 {"block_size", plan.workload.sequence},
-                 {"per_device_train_batch_size", l.micro_batch},
-                 {"gradient_accumulation_steps", micro_batches(l, plan.workload)}};
+  Json arguments{
+      {"config_name", add_hugging_face_model(plan.model, framework, exported, BalanceLoss::trained)},
+      {"block_size", plan.workload.sequence},
+      {"per_device_train_batch_size", l.micro_batch},
+      {"gradient_accumulation_steps", micro_batches(l, plan.workload)}};
   // All layers of FSDP recompute by accelerate's switch.
-  if (recomputes_partly(l)) {
-    const int64_t layers = l.layers_per_stage.front();
-    arguments["activation_checkpointing_kwargs"] = {
-        {"every_n_layers", layers - *level_of(PartialRecompute::every_nth, l) + 1}};
-  }
+  if (recomputes_partly(l))
+    arguments["activation_checkpointing_kwargs"]["every_n_layers"] =
+        l.layers_per_stage.front() - *level_of(PartialRecompute::every_nth, l) + 1;
   const bool shares_weights = l.execution.framework == "transformers-fsdp";
   arguments["activation_checkpointing"] =
       l.recompute == Recompute::full && (recomputes_partly(l) || !shares_weights);
   // In 8 bits neither: either word would come before accelerate's precision (training_args.py:1614).
-  if (l.precision == Precision::bf16) arguments["bf16"] = true;
-  if (l.precision == Precision::fp16) arguments["fp16"] = true;
+  if (l.precision == Precision::bf16 || l.precision == Precision::fp16)
+    arguments[enum_name(l.precision)] = true;
   // FSDP shares weights out as DTensors, whose states bitsandbytes does not keep and torchao does.
   if (l.training.optimizer == OptimizerKind::adamw8)
     arguments["optim"] = shares_weights ? "adamw_torch_8bit" : "adamw_bnb_8bit";
@@ -47,10 +46,7 @@ Json trainer_arguments(const Plan& plan, const std::string& model) {
 
 Json accelerate_config(const Plan& plan, const char* kind) {
   const Layout& l = plan.layout;
-  const char* precision = l.precision == Precision::fp32   ? "no"
-                          : l.precision == Precision::fp16 ? "fp16"
-                          : l.precision == Precision::bf16 ? "bf16"
-                                                           : "fp8";
+  const std::string precision = l.precision == Precision::fp32 ? "no" : enum_name(l.precision);
   return Json{{"compute_environment", "LOCAL_MACHINE"},
               {"distributed_type", kind},
               {"mixed_precision", precision},
@@ -84,11 +80,9 @@ Json recipe_of_tuner(Json recipe) {
   const bool factory = recipe.contains("cutoff_len");
   if (!factory && !recipe.contains("sequence_len")) return nullptr;
   recipe = trainer_names(std::move(recipe), factory ? "LLaMA-Factory" : "axolotl");
-  Json fsdp = Json::object();  // axolotl takes both spellings
-  const Json config = recipe.value("fsdp_config", Json());
+  const Json config = recipe.value("fsdp_config", Json());  // axolotl takes both spellings
   for (const auto& [key, value] : config.items())
-    fsdp[key.starts_with("fsdp_") ? key : "fsdp_" + key] = value;
-  if (config.is_object()) recipe["fsdp_config"] = fsdp;
+    if (!key.starts_with("fsdp_")) recipe["fsdp_config"]["fsdp_" + key] = value;
   // axolotl/loaders/model.py: load_in_4bit has no effect on the adapter "lora".
   if (!factory && recipe.value("adapter", Json()) != "qlora") recipe.erase("load_in_4bit");
   if (factory)
@@ -110,10 +104,22 @@ bool set_priced(const Json& rows, const Json& value, const Json& given, Imported
     if (row.value("headless", false) && in.model) in.model->tied_embeddings = true;
     if (row.value("keeps_all", false)) in.layout.recompute = Recompute::none;
     if (row.contains("optimizer")) set_optimizer(in, row["optimizer"]);
+    in.ranks = row.value("ranks", in.ranks);
     if (row.contains("note")) in.notes.push_back(row["note"]);
     return true;
   }
   return false;
+}
+
+// PEFT trains copies of whole modules beside the adapters, apart from each other.
+void train_whole_modules(const std::vector<std::string>& names, Imported& in) {
+  if (names.empty()) return;
+  std::vector<FrozenPart>& frozen = in.layout.training.frozen;
+  frozen = {FrozenPart::mixers, FrozenPart::mlps, FrozenPart::experts};
+  if (!contains(names, std::string("embed_tokens"))) frozen.push_back(FrozenPart::embedding);
+  if (!contains(names, std::string("lm_head"))) frozen.push_back(FrozenPart::head);
+  if (in.model) in.model->tied_embeddings = false;
+  if (names.size() + frozen.size() != 5) in.unknown.emplace_back("lora_modules_to_save");
 }
 
 // All layers, or those whose index n divides: transformers/modeling_utils.py, _set_gradient_checkpointing.
@@ -219,6 +225,7 @@ void set_trainer_adapters(const Settings& s, Imported& in) {
   if (any_of(parameters, [](const auto& name) { return name.find("experts.") == std::string::npos; }))
     in.unknown.emplace_back("lora_target_parameters");
   set_adapter_targets(match, targets, s.at("LoRA"), in);
+  train_whole_modules(s.texts("lora_modules_to_save"), in);
 }
 
 void train_in_16_bits(int optimizer_bytes, Imported& in) {
@@ -237,11 +244,9 @@ void set_trainer_settings(const Settings& s, const std::filesystem::path& folder
   in.workload.sequence = s.number("block_size", rule_of(&Workload::sequence), 1024);
   // The Trainer's own default of sequences per GPU is 8.
   l.micro_batch = s.number("per_device_train_batch_size", rule_of(&Layout::micro_batch), 8);
-  in.workload.global_batch = 0;
   in.accumulated = s.number("gradient_accumulation_steps", rule_of(&Workload::global_batch), 1);
-  if (l.data > 0 &&
-      l.data * l.micro_batch * in.accumulated <= int64_t(rule_of(&Workload::global_batch).maximum))
-    in.workload.global_batch = l.data * l.micro_batch * in.accumulated;
+  const int64_t batch = l.data * l.micro_batch * in.accumulated;  // 0: the launcher takes all GPUs
+  in.workload.global_batch = batch <= int64_t(rule_of(&Workload::global_batch).maximum) ? batch : 0;
   // Losses that keep no logits: the Trainer's, and axolotl's (integrations/cut_cross_entropy).
   const auto cuts = [](const std::string& plugin) { return plugin.ends_with("CutCrossEntropyPlugin"); };
   if (is_on(s, "use_liger_kernel") || (any_of(s.texts("plugins"), cuts) && s.flag("cut_cross_entropy", true)))
@@ -259,8 +264,9 @@ void set_deferred_sums(const Settings& s, Imported& in) {
   defer_gradient_sums(key, "true", in);
 }
 
-void build_in_each_process(Imported& in) {
-  in.execution.insert(in.execution.end(), {"host_build_bytes=0", "process_build_bytes=4"});
+void build_in_each_process(int bytes, Imported& in) {
+  in.execution.insert(in.execution.end(),
+                      {"host_build_bytes=0", fmt::format("process_build_bytes={}", bytes)});
 }
 
 std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::path& file) {
@@ -293,7 +299,6 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
     in.layout.overlap_gradient_reduce = true;
     in.layout.data = 0;  // the launcher takes all GPUs
   }
-  if (fsdp && !is_on(s, "fsdp_config.fsdp_cpu_ram_efficient_loading")) build_in_each_process(in);
   in.framework = fsdp                 ? "transformers-fsdp"
                  : s.has("deepspeed") ? "transformers-deepspeed"
                                       : "transformers-ddp";
@@ -308,14 +313,17 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   if (axolotl && is_on(s, "load_in_8bit") && s.text("adapter", "") != "lora")
     in.unknown.emplace_back("load_in_8bit without adapter: lora, which axolotl refuses");
   // axolotl/monkeypatch/accelerate/fsdp2.py turns no weight into fp32, and axolotl loads them in the type of
-  // products.
-  if (axolotl && !s.has("deepspeed") && precision != Precision::fp32 && s.text("adapter", "").empty())
-    train_in_16_bits(fsdp ? 4 : 6, in);
+  // products, without sharding to the GPU (axolotl/loaders/model.py, _set_device_map_config).
+  const bool narrow = axolotl && precision != Precision::fp32 && s.text("adapter", "").empty();
+  if (narrow && !s.has("deepspeed")) train_in_16_bits(fsdp ? 4 : 6, in);
+  if (axolotl && in.framework == "transformers-ddp") build_in_each_process(0, in);
+  if (fsdp && !is_on(s, "fsdp_config.fsdp_cpu_ram_efficient_loading"))
+    build_in_each_process(narrow ? 2 : 4, in);
   set_trainer_adapters(s, in);
   judge_keys(recipe, axolotl ? "axolotl" : "LLaMA-Factory", "", in);
   if (fsdp) set_deferred_sums(s, in);
   if (is_on(s, "use_ray") || !axolotl)
-    in.ranks = s.number("ray_num_workers", between(0, double(kMostRanks)), 0);
+    in.ranks = s.number("ray_num_workers", between(0, double(kMostRanks)), in.ranks);
   in.notes.push_back(
       fmt::format("sequences are priced as long as the longest, {} tokens", in.workload.sequence));
   set_stages(in, {}, file.string());

@@ -14,7 +14,7 @@ namespace mpt::frameworks {
 
 /// The arguments that a plan decides. HfArgumentParser reads them, for a script with TrainingArguments and
 /// run_clm.py's config_name and block_size.
-Json trainer_arguments(const Plan& plan, const std::string& model);
+Json trainer_arguments(const Plan& plan, const char* framework, Exported& exported);
 
 /// The keys of accelerate's YAML file that any plan decides.
 Json accelerate_config(const Plan& plan, const char* kind);
@@ -60,8 +60,9 @@ void set_deferred_sums(const Settings& s, Imported& in);
 /// Sets that weights, gradients, their sums and the residual stream have 16 bits. `optimizer_bytes` of a
 /// weight: its moments, and with DDP the copy of its gradient in a bucket.
 void train_in_16_bits(int optimizer_bytes, Imported& in);
-/// Records that each process builds the whole model, as FSDP2 does without fsdp_cpu_ram_efficient_loading.
-void build_in_each_process(Imported& in);
+/// Records that each process builds the whole model in its host's memory with so many bytes of a weight, as
+/// FSDP2 does without fsdp_cpu_ram_efficient_loading.
+void build_in_each_process(int bytes, Imported& in);
 /// Sets batch, sequence, recomputation, optimizer and model from the Trainer's arguments.
 void set_trainer_settings(const Settings& s, const std::filesystem::path& folder, Imported& in);
 

@@ -42,6 +42,8 @@ std::set<std::string> conditions_of(const Plan& plan, const std::string& by, con
                             by.substr(by.find('-') + 1)};
   const std::pair<bool, const char*> rest[] = {
       {l.training.adapts(), "lora"},
+      {l.training.adapts() && !l.training.freezes(FrozenPart::embedding), "whole_embedding"},
+      {l.training.adapts() && !l.training.freezes(FrozenPart::head), "whole_head"},
       {l.training.frozen_format == FrozenFormat::nf4, "nf4"},
       {l.training.frozen_format == FrozenFormat::int8, "int8"},
       {trainer.value("activation_checkpointing", false), "checkpointing"},

@@ -93,7 +93,7 @@ std::string training_words(const Training& t) {
   if (t.adapts())
     parts.push_back(fmt::format("LoRA of rank {} on {} over {} weights", t.adapter_rank,
                                 joined(t.adapter_targets), enum_name(t.frozen_format)));
-  if (!t.adapts() && !t.frozen.empty()) parts.push_back("frozen: " + joined(t.frozen));
+  if (!t.frozen.empty()) parts.push_back("frozen: " + joined(t.frozen));
   if (t.optimizer != OptimizerKind::adamw) parts.push_back("optimizer " + enum_name(t.optimizer));
   if (t.bf16_gradients) parts.emplace_back("gradients in bf16");
   if (t.deterministic) parts.emplace_back("deterministic kernels");

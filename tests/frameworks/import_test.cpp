@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/ranges.h"
 #include "frameworks/registry.h"
 
 namespace mpt::frameworks {
@@ -304,6 +305,23 @@ TEST(Import, AcceleratesOwnSectionOfDeepSpeed) {
   EXPECT_EQ(plain.layout.zero, 0);
   EXPECT_EQ(plain.layout.data, 16);
   EXPECT_EQ(plain.layout.precision, Precision::bf16);
+}
+
+// deepspeed/comm/config.py and monitor/config.py read comms_logger, tensorboard, wandb, csv_monitor and
+// comet.
+TEST(Import, SectionsThatDeepSpeedReadsNowhereAreNoted) {
+  const std::string file = testing::TempDir() + "/unread.json";
+  const auto read = [&](const char* more) {
+    write_file_atomically(file, std::string("{\"train_micro_batch_size_per_gpu\": 1, "
+                                            "\"zero_optimization\": {\"stage\": 3}") +
+                                    more + "}");
+    return import_deepspeed(file);
+  };
+  const Imported in = read(R"(, "comms_config": {"verbose": false}, "monitor_config": {"enabled": true})");
+  EXPECT_EQ(in.unknown, std::vector<std::string>{});
+  EXPECT_TRUE(contains(in.notes, std::string("not taken over: comms_config, monitor_config")));
+  EXPECT_EQ(read(R"(, "comms_confg": {"verbose": false})").unknown, std::vector<std::string>{"comms_confg"});
+  EXPECT_EQ(read(R"(, "comms_logger": {"enabled": true})").unknown, std::vector<std::string>{});
 }
 
 TEST(Import, NumbersBeyondTheirRangeNameTheirKey) {

@@ -217,6 +217,15 @@ TEST(Launch, TunersNameTheirRecipe) {
       "model_name_or_path: Qwen/Qwen3-8B\nstage: sft\nfinetuning_type: full\ncutoff_len: 2048\nbf16: true\n"
       "per_device_train_batch_size: 1\n");
   EXPECT_EQ(read_any("lf.sh", "llamafactory-cli train lf.yaml\n").workload.sequence, 2048);
+  // The owner's own start of recipes that name no FSDP.
+  const Imported plain = read_any("lf.sh", "torchrun src/train.py lf.yaml\n");
+  EXPECT_EQ(plain.framework, "transformers-ddp");
+  const Imported shared =
+      read_any("lf.sh", "accelerate launch --config_file fsdp2.yaml src/train.py lf.yaml\n");
+  EXPECT_EQ(shared.framework, "transformers-fsdp");
+  EXPECT_EQ(shared.layout.zero, 3);
+  EXPECT_EQ(shared.workload.sequence, 2048);
+  EXPECT_EQ(shared.ranks, 0) << "num_processes stands for the owner's number";
   EXPECT_THROW(
       read_any("dpo.sh", "trl dpo --per_device_train_batch_size 1 --model_name_or_path Qwen/Qwen3-8B\n"),
       NotJudged);

@@ -29,6 +29,10 @@ TEST(TunerKeys, KeysOfTunersThatChangeTheAnswerAreNotJudged) {
         {"rl: grpo\nadapter: lora\n", "rl"},
         {"expert_parallel_size: 2\n", "expert_parallel_size"},
         {"unfrozen_parameters: [lm_head]\n", "unfrozen_parameters"},
+        {"dsv4_fp4_grouped_mode: nvfp4\n", "dsv4_fp4_grouped_mode"},
+        {"adapter: lora\ndsv4_fp4_grouped_mode: fp8\n", "dsv4_fp4_grouped_mode"},
+        {"nvfp4_merge_aware: true\n", "nvfp4_merge_aware"},
+        {"gptq: true\n", "gptq"},
         {"gradient_checkpointing: other\n", "gradient_checkpointing"},
         {"num_labels: 1\n", "num_labels"},
         {"qat: {weight_dtype: float8_e4m3fn}\n", "qat.weight_dtype"},
@@ -55,8 +59,9 @@ TEST(TunerKeys, KeysOfTunersThatChangeTheAnswerAreNotJudged) {
   EXPECT_EQ(factory("quantization_bit: 4\ndouble_quantization: false\n").unknown, Keys{});
   for (const auto& [more, key] : {std::pair{"stage: dpo\nfinetuning_type: full\n", "stage"},
                                   {"quantization_bit: 3\n", "quantization_bit"},
-                                  {"use_galore: true\n", "use_galore"},
-                                  {"pure_bf16: true\n", "pure_bf16"},
+                                  {"mixture_of_depths: convert\n", "mixture_of_depths"},
+                                  {"use_kt: true\n", "use_kt"},
+                                  {"use_asft_loss: true\n", "use_asft_loss"},
                                   {"tensor_model_parallel_size: 2\n", "tensor_model_parallel_size"}})
     EXPECT_EQ(factory(more).unknown, Keys{key});
 }
@@ -100,6 +105,96 @@ TEST(TunerKeys, KeysOfTunersThatArePriced) {
           .notes.size(),
       axolotl("").notes.size());
   EXPECT_EQ(axolotl("use_ray: true\nray_num_workers: 4\n").ranks, 4);
+}
+
+// Where a key only lowers the memory, the price without it stands, and a note says so.
+TEST(TunerKeys, SaveMemoryThatTheNoteNames) {
+  const std::string lora = "adapter: lora\nlora_target_linear: true\n";
+  const std::string base = "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\n";
+  for (const auto& [more, note] :
+       {std::pair{lora + "dsv4_fp4_grouped_mode: nvfp4\n",
+                  "dsv4_fp4_grouped_mode: frozen weights are priced in 16 bits"},
+        {lora + "nvfp4_merge_aware: true\n", "nvfp4_merge_aware: frozen weights are priced in 16 bits"},
+        {lora + "gptq: true\n", "gptq: frozen weights are priced in 16 bits"},
+        {"tiled_mlp: true\n", "tiled_mlp: MLPs are priced whole"},
+        {"lisa_n_layers: 4\nlisa_step_interval: 20\n", "lisa_n_layers: all layers are priced as trained"}}) {
+    const Imported in = tuner_recipe(base + more);
+    EXPECT_EQ(in.unknown, std::vector<std::string>{}) << more;
+    EXPECT_TRUE(has_note(in, note)) << more;
+  }
+}
+
+// axolotl/loaders/model.py, _set_device_map_config: weights go to the GPU one by one, but for FSDP.
+TEST(TunerKeys, AxolotlLoadsWeightsInTheTypeOfProducts) {
+  const auto builds = [](const std::string& more) {
+    const Imported in = tuner_recipe("base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\n" + more);
+    const auto found = find_if(
+        in.execution, [](const std::string& field) { return field.starts_with("process_build_bytes="); });
+    return found == in.execution.end() ? "" : found->substr(found->find('=') + 1);
+  };
+  const std::string fsdp = "fsdp_config:\n  reshard_after_forward: true\n";
+  const std::string lora = "adapter: lora\nlora_target_linear: true\n";
+  EXPECT_EQ(builds("bf16: true\n"), "0");
+  EXPECT_EQ(builds("bf16: true\n" + lora), "0");
+  EXPECT_EQ(builds("bf16: true\n" + fsdp), "2");
+  EXPECT_EQ(builds("bf16: false\n" + fsdp), "4");
+  EXPECT_EQ(builds("bf16: true\n" + fsdp + lora), "4") << "of which frozen weights take half";
+  EXPECT_EQ(builds("bf16: true\n" + fsdp + "  cpu_ram_efficient_loading: true\n"), "");
+}
+
+TEST(TunerKeys, LlamaFactorysOptimizersAndLosses) {
+  const auto factory = [](const std::string& more) {
+    Imported in = tuner_recipe(
+        "model_name_or_path: meta-llama/Llama-3.1-8B\ncutoff_len: 2048\nfinetuning_type: full\n" + more);
+    EXPECT_EQ(in.unknown, std::vector<std::string>{}) << more;
+    return in;
+  };
+  const auto sets = [](const Imported& in, const char* field) {
+    return contains(in.execution, std::string(field));
+  };
+  const Imported galore =
+      factory("pure_bf16: true\nuse_galore: true\ngalore_layerwise: true\ngalore_rank: 128\n");
+  EXPECT_EQ(galore.layout.precision, Precision::bf16);
+  EXPECT_TRUE(sets(galore, "weight_bytes=2"));
+  EXPECT_TRUE(sets(galore, "gradient_bytes=2"));
+  EXPECT_TRUE(has_note(galore, "use_galore: moments are priced as AdamW's"));
+  EXPECT_EQ(galore.ranks, 1) << "parser.py refuses more";
+  EXPECT_EQ(factory("pure_bf16: true\nuse_apollo: true\napollo_rank: 64\n").ranks, 0);
+  const Imported badam = factory("use_badam: true\nbadam_switch_interval: 50\n");
+  EXPECT_EQ(badam.layout.precision, Precision::bf16) << "in the type that the file has";
+  EXPECT_EQ(badam.ranks, 1);
+  EXPECT_FALSE(sets(factory("bf16: true\nuse_eaft_loss: true\n"), "weight_bytes=2"));
+  recipe_file("ds_z0.json", R"({"zero_optimization":{"stage":0},"bf16":{"enabled":"auto"}})");
+  const Imported asft = factory("bf16: true\nuse_asft_loss: true\ndeepspeed: ds_z0.json\n");
+  EXPECT_TRUE(sets(asft, "weight_bytes=4")) << "a second model in bf16";
+  EXPECT_TRUE(sets(asft, "logit_copies=7"));
+}
+
+TEST(TunerKeys, ModulesThatAreTrainedWholeBesideAdapters) {
+  using Parts = std::vector<FrozenPart>;
+  const auto read = [](const std::string& more) {
+    return tuner_recipe(
+        "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nadapter: lora\nlora_r: 8\n"
+        "lora_target_linear: true\n" +
+        more);
+  };
+  const Parts layers{FrozenPart::mixers, FrozenPart::mlps, FrozenPart::experts};
+  const Imported both = read("lora_modules_to_save: [embed_tokens, lm_head]\n");
+  EXPECT_EQ(both.unknown, std::vector<std::string>{});
+  EXPECT_EQ(both.layout.training.frozen, layers);
+  EXPECT_FALSE(both.model->tied_embeddings) << "two copies";
+  const Imported head = read("lora_modules_to_save: [lm_head]\n");
+  EXPECT_TRUE(head.layout.training.freezes(FrozenPart::embedding));
+  EXPECT_FALSE(head.layout.training.freezes(FrozenPart::head));
+  EXPECT_EQ(read("lora_modules_to_save:\n").layout.training.frozen, Parts{});
+  EXPECT_TRUE(read("").model->tied_embeddings);
+  EXPECT_EQ(read("lora_modules_to_save: [embed_tokens, score]\n").unknown,
+            std::vector<std::string>{"lora_modules_to_save"});
+  const Imported factory = tuner_recipe(
+      "model_name_or_path: meta-llama/Llama-3.1-8B\ncutoff_len: 2048\nfinetuning_type: lora\n"
+      "additional_target: embed_tokens,lm_head\n");
+  EXPECT_EQ(factory.layout.training.frozen, layers);
+  EXPECT_EQ(factory.unknown, std::vector<std::string>{});
 }
 
 TEST(TunerKeys, LayersAreNamedByPatternsAndAllLinearOnesBesideNames) {
@@ -167,6 +262,11 @@ TEST(TunerKeys, ThoseOfLlamaFactorysNewerForm) {
   EXPECT_EQ(read("dist_config: {name: fsdpturbo, ep_size: 4}\n").unknown,
             (Keys{"dist_config.name", "dist_config.ep_size"}));
   EXPECT_EQ(read("peft_config: {name: lora, use_dora: true}\n").unknown, Keys{"peft_config.use_dora"});
+  const Imported muon = read("dist_config: {name: fsdp2}\noptim_config: {name: muon, momentum: 0.95}\n");
+  EXPECT_EQ(muon.unknown, Keys{});
+  EXPECT_TRUE(has_note(muon, "optim_config: moments are priced as AdamW's"));
+  EXPECT_EQ(read("optim_config: {name: other}\n").unknown, Keys{"optim_config.name"});
+  EXPECT_EQ(read("optim_config: {name: muon, rank: 8}\n").unknown, Keys{"optim_config.rank"});
 }
 
 }  // namespace

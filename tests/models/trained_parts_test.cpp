@@ -47,6 +47,31 @@ TEST(Adapters, HaveTheParametersThatTheirLibrariesPrint) {
   EXPECT_EQ(share_of(model, l).total(), 32 * each);
 }
 
+// PEFT trains a copy of such a module, and keeps the loaded one (peft/utils/other.py, ModulesToSaveWrapper).
+TEST(Adapters, StandBesideModulesThatAreTrainedWhole) {
+  const ModelSpec model = load_model("llama3-8b");
+  const int64_t table = model.vocab * model.hidden, last_norm = model.hidden, adapters = 41'943'040;
+  const std::vector<FrozenPart> layers{FrozenPart::mixers, FrozenPart::mlps, FrozenPart::experts};
+  const auto with = [&](FrozenFormat format, std::vector<FrozenPart> further) {
+    Layout l = one_rank(model);
+    l.training = lora(16, format);
+    l.training.frozen = layers;
+    l.training.frozen.insert(l.training.frozen.end(), further.begin(), further.end());
+    return share_of(model, l);
+  };
+  for (const FrozenFormat format : {FrozenFormat::bf16, FrozenFormat::nf4}) {
+    Layout usual = one_rank(model);
+    usual.training = lora(16, format);
+    const int64_t stored = share_of(model, usual).frozen_bytes;
+    EXPECT_EQ(with(format, {}).total(), adapters + 2 * table + last_norm);
+    EXPECT_EQ(with(format, {FrozenPart::head}).total(), adapters + table);
+    EXPECT_EQ(with(format, {FrozenPart::embedding}).total(), adapters + table + last_norm);
+    EXPECT_EQ(with(format, {FrozenPart::embedding, FrozenPart::head}).total(), adapters);
+    EXPECT_EQ(with(format, {}).frozen_bytes, stored) << "loaded weights stay beside their copies";
+    EXPECT_EQ(with(format, {FrozenPart::head}).frozen_bytes, stored);
+  }
+}
+
 TEST(Adapters, AreSharesOfTensorRanks) {
   const ModelSpec model = load_model("llama3-8b");
   Layout l = one_rank(model);

@@ -116,6 +116,30 @@ TEST(TunerExports, SayAdaptersAndFourBits) {
   EXPECT_EQ(recipe.find("bnb_4bit_quant_storage"), std::string::npos) << "FSDP alone shards by it";
 }
 
+TEST(TunerExports, SayModulesThatAreTrainedWhole) {
+  PlanRequest r = tuning("transformers-ddp", 1);
+  r.lora = 8;
+  Plan adapted = plan(r);
+  const auto recipe_of = [&](const char* target, std::vector<FrozenPart> further) {
+    std::vector<FrozenPart>& frozen = adapted.layout.training.frozen;
+    frozen = {FrozenPart::mixers, FrozenPart::mlps, FrozenPart::experts};
+    frozen.insert(frozen.end(), further.begin(), further.end());
+    std::string all;
+    for (const auto& file : frameworks::find_export_target(target).write(adapted).files) all += file.text;
+    return all;
+  };
+  for (const char* target : {"axolotl", "trl"}) {
+    EXPECT_NE(recipe_of(target, {}).find("lora_modules_to_save: [embed_tokens, lm_head]\n"),
+              std::string::npos);
+    EXPECT_NE(recipe_of(target, {FrozenPart::embedding}).find("lora_modules_to_save: [lm_head]\n"),
+              std::string::npos);
+    EXPECT_EQ(recipe_of(target, {FrozenPart::embedding, FrozenPart::head}).find("lora_modules_to_save"),
+              std::string::npos);
+  }
+  EXPECT_NE(recipe_of("llamafactory", {FrozenPart::head}).find("additional_target: embed_tokens\n"),
+            std::string::npos);
+}
+
 TEST(TunerExports, NextNamesATunerWhereItAloneSaysThePlan) {
   PlanRequest r = tuning("transformers-ddp", 2);
   r.model.name = "llama3.2-1b";
