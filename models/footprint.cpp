@@ -417,9 +417,8 @@ int64_t least_state_bytes(const Layout& layout, const ParameterShare& share) {
     const auto part = [&](int64_t each, int64_t zero) {
       return layout.zero >= zero ? count / shard * each : count * each;
     };
-    const int64_t gradient = layout.zero_of_gradients() >= 2 ? part(unit.gradient, 2)
-                             : layout.zero >= 2 ? count * std::min<int64_t>(unit.gradient, 2)  // full sums
-                                                : count * unit.gradient;
+    const int64_t sum = gradient_sum_bytes(layout);
+    const int64_t gradient = layout.zero_of_gradients() >= 2 ? part(sum, 2) : count * sum;
     return part(unit.weight, 3) + gradient + (layout.offload_optimizer ? 0 : part(unit.optimizer, 1));
   };
   const auto frozen = [&](int64_t whole, int64_t shard) { return layout.zero >= 3 ? whole / shard : whole; };

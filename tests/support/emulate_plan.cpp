@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A plan's program with sleeping in place of computing, and what may be wrong with a machine: for tests of
-// mpt-plan diagnose, and for benchmarks/emulation.py.
+// mpt-plan diagnose.
 
 #include <CLI/CLI.hpp>
 

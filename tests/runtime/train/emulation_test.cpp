@@ -35,8 +35,7 @@ Plan plan_of(const char* schedule, int64_t pipeline, int64_t chunks, int64_t mic
 }
 
 // Never faster than simulated, whatever else this machine does, and not so much slower that ranks or streams
-// could have waited for each other without need; how near the two are is benchmarks/emulation.py's to
-// measure.
+// could have waited for each other without need.
 TEST(Emulation, AgreesWithTheSimulatorOverSchedulesStagesAndMicroBatches) {
   const std::atomic<bool> stop{false};
   const struct {
