@@ -54,7 +54,8 @@ def draw(kind, rng):
                "seq": 1024 if model.startswith("gpt2") else rng.choice([1024, 2048, 4096]), "zero": rng.choice([2, 3, 3]) if pp == 1 else 2,
                "recompute": rng.choice(recomputes), "sp": "on" if tp > 1 else "off", **({"schedule": "1f1b"} if pp > 1 else {})}
     if kind == "torchtitan experts":
-        request["ep"] = rng.choice([1, 2, 4, 8])
+        ranks = rng.choice([1, 2, 4, 8])
+        request.update({"ep": ranks, "etp": 1} if ranks > 1 else {"ep": 1})
     if kind.startswith("torchtitan"):
         request["execution"] = ["elementwise=eager", rng.choice(["loss=chunked", "loss=fp32"])]
     return request

@@ -20,6 +20,9 @@ SMALL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_s
          "num_key_value_heads": 4, "intermediate_size": WIDTH, "vocab_size": WORDS, "max_position_embeddings": 512, "tie_word_embeddings": False}
 # A vocabulary that makes the head outweigh the rest, as in small models and last stages.
 WIDE = {**SMALL, "vocab_size": 32 * WORDS}
+EXPERTS, CHOSEN, EXPERT = 8, 2, 128  # how many there are, how many a token visits, their width
+SPARSE = {**SMALL, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "head_dim": HIDDEN // 4, "num_experts": EXPERTS, "num_experts_per_tok": CHOSEN,
+          "moe_intermediate_size": EXPERT, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], "router_aux_loss_coef": 0.001}
 LAYER = 4 * HIDDEN * HIDDEN + 3 * HIDDEN * WIDTH + 2 * HIDDEN  # parameters
 PARAMETERS = 2 * WORDS * HIDDEN + LAYERS * LAYER + HIDDEN
 EIGHT, TITAN = {"dp": 8, "micro_batch": 1}, {"framework": "torchtitan", "execution": ["elementwise=eager", "loss=chunked"]}
@@ -46,6 +49,9 @@ PLANS = {
     },
     "torchtitan": {
         **{f"zero {zero}, {recompute}": {**TITAN, **EIGHT, "zero": zero, "recompute": recompute} for zero, recompute in ((3, "none"), (2, "full"), (3, "selective"))},
+        **{f"experts, {ranks} ranks, {recompute}": {**TITAN, **EIGHT, "model": SPARSE, "zero": 3, "ep": ranks, "recompute": recompute}
+           for ranks, recompute in ((1, "none"), (4, "none"), (4, "full"))},
+        "experts of tensor ranks": {**TITAN, "model": SPARSE, "dp": 4, "tp": 2, "sp": "on", "zero": 3, "micro_batch": 1, "ep": 4, "etp": 1, "recompute": "none"},
         "stages of tensor ranks": {**TITAN, "dp": 2, "tp": 2, "pp": 2, "zero": 2, "micro_batch": 1, "schedule": "1f1b", "recompute": "none"},
         **{f"wide, {name}": {**TITAN, "model": WIDE, "batch": 32, "micro_batch": 1, "recompute": "full", **options} for name, options in HELD.items()},
     },
@@ -236,6 +242,38 @@ def test_torchtitan_runs_a_pipeline_of_tensor_ranks():
     for rank in (first, last):
         assert count(rank, "send", part, "pipeline") == count(rank, "recv", part, "pipeline") == 8
         assert count(rank, "all-gather", 2 * part, "tensor") >= 8 * 4 * LAYERS // 2, rank["collectives"]
+
+
+# A layer's experts beside its attention, norms and router; each rank of experts has its part of them.
+@pytest.mark.parametrize("ranks, recompute", [(1, "none"), (4, "none"), (4, "full")])
+def test_torchtitans_experts_exchange_even_parts(ranks, recompute):
+    figures = verified(f"experts, {ranks} ranks, {recompute}", "torchtitan")
+    [rank] = figures["ranks"]
+    experts, rest = EXPERTS * 3 * HIDDEN * EXPERT, 4 * HIDDEN * HIDDEN + 2 * HIDDEN + 2 * HIDDEN // 4 + EXPERTS * HIDDEN
+    assert rank["own_parameter_bytes"] == 4 * (LAYERS * (experts + rest) + 2 * WORDS * HIDDEN + HIDDEN) // 8
+    # Tokens go to their experts and back, forward and backward; full recompute sends and fetches them once more.
+    copies, rounds = SEQUENCE * CHOSEN * HIDDEN * 2, 6 if recompute == "full" else 4
+    if ranks == 1:
+        assert count(rank, "all-gather", 2 * (experts + rest)) == 2 * LAYERS * 2, rank["collectives"]  # two micro-batches
+        assert count(rank, "all-to-all", group="experts") == 0 and figures["assumed"] == ""
+        return
+    assert count(rank, "all-gather", 2 * rest) == 2 * LAYERS * 2 == count(rank, "all-gather", 2 * experts // ranks, "shards of experts")
+    assert count(rank, "all-to-all", copies, "experts") == 2 * LAYERS * rounds, rank["collectives"]
+    assert figures["assumed"] == "Each rank sends equally many tokens to each rank of experts."
+
+
+def test_torchtitans_experts_and_tensor_ranks_share_tokens():
+    [rank] = verified("experts of tensor ranks", "torchtitan")["ranks"]
+    assert count(rank, "all-to-all", SEQUENCE // 2 * CHOSEN * HIDDEN * 2, "experts") == 4 * LAYERS * 4  # four micro-batches
+
+
+def test_the_router_of_torchtitan_keeps_32_bits():
+    """Its product runs in fp32 on GPUs, and so do the experts' outputs where they are added."""
+    saved = {name: verified(f"experts, {name}", "torchtitan")["ranks"][0]["saved_bytes"]["0"] for name in ("1 ranks, none", "4 ranks, full")}
+    copies, wide = SEQUENCE * CHOSEN, 4 * SEQUENCE * HIDDEN
+    experts = copies * (2 * HIDDEN + 4 * HIDDEN + 5 * 2 * EXPERT)  # the input, the output, and of two products both results, the activation and their product
+    assert LAYERS * (experts + wide) < saved["1 ranks, none"] < LAYERS * (experts + wide + 11 * SEQUENCE * HIDDEN * 2), saved
+    assert LAYERS * SEQUENCE * HIDDEN * 2 < saved["4 ranks, full"] < (LAYERS + 4) * SEQUENCE * HIDDEN * 2, saved
 
 
 def test_the_last_line_says_by_what_and_what_is_left_out(tmp_path):
