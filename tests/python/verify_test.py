@@ -31,9 +31,9 @@ ON_CPUS = {f"cpus, {name}": {"cluster": "this-machine:2", "batch": 4, "dp": 2, "
 # After an input gradient zb-v keeps all that was saved.
 HELD = {"shards": {"dp": 8, "zero": 3}, "stages": {"dp": 4, "zero": 2, "pp": 2, "schedule": "1f1b"},
         "split backward": {"dp": 4, "zero": 2, "pp": 2, "schedule": "zb-v", "recompute": "none", "seq": 512, "execution": ["elementwise=eager", "loss=fp32"]}}
-# Of a usual size: in small models what MPT adds up of one operator weighs 5 to 10 %.
+# Of a usual size: in small models what MPT adds up of one operator weighs 5 to 10 %. They run where MPT_SLOW is set.
 EIGHT_BILLION = {**EIGHT, "model": "llama3-8b", "seq": 4096, "zero": 3, "recompute": "full"}
-LARGE = {"large": EIGHT_BILLION, "trainer, large": {**EIGHT_BILLION, "framework": "transformers-fsdp"}}
+LARGE = {"large": EIGHT_BILLION, "trainer, large": {**EIGHT_BILLION, "framework": "transformers-fsdp"}} if os.environ.get("MPT_SLOW") else {}
 # What the tests look at, by environment and name.
 PLANS = {
     "accelerate": {
@@ -56,6 +56,14 @@ PLANS = {
         **{f"wide, {name}": {**TITAN, "model": WIDE, "batch": 32, "micro_batch": 1, "recompute": "full", **options} for name, options in HELD.items()},
     },
 }
+PLANS["automodel"] = {f"zero {zero}, {recompute}": {"framework": "automodel", **EIGHT, "zero": zero, "recompute": recompute} for zero, recompute in ((3, "none"), (2, "full"))}
+# Of AutoModel: modules for GPUs, and names that PyTorch 2.15 has no more.
+STAND_INS = f"""
+import sys
+sys.path.append({str(SOURCES / "tests" / "frameworks")!r})
+import stubs
+stubs.use(), stubs.untuned_kernels(), stubs.older_fsdp()
+"""
 # Runs the command with each file, one after another in a process: importing a framework takes longer than a step of such a model.
 COMMANDS = """
 import runpy, sys
@@ -124,7 +132,7 @@ def save_all(folder, plans):
 def all_verified(environment):
     """Figures of the environment's plans by name, up to one that fails, and what it says."""
     with tempfile.TemporaryDirectory() as folder:
-        done = run(pathlib.Path(folder), environment, "-c", COMMANDS, *save_all(pathlib.Path(folder), PLANS[environment]))
+        done = run(pathlib.Path(folder), environment, "-c", STAND_INS * (environment == "automodel") + COMMANDS, *save_all(pathlib.Path(folder), PLANS[environment]))
     return dict(zip(PLANS[environment], map(json.loads, done.stdout.split("end of a plan")[:-1]))), done.stderr
 
 
@@ -208,6 +216,20 @@ def test_every_second_layer_recomputes_by_the_trainer():
         assert count(rank, "all-gather", 2 * LAYER, "dp_shard") == 2 * LAYERS * 2  # the Trainer's gathers no third time
         saved[layers] = rank["saved_bytes"]["0"]
     assert abs((saved[0] + saved[4]) / 2 / saved[2] - 1) < 0.01, saved
+
+
+# Its weights are in bf16, and so are both moments.
+@pytest.mark.parametrize("zero, recompute, gathers", [(3, "none", 2), (2, "full", 1)])
+def test_automodel_runs_a_step_of_its_own_recipe(zero, recompute, gathers):
+    figures = verified(f"zero {zero}, {recompute}", "automodel")
+    [rank] = figures["ranks"]
+    assert set(figures["checked_by"]) == {"torch", "nemo_automodel"}
+    assert rank["own_parameter_bytes"] == 2 * PARAMETERS // 8 and 4 * PARAMETERS // 8 <= rank["bytes"]["optimizer"] < 4 * PARAMETERS // 8 + 1000
+    assert count(rank, "all-gather", 2 * LAYER) == 2 * LAYERS * gathers, rank["collectives"]  # two micro-batches
+    assert count(rank, "reduce-scatter", 4 * LAYER) == 2 * LAYERS  # in fp32
+    token, logits = SEQUENCE * HIDDEN * 2, SEQUENCE * WORDS
+    if recompute == "full":  # each layer keeps its input; the head keeps logits in 16 and 32 bits
+        assert LAYERS * token + 6 * logits < rank["saved_bytes"]["0"] < (LAYERS + 4) * token + 14 * logits, rank["saved_bytes"]
 
 
 # "never" reshards after the backward, so a layer is gathered once for each micro-batch.
@@ -299,10 +321,10 @@ def test_wrong_input_ends_with_2_and_a_remedy(tmp_path):
     refused(tmp_path)
 
 
-@pytest.mark.parametrize("framework", ["automodel", "megatron-core", "deepspeed"])
+@pytest.mark.parametrize("framework", ["transformers-ddp", "megatron-core", "deepspeed"])
 def test_other_frameworks_are_refused_by_name(tmp_path, framework):
     plan_of(tmp_path, framework=framework)
-    assert f"MPT cannot verify {framework} yet; expected pytorch, transformers-fsdp, torchtitan" in refused(tmp_path, "plan.json")
+    assert f"MPT cannot verify {framework} yet; expected pytorch, transformers-fsdp, torchtitan, automodel" in refused(tmp_path, "plan.json")
     with pytest.raises(mpt.InputError, match=framework):
         mpt.verify(tmp_path / "plan.json")
 

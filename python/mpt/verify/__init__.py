@@ -22,7 +22,7 @@ from .._door import wrong
 
 # The module here, and the packages that it runs, with the versions that it was tested with.
 FRAMEWORKS = {"pytorch": ("_pytorch", {"torch": "2.15"}), "transformers-fsdp": ("_transformers", {"torch": "2.15", "transformers": "5.24", "accelerate": "1.15"}),
-              "torchtitan": ("_torchtitan", {"torch": "2.15", "torchtitan": "0.3"})}
+              "torchtitan": ("_torchtitan", {"torch": "2.15", "torchtitan": "0.3"}), "automodel": ("_automodel", {"torch": "2.15", "nemo_automodel": "0.7"})}
 NOT_IN_IT = "Allocator, streams and NCCL's buffers are not in it."
 # Fake tensors have no values, so what a router chooses is not known.
 EVEN = "Each rank sends equally many tokens to each rank of experts."
