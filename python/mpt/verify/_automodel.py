@@ -50,8 +50,8 @@ def _without_device() -> Iterator[None]:
 class Trained:
     """What the recipe's setup() does, without data, files and weights that have values."""
 
-    def __init__(self, recipe_of: Any, plan: Any):
-        recipe = self.recipe = train_ft.TrainFinetuneRecipeForNextTokenPrediction(recipe_of)
+    def __init__(self, config: Any, plan: Any):
+        recipe = self.recipe = train_ft.TrainFinetuneRecipeForNextTokenPrediction(config)
         recipe.dist_env = DistInfo("fake", dist.get_rank(), dist.get_world_size(), torch.device("cpu"), False)
         (recipe.distributed_setup, recipe.mesh_context, recipe.distributed_config, recipe.device_mesh, recipe.moe_mesh, recipe.pp_enabled, *_
          ) = recipe._distributed_setup_attributes(recipe._create_distributed_setup())
@@ -105,8 +105,8 @@ class Trained:
 
 def measured(plan: Any) -> List[Dict[str, Any]]:
     layout = plan.layout
-    if layout.pipeline > 1 or layout.context > 1 or layout.expert > 1:
-        raise _refused("a pipeline, context ranks or ranks of experts", "data and tensor ranks")
+    if layout.pipeline > 1 or layout.context > 1 or any("moe" in kind for kind in plan.json["model"]["layers"]["kinds"].values()):
+        raise _refused("a pipeline, context ranks or experts", "a dense model on data and tensor ranks")
     logging.getLogger("nemo_automodel").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
         plan.export("automodel", folder)
