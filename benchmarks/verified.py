@@ -5,6 +5,7 @@
 Usage: verified.py [NAMES] prints the table of docs/python.md, in a Python with mpt, torch, transformers and accelerate.
 verified.py --drawn FRAMEWORK SEED COUNT prints a part of reports/results/verify.md, of drawn layouts that MPT exports, in the framework's Python."""
 
+import os
 import random
 import statistics
 import sys
@@ -34,7 +35,9 @@ DRAWN = {
     "pytorch": (["llama3.2-1b", "llama3-8b", "qwen3-0.6b", "qwen3-4b", "qwen3-8b", "gpt2-1.5b", "phi-4", "qwen2.5-7b", "llama2-13b", "mixtral-8x7b"], ["none", "full"]),
     "transformers-fsdp": (["llama3.2-1b", "llama3-8b", "qwen3-0.6b", "qwen3-4b", "qwen3-8b", "phi-4", "qwen2.5-7b", "llama2-13b", "smollm2-1.7b", "olmoe-1b-7b"],
                           ["none", "full"]),
+    "automodel": (["llama3.2-1b", "llama3-8b", "qwen3-0.6b", "qwen3-8b", "qwen2.5-7b", "llama2-13b"], ["none", "full"]),
     "torchtitan": (["llama3.2-1b", "llama3-8b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "llama2-13b"], ["none", "full", "selective"]),
+    "torchtitan experts": (["qwen3-30b-a3b", "moonlight-16b-a3b", "deepseek-v2-lite", "mixtral-8x7b"], ["none", "full", "selective"]),
 }
 
 
@@ -44,28 +47,32 @@ def verified(framework, request):
     return rank, {row["name"]: row for row in rank["beside"]}
 
 
-def draw(framework, rng):
-    models, recomputes = DRAWN[framework]
+def draw(kind, rng):
+    models, recomputes = DRAWN[kind]
     model, nodes, stages = rng.choice(models), rng.choice([1, 1, 2, 4]), rng.choice([1, 1, 1, 2, 4])
-    pp, tp = (1, 1) if framework == "transformers-fsdp" else (stages, rng.choice([1, 1, 1, 2, 4]))
+    pp, tp = (1, 1) if kind in ("transformers-fsdp", "automodel") else (stages, rng.choice([1, 1, 1, 2, 4]))
     dp, micro_batch, rounds = nodes * 8 // pp // tp, rng.choice([1, 1, 2, 4]), rng.choice([1, 2, 4]) * pp
     request = {"model": model, "cluster": f"dgx-h100:{nodes}", "global_batch": dp * micro_batch * rounds, "dp": dp, "tp": tp, "pp": pp, "micro_batch": micro_batch,
                "seq": 1024 if model.startswith("gpt2") else rng.choice([1024, 2048, 4096]), "zero": rng.choice([2, 3, 3]) if pp == 1 else 2,
-               "recompute": rng.choice(recomputes), "sp": "on" if tp > 1 else "off", "schedule": "1f1b" if pp > 1 else "none"}
-    if framework == "torchtitan":
+               "recompute": rng.choice(recomputes), "sp": "on" if tp > 1 else "off", **({"schedule": "1f1b"} if pp > 1 else {})}
+    if kind == "torchtitan experts":
+        ranks = rng.choice([1, 2, 4, 8])
+        request.update({"ep": ranks, "etp": 1} if ranks > 1 else {"ep": 1})
+    if kind.startswith("torchtitan"):
         request["execution"] = ["elementwise=eager", rng.choice(["loss=chunked", "loss=fp32"])]
     return request
 
 
-def drawn(framework, seed, count):
+def drawn(kind, seed, count):
     """Layouts that MPT does not plan, export or verify are drawn again."""
     rng, errors = random.Random(seed), []
-    print(f"## {framework}, `verified.py --drawn {framework} {seed} {count}`\n\n| layout | peak, GiB | predicted | ratio |\n| --- | --- | --- | --- |")
+    print(f"## {kind}, `verified.py --drawn '{kind}' {seed} {count}`\n\n| layout | peak, GiB | predicted | ratio |\n| --- | --- | --- | --- |")
     while len(errors) < count:
-        request = draw(framework, rng)
+        request = draw(kind, rng)
         try:
-            rank, rows = verified(framework, request)
-        except mpt.InputError:
+            rank, rows = verified(kind.split()[0], request)
+        except mpt.InputError as error:
+            print(error, file=sys.stderr)
             continue
         errors.append(abs(rows["peak"]["ratio"] - 1))
         words = ", ".join(f"{key} {value}" for key, value in request.items() if key not in ("model", "cluster", "sp", "execution") and value != "none")
@@ -76,6 +83,11 @@ def drawn(framework, seed, count):
 
 def main():
     if sys.argv[1:2] == ["--drawn"]:
+        if sys.argv[2] == "automodel":  # what tests/frameworks puts in the place of modules for GPUs
+            sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/frameworks"))
+            import stubs
+            for stand_in in (stubs.use, stubs.untuned_kernels, stubs.older_fsdp):
+                stand_in()
         drawn(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
         return
     print("| plan | peak, GiB | predicted | ratio | weights, gradients, states | activations | saved by a forward | collectives |\n"

@@ -20,6 +20,9 @@ SMALL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_s
          "num_key_value_heads": 4, "intermediate_size": WIDTH, "vocab_size": WORDS, "max_position_embeddings": 512, "tie_word_embeddings": False}
 # A vocabulary that makes the head outweigh the rest, as in small models and last stages.
 WIDE = {**SMALL, "vocab_size": 32 * WORDS}
+EXPERTS, CHOSEN, EXPERT = 8, 2, 128  # how many there are, how many a token visits, their width
+SPARSE = {**SMALL, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "head_dim": HIDDEN // 4, "num_experts": EXPERTS, "num_experts_per_tok": CHOSEN,
+          "moe_intermediate_size": EXPERT, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], "router_aux_loss_coef": 0.001}
 LAYER = 4 * HIDDEN * HIDDEN + 3 * HIDDEN * WIDTH + 2 * HIDDEN  # parameters
 PARAMETERS = 2 * WORDS * HIDDEN + LAYERS * LAYER + HIDDEN
 EIGHT, TITAN = {"dp": 8, "micro_batch": 1}, {"framework": "torchtitan", "execution": ["elementwise=eager", "loss=chunked"]}
@@ -28,9 +31,9 @@ ON_CPUS = {f"cpus, {name}": {"cluster": "this-machine:2", "batch": 4, "dp": 2, "
 # After an input gradient zb-v keeps all that was saved.
 HELD = {"shards": {"dp": 8, "zero": 3}, "stages": {"dp": 4, "zero": 2, "pp": 2, "schedule": "1f1b"},
         "split backward": {"dp": 4, "zero": 2, "pp": 2, "schedule": "zb-v", "recompute": "none", "seq": 512, "execution": ["elementwise=eager", "loss=fp32"]}}
-# Of a usual size: in small models what MPT adds up of one operator weighs 5 to 10 %.
+# Of a usual size: in small models what MPT adds up of one operator weighs 5 to 10 %. They run where MPT_SLOW is set.
 EIGHT_BILLION = {**EIGHT, "model": "llama3-8b", "seq": 4096, "zero": 3, "recompute": "full"}
-LARGE = {"large": EIGHT_BILLION, "trainer, large": {**EIGHT_BILLION, "framework": "transformers-fsdp"}}
+LARGE = {"large": EIGHT_BILLION, "trainer, large": {**EIGHT_BILLION, "framework": "transformers-fsdp"}} if os.environ.get("MPT_SLOW") else {}
 # What the tests look at, by environment and name.
 PLANS = {
     "accelerate": {
@@ -46,10 +49,21 @@ PLANS = {
     },
     "torchtitan": {
         **{f"zero {zero}, {recompute}": {**TITAN, **EIGHT, "zero": zero, "recompute": recompute} for zero, recompute in ((3, "none"), (2, "full"), (3, "selective"))},
+        **{f"experts, {ranks} ranks, {recompute}": {**TITAN, **EIGHT, "model": SPARSE, "zero": 3, "ep": ranks, "recompute": recompute}
+           for ranks, recompute in ((1, "none"), (4, "none"), (4, "full"))},
+        "experts of tensor ranks": {**TITAN, "model": SPARSE, "dp": 4, "tp": 2, "sp": "on", "zero": 3, "micro_batch": 1, "ep": 4, "etp": 1, "recompute": "none"},
         "stages of tensor ranks": {**TITAN, "dp": 2, "tp": 2, "pp": 2, "zero": 2, "micro_batch": 1, "schedule": "1f1b", "recompute": "none"},
         **{f"wide, {name}": {**TITAN, "model": WIDE, "batch": 32, "micro_batch": 1, "recompute": "full", **options} for name, options in HELD.items()},
     },
 }
+PLANS["automodel"] = {f"zero {zero}, {recompute}": {"framework": "automodel", **EIGHT, "zero": zero, "recompute": recompute} for zero, recompute in ((3, "none"), (2, "full"))}
+# Of AutoModel: modules for GPUs, and names that PyTorch 2.15 has no more.
+STAND_INS = f"""
+import sys
+sys.path.append({str(SOURCES / "tests" / "frameworks")!r})
+import stubs
+stubs.use(), stubs.untuned_kernels(), stubs.older_fsdp()
+"""
 # Runs the command with each file, one after another in a process: importing a framework takes longer than a step of such a model.
 COMMANDS = """
 import runpy, sys
@@ -118,7 +132,7 @@ def save_all(folder, plans):
 def all_verified(environment):
     """Figures of the environment's plans by name, up to one that fails, and what it says."""
     with tempfile.TemporaryDirectory() as folder:
-        done = run(pathlib.Path(folder), environment, "-c", COMMANDS, *save_all(pathlib.Path(folder), PLANS[environment]))
+        done = run(pathlib.Path(folder), environment, "-c", STAND_INS * (environment == "automodel") + COMMANDS, *save_all(pathlib.Path(folder), PLANS[environment]))
     return dict(zip(PLANS[environment], map(json.loads, done.stdout.split("end of a plan")[:-1]))), done.stderr
 
 
@@ -204,6 +218,20 @@ def test_every_second_layer_recomputes_by_the_trainer():
     assert abs((saved[0] + saved[4]) / 2 / saved[2] - 1) < 0.01, saved
 
 
+# Its weights are in bf16, and so are both moments.
+@pytest.mark.parametrize("zero, recompute, gathers", [(3, "none", 2), (2, "full", 1)])
+def test_automodel_runs_a_step_of_its_own_recipe(zero, recompute, gathers):
+    figures = verified(f"zero {zero}, {recompute}", "automodel")
+    [rank] = figures["ranks"]
+    assert set(figures["checked_by"]) == {"torch", "nemo_automodel"}
+    assert rank["own_parameter_bytes"] == 2 * PARAMETERS // 8 and 4 * PARAMETERS // 8 <= rank["bytes"]["optimizer"] < 4 * PARAMETERS // 8 + 1000
+    assert count(rank, "all-gather", 2 * LAYER) == 2 * LAYERS * gathers, rank["collectives"]  # two micro-batches
+    assert count(rank, "reduce-scatter", 4 * LAYER) == 2 * LAYERS  # in fp32
+    token, logits = SEQUENCE * HIDDEN * 2, SEQUENCE * WORDS
+    if recompute == "full":  # each layer keeps its input; the head keeps logits in 16 and 32 bits
+        assert LAYERS * token + 6 * logits < rank["saved_bytes"]["0"] < (LAYERS + 4) * token + 14 * logits, rank["saved_bytes"]
+
+
 # "never" reshards after the backward, so a layer is gathered once for each micro-batch.
 @pytest.mark.parametrize("zero, recompute, gathers", [(3, "none", 2), (2, "full", 1), (3, "selective", 2)])
 def test_torchtitan_runs_a_step_of_its_own_trainer(zero, recompute, gathers):
@@ -238,6 +266,38 @@ def test_torchtitan_runs_a_pipeline_of_tensor_ranks():
         assert count(rank, "all-gather", 2 * part, "tensor") >= 8 * 4 * LAYERS // 2, rank["collectives"]
 
 
+# A layer's experts beside its attention, norms and router; each rank of experts has its part of them.
+@pytest.mark.parametrize("ranks, recompute", [(1, "none"), (4, "none"), (4, "full")])
+def test_torchtitans_experts_exchange_even_parts(ranks, recompute):
+    figures = verified(f"experts, {ranks} ranks, {recompute}", "torchtitan")
+    [rank] = figures["ranks"]
+    experts, rest = EXPERTS * 3 * HIDDEN * EXPERT, 4 * HIDDEN * HIDDEN + 2 * HIDDEN + 2 * HIDDEN // 4 + EXPERTS * HIDDEN
+    assert rank["own_parameter_bytes"] == 4 * (LAYERS * (experts + rest) + 2 * WORDS * HIDDEN + HIDDEN) // 8
+    # Tokens go to their experts and back, forward and backward; full recompute sends and fetches them once more.
+    copies, rounds = SEQUENCE * CHOSEN * HIDDEN * 2, 6 if recompute == "full" else 4
+    if ranks == 1:
+        assert count(rank, "all-gather", 2 * (experts + rest)) == 2 * LAYERS * 2, rank["collectives"]  # two micro-batches
+        assert count(rank, "all-to-all", group="experts") == 0 and figures["assumed"] == ""
+        return
+    assert count(rank, "all-gather", 2 * rest) == 2 * LAYERS * 2 == count(rank, "all-gather", 2 * experts // ranks, "shards of experts")
+    assert count(rank, "all-to-all", copies, "experts") == 2 * LAYERS * rounds, rank["collectives"]
+    assert figures["assumed"] == "Each rank sends equally many tokens to each rank of experts."
+
+
+def test_torchtitans_experts_and_tensor_ranks_share_tokens():
+    [rank] = verified("experts of tensor ranks", "torchtitan")["ranks"]
+    assert count(rank, "all-to-all", SEQUENCE // 2 * CHOSEN * HIDDEN * 2, "experts") == 4 * LAYERS * 4  # four micro-batches
+
+
+def test_the_router_of_torchtitan_keeps_32_bits():
+    """Its product runs in fp32 on GPUs, and so do the experts' outputs where they are added."""
+    saved = {name: verified(f"experts, {name}", "torchtitan")["ranks"][0]["saved_bytes"]["0"] for name in ("1 ranks, none", "4 ranks, full")}
+    copies, wide = SEQUENCE * CHOSEN, 4 * SEQUENCE * HIDDEN
+    experts = copies * (2 * HIDDEN + 4 * HIDDEN + 5 * 2 * EXPERT)  # the input, the output, and of two products both results, the activation and their product
+    assert LAYERS * (experts + wide) < saved["1 ranks, none"] < LAYERS * (experts + wide + 11 * SEQUENCE * HIDDEN * 2), saved
+    assert LAYERS * SEQUENCE * HIDDEN * 2 < saved["4 ranks, full"] < (LAYERS + 4) * SEQUENCE * HIDDEN * 2, saved
+
+
 def test_the_last_line_says_by_what_and_what_is_left_out(tmp_path):
     plan_of(tmp_path, dp=8, zero=3)
     done = run(tmp_path, "torch", "-m", "mpt.verify", "plan.json")
@@ -261,10 +321,10 @@ def test_wrong_input_ends_with_2_and_a_remedy(tmp_path):
     refused(tmp_path)
 
 
-@pytest.mark.parametrize("framework", ["automodel", "megatron-core", "deepspeed"])
+@pytest.mark.parametrize("framework", ["transformers-ddp", "megatron-core", "deepspeed"])
 def test_other_frameworks_are_refused_by_name(tmp_path, framework):
     plan_of(tmp_path, framework=framework)
-    assert f"MPT cannot verify {framework} yet; expected pytorch, transformers-fsdp, torchtitan" in refused(tmp_path, "plan.json")
+    assert f"MPT cannot verify {framework} yet; expected pytorch, transformers-fsdp, torchtitan, automodel" in refused(tmp_path, "plan.json")
     with pytest.raises(mpt.InputError, match=framework):
         mpt.verify(tmp_path / "plan.json")
 

@@ -22,8 +22,10 @@ from .._door import wrong
 
 # The module here, and the packages that it runs, with the versions that it was tested with.
 FRAMEWORKS = {"pytorch": ("_pytorch", {"torch": "2.15"}), "transformers-fsdp": ("_transformers", {"torch": "2.15", "transformers": "5.24", "accelerate": "1.15"}),
-              "torchtitan": ("_torchtitan", {"torch": "2.15", "torchtitan": "0.3"})}
+              "torchtitan": ("_torchtitan", {"torch": "2.15", "torchtitan": "0.3"}), "automodel": ("_automodel", {"torch": "2.15", "nemo_automodel": "0.7"})}
 NOT_IN_IT = "Allocator, streams and NCCL's buffers are not in it."
+# Fake tensors have no values, so what a router chooses is not known.
+EVEN = "Each rank sends equally many tokens to each rank of experts."
 # A row, the plan's field, and the measured kinds that it sums.
 ROWS = {"weights": ("parameter_bytes", ["parameters", "gathered"]), "gradients": ("gradient_bytes", ["gradients"]),
         "optimizer states": ("optimizer_bytes", ["optimizer"]), "activations, transfers": ("activation_peak_bytes", ["activations"])}
@@ -62,7 +64,7 @@ class Verified(NamedTuple):
     def json(self) -> Dict[str, Any]:
         ranks = [self._rank(one) for one in self.measured]
         return {"format": "mpt-verify", "version": 1, "model": self.plan.model.name, "cluster": self.plan.cluster.name,
-                "framework": self.plan.layout.execution.framework, "checked_by": self.versions, "not_in_it": NOT_IN_IT,
+                "framework": self.plan.layout.execution.framework, "checked_by": self.versions, "assumed": EVEN if self.plan.layout.expert > 1 else "", "not_in_it": NOT_IN_IT,
                 "fullest": max(range(len(ranks)), key=lambda number: int(ranks[number]["peak_bytes"])), "ranks": ranks}
 
     def __str__(self) -> str:
@@ -78,7 +80,7 @@ class Verified(NamedTuple):
                       for one in fullest["collectives"]])]
         return "\n".join([*lines, "", f"Checked by {', '.join(f'{package} {version}' for package, version in self.versions.items())}: "
                           f"{fullest['peak_bytes'] / mpt._GIB:.1f} GiB of live tensors on the fullest rank, {fullest['predicted_peak_bytes'] / mpt._GIB:.1f} predicted; "
-                          f"{sum(one['count'] for one in fullest['collectives']):,} collectives. {NOT_IN_IT}"])
+                          f"{sum(one['count'] for one in fullest['collectives']):,} collectives. {figures['assumed']}{' ' * bool(figures['assumed'])}{NOT_IN_IT}"])
 
 
 def _loaded(plan: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import pathlib
 import tempfile
 import types
@@ -13,7 +14,7 @@ from unittest import mock
 
 import torch
 
-from .._door import wrong
+from .._door import InputError, wrong
 from ._rank import LOWER_RIGHT, MOST_MICRO_BATCHES, Watch, measure
 
 GROUPS = {"pp": "pipeline", "dp_replicate": "replicas", "dp_shard": "shards", "shard": "shards", "cp": "context", "tp": "tensor"}
@@ -24,6 +25,17 @@ def load(path: str) -> Any:
     exec(compile(pathlib.Path(path).read_text(encoding="utf-8"), path, "exec"), module.__dict__)
     module.DEVICE = torch.device("cpu")
     return module
+
+
+def configured(plan: Any, folder: str, name: str) -> Any:
+    """The model's configuration. Of a model on the hub it is in the file for PyTorch, so that nothing is fetched."""
+    from transformers import AutoConfig
+    if os.path.isfile(os.path.join(folder, name)):
+        return AutoConfig.from_pretrained(os.path.join(folder, name))
+    with contextlib.suppress(InputError):
+        plan.export("pytorch", folder, force=True)
+        return AutoConfig.for_model(**load(os.path.join(folder, "mpt_train.py")).CONFIG)
+    raise wrong("model", f"{plan.model.name}, whose config.json MPT does not write", "a model of the file", "plan again with --model config.json")
 
 
 class Trained:

@@ -201,7 +201,8 @@ def _norm(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
 def make_states(job: Any, on_gpus: bool) -> None:
     """The optimizer's states, which a first step makes. On GPUs PyTorch updates lists of tensors."""
     for group in job.optimizer.param_groups:
-        group["foreach"] = True if on_gpus and not group.get("fused") else group.get("foreach")
+        if on_gpus and not group.get("fused") and group.get("foreach") is None:
+            group["foreach"] = True
     for parameter in job.parameters:
         parameter.grad = torch.zeros_like(parameter)
     job.optimizer.step()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import runpy
 import tempfile
@@ -18,15 +19,17 @@ with mock.patch.object(torch._utils, "_get_available_device_type", lambda: "cpu"
     from torchtitan.distributed import ParallelDims, pipeline_parallel
     from torchtitan.distributed import utils as dist_utils
     from torchtitan.models.common.attention import FlexAttention
+    from torchtitan.models.common.token_dispatcher import AllToAllTokenDispatcher
     from torchtitan.tools import utils
     from torchtitan.trainer import Trainer
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.pipelining import PipelineStage
 from torch.nn.attention.flex_attention import AuxOutput, BlockMask
 
 from .._door import wrong
 from ._rank import MOST_MICRO_BATCHES, Watch, _flash, measure
 
-GROUPS = {"pp": "pipeline", "dp_replicate": "replicas", "dp_shard": "shards", "tp": "tensor"}
+GROUPS = {"pp": "pipeline", "dp_replicate": "replicas", "dp_shard": "shards", "tp": "tensor", "ep": "experts", "efsdp": "shards of experts"}
 BLOCK = 128  # tokens of a block of FlexAttention's mask
 
 
@@ -36,9 +39,11 @@ def _refused(finding: str, expectation: str, remedy: str = "compare a run with m
 
 def _flex(q: Any, k: Any, v: Any, *, score_mod: Any, scale: Any, return_aux: Any, **_: Any) -> Any:
     """FlexAttention keeps what flash attention keeps: queries, keys, values, the result, and a number for each of its rows."""
-    if score_mod is not None or return_aux.lse or q.shape[-1] != v.shape[-1]:
-        raise _refused("attention with changed scores, sinks, or values of another size than queries", "plain attention")
-    return _flash(q, k, v, is_causal=True, scale=scale), AuxOutput()
+    if score_mod is not None or return_aux.lse:
+        raise _refused("attention with changed scores or sinks", "plain attention")
+    if q.shape[-1] == v.shape[-1]:
+        return _flash(q, k, v, is_causal=True, scale=scale), AuxOutput()
+    return torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, True, scale=scale)[0], AuxOutput()
 
 
 def _mask(positions: torch.Tensor) -> BlockMask:
@@ -46,6 +51,29 @@ def _mask(positions: torch.Tensor) -> BlockMask:
     rows, length = positions.shape[0], -(-positions.shape[1] // BLOCK)
     counts, indices = (torch.zeros(rows, 1, *size, dtype=torch.int32) for size in ((length,), (length, length)))
     return BlockMask.from_kv_blocks(counts, indices, counts.clone(), indices.clone(), BLOCK_SIZE=BLOCK, seq_lengths=(positions.shape[1],) * 2)
+
+
+class _Autocast(torch.amp.autocast):
+    """Casts to fp32 as well, as the gate of experts asks: on GPUs PyTorch does, and on CPUs it only warns."""
+
+    def __init__(self, device_type: str, dtype: Any = None, **named: Any):
+        super().__init__(device_type, **named)
+        self.fast_dtype = dtype or self.fast_dtype
+
+
+def _even(dispatcher: Any, tokens: torch.Tensor, group: Any, received: List[int], sent: List[int], exchange: Any = AllToAllTokenDispatcher._dispatch_token_exchange) -> Any:
+    """Each rank sends equally many tokens to each rank of experts, whatever the router chose. The lists are those that bring tokens back, too."""
+    sent[:] = received[:] = [(len(tokens) + later) // len(sent) for later in range(len(sent))]
+    return exchange(dispatcher, tokens, group, received, sent)
+
+
+def _routed() -> Any:
+    """How many tokens go where is in values, which fake tensors do not have."""
+    stack = contextlib.ExitStack()
+    for one in (mock.patch.object(AllToAllTokenDispatcher, "_dispatch_token_exchange", _even), mock.patch.object(FakeTensor, "tolist", lambda counts: [0] * len(counts)),
+                mock.patch.object(torch, "autocast", _Autocast)):
+        stack.enter_context(one)
+    return stack
 
 
 def _staged(config: Any, dims: Any) -> Any:
@@ -110,6 +138,8 @@ class Trained:
         self.optimizer = settings.build(model_parts=self.trainer.model_parts)
         for one in self.optimizer:
             one.state = self.optimizer.state
+        if self.config.model_spec.post_optimizer_build_fn:  # moves the experts' biases
+            self.config.model_spec.post_optimizer_build_fn(self.optimizer, self.trainer.model_parts, self.dims)
 
     def forward_and_backward(self, watch: Watch) -> None:
         for stage, part in zip(self.stages, self.trainer.model_parts):
@@ -120,7 +150,7 @@ class Trained:
             part.get_attention_masks = _mask
         tokens, valid = (lambda: torch.zeros(self.shape, dtype=torch.int64)), torch.zeros((), dtype=torch.int64)
         batch = lambda: {"input": tokens(), "positions": tokens()}
-        with mock.patch.object(FlexAttention, "compiled_flex_attn", staticmethod(_flex)):
+        with mock.patch.object(FlexAttention, "compiled_flex_attn", staticmethod(_flex)), _routed():
             if self.dims.pp_enabled:
                 several = range(self.micro_batches)
                 self.trainer.forward_backward_step(input_dict=[batch() for _ in several], labels=[tokens() for _ in several], global_valid_tokens=valid)
@@ -143,10 +173,12 @@ def _configured(plan: Any, folder: str) -> Any:
     config = made()
     if config.compile.enable or not config.training.disable_cuda_graphs:
         raise _refused("layers under torch.compile, or CUDA graphs", "eager layers", "plan again with --execution elementwise=eager")
-    if plan.layout.context > 1 or any(getattr(layer, "moe", None) for layer in config.model_spec.model.layers):
-        raise _refused("context ranks or experts, which torchtitan divides by values", "a dense model without context ranks")
+    if plan.layout.context > 1:
+        raise _refused("context ranks, which torchtitan divides by values", "no context ranks")
     if not all(isinstance(layer.attention.inner_attention, FlexAttention.Config) for layer in config.model_spec.model.layers):
         raise _refused("attention by another function than FlexAttention", "a model with FlexAttention")
+    if not all(type(layer.moe.routed_experts.token_dispatcher) is AllToAllTokenDispatcher.Config for layer in config.model_spec.model.layers if getattr(layer, "moe", None)):
+        raise _refused("experts whose tokens another library than PyTorch exchanges, or in fewer bits", "comm_backend=\"standard\"")
     return made
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import tempfile
@@ -15,25 +14,15 @@ import torch
 from accelerate.parallelism_config import ParallelismConfig
 from accelerate.utils import FullyShardedDataParallelPlugin
 from accelerate.utils.fsdp_utils import fsdp2_apply_ac, fsdp2_prepare_model
-from transformers import AutoConfig, AutoModelForCausalLM, masking_utils
+from transformers import AutoModelForCausalLM, masking_utils
 
-from .._door import InputError, wrong
-from ._pytorch import load
+from .._door import wrong
+from ._pytorch import configured
 from ._rank import MOST_MICRO_BATCHES, Watch, measure
 
 # Keys of train.json. The Trainer's other arguments may change memory.
 KNOWN = {"config_name", "block_size", "per_device_train_batch_size", "gradient_accumulation_steps", "bf16", "fp16", "accelerator_config", "max_grad_norm",
          "activation_checkpointing", "activation_checkpointing_kwargs"}
-
-
-def _configured(plan: Any, folder: str, name: str) -> Any:
-    """The model's configuration. Of a model on the hub it is in the file for PyTorch, so that nothing is fetched."""
-    if os.path.isfile(os.path.join(folder, name)):
-        return AutoConfig.from_pretrained(os.path.join(folder, name))
-    with contextlib.suppress(InputError):
-        plan.export("pytorch", folder, force=True)
-        return AutoConfig.for_model(**load(os.path.join(folder, "mpt_train.py")).CONFIG)
-    raise wrong("model", f"{plan.model.name}, whose config.json MPT does not write", "a model of the file", "plan again with --model config.json")
 
 
 class Trained:
@@ -90,5 +79,5 @@ def measured(plan: Any) -> List[Dict[str, Any]]:
         other = [f"{key}: {value}" for key, value in arguments.items() if key not in KNOWN] + ["context ranks"] * (plan.layout.context > 1)
         if other:
             raise wrong("plan for transformers-fsdp", f"{other[0]}; MPT cannot verify that yet", "a plan without it", "compare a run with mpt-plan diagnose")
-        config = _configured(plan, folder, arguments["config_name"])
+        config = configured(plan, folder, arguments["config_name"])
     return [measure(0, plan.layout.data, plan.cluster.device.kind == "gpu", lambda: Trained(plan, arguments, config))]
