@@ -302,9 +302,8 @@ void set_bytes_of(const std::vector<StageFootprint>& footprints, FirstGradients&
     case InstructionKind::backward:
     case InstructionKind::input_gradient:
     case InstructionKind::weight_gradient: {
-      const auto kind = ActionKind(i.kind);
-      const ActionMemory memory =
-          memory_of(kind, footprints[size_t(i.stage)], gradients.are_made(kind, i.stage));
+      const bool first = gradients.are_made(ActionKind(i.kind), i.stage);
+      const ActionMemory memory = memory_of(ActionKind(i.kind), footprints[size_t(i.stage)], first);
       i.acquire_bytes = memory.acquire_bytes;
       i.release_bytes = memory.release_bytes;
       i.workspace_bytes = memory.workspace_bytes;

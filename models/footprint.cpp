@@ -170,10 +170,10 @@ void add_gradient_shapes(const LayerProgram& layer, std::vector<std::array<int64
 }  // namespace
 
 int64_t gradient_sum_bytes(const Layout& layout) {
-  const bool sums_whole =
+  const bool whole =
       layout.zero >= 2 && layout.zero_of_gradients() < 2 && layout.precision != Precision::fp32;
   const int64_t reduced = layout.execution.states.reduced_bytes;
-  return !sums_whole ? bytes_per_parameter(layout).gradient : reduced > 0 ? reduced : 4;
+  return !whole ? bytes_per_parameter(layout).gradient : reduced > 0 ? reduced : 4;
 }
 
 int64_t dense_shard(const Layout& layout) { return layout.zero == 0 ? 1 : layout.shard; }
@@ -234,6 +234,8 @@ void StagePieces::set_layers(PiecePrograms& programs, const StagePieces* alike) 
     layers_.push_back(piece_of(layer));
     const Execution& execution = programs.layout().execution;
     if (execution.states.frees_pieces) layers_.back().backward_workspace = workspace_by_operator(layer);
+    int64_t& input = layers_.back().kept[size_t(Recompute::full)];
+    input = std::min(layers_.back().computed, input * execution.kept.full_recompute_inputs);
     if (execution.kept.waits_on_host) {
       layers_.back().backward_workspace += layers_.back().kept[size_t(programs.layout().recompute)];
       layers_.back().kept.fill(0);

@@ -78,7 +78,7 @@ void LayerBuilder::keep_every_second(const LinearSizes& sizes) {
   if (one || sizes.parts.front() == 0) count(sizes.columns);
   for (const int64_t columns : sizes.parts)
     if (!one && columns > 0) count(columns);
-  const int64_t rows = sizes.parallel == Parallel::columns ? tokens_ : local_tokens_;
+  const int64_t rows = sizes.parallel == Parallel::replicated ? local_tokens_ : tokens_;
   last().saved_bytes_selective = rounded(rows * kept * unit_);
   last().selective_share = 1.0 - double(kept) / double(sizes.columns);
 }

@@ -235,7 +235,7 @@ class LayerBuilder {
   }
   /// Keeps an expert's output for every copy, in the activations' precision.
   LayerBuilder& saves_expert_outputs(int64_t columns) {
-    return keep_both(rounded(expert_rows() * columns * unit_));
+    return keep_both(rounded(expert_rows() * columns * (execution().kept.fp32_expert_outputs ? 4 : unit_)));
   }
   /// Keeps the attention core's output.
   LayerBuilder& saves_core_output(int64_t columns) {

@@ -77,8 +77,7 @@ void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters,
   const int64_t unit = element_bytes(layout.precision), weights = parameters * unit + frozen_bytes;
   // In a pipeline all weights are gathered, and whole gradients are added to whole sums.
   if (!frees_pieces(layout)) {
-    h.at_work.gradients = (parameters + tables) * unit;
-    h.at_work.late = late;
+    h.at_work = {.gradients = (parameters + tables) * unit, .late = late};
     return;
   }
   const int64_t reduced = layout.zero_of_gradients() >= 2 ? std::max<int64_t>(states.reduced_bytes, unit) : 0;

@@ -62,15 +62,6 @@ std::optional<Timed> nearest_timed(const profiler::KernelTables& own, Collective
   return nearest;
 }
 
-}  // namespace
-
-using models::OperatorKind;
-using models::OperatorShape;
-
-Launches launches_of_expert(bool fp8) { return fp8 ? Launches{5, 5, 3} : Launches{1, 1, 1}; }
-
-namespace {
-
 struct LaunchesOfKind {
   OperatorKind kind;
   Launches fused, eager;  // forward, input gradient, weight gradient
@@ -96,8 +87,12 @@ Launches launches_of_experts(const OperatorShape& s, bool fused) {
   const double experts = double(std::max<int64_t>(1, s.batch));
   return {5 + experts * each.forward, 5 + experts * each.input_gradient, 3 + experts * each.weight_gradient};
 }
-
 }  // namespace
+
+using models::OperatorKind;
+using models::OperatorShape;
+
+Launches launches_of_expert(bool fp8) { return fp8 ? Launches{5, 5, 3} : Launches{1, 1, 1}; }
 
 Launches launches_of(const OperatorShape& s, const Execution& e) {
   if (s.kind == OperatorKind::expert_linear) return launches_of_experts(s, e.kernels.fuses_experts);

@@ -159,8 +159,7 @@ TEST_F(KernelCostTest, Fp8GainsLessWhereSumsAreShort) {
 
 // Output layer and loss in fp16 on A100, forward and backward: what 2,048 tokens more add, in ms, by width
 // and words, none of them a multiple of 8 (VIA-Research/vTrain, f8dda84, data/ground_truth_single.csv: the
-// part of its times that grows with micro-batches and not with layers, as benchmarks/trace_sums.py prints
-// it).
+// part of its times that grows with micro-batches and not with layers).
 TEST_F(KernelCostTest, OutputLayersOfOddVocabulariesTakeTheirMeasuredTime) {
   Execution execution;
   execution.kernels.loss = LossKernel::fp32;
