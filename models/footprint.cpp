@@ -130,10 +130,10 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   const int64_t zero = layout.zero_of_micro_batch();
   const int64_t whole = element_bytes(layout.precision);  // as products read it, also of masters in fp32
   const bool on_host = layout.offload_optimizer && layout.execution.states.offloads_weights;
-  // FSDP2 without resharding holds shards of masters, and the full weights that it gathered.
-  const bool gathers_masters = layout.zero == 2 && unit.weight > whole;
-  f.parameter_bytes = on_host ? 0 : bytes(gathers_masters ? 2 : 3, unit.weight);
-  if (gathers_masters) f.parameter_bytes += LayerBuilder::rounded(counts.whole * whole);
+  // FSDP2 without resharding holds its shards, and the full weights that it gathered.
+  const bool gathers = layout.zero == 2 && (unit.weight > whole || layout.execution.states.frees_pieces);
+  f.parameter_bytes = on_host ? 0 : bytes(gathers ? 2 : 3, unit.weight);
+  if (gathers) f.parameter_bytes += LayerBuilder::rounded(counts.whole * whole);
   if (keeps_fp4_weights(layout)) f.parameter_bytes += bytes(3, 9) / 8;
   const bool shares = layout.zero_of_gradients() >= 2;
   const int64_t summed = shares ? counts.share : counts.whole + (layout.zero >= 2 ? counts.other_tables : 0);

@@ -314,6 +314,8 @@ class Execution:
     split_logit_copies: Optional[int] = None  # further copies of its logits that a loss over tensor ranks holds: in fp32, or in 16 bits where it is compiled
     frees_logits: Optional[bool] = None  # the logits in 16 bits are freed before the backward
     keeps_stage_outputs: Optional[bool] = None  # a stage of a pipeline keeps its outputs until their backward
+    full_recompute_inputs: Optional[int] = None  # parts of a layer that full recompute makes again apart
+    fp32_expert_outputs: Optional[bool] = None  # with keeps_expert_outputs, in fp32
     gathered_inputs: Optional[bool] = None  # with sequence parallelism products keep the inputs that they gathered
     frees_after_input_gradient: Optional[bool] = None  # only what weight gradients read waits for them
     keeps_fp8_inputs: Optional[bool] = None  # products in fp8 keep their input in 8 bits
@@ -337,6 +339,8 @@ class Execution:
     offloads_weights: Optional[bool] = None  # shares of weights wait in the host's memory beside an offloaded optimizer
     narrows_experts: Optional[bool] = None  # frozen experts are stored in as few bits as the rest
     nested_scales: Optional[bool] = None  # scales of frozen weights in 4 bits are quantised again
+    whole_table_gradients: Optional[bool] = None  # each tensor rank has the gradient of the whole token table
+    gathers_tied_twice: Optional[bool] = None  # a table that the head shares is gathered for each of the two
     shards_whole_rows: Optional[bool] = None  # sharding cuts each weight in whole rows, and pads them to equal shares
     shards_whole_experts: Optional[bool] = None  # sharding deals out whole experts, and pads them to equal shares
     frees_pieces: Optional[bool] = None  # with sharded gradients whole weights and gradients live while their layer runs
