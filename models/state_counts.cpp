@@ -71,11 +71,10 @@ int64_t StagePieces::other_tables(const Layout& layout, const Piece& piece) cons
 void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters, int64_t whole, int64_t share,
                               int64_t frozen_bytes) const {
   const StateBytes& states = layout.execution.states;
-  const int64_t unit = element_bytes(layout.precision), tables = other_tables(layout, *h.piece);
+  const int64_t unit = element_bytes(layout.precision), weights = parameters * unit + frozen_bytes;
+  const int64_t tables = other_tables(layout, *h.piece);
   const int64_t late =
       (layout.zero_of_gradients() >= 2 ? share : whole + tables) * gradient_sum_bytes(layout);
-  const bool twice = h.piece == &head_ && model_.tied_embeddings && states.gathers_tied_twice;
-  const int64_t weights = (parameters * unit + frozen_bytes) * (twice ? 2 : 1);
   // In a pipeline all weights are gathered, and whole gradients are added to whole sums.
   if (!frees_pieces(layout)) {
     h.at_work = {.gradients = (parameters + tables) * unit, .late = late};
@@ -91,9 +90,12 @@ void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters,
                parameters * reduced,
                late,
                layout.shard < layout.replicas() ? share * reduced : 0};
+  if (h.piece != &head_) return;
   // A loss by chunks sums the head's gradient meanwhile.
-  if (h.piece == &head_ && sums_head_by_chunks(layout))
-    h.at_work.forward += h.at_work.gradients + h.at_work.reduced;
+  const bool twice = states.gathers_tied_twice && model_.tied_embeddings;
+  if (sums_head_by_chunks(layout)) h.at_work.forward += h.at_work.gradients + h.at_work.reduced;
+  if (twice && (sums_head_by_chunks(layout) || layout.zero == 2)) h.at_work.forward += weights;
+  if (twice && layout.zero == 2) h.at_work.backward += weights;
 }
 
 StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& content,

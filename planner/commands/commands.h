@@ -116,6 +116,7 @@ class Stoppable {
  private:
   static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
+  static inline bool catching_ = false;  // whether any object does
   bool catches_ = false;
   struct sigaction before_[3] = {};
 };
