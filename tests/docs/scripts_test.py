@@ -31,10 +31,8 @@ class JobConfig:
 FOUND = {"deepspeed": ["a_constant", "an_alias", "key", "plain", "section"]}
 FIELDS = ["key", "plain", "section"]
 BENCHMARKS = {
-    "plan": ("llama3-70b   dgx-h100:8", "2 threads", "True"),
     "commands": ("load before", "| ratio | wall s |", "| Llama 3 70B on 64 H100 | ", "| estimate of a layout, no search | ", "x |"),
     "predict": ("mean absolute error", "rounds apart"),
-    "emulation": ("| dualpipe-v | 2 | 4 |", "Mean "),
     "overlap": ("won, predicted", "| 0 | "),
     "transports": ("all-reduce of 2 ranks", "64 kB   threads", "64 MB   sockets"),
     "step": ("PyTorch ", "BLAS", "2 cores", "of a product's speed", "x of MPT's time ("),
