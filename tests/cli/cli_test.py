@@ -660,7 +660,8 @@ def not_chosen(folder, eight):
            run("mpt-plan", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--framework", "torchtitan", "--global-batch", 128, "--seq", 8192,
                "--tp", 1, "--pp", 1, "--cp", 1, "--memory", "25GiB", "-o", little), 0)
     expect("explain, links with which it wins", in_one_line(run("mpt-plan", "explain", little, "--why-not", "pp=2,cp=1")), 0,
-           "With links 4 times as fast, and without --tp 1 and --pp 1 it wins: ", "nor a limit of ")
+           "With links 4 times as fast, and without --tp 1 and --pp 1 it wins: ", "With a limit of 72.7 GiB, and without --pp 1 it wins: ",
+           "Not a global batch of 512")
     expect("explain, bounds of nothing", run("mpt-plan", "explain", edited_plan(held, f"{folder}/odd.json", request={"bounds": {"colour": [1]}}),
                                              "--why-not", "pp=2"), 2, "/request/bounds/colour")
     given = f"{folder}/given.json"
