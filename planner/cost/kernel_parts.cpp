@@ -13,6 +13,8 @@ using profiler::Phase;
 constexpr double kMagnitudeBytes = 2.0, kOneOrderBytes = 2.0 + 1.0, kBothOrdersBytes = 2.0 + 2.0;
 
 using models::CollectiveKind;
+using models::OperatorKind;
+using models::OperatorShape;
 
 constexpr CollectiveKind kRings[] = {CollectiveKind::all_reduce, CollectiveKind::all_gather,
                                      CollectiveKind::reduce_scatter};
@@ -87,10 +89,8 @@ Launches launches_of_experts(const OperatorShape& s, bool fused) {
   const double experts = double(std::max<int64_t>(1, s.batch));
   return {5 + experts * each.forward, 5 + experts * each.input_gradient, 3 + experts * each.weight_gradient};
 }
-}  // namespace
 
-using models::OperatorKind;
-using models::OperatorShape;
+}  // namespace
 
 Launches launches_of_expert(bool fp8) { return fp8 ? Launches{5, 5, 3} : Launches{1, 1, 1}; }
 
