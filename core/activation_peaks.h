@@ -57,7 +57,7 @@ class ActivationPeaks {
   size_t bytes() const;
 
  private:
-  /// What is held while an action runs. Its code is that of stage, kind, and whether it makes first
+  /// Counts that a rank holds while an action runs. The code has stage, kind, and whether it makes first
   /// gradients.
   struct Moment {
     int32_t code;

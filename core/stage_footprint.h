@@ -13,7 +13,7 @@ namespace mpt {
 struct StageFootprint {
 #include "generated/StageFootprint.inc"
 
-  /// What a step holds from its start on.
+  /// Bytes that are there from the start of a step on.
   int64_t static_bytes() const {
     return parameter_bytes + gradient_bytes + optimizer_bytes - late_gradient_bytes;
   }

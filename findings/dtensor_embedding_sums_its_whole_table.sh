@@ -3,7 +3,7 @@
 #
 # Expected: with RowwiseParallel a rank of 2 holds half of the table, and the gradient of that half.
 # Seen, a table of 1,024 x 64 on 2 tensor ranks and 2 data ranks, bf16 with sums in fp32: the rank's part of the weight has 512 rows. Its
-#   accumulated gradient has all 1,024 rows in fp32, replicated: twice the bytes of what it needs. A column-wise head has its 512 rows.
+#   accumulated gradient has all 1,024 rows in fp32, replicated: twice the bytes that it needs. A column-wise head has its 512 rows.
 #   The gradient becomes the rank's part only when it is reduced. Pipelines and accumulation without a reduction keep it whole till then.
 # Why it matters: 8 tensor ranks of Llama 3 405B hold 8.4 GB of such sums on the first stage of a pipeline, instead of 1.05 GB.
 # Usage: ./dtensor_embedding_sums_its_whole_table.sh (half a minute, and the download of PyTorch)

@@ -90,7 +90,7 @@ void judge_deepspeed(const Settings& config, const DeepSpeedRun& run, Imported& 
     given.values["world_size"] =
         computed(run.ranks, "/", context == given.values.end() ? Json(1) : context->second.value_or(nullptr));
   in.refused = asked.refusal(given.values, true, config.file());
-  // Some names of its own objects stand in files, and nothing reads them: comms_config, monitor_config.
+  // Files have some names of DeepSpeed's objects that nothing reads: comms_config, monitor_config.
   for (const std::string& key : given.unknown)
     if (!contains(dialect_of("deepspeed").not_taken_over, key)) in.unknown.push_back(key);
 }

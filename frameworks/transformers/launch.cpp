@@ -183,7 +183,7 @@ Imported read_line(LaunchLine line, const std::filesystem::path& script) {
   const bool tuner = line.names("axolotl") || line.names("llamafactory-cli");
   if (tuner && recipe == line.plain.end())
     throw NotJudged(Problem{script.string(), "a start without a recipe", "axolotl train recipe.yaml", ""});
-  // What the launcher shares out comes before the recipe's own.
+  // The launcher's sharding comes before that of the recipe.
   if (recipe != line.plain.end() && (tuner || line.names("train.py"))) {
     const std::filesystem::path file = file_named(*recipe, line.plain.front(), script);
     Json given = read_yaml(file);
