@@ -48,7 +48,7 @@ void add_weights(const Operator& op, std::vector<StagePieces::Weight>& weights) 
 // Autograd frees what an operator saved, and the gradient of its result, when its backward has run. An
 // elementwise operator makes gradients of the inputs that it saved, one or two.
 int64_t workspace_by_operator(const LayerProgram& program) {
-  int64_t held = 0, arriving = 0, peak = 0;  // beyond what the layer saved
+  int64_t held = 0, arriving = 0, peak = 0;  // in addition to saved bytes
   for (auto op = program.operators.rbegin(); op != program.operators.rend(); ++op) {
     const int64_t made = op->backward_workspace_bytes > 0 ? op->backward_workspace_bytes
                                                           : std::min(op->saved_bytes, 2 * arriving);

@@ -104,7 +104,7 @@ class StagePieces {
                            std::vector<Held>& pieces) const;
   void set_at_work(const Layout& layout, Held& piece, int64_t parameters, int64_t whole, int64_t share,
                    int64_t frozen_bytes) const;
-  /// Rows of the token table on other tensor ranks, whose gradients this one has, too.
+  /// Parameters of the token table on other tensor ranks. This rank has their gradients, too.
   int64_t other_tables(const Layout& layout, const Piece& piece) const;
   void set_split_workspaces(const Layout& layout, const std::vector<Held>& pieces,
                             const StageContent& content, StageFootprint& footprint) const;

@@ -24,9 +24,9 @@ struct LaunchLine {
   std::vector<std::string> plain;  // words that are no options, and no values of options
   Json options = Json::object();
 
-  /// Whether a plain word is this program, or the file of it.
+  /// Whether a plain word ends like this; "/" begins the last part of a path, also of a name alone.
   bool names(const char* program) const {
-    return any_of(plain, [&](const std::string& w) { return w.ends_with(program); });
+    return any_of(plain, [&](const std::string& w) { return ("/" + w).ends_with(program); });
   }
 };
 
@@ -144,7 +144,7 @@ Json arguments_of_script(const LaunchLine& line, const std::filesystem::path& sc
   if (all.contains("adapter") && !all.contains("lora_target_modules"))
     throw NotJudged(Problem{script.string(), "adapters on layers that the script chooses",
                             "--lora_target_modules in the line", "add it to a copy of the file"});
-  if (!all.contains("block_size") && !line.names("run_clm.py"))
+  if (!all.contains("block_size") && !line.names("/run_clm.py"))
     throw NotJudged(Problem{script.string(), "sequences as long as the script chooses",
                             "--block_size, --max_length, --max_seq_length or --model_max_length",
                             "add it to a copy of the file"});
@@ -180,11 +180,11 @@ Imported read_line(LaunchLine line, const std::filesystem::path& script) {
   const auto recipe = find_if(line.plain, [](const std::string& w) {
     return w.ends_with(".yaml") || w.ends_with(".yml") || w.ends_with(".json");
   });
-  const bool tuner = line.names("axolotl") || line.names("llamafactory-cli");
+  const bool tuner = line.names("/axolotl") || line.names("/llamafactory-cli");
   if (tuner && recipe == line.plain.end())
     throw NotJudged(Problem{script.string(), "a start without a recipe", "axolotl train recipe.yaml", ""});
   // The launcher's sharding comes before that of the recipe.
-  if (recipe != line.plain.end() && (tuner || line.names("train.py"))) {
+  if (recipe != line.plain.end() && (tuner || line.names("/train.py"))) {
     const std::filesystem::path file = file_named(*recipe, line.plain.front(), script);
     Json given = read_yaml(file);
     const Json launched = accelerate_settings(line, script);
@@ -231,10 +231,10 @@ std::optional<Imported> read_launch(const std::vector<ShellCommand>& commands,
                                     const std::filesystem::path& script) {
   for (const ShellCommand& command : commands) {
     LaunchLine line = line_of(command);
-    const bool tool = line.names("axolotl") || line.names("llamafactory-cli") || line.names("trl");
-    const bool starts = tool && (line.names("train") || line.names("sft") || line.names("dpo"));
+    const bool tool = line.names("/axolotl") || line.names("/llamafactory-cli") || line.names("/trl");
+    const bool starts = tool && (line.names("/train") || line.names("/sft") || line.names("/dpo"));
     const bool sft = line.options.contains("config") && line.names("sft.py");
-    const bool recipe = line.names("train.py") && line.names(".yaml");
+    const bool recipe = line.names("/train.py") && line.names(".yaml");
     if (starts || sft || recipe || line.options.contains("per_device_train_batch_size"))
       return read_line(std::move(line), script);
   }

@@ -111,7 +111,7 @@ bool set_priced(const Json& rows, const Json& value, const Json& given, Imported
   return false;
 }
 
-// PEFT trains copies of whole modules beside the adapters, apart from each other.
+// PEFT trains a copy of each whole module, so a table and a head that were one are two.
 void train_whole_modules(const std::vector<std::string>& names, Imported& in) {
   if (names.empty()) return;
   std::vector<FrozenPart>& frozen = in.layout.training.frozen;

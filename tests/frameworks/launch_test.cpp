@@ -218,6 +218,7 @@ TEST(Launch, TunersNameTheirRecipe) {
       "per_device_train_batch_size: 1\n");
   EXPECT_EQ(read_any("lf.sh", "llamafactory-cli train lf.yaml\n").workload.sequence, 2048);
   // The owner's own start of recipes that name no FSDP.
+  EXPECT_ANY_THROW(read_any("lf.sh", "torchrun src/pretrain.py lf.yaml\n")) << "another program";
   const Imported plain = read_any("lf.sh", "torchrun src/train.py lf.yaml\n");
   EXPECT_EQ(plain.framework, "transformers-ddp");
   const Imported shared =
