@@ -5,6 +5,7 @@
 #include <limits>
 #include <span>
 
+#include "base/ranges.h"
 #include "core/action_memory.h"
 #include "core/lower.h"
 
@@ -17,13 +18,14 @@ constexpr StageFootprint kForWeight{.saved_for_weight_bytes = 1};
 
 // Peak of activations and workspace; a value above `enough` if the peak is above it. A rank's instructions
 // are listed in the order of its row, so the row has the activations' peak.
-int64_t peak_of_row(const std::vector<Action>& row, const FootprintsByStage& footprints,
+// `late`: some stage has late gradients.
+int64_t peak_of_row(const std::vector<Action>& row, const FootprintsByStage& footprints, bool late,
                     int64_t enough = std::numeric_limits<int64_t>::max()) {
   int64_t held = 0, most = 0;
   FirstGradients gradients;
   for (const Action& action : row) {
     const ActionMemory memory = memory_of(action.kind, footprints[size_t(action.stage)],
-                                          gradients.are_made(action.kind, action.stage));
+                                          late && gradients.are_made(action.kind, action.stage));
     most = std::max(most, held + memory.transient_bytes());
     if (most > enough) break;
     held += memory.acquire_bytes - memory.release_bytes;
@@ -68,7 +70,7 @@ size_t index_of(const std::vector<int>& stages, int stage) {
 std::vector<int64_t> peak_bytes(const Schedule& schedule, const std::vector<StageFootprint>& footprints) {
   const std::vector<StageSlots> slots = transfer_slots(schedule);
   std::vector<int64_t> peaks;
-  for (const auto& row : schedule.rows) peaks.push_back(peak_of_row(row, footprints));
+  for (const auto& row : schedule.rows) peaks.push_back(peak_of_row(row, footprints, true));
   for (size_t s = 0; s < footprints.size(); ++s)
     peaks[size_t(schedule.rank_of_stage[s])] +=
         footprints[s].static_bytes() + slots[s].total() * footprints[s].slot_bytes();
@@ -122,6 +124,7 @@ int64_t ActivationPeaks::peak_of_moments(size_t rank, const FootprintsByStage& f
                                          int64_t enough) const {
   const std::vector<int>& stages = stages_[rank];
   const size_t n = stages.size(), size = 1 + 3 * n;
+  const bool late = has_late_gradients(rank, footprints);
   int64_t most = 0;
   for (size_t m = 0; m < moments_[rank].size(); m += size) {
     const int32_t* moment = &moments_[rank][m];
@@ -133,13 +136,17 @@ int64_t ActivationPeaks::peak_of_moments(size_t rank, const FootprintsByStage& f
     int64_t held = first ? own.transient_bytes() : own.workspace_bytes;
     for (size_t i = 0; i < n; ++i) {
       const StageFootprint& f = footprints[size_t(stages[i])];
-      held += moment[1 + i] * f.saved_bytes + moment[1 + n + i] * f.saved_for_weight_bytes +
-              moment[1 + 2 * n + i] * f.late_gradient_bytes;
+      held += moment[1 + i] * f.saved_bytes + moment[1 + n + i] * f.saved_for_weight_bytes;
+      if (late) held += moment[1 + 2 * n + i] * f.late_gradient_bytes;
     }
     most = std::max(most, held);
     if (most > enough) break;
   }
   return most;
+}
+
+bool ActivationPeaks::has_late_gradients(size_t rank, const FootprintsByStage& footprints) const {
+  return any_of(stages_[rank], [&](int s) { return footprints[size_t(s)].late_gradient_bytes > 0; });
 }
 
 const std::vector<StageSlots>& ActivationPeaks::slots() const {
@@ -160,7 +167,8 @@ int64_t ActivationPeaks::static_bytes(size_t rank, const FootprintsByStage& foot
 int64_t ActivationPeaks::peak_within(size_t rank, const FootprintsByStage& footprints, int64_t enough) const {
   const int64_t statics = static_bytes(rank, footprints);
   const int64_t left = enough - statics;
-  return statics + (moments_[rank].empty() ? peak_of_row(schedule_->rows[rank], footprints, left)
+  return statics + (moments_[rank].empty() ? peak_of_row(schedule_->rows[rank], footprints,
+                                                         has_late_gradients(rank, footprints), left)
                                            : peak_of_moments(rank, footprints, left));
 }
 

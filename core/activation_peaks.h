@@ -69,6 +69,7 @@ class ActivationPeaks {
   int64_t peak_within(size_t rank, const FootprintsByStage& footprints, int64_t enough) const;
   int64_t peak_of_moments(size_t rank, const FootprintsByStage& footprints, int64_t enough) const;
 
+  bool has_late_gradients(size_t rank, const FootprintsByStage& footprints) const;
   int64_t static_bytes(size_t rank, const FootprintsByStage& footprints) const;
 
   std::shared_ptr<const Schedule> schedule_;

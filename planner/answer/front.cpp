@@ -9,15 +9,17 @@
 
 #include "base/clock.h"
 #include "base/interruption.h"
-#include "base/quantity.h"
+#include "base/ranges.h"
+#include "core/ties.h"
 #include "planner/answer/recommend.h"
+#include "planner/explain/explain.h"
 #include "planner/explain/plan_notes.h"
 
 namespace mpt::planner {
 namespace {
 
-constexpr size_t kMostPerCount = 12;
-constexpr double kLessMemory = 0.8;  // a saving below a fifth is not listed
+constexpr double kLessMemory = 0.8;    // each limit over the one above
+constexpr double kLeastMemory = 0.08;  // of the memory: less is not asked for
 
 // Whether `one` is better than `other` in some respect and worse in none.
 bool dominates(const RankedLayout& one, const RankedLayout& other) {
@@ -35,7 +37,7 @@ std::vector<int64_t> device_counts(const SearchProblem& problem) {
   return counts;
 }
 
-// Searches with less and less memory. The best layout of a limit is the best of all that need no more.
+// Searches each number of devices once, for all limits of memory together.
 class FrontSearch {
  public:
   FrontSearch(const Resolved& resolved, const Watch& watch) : resolved_(resolved), watch_(watch) {}
@@ -53,43 +55,73 @@ class FrontSearch {
         fewer = resolve(request);
         part.cost = fewer->problem.cost;
       }
-      add_points(std::move(part));
+      if (!front_.fastest) add_fastest(part);
+      add_points(part);
+      if (!front_.complete) break;
     }
-    front_.complete = front_.complete && !stop_requested();
     drop_dominated();
     return std::move(front_);
   }
 
  private:
-  void add_points(SearchProblem problem) {
-    for (size_t n = 0; n < kMostPerCount && !stop_requested(); ++n) {
-      if (!front_.complete) return;
-      problem = with_time_left(std::move(problem), resolved_.problem.time_limit_s, start_s_);
-      problem.near_misses = !front_.fastest;
-      const std::string what =
-          fmt::format("{} GPUs of {} each", problem.ranks, format_bytes(double(problem.memory_limit_bytes)));
-      const size_t keep = front_.fastest ? 1 : size_t(resolved_.request.top);
-      const auto search = recommended_search(problem, keep, watch_, what);
-      front_.complete = front_.complete && search->result.certificate.optimal;
-      if (search->result.best.empty()) return;
-      keep_point(plan_of(*search, resolved_.request), problem);
-    }
-  }
-
-  void keep_point(Plan plan, SearchProblem& problem) {
-    front_.points.push_back(plan.ranking.front());
-    front_.points.back().role = Role::alternative;
-    problem.memory_limit_bytes = int64_t(kLessMemory * double(plan.ranking.front().peak_bytes));
+  SearchProblem with_limit(SearchProblem problem, double share) const {
+    problem = with_time_left(std::move(problem), resolved_.problem.time_limit_s, start_s_);
+    problem.near_misses = !front_.fastest;
+    problem.memory_limit_bytes = int64_t(share * double(problem.memory_limit_bytes));
     for (DevicePool& pool : problem.pools)
       pool.memory_limit_bytes = std::min(pool.memory_limit_bytes, problem.memory_limit_bytes);
+    return problem;
+  }
+
+  void add_fastest(const SearchProblem& problem, double share = 1.0) {
+    const SearchProblem part = with_limit(problem, share);
+    const size_t keep = front_.fastest ? 1 : size_t(resolved_.request.top);
+    const auto search = recommended_search(part, keep, watch_, name_of(part));
+    front_.complete = front_.complete && search->result.certificate.optimal;
+    if (search->result.best.empty()) return;
+    Plan plan = plan_of(*search, resolved_.request);
+    add_point(plan.ranking.front());
     if (!front_.fastest || plan.prediction.step_time_s < front_.fastest->prediction.step_time_s)
       front_.fastest = std::move(plan);
+  }
+
+  void add_points(const SearchProblem& problem) {
+    if (problem.cluster.mixed()) {
+      for (double share = kLessMemory; share > kLeastMemory && front_.complete; share *= kLessMemory)
+        add_fastest(problem, share);
+      return;
+    }
+    std::vector<int64_t> limits;
+    for (double share = 1.0; share > kLeastMemory; share *= kLessMemory)
+      limits.insert(limits.begin(), with_limit(problem, share).memory_limit_bytes);
+    const SearchProblem part = with_limit(problem, 1.0);
+    const auto found = search_limits(part, limits, [&](const SearchProgress& p) {
+      return (!watch_ || watch_(name_of(part), p)) && !stop_requested();
+    });
+    front_.complete = front_.complete && !found.empty();
+    for (auto candidate = found.rbegin(); candidate != found.rend() && *candidate; ++candidate)
+      add_point(ranked(**candidate, part, published_evidence()));
+  }
+
+  static std::string name_of(const SearchProblem& problem) { return fmt::format("{} GPUs", problem.ranks); }
+
+  // Points of one number of devices come in the order of their limits, the largest first. One that is as fast
+  // as the last says nothing new, unless it saves as much as a limit does.
+  void add_point(RankedLayout point) {
+    const RankedLayout* last = front_.points.empty() ? nullptr : &front_.points.back();
+    if (last != nullptr && last->layout.ranks() == point.layout.ranks() &&
+        point.step_time_s <= (1.0 + kEqualTimes) * last->step_time_s &&
+        double(point.peak_bytes) > kLessMemory * double(last->peak_bytes))
+      return;
+    front_.points.push_back(std::move(point));
+    front_.points.back().role = Role::alternative;
   }
 
   void drop_dominated() {
     const std::vector<RankedLayout> all = front_.points;
     std::erase_if(front_.points, [&](const RankedLayout& point) {
-      return any_of(all, [&](const RankedLayout& other) { return dominates(other, point); });
+      return point.layout != all.front().layout &&  // the plan's, which may be the simplest of equals
+             any_of(all, [&](const RankedLayout& other) { return dominates(other, point); });
     });
     if (front_.fastest) front_.fastest->front = front_.points;
   }

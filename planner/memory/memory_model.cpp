@@ -140,11 +140,12 @@ OffloadedBytes offloaded_bytes(const ModelSpec& model, const Layout& layout, con
   std::vector<int64_t> ranks(size_t(layout.pipeline), 0);
   for (size_t s = 0; s < stages.size(); ++s) ranks[size_t(rank_of_stage[s])] += stages[s];
   const RankGrid grid(layout);
-  const int64_t each = cluster.ranks_of_host(layout.ranks());
+  const int64_t each = cluster.ranks_of_host(layout.ranks()), alike = grid.stride(Axis::pipeline);
   int64_t host = 0;
-  for (int64_t rank = 0; rank < layout.ranks(); ++rank) {
+  for (int64_t rank = 0, next = 0; rank < layout.ranks(); rank = next) {
+    next = std::min({layout.ranks(), (rank / each + 1) * each, (rank / alike + 1) * alike});
     const int64_t bytes = ranks[size_t(grid.coordinates(rank).pipeline)];
-    host = rank % each == 0 ? bytes : host + bytes;
+    host = (rank % each == 0 ? 0 : host) + (next - rank) * bytes;
     most = {std::max(most.of_rank, bytes), std::max(most.of_host, host)};
   }
   return most;

@@ -91,10 +91,11 @@ class SearchSession {
     return found;
   }
 
-  // After run() of a part with a roomier problem.
-  std::vector<Incumbent> run_roomier(double known_s, const OnProgress& on_progress) {
+  // After run() of a part with a roomier problem: that one, or the next on the way to it.
+  std::vector<Incumbent> run_roomier(const SearchProblem& next, double known_s,
+                                     const OnProgress& on_progress) {
     SharedIncumbent shared(known_s, int(count_), on_progress);
-    in_threads(count_, [&](size_t t) { threads_[t]->run_roomier(shared); });
+    in_threads(count_, [&](size_t t) { threads_[t]->run_roomier(next, shared); });
     return incumbents(1);
   }
 
@@ -301,7 +302,7 @@ SearchResult search(const SearchProblem& problem, const ResultLimits& wanted, co
   for (const Incumbent& one : best.rank_results()) result.best.push_back(searches.evaluated(problem, one));
   if (c.optimal && beside.roomier != nullptr) {
     roomier = with_time_left(roomier, limit_s, start_s);
-    const auto faster = searches.run_roomier(best_s / kSlack, on_progress);
+    const auto faster = searches.run_roomier(roomier, best_s / kSlack, on_progress);
     for (const Incumbent& one : faster) result.roomier.push_back(searches.evaluated(roomier, one));
   }
   if (c.optimal && beside.beyond != nullptr && !result.best.empty()) {
@@ -320,6 +321,37 @@ SearchResult search(const SearchProblem& problem, const ResultLimits& wanted, co
   }
   c.seconds = now_s() - start_s;
   return result;
+}
+
+std::vector<std::optional<Candidate>> search_limits(const SearchProblem& problem,
+                                                    std::span<const int64_t> limits,
+                                                    const OnProgress& on_progress) {
+  std::vector<SearchProblem> problems(limits.size(), problem);
+  for (size_t n = 0; n < limits.size(); ++n) problems[n].memory_limit_bytes = limits[n];
+  SearchSession searches(problems.front());
+  ResultMerger best(searches, 1);
+  std::vector<std::optional<Candidate>> all;
+  const double start_s = now_s();
+  bool stopped = false;
+  const OnProgress watch = [&](const SearchProgress& p) {
+    stopped = stopped || (on_progress && !on_progress(p)) ||
+              (problem.time_limit_s > 0.0 && now_s() - start_s > problem.time_limit_s);
+    return !stopped;
+  };
+  for (const SearchProblem& part : problems) {
+    if (&part != &problems.front()) {
+      best.add(searches.run_roomier(part, best.most_s(0.0), watch));
+    } else {
+      best.run(obvious_part(part), watch);
+      best.run(warm_start(part), watch);
+      best.run(part, watch, &problems.back());
+    }
+    if (stopped) return {};
+    const std::vector<Incumbent> fastest = best.rank_results();
+    all.emplace_back();
+    if (!fastest.empty()) all.back() = searches.evaluated(part, fastest.front());
+  }
+  return all;
 }
 
 }  // namespace mpt::planner

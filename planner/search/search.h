@@ -26,4 +26,11 @@ struct Beside {
 SearchResult search(const SearchProblem& problem, const ResultLimits& wanted,
                     const OnProgress& on_progress = {}, const Beside& beside = {});
 
+/// The fastest layout within each limit of memory, in bytes of a rank, from one search; of the fastest, the
+/// one that needs least. Nothing where none fits. `limits`: ascending; nothing that a smaller one prunes by
+/// time is looked at again for a larger. Empty if the search was stopped. For one kind of device.
+std::vector<std::optional<Candidate>> search_limits(const SearchProblem& problem,
+                                                    std::span<const int64_t> limits,
+                                                    const OnProgress& on_progress = {});
+
 }  // namespace mpt::planner

@@ -45,9 +45,10 @@ void SearchThread::run() {
   finish();
 }
 
-void SearchThread::run_roomier(SharedIncumbent& shared) {
+void SearchThread::run_roomier(const SearchProblem& next, SharedIncumbent& shared) {
   shared_ = &shared;
-  problem_ = std::exchange(roomier_, nullptr);
+  problem_ = &next;
+  if (roomier_ == &next) roomier_ = nullptr;
   wanted_ = 1;
   incumbents_.clear();
   times_.clear();
@@ -57,9 +58,20 @@ void SearchThread::run_roomier(SharedIncumbent& shared) {
     const std::vector<Sharding> shardings = shardings_of(*problem_, layout);
     add_degrees(layout, shardings, std::vector<int64_t>(shardings.size()));
   }
-  for (const Node& node : nodes_for_room_)
-    if (node.bound_s <= incumbent_s()) frontier_.push(node);
+  for (const Node& node : std::exchange(nodes_for_room_, {})) {
+    if (node.bound_s > incumbent_s()) continue;
+    if (roomier_ != nullptr && node.level == Level::sharding && needs_more(node))
+      nodes_for_room_.push_back(node);
+    else
+      frontier_.push(node);
+  }
   walk();
+}
+
+// Whether nothing below a node of sharding fits.
+bool SearchThread::needs_more(const Node& node) {
+  const Layout layout = sharding_layout(node);
+  return sharding_bound(*problem_, layout, resolver_.prices().split(layout)).is_too_large();
 }
 
 void SearchThread::walk() {

@@ -40,8 +40,9 @@ class SearchThread {
   SearchThread(const SearchPart& part, size_t thread, LayoutResolver& resolver, SharedIncumbent& shared);
 
   void run();
-  /// After run(): goes on with what more memory may make faster, for the one fastest layout.
-  void run_roomier(SharedIncumbent& shared);
+  /// After run(): goes on with what more memory may make faster, for the one fastest layout. `next`: the
+  /// part's roomier problem, or one with less memory, after which others may come.
+  void run_roomier(const SearchProblem& next, SharedIncumbent& shared);
   bool optimal() const { return result_.certificate.optimal; }
   bool found() const { return !incumbents_.empty(); }
   /// Fastest first.
@@ -69,6 +70,7 @@ class SearchThread {
   Layout sharding_layout(const Node& node) const;
   Layout leaf_layout(const Node& node);
 
+  bool needs_more(const Node& node);
   void walk();
   /// Whether the framework that the search stands apart from refuses something; true without one.
   template <class Rule>

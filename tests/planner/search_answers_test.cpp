@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstdlib>
 
@@ -189,6 +190,44 @@ TEST(Search, AnswersForMoreMemoryAndOtherFrameworks) {
   EXPECT_GT(roomier_wins, 15);
   EXPECT_LE(better_than_listed, requests / 40);
   EXPECT_GT(beyond_wins, 15);
+}
+
+// One search for many limits finds for each what a search of its own finds, or a faster layout that fits.
+TEST(Search, AnswersForManyLimitsOfMemory) {
+  constexpr std::array kShares{30, 40, 50, 63, 80, 100, 160};
+  int gains = 0, none = 0, faster = 0;
+  uint32_t seed = 7700;
+  for (const frameworks::Framework& asked : frameworks::known_frameworks()) {
+    for (int n = 0; n < 24; ++n, ++seed) {
+      RandomProblem r(seed, dispatch_of(seed / 3));
+      r.problem.framework = std::make_shared<frameworks::Framework>(asked);
+      r.problem.threads = n % 4 == 0 ? 3 : 1;
+      std::vector<int64_t> limits;
+      for (const int share : kShares) limits.push_back(r.problem.memory_limit_bytes * share / 100);
+      const auto found = search_limits(r.problem, limits);
+      ASSERT_EQ(found.size(), limits.size()) << seed;
+      double before_s = INFINITY;
+      for (size_t l = 0; l < limits.size(); ++l) {
+        SearchProblem alone = r.problem;
+        alone.memory_limit_bytes = limits[l];
+        const SearchResult own = search(alone, 1);
+        none += int(own.best.empty());
+        if (!own.best.empty()) before_s = std::min(before_s, own.best.front().evaluation.step_time_s);
+        const double found_s = found[l] ? found[l]->evaluation.step_time_s : INFINITY;
+        EXPECT_LE(found_s, before_s * (1.0 + 1e-9)) << asked.name << " " << seed << " " << kShares[l];
+        faster += int(found_s < before_s);
+        if (!found[l]) continue;
+        const Evaluation again = evaluate(alone, estimate(alone, found[l]->estimate.layout));
+        EXPECT_FALSE(again.rejection) << asked.name << " " << seed << " " << kShares[l];
+        EXPECT_EQ(again.step_time_s, found_s);
+        gains += int(l > 0 && found[l - 1] && found_s < found[l - 1]->evaluation.step_time_s);
+        before_s = std::min(before_s, found_s);
+      }
+    }
+  }
+  EXPECT_GT(gains, 50);
+  EXPECT_GT(none, 20);
+  EXPECT_LE(faster, 3);
 }
 
 // The sets that are searched beside the first change none of its counts.
