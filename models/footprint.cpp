@@ -147,9 +147,10 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
       f.optimizer_bytes += LayerBuilder::rounded(bytes(1, 2) * 4 / 256) +
                            LayerBuilder::rounded(counts.wide_share * (adamw_moment_bytes(layout) - 2));
   }
-  if (!on_host)
-    f.parameter_bytes +=
-        LayerBuilder::rounded(layout.zero >= 3 ? counts.frozen_share_bytes : counts.frozen_bytes);
+  if (!on_host && (layout.zero >= 3 || gathers))
+    f.parameter_bytes += LayerBuilder::rounded(counts.frozen_share_bytes);
+  if (layout.zero < 3 && (!on_host || gathers))
+    f.parameter_bytes += LayerBuilder::rounded(counts.frozen_bytes);
   const int64_t gathered = layout.overlap_parameter_gather ? counts.largest_pair : counts.largest;
   if (layout.zero >= 3 && !frees_pieces(layout))
     f.parameter_bytes += LayerBuilder::rounded((zero >= 3 ? gathered : counts.whole) * whole) +

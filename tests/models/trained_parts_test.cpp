@@ -384,6 +384,31 @@ TEST(Offload, OfWeightsLeavesThePieceAtWork) {
   EXPECT_LT(footprint_of(model, l).parameter_bytes, kept.parameter_bytes) << "frozen ones, too";
 }
 
+// Without resharding after forward (reshard() of torch 2.15.0, _fsdp_param_group.py), what was gathered stays
+// on the device until the layer's backward, frozen or not, wherever the shares wait.
+TEST(Offload, OfWeightsLeavesWhatStaysGathered) {
+  const ModelSpec model = load_model("llama3-8b");
+  for (const FrozenFormat format : {FrozenFormat::bf16, FrozenFormat::nf4}) {
+    Layout l = one_rank(model);
+    l.data = l.shard = 8;
+    l.zero = 2;
+    l.recompute = Recompute::full;
+    l.training = lora(16, format);
+    StateBytes& states = l.execution.states;
+    states.weight_bytes = 4;
+    states.optimizer_bytes = 8;
+    states.offloads_gradients = states.offloads_weights = true;
+    const ParameterShare share = share_of(model, l);
+    const auto gathered = double(share.frozen_bytes) + 2.0 * double(share.total());
+    const StageFootprint kept = footprint_of(model, l);
+    l.offload_optimizer = true;
+    const StageFootprint left = footprint_of(model, l);
+    EXPECT_NEAR(double(left.parameter_bytes), gathered, 1e-3 * gathered);
+    const double shares = (double(share.frozen_bytes) + 4.0 * double(share.total())) / 8.0;
+    EXPECT_NEAR(double(kept.parameter_bytes - left.parameter_bytes), shares, 1e-2 * shares);
+  }
+}
+
 // OffloadActivations of trl 1.16.0: what layers keep, or where they recompute their inputs.
 TEST(Offload, OfAllThatLayersKeep) {
   const ModelSpec model = load_model("llama3-8b");
