@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <set>
 
 #include "base/interruption.h"
 #include "base/quantity.h"
+#include "base/ranges.h"
 #include "base/terminal.h"
 #include "planner/explain/utilisation.h"
 #include "reports/table.h"
@@ -69,33 +71,68 @@ void mark_front(std::vector<ForwardPoint>& points) {
     });
 }
 
-// Adds the plans on one offer, from the most nodes to the fewest. Once the peak speed of the GPUs is known,
-// it stops at the first count that is too slow even at that speed.
-void add_points(const ForwardQuestion& q, const Offer& offer, const Watch& watch, ForwardAnswer& answer) {
-  std::vector<int64_t> counts = tried_nodes(offer.nodes);
-  double peak_tokens_per_s = 0.0;  // of one node
-  std::vector<ForwardPoint> points;
-  for (auto nodes = counts.rbegin(); nodes != counts.rend() && !stop_requested(); ++nodes) {
-    const double least_days = q.tokens / (peak_tokens_per_s * double(*nodes)) / kSecondsPerHour / 24.0;
-    if (q.days > 0.0 && peak_tokens_per_s > 0.0 && least_days > q.days) {
-      answer.without.push_back(fmt::format("{}, {} nodes and fewer: {} days even at the peak of their GPUs",
-                                           offer.name, *nodes, format_days(least_days)));
-      break;
+// The plans on one offer, by the number of nodes.
+class OfferPlans {
+ public:
+  OfferPlans(const ForwardQuestion& q, const Offer& offer, const Watch& watch, ForwardAnswer& answer)
+      : q_(q), offer_(offer), watch_(watch), answer_(answer) {}
+
+  const std::string& name() const { return offer_.name; }
+
+  // From the most nodes to the fewest. Once the peak speed of the GPUs is known, it stops at the first count
+  // that is too slow even at that speed.
+  void add_usual() {
+    std::vector<int64_t> counts = tried_nodes(offer_.nodes);
+    for (auto nodes = counts.rbegin(); nodes != counts.rend() && !stop_requested(); ++nodes) {
+      const double least_days = q_.tokens / (peak_tokens_per_s_ * double(*nodes)) / kSecondsPerHour / 24.0;
+      if (q_.days > 0.0 && peak_tokens_per_s_ > 0.0 && least_days > q_.days) {
+        tried_.insert(*nodes);
+        answer_.without.push_back(
+            fmt::format("{}, {} nodes and fewer: {} days even at the peak of their GPUs", offer_.name, *nodes,
+                        format_days(least_days)));
+        return;
+      }
+      add(*nodes);
     }
-    PlanRequest request = q.request;
-    request.cluster = {fmt::format("{}:{}", offer.cluster, *nodes), {}};
-    PlanOrReason found = compare({request}, watch).front();
+  }
+
+  // Adds the number halfway from `nodes` to the next that was tried: a smaller one, or, where the fastest for
+  // a budget is looked for, a larger. Whether there was one.
+  bool add_beside(int64_t nodes) {
+    const auto at = tried_.find(nodes);
+    int64_t next = nodes;
+    if (q_.days == 0.0 && q_.budget > 0.0)
+      next = std::next(at) == tried_.end() ? nodes : *std::next(at);
+    else
+      next = at == tried_.begin() ? 0 : *std::prev(at);
+    if (std::abs(next - nodes) < 2) return false;
+    add(nodes + (next - nodes) / 2);
+    return true;
+  }
+
+ private:
+  void add(int64_t nodes) {
+    tried_.insert(nodes);
+    PlanRequest request = q_.request;
+    request.cluster = {fmt::format("{}:{}", offer_.cluster, nodes), {}};
+    PlanOrReason found = compare({request}, watch_).front();
     if (!found.plan) {
-      answer.without.push_back(fmt::format("{}, {} nodes: {}", offer.name, *nodes, found.reason));
-      continue;
+      answer_.without.push_back(fmt::format("{}, {} nodes: {}", offer_.name, nodes, found.reason));
+      return;
     }
     const Plan plan = as_observed(std::move(*found.plan));
-    points.push_back(point_of(q, offer, *nodes, plan));
+    answer_.points.push_back(point_of(q_, offer_, nodes, plan));
     const double used = model_flop_utilisation(plan);
-    if (used > 0.0) peak_tokens_per_s = plan.prediction.tokens_per_s / used / double(*nodes);
+    if (used > 0.0) peak_tokens_per_s_ = plan.prediction.tokens_per_s / used / double(nodes);
   }
-  answer.points.insert(answer.points.end(), points.rbegin(), points.rend());
-}
+
+  const ForwardQuestion& q_;
+  const Offer& offer_;
+  const Watch& watch_;
+  ForwardAnswer& answer_;
+  std::set<int64_t> tried_;
+  double peak_tokens_per_s_ = 0.0;  // of one node
+};
 
 std::string ranged(const ForwardPoint& p, double value) {
   const double per_day = p.days > 0.0 ? value / p.days : 0.0;
@@ -145,7 +182,7 @@ std::string describe_choice(const ForwardQuestion& q, const ForwardAnswer& a) {
                                 format_percent(p.goodput), p.checkpoint_every_s / 60.0),
                     "             ");
     if (!a.likely)
-      text += wrapped("It is as likely to be late or dearer as not: nothing keeps both in nine of ten cases.",
+      text += wrapped("It keeps what was asked by the prediction; nothing does in nine of ten cases.",
                       "             ");
   }
   return text + wrapped("layout " + p.layout, "             ");
@@ -168,10 +205,12 @@ double goodput_of(const Failures& f, int64_t gpus) {
 }
 
 std::vector<int64_t> tried_nodes(int64_t most) {
+  constexpr int64_t kAll = 16;
   std::vector<int64_t> counts;
-  for (int64_t power = 1; power < most; power *= 2) {
+  for (int64_t nodes = 1; nodes < std::min(most, kAll); ++nodes) counts.push_back(nodes);
+  for (int64_t power = kAll; power < most; power *= 2) {
     counts.push_back(power);
-    if (power > 1 && power / 2 * 3 < most) counts.push_back(power / 2 * 3);
+    if (power / 2 * 3 < most) counts.push_back(power / 2 * 3);
   }
   counts.push_back(most);
   return counts;
@@ -182,17 +221,27 @@ ForwardAnswer forward(const ForwardQuestion& q, const Watch& watch) {
     refuse_input("--tokens", "missing", "tokens of the whole training, such as 1T",
                  "without a deadline and a budget the fewest GPUs are looked for");
   ForwardAnswer answer;
+  std::vector<OfferPlans> offers;
   for (const Offer& offer : q.offers) {
     if (q.budget > 0.0 && offer.price == 0.0)
       refuse_input("price of " + offer.name, "missing", "the price of a GPU-hour",
                    "give it with --price, or in the file of --offers");
-    add_points(q, offer, watch, answer);
+    offers.emplace_back(q, offer, watch, answer);
+    offers.back().add_usual();
   }
+  for (bool more = true; more;) {
+    answer.chosen = choose(q, answer.points, true);
+    answer.likely = answer.chosen.has_value();
+    if (!answer.likely) answer.chosen = choose(q, answer.points, false);
+    if (!answer.chosen || stop_requested()) break;
+    const ForwardPoint& p = answer.points[*answer.chosen];
+    more = find_if(offers, [&](const OfferPlans& o) { return o.name() == p.offer; })->add_beside(p.nodes);
+  }
+  sort_by(answer.points, [&](const ForwardPoint& p) {
+    return std::pair(find_if(q.offers, [&](const Offer& o) { return o.name == p.offer; }), p.nodes);
+  });
+  if (answer.chosen) answer.chosen = choose(q, answer.points, answer.likely);
   mark_front(answer.points);
-  answer.chosen = choose(q, answer.points, true);
-  if (answer.chosen) return answer;
-  answer.likely = false;
-  answer.chosen = choose(q, answer.points, false);
   return answer;
 }
 

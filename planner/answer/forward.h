@@ -37,7 +37,7 @@ struct ForwardPoint {
 struct ForwardAnswer {
   std::vector<ForwardPoint> points;  // by offer, fewest nodes first
   std::optional<size_t> chosen;      // index in points
-  bool likely = true;  // deadline and budget are kept in nine of ten cases; else in half of them
+  bool likely = true;  // deadline and budget are kept in nine of ten cases; else by the prediction
   std::vector<std::string> without;  // nodes on which nothing fits, or which cannot be fast enough, and why
 };
 
@@ -46,7 +46,7 @@ struct ForwardAnswer {
 double checkpoint_interval_s(const Failures& failures, int64_t gpus);
 double goodput_of(const Failures& failures, int64_t gpus);
 
-/// Counts of nodes to try: powers of two, three halves of them, and all.
+/// Counts of nodes to try first: all up to 16, then powers of two, three halves of them, and `most`.
 std::vector<int64_t> tried_nodes(int64_t most);
 
 /// With a deadline the cheapest point that keeps it and the budget, with a budget alone the fastest, else the

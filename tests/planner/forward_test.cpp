@@ -36,7 +36,7 @@ struct Drawn {
 std::vector<Drawn> every_count(const ForwardQuestion& q) {
   std::vector<Drawn> all;
   for (const Offer& offer : q.offers) {
-    for (const int64_t nodes : tried_nodes(offer.nodes)) {
+    for (int64_t nodes = 1; nodes <= offer.nodes; ++nodes) {
       PlanRequest request = q.request;
       request.cluster.name = offer.cluster + ":" + std::to_string(nodes);
       const PlanOrReason found = compare({request}).front();
@@ -51,10 +51,35 @@ std::vector<Drawn> every_count(const ForwardQuestion& q) {
   return all;
 }
 
-TEST(Forward, TriesPowersOfTwoAndThreeHalvesOfThem) {
+TEST(Forward, TriesAllSmallNumbersThenPowersOfTwoAndThreeHalvesOfThem) {
   EXPECT_EQ(tried_nodes(1), (std::vector<int64_t>{1}));
-  EXPECT_EQ(tried_nodes(12), (std::vector<int64_t>{1, 2, 3, 4, 6, 8, 12}));
-  EXPECT_EQ(tried_nodes(13), (std::vector<int64_t>{1, 2, 3, 4, 6, 8, 12, 13}));
+  EXPECT_EQ(tried_nodes(5), (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  const std::vector<int64_t> many = tried_nodes(100);
+  EXPECT_EQ(std::vector<int64_t>(many.end() - 8, many.end()),
+            (std::vector<int64_t>{15, 16, 24, 32, 48, 64, 96, 100}));
+}
+
+// What a pool offers, a larger one offers, too: its answer is as good, but for the 1 % that a comparison
+// takes as equal.
+TEST(Forward, AMoreGenerousOfferIsNeverDearer) {
+  for (const bool fewest : {true, false}) {
+    double before = 1e30;
+    for (const int64_t nodes : {3, 15, 16, 18, 21, 24, 40}) {
+      ForwardQuestion q = question(fewest ? 0 : 0.55, 0);
+      q.offers = {{"pool", "dgx-a100", nodes, 1.2}};
+      if (fewest) q.tokens = 0, q.request.model.name = "gpt3-175b";
+      const ForwardAnswer found = forward(q);
+      if (!found.chosen) {
+        EXPECT_EQ(before, 1e30) << nodes;
+        continue;
+      }
+      const ForwardPoint& p = found.points[*found.chosen];
+      const double cost = fewest ? double(p.gpus) : p.most_price;
+      EXPECT_LE(cost, before * 1.011) << nodes << " " << p.nodes;
+      before = std::min(before, cost);
+    }
+    EXPECT_LT(before, 1e30);
+  }
 }
 
 // A step's work is lost back to the last checkpoint; times between failures are exponential.
