@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "base/text.h"
 #include "frameworks/asked.h"
 #include "frameworks/deepspeed/deepspeed.h"
@@ -30,18 +32,35 @@ Precision mixed_precision(const Settings& config, std::vector<std::string>& note
   return precision;
 }
 
-// FSDP2's switch, or a strategy of FSDP1 that means the same.
-bool reshards(const Settings& config, std::vector<std::string>& notes) {
-  const std::string key = "fsdp_config.fsdp_reshard_after_forward";
-  const Json* value = config.find(key);
-  if (value != nullptr && value->is_boolean()) return value->get<bool>();
-  const std::string strategy = value != nullptr && value->is_string()
-                                   ? value->get<std::string>()
-                                   : config.text("fsdp_config.fsdp_sharding_strategy", "FULL_SHARD");
-  if (strategy == "FULL_SHARD" || strategy == "HYBRID_SHARD" || strategy == "true") return true;
-  if (strategy == "SHARD_GRAD_OP" || strategy == "HYBRID_SHARD_ZERO2" || strategy == "false") return false;
-  notes.push_back(fmt::format("{} {} is taken as ZeRO 3", key, strategy.substr(0, 40)));
-  return true;
+// FSDP 2 has fsdp_reshard_after_forward, FSDP 1 fsdp_sharding_strategy, and neither reads the other's key
+// (findings/accelerate_loses_the_sharding_strategy_it_asked_for.sh).
+void set_strategy(const Settings& config, FsdpRanks& ranks, Imported& in) {
+  constexpr std::array kNames{"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD",
+                              "HYBRID_SHARD_ZERO2"};
+  const std::string switched = "fsdp_config.fsdp_reshard_after_forward";
+  const std::string named = "fsdp_config.fsdp_sharding_strategy";
+  const bool second = config.number("fsdp_config.fsdp_version", between(1, 2), 1) == 2;
+  const std::string& other = second ? named : switched;
+  if (const Json* left = config.find(other); left != nullptr && *left != "FULL_SHARD" && *left != true)
+    in.notes.push_back(fmt::format("{}: accelerate does not read it with FSDP {}", other, second ? 2 : 1));
+  if (second) {
+    const Json* value = config.find(switched);
+    ranks.reshard = value == nullptr || (!is_off(*value) && *value != "false" && *value != "False");
+    return;
+  }
+  in.notes.emplace_back("fsdp_version 1 is priced as FSDP 2 (fsdp_config.fsdp_version: 2)");
+  const Json* value = config.find(named);
+  std::string name = kNames[0];
+  if (value != nullptr)
+    name = value->is_number_integer() ? kNames[size_t(config.number(named, between(1, kNames.size()), 1)) - 1]
+                                      : config.text(named, "");
+  if (!contains(kNames, name) || name == kNames[2])
+    in.unknown.push_back(
+        fmt::format("{} {} (distributed_type: MULTI_GPU keeps weights whole)", named, cut_text(name, 40)));
+  ranks.reshard = name == kNames[0] || name == kNames[3];
+  if (!name.starts_with("HYBRID")) return;
+  ranks.replicate = config.number("num_machines", between(1, 1e6), 1);  // it shards in each node
+  ranks.shard /= std::max<int64_t>(1, ranks.replicate);
 }
 
 void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
@@ -55,12 +74,10 @@ void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
   const int64_t replicate =
       config.number("parallelism_config.parallelism_config_dp_replicate_size", rule_of(&Layout::data), 1);
   const int64_t open = ranks / std::max<int64_t>(1, l.context * l.tensor * replicate);
-  set_fsdp(
-      in,
-      {replicate,
-       config.number("parallelism_config.parallelism_config_dp_shard_size", rule_of(&Layout::data), open),
-       reshards(config, in.notes)},
-      config.at("fsdp_config"));
+  FsdpRanks sharding{replicate, config.number("parallelism_config.parallelism_config_dp_shard_size",
+                                              rule_of(&Layout::data), open)};
+  set_strategy(config, sharding, in);
+  set_fsdp(in, sharding, config.at("fsdp_config"));
   // accelerate/utils/dataclasses.py:1909: NO_WRAP
   if (lower_case(config.text("fsdp_config.fsdp_auto_wrap_policy", "")) != "transformer_based_wrap")
     in.unknown.emplace_back(

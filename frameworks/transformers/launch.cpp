@@ -88,6 +88,7 @@ void put_fsdp_of_trainer(const Json& options, const std::filesystem::path& scrip
   config["distributed_type"] = "FSDP";
   put(config, "fsdp_config", "fsdp_reshard_after_forward", how.find("shard_grad_op") == std::string::npos);
   put(config, "fsdp_config", "fsdp_offload_params", how.find("offload") != std::string::npos);
+  put(config, "fsdp_config", "fsdp_version", 2);
   put(config, "fsdp_config", "fsdp_cpu_ram_efficient_loading", false);
   put(config, "fsdp_config", "fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
   const Json given = file.empty() ? Json() : read_yaml(file_named(file, "--fsdp_config", script));
@@ -95,6 +96,10 @@ void put_fsdp_of_trainer(const Json& options, const std::filesystem::path& scrip
     const std::string name = key == "cpu_offload" ? "offload_params" : key;
     put(config, "fsdp_config", name.starts_with("fsdp_") ? name : "fsdp_" + name, value);
   }
+  for (const char* strategy : {"hybrid_shard", "no_shard"})
+    if (how.find(strategy) != std::string::npos && config["fsdp_config"]["fsdp_version"] == 2)
+      throw NotJudged(Problem{script.string() + " at --fsdp", strategy, "full_shard or shard_grad_op",
+                              "the Trainer has it with FSDP 1 alone"});
 }
 
 // accelerate's configuration: the file that is named, and options of the line, which come before it.
@@ -121,8 +126,8 @@ Json accelerate_settings(const LaunchLine& line, const std::filesystem::path& sc
     const std::string name = text_option(o, key);
     if (name.empty()) continue;
     made["distributed_type"] = "DEEPSPEED";
-    put(made, "deepspeed_config", "deepspeed_config_file",
-        file_named(name, std::string("--") + key, script).string());
+    const std::filesystem::path file = file_named(name, std::string("--") + key, script);
+    put(made, "deepspeed_config", "deepspeed_config_file", std::filesystem::absolute(file).string());
   }
   return made;
 }

@@ -434,6 +434,47 @@ TEST(Import, AutoModelsSchedulesAreReadByNameOrRefused) {
   }
 }
 
+// accelerate 1.15.0; findings/accelerate_loses_the_sharding_strategy_it_asked_for.sh
+TEST(Import, EachFsdpReadsItsOwnKeyOfTheStrategy) {
+  const auto read = [](const std::string& fsdp) {
+    const std::string file = testing::TempDir() + "/strategy.yaml";
+    write_file_atomically(
+        file,
+        "distributed_type: FSDP\nmixed_precision: bf16\nnum_machines: 2\nnum_processes: 16\n"
+        "fsdp_config:\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n" +
+            fsdp);
+    return find_importer("", file).importer.read(file);
+  };
+  const auto notes = [](const Imported& in, const std::string& part) {
+    return std::count_if(in.notes.begin(), in.notes.end(),
+                         [&](const std::string& n) { return n.find(part) != std::string::npos; });
+  };
+  for (const auto& [fsdp, zero, groups, unread] : std::vector<std::tuple<std::string, int64_t, int64_t, int>>{
+           {"  fsdp_version: 2\n", 3, 1, 0},
+           {"  fsdp_version: 2\n  fsdp_reshard_after_forward: false\n", 2, 1, 0},
+           {"  fsdp_version: 2\n  fsdp_reshard_after_forward: 'false'\n", 2, 1, 0},
+           {"  fsdp_version: 2\n  fsdp_sharding_strategy: HYBRID_SHARD\n", 3, 1, 1},
+           {"  fsdp_version: 2\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n", 3, 1, 1},
+           {"  fsdp_sharding_strategy: FULL_SHARD\n", 3, 1, 0},
+           {"  fsdp_sharding_strategy: SHARD_GRAD_OP\n", 2, 1, 0},
+           {"  fsdp_sharding_strategy: HYBRID_SHARD\n", 3, 2, 0},
+           {"  fsdp_version: 1\n  fsdp_sharding_strategy: 4\n", 3, 2, 0},
+           {"  fsdp_sharding_strategy: HYBRID_SHARD_ZERO2\n", 2, 2, 0},
+           {"  fsdp_sharding_strategy: 2\n", 2, 1, 0},
+           {"  fsdp_reshard_after_forward: SHARD_GRAD_OP\n", 3, 1, 1},
+       }) {
+    const Imported in = read(fsdp);
+    EXPECT_EQ(in.layout.zero, zero) << fsdp;
+    EXPECT_EQ(in.layout.data, 16) << fsdp;
+    EXPECT_EQ(std::max<int64_t>(1, in.shard_groups), groups) << fsdp;
+    EXPECT_EQ(notes(in, "does not read it"), unread) << fsdp;
+    EXPECT_EQ(notes(in, "priced as FSDP 2"), fsdp.find("version: 2") == std::string::npos ? 1 : 0) << fsdp;
+    EXPECT_TRUE(in.unknown.empty()) << fsdp;
+  }
+  EXPECT_EQ(read("  fsdp_sharding_strategy: NO_SHARD\n").unknown.size(), 1u);
+  EXPECT_THROW(read("  fsdp_sharding_strategy: 6\n"), UserError);
+}
+
 // nemo-automodel 0.7.0 looks for "pp" in a mesh that never has it: layers of pipelines reshard unless told.
 TEST(Import, AutoModelsPipelinesReshardUntold) {
   const std::string file = testing::TempDir() + "/reshards.yaml";

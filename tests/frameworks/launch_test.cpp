@@ -378,6 +378,17 @@ TEST(Launch, OptionsComeBeforeAcceleratesFile) {
   EXPECT_EQ(stage.layout.zero, 3);
   EXPECT_TRUE(stage.layout.offload_optimizer);
   EXPECT_EQ(read("--num_processes 4 --use_deepspeed --deepspeed_config_file zero.json").layout.zero, 1);
+  // A file beside the script is found where the script has a relative path, too.
+  const std::filesystem::path here = std::filesystem::current_path();
+  const std::filesystem::path folder = std::filesystem::absolute(testing::TempDir()).parent_path();
+  std::filesystem::current_path(folder.parent_path());
+  for (const char* file : {"zero.json", "./zero.json"}) {
+    recipe_file("relative.sh", std::string("deepspeed --num_gpus 4 train.py --deepspeed ") + file + kOf8B +
+                                   " --max_length 2048\n");
+    const std::string script = (folder.filename() / "relative.sh").string();
+    EXPECT_EQ(find_importer("", script).importer.read(script).layout.zero, 1) << file;
+  }
+  std::filesystem::current_path(here);
   EXPECT_EQ(read("--config_file fsdp2.yaml --use_deepspeed").framework, "transformers-deepspeed");
   const Imported nested =
       read_any("mason.sh",
@@ -425,6 +436,7 @@ TEST(Launch, FsdpOfTheTrainersArguments) {
   EXPECT_TRUE(file.layout.offload_optimizer);
   EXPECT_EQ(file.layout.recompute, Recompute::full);
   EXPECT_EQ(read("--fsdp False").framework, "transformers-ddp");
+  EXPECT_THROW(read("--fsdp hybrid_shard"), UserError);
 }
 
 TEST(Launch, TrlAdaptsWhatPeftNamesForAType) {
