@@ -15,6 +15,7 @@
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/supports/supports.h"
+#include "frameworks/transformers/hugging_face.h"
 
 namespace mpt::frameworks {
 namespace {
@@ -39,7 +40,7 @@ std::vector<std::string> adapted_modules(const Plan& plan) {
 std::set<std::string> conditions_of(const Plan& plan, const std::string& by, const Json& trainer) {
   const Layout& l = plan.layout;
   std::set<std::string> all{"", enum_name(l.precision), enum_name(l.training.optimizer),
-                            by.substr(by.find('-') + 1)};
+                            by.substr(by.find('-') + 1), plan.model.type};
   const std::pair<bool, const char*> rest[] = {
       {l.training.adapts(), "lora"},
       {l.training.adapts() && !l.training.freezes(FrozenPart::embedding), "whole_embedding"},
@@ -51,6 +52,8 @@ std::set<std::string> conditions_of(const Plan& plan, const std::string& by, con
       {l.recompute == Recompute::full, "recompute"},
       {l.execution.kernels.loss == LossKernel::chunked, "chunked"},
       {l.training.packed_length > 0.0, "packed"},
+      {l.execution.kernels.attention == AttentionKernel::flash2 && l.precision != Precision::fp32, "flash"},
+      {l.execution.kernels.attention == AttentionKernel::plain, "plain"},
       {l.context > 1, "context"},
       {sharing_data_ranks(l) < l.data && l.zero > 0, "shard_groups"},
       {l.ranks() > 1, "ranks"},
@@ -60,13 +63,19 @@ std::set<std::string> conditions_of(const Plan& plan, const std::string& by, con
   return all;
 }
 
+// Sizes alone do not do: the weights come from the hub, or from the folder of the recipe.
+std::string weights_of(const Plan& plan, const Json& trainer) {
+  const std::string id = hub_id(plan.model), named = trainer.at("config_name");
+  return named != "config.json" ? named : id.empty() ? "." : id;
+}
+
 std::map<std::string, Json> values_of(const Plan& plan, const Json& trainer) {
   const Layout& l = plan.layout;
   const int64_t shard = sharing_data_ranks(l);
   const std::vector<std::string> modules = adapted_modules(plan);
   const std::string pattern = modules.empty() ? "" : ".*\\." + modules.front();
   std::map<std::string, Json> values{
-      {"@model", trainer.at("config_name")},
+      {"@model", weights_of(plan, trainer)},
       {"@sequence", plan.workload.sequence},
       {"@micro_batch", l.micro_batch},
       {"@accumulated", micro_batches(l, plan.workload)},
@@ -116,7 +125,7 @@ Exported export_tuner(const Plan& plan, const std::string& name) {
   Json arguments;
   for (const ExportedFile& file : base.files) {
     if (file.name == "train.json") arguments = parse_json(file.text, file.name);
-    if (file.name == "config.json" || file.name == "deepspeed.json" ||
+    if ((file.name == "config.json" && hub_id(plan.model).empty()) || file.name == "deepspeed.json" ||
         (file.name == "accelerate.yaml" && tool.at("accelerate") == true))
       exported.files.push_back(file);
   }
@@ -135,6 +144,11 @@ Exported export_tuner(const Plan& plan, const std::string& name) {
       {fmt::format("run_{}.sh", name), filled("run_tuner.sh", plan, {{"command", command}}), true});
   for (std::string& lack : sentences(tool, "lacks", conditions)) exported.warnings.push_back(std::move(lack));
   for (std::string& need : sentences(tool, "needs", conditions)) exported.needs.push_back(std::move(need));
+  if (values.at("@model") != arguments.at("config_name") && plan.model.moe() != nullptr &&
+      plan.model.moe()->balance_loss > 0.0)
+    exported.needs.emplace_back(
+        "output_router_logits: true in the model's own config.json, for its balance loss");
+  if (values.at("@model") == ".") exported.needs.emplace_back("the model's weights beside config.json");
   return exported;
 }
 

@@ -200,5 +200,30 @@ TEST(TunerExports, RefuseWhatTheTrainerDoesNotRun) {
   EXPECT_NE(refused->reason.find("tensor"), std::string::npos) << refused->reason;
 }
 
+// Classes without SDPA, and without FlashAttention of the package flash-attn (transformers 5.24.0,
+// modeling_gpt_oss.py:380 and 391, modeling_gemma2.py:353). Weights come from the hub, sizes alone do not do.
+TEST(TunerExports, AttentionIsOneThatTheClassHas) {
+  for (const auto& [model, kernel, target, line] :
+       std::vector<std::tuple<std::string, std::string, std::string, std::string>>{
+           {"gpt-oss-20b", "", "trl", "attn_implementation: eager"},
+           {"gpt-oss-20b", "flash2", "trl", "attn_implementation: kernels-community/vllm-flash-attn3"},
+           {"gpt-oss-20b", "flash2", "axolotl", "attn_implementation: kernels-community/vllm-flash-attn3"},
+           {"gpt-oss-20b", "flash2", "llamafactory", "flash_attn: fa3"},
+           {"gemma2-9b", "", "axolotl", "attn_implementation: eager"},
+           {"gemma2-9b", "", "llamafactory", "flash_attn: disabled"},
+           {"gemma2-9b", "flash2", "trl", "attn_implementation: flash_attention_2"},
+           {"llama3-8b", "", "trl", "attn_implementation: sdpa"},
+           {"llama3-8b", "flash2", "llamafactory", "flash_attn: fa2"}}) {
+    PlanRequest r = tuning("transformers-fsdp", 8);
+    r.model.name = model;
+    r.lora = 16;
+    if (!kernel.empty()) r.execution = {"attention=" + kernel};
+    const Written w = written(r, target);
+    const std::string text = text_of(w, target == "trl" ? "sft.yaml" : "recipe.yaml");
+    EXPECT_NE(text.find("\n" + line + "\n"), std::string::npos) << model << " " << target << "\n" << text;
+    EXPECT_EQ(text.find("config.json"), std::string::npos) << model << " " << target;
+  }
+}
+
 }  // namespace
 }  // namespace mpt::planner
