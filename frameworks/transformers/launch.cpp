@@ -19,6 +19,11 @@
 namespace mpt::frameworks {
 namespace {
 
+// LLaMA-Factory's program, by its module or by a command that prints where it lies.
+bool names_launcher(const std::string& word) {
+  return word.find("llamafactory.launcher") != std::string::npos;
+}
+
 // Options of the launcher and of the script, under the names that the Trainer's arguments have.
 struct LaunchLine {
   std::vector<std::string> plain;  // words that are no options, and no values of options
@@ -27,6 +32,11 @@ struct LaunchLine {
   /// Whether a plain word ends like this; "/" begins the last part of a path, also of a name alone.
   bool names(const char* program) const {
     return any_of(plain, [&](const std::string& w) { return ("/" + w).ends_with(program); });
+  }
+  /// Whether it starts a training by a tuner's own program, also through torchrun or accelerate.
+  bool starts_tuner() const {
+    return ((names("/axolotl") || names("/llamafactory-cli")) && names("/train")) ||
+           names("/axolotl.cli.train") || any_of(plain, names_launcher);
   }
 };
 
@@ -43,7 +53,8 @@ LaunchLine line_of(const ShellCommand& command) {
       continue;
     }
     // A launcher's switch before its script takes no value.
-    if (key.empty() || word.text == "--" || word.text.ends_with(".py")) {
+    const bool starts = word.text == "-m" || word.text.ends_with(".py") || names_launcher(word.text);
+    if (key.empty() || word.text == "--" || starts) {
       line.plain.push_back(word.text);
       key.clear();
       continue;
@@ -185,7 +196,7 @@ Imported read_line(LaunchLine line, const std::filesystem::path& script) {
   const auto recipe = find_if(line.plain, [](const std::string& w) {
     return w.ends_with(".yaml") || w.ends_with(".yml") || w.ends_with(".json");
   });
-  const bool tuner = line.names("/axolotl") || line.names("/llamafactory-cli");
+  const bool tuner = line.starts_tuner();
   if (tuner && recipe == line.plain.end())
     throw NotJudged(Problem{script.string(), "a start without a recipe", "axolotl train recipe.yaml", ""});
   // The launcher's sharding comes before that of the recipe.
@@ -236,11 +247,10 @@ std::optional<Imported> read_launch(const std::vector<ShellCommand>& commands,
                                     const std::filesystem::path& script) {
   for (const ShellCommand& command : commands) {
     LaunchLine line = line_of(command);
-    const bool tool = line.names("/axolotl") || line.names("/llamafactory-cli") || line.names("/trl");
-    const bool starts = tool && (line.names("/train") || line.names("/sft") || line.names("/dpo"));
+    const bool trl = line.names("/trl") && (line.names("/sft") || line.names("/dpo"));
     const bool sft = line.options.contains("config") && line.names("sft.py");
     const bool recipe = line.names("/train.py") && line.names(".yaml");
-    if (starts || sft || recipe || line.options.contains("per_device_train_batch_size"))
+    if (line.starts_tuner() || trl || sft || recipe || line.options.contains("per_device_train_batch_size"))
       return read_line(std::move(line), script);
   }
   return std::nullopt;

@@ -415,6 +415,29 @@ TEST(Launch, FsdpOverWholeModelsIsNotJudged) {
   EXPECT_TRUE(unknown("--fsdp_auto_wrap_policy TRANSFORMER_BASED_WRAP").empty());
 }
 
+// Lines as MPT's own exports start the tuners, and files that hold such lines for a gate.
+TEST(Launch, TunersAreStartedByOtherLaunchersToo) {
+  recipe_file("fsdp2.yaml", kFsdp);
+  recipe_file("lf.yaml",
+              "model_name_or_path: Qwen/Qwen3-8B\nstage: sft\nfinetuning_type: full\ncutoff_len: 2048\n"
+              "per_device_train_batch_size: 1\nbf16: true\n");
+  recipe_file("ax.yaml", "base_model: Qwen/Qwen3-8B\nsequence_len: 4096\nmicro_batch_size: 2\nbf16: true\n");
+  const std::string sharded =
+      "accelerate launch --config_file fsdp2.yaml --main_process_port \"$port\" "
+      "\"$(python3 -c 'import llamafactory.launcher as m; print(m.__file__)')\" lf.yaml \"$@\"\n";
+  const std::string replicated =
+      "exec torchrun --nnodes \"$nodes\" --nproc-per-node 8 -m axolotl.cli.train ax.yaml \"$@\"\n";
+  EXPECT_EQ(read_any("run_lf.sh", sharded).layout.zero, 3);
+  EXPECT_EQ(read_any("run_lf.sh", sharded).workload.sequence, 2048);
+  EXPECT_EQ(read_any("run_ax.sh", replicated).framework, "transformers-ddp");
+  EXPECT_EQ(read_any("run_ax.sh", replicated).layout.micro_batch, 2);
+  for (const std::string& text :
+       {sharded, replicated, std::string("axolotl train ax.yaml\n"),
+        "trl sft --config c.yaml\n" + std::string(), "deepspeed train.py" + std::string(kOf8B)})
+    EXPECT_NE(find_recipe_importer("start.sh", text), nullptr) << text;
+  EXPECT_EQ(find_recipe_importer("other.sh", "axolotl preprocess ax.yaml\n"), nullptr);
+}
+
 // transformers/training_args.py, _process_fsdp_args
 TEST(Launch, FsdpOfTheTrainersArguments) {
   recipe_file("fsdp.json",
