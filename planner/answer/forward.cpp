@@ -10,6 +10,7 @@
 #include "base/quantity.h"
 #include "base/ranges.h"
 #include "base/terminal.h"
+#include "planner/explain/confidence.h"
 #include "planner/explain/utilisation.h"
 #include "reports/table.h"
 
@@ -34,6 +35,7 @@ ForwardPoint point_of(const ForwardQuestion& q, const Offer& offer, int64_t node
   const Confidence& sure = plan.prediction.confidence;
   p.days = p.least_days = p.most_days = cost.days;
   p.price = p.most_price = cost.price;
+  p.fits = sure.fits.value_or(1.0);
   if (sure.least_s) p.least_days *= *sure.least_s / p.step_time_s;
   if (sure.most_s) {
     p.most_days *= *sure.most_s / p.step_time_s;
@@ -46,7 +48,8 @@ ForwardPoint point_of(const ForwardQuestion& q, const Offer& offer, int64_t node
 double cost_of(const ForwardPoint& p) { return p.price > 0.0 ? p.price : p.days * double(p.gpus); }
 
 bool keeps(const ForwardQuestion& q, const ForwardPoint& p, bool likely) {
-  return (q.days == 0.0 || (likely ? p.most_days : p.days) <= q.days) &&
+  return (!likely || p.fits >= MemoryMargin::kLikely) &&
+         (q.days == 0.0 || (likely ? p.most_days : p.days) <= q.days) &&
          (q.budget == 0.0 || (likely ? p.most_price : p.price) <= q.budget);
 }
 
@@ -144,14 +147,15 @@ std::string ranged(const ForwardPoint& p, double value) {
 }
 
 std::string table_of(const ForwardQuestion& q, const ForwardAnswer& a) {
-  std::vector<reports::Column> columns{{"offer", reports::Align::left}, {"nodes"}, {"GPUs"}, {"step time"}};
+  std::vector<reports::Column> columns{
+      {"offer", reports::Align::left}, {"nodes"}, {"GPUs"}, {"step time"}, {"fits"}};
   if (q.tokens > 0.0)
     columns.insert(columns.end(), {{"goodput"}, {"days"}, {"cost"}, {"", reports::Align::left}});
   reports::Table table(std::move(columns));
   for (size_t n = 0; n < a.points.size(); ++n) {
     const ForwardPoint& p = a.points[n];
     std::vector<std::string> row{p.offer, format_count(p.nodes), format_count(p.gpus),
-                                 format_seconds(p.step_time_s)};
+                                 format_seconds(p.step_time_s), describe_likelihood(p.fits)};
     if (q.tokens > 0.0) {
       const std::string cost = p.price > 0.0 ? ranged(p, p.price) : "-";
       const char* const mark = a.chosen == n ? "<-" : p.on_front ? "*" : "";
@@ -173,18 +177,18 @@ std::string describe_choice(const ForwardQuestion& q, const ForwardAnswer& a) {
   const char* const what = q.days > 0.0     ? "the cheapest in time"
                            : q.budget > 0.0 ? "the fastest for the budget"
                                             : "the fewest GPUs";
-  std::string text =
-      fmt::format("RECOMMENDED  {} of {}, {} GPUs: {}\n",
-                  p.nodes == 1 ? "1 node" : fmt::format("{} nodes", p.nodes), p.offer, p.gpus, what);
+  std::string text = fmt::format("RECOMMENDED  {} of {}, {} GPUs: {}; fits: {}\n",
+                                 p.nodes == 1 ? "1 node" : fmt::format("{} nodes", p.nodes), p.offer, p.gpus,
+                                 what, describe_likelihood(p.fits));
   if (q.tokens > 0.0) {
     text += wrapped(fmt::format("{} days{}; {} of the time trains, with a checkpoint every {:.0f} minutes",
                                 ranged(p, p.days), p.price > 0.0 ? ", cost " + ranged(p, p.price) : "",
                                 format_percent(p.goodput), p.checkpoint_every_s / 60.0),
                     "             ");
-    if (!a.likely)
-      text += wrapped("It keeps what was asked by the prediction; nothing does in nine of ten cases.",
-                      "             ");
   }
+  if (!a.likely)
+    text += wrapped("It keeps what was asked by the prediction; nothing does in nine of ten cases.",
+                    "             ");
   return text + wrapped("layout " + p.layout, "             ");
 }
 

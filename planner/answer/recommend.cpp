@@ -70,6 +70,8 @@ void note_limits_of_framework(const SearchProblem& beyond, const Resolved& resol
                   lacks->reason, (*runner)->title, (*runner)->name));
 }
 
+constexpr const char* kNothingLikelyFits = "No layout is 90% likely to fit; this one is the likeliest.";
+
 // The search also keeps the layouts over which errors are drawn, and tied ones that may need less memory. So
 // the recommended layout does not depend on the number of layouts that the user asks for.
 constexpr size_t kMostEquals = 32;
@@ -199,9 +201,9 @@ PlanOrReason plan_or_reason(SearchProblem problem, const PlanRequest& request, c
     const Problem why = why_nothing_fits(search->result, search->problem);
     return {std::nullopt, fmt::format("{}: {}", why.where, why.found)};
   }
-  return {std::nullopt, fmt::format("nothing fits: at least {} per {}",
-                                    format_bytes(search->result.over_memory.front().nearest.needed),
-                                    reports::device_word(problem.cluster))};
+  const Rejection& nearest = search->result.over_memory.front().nearest;
+  return {std::nullopt, fmt::format("nothing fits: at least {} of {} per {}", format_bytes(nearest.needed),
+                                    format_bytes(nearest.available), reports::device_word(problem.cluster))};
 }
 
 bool has_default_margin(const Resolved& resolved) {
@@ -217,6 +219,7 @@ std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const
   const SearchProblem& least = resolved.problem;
   const auto span = double(full.memory_limit_bytes - least.memory_limit_bytes);
   double enough = 1.0, too_little = 0.0;  // shares of the span
+  std::vector<Candidate> riskier;
   while (!found->result.best.empty() && (enough - too_little) * span > double(kGiB) && !stop_requested()) {
     const double share = too_little + (enough - too_little) / 2.0;
     const SearchProblem between = with_limits_between(least, full, share);
@@ -224,8 +227,13 @@ std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const
         recommended_search(with_time_left(between, limit_s, start_s), 1, watch, "with less memory");
     const bool fits = !tighter->result.best.empty();
     (fits ? enough : too_little) = share;
-    if (fits) found = std::move(tighter);
+    if (!fits) continue;
+    riskier.push_back(std::move(found->result.best.front()));
+    found = std::move(tighter);
   }
+  for (Candidate& c : riskier)
+    if (c.evaluation.step_time_s < found->result.best.front().evaluation.step_time_s)
+      found->result.roomier.push_back(std::move(c));
   return found;
 }
 
@@ -264,7 +272,7 @@ Plan searched_plan(const Resolved& resolved, const Watch& watch) {
     auto likeliest = likeliest_search(resolved, watch);
     if (!likeliest->result.best.empty()) {
       search = std::move(likeliest);
-      notes.emplace_back("No layout is 90% likely to fit; this one is the likeliest.");
+      notes.emplace_back(kNothingLikelyFits);
     }
   }
   if (search->result.best.empty()) {
@@ -310,6 +318,10 @@ std::vector<PlanOrReason> compare(const std::vector<PlanRequest>& requests, cons
     const std::string unlike = drop_unlike_runs(*resolved);
     if (resolved->request.observed.empty()) {
       all.push_back(plan_or_reason(resolved->problem, request, watch));
+      if (!all.back().plan && has_default_margin(*resolved)) {
+        const auto likeliest = likeliest_search(*resolved, watch);
+        if (!likeliest->result.best.empty()) all.back().plan = plan_of(*likeliest, request);
+      }
     } else {
       Problem why;
       auto by_runs = observed_plan(*resolved, watch, why);
@@ -317,6 +329,8 @@ std::vector<PlanOrReason> compare(const std::vector<PlanRequest>& requests, cons
     }
     if (!all.back().plan) continue;
     all.back().plan->notes = with_kernel_note(resolved->notes, *all.back().plan);
+    if (may_not_fit(all.back().plan->prediction.confidence))
+      all.back().plan->notes.emplace_back(kNothingLikelyFits);
     if (!unlike.empty()) all.back().plan->notes.push_back(unlike);
   }
   return all;
