@@ -3,10 +3,12 @@
 
 #include <fmt/ranges.h>
 
+#include <array>
 #include <set>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/quantity.h"
 #include "base/ranges.h"
 #include "base/terminal.h"
 #include "base/values.h"
@@ -46,6 +48,22 @@ std::string own_kind(const std::string& text) {
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
+// Endings of scripts and configurations, which data does not have.
+bool is_named_as_recipe(const fs::path& path) {
+  constexpr std::array kEndings{".py", ".sh", ".bash", ".slurm", ".sbatch", ".yaml", ".yml", ".toml"};
+  return contains(kEndings, path.extension().string());
+}
+
+// A link of a recipe's name to a file that is not below the folder, or to nothing. Others are found under
+// their own names.
+bool leads_outside(const fs::path& link, const fs::path& folder) {
+  std::error_code error;
+  const fs::path target = fs::weakly_canonical(link, error);
+  if (!is_named_as_recipe(link) || fs::is_directory(target, error)) return false;
+  return !fs::exists(target, error) ||
+         target.lexically_relative(fs::weakly_canonical(folder, error)).string().starts_with("..");
+}
+
 void add_folder(const fs::path& folder, std::set<fs::path>& files) {
   std::error_code error;
   fs::recursive_directory_iterator at(folder, fs::directory_options::skip_permission_denied, error);
@@ -53,7 +71,8 @@ void add_folder(const fs::path& folder, std::set<fs::path>& files) {
     std::error_code ignored;
     if (is_hidden(at->path()))
       at.disable_recursion_pending();
-    else if (at->symlink_status(ignored).type() == fs::file_type::regular)
+    else if (at->symlink_status(ignored).type() == fs::file_type::regular ||
+             (at->is_symlink(ignored) && leads_outside(at->path(), folder)))
       files.insert(at->path().lexically_normal());
   }
   if (error) refuse_input(folder.string(), error.message(), "a folder that can be read");
@@ -145,23 +164,32 @@ std::string Recipe::name() const { return part.empty() ? file.string() : file.st
 std::vector<Recipe> recipes_in(const fs::path& file) {
   std::error_code error;
   files_of_program().reads(file);
-  const bool is_json = file.extension() == ".json";
-  const int64_t most = is_json ? int64_t{64} << 20 : frameworks::kMostImportedBytes;
-  const auto bytes = fs::file_size(file, error);
-  if (error || int64_t(bytes) > most) return {};
-  const std::string text = read_file(file, most);
-  if (text.find('\0') != std::string::npos) return {};
-  if (is_json) {
-    if (const std::string kind = own_kind(text); !kind.empty()) return {{file, "", kind, {}}};
-    if (int64_t(bytes) > frameworks::kMostImportedBytes) return {};
+  constexpr int64_t kMost = int64_t{64} << 20;  // the largest plans; no recipe is as large
+  const auto bytes = int64_t(fs::file_size(file, error));
+  const auto unread = [&](const std::string& found, const char* expected) {
+    return std::vector<Recipe>{
+        {file, "", "", Problem{file.string(), found, expected, "take it out of the tree"}}};
+  };
+  if (error || bytes > kMost) {
+    const std::string found = error ? error.message() : format_bytes(double(bytes));
+    return is_named_as_recipe(file) ? unread(found, "a file that can be read") : std::vector<Recipe>{};
   }
+  const std::string text = read_file(file, kMost);
+  const bool is_text = text.find('\0') == std::string::npos;
+  if (file.extension() == ".json" && is_text)
+    if (const std::string kind = own_kind(text); !kind.empty()) return {{file, "", kind, {}}};
   const frameworks::FrameworkCode* code = frameworks::find_recipe_importer(file, text);
   if (code == nullptr) return {};
+  if (!is_text && is_named_as_recipe(file)) return unread("a zero byte", "text");
+  if (!is_text) return {};
+  if (bytes > frameworks::kMostImportedBytes)
+    return unread(format_bytes(double(bytes)), "at most 8 MiB: a recipe is no larger");
   if (code->importer.parts == nullptr || file.extension() != ".py") return {{file, "", code->framework, {}}};
   std::vector<Recipe> recipes;
   for (const std::string& part : code->importer.parts(file))
     recipes.push_back({file, part, code->framework, {}});
-  WorkBudget(file.string(), most).spend(recipes.size() * bytes);  // the file is read again for each
+  WorkBudget(file.string(), frameworks::kMostImportedBytes)
+      .spend(recipes.size() * size_t(bytes));  // the file is read again for each
   return recipes;
 }
 

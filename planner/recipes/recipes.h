@@ -29,8 +29,9 @@ std::vector<Recipe> recipes_in(const std::filesystem::path& file);
 struct RecipeFile {
   std::filesystem::path file, name;
 };
-/// The files among `paths` and below folders, each once, in the order of their names. Hidden files and links
-/// below a folder are left out. Throws UserError for a path that does not exist.
+/// The files among `paths` and below folders, each once, in the order of their names. Hidden files
+/// below a folder are left out, and links but for those of a recipe's name that lead out of it. Throws
+/// UserError for a path that does not exist.
 std::vector<RecipeFile> recipe_files(const std::vector<std::filesystem::path>& paths);
 
 /// The files of `paths` in another state of their tree. `base` is the root of another work tree of git: each

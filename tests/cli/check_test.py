@@ -367,6 +367,32 @@ def check_odd_files(scratch):
     check("a file without permission", "z_closed.sh" in done.stdout and "cannot be read" in done.stdout and "a_good.sh" in done.stdout, done.stdout + done.stderr)
 
 
+def check_unseen_files(scratch):
+    """A recipe that is too large, holds a zero byte or lies behind a link is a row; data of such kinds is none."""
+    folder = os.path.join(scratch, "unseen")
+    large = "#" * (9 << 20) + "\n" + GOOD
+    put(folder, "good.sh", GOOD)
+    for name in ("large.sh", "large.txt", "large.args"):
+        put(folder, name, large)
+    put(folder, "data.txt", "word " * (2 << 20))
+    put(folder, "data.json", '{"text": "' + "word " * (2 << 20) + '"}')
+    put(folder, "zero.sh", "# \0\n" + GOOD)
+    put(folder, "picture.png", "PNG\0--num-layers")
+    put(scratch, "outside/more.sh", GOOD)
+    os.symlink(os.path.join(scratch, "outside/more.sh"), os.path.join(folder, "link.sh"))
+    os.symlink("/nowhere/more.yaml", os.path.join(folder, "nothing.yaml"))
+    os.symlink("good.sh", os.path.join(folder, "same.sh"))
+    os.symlink("/nowhere/data.bin", os.path.join(folder, "data.bin"))
+    code, output, rows = verdicts(folder)
+    unread = {name for name, row in rows.items() if row["verdict"] == "not_read"}
+    check("recipes that are not seen are rows", unread == {"large.sh", "large.txt", "large.args", "zero.sh", "link.sh", "nothing.yaml"}, rows)
+    check("and nothing else is", set(rows) - unread == {"good.sh"} and code == 2, rows)
+    check("their reasons", "9.00 MiB" in rows["large.txt"]["reason"] and "zero byte" in rows["zero.sh"]["reason"] and
+          "outside of the recipes" in rows["link.sh"]["reason"], rows)
+    code, output = run("check", folder, "--cluster", "dgx-h100:1")
+    check("one's own link is followed", "link.sh" in output and "outside" not in output, output)
+
+
 def check_untrusted_outputs(scratch):
     folder, victim = os.path.join(scratch, "linked"), os.path.join(scratch, "victim")
     put(folder, "recipes/good.sh", GOOD)
@@ -419,6 +445,7 @@ def main():
         check_work(scratch)
         check_leaks(scratch)
         check_odd_files(scratch)
+        check_unseen_files(scratch)
         check_untrusted_outputs(scratch)
         check_untrusted_base(scratch)
         check_estimate()
