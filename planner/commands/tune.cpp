@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -147,11 +148,21 @@ MeasuredFigures figures_of(const Ended& ended, const std::string& folder, const 
                              ended.code, last_lines(output), output));
 }
 
-// Whole and renamed: whoever is killed leaves the runs of before, or one more.
-void write_journal(const std::string& file, const std::vector<ObservedRun>& runs) {
+std::vector<ObservedRun> runs_of_journal(const std::string& folder) {
+  const std::string file = folder + "/" + kJournal;
+  return std::filesystem::exists(file) ? read_observed(file, "--folder", "") : std::vector<ObservedRun>{};
+}
+
+// Whole and renamed: whoever is killed leaves the runs of before, or one more. The lock is for tunings of the
+// same folder, which ends with its descriptor.
+void add_to_journal(const std::string& folder, const ObservedRun& added) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0 || ::flock(descriptor, LOCK_EX) != 0)
+    throw RunError(fmt::format("{}: cannot be locked ({})", folder, std::strerror(errno)));
   std::string text;
-  for (const ObservedRun& run : runs) text += to_json(run).dump() + "\n";
-  write_file_atomically(file, text);
+  for (const ObservedRun& run : runs_of_journal(folder)) text += to_json(run).dump() + "\n";
+  write_file_atomically(folder + "/" + kJournal, text + to_json(added).dump() + "\n");
+  ::close(descriptor);
 }
 
 // Random tokens for one step; mpt-run starts over at their end.
@@ -208,6 +219,11 @@ std::optional<ObservedRun> tried(const TuneOptions& o, const Resolved& resolved,
   request.observed.clear();
   request.layout = layout;
   const Plan plan = estimate(request).plan;
+  const double planned_s = double(o.steps) * plan.prediction.step_time_s;
+  if (o.timeout_s < planned_s)
+    refuse_input("--timeout", format_seconds(o.timeout_s),
+                 fmt::format("over {}, which {} steps take as predicted", format_seconds(planned_s), o.steps),
+                 "raise it, or lower --steps");
   const std::string folder = new_folder(o);
   save_plan(plan, folder + "/plan.json");
   if (o.launch.empty()) write_tokens(plan, folder + "/tokens");
@@ -232,12 +248,10 @@ int run(TuneOptions& o) {
     return name == kJournal || name.starts_with("run-");
   });
   std::filesystem::create_directories(o.folder);
-  const std::string journal = o.folder + "/" + kJournal;
   PlanRequest request = o.base.request;
-  std::vector<ObservedRun> runs;
-  if (std::filesystem::exists(journal)) runs = read_observed(journal, "--folder", "");
-  const size_t before = runs.size();
-  for (;;) {
+  std::vector<ObservedRun> runs = runs_of_journal(o.folder);
+  int64_t added = 0;
+  for (;; runs = runs_of_journal(o.folder)) {
     request.observed = o.base.request.observed;
     request.observed.insert(request.observed.end(), runs.begin(), runs.end());
     const auto resolved = resolve_and_tell(request);
@@ -265,11 +279,11 @@ int run(TuneOptions& o) {
     const std::optional<ObservedRun> run = tried(o, *resolved, next.layout);
     if (!run) break;
     fmt::print("  measured {}\n", run->measured);
-    runs.push_back(*run);
-    write_journal(journal, runs);
+    add_to_journal(o.folder, *run);
+    ++added;
   }
   warn(fmt::format("mpt-plan tune: stopped after {} runs, {} of them new; the same command goes on",
-                   runs.size(), runs.size() - before));
+                   runs.size(), added));
   return kExitInterrupted;
 }
 

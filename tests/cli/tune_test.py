@@ -27,6 +27,8 @@ if kind == "breaks":
     sys.exit("the queue is closed")
 if kind == "sleeps" or (kind == "first sleeps" and folder.endswith("run-1")):
     time.sleep(60)
+if kind == "slow":
+    time.sleep(4)
 if kind == "fills" and layout["data"] == 8:
     sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
 factor = 0.8 if layout["context"] > 1 else 1.3
@@ -95,6 +97,9 @@ def failures(folder, plan, launch):
     expect("no steps", run("tune", plan, "--folder", f"{folder}/b", "--launch", "true"), 1, "no step times", "log.jsonl")
     done = run("tune", plan, "--folder", f"{folder}/c", "--launch", launch("sleeps"), "--timeout", 1, "--steps", 2, "--runs", 1)
     expect("a run that takes too long", done, 0, "measured 0.5s")
+    done = run("tune", plan, "--folder", f"{folder}/i", "--launch", launch("sleeps"), "--timeout", 1, "--steps", 1000, "--runs", 1)
+    expect("a timeout below the prediction", done, 2, "--timeout: 1", "1000 steps take as predicted", "lower --steps")
+    check("a timeout below the prediction", not os.path.exists(f"{folder}/i/journal.jsonl"), "it has observed something")
     run("tune", plan, "--folder", f"{folder}/d", "--launch", launch("fills"), "--runs", 3, "--steps", 10)
     check("memory", all((one["measured"] == "oom") == (one["exact"]["data"] == 8) for one in journal(f"{folder}/d")), f"{journal(f'{folder}/d')}")
     with open(f"{folder}/b/journal.jsonl", "w") as file:
@@ -120,6 +125,15 @@ def killed(folder, plan, launch, wanted):
           f"{journal(f'{folder}/e')}")
 
 
+def together(folder, plan, launch):
+    """Two tunings of one folder keep each other's runs."""
+    command = [os.path.join(PROGRAMS, "mpt-plan"), "tune", plan, "--steps", "10", "--folder", f"{folder}/k"]
+    slow = subprocess.Popen([*command, "--runs", "1", "--launch", launch("slow")], stdout=subprocess.DEVNULL)
+    time.sleep(1)
+    expect("two tunings", run(*command[1:], "--runs", 2, "--launch", launch("runs")), 0, "run 2 of at most 2")
+    check("two tunings", slow.wait(timeout=60) == 0 and len(journal(f"{folder}/k")) == 3, journal(f"{folder}/k"))
+
+
 def of_cpu_ranks(folder):
     plan = os.path.join(folder, "cpu.json")
     expect("a plan for CPU ranks", run("--model", "tiny-gpt", "--cluster", "this-machine:2", "--global-batch", 8, "-o", plan), 0)
@@ -141,6 +155,7 @@ with tempfile.TemporaryDirectory() as scratch:
     found = of_a_launcher(scratch, job, launcher)
     failures(scratch, job, launcher)
     killed(scratch, job, launcher, found)
+    together(scratch, job, launcher)
     of_cpu_ranks(scratch)
 if FAILURES:
     sys.exit("\n\n".join(FAILURES))
