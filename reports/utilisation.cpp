@@ -43,7 +43,8 @@ double peak_flop_per_s(const Plan& plan) {
 
 double model_flop_utilisation(const Plan& plan, double step_time_s) {
   const double available = step_time_s * peak_flop_per_s(plan);
-  return available > 0.0 ? plan.prediction.model_flop_per_step / available : 0.0;
+  const double share = available > 0.0 ? plan.prediction.model_flop_per_step / available : 0.0;
+  return plan.cluster.device.kind == DeviceKind::cpu && share > 1.0 ? 0.0 : share;
 }
 
 double model_flop_utilisation(const Plan& plan) {

@@ -39,15 +39,24 @@ void check_step_time(const MeasuredRun& run, const std::string& file) {
 
 class MptLog {
  public:
-  MptLog(const std::vector<std::string>& lines, const std::string& file) : file_(file) {
-    for (size_t n = 1; n < lines.size(); ++n) {
+  // A log that was resumed has a header for each run: rows of the plan's own runs count, else those of the
+  // last run.
+  MptLog(const std::vector<std::string>& lines, const std::string& file, const Plan& plan) : file_(file) {
+    bool is_own = false;
+    for (size_t n = 0; n < lines.size(); ++n) {
       Json row;
       try {
         row = parse_json(lines[n], fmt::format("{} at line {}", file, n + 1));
       } catch (const UserError&) {
         if (n + 1 < lines.size()) throw;  // the last line may be empty, or cut as a run was killed
       }
-      if (row.is_object() && row.contains("step_time_s")) rows_.push_back(std::move(row));
+      if (row.is_object() && row.contains("format")) {
+        is_own = text_at(row, "program_digest") == plan.program_digest;
+        if (!has_own_) rows_.clear();
+        has_own_ = has_own_ || is_own;
+      } else if (row.is_object() && row.contains("step_time_s") && (is_own || !has_own_)) {
+        rows_.push_back(std::move(row));
+      }
     }
     if (rows_.empty()) refuse_input(file, "no steps", "a log of at least one step", "run longer");
   }
@@ -106,13 +115,14 @@ class MptLog {
 
   std::string file_;
   std::vector<Json> rows_;
+  bool has_own_ = false;
 };
 
 }  // namespace
 
 MeasuredRun read_run_log(const std::string& text, const std::string& name, const Plan& plan) {
   const std::vector<std::string> lines = split_at(text, '\n');
-  if (lines.front().find("\"mpt-run-log\"") != std::string::npos) return MptLog(lines, name).run(plan);
+  if (lines.front().find("\"mpt-run-log\"") != std::string::npos) return MptLog(lines, name, plan).run(plan);
   return read_framework_log(text, name, plan);
 }
 

@@ -13,13 +13,15 @@
 #include "base/quantity.h"
 #include "base/ranges.h"
 #include "base/terminal.h"
+#include "reports/run_result.h"
 #include "reports/table.h"
 #include "runtime/monitor/metrics.h"
 
 namespace mpt::runtime {
 namespace {
 
-constexpr size_t kMostRows = 32;  // of the tables of ranks
+constexpr size_t kMostRows = 32;     // of the tables of ranks
+constexpr size_t kRecentSteps = 20;  // whose median says how long the rest takes
 
 }  // namespace
 
@@ -70,9 +72,12 @@ std::string StepMonitor::line(const reports::StepRecord& r) const {
   return text;
 }
 
-std::string StepMonitor::time_left(const reports::StepRecord& r) const {
-  if (r.step >= options_.steps) return "";
-  return fmt::format("  about {} left", format_duration(double(options_.steps - r.step) * r.step_time_s));
+std::string StepMonitor::progress(const reports::StepRecord& r) const {
+  const std::string seen =
+      fmt::format("  {} tokens, epoch {:.2f}", format_magnitude(double(r.tokens)), r.epochs);
+  if (r.step >= options_.steps) return seen;
+  const double each_s = reports::median(recent_s_);
+  return seen + fmt::format(", about {} left", format_duration(double(options_.steps - r.step) * each_s));
 }
 
 std::string StepMonitor::rank_table(const reports::StepRecord& r) const {
@@ -115,7 +120,7 @@ std::string StepMonitor::gpu_table(const reports::StepRecord& r) const {
 
 // Overwrites the earlier drawing.
 void StepMonitor::draw(const reports::StepRecord& r) {
-  const std::string text = line(r) + time_left(r) + "\n\n" + rank_table(r) + gpu_table(r);
+  const std::string text = line(r) + progress(r) + "\n\n" + rank_table(r) + gpu_table(r);
   if (drawn_lines_ > 0 && terminal_) fmt::print("\033[{}A\033[J", drawn_lines_);
   fmt::print("{}", text);
   before_ = r.ranks;
@@ -143,15 +148,17 @@ void StepMonitor::print(const reports::StepRecord& r) {
   if (options_.watch && !r.ranks.empty()) {
     draw(r);
   } else if (terminal_) {
-    const std::string left = time_left(r);
+    const std::string left = progress(r);
     fmt::print("{}", notable ? "\r\033[K" + line(r) + left + "\n" : live_line(line(r), left));
   } else if (pacer_.is_due(r.step, options_.steps, now_s()) || notable) {
-    fmt::print("{}{}\n", line(r), time_left(r));
+    fmt::print("{}{}\n", line(r), progress(r));
   }
 }
 
 void StepMonitor::on_step(const reports::StepRecord& r) {
   if (!r.hosts.empty()) hosts_ = r.hosts;
+  recent_s_.push_back(r.step_time_s);
+  if (recent_s_.size() > kRecentSteps) recent_s_.erase(recent_s_.begin());
   if (log_) write_row(r);
   if (curves_) add(*curves_, event_of(r));
   if (!options_.metrics.empty()) write_metrics(r);

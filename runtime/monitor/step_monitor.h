@@ -54,7 +54,8 @@ class StepMonitor {
 
  private:
   std::string line(const reports::StepRecord& record) const;
-  std::string time_left(const reports::StepRecord& record) const;
+  /// Tokens and epochs so far, and the time left.
+  std::string progress(const reports::StepRecord& record) const;
   std::string rank_table(const reports::StepRecord& record) const;
   std::string gpu_table(const reports::StepRecord& record) const;
   void write_metrics(const reports::StepRecord& record);
@@ -67,6 +68,7 @@ class StepMonitor {
   bool terminal_;
   std::vector<std::string> hosts_;           // of the ranks
   std::vector<reports::RankRecord> before_;  // of the step drawn last
+  std::vector<double> recent_s_;             // of the last steps
   std::string metrics_failure_;
   int drawn_lines_ = 0;
   LinePacer pacer_;

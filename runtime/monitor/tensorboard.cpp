@@ -78,6 +78,8 @@ std::string event_of(const reports::StepRecord& r) {
   add("train/grad_norm", r.gradient_norm);
   add("train/learning_rate", r.learning_rate);
   add("train/tokens_per_s", r.tokens_per_s);
+  if (r.tokens > 0) add("train/tokens", double(r.tokens));
+  if (r.epochs > 0.0) add("train/epochs", r.epochs);
   add("time/step_s", r.step_time_s);
   add("time/idle_share", r.bubble_share);
   if (r.model_flop_utilization > 0.0) add("time/mfu", r.model_flop_utilization);

@@ -397,6 +397,8 @@ class Run {
     if (plan_.model.next_token_layers > 0) record_.next_token_loss = worker.next_token_loss();
     record_.gradient_norm = worker.gradient_norm();
     record_.learning_rate = learning_rate_at(options_, state.step - 1);
+    record_.tokens = state.step * plan_.workload.tokens_per_step();
+    record_.epochs = double(state.step * plan_.workload.global_batch) / double(inputs_.data->windows());
     record_.skipped = !worker.is_finite();
     record_.loss_scale = state.loss_scale;
     record_.step_time_s = step_time_s;

@@ -64,6 +64,25 @@ TEST_F(RunLogTest, TakesTheMedianWithoutTheFirstSteps) {
   EXPECT_TRUE(run.troubles.empty());
 }
 
+// A run that goes on in another layout writes a header of its own into the same log.
+TEST_F(RunLogTest, OfSeveralRunsThoseOfThePlanCount) {
+  plan_.program_digest = "mine";
+  const auto rows = [](const std::string& digest, int64_t first, double seconds) {
+    std::string text = fmt::format("{{\"format\":\"mpt-run-log\",\"program_digest\":\"{}\"}}\n", digest);
+    for (int64_t n = first; n < first + 9; ++n)
+      text += fmt::format("{{\"step\":{},\"loss\":1.0,\"step_time_s\":{}}}\n", n, seconds);
+    return text;
+  };
+  EXPECT_DOUBLE_EQ(read(rows("other", 1, 5.0) + rows("mine", 10, 2.0)).step_time_s, 2.0);
+  EXPECT_DOUBLE_EQ(read(rows("mine", 1, 2.0) + rows("other", 10, 5.0)).step_time_s, 2.0);
+  const MeasuredRun twice = read(rows("mine", 1, 2.0) + rows("other", 10, 5.0) + rows("mine", 19, 4.0));
+  EXPECT_EQ(twice.steps.back().step, 27);
+  EXPECT_GT(twice.step_time_s, 2.0 - 1e-9);
+  EXPECT_LT(twice.step_time_s, 4.0 + 1e-9) << "no step of the other layout";
+  EXPECT_DOUBLE_EQ(read(rows("older", 1, 5.0) + rows("other", 10, 3.0)).step_time_s, 3.0)
+      << "without a run of the plan the last one counts";
+}
+
 TEST_F(RunLogTest, RefusesTheLogOfAnotherBatchLengthOrWorld) {
   const std::string batch = refused(step(1, 2.0, 1024));
   EXPECT_TRUE(says(batch, "at line 1") && says(batch, "a global batch of 1,024") &&

@@ -12,6 +12,7 @@ Plan plan_of_four() {
   Plan plan;
   plan.layout.data = 4;
   plan.layout.precision = Precision::bf16;
+  plan.cluster.device.kind = DeviceKind::gpu;
   plan.cluster.device.fp32_flop_per_s = 1e13;
   plan.cluster.device.bf16_flop_per_s = 1e14;
   plan.cluster.device.fp8_flop_per_s = 2e14;
@@ -35,6 +36,14 @@ TEST(Utilisation, OfADeviceWithoutThePrecisionIsNone) {
   plan.layout.precision = Precision::fp8;
   plan.cluster.device.fp8_flop_per_s = 0.0;
   EXPECT_EQ(model_flop_utilisation(plan), 0.0);
+}
+
+// The peak of a processor is a guess, or the rate of one product: what is above it says nothing.
+TEST(Utilisation, OfAProcessorAboveItsPeakIsNone) {
+  Plan plan = plan_of_four();
+  plan.cluster.device.kind = DeviceKind::cpu;
+  EXPECT_DOUBLE_EQ(model_flop_utilisation(plan), 0.5);
+  EXPECT_EQ(model_flop_utilisation(plan, 0.9), 0.0);
 }
 
 TEST(TrainingCost, CountsDaysDeviceHoursAndPrice) {
