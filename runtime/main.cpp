@@ -154,8 +154,10 @@ void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& open
         "mpt predicts them for mpt-run",
         framework));
   if (opened.checkpoint && opened.checkpoint->info().data_digest != opened.data->digest())
-    warn(fmt::format("mpt-run: note: {} was trained on other data than --data names now",
-                     opened.checkpoint->folder().string()));
+    warn(fmt::format(
+        "mpt-run: note: {} was trained on other data, or with another --validation-share: windows that were "
+        "kept for validation may be trained on",
+        opened.checkpoint->folder().string()));
   if (opened.checkpoint && opened.checkpoint->info().seed != int64_t(o.train.seed))
     warn(fmt::format("mpt-run: note: --seed is {}, the checkpoint's was {}: the data come in another order",
                      o.train.seed, opened.checkpoint->info().seed));

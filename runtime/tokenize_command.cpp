@@ -49,6 +49,8 @@ class IndexedWriter {
                        format_count(tokens_));
   }
 
+  int64_t tokens() const { return tokens_; }
+
   void add(const std::vector<int32_t>& tokens) {
     if (tokens.empty()) return;
     lengths_.push_back(int32_t(tokens.size()));
@@ -186,6 +188,9 @@ void tokenize_files(const TokenizeOptions& o) {
       show_progress(double(documents.read_bytes()) / double(documents.bytes()), now_s() - start_s,
                     writer.written());
   }
+  if (writer.tokens() == 0)
+    refuse_input("FILES", fmt::format("{} bytes without text", documents.bytes()),
+                 "text, or JSON lines with a text each", "name files that have some");
   writer.finish();
   const double seconds = now_s() - start_s, megabytes = double(documents.bytes()) / 1e6;
   if (isatty(1) == 1) fmt::print("\r\033[K");

@@ -133,6 +133,12 @@ class PythonModule : public PythonScope {
       }
       file.functions.push_back(std::move(function));
     }
+    // What a called function of another file names, that file imports.
+    for (const auto& [path, other] : reading_.modules) {
+      if (!other || other.get() == this) continue;
+      for (const auto& [name, module] : other->imports_)
+        file.imports.emplace(name, module == "." ? path.parent_path().filename().string() : module);
+    }
     return file;
   }
 

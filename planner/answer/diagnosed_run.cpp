@@ -124,9 +124,9 @@ std::string table_of(const Diagnosis& d) {
 // prediction is of that layout.
 std::string unexplained(const Plan& plan, const Diagnosis& d, const MeasuredRun& run) {
   if (!leaves_open(d, run)) return "";
-  std::string text = fmt::format(
-      "Not explained: {} {} than predicted ({} of the step).\n", format_seconds(std::abs(d.unexplained_s)),
-      d.unexplained_s > 0.0 ? "more" : "less", format_percent(std::abs(d.unexplained_s) / d.measured_s));
+  std::string text = fmt::format("Not explained: {} {} than predicted, of {} measured.\n",
+                                 format_seconds(std::abs(d.unexplained_s)),
+                                 d.unexplained_s > 0.0 ? "more" : "less", format_seconds(d.measured_s));
   if (!d.doubt.empty()) return text + "First check that the run used this plan.\n";
   const std::vector<std::string> next = next_measurements(plan, run);
   if (next.empty()) return text;
@@ -143,9 +143,9 @@ std::string describe_troubles(const std::vector<Trouble>& troubles) {
 }
 
 std::string heading(const Plan& plan, const MeasuredRun& run) {
-  return fmt::format("{}\n{} on {} GPUs of {}, {}, {}\n\n", layout_name(plan.layout), plan.model.name,
-                     format_count(plan.layout.ranks()), plan.cluster.name, enum_name(plan.layout.precision),
-                     run.source);
+  return fmt::format("{}\n{} on {} {}s of {}, {}, {}\n\n", layout_name(plan.layout), plan.model.name,
+                     format_count(plan.layout.ranks()), reports::device_word(plan.cluster), plan.cluster.name,
+                     enum_name(plan.layout.precision), run.source);
 }
 
 // Compares other figures of the log with the plan: work and memory. Returns why the run is not the plan, if

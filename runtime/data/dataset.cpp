@@ -29,11 +29,11 @@ void check_width(const TokenSource& source, const std::string& path, const Datas
   const int64_t ids = source.ids();
   const bool text = ids == 256;
   if (o.format == DataFormat::text || (text ? o.vocab == ids : o.vocab <= ids)) return;
-  refuse_input(
-      "--data " + path, fmt::format("{}, ids 0 to {}", text ? "bytes of text" : "narrow tokens", ids - 1),
-      fmt::format("ids 0 to {}, the model's vocabulary", o.vocab - 1),
-      text ? "tokenise it, and add --data-format uint16 or uint32; --data-format text trains on its bytes"
-           : "write the tokens again with 32 bits each, and add --data-format uint32");
+  refuse_input("--data " + path,
+               fmt::format("{}, ids 0 to {}", text ? "bytes of text" : "narrow tokens", ids - 1),
+               fmt::format("ids 0 to {}, the model's vocabulary", o.vocab - 1),
+               text ? "mpt-run tokenize writes its tokens; --data-format text trains on its bytes"
+                    : "write the tokens again with 32 bits each, and add --data-format uint32");
 }
 
 // Checks the beginning of each file, so that a wrong tokenizer or format is found before training.

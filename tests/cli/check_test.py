@@ -405,6 +405,8 @@ def check_untrusted_outputs(scratch):
     check("what a link leads to is kept", open(victim).read() == "of the runner\n" and os.path.islink(os.path.join(folder, "check.xml")))
     code, text = run("check", "recipes", "--untrusted", "--cluster", "dgx-h100:1", "--junit", victim, folder=folder)
     check("an output beside the tree", code == 0 and open(victim).read().startswith("<?xml"), text)
+    code, text = run("check", ".", "--untrusted", "--cluster", "dgx-h100:1", "--json", "../beside.json", folder=os.path.join(folder, "recipes"))
+    check("an output beside the checked folder", os.path.exists(os.path.join(folder, "beside.json")), text)
 
 
 def check_untrusted_base(scratch):

@@ -175,6 +175,20 @@ TEST(Recipes, EachConfigurationOfATorchtitanFile) {
             std::string::npos);
 }
 
+// A configuration may change one of another file, whose own names say which model it is.
+TEST(Recipes, AConfigurationOfAnotherTorchtitanFileHasItsModel) {
+  recipe_file("base_plan.py", kTitan);
+  for (const char* import : {"from base_plan import second", "from base_plan import second as of_base"}) {
+    const std::string name = std::string(import).substr(std::string(import).rfind(' ') + 1);
+    const auto file = recipe_file(
+        "trial.py", std::string(import) + "\n\n\ndef trial() -> Trainer.Config:\n    config = " + name +
+                        "()\n    config.metrics.log_freq = 1\n    return config\n");
+    const Imported in = import_torchtitan_configuration(file, "trial");
+    EXPECT_NEAR(parameters_of(in), 8.03e9, 0.01e9) << import;
+    EXPECT_EQ(in.layout.pipeline, 2) << import;
+  }
+}
+
 // One that another file makes is told, and not passed over.
 TEST(Recipes, AConfigurationThatIsNotUnderstoodIsRefusedByName) {
   const std::string text =
