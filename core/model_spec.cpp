@@ -2,7 +2,6 @@
 #include "core/model_spec.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "base/json.h"
@@ -141,17 +140,13 @@ bool rotates(const LayerKind& kind) { return kind.attention && kind.attention->r
 // Removes fields of a rotary scaling that its kind does not use.
 void drop_unused(Json& json) {
   if (json.is_object() && json.contains("scaling") && json["scaling"].is_object()) {
-    static const std::map<std::string, std::set<std::string>> used{
-        {"linear", {}},
-        {"llama3", {"low_frequency_factor", "high_frequency_factor", "original_positions"}},
-        {"yarn",
-         {"original_positions", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "whole_dimensions"}},
-        {"other", {"original_positions"}}};
+    static constexpr std::pair<const char*, const char*> kUsed[] = {
+#include "generated/ScalingFields.inc"
+    };
     Json& scaling = json["scaling"];
-    const std::set<std::string>& names = used.at(scaling.at("kind").get<std::string>());
-    Json kept = Json::object();
-    for (const auto& [name, value] : scaling.items())
-      if (name == "kind" || name == "factor" || names.contains(name)) kept[name] = value;
+    Json kept{{"kind", scaling.at("kind")}};
+    for (const auto& [kind, name] : kUsed)
+      if ((kind == kept["kind"] || *kind == '*') && scaling.contains(name)) kept[name] = scaling[name];
     scaling = kept;
   }
   for (Json& value : json)

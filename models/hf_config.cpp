@@ -87,8 +87,8 @@ std::string type_of(const Json& config, const Json& text) {
 // Keys without effect on layers: history of the file, settings of a tokenizer or of training.
 bool says_nothing(const std::string& key) {
   static const std::set<std::string> known{
-      "architectures", "auto_map",       "generation_config",   "gradient_checkpointing", "initializer_range",
-      "model_type",    "pretraining_tp", "quantization_config", "transformers_version",   "use_cache"};
+#include "generated/KeysWithoutEffect.inc"
+  };
   return known.contains(key) || key.starts_with("_") || key.ends_with("_token_id") ||
          key.ends_with("_token_index") || key.ends_with("_dropout") || key.ends_with("_pdrop") ||
          key.ends_with("dtype");

@@ -178,19 +178,12 @@ void set_training_fields(const Plan& plan, Assignments& a) {
 
 // Patterns match ends of module names (src/megatron/bridge/peft/module_matcher.py).
 std::string adapter_patterns(const Training& t) {
-  const std::pair<AdapterTarget, std::vector<const char*>> table[] = {
-      {AdapterTarget::qkv,
-       {"linear_qkv", "linear_q_proj", "linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj",
-        "linear_kv_up_proj"}},
-      {AdapterTarget::output, {"linear_proj"}},
-      {AdapterTarget::up, {"*.mlp.linear_fc1", "*.shared_experts.linear_fc1"}},
-      {AdapterTarget::down, {"*.mlp.linear_fc2", "*.shared_experts.linear_fc2"}},
-      {AdapterTarget::experts, {"*.experts.linear_fc1", "*.experts.linear_fc2"}}};
+  constexpr const char* kPatterns[][2] = {
+#include "generated/BridgeAdapters.inc"
+  };
   std::vector<std::string> names;
-  for (const auto& [target, modules] : table) {
-    if (!t.adapts(target)) continue;
-    for (const char* module : modules) names.push_back(quoted(module));
-  }
+  for (const auto& [target, module] : kPatterns)
+    if (t.adapts(*enum_value<AdapterTarget>(target))) names.push_back(quoted(module));
   return fmt::format("[{}]", fmt::join(names, ", "));
 }
 

@@ -121,17 +121,13 @@ ShellCommand arguments_in_variables(const std::map<std::string, ShellCommand>& v
 void refuse_other_programs(const std::string& program, const std::string& file) {
   const std::filesystem::path path = program;
   const std::string name = path.filename().string();
-  static const std::vector<std::string> kModels{"bert", "t5",    "vlm",  "vision",
-                                                "ict",  "retro", "mimo", "multimodal"};
-  static const std::vector<std::string> kTasks{"generat", "inference", "server",
-                                               "evaluat", "convert",   "tasks"};
-  for (const auto& [words, expected] : {std::pair{&kModels, "a GPT model, as pretrain_gpt.py trains"},
-                                        {&kTasks, "a training, as pretrain_gpt.py runs"}})
-    for (const std::string& other : *words) {
-      if (name.find(other) == std::string::npos && !contains(path, other)) continue;
+  constexpr const char* kOthers[][2] = {
+#include "generated/OtherPrograms.inc"
+  };
+  for (const auto& [other, expected] : kOthers)
+    if (name.find(other) != std::string::npos || contains(path, std::filesystem::path(other)))
       refuse_input(file, fmt::format("it starts {}", program), expected,
                    "plans are for trainings of decoders alone");
-    }
 }
 
 // The program of Megatron-LM's functional tests, test_cases/MODEL/NAME/model_config.yaml; empty for other

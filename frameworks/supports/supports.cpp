@@ -140,12 +140,8 @@ bool takes(MicroBatchRule rule, int64_t ranks, int64_t micro_batches) {
 
 const char* words(MicroBatchRule rule) {
   constexpr const char* kWords[] = {
-      "any number of micro-batches",
-      "at least as many micro-batches as pipeline ranks",
-      "a multiple of the pipeline ranks as micro-batches",
-      "micro-batches that fill whole rounds of the pipeline ranks",
-      "micro-batches that fill equal rounds, each of at least as many as pipeline ranks,",
-      "at least twice as many micro-batches as pipeline ranks"};
+#include "generated/MicroBatchWords.inc"
+  };
   return kWords[size_t(rule)];
 }
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -27,17 +26,13 @@ int64_t divisor_of(const ModelSpec& m) {
 
 // Fields of a model and its layers: at most these values, or where these are 0, divided.
 Json shrunk(Json fields, int64_t by) {
-  static const std::map<std::string, int64_t> most{
-      {"hidden", 0},        {"heads", 0},           {"kv_heads", 0},
-      {"key_heads", 0},     {"ffn_hidden", 0},      {"shared_ffn_hidden", 0},
-      {"vocab", 1024},      {"experts", 4},         {"experts_per_token", 2},
-      {"expert_groups", 1}, {"groups_per_token", 1}};
+  static const Json most = parse_json(frameworks::template_text("smoke.json"), "smoke.json").at("most");
   for (auto& [key, value] : fields.items()) {
     if (value.is_structured()) value = shrunk(value, by);
     const auto limit = most.find(key);
     if (limit == most.end() || !value.is_number_integer()) continue;
     const auto size = value.get<int64_t>();
-    value = std::min(size, limit->second > 0 ? limit->second : std::max<int64_t>(2, size / by));
+    value = std::min(size, *limit > 0 ? limit->get<int64_t>() : std::max<int64_t>(2, size / by));
   }
   return fields;
 }

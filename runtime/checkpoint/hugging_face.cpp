@@ -145,9 +145,8 @@ std::string index_of(const std::vector<std::vector<TensorParts>>& shards, DataTy
 }
 
 constexpr const char* kFilesBeside[] = {
-    "generation_config.json",  "tokenizer.json",     "tokenizer_config.json",
-    "tokenizer.model",         "vocab.json",         "merges.txt",
-    "special_tokens_map.json", "chat_template.jinja"};
+#include "generated/FilesBeside.inc"
+};
 
 // The model's config.json, with what no ModelSpec holds.
 std::string config_of(const ModelSpec& model, const HuggingFaceExport& options) {
