@@ -48,6 +48,11 @@ void set_deepspeed_batch(const Settings& config, Imported& in) {
       fmt::format("train_batch_size is for {} ranks: with others, DeepSpeed refuses it", in.ranks));
 }
 
+// Outside these bounds weights stay whole on each GPU, buffers grow, or states stay on the GPU.
+constexpr const char* kSizes[][3] = {
+#include "generated/DeepSpeedSizes.inc"
+};
+
 void set_deepspeed_zero(const Settings& config, Imported& in) {
   Layout& l = in.layout;
   l.zero = config.number("zero_optimization.stage", rule_of(&Layout::zero), 0);
@@ -60,6 +65,12 @@ void set_deepspeed_zero(const Settings& config, Imported& in) {
     in.execution.emplace_back("offloads_weights=true");
   else if (weights != "none")
     in.notes.push_back("not taken over: zero_optimization.offload_param.device");
+  for (const auto& [key, least, most] : kSizes) {
+    const Json* const value = config.find(key);
+    if (value != nullptr && value->is_number() &&
+        (*value < *number_of<double>(least) || *value > *number_of<double>(most)))
+      in.unknown.emplace_back(key);
+  }
   if (device == "nvme") in.notes.push_back("optimizer state on NVMe is not in a plan");
   note_left_out(config, "deepspeed", in);
 }

@@ -26,7 +26,7 @@ def words_of(rows):
 
 def read_by_name(folder):
     """Names in the code of a framework, and in the table of its words."""
-    sources = [source for one in ROOT.glob(f"frameworks/{folder.name}*") for source in one.glob("*.cpp")]
+    sources = [source for one in ROOT.glob(f"frameworks/{folder.name}*") for source in (*one.glob("*.cpp"), *one.glob("*.rows.json"))]
     names = {name for source in sources for name in re.findall(r'"([\w.-]+)"', source.read_text())}
     described = folder / "framework.json"
     shared = json.loads(described.read_text()).get("dialect", folder.name) if described.exists() else folder.name

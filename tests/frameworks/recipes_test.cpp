@@ -311,11 +311,54 @@ TEST(Recipes, DeepSpeedsAutoAndItsOtherGroups) {
       read(R"(,"zero_hpz_partition_size":8,"zero_quantized_weights":true},"bf16":{"enabled":"auto"})");
   EXPECT_EQ(in.layout.precision, Precision::bf16);
   EXPECT_TRUE(has_note(in, "bf16 is taken"));
-  EXPECT_TRUE(has_note(in, "zero_hpz_partition_size"));
+  EXPECT_EQ(in.unknown, std::vector<std::string>{"zero_optimization.zero_hpz_partition_size"});
   EXPECT_TRUE(has_note(in, "zero_quantized_weights"));
   EXPECT_EQ(read("}").layout.precision, Precision::fp32);
   EXPECT_EQ(read(R"(},"fp16":{"enabled":true})").layout.precision, Precision::fp16);
   EXPECT_EQ(read(R"(},"gradient_accumulation_steps":4)").accumulated, 4);
+  EXPECT_TRUE(has_note(read(R"(,"stage3_allgather_sequential":true})"), "stage3_allgather_sequential"));
+}
+
+// Weights that stay whole, buffers, and states that stay on the GPU (deepspeed 0.19.8,
+// runtime/zero/config.py).
+TEST(Recipes, SizesThatChangeDeepSpeedsMemoryAreNotJudged) {
+  const auto unknown = [](const std::string& more) {
+    return import_deepspeed(recipe_file("ds.json", R"({"zero_optimization":{"stage":3)" + more + "}}"))
+        .unknown;
+  };
+  using Keys = std::vector<std::string>;
+  for (const char* usual :
+       {R"(,"stage3_param_persistence_threshold":1e5)", R"(,"stage3_param_persistence_threshold":"auto")",
+        R"(,"reduce_bucket_size":5e8,"stage3_prefetch_bucket_size":5e7)", R"(,"zero_hpz_partition_size":1)",
+        R"(,"offload_optimizer":{"device":"cpu","ratio":1.0})"})
+    EXPECT_EQ(unknown(usual), Keys{}) << usual;
+  for (const auto& [more, key] :
+       {std::pair{R"(,"stage3_param_persistence_threshold":1e9)", "stage3_param_persistence_threshold"},
+        {R"(,"reduce_bucket_size":1e10)", "reduce_bucket_size"},
+        {R"(,"stage3_prefetch_bucket_size":4e9)", "stage3_prefetch_bucket_size"},
+        {R"(,"offload_optimizer":{"device":"cpu","ratio":0.3})", "offload_optimizer.ratio"}})
+    EXPECT_EQ(unknown(more), Keys{std::string("zero_optimization.") + key});
+}
+
+TEST(Recipes, OptimizersByTheMomentsThatTheyKeep) {
+  const auto read = [](const std::string& name) {
+    return import_transformers(recipe_file(
+        "optimizer.yaml", "base_model: Qwen/Qwen3-4B\nsequence_len: 4096\noptimizer: " + name + "\n"));
+  };
+  for (const auto& [name, kind] : {std::pair{"paged_adamw_8bit", OptimizerKind::adamw8},
+                                   {"ao_adamw_fp8", OptimizerKind::adamw8},
+                                   {"adamw_torch_4bit", OptimizerKind::adamw8},
+                                   {"muon_8bit", OptimizerKind::muon},
+                                   {"schedule_free_sgd", OptimizerKind::adamw},
+                                   {"flash_sgd", OptimizerKind::sgd},
+                                   {"adafactor", OptimizerKind::adafactor}}) {
+    EXPECT_EQ(read(name).layout.training.optimizer, kind) << name;
+    EXPECT_TRUE(read(name).unknown.empty()) << name;
+  }
+  EXPECT_TRUE(has_note(read("lomo"), "optimizer lomo: priced as AdamW"));
+  EXPECT_TRUE(has_note(read("adamw_torch_4bit"), "above its 4"));
+  for (const char* name : {"ademamix", "paged_ademamix_8bit", "grokadamw"})
+    EXPECT_EQ(read(name).unknown.size(), 1u) << name << " keeps three moments";
 }
 
 TEST(Recipes, FilesOfOtherProgramsAreNamed) {
