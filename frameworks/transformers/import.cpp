@@ -32,37 +32,6 @@ Precision mixed_precision(const Settings& config, std::vector<std::string>& note
   return precision;
 }
 
-// FSDP 2 has fsdp_reshard_after_forward, FSDP 1 fsdp_sharding_strategy, and neither reads the other's key
-// (findings/accelerate_loses_the_sharding_strategy_it_asked_for.sh).
-void set_strategy(const Settings& config, FsdpRanks& ranks, Imported& in) {
-  constexpr std::array kNames{"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD",
-                              "HYBRID_SHARD_ZERO2"};
-  const std::string switched = "fsdp_config.fsdp_reshard_after_forward";
-  const std::string named = "fsdp_config.fsdp_sharding_strategy";
-  const bool second = config.number("fsdp_config.fsdp_version", between(1, 2), 1) == 2;
-  const std::string& other = second ? named : switched;
-  if (const Json* left = config.find(other); left != nullptr && *left != "FULL_SHARD" && *left != true)
-    in.notes.push_back(fmt::format("{}: accelerate does not read it with FSDP {}", other, second ? 2 : 1));
-  if (second) {
-    const Json* value = config.find(switched);
-    ranks.reshard = value == nullptr || (!is_off(*value) && *value != "false" && *value != "False");
-    return;
-  }
-  in.notes.emplace_back("fsdp_version 1 is priced as FSDP 2 (fsdp_config.fsdp_version: 2)");
-  const Json* value = config.find(named);
-  std::string name = kNames[0];
-  if (value != nullptr)
-    name = value->is_number_integer() ? kNames[size_t(config.number(named, between(1, kNames.size()), 1)) - 1]
-                                      : config.text(named, "");
-  if (!contains(kNames, name) || name == kNames[2])
-    in.unknown.push_back(
-        fmt::format("{} {} (distributed_type: MULTI_GPU keeps weights whole)", named, cut_text(name, 40)));
-  ranks.reshard = name == kNames[0] || name == kNames[3];
-  if (!name.starts_with("HYBRID")) return;
-  ranks.replicate = config.number("num_machines", between(1, 1e6), 1);  // it shards in each node
-  ranks.shard /= std::max<int64_t>(1, ranks.replicate);
-}
-
 void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
   Layout& l = in.layout;
   if (const char* const key = "parallelism_config.parallelism_config_sp_size";
@@ -71,13 +40,16 @@ void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
                  "plans have it for DeepSpeed alone");
   l.context = config.number("parallelism_config.parallelism_config_cp_size", rule_of(&Layout::context), 1);
   l.tensor = config.number("parallelism_config.parallelism_config_tp_size", rule_of(&Layout::tensor), 1);
-  const int64_t replicate =
-      config.number("parallelism_config.parallelism_config_dp_replicate_size", rule_of(&Layout::data), 1);
+  const FsdpRanks sharding = fsdp_sharding(config, 1, in);
+  const int64_t replicate = config.number("parallelism_config.parallelism_config_dp_replicate_size",
+                                          rule_of(&Layout::data), sharding.replicate);
   const int64_t open = ranks / std::max<int64_t>(1, l.context * l.tensor * replicate);
-  FsdpRanks sharding{replicate, config.number("parallelism_config.parallelism_config_dp_shard_size",
-                                              rule_of(&Layout::data), open)};
-  set_strategy(config, sharding, in);
-  set_fsdp(in, sharding, config.at("fsdp_config"));
+  set_fsdp(
+      in,
+      {replicate,
+       config.number("parallelism_config.parallelism_config_dp_shard_size", rule_of(&Layout::data), open),
+       sharding.reshard},
+      config.at("fsdp_config"));
   // accelerate/utils/dataclasses.py:1909: NO_WRAP
   if (lower_case(config.text("fsdp_config.fsdp_auto_wrap_policy", "")) != "transformer_based_wrap")
     in.unknown.emplace_back(
@@ -128,6 +100,36 @@ Settings deepspeed_settings(const Settings& config, std::optional<Precision> pre
 
 }  // namespace
 
+FsdpRanks fsdp_sharding(const Settings& config, int64_t version, Imported& in) {
+  constexpr std::array kNames{"full_shard", "shard_grad_op", "no_shard", "hybrid_shard",
+                              "hybrid_shard_zero2"};
+  const std::string switched = "fsdp_config.fsdp_reshard_after_forward";
+  const std::string named = "fsdp_config.fsdp_sharding_strategy";
+  version = config.number("fsdp_config.fsdp_version", between(1, 2), version);
+  const std::string& other = version == 2 ? named : switched;
+  if (const Json* left = config.find(other); left != nullptr && *left != "FULL_SHARD" && *left != true)
+    in.notes.push_back(fmt::format("{}: accelerate does not read it with FSDP {}", other, version));
+  FsdpRanks sharding;
+  if (version == 2) {
+    const Json* value = config.find(switched);
+    sharding.reshard = value == nullptr || (!is_off(*value) && *value != "false" && *value != "False");
+    return sharding;
+  }
+  in.notes.emplace_back("fsdp_version 1 is priced as FSDP 2 (fsdp_config.fsdp_version: 2)");
+  const Json* value = config.find(named);
+  std::string name = value == nullptr     ? kNames[0]
+                     : value->is_string() ? lower_case(value->get<std::string>())
+                                          : value->dump();
+  if (name.size() == 1 && name[0] >= '1' && name[0] <= '5') name = kNames[size_t(name[0] - '1')];
+  if (!contains(kNames, name) || name == kNames[2])
+    in.unknown.push_back(
+        fmt::format("{} {} (distributed_type: MULTI_GPU keeps weights whole)", named, cut_text(name, 40)));
+  sharding.reshard = name == kNames[0] || name == kNames[3];
+  if (name.starts_with("hybrid"))  // it shards in each node
+    sharding.replicate = config.number("num_machines", between(1, 1e6), 1);
+  return sharding;
+}
+
 Imported read_accelerate(const Settings& config, const std::optional<Settings>& arguments,
                          const std::filesystem::path& file) {
   const Json* const type = config.find("distributed_type");
@@ -169,6 +171,11 @@ Imported read_accelerate(const Settings& config, const std::optional<Settings>& 
     set_trainer_settings(*arguments, file.parent_path(), in);
     if (kind == "FSDP") set_deferred_sums(*arguments, in);
     set_trainer_adapters(*arguments, in);
+    // FullyShardedDataParallel of torch 2.15.0 then makes gradients of frozen weights, too.
+    if (kind == "FSDP" && in.layout.training.adapts() &&
+        config.number("fsdp_config.fsdp_version", between(1, 2), 1) == 1 &&
+        config.flag("fsdp_config.fsdp_use_orig_params", false))
+      in.unknown.emplace_back("fsdp_config.fsdp_use_orig_params of FSDP1 beside adapters");
     if (in.framework == "transformers-ddp") set_loaded_type(*arguments, in);
   } else {
     in.notes.push_back("there is no train.json beside it: give --global-batch and --seq");

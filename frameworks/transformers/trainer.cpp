@@ -13,6 +13,7 @@
 #include "frameworks/asked.h"
 #include "frameworks/deepspeed/deepspeed.h"
 #include "frameworks/framework.h"
+#include "frameworks/megatron-core/import.h"
 #include "frameworks/readers/adapter_modules.h"
 #include "frameworks/registry.h"
 #include "frameworks/supports/supports.h"
@@ -91,12 +92,18 @@ Json recipe_of_tuner(Json recipe) {
   return recipe;
 }
 
-// Applies the first row for this value of a key. A row may ask for another key that is on, or for adapters.
-bool set_priced(const Json& rows, const Json& value, const Json& given, Imported& in) {
-  for (const Json& row : rows) {
+// Applies the first of a key's rows for this value. A row may ask for another key that is on, for adapters
+// or FSDP, or for the contrary with "!" before it.
+bool set_priced(const Json& sets, const std::string& name, const Json& value, const Json& given,
+                Imported& in) {
+  const auto is_set = [&](const std::string& key) {
+    const Json other = given.value(key, Json());
+    if (key == "adapters" || given.value("adapter", Json()) == key) return in.layout.training.adapts();
+    return key == "fsdp" ? in.framework == "transformers-fsdp" : !is_off(other) && other != 1;
+  };
+  for (const Json& row : sets.value(name, Json::array())) {
     const std::string with = row.value("with", "");
-    const bool holds = with.empty() || (with == "adapters" ? in.layout.training.adapts()
-                                                           : !is_off(given.value(with, Json())));
+    const bool holds = with.starts_with('!') ? !is_set(with.substr(1)) : with.empty() || is_set(with);
     if (row.value("value", value) != value || !holds) continue;
     for (const Json& field : row.value("execution", Json::array())) in.execution.push_back(field);
     in.layout.micro_batch *= row.value("sequences", 1);
@@ -104,6 +111,8 @@ bool set_priced(const Json& rows, const Json& value, const Json& given, Imported
     if (row.value("headless", false) && in.model) in.model->tied_embeddings = true;
     if (row.value("keeps_all", false)) in.layout.recompute = Recompute::none;
     if (row.contains("optimizer")) set_optimizer(in, row["optimizer"]);
+    if (row.contains("precision")) in.layout.precision = precision_named(row["precision"], name);
+    if (row.contains("refused")) in.refused = Problem{name, row["refused"], row["expected"], ""};
     in.ranks = row.value("ranks", in.ranks);
     if (row.contains("note")) in.notes.push_back(row["note"]);
     return true;
@@ -184,12 +193,13 @@ void judge_keys(const Json& given, const std::string& tool, const std::string& s
         const bool same = value == keys[name] || taken || (!listed && is_off(value) && is_off(keys[name]));
         kind = same ? "read" : what;
       }
-      const bool has_rows = one.contains("sets") && one["sets"].contains(name);
-      if (kind != "read" && has_rows && set_priced(one["sets"][name], value, given, in)) kind = "read";
+      // Rows of the Trainer do not hold for Megatron Core.
+      const bool holds = kind != "read" && one.contains("sets") && (&one == &own || !own.contains("flags"));
+      if (holds && set_priced(one["sets"], name, value, given, in)) kind = "read";
     }
     const bool kept = kind == "kept" && (in.layout.recompute == Recompute::full ||
                                          contains(in.execution, std::string("waits_on_host=true")));
-    if (kind.empty() && tool != "LLaMA-Factory" && section.empty())
+    if (kind.empty() && !own.contains("closed") && section.empty())
       strange.emplace_back(cut_text(name, 60));
     else if (kept || kind == "time" || kind == "small")
       in.notes.push_back(fmt::format("{}: not priced", cut_text(name, 60)));
@@ -269,7 +279,44 @@ void build_in_each_process(int bytes, Imported& in) {
                       {"host_build_bytes=0", fmt::format("process_build_bytes={}", bytes)});
 }
 
+namespace {
+
+// A recipe that trains by Megatron Core, whose flags its keys are; nothing if it has no mark of one.
+std::optional<Imported> read_megatron_recipe(const Json& recipe, const std::filesystem::path& file) {
+  const auto tool = find_if(tuner_table("tools"), [&](const Json& one) {
+    return any_of(one.value("marks", Json::array()), [&](const Json& key) { return recipe.contains(key); });
+  });
+  if (tool == tuner_table("tools").end()) return std::nullopt;
+  const Settings s(trainer_names(recipe, tool->at("tool")), file.string());
+  Imported in;
+  set_hugging_face_model(in, s.text("model_name_or_path", ""), file.parent_path());
+  if (!in.model) return in;
+  in.model->next_token_layers = 0;
+  MegatronFlags flags(file.string());
+  for (const auto& [flag, key] : tool->at("flags").items()) {
+    const Json* const value = key.is_string() ? s.find(key.get<std::string>()) : &key;
+    if (value == nullptr || (value != &key && is_off(*value))) continue;
+    const std::string text = value->is_string() ? value->get<std::string>() : value->dump();
+    flags.set(flag, *value == true ? std::vector<ShellWord>{} : std::vector<ShellWord>{{text, {}, {}}});
+  }
+  in = megatron_import(flags, tool->at("framework"), in.model);
+  in.framework = tool->at("framework");
+  in.accumulated = s.number("gradient_accumulation_steps", rule_of(&Workload::global_batch), 1);
+  if (tool->contains("targets") && s.text("finetuning_type", "") == "lora") {
+    const std::vector<std::string> targets = tool->at("targets");
+    in.layout.training.adapter_rank = s.number("lora_rank", rule_of(&Training::adapter_rank), 8);
+    set_adapter_targets(match_adapters(megatron_modules(*in.model), targets), targets, s.at("LoRA"), in);
+  }
+  Json judged = tool->at("defaults");
+  judged.update(recipe);
+  judge_keys(judged, tool->at("tool"), "", in);
+  return in;
+}
+
+}  // namespace
+
 std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::path& file) {
+  if (auto in = recipe.contains("cutoff_len") ? read_megatron_recipe(recipe, file) : std::nullopt) return in;
   const Settings s(recipe.is_object() ? recipe_of_tuner(recipe) : nullptr, file.string());
   if (!s.has("block_size")) return std::nullopt;
   Imported in;
@@ -284,14 +331,14 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
     in = read_deepspeed(settings, {.trainer = precision, .fills = true});
   } else if (fsdp) {
     const std::vector<std::string> how = s.texts("fsdp");
-    const bool reshards = s.flag("fsdp_config.fsdp_reshard_after_forward", true);
+    const FsdpRanks sharding = fsdp_sharding(s, s.number("fsdp_version", between(1, 2), 2), in);
     // axolotl/utils/schemas/config.py
     in.layout.context = s.number("context_parallel_size", rule_of(&Layout::context), 1);
     in.layout.tensor = s.number("tensor_parallel_size", rule_of(&Layout::tensor), 1);
     set_fsdp(in,
-             {s.number("dp_replicate_size", rule_of(&Layout::data), 1),
+             {s.number("dp_replicate_size", rule_of(&Layout::data), sharding.replicate),
               s.number("dp_shard_size", between(0, double(kMostRanks)), 0),
-              reshards && !contains(how, "shard_grad_op")},
+              sharding.reshard && !contains(how, "shard_grad_op")},
              file.string());
     in.layout.offload_optimizer = is_on(s, "fsdp_config.fsdp_offload_params");
   } else {
@@ -308,10 +355,6 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   set_trainer_settings(s, file.parent_path(), in);
   if (is_on(s, "fsdp_config.fsdp_activation_checkpointing")) in.layout.recompute = Recompute::full;
   const bool axolotl = !recipe.contains("cutoff_len");
-  if (axolotl && is_on(Settings(recipe, file.string()), "load_in_4bit") && !is_on(s, "load_in_4bit"))
-    in.unknown.emplace_back("load_in_4bit without adapter: qlora, which stores frozen weights in fp32");
-  if (axolotl && is_on(s, "load_in_8bit") && s.text("adapter", "") != "lora")
-    in.unknown.emplace_back("load_in_8bit without adapter: lora, which axolotl refuses");
   // axolotl/monkeypatch/accelerate/fsdp2.py turns no weight into fp32, and axolotl loads them in the type of
   // products, without sharding to the GPU (axolotl/loaders/model.py, _set_device_map_config).
   const bool narrow = axolotl && precision != Precision::fp32 && s.text("adapter", "").empty();

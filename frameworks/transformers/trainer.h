@@ -53,6 +53,10 @@ void set_trainer_adapters(const Settings& s, Imported& in);
 
 /// train.json in the folder of `file`, if there is one.
 std::optional<Settings> arguments_beside(const std::filesystem::path& file);
+/// How FSDP shares out weights; shards are left open. FSDP 2 has fsdp_reshard_after_forward, FSDP 1
+/// fsdp_sharding_strategy, and neither reads the other's key
+/// (findings/accelerate_loses_the_sharding_strategy_it_asked_for.sh). `version`: if the file names none.
+FsdpRanks fsdp_sharding(const Settings& config, int64_t version, Imported& in);
 /// The precision of a training. The Trainer's arguments override `launched`, that of `accelerate launch`.
 Precision trainer_precision(const Settings& s, Precision launched);
 /// Sets whether FSDP keeps whole gradients between micro-batches: the default, unless the settings change it.

@@ -265,6 +265,46 @@ num_processes: 16
             (std::vector<std::string>{"host_build_bytes=0", "process_build_bytes=4"}));
 }
 
+// By name or number (accelerate 1.15.0, utils/constants.py:38); FSDP2 has a switch alone.
+TEST(Import, StrategiesOfFsdp1) {
+  const std::filesystem::path folder = testing::TempDir() + "/strategies";
+  std::filesystem::create_directories(folder);
+  const auto read = [&](const std::string& more, const std::string& adapters = "") {
+    write_file_atomically(
+        folder / "train.json",
+        R"({"model_name_or_path": "meta-llama/Llama-3.1-8B", "block_size": 4096)" + adapters + "}");
+    write_file_atomically(folder / "fsdp.yaml",
+                          "distributed_type: FSDP\nnum_processes: 16\nnum_machines: 2\nfsdp_config:\n"
+                          "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n" +
+                              more);
+    return import_transformers(folder / "fsdp.yaml");
+  };
+  using Keys = std::vector<std::string>;
+  for (const auto& [more, zero, groups] :
+       {std::tuple{"", 3, 1},
+        {"  fsdp_sharding_strategy: FULL_SHARD\n", 3, 1},
+        {"  fsdp_sharding_strategy: 2\n", 2, 1},
+        {"  fsdp_reshard_after_forward: SHARD_GRAD_OP\n", 3, 1},
+        {"  fsdp_sharding_strategy: shard_grad_op\n", 2, 1},
+        {"  fsdp_sharding_strategy: HYBRID_SHARD\n", 3, 2},
+        {"  fsdp_sharding_strategy: '5'\n", 2, 2},
+        {"  fsdp_version: 2\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n", 3, 1}}) {
+    const Imported in = read(more);
+    EXPECT_EQ(in.unknown, Keys{}) << more;
+    EXPECT_EQ(in.layout.zero, zero) << more;
+    EXPECT_EQ(in.shard_groups, groups) << more;
+    EXPECT_EQ(in.layout.data, 16) << more;
+  }
+  EXPECT_EQ(read("  fsdp_sharding_strategy: NO_SHARD\n").unknown,
+            Keys{"fsdp_config.fsdp_sharding_strategy no_shard"});
+  const std::string lora = R"(, "adapter": "lora", "lora_r": 8, "lora_target_modules": "all-linear")";
+  const std::string original = "  fsdp_use_orig_params: true\n";
+  EXPECT_EQ(read(original).unknown, Keys{});
+  EXPECT_EQ(read("  fsdp_use_orig_params: false\n", lora).unknown, Keys{});
+  EXPECT_EQ(read("  fsdp_version: 2\n" + original, lora).unknown, Keys{});
+  EXPECT_EQ(read(original, lora).unknown.size(), 1u) << "gradients of frozen weights";
+}
+
 // Without a file of DeepSpeed's: accelerate makes it of its own section, and the Trainer's words come first.
 TEST(Import, AcceleratesOwnSectionOfDeepSpeed) {
   const std::filesystem::path folder = testing::TempDir() + "/accelerate_deepspeed";

@@ -24,11 +24,9 @@ TEST(TunerKeys, KeysOfTunersThatChangeTheAnswerAreNotJudged) {
   EXPECT_EQ(plain.unknown, Keys{});
   EXPECT_EQ(plain.layout.micro_batch, 1) << "axolotl's own default";
   for (const auto& [more, key] :
-       {std::pair{"load_in_8bit: true\n", "load_in_8bit without adapter: lora, which axolotl refuses"},
-        {"rl: dpo\n", "rl"},
+       {std::pair{"rl: dpo\n", "rl"},
         {"rl: grpo\nadapter: lora\n", "rl"},
-        {"expert_parallel_size: 2\n", "expert_parallel_size"},
-        {"unfrozen_parameters: [lm_head]\n", "unfrozen_parameters"},
+        {"expert_parallel_size: 2\nfsdp_config: {reshard_after_forward: true}\n", "expert_parallel_size"},
         {"dsv4_fp4_grouped_mode: nvfp4\n", "dsv4_fp4_grouped_mode"},
         {"adapter: lora\ndsv4_fp4_grouped_mode: fp8\n", "dsv4_fp4_grouped_mode"},
         {"nvfp4_merge_aware: true\n", "nvfp4_merge_aware"},
@@ -62,7 +60,8 @@ TEST(TunerKeys, KeysOfTunersThatChangeTheAnswerAreNotJudged) {
                                   {"mixture_of_depths: convert\n", "mixture_of_depths"},
                                   {"use_kt: true\n", "use_kt"},
                                   {"use_asft_loss: true\n", "use_asft_loss"},
-                                  {"tensor_model_parallel_size: 2\n", "tensor_model_parallel_size"}})
+                                  {"use_muon: true\nfsdp_config: {fsdp_version: 2}\n", "use_muon"},
+                                  {"cp_size: 2\n", "cp_size"}})
     EXPECT_EQ(factory(more).unknown, Keys{key});
 }
 
@@ -117,11 +116,101 @@ TEST(TunerKeys, SaveMemoryThatTheNoteNames) {
         {lora + "nvfp4_merge_aware: true\n", "nvfp4_merge_aware: frozen weights are priced in 16 bits"},
         {lora + "gptq: true\n", "gptq: frozen weights are priced in 16 bits"},
         {"tiled_mlp: true\n", "tiled_mlp: MLPs are priced whole"},
+        {"unfrozen_parameters: ['model.layers.4[4-9]+.mlp']\n",
+         "unfrozen_parameters: all weights are priced as trained"},
         {"lisa_n_layers: 4\nlisa_step_interval: 20\n", "lisa_n_layers: all layers are priced as trained"}}) {
     const Imported in = tuner_recipe(base + more);
     EXPECT_EQ(in.unknown, std::vector<std::string>{}) << more;
     EXPECT_TRUE(has_note(in, note)) << more;
   }
+}
+
+// "refused" of frameworks/transformers/tuner_keys.json names the line of the tool.
+TEST(TunerKeys, WhatTheToolItselfRefuses) {
+  const auto refused = [](const std::string& more) {
+    const Imported in =
+        tuner_recipe("base_model: Qwen/Qwen3-4B\nsequence_len: 4096\nlora_target_linear: true\n" + more);
+    return in.refused ? in.refused->where + ": " + in.refused->found : "";
+  };
+  recipe_file("ds_z2.json", R"({"zero_optimization":{"stage":2},"bf16":{"enabled":"auto"}})");
+  for (const auto& [more, key] :
+       {std::pair{"load_in_8bit: true\n", "load_in_8bit"},
+        {"load_in_4bit: true\n", "load_in_4bit"},
+        {"adapter: qlora\nload_in_8bit: true\nload_in_4bit: true\n", "load_in_8bit"},
+        {"adapter: qlora\n", "adapter"},
+        {"adapter: qlora\nload_in_4bit: true\ngptq: true\n", "gptq"},
+        {"optimizer: muon\ndeepspeed: ds_z2.json\n", "optimizer"},
+        {"expert_parallel_size: 4\n", "expert_parallel_size"}})
+    EXPECT_TRUE(refused(more).starts_with(std::string(key) + ": axolotl 0.21.0, axolotl/"))
+        << more << refused(more);
+  for (const char* more :
+       {"adapter: lora\nload_in_8bit: true\n", "adapter: qlora\nload_in_4bit: true\n",
+        "adapter: lora\ngptq: true\n", "optimizer: muon\n",
+        "optimizer: muon\nfsdp_config: {reshard_after_forward: true}\n",
+        "optimizer: adamw_torch_8bit\ndeepspeed: ds_z2.json\n", "expert_parallel_size: 1\n"})
+    EXPECT_EQ(refused(more), "") << more;
+}
+
+// Recipes of LLaMA-Factory that mcore_adapter and Megatron-Bridge train.
+TEST(TunerKeys, RecipesThatTrainByMegatronCore) {
+  using Keys = std::vector<std::string>;
+  const std::string base =
+      "cutoff_len: 4096\nstage: sft\nbf16: true\nper_device_train_batch_size: "
+      "2\ngradient_accumulation_steps: 8\n";
+  const auto adapter = [&](const std::string& more) {
+    return tuner_recipe("model_name_or_path: Qwen/Qwen3-30B-A3B\n" + base +
+                        "pipeline_model_parallel_size: 4\n" + more);
+  };
+  const Imported moe = adapter(
+      "expert_model_parallel_size: 2\nmoe_token_dispatcher_type: alltoall\nmoe_grouped_gemm: true\n"
+      "bias_activation_fusion: true\napply_rope_fusion: true\nuse_distributed_optimizer: true\n"
+      "overlap_grad_reduce: true\nrecompute_granularity: full\nfinetuning_type: full\noptim: adamw_torch\n");
+  EXPECT_EQ(moe.unknown, Keys{});
+  EXPECT_EQ(moe.framework, "megatron-core");
+  EXPECT_EQ(moe.layout.pipeline, 4);
+  EXPECT_EQ(moe.layout.expert, 2);
+  EXPECT_EQ(moe.layout.zero, 1);
+  EXPECT_EQ(moe.layout.micro_batch, 2);
+  EXPECT_EQ(moe.accumulated, 8);
+  EXPECT_EQ(moe.workload.sequence, 4096);
+  EXPECT_EQ(moe.layout.recompute, Recompute::full);
+  EXPECT_EQ(moe.layout.precision, Precision::bf16);
+  EXPECT_FALSE(moe.layout.training.adapts()) << "its default is full training";
+  EXPECT_TRUE(contains(moe.execution, std::string("vocabulary_multiple=1")));
+  EXPECT_FALSE(contains(moe.execution, std::string("elementwise=eager")));
+  const Imported plain = adapter("tensor_model_parallel_size: 2\nvirtual_pipeline_model_parallel_size: 2\n");
+  EXPECT_EQ(plain.unknown, Keys{});
+  EXPECT_EQ(plain.layout.tensor, 2);
+  EXPECT_EQ(plain.layout.chunks, 2);
+  EXPECT_EQ(plain.layout.zero, 0) << "no distributed optimizer by default";
+  EXPECT_TRUE(contains(plain.execution, std::string("elementwise=eager"))) << "no fusion by default";
+  for (const auto& [more, key] : {std::pair{"expert_model_parallel_size: 2\n", "moe_token_dispatcher_type"},
+                                  {"finetuning_type: lora\n", "finetuning_type"},
+                                  {"optimizer_cpu_offload: true\n", "optimizer_cpu_offload"},
+                                  {"enable_liger_kernel: true\n", "enable_liger_kernel"},
+                                  {"use_badam: true\n", "use_badam"},
+                                  {"quantization_bit: 4\n", "quantization_bit"},
+                                  {"not_a_key: 1\n", "not_a_key"},
+                                  {"stage: dpo\n", "stage"}}) {
+    EXPECT_EQ(adapter(more).unknown, Keys{key});
+    EXPECT_FALSE(contains(adapter(more).execution, std::string("loss=chunked"))) << more;
+  }
+  const auto bridge = [&](const std::string& more) {
+    return tuner_recipe("model_name_or_path: meta-llama/Llama-3.2-1B\n" + base +
+                        "mixed_precision: bf16_mixed\ntensor_model_parallel_size: 2\n" + more);
+  };
+  const Imported lora = bridge("lora_rank: 16\nsequence_parallel: true\nexpert_model_parallel_size: 1\n");
+  EXPECT_EQ(lora.unknown, Keys{});
+  EXPECT_EQ(lora.framework, "megatron-bridge");
+  EXPECT_TRUE(lora.layout.sequence_parallel);
+  EXPECT_EQ(lora.layout.zero, 1) << "its default";
+  EXPECT_EQ(lora.layout.training.adapter_rank, 16) << "adapters are LLaMA-Factory's default";
+  EXPECT_EQ(lora.layout.training.adapter_targets.size(), 4u);
+  EXPECT_FALSE(bridge("finetuning_type: full\n").layout.training.adapts());
+  for (const auto& [more, key] : {std::pair{"expert_model_parallel_size: 2\n", "expert_model_parallel_size"},
+                                  {"extra_config: more.json\n", "extra_config"},
+                                  {"deepspeed: ds.json\n", "deepspeed"}})
+    EXPECT_EQ(bridge(more).unknown, Keys{key});
 }
 
 // axolotl/loaders/model.py, _set_device_map_config: weights go to the GPU one by one, but for FSDP.
@@ -170,6 +259,12 @@ TEST(TunerKeys, LlamaFactorysOptimizersAndLosses) {
   const Imported asft = factory("bf16: true\nuse_asft_loss: true\ndeepspeed: ds_z0.json\n");
   EXPECT_TRUE(sets(asft, "weight_bytes=4")) << "a second model in bf16";
   EXPECT_TRUE(sets(asft, "logit_copies=7"));
+  // accelerate 1.15.0, accelerate/accelerator.py: _prepare_ao comes before _prepare_deepspeed.
+  const Imported fp8 = factory("bf16: true\nfp8: true\nfp8_backend: torchao\ndeepspeed: ds_z0.json\n");
+  EXPECT_EQ(fp8.layout.precision, Precision::bf16);
+  EXPECT_TRUE(has_note(fp8, "fp8: products are priced in bf16"));
+  EXPECT_EQ(factory("bf16: true\nfp8: true\n").layout.precision, Precision::fp8);
+  EXPECT_EQ(factory("use_muon: true\n").layout.training.optimizer, OptimizerKind::muon);
 }
 
 TEST(TunerKeys, ModulesThatAreTrainedWholeBesideAdapters) {
@@ -264,6 +359,12 @@ TEST(TunerKeys, ThoseOfLlamaFactorysNewerForm) {
   EXPECT_EQ(read("dist_config: {name: fsdpturbo, ep_size: 4}\n").unknown,
             (Keys{"dist_config.name", "dist_config.ep_size"}));
   EXPECT_EQ(read("peft_config: {name: lora, use_dora: true}\n").unknown, Keys{"peft_config.use_dora"});
+  const Imported parts =
+      read("dist_config: {name: fsdp2}\nflash_attn: flash_attention_2\ncp_mode: ulysses\ncp_size: 2\n");
+  EXPECT_EQ(parts.unknown, Keys{});
+  EXPECT_EQ(parts.layout.context, 2);
+  EXPECT_TRUE(has_note(parts, "cp_size: ranks exchange heads"));
+  EXPECT_EQ(read("dist_config: {name: fsdp2}\ncp_mode: ring\n").unknown, Keys{"cp_mode"});
   const Imported muon = read("dist_config: {name: fsdp2}\noptim_config: {name: muon, momentum: 0.95}\n");
   EXPECT_EQ(muon.unknown, Keys{});
   EXPECT_TRUE(has_note(muon, "optim_config: moments are priced as AdamW's"));

@@ -105,10 +105,11 @@ def judge(tool, asked, sources):  # problems of its lists, and lines of its keys
     listed = tool["read"] + [key for _, key in none] + [key for keys in tool["changes"].values() for key in keys]
     known = {key: next((value for value in asked.get(key, []) if value is not ...), changes[key]) for key in changes}
     used = sorted(((path, text) for path, text in sources.items() if not ASIDE.search(path)), key=lambda row: bool(DEFINED.search(row[0])))
-    lines = {key: reason in LINELESS or key in LAUNCHERS or line_of(key, used) for reason, key in none}
+    lines = {key: reason in LINELESS or key in LAUNCHERS or key in tool.get("unreleased", []) or line_of(key, used) for reason, key in none}
     plugins = tuple(tool.get("closed", []))  # settings of plugins, which no class of the arguments has
+    unreleased = set(tool.get("unreleased", []))  # keys of the repository that "source" names
     print(f"{tool['tool']}: {len(tool['read'])} read, {len(none)} without effect, {len(changes)} change the answer")
-    problems = {"is not classified": set(asked) - set(listed), f"is no key of {tool['package']}": {key for key in set(listed) - set(asked) - OLDER - LAUNCHERS
+    problems = {"is not classified": set(asked) - set(listed), f"is no key of {tool['package']}": {key for key in set(listed) - set(asked) - OLDER - LAUNCHERS - unreleased
                                                      if not key.startswith(plugins) or line_of(key, used) is None},
                 "stands there twice": {key for key in listed if listed.count(key) > 1},
                 "takes other values, but has no effect": set(tool["takes"]) - set(tool["read"]) - set(changes),
@@ -121,7 +122,7 @@ def judge(tool, asked, sources):  # problems of its lists, and lines of its keys
 
 def main():
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build/wheels"
-    tools = {tool["tool"]: tool for tool in json.loads((ROOT / "frameworks/transformers/tuner_keys.json").read_text())["tools"]}
+    tools = {tool["tool"]: tool for tool in json.loads((ROOT / "frameworks/transformers/tuner_keys.json").read_text())["tools"] if "package" in tool}
     wheels = {name: wheel(tool["package"], folder) for name, tool in tools.items()}
     keys = {name: keys_of(tool["package"], wheels[name]) for name, tool in tools.items()}
     problems, idle = [], []
