@@ -73,16 +73,14 @@ Precision precision_named(const std::string& name, const std::string& where) {
 
 void set_optimizer(Imported& in, const std::string& name) {
   static const Json rows = parse_json(template_text("optimizers.json"), "optimizers.json").at("names");
-  const auto row = find_if(rows, [small = lower_case(name)](const Json& one) {
+  const Json& row = *find_if(rows, [small = lower_case(name)](const Json& one) {
     return small.find(one["word"].get_ref<const std::string&>()) != std::string::npos;
   });
-  const std::string priced = row == rows.end() ? "priced as AdamW" : row->value("note", "");
-  if (row != rows.end() && row->contains("unknown"))
-    in.unknown.push_back(fmt::format("optimizer {}, {}", cut_text(name, 40), row->value("unknown", "")));
-  if (row != rows.end())
-    in.layout.training.optimizer =
-        enum_value<OptimizerKind>(row->value("kind", "")).value_or(OptimizerKind::adamw);
-  if (!priced.empty()) in.notes.push_back(fmt::format("optimizer {}: {}", cut_text(name, 40), priced));
+  in.layout.training.optimizer = *enum_value<OptimizerKind>(row.value("kind", "adamw"));
+  if (row.contains("unknown"))
+    in.unknown.push_back(fmt::format("optimizer {:.40}, {}", name, row.value("unknown", "")));
+  if (row.contains("note"))
+    in.notes.push_back(fmt::format("optimizer {:.40}: {}", name, row.value("note", "")));
 }
 
 void note_left_out(const Settings& settings, const std::string& framework, Imported& in) {

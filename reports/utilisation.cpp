@@ -71,9 +71,9 @@ std::string describe_utilisation(const Plan& plan) {
 namespace {
 
 // By CommunicationKind.
-constexpr const char* kTraffic[] = {"tensor-parallel traffic", "context-parallel traffic",
-                                    "expert-parallel traffic", "weight gathering",
-                                    "stage transfers",         "gradient exchange"};
+constexpr const char* kTraffic[] = {
+#include "generated/TrafficWords.inc"
+};
 
 // The remaining waits, after transfers and the step's end. Plans of older versions do not split them.
 void add_waits(const Plan& plan, double waits_s, std::vector<TimePart>& parts) {

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <set>
 
 #include "base/error.h"
@@ -143,11 +142,6 @@ bool is_list(const std::string& text) {
   return text.starts_with('[') && text.find(']') == text.size() - 1 && text.find(',') == std::string::npos;
 }
 
-bool is_megatron_deepspeed(const MegatronFlags& flags) {
-  return any_of(std::array{"deepspeed", "deepspeed-config", "zero-stage", "ds-sequence-parallel-size"},
-                [&](const char* flag) { return flags.has(flag); });
-}
-
 }  // namespace
 
 MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
@@ -177,7 +171,8 @@ MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
   std::erase(pattern, '|');
   if (!pattern.empty() && !flags.has("num-layers")) flags.set("num-layers", std::to_string(pattern.size()));
   flags.environment_["env.WORLD_SIZE"] = flags.ranks_ > 0 ? std::optional<Json>(flags.ranks_) : std::nullopt;
-  if (is_megatron_deepspeed(flags)) refuse_program("Megatron-DeepSpeed", flags.file_);
+  for (const char* flag : {"deepspeed", "deepspeed-config", "zero-stage", "ds-sequence-parallel-size"})
+    if (flags.has(flag)) refuse_program("Megatron-DeepSpeed", flags.file_);
   if (flags.values_.count("num-layers") == 0)
     refuse_input(flags.file_, "no --num-layers", "Megatron-LM arguments, such as its scripts hold",
                  "name the file that holds the --flags");

@@ -80,68 +80,36 @@ std::string config_constant(const ModelSpec& model) {
 
 std::string mesh_constants(const Layout& l) {
   const int64_t shard = sharing_data_ranks(l);
-  std::vector<std::pair<const char*, int64_t>> axes{
-      {"pp", l.pipeline}, {"dp_replicate", l.data / shard}, {"dp_shard", shard}};
-  if (l.order == RankOrder::data_outermost) axes = {axes[1], axes[2], axes[0]};
-  axes.emplace_back("cp", l.context);
-  axes.emplace_back("tp", l.tensor);
-  Json names = Json::array(), sizes = Json::array();
-  for (const auto& [name, size] : axes) {
-    names.push_back(name);
-    sizes.push_back(size);
-  }
-  return fmt::format("MESH = {}\nAXES = {}\n", python_text(sizes), python_text(names));
+  const std::string data = fmt::format("{}, {}", l.data / shard, shard);
+  const bool outermost = l.order == RankOrder::data_outermost;
+  return fmt::format(
+      "MESH = [{}, {}, {}, {}]\nAXES = [{}, \"cp\", \"tp\"]\n", outermost ? data : std::to_string(l.pipeline),
+      outermost ? std::to_string(l.pipeline) : data, l.context, l.tensor,
+      outermost ? "\"dp_replicate\", \"dp_shard\", \"pp\"" : "\"pp\", \"dp_replicate\", \"dp_shard\"");
 }
 
 // A line of actions for each pipeline rank, in PyTorch's notation.
 std::string rows_constant(const Plan& plan) {
-  std::string text = "ROWS = [\n";
-  for (const std::string& line : schedule_lines(plan, ' ')) text += fmt::format("    \"{}\",\n", line);
-  return text + "]  # of each pipeline rank\n";
-}
-
-std::string schedule_constants(const Plan& plan) {
-  const Layout& l = plan.layout;
-  std::vector<int64_t> recomputed;
-  for (size_t s = 0; s < l.layers_per_stage.size(); ++s)
-    recomputed.push_back(l.recompute == Recompute::full ? recomputed_layers(l, s, l.layers_per_stage[s]) : 0);
-  return fmt::format("LAYERS = {}  # of each stage, in model order\n",
-                     python_text(Json(l.layers_per_stage))) +
-         fmt::format("RECOMPUTED = {}  # of them, the first ones\n", python_text(Json(recomputed))) +
-         fmt::format("SCHEDULE = \"{}\"\n", l.schedule) +
-         fmt::format("RANK_OF_STAGE = {}  # its pipeline rank\n",
-                     python_text(Json(plan.schedule.rank_of_stage))) +
-         (runs_from_rows(l) ? rows_constant(plan) : "");
+  return fmt::format("ROWS = [\n    \"{}\",\n]  # of each pipeline rank\n",
+                     fmt::join(schedule_lines(plan, ' '), "\",\n    \""));
 }
 
 std::string plan_constants(const Plan& plan, const std::string& refused) {
   const Layout& l = plan.layout;
   const Workload& w = plan.workload;
-  std::string text = model_constant(plan.model) + config_constant(plan.model) + mesh_constants(l);
-  text += fmt::format("SEQUENCE = {}  # tokens\n", w.sequence) +
-          fmt::format("GLOBAL_BATCH = {}  # sequences per step\n", w.global_batch) +
-          fmt::format("MICRO_BATCH = {}  # sequences\n", l.micro_batch) +
-          fmt::format("MICRO_BATCHES = {}  # per data-parallel rank and step\n", micro_batches(l, w)) +
-          fmt::format("PRECISION = \"{}\"\n", enum_name(l.precision)) +
-          fmt::format("SEQUENCE_PARALLEL = {}\n", python_text(l.sequence_parallel)) +
-          fmt::format("CONTEXT_METHOD = \"{}\"\n", enum_name(l.context_method)) +
-          fmt::format("RESHARD_AFTER_FORWARD = {}\n", python_text(l.zero == 3)) + schedule_constants(plan);
-  text += fmt::format("LAYOUT = \"{}\"\n", layout_name(l)) +
-          fmt::format("PREDICTED_STEP_S = {}\n", python_text(plan.prediction.step_time_s)) +
-          fmt::format("PROGRAM_DIGEST = \"{}\"\n", plan.program_digest);
+  Json recomputed = Json::array();
+  for (size_t s = 0; s < l.layers_per_stage.size(); ++s)
+    recomputed.push_back(l.recompute == Recompute::full ? recomputed_layers(l, s, l.layers_per_stage[s]) : 0);
+  const std::string text = fmt::format(
+      fmt::runtime(template_text("mpt_train_constants.py.in")), model_constant(plan.model),
+      config_constant(plan.model), mesh_constants(l), w.sequence, w.global_batch, l.micro_batch,
+      micro_batches(l, w), enum_name(l.precision), python_text(l.sequence_parallel),
+      enum_name(l.context_method), python_text(l.zero == 3), python_text(Json(l.layers_per_stage)),
+      python_text(recomputed), l.schedule, python_text(Json(plan.schedule.rank_of_stage)),
+      runs_from_rows(l) ? rows_constant(plan) : "", layout_name(l), python_text(plan.prediction.step_time_s),
+      plan.program_digest);
   return refused.empty() ? text : text + fmt::format("REFUSED = \"{}\"\n", comment_text(refused));
 }
-
-constexpr const char* kTrainerHead = R"py(#!/usr/bin/env python3
-"""{}. For PyTorch 2.15.
-
-Trains this plan's model with PyTorch alone, over NCCL on GPUs and over gloo on CPUs:
-
-    torchrun --nproc-per-node {} mpt_train.py --data FILES --init MODEL_FOLDER --save FOLDER --log-file run.jsonl
-
-The constants below are the plan. The functions behind them build its model, split it over the ranks, and run its schedule.
-"""
-)py";
 
 }  // namespace
 
@@ -155,7 +123,8 @@ Exported export_pytorch(const Plan& plan) {
   Exported exported;
   exported.files.push_back({"mpt_train.py",
                             trainer_file(parts, trainer_conditions(plan, rejection.has_value()),
-                                         fmt::format(kTrainerHead, export_title(plan), ranks_per_node(plan)),
+                                         fmt::format(fmt::runtime(template_text("mpt_train_head.py.in")),
+                                                     export_title(plan), ranks_per_node(plan)),
                                          plan_constants(plan, rejection ? rejection->reason : "")),
                             true});
   return exported;

@@ -108,9 +108,9 @@ class ShellReader {
     static const std::set<std::string> kOpen{"if", "while", "until", "case", "for"};
     static const std::set<std::string> kDeclares{"declare", "local", "typeset", "readonly", "export"};
     static const std::set<std::string> kClose{"fi", "done", "esac"};
-    static const std::set<std::string> kOther{"then", "else", "elif",    "do",       "{",
-                                              "}",    "!",    "export",  "declare",  "local",
-                                              "time", "exec", "typeset", "readonly", "command"};
+    static const std::set<std::string> kOther{
+#include "generated/WordsBeforeCommands.inc"
+    };
     // "declare -a LIST=(...)": options of the declaring command.
     if (declares_ && word.starts_with('-')) {
       command.clear();

@@ -74,25 +74,23 @@ void set_loaded_type(const Settings& arguments, Imported& in) {
       "trains weights in fp32");
 }
 
+// Keys of accelerate's section, their places in DeepSpeed's file, and defaults.
+constexpr const char* kOfDeepSpeed[][3] = {
+#include "generated/AccelerateDeepSpeed.inc"
+};
+
 // Of the file that is named, or as accelerate makes them without one (accelerate/utils/dataclasses.py:1302).
 Settings deepspeed_settings(const Settings& config, std::optional<Precision> precision,
                             const std::filesystem::path& folder) {
-  const auto given = [&](const char* key, const Json& otherwise) {
-    const Json* const value = config.find(key);
-    return value == nullptr ? otherwise : *value;
-  };
   if (const std::string name = config.text("deepspeed_config.deepspeed_config_file", ""); !name.empty()) {
     const std::filesystem::path path = folder / name;
     return {load_json(path, kMostImportedBytes), path.string()};
   }
-  Json made{{"train_batch_size", "auto"},
-            {"train_micro_batch_size_per_gpu", "auto"},
-            {"gradient_accumulation_steps", given("deepspeed_config.gradient_accumulation_steps", "auto")},
-            {"gradient_clipping", given("deepspeed_config.gradient_clipping", "auto")},
-            {"zero_optimization",
-             {{"stage", given("deepspeed_config.zero_stage", 2)},
-              {"offload_optimizer", {{"device", given("deepspeed_config.offload_optimizer_device", "none")}}},
-              {"offload_param", {{"device", given("deepspeed_config.offload_param_device", "none")}}}}}};
+  Json made{{"train_batch_size", "auto"}, {"train_micro_batch_size_per_gpu", "auto"}};
+  for (const auto& [key, place, usual] : kOfDeepSpeed) {
+    const Json* const value = config.find(key);
+    made[Json::json_pointer(place)] = value == nullptr ? plain_scalar(usual) : *value;
+  }
   if (precision == Precision::bf16 || precision == Precision::fp16)
     made[enum_name(*precision)] = {{"enabled", true}};
   return {made, config.file()};
@@ -112,7 +110,12 @@ FsdpRanks fsdp_sharding(const Settings& config, int64_t version, Imported& in) {
   FsdpRanks sharding;
   if (version == 2) {
     const Json* value = config.find(switched);
-    sharding.reshard = value == nullptr || (!is_off(*value) && *value != "false" && *value != "False");
+    const std::string how = value == nullptr
+                                ? "true"
+                                : lower_case(value->is_string() ? value->get<std::string>() : value->dump());
+    if (how != "true" && how != "false")
+      in.unknown.push_back(fmt::format("{} {} (FSDP 2 has true and false)", switched, cut_text(how, 40)));
+    sharding.reshard = how != "false";
     return sharding;
   }
   in.notes.emplace_back("fsdp_version 1 is priced as FSDP 2 (fsdp_config.fsdp_version: 2)");

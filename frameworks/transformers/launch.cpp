@@ -95,22 +95,13 @@ void put(Json& config, const std::string& section, const std::string& key, const
 
 // transformers/training_args.py, _process_fsdp_args
 void put_fsdp_of_trainer(const Json& options, const std::filesystem::path& script, Json& config) {
-  const std::string how = text_option(options, "fsdp"), file = text_option(options, "fsdp_config");
+  const std::string file = text_option(options, "fsdp_config");
   config["distributed_type"] = "FSDP";
-  put(config, "fsdp_config", "fsdp_reshard_after_forward", how.find("shard_grad_op") == std::string::npos);
-  put(config, "fsdp_config", "fsdp_offload_params", how.find("offload") != std::string::npos);
   put(config, "fsdp_config", "fsdp_version", 2);
   put(config, "fsdp_config", "fsdp_cpu_ram_efficient_loading", false);
   put(config, "fsdp_config", "fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
   const Json given = file.empty() ? Json() : read_yaml(file_named(file, "--fsdp_config", script));
-  for (const auto& [key, value] : given.items()) {
-    const std::string name = key == "cpu_offload" ? "offload_params" : key;
-    put(config, "fsdp_config", name.starts_with("fsdp_") ? name : "fsdp_" + name, value);
-  }
-  for (const char* strategy : {"hybrid_shard", "no_shard"})
-    if (how.find(strategy) != std::string::npos && config["fsdp_config"]["fsdp_version"] == 2)
-      throw NotJudged(Problem{script.string() + " at --fsdp", strategy, "full_shard or shard_grad_op",
-                              "the Trainer has it with FSDP 1 alone"});
+  config["fsdp_config"].update(fsdp_of_trainer(options.at("fsdp"), given));
 }
 
 // accelerate's configuration: the file that is named, and options of the line, which come before it.
@@ -226,6 +217,11 @@ Imported read_line(LaunchLine line, const std::filesystem::path& script) {
   const Settings settings(std::move(arguments), script.string());
   Imported in =
       read_accelerate(Settings(accelerate_settings(line, script), script.string()), settings, script);
+  if (trl && line.options.value("max_length", Json(1)).is_null())
+    in.unknown.emplace_back("max_length: null, so sequences are as long as the data has them");
+  if (in.layout.training.adapts() && in.layout.training.frozen_format == FrozenFormat::bf16 &&
+      settings.text("dtype", "auto") == "float32" && in.layout.precision != Precision::fp32)
+    in.unknown.emplace_back("dtype: float32, in which frozen weights stay");
   // Its loss goes over the head in chunks (trl 1.16.0, trl/trainer/sft_trainer.py, add_fused_lm_head).
   if (trl) in.execution.emplace_back("loss=chunked");
   judge_options(line.options, trl, in);

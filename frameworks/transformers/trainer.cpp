@@ -81,11 +81,9 @@ Json recipe_of_tuner(Json recipe) {
   const bool factory = recipe.contains("cutoff_len");
   if (!factory && !recipe.contains("sequence_len")) return nullptr;
   recipe = trainer_names(std::move(recipe), factory ? "LLaMA-Factory" : "axolotl");
-  const Json config = recipe.value("fsdp_config", Json());  // axolotl takes both spellings
-  for (const auto& [key, value] : config.items())
-    if (!key.starts_with("fsdp_")) recipe["fsdp_config"]["fsdp_" + key] = value;
-  // axolotl/loaders/model.py: load_in_4bit has no effect on the adapter "lora".
-  if (!factory && recipe.value("adapter", Json()) != "qlora") recipe.erase("load_in_4bit");
+  if (recipe.contains("fsdp") || recipe.contains("fsdp_config"))
+    recipe["fsdp_config"] =
+        fsdp_of_trainer(recipe.value("fsdp", Json()), recipe.value("fsdp_config", Json()));
   if (factory)
     recipe["gradient_checkpointing"] = recipe.value("disable_gradient_checkpointing", Json()) != true &&
                                        recipe.value("enable_activation_checkpointing", Json()) != false;
@@ -94,14 +92,14 @@ Json recipe_of_tuner(Json recipe) {
 
 // Applies the first of a key's rows for this value. A row may ask for another key that is on, for adapters
 // or FSDP, or for the contrary with "!" before it.
-bool set_priced(const Json& sets, const std::string& name, const Json& value, const Json& given,
+bool set_priced(const Json& rows, const std::string& name, const Json& value, const Json& given,
                 Imported& in) {
   const auto is_set = [&](const std::string& key) {
     const Json other = given.value(key, Json());
     if (key == "adapters" || given.value("adapter", Json()) == key) return in.layout.training.adapts();
     return key == "fsdp" ? in.framework == "transformers-fsdp" : !is_off(other) && other != 1;
   };
-  for (const Json& row : sets.value(name, Json::array())) {
+  for (const Json& row : rows.value(name, Json::array())) {
     const std::string with = row.value("with", "");
     const bool holds = with.starts_with('!') ? !is_set(with.substr(1)) : with.empty() || is_set(with);
     if (row.value("value", value) != value || !holds) continue;
@@ -151,7 +149,22 @@ void set_recompute(const Settings& s, Imported& in) {
 
 }  // namespace
 
-bool is_off(const Json& v) { return v.empty() || v == false || v == 0 || v == ""; }
+bool is_off(const Json& v) { return v.empty() || v == false || v == 0 || v == "" || v == "false"; }
+
+// transformers/training_args.py, _apply_legacy_fsdp_to_config: of names that each hold the one before, the
+// last counts.
+Json fsdp_of_trainer(const Json& words, const Json& given) {
+  const std::string how = lower_case(words.dump());
+  Json config{{"fsdp_offload_params", how.find("offload") != std::string::npos}};
+  for (const std::string word : {"no_shard", "shard_grad_op", "hybrid_shard", "hybrid_shard_zero2"})
+    if (how.find(word) != std::string::npos)
+      config["fsdp_reshard_after_forward"] = word == "shard_grad_op" ? Json(false) : Json(word);
+  for (const auto& [key, value] : given.items()) {
+    const std::string name = key == "cpu_offload" ? "offload_params" : key;
+    config[name.starts_with("fsdp_") ? name : "fsdp_" + name] = value;
+  }
+  return config;
+}
 
 const Json& tuner_table(const char* name) {
   static const Json tables = parse_json(template_text("tuner_keys.json"), "tuner_keys.json");
@@ -295,9 +308,7 @@ std::optional<Imported> read_megatron_recipe(const Json& recipe, const std::file
   MegatronFlags flags(file.string());
   for (const auto& [flag, key] : tool->at("flags").items()) {
     const Json* const value = key.is_string() ? s.find(key.get<std::string>()) : &key;
-    if (value == nullptr || (value != &key && is_off(*value))) continue;
-    const std::string text = value->is_string() ? value->get<std::string>() : value->dump();
-    flags.set(flag, *value == true ? std::vector<ShellWord>{} : std::vector<ShellWord>{{text, {}, {}}});
+    if (value != nullptr) flags.set(flag, value->is_string() ? value->get<std::string>() : value->dump());
   }
   in = megatron_import(flags, tool->at("framework"), in.model);
   in.framework = tool->at("framework");
@@ -324,21 +335,21 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   const bool fsdp = !s.has("deepspeed") && (s.has("fsdp") || s.has("fsdp_config"));
   auto given = settings_by_path(s.all(), "train.");
   if (s.has("deepspeed")) {
-    std::filesystem::path config = file.parent_path() / s.text("deepspeed", "");
+    const bool within = s.find("deepspeed")->is_object();
+    std::filesystem::path config = within ? file : file.parent_path() / s.text("deepspeed", "");
     if (!finds_file(config)) config = s.text("deepspeed", "");  // other paths count from the working folder
-    const Settings settings(load_json(config, kMostImportedBytes), config.string());
+    const Settings settings(within ? *s.find("deepspeed") : load_json(config, kMostImportedBytes),
+                            config.string());
     given.merge(settings_by_path(settings.all(), "deepspeed."));
     in = read_deepspeed(settings, {.trainer = precision, .fills = true});
   } else if (fsdp) {
-    const std::vector<std::string> how = s.texts("fsdp");
     const FsdpRanks sharding = fsdp_sharding(s, s.number("fsdp_version", between(1, 2), 2), in);
     // axolotl/utils/schemas/config.py
     in.layout.context = s.number("context_parallel_size", rule_of(&Layout::context), 1);
     in.layout.tensor = s.number("tensor_parallel_size", rule_of(&Layout::tensor), 1);
     set_fsdp(in,
              {s.number("dp_replicate_size", rule_of(&Layout::data), sharding.replicate),
-              s.number("dp_shard_size", between(0, double(kMostRanks)), 0),
-              sharding.reshard && !contains(how, "shard_grad_op")},
+              s.number("dp_shard_size", between(0, double(kMostRanks)), 0), sharding.reshard},
              file.string());
     in.layout.offload_optimizer = is_on(s, "fsdp_config.fsdp_offload_params");
   } else {

@@ -30,6 +30,8 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
 
 /// null, false, 0, an empty text or list.
 bool is_off(const Json& v);
+/// FSDP's settings, by accelerate's names, of the Trainer's words and its `given` settings.
+Json fsdp_of_trainer(const Json& words, const Json& given);
 /// A table of tuner_keys.json.
 const Json& tuner_table(const char* name);
 /// A `tool`'s recipe with the Trainer's names, and PEFT's, for its keys, and its defaults, by

@@ -274,8 +274,7 @@ TEST(Launch, AxolotlQuantisesForQloraAlone) {
   const Imported qlora = read_any("q.yaml", recipe + "adapter: qlora\nlora_target_linear: true\n");
   EXPECT_EQ(qlora.layout.training.frozen_format, FrozenFormat::nf4);
   const Imported lora = read_any("q.yaml", recipe + "adapter: lora\nlora_target_linear: true\n");
-  EXPECT_EQ(lora.layout.training.frozen_format, FrozenFormat::bf16);
-  EXPECT_EQ(lora.unknown.size(), 1u) << "frozen weights in fp32";
+  EXPECT_EQ(lora.unknown, std::vector<std::string>{"load_in_4bit"}) << "frozen weights in fp32";
 }
 
 // bitsandbytes quantises scales of 4-bit weights again by default in axolotl, LLaMA-Factory and AutoModel,
@@ -459,7 +458,67 @@ TEST(Launch, FsdpOfTheTrainersArguments) {
   EXPECT_TRUE(file.layout.offload_optimizer);
   EXPECT_EQ(file.layout.recompute, Recompute::full);
   EXPECT_EQ(read("--fsdp False").framework, "transformers-ddp");
-  EXPECT_THROW(read("--fsdp hybrid_shard"), UserError);
+  EXPECT_EQ(read("--fsdp \"hybrid_shard auto_wrap\"").unknown.size(), 1u) << "FSDP 1 alone has it";
+  EXPECT_EQ(read("--fsdp no_shard").unknown.size(), 1u);
+}
+
+// The same words in recipes, as a text, as texts or beside a section.
+TEST(Launch, FsdpsWordsInRecipes) {
+  const auto factory = [](const std::string& more) {
+    return read_any(
+        "words.yaml",
+        "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\ncutoff_len: 2048\nbf16: true\n" + more);
+  };
+  EXPECT_EQ(factory("fsdp: full_shard auto_wrap\n").layout.zero, 3);
+  EXPECT_EQ(factory("fsdp: shard_grad_op auto_wrap\n").layout.zero, 2);
+  EXPECT_FALSE(factory("fsdp: full_shard auto_wrap\n").layout.offload_optimizer);
+  EXPECT_TRUE(factory("fsdp: full_shard auto_wrap offload\n").layout.offload_optimizer);
+  EXPECT_EQ(factory("fsdp: hybrid_shard auto_wrap\n").unknown.size(), 1u);
+  const std::string axolotl = "base_model: Qwen/Qwen3-8B\nsequence_len: 4096\nbf16: true\n";
+  const Imported list =
+      read_any("words.yaml", axolotl +
+                                 "fsdp: [shard_grad_op, auto_wrap, offload]\nfsdp_config:\n"
+                                 "  fsdp_transformer_layer_cls_to_wrap: Qwen3DecoderLayer\n");
+  EXPECT_EQ(list.layout.zero, 2);
+  EXPECT_TRUE(list.layout.offload_optimizer);
+  const Imported own = read_any("words.yaml", axolotl +
+                                                  "fsdp: [full_shard, auto_wrap]\nfsdp_config:\n"
+                                                  "  offload_params: true\n  reshard_after_forward: false\n");
+  EXPECT_EQ(own.layout.zero, 2) << "the section comes first";
+  EXPECT_TRUE(own.layout.offload_optimizer);
+}
+
+TEST(Launch, DeepSpeedsFileMayStandInTheRecipe) {
+  const auto zero = [](const std::string& recipe, const std::string& file) {
+    const Imported in = read_any("inline.yaml", recipe + "bf16: true\ndeepspeed: " + file + "\n");
+    EXPECT_EQ(in.unknown, std::vector<std::string>{}) << file;
+    EXPECT_EQ(in.framework, "transformers-deepspeed") << file;
+    return std::pair(in.layout.zero, in.layout.offload_optimizer);
+  };
+  EXPECT_EQ(zero("base_model: Qwen/Qwen3-8B\nsequence_len: 4096\n",
+                 "{bf16: {enabled: auto}, zero_optimization: {stage: 3, offload_optimizer: {device: cpu}}}"),
+            std::pair(int64_t{3}, true));
+  EXPECT_EQ(zero("model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\ncutoff_len: 2048\n",
+                 "{bf16: {enabled: auto}, zero_optimization: {stage: 2}}"),
+            std::pair(int64_t{2}, false));
+}
+
+// trl 1.16.0, trl/trainer/model_config.py: dtype is float32 by default, and so are frozen weights.
+TEST(Launch, TypesAndLengthsThatTrlLeavesOpen) {
+  const auto unknown = [](const std::string& more) {
+    return read_any("open.yaml",
+                    "# sft\nmodel_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 2\n" + more)
+        .unknown;
+  };
+  using Keys = std::vector<std::string>;
+  const std::string lora = "max_length: 2048\nuse_peft: true\nlora_target_modules: all-linear\n";
+  EXPECT_EQ(unknown(lora), Keys{"dtype: float32, in which frozen weights stay"});
+  EXPECT_EQ(unknown(lora + "dtype: bfloat16\n"), Keys{});
+  EXPECT_EQ(unknown(lora + "load_in_4bit: true\n"), Keys{});
+  EXPECT_EQ(unknown(lora + "bf16: false\n"), Keys{}) << "all in fp32";
+  EXPECT_EQ(unknown("max_length: 2048\n"), Keys{}) << "full training has weights in fp32";
+  EXPECT_EQ(unknown("max_length: null\n").size(), 1u) << "sequences are not cut";
+  EXPECT_EQ(unknown("max_length: null\npacking: true\n").size(), 1u);
 }
 
 TEST(Launch, TrlAdaptsWhatPeftNamesForAType) {

@@ -39,6 +39,10 @@ TEST(TunerKeys, KeysOfTunersThatChangeTheAnswerAreNotJudged) {
   const Imported noted =
       axolotl("gradient_checkpointing: true\nlora_dropout: 0.05\nsample_packing: true\nnot_a_key: 1\n");
   EXPECT_EQ(noted.unknown, Keys{}) << "dropout of layers that recompute";
+  EXPECT_EQ(axolotl("load_in_8bit: 'false'\nauto_find_batch_size: 'false'\n").unknown, Keys{}) << "texts";
+  for (const char* kernel : {"flash-attn2", "flash-attn3", "vllm-flash-attn3"})
+    EXPECT_EQ(axolotl(std::string("attn_implementation: kernels-community/") + kernel + "\n").unknown,
+              Keys{});
   EXPECT_TRUE(has_note(noted, "sample_packing: not priced"));
   EXPECT_TRUE(has_note(noted, "not_a_key: not known to axolotl"));
   const Imported cut =
