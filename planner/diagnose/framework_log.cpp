@@ -55,6 +55,9 @@ std::vector<Trouble> troubles_of(const LoggedRun& run, const frameworks::LogFile
   }
   std::vector<Trouble> troubles = find_troubles(file, plan);
   for (Trouble& t : bad_steps(not_finite, skipped, plan.layout.precision)) troubles.push_back(std::move(t));
+  for (Trouble& t : find_signs(file, plan, not_finite.count > 0)) troubles.push_back(std::move(t));
+  if (run.steps.empty())
+    for (Trouble& t : falling_speed(file)) troubles.push_back(std::move(t));
   return troubles;
 }
 
@@ -94,7 +97,7 @@ MeasuredRun read_framework_log(const std::string& text, const std::string& name,
     return run;
   }
   MeasuredRun run;
-  run.troubles = find_troubles(file, plan);
+  run.troubles = troubles_of({}, file, plan);
   run.source = "a log without steps";
   if (!run.troubles.empty()) return run;
   refuse_input(name, "no step times", "a log of mpt-run (--log), or of " + readable_logs(),

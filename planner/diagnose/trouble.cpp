@@ -5,7 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
+#include <regex>
 #include <set>
 
 #include "base/quantity.h"
@@ -19,6 +22,25 @@ namespace {
 using frameworks::number_behind;
 
 constexpr size_t kMostRanksNamed = 6;
+constexpr size_t kMostShown = 160;
+constexpr double kFall = 0.9;
+
+// `forms`: texts of a line in lower case, with "|" between forms and "*" for any text within one. `needs`:
+// nan for steps that are not finite, hosts for a plan of several.
+struct Sign {
+  const char* forms;
+  std::string_view needs;
+  const char *finding, *change, *source;
+};
+constexpr Sign kSigns[] = {
+#include "generated/LogSigns.inc"
+};
+
+bool has_form(std::string_view line, std::string_view form) {
+  const size_t end = std::min(form.find('*'), form.size()), at = line.find(form.substr(0, end));
+  return at != std::string_view::npos &&
+         (end == form.size() || has_form(line.substr(at + end), form.substr(end + 1)));
+}
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
@@ -48,102 +70,102 @@ double bytes_behind(std::string_view line, std::string_view key) {
   return letter == 'G' ? *value * double(kGiB) : letter == 'M' ? *value * double(kMiB) : 0.0;
 }
 
-class OutOfMemory {
- public:
-  void look_at(const LogLine& line) {
-    const bool of_host = has(line.text, "oom-kill") || has(line.text, "oom_kill") ||
-                         has(line.text, "Out of memory: Killed process");
-    if (of_host && host_line_ == 0) host_line_ = line.number;
-    if (of_host || !(has(line.text, "CUDA out of memory") || has(line.text, "HIP out of memory") ||
-                     has(line.text, "CUDA error: out of memory") || has(line.text, "OutOfMemoryError")))
-      return;
-    if (line_ == 0) line_ = line.number;
-    ranks_.insert(rank_of(line));
-    asked_ = std::max(asked_, bytes_behind(line.text, "Tried to allocate"));
-    room_ = std::max({room_, bytes_behind(line.text, "total capacity of"), capacity_before(line.text)});
-  }
+// Format of releases before 2.2: "(GPU 3; 79.15 GiB total capacity; ...".
+double capacity_before(std::string_view text) {
+  const size_t end = text.find(" total capacity;"), begin = text.rfind("; ", end);
+  const bool found = end != std::string_view::npos && begin != std::string_view::npos;
+  return found ? bytes_behind(text.substr(begin, end - begin), "; ") : 0.0;
+}
 
-  void tell(const Plan& plan, std::vector<Trouble>& troubles) const {
-    if (host_line_ > 0)
-      troubles.push_back({fmt::format("A host ran out of memory (line {}).", host_line_),
-                          "use fewer data workers, no offload, or hosts with more memory"});
-    if (line_ == 0) return;
-    std::string text = fmt::format("{} ran out of GPU memory (line {})", ranks_text(ranks_), line_);
-    if (asked_ > 0.0) text += fmt::format(", asking for {} more", format_bytes(asked_));
-    if (room_ > 0.0) text += fmt::format(" of {}", format_bytes(room_));
-    text += fmt::format("; the plan predicts {} of {}.", format_bytes(double(reports::peak_bytes(plan))),
-                        format_bytes(double(plan.memory_limit_bytes)));
-    const std::string doubt =
-        doubt_by_memory(plan, room_ > 0.0 ? room_ : double(plan.memory_limit_bytes), true);
-    if (!doubt.empty()) {
-      troubles.push_back(
-          {text + " " + doubt, "compare the options of the run with those of the export", true});
-      return;
-    }
-    const double tenths = std::floor(9.0 * double(reports::peak_bytes(plan)) / double(kGiB));
-    troubles.push_back({text,
-                        fmt::format("plan again with --memory {:.1f}GiB, or ask mpt-plan doctor --plan what "
-                                    "takes less memory",
-                                    tenths / 10.0),
-                        true});
+void add_out_of_memory(const frameworks::LogFile& file, const Plan& plan, std::vector<Trouble>& troubles) {
+  size_t first = 0;
+  std::set<int64_t> ranks;
+  double asked = 0.0, room = 0.0;
+  for (const LogLine& line : file.lines) {
+    if (!has(line.text, "CUDA out of memory") && !has(line.text, "HIP out of memory") &&
+        !has(line.text, "CUDA error: out of memory") && !has(line.text, "OutOfMemoryError"))
+      continue;
+    if (first == 0) first = line.number;
+    ranks.insert(rank_of(line));
+    asked = std::max(asked, bytes_behind(line.text, "Tried to allocate"));
+    room = std::max({room, bytes_behind(line.text, "total capacity of"), capacity_before(line.text)});
   }
+  if (first == 0) return;
+  const double predicted = double(reports::peak_bytes(plan)), limit = double(plan.memory_limit_bytes);
+  std::string text = fmt::format("{} ran out of GPU memory (line {})", ranks_text(ranks), first);
+  if (asked > 0.0) text += fmt::format(", asking for {} more", format_bytes(asked));
+  if (room > 0.0) text += fmt::format(" of {}", format_bytes(room));
+  text += fmt::format("; the plan predicts {} of {}.", format_bytes(predicted), format_bytes(limit));
+  std::string change = "compare the options of the run with those of the export";
+  const std::string doubt = doubt_by_memory(plan, room > 0.0 ? room : limit, true);
+  if (doubt.empty())
+    change = fmt::format(
+        "plan again with --memory {:.1f}GiB, or ask mpt-plan doctor --plan what takes less memory",
+        std::floor(9.0 * predicted / double(kGiB)) / 10.0);
+  troubles.push_back({doubt.empty() ? text : text + " " + doubt, change, true});
+}
 
- private:
-  // Format of releases before 2.2: "(GPU 3; 79.15 GiB total capacity; ...".
-  static double capacity_before(std::string_view text) {
-    const size_t end = text.find(" total capacity;");
-    const size_t begin = text.rfind("; ", end);
-    return end == std::string_view::npos || begin == std::string_view::npos
-               ? 0.0
-               : bytes_behind(text.substr(begin, end - begin), "; ");
-  }
-
-  size_t line_ = 0, host_line_ = 0;
-  std::set<int64_t> ranks_;
-  double asked_ = 0.0, room_ = 0.0;
+// What a rank waits for: a collective, its number in the group, and the elements that the rank sends.
+struct Waiting {
+  int64_t rank, number, sent;
+  std::string operation;
 };
 
-class TimeOuts {
- public:
-  void look_at(const LogLine& line) {
-    if (!has(line.text, "atchdog caught collective operation timeout")) return;
-    if (line_ == 0) {
-      line_ = line.number;
-      const size_t type = line.text.find("OpType=");
-      if (type != std::string_view::npos) {
-        const std::string_view name = line.text.substr(type + 7);
-        operation_ = printable(std::string(name.substr(0, std::min<size_t>(name.find_first_of(",) "), 40))));
-      }
-      if (const auto ms = number_behind(line.text, "Timeout(ms)="); ms && *ms > 0.0 && *ms < 1e12)
-        limit_s_ = *ms * 1e-3;
-    }
-    ranks_.insert(rank_of(line));
-  }
+int64_t count_behind(std::string_view line, std::string_view key) {
+  const double value = number_behind(line, key).value_or(0.0);
+  return value > 0.0 && value < 1e15 ? int64_t(value) : 0;
+}
 
-  void tell(const Plan& plan, std::vector<Trouble>& troubles) const {
-    if (line_ == 0) return;
-    std::string text = fmt::format("{} waited too long for a collective (line {}", ranks_text(ranks_), line_);
-    if (!operation_.empty()) text += ", " + operation_;
-    if (limit_s_ > 0.0) text += fmt::format(", limit {:.0f} s", limit_s_);
-    text += ").";
-    std::vector<int64_t> silent;
-    for (int64_t rank = 0; rank < plan.layout.ranks() && silent.size() <= kMostRanksNamed; ++rank)
-      if (!ranks_.contains(rank)) silent.push_back(rank);
-    const bool told = !ranks_.contains(-1) && !silent.empty() && silent.size() <= kMostRanksNamed;
-    troubles.push_back(
-        {text, told ? fmt::format("look first at rank{} {}, which did not report it: it may be the one that "
-                                  "the others waited for",
-                                  silent.size() > 1 ? "s" : "", fmt::join(silent, ", "))
-                    : "look for the rank that left: the first error of the log, a dead host, or a link that "
-                      "is down"});
+// What ranks that wait for the same kind of collective do not share.
+void add_differences(const std::vector<Waiting>& waiting, Trouble& trouble) {
+  const auto number = [](const Waiting& a, const Waiting& b) { return a.number < b.number; };
+  const auto sent = [](const Waiting& a, const Waiting& b) { return a.sent < b.sent; };
+  if (const auto [a, b] = std::minmax_element(waiting.begin(), waiting.end(), sent); a->sent < b->sent) {
+    trouble.finding += fmt::format(" Rank {} sends {} elements, rank {} sends {}.", a->rank,
+                                   format_count(a->sent), b->rank, format_count(b->sent));
+    trouble.change +=
+        "; compare what each rank sends with what the others expect, such as the splits of an "
+        "all-to-all of experts (TORCH_DISTRIBUTED_DEBUG=DETAIL checks each collective)";
   }
+  if (const auto [a, b] = std::minmax_element(waiting.begin(), waiting.end(), number);
+      a->number < b->number) {
+    trouble.finding += fmt::format(" Rank {} is at number {} of its group, rank {} at {}.", a->rank,
+                                   format_count(a->number), b->rank, format_count(b->number));
+    trouble.change += fmt::format("; look first at rank {}, which is behind", a->rank);
+  }
+}
 
- private:
-  size_t line_ = 0;
-  std::set<int64_t> ranks_;
-  std::string operation_;
-  double limit_s_ = 0.0;
-};
+void add_time_outs(const frameworks::LogFile& file, const Plan& plan, std::vector<Trouble>& troubles) {
+  std::set<int64_t> ranks;
+  std::vector<Waiting> waiting;  // for the operation of the first line
+  std::string where;
+  for (const LogLine& line : file.lines) {
+    if (!has(line.text, "atchdog caught collective operation timeout")) continue;
+    const std::string_view name =
+        line.text.substr(std::min(line.text.find("OpType="), line.text.size() - 7) + 7);
+    const Waiting w{rank_of(line), count_behind(line.text, "SeqNum="), count_behind(line.text, "NumelIn="),
+                    printable(name.substr(0, std::min<size_t>(name.find_first_of(",) "), 40)))};
+    const int64_t limit_ms = count_behind(line.text, "Timeout(ms)=");
+    if (where.empty())
+      where = fmt::format("line {}{}{}", line.number, w.operation.empty() ? "" : ", " + w.operation,
+                          limit_ms > 0 ? fmt::format(", limit {:.0f} s", double(limit_ms) * 1e-3) : "");
+    if (ranks.insert(w.rank).second && (waiting.empty() || w.operation == waiting.front().operation))
+      waiting.push_back(w);
+  }
+  if (ranks.empty()) return;
+  std::vector<int64_t> silent;
+  for (int64_t rank = 0; rank < plan.layout.ranks() && silent.size() <= kMostRanksNamed; ++rank)
+    if (!ranks.contains(rank)) silent.push_back(rank);
+  const bool told = !ranks.contains(-1) && !silent.empty() && silent.size() <= kMostRanksNamed;
+  troubles.push_back(
+      {fmt::format("{} waited too long for a collective ({}).", ranks_text(ranks), where),
+       "look for the rank that left: the first error of the log, a dead host, or a link that is down"});
+  if (told)
+    troubles.back().change = fmt::format(
+        "look first at rank{} {}, which did not report it: it may be the one that the others waited for",
+        silent.size() > 1 ? "s" : "", fmt::join(silent, ", "));
+  add_differences(waiting, troubles.back());
+}
 
 std::string steps_text(const BadSteps& steps) {
   std::string count = fmt::format("{} step{}", format_count(steps.count), steps.count == 1 ? "" : "s");
@@ -154,15 +176,9 @@ std::string steps_text(const BadSteps& steps) {
 }  // namespace
 
 std::vector<Trouble> find_troubles(const frameworks::LogFile& file, const Plan& plan) {
-  OutOfMemory memory;
-  TimeOuts time_outs;
-  for (const LogLine& line : file.lines) {
-    memory.look_at(line);
-    time_outs.look_at(line);
-  }
   std::vector<Trouble> troubles;
-  memory.tell(plan, troubles);
-  time_outs.tell(plan, troubles);
+  add_out_of_memory(file, plan, troubles);
+  add_time_outs(file, plan, troubles);
   return troubles;
 }
 
@@ -182,6 +198,60 @@ std::vector<Trouble> bad_steps(const BadSteps& not_finite, const BadSteps& skipp
                   "with the plan's"});
   }
   return troubles;
+}
+
+std::vector<Trouble> find_signs(const frameworks::LogFile& file, const Plan& plan, bool not_finite) {
+  std::array<std::vector<std::string>, std::size(kSigns)> forms;
+  const bool hosts = plan.cluster.nodes_of(plan.layout.ranks()) > 1;
+  for (size_t i = 0; i < forms.size(); ++i)
+    if (kSigns[i].needs == "" || (kSigns[i].needs == "nan" ? not_finite : hosts))
+      forms[i] = split_at(kSigns[i].forms, '|');
+  std::map<size_t, std::vector<const LogLine*>> seen;
+  for (const LogLine& line : file.lines) {
+    const std::string text = lower_case(std::string(line.text));
+    const auto has = [&](const std::string& form) { return has_form(text, form); };
+    const auto sign = find_if(forms, [&](const auto& any) { return any_of(any, has); });
+    if (sign != forms.end()) seen[size_t(sign - forms.begin())].push_back(&line);
+  }
+  std::vector<Trouble> troubles;
+  for (const auto& [i, lines] : seen)
+    troubles.push_back(
+        {fmt::format(
+             "{} (line {}{}: \"{}\").",
+             fmt::format(fmt::runtime(kSigns[i].finding), enum_name(plan.layout.precision)),
+             lines.front()->number,
+             lines.size() > 1 ? fmt::format(" and {} more", format_count(lines.size() - 1)) : "",
+             printable(cut_text(lines.front()->text.substr(lines.front()->text.find_first_not_of(' ')),
+                                kMostShown))),
+         kSigns[i].change});
+  return troubles;
+}
+
+std::vector<Trouble> falling_speed(const frameworks::LogFile& file) {
+  static const std::regex form(
+      R"((?:(\d{1,5})[ -]*nodes?\b|n?nodes?[^\w]{0,3}(\d{1,5})\b).*?\b([\d,]*\.?\d+) *(k? ?(?:tok|sample|[tp]?flop)\w*(?: per |/) *s\S*))",
+      std::regex::icase);
+  std::map<int64_t, std::pair<double, size_t>> speeds;  // of a GPU, and the line
+  for (const LogLine& line : file.lines) {
+    const std::string text(cut_text(line.text, kMostShown));
+    std::smatch found;
+    if (!std::regex_search(text, found, form)) continue;
+    const std::string unit = lower_case(found[4]);
+    const int64_t nodes = std::max(1, std::stoi(found[found[1].matched ? 1 : 2]));
+    const double of_all = has_form(unit, "gpu") || has_form(unit, "flop") ? 1.0 : double(nodes);
+    speeds[nodes] = {number_behind(found[3].str(), "").value_or(0.0) / of_all, line.number};
+  }
+  if (speeds.empty()) return {};
+  const auto& [few, fast] = *speeds.begin(), &[ many, slow ] = *speeds.rbegin();
+  if (!(slow.first < kFall * fast.first)) return {};
+  return {
+      {fmt::format(
+           "A GPU's speed falls as nodes are added: on {} nodes (line {}) it is {} of that on {} (line {}).",
+           format_count(many), slow.second, format_percent(slow.first / fast.first), format_count(few),
+           fast.second),
+       "time the links: all_reduce_perf of nccl-tests on as many nodes, where NCCL_DEBUG=INFO must not name "
+       "the network Socket; keep tensor and expert ranks inside a node, and give each GPU more tokens in a "
+       "step; mpt-plan compare with both clusters says what falls by prediction"}};
 }
 
 }  // namespace mpt::planner

@@ -2,7 +2,8 @@
 #pragma once
 
 // Trouble: problems in a log that no step time shows. Memory that ran out, collectives that timed out, steps
-// that were not finite or were skipped.
+// that were not finite or were skipped, and signs of why a run is slow: lines by a table of their forms
+// (trouble.rows.json).
 
 #include <cstdint>
 #include <string>
@@ -32,5 +33,14 @@ struct BadSteps {
 };
 /// Nothing if there are none.
 std::vector<Trouble> bad_steps(const BadSteps& not_finite, const BadSteps& skipped, Precision precision);
+
+/// What lines of `file` report by the table, with the first line of each row. `not_finite`: whether a step
+/// had a loss or gradients that are not finite.
+std::vector<Trouble> find_signs(const frameworks::LogFile& file, const Plan& plan, bool not_finite);
+
+/// A speed per GPU that falls as nodes are added, from lines such as "4 nodes: 6100 tokens/s/GPU" and
+/// "nnodes=4 150 TFLOP/s". A rate without "GPU" is of all nodes, except FLOP/s. Nothing if there are no such
+/// lines, or if the speed falls by less than a tenth.
+std::vector<Trouble> falling_speed(const frameworks::LogFile& file);
 
 }  // namespace mpt::planner

@@ -135,7 +135,7 @@ TEST_F(RunLogTest, NamesTheRankThatRanOutOfMemory) {
               says(old.troubles[0].finding, "512.0 MiB more of 31.8 GiB"))
       << old.troubles[0].finding;
   EXPECT_TRUE(says(read("slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n").troubles[0].finding,
-                   "A host ran out of memory (line 1)"));
+                   "A host ran out of memory (line 1: "));
 }
 
 TEST_F(RunLogTest, SaysWhoWaitedForACollectiveAndWhoDidNot) {
@@ -152,6 +152,25 @@ TEST_F(RunLogTest, SaysWhoWaitedForACollectiveAndWhoDidNot) {
   EXPECT_EQ(run.troubles[0].finding,
             "Ranks 0, 1, 3 waited too long for a collective (line 2, ALLREDUCE, limit 600 s).");
   EXPECT_TRUE(says(run.troubles[0].change, "look first at rank 2")) << run.troubles[0].change;
+}
+
+TEST_F(RunLogTest, SaysWhatRanksThatHangDoNotShare) {
+  const auto waits = [](int rank, int number, int sent) {
+    return fmt::format(
+        "[rank{0}]:[E ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum={1}, OpType=ALLTOALL_BASE, NumelIn={2}, NumelOut=123400, Timeout(ms)=600000) ran "
+        "for "
+        "600029 milliseconds before timing out.\n",
+        rank, number, sent);
+  };
+  const Trouble splits = read(step(1, 2.0) + waits(1, 216, 1379328) + waits(3, 216, 1572864)).troubles.at(0);
+  EXPECT_TRUE(says(splits.finding, "Rank 1 sends 1,379,328 elements, rank 3 sends 1,572,864."))
+      << splits.finding;
+  EXPECT_TRUE(says(splits.change, "splits of an all-to-all")) << splits.change;
+  const Trouble behind = read(step(1, 2.0) + waits(1, 217, 64) + waits(3, 216, 64)).troubles.at(0);
+  EXPECT_TRUE(says(behind.finding, "Rank 3 is at number 216 of its group, rank 1 at 217.")) << behind.finding;
+  EXPECT_TRUE(says(behind.change, "look first at rank 3, which is behind")) << behind.change;
+  EXPECT_FALSE(says(behind.finding, "elements"));
 }
 
 TEST_F(RunLogTest, ALogOfNothingIsRefused) {
