@@ -22,7 +22,8 @@ namespace mpt {
 /// The last lines of a program's help, after its examples.
 inline constexpr const char* kExitCodes =
     "Exit codes: 0 done; 1 a run failed; 2 wrong input, the message says where and what to do;\n"
-    "            3 no GPU where one was asked for; 4 a checked layout may not fit; 130 interrupted;\n"
+    "            3 no GPU where one was asked for; 4 a layout may not fit, or no offer is enough; 130 "
+    "interrupted;\n"
     "            70 a defect of this program.";
 
 /// An option that gives its words to `read`, which throws UserError with the option's name.

@@ -1,7 +1,7 @@
 # Writes FOLDER/<Table>.inc for each table of command line options (INPUT, *.options.json): the calls of base/command_line.h
 # that declare them, for a function with the variables that the rows name. Keys of a table: on (the CLI::App) and options.
 # Keys of an option: option (its names); into (the variable); what (its line in help) or text (an expression for that); kind
-# (flag or output); choices (an expression), or from and to of a number; value (its placeholder); group (its heading, or
+# (flag, output, or reader for a WordReader in `into`); choices (an expression), or from and to of a number; value (its placeholder); group (its heading, or
 # headings::NAME); then (further calls). footer of a table: the lines below the help, such as examples.
 include(${CMAKE_CURRENT_LIST_DIR}/write_if_changed.cmake)
 function(mpt_write_options input folder)
@@ -40,6 +40,8 @@ function(mpt_write_options input folder)
         set(call "(${on}).add_flag(${words})")
       elseif(row_kind STREQUAL "output")
         set(call "add_output(${on}, ${words})")
+      elseif(row_kind STREQUAL "reader")
+        set(call "add_reader(${on}, \"${row_option}\", \"${row_what}\", ${row_into})")
       elseif(NOT row_choices STREQUAL "")
         set(call "add_choice(${on}, ${words}, ${row_choices})")
       elseif(NOT row_to STREQUAL "")

@@ -10,8 +10,10 @@
 #include "base/quantity.h"
 #include "base/ranges.h"
 #include "base/terminal.h"
+#include "base/text.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/utilisation.h"
+#include "profiler/hardware/catalog.h"
 #include "reports/table.h"
 
 namespace mpt::planner {
@@ -22,7 +24,7 @@ constexpr double kSecondsPerHour = 3600.0;
 ForwardPoint point_of(const ForwardQuestion& q, const Offer& offer, int64_t nodes, const Plan& plan) {
   ForwardPoint p;
   p.offer = offer.name;
-  p.cluster = fmt::format("{}:{}", offer.cluster, nodes);
+  p.cluster = cluster_of(offer, nodes);
   p.nodes = nodes;
   p.gpus = plan.layout.ranks();
   p.layout = layout_name(plan.layout);
@@ -117,7 +119,7 @@ class OfferPlans {
   void add(int64_t nodes) {
     tried_.insert(nodes);
     PlanRequest request = q_.request;
-    request.cluster = {fmt::format("{}:{}", offer_.cluster, nodes), {}};
+    request.cluster = {cluster_of(offer_, nodes), {}};
     PlanOrReason found = compare({request}, watch_).front();
     if (!found.plan) {
       answer_.without.push_back(fmt::format("{}, {} nodes: {}", offer_.name, nodes, found.reason));
@@ -206,6 +208,29 @@ double goodput_of(const Failures& f, int64_t gpus) {
   const double interval = checkpoint_interval_s(f, gpus);
   return interval /
          (between * std::exp(f.restart_s / between) * std::expm1((interval + f.checkpoint_s) / between));
+}
+
+Offer offer_of(const std::string& text) {
+  const std::string read = profiler::load_cluster(text, {}).name;
+  const std::string name = read.find(':') == std::string::npos ? text : read;  // a file's has no count
+  const size_t colon = name.rfind(':');
+  const std::string count = colon == std::string::npos || name == text + ":1" ? "" : name.substr(colon + 1);
+  const size_t each = std::min(count.find('x'), count.size());
+  Offer offer{text, name.substr(0, colon), number_of<int64_t>(count.substr(0, each)).value_or(0), 0.0};
+  if (offer.nodes < 1)
+    refuse_input("--cluster " + text, "no number of nodes", "how many of these nodes there are at most",
+                 "for example --cluster dgx-h100:16");
+  if (each < count.size())
+    offer.cluster += ":" + count.substr(each);  // GPUs of each node
+  else
+    offer.name = offer.cluster;
+  return offer;
+}
+
+std::string cluster_of(const Offer& offer, int64_t nodes) {
+  const size_t each = offer.cluster.find(":x");
+  return fmt::format("{}:{}{}", offer.cluster.substr(0, each), nodes,
+                     each == std::string::npos ? "" : offer.cluster.substr(each + 1));
 }
 
 std::vector<int64_t> tried_nodes(int64_t most) {

@@ -18,6 +18,11 @@ namespace mpt::planner {
 struct Offer {
 #include "generated/Offer.inc"
 };
+/// "dgx-h100:16" is at most 16 such nodes. Names are read as --cluster reads them: "8xh100" is dgx-h100:1.
+Offer offer_of(const std::string& text);
+/// So many nodes of an offer, as --cluster takes them.
+std::string cluster_of(const Offer& offer, int64_t nodes);
+
 /// Failures that end steps, and their cost.
 struct Failures {
 #include "generated/Failures.inc"

@@ -46,9 +46,6 @@ struct PlanOptions {
 void declare_problem(CLI::App& app, PlanRequest& request, bool searches = false);
 void declare_bounds(CLI::App& app, PlanRequest& request);
 void declare_layout(CLI::App& app, PlanRequest& request);
-/// Sets the option `name` of a request, or a bound of its search, from one word of `--over`. Throws UserError
-/// for an unknown name, and for values that the option refuses.
-void set_option(PlanRequest& request, const std::string& name, const std::string& word);
 /// Measured runs; read_runs() puts them into the request. `plan`: the plan that a bare log belongs to.
 void declare_observed(CLI::App& app, PlanOptions& options);
 void read_runs(PlanOptions& options, const std::string& plan);

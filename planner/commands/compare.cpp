@@ -18,6 +18,7 @@
 #include "planner/commands/commands.h"
 #include "planner/commands/plan_table.h"
 #include "planner/explain/utilisation.h"
+#include "planner/request/resolve.h"
 
 namespace mpt::planner {
 namespace {

@@ -15,6 +15,7 @@
 #include "core/schedule_catalog.h"
 #include "planner/commands/command_line.h"
 #include "planner/observe/observed_run.h"
+#include "planner/request/resolve.h"
 
 namespace mpt::planner {
 namespace {
@@ -33,34 +34,20 @@ bool is_output(const FieldRule& rule) {
   return rule.heading == headings::kOutput || rule.heading == headings::kMoreOutput;
 }
 
-// Options with a second name, and options with special readers for their values.
+// Options with a second name.
 std::string option_names(const std::string& field) {
   return field == "gpus" ? "--gpus,--ranks" : option_of(field);
-}
-std::string word_of(const std::string& field, const std::string& word) {
-  if (field == "batch_tokens") return fmt::format("{:.0f}", parse_count(word, "--batch-tokens"));
-  if (field == "global_batch" && word.find_first_of("kKMBT") == word.size() - 1)
-    refuse_input("--global-batch", "\"" + word + "\"", "sequences, or tokens by that word",
-                 "--global-batch " + word + "-tokens");
-  return field == "seq" ? std::to_string(parse_sequence(word, "--seq")) : word;
 }
 std::string described(const std::string& field, const char* doc) {
   if (field != "schedule") return doc;
   return fmt::format("{}: {}", doc, fmt::join(schedule_names(), ", "));
 }
 
-// Refuses several values for an option that takes one; they belong to a comparison.
-void check_single(const std::string& field, const std::string& word) {
-  if (word.find(',') == std::string::npos) return;
-  refuse_input(option_of(field), "\"" + word.substr(0, 40) + "\"", "one value",
-               fmt::format("mpt-plan compare --over {}={} plans each of them", option_of(field).substr(2),
-                           word.substr(0, 40)));
-}
-
 // Visitor that declares an option for each field that is one.
 template <class T>
 struct Declarer {
   CLI::App& app;
+  PlanRequest& request;
   T& target;
   bool searches = false;    // ranks several layouts, too
   bool one_layout = false;  // bounds have one value each
@@ -76,17 +63,8 @@ struct Declarer {
       app.add_flag(option_names(field), target.*member, doc)->group(rule.heading);
     } else {
       constexpr bool is_list = is_a<M, std::vector>;
-      const auto read = [this_target = &target, member, field, rule](const CLI::results_t& words) {
-        if (!is_list && !std::is_same_v<E, std::string>) check_single(field, words.back());
-        if constexpr (std::is_same_v<T, PlanRequest>)
-          if (field == "global_batch" && words.back().ends_with("-tokens")) {
-            this_target->batch_tokens =
-                int64_t(parse_count(words.back().substr(0, words.back().size() - 7), "--global-batch"));
-            return true;
-          }
-        std::vector<std::string> values;
-        for (const std::string& word : words) values.push_back(word_of(field, word));
-        set_from_words(this_target->*member, values, option_of(field), rule);
+      const auto read = [&to = request, field, one = one_layout](const CLI::results_t& words) {
+        set_option(to, option_of(field).substr(2), fmt::format("{}", fmt::join(words, ",")), one);
         return true;
       };
       std::string what = described(field, doc);
@@ -103,53 +81,20 @@ struct Declarer {
   void field(const char*, M Other::*, const char*, FieldRule) {}
 };
 
-// Visitor that sets one option from a word, and lists all options.
-template <class T>
-struct OptionSetter {
-  T& target;
-  const std::string &wanted, &word;
-  std::vector<std::string>& known;
-  bool found = false;
-
-  template <class M>
-  void field(const char* name, M T::*member, const char*, FieldRule rule) {
-    using E = typename detail::ElementOf<M>::type;
-    constexpr bool is_word =
-        (!std::is_class_v<E> || std::is_same_v<E, std::string>)&&!std::is_same_v<M, bool>;
-    if constexpr (is_word) {
-      if (rule.heading == nullptr || is_output(rule)) return;
-      known.push_back(option_of(name).substr(2));
-      if (known.back() != wanted) return;
-      found = true;
-      set_from_words(target.*member, {word_of(name, word)}, "--over " + wanted, rule);
-    }
-  }
-};
-
 }  // namespace
 
-void set_option(PlanRequest& request, const std::string& name, const std::string& word) {
-  std::vector<std::string> known;
-  OptionSetter<PlanRequest> of_request{request, name, word, known};
-  PlanRequest::describe(of_request);
-  OptionSetter<SearchBounds> of_bounds{request.bounds, name, word, known};
-  SearchBounds::describe(of_bounds);
-  if (!of_request.found && !of_bounds.found)
-    detail::refuse_word("--over", name, fmt::format("one of {}", fmt::join(known, ", ")), known);
-}
-
 void declare_problem(CLI::App& app, PlanRequest& request, bool searches) {
-  Declarer<PlanRequest> declarer{app, request, searches};
+  Declarer<PlanRequest> declarer{app, request, request, searches};
   PlanRequest::describe(declarer);
 }
 
 void declare_bounds(CLI::App& app, PlanRequest& request) {
-  Declarer<SearchBounds> declarer{app, request.bounds};
+  Declarer<SearchBounds> declarer{app, request, request.bounds};
   SearchBounds::describe(declarer);
 }
 
 void declare_layout(CLI::App& app, PlanRequest& request) {
-  Declarer<SearchBounds> declarer{app, request.bounds, false, true};
+  Declarer<SearchBounds> declarer{app, request, request.bounds, false, true};
   SearchBounds::describe(declarer);
 }
 
@@ -186,10 +131,6 @@ void declare_cost(CLI::App& app, CostOptions& o) {
     o.tokens = words.back();
     parse_count(o.tokens, option);  // throws before the work, not after it
   };
-  add_reader(app, "--tokens", "Tokens of a whole training, such as 15T: prints days and GPU-hours",
-             read_tokens)
-      ->type_name("COUNT")
-      ->group(headings::kOutput);
 #include "generated/PriceOptions.inc"
 }
 

@@ -33,17 +33,6 @@ double parse_days(const std::string& text, const std::string& option) {
   refuse_input(option, "\"" + text.substr(0, 40) + "\"", "days, weeks or hours, such as 14d, 2w or 36h");
 }
 
-// "dgx-h100:16": at most 16 such nodes.
-Offer offer_of(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  const std::string nodes = colon == std::string::npos ? "" : text.substr(colon + 1);
-  Offer offer{"", text.substr(0, colon), number_of<int64_t>(nodes).value_or(0), 0.0};
-  if (offer.nodes < 1 || offer.nodes > 1'000'000)
-    refuse_input("--cluster " + text, "no number of nodes", "how many of these nodes there are at most",
-                 "for example --cluster dgx-h100:16");
-  return offer;
-}
-
 std::vector<Offer> read_offers(const RecommendOptions& o) {
   std::vector<Offer> offers;
   if (!o.offers.empty()) {
@@ -66,12 +55,12 @@ std::vector<Offer> read_offers(const RecommendOptions& o) {
   return offers;
 }
 
-void run(RecommendOptions& o) {
+int run(RecommendOptions& o) {
   o.question.request = o.base.request;
   o.question.offers = read_offers(o);
   for (const Offer& offer : o.question.offers) {  // errors before the work
     PlanRequest request = o.base.request;
-    request.cluster = {fmt::format("{}:{}", offer.cluster, offer.nodes), {}};
+    request.cluster = {cluster_of(offer, offer.nodes), {}};
     resolve_and_tell(request);
   }
   const ForwardAnswer answer = [&] {
@@ -80,14 +69,15 @@ void run(RecommendOptions& o) {
   }();
   if (o.base.out.json) {
     fmt::print("{}\n", forward_json(answer).dump(1));
-    return;
+    return answer.chosen ? 0 : 4;
   }
   fmt::print("{}", describe_forward(o.question, answer));
-  if (!answer.chosen) return;
+  if (!answer.chosen) return 4;
   const ForwardPoint& p = answer.points[*answer.chosen];
   fmt::print(
       "{}",
       describe_next({{fmt::format("{} --cluster {} -o plan.json", o.base.again, p.cluster), "this plan"}}));
+  return 0;
 }
 
 }  // namespace
@@ -99,34 +89,25 @@ std::function<int()> add_recommend(CLI::App& app) {
   declare_problem(*command, o->base.request);
   for (const char* replaced : {"--cluster", "--gpus"}) command->remove_option(command->get_option(replaced));
 #include "generated/OfferOptions.inc"
-  constexpr const char* kGoal = "What is wanted (default: the fewest GPUs)";
-  const auto add_goal = [&](const char* name, const char* what, double& value,
-                            double (*read)(const std::string&, const std::string&), const char* unit) {
-    add_reader(*command, name, what,
-               [&value, read](const std::vector<std::string>& words, const std::string& option) {
-                 value = read(words.back(), option);
-               })
-        ->type_name(unit)
-        ->group(kGoal);
+  const auto into = [](double& value, double (*read)(const std::string&, const std::string&)) {
+    return [&value, read](const std::vector<std::string>& words, const std::string& option) {
+      value = read(words.back(), option);
+    };
   };
   const auto count = [](const std::string& text, const std::string& option) {
     return parse_count(text, option);
   };
-  add_goal("--tokens", "Tokens of the whole training, such as 1T", o->question.tokens, count, "COUNT");
-  add_goal("--by", "Time that there is, such as 14d, 2w or 36h: the cheapest in time is looked for",
-           o->question.days, parse_days, "TIME");
-  add_goal("--budget", "What the training may cost, such as 100k: without --by the fastest is looked for",
-           o->question.budget, count, "MONEY");
 #include "generated/FailureOptions.inc"
+#include "generated/GoalOptions.inc"
   declare_bounds(*command, o->base.request);
-  command->add_flag("--json", o->base.out.json, "Print the answer as JSON")->group(headings::kOutput);
-  return done_by([command, o] {
+#include "generated/RecommendOutputs.inc"
+  return [command, o] {
     o->base.again =
         command_again(*command, "mpt-plan",
                       {"--cluster", "--offers", "--price", "--tokens", "--by", "--budget", "--json",
                        "--failure-hours", "--restart", "--checkpoint", "--spare-nodes"});
-    run(*o);
-  });
+    return run(*o);
+  };
 }
 
 }  // namespace mpt::planner

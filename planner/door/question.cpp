@@ -19,6 +19,7 @@
 #include "planner/explain/screen.h"
 #include "planner/explain/utilisation.h"
 #include "planner/observe/observed_plan.h"
+#include "planner/request/resolve.h"
 #include "planner/simulate/simulator.h"
 #include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/nodes.h"
@@ -54,9 +55,17 @@ Asked asked(Json json, const std::string& where) {
   take("cluster", [&](const Json& value, const std::string& at) {
     cluster = profiler::read_cluster_file(value, at).cluster;
   });
-  if (json.is_object() && json.contains("seq") && json["seq"].is_string())
-    json["seq"] = parse_sequence(json["seq"].get<std::string>(), where + " at /seq");
+  Json typed = Json::object();  // options in the words of the command line
+  for (const char* key : {"typed", "seq", "global_batch"}) {
+    const Json value = json.is_object() ? json.value(key, Json()) : Json();
+    if (!value.is_string() && !value.is_object()) continue;
+    typed.update(value.is_string() ? Json{{key, value}} : value);
+    json.erase(key);
+  }
   all.request = from_json<PlanRequest>(json, where);
+  for (const auto& [name, word] : typed.items())
+    set_option(all.request, option_of(name).substr(2),
+               word.is_string() ? word.get<std::string>() : word.dump());
   all.request.model.value = std::move(model);
   all.request.cluster.value = std::move(cluster);
   return all;
@@ -136,7 +145,11 @@ Json answer_doctor(const QuestionOfProgram& q, const Watch& /*watch*/) {
 }
 
 Json answer_recommend(const QuestionOfProgram& q, const Watch& watch) {
-  auto question = from_json<ForwardQuestion>(q.forward, "forward");
+  Json words = q.forward;
+  if (words.is_object() && words.contains("offers"))
+    for (Json& offer : words["offers"])
+      if (offer.is_string()) offer = to_json(offer_of(offer.get<std::string>()));
+  auto question = from_json<ForwardQuestion>(words, "forward");
   question.request = asked(q.request, "request").request;
   const ForwardAnswer found = forward(question, watch);
   Json answer = forward_json(found);
@@ -145,7 +158,10 @@ Json answer_recommend(const QuestionOfProgram& q, const Watch& watch) {
 }
 
 Json answer_explain(const QuestionOfProgram& q, const Watch& /*watch*/) {
-  return {{"text", explain(known_plan(q).plan)}};
+  const Plan plan = known_plan(q).plan;
+  Json answer{{"text", explain(plan)}, {"mfu", model_flop_utilisation(plan)}, {"layouts", Json::array()}};
+  for (const RankedLayout& row : plan.ranking) answer["layouts"].push_back(layout_name(row.layout));
+  return answer;
 }
 
 Json answer_why_not(const QuestionOfProgram& q, const Watch& /*watch*/) {

@@ -34,11 +34,19 @@ struct Resolved {
   std::vector<std::string> notes;  // notes on prices and options, a sentence each
 };
 
+/// Part of the note on sequences that are longer than the model's positions.
+inline constexpr const char* kBeyondPositions = "Beyond those it was made for it needs";
+
 /// Reads the files that the request names and checks that they agree. Throws UserError, which names fields as
 /// mpt-plan's options: "--global-batch".
 std::unique_ptr<Resolved> resolve(const PlanRequest& request);
 /// With other constants of the cost model, for clusters of one kind of GPU.
 std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration& calibration);
+
+/// Sets the option `name` of a request, or a bound of its search, from its words as typed: "8k" for seq,
+/// "4M-tokens" for global-batch, "1,2" for a list. `one`: a list has one value. Throws UserError for an unknown
+/// name, and for values that the option refuses.
+void set_option(PlanRequest& request, const std::string& name, const std::string& word, bool one = false);
 
 /// The request to estimate a plan's layout: model, cluster, batch and layout are the plan's. The number of
 /// GPUs and the memory limit follow from the cluster.

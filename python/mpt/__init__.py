@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import html
 import importlib
+import itertools
 import json
 import math
 import os
@@ -36,6 +37,8 @@ __all__ = ["Comparison", "Days", "Defect", "Diagnosis", "Error", "Estimate", "Ex
 
 _GIB = float(1 << 30)
 OnProgress = Optional[Callable[[Progress], Any]]
+for _name, _field in {"tp": "tensor", "cp": "context", "pp": "pipeline", "dp": "data", "ep": "expert", "mbs": "micro_batch"}.items():
+    setattr(types.Layout, _name, property(lambda layout, _field=_field: getattr(layout, _field) or 1))  # as in the short form
 
 
 def __getattr__(name: str) -> Any:
@@ -139,9 +142,19 @@ class Plan(types.PlanFields):
     def fit(self) -> "Fit":
         return Fit._of(self)
 
+    @property
+    def _explained(self) -> Dict[str, Any]:
+        answer: Dict[str, Any] = _ask({"do": "explain", "plan": self.json}).value
+        return answer
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOP/s utilisation as predicted: the model's work, without recompute, in a share of the GPUs' peak."""
+        return float(self._explained["mfu"])
+
     def explain(self) -> str:
         """The answer and its details, as `mpt-plan explain` prints them."""
-        return str(_ask({"do": "explain", "plan": self.json}).value["text"])
+        return str(self._explained["text"])
 
     def why_not(self, layout: str = "", *, profile: str = "", kernels: str = "", **degrees: Any) -> str:
         """Why the plan is not another one: why_not(tp=8, pp=4), or why_not("tp=8,pp=4")."""
@@ -192,14 +205,10 @@ class Plan(types.PlanFields):
 
     def frame(self) -> Any:
         """The ranking as a data frame of pandas."""
-        return _frame([{"layout": _short(row.layout), "step_time_s": row.step_time_s, "tokens_per_s": row.tokens_per_s,
+        return _frame([{"layout": name, "step_time_s": row.step_time_s, "tokens_per_s": row.tokens_per_s,
                         "idle": row.bubble_share, "peak_gib": row.peak_bytes / _GIB,
-                        "likely": row.confidence.fits if row.confidence else None} for row in self.ranking])
-
-
-def _short(layout: types.Layout) -> str:
-    degrees = (("tp", layout.tensor), ("cp", layout.context), ("pp", layout.pipeline), ("dp", layout.data), ("ep", layout.expert))
-    return " ".join(f"{name}{degree}" for name, degree in degrees if degree and degree > 1) or "one GPU"
+                        "likely": row.confidence.fits if row.confidence else None}
+                       for name, row in zip(self._explained["layouts"], self.ranking)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,7 +275,7 @@ class Comparison(List[Compared]):
         def row(one: Compared) -> Dict[str, Any]:
             p = one.plan
             sure = p.confidence if p else None
-            return {"name": one.name, "layout": _short(p.layout) if p else one.reason, "step_time_s": p.step_time_s if p else None,
+            return {"name": one.name, "layout": p._explained["layouts"][0] if p else one.reason, "step_time_s": p.step_time_s if p else None,
                     "least_s": sure.least_s if sure else None, "most_s": sure.most_s if sure else None,
                     "tokens_per_s": p.tokens_per_s if p else None, "peak_gib": p.fit.peak_gib if p else None,
                     "likely": p.fit.likely if p else None}
@@ -314,13 +323,10 @@ def doctor(model: Any = None, cluster: Any = None, global_batch: Optional[int] =
     return answer
 
 
-def _offer_of(offer: Any) -> Dict[str, Any]:
-    cluster, _, nodes = offer.partition(":") if isinstance(offer, str) else ("", "", "")
-    if nodes.isdigit():
-        return {"name": cluster, "cluster": cluster, "nodes": int(nodes)}
-    if not isinstance(offer, dict) or "cluster" not in offer:
+def _offer_of(offer: Any) -> Any:
+    if not isinstance(offer, str) and (not isinstance(offer, dict) or "cluster" not in offer):
         raise _wrong("offers", repr(offer)[:60], "a kind of node and how many there are at most", "for example dgx-h100:16")
-    return {"name": offer["cluster"], **offer}
+    return offer if isinstance(offer, str) else {"name": offer["cluster"], **offer}
 
 
 def recommend(model: Any = None, offers: Any = (), global_batch: Optional[int] = None, *, tokens: float = 0, days: float = 0, budget: float = 0,
@@ -342,24 +348,22 @@ def fits(model: Any = None, cluster: Any = None, global_batch: Optional[int] = N
     return estimate(model, cluster, global_batch, **options).fit
 
 
-def compare(*plans: Union[Plan, str, "os.PathLike[str]"], cluster: Any = None, framework: Any = None, on_progress: OnProgress = None,
-            **request: Any) -> Comparison:
-    """Plans in one table. Or the best plans of several clusters or frameworks: compare(model=..., cluster=["dgx-h100:8", "dgx-a100:8"],
-    global_batch=512)."""
+def compare(*plans: Union[Plan, str, "os.PathLike[str]"], on_progress: OnProgress = None, **request: Any) -> Comparison:
+    """Plans in one table. Or the best plans of several models, clusters, frameworks, batches and the like: compare(model=["llama3-8b",
+    "llama3-70b"], cluster="dgx-h100:8", global_batch=[256, 512])."""
     if plans:
-        if cluster is not None or framework is not None or request:
+        if request:
             raise _wrong("compare", "plans beside a request", "one or the other")
         held = [one if isinstance(one, Plan) else load(one) for one in plans]
         return Comparison(Compared(f"{one.model.name} on {one.cluster.name}", one, "") for one in held)
-    clusters_ = list(cluster) if isinstance(cluster, (list, tuple)) else [cluster]
-    frameworks_ = list(framework) if isinstance(framework, (list, tuple)) else [framework]
-    model = request.pop("model", None)
+    many = {name: value for name, value in request.items() if isinstance(value, (list, tuple)) and name not in types.LISTS}
     requests, titles = [], []
-    for one in clusters_:
-        for software in frameworks_:
-            requests.append(_request_of(model, one, {"framework": software, **request}))
-            where = one.get("name", "cluster") if isinstance(one, dict) else str(one)
-            titles.append(where if len(frameworks_) == 1 else str(software) if len(clusters_) == 1 else f"{where}, {software}")
+    for values in itertools.product(*many.values()):
+        one = {**request, **dict(zip(many, values))}
+        named = dict(zip(many, values)) or {"cluster": one.get("cluster")}
+        titles.append(", ".join(str(value.get("name", name)) if isinstance(value, dict) else str(value) if isinstance(value, str) else f"{name} {value}"
+                                for name, value in named.items()))
+        requests.append(_request_of(one.pop("model", None), one.pop("cluster", None), one))
     answer = _ask({"do": "compare", "requests": requests}, on_progress)
     return Comparison(Compared(title, Plan._of(one["plan"], stopped=answer.stopped) if "plan" in one else None, one.get("reason", ""))
                       for title, one in zip(titles, answer.value))

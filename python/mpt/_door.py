@@ -142,9 +142,16 @@ class Answer(NamedTuple):
     stopped: bool  # a search was stopped and returned the best so far
 
 
+def _plain(value: Any) -> Any:
+    """A number of NumPy or PyTorch as one of Python."""
+    if not hasattr(value, "item"):
+        raise wrong("request", f"an object of type {type(value).__name__}", "numbers, texts and lists of them")
+    return value.item()
+
+
 def ask(question: Dict[str, Any], on_progress: Optional[Callable[[Progress], Any]] = None) -> Answer:
     """Answers in a separate thread, so that the first Ctrl-C ends a search with the best so far."""
-    asking = _Asking(json.dumps(question), on_progress)
+    asking = _Asking(json.dumps(question, default=_plain), on_progress)
     interrupted = False
     if threading.current_thread() is threading.main_thread():
         threading.Thread(target=asking.run, name="mpt", daemon=True).start()

@@ -46,21 +46,20 @@ def request_of(model: Any, cluster: Any, options: Dict[str, Any]) -> Dict[str, A
     if cluster is not None:
         request["cluster"] = cluster_of(cluster)
     bounds: Dict[str, Any] = {}
+    typed: Dict[str, str] = {}  # in the words of the command line
     for name, value in options.items():
         if value is None:
             continue
-        if name in types.LISTS:
-            value = list(value) if isinstance(value, (list, tuple, set, range)) else [value]
-        if name in types.SWITCHES:
-            value = [{True: "on", False: "off"}.get(one, one) if isinstance(one, bool) else one for one in value]
         if name not in types.OPTIONS and name != "layout":
             near = difflib.get_close_matches(name, types.OPTIONS, 1)
             raise wrong(name, "no option of that name", "an option of mpt-plan, with underscores: mpt.types.OPTIONS",
                         "for the days of a training: plan.days(tokens)" if name in ("tokens", "goodput") else f"did you mean {near[0]}?" if near else "")
-        (bounds if name in types.BOUNDS else request)[name] = value
-    if bounds:
-        request["bounds"] = bounds
-    return request
+        if name in types.LISTS and not isinstance(value, str):
+            value = list(value) if isinstance(value, (list, tuple, set, range)) else [value]
+        if name in types.SWITCHES:
+            value = value if isinstance(value, str) else [{True: "on", False: "off"}.get(one, one) if isinstance(one, bool) else one for one in value]
+        (typed if isinstance(value, str) else bounds if name in types.BOUNDS else request)[name] = value
+    return {**request, **({"bounds": bounds} if bounds else {}), **({"typed": typed} if typed else {})}
 
 
 def _torch_names() -> List[str]:

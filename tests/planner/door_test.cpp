@@ -114,7 +114,7 @@ TEST(Door, ReadsALengthAsTheProgramDoes) {
   EXPECT_EQ(answer["answer"]["plan"]["workload"]["sequence"], 8192);
   request["seq"] = "8x";
   const Json problem = ask({{"do", "plan"}, {"request", request}})["error"]["problems"][0];
-  EXPECT_EQ(problem["place"], "request at /seq");
+  EXPECT_EQ(problem["place"], "--seq");
   EXPECT_NE(problem["expectation"].get<std::string>().find("8k"), std::string::npos);
 }
 

@@ -28,6 +28,28 @@ ForwardQuestion question(double days, double budget) {
   return q;
 }
 
+TEST(Forward, OffersHaveTheNamesOfClusters) {
+  struct Row {
+    const char *typed, *name, *cluster;
+    int64_t nodes;
+    const char* all;
+  };
+  for (const auto& [typed, name, cluster, nodes, all] :
+       {Row{"dgx-h100:16", "dgx-h100", "dgx-h100", 16, "dgx-h100:16"},
+        {"8xh100", "dgx-h100", "dgx-h100", 1, "dgx-h100:1"},
+        {"h100:16", "dgx-h100", "dgx-h100", 2, "dgx-h100:2"},
+        {"p5.48xlarge:4", "dgx-h100@aws-p5", "dgx-h100@aws-p5", 4, "dgx-h100@aws-p5:4"},
+        {"2x5090", "2x5090", "rtx5090-pcie:x2", 1, "rtx5090-pcie:1x2"}}) {
+    const Offer offer = offer_of(typed);
+    EXPECT_EQ(offer.name, name);
+    EXPECT_EQ(offer.cluster, cluster);
+    EXPECT_EQ(offer.nodes, nodes) << typed;
+    EXPECT_EQ(cluster_of(offer, offer.nodes), all);
+  }
+  for (const char* wrong : {"dgx-h100", "dgx-h100:many", "h900:8", ""})
+    EXPECT_THROW(offer_of(wrong), UserError) << wrong;
+}
+
 struct Drawn {
   double days, price;
   int64_t gpus;
