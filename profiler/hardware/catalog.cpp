@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <string_view>
 
@@ -30,13 +29,11 @@ NameAndCount split_name(const std::string& text) {
   const size_t colon = text.rfind(':');
   NameAndCount out{text.substr(0, colon), {}, {}};
   if (colon == std::string::npos) return out;
-  int64_t count = 0, each = 1;
-  const char* end = text.data() + text.size();
-  auto read = std::from_chars(text.data() + colon + 1, end, count);
-  const bool sized = read.ec == std::errc{} && read.ptr != end && *read.ptr == 'x';
-  if (sized) read = std::from_chars(read.ptr + 1, end, each);
-  if (read.ec != std::errc{} || read.ptr != end || count < 1 || count > kMostDevices || each < 1 ||
-      each > kMostOfANode) {
+  const std::vector<std::string> counts = split_at(text.substr(colon + 1), 'x');
+  const auto count = number_of<int64_t>(counts.front()), each = number_of<int64_t>(counts.back());
+  const bool sized = counts.size() > 1;
+  if (counts.size() > 2 || !count || !each || *count < 1 || *count > kMostDevices || *each < 1 ||
+      (sized && *each > kMostOfANode)) {
     refuse_input(
         "--cluster " + text.substr(0, 80), fmt::format("the count \"{}\"", text.substr(colon + 1, 40)),
         fmt::format("a whole number of nodes from 1 to {}, and behind an x the GPUs of each", kMostDevices),
@@ -124,21 +121,26 @@ UserError unknown_cluster(const std::string& name) {
               "for example dgx-h100:8 or 16xh100; docs/clusters.md says how to describe your own"});
 }
 
-// Translates other people's names of GPUs and machines into the catalog's: "h100:16" and "16xh100" are
-// dgx-h100:2, "2x5090" is rtx5090-pcie:1x2, "p5.48xlarge:2" is dgx-h100@aws-p5:2. `gpus` as in load_part.
-// Returns nothing for unknown names.
+// Translates other people's names of GPUs and machines into the catalog's: "h100:16", "16xh100" and "H100 x
+// 16" are dgx-h100:2, "2x5090" is rtx5090-pcie:1x2, "p5.48xlarge:2" is dgx-h100@aws-p5:2. `gpus` as in
+// load_part. Returns nothing for unknown names.
 std::optional<std::string> catalog_words(const NameAndCount& typed, int64_t gpus) {
-  constexpr int64_t kMostCards = 8;  // PCIe GPUs in one machine that people build
+  constexpr int64_t kMostCards = 8;     // PCIe GPUs in one machine that people build
+  constexpr int64_t kMostBehind = 512;  // "rtx4090" is no 4090 of a GPU
   for (const NodeEntry& node : catalog_nodes())
     if (any_of(node.instances,
                [&](const std::string& name) { return lower_case(name) == lower_case(typed.name); }))
       return fmt::format("{}:{}", node.name, typed.count ? *typed.count : nodes_for(gpus, node));
-  int64_t times = 0;
-  const char* const begin = typed.name.data();
-  const auto [x, error] = std::from_chars(begin, begin + typed.name.size(), times);
-  const bool counted =
-      error == std::errc{} && *x == 'x' && times > 0 && !typed.count && times <= kMostDevices;
-  std::string gpu = counted ? std::string(x + 1) : typed.name;
+  std::string gpu = lower_case(typed.name);
+  std::erase(gpu, ' ');
+  int64_t times = 0;  // of "8x3090" and "3090x8"
+  if (const size_t x = gpu.find('x'), last = gpu.rfind('x'); x != std::string::npos && !typed.count) {
+    const int64_t front = number_of<int64_t>(gpu.substr(0, x)).value_or(0);
+    const int64_t back = number_of<int64_t>(gpu.substr(last + 1)).value_or(0);
+    const bool trails = back > 0 && back <= kMostBehind && (front <= 0 || back < front);
+    times = trails ? back : front > 0 && front <= kMostDevices ? front : 0;
+    gpu = trails ? gpu.substr(0, last) : gpu.substr(times > 0 ? x + 1 : 0);
+  }
   if (gpu.find_first_not_of("0123456789") == std::string::npos) gpu = "rtx" + gpu;
   const NodeEntry* const node = nearest_node(gpu);
   if (node == nullptr) return std::nullopt;
@@ -146,7 +148,7 @@ std::optional<std::string> catalog_words(const NameAndCount& typed, int64_t gpus
   if (!all_of(device_words(gpu), [&](const std::string& word) { return contains(words, word); }))
     return std::nullopt;
   if (typed.gpus_per_node) return fmt::format("{}:{}x{}", node->name, *typed.count, *typed.gpus_per_node);
-  const int64_t wanted = counted ? times : typed.count.value_or(gpus > 0 ? gpus : node->devices_per_node);
+  const int64_t wanted = times > 0 ? times : typed.count.value_or(gpus > 0 ? gpus : node->devices_per_node);
   NodeEntry machine = *node;
   if (machine.devices_per_node == 1) machine.devices_per_node = kMostCards;
   const int64_t nodes = nodes_for(wanted, machine), each = wanted / nodes;
@@ -247,10 +249,8 @@ ClusterSpec load_mixed(const std::string& text, const std::optional<Profile>& pr
 // "40gb" in a device's name; 0 without.
 int64_t gigabytes_in(const std::string& device) {
   for (const std::string& word : device_words(device)) {
-    int64_t gigabytes = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), gigabytes);
-    if (error == std::errc{} && std::string_view(end) == "gb" && gigabytes > 0 && gigabytes < 10000)
-      return gigabytes;
+    const auto gigabytes = number_of<int64_t>(word.ends_with("gb") ? word.substr(0, word.size() - 2) : "");
+    if (gigabytes && *gigabytes > 0 && *gigabytes < 10000) return *gigabytes;
   }
   return 0;
 }

@@ -87,13 +87,16 @@ std::vector<std::string> device_words(const std::string& device) {
     plain += c == '_' || c == ' ' ? '-' : char(std::tolower(static_cast<unsigned char>(c)));
   for (const std::string_view maker : {"nvidia-", "amd-", "geforce-", "tesla-", "quadro-", "instinct-"})
     if (plain.starts_with(maker)) plain.erase(0, maker.size());
+  for (const char* const part : {"nvl", "sxm", "pcie", "ada", "pro"})  // "h100nvl", "rtxpro6000"
+    if (const size_t at = plain.find(part); at != std::string::npos) plain.insert(at, 1, '-');
+  if (const size_t at = plain.find("pro6"); at != std::string::npos) plain.insert(at + 3, 1, '-');
   // "rtx-4090" is "rtx4090", "rtx-a6000" is "a6000".
   if (plain.size() > 4 && plain.starts_with("rtx-"))
     std::isdigit(static_cast<unsigned char>(plain[4])) != 0 ? plain.erase(3, 1) : plain.erase(0, 4);
   std::vector<std::string> words;
   std::istringstream rest(plain);
   for (std::string word; std::getline(rest, word, '-');)
-    words.push_back(word.starts_with("sxm") ? "sxm" : word);  // of any generation
+    if (!word.empty()) words.push_back(word.starts_with("sxm") ? "sxm" : word);  // of any generation
   return words;
 }
 

@@ -159,6 +159,22 @@ TEST(Catalog, GpusAndCloudsMachinesHaveTheNamesThatPeopleUse) {
         {"p5.48xlarge:4", "dgx-h100@aws-p5:4", 32, 8},
         {"a3-megagpu-8g:2", "dgx-h100@gcp-a3-mega:2", 16, 8},
         {"nd_h100_v5", "dgx-h100:1", 8, 8},
+        {"8 x H100", "dgx-h100:1", 8, 8},
+        {"H100x8", "dgx-h100:1", 8, 8},
+        {"H100 x 16", "dgx-h100:2", 16, 8},
+        {"3090x2", "rtx3090:1x2", 2, 2},
+        {"rtx4090x8", "rtx4090:1x8", 8, 8},
+        {"8x3090", "rtx3090:1", 8, 8},
+        {"h100nvl:2", "h100-nvl-pcie:1x2", 2, 2},
+        {"h100sxm5:8", "dgx-h100:1", 8, 8},
+        {"rtxpro6000", "rtx-pro-6000-server:1", 8, 8},
+        {"2xrtxpro6000", "rtx-pro-6000-server:1x2", 2, 2},
+        {"g5.12xlarge", "aws-g5@12xlarge:1", 4, 4},
+        {"g6.24xlarge:2", "aws-g6@24xlarge:2", 8, 4},
+        {"ND96asr_v4", "dgx-a100-40gb:1", 8, 8},
+        {"ND96amsr_A100_v4:2", "dgx-a100:2", 16, 8},
+        {"a2-ultragpu-8g", "dgx-a100@gcp-a2-ultra:1", 8, 8},
+        {"a2-highgpu-8g:2", "dgx-a100-40gb@gcp-a2-high:2", 16, 8},
         {"dgx-h100:2", "dgx-h100:2", 16, 8}}) {
     const ClusterSpec cluster = load_cluster(typed, {});
     EXPECT_EQ(cluster.name, name) << typed;
