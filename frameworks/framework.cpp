@@ -6,6 +6,7 @@
 #include "base/embedded.h"
 #include "base/error.h"
 #include "base/ranges.h"
+#include "base/text.h"
 #include "base/values.h"
 
 namespace mpt::frameworks {
@@ -41,6 +42,11 @@ bool goes_by(const Framework& framework, const std::string& name) {
   const std::vector<std::string> aliases = framework.other_names();
   return framework.name == name || contains(aliases, name);
 }
+
+// Programs that MPT does not plan for, in lower case, and what works instead.
+constexpr std::pair<const char*, const char*> kOtherPrograms[] = {
+#include "generated/OtherPrograms.inc"
+};
 
 // "0.19.2" of "core_v0.19.2".
 std::string version_number(const Framework& framework) {
@@ -106,13 +112,16 @@ const Framework& framework_named(const std::string& name, const std::string& whe
                  fmt::format("{}=={}, whose settings and rules are known", other_version->name,
                              version_number(*other_version)),
                  "leave the version out, or take that one");
+  const std::string typed = lower_case(name);
+  for (const auto& [program, instead] : kOtherPrograms)
+    if (typed.starts_with(program))
+      refuse_input(where, name.substr(0, 80), "a program that MPT plans for", instead);
   std::vector<std::string> names = framework_names();
-  const std::string expected = fmt::format("one of {}", fmt::join(names, ", "));
   for (const Framework& other : known_frameworks())
     for (const std::string& alias : other.other_names()) names.push_back(alias);
   refuse_input(where,
                fmt::format("unknown framework \"{}\"{}", name.substr(0, 80), did_you_mean(name, names)),
-               expected);
+               fmt::format("one of {}", fmt::join(names, ", ")));
 }
 
 Execution load_framework(const std::string& name, const std::string& where) {

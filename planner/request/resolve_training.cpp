@@ -82,10 +82,13 @@ std::vector<LengthShare> shares_of(const std::vector<std::string>& words) {
 void set_packing(const PlanRequest& r, int64_t tokens, Training& training) {
   if (r.lengths.empty()) return;
   double all = 0.0, first = 0.0, second = 0.0, fourth = 0.0;
-  for (const LengthShare& s : shares_of(r.lengths)) {
-    if (s.tokens > double(tokens))
-      refuse_lengths(fmt::format("sequences of {:g} tokens", s.tokens),
-                     fmt::format("at most the {} tokens of --seq, to which they are packed", tokens));
+  const std::vector<LengthShare> shares = shares_of(r.lengths);
+  const double longest = max_by(shares, [](const LengthShare& s) { return s.tokens; })->tokens;
+  if (longest > double(tokens))
+    refuse_input("--lengths", fmt::format("sequences of up to {:.0f} tokens", longest),
+                 fmt::format("at most the {} tokens of --seq, to which they are packed", tokens),
+                 fmt::format("--seq {:.0f}, or shorter lengths", std::ceil(longest / 64.0) * 64.0));
+  for (const LengthShare& s : shares) {
     all += s.share;
     first += s.share * s.tokens;
     second += s.share * s.tokens * s.tokens;
