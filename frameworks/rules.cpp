@@ -206,7 +206,9 @@ class RuleRun {
       return certain && value && !is_true(*value) ? std::optional(BrokenRule{place, condition.text})
                                                   : std::nullopt;
     const Json otherwise = rule.size() > 4 ? rule[4] : Json::array();
-    if (value && is_true(*value)) return run(rule[3], certain, "not " + condition.text);
+    const std::string no = "not ", &when = condition.text;
+    if (value && is_true(*value))
+      return run(rule[3], certain, when.starts_with(no) ? when.substr(4) : no + when);
     if (value) return run(otherwise, certain, condition.text);
     run(rule[3], false, "");
     run(otherwise, false, "");

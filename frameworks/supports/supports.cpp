@@ -123,7 +123,9 @@ struct SplitRules {
       return no("order", fmt::format("does not number ranks {}", enum_name(layout.order)));
     if (layout.order == RankOrder::data_outermost && layout.expert_replicas() != layout.data &&
         !can.experts_in_any_order)
-      return no("order", "needs as many replicas of experts as of the rest where data is outermost");
+      return no("order", layout.expert > 1
+                             ? "needs as many replicas of experts as of the rest where data is outermost"
+                             : "has no context parallelism where data is outermost");
     return std::nullopt;
   }
 };

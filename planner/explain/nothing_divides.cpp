@@ -151,17 +151,22 @@ std::string degrees_in_the_way(const SearchProblem& problem) {
                      counted_devices(problem.ranks, problem));
 }
 
-// Why layouts of the problem do not divide, the most frequent reasons first.
+// Why layouts of the problem do not divide: reasons that name what was asked, then the most frequent first.
 std::string frequent_reasons(const SearchProblem& problem) {
   NotDividing reasons;
   list_layouts(
       problem, false, [](const Layout&) { return false; }, &reasons);
   constexpr size_t kMost = 3;
-  std::vector<std::pair<int64_t, std::string>> sorted;
-  for (const auto& [reason, count] : reasons) sorted.emplace_back(-count, reason);
+  std::vector<std::tuple<bool, int64_t, std::string>> sorted;
+  for (const auto& [reason, count] : reasons) {
+    const bool names = any_of(problem.bounds.schedules, [&, &r = reason](const std::string& schedule) {
+      return r.find(schedule) != std::string::npos;
+    });
+    sorted.emplace_back(!names, -count, reason);
+  }
   std::sort(sorted.begin(), sorted.end());
   std::vector<std::string> told;
-  for (const auto& [count, reason] : sorted) told.push_back(reason);
+  for (const auto& [other, count, reason] : sorted) told.push_back(reason);
   const size_t more = told.size() - std::min(kMost, told.size());
   told.resize(told.size() - more);
   if (more > 0) told.push_back(fmt::format("and {} more", more));
@@ -310,7 +315,8 @@ Problem why_nothing_fits(const SearchResult& result, const SearchProblem& proble
           problem.cluster.device.kind == DeviceKind::cpu
               ? "the ranks share this machine's memory: plan for GPUs, such as --cluster dgx-h100:1, or a "
                 "smaller model"
-              : "use more GPUs (--cluster), a shorter --seq, a smaller --global-batch, or --lora 16"};
+              : fmt::format("use more GPUs (--cluster){} a shorter --seq",
+                            problem.workload.global_batch > 1 ? ", a smaller --global-batch, or" : " or")};
 }
 
 }  // namespace mpt::planner

@@ -171,6 +171,9 @@ std::string compared(const Question& q, const SearchResult& result, const Candid
       fmt::format("The fastest of the {} layouts of this kind is {}: {} per step, {} of memory.\n",
                   format_count(result.certificate.layouts), layout_name(best.estimate.layout),
                   format_seconds(mine_s), format_bytes(double(best.evaluation.peak_bytes)));
+  if (!best.estimate.layout.recomputed_layers.empty())
+    text +=
+        "  Only as many layers of each stage recompute as memory asks for; all of them would take longer.\n";
   if (best.estimate.layout == chosen.estimate.layout) return text + "  It is the plan's own layout.\n";
   if (std::abs(mine_s / plan_s - 1.0) < kEqualTimes)
     return text + fmt::format("  It is as fast as the plan ({}): less than {} between them.{}\n",

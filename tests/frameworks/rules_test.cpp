@@ -43,6 +43,14 @@ TEST(Rules, ConditionsMeanWhatPythonMeans) {
     EXPECT_EQ(condition_value(open, values), std::nullopt) << open;
 }
 
+TEST(Rules, AConditionIsNotDeniedTwice) {
+  const char* const rules = R"([[1, "if", "layers pp % 0 == not", [[2, "refuse"]]]])";
+  const auto found =
+      broken_rule({{"framework 1.0, file.py", parse_json(rules, "rules")}}, {{"layers", 5}, {"pp", 2}});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->condition, "((layers % pp) == 0)");
+}
+
 TEST(Rules, OnlyWhatIsCertainRefuses) {
   const auto broken = [](const char* rules, const SettingValues& values) {
     const auto found = broken_rule({{"framework 1.0, file.py", parse_json(rules, "rules")}}, values);
