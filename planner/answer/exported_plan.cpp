@@ -14,6 +14,7 @@
 #include "base/ranges.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
+#include "planner/request/resolve.h"
 
 namespace mpt::planner {
 namespace {
@@ -139,6 +140,9 @@ ExportedPlan exported_plan(const frameworks::ExportTarget& target, const Plan& p
   frameworks::Exported written = target.write(plan);
   ExportedPlan all{&target, mismatch(target, plan), std::move(written.files), std::move(written.needs),
                    std::move(written.warnings)};
+  for (const std::string& note : plan.notes)
+    if (note.find(kBeyondPositions) != std::string::npos)
+      all.needs.push_back(note.substr(0, note.size() - 1));
   const auto rejection = frameworks::cannot_run(target, plan);
   const bool runs = !rejection || rejection->constraint == "objective";
   if (rejection && runs) all.note += (all.note.empty() ? "" : "; ") + rejection->reason;

@@ -156,12 +156,10 @@ void extend_positions(const PlanRequest& r, SearchProblem& problem, std::vector<
                     "--config-json -o config.json writes one to edit",
                     most, shell_word(r.model.name)));
   problem.model.max_positions = sequence;
-  notes.push_back(
-      fmt::format("{} was made for {} positions; the plan and its exports have {}. Beyond those it was made "
-                  "for it needs a longer "
-                  "base of its rotary positions (rope_theta) or YaRN (rope_scaling) in its config.json; time "
-                  "and memory stay.",
-                  problem.model.name, format_count(most), format_count(sequence)));
+  notes.push_back(fmt::format(
+      "{} was made for {} positions; the plan and its exports have {}. {} a longer base of its "
+      "rotary positions (rope_theta) or YaRN (rope_scaling) in its config.json; time and memory stay.",
+      problem.model.name, format_count(most), format_count(sequence), kBeyondPositions));
 }
 
 void set_workload(PlanRequest& r, SearchProblem& problem, std::vector<std::string>& notes) {
@@ -174,6 +172,9 @@ void set_workload(PlanRequest& r, SearchProblem& problem, std::vector<std::strin
     refuse_input("--batch-tokens", "given with --global-batch", "one of the two", "leave one of them out");
   if (r.batch_tokens > 0) {
     r.global_batch = std::max<int64_t>(1, (r.batch_tokens + sequence / 2) / sequence);
+    if (r.batch_tokens < sequence)
+      notes.push_back(fmt::format("a step trains {} tokens, not {}: the fewest are one sequence",
+                                  format_count(sequence), format_count(r.batch_tokens)));
     r.batch_tokens = 0;
   }
   problem.workload = {r.global_batch, sequence};
